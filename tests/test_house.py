@@ -116,18 +116,6 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
     assert circle(graph) == []
 
 
-@pytest.mark.parametrize(
-    ("graph", "found"),
-    [
-        ({"a": {"b", "c"}, "b": {"c"}}, []),
-        ({"a": {"b"}, "b": {"c"}, "c": {"b"}}, ["b", "c", "b"]),
-        ({"a": {"a"}}, ["a", "a"]),
-    ],
-)
-def test_circles_are_found(graph: dict[str, set[str]], found: list[str]) -> None:
-    assert circle(graph) == found
-
-
 def test_no_file_is_long() -> None:
     lengths = {name: len(text.splitlines()) for name, text in sources(tests=True).items()}
     assert len(lengths) > 200
@@ -150,35 +138,6 @@ def sources(*, tests: bool = False) -> dict[str, str]:
         *(file for room in rooms for kind in ("py", "js", "css") for file in room.rglob(f"*.{kind}")),
     ]
     return {file.relative_to(ROOT).as_posix(): file.read_text(encoding="utf-8") for file in files}
-
-
-@pytest.mark.parametrize(
-    ("source", "packages"),
-    [
-        ("import torch.nn as nn, json", ["torch", "json"]),
-        ("from streamlit.testing import v1", ["streamlit"]),
-        ("def f():\n    import plotly", ["plotly"]),
-        ("from . import near", []),
-    ],
-)
-def test_the_reader_of_imports_sees_every_form(source: str, packages: list[str]) -> None:
-    assert list(imported_packages(source)) == packages
-
-
-@pytest.mark.parametrize(
-    ("source", "found"),
-    [
-        ("import model.masks as m", [("model.masks", True)]),
-        ("from model import masks, heads", [("model.masks", True), ("model.heads", True)]),
-        ("from model.masks import causal", [("model.masks", True)]),
-        ("def f():\n    from model.masks import causal", [("model.masks", False)]),
-        ("if TYPE_CHECKING:\n    from model import masks", [("model.masks", False)]),
-        ("import torch", []),
-    ],
-)
-def test_the_reader_of_our_imports_knows_modules_and_when(source: str, found: list[tuple[str, bool]]) -> None:
-    ours = {"model", "model.masks", "model.heads", "model.spec"}
-    assert [(one.imported, one.now) for one in imports_of("model.spec", source, ours)] == found
 
 
 def test_the_catalog_starts_without_transformers_and_without_a_page() -> None:

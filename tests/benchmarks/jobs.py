@@ -21,31 +21,8 @@ from serving.scheduler import Scheduler
 from serving.settings import Settings
 from tests.benchmarks.report import Ratio
 
-WORDS = [
-    "Once",
-    "upon",
-    "a",
-    "time",
-    "there",
-    "was",
-    "a",
-    "little",
-    "girl",
-    "who",
-    "lived",
-    "in",
-    "a",
-    "house",
-    "by",
-    "the",
-    "sea,",
-    "and",
-    "one",
-    "day",
-    "the",
-    "king",
-    "came",
-]
+TEXT = "Once upon a time there was a little girl who lived in a house by the sea, and one day the king came"
+WORDS = TEXT.split()
 FLIPS, WARM = 40, 8
 WORKERS = 2
 ADDED_BAR, MEMORY_BAR = 30, 250  # ms a flip, MB a worker

@@ -45,9 +45,7 @@ def test_it_says_which_model_it_ran(executed: nbformat.NotebookNode) -> None:
     assert "[1. 1. 1." in outputs[4][0].text
 
 
-def test_exported_and_opened_without_a_network(
-    executed: nbformat.NotebookNode, browser: Browser, tmp_path: Path
-) -> None:
+def test_exported_and_opened_offline(executed: nbformat.NotebookNode, browser: Browser, tmp_path: Path) -> None:
     file = tmp_path / "lift_the_mask.html"
     exporter = HTMLExporter(
         template_name="basic"

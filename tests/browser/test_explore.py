@@ -54,9 +54,7 @@ class TestSwitches:
     @pytest.mark.parametrize(
         ("switch", "text", "parameter"), [("Causal", LINE, "causal"), ("Padding", LINES, "padding")]
     )
-    def test_one_changes_every_picture_and_the_next_token_and_back(
-        self, visit: Visit, switch: str, text: str, parameter: str
-    ) -> None:
+    def test_one_changes_every_picture_and_back(self, visit: Visit, switch: str, text: str, parameter: str) -> None:
         page = visit(query(text=text))
         weights, cells, thumbnails = page.weights(), page.cells(), page.thumbnails()
         tokens, leaks = page.next_tokens(), page.leaks()
@@ -78,17 +76,6 @@ class TestSwitches:
         np.testing.assert_array_equal(page.weights(), weights)
         np.testing.assert_array_equal(page.thumbnails(), thumbnails)
         assert page.next_tokens() == tokens
-
-    def test_on_this_layer_alone_the_pictures_change_and_the_next_token_does_not(self, visit: Visit) -> None:
-        page = visit(query(text=LINE, scope="layer"))
-        before, thumbnails = page.weights(), page.thumbnails()
-        probabilities = re.findall(r"[\d.]+%", page.next_tokens())
-        page.toggle("Causal")
-        assert not np.isnan(page.weights()).any()
-        assert np.isnan(before).any()
-        assert share_changed(page.thumbnails(), thumbnails) > 0.02
-        columns = np.array(re.findall(r"[\d.]+%", page.next_tokens())).reshape(-1, 2)  # now, standard
-        assert columns[:, 0].tolist() == columns[:, 1].tolist() == probabilities
 
     @staticmethod
     def shared_range(page: Explore) -> float:
@@ -156,9 +143,7 @@ class TestChoosingAHead:
 
 class TestRoom:
     @pytest.mark.parametrize(("width", "height"), [(1280, 720), (1280, 1000), (1920, 1080)])
-    def test_the_picture_keeps_its_size_when_compared_and_ends_within_the_window(
-        self, visit: Visit, width: int, height: int
-    ) -> None:
+    def test_the_picture_keeps_its_size_when_compared(self, visit: Visit, width: int, height: int) -> None:
         page = visit(query(text=LINE), width=width, height=height)
         room = """chart => {
           const {xaxis, yaxis} = chart._fullLayout, box = chart.getBoundingClientRect();
@@ -178,26 +163,6 @@ class TestRoom:
 
 
 class TestLinks:
-    def test_the_address_reopened_in_a_fresh_browser_shows_the_same(self, visit: Visit) -> None:
-        page = visit(query(text=LINES))
-        page.choose("Layer", "1").choose("Head", "2").toggle("Causal")
-        page.choose("Row", page.options("Row")[1])
-        page.after(lambda: page.page.get_by_text("right", exact=True).click())
-        page.after(lambda: page.page.get_by_role("radio", name="this layer only").click())
-        assert page.head() == (1, 2)
-        row, tokens, weights, thumbnails = page.shown("Row"), page.next_tokens(), page.weights(), page.thumbnails()
-        again = visit(urlsplit(page.page.url).query, fresh=True)
-        assert again.head() == (1, 2)
-        assert not again.is_on("Causal")
-        assert again.is_on("Padding")
-        assert again.shown("Row") == row
-        assert row.startswith("2")
-        assert again.page.get_by_role("radio", name="right").is_checked()
-        assert again.page.get_by_role("radio", name="this layer only").is_checked()
-        np.testing.assert_array_equal(again.weights(), weights)
-        np.testing.assert_array_equal(again.thumbnails(), thumbnails)
-        assert again.next_tokens() == tokens
-
     def test_a_typed_text_is_in_no_address_until_it_is_asked_for(self, visit: Visit) -> None:
         page = visit()
         text = "A fox & a hen = two\nthe <b>fox</b> + 50 % ?"
@@ -300,8 +265,3 @@ def thumbnail(page: Explore, layer: int, head: int, tokens: int) -> np.ndarray:
     steps = (np.arange(tokens) + 0.5) / tokens * (size - gap) - size / 2
     rows, columns = ((middle[axis] + steps).astype(int) for axis in "yx")
     return pixels[np.ix_(rows, columns)][..., :3]
-
-
-def share_changed(one: np.ndarray, other: np.ndarray) -> float:
-    """The share of pixels that differ; 1 for pictures of another size."""
-    return float((one != other).any(-1).mean()) if one.shape == other.shape else 1.0

@@ -224,13 +224,6 @@ class TestArcs:
         assert paths.count() == 0
         assert "nothing is renormalised" in page.page.locator(".st-key-head_arcs .said").first.inner_text()
 
-    def test_several_heads_have_a_colour_each(self, heads: Visit) -> None:
-        page = heads(view="arcs", layer=4, head=0, heads="1,3")
-        paths = page.page.locator(".st-key-head_arcs path")
-        found = paths.evaluate_all("all => all.map((one) => `${one.dataset.head} ${one.getAttribute('stroke')}`)")
-        assert {one.rpartition(" ")[0] for one in found} == {"L4 H0", "L4 H1", "L4 H3"}
-        assert len(set(found)) == 3
-
 
 def arc_tooltip(page: Heads, query: int, key: int) -> str:
     """What the tooltip says on a line, near its left end, where lines of different queries are apart."""

@@ -26,9 +26,7 @@ def another_site(tmp_path: Path, server: str) -> Iterator[str]:
         site.shutdown()
 
 
-def test_a_page_in_a_frame_of_another_site_says_that_uploads_are_refused(
-    browser: Browser, server: str, another_site: str
-) -> None:
+def test_in_another_site_s_frame_uploads_are_refused(browser: Browser, server: str, another_site: str) -> None:
     page = browser.new_page()
     page.goto(f"{server}/lessons")
     opened(page)

@@ -45,9 +45,7 @@ class Lessons(Explore):
     ("language", "seen", "said"),
     [("en", "Summary", {"That is right.", "Not quite."}), ("zh", "小结", {"答对了。", "不对，"})],
 )
-def test_a_teacher_walks_through_all_six_lessons_by_keyboard_alone(
-    visit: Visit, language: str, seen: str, said: set[str]
-) -> None:
+def test_a_teacher_walks_through_by_keyboard(visit: Visit, language: str, seen: str, said: set[str]) -> None:
     page = visit(f"lesson=what_attention_is&present=true&lang={language}", height=720, kind=Lessons)
     assert not page.page.get_by_test_id("stSidebar").is_visible()
     verdicts = set()

@@ -99,16 +99,6 @@ def test_the_keyboard_picks_pixels_and_heads(pixels: Callable) -> None:
     assert "L1 H2" in page.sentence_text()
 
 
-def test_the_lifted_mask_fills_the_future(pixels: Callable) -> None:
-    page = pixels("pixel=20")
-    page.toggle("Causal")
-    assert page.blocked() == 0
-    assert "Without the causal mask" in page.sentence_text()
-    assert page.canvas_of("standard").evaluate("canvas => canvas.easel.page.blocked.filter(Boolean).length") == 43
-    page.toggle("Causal")
-    assert page.blocked() == 43
-
-
 def test_what_is_drawn_is_what_the_model_goes_on_from(pixels: Callable) -> None:
     page = pixels("part=finish&rows=4")
     page.after(lambda: page.page.locator(".st-key-pixels_canvas").get_by_text("Clear", exact=True).click())

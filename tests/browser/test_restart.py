@@ -26,9 +26,7 @@ def page(browser: Browser) -> Iterator[Page]:
     page.close()
 
 
-def test_after_a_lost_session_the_text_is_there_and_the_click_that_found_it_lost_counts(
-    page: Page, tmp_path: Path
-) -> None:
+def test_after_a_lost_session_text_and_click_count(page: Page, tmp_path: Path) -> None:
     """Lost first for want of time (server.disconnectedSessionTTL), then with the server."""
     port, environment = free_port(), {"HF_HUB_OFFLINE": "1", "STREAMLIT_SERVER_DISCONNECTED_SESSION_TTL": "0"}
     with ExitStack() as first:

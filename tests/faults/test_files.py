@@ -76,9 +76,7 @@ def test_what_was_there_before_a_full_disk_is_still_there_and_nothing_else(tmp_p
     assert after[name] == before[name]
 
 
-def test_the_command_that_makes_an_atlas_says_so_and_goes_on_once_there_is_room(
-    tmp_path: Path, tiny_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_atlas_command_says_so(tmp_path: Path, tiny_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "texts.txt").write_text(f"{WORDS}\n" * 3)
     out = tmp_path / "atlas.parquet"
     command = [str(tiny_folder), str(tmp_path / "texts.txt"), "-o", str(out)]

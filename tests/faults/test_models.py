@@ -149,9 +149,7 @@ def test_no_json_of_a_folder_is_nested_too_deep_to_refuse(name: str, sound: dict
         inspect_and_load(folder)
 
 
-def test_a_tokenizer_that_is_too_large_is_not_read(
-    sound: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_tokenizer_is_not_read(sound: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, folder in sound.items():
         copy = shutil.copytree(folder, tmp_path / name)
         with (copy / "tokenizer.json").open("ab") as file:
@@ -209,9 +207,7 @@ def inspector() -> Iterator[Scheduler]:
 
 
 class TestTheInspector:
-    def test_it_inspects_as_this_process_does(
-        self, inspector: Scheduler, sound: dict[str, Path], tmp_path: Path
-    ) -> None:
+    def test_it_inspects_as_we_do(self, inspector: Scheduler, sound: dict[str, Path], tmp_path: Path) -> None:
         inspector.ask(Job(catalog.inspect, (str(sound["llama"]), SETTINGS)))
         folder = shutil.copytree(sound["llama"], tmp_path / "llama")
         tokenizer(backtracks)(folder)
@@ -255,9 +251,7 @@ def test_after_a_hostile_folder_the_next_one_loads(sound: dict[str, Path], tmp_p
 
 
 @pytest.mark.parametrize("error", [TooSlow(60), LostTwice("ended twice")])
-def test_what_the_inspector_gave_up_is_a_sentence_about_the_model(
-    error: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_inspector_gave_up_is_a_sentence(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     class GivesUp:
         def ask(self, *_: object) -> None:
             raise error

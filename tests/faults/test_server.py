@@ -117,9 +117,7 @@ async def come_and_flip(server: Server) -> None:
         await reader.flip()
 
 
-def test_a_model_for_which_there_is_no_room_is_a_sentence_and_no_other_reader_s_trouble(
-    server: Server, tmp_path: Path
-) -> None:
+def test_a_model_without_room_is_a_sentence(server: Server, tmp_path: Path) -> None:
     save_large(tmp_path)
     words, flips = finished(refused(server, str(tmp_path)))
     assert "There was not enough memory for this" in words

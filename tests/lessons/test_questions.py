@@ -48,9 +48,7 @@ def test_the_loss_falls_rises_and_stays(story: Model, text: str, masks: MaskSpec
     [((CAT, CAT, ONCE), "It goes down on most of them.", (2, 1)),
      ((CAT, ONCE, ONCE), "It goes up on most of them.", (1, 2)), ((CAT, CAT, ONCE, ONCE), "Neither.", (2, 2))],
 )  # fmt: skip
-def test_on_most_texts_the_loss_falls_or_rises(
-    story: Model, texts: tuple[str, ...], right_one: str, counts: tuple[int, int]
-) -> None:
+def test_the_move_on_most_texts(story: Model, texts: tuple[str, ...], right_one: str, counts: tuple[int, int]) -> None:
     found = ask(story, "texts", "\n".join(texts), PADDING, pad="right")
     assert right(found) == [right_one]
     values = found.why.values
@@ -68,9 +66,7 @@ def test_the_model_with_the_lower_loss(story: Model) -> None:
 
 
 @pytest.mark.parametrize(("head", "query", "position"), [((0, 3), 4, 3), ((4, 0), 12, 4), ((5, 2), 12, 0)])
-def test_the_token_looked_at_most_is_the_row_s_largest_weight(
-    story: Model, head: tuple[int, int], query: int, position: int
-) -> None:
+def test_the_token_looked_at_most(story: Model, head: tuple[int, int], query: int, position: int) -> None:
     found = ask(story, "looks", PETER, head=head, query=query)
     assert right(found) == [position]
     weights = story.run(story.encode([PETER])).weights(*head)[query]
@@ -97,9 +93,7 @@ def test_the_likeliest_next_token_comes_from_the_run_asked_about(story: Model) -
 @pytest.mark.parametrize(
     ("masks", "pad", "changes"), [(CAUSAL, "right", False), (CAUSAL, "left", True), (FREE, "right", True)]
 )
-def test_a_row_changes_only_where_a_lifted_mask_reaches_it(
-    story: Model, masks: MaskSpec, pad: str, changes: bool
-) -> None:
+def test_a_row_changes_where_a_mask_reaches_it(story: Model, masks: MaskSpec, pad: str, changes: bool) -> None:
     query = 4 if pad == "right" else 8
     found = ask(story, "row", TWO, masks, query=query, pad=pad, head=(0, 3))
     assert right(found) == ["Some of them change." if changes else "None of them changes."]
@@ -119,7 +113,7 @@ def test_the_habit_is_the_largest_of_the_measured_shares(story: Model, head: tup
      ("padding", None, (0, 3), 0), ("padding", CAUSAL, (5, 2), 1), ("padding", CAUSAL, (5, 0), 2),
      ("padding", CAUSAL, (1, 3), 3)],
 )  # fmt: skip
-def test_shares_fall_into_the_choice_that_holds_them(
+def test_shares_fall_in_place(
     story: Model, kind: str, masks: MaskSpec | None, head: tuple[int, int], share: int
 ) -> None:
     found = ask(story, kind, TWO, masks, head=head)

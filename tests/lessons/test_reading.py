@@ -96,9 +96,7 @@ def test_a_lesson_is_what_its_file_says() -> None:
         ("text: one two three\n", "", 10, "text, a text of at most 2,000 characters, here or at the top"),
     ],
 )
-def test_a_mistake_is_said_with_its_line_and_with_what_was_expected(
-    written: str, instead: str, line: int, said: str
-) -> None:
+def test_a_mistake_is_said_with_its_line(written: str, instead: str, line: int, said: str) -> None:
     assert LESSON.count(written) == 1
     with pytest.raises(ValueError, match=rf"^line {line}: ") as error:
         read(LESSON.replace(written, instead), ["padding", "windows"])

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from i18n import again, spoken
-from mask_check import prepare, tolerance
+from mask_check import prepare
 from mask_check.check import check, check_checkpoint
 from mask_check.findings import BROKEN, CANNOT_TELL, DOES_NOT_APPLY, OBEYS, CannotCheck
 from mask_check.sample_networks import SmallConfig, SmallDecoder, SmallOutput
 from mask_check.samples import MixesItsRows
-from mask_check.subject import CheckedModule, TookTooLong, apart
+from mask_check.subject import TookTooLong, apart
 from model.base import CHECKPOINTS
 from tests.mask_check.modules import Mixer, Nano, Written
 
@@ -253,37 +253,6 @@ def test_a_leak_smaller_than_the_noise_is_not_claimed() -> None:
     mix[0, 6] = 1e-9
     report = check(Mixer(mix), ids=IDS)
     assert report.finding("reach").verdict == OBEYS
-
-
-class TestTolerance:
-    def test_a_sum_of_k_products_is_rounded_by_the_root_of_k(self) -> None:
-        unit = torch.finfo(torch.float32).eps / 2
-        found = torch.zeros(2, 3)
-        assert tolerance.rounding_of(nn.Linear(100, 3), found) == pytest.approx(10 * unit)
-        assert tolerance.rounding_of(nn.Linear(2, 3), found) == pytest.approx(2 * unit)  # one unit in the last place
-        assert tolerance.rounding_of(nn.LayerNorm(3), found) == pytest.approx(2 * unit)
-        assert tolerance.rounding_of(nn.Embedding(900, 3), found) == pytest.approx(2 * unit)
-
-    def test_half_precision_sums_in_float32(self) -> None:
-        found = torch.zeros(2, 3, dtype=torch.bfloat16)
-        assert tolerance.rounding_of(nn.Linear(100, 3), found) == torch.finfo(torch.bfloat16).eps
-
-    def test_each_part_moves_its_output_by_that_much(self) -> None:
-        layer = nn.Linear(2, 3, bias=False)
-        nn.init.ones_(layer.weight)
-        with tolerance.rounded_once_more(layer, torch.Generator().manual_seed(0)):
-            moved = layer(torch.ones(50, 2))
-        difference = (moved / 2 - 1).abs() / torch.finfo(torch.float32).eps
-        torch.testing.assert_close(difference, torch.ones(50, 3))
-        assert torch.equal(layer(torch.ones(1, 2)), torch.full((1, 3), 2.0))
-
-    def test_smaller_number_types_are_noisier(self) -> None:
-        ids = torch.arange(1, 12)
-        noise = [
-            tolerance.noise_of(CheckedModule(SmallDecoder().eval().to(kind)), ids[None], ids[None], 0).across
-            for kind in (torch.float64, torch.float32, torch.bfloat16)
-        ]
-        assert noise[0] * 1e6 < noise[1] < noise[2] / 1e3
 
 
 def test_two_numbers_that_are_none_are_infinitely_apart() -> None:

@@ -16,6 +16,8 @@ from tests.model.huggingface import more_families
 from tests.model.huggingface.families import ALL, DECODERS, ENCODERS, IDS, PLAIN, REFUSED, WIDE, random_network
 from tests.model.huggingface.test_families import network_class
 
+pytestmark = pytest.mark.slow  # checks forty models
+
 TYPES = [torch.float32, torch.bfloat16]
 DECODING = {  # the families of transformers#48745, which see the future no more, and BERT
     "bert": hf.BertConfig(**PLAIN, is_decoder=True),

@@ -21,9 +21,7 @@ def trial_of(name: str) -> CheckTrial:
 
 
 @pytest.mark.parametrize(("name", "verdict"), [("mixtral", OBEYS), ("llama", BROKEN)])
-def test_a_change_as_small_as_rounding_is_a_leak_where_every_product_has_the_same_sizes(
-    name: str, verdict: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_change_as_small_as_rounding_is_a_leak(name: str, verdict: str, monkeypatch: pytest.MonkeyPatch) -> None:
     trial = trial_of(name)
     small = (trial.noise.beside + trial.tolerance) / 2
     assert trial.noise.beside < small < trial.tolerance

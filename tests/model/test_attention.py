@@ -95,9 +95,7 @@ class TestLaws:
             assert q.grad is not None
             assert (q.grad[empty] == 0).all()
 
-    def test_attend_is_the_output_of_the_stages_and_both_are_by_the_book(
-        self, allowed: Tensor | None, terms: ScoreTerms
-    ) -> None:
+    def test_attend_equals_the_stages(self, allowed: Tensor | None, terms: ScoreTerms) -> None:
         q, k, v = some_qkv()
         for scale in (None, 0.17):
             stages = attention_stages(q, k, v, allowed, scale=scale, terms=terms)

@@ -4,7 +4,6 @@ of a text a model reads.
 
 import dataclasses
 import shutil
-from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
 
@@ -163,19 +162,6 @@ class TestReading:
         batch = tiny.encode([TEXT, TEXT])
         assert tiny.run(batch).nbytes() * tiny.most_cells // batch.ids.numel() <= TRACE_BYTES
         assert tiny.run(batch).nbytes() * (tiny.most_cells + 1) // batch.ids.numel() > TRACE_BYTES
-
-
-def test_threads_that_share_a_model_with_other_masks_do_not_disturb_each_other(tiny: Model) -> None:
-    texts = [TEXT, "a cat", "the cat and the mat and the cat"]
-    jobs = list(product([MaskSpec(), MaskSpec(causal=False), MaskSpec(padding=False)], ["left", "right"])) * 5
-
-    def logits(job: tuple[MaskSpec, str]) -> torch.Tensor:
-        return tiny.run(tiny.encode(texts, job[1]), job[0]).logits
-
-    alone = [logits(job) for job in jobs]
-    with ThreadPoolExecutor(4) as pool:
-        for found, expected in zip(pool.map(logits, jobs), alone, strict=True):
-            assert_near(found, expected, 1e-6, "logits")
 
 
 def test_an_entry_cannot_change() -> None:

@@ -64,9 +64,7 @@ class TestDocuments:
             ("aXaxa", "x", {0: "<start>aXax", 1: "a"}),
         ],
     )
-    def test_a_text_is_split_behind_each_separator(
-        self, story: Model, text: str, separator: str, expected: dict[int, str]
-    ) -> None:
+    def test_a_text_is_split(self, story: Model, text: str, separator: str, expected: dict[int, str]) -> None:
         assert documents(story.encode([text]), separator) == expected
 
     @pytest.mark.parametrize("separator", [*".|()[]{}*+?^$\\", "\\d", ".*", "a|b", "[a"])

@@ -134,9 +134,7 @@ class TestUnusableCheckpoints:
         ],
         ids=lambda value: str(value) if isinstance(value, dict) else "",
     )
-    def test_a_config_that_is_not_ours_to_run(
-        self, folder: Path, change: dict[str, object], parts: tuple[str, ...]
-    ) -> None:
+    def test_a_config_not_ours(self, folder: Path, change: dict[str, object], parts: tuple[str, ...]) -> None:
         change_config(folder, **change)
         self.refused(folder, "config.json", *parts)
 

@@ -246,9 +246,7 @@ class TestCosts:
             (Cost(2, 4.0, 7.1, 5.0), Cost(9, 7.0, 2.5, 7.5), False),  # a cached step was as slow
         ],
     )
-    def test_are_clear_where_a_step_differs_by_more_than_its_tries(
-        self, first: Cost, last: Cost, expected: bool
-    ) -> None:
+    def test_are_clear_where_steps_differ(self, first: Cost, last: Cost, expected: bool) -> None:
         assert step_cost.clear([first, last]) is expected
         assert step_cost.clear([last]) is False
 

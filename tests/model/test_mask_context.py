@@ -42,9 +42,7 @@ class TestMaskContext:
                 assert torch.equal(found, expected), (spec, head)
 
     @pytest.mark.parametrize("seed", range(3))
-    def test_without_the_drawing_a_cell_is_allowed_where_nothing_blocks_it_or_something_opens_it(
-        self, seed: int
-    ) -> None:
+    def test_without_the_drawing_blocks_and_opens_decide(self, seed: int) -> None:
         chance = random.Random(seed)
         for _ in range(20):
             spec = random_spec(chance, layers=(0, 1), heads=(0, 1, 2))

@@ -161,9 +161,7 @@ class TestDrawn:
         ids=["block", "open", "erase", "block, open, erase", "erase, open, block", "open, block, erase"],
     )
     @pytest.mark.parametrize("queries", [7, 3])
-    def test_the_last_stroke_on_a_cell_counts(
-        self, strokes: tuple[Stroke, ...], matrix: list[str], queries: int
-    ) -> None:
+    def test_the_last_stroke_counts(self, strokes: tuple[Stroke, ...], matrix: list[str], queries: int) -> None:
         assert_same(drawn_by(MaskSpec(drawn=strokes), queries=queries), rows(*matrix)[-queries:])
 
     def test_positions_count_real_tokens_so_that_left_padding_moves_the_drawing_along(self) -> None:

@@ -118,9 +118,7 @@ class TestLabels:
             assert_visible(piece)
 
     @pytest.mark.parametrize("text", STRANGE.values(), ids=STRANGE.keys())
-    def test_gpt2s_tokens_hold_every_byte_of_the_text(
-        self, gpt2: BatchTokenizer, gpt2_tokenizer: Tokenizer, text: str
-    ) -> None:
+    def test_gpt2s_tokens_hold_every_byte(self, gpt2: BatchTokenizer, gpt2_tokenizer: Tokenizer, text: str) -> None:
         ids = gpt2.encode([text]).ids[0].tolist()
         assert END_OF_TEXT not in ids
         alphabet = "".join(gpt2_tokenizer.id_to_token(token) or "" for token in ids)
@@ -186,9 +184,7 @@ class TestBatches:
                 longest - length
             )
 
-    def test_the_start_token_of_a_model_trained_with_one_is_added_and_shown(
-        self, tiny: Model, gpt2: BatchTokenizer
-    ) -> None:
+    def test_a_start_token_is_added_and_shown(self, tiny: Model, gpt2: BatchTokenizer) -> None:
         assert tiny.encode(["the"]).ids[0, 0] == 1
         assert tiny.encode(["the"]).pieces[0][0] == "<start>"
         assert gpt2.encode(["the"]).ids.tolist() == [[1169]]
@@ -274,9 +270,7 @@ class TestLimits:
         ],
         ids=["English", "emoji", "Chinese", "long words", "dashes"],
     )
-    def test_a_hundred_thousand_characters_are_not_tokenized_in_full(
-        self, gpt2_tokenizer: Tokenizer, text: str, most_given: int
-    ) -> None:
+    def test_a_huge_text_is_not_read_in_full(self, gpt2_tokenizer: Tokenizer, text: str, most_given: int) -> None:
         assert len(text) >= 100_000
         encoder = BatchTokenizer(gpt2_tokenizer, 1024, pad=END_OF_TEXT)
         counting = Counting(gpt2_tokenizer)

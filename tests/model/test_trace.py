@@ -36,9 +36,7 @@ def heads_of(trace: Trace) -> list[tuple[int, int]]:
 
 class TestMasksOnAWholeModel:
     @pytest.mark.parametrize("position", [1, 5, 8])
-    def test_with_the_causal_mask_a_changed_token_leaves_all_before_it_as_it_was(
-        self, tiny: Model, position: int
-    ) -> None:
+    def test_a_changed_token_changes_nothing_before_it(self, tiny: Model, position: int) -> None:
         batch = tiny.encode(TEXTS[2:])
         before, after = tiny.run(batch).logits[0], tiny.run(changed(batch, position)).logits[0]
         assert_near(after[:position], before[:position], 1e-5, f"logits before position {position}")
@@ -118,9 +116,7 @@ class TestStages:
             (0, 0, -1, "row from 0 to 2, got -1"),
         ],
     )
-    def test_a_head_that_is_not_there_is_refused(
-        self, tiny: Model, layer: int, head: int, row: int, message: str
-    ) -> None:
+    def test_a_missing_head_is_refused(self, tiny: Model, layer: int, head: int, row: int, message: str) -> None:
         trace = tiny.run(tiny.encode(TEXTS))
         with pytest.raises(ValueError, match=message):
             trace.weights(layer, head, row)
@@ -170,9 +166,7 @@ class TestOverview:
         for layer, head in heads_of(trace):
             assert_near(whole[layer, head], trace.weights(layer, head, 1), 1e-6, f"weights {layer}.{head}")
 
-    def test_masks_that_layers_share_are_built_once_for_all_blocks(
-        self, tiny: Model, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_shared_masks_are_built_once(self, tiny: Model, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("model.trace.BLOCK_BYTES", 1)  # a block a query
         trace = tiny.run(tiny.encode(TEXTS, "left"))
         built: list[int] = []

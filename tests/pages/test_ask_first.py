@@ -79,9 +79,7 @@ def test_the_mask_lab_asks_too() -> None:
     [("start_previous", (0, 3), (True, True)), ("start_future", (4, 0), (False, True)),
      ("start_padding", (0, 3), (True, False))],
 )  # fmt: skip
-def test_a_thing_to_try_is_done_by_one_press_and_ticked(
-    name: str, head: tuple[int, int], masks: tuple[bool, bool]
-) -> None:
+def test_a_thing_to_try_is_done(name: str, head: tuple[int, int], masks: tuple[bool, bool]) -> None:
     page = Explore(causal="false", layer="2").press(name)
     assert ((page["layer"], page["head"]), (page["causal"], page["padding"])) == (head, masks)
     icons = {thing: page.app.button(key=thing).proto.icon for thing in THINGS}

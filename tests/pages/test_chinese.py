@@ -29,6 +29,8 @@ from ui.sidebar.models import EXAMPLES
 from ui.why_causal.choices import FIRST_TEXT
 from ui.why_causal.live_training import fables
 
+pytestmark = pytest.mark.slow  # opens every page many times
+
 ROOT = Path(__file__).parents[2]
 ENGLISH = re.compile(r"\b[A-Za-z]{2,}(?:[ ,;:]+[a-z]{2,}){2,}")
 NOT_WORDS = re.compile(

@@ -183,16 +183,8 @@ class TestTexts:
         ("text", "words"),
         [
             ("13/4/97", "writes 1997-04-13, which is correct: the text means 13 April 1997"),
-            ("31 February 2021", "writes none, which is correct: the calendar has no such day"),
-            ("July 4th, 1776", ": the day is outside the years 1900 to 2099"),
             ("2021年3月3日", ": the text has letters that are not English (年, 月, 日)"),
-            ("5 juin 2020", ": “juin” is not the English name of a month"),
             ("5 <b>juin</b> 2020 or 3 May 2021 or 4 May", "the text means 3 May 2021"),
-            ("a dozen red apples", "writes none, which is correct: by the rules below the text names no single day"),
-            (
-                "I was born on 12/25/2020 at 10:15",
-                "writes 2020-12-25, which is correct: the text means 25 December 2020",
-            ),
         ],
     )
     def test_a_text_is_judged_by_the_rules(self, text: str, words: str) -> None:

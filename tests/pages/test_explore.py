@@ -126,9 +126,7 @@ class TestChoices:
         assert "L1 H2" in "".join(one.value for one in page.app.markdown)
         assert (page.url["layer"], page.url["head"]) == ("1", "2")
 
-    def test_another_query_has_its_own_next_tokens_and_the_losses_are_not_computed_again(
-        self, story: Model, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_another_query_has_its_own_next_tokens(self, story: Model, monkeypatch: pytest.MonkeyPatch) -> None:
         text = "The old king rode down to the green river"
         page, losses = Explore(text=text), losses_computed(monkeypatch)
         page.set(query=3)
@@ -222,9 +220,7 @@ class TestHandEditedAddress:
 
 
 @pytest.mark.parametrize(("words", "expected"), [(90, ["all heads", "one head"]), (180, ["one head", "all heads"])])
-def test_of_a_long_text_the_chosen_head_is_drawn_before_all_are_surveyed(
-    words: int, expected: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_chosen_head_is_drawn_first(words: int, expected: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a short one they are sent together: what the browser draws of one then waits for no other's."""
     drawn: list[str] = []
 

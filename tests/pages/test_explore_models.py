@@ -15,9 +15,7 @@ from ui.sidebar.models import FIRST
 
 
 class TestModels:
-    def test_gpt2_without_a_network_says_at_once_how_to_get_it(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_gpt2_without_a_network(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         asked: list[object] = []
 
         def refuse(*address: object, **__: object) -> None:
@@ -74,9 +72,7 @@ class TestModels:
         page.run()
         assert not page.said("error")
 
-    def test_a_link_to_a_model_that_is_not_offered_is_said_until_another_is_chosen(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_link_to_a_model_not_offered_is_said(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("UNMASK_MODELS", "story,dates")
         said = Explore(model="gpt2").said("warning")
         assert said == ["The link names the model gpt2, which is not available here. Choose one of story, dates."]

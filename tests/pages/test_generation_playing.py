@@ -74,7 +74,7 @@ class TestPlaying:
         assert len(page.path.written) == 1
         assert len(page.run().path.written) == 2
 
-    def test_a_cached_step_of_a_long_text_stays_one_step(
+    def test_a_cached_step_is_one_step(
         self, tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Many layers on a long text: a trace of more than 64 MiB, which was dropped once, and every token redone."""

@@ -277,9 +277,7 @@ def test_few_are_measured_at_once_and_an_error_is_a_sentence(tiny: Any, monkeypa
     assert failed not in runs._queue
 
 
-def test_the_next_one_waits_in_the_queue_and_is_measured_in_its_turn(
-    tiny: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_next_one_waits_in_the_queue(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     queue = [object()] * (runs.MOST_AT_ONCE + 1)
     monkeypatch.setattr(runs, "_queue", queue)
     units = [Unit(0, number, number, ("the cat sat",)) for number in range(2)]

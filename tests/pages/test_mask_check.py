@@ -80,6 +80,7 @@ def test_the_first_view_is_a_model_that_obeys() -> None:
     np.testing.assert_array_equal(page.cells("open"), page.cells("measured"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ALL)
 def test_every_patient_is_shown_as_it_was_measured(patients: MaskCheckPage, checked: Checked, key: str) -> None:
     patients.set(patient=key)
@@ -121,9 +122,7 @@ def layers_of(figure: go.Figure) -> dict[str, list]:
 
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("name", ["story", "mistral", "bert", "gemma2", "t5", "gpt_oss"])
-def test_what_is_declared_is_there_before_it_is_measured(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_declared_is_there_first(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[tuple[go.Figure, str]] = []
     show = head.show
     monkeypatch.setattr(

@@ -120,14 +120,6 @@ def test_a_drawing_is_shown_in_the_layers_it_holds_in_alone() -> None:
     assert "drawn" in page.words("formula")
 
 
-def test_restarted_positions() -> None:
-    page = Lab().turn_on("documents", ",")
-    page.set(mask_restart=True)
-    spec = MaskSpec(documents=",", positions="documents")
-    np.testing.assert_allclose(page.weights(), expected(spec), atol=1e-6)
-    assert MaskSpec.from_json(page.url["masks"]) == spec
-
-
 LEAK = '{"drawn":[["open",4,14,4,14]]}'
 
 

@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 
 import pytest
-from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Button
 
 from model import padding
@@ -71,12 +70,6 @@ class TestFirstView:
         assert page.verdicts() == ["correct"] * 6 + ["wrong"] * 4 + ["correct"] * 2
         assert page.tokens().count("<pad>") > 10
         assert not page.said("error") + page.said("warning") + page.said("info")
-
-    def test_is_there_after_explore_too(self) -> None:
-        app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=120).run()
-        app.switch_page("pages/padding.py").run()
-        assert not app.exception
-        assert app.button_group(key="padding_mask").value == "keys"
 
 
 class TestEveryWay:

@@ -152,16 +152,6 @@ def test_the_recognised_rate_is_counted_on_the_digits_shown(model: digits.Digits
     assert re.findall(r"<figcaption>(\d),", page.piece("gallery")) == ["7"] * 10
 
 
-def test_another_temperature_and_seed_write_other_digits() -> None:
-    page = Pixels(part="write", count="10")
-    before = page.piece("gallery")
-    assert page.set(seed=1).piece("gallery") != before
-    assert page.set(seed=0).piece("gallery") == before
-    cold = page.set(temperature=0.0).piece("gallery")
-    assert cold != before
-    assert page.set(seed=5).piece("gallery") == cold
-
-
 def test_writing_that_was_stopped_waits_for_the_reader() -> None:
     page = Pixels(part="write")
     page.app.session_state["pixels_stopped"] = repr(((0, 1, 2, 3, 4, 5, 6, 7, 8, 9), Draw()))

@@ -10,7 +10,6 @@ from streamlit.testing.v1 import AppTest
 from model.base import Model
 from model.mask_lab import mask_code, mask_files
 from model.masks import MaskSpec, Stroke
-from model.spec import OFF
 
 LAYER, HEAD = 4, 0
 TEXTS = ["Once upon a time there was a cat.", "The end."]
@@ -120,17 +119,10 @@ def test_npy_comes_back(row: int, story: Model) -> None:
 @pytest.mark.parametrize(
     ("name", "data", "sentence"),
     [
-        ("mask.npy", saved(np.ones((3, 3))), "expected an array of bool, True = may attend, got float64"),
         ("mask.npy", saved(np.ones((3, 3), dtype=bool)), "got 3 × 3: load it on the text that it was made for"),
         ("mask.npy", b"PK\3\4", "got a zip archive"),
-        ("mask.npy", OFF.to_json().encode(), "expected an NPY file, got something else"),
-        ("mask.npy", b"", "got an empty one"),
-        ("mask.json", saved(np.ones((3, 3))), "expected an array of bool"),
-        ("mask.json", b"", "expected a mask as JSON, got invalid JSON"),
         ("mask.json", b"\xff\xfe", "expected a mask as JSON, got invalid JSON"),
-        ("mask.json", b'{"sliding": -1}', "sliding: expected a whole number from 0"),
         ("mask.json", b'{"heads": [99]}', "heads: expected numbers from 0 to 5, got"),
-        ("mask.json", b" " * 1_000_001, "expected at most 1,000,000 bytes of JSON, got"),
     ],
 )  # fmt: skip
 def test_a_file_that_is_no_mask_is_refused_in_a_sentence(name: str, data: bytes, sentence: str) -> None:

@@ -163,9 +163,7 @@ class TestRay:
 
 
 class TestWorkers:
-    def test_jobs_of_a_run_go_to_the_worker_that_has_its_trace(
-        self, their_home: Scheduler, workers: list[WorkerProcess], tiny: Model
-    ) -> None:
+    def test_jobs_go_where_the_trace_is(self, their_home: Scheduler, workers: list[WorkerProcess], tiny: Model) -> None:
         specs = [MaskSpec(prefix=number) for number in range(4)]
         firsts = [their_home.ask(Job(jobs.process_of, (run_of(tiny, spec),))) for spec in specs]
         for _ in range(3):
@@ -186,9 +184,7 @@ class TestWorkers:
         assert len(list(tmp_path.iterdir())) == 2
         assert their_home.ask(Job(jobs.wait, (0.0,))) == "done"
 
-    def test_kill_9_in_the_middle_of_a_job_is_not_noticed(
-        self, their_home: Scheduler, workers: list[WorkerProcess], tmp_path: Path
-    ) -> None:
+    def test_kill_9_is_not_noticed(self, their_home: Scheduler, workers: list[WorkerProcess], tmp_path: Path) -> None:
         answers: list[str] = []
         job = Job(jobs.wait, (1.0, str(tmp_path / "begun")))
         asker = Thread(target=lambda: answers.append(their_home.ask(job)))
@@ -198,7 +194,7 @@ class TestWorkers:
         asker.join(SECONDS)
         assert answers == ["done"]
 
-    def test_a_job_stops_at_its_time_limit_and_the_next_one_runs(
+    def test_a_job_stops_at_its_limit(
         self, their_home: Scheduler, workers: list[WorkerProcess], tmp_path: Path
     ) -> None:
         worker = workers[0]

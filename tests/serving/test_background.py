@@ -85,9 +85,7 @@ def test_who_leaves_in_the_middle_ends_it(start: Callable) -> None:
     assert not job.is_alive()
 
 
-def test_more_than_may_run_wait_in_a_queue_with_their_position_and_start_in_turn(
-    start: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_than_may_run_wait_in_a_queue(start: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UNMASK_BACKGROUND_JOBS", "1")
     monkeypatch.setattr(background, "MOST_WAITING", 2)
     monkeypatch.setattr(background, "_running", [])  # so that none of earlier tests ends here

@@ -168,9 +168,7 @@ class TestHome:
             asker.join(10)
         assert Path(file).read_text().split() == list("ABCAA")
 
-    def test_who_wants_something_else_gives_up_the_place_and_his_job_is_not_done(
-        self, home: Scheduler, tmp_path: Path
-    ) -> None:
+    def test_who_wants_something_else_gives_up_the_place(self, home: Scheduler, tmp_path: Path) -> None:
         class ElsewhereNow(BaseException):
             """As streamlit's own, for a reader who pressed something else."""
 

@@ -56,9 +56,7 @@ JUNK: tuple[Any, ...] = (
 
 @pytest.mark.parametrize("junk", JUNK, ids=repr)
 @pytest.mark.parametrize("name", [*SHOWN, "head tokens", "mask canvas", "digit"])
-def test_what_no_component_of_ours_sends_changes_nothing_or_is_in_range(
-    name: str, junk: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_junk_changes_nothing_or_is_in_range(name: str, junk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {}
     state = AttributedDict(mask_epoch=0, pixels_epoch=0, pixels_number=0, pixels_drawing=[0] * 64)
     sent = dict.fromkeys(("pick", "query", "zoom", "drawn", "pins"), junk)

@@ -24,9 +24,7 @@ from ui.sidebar.models import model_found
         ("bert", ", 3 layers, 4 heads, context 47."),
     ],
 )
-def test_what_was_found_in_a_model_names_its_heads_once_where_all_attentions_have_as_many(
-    tmp_path: Path, name: str, sentence: str
-) -> None:
+def test_what_was_found_in_a_model(tmp_path: Path, name: str, sentence: str) -> None:
     model = catalog.load(str(families.save(name, tmp_path)), settings=Settings())
     assert sentence in model_found(model)
 

@@ -50,9 +50,7 @@ def opened(wanted: str) -> AppTest:
     return app.run()
 
 
-def test_a_loaded_model_is_not_refused_when_memory_is_short(
-    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_loaded_model_is_not_refused(tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     app = opened(str(tiny_folder))
     monkeypatch.setattr(machine, "free_bytes", lambda: 1000)
     app.run()
@@ -166,9 +164,7 @@ class TestDownloads:
         assert not asked
         assert "Another download is in progress" in app.error[0].value
 
-    def test_a_disk_that_is_too_full_is_said_with_both_numbers(
-        self, asked: list[str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_disk_too_full_is_said(self, asked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         usage = shutil.disk_usage("/")._replace(free=10**9 + 100)
         monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
         (error,) = opened("gpt2").error
@@ -177,7 +173,7 @@ class TestDownloads:
 
 
 class TestServedToOthers:
-    @pytest.mark.parametrize("address", ["0.0.0.0", None, "10.0.0.7"])
+    @pytest.mark.parametrize("address", ["0.0.0.0", None])
     def test_folders_and_hub_ids_are_off_and_all_answers_are_alike(
         self, address: str | None, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -205,8 +201,9 @@ class TestServedToOthers:
         (error,) = opened(str(tiny_folder)).error
         assert "is not available here" in error.value
 
-    @pytest.mark.parametrize("address", ["127.0.0.1", "localhost", "::1"])
-    @pytest.mark.parametrize("host", ["127.0.0.1:8501", "localhost:80", "[::1]:8501"])
+    @pytest.mark.parametrize(
+        ("address", "host"), [("127.0.0.1", "localhost:80"), ("localhost", "[::1]:8501"), ("::1", "127.0.0.1:8501")]
+    )
     def test_to_this_machine_alone_they_are_on(
         self, address: str, host: str, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

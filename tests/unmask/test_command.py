@@ -77,9 +77,7 @@ def wrong(tmp_path: Path, kind: str) -> str:
         ("image", "not a language model"),
     ],
 )
-def test_what_cannot_be_run_is_a_sentence_and_status_2(
-    kind: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_what_cannot_be_run_is_status_2(kind: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert main(["check", wrong(tmp_path, kind)]) == 2
     said = capsys.readouterr()
     assert words in said.err
@@ -106,9 +104,7 @@ def test_what_means_nothing_is_status_2(arguments: list[str], capsys: pytest.Cap
     assert "could not be checked" in capsys.readouterr().err
 
 
-def test_nothing_is_downloaded_without_a_word(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Path
-) -> None:
+def test_nothing_is_downloaded(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
     folder = save("gpt2", tmp_path / "gpt2")
     asked = []
 

@@ -57,9 +57,7 @@ def test_every_word_of_a_picture_asks_that_font_after_the_present_one(monkeypatc
     assert families[LABELS[2] + "k"] == [fonts.FONT]
 
 
-def test_without_a_font_a_pdf_is_english_without_a_warning_and_an_svg_is_chinese(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_a_font_a_pdf_is_english(monkeypatch: pytest.MonkeyPatch) -> None:
     with_fonts(monkeypatch)
 
     def drawn(paper: Paper) -> Sheet:

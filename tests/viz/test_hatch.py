@@ -1,6 +1,5 @@
 """The hatching of blocked cells, pixel by pixel."""
 
-import base64
 import io
 
 import numpy as np
@@ -8,7 +7,7 @@ import pytest
 from PIL import Image
 
 from tests.viz.views import causal, padded
-from viz.hatch import LINES, SMALL, data_uri, hatch_png
+from viz.hatch import LINES, SMALL, hatch_png
 from viz.palette import MASK_COLOURS, rgb
 
 
@@ -39,13 +38,6 @@ def test_a_small_picture_has_pixels_for_every_cell_and_no_more_than_it_is_shown_
     np.testing.assert_array_equal(alpha.max((2, 3)) > 0, causal(tokens))
 
 
-def test_row_0_is_on_top_and_column_0_on_the_left() -> None:
-    corner = np.zeros((3, 5), bool)
-    corner[0, 4] = True
-    inked = cells(hatch_png({"causal": corner}, dark=False), (3, 5))[..., 3].max((2, 3)) > 0
-    assert np.argwhere(inked).tolist() == [[0, 4]]
-
-
 @pytest.mark.parametrize("name", LINES)
 def test_a_mask_draws_lines_in_its_own_colour(name: str) -> None:
     inked = cells(hatch_png({name: causal(8)}, dark=False), (8, 8))[causal(8)]
@@ -71,9 +63,3 @@ def test_a_cell_that_two_masks_block_shows_both() -> None:
     colours = both[both[:, 3] > 128][:, :3].astype(int)
     for name in blocked:
         assert (np.abs(colours - rgb(MASK_COLOURS[name])).max(1) <= 8).any()
-
-
-def test_as_a_uri_it_is_the_same_picture() -> None:
-    png = hatch_png({"causal": causal(4)}, dark=True)
-    assert data_uri(png).startswith("data:image/png;base64,")
-    assert base64.b64decode(data_uri(png).partition(",")[2]) == png

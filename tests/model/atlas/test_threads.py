@@ -49,9 +49,7 @@ def side_by_side(model: Model, units: list[Unit], progress: AtlasProgress) -> It
     return atlas_threads.measured(model, units, model.standard, LENGTH, progress)
 
 
-def test_it_is_the_same_to_the_bit_and_in_the_same_order(
-    tiny: Model, units: list[Unit], on_many_cores: Callable
-) -> None:
+def test_it_is_the_same_in_the_same_order(tiny: Model, units: list[Unit], on_many_cores: Callable) -> None:
     expected, progress = one_by_one(tiny, units), atlas_progress.begun(tiny, LENGTH)
     assert on_many_cores(lambda: list(side_by_side(tiny, units, progress))) == units
     assert progress.tally.to_bytes() == expected.tally.to_bytes()
@@ -74,9 +72,7 @@ def test_several_are_in_hand_with_one_thread_each(
     assert counted == [1] * len(units)
 
 
-def test_whoever_stops_has_what_was_added_and_goes_on_from_there(
-    tiny: Model, units: list[Unit], on_many_cores: Callable
-) -> None:
+def test_whoever_stops_goes_on_from_there(tiny: Model, units: list[Unit], on_many_cores: Callable) -> None:
     progress = atlas_progress.begun(tiny, LENGTH)
 
     def begin() -> list[int]:

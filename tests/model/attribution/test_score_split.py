@@ -75,9 +75,7 @@ class TestStream:
 
 class TestAdditions:
     @pytest.mark.parametrize("layer", [0, 1])
-    def test_of_all_heads_and_keys_with_the_bias_they_are_the_attention_layer_s_output(
-        self, tiny: Model, trace: Trace, layer: int
-    ) -> None:
+    def test_together_they_are_the_attention_layer_s_output(self, tiny: Model, trace: Trace, layer: int) -> None:
         _, blocks = network(tiny)
         entering = streams(tiny, trace)[layer]
         block = blocks[layer]
@@ -118,9 +116,7 @@ class TestCarried:
         np.testing.assert_allclose(found.value_norms[:2], [5, 13], atol=1e-5)
         np.testing.assert_allclose(found.moved[:2], [3.75, 3.25], atol=1e-5)
 
-    def test_what_is_added_is_its_additions_norm_and_the_output_that_of_their_sum(
-        self, tiny: Model, trace: Trace
-    ) -> None:
+    def test_what_is_added_is_its_additions_norm(self, tiny: Model, trace: Trace) -> None:
         found = carried(tiny, trace, 0, trace.spec, 1, 2, 9)
         each = additions(tiny.frozen(trace, 0), trace, 0, trace.spec, 1, 2, 9)
         assert found.added is not None
@@ -152,9 +148,7 @@ class TestDirectEffect:
 
 class TestScoreSplit:
     @pytest.mark.parametrize("layer", [0, 1])
-    def test_the_terms_of_a_cell_sum_to_its_score_by_dimension_and_by_source(
-        self, tiny: Model, trace: Trace, layer: int
-    ) -> None:
+    def test_the_terms_of_a_cell_sum_to_its_score(self, tiny: Model, trace: Trace, layer: int) -> None:
         scores = trace.stages(layer, 1, row=0).scaled
         for query, key in ((9, 4), (3, 3), (2, 8)):
             found = score_split(tiny, trace, 0, layer, 1, query, key)

@@ -84,9 +84,7 @@ class TestExamination:
         assert wrong.amount > 100 * right.amount
         assert not any(verdict.broken for _, verdict in found.verdicts.values())
 
-    def test_the_loss_with_the_bug_is_another_but_where_its_weights_are_right(
-        self, story: Model, trace: Trace, bug: Bug
-    ) -> None:
+    def test_the_loss_with_the_bug_is_another(self, story: Model, trace: Trace, bug: Bug) -> None:
         wrong, right = examine(story, trace, bug, 4, 0).loss
         assert right == pytest.approx(trace.losses(0).nanmean().item(), abs=1e-5)
         if bug.key == "in-place":
@@ -102,7 +100,7 @@ def test_every_family_shows_every_bug_and_keeps_every_law(name: str, tmp_path: P
     model = catalog.load(str(save(name, tmp_path / name)))
     trace = read(model, WORDS)
     for bug in BUGS:
-        for layer in range(trace.num_layers):
+        for layer in (0, trace.num_layers - 1):
             pair, found = compare(model, trace, bug, layer, 0), examine(model, trace, bug, layer, 0)
             broken = {key: right.amount for key, (_, right) in found.verdicts.items() if right.broken}
             assert not broken, f"the right version in layer {layer}"

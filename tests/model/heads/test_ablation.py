@@ -52,9 +52,7 @@ def test_a_head_that_gives_nothing_is_one_that_may_look_at_nothing(tiny: Model, 
 @pytest.mark.parametrize(
     "alone", [MaskSpec(causal=False), MaskSpec(sliding=1), MaskSpec(drawn=(Stroke("block", 0, 0, 200, 0),))]
 )
-def test_a_mask_for_one_head_alone_is_that_of_a_run_scoped_to_it(
-    tiny: Model, batch: TokenBatch, alone: MaskSpec
-) -> None:
+def test_a_mask_for_one_head_is_a_scoped_run(tiny: Model, batch: TokenBatch, alone: MaskSpec) -> None:
     off = HeadsOff(((1, 1),), "mask", alone)
     found = outcome(tiny, batch, MaskSpec(), 1, batch.real(1).stop - 1, off, 7)
     scoped = replace(alone, layers=(1,), heads=(1,))

@@ -29,9 +29,7 @@ def test_the_last_reading_is_the_model_s_own(tiny: Model, batch: TokenBatch, spe
     np.testing.assert_array_equal(found.ids[-1], top.indices.numpy())
 
 
-def test_each_reading_is_the_norm_and_the_unembedding_of_what_the_layer_leaves(
-    tiny: DecoderModel, batch: TokenBatch
-) -> None:
+def test_each_reading_is_norm_and_unembedding(tiny: DecoderModel, batch: TokenBatch) -> None:
     network = tiny.network
     found = logit_lens(tiny, batch, MaskSpec(), 0, 2, 9)
     with torch.inference_mode():

@@ -1,34 +1,16 @@
 """The numbers about a head, on weights small enough to work them out by hand."""
 
 import math
-from itertools import product
 
 import pytest
 import torch
 from torch import Tensor
 
-from model.base import Model
 from model.heads import measures
-from model.heads.survey import survey
-from model.masks import MaskSpec
-from tests.tensors import assert_near
 
-CAUSAL = torch.tensor(
-    [
-        [1.0, 0, 0, 0],
-        [0.5, 0.5, 0, 0],
-        [0.25, 0.25, 0.5, 0],
-        [0.25, 0.25, 0.25, 0.25],
-    ]
-)
+CAUSAL = torch.tensor([[1.0, 0, 0, 0], [0.5, 0.5, 0, 0], [0.25, 0.25, 0.5, 0], [0.25, 0.25, 0.25, 0.25]])
 LIFTED = torch.tensor(  # the first two keys are padding; the first query attends to nothing
-    [
-        [0.0, 0, 0, 0, 0],
-        [0.25, 0, 0.25, 0.5, 0],
-        [0, 0, 0.5, 0.5, 0],
-        [0.125, 0.125, 0, 0.25, 0.5],
-        [0, 0, 0, 0, 1],
-    ]
+    [[0.0, 0, 0, 0, 0], [0.25, 0, 0.25, 0.5, 0], [0, 0, 0.5, 0.5, 0], [0.125, 0.125, 0, 0.25, 0.5], [0, 0, 0, 0, 1]]
 )
 KEEP = torch.tensor([False, False, True, True, True])
 
@@ -83,24 +65,6 @@ def test_induction_is_on_the_token_after_the_previous_occurrence() -> None:
     assert number(measures.induction(halved, ids, torch.arange(length) > period)) == pytest.approx(2.25 / 3)
 
 
-@pytest.mark.parametrize(
-    "measure",
-    [
-        measures.entropy,
-        measures.previous_token,
-        lambda weights, queries=None: measures.induction(weights, torch.tensor([0, 1, 0, 1]), queries),
-        lambda weights, queries=None: measures.leak(weights, torch.arange(4) != 2, queries)[0],
-    ],
-)
-def test_many_heads_at_once_are_the_same_as_one_by_one_and_nothing_measures_nan(measure: object) -> None:
-    assert callable(measure)
-    heads = torch.rand(2, 3, 4, 4, generator=torch.Generator().manual_seed(0)).softmax(-1)
-    together = measure(heads)
-    assert_near(together, torch.stack([torch.stack([measure(head) for head in row]) for row in heads]), 1e-6)
-    assert measure(torch.zeros(4, 4)).isnan()
-    assert measure(heads[0, 0], torch.zeros(4, dtype=torch.bool)).isnan()
-
-
 def test_rows_that_attend_to_nothing_are_left_out() -> None:
     without = CAUSAL.clone()
     without[1] = 0
@@ -129,26 +93,6 @@ def test_bits_per_character() -> None:
 def test_key_share() -> None:
     assert number(measures.key_share(CAUSAL, 0)) == pytest.approx((1 + 0.5 + 0.25 + 0.25) / 4)
     assert number(measures.key_share(LIFTED, 3, KEEP)) == pytest.approx((0.5 + 0.25 + 0) / 3)
-
-
-@pytest.mark.parametrize("pad_side", ["left", "right"])
-@pytest.mark.parametrize("spec", [None, MaskSpec(causal=False), MaskSpec(causal=False, padding=False)])
-def test_the_leak_of_every_head_is_the_leak_of_each_over_real_tokens(
-    tiny: Model, monkeypatch: pytest.MonkeyPatch, pad_side: str, spec: MaskSpec | None
-) -> None:
-    monkeypatch.setattr("model.trace.BLOCK_BYTES", 4 * 3 * 9 * 4)  # blocks of a few queries
-    trace = tiny.run(tiny.encode(["the cat sat", "the cat sat on the mat still"], pad_side))
-    for row in range(2):
-        keep = trace.batch.keep[row]
-        found = survey(trace, row, spec)
-        future, padding = torch.from_numpy(found.future), torch.from_numpy(found.padding)
-        for layer, head in product(range(2), range(3)):
-            expected = measures.leak(trace.weights(layer, head, row, spec), keep, keep)
-            assert_near(future[layer, head], expected[0], 1e-6, f"future, {layer}.{head}")
-            assert_near(padding[layer, head], expected[1], 1e-6, f"padding, {layer}.{head}")
-    if spec == MaskSpec(causal=False, padding=False):
-        assert (survey(trace, 0, spec).future > 0).all()
-        assert (survey(trace, 0, spec).padding > 0).all()
 
 
 def test_what_follows_the_last_time_is_not_the_query_itself() -> None:

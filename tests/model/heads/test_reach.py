@@ -7,18 +7,8 @@ import torch
 from torch import Tensor
 
 from model.base import Model
-from model.heads.reach import (
-    PathStep,
-    counts,
-    known_answers,
-    layer_mask,
-    layer_masks,
-    looks_ahead,
-    path,
-    reach,
-    reach_of,
-)
-from model.masks import MaskSpec, Stroke, causal
+from model.heads.reach import PathStep, known_answers, layer_mask, layer_masks, looks_ahead, path, reach, reach_of
+from model.masks import MaskSpec, Stroke
 
 TEXTS = ["the cat sat on the mat and the cat", "the mat"]
 
@@ -49,37 +39,6 @@ def test_reach_is_what_a_search_of_all_paths_finds(layers: int, size: int, share
     assert torch.equal(reach(masks), searched(masks))
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_layers_that_repeat_and_change_again(seed: int) -> None:
-    one, other = random_masks(2, 13, 0.06, seed)
-    masks = [one, one, one, one, one, one, other, one, other, other, one]
-    assert torch.equal(reach(masks), searched(masks))
-
-
-def test_the_order_of_the_layers_matters() -> None:
-    hop = torch.zeros(2, 3, 3, dtype=torch.bool)
-    hop[0, 1, 0] = hop[1, 2, 1] = True  # 1 looks at 0 in one layer, 2 looks at 1 in the other
-    assert reach([hop[0], hop[1]])[2, 0] == 2
-    assert reach([hop[1], hop[0]])[2, 0] == 0
-
-
-@pytest.mark.parametrize("size", [1, 2, 4, 9])
-@pytest.mark.parametrize("layers", [1, 2, 5])
-def test_a_window_reaches_layers_times_its_size_less_one_and_itself(size: int, layers: int) -> None:
-    tokens = 53
-    mask = causal(tokens, tokens).triu(1 - size)
-    first = reach([mask] * layers)
-    seen = counts(first, layers)
-    for n in range(1, layers + 1):
-        assert seen[n - 1, -1] == min(n * (size - 1) + 1, tokens)
-        assert seen[n - 1].tolist() == [min(n * (size - 1), place) + 1 for place in range(tokens)]
-
-
-def test_under_a_causal_mask_one_layer_reaches_all_that_there_is_to_reach() -> None:
-    mask = causal(17, 17)
-    assert torch.equal(reach([mask] * 4), mask.to(torch.int16))
-
-
 def test_a_token_keeps_its_own_state_where_its_mask_blocks_everything() -> None:
     shut = torch.zeros(5, 5, dtype=torch.bool)
     assert torch.equal(reach([shut, shut]), torch.eye(5, dtype=torch.int16))
@@ -87,9 +46,7 @@ def test_a_token_keeps_its_own_state_where_its_mask_blocks_everything() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize(("layers", "size"), [(1, 7), (3, 11), (5, 13)])
-def test_a_path_takes_looks_that_its_layers_allow_and_as_few_layers_as_reach_says(
-    layers: int, size: int, seed: int
-) -> None:
+def test_a_path_is_allowed_and_short(layers: int, size: int, seed: int) -> None:
     masks = random_masks(layers, size, 0.15, seed)
     first = reach(masks)
     for query, key in torch.cartesian_prod(torch.arange(size), torch.arange(size)).tolist():

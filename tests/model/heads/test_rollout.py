@@ -80,9 +80,7 @@ def test_over_heads_each_layer_is_its_heads_together(
 
 @pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize("row", [0, 1])
-def test_a_rollout_reaches_exactly_what_the_masks_let_reach(
-    tiny: Model, batch: TokenBatch, spec: MaskSpec, row: int
-) -> None:
+def test_a_rollout_reaches_what_masks_let(tiny: Model, batch: TokenBatch, spec: MaskSpec, row: int) -> None:
     trace = tiny.run(batch, spec)
     found = layer_maps(trace, row, spec, "rollout")
     np.testing.assert_allclose(found.maps.sum(-1), 1, atol=1e-5)
@@ -120,9 +118,7 @@ def test_flow_of_a_run_stays_behind_the_mask(tiny: Model, batch: TokenBatch) -> 
     assert found.max() <= 1
 
 
-def test_a_text_too_long_is_refused_with_how_long_it_may_be(
-    tiny: Model, batch: TokenBatch, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_text_too_long_is_refused(tiny: Model, batch: TokenBatch, monkeypatch: pytest.MonkeyPatch) -> None:
     trace, side = tiny.run(batch), batch.ids.shape[1]
     monkeypatch.setattr(rollout, "MOST_BYTES", 2 * 7 * 7 * 4)
     monkeypatch.setattr(rollout, "MOST_FLOW", 4 * 5**3 + 1)

@@ -15,9 +15,7 @@ from tests.tensors import assert_near, largest_difference
 
 @pytest.mark.parametrize(("name", "size"), [("mistral", 3), ("phi3", 5)])
 @pytest.mark.parametrize("padding", ["left", "right"])
-def test_a_readers_window_as_wide_as_the_models_own_is_the_models_own(
-    loaded: dict[str, Family], name: str, size: int, padding: str
-) -> None:
+def test_a_window_as_wide_as_its_own(loaded: dict[str, Family], name: str, size: int, padding: str) -> None:
     usual = loaded[name].run(padding)
     instead = loaded[name].run(padding, MaskSpec(window=False, sliding=size))
     assert set(instead.blocked_by(0)) == {"causal", "padding", "sliding"}
@@ -65,17 +63,13 @@ def test_an_encoders_layer_beyond_its_decoders_can_be_masked(loaded: dict[str, F
 
 @pytest.mark.parametrize("positions", ["cells", "documents"])
 @pytest.mark.parametrize("name", ["roberta", *families.PAIRS])
-def test_a_model_that_counts_by_itself_takes_no_other_positions(
-    loaded: dict[str, Family], name: str, positions: str
-) -> None:
+def test_no_other_positions_are_taken(loaded: dict[str, Family], name: str, positions: str) -> None:
     with pytest.raises(ValueError, match=f"computes its own positions: expected counted ones, got {positions}"):
         loaded[name].run(spec=MaskSpec(documents="mat", positions=positions))
 
 
 @pytest.mark.parametrize("padding", ["left", "right"])
-def test_packed_documents_are_as_if_each_were_alone(
-    decoder: Family, padding: str, largest: dict[str, list[float]]
-) -> None:
+def test_packed_documents_are_alone(decoder: Family, padding: str, largest: dict[str, list[float]]) -> None:
     spec = MaskSpec(documents="mat", positions="documents")
     packed = decoder.run(padding, spec)
     numbers = packed.batch.split("mat")[0]

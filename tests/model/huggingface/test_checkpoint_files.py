@@ -149,9 +149,7 @@ def test_sizes_that_transformers_itself_cannot_run_are_refused_as_such(tmp_path:
 
 
 @pytest.mark.parametrize("name", ["gemma2", "gpt_oss", "t5"])
-def test_a_term_that_our_core_does_not_know_is_found_by_the_proof(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_an_unknown_term_is_found_by_the_proof(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(
         attention_hook, "ScoreTerms", lambda *_: NO_TERMS
     )  # as if it had no soft-cap, sinks or position bias

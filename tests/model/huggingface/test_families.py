@@ -1,4 +1,4 @@
-"""Families beyond the plain ones: attention by code of its own, hybrids, language parts of larger models, wrappers.
+"""All families: plain ones, attention by code of its own, hybrids, language parts of larger models, wrappers.
 
 Each tiny random checkpoint is saved, loaded as a reader's folder, and held against transformers' own eager attention:
 logits to 1e-3 of the largest, weights to 1e-5, on texts longer than its windows, chunks and blocks, without padding and
@@ -22,12 +22,15 @@ from model.text import TokenBatch
 from model.transformer import positions_of
 from serving.settings import Settings
 from tests.model.huggingface import families
-from tests.model.huggingface.more_families import ALL, CHOOSING, HYBRIDS, MULTIMODAL, OWN_CODE, PAIRS
+from tests.model.huggingface.more_families import ALL, MULTIMODAL, PAIRS
 from tests.tensors import largest_difference
+
+pytestmark = pytest.mark.slow  # loads fifty models
 
 TEXTS = ["the cat sat on a mat and then it saw one", "red ball near the old mat"]
 TARGETS = ["a big cat and a ball it saw", "one old mat"]
 ENCODERS = {"mpnet", "deberta", "deberta-v2", "layoutlm", "nystromformer", "squeezebert"}
+EVERY = ALL | families.DECODERS | families.ENCODERS | families.PAIRS
 READS_PADDING = {"recurrent_gemma"}  # its recurrence does, in transformers too
 LAYERS = {  # the numbers of the layers that have attention, and what the others are
     "qwen3_next": ((2,), "linear attention"),
@@ -46,17 +49,17 @@ LAYERS = {  # the numbers of the layers that have attention, and what the others
 
 
 def network_class(name: str) -> type:
-    if name in PAIRS or name == "voxtral":
+    if name in PAIRS | families.PAIRS or name == "voxtral":
         return hf.AutoModelForSeq2SeqLM
     if name in MULTIMODAL and name != "llama4":
         return hf.AutoModelForImageTextToText
-    return hf.AutoModelForMaskedLM if name in ENCODERS else hf.AutoModelForCausalLM
+    return hf.AutoModelForMaskedLM if name in ENCODERS | families.ENCODERS.keys() else hf.AutoModelForCausalLM
 
 
 def saved(name: str, folder: Path) -> Path:
     """Weights large enough that attention is far from uniform; norms and what a state space is driven by stay."""
     torch.manual_seed(5)
-    network = network_class(name).from_config(ALL[name], attn_implementation="eager").eval()
+    network = network_class(name).from_config(EVERY[name], attn_implementation="eager").eval()
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for weight_name, parameter in network.named_parameters():
@@ -67,7 +70,7 @@ def saved(name: str, folder: Path) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", params=ALL)
+@pytest.fixture(scope="module", params=EVERY)
 def family(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, HuggingFaceModel, PreTrainedModel]:
@@ -109,9 +112,7 @@ def batch_of(model: HuggingFaceModel, padding: str) -> TokenBatch:
 
 
 @pytest.mark.parametrize("padding", ["none", "right", "left"])
-def test_weights_and_logits_are_those_of_each_text_alone(
-    family: tuple[str, HuggingFaceModel, PreTrainedModel], padding: str
-) -> None:
+def test_each_text_is_as_it_is_alone(family: tuple[str, HuggingFaceModel, PreTrainedModel], padding: str) -> None:
     name, ours, theirs = family
     trace = ours.run(batch_of(ours, padding))
     compared = 0
@@ -135,9 +136,7 @@ def test_weights_and_logits_are_those_of_each_text_alone(
     assert compared or name == "diffllama" or name in READS_PADDING
 
 
-def test_a_text_of_one_token_is_read_and_has_nothing_to_predict(
-    family: tuple[str, HuggingFaceModel, PreTrainedModel],
-) -> None:
+def test_one_token_has_nothing_to_predict(family: tuple[str, HuggingFaceModel, PreTrainedModel]) -> None:
     name, ours, theirs = family
     batch = ours.encode(["cat"], "left", ["it"] if ours.kind == "encoder-decoder" else None)
     trace = ours.run(batch)
@@ -225,14 +224,7 @@ def test_a_model_of_own_code_takes_a_readers_masks_too(tmp_path: Path) -> None:
     assert "documents" in packed.blocked_by(0, 0)
 
 
-def test_every_cause_has_its_families() -> None:
-    assert len(ALL) == len(OWN_CODE) + len(HYBRIDS) + len(MULTIMODAL) + len(PAIRS) + len(CHOOSING)
-    assert set(LAYERS) | {"diffllama", "falcon_h1"} == set(HYBRIDS)
-
-
-def test_a_query_of_a_network_that_chooses_looks_at_so_many_tokens_and_at_all_that_a_lifted_mask_adds(
-    tmp_path: Path,
-) -> None:
+def test_a_query_that_chooses_looks_at_so_many_tokens(tmp_path: Path) -> None:
     model = adapter.load(str(saved("deepseek_v32", tmp_path)), settings=Settings())
     batch = model.encode(TEXTS[:1])
     tokens = batch.ids.shape[1]

@@ -56,9 +56,7 @@ def downloads(fake: ListingHub) -> set[str]:
     }
 
 
-def test_a_model_is_downloaded_once_with_its_progress_and_nothing_that_it_does_not_need(
-    fake: ListingHub, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_is_downloaded_once(fake: ListingHub, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     reports: list[tuple[str, int, int]] = []
     found = catalog.load(REPO, lambda *report: reports.append(report), SETTINGS)
     assert (found.name, found.num_layers, found.kind) == (REPO, 3, "decoder")
@@ -70,9 +68,7 @@ def test_a_model_is_downloaded_once_with_its_progress_and_nothing_that_it_does_n
     assert catalog.load(REPO, settings=SETTINGS).num_layers == 3
 
 
-def test_no_request_carries_the_token_of_whoever_runs_the_program(
-    fake: ListingHub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_request_carries_a_token(fake: ListingHub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     catalog.load(REPO, settings=SETTINGS)
     assert fake.requests
@@ -205,9 +201,7 @@ def test_offline_by_choice(fake: ListingHub, monkeypatch: pytest.MonkeyPatch) ->
     assert not fake.requests
 
 
-def test_a_cached_model_is_found_without_any_network(
-    files: dict[str, bytes], hub_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cached_model_is_found(files: dict[str, bytes], hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache(hub_cache, REPO, files)
     no_network(monkeypatch)
     assert catalog.load(REPO, settings=SETTINGS).num_heads == 4
@@ -222,9 +216,7 @@ def test_what_the_cache_lacks_is_fetched(fake: ListingHub, files: dict[str, byte
 @pytest.mark.parametrize(
     "name", ["no such model", "a/b/c", "some--one/x", "someone/x.git", "x" * 5000, "", "someone/ü"]
 )
-def test_what_can_be_no_id_is_refused_before_anything_is_asked(
-    name: str, hub_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_can_be_no_id_is_refused(name: str, hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     no_network(monkeypatch)
     with pytest.raises(CheckpointError, match="neither a folder nor a model's id"):
         catalog.load(name, settings=SETTINGS)
@@ -256,9 +248,7 @@ def test_a_sentence_transformers_repository_says_how_to_get_the_transformer_insi
         catalog.load(REPO, settings=SETTINGS)
 
 
-def test_the_transformer_inside_a_sentence_transformers_repository(
-    fake: ListingHub, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_transformer_inside(fake: ListingHub, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     """Of all its folders that of the first module alone is fetched; then it is found without a network."""
     modules = [{"idx": 0, "path": "0_Transformer", "type": "x"}, {"idx": 1, "path": "1_Pooling", "type": "y"}]
     inside = {f"0_Transformer/{name}": content for name, content in files.items()}
@@ -270,9 +260,7 @@ def test_the_transformer_inside_a_sentence_transformers_repository(
     assert catalog.load(REPO, settings=SETTINGS).num_layers == 3
 
 
-def test_what_runs_on_no_text_alone_is_said_before_the_weights_are_fetched(
-    fake: ListingHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_runs_on_no_text_is_said(fake: ListingHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the list of known ones too: the network that the config describes is asked."""
     monkeypatch.setattr(verify, "NOT_SHOWN", {})
     vit = ViTConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=9, image_size=16)

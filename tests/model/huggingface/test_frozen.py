@@ -80,9 +80,7 @@ def test_the_terms_of_a_cell_sum_to_its_score(name: str, loaded: dict[str, Famil
 
 
 @pytest.mark.parametrize("name", MORE)
-def test_other_code_is_split_too_and_what_writes_besides_heads_is_named(
-    name: str, tmp_path: Path, loaded: dict[str, Family]
-) -> None:
+def test_other_code_is_split_too(name: str, tmp_path: Path, loaded: dict[str, Family]) -> None:
     model = saved(name, tmp_path, loaded)
     trace = run(model)
     last = trace.num_layers - 1

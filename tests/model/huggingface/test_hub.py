@@ -102,9 +102,7 @@ class TestDownload:
         assert hub.cached("some/model", FILES) is None
         assert hub.cached("some/model", FILES[:1]) is not None
 
-    def test_a_connection_that_breaks_is_said_and_the_next_try_keeps_what_arrived_whole(
-        self, fake: FakeHub, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_broken_connection_is_said(self, fake: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(time, "sleep", lambda seconds: None)  # the client waits between its own tries
         monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 1000)
         fake.breaks_after = 5000
@@ -117,9 +115,7 @@ class TestDownload:
         assert set(reported) == {"model.safetensors"}
 
     @pytest.mark.parametrize("pause", [pytest.param(60.0, id="a byte and no more"), pytest.param(0.01, id="a trickle")])
-    def test_a_hub_that_answers_and_then_sends_next_to_nothing_is_left_by_who_stops_and_given_up_by_who_waits(
-        self, fake: FakeHub, monkeypatch: pytest.MonkeyPatch, pause: float
-    ) -> None:
+    def test_a_hub_that_sends_nothing(self, fake: FakeHub, monkeypatch: pytest.MonkeyPatch, pause: float) -> None:
         fake.pause = pause
 
         class StopError(Exception):
@@ -155,20 +151,6 @@ class TestWhatCannotBeHad:
         assert repo in str(caught.value)
         return str(caught.value)
 
-    def test_a_hub_that_refuses_the_connection(self, hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        with FakeHub({}) as closed:
-            closed.use(monkeypatch)
-        message = self.refused()
-        assert "cannot be reached" in message
-        assert self.HOW in message
-
-    def test_a_hub_that_never_answers(self, hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as silent:
-            FakeHub.point_at(monkeypatch, silent.getsockname()[1])
-            message = self.refused()
-        assert "cannot be reached" in message
-        assert self.HOW in message
-
     def test_a_name_that_is_looked_up_for_ever(self, hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         done = threading.Event()
 
@@ -183,13 +165,6 @@ class TestWhatCannotBeHad:
         finally:
             done.set()
         assert "cannot be reached" in message
-        assert self.HOW in message
-
-    def test_offline_by_choice(self, hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-        no_network(monkeypatch)
-        message = self.refused()
-        assert "HF_HUB_OFFLINE is set" in message
         assert self.HOW in message
 
     def test_a_repository_that_is_not_there(self, fake: FakeHub) -> None:

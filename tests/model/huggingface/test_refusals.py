@@ -135,9 +135,7 @@ BY_PROOF = {  # each is refused without the list too, once it is run
 
 
 @pytest.mark.parametrize("model_type", BY_PROOF)
-def test_the_proof_refuses_them_without_the_list(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model_type: str
-) -> None:
+def test_the_proof_refuses_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model_type: str) -> None:
     monkeypatch.setattr(verify, "NOT_SHOWN", {})
     config, why = BY_PROOF[model_type]
     auto = hf.AutoModelForCausalLM if model_type == "mamba" else hf.AutoModelForMaskedLM

@@ -223,9 +223,7 @@ def fake(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
         yield served
 
 
-def test_a_marian_repository_is_downloaded_once_with_all_that_it_needs(
-    fake: ListingHub, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_repository_is_downloaded_once(fake: ListingHub, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = catalog.load(REPO, settings=SETTINGS)
     asked = {request.rpartition("/")[2] for request in fake.requests if "GET" in request and "resolve" in request}
     assert asked == {path.name for path in folder.iterdir()}

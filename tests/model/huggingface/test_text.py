@@ -49,9 +49,7 @@ class TestWhatIsAdded:
         ("name", "pieces"),
         [("gpt2", "the cat"), ("llama", "<s> the cat"), ("bert", "<s> the cat </s>"), ("t5", "the cat </s>")],
     )
-    def test_a_model_reads_and_shows_what_its_tokenizer_puts_around_a_text(
-        self, models: dict[str, HuggingFaceModel], name: str, pieces: str
-    ) -> None:
+    def test_what_is_put_around_a_text(self, models: dict[str, HuggingFaceModel], name: str, pieces: str) -> None:
         given = {"targets": ["it"]} if name in families.PAIRS else {}
         batch = models[name].encode(["the cat"], **given)
         shown = batch if batch.source is None else batch.source
@@ -74,9 +72,7 @@ class TestWhatIsAdded:
         assert "".join(batch.pieces[0]).replace("·", "") == "a</s>a</s>"
         assert batch.ids[0].tolist().count(1) == 1
 
-    def test_a_text_longer_than_the_context_is_cut_and_keeps_its_ends(
-        self, models: dict[str, HuggingFaceModel]
-    ) -> None:
+    def test_a_text_that_is_cut_keeps_its_ends(self, models: dict[str, HuggingFaceModel]) -> None:
         batch = models["bert"].encode(["the " * 40 + "cat " * 40], "left")
         assert batch.ids.shape == (1, models["bert"].context) == (1, 47)
         assert (batch.pieces[0][0], batch.pieces[0][-1]) == ("<s>", "</s>")
@@ -124,9 +120,7 @@ class TestWhatIsAdded:
 
 class TestTargets:
     @pytest.mark.parametrize("name", families.PAIRS)
-    def test_a_given_target_begins_as_the_model_was_trained(
-        self, models: dict[str, HuggingFaceModel], name: str
-    ) -> None:
+    def test_a_given_target_begins_as_trained(self, models: dict[str, HuggingFaceModel], name: str) -> None:
         batch = models[name].encode(["the cat", TEXT], "left", targets=["a big red ball", "it"])
         begin = {"t5": "<pad>", "marian": "<pad>", "bart": "</s> <s>"}[name]
         assert " ".join(batch.pieces[0]) == f"{begin} a big red ball"
@@ -137,9 +131,7 @@ class TestTargets:
 
     @pytest.mark.parametrize("name", families.PAIRS)
     @pytest.mark.parametrize("side", ["left", "right"])
-    def test_a_written_target_is_the_likeliest_token_after_the_other(
-        self, models: dict[str, HuggingFaceModel], name: str, side: str
-    ) -> None:
+    def test_a_target_is_written_greedily(self, models: dict[str, HuggingFaceModel], name: str, side: str) -> None:
         model = models[name]
         texts = [TEXT, "one big ball", "then it saw the red mat near a cat"]
         batch = model.encode(texts, side)
@@ -203,9 +195,7 @@ def often() -> Iterator[None]:
 
 @pytest.mark.usefixtures("often")
 @pytest.mark.parametrize(("name", "runs"), [("mistral", 50), ("gemma2", 25), ("bart", 25)])
-def test_threads_that_share_a_model_do_not_see_each_others_masks(
-    models: dict[str, HuggingFaceModel], name: str, runs: int
-) -> None:
+def test_threads_share_a_model_not_masks(models: dict[str, HuggingFaceModel], name: str, runs: int) -> None:
     """Eight threads, each with masks of its own: every run equals the same run made alone."""
     model = models[name]
     given = {"targets": ["a big red ball", "it saw"]} if name in families.PAIRS else {}

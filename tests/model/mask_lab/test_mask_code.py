@@ -161,9 +161,7 @@ class TestCode:
             assert found["dtype"] == "torch.bool", one
             assert torch.equal(torch.tensor(found["allowed"]), one.allowed), f"{one.name}\n{one.source}"
 
-    def test_says_what_pytorch_makes_of_a_row_with_nothing_to_attend_to(
-        self, cases: list[Case], left_behind: list[dict]
-    ) -> None:
+    def test_says_what_becomes_of_an_empty_row(self, cases: list[Case], left_behind: list[dict]) -> None:
         seen = set()
         for one, found in zip(cases, left_behind, strict=True):
             empty = (~one.allowed.any(1)).tolist()
@@ -198,9 +196,7 @@ class TestCode:
 
     @pytest.mark.parametrize("separator", SEPARATORS)
     @pytest.mark.parametrize("kind", mask_code.KINDS)
-    def test_holds_what_was_typed_only_in_a_comment_of_one_line(
-        self, separator: str, kind: str, traces: dict[str, Trace]
-    ) -> None:
+    def test_holds_typed_text_in_a_comment(self, separator: str, kind: str, traces: dict[str, Trace]) -> None:
         without = program(kind, traces["one text"], MaskSpec(documents="zzz"), 0).splitlines()
         with_it = program(kind, traces["one text"], MaskSpec(documents=separator), 0).splitlines()
         if not separator:

@@ -252,7 +252,7 @@ def test_a_moved_digit_keeps_its_ink() -> None:
     assert moved > 20
 
 
-def test_training_writes_a_model_that_loads_and_its_numbers(
+def test_training_writes_a_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     monkeypatch.setattr(measure_digits, "SIZES", (10,))

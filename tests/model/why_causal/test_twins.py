@@ -163,9 +163,7 @@ def test_loss_and_accuracy_of_many_rows_are_those_of_each(pair: TwinPair) -> Non
 
 @pytest.mark.parametrize("trained", [True, False])
 @pytest.mark.parametrize("place", [1, 7, 15])
-def test_a_later_token_moves_nothing_before_it_with_the_mask_and_something_without(
-    pair: TwinPair, trained: bool, place: int
-) -> None:
+def test_a_later_token_moves_what_is_before_it(pair: TwinPair, trained: bool, place: int) -> None:
     batch, model = pair.encode(TEXTS[0]), pair.models[trained]
     token = int(batch.ids[0, place]) + 1
     masked = twins.change(model, batch, place, token, causal=True)

@@ -19,9 +19,7 @@ SAID = ["练习纸是英文的：这台服务器上没有安装中文字体。"]
 
 @pytest.mark.usefixtures("in_chinese")
 @pytest.mark.parametrize(("installed", "printed"), [(True, "zh"), (False, "en")])
-def test_a_worksheet_is_in_the_language_that_a_font_here_has(
-    installed: bool, printed: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worksheet_is_in_a_font_s_language(installed: bool, printed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fonts, "writes", lambda language: installed)
     taken: dict[str, Callable[[], bytes]] = {}
     monkeypatch.setattr("streamlit.download_button", lambda label, data, *_, **__: taken.update({label: data}))

@@ -9,13 +9,7 @@ import pytest
 
 from model.cross_attention.days import read_iso
 from viz.cross_attention import words
-from viz.cross_attention.alignment import (
-    FAINTEST,
-    LINES_A_STEP,
-    Alignment,
-    alignment_alt,
-    alignment_figure,
-)
+from viz.cross_attention.alignment import FAINTEST, LINES_A_STEP, Alignment, alignment_alt, alignment_figure
 from viz.cross_attention.words import BreakRow, WrittenAnswer, judgement, step_words, verdict
 from viz.palette import MASK_COLOURS, NOW, STANDARD, rgb
 

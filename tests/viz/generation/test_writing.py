@@ -7,14 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from viz.generation.cache import (
-    CachedRow,
-    Costs,
-    cached_row_figure,
-    cost_figure,
-    cost_sentence,
-    differences_table,
-)
+from viz.generation.cache import CachedRow, Costs, cached_row_figure, cost_figure, cost_sentence, differences_table
 from viz.generation.writing import Chance, Token, WritingScene, chance_html, chances_head, sentence, settings, text_html
 
 NASTY = "<script>alert(1)</script>"

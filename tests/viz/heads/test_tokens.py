@@ -93,24 +93,11 @@ class TestLongTexts:
         assert f"{outside * 100:.1f}" in words
         assert "of the query's weight" in words
 
-    @pytest.mark.parametrize(("outside", "said"), [(1e-9, "< 0.1%"), (0.0, "0%")])
-    def test_what_is_not_exactly_nothing_is_not_called_nothing(self, outside: float, said: str) -> None:
-        weights = np.zeros((11, 11), np.float32)
-        weights[7, 0], weights[7, 6] = outside, 1
-        view = replace(view_of((11, 11)), weights=weights)
-        assert f"{said} of the query's weight" in left_out(view, cropped(view, (5, 9), (5, 9)), 7)
-
     def test_a_part_without_the_query_says_so(self) -> None:
         view = view_of((29, 29), causal=causal(29))
         part = shown(view, (3, 11), 25)
         assert (part.first, part.weights.shape) == (3, (8, 8))
         assert left_out(view, part, 25) == "Tokens 3–10 of 29 are shown; the query, 25, is not among them."
-
-    def test_a_rectangle_keeps_its_first_keys(self) -> None:
-        view = view_of((MOST_TOKENS + 5, MOST_TOKENS + 9))
-        part = shown(view, (0, MOST_TOKENS + 9), MOST_TOKENS + 4)
-        assert (part.first, part.first_key) == (5, 0)
-        assert part.weights.shape == (MOST_TOKENS, MOST_TOKENS)
 
 
 class TestFaintWeights:

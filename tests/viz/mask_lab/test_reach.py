@@ -36,9 +36,7 @@ def trace_of(figure: go.Figure, name: str) -> Any:
 class TestFigure:
     @pytest.mark.parametrize("dark", [False, True])
     @pytest.mark.parametrize("size", [1, 2, 4, 30])
-    def test_a_colour_for_every_pair_that_is_reached_and_another_ground_for_those_that_never_are(
-        self, size: int, dark: bool
-    ) -> None:
+    def test_a_colour_for_every_pair_that_is_reached(self, size: int, dark: bool) -> None:
         view = windowed(23, size)
         figure = reach_figure(view, dark=dark)
         z = trace_of(figure, "reach").z
