@@ -26,20 +26,20 @@ LINES = ["Once upon a time", FIRST]
 
 
 def page() -> None:
-    import importlib
-
     import streamlit as st
 
     from model import catalog
     from ui import run_view
     from ui.heads import query
+    from ui.mask_lab import by_hand, effect, steps
 
     given = st.session_state
     model = st.cache_resource(catalog.load)(given.name)
     batch = model.encode(list(given.lines), "left", **given.targets)
     now, _ = run_view.run_pair(model, batch, given.spec, given.at, given.part, only_layer=given.only_layer)
     chosen = () if given.section == "fills" else (query.choose(now),)
-    importlib.import_module(f"ui.mask_lab.{given.section}").show(now, given.depth, given.head, *chosen)
+    show = {"reach": effect.show_reach, "steps": steps.show, "fills": by_hand.show_fills}[given.section]
+    show(now, given.depth, given.head, *chosen)
 
 
 class Section:
