@@ -14,12 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from i18n import N_, say, say_all
+from i18n import say, say_all
 from mask_check.findings import BROKEN, CANNOT_TELL, CannotCheck, Finding
 from mask_check.subject import CheckedModule, apart
-from mask_check.trial import CheckTrial, difference_of, first_above, skipped, unknown, written
+from mask_check.trial import CheckTrial, first_above, skipped, unknown
 
-LAW, NAME = "packing", N_("Packed documents")
 DOCUMENT_ARGUMENTS = ("document_ids", "doc_ids", "documents", "sequence_ids", "segment_ids", "seq_idx")
 LENGTH_ARGUMENTS = ("cu_seqlens", "cu_seq_lens", "cu_seq_lens_q")
 
@@ -28,11 +27,11 @@ def judge(trial: CheckTrial) -> Finding:
     """Two documents in one row: each as alone, and no token of the first moves the second."""
     first = trial.length * 2 // 5
     if first < 1:
-        return skipped(LAW, NAME, say("the text is too short for two documents."))
+        return skipped(say("the text is too short for two documents."))
     known = conventions(trial, first)
     findings = [_judge(trial, first, *how) for how in known]
     if not findings:
-        return skipped(LAW, NAME, say("it has no convention for packed documents that this check knows."))
+        return skipped(say("it has no convention for packed documents that this check knows."))
     by_verdict = {finding.verdict: finding for finding in reversed(findings)}
     if BROKEN in by_verdict or CANNOT_TELL in by_verdict:
         return by_verdict.get(BROKEN) or by_verdict[CANNOT_TELL]
@@ -84,12 +83,12 @@ def explicit_mask(trial: CheckTrial, first: int) -> Tensor | None:
     packed = torch.block_diag(*documents).bool()
     for form in (_added, _as_bool):
         given = _try(trial, form(whole, subject.dtype))
-        if given is None or difference_of(given, trial.alone)[0] > trial.tolerance:
+        if given is None or trial.difference(given, trial.alone).amount > trial.tolerance:
             continue
         mask = form(packed, subject.dtype)
         said = subject.is_transformers or _says(subject.config, "attention_mask")
         moved = _try(trial, mask)
-        if said or (moved is not None and difference_of(moved, trial.alone)[0] > trial.tolerance):
+        if said or (moved is not None and trial.difference(moved, trial.alone).amount > trial.tolerance):
             return mask
     return None
 
@@ -98,31 +97,19 @@ def _judge(trial: CheckTrial, first: int, words: str, arguments: dict[str, Any])
     """One convention."""
     found = trial.subject.outputs(trial.ids[None], **arguments)[0]
     alone = [trial.subject.outputs(trial.ids[None, :first])[0], trial.subject.outputs(trial.ids[None, first:])[0]]
-    amount, each = difference_of(found, torch.cat(alone))
-    where = first_above(each, trial.tolerance)
-    finding = trial.finding(
-        LAW,
-        NAME,
-        amount=amount,
-        broken=say(
-            "{how}: output {where} differs by {amount} from its document alone.",
-            how=words,
-            where=where,
-            amount=written(amount),
-        ),
-        kept="",
-    )
+    difference = trial.difference(found, torch.cat(alone))
+    broken = say("{how}: output {where} differs by {amount} from its document alone.", how=words, **difference.told)
+    finding = trial.finding(difference.amount, broken=broken, kept="")
     pair = _seen_across(trial, first, arguments, found)
     if finding.verdict == BROKEN and pair is not None:
+        told = {"how": words, "output": pair[0], "token": pair[1]}
         seen = say(
-            "{how}: output {output} of the second document moves when token {token} of the first is changed.",
-            how=words, output=pair[0], token=pair[1],
-        )  # fmt: skip
-        return Finding(LAW, NAME, BROKEN, seen, amount, trial.tolerance, pair)
-    if finding.verdict != BROKEN and not _joined_would_differ(trial, first, alone[1]):
-        return unknown(
-            LAW, NAME, say("as one document they give the same outputs too, so this proves nothing."), finding
+            "{how}: output {output} of the second document moves when token {token} of the first is changed.", **told
         )
+        return replace(finding, words=seen, pair=pair)
+    joined = trial.difference(trial.alone[first:], alone[1])  # the positive control: without the convention
+    if finding.verdict != BROKEN and joined.amount <= trial.tolerance:
+        return unknown(say("as one document they give the same outputs too, so this proves nothing."), finding)
     return finding
 
 
@@ -212,8 +199,3 @@ def _seen_across(trial: CheckTrial, first: int, arguments: dict[str, Any], packe
         if bool((moved > trial.tolerance).any()):
             return first + first_above(moved, trial.tolerance), column
     return None
-
-
-def _joined_would_differ(trial: CheckTrial, first: int, second_alone: Tensor) -> bool:
-    """The positive control: without the convention the second document is not as it is alone."""
-    return difference_of(trial.alone[first:], second_alone)[0] > trial.tolerance

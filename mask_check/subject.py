@@ -5,7 +5,7 @@ Sizes: B rows, T tokens, S tokens of the source, V outputs at each position (its
 
 import inspect
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -167,21 +167,22 @@ class CheckedModule:
         logits = _logits(found)
         if not isinstance(logits, Tensor) or logits.ndim != 3 or logits.shape[:2] != ids.shape:
             got = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+            told = {"rows": ids.shape[0], "length": ids.shape[1], "got": got}
             raise CannotCheck(
-                say("expected logits of every position, [{rows}, {length}, V], from its forward, got {got}",
-                    rows=ids.shape[0], length=ids.shape[1], got=got)
-            )  # fmt: skip
+                say("expected logits of every position, [{rows}, {length}, V], from its forward, got {got}", **told)
+            )
         return logits.float()
 
     def _check_time(self) -> None:
-        if self._until is not None and time.monotonic() > self._until:
-            raise TookTooLong(
-                say(
-                    "the check was stopped after {seconds:.0f} s and {forwards} forwards; allow more seconds, or check "
-                    "a shorter text",
-                    seconds=self._seconds, forwards=self.forwards,
-                )
-            )  # fmt: skip
+        if self._until is None or time.monotonic() <= self._until:
+            return
+        words = say(
+            "the check was stopped after {seconds:.0f} s and {forwards} forwards; allow more seconds, or check "
+            "a shorter text",
+            seconds=self._seconds,
+            forwards=self.forwards,
+        )
+        raise TookTooLong(words)
 
 
 def _logits(found: Any) -> Any:
@@ -198,6 +199,32 @@ def _is_of_last_alone(found: Any, ids: Tensor) -> bool:
     """Whether a forward returned outputs of the last position alone, [B,1,V] or [B,V], for ids [B,T]."""
     logits = _logits(found)
     return isinstance(logits, Tensor) and ids.shape[1] > 1 and logits.shape[:-1] in ((len(ids), 1), (len(ids),))
+
+
+def text_config(config: Any, **which: bool) -> Any:
+    """The part of a configuration of transformers' that is about text, decoder=True or encoder=True; others' as is."""
+    return config.get_text_config(**which) if hasattr(config, "get_text_config") else config
+
+
+def counted_positions(keep: Tensor) -> Tensor:
+    """bool [B,T] -> the position ids [B,T], counted over real tokens."""
+    return (keep.long().cumsum(-1) - 1).clamp(min=0)
+
+
+def embeddings(module: nn.Module) -> list[nn.Embedding]:
+    """The parts that give a vector for each id."""
+    return [part for part in module.modules() if isinstance(part, nn.Embedding)]
+
+
+@contextmanager
+def hooked(parts: Iterable[nn.Module], hook: Callable[..., Any]) -> Iterator[None]:
+    """While it lasts, the forward hook is on all of these parts."""
+    handles = [part.register_forward_hook(hook) for part in parts]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from i18n import say
 from mask_check.findings import SAFETY, CannotCheck, Noise
-from mask_check.subject import CheckedModule, apart
+from mask_check.subject import CheckedModule, apart, hooked
 
 ROUNDS = 3
 
@@ -94,16 +94,9 @@ def rounded_once_more(module: nn.Module, generator: torch.Generator) -> Iterator
             return tuple(move(part, one) for one in found)
         return found
 
-    hooks = [
-        part.register_forward_hook(lambda part, _arguments, found: move(part, found))
-        for part in module.modules()
-        if next(part.children(), None) is None
-    ]
-    try:
+    innermost = (part for part in module.modules() if next(part.children(), None) is None)
+    with hooked(innermost, lambda part, _arguments, found: move(part, found)):
         yield
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 class Products(TorchDispatchMode):

@@ -13,9 +13,8 @@ from mask_check.check import SECONDS
 from mask_check.check import check as _check
 from mask_check.declared import Mask
 from mask_check.findings import CannotCheck, CheckReport
-from mask_check.registry import everyone
+from mask_check.registry import SAMPLES
 from model.base import Model
-from model.bug_clinic.examination import BUGS
 from model.text import TokenBatch
 from serving.settings import Settings
 from viz.mask_check import report_html, view_of
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["CannotCheck", "Report", "assert_causal", "check"]
 PREFIXES = ("sample:", "patient:")
-SAMPLES = everyone(BUGS)
 Ids = Tensor | Sequence[int] | None
 
 
