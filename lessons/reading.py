@@ -270,8 +270,9 @@ def _problem(kind: type[BaseModel], settings: YamlMapping, error: Any) -> str:
         return str(_wrong(line, say("one of {names}", names=", ".join(names)), name))
     if error["type"] == "value_error":
         return say("line {line}: {problem}", line=line, problem=f"{name}: {error['ctx']['error']}")
-    description = say(model.model_fields[field_name].description or "")
-    expected = say("{name}, {description}", name=name, description=description)
+    description = model.model_fields[field_name].description
+    described = say(description) if description else say("something else")
+    expected = say("{name}, {description}", name=name, description=described)
     return str(_wrong(line, expected, say("nothing there") if error["type"] == "missing" else error["input"]))
 
 

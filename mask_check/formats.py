@@ -19,7 +19,10 @@ VERDICTS = {  # by exit code
 ABOUT = ("name", "obeys", "exit_code", "kind", "declared", "length", "dtype", "kernel", "parameters", "seed")
 FOUND = ("law", "name", "verdict", "amount", "tolerance", "silent", "pair", "words")  # of a finding
 REACHED, CLOSED, LEAK, SILENT, UNMEASURED = "■", "·", "!", "□", " "
-KEY = f"{REACHED} reaches  {CLOSED} closed  {LEAK} leaks  {SILENT} declared open, not seen to reach  blank: not tried"
+KEY = (
+    f"{REACHED} reaches  {CLOSED} closed  {LEAK} leaks  "
+    f"{SILENT} declared open, not seen to reach  blank: not tried"  # not shown
+)
 
 
 def as_text(report: CheckReport, *, picture: bool = False) -> str:

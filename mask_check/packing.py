@@ -76,19 +76,17 @@ def explicit_mask(trial: CheckTrial, first: int) -> Tensor | None:
     alike = all(torch.equal(layer, layers[0]) for layer in layers)
     if not (alike and subject.takes_mask and subject.takes_positions) or _has_state(subject.config):
         return None
-    if subject.kind == "encoder-decoder" or (subject.is_transformers and not _makes_masks(subject.module)):
+    source = _source(subject.module)  # its mask functions hand a mask of four axes on as it is
+    hands_on = hasattr(source, "create_causal_mask") or hasattr(source, "create_bidirectional_mask")
+    if subject.kind == "encoder-decoder" or (subject.is_transformers and not hands_on):
         return None
     whole = layers[0].to(trial.ids.device)
     documents = [whole[:size, :size] for size in (first, trial.length - first)]  # windows and chunks begin anew
     packed = torch.block_diag(*documents).bool()
+    said = subject.is_transformers or _says(subject.config, "attention_mask")
     for form in (_added, _as_bool):
-        given = _try(trial, form(whole, subject.dtype))
-        if given is None or trial.difference(given, trial.alone).amount > trial.tolerance:
-            continue
         mask = form(packed, subject.dtype)
-        said = subject.is_transformers or _says(subject.config, "attention_mask")
-        moved = _try(trial, mask)
-        if said or (moved is not None and trial.difference(moved, trial.alone).amount > trial.tolerance):
+        if _moves(trial, form(whole, subject.dtype)) is False and (_moves(trial, mask) or said):
             return mask
     return None
 
@@ -163,12 +161,6 @@ def _says(config: Any, how: str) -> bool:
     return getattr(config, "packs_by", None) == how
 
 
-def _makes_masks(module: Any) -> bool:
-    """Whether a model of transformers' leaves its masks to the functions that hand one of four axes on as it is."""
-    source = _source(module)
-    return hasattr(source, "create_causal_mask") or hasattr(source, "create_bidirectional_mask")
-
-
 def _added(allowed: Tensor, dtype: torch.dtype) -> Tensor:
     """bool [T,T] -> [1,1,T,T], 0 or the number type's least, to be added to the scores."""
     return torch.zeros_like(allowed, dtype=dtype).masked_fill(~allowed, torch.finfo(dtype).min)[None, None]
@@ -179,14 +171,15 @@ def _as_bool(allowed: Tensor, _: torch.dtype) -> Tensor:
     return allowed[None, None]
 
 
-def _try(trial: CheckTrial, mask: Tensor) -> Tensor | None:
-    """[T,V] under an explicit mask; None where the module refuses it."""
+def _moves(trial: CheckTrial, mask: Tensor) -> bool | None:
+    """Whether an explicit mask moves the row's outputs; None where the module refuses it."""
     try:
-        return trial.subject.outputs(trial.ids[None], attention_mask=mask)[0]
+        found = trial.subject.outputs(trial.ids[None], attention_mask=mask)[0]
     except (CannotCheck, MemoryError):
         raise
     except Exception:  # noqa: BLE001 - a forward that takes no such mask may raise anything
         return None
+    return trial.difference(found, trial.alone).amount > trial.tolerance
 
 
 def _seen_across(trial: CheckTrial, first: int, arguments: dict[str, Any], packed: Tensor) -> tuple[int, int] | None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -38,11 +39,8 @@ def prepare(
     seed: int = 0,
     kernels: tuple[str, ...] | None = None,
 ) -> CheckTrial:
-    """Everything that the laws are tried with.
-
-    Raises CannotCheck for a module that gives no numbers, or not the same ones twice; for ids that it does not have,
-    more tokens than its positions or the memory allow, and kernels that do not exist.
-    """
+    """Raises CannotCheck for a module that gives no numbers, or not the same ones twice; for ids that it does not
+    have, more tokens than its positions or the memory allow, and kernels that do not exist."""
     check_names(subject, kernels)
     if subject.kind == "decoder" and declares_encoder(subject):
         subject.kind = "encoder"
@@ -59,13 +57,19 @@ def prepare(
         many = next(one for one in SOURCE_LENGTHS if one != len(row))
         subject.source = _random(pool, generator, many).to(row)
     declared = declare(subject.config, len(row), mask, subject.kind)
-    _check_numbers(_first_outputs(subject, row))
+    wrong = _first_outputs(subject, row)[0]
+    wrong = (wrong.isnan() | wrong.isposinf()).any(-1)  # some models give -inf to entries that are never predicted
+    if bool(wrong.any()):
+        first = int(wrong.nonzero()[0])
+        raise CannotCheck(say("its outputs are not finite (NaN or infinity) from position {first} on", first=first))
     company = torch.stack([_random(pool, generator, len(row)) for _ in range(COMPANY)]).to(row)
     noise = noise_of(subject, row[None], company, seed)
     if not math.isfinite(noise.across):
         raise CannotCheck(say("one more rounding in every part turns its outputs into NaN: nothing can be measured"))
     subject.find_positions(row, noise.across)
-    return CheckTrial(subject, row, pool, _pad(subject.config, vocabulary), declared, noise, seed, kernels)
+    pad = getattr(subject.config, "pad_token_id", None)
+    pad = pad if isinstance(pad, int) and 0 <= pad < vocabulary else 0
+    return CheckTrial(subject, row, pool, pad, declared, noise, seed, kernels)
 
 
 def declares_encoder(subject: CheckedModule) -> bool:
@@ -86,19 +90,14 @@ def _first_outputs(subject: CheckedModule, row: Tensor) -> Tensor:
     except Exception as error:
         told = {"error": type(error).__name__, "count": len(row), "words": first_line(error)}
         why = say("its forward raised {error} on {count} tokens: {words}", **told)
-        fewer = _runs_on(subject, row[:PROBE])
-        if fewer and len(row) > PROBE:
-            why = say("its forward raised {error} on {count} tokens, and none on {fewer}: {words}", **told, fewer=PROBE)
         mixed = what_mixes_rows(subject.module)
-        raise CannotCheck(why if fewer or not mixed else together([f"{why.rstrip('.')}.", mixed])) from error
-
-
-def _runs_on(subject: CheckedModule, row: Tensor) -> bool:
-    try:
-        subject.outputs(row[None])
-    except Exception:  # noqa: BLE001 - a stranger's forward may raise anything
-        return False
-    return True
+        with suppress(Exception):
+            subject.outputs(row[None, :PROBE])
+            mixed = ""
+            if len(row) > PROBE:
+                told["fewer"] = PROBE
+                why = say("its forward raised {error} on {count} tokens, and none on {fewer}: {words}", **told)
+        raise CannotCheck(together([f"{why.rstrip('.')}.", mixed]) if mixed else why) from error
 
 
 def _vocabulary(subject: CheckedModule, length: int) -> int:
@@ -188,11 +187,6 @@ def _pool(config: Any, vocabulary: int) -> Tensor:
     return torch.tensor(usable if len(usable) > 1 else range(vocabulary))
 
 
-def _pad(config: Any, vocabulary: int) -> int:
-    pad = getattr(config, "pad_token_id", None)
-    return pad if isinstance(pad, int) and 0 <= pad < vocabulary else 0
-
-
 def _random(pool: Tensor, generator: torch.Generator, many: int) -> Tensor:
     return pool[torch.randint(0, len(pool), (many,), generator=generator)]
 
@@ -202,11 +196,3 @@ def _checked(row: Tensor, vocabulary: int) -> Tensor:
         told = {"last": vocabulary - 1, "ids": row.tolist()[:8]}
         raise CannotCheck(say("expected at least 2 ids from 0 to {last}, got {ids}", **told))
     return row
-
-
-def _check_numbers(outputs: Tensor) -> None:
-    """[1,T,V]. -inf is a number here: some models give it to entries that are never predicted."""
-    wrong = (outputs.isnan() | outputs.isposinf()).any(-1)[0]
-    if bool(wrong.any()):
-        first = int(wrong.nonzero()[0])
-        raise CannotCheck(say("its outputs are not finite (NaN or infinity) from position {first} on", first=first))
