@@ -95,7 +95,6 @@ def _front(lines: list[str], names: Collection[str] | None) -> Front:
 
 
 def _line_in(problem: str) -> int:
-    """What mistakes are sorted by."""
     found = re.search(r"\d+", problem)
     return int(found[0]) if found else 0
 

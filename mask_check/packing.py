@@ -92,7 +92,6 @@ def explicit_mask(trial: CheckTrial, first: int) -> Tensor | None:
 
 
 def _judge(trial: CheckTrial, first: int, words: str, arguments: dict[str, Any]) -> Finding:
-    """One convention."""
     found = trial.subject.outputs(trial.ids[None], **arguments)[0]
     alone = [trial.subject.outputs(trial.ids[None, :first])[0], trial.subject.outputs(trial.ids[None, first:])[0]]
     difference = trial.difference(found, torch.cat(alone))
@@ -167,7 +166,6 @@ def _added(allowed: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _as_bool(allowed: Tensor, _: torch.dtype) -> Tensor:
-    """bool [T,T] -> bool [1,1,T,T]."""
     return allowed[None, None]
 
 

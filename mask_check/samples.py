@@ -29,9 +29,7 @@ class LeaksUnderSdpa(SmallDecoder):
     title = N_("Leaks only with sdpa")
     said = N_("Eager attention gets the mask; sdpa relies on a flag that is never set.")
     reported = N_("Doge, transformers#48748")
-
-    def __init__(self, config: SmallConfig | None = None) -> None:
-        super().__init__(config or SmallConfig(_attn_implementation="sdpa"))
+    defaults = SmallConfig(_attn_implementation="sdpa")
 
     def for_sdpa(self, allowed: Tensor) -> Tensor | None:
         return None
@@ -61,9 +59,7 @@ class IgnoresTheDocumentMask(SmallDecoder):
     key, law = "document-mask", "packing"
     title = N_("Document mask ignored")
     said = N_("A document mask is accepted, but the causal mask is used instead.")
-
-    def __init__(self) -> None:
-        super().__init__(SmallConfig(packs_by="attention_mask"))
+    defaults = SmallConfig(packs_by="attention_mask")
 
     def explicit(self, mask: Tensor) -> Tensor | None:
         return None
@@ -122,9 +118,7 @@ class CropsItsCache(SmallDecoder):
     key, law = "cropped", "cache"
     title = N_("Sliding cache, one key short")
     said = N_("A sliding cache that drops one key too many once it is past its window.")
-
-    def __init__(self) -> None:
-        super().__init__(SmallConfig(sliding_window=5))
+    defaults = SmallConfig(sliding_window=5)
 
     def cached(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         k, v = super().cached(layer, k, v)
@@ -147,9 +141,7 @@ class WindowTooWide(SmallDecoder):
     key, law = "wide", "reach"
     title = N_("Window one too wide")
     said = N_("A window of w in which a token sees w earlier tokens and itself: one more than declared.")
-
-    def __init__(self) -> None:
-        super().__init__(SmallConfig(sliding_window=3))
+    defaults = SmallConfig(sliding_window=3)
 
     def order(self, mask: LayerMask, places: Places) -> Tensor:
         return super().order(LayerMask(window=(mask.window or 0) + 1), places)

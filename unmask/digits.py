@@ -40,7 +40,6 @@ class DigitRun(Run):
     """A run whose tokens are a class and 64 pixels: all of a Run, and what a pixel looks at, on the picture."""
 
     def own_network(self) -> nn.Module:
-        """As transformers makes it of the model's own folder."""
         return network_of(str(digits.FOLDER))
 
     def pixels(self, layer: int, head: int, pixel: int) -> Picture:

@@ -56,17 +56,14 @@ class Run(HeadSource, Checkable):
 
     @property
     def query(self) -> int:  # type: ignore[override]
-        """The row's last real token."""
         return self.trace.queries.real(self.row).stop - 1
 
     @property
     def across(self) -> bool:  # type: ignore[override]
-        """Whether a target looks at its source."""
         return self.trace.name == "cross"
 
     @property
     def numbers(self) -> Sequence[int]:  # type: ignore[override]
-        """Of each layer in the network, where these are not 0, 1, 2 …"""
         return self.model.describe().layer_numbers.get(self.trace.name, ())
 
     @property
@@ -98,7 +95,6 @@ class Run(HeadSource, Checkable):
 
     @property
     def masks(self) -> MaskSpec:
-        """The masks that it ran under."""
         return self.trace.spec
 
     @property
@@ -149,7 +145,6 @@ class Run(HeadSource, Checkable):
         return every_weight(self.trace, self.row)
 
     def view(self, layer: int, head: int) -> HeadView:
-        """One head as arrays with its labels."""
         return head_view(self.trace, self.row, self.masks, layer, head)
 
     def mask(self, layer: int, head: int) -> Picture:
@@ -161,7 +156,6 @@ class Run(HeadSource, Checkable):
         return LiveHead(self, layer, head)
 
     def glance(self) -> tuple[np.ndarray, np.ndarray]:
-        """Thumbnails, and the patches that are blocked as a whole."""
         return self.survey.thumbnails, self.survey.blocked
 
     def difference(self, other: "Run") -> Picture:
@@ -195,7 +189,6 @@ class Run(HeadSource, Checkable):
         return (ids, labels) if text else (ids[:MOST_CHECKED], labels[:MOST_CHECKED])
 
     def first_head(self) -> tuple[int, int]:
-        """The one to show first."""
         return catalog.first_head(self.model) if self.trace.name == self.trace.attentions[0] else (0, 0)
 
     def _expect_predictions(self) -> None:

@@ -21,7 +21,6 @@ class ShownHeads:
 
     @property
     def name(self) -> str:
-        """The heads' names."""
         return ", ".join(self.names)
 
     @property

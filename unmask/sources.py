@@ -115,7 +115,6 @@ class GivenHeads(HeadSource):
 
     @property
     def query(self) -> int:  # type: ignore[override]
-        """The last one."""
         return len(self.queries) - 1
 
     def numpy(self) -> np.ndarray:
@@ -128,7 +127,6 @@ class GivenHeads(HeadSource):
         return HeadView(weights, np.full_like(weights, np.nan), self.blocked, self.queries, self.keys)
 
     def glance(self) -> tuple[np.ndarray, np.ndarray]:
-        """Thumbnails, and the patches that are blocked as a whole."""
         small = thumbnails(self.weights)
         whole = blocked_thumbnail(self.view(0, 0).any_blocked(), *small.shape[2:])
         return small, np.broadcast_to(whole, (len(small), *whole.shape))
