@@ -240,6 +240,5 @@ def spec_of(
     else:
         raise ValueError(f"expected masks as a MaskSpec or a dict of its fields, got {type(masks).__name__}")
     return spec.replace(
-        causal=spec.causal if causal is None else causal,
-        padding=spec.padding if padding is None else padding,
+        causal=spec.causal if causal is None else causal, padding=spec.padding if padding is None else padding
     )
