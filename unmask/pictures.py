@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from i18n import say, together
+from i18n import together
 from model.files import write
 from model.heads.view import MOST_CELLS, HeadView, mask_view
 from model.pixels.view import PixelView
@@ -233,7 +233,7 @@ def head_picture(
 
 
 def _printed(form: str, title: str, of: str, heads: ShownHeads | tuple[AllHeads, int]) -> Callable[[str], bytes]:
-    """See printed.file, which takes a second to import."""
+    """printed.file with these arguments, imported when it is called: matplotlib takes a second."""
 
     def file(kind: str) -> bytes:
         from unmask import printed
@@ -255,7 +255,7 @@ def heads_picture(name: str, heads: AllHeads, queries: int) -> Picture:
         heads.thumbnails,
         page=lambda: explorer_page(line, heads, absent=ABSENT),
         canvas=lambda: Canvas("overview", heads.overview()),
-        print=_printed("overview", say("All heads"), name, (heads, queries)),
+        print=_printed("overview", "", name, (heads, queries)),
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from i18n import spoken, together
+from i18n import say, spoken, together
 from unmask.shown_heads import ShownHeads
 from viz.export import words
 from viz.export.every import every_picture
@@ -21,7 +21,7 @@ SCALE = 2  # of a PNG: 192 pixels to the inch
 
 
 @dataclass(frozen=True)
-class Form:
+class PrintForm:
     """How a picture is drawn, and sentences on how to read it."""
 
     draw: Callable[[Paper, Any], Sheet]
@@ -53,16 +53,23 @@ def _of_every(of: tuple[AllHeads, int]) -> list[str]:
 
 
 FORMS = {
-    "heatmap": Form(lambda paper, heads: head_picture(paper, heads.part), _of_head),
-    "change": Form(lambda paper, heads: change_picture(paper, heads.part), lambda heads: words.of_change(heads.part)),
-    "tokens": Form(lambda paper, heads: lit_picture(paper, heads.row, not heads.across), _of_tokens),
-    "arcs": Form(lambda paper, heads: lines_picture(paper, heads.parts, heads.names), _of_arcs),
-    "overview": Form(_draw_every, _of_every),
+    "heatmap": PrintForm(lambda paper, heads: head_picture(paper, heads.part), _of_head),
+    "change": PrintForm(
+        lambda paper, heads: change_picture(paper, heads.part), lambda heads: words.of_change(heads.part)
+    ),
+    "tokens": PrintForm(lambda paper, heads: lit_picture(paper, heads.row, not heads.across), _of_tokens),
+    "arcs": PrintForm(lambda paper, heads: lines_picture(paper, heads.parts, heads.names), _of_arcs),
+    "overview": PrintForm(_draw_every, _of_every),
 }
 
 
 def file(form: str, title: str, of: str, heads: ShownHeads | tuple[AllHeads, int], kind: str) -> bytes:
-    """A picture as a file of this kind: "png", "svg" or "pdf". of: what it shows, the first sentence of its caption."""
+    """A picture as a file of this kind: "png", "svg" or "pdf". title: "" for all heads. of: what it shows (the model,
+    how many tokens, which masks), the first sentence of its caption; or ""."""
     with spoken(language_of(kind)):
         caption = [of and f"{of}.", *FORMS[form].caption(heads), f"Unmask {words.version()}."]
-        return FORMS[form].draw(Paper(title, together(filter(None, caption)), kind, SCALE), heads).file()
+        return (
+            FORMS[form]
+            .draw(Paper(title or say("All heads"), together(filter(None, caption)), kind, SCALE), heads)
+            .file()
+        )

@@ -20,13 +20,13 @@ from streamlit.testing.v1 import AppTest
 from mask_check.check import check
 from mask_check.findings import CheckReport
 from mask_check.formats import VERDICTS
+from mask_check.registry import SAMPLES
 from tests.model.huggingface.families import save
 from tests.pages.explore import array
 from tests.pages.here import Here
 from tests.pages.test_chinese import english, texts
 from ui import mask_check, results
 from ui.heads import head
-from ui.mask_check import ALL
 
 OBEYS = VERDICTS[0].partition("{")[0]
 
@@ -108,12 +108,12 @@ def test_the_first_view_is_a_model_that_obeys() -> None:
     np.testing.assert_array_equal(page.cells("open"), page.cells("measured"))
 
 
-@pytest.mark.parametrize("key", ALL)
+@pytest.mark.parametrize("key", SAMPLES)
 def test_every_patient_is_shown_as_it_was_measured(patients: MaskCheckPage, checked: Checked, key: str) -> None:
     patients.patient(key)
-    name = ALL[key].name
+    name = SAMPLES[key].name
     report = checked.reports[name]
-    assert same(checked.modules[name], ALL[key].make())
+    assert same(checked.modules[name], SAMPLES[key].make())
     assert checked.asked[name] <= {"seconds", "progress"}, "nothing that changes what is found"
     verdict = f"It {'obeys' if report.obeys else 'does not obey'} its mask on the {report.length} tokens checked."
     assert verdict in patients.words()
@@ -248,7 +248,7 @@ def test_who_waits_for_another_reader_s_check_may_leave(monkeypatch: pytest.Monk
     monkeypatch.setattr(results, "result_cache", lambda: SimpleNamespace(find=lambda key: None, get=waiting))
     monkeypatch.setattr(mask_check.st, "progress", lambda *_: Bar())
     with pytest.raises(Left):
-        mask_check.of_sample(ALL["pads"], "float32")
+        mask_check.of_sample(SAMPLES["pads"], "float32")
 
 
 def test_choices_outlive_another_page() -> None:
