@@ -58,8 +58,8 @@ class Ask(LessonModel):
     @model_validator(mode="after")
     def _is_a_kind(self) -> "Ask":
         if self.kind not in KINDS:
-            told = {"kinds": ", ".join(KINDS), "kind": repr(self.kind)}
-            raise ValueError(say("expected a kind of question, one of {kinds}, got {kind}", **told))
+            values = {"kinds": ", ".join(KINDS), "kind": repr(self.kind)}
+            raise ValueError(say("expected a kind of question, one of {kinds}, got {kind}", **values))
         if (self.kind == "picture") != (len(self.among) > 1):
             raise ValueError(say("`among` needs two to six masks and goes only with kind: picture"))
         return self

@@ -44,16 +44,16 @@ def judge(trial: CheckTrial) -> Finding:
         except (CannotCheck, MemoryError):
             raise
         except Exception as error:  # noqa: BLE001 - a stranger's forward may raise anything
-            told = {"way": way, "error": type(error).__name__, "words": str(error)[:100]}
-            errors.append(say("{way}, it raised {error}: {words}.", **told))
+            values = {"way": way, "error": type(error).__name__, "words": str(error)[:100]}
+            errors.append(say("{way}, it raised {error}: {words}.", **values))
             continue
         if found is None:
             continue
         gone.append(way)
         difference = trial.difference(found, trial.alone[: len(found)])
         if difference.amount > trial.tolerance and not words:
-            told = {"way": way} | difference.told
-            words = say("{way}, output {where} differs by {amount} from the text run all at once.", **told)
+            values = {"way": way} | difference.values
+            words = say("{way}, output {where} differs by {amount} from the text run all at once.", **values)
         most = max(most, difference.amount)
     kept = say("{ways}: the same as all at once.", ways=listed(gone))
     finding = trial.finding(most, broken=words, kept=kept)

@@ -73,12 +73,12 @@ def check(
     subject = CheckedModule(module, seconds=seconds)
     small = subject.parameters < machine.FEW
     with remembered(), evaluating(module), machine.one_thread() if small else nullcontext():
-        told = progress or (lambda _law, _share: None)
-        subject.before_forward = partial(told, ROUNDING, 0.0)
+        report = progress or (lambda _law, _share: None)
+        subject.before_forward = partial(report, ROUNDING, 0.0)
         trial = prepare(subject, ids, mask=mask, length=length, seed=seed, kernels=kernel_names)
         findings: list[Finding] = []
         for law, judge in JUDGES.items():
-            subject.before_forward = partial(told, LAWS[law], (1 + len(findings)) / (1 + len(JUDGES)))
+            subject.before_forward = partial(report, LAWS[law], (1 + len(findings)) / (1 + len(JUDGES)))
             findings.append(_timed(law, partial(judge, trial)))
     return CheckReport(
         name=name or type(module).__name__,

@@ -37,8 +37,8 @@ def check_names(subject: CheckedModule, asked: Any) -> None:
     several = not isinstance(asked, str) and isinstance(asked, Sequence | Set) and bool(asked)
     for name in asked if several else [asked]:
         if not several or name not in known:
-            told = {"known": ", ".join(dict.fromkeys(known)), "got": repr(name)[:80]}
-            raise CannotCheck(say("expected a tuple of attention kernels out of {known}, got {got}", **told))
+            values = {"known": ", ".join(dict.fromkeys(known)), "got": repr(name)[:80]}
+            raise CannotCheck(say("expected a tuple of attention kernels out of {known}, got {got}", **values))
 
 
 def judge(trial: CheckTrial) -> Finding:
@@ -67,12 +67,12 @@ def judge(trial: CheckTrial) -> Finding:
         for padded_row, here, there in zip((False, True), found, expected, strict=False):
             difference = trial.difference(here, there)
             if difference.amount > trial.tolerance:
-                told = {"own": own, "name": name} | difference.told
-                words = say("output {where} differs by {amount} between {own} and {name}.", **told)
+                values = {"own": own, "name": name} | difference.values
+                words = say("output {where} differs by {amount} between {own} and {name}.", **values)
                 if padded_row:
                     words = say(
                         "output {where} of a row padded on the left differs by {amount} between {own} and {name}.",
-                        **told,
+                        **values,
                     )
                 return Finding(BROKEN, words, difference.amount, trial.tolerance)
             most = max(most, difference.amount)
@@ -90,8 +90,8 @@ def judge_batch(trial: CheckTrial) -> Finding:
     beside = trial.random_rows(ROWS_BESIDE, trial.length, trial.generator(5))
     found = trial.subject.batch_outputs(torch.cat([beside, trial.ids[None]]))[-1]
     difference = trial.difference(found, trial.alone)
-    told = {"count": ROWS_BESIDE} | difference.told
-    differs = say("among {count} other rows output {where} differs by {amount} from the row alone.", **told)
+    values = {"count": ROWS_BESIDE} | difference.values
+    differs = say("among {count} other rows output {where} differs by {amount} from the row alone.", **values)
     kept = say("the row is the same among {count} others.", count=ROWS_BESIDE)
     return trial.finding(
         difference.amount, broken=together([differs, what_mixes_rows(trial.subject.module)]), kept=kept
@@ -101,14 +101,14 @@ def judge_batch(trial: CheckTrial) -> Finding:
 def what_mixes_rows(module: nn.Module) -> str:
     """A sentence on the first part that is known to let the rows of a batch change each other; "" without one."""
     for name, part in module.named_modules():
-        told = {"part": name or type(part).__name__}
+        values = {"part": name or type(part).__name__}
         if isinstance(part, nn.MultiheadAttention | nn.RNNBase) and not part.batch_first:
             return say(
-                "{part} has batch_first=False: it takes the first axis for positions and the second for rows.", **told
+                "{part} has batch_first=False: it takes the first axis for positions and the second for rows.", **values
             )
         if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.running_mean is None:
             return say(
-                "{part} has track_running_stats=False: it normalizes by the mean and variance of the batch.", **told
+                "{part} has track_running_stats=False: it normalizes by the mean and variance of the batch.", **values
             )
     return ""
 
@@ -149,7 +149,7 @@ def judge_training_mode(trial: CheckTrial) -> Finding:
         again = trial.subject.outputs(trial.ids[None])[0]
     difference = trial.difference(found, trial.alone)
     broken = say(
-        "output {where} differs by {amount} between training mode without dropout and eval mode.", **difference.told
+        "output {where} differs by {amount} between training mode without dropout and eval mode.", **difference.values
     )
     kept = say("training mode without dropout gives the same outputs as eval mode.")
     finding = trial.finding(difference.amount, broken=broken, kept=kept)

@@ -47,10 +47,9 @@ def conventions(trial: CheckTrial, first: int) -> list[tuple[str, dict[str, Any]
     restarted = torch.where(row < first, row, row - first)[None]
     too = {"position_ids": restarted} if subject.names_positions else {}
     lengths = torch.tensor([0, first, length], dtype=torch.int32, device=trial.ids.device)
-    known: list[tuple[str, dict[str, Any]]] = []
-    known += [(name, {name: (row >= first).long()[None]}) for name in DOCUMENT_ARGUMENTS if subject.takes(name)][:1]
-    known += [(name, {name: lengths}) for name in LENGTH_ARGUMENTS if subject.takes(name)][:1]
-    found = [(say("by {name}", name=name), arguments | too) for name, arguments in known[:1]]
+    known = dict.fromkeys(DOCUMENT_ARGUMENTS, (row >= first).long()[None]) | dict.fromkeys(LENGTH_ARGUMENTS, lengths)
+    taken = [name for name in known if subject.takes(name)][:1]
+    found = [(say("by {name}", name=name), {name: known[name]} | too) for name in taken]
     if not found and too and not _has_state(subject.config):
         rows = rows_of_positions(subject)
         if rows == 1:
@@ -95,13 +94,13 @@ def _judge(trial: CheckTrial, first: int, words: str, arguments: dict[str, Any])
     found = trial.subject.outputs(trial.ids[None], **arguments)[0]
     alone = [trial.subject.outputs(trial.ids[None, :first])[0], trial.subject.outputs(trial.ids[None, first:])[0]]
     difference = trial.difference(found, torch.cat(alone))
-    broken = say("{how}: output {where} differs by {amount} from its document alone.", how=words, **difference.told)
+    broken = say("{how}: output {where} differs by {amount} from its document alone.", how=words, **difference.values)
     finding = trial.finding(difference.amount, broken=broken, kept="")
     pair = _seen_across(trial, first, arguments, found)
     if finding.verdict == BROKEN and pair is not None:
-        told = {"how": words, "output": pair[0], "token": pair[1]}
+        values = {"how": words, "output": pair[0], "token": pair[1]}
         seen = say(
-            "{how}: output {output} of the second document moves when token {token} of the first is changed.", **told
+            "{how}: output {output} of the second document moves when token {token} of the first is changed.", **values
         )
         return replace(finding, words=seen, pair=pair)
     joined = trial.difference(trial.alone[first:], alone[1])  # the positive control: without the convention

@@ -22,14 +22,14 @@ def judge(trial: CheckTrial, side: str) -> Finding:
     short, long = trial.difference(found[0, real], trial.part_alone), trial.difference(found[1], trial.alone)
     pads = _pads(trial.length - trial.part, side)
     broken = say(
-        "with {pads}, output {where} of the row differs by {amount} from the row alone.", pads=pads, **short.told
+        "with {pads}, output {where} of the row differs by {amount} from the row alone.", pads=pads, **short.values
     )
     pair: tuple[int, int] | None = (real.start + short.where, int((~keep[0]).nonzero()[0]))
     if long.amount > short.amount:
         pair = None
         broken = say(
             "in a batch with a mask, output {where} of an unpadded row differs by {amount} from the row alone.",
-            **long.told,
+            **long.values,
         )
     elif not bool(torch.isfinite(found[0, real]).all()):
         broken = say("with {pads}, output {where} of the row is not a number.", pads=pads, where=short.where)
@@ -59,11 +59,13 @@ def judge_content(trial: CheckTrial) -> Finding:
         if amount > tolerance and pair is None:
             where = first_above(each, tolerance)
             pair = cells[0] + where, cells[1]
-            told = {"where": where, "moved": written(float(each[where]))}
-            words = say("changing the ids of the pads on the right moves output {where} of the row by {moved}.", **told)
+            values = {"where": where, "moved": written(float(each[where]))}
+            words = say(
+                "changing the ids of the pads on the right moves output {where} of the row by {moved}.", **values
+            )
             if side == "left":
                 words = say(
-                    "changing the ids of the pads on the left moves output {where} of the row by {moved}.", **told
+                    "changing the ids of the pads on the left moves output {where} of the row by {moved}.", **values
                 )
     finding = Finding(OBEYS if pair is None else BROKEN, words, most, tolerance, pair)
     if finding.verdict != BROKEN and not _unmasked_would_move(trial):

@@ -88,15 +88,15 @@ def _first_outputs(subject: CheckedModule, row: Tensor) -> Tensor:
     except CannotCheck:
         raise
     except Exception as error:
-        told = {"error": type(error).__name__, "count": len(row), "words": first_line(error)}
-        why = say("its forward raised {error} on {count} tokens: {words}", **told)
+        values = {"error": type(error).__name__, "count": len(row), "words": first_line(error)}
+        why = say("its forward raised {error} on {count} tokens: {words}", **values)
         mixed = what_mixes_rows(subject.module)
         with suppress(Exception):
             subject.outputs(row[None, :PROBE])
             mixed = ""
             if len(row) > PROBE:
-                told["fewer"] = PROBE
-                why = say("its forward raised {error} on {count} tokens, and none on {fewer}: {words}", **told)
+                values["fewer"] = PROBE
+                why = say("its forward raised {error} on {count} tokens, and none on {fewer}: {words}", **values)
         raise CannotCheck(together([f"{why.rstrip('.')}.", mixed]) if mixed else why) from error
 
 
@@ -143,8 +143,8 @@ def _check_length(subject: CheckedModule, asked: Any) -> None:
         raise CannotCheck(say("expected a length of at least 2 tokens, got {asked}", asked=repr(asked)[:40]))
     most, name = _positions(subject.config)
     if most and asked > most:
-        told = {"most": most, "name": name, "asked": asked}
-        raise CannotCheck(say("expected at most {most:,} tokens, which is its {name}, got {asked:,}", **told))
+        values = {"most": most, "name": name, "asked": asked}
+        raise CannotCheck(say("expected at most {most:,} tokens, which is its {name}, got {asked:,}", **values))
     needed, free = needed_bytes(subject.config, asked), machine.free_bytes()
     if needed > MEMORY_SHARE * free:
         words = say(
@@ -193,6 +193,6 @@ def _random(pool: Tensor, generator: torch.Generator, many: int) -> Tensor:
 
 def _checked(row: Tensor, vocabulary: int) -> Tensor:
     if len(row) < 2 or int(row.min()) < 0 or int(row.max()) >= vocabulary:
-        told = {"last": vocabulary - 1, "ids": row.tolist()[:8]}
-        raise CannotCheck(say("expected at least 2 ids from 0 to {last}, got {ids}", **told))
+        values = {"last": vocabulary - 1, "ids": row.tolist()[:8]}
+        raise CannotCheck(say("expected at least 2 ids from 0 to {last}, got {ids}", **values))
     return row

@@ -54,8 +54,8 @@ def judge(trial: CheckTrial) -> Finding:
     measured = np.flatnonzero(mask.measured)
     dead = [int(j) for j in measured if not open_and_moved[:, j].any()]
     if dead:
-        told = {"token": dead[0], "tried": SUBSTITUTES + MORE}
-        why = say("changing token {token} moved no output at all, with {tried} other tokens.", **told)
+        values = {"token": dead[0], "tried": SUBSTITUTES + MORE}
+        why = say("changing token {token} moved no output at all, with {tried} other tokens.", **values)
         return unknown(why, finding)
     others = mask.declared & ~np.eye(len(mask.declared), dtype=bool)
     if others[:, measured].any() and not (open_and_moved & others).any():
@@ -68,20 +68,20 @@ def judge(trial: CheckTrial) -> Finding:
 
 def _leak_words(row: int, column: int, size: str, count: int) -> str:
     """What the first leaking pair, of so many, shows."""
-    told: dict[str, Any] = {"row": row, "column": column, "size": size}
+    values: dict[str, Any] = {"row": row, "column": column, "size": size}
     if column > row:
         return say_count(
             "output {row} moves by {size} when token {column} is changed: it sees a later token.",
             "output {row} moves by {size} when token {column} is changed: it sees a later token, one of {count} pairs.",
             count,
-            **told,
+            **values,
         )
     return say_count(
         "output {row} moves by {size} when token {column} is changed: it sees a token that its mask closes.",
         "output {row} moves by {size} when token {column} is changed: it sees a token that its mask closes, one of "
         "{count} pairs.",
         count,
-        **told,
+        **values,
     )
 
 
@@ -130,9 +130,9 @@ def judge_gradients(trial: CheckTrial) -> Finding:
     amount = float(closed.max())
     if amount > tolerance:
         row, column = [int(one) for one in (closed > tolerance).nonzero()[0]]
-        told = {"row": rows[row], "size": written(float(gradients[row, column])), "column": column}
+        values = {"row": rows[row], "size": written(float(gradients[row, column])), "column": column}
         words = say(
-            "output {row} has a gradient of {size} with respect to token {column}, which its mask closes.", **told
+            "output {row} has a gradient of {size} with respect to token {column}, which its mask closes.", **values
         )
         return Finding(BROKEN, words, amount, tolerance, (rows[row], column))
     others = declared & (torch.tensor(rows)[:, None] != torch.arange(trial.length))

@@ -88,16 +88,16 @@ def judge_cross(trial: CheckTrial) -> Finding:
     padded = subject.outputs(ids, **{own: torch.cat([source, pads])[None], "attention_mask": keep})[0]
     difference = trial.difference(padded, trial.alone)
     if difference.amount > trial.tolerance:
-        told = {"pads": PADS} | difference.told
+        values = {"pads": PADS} | difference.values
         words = say(
-            "with {pads} pads after its source, output {where} differs by {amount} from the source alone.", **told
+            "with {pads} pads after its source, output {where} differs by {amount} from the source alone.", **values
         )
         return Finding(BROKEN, words, difference.amount, trial.tolerance, (difference.where, length))
     filled = trial.other(pads, trial.generator(6))
     other = subject.outputs(ids, **{own: torch.cat([source, filled])[None], "attention_mask": keep})[0]
     moved = trial.difference(other, padded)
-    told = {"where": moved.where, "moved": written(moved.amount)}
-    broken = say("changing the ids of the source's pads moves output {where} by {moved}.", **told)
+    values = {"where": moved.where, "moved": written(moved.amount)}
+    broken = say("changing the ids of the source's pads moves output {where} by {moved}.", **values)
     kept = say("{pads} pads after its source move nothing, whatever they contain.", pads=PADS)
     most = max(difference.amount, moved.amount)
     finding = trial.finding(most, broken=broken, kept=kept, pair=(moved.where, length))

@@ -173,9 +173,9 @@ class CheckedModule:
         logits = _logits(found)
         if not isinstance(logits, Tensor) or logits.ndim != 3 or logits.shape[:2] != ids.shape:
             got = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-            told = {"rows": ids.shape[0], "length": ids.shape[1], "got": got}
+            values = {"rows": ids.shape[0], "length": ids.shape[1], "got": got}
             raise CannotCheck(
-                say("expected logits of every position, [{rows}, {length}, V], from its forward, got {got}", **told)
+                say("expected logits of every position, [{rows}, {length}, V], from its forward, got {got}", **values)
             )
         return logits.float()
 

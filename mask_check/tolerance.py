@@ -44,18 +44,18 @@ def noise_of(subject: CheckedModule, ids: Tensor, company: Tensor, seed: int) ->
 
 def _random_words(amount: float, tokens: int, *, drawn: bool) -> str:
     """drawn: whether the outputs agree once the same random numbers are drawn."""
-    told = {"count": tokens, "amount": f"{amount:.3g}"}
+    values = {"count": tokens, "amount": f"{amount:.3g}"}
     if drawn:
         return say(
             "in eval mode the same {count} tokens give outputs that differ by {amount} from one run to the next, and "
             "that agree where torch's random numbers are the same: dropout, or something else random, is active. "
             "F.dropout needs training=self.training",
-            **told,
+            **values,
         )
     return say(
         "in eval mode the same {count} tokens give outputs that differ by {amount} from one run to the next, more than "
         "rounding explains",
-        **told,
+        **values,
     )
 
 

@@ -131,8 +131,8 @@ class Difference:
     where: int
 
     @property
-    def told(self) -> dict[str, Any]:
-        """The places {amount} and {where} of a sentence about it."""
+    def values(self) -> dict[str, Any]:
+        """The values of {amount} and {where} in a sentence about it."""
         return {"amount": written(self.amount), "where": self.where}
 
 

@@ -5,7 +5,7 @@ A picture is a page that needs nothing else, in a frame: a live widget alone is 
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -116,17 +116,15 @@ class Picture:
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class HeadPicture(Picture):
-    """Heads of one layer. view: the first one. of: the run that they are of, in words."""
+    """Heads of one layer. view: the first one. of: the run that they are of, in words. query: the position whose row is
+    framed. across: the keys are another text than the queries."""
 
     view: HeadView
     canvas: Callable[[], Canvas]
-    heads: ShownHeads
+    name: str
     of: str
-
-    @property
-    def name(self) -> str:
-        """The heads' names."""
-        return self.heads.name
+    query: int
+    across: bool
 
     @property
     def weights(self) -> np.ndarray:
@@ -143,18 +141,13 @@ class HeadPicture(Picture):
         """For each mask that is on: bool [Q,K], True = it blocks the cell."""
         return self.view.blocked
 
-    @property
-    def across(self) -> bool:
-        """Whether the keys are another text than the queries."""
-        return self.heads.across
-
     def difference(self, other: "HeadPicture") -> "HeadPicture":
         """These weights less another head's over the same tokens. Raises ValueError for other tokens."""
         if not isinstance(other, HeadPicture):
             raise ValueError(f"expected another head, got {type(other).__name__}")
         name = f"{self.name} − {other.name}"
         of = self.of if self.of == other.of else f"{self.of} − {other.of}"
-        return head_picture("change", [name], [changed(self.view, other.view)], self.heads.query, of)
+        return head_picture("change", [name], [changed(self.view, other.view)], self.query, of)
 
 
 @dataclass(frozen=True)
@@ -227,8 +220,10 @@ def head_picture(
         page=lambda: page(line, [canvas(), tag("p", note())]),
         canvas=canvas,
         print=_printed(form, heads.name, of, heads),
-        heads=heads,
+        name=heads.name,
         of=of,
+        query=query,
+        across=across,
     )
 
 
@@ -277,24 +272,16 @@ def changes_picture(name: str, heads: AllHeads, largest: np.ndarray, losses: str
     )
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class LeakPicture(Picture):
-    """Shares of every head's attention, float32 [L,H], 0 to 1; NaN where there is nothing to attend to.
+    """Shares of every head's attention on later tokens and on padding, float32 [L,H], 0 to 1; NaN where there is none.
 
     names: of each layer's heads.
     """
 
-    names: list[list[str]] = field(kw_only=True)
-
-    @property
-    def future(self) -> np.ndarray:
-        """On later tokens."""
-        return self.numbers[0]
-
-    @property
-    def padding(self) -> np.ndarray:
-        """On padding."""
-        return self.numbers[1]
+    future: np.ndarray
+    padding: np.ndarray
+    names: list[list[str]]
 
 
 def leak_picture(name: str, future: np.ndarray, padding: np.ndarray, names: list[list[str]]) -> LeakPicture:
@@ -302,17 +289,14 @@ def leak_picture(name: str, future: np.ndarray, padding: np.ndarray, names: list
     line = f"{name}: {later} of all attention on later tokens, {pads} on padding"
     grids = partial(map, leak_grid, (future, padding), (names, names), ("later tokens", "padding"))
     shares = np.stack([future, padding])
-    return LeakPicture(line, shares, shares, page=lambda: page(line, grids()), names=names)
+    return LeakPicture(line, shares, shares, lambda: page(line, grids()), future=future, padding=padding, names=names)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Predicted(Picture):
     """The likeliest next tokens, the likeliest first; their probabilities are its numbers, float64 [N]."""
 
-    @property
-    def candidates(self) -> list[Candidate]:
-        """Each token's label and probability."""
-        return self.view
+    candidates: list[Candidate]
 
 
 def predicted(name: str, candidates: list[Candidate]) -> Predicted:
@@ -323,6 +307,7 @@ def predicted(name: str, candidates: list[Candidate]) -> Predicted:
         candidates,
         np.array([one.probability for one in candidates]),
         page=lambda: page(line, [Markup(next_token_table(candidates, candidates, changed=False))]),
+        candidates=candidates,
     )
 
 
