@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from i18n import say, say_all
-from mask_check.findings import BROKEN, CANNOT_TELL, CannotCheck, Finding
+from mask_check.findings import BROKEN, CannotCheck, Finding
 from mask_check.subject import CheckedModule, apart
-from mask_check.trial import CheckTrial, first_above, skipped, unknown
+from mask_check.trial import CheckTrial, first_above, skipped, unknown, worst
 
 DOCUMENT_ARGUMENTS = ("document_ids", "doc_ids", "documents", "sequence_ids", "segment_ids", "seq_idx")
 LENGTH_ARGUMENTS = ("cu_seqlens", "cu_seq_lens", "cu_seq_lens_q")
@@ -32,9 +32,9 @@ def judge(trial: CheckTrial) -> Finding:
     findings = [_judge(trial, first, *how) for how in known]
     if not findings:
         return skipped(say("it has no convention for packed documents that this check knows."))
-    by_verdict = {finding.verdict: finding for finding in reversed(findings)}
-    if BROKEN in by_verdict or CANNOT_TELL in by_verdict:
-        return by_verdict.get(BROKEN) or by_verdict[CANNOT_TELL]
+    wrong = worst(findings)
+    if wrong:
+        return wrong
     most = max(findings, key=lambda finding: finding.amount or 0.0)
     how = say_all([words for words, _ in known])
     return replace(most, words=say("{how}: both documents give the same outputs as alone.", how=how))

@@ -44,32 +44,19 @@ class SampleModule:
         return say("{title}: {variant}", title=title, variant=say(self.variant)) if self.variant else title
 
 
+def _sound(key: str, title: str, said: str, **config: Any) -> SampleModule:
+    """A sound decoder whose configuration is this."""
+    return SampleModule(key, title, partial(SmallDecoder, SmallConfig(**config)), said)
+
+
+WINDOW = N_("A window of 3 in each of 3 layers: a reach of 6.")
+PREFIX = N_("The first 6 tokens see each other in both directions.")
 SOUND = (
-    SampleModule("sound", N_("Correct: causal"), SmallDecoder, N_("Causal, as declared.")),
-    SampleModule(
-        "sound-window",
-        N_("Correct: sliding window"),
-        partial(SmallDecoder, SmallConfig(sliding_window=3)),
-        N_("A window of 3 in each of 3 layers: a reach of 6."),
-    ),
-    SampleModule(
-        "sound-chunk",
-        N_("Correct: chunks"),
-        partial(SmallDecoder, SmallConfig(attention_chunk_size=5)),
-        N_("Causal within chunks of 5."),
-    ),
-    SampleModule(
-        "sound-prefix",
-        N_("Correct: prefix"),
-        partial(SmallDecoder, SmallConfig(prefix_length=6)),
-        N_("The first 6 tokens see each other in both directions."),
-    ),
-    SampleModule(
-        "sound-encoder",
-        N_("Correct: encoder"),
-        partial(SmallDecoder, SmallConfig(is_causal=False)),
-        N_("Every token sees every other."),
-    ),
+    _sound("sound", N_("Correct: causal"), N_("Causal, as declared.")),
+    _sound("sound-window", N_("Correct: sliding window"), WINDOW, sliding_window=3),
+    _sound("sound-chunk", N_("Correct: chunks"), N_("Causal within chunks of 5."), attention_chunk_size=5),
+    _sound("sound-prefix", N_("Correct: prefix"), PREFIX, prefix_length=6),
+    _sound("sound-encoder", N_("Correct: encoder"), N_("Every token sees every other."), is_causal=False),
     SampleModule("sound-pair", N_("Correct: encoder-decoder"), SmallPair, N_("With a source.")),
 )
 

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from i18n import say, together
 from mask_check import padding, reach
 from mask_check.declared import declare
-from mask_check.findings import BROKEN, CANNOT_TELL, LAWS, OBEYS, Finding
+from mask_check.findings import BROKEN, OBEYS, Finding
 from mask_check.subject import CheckedModule, text_config
 from mask_check.tolerance import noise_of
-from mask_check.trial import CheckTrial, skipped, unknown, written
+from mask_check.trial import CheckTrial, skipped, unknown, worst, written
 
 STATES = "encoder_last_hidden_state"
 COMPANY = 3  # rows that its noise is measured beside
@@ -48,16 +48,15 @@ def judge(trial: CheckTrial) -> Finding:
         if not isinstance(encoder(source[None]), Tensor):
             return skipped(say("its outputs have no {states}.", states=STATES))
     own = of_encoder(trial, encoder, source)
-    findings = {"reach": reach.judge(own), "gradients": reach.judge_gradients(own)}
+    findings = [replace(reach.judge(own), law="reach"), replace(reach.judge_gradients(own), law="gradients")]
     if pair.takes_mask:
-        findings |= {"padding-right": padding.judge(own, "right"), "pad-content": padding.judge_content(own)}
-    for verdict in (BROKEN, CANNOT_TELL):
-        for law, finding in findings.items():
-            if finding.verdict == verdict:
-                words = say("{law}: {found}", law=say(LAWS[law]).lower(), found=finding.words)
-                return replace(finding, words=words)
-    most = findings["pad-content" if pair.takes_mask else "reach"]
-    words = say("its states: {found}", found=findings["reach"].words)
+        findings.append(replace(padding.judge(own, "right"), law="padding-right"))
+        findings.append(replace(padding.judge_content(own), law="pad-content"))
+    wrong = worst(findings)
+    if wrong:
+        return replace(wrong, words=say("{law}: {found}", law=say(wrong.name).lower(), found=wrong.words))
+    most = findings[-1] if pair.takes_mask else findings[0]
+    words = say("its states: {found}", found=findings[0].words)
     if pair.takes_mask:
         words = together([words, say("Pads after its source move none, whatever they contain.")])
     return Finding(OBEYS, words, most.amount, most.tolerance)

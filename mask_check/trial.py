@@ -1,7 +1,7 @@
 """What every law is tried on: one module, one row of ids, and what counts as no change."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -149,6 +149,12 @@ def skipped(why: str) -> Finding:
 def unknown(why: str, finding: Finding | None = None) -> Finding:
     """A law whose answer could not be found. finding: with what was measured."""
     return replace(finding or Finding(CANNOT_TELL, why), verdict=CANNOT_TELL, words=why)
+
+
+def worst(findings: Iterable[Finding]) -> Finding | None:
+    """The first that is broken, or the first that cannot tell; None where there is neither."""
+    first = {finding.verdict: finding for finding in reversed([*findings])}
+    return first.get(BROKEN) or first.get(CANNOT_TELL)
 
 
 def first_above(difference: Tensor, tolerance: float) -> int:
