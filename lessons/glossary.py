@@ -27,5 +27,5 @@ def glossary() -> Mapping[str, Term]:
 
 @cache
 def _read(name: str) -> dict[str, Term]:
-    text = (FOLDER / f"words.{name}.yaml").read_text(encoding="utf-8")
+    text = (FOLDER / name / "words.yaml").read_text(encoding="utf-8")
     return TypeAdapter(dict[str, Term]).validate_python(yaml.safe_load(text))

@@ -35,8 +35,10 @@ def _ask(given: Any) -> Any:
 
 Masks = Annotated[InstanceOf[MaskSpec], BeforeValidator(_masks)]
 Text = Annotated[str, Field(min_length=1, max_length=2_000)]
-Place = Annotated[int, Field(ge=0, le=10_000)]
 ModelName = Annotated[str, Field(min_length=1, max_length=300)]
+A_TEXT = N_("a text of at most 2,000 characters")
+A_MODEL = N_("a model's name")
+SOME_MASKS = N_('masks, as a link of the page has them: {"causal": false}')
 
 
 class LessonModel(BaseModel):
@@ -56,10 +58,8 @@ class Ask(LessonModel):
     @model_validator(mode="after")
     def _is_a_kind(self) -> "Ask":
         if self.kind not in KINDS:
-            kinds = ", ".join(KINDS)
-            raise ValueError(
-                say("expected a kind of question, one of {kinds}, got {kind}", kinds=kinds, kind=repr(self.kind))
-            )
+            values = {"kinds": ", ".join(KINDS), "kind": repr(self.kind)}
+            raise ValueError(say("expected a kind of question, one of {kinds}, got {kind}", **values))
         if (self.kind == "picture") != (len(self.among) > 1):
             raise ValueError(say("`among` needs two to six masks and goes only with kind: picture"))
         return self
@@ -68,11 +68,9 @@ class Ask(LessonModel):
 class ComparedStep(LessonModel):
     """What a step is compared with: as the step, but for what is said here; the model's standard masks unless said."""
 
-    text: Text | None = Field(default=None, description=N_("a text of at most 2,000 characters"))
-    model: ModelName | None = Field(default=None, description=N_("a model's name"))
-    masks: Masks | None = Field(
-        default=None, description=N_('masks, as a link of the page has them: {"causal": false}')
-    )
+    text: Text | None = Field(default=None, description=A_TEXT)
+    model: ModelName | None = Field(default=None, description=A_MODEL)
+    masks: Masks | None = Field(default=None, description=SOME_MASKS)
 
 
 class Step(LessonModel):
@@ -81,19 +79,19 @@ class Step(LessonModel):
     title: str = Field(min_length=1, max_length=120, description=N_("a title of at most 120 characters after ##"))
     prose: str = Field(max_length=5_000, description=N_("at most 5,000 characters of Markdown"))
     text: Text = Field(description=N_("a text of at most 2,000 characters, here or at the top of the lesson"))
-    model: ModelName = Field(default="story", description=N_("a model's name"))
-    masks: Masks | None = Field(
-        default=None, description=N_('masks, as a link of the page has them: {"causal": false}')
-    )
+    model: ModelName = Field(default="story", description=A_MODEL)
+    masks: Masks | None = Field(default=None, description=SOME_MASKS)
     pad: Literal["left", "right"] = Field(default="left", description=N_("left or right"))
-    row: Annotated[int, Field(ge=1, le=16)] = Field(default=1, description=N_("a line of the text, from 1 to 16"))
+    row: int = Field(default=1, ge=1, le=16, description=N_("a line of the text, from 1 to 16"))
     attention: Literal["self", "encoder", "decoder", "cross"] = Field(
         default="self", description=N_("self; of an encoder-decoder encoder, decoder or cross")
     )
     head: Annotated[tuple[int, int], BeforeValidator(_head)] = Field(
         default=(0, 0), description=N_("a head as the pages write it: L4 H0")
     )
-    query: Place | None = Field(default=None, description=N_("the position of a token, a whole number from 0"))
+    query: int | None = Field(
+        default=None, ge=0, le=10_000, description=N_("the position of a token, a whole number from 0")
+    )
     beside: ComparedStep = Field(
         default=ComparedStep(), description=N_("what the run is compared with: text, model or masks")
     )
@@ -128,8 +126,8 @@ class Front(LessonModel):
     minutes: int = Field(ge=1, le=240, description=N_("a whole number from 1 to 240"))
     next: str = Field(default="", pattern=NAME + "|^$", description=N_("the name of the next lesson: a-z, 0-9 and _"))
     summary: str = Field(default="", max_length=1_000, description=N_("at most 1,000 characters of Markdown"))
-    text: Text | None = Field(default=None, description=N_("a text of at most 2,000 characters"))
-    model: ModelName | None = Field(default=None, description=N_("a model's name"))
+    text: Text | None = Field(default=None, description=A_TEXT)
+    model: ModelName | None = Field(default=None, description=A_MODEL)
 
 
 class Lesson(Front):

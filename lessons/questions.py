@@ -3,8 +3,9 @@
 A new kind is one function in KINDS, and what is asked of it in ui/lessons. Losses are natural logarithms (nats).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -23,14 +24,8 @@ SAME = 1e-5  # of a weight: what float32 alone makes of a sum in another order
 SHARES = (0.0, 0.1, 0.5)  # where the choices of a share end
 SHARE_CHOICES = (N_("None at all"), N_("Up to 10%"), N_("10 to 50%"), N_("More than half"))
 HABITS = {  # each with what is said where it is the strongest
-    "first": (
-        N_("The first token"),
-        N_("{head} gives {share:percent} of its attention to the first token."),
-    ),
-    "previous": (
-        N_("The previous token"),
-        N_("{head} gives {share:percent} of its attention to the previous token."),
-    ),
+    "first": (N_("The first token"), N_("{head} gives {share:percent} of its attention to the first token.")),
+    "previous": (N_("The previous token"), N_("{head} gives {share:percent} of its attention to the previous token.")),
     "itself": (
         N_("The token itself"),
         N_("{head} leaves {share:percent} of each token's attention on the token itself."),
@@ -46,6 +41,20 @@ MODELS = {  # by their own names; another's is said as it is
     "twin trained with the mask": N_("The twin trained with the mask"),  # not shown: the names
     "twin trained without the mask": N_("The twin trained without the mask"),  # not shown
 }
+LOSS_WORDS = (
+    N_(
+        "The mean loss goes down from {before:nats} to {after:nats} nats/token (perplexity {before:perplexity} → "
+        "{after:perplexity})."
+    ),
+    N_(
+        "The mean loss goes up from {before:nats} to {after:nats} nats/token (perplexity {before:perplexity} → "
+        "{after:perplexity})."
+    ),
+    N_(
+        "The mean loss stays the same: {before:nats} nats/token before and {after:nats} now (perplexity "
+        "{after:perplexity})."
+    ),
+)
 PREDICTED = 20  # most likely tokens that wrong answers are taken from
 
 
@@ -83,14 +92,12 @@ class QuestionCase:
     @property
     def query(self) -> int:
         """The position asked about. Raises ValueError for one that the row does not have."""
-        total = len(self.trace.queries.pieces[self.asked.row])
-        if self.asked.query is None:
+        query, last = self.asked.query, len(self.trace.queries.pieces[self.asked.row]) - 1
+        if query is None:
             return self.trace.queries.real(self.asked.row).stop - 1
-        if self.asked.query >= total:
-            raise ValueError(
-                say("expected a query from 0 to {last}, got {query}", last=total - 1, query=self.asked.query)
-            )
-        return self.asked.query
+        if query > last:
+            raise ValueError(say("expected a query from 0 to {last}, got {query}", last=last, query=query))
+        return query
 
     def weights(self, trace: Trace) -> np.ndarray:
         """[Q,K] of the head."""
@@ -131,16 +138,8 @@ def _loss(case: QuestionCase) -> Answer:
     """Does the mean loss fall, rise or stay?"""
     before, after = case.loss(case.beside), case.loss(case.trace)
     right = 2 if abs(after - before) < NO_CHANGE else int(after > before)
-    why = (
-        N_("The mean loss goes down from {before:nats} to {after:nats} nats/token (perplexity {before:perplexity} → "
-           "{after:perplexity})."),
-        N_("The mean loss goes up from {before:nats} to {after:nats} nats/token (perplexity {before:perplexity} → "
-           "{after:perplexity})."),
-        N_("The mean loss stays the same: {before:nats} nats/token before and {after:nats} now (perplexity "
-           "{after:perplexity})."),
-    )  # fmt: skip
-    choices = [Statement(N_("It goes down.")), Statement(N_("It goes up.")), Statement(N_("It stays the same."))]
-    return _one_of(choices, right, Statement(why[right], {"before": before, "after": after}))
+    choices = [N_("It goes down."), N_("It goes up."), N_("It stays the same.")]
+    return _one_of(map(Statement, choices), right, Statement(LOSS_WORDS[right], {"before": before, "after": after}))
 
 
 def _texts(case: QuestionCase) -> Answer:
@@ -151,40 +150,37 @@ def _texts(case: QuestionCase) -> Answer:
     changes, total = after - before, len(after)
     falls, rises = int((changes <= -NO_CHANGE).sum()), int((changes >= NO_CHANGE).sum())
     right = 0 if 2 * falls > total else 1 if 2 * rises > total else 2
-    why = N_("The mean loss goes down on {falls} of {total} texts and up on {rises}. Over all of them it changes by "
-             "{change:change} nats/token.")  # fmt: skip
-    choices = [
-        Statement(N_("It goes down on most of them.")),
-        Statement(N_("It goes up on most of them.")),
-        Statement(N_("Neither.")),
-    ]
+    why = N_(
+        "The mean loss goes down on {falls} of {total} texts and up on {rises}. Over all of them it changes by "
+        "{change:change} nats/token."
+    )
+    choices = [N_("It goes down on most of them."), N_("It goes up on most of them."), N_("Neither.")]
     values = {"falls": falls, "rises": rises, "total": total, "change": float(changes.mean())}
-    return _one_of(choices, right, Statement(why, values))
+    return _one_of(map(Statement, choices), right, Statement(why, values))
 
 
 def _lower(case: QuestionCase) -> Answer:
     """Which of the two models has the lower loss?"""
     one, other = case.loss(case.trace), case.loss(case.beside)
-    names = _model(case.model.name), _model(case.beside_name)
     right = 2 if abs(one - other) < NO_CHANGE else int(other < one)
-    why = N_("{one}: {first:nats} nats/token, perplexity {first:perplexity}. {other}: {second:nats} nats/token, "
-             "perplexity {second:perplexity}.")  # fmt: skip
-    return _one_of([*names, Statement(N_("Neither: they are about the same."))], right,
-                   Statement(why, {"one": names[0], "first": one, "other": names[1], "second": other}))  # fmt: skip
-
-
-def _model(name: str) -> Statement:
-    return Statement(MODELS[name]) if name in MODELS else Statement("{name}", {"name": name})
+    first, second = (
+        Statement(MODELS.get(name, "{name}"), {"name": name}) for name in (case.model.name, case.beside_name)
+    )
+    why = N_(
+        "{one}: {first:nats} nats/token, perplexity {first:perplexity}. {other}: {second:nats} nats/token, "
+        "perplexity {second:perplexity}."
+    )
+    values = {"one": first, "first": one, "other": second, "second": other}
+    return _one_of([first, second, Statement(N_("Neither: they are about the same."))], right, Statement(why, values))
 
 
 def _looks(case: QuestionCase) -> Answer:
     """Which token does the query attend to most?"""
     query, weights = case.query, case.weights(case.trace)[case.query]
     seen = np.flatnonzero(case.allowed()[query])
-    if len(seen) < 2:
-        raise ValueError(
-            say("expected a query that sees two tokens or more, got one that sees {count}", count=len(seen))
-        )
+    count = len(seen)
+    if count < 2:
+        raise ValueError(say("expected a query that sees two tokens or more, got one that sees {count}", count=count))
     heaviest = [int(key) for key in np.argsort(-weights, kind="stable") if key in seen]
     habits = [key for key in (int(seen[0]), query - 1, query) if key in seen]
     keys = sorted(list(dict.fromkeys([heaviest[0], *habits, *heaviest]))[:MOST_CHOICES])
@@ -214,28 +210,29 @@ def _next(case: QuestionCase) -> Answer:
     top = now.topk(PREDICTED)
     first, second = top.indices[:2].tolist()
     tokens = sorted(list(dict.fromkeys([first, int(before.argmax()), *top.indices.tolist()]))[:MOST_CHOICES])
-    why = {"query": case.token(case.query), "token": case.model.label(first), "share": float(top.values[0]),
-           "other": case.model.label(second), "less": float(top.values[1])}  # fmt: skip
-    sentence = N_("After {query} the model predicts “{token}” with {share:chance}; “{other}” is second, with "
-                  "{less:chance}.")  # fmt: skip
-    return _one_of([Statement("{token}", {"token": case.model.label(token)}) for token in tokens], tokens.index(first),
-                   Statement(sentence, why))  # fmt: skip
+    label = case.model.label
+    values = {"query": case.token(case.query), "token": label(first), "share": float(top.values[0])}
+    values |= {"other": label(second), "less": float(top.values[1])}
+    why = N_("After {query} the model predicts “{token}” with {share:chance}; “{other}” is second, with {less:chance}.")
+    choices = [Statement("{token}", {"token": label(token)}) for token in tokens]
+    return _one_of(choices, tokens.index(first), Statement(why, values))
 
 
 def _row(case: QuestionCase) -> Answer:
     """Do the weights of the query's row change?"""
     query, one, other = case.query, case.weights(case.trace), case.weights(case.beside)
     if one.shape != other.shape:
-        raise ValueError(say("expected two runs on as many tokens, got {one} and {other}",
-                             one=one.shape[1], other=other.shape[1]))  # fmt: skip
+        sizes = {"one": one.shape[1], "other": other.shape[1]}
+        raise ValueError(say("expected two runs on as many tokens, got {one} and {other}", **sizes))
     most = float(np.abs(one[query] - other[query]).max())
     right = int(most < SAME)
     why = (
         N_("They change: one weight in the row of {query} moves by {most:weight}."),
         N_("They do not: no weight in the row of {query} moves by more than 0.00001."),
     )
-    return _one_of([Statement(N_("Some of them change.")), Statement(N_("None of them changes."))], right,
-                   Statement(why[right], {"query": case.token(query), "most": most}))  # fmt: skip
+    choices = [N_("Some of them change."), N_("None of them changes.")]
+    values = {"query": case.token(query), "most": most}
+    return _one_of(map(Statement, choices), right, Statement(why[right], values))
 
 
 def _habit(case: QuestionCase) -> Answer:
@@ -245,31 +242,18 @@ def _habit(case: QuestionCase) -> Answer:
     shares = {name: share for name, share in shares.items() if not np.isnan(share)}
     best = max(shares, key=lambda name: shares[name])
     number = case.model.describe().layer_number(case.trace.name, case.asked.layer)
-    why = {"head": head_name(number, case.asked.head), "share": shares[best]}
-    return _one_of([Statement(HABITS[name][0]) for name in shares], list(shares).index(best),
-                   Statement(HABITS[best][1], why))  # fmt: skip
+    why = Statement(HABITS[best][1], {"head": head_name(number, case.asked.head), "share": shares[best]})
+    return _one_of([Statement(HABITS[name][0]) for name in shares], list(shares).index(best), why)
 
 
 def _share(case: QuestionCase, what: str, none: str, some: str) -> Answer:
-    """none, some: what is said of a share of 0 and of another."""
+    """How much of the head's attention goes there? none, some: what is said of a share of 0 and of another."""
     found = survey(case.trace, case.asked.row).measures()[what]
     share = float(found[case.asked.layer, case.asked.head])
     if np.isnan(share):
         raise ValueError(say("expected a row whose tokens attend to something, got one where every cell is blocked"))
     right = sum(share > end for end in SHARES)
-    return _one_of(list(map(Statement, SHARE_CHOICES)), right, Statement(some if right else none, {"share": share}))
-
-
-def _future(case: QuestionCase) -> Answer:
-    """How much of the head's attention goes to later tokens?"""
-    return _share(case, "future", N_("None of this head's attention goes to tokens that come later."),
-                  N_("{share:percent} of this head's attention goes to tokens that come later."))  # fmt: skip
-
-
-def _padding(case: QuestionCase) -> Answer:
-    """How much of the head's attention goes to padding?"""
-    return _share(case, "padding", N_("None of this head's attention goes to padding."),
-                  N_("{share:percent} of this head's attention goes to padding."))  # fmt: skip
+    return _one_of(map(Statement, SHARE_CHOICES), right, Statement(some if right else none, {"share": share}))
 
 
 def _picture(case: QuestionCase) -> Answer:
@@ -294,7 +278,7 @@ def masks_on(masks: MaskSpec, trace: Trace) -> Statement:
     return Statement("{masks}", {"masks": tuple(named)}) if named else Statement(N_("no mask"))
 
 
-def _one_of(choices: list[Statement], right: int, why: Statement) -> Answer:
+def _one_of(choices: Iterable[Statement], right: int, why: Statement) -> Answer:
     return Answer(tuple(choices), frozenset([right]), why)
 
 
@@ -307,8 +291,18 @@ KINDS: Mapping[str, Callable[[QuestionCase], Answer]] = {
     "next": _next,
     "row": _row,
     "habit": _habit,
-    "future": _future,
-    "padding": _padding,
+    "future": partial(
+        _share,
+        what="future",
+        none=N_("None of this head's attention goes to tokens that come later."),
+        some=N_("{share:percent} of this head's attention goes to tokens that come later."),
+    ),
+    "padding": partial(
+        _share,
+        what="padding",
+        none=N_("None of this head's attention goes to padding."),
+        some=N_("{share:percent} of this head's attention goes to padding."),
+    ),
     "picture": _picture,
 }
 COMPARING = frozenset({"loss", "texts", "lower", "row"})  # with the step's `beside`

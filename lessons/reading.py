@@ -5,7 +5,7 @@ are one ValueError, which names for each its line and what was expected there.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -16,12 +16,13 @@ from yaml.nodes import MappingNode, Node, SequenceNode
 
 from i18n import say
 from lessons.glossary import glossary
-from lessons.lesson import MOST_STEPS, Front, Lesson, Step
+from lessons.lesson import MOST_STEPS, Ask, ComparedStep, Front, Lesson, Step
 
 MOST_BYTES = 1_000_000  # of a lesson
 MOST_SETTINGS = 8_000  # characters of its front matter, and of a step's block
 DEEPEST = 8  # brackets in brackets of YAML: its parser takes seconds for thousands
 SHARED = ("text", "model")  # what the front matter may give to all steps
+PARTS: dict[str, type[BaseModel]] = {"ask": Ask, "beside": ComparedStep}  # settings that have settings
 MOST_MISTAKES = 20  # said at once
 FENCE = re.compile(r" {0,3}(`{3,}|~{3,})\s*(\w*)")
 SETTING = re.compile(r"(\w+):( |$)")
@@ -94,7 +95,6 @@ def _front(lines: list[str], names: Collection[str] | None) -> Front:
 
 
 def _line_in(problem: str) -> int:
-    """What mistakes are sorted by."""
     found = re.search(r"\d+", problem)
     return int(found[0]) if found else 0
 
@@ -214,23 +214,18 @@ def _settings(lines: list[str], first: int) -> YamlMapping:
     depth = 0
     try:
         for token in yaml.scan(text):
-            depth += isinstance(token, OPENING) - isinstance(token, CLOSING)
+            line, kind = first + token.start_mark.line, type(token).__name__
+            depth += kind.endswith(("SequenceStartToken", "MappingStartToken"))
+            depth -= kind.endswith(("SequenceEndToken", "MappingEndToken", "BlockEndToken"))
             if depth > DEEPEST:
-                raise _wrong(
-                    first + token.start_mark.line, say("lists nested at most {most} deep", most=DEEPEST), say("more")
-                )
+                raise _wrong(line, say("lists nested at most {most} deep", most=DEEPEST), say("more"))
             if isinstance(token, yaml.AnchorToken | yaml.AliasToken):
-                raise _wrong(
-                    first + token.start_mark.line,
-                    say("plain values"),
-                    say("an anchor or alias of YAML; put it in quotes"),
-                )
+                raise _wrong(line, say("plain values"), say("an anchor or alias of YAML; put it in quotes"))
         node, values = yaml.compose(text, _Plain), yaml.load(text, _Plain)
     except yaml.MarkedYAMLError as error:
         line = first + (error.problem_mark.line if error.problem_mark else 0)
-        raise Mistakes(
-            say("line {line}: expected YAML, `name: value` a line; {problem}", line=line, problem=error.problem)
-        ) from None
+        told = {"line": line, "problem": error.problem}
+        raise Mistakes(say("line {line}: expected YAML, `name: value` a line; {problem}", **told)) from None
     except Mistakes:
         raise
     except (yaml.YAMLError, RecursionError, ValueError):
@@ -246,11 +241,6 @@ def _quoted(line: str) -> str:
     """A setting whose value has a colon in it, as YAML reads it: in quotes."""
     found = WITH_COLON.fullmatch(line.rstrip())
     return "{}: '{}'".format(found[1], found[2].replace("'", "''")) if found else line
-
-
-OPENING = (yaml.FlowSequenceStartToken, yaml.FlowMappingStartToken, yaml.BlockSequenceStartToken,
-           yaml.BlockMappingStartToken)  # fmt: skip
-CLOSING = (yaml.FlowSequenceEndToken, yaml.FlowMappingEndToken, yaml.BlockEndToken)
 
 
 class _Plain(yaml.SafeLoader):
@@ -273,40 +263,16 @@ def _problem(kind: type[BaseModel], settings: YamlMapping, error: Any) -> str:
     """One of pydantic's errors as a sentence."""
     place, name = error["loc"], ".".join(map(str, error["loc"]))
     line = settings.line_of(place)
+    model, field_name = (PARTS[place[0]], place[1]) if place[0] in PARTS and len(place) > 1 else (kind, place[0])
     if error["type"] == "extra_forbidden":
-        return str(_wrong(line, say("one of {names}", names=", ".join(_names(kind, place))), name))
+        names = [one for one in model.model_fields if one not in ("title", "prose") or model is Front]
+        return str(_wrong(line, say("one of {names}", names=", ".join(names)), name))
     if error["type"] == "value_error":
         return say("line {line}: {problem}", line=line, problem=f"{name}: {error['ctx']['error']}")
-    expected = say("{name}, {description}", name=name, description=_description(kind, place))
+    field = model.model_fields.get(field_name)
+    described = say(field.description) if field and field.description else say("something else")
+    expected = say("{name}, {description}", name=name, description=described)
     return str(_wrong(line, expected, say("nothing there") if error["type"] == "missing" else error["input"]))
-
-
-def _description(kind: type[BaseModel], place: tuple[int | str, ...]) -> str:
-    """What is said of the innermost field at a place."""
-    found = [part.model_fields[name].description or "" for part, name in _along(kind, place)]
-    return say(found[-1]) if found else say("something else")
-
-
-def _names(kind: type[BaseModel], place: tuple[int | str, ...]) -> list[str]:
-    """The fields of the part that holds the place, but those that are not written there."""
-    inner = [kind, *(_part(part, name) for part, name in _along(kind, place))]
-    last = next(part for part in reversed(inner) if part is not None)
-    return [name for name in last.model_fields if name not in ("title", "prose") or last is Front]
-
-
-def _along(kind: type[BaseModel], place: tuple[int | str, ...]) -> Iterator[tuple[type[BaseModel], str]]:
-    part: type[BaseModel] | None = kind
-    for name in place:
-        if part is None or name not in part.model_fields:
-            return
-        yield part, str(name)
-        part = _part(part, str(name))
-
-
-def _part(kind: type[BaseModel], name: str) -> type[BaseModel] | None:
-    """The part that a field holds, if it holds one."""
-    options = (kind.model_fields[name].annotation, *getattr(kind.model_fields[name].annotation, "__args__", ()))
-    return next((one for one in options if isinstance(one, type) and issubclass(one, BaseModel)), None)
 
 
 def _wrong(line: int, expected: str, got: object) -> Mistakes:

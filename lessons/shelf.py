@@ -1,17 +1,17 @@
 """The lessons that there are: those that ship, and a teacher's own in a folder, each in one or several languages."""
 
 import re
-from collections.abc import Collection, Iterable
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from i18n import LANGUAGES, say
-from lessons.lesson import Lesson
+from lessons.lesson import NAME, Lesson
 from lessons.reading import MOST_BYTES, read
 
 FOLDER = Path(__file__).parent
-FILE = re.compile(r"([a-z0-9_]{1,60})\.(en|zh)\.md")
-MOST_FILES = 200
+MOST_LESSONS = 200
 
 
 @dataclass(frozen=True)
@@ -29,19 +29,30 @@ def shelf(folder: Path, language: str, others: Iterable[str] = ()) -> list[Shelv
     others: lessons elsewhere that may be named as next. Raises ValueError for a folder that cannot be read.
     """
     try:
-        files = [path for path in sorted(folder.iterdir()) if FILE.fullmatch(path.name)][:MOST_FILES]
+        next(folder.iterdir(), None)
     except OSError as error:
         raise ValueError(
             say("expected a folder of lessons at {folder}, got: {problem}", folder=folder, problem=error.strerror)
         ) from None
-    names = {FILE.fullmatch(path.name)[1]: None for path in files}  # type: ignore[index]  # it matched above
-    found = [_read(folder, name, language, [*names, *others]) for name in names]
-    return [one for one in _in_order({each.name: each for each in found}) if one.lesson or one.problem]
+    files = _files(folder)
+    names = sorted(files)[:MOST_LESSONS]
+    return _in_order({name: _read(name, files[name], language, [*names, *others]) for name in names})
 
 
-def _read(folder: Path, name: str, language: str, names: Collection[str]) -> Shelved:
-    paths = [folder / f"{name}.{one}.md" for one in (language, *LANGUAGES)]
-    path = next(path for path in paths if path.exists())
+def _files(folder: Path) -> Mapping[str, dict[str, Path]]:
+    """By a lesson's name and language: NAME.en.md, or NAME.md in the folder en."""
+    found: dict[str, dict[str, Path]] = defaultdict(dict)
+    for language in LANGUAGES:
+        for within, ending in ((".", f".{language}.md"), (language, ".md")):
+            for path in (folder / within).glob(f"*{ending}"):
+                name = path.name.removesuffix(ending)
+                if re.fullmatch(NAME, name):
+                    found[name][language] = path
+    return found
+
+
+def _read(name: str, files: Mapping[str, Path], language: str, names: Collection[str]) -> Shelved:
+    path = files.get(language) or next(iter(files.values()))
     try:
         with path.open("rb") as file:
             return Shelved(name, read(file.read(MOST_BYTES + 1), names))

@@ -5,33 +5,31 @@ than a sliding window takes the cache past it.
 """
 
 from collections.abc import Callable, Iterable
+from itertools import cycle
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from i18n import N_, listed, say
+from i18n import listed, say
 from mask_check.findings import BROKEN, CannotCheck, Finding
-from mask_check.subject import CheckedModule
-from mask_check.trial import CheckTrial, difference_of, first_above, skipped, unknown, written
+from mask_check.subject import CheckedModule, counted_positions
+from mask_check.trial import CheckTrial, skipped, unknown
 from model.huggingface.internals import runs_with_static_cache
-
-LAW, NAME = "cache", N_("Key-value cache")
 
 
 def judge(trial: CheckTrial) -> Finding:
     """The largest difference over all ways of going step by step."""
     subject = trial.subject
     if not (subject.takes("past_key_values") and subject.takes("use_cache")):
-        return skipped(LAW, NAME, say("its forward takes no past_key_values."))
+        return skipped(say("its forward takes no past_key_values."))
     if trial.length < 4:
-        return skipped(LAW, NAME, say("the text is too short for steps."))
+        return skipped(say("the text is too short for steps."))
     if bool(trial.declared.reach.triu(1).any()):
-        return skipped(LAW, NAME, say("a token that sees later ones cannot be computed before them."))
+        return skipped(say("a token that sees later ones cannot be computed before them."))
     prompt = max(trial.length // 3, 1)
     if not _gives_cache(trial, prompt):
-        return skipped(LAW, NAME, say("it returns no past_key_values when asked to use a cache."))
-    whole = trial.alone
+        return skipped(say("it returns no past_key_values when asked to use a cache."))
     chunks = [prompt, *_chunks(trial.length - prompt, (1, 3, 2))]
     ways: dict[str, Callable[[], Tensor | None]] = {
         say("token by token"): lambda: _stepped(trial, [1] * trial.length),
@@ -46,35 +44,34 @@ def judge(trial: CheckTrial) -> Finding:
         except (CannotCheck, MemoryError):
             raise
         except Exception as error:  # noqa: BLE001 - a stranger's forward may raise anything
-            errors.append(say("{way}, it raised {error}: {words}.",
-                              way=way, error=type(error).__name__, words=str(error)[:100]))  # fmt: skip
+            values = {"way": way, "error": type(error).__name__, "words": str(error)[:100]}
+            errors.append(say("{way}, it raised {error}: {words}.", **values))
             continue
         if found is None:
             continue
         gone.append(way)
-        amount, each = difference_of(found, whole[: len(found)])
-        if amount > trial.tolerance and not words:
-            where = first_above(each, trial.tolerance)
-            words = say("{way}, output {where} differs by {amount} from the text run all at once.",
-                        way=way, where=where, amount=written(amount))  # fmt: skip
-        most = max(most, amount)
+        difference = trial.difference(found, trial.alone[: len(found)])
+        if difference.amount > trial.tolerance and not words:
+            values = {"way": way} | difference.values
+            words = say("{way}, output {where} differs by {amount} from the text run all at once.", **values)
+        most = max(most, difference.amount)
     kept = say("{ways}: the same as all at once.", ways=listed(gone))
-    finding = trial.finding(LAW, NAME, amount=most, broken=words, kept=kept)
-    return unknown(LAW, NAME, errors[0], finding) if errors and finding.verdict != BROKEN else finding
+    finding = trial.finding(most, broken=words, kept=kept)
+    return unknown(errors[0], finding) if errors and finding.verdict != BROKEN else finding
 
 
 def _chunks(total: int, sizes: tuple[int, ...]) -> Iterable[int]:
-    place = 0
-    while total > 0:
-        size = min(sizes[place % len(sizes)], total)
-        yield size
+    """These sizes again and again, up to the total."""
+    for size in cycle(sizes):
+        if total <= 0:
+            return
+        yield min(size, total)
         total -= size
-        place += 1
 
 
-def _stepped(trial: CheckTrial, sizes: Iterable[int], cache: Any = None) -> Tensor:
+def _stepped(trial: CheckTrial, sizes: list[int], cache: Any = None) -> Tensor:
     """[T,V]: the row read in steps of these sizes."""
-    return _run(trial.subject, trial.ids[None], list(sizes), None, cache)[0]
+    return _run(trial.subject, trial.ids[None], sizes, None, cache)[0]
 
 
 def _after_left_padding(trial: CheckTrial, prompt: int) -> Tensor | None:
@@ -83,7 +80,8 @@ def _after_left_padding(trial: CheckTrial, prompt: int) -> Tensor | None:
     None for a module that cannot be told of padding, or of the positions that go with it.
     """
     subject = trial.subject
-    if not subject.takes_mask or subject.kind != "decoder" or not _can_be_shifted(subject):
+    can_be_shifted = subject.takes_positions or not subject.is_transformers  # others are held to the mask alone
+    if not subject.takes_mask or subject.kind != "decoder" or not can_be_shifted:
         return None
     pads = max(prompt // 2, 1)
     many = trial.length - pads  # with its pads it is as long as the row, for a context may end there
@@ -97,24 +95,21 @@ def _after_left_padding(trial: CheckTrial, prompt: int) -> Tensor | None:
 
 def _run(subject: CheckedModule, ids: Tensor, sizes: list[int], keep: Tensor | None, cache: Any) -> Tensor:
     """ids [B,T] in steps -> outputs [B,T,V]. The mask grows with the cache, positions are counted over real tokens."""
-    counted = None
-    if keep is not None and subject.takes_positions:
-        counted = (keep.long().cumsum(-1) - 1).clamp(min=0)
-    found, done = [], 0
-    encoded = None
+    counted = counted_positions(keep) if keep is not None and subject.takes_positions else None
+    found, done, encoded = [], 0, None
     for size in sizes:
         part = slice(done, done + size)
-        arguments: dict[str, Any] = {"use_cache": True, "past_key_values": cache}
+        arguments: dict[str, Any] = {"use_cache": True, "past_key_values": cache, "encoder_outputs": encoded}
         if counted is not None:
             arguments["position_ids"] = counted[:, part]
-        if encoded is not None:
-            arguments["encoder_outputs"] = encoded
         with torch.no_grad():
             step = subject.call(ids[:, part], None if keep is None else keep[:, : done + size], **arguments)
         found.append(subject.read(step, ids[:, part]))
         cache = _cache_of(step)
         if subject.kind == "encoder-decoder" and encoded is None and subject.takes("encoder_outputs"):
-            encoded = _encoded(step)
+            from transformers.modeling_outputs import BaseModelOutput  # it has such an argument, so it is theirs
+
+            encoded = BaseModelOutput(step.encoder_last_hidden_state)
         done += size
     return torch.cat(found, dim=1)
 
@@ -124,22 +119,9 @@ def _cache_of(step: Any) -> Any:
     return step.get("past_key_values") if cache is None and isinstance(step, dict) else cache
 
 
-def _encoded(step: Any) -> Any:
-    from transformers.modeling_outputs import (
-        BaseModelOutput,  # an encoder-decoder with such an argument is one of theirs
-    )
-
-    return BaseModelOutput(step.encoder_last_hidden_state)
-
-
 def _gives_cache(trial: CheckTrial, prompt: int) -> bool:
     with torch.no_grad():
         return _cache_of(trial.subject.call(trial.ids[None, :prompt], use_cache=True)) is not None
-
-
-def _can_be_shifted(subject: CheckedModule) -> bool:
-    """Whether positions can be told to it, or it is no model of transformers', which is held to the mask alone."""
-    return subject.takes_positions or not subject.is_transformers
 
 
 def _static(trial: CheckTrial, prompt: int) -> Tensor | None:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -12,10 +13,10 @@ from torch import Tensor, nn
 from i18n import N_, remembered, say
 from mask_check import cache, kernels, packing, padding, reach, source
 from mask_check.declared import Mask
-from mask_check.findings import CannotCheck, CheckReport, Finding, MeasuredMask
+from mask_check.findings import LAWS, CannotCheck, CheckReport, Finding
 from mask_check.prepare import prepare
 from mask_check.subject import CheckedModule, evaluating
-from mask_check.trial import unknown
+from mask_check.trial import CheckTrial, unknown
 from model.errors import first_line
 from model.huggingface import own_network
 from serving import machine
@@ -24,6 +25,20 @@ from serving.settings import Settings
 SECONDS = 120.0
 ROUNDING = N_("What rounding moves")  # what is in hand before the first law
 Progress = Callable[[str, float], None]  # called with the law in hand (by N_) and the share that is done
+JUDGES: dict[str, Callable[[CheckTrial], Finding]] = {  # by the keys of findings.LAWS
+    "reach": reach.judge,
+    "gradients": reach.judge_gradients,
+    "padding-right": partial(padding.judge, side="right"),
+    "padding-left": partial(padding.judge, side="left"),
+    "pad-content": padding.judge_content,
+    "packing": packing.judge,
+    "cache": cache.judge,
+    "kernels": kernels.judge,
+    "batch": kernels.judge_batch,
+    "cross": source.judge_cross,
+    "encoder": source.judge,
+    "training": kernels.judge_training_mode,
+}
 
 
 def check(
@@ -58,62 +73,41 @@ def check(
     subject = CheckedModule(module, seconds=seconds)
     small = subject.parameters < machine.FEW
     with remembered(), evaluating(module), machine.one_thread() if small else nullcontext():
-        told = progress or (lambda _law, _share: None)
-        subject.before_forward = partial(told, ROUNDING, 0.0)
+        report = progress or (lambda _law, _share: None)
+        subject.before_forward = partial(report, ROUNDING, 0.0)
         trial = prepare(subject, ids, mask=mask, length=length, seed=seed, kernels=kernel_names)
-        measured: list[MeasuredMask] = []
-
-        def what_reaches_what() -> Finding:
-            measured.append(reach.measure(trial))
-            return reach.judge(trial, measured[0])
-
-        laws: dict[tuple[str, str], Callable[[], Finding]] = {
-            (reach.LAW, reach.NAME): what_reaches_what,
-            (reach.GRADIENTS, reach.GRADIENTS_NAME): partial(reach.judge_gradients, trial),
-            **{(law, padding.NAMES[law]): partial(padding.judge, trial, law) for law in padding.SIDES},
-            (padding.CONTENT, padding.NAMES[padding.CONTENT]): partial(padding.judge_content, trial),
-            (packing.LAW, packing.NAME): partial(packing.judge, trial),
-            (cache.LAW, cache.NAME): partial(cache.judge, trial),
-            (kernels.LAW, kernels.NAME): partial(kernels.judge, trial),
-            (kernels.BATCH, kernels.BATCH_NAME): partial(kernels.judge_batch, trial),
-            (source.CROSS, source.CROSS_NAME): partial(source.judge_cross, trial),
-            (source.LAW, source.NAME): partial(source.judge, trial),
-            (kernels.TRAINING, kernels.TRAINING_NAME): partial(kernels.judge_training_mode, trial),
-        }
         findings: list[Finding] = []
-        for (law, title), judge in laws.items():
-            subject.before_forward = partial(told, title, (1 + len(findings)) / (1 + len(laws)))
-            findings.append(_timed(law, title, judge))
+        for law, judge in JUDGES.items():
+            subject.before_forward = partial(report, LAWS[law], (1 + len(findings)) / (1 + len(JUDGES)))
+            findings.append(_timed(law, partial(judge, trial)))
     return CheckReport(
         name=name or type(module).__name__,
         kind=subject.kind,
         declared=trial.declared.words,
         length=trial.length,
-        pieces=tuple(pieces) if pieces is not None else tuple(str(one) for one in trial.ids.tolist()),
+        pieces=tuple(pieces if pieces is not None else map(str, trial.ids.tolist())),
         dtype=str(subject.dtype).removeprefix("torch."),
         kernel=kernels.current(module),
         parameters=subject.parameters,
         seed=seed,
         noise=trial.noise,
         findings=tuple(findings),
-        mask=measured[0] if measured else None,
+        mask=trial.mask,
         forwards=subject.forwards,
         seconds=time.monotonic() - started,
     )
 
 
-def _timed(law: str, title: str, judge: Callable[[], Finding]) -> Finding:
-    """The law's finding with its seconds; a forward that raises under it is a finding too."""
+def _timed(law: str, judge: Callable[[], Finding]) -> Finding:
+    """The law's finding with its key and seconds; a forward that raises under it is a finding too."""
     started = time.monotonic()
     try:
         finding = judge()
     except (CannotCheck, MemoryError):
         raise
     except Exception as error:  # noqa: BLE001 - a stranger's forward may raise anything
-        finding = unknown(
-            law, title, say("it raised {error}: {words}", error=type(error).__name__, words=first_line(error))
-        )
-    return Finding(**{**vars(finding), "seconds": time.monotonic() - started})
+        finding = unknown(say("it raised {error}: {words}", error=type(error).__name__, words=first_line(error)))
+    return replace(finding, law=law, seconds=time.monotonic() - started)
 
 
 def check_checkpoint(
@@ -129,8 +123,4 @@ def check_checkpoint(
     with remembered():
         network = own_network.load(name, folder, Settings.from_environment(), getattr(torch, number_type))
     title = f"{Path(name).name} ({type(network).__name__})"
-
-    def progress(law: str, share: float) -> None:
-        report((law, share))
-
-    return check(network, name=title, ids=ids, pieces=pieces, seconds=seconds, progress=progress)
+    return check(network, name=title, ids=ids, pieces=pieces, seconds=seconds, progress=lambda *now: report(now))

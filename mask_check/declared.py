@@ -14,6 +14,7 @@ from torch import Tensor
 
 from i18n import N_, listed, say
 from mask_check.findings import CannotCheck
+from mask_check.subject import text_config
 from model.spec import MOST_POSITIONS
 
 LAYER_COUNTS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "decoder_layers")
@@ -52,10 +53,8 @@ class LayerMask:
         """In the reader's language."""
         parts = [say("causal") if self.causal else say("both directions")]
         if self.window is not None:
-            parts.append(
-                say("window {size}", size=self.window) if self.causal
-                else say("window {size} to each side", size=self.window)
-            )  # fmt: skip
+            wide = {"size": self.window}
+            parts.append(say("window {size}", **wide) if self.causal else say("window {size} to each side", **wide))
         if self.chunk is not None:
             parts.append(say("chunks of {size}", size=self.chunk))
         if self.prefix:
@@ -74,9 +73,7 @@ class Declared:
     @property
     def reach(self) -> Tensor:
         """bool [T,T]: which token (column) may move which output (row), residual connections included."""
-        length = len(self.layers[0])
-        itself = torch.eye(length, dtype=torch.bool)
-        reach = itself
+        reach = itself = torch.eye(len(self.layers[0]), dtype=torch.bool)
         for layer in self.layers:
             reach = ((layer | itself).float() @ reach.float()) > 0
         return reach
@@ -109,7 +106,7 @@ def layers_of(config: Any, kind: str | None = None) -> list[LayerMask]:
     """The mask of every layer that a configuration in transformers' terms declares."""
     if config is None:
         return [LayerMask()]
-    config = config.get_text_config(decoder=True) if hasattr(config, "get_text_config") else config
+    config = text_config(config, decoder=True)
     parts = getattr(config, "per_layer_config", None)  # of transformers', where layers differ in more than their type
     if parts is None:
         return _layers_of(config, kind)
@@ -117,13 +114,11 @@ def layers_of(config: Any, kind: str | None = None) -> list[LayerMask]:
 
 
 def _layers_of(config: Any, kind: str | None) -> list[LayerMask]:
-    causal = kind != "encoder"
-    says_no = (getattr(config, name, None) is False for name in ("is_causal", "causal"))
+    says_no = any(getattr(config, name, None) is False for name in ("is_causal", "causal"))
     both = getattr(config, "use_bidirectional_attention", None) is True or getattr(config, "attn_type", None) == "bi"
-    causal = causal and not both and not any(says_no)
-    window = getattr(config, "sliding_window", None) or None
-    if getattr(config, "use_sliding_window", True) is False:
-        window = None
+    causal = kind != "encoder" and not both and not says_no
+    has_window = getattr(config, "use_sliding_window", True) is not False
+    window = (getattr(config, "sliding_window", None) or None) if has_window else None
     chunk = getattr(config, "attention_chunk_size", None) or None
     prefix = getattr(config, "prefix_length", None) or 0
     types = getattr(config, "layer_types", None)
@@ -145,14 +140,10 @@ def _layers_of(config: Any, kind: str | None) -> list[LayerMask]:
 
 def farthest(layers: Sequence[LayerMask]) -> int | None:
     """How far back anything may reach after all layers; None where nothing but the text's length limits it."""
-    windows = [layer.window for layer in layers]
-    chunks = [layer.chunk for layer in layers]
-    if all(window is not None for window in windows):
-        return sum(
-            (window - (1 if layer.causal else 0)) for window, layer in zip(windows, layers, strict=True) if window
-        )
-    if all(chunks) and chunks[0]:
-        return chunks[0] - 1
+    if all(layer.window is not None for layer in layers):
+        return sum(layer.window - layer.causal for layer in layers if layer.window)
+    if all(layer.chunk for layer in layers) and layers[0].chunk:
+        return layers[0].chunk - 1
     return None
 
 
@@ -173,11 +164,9 @@ def _parsed(mask: str) -> LayerMask:
     name, _, number = mask.partition(":")
     if name in ("causal", "full") and not number:
         return LayerMask(causal=name == "causal")
-    if number.isdecimal() and 0 < int(number) <= MOST_POSITIONS:
-        many = int(number)
-        sized = {"window": LayerMask(window=many), "chunk": LayerMask(chunk=many), "prefix": LayerMask(prefix=many)}
-        if name in sized:
-            return sized[name]
+    if name in ("window", "chunk", "prefix") and number.isdecimal() and 0 < int(number) <= MOST_POSITIONS:
+        size: dict[str, Any] = {name: int(number)}
+        return LayerMask(**size)
     raise CannotCheck(f"{NAMED}, got {mask[:40]!r}")
 
 

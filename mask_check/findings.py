@@ -1,14 +1,14 @@
-"""What a check found: one Finding for each law, and a Report that holds them all.
+"""What a check found: one Finding for each law, and a CheckReport that holds them all.
 
 T positions. A pair (i, j) is an output position i and the position j whose token was changed.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
-from i18n import again
+from i18n import N_, again
 
 Verdict = Literal["obeys", "broken", "cannot tell", "does not apply"]
 OBEYS: Verdict = "obeys"
@@ -17,6 +17,20 @@ CANNOT_TELL: Verdict = "cannot tell"  # not shown
 DOES_NOT_APPLY: Verdict = "does not apply"  # not shown
 SAFETY = 2.0  # over the largest that was seen: two runs are compared, and each has its own
 DECISIVE = "reach"  # a check in which this law cannot tell has found nothing out
+LAWS = {  # their titles by their keys; check.py has what judges each
+    "reach": N_("What reaches what"),
+    "gradients": N_("Gradients behind the mask"),
+    "padding-right": N_("Padding on the right"),
+    "padding-left": N_("Padding on the left"),
+    "pad-content": N_("What pads contain"),
+    "packing": N_("Packed documents"),
+    "cache": N_("Key-value cache"),
+    "kernels": N_("Attention kernels"),
+    "batch": N_("A batch of one"),
+    "cross": N_("The source's padding"),
+    "encoder": N_("The source's encoder"),
+    "training": N_("Training mode"),
+}
 
 
 class CannotCheck(ValueError):
@@ -47,23 +61,27 @@ class Noise:
 
 @dataclass(frozen=True)
 class Finding:
-    """One law. law: its key. name: what it asks, in words.
+    """One law. words: what was found, in one sentence.
 
     amount: the largest violation, in the outputs' own units (a gradient's for the law of gradients), infinite where an
     output is no number; None where nothing was measured. tolerance: what rounding alone may come to. pair: the first
-    offending pair, or None. words: what was found, one sentence. seconds: how long it took. silent: where pairs that
-    are declared open break the law, how many have a gradient of exactly 0; there is no amount then.
+    offending pair, or None. silent: where pairs that are declared open break the law, how many have a gradient of
+    exactly 0; there is no amount then. law: its key out of LAWS. seconds: how long it took.
     """
 
-    law: str
-    name: str
     verdict: Verdict
     words: str
     amount: float | None = None
     tolerance: float | None = None
     pair: tuple[int, int] | None = None
-    seconds: float = 0.0
     silent: int = 0
+    law: str = ""
+    seconds: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """The law's title, in English: to be said."""
+        return LAWS[self.law]
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,26 +99,22 @@ class MeasuredMask:
     @property
     def measured(self) -> np.ndarray:
         """bool [T]: the columns that were measured."""
-        measured: np.ndarray = ~np.isnan(self.moved).all(axis=0)
-        return measured
+        return np.asarray(~np.isnan(self.moved).all(axis=0))
 
     @property
     def reaches(self) -> np.ndarray:
         """bool [T,T]: where a change arrived."""
-        reaches: np.ndarray = np.nan_to_num(self.moved, nan=0.0, posinf=np.inf) > self.tolerance
-        return reaches
+        return np.asarray(self.moved > self.tolerance)
 
     @property
     def leaks(self) -> np.ndarray:
         """bool [T,T]: arrived, though declared closed."""
-        leaks: np.ndarray = self.reaches & ~self.declared
-        return leaks
+        return np.asarray(self.reaches & ~self.declared)
 
     @property
     def silent(self) -> np.ndarray:
         """bool [T,T]: declared open, measured, and nothing arrived."""
-        silent: np.ndarray = self.declared & ~self.reaches & self.measured[None, :]
-        return silent
+        return np.asarray(self.declared & ~self.reaches & self.measured[None, :])
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +140,6 @@ class CheckReport:
     mask: MeasuredMask | None
     forwards: int = 0
     seconds: float = 0.0
-    notes: tuple[str, ...] = field(default=())
 
     @property
     def broken(self) -> tuple[Finding, ...]:
@@ -143,8 +156,7 @@ class CheckReport:
         """0 obeys, 1 a law is broken, 2 it could not be told."""
         if self.broken:
             return 1
-        decisive = [finding for finding in self.findings if finding.law == DECISIVE]
-        return 0 if decisive and decisive[0].verdict == OBEYS else 2
+        return 0 if self.finding(DECISIVE).verdict == OBEYS else 2
 
     def again(self) -> "CheckReport":
         """The same in the language that is spoken now."""
@@ -157,7 +169,4 @@ class CheckReport:
 
     def finding(self, law: str) -> Finding:
         """The finding of a law by its key. Raises KeyError where it was not asked."""
-        for finding in self.findings:
-            if finding.law == law:
-                return finding
-        raise KeyError(law)
+        return {finding.law: finding for finding in self.findings}[law]

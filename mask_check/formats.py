@@ -16,8 +16,10 @@ VERDICTS = {  # by exit code
     1: N_("It does not obey its mask on the {count:,} tokens checked."),
     2: N_("Whether it obeys its mask cannot be told from the {count:,} tokens checked."),
 }
+ABOUT = ("name", "obeys", "exit_code", "kind", "declared", "length", "dtype", "kernel", "parameters", "seed")
+FOUND = ("law", "name", "verdict", "amount", "tolerance", "silent", "pair", "words")  # of a finding
 REACHED, CLOSED, LEAK, SILENT, UNMEASURED = "■", "·", "!", "□", " "
-KEY = (  # not shown on a page
+KEY = (
     f"{REACHED} reaches  {CLOSED} closed  {LEAK} leaks  "
     f"{SILENT} declared open, not seen to reach  blank: not tried"  # not shown
 )
@@ -71,33 +73,11 @@ def rows_of(mask: MeasuredMask) -> list[str]:
 def as_dict(report: CheckReport) -> dict[str, Any]:
     """Plain data, every number finite or None."""
     mask = report.mask
-    return {
-        "name": report.name,
-        "obeys": report.obeys,
-        "exit_code": report.exit_code,
-        "kind": report.kind,
-        "declared": report.declared,
-        "length": report.length,
-        "dtype": report.dtype,
-        "kernel": report.kernel,
-        "parameters": report.parameters,
-        "seed": report.seed,
-        "noise": {"repeated": report.noise.repeated, "rounded": report.noise.rounded},
+    return {name: getattr(report, name) for name in ABOUT} | {
+        "noise": vars(report.noise),
         "forwards": report.forwards,
         "seconds": round(report.seconds, 3),
-        "findings": [
-            {
-                "law": finding.law,
-                "name": finding.name,
-                "verdict": finding.verdict,
-                "amount": _finite(finding.amount),
-                "tolerance": _finite(finding.tolerance),
-                "silent": finding.silent,
-                "pair": None if finding.pair is None else list(finding.pair),
-                "words": finding.words,
-            }
-            for finding in report.findings
-        ],
+        "findings": [{name: _finite(getattr(one, name)) for name in FOUND} for one in report.findings],
         "leaks": [] if mask is None else np.argwhere(mask.leaks).tolist(),
         "not_seen": [] if mask is None else np.argwhere(mask.silent).tolist(),
     }
@@ -110,21 +90,14 @@ def as_json(report: CheckReport) -> str:
 
 def as_junit(report: CheckReport) -> str:
     """A test suite with a test for each law: broken fails, "cannot tell" and "does not apply" are skipped."""
-    failures = len(report.broken)
+    name = _printable(report.name)
     skipped = sum(finding.verdict in (CANNOT_TELL, DOES_NOT_APPLY) for finding in report.findings)
-    suite = ElementTree.Element(
-        "testsuite",
-        name=f"unmask check {_printable(report.name)}",  # not shown
-        tests=str(len(report.findings)),
-        failures=str(failures),
-        skipped=str(skipped),
-        errors="0",
-        time=f"{report.seconds:.3f}",
-    )
+    counts = {"tests": len(report.findings), "failures": len(report.broken), "skipped": skipped, "errors": 0}
+    about = {"name": f"unmask check {name}", **{what: str(count) for what, count in counts.items()}}  # not shown
+    suite = ElementTree.Element("testsuite", about, time=f"{report.seconds:.3f}")
     for finding in report.findings:
-        case = ElementTree.SubElement(
-            suite, "testcase", classname=_printable(report.name), name=finding.law, time=f"{finding.seconds:.3f}"
-        )
+        where = {"classname": name, "name": finding.law, "time": f"{finding.seconds:.3f}"}
+        case = ElementTree.SubElement(suite, "testcase", where)
         words = _printable(finding.words)
         if finding.verdict == BROKEN:
             ElementTree.SubElement(case, "failure", message=words, type=finding.law)
@@ -134,8 +107,9 @@ def as_junit(report: CheckReport) -> str:
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _finite(amount: float | None) -> float | None:
-    return amount if amount is not None and math.isfinite(amount) else None
+def _finite(value: Any) -> Any:
+    """The value; None for a number that JSON has no way to write."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _printable(text: str) -> str:

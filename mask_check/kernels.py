@@ -11,12 +11,10 @@ from i18n import N_, listed, say, say_all, together
 from mask_check.findings import BROKEN, CannotCheck, Finding
 from mask_check.padding import padded, positions
 from mask_check.subject import CheckedModule, evaluating
-from mask_check.trial import CheckTrial, difference_of, first_above, skipped, unknown, written
+from mask_check.trial import CheckTrial, skipped, unknown
 from model.errors import first_line
 from model.huggingface.internals import attention_name
 
-LAW, NAME = "kernels", N_("Attention kernels")
-BATCH, BATCH_NAME = "batch", N_("A batch of one")
 CHEAP = ("eager", "sdpa")  # flex_attention is compiled at its first call: on a CPU that takes about a minute
 ROWS_BESIDE = 4
 
@@ -39,8 +37,8 @@ def check_names(subject: CheckedModule, asked: Any) -> None:
     several = not isinstance(asked, str) and isinstance(asked, Sequence | Set) and bool(asked)
     for name in asked if several else [asked]:
         if not several or name not in known:
-            raise CannotCheck(say("expected a tuple of attention kernels out of {known}, got {got}",
-                                  known=", ".join(dict.fromkeys(known)), got=repr(name)[:80]))  # fmt: skip
+            values = {"known": ", ".join(dict.fromkeys(known)), "got": repr(name)[:80]}
+            raise CannotCheck(say("expected a tuple of attention kernels out of {known}, got {got}", **values))
 
 
 def judge(trial: CheckTrial) -> Finding:
@@ -48,7 +46,7 @@ def judge(trial: CheckTrial) -> Finding:
     module, own = trial.subject.module, current(trial.subject.module)
     asked = trial.kernels or cast(tuple[str, ...], getattr(module, "attention_kernels", CHEAP))
     if not hasattr(module, "set_attn_implementation"):
-        return skipped(LAW, NAME, say("it offers no choice of attention kernels."))
+        return skipped(say("it offers no choice of attention kernels."))
     expected = [trial.alone, *_padded(trial)]
     tried, refused, most = [], [], 0.0
     for name in asked:
@@ -65,54 +63,53 @@ def judge(trial: CheckTrial) -> Finding:
                 raise
             except Exception as error:  # noqa: BLE001 - a kernel that was offered and cannot be computed
                 words = say("{name} cannot be computed: {error}", name=name, error=first_line(error))
-                return Finding(LAW, NAME, BROKEN, words, torch.inf, trial.tolerance)
+                return Finding(BROKEN, words, torch.inf, trial.tolerance)
         for padded_row, here, there in zip((False, True), found, expected, strict=False):
-            amount, each = difference_of(here, there)
-            if amount > trial.tolerance:
-                where = first_above(each, trial.tolerance)
-                told = {"where": where, "amount": written(amount), "own": own, "name": name}
+            difference = trial.difference(here, there)
+            if difference.amount > trial.tolerance:
+                values = {"own": own, "name": name} | difference.values
+                words = say("output {where} differs by {amount} between {own} and {name}.", **values)
                 if padded_row:
-                    words = say("output {where} of a row padded on the left differs by {amount} between {own} and "
-                                "{name}.", **told)  # fmt: skip
-                else:
-                    words = say("output {where} differs by {amount} between {own} and {name}.", **told)
-                return Finding(LAW, NAME, BROKEN, words, amount, trial.tolerance)
-            most = max(most, amount)
+                    words = say(
+                        "output {where} of a row padded on the left differs by {amount} between {own} and {name}.",
+                        **values,
+                    )
+                return Finding(BROKEN, words, difference.amount, trial.tolerance)
+            most = max(most, difference.amount)
     if not tried:
         others = listed(refused, N_("; ")) or say("no other requested")
-        return skipped(LAW, NAME, say("it runs with {own} and with nothing else: {others}.", own=own, others=others))
+        return skipped(say("it runs with {own} and with nothing else: {others}.", own=own, others=others))
     agree = say("{kernels} agree.", kernels=say_all([own, *tried]))
     if trial.kernels and refused:
         agree = together([agree, say("Not compared: {refused}.", refused=listed(refused, N_("; ")))])
-    return trial.finding(LAW, NAME, amount=most, broken="", kept=agree)
+    return trial.finding(most, broken="", kept=agree)
 
 
 def judge_batch(trial: CheckTrial) -> Finding:
     """The row alone and in a batch with others."""
     beside = trial.random_rows(ROWS_BESIDE, trial.length, trial.generator(5))
     found = trial.subject.batch_outputs(torch.cat([beside, trial.ids[None]]))[-1]
-    amount, each = difference_of(found, trial.alone)
-    where = first_above(each, trial.tolerance)
-    differs = say("among {count} other rows output {where} differs by {amount} from the row alone.",
-                  count=ROWS_BESIDE, where=where, amount=written(amount))  # fmt: skip
+    difference = trial.difference(found, trial.alone)
+    values = {"count": ROWS_BESIDE} | difference.values
+    differs = say("among {count} other rows output {where} differs by {amount} from the row alone.", **values)
+    kept = say("the row is the same among {count} others.", count=ROWS_BESIDE)
     return trial.finding(
-        BATCH,
-        BATCH_NAME,
-        amount=amount,
-        broken=together([differs, what_mixes_rows(trial.subject.module)]),
-        kept=say("the row is the same among {count} others.", count=ROWS_BESIDE),
+        difference.amount, broken=together([differs, what_mixes_rows(trial.subject.module)]), kept=kept
     )
 
 
 def what_mixes_rows(module: nn.Module) -> str:
     """A sentence on the first part that is known to let the rows of a batch change each other; "" without one."""
     for name, part in module.named_modules():
+        values = {"part": name or type(part).__name__}
         if isinstance(part, nn.MultiheadAttention | nn.RNNBase) and not part.batch_first:
-            return say("{part} has batch_first=False: it takes the first axis for positions and the second for rows.",
-                       part=name or type(part).__name__)  # fmt: skip
+            return say(
+                "{part} has batch_first=False: it takes the first axis for positions and the second for rows.", **values
+            )
         if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.running_mean is None:
-            return say("{part} has track_running_stats=False: it normalizes by the mean and variance of the batch.",
-                       part=name or type(part).__name__)  # fmt: skip
+            return say(
+                "{part} has track_running_stats=False: it normalizes by the mean and variance of the batch.", **values
+            )
     return ""
 
 
@@ -141,29 +138,23 @@ def _padded(trial: CheckTrial) -> list[Tensor]:
     return [trial.subject.outputs(ids, keep, **positions(trial.subject, keep, "left"))[0, real]]
 
 
-TRAINING, TRAINING_NAME = "training", N_("Training mode")
 RANDOM = ("drop", "jitter")  # what modules call the numbers that make training random
 
 
 def judge_training_mode(trial: CheckTrial) -> Finding:
     """The row in both modes. A module that is random in training mode all the same cannot be compared."""
-    expected = trial.alone
+    _ = trial.alone  # in eval mode, before it is left
     with training_without_dropout(trial.subject.module):
         found = trial.subject.outputs(trial.ids[None])[0]
         again = trial.subject.outputs(trial.ids[None])[0]
-    amount, each = difference_of(found, expected)
-    where = first_above(each, trial.tolerance)
-    finding = trial.finding(
-        TRAINING,
-        TRAINING_NAME,
-        amount=amount,
-        broken=say("output {where} differs by {amount} between training mode without dropout and eval mode.",
-                   where=where, amount=written(amount)),
-        kept=say("training mode without dropout gives the same outputs as eval mode."),
-    )  # fmt: skip
-    if difference_of(found, again)[0] > trial.tolerance:
-        why = say("in training mode it is random, though every dropout was set to 0.")
-        return unknown(TRAINING, TRAINING_NAME, why, finding)
+    difference = trial.difference(found, trial.alone)
+    broken = say(
+        "output {where} differs by {amount} between training mode without dropout and eval mode.", **difference.values
+    )
+    kept = say("training mode without dropout gives the same outputs as eval mode.")
+    finding = trial.finding(difference.amount, broken=broken, kept=kept)
+    if trial.difference(found, again).amount > trial.tolerance:
+        return unknown(say("in training mode it is random, though every dropout was set to 0."), finding)
     return finding
 
 

@@ -14,12 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from i18n import N_, say, say_all
-from mask_check.findings import BROKEN, CANNOT_TELL, CannotCheck, Finding
+from i18n import say, say_all
+from mask_check.findings import BROKEN, CannotCheck, Finding
 from mask_check.subject import CheckedModule, apart
-from mask_check.trial import CheckTrial, difference_of, first_above, skipped, unknown, written
+from mask_check.trial import CheckTrial, first_above, skipped, unknown, worst
 
-LAW, NAME = "packing", N_("Packed documents")
 DOCUMENT_ARGUMENTS = ("document_ids", "doc_ids", "documents", "sequence_ids", "segment_ids", "seq_idx")
 LENGTH_ARGUMENTS = ("cu_seqlens", "cu_seq_lens", "cu_seq_lens_q")
 
@@ -28,14 +27,14 @@ def judge(trial: CheckTrial) -> Finding:
     """Two documents in one row: each as alone, and no token of the first moves the second."""
     first = trial.length * 2 // 5
     if first < 1:
-        return skipped(LAW, NAME, say("the text is too short for two documents."))
+        return skipped(say("the text is too short for two documents."))
     known = conventions(trial, first)
     findings = [_judge(trial, first, *how) for how in known]
     if not findings:
-        return skipped(LAW, NAME, say("it has no convention for packed documents that this check knows."))
-    by_verdict = {finding.verdict: finding for finding in reversed(findings)}
-    if BROKEN in by_verdict or CANNOT_TELL in by_verdict:
-        return by_verdict.get(BROKEN) or by_verdict[CANNOT_TELL]
+        return skipped(say("it has no convention for packed documents that this check knows."))
+    wrong = worst(findings)
+    if wrong:
+        return wrong
     most = max(findings, key=lambda finding: finding.amount or 0.0)
     how = say_all([words for words, _ in known])
     return replace(most, words=say("{how}: both documents give the same outputs as alone.", how=how))
@@ -48,10 +47,9 @@ def conventions(trial: CheckTrial, first: int) -> list[tuple[str, dict[str, Any]
     restarted = torch.where(row < first, row, row - first)[None]
     too = {"position_ids": restarted} if subject.names_positions else {}
     lengths = torch.tensor([0, first, length], dtype=torch.int32, device=trial.ids.device)
-    known: list[tuple[str, dict[str, Any]]] = []
-    known += [(name, {name: (row >= first).long()[None]}) for name in DOCUMENT_ARGUMENTS if subject.takes(name)][:1]
-    known += [(name, {name: lengths}) for name in LENGTH_ARGUMENTS if subject.takes(name)][:1]
-    found = [(say("by {name}", name=name), arguments | too) for name, arguments in known[:1]]
+    known = dict.fromkeys(DOCUMENT_ARGUMENTS, (row >= first).long()[None]) | dict.fromkeys(LENGTH_ARGUMENTS, lengths)
+    taken = [name for name in known if subject.takes(name)][:1]
+    found = [(say("by {name}", name=name), {name: known[name]} | too) for name in taken]
     if not found and too and not _has_state(subject.config):
         rows = rows_of_positions(subject)
         if rows == 1:
@@ -77,52 +75,37 @@ def explicit_mask(trial: CheckTrial, first: int) -> Tensor | None:
     alike = all(torch.equal(layer, layers[0]) for layer in layers)
     if not (alike and subject.takes_mask and subject.takes_positions) or _has_state(subject.config):
         return None
-    if subject.kind == "encoder-decoder" or (subject.is_transformers and not _makes_masks(subject.module)):
+    source = _source(subject.module)  # its mask functions hand a mask of four axes on as it is
+    hands_on = hasattr(source, "create_causal_mask") or hasattr(source, "create_bidirectional_mask")
+    if subject.kind == "encoder-decoder" or (subject.is_transformers and not hands_on):
         return None
     whole = layers[0].to(trial.ids.device)
     documents = [whole[:size, :size] for size in (first, trial.length - first)]  # windows and chunks begin anew
     packed = torch.block_diag(*documents).bool()
+    said = subject.is_transformers or _says(subject.config, "attention_mask")
     for form in (_added, _as_bool):
-        given = _try(trial, form(whole, subject.dtype))
-        if given is None or difference_of(given, trial.alone)[0] > trial.tolerance:
-            continue
         mask = form(packed, subject.dtype)
-        said = subject.is_transformers or _says(subject.config, "attention_mask")
-        moved = _try(trial, mask)
-        if said or (moved is not None and difference_of(moved, trial.alone)[0] > trial.tolerance):
+        if _moves(trial, form(whole, subject.dtype)) is False and (_moves(trial, mask) or said):
             return mask
     return None
 
 
 def _judge(trial: CheckTrial, first: int, words: str, arguments: dict[str, Any]) -> Finding:
-    """One convention."""
     found = trial.subject.outputs(trial.ids[None], **arguments)[0]
     alone = [trial.subject.outputs(trial.ids[None, :first])[0], trial.subject.outputs(trial.ids[None, first:])[0]]
-    amount, each = difference_of(found, torch.cat(alone))
-    where = first_above(each, trial.tolerance)
-    finding = trial.finding(
-        LAW,
-        NAME,
-        amount=amount,
-        broken=say(
-            "{how}: output {where} differs by {amount} from its document alone.",
-            how=words,
-            where=where,
-            amount=written(amount),
-        ),
-        kept="",
-    )
+    difference = trial.difference(found, torch.cat(alone))
+    broken = say("{how}: output {where} differs by {amount} from its document alone.", how=words, **difference.values)
+    finding = trial.finding(difference.amount, broken=broken, kept="")
     pair = _seen_across(trial, first, arguments, found)
     if finding.verdict == BROKEN and pair is not None:
+        values = {"how": words, "output": pair[0], "token": pair[1]}
         seen = say(
-            "{how}: output {output} of the second document moves when token {token} of the first is changed.",
-            how=words, output=pair[0], token=pair[1],
-        )  # fmt: skip
-        return Finding(LAW, NAME, BROKEN, seen, amount, trial.tolerance, pair)
-    if finding.verdict != BROKEN and not _joined_would_differ(trial, first, alone[1]):
-        return unknown(
-            LAW, NAME, say("as one document they give the same outputs too, so this proves nothing."), finding
+            "{how}: output {output} of the second document moves when token {token} of the first is changed.", **values
         )
+        return replace(finding, words=seen, pair=pair)
+    joined = trial.difference(trial.alone[first:], alone[1])  # the positive control: without the convention
+    if finding.verdict != BROKEN and joined.amount <= trial.tolerance:
+        return unknown(say("as one document they give the same outputs too, so this proves nothing."), finding)
     return finding
 
 
@@ -176,30 +159,24 @@ def _says(config: Any, how: str) -> bool:
     return getattr(config, "packs_by", None) == how
 
 
-def _makes_masks(module: Any) -> bool:
-    """Whether a model of transformers' leaves its masks to the functions that hand one of four axes on as it is."""
-    source = _source(module)
-    return hasattr(source, "create_causal_mask") or hasattr(source, "create_bidirectional_mask")
-
-
 def _added(allowed: Tensor, dtype: torch.dtype) -> Tensor:
     """bool [T,T] -> [1,1,T,T], 0 or the number type's least, to be added to the scores."""
     return torch.zeros_like(allowed, dtype=dtype).masked_fill(~allowed, torch.finfo(dtype).min)[None, None]
 
 
 def _as_bool(allowed: Tensor, _: torch.dtype) -> Tensor:
-    """bool [T,T] -> bool [1,1,T,T]."""
     return allowed[None, None]
 
 
-def _try(trial: CheckTrial, mask: Tensor) -> Tensor | None:
-    """[T,V] under an explicit mask; None where the module refuses it."""
+def _moves(trial: CheckTrial, mask: Tensor) -> bool | None:
+    """Whether an explicit mask moves the row's outputs; None where the module refuses it."""
     try:
-        return trial.subject.outputs(trial.ids[None], attention_mask=mask)[0]
+        found = trial.subject.outputs(trial.ids[None], attention_mask=mask)[0]
     except (CannotCheck, MemoryError):
         raise
     except Exception:  # noqa: BLE001 - a forward that takes no such mask may raise anything
         return None
+    return trial.difference(found, trial.alone).amount > trial.tolerance
 
 
 def _seen_across(trial: CheckTrial, first: int, arguments: dict[str, Any], packed: Tensor) -> tuple[int, int] | None:
@@ -212,8 +189,3 @@ def _seen_across(trial: CheckTrial, first: int, arguments: dict[str, Any], packe
         if bool((moved > trial.tolerance).any()):
             return first + first_above(moved, trial.tolerance), column
     return None
-
-
-def _joined_would_differ(trial: CheckTrial, first: int, second_alone: Tensor) -> bool:
-    """The positive control: without the convention the second document is not as it is alone."""
-    return difference_of(trial.alone[first:], second_alone)[0] > trial.tolerance

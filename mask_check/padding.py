@@ -5,49 +5,42 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from i18n import N_, say, say_count
+from i18n import say, say_count
 from mask_check.findings import BROKEN, OBEYS, Finding
-from mask_check.subject import CheckedModule
+from mask_check.subject import CheckedModule, apart, counted_positions
 from mask_check.tolerance import Products
-from mask_check.trial import CheckTrial, difference_of, first_above, skipped, unknown, written
-
-RIGHT, LEFT, CONTENT = "padding-right", "padding-left", "pad-content"
-NAMES = {RIGHT: N_("Padding on the right"), LEFT: N_("Padding on the left"), CONTENT: N_("What pads contain")}
-SIDES = {RIGHT: "right", LEFT: "left"}
+from mask_check.trial import CheckTrial, first_above, skipped, unknown, written
 
 
-def judge(trial: CheckTrial, law: str) -> Finding:
-    """One side's padding. A batch of a short row and a long one, each against itself alone."""
+def judge(trial: CheckTrial, side: str) -> Finding:
+    """Padding on the "left" or "right": a batch of a short row and a long one, each against itself alone."""
     why = _why_not(trial)
     if why:
-        return skipped(law, NAMES[law], why)
-    side = SIDES[law]
+        return skipped(why)
     ids, keep, real = padded(trial, side)
     found = trial.subject.outputs(ids, keep, **positions(trial.subject, keep, side))
-    amount, each = difference_of(found[0, real], trial.part_alone)
-    beside, of_long = difference_of(found[1], trial.alone)
-    where = first_above(each, trial.tolerance)
-    pad = int((~keep[0]).nonzero()[0])
+    short, long = trial.difference(found[0, real], trial.part_alone), trial.difference(found[1], trial.alone)
     pads = _pads(trial.length - trial.part, side)
-    broken = say("with {pads}, output {where} of the row differs by {amount} from the row alone.",
-                 pads=pads, where=where, amount=written(amount))  # fmt: skip
-    if beside > amount:
-        where = first_above(of_long, trial.tolerance)
+    broken = say(
+        "with {pads}, output {where} of the row differs by {amount} from the row alone.", pads=pads, **short.values
+    )
+    pair: tuple[int, int] | None = (real.start + short.where, int((~keep[0]).nonzero()[0]))
+    if long.amount > short.amount:
+        pair = None
         broken = say(
             "in a batch with a mask, output {where} of an unpadded row differs by {amount} from the row alone.",
-            where=where, amount=written(beside),
-        )  # fmt: skip
+            **long.values,
+        )
     elif not bool(torch.isfinite(found[0, real]).all()):
-        broken = say("with {pads}, output {where} of the row is not a number.", pads=pads, where=where)
+        broken = say("with {pads}, output {where} of the row is not a number.", pads=pads, where=short.where)
     kept = say("{pads}: the row gives the same outputs as alone.", pads=pads)
-    pair = None if beside > amount else (real.start + where, pad)
-    finding = trial.finding(law, NAMES[law], amount=max(amount, beside), broken=broken, kept=kept, pair=pair)
-    if finding.verdict == BROKEN and side == "left" and beside <= trial.tolerance and _cannot_shift(trial):
+    finding = trial.finding(max(short.amount, long.amount), broken=broken, kept=kept, pair=pair)
+    if finding.verdict == BROKEN and side == "left" and long.amount <= trial.tolerance and _cannot_shift(trial):
         why = say(
             "positions are counted from the row's first cell and it takes no position_ids, so a row shifted to the "
             "right has other positions; what its pads contain does not matter. Pad on the right."
         )
-        return skipped(law, NAMES[law], why)
+        return skipped(why)
     return finding
 
 
@@ -55,31 +48,28 @@ def judge_content(trial: CheckTrial) -> Finding:
     """Other ids under the padding mask move no real token's output; the same ids without a mask would."""
     why = _why_not(trial)
     if why:
-        return skipped(CONTENT, NAMES[CONTENT], why)
+        return skipped(why)
     most, pair, words = 0.0, None, say("changing the ids of the pads moves nothing.")
     tolerance = trial.noise.beside  # the same sizes twice, but where experts share out the tokens, pads among them
     for side in ["right"] if trial.subject.counts_by_itself else ["right", "left"]:
         amount, each, cells = _content(trial, side)
-        if amount > most:
-            most = amount
+        most = max(most, amount)
         if tolerance < amount <= trial.tolerance and _sizes_differ(trial, side):
             tolerance = trial.tolerance
         if amount > tolerance and pair is None:
             where = first_above(each, tolerance)
             pair = cells[0] + where, cells[1]
-            moved = written(float(each[where]))
-            words = (
-                say("changing the ids of the pads on the left moves output {where} of the row by {moved}.",
-                    where=where, moved=moved)
-                if side == "left"
-                else say("changing the ids of the pads on the right moves output {where} of the row by {moved}.",
-                         where=where, moved=moved)
-            )  # fmt: skip
-    verdict = OBEYS if pair is None else BROKEN
-    finding = Finding(CONTENT, NAMES[CONTENT], verdict, words, most, tolerance, pair)
-    if verdict != BROKEN and not _unmasked_would_move(trial):
-        why = say("without a padding mask the same ids move nothing either.")
-        return unknown(CONTENT, NAMES[CONTENT], why, finding)
+            values = {"where": where, "moved": written(float(each[where]))}
+            words = say(
+                "changing the ids of the pads on the right moves output {where} of the row by {moved}.", **values
+            )
+            if side == "left":
+                words = say(
+                    "changing the ids of the pads on the left moves output {where} of the row by {moved}.", **values
+                )
+    finding = Finding(OBEYS if pair is None else BROKEN, words, most, tolerance, pair)
+    if finding.verdict != BROKEN and not _unmasked_would_move(trial):
+        return unknown(say("without a padding mask the same ids move nothing either."), finding)
     return finding
 
 
@@ -100,7 +90,7 @@ def positions(subject: CheckedModule, keep: Tensor, side: str) -> dict[str, Any]
     """The position ids that go with a batch padded on the left, counted over its real tokens."""
     if side == "right" or not subject.takes_positions:
         return {}
-    return {"position_ids": (keep.long().cumsum(-1) - 1).clamp(min=0)}
+    return {"position_ids": counted_positions(keep)}
 
 
 def _why_not(trial: CheckTrial) -> str:
@@ -124,20 +114,16 @@ def _content(trial: CheckTrial, side: str) -> tuple[float, Tensor, tuple[int, in
     """How far other ids in the pads move the row, at each position [T']; the cells of its first token and first pad."""
     ids, others, keep, real = _with_two_contents(trial, side)
     more = positions(trial.subject, keep, side)
-    amount, each = difference_of(
-        trial.subject.outputs(others, keep, **more)[0, real], trial.subject.outputs(ids, keep, **more)[0, real]
-    )
-    return amount, each, (real.start, int((~keep[0]).nonzero()[0]))
+    each = apart(trial.subject.outputs(others, keep, **more), trial.subject.outputs(ids, keep, **more))[0, real]
+    return float(each.max()), each, (real.start, int((~keep[0]).nonzero()[0]))
 
 
 def _unmasked_would_move(trial: CheckTrial) -> bool:
     """The positive control: the same change of ids, on the left and unmasked, arrives at the row's real tokens."""
     ids, others, keep, real = _with_two_contents(trial, "left")
     everything = torch.ones_like(keep)
-    amount, _ = difference_of(
-        trial.subject.outputs(others, everything)[0, real], trial.subject.outputs(ids, everything)[0, real]
-    )
-    return amount > trial.noise.beside
+    each = apart(trial.subject.outputs(others, everything), trial.subject.outputs(ids, everything))[0, real]
+    return float(each.max()) > trial.noise.beside
 
 
 def _sizes_differ(trial: CheckTrial, side: str) -> bool:

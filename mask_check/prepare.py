@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from i18n import say, together
 from mask_check.declared import Mask, declare, farthest, layers_of
 from mask_check.findings import CannotCheck
 from mask_check.kernels import check_names, what_mixes_rows
-from mask_check.subject import CheckedModule
+from mask_check.subject import CheckedModule, embeddings, hooked, text_config
 from mask_check.tolerance import noise_of
 from mask_check.trial import CheckTrial
 from model.errors import first_line
@@ -38,11 +39,8 @@ def prepare(
     seed: int = 0,
     kernels: tuple[str, ...] | None = None,
 ) -> CheckTrial:
-    """Everything that the laws are tried with.
-
-    Raises CannotCheck for a module that gives no numbers, or not the same ones twice; for ids that it does not have,
-    more tokens than its positions or the memory allow, and kernels that do not exist.
-    """
+    """Raises CannotCheck for a module that gives no numbers, or not the same ones twice; for ids that it does not
+    have, more tokens than its positions or the memory allow, and kernels that do not exist."""
     check_names(subject, kernels)
     if subject.kind == "decoder" and declares_encoder(subject):
         subject.kind = "encoder"
@@ -59,13 +57,19 @@ def prepare(
         many = next(one for one in SOURCE_LENGTHS if one != len(row))
         subject.source = _random(pool, generator, many).to(row)
     declared = declare(subject.config, len(row), mask, subject.kind)
-    _check_numbers(_first_outputs(subject, row))
+    wrong = _first_outputs(subject, row)[0]
+    wrong = (wrong.isnan() | wrong.isposinf()).any(-1)  # some models give -inf to entries that are never predicted
+    if bool(wrong.any()):
+        first = int(wrong.nonzero()[0])
+        raise CannotCheck(say("its outputs are not finite (NaN or infinity) from position {first} on", first=first))
     company = torch.stack([_random(pool, generator, len(row)) for _ in range(COMPANY)]).to(row)
     noise = noise_of(subject, row[None], company, seed)
     if not math.isfinite(noise.across):
         raise CannotCheck(say("one more rounding in every part turns its outputs into NaN: nothing can be measured"))
     subject.find_positions(row, noise.across)
-    return CheckTrial(subject, row, pool, _pad(subject.config, vocabulary), declared, noise, seed, kernels)
+    pad = getattr(subject.config, "pad_token_id", None)
+    pad = pad if isinstance(pad, int) and 0 <= pad < vocabulary else 0
+    return CheckTrial(subject, row, pool, pad, declared, noise, seed, kernels)
 
 
 def declares_encoder(subject: CheckedModule) -> bool:
@@ -84,28 +88,21 @@ def _first_outputs(subject: CheckedModule, row: Tensor) -> Tensor:
     except CannotCheck:
         raise
     except Exception as error:
-        told = {"error": type(error).__name__, "count": len(row), "words": first_line(error)}
-        why = say("its forward raised {error} on {count} tokens: {words}", **told)
-        fewer = _runs_on(subject, row[:PROBE])
-        if fewer and len(row) > PROBE:
-            why = say("its forward raised {error} on {count} tokens, and none on {fewer}: {words}", **told, fewer=PROBE)
+        values = {"error": type(error).__name__, "count": len(row), "words": first_line(error)}
+        why = say("its forward raised {error} on {count} tokens: {words}", **values)
         mixed = what_mixes_rows(subject.module)
-        raise CannotCheck(why if fewer or not mixed else together([f"{why.rstrip('.')}.", mixed])) from error
-
-
-def _runs_on(subject: CheckedModule, row: Tensor) -> bool:
-    try:
-        subject.outputs(row[None])
-    except Exception:  # noqa: BLE001 - a stranger's forward may raise anything
-        return False
-    return True
+        with suppress(Exception):
+            subject.outputs(row[None, :PROBE])
+            mixed = ""
+            if len(row) > PROBE:
+                values["fewer"] = PROBE
+                why = say("its forward raised {error} on {count} tokens, and none on {fewer}: {words}", **values)
+        raise CannotCheck(together([f"{why.rstrip('.')}.", mixed]) if mixed else why) from error
 
 
 def _vocabulary(subject: CheckedModule, length: int) -> int:
     """How many ids it reads: its configuration's number, or the size of the embedding that reads them."""
-    config = subject.config
-    text = config.get_text_config(decoder=True) if hasattr(config, "get_text_config") else config
-    said = getattr(text, "vocab_size", None)
+    said = getattr(text_config(subject.config, decoder=True), "vocab_size", None)
     if isinstance(said, int) and said > 1:
         return said
     ids = torch.zeros(1, max(length, 1), dtype=torch.long, device=subject.device)
@@ -113,17 +110,13 @@ def _vocabulary(subject: CheckedModule, length: int) -> int:
         subject.source = ids[0]
     sizes: list[int] = []
 
-    def look(part: nn.Module, arguments: tuple[Any, ...], _found: Any) -> None:
+    def look(part: nn.Embedding, arguments: tuple[Any, ...], _found: Any) -> None:
         read = arguments[0] if arguments else None
-        if isinstance(part, nn.Embedding) and isinstance(read, Tensor) and torch.equal(read, ids):
+        if isinstance(read, Tensor) and torch.equal(read, ids):
             sizes.append(part.num_embeddings)
 
-    hooks = [one.register_forward_hook(look) for one in subject.module.modules() if isinstance(one, nn.Embedding)]
-    try:
+    with hooked(embeddings(subject.module), look):
         _first_outputs(subject, ids[0])
-    finally:
-        for hook in hooks:
-            hook.remove()
     if not sizes or max(sizes) < 2:
         raise CannotCheck(say("no embedding was found that reads its ids: give it a config with vocab_size"))
     return max(sizes)
@@ -140,7 +133,7 @@ def _length(subject: CheckedModule, asked: int | None) -> int:
 
 def _positions(config: Any) -> tuple[int, str]:
     """How many positions a configuration has, and the name that it has for them; 0 where it does not say."""
-    text = config.get_text_config(decoder=True) if hasattr(config, "get_text_config") else config
+    text = text_config(config, decoder=True)
     limits = [(getattr(text, one, None), one) for one in CONTEXTS]
     return min([(many, name) for many, name in limits if isinstance(many, int) and many > 1], default=(0, ""))
 
@@ -150,22 +143,24 @@ def _check_length(subject: CheckedModule, asked: Any) -> None:
         raise CannotCheck(say("expected a length of at least 2 tokens, got {asked}", asked=repr(asked)[:40]))
     most, name = _positions(subject.config)
     if most and asked > most:
-        raise CannotCheck(say("expected at most {most:,} tokens, which is its {name}, got {asked:,}",
-                              most=most, name=name, asked=asked))  # fmt: skip
+        values = {"most": most, "name": name, "asked": asked}
+        raise CannotCheck(say("expected at most {most:,} tokens, which is its {name}, got {asked:,}", **values))
     needed, free = needed_bytes(subject.config, asked), machine.free_bytes()
     if needed > MEMORY_SHARE * free:
-        raise CannotCheck(
-            say("expected fewer than {asked:,} tokens: about {needed:,.1f} GB would be needed, and {free:,.1f} GB are "
-                "free", asked=asked, needed=needed / 1e9, free=free / 1e9)
-        )  # fmt: skip
+        words = say(
+            "expected fewer than {asked:,} tokens: about {needed:,.1f} GB would be needed, and {free:,.1f} GB are free",
+            asked=asked,
+            needed=needed / 1e9,
+            free=free / 1e9,
+        )
+        raise CannotCheck(words)
 
 
 def needed_bytes(config: Any, length: int) -> float:
     """An estimate of the memory that a check of so many tokens takes, beside the module itself: scores of ROWS rows,
     or of one in all layers for its gradients; their logits; what is measured of each pair."""
-    text = config.get_text_config(decoder=True) if hasattr(config, "get_text_config") else config
-    sizes = [getattr(text, one, None) for one in HEADS]
-    heads = next((one for one in sizes if isinstance(one, int)), 1)
+    text = text_config(config, decoder=True)
+    heads = next((one for one in (getattr(text, name, None) for name in HEADS) if isinstance(one, int)), 1)
     layers = len(layers_of(config))
     cells = 4.0 * heads * max(ROWS * COPIES, 3 * layers) + 32 + layers
     return cells * length**2 + 4.0 * 3 * ROWS * length * (getattr(text, "vocab_size", None) or 1000)
@@ -192,25 +187,12 @@ def _pool(config: Any, vocabulary: int) -> Tensor:
     return torch.tensor(usable if len(usable) > 1 else range(vocabulary))
 
 
-def _pad(config: Any, vocabulary: int) -> int:
-    pad = getattr(config, "pad_token_id", None)
-    return pad if isinstance(pad, int) and 0 <= pad < vocabulary else 0
-
-
 def _random(pool: Tensor, generator: torch.Generator, many: int) -> Tensor:
     return pool[torch.randint(0, len(pool), (many,), generator=generator)]
 
 
 def _checked(row: Tensor, vocabulary: int) -> Tensor:
     if len(row) < 2 or int(row.min()) < 0 or int(row.max()) >= vocabulary:
-        raise CannotCheck(say("expected at least 2 ids from 0 to {last}, got {ids}",
-                              last=vocabulary - 1, ids=row.tolist()[:8]))  # fmt: skip
+        values = {"last": vocabulary - 1, "ids": row.tolist()[:8]}
+        raise CannotCheck(say("expected at least 2 ids from 0 to {last}, got {ids}", **values))
     return row
-
-
-def _check_numbers(outputs: Tensor) -> None:
-    """[1,T,V]. -inf is a number here: some models give it to entries that are never predicted."""
-    wrong = (outputs.isnan() | outputs.isposinf()).any(-1)[0]
-    if bool(wrong.any()):
-        raise CannotCheck(say("its outputs are not finite (NaN or infinity) from position {first} on",
-                              first=int(wrong.nonzero()[0])))  # fmt: skip

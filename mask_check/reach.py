@@ -6,35 +6,28 @@ the token that is dead, not the way. So each must be seen to arrive somewhere, o
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from i18n import N_, say, say_count, together
+from i18n import say, say_count, together
 from mask_check.findings import BROKEN, OBEYS, Finding, MeasuredMask
-from mask_check.subject import CheckedModule, apart
+from mask_check.subject import CheckedModule, apart, embeddings, hooked
 from mask_check.trial import CheckTrial, unknown, written
 from model.errors import first_line
 
-LAW, NAME = "reach", N_("What reaches what")
 SUBSTITUTES = 3
 FEWEST_SUBSTITUTES = 2
 MORE = 4  # further substitutes for a token whose change arrived nowhere
-
-
-def positions(trial: CheckTrial) -> list[int]:
-    """The positions whose tokens are changed: all, or as many as a large module allows, both ends among them."""
-    most = max(trial.most_rows // FEWEST_SUBSTITUTES, 4)
-    if most >= trial.length:
-        return list(range(trial.length))
-    return sorted({round(place) for place in np.linspace(0, trial.length - 1, most)})
+GRADIENT_SHARE = 0.5  # of the rows that the substitutes may take: a backward pass costs two forwards
 
 
 def measure(trial: CheckTrial) -> MeasuredMask:
-    """How far changing each token moves each output."""
-    places = positions(trial)
+    """How far changing each token moves each output: of all tokens, or as many as a large module allows."""
+    places = trial.spread(trial.most_rows // FEWEST_SUBSTITUTES)
     substitutes = min(SUBSTITUTES, max(FEWEST_SUBSTITUTES, trial.most_rows // len(places)))
     moved = torch.full((trial.length, trial.length), torch.nan)
     generator = trial.generator(1)
@@ -46,48 +39,50 @@ def measure(trial: CheckTrial) -> MeasuredMask:
     return MeasuredMask(moved.numpy().astype(np.float64), declared.numpy(), trial.noise.beside)
 
 
-def judge(trial: CheckTrial, mask: MeasuredMask) -> Finding:
-    """Nothing arrives where the declared mask is closed, and something where it is open."""
+def judge(trial: CheckTrial) -> Finding:
+    """Nothing arrives where the declared mask is closed, and something where it is open. Keeps what was measured."""
+    mask = trial.mask = measure(trial)
     closed = np.where(mask.declared, 0.0, np.nan_to_num(mask.moved, posinf=np.inf))
     amount = float(closed.max(initial=0.0))
     if mask.leaks.any():
         row, column = first_pair(mask.leaks)
         count = int(mask.leaks.sum())
         words = _leak_words(row, column, written(float(mask.moved[row, column])), count)
-        return Finding(LAW, NAME, BROKEN, words, amount, mask.tolerance, (row, column))
-    finding = Finding(LAW, NAME, OBEYS, "", amount, mask.tolerance)
+        return Finding(BROKEN, words, amount, mask.tolerance, (row, column))
+    finding = Finding(OBEYS, "", amount, mask.tolerance)
     open_and_moved = mask.reaches & mask.declared
     measured = np.flatnonzero(mask.measured)
     dead = [int(j) for j in measured if not open_and_moved[:, j].any()]
     if dead:
-        why = say("changing token {token} moved no output at all, with {tried} other tokens.",
-                  token=dead[0], tried=SUBSTITUTES + MORE)  # fmt: skip
-        return unknown(LAW, NAME, why, finding)
+        values = {"token": dead[0], "tried": SUBSTITUTES + MORE}
+        why = say("changing token {token} moved no output at all, with {tried} other tokens.", **values)
+        return unknown(why, finding)
     others = mask.declared & ~np.eye(len(mask.declared), dtype=bool)
     if others[:, measured].any() and not (open_and_moved & others).any():
         why = say("no token moved the output of another, not even where the mask allows it: nothing can be concluded.")
-        return unknown(LAW, NAME, why, finding)
-    share = (open_and_moved & others)[:, measured].sum()
-    words = say("{seen:,} of {all:,} open pairs were seen to be open, and no closed one.",
-                seen=int(share), all=int(others[:, measured].sum()))  # fmt: skip
-    return Finding(LAW, NAME, OBEYS, words, amount, mask.tolerance)
+        return unknown(why, finding)
+    seen = {"seen": int((open_and_moved & others)[:, measured].sum()), "all": int(others[:, measured].sum())}
+    words = say("{seen:,} of {all:,} open pairs were seen to be open, and no closed one.", **seen)
+    return replace(finding, words=words)
 
 
 def _leak_words(row: int, column: int, size: str, count: int) -> str:
     """What the first leaking pair, of so many, shows."""
-    told: dict[str, Any] = {"row": row, "column": column, "size": size}
+    values: dict[str, Any] = {"row": row, "column": column, "size": size}
     if column > row:
         return say_count(
             "output {row} moves by {size} when token {column} is changed: it sees a later token.",
             "output {row} moves by {size} when token {column} is changed: it sees a later token, one of {count} pairs.",
-            count, **told,
-        )  # fmt: skip
+            count,
+            **values,
+        )
     return say_count(
         "output {row} moves by {size} when token {column} is changed: it sees a token that its mask closes.",
         "output {row} moves by {size} when token {column} is changed: it sees a token that its mask closes, one of "
         "{count} pairs.",
-        count, **told,
-    )  # fmt: skip
+        count,
+        **values,
+    )
 
 
 def first_pair(cells: np.ndarray) -> tuple[int, int]:
@@ -110,20 +105,16 @@ def _try(trial: CheckTrial, moved: Tensor, places: list[int], substitutes: int, 
             done += 1
 
 
-GRADIENTS, GRADIENTS_NAME = "gradients", N_("Gradients behind the mask")
-MOST_WORK = 0.5  # of the rows that law 1 may take: a backward pass costs two forwards
-
-
 def judge_gradients(trial: CheckTrial) -> Finding:
     """Gradients [T,T] against the declared mask."""
-    rows = _rows(trial)
+    rows = trial.spread(int(trial.most_rows * GRADIENT_SHARE))
     try:
         gradients = measure_gradients(trial, rows)
     except RuntimeError as error:  # an operation that has no backward
-        return unknown(GRADIENTS, GRADIENTS_NAME, say("no gradient could be taken ({error}).", error=first_line(error)))
+        return unknown(say("no gradient could be taken ({error}).", error=first_line(error)))
     if gradients is None:
         why = say("no embedding was found that reads the ids, so there is nothing to differentiate with respect to.")
-        return unknown(GRADIENTS, GRADIENTS_NAME, why)
+        return unknown(why)
     declared = trial.declared.reach[rows]
     largest = float(torch.nan_to_num(gradients, nan=torch.inf).max())
     tolerance = torch.finfo(trial.subject.dtype).eps * largest if largest < torch.inf else 0.0
@@ -132,24 +123,21 @@ def judge_gradients(trial: CheckTrial) -> Finding:
         words = say(
             "the gradient of output {row} with respect to token {column} is not a number.", row=rows[row], column=column
         )
-        return Finding(GRADIENTS, GRADIENTS_NAME, BROKEN, words, torch.inf, tolerance, (rows[row], column))
+        return Finding(BROKEN, words, torch.inf, tolerance, (rows[row], column))
     if largest == 0.0:
-        return unknown(GRADIENTS, GRADIENTS_NAME, say("every gradient is 0, even where the mask is open."))
+        return unknown(say("every gradient is 0, even where the mask is open."))
     closed = torch.where(declared, 0.0, gradients)
     amount = float(closed.max())
     if amount > tolerance:
         row, column = [int(one) for one in (closed > tolerance).nonzero()[0]]
-        size = float(gradients[row, column])
-        words = say("output {row} has a gradient of {size} with respect to token {column}, which its mask closes.",
-                    row=rows[row], size=written(size), column=column)  # fmt: skip
-        return Finding(GRADIENTS, GRADIENTS_NAME, BROKEN, words, amount, tolerance, (rows[row], column))
+        values = {"row": rows[row], "size": written(float(gradients[row, column])), "column": column}
+        words = say(
+            "output {row} has a gradient of {size} with respect to token {column}, which its mask closes.", **values
+        )
+        return Finding(BROKEN, words, amount, tolerance, (rows[row], column))
     others = declared & (torch.tensor(rows)[:, None] != torch.arange(trial.length))
     if bool(others.any()) and not bool((gradients[others] > 0).any()):
-        return unknown(
-            GRADIENTS,
-            GRADIENTS_NAME,
-            say("no output has a gradient with respect to another token, not even where the mask is open."),
-        )
+        return unknown(say("no output has a gradient with respect to another token, not even where the mask is open."))
     if trial.declared.exact:
         shut = shut_distances(gradients, others, rows)
         if shut:
@@ -158,12 +146,12 @@ def judge_gradients(trial: CheckTrial) -> Finding:
             count = int(others.sum())
             all_open = say("{silent:,} of {count:,} open pairs are silent.", silent=silent, count=count)
             words = together([_shut_words(*shut), all_open])
-            return Finding(GRADIENTS, GRADIENTS_NAME, BROKEN, words, pair=(row, column), silent=silent)
+            return Finding(BROKEN, words, pair=(row, column), silent=silent)
     count, closed_pairs = int((gradients[~declared] == 0).sum()), int((~declared).sum())
     words = say("exactly 0 in {count:,} of {closed:,} closed pairs.", count=count, closed=closed_pairs)
     if not closed_pairs:
         words = say("its mask closes no pair.")
-    return Finding(GRADIENTS, GRADIENTS_NAME, OBEYS, words, amount, tolerance)
+    return Finding(OBEYS, words, amount, tolerance)
 
 
 def _shut_words(distance: int, row: int, column: int) -> str:
@@ -171,13 +159,17 @@ def _shut_words(distance: int, row: int, column: int) -> str:
         return say(
             "the mask is declared open {distance} back, but no output has a gradient that far: that of output {row} "
             "with respect to token {column} is 0, like all others at this distance.",
-            distance=distance, row=row, column=column,
-        )  # fmt: skip
+            distance=distance,
+            row=row,
+            column=column,
+        )
     return say(
         "the mask is declared open {distance} ahead, but no output has a gradient that far: that of output {row} with "
         "respect to token {column} is 0, like all others at this distance.",
-        distance=-distance, row=row, column=column,
-    )  # fmt: skip
+        distance=-distance,
+        row=row,
+        column=column,
+    )
 
 
 def shut_distances(gradients: Tensor, open_cells: Tensor, rows: list[int]) -> tuple[int, int, int] | None:
@@ -185,13 +177,12 @@ def shut_distances(gradients: Tensor, open_cells: Tensor, rows: list[int]) -> tu
 
     With its first pair (i, j). A whole diagonal that is shut is a mask; a single cell may be a weight too small.
     """
-    for distance in sorted(
-        {*range(-gradients.shape[1] + 1, gradients.shape[1])} - {0}, key=lambda one: (abs(one), -one)
-    ):
+    length = gradients.shape[1]
+    for distance in sorted({*range(1 - length, length)} - {0}, key=lambda one: (abs(one), -one)):
         cells = [
             (place, row - distance)
             for place, row in enumerate(rows)
-            if 0 <= row - distance < gradients.shape[1] and bool(open_cells[place, row - distance])
+            if 0 <= row - distance < length and bool(open_cells[place, row - distance])
         ]
         if len(cells) > 1 and all(float(gradients[cell]) == 0.0 for cell in cells):
             place, column = cells[0]
@@ -204,10 +195,9 @@ def measure_gradients(trial: CheckTrial, rows: list[int]) -> Tensor | None:
     found = []
     at_once = max(trial.rows_at_once // 2, 1)
     for part in torch.tensor(rows).split(at_once):
-        with watching_embedding(trial.subject, trial.ids.expand(len(part), -1)) as leaves, torch.enable_grad():
-            logits = trial.subject.read(
-                trial.subject.call(trial.ids.expand(len(part), -1)), trial.ids.expand(len(part), -1)
-            )
+        ids = trial.ids.expand(len(part), -1)
+        with watching_embedding(trial.subject, ids) as leaves, torch.enable_grad():
+            logits = trial.subject.read(trial.subject.call(ids), ids)
             if not leaves:
                 return None
             picked = logits[torch.arange(len(part)), part.to(logits.device)]
@@ -230,16 +220,5 @@ def watching_embedding(subject: CheckedModule, ids: Tensor) -> Iterator[list[Ten
         leaves.append(found.detach().requires_grad_())
         return leaves[0]
 
-    hooks = [part.register_forward_hook(keep) for part in subject.module.modules() if isinstance(part, nn.Embedding)]
-    try:
+    with hooked(embeddings(subject.module), keep):
         yield leaves
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-def _rows(trial: CheckTrial) -> list[int]:
-    most = max(int(trial.most_rows * MOST_WORK), 4)
-    if most >= trial.length:
-        return list(range(trial.length))
-    return sorted({round(one) for one in torch.linspace(0, trial.length - 1, most).tolist()})

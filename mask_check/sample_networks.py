@@ -5,7 +5,7 @@ Sizes: B rows, Q new tokens, K all tokens, H heads, D head width, W width, V voc
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import torch
@@ -79,11 +79,12 @@ class SmallDecoder(nn.Module):
     """Learned positions, three kernels, a cache that drops what a window hides, packed documents by their positions."""
 
     attention_kernels: tuple[str, ...] = ("eager", "sdpa", "flex_attention")
+    defaults = SmallConfig()  # copied for each
 
     def __init__(self, config: SmallConfig | None = None, *, stages: Stages = attention_stages, seed: int = 3) -> None:
         """stages: what the eager kernel computes attention with."""
         super().__init__()
-        self.config = config or SmallConfig()
+        self.config = config or replace(self.defaults)
         self.stages = stages
         size = self.config
         with torch.random.fork_rng(devices=[]):
@@ -219,9 +220,10 @@ class SmallPair(SmallDecoder):
     """An encoder-decoder: the encoder's layers see both ways, the decoder's also look at the source."""
 
     attention_kernels = ("eager",)
+    defaults = SmallConfig(is_encoder_decoder=True)
 
     def __init__(self, config: SmallConfig | None = None) -> None:
-        super().__init__(config or SmallConfig(is_encoder_decoder=True))
+        super().__init__(config)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(5)
             self.encoder = nn.ModuleList(super(SmallPair, self).block() for _ in range(2))

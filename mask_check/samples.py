@@ -1,6 +1,6 @@
 """Modules that break one law each, the way that reports of published software say it was broken.
 
-Each is the small sound decoder with one method replaced.
+Each is the small sound decoder with one method replaced. Its fields are those of registry.SampleModule.
 """
 
 from dataclasses import replace
@@ -8,51 +8,68 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from i18n import N_
 from mask_check.declared import LayerMask
 from mask_check.sample_networks import Places, SmallConfig, SmallDecoder, SmallOutput, SmallPair, Stages
 from model.attention import attention_stages
 
 
 class SeesTheFuture(SmallDecoder):
-    """is_decoder is set, but the mask is bidirectional."""
+    key, law = "future", "reach"
+    title = N_("Sees the future as a decoder")
+    said = N_("is_decoder is set, but the mask is bidirectional.")
+    reported = N_("RoFormer, BigBird, RemBert and MegatronBert with is_decoder, transformers#48745")
 
     def order(self, mask: LayerMask, places: Places) -> Tensor:
         return torch.ones_like(super().order(mask, places))
 
 
 class LeaksUnderSdpa(SmallDecoder):
-    """Eager attention gets the mask; sdpa relies on a flag that is never set."""
+    key, law = "sdpa", "kernels"
+    title = N_("Leaks only with sdpa")
+    said = N_("Eager attention gets the mask; sdpa relies on a flag that is never set.")
+    reported = N_("Doge, transformers#48748")
+    defaults = SmallConfig(_attn_implementation="sdpa")
 
     def for_sdpa(self, allowed: Tensor) -> Tensor | None:
         return None
 
 
 class IgnoresTheBlockMask(SmallDecoder):
-    """FlexAttention is called without its block mask."""
+    key, law = "flex", "kernels"
+    title = N_("FlexAttention without its block mask")
+    said = N_("FlexAttention is called without its block mask.")
+    reported = N_("FlexAttention's FLASH backend, pytorch#188322")
 
     def for_flex(self, block_mask: object) -> object:
         return None
 
 
 class PacksTogether(SmallDecoder):
-    """Positions restart in each document, but the mask does not."""
+    key, law = "packed", "packing"
+    title = N_("Packed documents see each other")
+    said = N_("Positions restart in each document, but the mask does not.")
+    reported = N_("transformers#46634, axolotl#3796")
 
     def documents_of(self, position_ids: Tensor) -> Tensor | None:
         return None
 
 
 class IgnoresTheDocumentMask(SmallDecoder):
-    """A document mask is accepted, but the causal mask is used instead."""
-
-    def __init__(self) -> None:
-        super().__init__(SmallConfig(packs_by="attention_mask"))
+    key, law = "document-mask", "packing"
+    title = N_("Document mask ignored")
+    said = N_("A document mask is accepted, but the causal mask is used instead.")
+    defaults = SmallConfig(packs_by="attention_mask")
 
     def explicit(self, mask: Tensor) -> Tensor | None:
         return None
 
 
 class CountsPads(SmallDecoder):
-    """The padding mask is obeyed, but positions are counted over pads too."""
+    key, law = "counts-pads", "padding-left"
+    title = N_("A pad shifts every position")
+    said = N_("The padding mask is obeyed, but positions are counted over pads too.")
+    reported = N_("one pad moved a loss from 4.5 to 13.6, TransformerLens#1610")
 
     def positions_of(self, keep: Tensor) -> Tensor:
         return torch.arange(keep.shape[1]).expand(len(keep), -1)
@@ -64,7 +81,9 @@ class CountsPads(SmallDecoder):
 
 
 class LooksAtPads(SmallDecoder):
-    """The padding mask is accepted but not applied."""
+    key, law = "pads", "pad-content"
+    title = N_("Attends to pads")
+    said = N_("The padding mask is accepted but not applied.")
 
     def allowed(self, layer: int, places: Places) -> Tensor:
         everything = torch.ones_like(places.keep)
@@ -72,7 +91,9 @@ class LooksAtPads(SmallDecoder):
 
 
 class RepeatsMasks(SmallDecoder):
-    """Each row's mask should apply to all of its heads, but `repeat` interleaves the masks of the rows."""
+    key, law = "repeated", "padding-left"
+    title = N_("Masks repeated in the wrong order")
+    said = N_("Each row's mask should apply to all of its heads, but `repeat` interleaves the masks of the rows.")
 
     attention_kernels = ("eager", "sdpa")
 
@@ -84,7 +105,9 @@ class RepeatsMasks(SmallDecoder):
 
 
 class ForgetsPaddingWhenCached(SmallDecoder):
-    """A full run obeys the padding mask, but a cached step treats every cached key as a real token."""
+    key, law = "cached-padding", "cache"
+    title = N_("Padded prompt, then the cache")
+    said = N_("A full run obeys the padding mask, but a cached step treats every cached key as a real token.")
 
     def allowed(self, layer: int, places: Places) -> Tensor:
         keep = torch.ones_like(places.keep) if places.step else places.keep
@@ -92,10 +115,10 @@ class ForgetsPaddingWhenCached(SmallDecoder):
 
 
 class CropsItsCache(SmallDecoder):
-    """A sliding cache that drops one key too many once it is past its window."""
-
-    def __init__(self) -> None:
-        super().__init__(SmallConfig(sliding_window=5))
+    key, law = "cropped", "cache"
+    title = N_("Sliding cache, one key short")
+    said = N_("A sliding cache that drops one key too many once it is past its window.")
+    defaults = SmallConfig(sliding_window=5)
 
     def cached(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         k, v = super().cached(layer, k, v)
@@ -104,7 +127,9 @@ class CropsItsCache(SmallDecoder):
 
 
 class ChunkedStepsSeeAhead(SmallDecoder):
-    """Several tokens in one step see each other in both directions, as if the mask restarted at each step."""
+    key, law = "chunked-steps", "cache"
+    title = N_("Several tokens per step see ahead")
+    said = N_("Several tokens in one step see each other in both directions, as if the mask restarted at each step.")
 
     def order(self, mask: LayerMask, places: Places) -> Tensor:
         order = super().order(mask, places)
@@ -113,10 +138,10 @@ class ChunkedStepsSeeAhead(SmallDecoder):
 
 
 class WindowTooWide(SmallDecoder):
-    """A window of w in which a token sees w earlier tokens and itself: one more than declared."""
-
-    def __init__(self) -> None:
-        super().__init__(SmallConfig(sliding_window=3))
+    key, law = "wide", "reach"
+    title = N_("Window one too wide")
+    said = N_("A window of w in which a token sees w earlier tokens and itself: one more than declared.")
+    defaults = SmallConfig(sliding_window=3)
 
     def order(self, mask: LayerMask, places: Places) -> Tensor:
         return super().order(LayerMask(window=(mask.window or 0) + 1), places)
@@ -126,14 +151,18 @@ class WindowTooWide(SmallDecoder):
 
 
 class WindowTooNarrow(WindowTooWide):
-    """A window of w that excludes its farthest token."""
+    key, law = "narrow", "gradients"
+    title = N_("Window one too narrow")
+    said = N_("A window of w that excludes its farthest token.")
 
     def order(self, mask: LayerMask, places: Places) -> Tensor:
         return SmallDecoder.order(self, LayerMask(window=(mask.window or 0) - 1), places)
 
 
 class TrainsWithoutMask(SmallDecoder):
-    """The mask is made in eval mode alone."""
+    key, law = "training", "training"
+    title = N_("No mask in training mode")
+    said = N_("The mask is built only in eval mode.")
 
     def order(self, mask: LayerMask, places: Places) -> Tensor:
         order = super().order(mask, places)
@@ -141,21 +170,27 @@ class TrainsWithoutMask(SmallDecoder):
 
 
 class LooksAtSourcePads(SmallPair):
-    """Cross-attention without the source's padding mask."""
+    key, law = "source", "cross"
+    title = N_("Attends to the source's pads")
+    said = N_("Cross-attention without the source's padding mask.")
 
     def source_allowed(self, source_keep: Tensor) -> Tensor:
         return torch.ones_like(source_keep)[:, None, None, :]
 
 
 class EncodesPads(SmallPair):
-    """The encoder has no padding mask, though cross-attention has one."""
+    key, law = "encoder-pads", "encoder"
+    title = N_("The encoder attends to pads")
+    said = N_("The encoder has no padding mask, though cross-attention has one.")
 
     def source_reach(self, source_keep: Tensor) -> Tensor:
         return torch.ones_like(source_keep)[:, None, None, :]
 
 
 class EncodesCausally(SmallPair):
-    """The encoder is given the decoder's causal mask: a source token never sees a later one."""
+    key, law = "encoder-causal", "encoder"
+    title = N_("A causal encoder")
+    said = N_("The encoder is given the decoder's causal mask: a source token never sees a later one.")
 
     def source_reach(self, source_keep: Tensor) -> Tensor:
         length = source_keep.shape[1]
@@ -163,7 +198,12 @@ class EncodesCausally(SmallPair):
 
 
 class LeaksWhatFewTokensHave(SmallDecoder):
-    """Reads one number of every later embedding, and that number is the same for all tokens."""
+    key, law = "hidden", "gradients"
+    title = N_("A leak that no substitute token reveals")
+    said = N_(
+        "Reads one number of every later embedding, and that number is the same for all tokens: no substitute "
+        "reveals it."
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -177,7 +217,9 @@ class LeaksWhatFewTokensHave(SmallDecoder):
 
 
 class MixesItsRows(SmallDecoder):
-    """Normalised over the batch: a row's outputs depend on the rows beside it."""
+    key, law = "rows", "batch"
+    title = N_("Rows of a batch mix")
+    said = N_("Normalised over the batch: a row's outputs depend on the rows beside it.")
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
         found = super().attend(layer, q, k, v, allowed)

@@ -10,17 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from i18n import N_, say, together
+from i18n import say, together
 from mask_check import padding, reach
 from mask_check.declared import declare
-from mask_check.findings import BROKEN, CANNOT_TELL, OBEYS, Finding
-from mask_check.subject import CheckedModule
+from mask_check.findings import BROKEN, OBEYS, Finding
+from mask_check.subject import CheckedModule, text_config
 from mask_check.tolerance import noise_of
-from mask_check.trial import CheckTrial, difference_of, first_above, skipped, unknown, written
+from mask_check.trial import CheckTrial, skipped, unknown, worst, written
 
-LAW, NAME = "encoder", N_("The source's encoder")
 STATES = "encoder_last_hidden_state"
 COMPANY = 3  # rows that its noise is measured beside
+PADS = 3
 
 
 class EncoderOnly(nn.Module):
@@ -29,7 +29,7 @@ class EncoderOnly(nn.Module):
     def __init__(self, pair: CheckedModule, ids: Tensor) -> None:
         """ids [T]: what the decoder reads meanwhile."""
         super().__init__()
-        self.module, self.config = pair.module, encoder_config(pair.config)
+        self.module, self.config = pair.module, text_config(pair.config, encoder=True)
         self._pair, self._ids = pair, ids
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Any:
@@ -42,25 +42,24 @@ def judge(trial: CheckTrial) -> Finding:
     """The first of its laws that is broken, or what all of them found."""
     pair, source = trial.subject, trial.subject.source
     if pair.kind != "encoder-decoder" or source is None:
-        return skipped(LAW, NAME, say("it has no encoder beside its decoder."))
+        return skipped(say("it has no encoder beside its decoder."))
     encoder = EncoderOnly(pair, trial.ids[:1])
     with torch.no_grad():
         if not isinstance(encoder(source[None]), Tensor):
-            return skipped(LAW, NAME, say("its outputs have no {states}.", states=STATES))
+            return skipped(say("its outputs have no {states}.", states=STATES))
     own = of_encoder(trial, encoder, source)
-    findings = [reach.judge(own, reach.measure(own)), reach.judge_gradients(own)]
+    findings = [replace(reach.judge(own), law="reach"), replace(reach.judge_gradients(own), law="gradients")]
     if pair.takes_mask:
-        findings += [padding.judge(own, padding.RIGHT), padding.judge_content(own)]
-    for verdict in (BROKEN, CANNOT_TELL):
-        for finding in findings:
-            if finding.verdict == verdict:
-                words = say("{law}: {found}", law=say(finding.name).lower(), found=finding.words)
-                return replace(finding, law=LAW, name=NAME, words=words)
+        findings.append(replace(padding.judge(own, "right"), law="padding-right"))
+        findings.append(replace(padding.judge_content(own), law="pad-content"))
+    wrong = worst(findings)
+    if wrong:
+        return replace(wrong, words=say("{law}: {found}", law=say(wrong.name).lower(), found=wrong.words))
     most = findings[-1] if pair.takes_mask else findings[0]
     words = say("its states: {found}", found=findings[0].words)
     if pair.takes_mask:
         words = together([words, say("Pads after its source move none, whatever they contain.")])
-    return Finding(LAW, NAME, OBEYS, words, most.amount, most.tolerance)
+    return Finding(OBEYS, words, most.amount, most.tolerance)
 
 
 def of_encoder(trial: CheckTrial, encoder: EncoderOnly, source: Tensor) -> CheckTrial:
@@ -73,49 +72,35 @@ def of_encoder(trial: CheckTrial, encoder: EncoderOnly, source: Tensor) -> Check
     return CheckTrial(subject, source, trial.pool, trial.pad, declared, noise, trial.seed)
 
 
-def encoder_config(config: Any) -> Any:
-    """The part of an encoder-decoder's configuration that is its encoder's."""
-    return config.get_text_config(encoder=True) if hasattr(config, "get_text_config") else config
-
-
-CROSS, CROSS_NAME = "cross", N_("The source's padding")
-PADS = 3
-
-
 def judge_cross(trial: CheckTrial) -> Finding:
     """A source padded on the right against the source alone; other ids under its pads; another source."""
     subject, source = trial.subject, trial.subject.source
     if subject.kind != "encoder-decoder" or source is None:
-        return skipped(CROSS, CROSS_NAME, say("it has no cross-attention."))
+        return skipped(say("it has no cross-attention."))
     if not subject.takes_mask:
-        return skipped(CROSS, CROSS_NAME, say("its forward takes no attention_mask for the source."))
+        return skipped(say("its forward takes no attention_mask for the source."))
     own, length = subject.ids_name, len(source)
     pads = source.new_full((PADS,), trial.pad)
     keep = torch.ones(1, length + PADS, dtype=torch.long, device=source.device)
     keep[0, length:] = 0
     ids = trial.ids[None]
     padded = subject.outputs(ids, **{own: torch.cat([source, pads])[None], "attention_mask": keep})[0]
-    amount, each = difference_of(padded, trial.alone)
-    where = first_above(each, trial.tolerance)
-    if amount > trial.tolerance:
-        words = say("with {pads} pads after its source, output {where} differs by {amount} from the source alone.",
-                    pads=PADS, where=where, amount=written(amount))  # fmt: skip
-        return Finding(CROSS, CROSS_NAME, BROKEN, words, amount, trial.tolerance, (where, length))
+    difference = trial.difference(padded, trial.alone)
+    if difference.amount > trial.tolerance:
+        values = {"pads": PADS} | difference.values
+        words = say(
+            "with {pads} pads after its source, output {where} differs by {amount} from the source alone.", **values
+        )
+        return Finding(BROKEN, words, difference.amount, trial.tolerance, (difference.where, length))
     filled = trial.other(pads, trial.generator(6))
     other = subject.outputs(ids, **{own: torch.cat([source, filled])[None], "attention_mask": keep})[0]
-    moved, each = difference_of(other, padded)
-    where = first_above(each, trial.tolerance)
-    finding = trial.finding(
-        CROSS,
-        CROSS_NAME,
-        amount=max(amount, moved),
-        broken=say("changing the ids of the source's pads moves output {where} by {moved}.",
-                   where=where, moved=written(moved)),
-        kept=say("{pads} pads after its source move nothing, whatever they contain.", pads=PADS),
-        pair=(where, length),
-    )  # fmt: skip
+    moved = trial.difference(other, padded)
+    values = {"where": moved.where, "moved": written(moved.amount)}
+    broken = say("changing the ids of the source's pads moves output {where} by {moved}.", **values)
+    kept = say("{pads} pads after its source move nothing, whatever they contain.", pads=PADS)
+    most = max(difference.amount, moved.amount)
+    finding = trial.finding(most, broken=broken, kept=kept, pair=(moved.where, length))
     changed = subject.outputs(ids, **{own: trial.other(source, trial.generator(6))[None]})[0]
-    if finding.verdict != BROKEN and difference_of(changed, trial.alone)[0] <= trial.tolerance:
-        why = say("another source moves nothing either: perhaps it is not read at all.")
-        return unknown(CROSS, CROSS_NAME, why, finding)
+    if finding.verdict != BROKEN and trial.difference(changed, trial.alone).amount <= trial.tolerance:
+        return unknown(say("another source moves nothing either: perhaps it is not read at all."), finding)
     return finding

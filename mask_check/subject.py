@@ -5,7 +5,7 @@ Sizes: B rows, T tokens, S tokens of the source, V outputs at each position (its
 
 import inspect
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -48,18 +48,17 @@ class CheckedModule:
         further = any(one.kind == one.VAR_KEYWORD for one in signature.values())
         if self.is_transformers and further and "past_key_values" in self._takes:
             self._takes.add("use_cache")  # some hand it on unnamed
-        needed = [name for name, one in signature.items() if one.default is one.empty and name in NEEDS]
-        if needed:
-            raise CannotCheck(
-                say("its forward needs {what}: only models that read token ids alone can be checked", what=needed[0])
-            )
-        first = [name for name, one in signature.items() if one.kind == one.POSITIONAL_OR_KEYWORD]
-        found = [name for name in IDS if name in self._takes] or first
-        if not found:
+        for name, one in signature.items():
+            if one.default is one.empty and name in NEEDS:
+                raise CannotCheck(
+                    say("its forward needs {what}: only models that read token ids alone can be checked", what=name)
+                )
+        first = (name for name, one in signature.items() if one.kind == one.POSITIONAL_OR_KEYWORD)
+        self.ids_name = next((name for name in (*IDS, *first) if name in self._takes), "")
+        if not self.ids_name:
             raise CannotCheck(
                 say("expected a forward that takes token ids, such as forward(input_ids), got one without")
             )
-        self.ids_name = found[0]
         pair = bool(getattr(self.config, "is_encoder_decoder", False)) or "decoder_input_ids" in self._takes
         self.kind = "encoder-decoder" if pair else "decoder"
         self.takes_positions = False  # until find_positions was called
@@ -117,14 +116,15 @@ class CheckedModule:
         """ids [B,T], keep bool [B,T] (True = a real token) -> float32 [B,T,V]."""
         if not self.one_row or len(ids) == 1:
             return self.batch_outputs(ids, keep, **more)
-        rows = []
-        for row in range(len(ids)):
-            own = {
+        arguments = {"ids": ids, "keep": keep, **more}
+        rows = (
+            {
                 name: value[row : row + 1] if isinstance(value, Tensor) and len(value) == len(ids) else value
-                for name, value in {"keep": keep, **more}.items()
+                for name, value in arguments.items()
             }
-            rows.append(self.batch_outputs(ids[row : row + 1], **own))
-        return torch.cat(rows)
+            for row in range(len(ids))
+        )
+        return torch.cat([self.batch_outputs(**row) for row in rows])
 
     def batch_outputs(self, ids: Tensor, keep: Tensor | None = None, **more: Any) -> Tensor:
         """As `outputs`, of all rows in one forward."""
@@ -138,24 +138,30 @@ class CheckedModule:
     def call(self, ids: Tensor, keep: Tensor | None = None, **more: Any) -> Any:
         """What the module itself returns. more: arguments by the names that a decoder has for them; a None among them
         is left out."""
-        self._check_time()
+        if self._until is not None and time.monotonic() > self._until:
+            words = say(
+                "the check was stopped after {seconds:.0f} s and {forwards} forwards; allow more seconds, or check "
+                "a shorter text",
+                seconds=self._seconds,
+                forwards=self.forwards,
+            )
+            raise TookTooLong(words)
         self.before_forward()
         self.forwards += 1
         arguments: dict[str, Any] = {name: value for name, value in more.items() if value is not None}
         if "position_ids" in arguments:
             arguments["position_ids"] = arguments["position_ids"] + self._first
+        mask = None if keep is None else keep if keep.is_floating_point() else keep.long()
         if self.kind == "encoder-decoder":
             arguments["decoder_input_ids"] = ids
-            mask = "decoder_attention_mask"
             if "position_ids" in arguments:
                 arguments["decoder_position_ids"] = arguments.pop("position_ids")
             if "encoder_outputs" not in arguments and self.ids_name not in arguments and self.source is not None:
                 arguments[self.ids_name] = self.source[None].expand(len(ids), -1)
         else:
             arguments[self.ids_name] = ids
-            mask = "attention_mask"
-        if keep is not None:
-            arguments[mask] = keep if keep.is_floating_point() else keep.long()
+        if mask is not None:
+            arguments["decoder_attention_mask" if self.kind == "encoder-decoder" else "attention_mask"] = mask
         if self.takes("use_cache"):
             arguments.setdefault("use_cache", False)
         if self._needs_targets:
@@ -167,21 +173,11 @@ class CheckedModule:
         logits = _logits(found)
         if not isinstance(logits, Tensor) or logits.ndim != 3 or logits.shape[:2] != ids.shape:
             got = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+            values = {"rows": ids.shape[0], "length": ids.shape[1], "got": got}
             raise CannotCheck(
-                say("expected logits of every position, [{rows}, {length}, V], from its forward, got {got}",
-                    rows=ids.shape[0], length=ids.shape[1], got=got)
-            )  # fmt: skip
+                say("expected logits of every position, [{rows}, {length}, V], from its forward, got {got}", **values)
+            )
         return logits.float()
-
-    def _check_time(self) -> None:
-        if self._until is not None and time.monotonic() > self._until:
-            raise TookTooLong(
-                say(
-                    "the check was stopped after {seconds:.0f} s and {forwards} forwards; allow more seconds, or check "
-                    "a shorter text",
-                    seconds=self._seconds, forwards=self.forwards,
-                )
-            )  # fmt: skip
 
 
 def _logits(found: Any) -> Any:
@@ -198,6 +194,32 @@ def _is_of_last_alone(found: Any, ids: Tensor) -> bool:
     """Whether a forward returned outputs of the last position alone, [B,1,V] or [B,V], for ids [B,T]."""
     logits = _logits(found)
     return isinstance(logits, Tensor) and ids.shape[1] > 1 and logits.shape[:-1] in ((len(ids), 1), (len(ids),))
+
+
+def text_config(config: Any, **which: bool) -> Any:
+    """The part of a configuration of transformers' that is about text, decoder=True or encoder=True; others' as is."""
+    return config.get_text_config(**which) if hasattr(config, "get_text_config") else config
+
+
+def counted_positions(keep: Tensor) -> Tensor:
+    """bool [B,T] -> the position ids [B,T], counted over real tokens."""
+    return (keep.long().cumsum(-1) - 1).clamp(min=0)
+
+
+def embeddings(module: nn.Module) -> list[nn.Embedding]:
+    """The parts that give a vector for each id."""
+    return [part for part in module.modules() if isinstance(part, nn.Embedding)]
+
+
+@contextmanager
+def hooked(parts: Iterable[nn.Module], hook: Callable[..., Any]) -> Iterator[None]:
+    """While it lasts, the forward hook is on all of these parts."""
+    handles = [part.register_forward_hook(hook) for part in parts]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from i18n import say
 from mask_check.findings import SAFETY, CannotCheck, Noise
-from mask_check.subject import CheckedModule, apart
+from mask_check.subject import CheckedModule, apart, hooked
 
 ROUNDS = 3
 
@@ -44,18 +44,18 @@ def noise_of(subject: CheckedModule, ids: Tensor, company: Tensor, seed: int) ->
 
 def _random_words(amount: float, tokens: int, *, drawn: bool) -> str:
     """drawn: whether the outputs agree once the same random numbers are drawn."""
-    told = {"count": tokens, "amount": f"{amount:.3g}"}
+    values = {"count": tokens, "amount": f"{amount:.3g}"}
     if drawn:
         return say(
             "in eval mode the same {count} tokens give outputs that differ by {amount} from one run to the next, and "
             "that agree where torch's random numbers are the same: dropout, or something else random, is active. "
             "F.dropout needs training=self.training",
-            **told,
+            **values,
         )
     return say(
         "in eval mode the same {count} tokens give outputs that differ by {amount} from one run to the next, more than "
         "rounding explains",
-        **told,
+        **values,
     )
 
 
@@ -94,16 +94,9 @@ def rounded_once_more(module: nn.Module, generator: torch.Generator) -> Iterator
             return tuple(move(part, one) for one in found)
         return found
 
-    hooks = [
-        part.register_forward_hook(lambda part, _arguments, found: move(part, found))
-        for part in module.modules()
-        if next(part.children(), None) is None
-    ]
-    try:
+    innermost = (part for part in module.modules() if next(part.children(), None) is None)
+    with hooked(innermost, lambda part, _arguments, found: move(part, found)):
         yield
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 class Products(TorchDispatchMode):

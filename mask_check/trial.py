@@ -1,15 +1,17 @@
 """What every law is tried on: one module, one row of ids, and what counts as no change."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from mask_check.declared import Declared
-from mask_check.findings import BROKEN, CANNOT_TELL, DOES_NOT_APPLY, OBEYS, Finding, Noise
+from mask_check.findings import BROKEN, CANNOT_TELL, DOES_NOT_APPLY, OBEYS, Finding, MeasuredMask, Noise
 from mask_check.subject import CheckedModule, apart
 
 MOST_LOGITS = 2**24  # of one forward: rows · T · V
@@ -18,11 +20,11 @@ WORK = 6e9  # parameters · rows that the search for what reaches what may cost,
 FEWEST_ROWS, MOST_ROWS = 24, 640
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class CheckTrial:
     """ids [T]: the row. pool [N]: ids that may stand in for others. pad: the id of padding.
 
-    kernels: the names to compare, None for those that cost little.
+    kernels: the names to compare, None for those that cost little. mask: what reaches what, once it is measured.
     """
 
     subject: CheckedModule
@@ -33,6 +35,7 @@ class CheckTrial:
     noise: Noise
     seed: int
     kernels: tuple[str, ...] | None = None
+    mask: MeasuredMask | None = None
 
     @property
     def length(self) -> int:
@@ -71,6 +74,12 @@ class CheckTrial:
         """The same of its shorter part."""
         return self.subject.outputs(self.ids[None, : self.part])[0]
 
+    def spread(self, most: int) -> list[int]:
+        """At most so many positions, but four at least, both ends among them."""
+        if max(most, 4) >= self.length:
+            return list(range(self.length))
+        return sorted({round(one) for one in np.linspace(0, self.length - 1, max(most, 4)).tolist()})
+
     def generator(self, offset: int) -> torch.Generator:
         """Random numbers that are the same at every check with this seed."""
         return torch.Generator().manual_seed(1000 * self.seed + offset)
@@ -101,13 +110,30 @@ class CheckTrial:
             found = self.subject.outputs(filled)
             yield found[1 : 1 + len(part)], found[:1]
 
-    def finding(
-        self, law: str, name: str, *, amount: float, broken: str, kept: str, pair: tuple[int, int] | None = None
-    ) -> Finding:
+    def difference(self, found: Tensor, expected: Tensor) -> "Difference":
+        """Of outputs [T,V]: the largest difference, and the first position where it is more than rounding."""
+        each = apart(found, expected)
+        return Difference(float(each.max()), first_above(each, self.tolerance))
+
+    def finding(self, amount: float, *, broken: str, kept: str, pair: tuple[int, int] | None = None) -> Finding:
         """The verdict on an amount: `broken` or `kept` says what was found."""
         if amount > self.tolerance:
-            return Finding(law, name, BROKEN, broken, amount, self.tolerance, pair)
-        return Finding(law, name, OBEYS, kept, amount, self.tolerance)
+            return Finding(BROKEN, broken, amount, self.tolerance, pair)
+        return Finding(OBEYS, kept, amount, self.tolerance)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """amount: the largest, in the outputs' units, infinite where one is no number. where: the first position with a
+    larger one than is tolerated, 0 without one."""
+
+    amount: float
+    where: int
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The values of {amount} and {where} in a sentence about it."""
+        return {"amount": written(self.amount), "where": self.where}
 
 
 def written(amount: float) -> str:
@@ -115,25 +141,23 @@ def written(amount: float) -> str:
     return f"{amount:.3g}" if math.isfinite(amount) else "NaN"
 
 
-def skipped(law: str, name: str, why: str) -> Finding:
+def skipped(why: str) -> Finding:
     """A law that asks nothing of this module."""
-    return Finding(law, name, DOES_NOT_APPLY, why)
+    return Finding(DOES_NOT_APPLY, why)
 
 
-def unknown(law: str, name: str, why: str, finding: Finding | None = None) -> Finding:
-    """A law whose answer could not be found."""
-    if finding is None:
-        return Finding(law, name, CANNOT_TELL, why)
-    return replace(finding, verdict=CANNOT_TELL, words=why)
+def unknown(why: str, finding: Finding | None = None) -> Finding:
+    """A law whose answer could not be found. finding: with what was measured."""
+    return replace(finding or Finding(CANNOT_TELL, why), verdict=CANNOT_TELL, words=why)
+
+
+def worst(findings: Iterable[Finding]) -> Finding | None:
+    """The first that is broken, or the first that cannot tell; None where there is neither."""
+    first = {finding.verdict: finding for finding in reversed([*findings])}
+    return first.get(BROKEN) or first.get(CANNOT_TELL)
 
 
 def first_above(difference: Tensor, tolerance: float) -> int:
     """Where the first number of [T] above the tolerance stands; 0 where there is none."""
     found = (difference > tolerance).nonzero()
     return int(found[0]) if len(found) else 0
-
-
-def difference_of(found: Tensor, expected: Tensor) -> tuple[float, Tensor]:
-    """Of [T,V]: the largest difference, and that of each position, [T]."""
-    each = apart(found, expected)
-    return float(each.max()), each

@@ -13,11 +13,9 @@ from mask_check.check import Progress, check
 from mask_check.declared import declare
 from mask_check.findings import CannotCheck, CheckReport
 from mask_check.formats import amount_text
-from mask_check.registry import everyone
-from mask_check.reported_samples import SampleModule
+from mask_check.registry import SAMPLES, SampleModule
 from model import catalog
 from model.base import Model, files_key
-from model.bug_clinic.examination import BUGS
 from model.text import first_line
 from serving.background import Background
 from serving.settings import Settings
@@ -28,7 +26,6 @@ from ui.widgets import choices
 from ui.widgets.choices import one_of
 from viz.mask_check import MARK, declared_figure
 
-ALL = everyone(BUGS)
 WHATS = {"model": N_("A model"), "patient": N_("A sample module")}
 TYPES = ("float32", "bfloat16")
 KINDS = (N_("decoder"), N_("encoder"), N_("encoder-decoder"))  # of report.kind
@@ -64,7 +61,7 @@ class SampleLink(link.Link):
     """This page's link where no model is looked at. patient: the small module that is checked instead."""
 
     what: Literal[*WHATS] = "model"  # type: ignore[valid-type]
-    patient: Literal[*ALL] = "future"  # type: ignore[valid-type]
+    patient: Literal[*SAMPLES] = "future"  # type: ignore[valid-type]
     number_type: Literal[*TYPES] = TYPES[0]  # type: ignore[valid-type]
 
 
@@ -100,8 +97,8 @@ def choose_what() -> str:
 
 def choose_sample() -> SampleModule:
     """One of the small modules."""
-    st.selectbox(say("Sample module"), list(ALL), format_func=lambda key: ALL[key].name, key="patient")
-    return ALL[st.session_state.patient]
+    st.selectbox(say("Sample module"), list(SAMPLES), format_func=lambda key: SAMPLES[key].name, key="patient")
+    return SAMPLES[st.session_state.patient]
 
 
 def choose_type() -> str:

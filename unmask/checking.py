@@ -1,38 +1,34 @@
 """check(module) for Python, notebooks and tests: a report that prints and draws itself."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from mask_check import formats
 from mask_check.check import SECONDS
 from mask_check.check import check as _check
 from mask_check.declared import Mask
-from mask_check.findings import CannotCheck
-from mask_check.findings import CheckReport as _Report
-from mask_check.registry import everyone
-from model.bug_clinic.examination import BUGS
+from mask_check.findings import CannotCheck, CheckReport
+from mask_check.registry import SAMPLES
+from model.base import Model
+from model.text import TokenBatch
 from serving.settings import Settings
 from viz.mask_check import report_html, view_of
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from model.huggingface.hub import Progress
 
 __all__ = ["CannotCheck", "Report", "assert_causal", "check"]
 PREFIXES = ("sample:", "patient:")
-SAMPLES = everyone(BUGS)
+Ids = Tensor | Sequence[int] | None
 
 
-class Report(_Report):
-    """What was found, see `findings`; `print` shows it as text, a notebook as a picture and a table."""
+class Report(CheckReport):
+    """What was found, see CheckReport; `print` shows it as text, a notebook as a picture and a table."""
 
     def __str__(self) -> str:
         return formats.as_text(self)
@@ -52,47 +48,10 @@ class Report(_Report):
         return report_html(view_of(self))
 
 
-class Checkable(ABC):
-    """Has a network that `check` takes."""
-
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """The model's."""
-
-    @abstractmethod
-    def own_network(self) -> nn.Module:
-        """The network as it was given in memory, or as transformers makes it of the model's files.
-
-        Raises OSError and ValueError where there is none.
-        """
-
-    @abstractmethod
-    def tokens_of(self, text: str | None) -> "tuple[Tensor, list[str]] | None":
-        """The ids [T] of a text, and their labels; without a text those that a check reads, None for random ones."""
-
-    def check(
-        self,
-        *,
-        ids: "Tensor | Sequence[int] | None" = None,
-        text: str | None = None,
-        mask: Mask = None,
-        length: int | None = None,
-        seed: int = 0,
-        seconds: float | None = SECONDS,
-        kernels: tuple[str, ...] | None = None,
-    ) -> Report:
-        """Does the model's own code obey its mask? The arguments are those of `unmask.check`.
-
-        Of a run, the beginning of its text is read unless ids, a text or a length is given.
-        """
-        return check(self, ids=ids, text=text, mask=mask, length=length, seed=seed, seconds=seconds, kernels=kernels)
-
-
 def check(
-    module: nn.Module | Checkable | str | Path,
+    module: "nn.Module | Checkable | str | Path",
     *,
-    ids: "Tensor | Sequence[int] | None" = None,
+    ids: Ids = None,
     text: str | None = None,
     tokenizer: Any = None,
     mask: Mask = None,
@@ -106,8 +65,8 @@ def check(
     module: called with input_ids [B,T], and with attention_mask, position_ids, past_key_values if it takes them;
     returns logits [B,T,V], or something that has .logits. It is left as it was. Or what `unmask.load` gave, a run of
     it, or a name that `unmask.load` takes, of a model that is on this machine ("sample:NAME": a sample module).
-    ids [T], or a text: what it reads. A module needs a tokenizer for a text, called as transformers' are. Random ids
-    unless given, `length` of them: 24, or enough to see past its window.
+    ids [T], or a text: what it reads. A module needs a tokenizer for a text, called as transformers' are. Of a run, the
+    beginning of its text; else random ids, `length` of them: 24, or enough to see past its window.
     mask: what it should obey: None (its configuration says; without one: causal), "causal", "full", "window:W",
     "chunk:C", "prefix:P", or bool [T,T], True = may attend.
     kernels: the attention kernels to compare, by transformers' names.
@@ -116,7 +75,7 @@ def check(
     for more tokens than its positions or the memory allow, or takes more than `seconds`; OSError for a model that is
     not on this machine.
     """
-    network, name = _network_of(module)
+    network, name = _network_and_name(module)
     pieces = None
     if text is not None and (ids is not None or not isinstance(text, str) or not text.strip()):
         raise CannotCheck(f"expected a text or ids, got {'both' if ids is not None else repr(text)[:80]}")
@@ -130,17 +89,16 @@ def check(
         ids, pieces = found or (ids, None)
     elif text is not None:
         raise CannotCheck("expected a text with its tokenizer, or ids")
-    report = _check(
-        network, ids=ids, pieces=pieces, mask=mask, length=length, seed=seed, seconds=seconds, kernel_names=kernels,
-        name=f"{name} ({type(network).__name__})" if name else None,
-    )  # fmt: skip
-    return Report(**{one.name: getattr(report, one.name) for one in fields(report)})
+    options: dict[str, Any] = {"mask": mask, "length": length, "seed": seed, "seconds": seconds}
+    title = f"{name} ({type(network).__name__})" if name else None
+    report = _check(network, ids=ids, pieces=pieces, name=title, kernel_names=kernels, **options)
+    return Report(**vars(report))
 
 
 def assert_causal(
-    module: nn.Module | Checkable | str | Path,
+    module: "nn.Module | Checkable | str | Path",
     *,
-    ids: "Tensor | Sequence[int] | None" = None,
+    ids: Ids = None,
     text: str | None = None,
     tokenizer: Any = None,
     mask: Mask = "causal",
@@ -153,10 +111,41 @@ def assert_causal(
 
     The arguments are those of `check`. The mask is causal whatever the configuration says, unless one is given.
     """
-    report = check(module, ids=ids, text=text, tokenizer=tokenizer, mask=mask, length=length, seed=seed,
-                   seconds=seconds, kernels=kernels)  # fmt: skip
+    text_options: dict[str, Any] = {"ids": ids, "text": text, "tokenizer": tokenizer, "length": length}
+    report = check(module, **text_options, mask=mask, seed=seed, seconds=seconds, kernels=kernels)
     assert report.obeys, f"\n{report}"
     return report
+
+
+class Checkable:
+    """A model with its tokenizer. network: transformers' own, where it was given in memory."""
+
+    model: Model
+    network: Any
+
+    check = check
+
+    @property
+    def name(self) -> str:
+        """The model's."""
+        return self.model.name
+
+    def own_network(self) -> nn.Module:
+        """The network as it was given in memory, or as transformers makes it of the model's files.
+
+        Raises OSError and ValueError where there is none.
+        """
+        return network_of(self.model.name) if self.network is None else self.network
+
+    def tokens_of(self, text: str | None) -> tuple[Tensor, list[str]] | None:
+        """The ids [T] of a text, and their labels; without a text those that a check reads, None for random ones."""
+        return None if text is None else tokens_in(self.model.encode([text]), 0)
+
+
+def tokens_in(batch: TokenBatch, row: int) -> tuple[Tensor, list[str]]:
+    """The ids of a row's real tokens, and their labels."""
+    here = batch.real(row)
+    return batch.ids[row, here], list(batch.pieces[row][here])
 
 
 def network_of(
@@ -178,7 +167,7 @@ def network_of(
     return own_network.load(name, folder, settings, dtype)
 
 
-def _network_of(module: Any) -> tuple[nn.Module, str]:
+def _network_and_name(module: Any) -> tuple[nn.Module, str]:
     """The network, and its name where it has one."""
     if isinstance(module, nn.Module):
         return module, ""

@@ -13,13 +13,9 @@ from torch import nn
 from model.errors import index
 from model.pixels import digits
 from model.pixels.digits import PIXELS, DigitsModel, load
-from model.pixels.view import PixelView
 from unmask.checking import network_of
+from unmask.pictures import Picture, pixels_picture
 from unmask.runs import Run, spec_of
-from unmask.shown import Live
-from viz.heads.cells import weight_text
-from viz.pixels.pictures import head_packet, largest
-from viz.saved.standalone import Canvas, page
 
 
 @cache
@@ -44,42 +40,11 @@ class DigitRun(Run):
     """A run whose tokens are a class and 64 pixels: all of a Run, and what a pixel looks at, on the picture."""
 
     def own_network(self) -> nn.Module:
-        """As transformers makes it of the model's own folder."""
         return network_of(str(digits.FOLDER))
 
-    def pixels(self, layer: int, head: int, pixel: int) -> "Pixels":
+    def pixels(self, layer: int, head: int, pixel: int) -> Picture:
         """What the cell of a pixel looks at in a head. Raises ValueError for a pixel or head that is not there."""
         pixel = index("pixel", pixel, PIXELS)
         blocked = self.view(layer, head).any_blocked()[pixel + 1]
         seen = replace(digits.seen(self.trace, 0, self.masks, layer, pixel + 1, pixel), blocked=blocked)
-        return Pixels(f"{self.named(layer, head)} at {digits.name_of(pixel)}", seen, layer, head)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Pixels(Live):
-    """One head on the picture. The widget's trait `pick` is the pixel that was picked."""
-
-    name: str
-    view: PixelView
-    layer: int
-    head: int
-
-    def numpy(self) -> np.ndarray:
-        """float32 [65]: the class token's weight, then the pixels'."""
-        return self.view.weights[self.layer, self.head]
-
-    def canvas(self) -> Canvas:
-        """The head, and its bytes."""
-        return self._canvas(heard=True)
-
-    def page(self) -> str:
-        """A whole HTML document that needs no network; to look at, since nothing there runs the model."""
-        return page(repr(self), [self._canvas(heard=False)])
-
-    def _canvas(self, *, heard: bool) -> Canvas:
-        return Canvas("pixels", head_packet(self.view, self.layer, self.head, largest(self.view), heard=heard))
-
-    def __repr__(self) -> str:
-        most = int(self.numpy().argmax())
-        where = self.view.class_name if most == 0 else digits.name_of(most - 1)
-        return f"{self.name}: attends most to {where}, {weight_text(self.numpy()[most])}"
+        return pixels_picture(f"{self.named(layer, head)} at {digits.name_of(pixel)}", seen, layer, head)

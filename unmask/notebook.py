@@ -6,15 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
-
 from model import catalog
 from model.base import Model
 from model.errors import index, items
 from model.masks import MaskSpec
 from model.text import cut_words
-from unmask.checking import Checkable, network_of
-from unmask.runs import Run, spec_of, tokens_in
+from unmask.checking import Checkable
+from unmask.runs import Run, spec_of
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks")  # of a module of torch, by their numbers
 CHANGED = (
@@ -92,23 +90,10 @@ class LoadedModel(Checkable):
         """A layer and head worth seeing first."""
         return catalog.first_head(self.model)
 
-    @property
-    def name(self) -> str:
-        """The model's."""
-        return self.model.name
-
-    def own_network(self) -> nn.Module:
-        """As it was given in memory, or as transformers makes it of the model's files."""
-        return network_of(self.model.name) if self.network is None else self.network
-
-    def tokens_of(self, text: str | None) -> tuple[Tensor, list[str]] | None:
-        """The ids and labels of a text; None without one."""
-        return None if text is None else tokens_in(self.model.encode([text]), 0)
-
     def __repr__(self) -> str:
         found = self.model.describe()
-        layers = ", ".join(f"{count} layers" + (f" ({part})" if part != "self" else "")
-                           for part, count in found.layers.items())  # fmt: skip
+        named = {part: "" if part == "self" else f" ({part})" for part in found.layers}
+        layers = ", ".join(f"{count} layers{named[part]}" for part, count in found.layers.items())
         return f"{self.model.name}: {found.architecture}, {found.kind}, {layers}, {found.heads} heads"
 
 

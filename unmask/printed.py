@@ -1,72 +1,75 @@
-"""Pictures for print, as PNG, SVG and PDF: what `Printed.file` asks for. Needs matplotlib, which takes a second."""
+"""Pictures for print, as PNG, SVG and PDF. Needs matplotlib, which takes a second to import."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
 
-from i18n import spoken, together
-from model.heads.view import HeadView, cropped
+from i18n import say, spoken, together
+from unmask.shown_heads import ShownHeads
 from viz.export import words
 from viz.export.every import every_picture
 from viz.export.fonts import language_of
 from viz.export.lit import lit_picture
-from viz.export.paper import KINDS, Paper, Sheet
+from viz.export.paper import Paper, Sheet
 from viz.export.picture import change_picture, head_picture, lines_picture
-from viz.export.words import version
-from viz.heads import arcs, tokens
+from viz.heads import arcs
 from viz.heads.colours import STANDARD_COLOURS
+from viz.heads.tokens import left_out, light_words
 from viz.saved.explorer import AllHeads
 
 SCALE = 2  # of a PNG: 192 pixels to the inch
-Draw = Callable[[Paper], Sheet]
-How = Callable[[], Sequence[str]]  # sentences: how to read it
 
 
-def file(title: str, of: str, kind: str, draw: Draw, how: How) -> bytes:
-    """A picture as a file of this kind, of KINDS. of: what it is of, the first sentence of its caption, or ""."""
-    if kind not in KINDS:
-        raise ValueError(f"expected a kind of picture out of {', '.join(KINDS)}, got {kind!r}")
+@dataclass(frozen=True)
+class PrintForm:
+    """How a picture is drawn, and sentences on how to read it."""
+
+    draw: Callable[[Paper, Any], Sheet]
+    caption: Callable[[Any], Iterable[str]]
+
+
+def _left_out(heads: ShownHeads) -> str:
+    return left_out(heads.views[0], heads.part, heads.query)
+
+
+def _of_head(heads: ShownHeads) -> list[str]:
+    return words.of_head(heads.part, STANDARD_COLOURS, STANDARD_COLOURS.top(heads.part))
+
+
+def _of_tokens(heads: ShownHeads) -> list[str]:
+    return [*words.of_query(heads.row), *words.of_lit(), _left_out(heads), light_words(heads.row)]
+
+
+def _of_arcs(heads: ShownHeads) -> list[str]:
+    return [*words.of_lines(arcs.least(heads.part)), _left_out(heads)]
+
+
+def _draw_every(paper: Paper, of: tuple[AllHeads, int]) -> Sheet:
+    return every_picture(paper, of[0].thumbnails, of[0].blocked, of[0].numbers)
+
+
+def _of_every(of: tuple[AllHeads, int]) -> list[str]:
+    return words.of_every(of[1], of[0].thumbnails.shape[2])
+
+
+FORMS = {
+    "heatmap": PrintForm(lambda paper, heads: head_picture(paper, heads.part), _of_head),
+    "change": PrintForm(
+        lambda paper, heads: change_picture(paper, heads.part), lambda heads: words.of_change(heads.part)
+    ),
+    "tokens": PrintForm(lambda paper, heads: lit_picture(paper, heads.row, not heads.across), _of_tokens),
+    "arcs": PrintForm(lambda paper, heads: lines_picture(paper, heads.parts, heads.names), _of_arcs),
+    "overview": PrintForm(_draw_every, _of_every),
+}
+
+
+def file(form: str, title: str, of: str, heads: ShownHeads | tuple[AllHeads, int], kind: str) -> bytes:
+    """A picture as a file of this kind: "png", "svg" or "pdf". title: "" for all heads. of: what it shows (the model,
+    how many tokens, which masks), the first sentence of its caption; or ""."""
     with spoken(language_of(kind)):
-        caption = together([*filter(None, (of and f"{of}.", *how())), f"Unmask {version()}."])
-        return draw(Paper(title, caption, kind, SCALE)).file()
-
-
-def head(view: HeadView) -> tuple[Draw, How]:
-    """A heatmap."""
-    return (
-        lambda paper: head_picture(paper, view),
-        lambda: words.of_head(view, STANDARD_COLOURS, STANDARD_COLOURS.top(view)),
-    )
-
-
-def change(view: HeadView) -> tuple[Draw, How]:
-    """A heatmap of changes."""
-    return lambda paper: change_picture(paper, view), lambda: words.of_change(view)
-
-
-def text(whole: HeadView, part: HeadView, query: int, *, own: bool) -> tuple[Draw, How]:
-    """The keys of a part of the whole head, each lit by how much the query looks at it."""
-    row = cropped(whole, (query, query + 1), (part.first_key, part.first_key + len(part.keys)))
-    return (
-        lambda paper: lit_picture(paper, row, own),
-        lambda: [
-            *words.of_query(row),
-            *words.of_lit(),
-            tokens.left_out(whole, part, query),
-            tokens.light_words(row),
-        ],
-    )
-
-
-def lines(whole: HeadView, parts: Sequence[HeadView], names: Sequence[str], query: int) -> tuple[Draw, How]:
-    """Lines between tokens, for each head of the parts."""
-    return (
-        lambda paper: lines_picture(paper, parts, names),
-        lambda: [*words.of_lines(arcs.least(parts[0])), tokens.left_out(whole, parts[0], query)],
-    )
-
-
-def every(heads: AllHeads, queries: int) -> tuple[Draw, How]:
-    """All heads of a run of so many queries."""
-    return (
-        lambda paper: every_picture(paper, heads.thumbnails, heads.blocked, heads.numbers),
-        lambda: words.of_every(queries, heads.thumbnails.shape[2]),
-    )
+        caption = [of and f"{of}.", *FORMS[form].caption(heads), f"Unmask {words.version()}."]
+        return (
+            FORMS[form]
+            .draw(Paper(title or say("All heads"), together(filter(None, caption)), kind, SCALE), heads)
+            .file()
+        )

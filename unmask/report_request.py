@@ -3,7 +3,6 @@
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from urllib.parse import urlencode
 
 from model import catalog
@@ -12,17 +11,16 @@ from model.masks import NATIVE
 from model.spec import OFF, MaskSpec
 from model.text import cut_words
 from unmask.notebook import LoadedModel, load
+from unmask.pictures import Picture
 from unmask.runs import Run
-from unmask.shown import Shown
 from viz.export.words import versions
 from viz.heads.picture import MOST_CELLS
 from viz.saved.report import MOST_TOKENS, Numbers, ReportView, report_page
 
 
-def report(run: Run, heads: Sequence[tuple[int, int]] = (), *, link: str = "") -> "RunReport":
-    """All heads of a run, masks, numbers and text in one file. heads: (layer, head) of those to choose first.
-
-    link: to the same view in a running app. Raises ValueError for a head that is not there.
+def report(run: Run, heads: Sequence[tuple[int, int]] = (), *, link: str = "") -> Picture:
+    """All heads of a run, masks, numbers and text in one file of at most 8 MB. heads: (layer, head) of those to choose
+    first. link: to the same view in a running app. Raises ValueError for a head that is not there.
     """
     if not isinstance(run, Run):
         raise ValueError(f"expected a run, as unmask.load(…).run(text) gives, got {type(run).__name__}")
@@ -31,50 +29,37 @@ def report(run: Run, heads: Sequence[tuple[int, int]] = (), *, link: str = "") -
         raise ValueError(f"expected heads as pairs (layer, head), got {heads!r:.80}")
     for layer, head in pairs:
         run.view(layer, head)
-    chosen = tuple((int(layer), int(head)) for layer, head in pairs)
-    return RunReport(run, chosen or (run.first_head(),), link)
+    chosen = [(int(layer), int(head)) for layer, head in pairs] or [run.first_head()]
+    return Picture(f"{run!r}: report", run, run.survey.thumbnails, lambda: report_page(_report_view(run, chosen, link)))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class RunReport(Shown):
-    """One HTML file of at most 8 MB."""
+def _report_view(run: Run, heads: Sequence[tuple[int, int]], link: str) -> ReportView:
+    standard, found = _standard(run), run.model.describe()
+    trained = f"; it was trained with {', '.join(standard.mask_names) or 'none'}" if standard else ""
+    return ReportView(
+        model=run.model.name,
+        network=f"{found.architecture}, {found.kind}",
+        attention=run.trace.name,
+        tokens=int(run.trace.queries.keep[run.row].sum()),
+        masks=(", ".join(run.mask_names) or "none") + trained,
+        spec="" if run.masks == run.model.standard else run.masks.to_json(),
+        versions=versions(),
+        text=run.text,
+        cut=cut_words(run.cut, run.model.context),
+        labels=run.trace.batch.pieces[run.row],
+        heads=run.all_heads(heads, MOST_CELLS, MOST_TOKENS),
+        now=_numbers(run),
+        standard=_numbers(standard) if standard else None,
+        link=link,
+    )
 
-    run: Run
-    heads: tuple[tuple[int, int], ...]
-    link: str
 
-    def page(self) -> str:
-        """The file's text."""
-        run, standard = self.run, self.standard()
-        found = run.model.describe()
-        trained = "" if standard is None else f"; it was trained with {', '.join(standard.mask_names) or 'none'}"
-        view = ReportView(
-            model=run.model.name,
-            network=f"{found.architecture}, {found.kind}",
-            attention=run.trace.name,
-            tokens=int(run.trace.queries.keep[run.row].sum()),
-            masks=(", ".join(run.mask_names) or "none") + trained,
-            spec="" if run.masks == run.model.standard else run.masks.to_json(),
-            versions=versions(),
-            text=run.text,
-            cut=cut_words(run.cut, run.model.context),
-            labels=run.trace.batch.pieces[run.row],
-            heads=run.all_heads(self.heads, MOST_CELLS, MOST_TOKENS),
-            now=_numbers(run),
-            standard=None if standard is None else _numbers(standard),
-            link=self.link,
-        )
-        return report_page(view)
-
-    def standard(self) -> Run | None:
-        """The same text under the masks that the model was trained with; None where they let the same cells through."""
-        if self.run.masks == self.run.model.standard:
-            return None
-        standard = self.run.under(self.run.model.standard)
-        return None if _alike(self.run, standard) else standard
-
-    def __repr__(self) -> str:
-        return f"{self.run!r}: report"
+def _standard(run: Run) -> Run | None:
+    """The same text under the masks that the model was trained with; None where they let the same cells through."""
+    if run.masks == run.model.standard:
+        return None
+    standard = run.under(run.model.standard)
+    return None if _alike(run, standard) else standard
 
 
 def _alike(one: Run, other: Run) -> bool:
@@ -100,8 +85,10 @@ def run_of(asked: argparse.Namespace) -> tuple[Run, list[tuple[int, int]]]:
     """The run, and the heads to choose first. Raises ValueError and OSError with a sentence."""
     size = 0 if asked.download else catalog.download_size(asked.model)
     if size:
-        raise NotAvailable(f"{asked.model} is not on this machine, and nothing is downloaded unasked: "
-                           f"{size / 1e6:,.0f} MB; --download fetches them")  # fmt: skip
+        why = (
+            f"is not on this machine, and nothing is downloaded unasked: {size / 1e6:,.0f} MB; --download fetches them"
+        )
+        raise NotAvailable(f"{asked.model} {why}")
     heads = [head_of(said) for said in asked.head]
     loaded = load(asked.model)
     return loaded.run(asked.text, masks=masks_of(asked.masks, loaded), target=asked.target), heads

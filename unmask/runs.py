@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from torch import Tensor, nn
+from torch import Tensor
 
 from model import catalog
 from model.base import Model
@@ -16,13 +16,12 @@ from model.heads.survey import Survey, changes, every_weight, survey
 from model.heads.view import HeadView, head_view
 from model.masks import MaskSpec
 from model.sampling import next_tokens
+from model.spec import stroke_of
 from model.text import TokenBatch
 from model.trace import Trace
-from unmask.checking import Checkable, network_of
-from unmask.every_head import Difference, LeakPicture
-from unmask.mask import LiveHead, Mask, mask_of
-from unmask.shown import MOST_TOKENS, Predicted
-from unmask.sources import HELD_CELLS, HeadSource
+from unmask.checking import Checkable, tokens_in
+from unmask.pictures import LeakPicture, Picture, Predicted, changes_picture, leak_picture, mask_picture, predicted
+from unmask.sources import HeadSource
 from viz.heads.picture import changed
 from viz.numbers import TOP, Candidate, leak_notes
 from viz.sentence import loss_words
@@ -57,17 +56,14 @@ class Run(HeadSource, Checkable):
 
     @property
     def query(self) -> int:  # type: ignore[override]
-        """The row's last real token."""
         return self.trace.queries.real(self.row).stop - 1
 
     @property
     def across(self) -> bool:  # type: ignore[override]
-        """Whether a target looks at its source."""
         return self.trace.name == "cross"
 
     @property
     def numbers(self) -> Sequence[int]:  # type: ignore[override]
-        """Of each layer in the network, where these are not 0, 1, 2 …"""
         return self.model.describe().layer_numbers.get(self.trace.name, ())
 
     @property
@@ -99,7 +95,6 @@ class Run(HeadSource, Checkable):
 
     @property
     def masks(self) -> MaskSpec:
-        """The masks that it ran under."""
         return self.trace.spec
 
     @property
@@ -141,7 +136,7 @@ class Run(HeadSource, Checkable):
         most = index("number of tokens", most, MOST_PREDICTED + 1, first=1)
         found = next_tokens(self.trace, self.row, here, most)
         pairs = zip(found.tokens.tolist(), found.probabilities.tolist(), strict=True)
-        return Predicted(
+        return predicted(
             f"after {labels[here]}", [Candidate(self.model.label(token), chance) for token, chance in pairs]
         )
 
@@ -150,29 +145,26 @@ class Run(HeadSource, Checkable):
         return every_weight(self.trace, self.row)
 
     def view(self, layer: int, head: int) -> HeadView:
-        """One head as arrays with its labels."""
         return head_view(self.trace, self.row, self.masks, layer, head)
 
-    def mask(self, layer: int, head: int) -> Mask:
+    def mask(self, layer: int, head: int) -> Picture:
         """All masks of one head together. Raises ValueError for cross-attention."""
-        return mask_of(self.trace, self.row, layer, head, self.named(layer, head), self.query)
+        return mask_picture(self.trace, self.row, layer, head, self.named(layer, head), self.query)
 
-    def live(self, layer: int, head: int) -> LiveHead:
+    def live(self, layer: int, head: int) -> "LiveHead":
         """A head's mask to draw on, and the head, which follows: live widgets. Needs `pip install unmask[notebook]`."""
         return LiveHead(self, layer, head)
 
     def glance(self) -> tuple[np.ndarray, np.ndarray]:
-        """Thumbnails, and the patches that are blocked as a whole."""
         return self.survey.thumbnails, self.survey.blocked
 
-    def difference(self, other: "Run") -> Difference:
+    def difference(self, other: "Run") -> Picture:
         """Every weight less another run's on the same tokens. Raises ValueError for other tokens."""
         if not isinstance(other, Run):
             raise ValueError(f"expected another run, got {type(other).__name__}")
         found = changes(self.trace, other.trace, self.row)
         layer, head = (int(place) for place in np.unravel_index(found.largest.argmax(), found.largest.shape))
-        every = self.all_heads([(layer, head)], HELD_CELLS, MOST_TOKENS)
-        parts = other.all_heads([(layer, head)], HELD_CELLS, MOST_TOKENS)
+        every, parts = self.all_heads([(layer, head)]), other.all_heads([(layer, head)])
         drawn = replace(
             every,
             thumbnails=found.thumbnails,
@@ -183,32 +175,20 @@ class Run(HeadSource, Checkable):
         )
         labels = list(self.trace.batch.pieces[self.row])  # of what is predicted, whichever attention is shown
         words = loss_words(self.losses, other.losses, labels) if self.predicts and other.predicts else ""
-        return Difference(f"{self.title} − {other.title}", drawn, found.largest, words)
+        return changes_picture(f"{self.title} − {other.title}", drawn, found.largest, words)
 
     def leak(self) -> LeakPicture:
         """What every head gives to later tokens and to padding."""
         layers, heads = self.survey.future.shape
         names = [[self.named(layer, head) for head in range(heads)] for layer in range(layers)]
-        return LeakPicture(self.title, self.survey.future, self.survey.padding, names)
-
-    @property
-    def name(self) -> str:
-        """The model's."""
-        return self.model.name
-
-    def own_network(self) -> nn.Module:
-        """As it was given in memory, or as transformers makes it of the model's files."""
-        return network_of(self.model.name) if self.network is None else self.network
+        return leak_picture(self.title, self.survey.future, self.survey.padding, names)
 
     def tokens_of(self, text: str | None) -> tuple[Tensor, list[str]]:
         """The ids and labels of a text, or of the beginning of this row."""
-        if text is not None:
-            return tokens_in(self.model.encode([text]), 0)
-        ids, labels = tokens_in(self.trace.batch, self.row)
-        return ids[:MOST_CHECKED], labels[:MOST_CHECKED]
+        ids, labels = super().tokens_of(text) or tokens_in(self.trace.batch, self.row)
+        return (ids, labels) if text else (ids[:MOST_CHECKED], labels[:MOST_CHECKED])
 
     def first_head(self) -> tuple[int, int]:
-        """The one to show first."""
         return catalog.first_head(self.model) if self.trace.name == self.trace.attentions[0] else (0, 0)
 
     def _expect_predictions(self) -> None:
@@ -219,10 +199,27 @@ class Run(HeadSource, Checkable):
         return self.title
 
 
-def tokens_in(batch: TokenBatch, row: int) -> tuple[Tensor, list[str]]:
-    """The ids of a row's real tokens, and their labels."""
-    here = batch.real(row)
-    return batch.ids[row, here], list(batch.pieces[row][here])
+class LiveHead:
+    """A mask to draw on and the head beside it. run: the latest one, under the mask as it is drawn.
+
+    mask, head: the two widgets. Raises ValueError for cross-attention and for a head that is not there, ImportError
+    where anywidget is not installed.
+    """
+
+    def __init__(self, run: Run, layer: int, head: int) -> None:
+        self.run, self._place = run, (layer, head)
+        self.mask, self.head = run.mask(layer, head).widget(), run.head(layer, head).widget()
+        self.mask.observe(self._redraw, "drawn")
+
+    def _redraw(self, change: Any) -> None:
+        strokes = tuple(map(stroke_of, (change.new or {}).get("strokes", [])))
+        self.run = self.run.under(replace(self.run.masks, drawn=strokes))
+        self.head.packet = self.run.head(*self._place).canvas().packet
+
+    def _repr_mimebundle_(self, **how: Any) -> Any:
+        from ipywidgets import HBox  # anywidget brings it
+
+        return HBox([self.mask, self.head])._repr_mimebundle_(**how)
 
 
 def spec_of(
@@ -243,6 +240,5 @@ def spec_of(
     else:
         raise ValueError(f"expected masks as a MaskSpec or a dict of its fields, got {type(masks).__name__}")
     return spec.replace(
-        causal=spec.causal if causal is None else causal,
-        padding=spec.padding if padding is None else padding,
+        causal=spec.causal if causal is None else causal, padding=spec.padding if padding is None else padding
     )

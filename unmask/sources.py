@@ -10,8 +10,7 @@ import numpy as np
 from model.errors import index, items
 from model.heads.survey import blocked_thumbnail, given_weights, thumbnails
 from model.heads.view import HeadView, head_name
-from unmask.every_head import Heads
-from unmask.shown import MOST_TOKENS, Arcs, HeadPicture, TokensPicture
+from unmask.pictures import MOST_TOKENS, HeadPicture, Picture, head_picture, heads_picture
 from viz.heads.arcs import MOST_HEADS
 from viz.palette import MASK_COLOURS
 from viz.saved.explorer import AllHeads, all_heads
@@ -22,7 +21,7 @@ HELD_CELLS = 500_000  # of all heads in one picture of a notebook: 1 MB before i
 class HeadSource(ABC):
     """Layers and heads count from 0. Shows itself as all of its heads.
 
-    title: in a line what it is. query: the position whose row is framed. across: the keys are another text than the
+    title: what it is, in a line. query: the position whose row is framed. across: the keys are another text than the
     queries. numbers: of each layer in the network, where these are not 0, 1, 2 …
     """
 
@@ -53,48 +52,43 @@ class HeadSource(ABC):
 
     def head(self, layer: int, head: int) -> HeadPicture:
         """One head as a heatmap."""
-        return HeadPicture(*self._shown(layer, head), self.query, self.title)
+        return self._picture("heatmap", layer, [head])
 
-    def tokens(self, layer: int, head: int) -> TokensPicture:
-        """One head as its text, each token lit by how much another looks at it."""
-        return TokensPicture(*self._shown(layer, head), self.query, self.title, self.across)
+    def tokens(self, layer: int, head: int) -> HeadPicture:
+        """One head as its text: the token pointed at lights those that it looks at."""
+        return self._picture("tokens", layer, [head])
 
-    def heads(self) -> Heads:
-        """Every head at a glance, and large the one that is picked."""
-        first = self.first_head()
-        drawn = self.all_heads([first], HELD_CELLS, MOST_TOKENS)
-        return Heads(self.title, drawn, len(self.view(*first).queries))
-
-    def all_heads(self, chosen: Sequence[tuple[int, int]], cells: int, tokens: int) -> AllHeads:
-        """All heads, and in full those for which there is room, the chosen ones first.
-
-        cells: room for so many of all heads; tokens: for so many of each side, those around the framed one.
-        """
-        return all_heads(
-            self.view,
-            *self.glance(),
-            chosen,
-            self.query,
-            cells=cells,
-            tokens=tokens,
-            numbers=self.numbers,
-            notes=self.notes(),
-            measures=self.measures(),
-            across=self.across,
-        )
-
-    def arcs(self, layer: int, heads: int | Sequence[int]) -> Arcs:
+    def arcs(self, layer: int, heads: int | Sequence[int]) -> HeadPicture:
         """A head of a layer, or several, as lines between the tokens."""
         some = [heads] if isinstance(heads, int) else items("a head of the layer, or several", heads)
         if not 1 <= len(some) <= MOST_HEADS:
             raise ValueError(f"expected 1 to {MOST_HEADS} heads, got {len(some)}")
-        names, views = map(list, zip(*(self._shown(layer, head) for head in some), strict=True))
-        return Arcs(names, views, self.query, self.title, across=self.across)
+        return self._picture("arcs", layer, some)
 
-    def _shown(self, layer: int, head: int) -> tuple[str, HeadView]:
-        """A head's name and the head. Raises ValueError for one that is not there."""
-        view = self.view(layer, head)
-        return self.named(layer, head), view
+    def heads(self) -> Picture:
+        """All heads at a glance, and the one that is picked, large."""
+        first = self.first_head()
+        return heads_picture(self.title, self.all_heads([first]), len(self.view(*first).queries))
+
+    def all_heads(
+        self, chosen: Sequence[tuple[int, int]], cells: int = HELD_CELLS, tokens: int = MOST_TOKENS
+    ) -> AllHeads:
+        """All heads, and in full those for which there is room, the chosen ones first.
+
+        cells: room for so many of all heads; tokens: for so many of each side, those around the framed one.
+        """
+        about: dict[str, Any] = {
+            "notes": self.notes(),
+            "measures": self.measures(),
+            "numbers": self.numbers,
+            "across": self.across,
+        }
+        return all_heads(self.view, *self.glance(), chosen, self.query, cells=cells, tokens=tokens, **about)
+
+    def _picture(self, form: str, layer: int, heads: Sequence[int]) -> HeadPicture:
+        views = [self.view(layer, head) for head in heads]
+        names = [self.named(layer, head) for head in heads]
+        return head_picture(form, names, views, self.query, self.title, across=self.across)
 
     def named(self, layer: int, head: int) -> str:
         """The head's name, by the network's own number of the layer."""
@@ -121,7 +115,6 @@ class GivenHeads(HeadSource):
 
     @property
     def query(self) -> int:  # type: ignore[override]
-        """The last one."""
         return len(self.queries) - 1
 
     def numpy(self) -> np.ndarray:
@@ -134,7 +127,6 @@ class GivenHeads(HeadSource):
         return HeadView(weights, np.full_like(weights, np.nan), self.blocked, self.queries, self.keys)
 
     def glance(self) -> tuple[np.ndarray, np.ndarray]:
-        """Thumbnails, and the patches that are blocked as a whole."""
         small = thumbnails(self.weights)
         whole = blocked_thumbnail(self.view(0, 0).any_blocked(), *small.shape[2:])
         return small, np.broadcast_to(whole, (len(small), *whole.shape))
@@ -165,10 +157,10 @@ def attentions(
     if len(queries) == weights.shape[2] + 1 and _is_generated(attentions):
         queries = queries[:-1]
     labels = queries, queries if keys is None else list(map(str, items("keys as a list of labels", keys)))
-    if tuple(map(len, labels)) != weights.shape[2:]:
-        wanted, got = (f"{one} for the queries and {other} for the keys"
-                       for one, other in (weights.shape[2:], map(len, labels)))  # fmt: skip
-        raise ValueError(f"expected a label for each token, {wanted}, got {got}")
+    wanted, got = weights.shape[2:], tuple(map(len, labels))
+    if wanted != got:
+        both = "{} for the queries and {} for the keys".format
+        raise ValueError(f"expected a label for each token, {both(*wanted)}, got {both(*got)}")
     if not isinstance(blocked or {}, dict):
         raise ValueError(f"expected blocked cells as a dict by the name of a mask, got {type(blocked).__name__}")
     masks = {name: np.asarray(mask) for name, mask in (blocked or {}).items()}

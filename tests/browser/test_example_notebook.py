@@ -77,7 +77,7 @@ def test_exported_and_opened_offline(executed: nbformat.NotebookNode, browser: B
     expect(whole.locator(".heatmap .cell")).to_have_text(CELL)
     assert "<table" in frames.nth(1).get_attribute("srcdoc")  # type: ignore[operator]
     changed = unmask.load("story").run(TEXT, causal=False).difference(unmask.load("story").run(TEXT))
-    name = changed.drawn.names[changed.drawn.chosen[0][0]][changed.drawn.chosen[0][1]]
+    name = changed.view.names[changed.view.chosen[0][0]][changed.view.chosen[0][1]]
     expect(frames.nth(2).content_frame.locator(".heatmap")).to_have_attribute("data-head", name)
     context.close()
     assert not watch.elsewhere

@@ -10,10 +10,9 @@ from mask_check.check import check
 from mask_check.findings import BROKEN, CANNOT_TELL, OBEYS
 from mask_check.formats import as_text
 from mask_check.prepare import prepare
-from mask_check.registry import everyone
+from mask_check.registry import SAMPLES
 from mask_check.sample_networks import SmallConfig, SmallDecoder, SmallOutput, SmallPair
 from mask_check.subject import CheckedModule
-from model.bug_clinic.examination import BUGS
 from tests.mask_check.modules import Mixer
 
 LENGTH = 13
@@ -116,7 +115,7 @@ def test_a_whole_distance_that_is_shut_is_a_mask_narrower_than_declared() -> Non
 
 @pytest.mark.parametrize("patient", ["narrow", "in-place", "encoder-causal"])
 def test_silent_pairs_are_what_is_counted_where_they_break_a_law(patient: str) -> None:
-    report = check(everyone(BUGS)[patient].make())
+    report = check(SAMPLES[patient].make())
     (found,) = report.broken
     assert found.silent > 1
     assert found.amount is None
@@ -126,8 +125,9 @@ def test_silent_pairs_are_what_is_counted_where_they_break_a_law(patient: str) -
 
 def test_of_a_large_module_few_positions_are_tried_both_ends_among_them() -> None:
     trial = prepare(CheckedModule(SmallDecoder().eval()), None)
-    assert reach.positions(trial) == list(range(24))
+    most = reach.FEWEST_SUBSTITUTES
+    assert trial.spread(trial.most_rows // most) == list(range(24))
     trial.subject.parameters = 10**9
-    places = reach.positions(trial)
+    places = trial.spread(trial.most_rows // most)
     assert len(places) == 12
     assert (places[0], places[-1]) == (0, 23)

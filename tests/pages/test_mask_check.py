@@ -13,12 +13,12 @@ import torch
 from mask_check.check import check
 from mask_check.findings import CheckReport
 from mask_check.formats import VERDICTS
+from mask_check.registry import SAMPLES
 from tests.model.huggingface.families import save
 from tests.pages.page import Here, Page, array
 from tests.pages.test_chinese import english, texts
 from ui import mask_check, results
 from ui.heads import head
-from ui.mask_check import ALL
 
 OBEYS = VERDICTS[0].partition("{")[0]
 
@@ -81,12 +81,12 @@ def test_the_first_view_is_a_model_that_obeys() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("key", ALL)
+@pytest.mark.parametrize("key", SAMPLES)
 def test_every_patient_is_shown_as_it_was_measured(patients: MaskCheckPage, checked: Checked, key: str) -> None:
     patients.set(patient=key)
-    name = ALL[key].name
+    name = SAMPLES[key].name
     report = checked.reports[name]
-    assert same(checked.modules[name], ALL[key].make())
+    assert same(checked.modules[name], SAMPLES[key].make())
     assert checked.asked[name] <= {"seconds", "progress"}, "nothing that changes what is found"
     verdict = f"It {'obeys' if report.obeys else 'does not obey'} its mask on the {report.length} tokens checked."
     assert verdict in patients.words()
@@ -206,7 +206,7 @@ def test_who_waits_for_another_reader_s_check_may_leave(monkeypatch: pytest.Monk
     monkeypatch.setattr(results, "result_cache", lambda: SimpleNamespace(find=lambda key: None, get=waiting))
     monkeypatch.setattr(mask_check.st, "progress", lambda *_: Bar())
     with pytest.raises(Left):
-        mask_check.of_sample(ALL["pads"], "float32")
+        mask_check.of_sample(SAMPLES["pads"], "float32")
 
 
 def test_a_change_of_language_measures_nothing_again(checked: Checked) -> None:

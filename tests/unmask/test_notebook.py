@@ -15,9 +15,9 @@ import unmask
 from model import catalog
 from model.masks import MaskSpec
 from tests.model.huggingface.families import TEMPLATES, random_network, word_tokenizer
-from unmask import shown
+from unmask import pictures
 from unmask.notebook import LoadedModel
-from unmask.shown import Predicted
+from unmask.pictures import predicted
 from viz.numbers import Candidate
 
 TEXT = "Once upon a time there was a little cat. The little cat"
@@ -66,9 +66,10 @@ def test_the_difference_of_two_runs(story: LoadedModel, monkeypatch: pytest.Monk
     np.testing.assert_allclose(one.numpy(), change[layer, head], atol=1e-6)
     assert not one.view.any_blocked().any()  # what one of them alone blocks has changed
     assert "The large heatmap shows" not in one.page()
-    monkeypatch.setattr(shown, "MOST_TOKENS", 5)
-    assert "The large heatmap shows queries 9–13 of 14 and keys 9–13 of 14." in one.page()
-    np.testing.assert_allclose(difference.drawn.heads[layer, head].weights, one.numpy(), atol=1e-6)
+    monkeypatch.setattr(pictures, "MOST_TOKENS", 5)
+    part = lifted.head(layer, head).difference(run.head(layer, head))
+    assert "The large heatmap shows queries 9–13 of 14 and keys 9–13 of 14." in part.page()
+    np.testing.assert_allclose(difference.view.heads[layer, head].weights, one.numpy(), atol=1e-6)
     assert "nats/token" in difference.page()
     with pytest.raises(ValueError, match="expected two runs on the same tokens"):
         run.difference(story.run(TEXT.replace("cat", "dog")))
@@ -129,7 +130,7 @@ def test_an_encoder_decoder() -> None:
     queries, keys = cross.head(1, 2).numpy().shape
     assert (queries, keys) == (len(run.labels), 4)
     assert cross.tokens(1, 2).across
-    assert cross.heads().drawn.across
+    assert cross.heads().view.across
     assert "causal" not in cross.head(0, 0).blocked
     assert run.text == "the cat sat\n→ a big red ball"
 
@@ -277,14 +278,14 @@ def test_check_runs_the_models_own_code(story: LoadedModel) -> None:
 def test_a_picture_says_what_it_leaves_out(story: LoadedModel) -> None:
     given = [torch.rand(1, 5, 300, 300).softmax(-1) for _ in range(2)]
     heads = unmask.attentions(given, [f"t{place}" for place in range(300)])
-    drawn = heads.heads().drawn
+    drawn = heads.heads().view
     assert list(drawn.heads) == [(1, 0), (0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (1, 1)]  # 7 × 256² cells
     assert "The large heatmap shows queries 44–299 of 300 and keys 44–299 of 300." in heads.heads().page()
     assert "Tokens 44–299 of 300 are shown" in heads.head(1, 2).page()
     np.testing.assert_array_equal(drawn.heads[0, 3].weights, given[0][0, 3, 44:, 44:].numpy())
     assert heads.head(1, 2).numpy().shape == (300, 300)
     whole = story.run(TEXT).heads()
-    assert len(whole.drawn.heads) == 36
+    assert len(whole.view.heads) == 36
     assert "The large heatmap shows" not in whole.page()
 
 
@@ -340,7 +341,7 @@ def test_a_digit_and_where_a_pixel_looks() -> None:
 
 def test_no_token_is_certain() -> None:
     """float32 rounds a large probability to 1; the table says so, and so does the line."""
-    found = Predicted("after a", [Candidate("b", 1.0)])
+    found = predicted("after a", [Candidate("b", 1.0)])
     assert repr(found) == "after a: b with > 99.9%"
     assert "&gt; 99.9%" in found.page()
 

@@ -39,7 +39,11 @@ def test_the_chinese_lessons_show_the_same_runs_and_ask_the_same() -> None:
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_every_word_that_a_lesson_links_is_in_the_glossary(language: str) -> None:
-    linked = [word for path in FOLDER.glob("*.md") for word in re.findall(r"\(word:(.*?)\)", path.read_text("utf-8"))]
+    linked = [
+        word
+        for path in FOLDER.glob(f"{language}/*.md")
+        for word in re.findall(r"\(word:(.*?)\)", path.read_text("utf-8"))
+    ]
     assert len(set(linked)) > 5
     with spoken(language):
         assert set(linked) <= set(glossary())

@@ -1,0 +1,34 @@
+"""The documentation names files that exist.
+
+python -m pytest tests/test_docs.py
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [*sorted((ROOT / "docs").glob("*.md")), *ROOT.glob("*.md"), *ROOT.glob("*/README.md")]
+PATH = re.compile(r"[\w.-]+(/[\w.-]+)*(/|\.(py|js|css|md|yaml|toml|txt|ipynb))")
+ONLY_HERE = re.compile(r"NAME|name\.|\.venv|your|my|^(en|zh)/|report\.md")  # placeholders, and what a user has
+
+
+def named_files(text: str) -> set[str]:
+    """The paths from the root in `backticks` and in commands that run tests: those in a folder."""
+    marked = re.findall(r"`([^`\n]+)`", text) + re.findall(r"^    python -m pytest (.*)$", text, re.MULTILINE)
+    words = {word.strip(",;:()").partition("::")[0] for some in marked for word in some.split()}
+    return {word for word in words if "/" in word and PATH.fullmatch(word) and not ONLY_HERE.search(word)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_file_that_a_page_names_exists(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    links = [link for link in re.findall(r"\]\(([^)#\s]+)", text) if not re.match(r"https?:|word:|mailto:", link)]
+    assert [name for name in named_files(text) if not (ROOT / name).exists()] == []
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_names_are_found() -> None:
+    text = "`model/nothing.py` and `pages/NAME.py`, `a.b()`\n\n    python -m pytest tests/none.py -x\n"
+    assert named_files(text) == {"model/nothing.py", "tests/none.py"}

@@ -1,0 +1,351 @@
+"""Pictures of heads, masks and numbers: each shows itself in a notebook, is saved as a file, and gives its numbers.
+
+A picture is a page that needs nothing else, in a frame: a live widget alone is empty in an exported notebook.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from i18n import together
+from model.files import write
+from model.heads.view import MOST_CELLS, HeadView, mask_view
+from model.pixels.view import PixelView
+from model.spec import MOST_STROKES
+from model.trace import Trace
+from unmask.shown_heads import ShownHeads
+from viz.components import VIEWS, source
+from viz.heads import arcs
+from viz.heads.arcs import arcs_packet
+from viz.heads.cells import weight_text, window
+from viz.heads.picture import changed, difference_packet, picture_packet
+from viz.heads.tokens import left_out, light_words, tokens_packet
+from viz.html import tag
+from viz.mask_lab.canvas import canvas_packet
+from viz.numbers import Candidate, chance, leak_grid, mean_share, next_token_table, percent
+from viz.pixels.pictures import head_packet, largest, name_of
+from viz.saved.explorer import CHANGES, AllHeads, explorer_page, part_words
+from viz.saved.standalone import Canvas, frame, page
+
+HTML, PRINT = ("html", "htm"), ("png", "svg", "pdf")
+MOST_TOKENS = 256  # of each side, in a picture
+FRAME_HEIGHT = 620  # pixels, until the page has measured itself
+ABSENT = "{}: this picture has no room for it; ask for it alone."
+TRAITS = {  # of a widget, by its view: what is picked in it
+    "overview": ("pick",),
+    "heatmap": ("query",),
+    "tokens": ("query", "pins", "towards"),
+    "arcs": ("query",),
+    "mask": ("drawn",),
+    "pixels": ("pick",),
+}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Picture:
+    """What renders a picture: `page()` gives a whole HTML document that needs no network, `canvas()` the view that a
+    live widget draws, and `print(kind)` a file for print; None where it cannot be that.
+
+    line: what it is, in one line, which is its repr and the title of its page. view: what is drawn.
+    """
+
+    line: str
+    view: Any
+    numbers: np.ndarray
+    page: Callable[[], str]
+    canvas: Callable[[], Canvas] | None = None
+    print: Callable[[str], bytes] | None = None
+
+    def numpy(self) -> np.ndarray:
+        """Its numbers."""
+        return self.numbers
+
+    def file(self, kind: str = "html") -> bytes:
+        """The content of a file: "html" or, of heads, "png", "svg" or "pdf". Raises ValueError for another kind."""
+        if self.print and kind in PRINT:
+            return self.print(kind)
+        if kind not in HTML:
+            kinds = "HTML, PNG, SVG or PDF (.html, .png, .svg, .pdf)" if self.print else "HTML (.html)"
+            raise ValueError(f"expected a file of {kinds}, got {kind!r:.40}")
+        return self.page().encode("utf-8", "backslashreplace")
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write a file of the kind that its name ends in; without an ending, HTML.
+
+        Raises ValueError for a kind that this picture cannot be, OSError where it cannot be written.
+        """
+        if not isinstance(path, str | os.PathLike) or not Path(path).name:
+            raise ValueError(f"expected a file name, got {path!r:.80}")
+        path = Path(path)
+        write(path, self.file(path.suffix.lower().removeprefix(".") or "html"))
+        return path
+
+    def widget(self) -> Any:
+        """A live widget (anywidget), with a trait for each thing that can be picked in it, None until something is.
+
+        Raises ValueError for a table, ImportError, saying how to get it, where anywidget is not installed.
+        """
+        if self.canvas is None:
+            raise ValueError(f"expected a picture of heads, a mask or pixels, got {self!r}")
+        try:
+            import anywidget
+            import traitlets
+        except ImportError:
+            raise ImportError("expected anywidget for a live widget: pip install unmask[notebook]") from None
+        canvas = self.canvas()
+        traits = {name: traitlets.Any(None, allow_none=True).tag(sync=True) for name in TRAITS[canvas.view]} | {
+            "_esm": source(*VIEWS[canvas.view], "anywidget.js"),
+            "css": traitlets.Unicode(source("widget.css", f"{canvas.view}.css")).tag(sync=True),
+            "packet": traitlets.Bytes().tag(sync=True),
+            "view": traitlets.Unicode(canvas.view).tag(sync=True),
+        }
+        return type("View", (anywidget.AnyWidget,), traits)(packet=canvas.packet)
+
+    def _repr_html_(self) -> str:
+        return frame(self.page(), repr(self), FRAME_HEIGHT)
+
+    def __repr__(self) -> str:
+        return self.line
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class HeadPicture(Picture):
+    """Heads of one layer. view: the first one. of: the run that they are of, in words. query: the position whose row is
+    framed. across: the keys are another text than the queries."""
+
+    view: HeadView
+    canvas: Callable[[], Canvas]
+    name: str
+    of: str
+    query: int
+    across: bool
+
+    @property
+    def weights(self) -> np.ndarray:
+        """float32 [Q,K], 0 to 1; blocked cells exactly 0."""
+        return self.view.weights
+
+    @property
+    def scaled(self) -> np.ndarray:
+        """float32 [Q,K], the scores before masking."""
+        return self.view.scaled
+
+    @property
+    def blocked(self) -> dict[str, np.ndarray]:
+        """For each mask that is on: bool [Q,K], True = it blocks the cell."""
+        return self.view.blocked
+
+    def difference(self, other: "HeadPicture") -> "HeadPicture":
+        """These weights less another head's over the same tokens. Raises ValueError for other tokens."""
+        if not isinstance(other, HeadPicture):
+            raise ValueError(f"expected another head, got {type(other).__name__}")
+        name = f"{self.name} − {other.name}"
+        of = self.of if self.of == other.of else f"{self.of} − {other.of}"
+        return head_picture("change", [name], [changed(self.view, other.view)], self.query, of)
+
+
+@dataclass(frozen=True)
+class Form:
+    """A way to draw heads: the view, a sentence below it on its page, and what the picture's line says of them."""
+
+    canvas: Callable[[ShownHeads], Canvas]
+    note: Callable[[ShownHeads], str]
+    line: Callable[[HeadView], str]
+
+
+def _heatmap(heads: ShownHeads) -> Canvas:
+    return Canvas("heatmap", picture_packet(heads.part, name=heads.name, query=heads.query))
+
+
+def _change(heads: ShownHeads) -> Canvas:
+    return Canvas("heatmap", difference_packet(heads.part, name=heads.name, query=heads.query))
+
+
+def _tokens(heads: ShownHeads) -> Canvas:
+    where: dict[str, Any] = {"query": heads.query, "among": heads.among, "across": heads.across}
+    return Canvas("tokens", tokens_packet(heads.part, name=heads.name, **where))
+
+
+def _arcs(heads: ShownHeads) -> Canvas:
+    where: dict[str, Any] = {"query": heads.query, "among": heads.among, "across": heads.across}
+    return Canvas("arcs", arcs_packet(heads.parts, heads.names, first_token=0, **where))
+
+
+def _left_out(heads: ShownHeads) -> str:
+    return left_out(heads.views[0], heads.part, heads.query)
+
+
+def _tokens_note(heads: ShownHeads) -> str:
+    return together(filter(None, (_left_out(heads), light_words(heads.part))))
+
+
+def _size(view: HeadView) -> str:
+    queries, keys = view.weights.shape
+    return f"{queries} queries × {keys} keys"
+
+
+def _size_and_most(view: HeadView) -> str:
+    return f"{_size(view)}, largest weight {weight_text(view.weights.max(initial=0.0))}"
+
+
+def _largest_change(view: HeadView) -> str:
+    return f"largest change {weight_text(np.abs(view.weights).max(initial=0.0))}"
+
+
+FORMS = {
+    "heatmap": Form(_heatmap, _left_out, _size_and_most),
+    "tokens": Form(_tokens, _tokens_note, _size_and_most),
+    "arcs": Form(_arcs, _left_out, _size),
+    "change": Form(_change, lambda heads: part_words(heads.views[0], heads.part), _largest_change),
+}
+
+
+def head_picture(
+    form: str, names: list[str], views: list[HeadView], query: int, of: str, *, across: bool = False
+) -> HeadPicture:
+    """A head in one of FORMS; as arcs, several of one layer. query: the position whose row is framed."""
+    heads = ShownHeads(names, views, query, arcs.MOST_TOKENS if form == "arcs" else MOST_TOKENS, across)
+    canvas, note = partial(FORMS[form].canvas, heads), partial(FORMS[form].note, heads)
+    line = f"{heads.name}: {FORMS[form].line(views[0])}"
+    return HeadPicture(
+        line=line,
+        view=views[0],
+        numbers=np.stack([view.weights for view in views]) if form == "arcs" else views[0].weights,
+        page=lambda: page(line, [canvas(), tag("p", note())]),
+        canvas=canvas,
+        print=_printed(form, heads.name, of, heads),
+        name=heads.name,
+        of=of,
+        query=query,
+        across=across,
+    )
+
+
+def _printed(form: str, title: str, of: str, heads: ShownHeads | tuple[AllHeads, int]) -> Callable[[str], bytes]:
+    """printed.file with these arguments, imported when it is called: matplotlib takes a second."""
+
+    def file(kind: str) -> bytes:
+        from unmask import printed
+
+        return printed.file(form, title, of, heads, kind)
+
+    return file
+
+
+def heads_picture(name: str, heads: AllHeads, queries: int) -> Picture:
+    """All heads at a glance, and the one that is picked, large. queries: how many tokens look.
+
+    Its numbers are the thumbnails, float32 [L,H,S,S']: the largest weight of each patch, S = Q where there is room.
+    """
+    line = "{}: {} layers × {} heads".format(name, *heads.thumbnails.shape)
+    return Picture(
+        line,
+        heads,
+        heads.thumbnails,
+        page=lambda: explorer_page(line, heads, absent=ABSENT),
+        canvas=lambda: Canvas("overview", heads.overview()),
+        print=_printed("overview", "", name, (heads, queries)),
+    )
+
+
+def changes_picture(name: str, heads: AllHeads, largest: np.ndarray, losses: str) -> Picture:
+    """What changes from run to run in all heads.
+
+    heads: with changes for weights. largest: float32 [L,H], 0 to 1, the largest change of a weight, which are its
+    numbers. losses: HTML, what becomes of the predictions.
+    """
+    layer, head = np.unravel_index(int(largest.argmax()), largest.shape)
+    most = weight_text(largest[layer, head])
+    line = f"{name}: {heads.names[layer][head]} changes most, a weight by {most}"
+    return Picture(
+        line,
+        heads,
+        largest,
+        page=lambda: explorer_page(line, heads, kind=CHANGES, absent=ABSENT, above=f"<p>{losses}</p>"),
+        canvas=lambda: Canvas("overview", heads.overview()),
+    )
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class LeakPicture(Picture):
+    """Shares of every head's attention on later tokens and on padding, float32 [L,H], 0 to 1; NaN where there is none.
+
+    names: of each layer's heads.
+    """
+
+    future: np.ndarray
+    padding: np.ndarray
+    names: list[list[str]]
+
+
+def leak_picture(name: str, future: np.ndarray, padding: np.ndarray, names: list[list[str]]) -> LeakPicture:
+    later, pads = (percent(mean_share(shares)) for shares in (future, padding))
+    line = f"{name}: {later} of all attention on later tokens, {pads} on padding"
+    grids = partial(map, leak_grid, (future, padding), (names, names), ("later tokens", "padding"))
+    shares = np.stack([future, padding])
+    return LeakPicture(line, shares, shares, lambda: page(line, grids()), future=future, padding=padding, names=names)
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Predicted(Picture):
+    """The likeliest next tokens, the likeliest first; their probabilities are its numbers, float64 [N]."""
+
+    candidates: list[Candidate]
+
+
+def predicted(name: str, candidates: list[Candidate]) -> Predicted:
+    """name: after which token."""
+    line = f"{name}: {candidates[0].label} with {chance(candidates[0].probability)}"
+    return Predicted(
+        line,
+        candidates,
+        np.array([one.probability for one in candidates]),
+        page=lambda: page(line, [Markup(next_token_table(candidates, candidates, changed=False))]),
+        candidates=candidates,
+    )
+
+
+def mask_picture(trace: Trace, row: int, layer: int, head: int, name: str, query: int) -> Picture:
+    """All masks of one head together; its numbers are bool [Q,K], True = may attend.
+
+    query: the position that is shown where there is no room for all. The widget is drawn on; its trait `drawn` is
+    {"strokes": …, …} or None, which the next run takes: model.run(text, masks={"drawn": widget.drawn["strokes"]}).
+    Raises ValueError for cross-attention, and for a head that is not there.
+    """
+    if trace.name == "cross":
+        raise ValueError("expected the attention of a text to itself, got cross")
+    allowed = trace.allowed(layer, row, head=head).numpy()
+    view = mask_view(trace, row, trace.spec, layer, head)
+    queries, keys = allowed.shape
+    begin, end = part = window(0, queries, query, MOST_CELLS)
+    line = f"mask of {name}: {queries} queries × {keys} keys, {allowed.sum():,} cells allowed"
+    note = f"Shown are tokens {begin}–{end - 1} of {queries:,}." if end - begin < queries else ""
+
+    def canvas(most: int = MOST_STROKES) -> Canvas:
+        return Canvas("mask", canvas_packet(view, rows=part, columns=part, epoch=0, number=0, most=most))
+
+    def html() -> str:
+        return page(line, [canvas(0), tag("p", note)])  # without strokes: nothing there runs the model on a drawing
+
+    return Picture(line, view, allowed, html, canvas)
+
+
+def pixels_picture(name: str, view: PixelView, layer: int, head: int) -> Picture:
+    """What a pixel looks at in a head; its numbers are float32 [65]: the class token's weight, then the pixels'.
+
+    The widget's trait `pick` is the pixel that was picked.
+    """
+    weights = view.weights[layer, head]
+    most = int(weights.argmax())
+    line = f"{name}: attends most to {name_of(most, view.class_name)}, {weight_text(weights[most])}"
+
+    def canvas(heard: bool = True) -> Canvas:
+        return Canvas("pixels", head_packet(view, layer, head, largest(view), heard=heard))
+
+    return Picture(line, view, weights, lambda: page(line, [canvas(heard=False)]), canvas)
