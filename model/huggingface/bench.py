@@ -1,13 +1,11 @@
-"""The layers of a transformers network, called one by one on slots that all stand at one position of a text.
+"""The layers of a transformers network, called one by one on slots that all have one position of a text.
 
-What a layer makes of each slot is asked, not what slots make of each other: attention gives what it is told to give.
-So a layer can be asked for the query that each of many parts of a stream makes at that position, or for what each of
-many outputs of its heads adds to the stream.
+Attention returns prepared outputs, so slots do not influence each other: a layer computes, for many parts of a stream,
+the query that each makes at that position, or what each of many outputs of its heads adds to the stream.
 Sizes: N slots' parts, n slots, W width, H heads, D head width.
 """
 
 import copy
-from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -15,54 +13,43 @@ from torch import Tensor, nn
 
 from i18n import say
 from model.errors import NotSupported, first_line
-from model.huggingface.attention_hook import Call, blank, going_on
-from model.huggingface.own_attention import OwnAttention
+from model.huggingface.attention_hook import AttentionRun, Call
 from model.huggingface.residual import FrozenNorms, ResidualHooks
-from model.huggingface.stacks import OneStack, device_of
+from model.huggingface.stacks import Inputs, Stacks, device_of, intercepted
 
 SLOTS = 32
 
 
-class _ScriptedAttention:
-    """A run whose attentions give what they are told, or end the run where they are told nothing."""
+class _ScriptedAttention(AttentionRun):
+    """Returns prepared outputs. `ends`: ends the layer at its attention instead, which keeps q and k."""
 
-    def __init__(self, slots: int, *, own_code: bool) -> None:
-        self.positions: Tensor | None = None
-        self.own_code = own_code
-        self.gives: Tensor | None = None
-        self.ends = False
-        self.heard: Call | None = None
-        self._slots = slots
-
-    def concerns(self, queries: int, keys: int) -> bool:
-        return self._slots in (queries, keys)
-
-    def mask(self, arguments: dict[str, Any]) -> Tensor | None:
-        return blank(arguments)
+    gives: Tensor | None = None
+    ends = False
+    heard: Call | None = None
 
     def attend(self, call: Call) -> Tensor:
         self.heard = call
         if self.ends:
-            raise _Heard
+            raise _Reached
         return call.q.new_zeros(*call.q.shape[:-1], call.v.shape[-1]) if self.gives is None else self.gives
 
 
-class _Heard(Exception):
+class _Reached(Exception):
     """The layer's query and key are known."""
 
 
 class _ZeroModule(nn.Module):
-    """Stands for a module with weights: gives zeros of the shapes that it gives."""
+    """Replaces a module with weights by zeros of the same shapes."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
-        self.__dict__["stood_here"] = module
+        self.__dict__["wrapped"] = module
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["stood_here"], name)
+        return getattr(self.__dict__["wrapped"], name)
 
     def forward(self, *arguments: Any, **options: Any) -> Any:
-        module = self.__dict__["stood_here"]
+        module = self.__dict__["wrapped"]
         if type(module) is nn.Linear:  # a router may be one that gives more
             return arguments[0].new_zeros(*arguments[0].shape[:-1], module.out_features)
         return _zeros(module(*arguments, **options))
@@ -74,9 +61,8 @@ def _zeros(value: Any) -> Any:
     return type(value)(_zeros(one) for one in value) if isinstance(value, tuple | list) else value
 
 
-def attention_alone(layer: nn.Module, attention: nn.Module) -> nn.Module:
-    """A layer of which the part that holds the attention and its norms are left, all else being silent; the layer
-    itself stays as it is."""
+def attention_alone(layer: nn.Module, attention: nn.Module | None) -> nn.Module:
+    """A copy of a layer in which only the part with the attention, and norms, compute; all else gives zeros."""
     shadow = copy.copy(layer)
     shadow._modules = dict(layer._modules)
     for name, child in layer.named_children():
@@ -96,15 +82,16 @@ def _silenced(module: nn.Module) -> nn.Module:
 
 
 class LayerProbe:
-    """At one position, the number of which the network is told where it takes positions; token: any."""
+    """At one position of a text. token: any."""
 
-    def __init__(self, stack: OneStack, hooks: ResidualHooks, token: int, number: int, *, own_code: bool) -> None:
+    def __init__(self, stack: Stacks, hooks: ResidualHooks, token: int, position: int, *, own_code: bool) -> None:
         self._slots = min(SLOTS, stack.context())
-        self._told = _ScriptedAttention(self._slots, own_code=own_code)
+        self._run = _ScriptedAttention([self._slots])
+        self._run.own_code = own_code
         ids = torch.full((1, self._slots), token, device=device_of(stack.network))
-        self._told.positions = torch.full_like(ids, number)
+        self._run.positions = torch.full_like(ids, position)
         with hooks.reading() as read:
-            stack.states(self._told, ids, torch.ones_like(ids, dtype=torch.bool))
+            stack.states(self._run, Inputs(ids, torch.ones_like(ids, dtype=torch.bool)))
         self._layers = read.layers
         self._attention_alone: dict[int, nn.Module] = {}
 
@@ -115,12 +102,15 @@ class LayerProbe:
         found = []
         for some in parts.split(self._slots):
             self._call(number, self._padded(some), None, kept)
-            assert self._told.heard is not None
-            found.append([part[0].transpose(0, 1)[: len(some)] for part in (self._told.heard.q, self._told.heard.k)])
+            heard = self._run.heard
+            assert heard is not None
+            found.append([part[0].transpose(0, 1)[: len(some)] for part in (heard.q, heard.k)])
         q, k = (torch.cat(some).double().cpu() for some in zip(*found, strict=True))
         return q, k
 
-    def adds(self, number: int, attention: nn.Module, x: Tensor, whole: Tensor, parts: Tensor) -> tuple[Tensor, Tensor]:
+    def adds(
+        self, number: int, attention: nn.Module | None, x: Tensor, whole: Tensor, parts: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """What leaves a layer [N,W] without its feed-forward part, into which the stream x [W] goes and whose heads,
         that give `whole` [H,D], give parts [N,H,D] of it instead; its norms frozen. And what leaves it where neither
         the stream nor its heads give anything, [W]."""
@@ -139,14 +129,13 @@ class LayerProbe:
     def _call(
         self, number: int, x: Tensor, gives: Tensor | None, kept: list[Tensor] | None, module: nn.Module | None = None
     ) -> tuple[list[Tensor], Tensor]:
-        """The deviations and what leaves the layer; where its attention is told nothing, x, and q and k are heard."""
-        told, layer = self._told, self._layers[number]
-        told.gives, told.ends = gives, gives is None
-        own_code = OwnAttention(1) if told.own_code else nullcontext()
-        with going_on(told), own_code, FrozenNorms(kept) as norms:
+        """The deviations and what leaves the layer; without prepared outputs x, and q and k are kept."""
+        run, layer = self._run, self._layers[number]
+        run.gives, run.ends = gives, gives is None
+        with intercepted(run, layer.module, 1), FrozenNorms(kept) as norms:
             try:
                 made = layer.again(x.clone(), module or layer.module)
-            except _Heard:
+            except _Reached:
                 made = x
             except Exception as error:  # noqa: BLE001 - what a stranger's layer raises on its own, nobody can list
                 why = f"{type(error).__name__}: {first_line(error)}"

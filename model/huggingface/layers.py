@@ -40,8 +40,8 @@ class Place:
     module: nn.Module
 
 
-class Whereabouts:
-    """Within `watch`, which of a stack's modules are running."""
+class RunningModules:
+    """Which of a stack's modules are running, within `watch`."""
 
     def __init__(self) -> None:
         self._running: list[tuple[str, nn.Module, int]] = []

@@ -1,12 +1,11 @@
-"""A run of a transformers network with its norms frozen: what its heads read and write, by asking its own layers.
+"""A run of a transformers network with its norms frozen: what its heads read and write, computed by its own layers.
 
-Nothing here knows a family. Each layer's code is called again with parts in the place of the whole, and what it gives
-is only believed where the parts sum to what the run has.
+Works for any architecture: each layer is called again on parts of its input, and the results are used only if they sum
+to what the run has.
 Sizes: N parts, P positions, T tokens, W width, H heads, D head width, V vocabulary.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -25,9 +24,13 @@ from model.attribution.linearized_run import (
 from model.errors import NotSupported
 from model.heads.view import head_name
 from model.huggingface.bench import LayerProbe
+from model.huggingface.layers import numbers as layer_numbers
 from model.huggingface.layers import parts_beside
-from model.huggingface.residual import NO_LIST, FrozenNorms, ResidualStreams, Uncapped
+from model.huggingface.probe import Site
+from model.huggingface.residual import NO_LIST, FrozenNorms, ResidualHooks, ResidualStreams, Uncapped, residuals
+from model.huggingface.stacks import Stacks
 from model.trace import Trace
+from model.transformer import positions_under
 
 TOLERANCE = 1e-4  # of the largest number: float32, through a layer
 SEVERAL = N_("Its layers have several attentions each")
@@ -38,64 +41,58 @@ UNSEEN = N_("The output of its heads does not leave the layer through the module
 HEAD = N_("Its logits are not linear in its last hidden states")
 
 
-@dataclass(frozen=True, eq=False)
-class Sited:
-    """Where the layers of a trace stand: their numbers in the network's list, and the modules of their attentions."""
-
-    numbers: tuple[int, ...]
-    modules: tuple[nn.Module, ...]
-
-
 class FrozenNetwork(LinearizedRun):
-    """One row of a run, run alone and read."""
+    """One row of a run, run alone."""
 
     def __init__(
-        self,
-        read: ResidualStreams,
-        trace: Trace,
-        sited: Sited,
-        bench: Callable[[int], LayerProbe],
-        ends: tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]],
+        self, stack: Stacks, hooks: ResidualHooks, sites: Sequence[Site], read: ResidualStreams, trace: Trace
     ) -> None:
-        """read, trace: of a batch of one row. bench: at a position. ends: what the network makes of the stream that
-        leaves its last layer, [.., W] to [.., W], and of that, [.., V]."""
-        if len(set(sited.numbers)) < len(sited.numbers):
+        """read, trace: of a batch of one row. sites: the attention of each of its layers."""
+        numbers = layer_numbers([site.place for site in sites])
+        if numbers is None:
+            raise NotSupported(say(NO_LIST))
+        self._final = residuals(read, trace.states).final
+        if len(set(numbers)) < len(numbers):
             raise NotSupported(say(SEVERAL))
         leaving = read.streams[1:]
         if any(not torch.equal(left, came) for left, came in zip(leaving, read.entered[1:], strict=False)):
             raise NotSupported(say(APART))
-        if len(read.layers) != len(leaving) or max(sited.numbers) >= len(leaving):
+        if len(read.layers) != len(leaving) or max(numbers) >= len(leaving):
             raise NotSupported(say(NO_LIST))
-        self._read, self._trace, self._sited = read, trace, sited
-        self._bench, self._benches = bench, dict[int, LayerProbe]()
-        self._final, self._readout = ends
+        self._stack, self._hooks, self._read, self._trace = stack, hooks, read, trace
+        self._numbers = numbers  # in the network's list of layers
+        self._attentions = {number: site.module for number, site in zip(numbers, sites, strict=True)}
+        self._own_code = any(site.own_code for site in sites)
+        self._positions = positions_under(trace.spec, trace.batch)[0].tolist()
+        self._probes = dict[int, LayerProbe]()
         self._found = dict[tuple[int, int], tuple[Tensor, Tensor]]()
 
     @torch.inference_mode()
     def stream(self, positions: Sequence[int], layer: int | None) -> Stream:
         places, streams = list(positions), self._read.streams
-        last = len(streams) - 1 if layer is None else self._sited.numbers[layer]
+        last = len(streams) - 1 if layer is None else self._numbers[layer]
         names, parts = self._embedded(places)
         biases = torch.zeros_like(parts[0])
         for number in range(last):
             left = (streams[number + 1] - streams[number])[0, places].double().cpu()
-            if number in self._sited.numbers:
-                found = [self._written(self._sited.numbers.index(number), place) for place in places]
+            if number in self._numbers:
+                found = [self._written(self._numbers.index(number), place) for place in places]
                 heads, bias = (torch.stack(some) for some in zip(*found, strict=True))  # [P,H,W], [P,W]
                 parts += heads.unbind(1)
                 names += [head_name(number, head) for head in range(heads.shape[1])]
                 biases += bias
                 left = left - heads.sum(1) - bias
             parts.append(left)
-            names.append(f"{head_name(number)} {self._rest(number)}")
+            others = parts_beside(self._read.layers[number].module, self._attentions.get(number))
+            names.append(f"{head_name(number)} {others}")
         return Stream((*names, BIASES), torch.stack([*parts, biases]))
 
     @torch.inference_mode()
     def read(self, layer: int, position: int, parts: Tensor) -> QKContributions:
-        number = self._sited.numbers[layer]
+        number = self._numbers[layer]
         whole = self._read.streams[number][0, position]
         nothing = torch.zeros(1, len(whole), dtype=parts.dtype)
-        q, k = self._at(position).heads(number, whole, torch.cat([nothing, parts]))
+        q, k = self._probe(position).heads(number, whole, torch.cat([nothing, parts]))
         return QKContributions(q[1:] - q[0], k[1:] - k[0], q[0], k[0])
 
     @torch.inference_mode()
@@ -113,8 +110,8 @@ class FrozenNetwork(LinearizedRun):
             self._final(last.expand_as(given))
         with FrozenNorms(norms.kept):
             states = self._final(given)
-        with Uncapped(self._readout(states[:, :1]).shape[-1]) as head:
-            made = self._readout(states)[0].double().cpu()  # [3+N,V]
+        with Uncapped(self._trace.readout(states[:, :1]).shape[-1]) as head:
+            made = self._trace.readout(states)[0].double().cpu()  # [3+N,V]
         self.caps_logits = head.capped
         nothing, whole, rest = made[:3]
         each: Tensor = made[3:] - nothing
@@ -147,7 +144,7 @@ class FrozenNetwork(LinearizedRun):
         whole = self._outputs(layer, position)
         heads = torch.diag_embed(whole.T).permute(1, 2, 0)  # [H,D] -> [H,H,D], each head's alone
         made, bias = self._adds(layer, position, torch.cat([heads, torch.zeros_like(heads[:1]), whole[None]]))
-        x = self._read.streams[self._sited.numbers[layer]][0, position].double().cpu()
+        x = self._read.streams[self._numbers[layer]][0, position].double().cpu()
         nothing, everything = made[-2], made[-1]
         if not _near(nothing, x + bias):
             raise NotSupported(say(NORMED))
@@ -159,22 +156,20 @@ class FrozenNetwork(LinearizedRun):
         return each, bias
 
     def _adds(self, layer: int, position: int, outputs: Tensor) -> tuple[Tensor, Tensor]:
-        number, module = self._sited.numbers[layer], self._sited.modules[layer]
-        x = self._read.streams[number][0, position]
-        return self._at(position).adds(number, module, x, self._outputs(layer, position), outputs)
+        number = self._numbers[layer]
+        x, whole = self._read.streams[number][0, position], self._outputs(layer, position)
+        return self._probe(position).adds(number, self._attentions[number], x, whole, outputs)
 
     def _outputs(self, layer: int, position: int) -> Tensor:
         return head_outputs(self._trace.layers[layer], self._trace, 0, [position])[0]
 
-    def _rest(self, number: int) -> str:
-        """What else of a layer writes."""
-        here = self._sited.numbers.index(number) if number in self._sited.numbers else None
-        return parts_beside(self._read.layers[number].module, None if here is None else self._sited.modules[here])
-
-    def _at(self, position: int) -> LayerProbe:
-        if position not in self._benches:
-            self._benches[position] = self._bench(position)
-        return self._benches[position]
+    def _probe(self, position: int) -> LayerProbe:
+        if position not in self._probes:
+            token = int(self._trace.batch.ids[0, position])
+            self._probes[position] = LayerProbe(
+                self._stack, self._hooks, token, self._positions[position], own_code=self._own_code
+            )
+        return self._probes[position]
 
 
 def _near(found: Tensor, expected: Tensor) -> bool:
