@@ -293,7 +293,7 @@ def from_folder(name: str, folder: Path, settings: Settings, report: Report = la
 
     Raises CheckpointError and its kinds.
     """
-    config = checkpoint_files.check_folder(name, folder, settings, in_root=checkpoint_files.is_path(name))
+    config = checkpoint_files.check_folder(name, folder, settings)
     check_type(name, config)
     tokenizers = read_tokenizers(name, folder, config["model_type"])
     network, head = read_network(name, folder, report)

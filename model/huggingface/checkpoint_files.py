@@ -171,14 +171,8 @@ def check_small_files(name: str, files: Mapping[str, int]) -> None:
         )
 
 
-def check_size(name: str, files: Mapping[str, int], settings: Settings) -> None:
-    """Raises TooLarge when the weights among these files are more than is allowed or than fits into memory: as they are
-    stored, and they may take more once they are loaded."""
-    check_loaded_size(name, sum(files[file] for file in weight_files(name, files)), settings)
-
-
 def check_loaded_size(name: str, size: float, settings: Settings) -> None:
-    """Raises TooLarge when weights that take `size` bytes of memory are more than is allowed, or than is free."""
+    """Raises TooLarge when weights of `size` bytes in memory are more than is allowed, or than is free."""
     if size > settings.max_weights_bytes:
         raise TooLarge(
             say(
@@ -245,26 +239,24 @@ def allowed_folder(name: str, settings: Settings) -> Path:
     return inside
 
 
-def check_folder(name: str, folder: Path, settings: Settings, *, in_root: bool) -> dict[str, Any]:
-    """Everything that can be known without loading: returns config.json. Raises CheckpointError or TooLarge.
+def check_folder(name: str, folder: Path, settings: Settings) -> dict[str, Any]:
+    """All that can be known of a network without loading it: returns config.json. Raises CheckpointError or TooLarge.
 
-    in_root: whether the folder's files, too, must lie in the allowed root once links are followed.
+    If name is a path, the folder's files must lie in the allowed root once links are followed.
     """
-    files = local_files(folder)
-    formats.check_files(name, files, lambda file: read_json(name, folder / file))
-    needed(name, files)
-    return check_network_files(name, folder, settings, in_root=in_root)
-
-
-def check_network_files(name: str, folder: Path, settings: Settings, *, in_root: bool) -> dict[str, Any]:
-    """check_folder without asking for a tokenizer: what a network alone is loaded from."""
     files = local_files(folder)
     formats.check_files(name, files, lambda file: read_json(name, folder / file))
     check_config_is_there(name, files)
     wanted = weight_files(name, files)
-    check_limits(name, folder, settings if in_root else settings.model_copy(update={"model_root": None}))
+    check_limits(name, folder, settings if is_path(name) else settings.model_copy(update={"model_root": None}))
     config = read_config(name, folder)
-    _check_index(name, folder, wanted)
+    if INDEX in wanted:
+        missing = sorted(set(_shards(name, folder)) - set(wanted))
+        if missing:
+            raise CheckpointError(
+                say("{model}: {file} names {missing!r}, which is not there. Fetch the files again.",
+                    model=name, file=INDEX, missing=missing[0])
+            )  # fmt: skip
     return config
 
 
@@ -281,8 +273,10 @@ def check_limits(name: str, folder: Path, settings: Settings) -> None:
                 say("{model}: {file} is a link to outside the folder that models are loaded from.",
                     model=name, file=outside[0])
             )  # fmt: skip
-    weights = [file for file in weight_files(name, files) if file.endswith(".safetensors")]
-    check_loaded_size(name, sum(_bytes_in_memory(name, folder / file) for file in weights), settings)
+    weights = [folder / file for file in weight_files(name, files) if file.endswith(".safetensors")]
+    check_loaded_size(
+        name, sum(formats.growth(stored_as(name, file)) * file.stat().st_size for file in weights), settings
+    )
 
 
 def read_config(name: str, folder: Path) -> dict[str, Any]:
@@ -323,17 +317,6 @@ def read_any_json(name: str, path: Path) -> Any:
         ) from None  # fmt: skip
 
 
-def _check_index(name: str, folder: Path, wanted: tuple[str, ...]) -> None:
-    """An index may name only files that were looked at: those in the folder itself."""
-    if INDEX in wanted:
-        missing = sorted(set(_shards(name, folder)) - set(wanted))
-        if missing:
-            raise CheckpointError(
-                say("{model}: {file} names {missing!r}, which is not there. Fetch the files again.",
-                    model=name, file=INDEX, missing=missing[0])
-            )  # fmt: skip
-
-
 def _shards(name: str, folder: Path) -> list[str]:
     if (folder / WEIGHTS).is_file() or not (folder / INDEX).is_file():
         return []
@@ -343,8 +326,10 @@ def _shards(name: str, folder: Path) -> list[str]:
     return [str(shard) for shard in weight_map.values()]
 
 
-def _bytes_in_memory(name: str, path: Path) -> float:
-    return formats.growth(stored_as(name, path)) * path.stat().st_size
+def stored_type(name: str, folder: Path) -> str:
+    """The type of a folder's weights, as safetensors writes it: "F32", "BF16" …"""
+    weights = weight_files(name, local_files(folder))
+    return stored_as(name, folder / next(file for file in weights if not file.endswith(".json")))
 
 
 def stored_as(name: str, path: Path) -> str:

@@ -63,7 +63,7 @@ def cached(name: str) -> Path | None:
 
 
 def _judged(name: str, settings: Settings, progress: hub.Progress | None = None) -> dict[str, int]:
-    """The files that a model is loaded from, by the hub, in their order: name -> bytes, not more than is allowed."""
+    """The Hub's files that a model is loaded from, in their order: name -> bytes. Raises what `fetch` raises."""
     files, inside = _files(name, progress)
 
     def fetched(wanted: tuple[str, ...]) -> Path:
@@ -71,12 +71,14 @@ def _judged(name: str, settings: Settings, progress: hub.Progress | None = None)
 
     formats.check_files(name, files, lambda file: checkpoint_files.read_json(name, fetched((file,)) / file))
     checkpoint_files.check_config_is_there(name, files)
-    checkpoint_files.check_size(name, files, settings)
+    weights = checkpoint_files.weight_files(name, files)
+    checkpoint_files.check_loaded_size(name, sum(files[file] for file in weights), settings)
     config = checkpoint_files.read_config(name, fetched((checkpoint_files.CONFIG,)))
     check_type(name, config)
     wanted = checkpoint_files.needed(name, files)
-    weights = checkpoint_files.weight_files(name, files)
-    judge(name, fetched(tuple(file for file in wanted if file not in weights)), config, settings)
+    folder = fetched(tuple(file for file in wanted if file not in weights))
+    said = str(config.get("dtype") or config.get("torch_dtype"))
+    _check_described(name, folder, config, "BF16" if said == "bfloat16" else "F32", settings)
     return {inside + file: files[file] for file in wanted}
 
 
@@ -103,31 +105,18 @@ def _files(name: str, progress: hub.Progress | None) -> tuple[dict[str, int], st
     return (hub.listing(name, inside), inside) if inside else (files, "")
 
 
-def judge(name: str, folder: Path, config: dict[str, Any], settings: Settings) -> None:
-    """Raises what loading would raise, as far as a config and a tokenizer show it: CheckpointError and its kinds."""
-    network = network_of(name, folder, config)
-    said = str(config.get("dtype") or config.get("torch_dtype"))
-    held = formats.held_in("BF16" if said == "bfloat16" else "F32")
-    _check_described_size(name, network, held, settings)
-
-
-def _check_described_size(name: str, network: PreTrainedModel, held: torch.dtype, settings: Settings) -> None:
-    """What a configuration asks for, whatever the files hold: weights that they lack would be made."""
-    size = sum(parameter.numel() for parameter in network.parameters()) * held.itemsize
-    checkpoint_files.check_loaded_size(name, size, settings)
-
-
 def inspect(name: str, folder: Path, settings: Settings) -> None:
     """Raises what loading a folder raises, as far as its config and its tokenizer show it."""
-    config = checkpoint_files.check_folder(name, folder, settings, in_root=checkpoint_files.is_path(name))
+    config = checkpoint_files.check_folder(name, folder, settings)
     check_type(name, config)
-    weights = checkpoint_files.weight_files(name, checkpoint_files.local_files(folder))
-    stored = checkpoint_files.stored_as(name, folder / next(file for file in weights if not file.endswith(".json")))
-    _check_described_size(name, network_of(name, folder, config), formats.held_in(stored), settings)
+    _check_described(name, folder, config, checkpoint_files.stored_type(name, folder), settings)
 
 
-def network_of(name: str, folder: Path, config: dict[str, Any]) -> PreTrainedModel:
-    """`without_weights`, once its tokenizer can be used with it. Raises CheckpointError and its kinds."""
+def _check_described(name: str, folder: Path, config: dict[str, Any], stored: str, settings: Settings) -> None:
+    """Raises what loading would raise, as far as a config and a tokenizer show it: CheckpointError and its kinds.
+
+    The size is that of the network of the configuration, whatever the files hold: missing weights would be created.
+    """
     tokenizers = read_tokenizers(name, folder, config["model_type"])
     for tokenizer in dict.fromkeys(tokenizers):
         check_tokenizer(name, tokenizer)
@@ -137,12 +126,14 @@ def network_of(name: str, folder: Path, config: dict[str, Any]) -> PreTrainedMod
         check_vocabulary(name, network, tokenizers[0])
     except NotSupported as error:
         raise refusal(name, config["model_type"], str(error)) from None
-    return network
+    held = formats.held_in(stored)
+    size = sum(parameter.numel() for parameter in network.parameters()) * held.itemsize
+    checkpoint_files.check_loaded_size(name, size, settings)
 
 
 def without_weights(folder: Path) -> PreTrainedModel:
-    """The network that a folder's configuration describes, taking no memory. Raises NotSupported for none we can show,
-    CheckpointError for sizes that do not fit together."""
+    """The network that a folder's configuration describes, without memory for its weights. Raises NotSupported for one
+    that cannot be shown, CheckpointError for sizes that do not fit together."""
     try:
         config = AutoConfig.from_pretrained(folder, **SAFE)
         model_class = class_for(config)

@@ -70,29 +70,43 @@ class Tokenizers:
 def read_network(name: str, folder: Path, report: Report = _silent) -> tuple[PreTrainedModel, OutputHead]:
     """The network in folder with eager attention, ready to run, and what the folder holds of its head.
 
-    An adapter that lies beside it is merged into it.
-    Its weights are held as precision.py says. Raises CheckpointError for weights that do not fit.
+    Raises CheckpointError for weights that do not fit.
     """
-    device = "cuda" if torch.cuda.is_available() else "cpu"
     files = checkpoint_files.local_files(folder)
-    weights = checkpoint_files.weight_files(name, files)
-    size = sum(files[file] for file in weights)
-    stored = checkpoint_files.stored_as(name, folder / next(file for file in weights if not file.endswith(".json")))
+    size = sum(files[file] for file in checkpoint_files.weight_files(name, files))
+    stored = checkpoint_files.stored_type(name, folder)
     token = _REPORT.set(
         lambda words: report(say("reading {size:,.0f} MB of weights, {words}", size=size / 1e6, words=words))
     )
+    try:
+        network, found = from_pretrained(name, folder, formats.held_in(stored), attn_implementation="eager")
+    finally:
+        _REPORT.reset(token)
+    head = check_report(name, network, found)
+    head = replace(head, adapted=lora.merge(name, network, folder), stored=stored)
+    check_finite(name, network)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return network.to(device), head
+
+
+def from_pretrained(name: str, folder: Path, dtype: torch.dtype, **options: Any) -> tuple[Any, dict[str, Any]]:
+    """The network in a folder, in eval mode, and transformers' report on its weights; an adapter is not merged.
+
+    Reads only safetensors and runs no code of the repository. Raises NotSupported for no language model,
+    CheckpointError for damaged files.
+    """
     try:
         config = AutoConfig.from_pretrained(folder, **SAFE)
         network, found = class_for(config).from_pretrained(
             folder,
             config=config,
-            dtype=formats.held_in(stored),
+            dtype=dtype,
             use_safetensors=True,
-            attn_implementation="eager",
             output_loading_info=True,
-            variant=formats.variant(files),
+            variant=formats.variant(checkpoint_files.local_files(folder)),
             adapter_kwargs=lora.UNSEEN,
             **SAFE,
+            **options,
         )
     except NotSupported as error:
         raise refusal(name, config.model_type, str(error)) from None
@@ -101,12 +115,7 @@ def read_network(name: str, folder: Path, report: Report = _silent) -> tuple[Pre
     except Exception as error:  # noqa: BLE001 - a damaged file raises whatever its reader happens to raise
         why = say("{model}: the weights do not fit the configuration ({why}).", model=name, why=first_line(error))
         raise CheckpointError(why) from None
-    finally:
-        _REPORT.reset(token)
-    head = check_report(name, network, found)
-    head = replace(head, adapted=lora.merge(name, network, folder), stored=stored)
-    check_finite(name, network)
-    return network.eval().requires_grad_(False).to(device), head
+    return network.eval().requires_grad_(False), found
 
 
 def read_tokenizers(name: str, folder: Path, model_type: str) -> tuple[Tokenizer, Tokenizer]:
