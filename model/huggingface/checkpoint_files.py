@@ -1,7 +1,4 @@
-"""What is in a model's folder or repository, judged by its file names, sizes and config before anything is loaded.
-
-Every refusal is one or two sentences that say what was found and what to do.
-"""
+"""Checks the files of a model's folder or repository, by names, sizes and config, before anything is loaded."""
 
 import json
 import re
@@ -21,9 +18,9 @@ from serving.settings import Settings
 CONFIG = "config.json"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
-MARIAN = ("source.spm", "target.spm", "vocab.json")  # before others: these two cut targets otherwise than texts
+MARIAN = ("source.spm", "target.spm", "vocab.json")  # first: targets have a tokenizer of their own
 LONE = ("tokenizer.model", "spiece.model")
-TOKENIZERS = (  # each of them is a tokenizer; the first that is whole is read
+TOKENIZERS = (  # files of a tokenizer; the first complete one is read
     MARIAN,
     ("tokenizer.json",),
     ("vocab.json", "merges.txt"),
@@ -32,22 +29,19 @@ TOKENIZERS = (  # each of them is a tokenizer; the first that is whole is read
 )
 EXTRAS = ("generation_config.json", TOKENIZER_CONFIG, "special_tokens_map.json", "added_tokens.json")
 SMALL = {CONFIG, *EXTRAS, *(part for tokenizer in TOKENIZERS for part in tokenizer)}
-MOST_SMALL_BYTES = 50_000_000  # of the configuration and the tokenizer together
+MOST_SMALL_BYTES = 50_000_000  # of all small files
 MOST_LAYERS = 1_000
 LAYERS = re.compile(r"n(um)?_(encoder_|decoder_|hidden_)?layers?|(encoder|decoder)_layers")  # names in config.json
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 
 
 def is_path(name: str) -> bool:
-    """Whether a name means a folder: it exists, or is written as no hub id can be."""
+    """Whether a name is a folder: it exists, or cannot be a Hub id."""
     return name.startswith(("/", "~", ".")) or "\\" in name or (name != "" and _is_folder(Path(name)))
 
 
 def needed(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
-    """Which of a repository's files (name -> bytes) a model is loaded from: small ones first, then its weights.
-
-    Raises CheckpointError where they do not make a model that can be loaded.
-    """
+    """The files, of name -> bytes, that a model is loaded from: small ones, then weights. Raises CheckpointError."""
     check_config_is_there(name, files)
     weights = weight_files(name, files)
     wanted = {CONFIG, *EXTRAS, *tokenizer_files(name, files)}
@@ -78,7 +72,7 @@ def check_config_is_there(name: str, files: Collection[str]) -> None:
 
 
 def tokenizer_files(name: str, files: Collection[str]) -> tuple[str, ...]:
-    """Those of these files that its tokenizer is read from. Raises CheckpointError where there is none."""
+    """The files that a tokenizer is read from. Raises CheckpointError for none."""
     for tokenizer in TOKENIZERS:
         if all(part in files for part in tokenizer):
             return tokenizer
@@ -103,7 +97,7 @@ def tokenizer_files(name: str, files: Collection[str]) -> tuple[str, ...]:
 
 
 def weight_files(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
-    """The safetensors files among these, the index that lists them where there are several, and an adapter's."""
+    """The safetensors files, the index of several, and an adapter's. Raises CheckpointError for none."""
     base = _base_weight_files(name, files)
     if not formats.is_beside_its_base(files):
         return base
@@ -157,7 +151,7 @@ def _base_weight_files(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
 
 
 def check_small_files(name: str, files: Mapping[str, int]) -> None:
-    """Raises TooLarge where a model's configuration and tokenizer, name -> bytes, are more than is read."""
+    """Raises TooLarge for a configuration and tokenizer, name -> bytes, that are too large."""
     size = sum(files.values())
     if size > MOST_SMALL_BYTES:
         raise TooLarge(
@@ -187,7 +181,7 @@ def check_loaded_size(name: str, size: float, settings: Settings) -> None:
 
 
 def check_memory(name: str, size: float) -> None:
-    """Raises TooLarge when `size` bytes are more than the memory that is free."""
+    """Raises TooLarge if `size` bytes are more than the free memory."""
     free = machine.free_bytes()
     if size > free:
         raise TooLarge(
@@ -202,12 +196,12 @@ def check_memory(name: str, size: float) -> None:
 
 
 def local_files(folder: Path) -> dict[str, int]:
-    """The names and sizes of the files right in a folder."""
+    """Name -> bytes of the files in a folder."""
     return {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether a folder of the cache holds a whole model."""
+    """Whether a folder has a complete model."""
     try:
         needed(str(folder), local_files(folder))
         return all((folder / shard).is_file() for shard in _shards(str(folder), folder))
@@ -216,10 +210,10 @@ def is_complete(folder: Path) -> bool:
 
 
 def allowed_folder(name: str, settings: Settings) -> Path:
-    """The folder that a user named, links followed. Raises CheckpointError for none, or one outside the root."""
+    """A user's folder, links followed. Raises CheckpointError for none, or one outside the allowed root."""
     try:
         folder = Path(name).expanduser().resolve()
-    except (OSError, RuntimeError, ValueError):  # no such user, links in a circle, a name that no file system takes
+    except (OSError, RuntimeError, ValueError):  # no such user, circular links, an impossible name
         why = say("{path!r} is not a folder on this machine. Check the path.", path=name[:200])
         raise CheckpointError(why) from None
     root = settings.model_root
@@ -261,8 +255,7 @@ def check_folder(name: str, folder: Path, settings: Settings) -> dict[str, Any]:
 
 
 def check_limits(name: str, folder: Path, settings: Settings) -> None:
-    """Raises CheckpointError for a link to outside the allowed root, TooLarge for too many weights or a configuration
-    and tokenizer that are too large."""
+    """Raises CheckpointError for a link to outside the allowed root, TooLarge for too large files."""
     files = local_files(folder)
     check_small_files(name, {file: size for file, size in files.items() if file in SMALL})
     if settings.model_root is not None:
@@ -280,7 +273,7 @@ def check_limits(name: str, folder: Path, settings: Settings) -> None:
 
 
 def read_config(name: str, folder: Path) -> dict[str, Any]:
-    """config.json as a dictionary. Raises CheckpointError when it is none, or names no architecture."""
+    """config.json. Raises CheckpointError for a damaged one, or one without an architecture."""
     config = read_json(name, folder / CONFIG)
     if not isinstance(config.get("model_type"), str):
         raise CheckpointError(
@@ -297,7 +290,7 @@ def read_config(name: str, folder: Path) -> dict[str, Any]:
 
 
 def read_json(name: str, path: Path) -> dict[str, Any]:
-    """Raises CheckpointError for a file that is no JSON object, or too large for one."""
+    """A JSON object. Raises CheckpointError for any other file."""
     content = read_any_json(name, path)
     if not isinstance(content, dict):
         raise CheckpointError(
@@ -307,7 +300,7 @@ def read_json(name: str, path: Path) -> dict[str, Any]:
 
 
 def read_any_json(name: str, path: Path) -> Any:
-    """Raises CheckpointError for a file that is no JSON, or too large."""
+    """Any JSON. Raises CheckpointError for any other file, or one that is too large."""
     try:
         return json.loads(read_regular(path, MOST_SMALL_BYTES))
     except (OSError, ValueError, RecursionError) as error:
@@ -333,7 +326,7 @@ def stored_type(name: str, folder: Path) -> str:
 
 
 def stored_as(name: str, path: Path) -> str:
-    """The type of a file's weights, as safetensors writes it, by its header; it finds a truncated file too."""
+    """The type of a file's weights, by its header. Raises CheckpointError for a truncated file."""
     try:
         with safe_open(path, framework="pt") as file:
             first = next(iter(file.keys()), None)
@@ -352,7 +345,7 @@ def stored_as(name: str, path: Path) -> str:
 def _is_folder(path: Path) -> bool:
     try:
         return path.is_dir()
-    except (OSError, ValueError):  # a name that is too long, or that no file system takes
+    except (OSError, ValueError):  # an impossible name
         return False
 
 

@@ -1,4 +1,4 @@
-"""A model's files, from a folder or the hub: judged by config, tokenizer and size before any weights are fetched."""
+"""A model's files, from a folder or the Hub: config, tokenizer and size are checked before weights are downloaded."""
 
 import json
 from collections.abc import Mapping
@@ -23,11 +23,11 @@ from serving.settings import Settings
 
 
 def fetch(name: str, progress: hub.Progress | None, settings: Settings) -> Path:
-    """The folder with a model's files; for a hub id, downloaded first where they are not on this machine.
+    """The folder with a model's files; for a Hub id they are downloaded if they are not on this machine, small files
+    first: no weights of a model that these show cannot be used.
 
-    Small files first: no weights are downloaded of a model that these show cannot be used, or that takes more memory
-    than is allowed. progress may raise to stop. Raises NotAvailable when the files cannot be had, CheckpointError for a
-    name that means nothing or files that make no model, TooLarge for too many weights.
+    progress may raise to stop. Raises NotAvailable if the files cannot be downloaded, CheckpointError for a name that
+    means nothing or files that make no model, TooLarge for too many weights.
     """
     if checkpoint_files.is_path(name):
         return checkpoint_files.allowed_folder(name, settings)
@@ -35,8 +35,8 @@ def fetch(name: str, progress: hub.Progress | None, settings: Settings) -> Path:
 
 
 def download_size(name: str, settings: Settings, progress: hub.Progress | None = None) -> int:
-    """The bytes that `fetch` would download, 0 where all is on this machine. Raises what fetch raises: a model that
-    cannot be used is not asked for, and its config.json and tokenizer are fetched to know, with progress."""
+    """The bytes that `fetch` would download, 0 if all is on this machine. Raises what fetch raises. Config and
+    tokenizer are downloaded to know."""
     if checkpoint_files.is_path(name):
         checkpoint_files.allowed_folder(name, settings)
         return 0
@@ -44,7 +44,7 @@ def download_size(name: str, settings: Settings, progress: hub.Progress | None =
 
 
 def cached(name: str) -> Path | None:
-    """The folder of the local cache that holds all of a repository's model. Uses no network."""
+    """The folder of the local cache with a repository's complete model, or None. Uses no network."""
     try:
         validate_repo_id(name)
     except HFValidationError as error:
@@ -83,8 +83,8 @@ def _judged(name: str, settings: Settings, progress: hub.Progress | None = None)
 
 
 def _fetch_small(name: str, files: Mapping[str, int], progress: hub.Progress | None) -> Path:
-    """The folder with these files (name -> bytes, as listed). Raises TooLarge where they are more than is allowed, by
-    the listing or by what arrives."""
+    """The folder with these files, name -> listed bytes. Raises TooLarge if they are listed, or arrive, with more bytes
+    than is allowed."""
     checkpoint_files.check_small_files(name, files)
 
     def arriving(file: str, done: int, total: int) -> None:
@@ -96,7 +96,7 @@ def _fetch_small(name: str, files: Mapping[str, int], progress: hub.Progress | N
 
 
 def _files(name: str, progress: hub.Progress | None) -> tuple[dict[str, int], str]:
-    """The files of a repository, or of the folder with the transformer in a sentence-transformers' one; that folder."""
+    """The files of a repository, or of the transformer's folder in a sentence-transformers one; and that folder."""
     files = hub.listing(name)
     if checkpoint_files.CONFIG in files or formats.MODULES not in files:
         return files, ""
@@ -152,10 +152,10 @@ def without_weights(folder: Path) -> PreTrainedModel:
         raise CheckpointError(why) from None
 
 
-MOST_FOR_ONE = 100  # characters that a normalizer may make of one: Unicode's own make 18
+MOST_FOR_ONE = 100  # characters that a normalizer may make of one: Unicode's normalizers make 18
 MOST_AROUND = 100  # tokens that may be put before and after a text
-RUN = 40  # long enough for a regular expression whose time doubles with each character to show
-INSERTED = ("content", "prepend")  # what a normalizer's fields of replacement text are called
+RUN = 40  # characters: enough for the time of a regular expression that backtracks exponentially
+INSERTED = ("content", "prepend")  # a normalizer's fields with replacement text
 PLAIN = [chr(code) for code in range(0x20, 0x10000) if not 0xD800 <= code < 0xE000]  # half a character is no text
 PROSE = "It's 12:30, and THE cat sat on the mat; the dog — 3.14 metres away — said “no”.\n\n\tAnd so on… "  # not shown
 
@@ -193,7 +193,7 @@ def _texts() -> list[str]:
 
 
 def _growth(tokenizer: Tokenizer) -> int:
-    """How many characters the normalizer makes of one, at the most: of what it replaces itself, and of Unicode's."""
+    """The most characters that the normalizer makes of one, by its replacements and by Unicode's rules."""
     normalizer = tokenizer.normalizer
     if normalizer is None:
         return 1
@@ -204,7 +204,7 @@ def _growth(tokenizer: Tokenizer) -> int:
 
 
 def _inserted(part: Any) -> list[int]:
-    """The lengths, 1 at the least, of every text that a normalizer puts in the place of something."""
+    """The lengths, at least 1, of every replacement text of a normalizer."""
     if isinstance(part, list):
         return [length for one in part for length in _inserted(one)]
     if not isinstance(part, dict):

@@ -5,7 +5,9 @@ to what the run has.
 Sizes: N parts, P positions, T tokens, W width, H heads, D head width, V vocabulary.
 """
 
+import copy
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,17 +23,18 @@ from model.attribution.linearized_run import (
     Stream,
     head_outputs,
 )
-from model.errors import NotSupported
+from model.errors import NotSupported, first_line
 from model.heads.view import head_name
-from model.huggingface.bench import LayerProbe
+from model.huggingface.attention_hook import AttentionRun, Call
 from model.huggingface.layers import numbers as layer_numbers
 from model.huggingface.layers import parts_beside
 from model.huggingface.probe import Site
 from model.huggingface.residual import NO_LIST, FrozenNorms, ResidualHooks, ResidualStreams, Uncapped, residuals
-from model.huggingface.stacks import Stacks
+from model.huggingface.stacks import Inputs, Replacement, Stacks, device_of, intercepted
 from model.trace import Trace
 from model.transformer import positions_under
 
+SLOTS = 32  # positions of a probe
 TOLERANCE = 1e-4  # of the largest number: float32, through a layer
 SEVERAL = N_("Its layers have several attentions each")
 APART = N_("There are other operations between its layers, so its residual stream is not the sum of what they add")
@@ -39,6 +42,140 @@ NORMED = N_("Its layers do more than add to the residual stream, so what a part 
 NOT_LINEAR = N_("What its heads add to the residual stream is not a sum over heads")
 UNSEEN = N_("The output of its heads does not leave the layer through the module in which it was found")
 HEAD = N_("Its logits are not linear in its last hidden states")
+
+
+class _ScriptedAttention(AttentionRun):
+    """Returns prepared outputs [1,n,H,D], or zeros. `ends`: ends the layer at its attention instead.
+
+    call: the attention's inputs.
+    """
+
+    outputs: Tensor | None = None
+    ends = False
+    call: Call
+
+    def attend(self, call: Call) -> Tensor:
+        self.call = call
+        if self.ends:
+            raise _Reached
+        if self.outputs is None:
+            return call.q.new_zeros(*call.q.shape[:-1], call.v.shape[-1])
+        return self.outputs.transpose(1, 2)
+
+
+class _Reached(Exception):
+    """Ends a layer at its attention."""
+
+
+class _ZeroModule(Replacement):
+    """Gives zeros of the shapes that the module gives."""
+
+    def forward(self, *arguments: Any, **options: Any) -> Any:
+        if type(self.replaced) is nn.Linear:  # a subclass, a router for example, may give more
+            return arguments[0].new_zeros(*arguments[0].shape[:-1], self.replaced.out_features)
+        return _zeros(self.replaced(*arguments, **options))
+
+
+def _zeros(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return torch.zeros_like(value)
+    return type(value)(_zeros(one) for one in value) if isinstance(value, tuple | list) else value
+
+
+def attention_alone(layer: nn.Module, attention: nn.Module | None) -> nn.Module:
+    """A copy of a layer in which only the part with the attention, and norms, compute; all else gives zeros."""
+    shadow = copy.copy(layer)
+    shadow._modules = dict(layer._modules)
+    for name, child in layer.named_children():
+        if not any(one is attention for one in child.modules()):
+            shadow._modules[name] = _silenced(child)
+    return shadow
+
+
+def _silenced(module: nn.Module) -> nn.Module:
+    if "norm" in type(module).__name__.lower():
+        return module
+    if next(module.parameters(recurse=False), None) is not None:
+        return _ZeroModule(module)
+    shadow = copy.copy(module)
+    shadow._modules = {name: child if child is None else _silenced(child) for name, child in module._modules.items()}
+    return shadow
+
+
+class LayerProbe:
+    """Calls the layers of a network one by one on slots that all have one position of a text.
+
+    Attention returns prepared outputs, so slots do not influence each other: a layer computes, for many parts of a
+    stream, the query that each makes, or for many outputs of its heads what each adds to the stream.
+    Sizes: N parts, n slots.
+    """
+
+    def __init__(self, stack: Stacks, hooks: ResidualHooks, token: int, position: int, *, own_code: bool) -> None:
+        """token: any id."""
+        self._slots = min(SLOTS, stack.context())
+        self._run = _ScriptedAttention([self._slots])
+        self._run.own_code = own_code
+        ids = torch.full((1, self._slots), token, device=device_of(stack.network))
+        self._run.positions = torch.full_like(ids, position)
+        with hooks.reading() as read:
+            stack.states(self._run, Inputs(ids, torch.ones_like(ids, dtype=torch.bool)))
+        self._layers = read.layers
+        self._attention_alone: dict[int, nn.Module] = {}
+
+    def heads(self, number: int, whole: Tensor, parts: Tensor) -> tuple[Tensor, Tensor]:
+        """q [N,H,D] and k [N,Hkv,D] that parts [N,W] of the stream `whole` [W] make in a layer, its norms frozen."""
+        x = self._filled(whole)
+        kept, _ = self._call(number, x, None, None)
+        found = []
+        for some in parts.split(self._slots):
+            self._call(number, self._padded(some), None, kept)
+            found.append([part[0].transpose(0, 1)[: len(some)] for part in (self._run.call.q, self._run.call.k)])
+        q, k = (torch.cat(some).double().cpu() for some in zip(*found, strict=True))
+        return q, k
+
+    def adds(
+        self, number: int, attention: nn.Module | None, x: Tensor, whole: Tensor, parts: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The output [N,W] of a layer without its MLP on the stream x [W], its heads' outputs `whole` [H,D] replaced by
+        parts [N,H,D], its norms frozen; and its output [W] where the stream and the heads' outputs are 0."""
+        if number not in self._attention_alone:
+            self._attention_alone[number] = attention_alone(self._layers[number].module, attention)
+        filled, alone = self._filled(x), self._attention_alone[number]
+        kept, _ = self._call(number, filled, self._filled(whole), None, alone)
+        found = []
+        for some in parts.split(self._slots):
+            _, made = self._call(number, filled, self._padded(some), kept, alone)
+            found.append(made[0, : len(some)])
+        nothing = self._filled(torch.zeros_like(whole))
+        _, ground = self._call(number, torch.zeros_like(filled), nothing, kept, alone)
+        return torch.cat(found).double().cpu(), ground[0, 0].double().cpu()
+
+    def _call(
+        self, number: int, x: Tensor, outputs: Tensor | None, kept: list[Tensor] | None, module: nn.Module | None = None
+    ) -> tuple[list[Tensor], Tensor]:
+        """The norms' deviations and the layer's output; without outputs of its heads it ends at its attention."""
+        run, layer = self._run, self._layers[number]
+        run.outputs, run.ends = outputs, outputs is None
+        with intercepted(run, layer.module, 1), FrozenNorms(kept) as norms:
+            try:
+                made = layer.again(x.clone(), module or layer.module)
+            except _Reached:
+                made = x
+            except Exception as error:  # noqa: BLE001 - what a stranger's layer raises on its own, nobody can list
+                why = f"{type(error).__name__}: {first_line(error)}"
+                raise NotSupported(say("Its layers cannot be called one by one ({why})", why=why)) from None
+        return norms.kept, made
+
+    def _filled(self, one: Tensor) -> Tensor:
+        """The same in every slot: [..] -> [1,n,..]."""
+        return self._padded(one.expand(self._slots, *one.shape))
+
+    def _padded(self, some: Tensor) -> Tensor:
+        """[N,..] -> [1,n,..], zeros in the slots that are left."""
+        weight = next(self._layers[0].module.parameters())
+        result = weight.new_zeros(1, self._slots, *some.shape[1:])
+        result[0, : len(some)] = some
+        return result
 
 
 class FrozenNetwork(LinearizedRun):
@@ -120,7 +257,7 @@ class FrozenNetwork(LinearizedRun):
         return each
 
     def _embedded(self, places: list[int]) -> tuple[list[str], list[Tensor]]:
-        """What enters the first layer: of the tokens, and of the positions where the network has a table of them."""
+        """The input of the first layer, split into tokens and positions where the network has embeddings of both."""
         entering = self._read.streams[0][0, places].double().cpu()
         tables = [made for module, _, made in self._read.before if isinstance(module, nn.Embedding)]
         rows = [one.reshape(-1, one.shape[-1])[places].double().cpu() for one in tables]
@@ -134,8 +271,7 @@ class FrozenNetwork(LinearizedRun):
         return [EMBEDDING], [entering]
 
     def _written(self, layer: int, position: int) -> tuple[Tensor, Tensor]:
-        """What each head of a layer adds to the stream at a position, float64 [H,W], and what is added whatever they
-        give, [W]."""
+        """What each head of a layer adds to the stream at a position, float64 [H,W], and the layer's bias, [W]."""
         if (layer, position) not in self._found:
             self._found[layer, position] = self._write_each(layer, position)
         return self._found[layer, position]

@@ -51,15 +51,19 @@ class _States(BaseModelOutputWithPastAndCrossAttentions):
             raise AttributeError(name)
 
 
-class _PassThrough(nn.Module):
-    """Replaces a stack and returns its input: calling the network then computes its head alone."""
+class Replacement(nn.Module):
+    """Replaces a module, with its attributes: a head may read the stack's embeddings or its config."""
 
-    def __init__(self, stack: nn.Module) -> None:
+    def __init__(self, replaced: nn.Module) -> None:
         super().__init__()
-        self.__dict__["wrapped"] = stack  # past torch's own setter: it is not a submodule
+        self.__dict__["replaced"] = replaced  # past torch's own setter: it is not a submodule
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["wrapped"], name)  # a head may read the stack's embeddings or its config
+        return getattr(self.__dict__["replaced"], name)
+
+
+class _PassThrough(Replacement):
+    """Returns a stack's input: calling the network then computes its head alone."""
 
     def forward(self, *_: Any, inputs_embeds: Tensor, **__: Any) -> _States:
         return _States(last_hidden_state=inputs_embeds)

@@ -29,15 +29,13 @@ SUPPORTED = (
     "gpt2, llama, mistral, qwen2, qwen3, gemma2, gemma3, gpt_neox, gptj, bloom, falcon, opt, phi3, olmo2, gpt_oss, "
     "bert, roberta, deberta, distilbert, t5, bart, marian"
 )
-NOT_SHOWN = {
-    **dict.fromkeys(("mamba", "mamba2", "falcon_mamba"), N_("its layers are a state space, which does not attend to "
-                                                            "tokens")),
-    **dict.fromkeys(("rwkv", "xlstm"), N_("its layers are a recurrence, which does not attend to tokens")),
+NOT_SHOWN_TYPES = {  # model types: why they are not shown
+    "mamba mamba2 falcon_mamba": N_("its layers are a state space, which does not attend to tokens"),
+    "rwkv xlstm": N_("its layers are a recurrence, which does not attend to tokens"),
     "fnet": N_("it mixes its tokens by Fourier transforms, without attention"),
     "perceiver": N_("its attention is from latent vectors to a text, not from token to token"),
-    **dict.fromkeys(
-        ("longformer", "led", "longt5", "pegasus_x", "reformer", "mra", "yoso"),
-        N_("its attention is sparse, computed by custom code in blocks or with hashes, not as scores of all tokens"),
+    "longformer led longt5 pegasus_x reformer mra yoso": N_(
+        "its attention is sparse, computed by custom code in blocks or with hashes, not as scores of all tokens"
     ),
     "funnel": N_("its layers pool the tokens, so queries and keys are no longer tokens of the text"),
     "deepseek_v4": N_("it attends to compressed groups of tokens as well as to tokens"),
@@ -46,36 +44,31 @@ NOT_SHOWN = {
     "blt": N_("it reads bytes in patches, and custom code computes its attention between bytes and patches"),
     "cpmant": N_("it puts its own vectors before every text, so its attention is not only on the text's tokens"),
     "fsmt": N_("its decoder takes its masks in a non-standard way, and no tokenizer here has its two vocabularies"),
-    **dict.fromkeys(
-        ("dots3_note", "dots3_note_text", "minimax_m3_vl", "minimax_m3_vl_text", "qwen4_exp", "qwen4_exp_text"),
-        N_("its own indexer chooses the blocks of tokens that each query attends to"),
+    "dots3_note dots3_note_text minimax_m3_vl minimax_m3_vl_text qwen4_exp qwen4_exp_text": N_(
+        "its own indexer chooses the blocks of tokens that each query attends to"
     ),
-    **dict.fromkeys(
-        ("musicgen", "musicgen_decoder", "musicgen_melody", "musicgen_melody_decoder"),
-        N_("it writes music: its tokens are sounds, not text"),
+    "musicgen musicgen_decoder musicgen_melody musicgen_melody_decoder": N_(
+        "it writes music: its tokens are sounds, not text"
     ),
     "udop": N_("it reads a text with the position of each word on a page, never text alone"),
     "voxtral_realtime": N_("it needs sound with its text and never runs on text alone"),
     "pi0": N_("it controls robots: it needs images and joint states and never runs on text alone"),
-    **dict.fromkeys(("pix2struct", "pp_formulanet", "vision-encoder-decoder"),
-                    N_("its encoder reads images, not text")),
-    **dict.fromkeys(("blip", "blip-2", "instructblip", "instructblipvideo", "kosmos-2", "idefics"),
-                    N_("it needs an image with its text and never runs on text alone")),
-}  # fmt: skip
-OTHER_SENSES = (
-    ("SPEECH_SEQ_2_SEQ", N_("it is a speech model: it reads sound, not text")),
-    ("CTC", N_("it is a speech model: it reads sound, not text")),
+    "pix2struct pp_formulanet vision-encoder-decoder": N_("its encoder reads images, not text"),
+    "blip blip-2 instructblip instructblipvideo kosmos-2 idefics": N_(
+        "it needs an image with its text and never runs on text alone"
+    ),
+}
+NOT_SHOWN = {model_type: why for types, why in NOT_SHOWN_TYPES.items() for model_type in types.split()}
+SPEECH = N_("it is a speech model: it reads sound, not text")
+OTHER_SENSES = (  # tasks: why their models are not shown
+    ("SPEECH_SEQ_2_SEQ", SPEECH),
+    ("CTC", SPEECH),
     ("AUDIO_CLASSIFICATION", N_("it is a sound model: it reads sound, not text")),
     ("IMAGE_CLASSIFICATION", N_("it is an image model: it reads images, not text")),
     ("OBJECT_DETECTION", N_("it is an image model: it reads images, not text")),
     ("TEXT_TO_WAVEFORM", N_("it generates sound, not text")),
 )
-READS_TEXT = (
-    "CAUSAL_LM",
-    "MASKED_LM",
-    "SEQ_TO_SEQ_CAUSAL_LM",
-    "IMAGE_TEXT_TO_TEXT",
-)
+READS_TEXT = ("CAUSAL_LM", "MASKED_LM", "SEQ_TO_SEQ_CAUSAL_LM", "IMAGE_TEXT_TO_TEXT")
 
 
 def refusal(name: str, model_type: str, why: str) -> NotSupported:
@@ -102,7 +95,7 @@ def check_type(name: str, config: dict[str, Any]) -> None:
 
 
 def _reads_no_text(model_type: str, encoder_decoder: bool) -> str | None:
-    """An encoder-decoder of speech is among the causal models too, as its decoder alone."""
+    """Why it does not read text; None if it does. A speech model's decoder alone is a causal model."""
     text = READS_TEXT[2:] if encoder_decoder else READS_TEXT
     if any(model_type in internals.classes_of_task(task) for task in text):
         return None
