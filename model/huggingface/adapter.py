@@ -43,7 +43,7 @@ MOST_WRITTEN = 40  # tokens of a target that the model generates
 
 
 class HuggingFaceModel(Model):
-    """A network with its tokenizers. Where it was saved without a language-model head, it predicts nothing."""
+    """A network with its tokenizers. Without a language-model head it predicts nothing."""
 
     network: PreTrainedModel
 
@@ -64,10 +64,10 @@ class HuggingFaceModel(Model):
             self.kind = "encoder-decoder"
         else:
             self.kind = "decoder" if all(site.causal for site in sites) else "encoder"
-        self.standard = MaskSpec(causal=self.kind != "encoder")  # the masks it was trained with
-        self._shown = "decoder" if isinstance(stacks, TwoStacks) else "self"
-        shown = [index for index, site in enumerate(sites) if site.part == self._shown]
-        heads, shared = findings.heads[shown[0]]
+        self.standard = MaskSpec(causal=self.kind != "encoder")
+        self._shown = list(stacks.parts)[-1]
+        shown = [site for site in sites if site.part == self._shown]
+        heads, shared = shown[0].heads
         most = min(max(LEAST_CONTEXT, TRACE_BYTES // findings.bytes_per_token), tokens)
         super().__init__(
             name,
@@ -80,18 +80,12 @@ class HuggingFaceModel(Model):
         self.predicts, self._head = head.predicts, head
         self.network, self._stacks, self._findings = stacks.network, stacks, findings
         self._device = device_of(stacks.network)
-        places = [sites[index].place for index in shown]
-        paths = {None if place is None else place.path for place in places}
+        paths = {None if site.place is None else site.place.path for site in shown}
         self._residuals = ResidualHooks(stacks.stack, paths.pop() if len(paths) == 1 else None)
         self._tokens = tokens_of(stacks.network, tokenizers, self.context)
 
     def encode(self, texts: list[str], pad_side: str = "right", targets: list[str] | None = None) -> TokenBatch:
-        """One row a text, padded on pad_side, with the tokens that the model was trained to see around every text.
-
-        An encoder-decoder's batch is its targets, one for each text, with the texts as its source; without targets the
-        model writes them itself, greedily, or where it predicts nothing reads its texts again.
-        Raises ValueError for targets that are not one a text, or not taken.
-        """
+        """As Model.encode. Without targets, an encoder-decoder that predicts nothing uses its texts."""
         batch = self._tokens.texts.encode(texts, pad_side)
         writer = self._tokens.targets
         if writer is None:
@@ -110,34 +104,24 @@ class HuggingFaceModel(Model):
         return replace(written, source=batch)
 
     def label(self, token: int) -> str:
-        """What to show for an id."""
         return self._tokens.texts.label(token)
 
     @property
     def vocabulary(self) -> int:
-        """How many ids its texts are made of, from 0 on."""
         return self._tokens.texts.vocabulary
 
     @torch.inference_mode()
     def run(self, batch: TokenBatch, spec: MaskSpec | None = None) -> Trace:
-        """One forward pass under the masks of spec (the standard ones unless given).
-
-        Raises NotSupported, with the model's name, should an attention of the network not have come through ours;
-        ValueError for a spec of layers or heads that are not there, or of positions that the network does not take.
-        """
+        """As Model.run. Raises NotSupported if an attention of the network did not go through ours, ValueError for
+        positions that the network does not take."""
         return self._run(batch, self.standard if spec is None else spec, None)
 
     @torch.inference_mode()
     def run_edited(self, batch: TokenBatch, spec: MaskSpec, edit: HeadEdit) -> Trace:
-        """`run`, but for what edit makes of each attention's heads."""
         return self._run(batch, spec, edit)
 
     @torch.inference_mode()
     def residuals(self, batch: TokenBatch, spec: MaskSpec) -> Residuals:
-        """The residual stream of a run under spec, of an encoder-decoder its decoder's.
-
-        Raises NotSupported, with the model's name, where what follows the last layer is not found.
-        """
         try:
             with self._residuals.reading() as read:
                 trace = self.run(batch, spec)
@@ -164,7 +148,7 @@ class HuggingFaceModel(Model):
             raise NotSupported(why[0].upper() + why[1:]) from None
 
     def _run(self, batch: TokenBatch, spec: MaskSpec, edit: HeadEdit | None) -> Trace:
-        spec.check_scope(max(self.describe().layers.values()), max(heads for heads, _ in self._findings.heads))
+        spec.check_scope(max(self.describe().layers.values()), max(site.heads[0] for site in self._findings.sites))
         if spec.positions != "counted" and not self._stacks.takes_positions:
             raise ValueError(
                 say(
@@ -230,7 +214,7 @@ class HuggingFaceModel(Model):
             layers={part: sum(site.part == part for site in sites) for part in self.attentions},
             heads=self.num_heads,
             key_value_heads=len(set(self.key_value_heads)),
-            heads_by_part={site.part: heads for site, heads in zip(sites, self._findings.heads, strict=True)},
+            heads_by_part={site.part: site.heads for site in sites},
             context=self._stacks.context(),
             masks=(*causal, "padding", *(name for name in NATIVE if name in dict(sizes))),
             sizes={name: (size, [one for one, _ in sizes].count(name)) for name, size in reversed(sizes)},
@@ -267,7 +251,7 @@ class HuggingFaceModel(Model):
         return [[*begin, *takewhile(lambda token: token not in tokens.ends, row)] for row in written]
 
     def readout(self, states: Tensor) -> Tensor:
-        """Final states [.., W] -> logits [.., V]. Raises NotSupported for a model that has none."""
+        """Raises NotSupported for a model without a language-model head."""
         if not self.predicts:
             raise NotSupported(
                 say(
@@ -279,17 +263,13 @@ class HuggingFaceModel(Model):
 
 
 def load(name: str, progress: hub.Progress | None = None, settings: Settings | None = None) -> HuggingFaceModel:
-    """A model by its hub id, or from a folder.
-
-    Raises NotAvailable when its files cannot be had; CheckpointError (a ValueError) when they cannot be used,
-    NotSupported and folders.TooLarge being kinds of it.
-    """
+    """A model by its Hub id, or from a folder. Raises NotAvailable, and CheckpointError and its kinds."""
     settings = settings or Settings.from_environment()
     return from_folder(name, fetching.fetch(name, progress, settings), settings)
 
 
 def from_folder(name: str, folder: Path, settings: Settings, report: Report = lambda _: None) -> HuggingFaceModel:
-    """The model in a folder that `fetching.fetch` gave. report: told what is being done; what it raises stops it.
+    """The model in a folder that `fetching.fetch` gave. report: called with each step; what it raises stops it.
 
     Raises CheckpointError and its kinds.
     """
@@ -301,10 +281,9 @@ def from_folder(name: str, folder: Path, settings: Settings, report: Report = la
 
 
 def from_network(network: Any, tokenizer: Any, name: str | None = None) -> HuggingFaceModel:
-    """A model of transformers that is in memory already, with its tokenizer: transformers' own, or a tokenizers one.
+    """A model of transformers in memory, with its tokenizer, of transformers or tokenizers.
 
-    The network is left as it is, in its type and on its device: what is switched to our attention is a second one that
-    shares its weights. Raises CheckpointError and its kinds, for what is neither.
+    The network is not changed: a copy that shares its weights uses our attention. Raises CheckpointError and its kinds.
     """
     if not isinstance(network, PreTrainedModel):
         kind = type(network).__name__
@@ -329,7 +308,7 @@ def _examined(
     tokens: int,
     report: Report = lambda _: None,
 ) -> HuggingFaceModel:
-    """The network as a model of ours, once it is shown that its attention comes through. Raises CheckpointError."""
+    """The model, once `examine` accepts its network. Raises CheckpointError."""
     model_type = network.config.model_type
     try:
         check_vocabulary(name, network, tokenizers[0])

@@ -25,14 +25,17 @@ class Site:
     """One attention of a network.
 
     part: "self" in a model with one kind of attention, else "encoder", "decoder" or "cross". native: the model's own
-    masks. masks_itself: whether its code adds all of them to the scores. own_code: whether its code computes attention
-    without transformers' attention interface. selects: whether it attends only to some of the tokens that its masks
-    allow, selected by the network for each text. place: the layer, None if the network has no list of layers.
+    masks. heads: query and key-value heads. bytes_per_token: of q, k and v. masks_itself: whether its code adds all of
+    them to the scores. own_code: whether its code computes attention without transformers' attention interface.
+    selects: whether it attends only to some of the tokens that its masks allow, selected by the network for each text.
+    place: the layer, None if the network has no list of layers.
     """
 
     module: nn.Module | None
     part: str
     native: NativeMask
+    heads: tuple[int, int]
+    bytes_per_token: int
     masks_itself: bool = False
     own_code: bool = False
     place: Place | None = None
@@ -54,8 +57,7 @@ class Probe(AttentionRun):
     """Finds a network's attentions; its output is not the network's. The encoder's and the decoder's inputs must differ
     in length: cross-attention is recognised by its shape.
 
-    sites, heads: of every attention so far, in their order; heads: how many query and key-value heads.
-    bytes_per_token: of q, k and v, all sites together.
+    sites: every attention so far.
     """
 
     def __init__(self, keeps: dict[str, Tensor], edges: tuple[int, ...], far: Tensor) -> None:
@@ -65,8 +67,6 @@ class Probe(AttentionRun):
         self._given: list[tuple[Tensor, NativeMask | None]] = []  # the masks that transformers asked for
         self._running = RunningModules()
         self.sites: list[Site] = []
-        self.heads: list[tuple[int, int]] = []
-        self.bytes_per_token = 0
 
     def watch(self, stack: nn.Module) -> AbstractContextManager[None]:
         return self._running.watch(stack)
@@ -95,9 +95,9 @@ class Probe(AttentionRun):
         native, masks_itself, selects = self._native(call, keep, real)
         own_code = call.module is None
         module = self._running.module() if own_code else call.module
-        self.sites.append(Site(module, part, native, masks_itself, own_code, self._running.place(), selects))
-        self.heads.append((call.q.shape[1], call.k.shape[1]))
-        self.bytes_per_token += sum(t[0, :, 0].numel() * t.element_size() for t in (call.q, call.k, call.v))
+        heads, size = (call.q.shape[1], call.k.shape[1]), sum(t[0, :, 0].nbytes for t in (call.q, call.k, call.v))
+        place = self._running.place()
+        self.sites.append(Site(module, part, native, heads, size, masks_itself, own_code, place, selects))
         allowed = native.over(keep, call.q.shape[2])
         return attend(call.q, call.k, call.v, allowed, scale=call.scale)
 

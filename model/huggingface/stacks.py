@@ -79,8 +79,8 @@ def intercepted(run: AttentionRun, module: nn.Module, rows: int) -> Iterator[Non
 class Stacks(ABC):
     """A network's stacks and its head.
 
-    stack: the one whose states the head takes. takes_positions: whether it is given each token's position;
-    first_position: the position of a text's first token then.
+    stack: the one whose states the head takes; parts: each by the name of its attention. takes_positions: whether it is
+    given each token's position; first_position: the position of a text's first token then.
     """
 
     takes_positions = False
@@ -88,7 +88,7 @@ class Stacks(ABC):
 
     def __init__(self, network: PreTrainedModel, stack: PreTrainedModel, body: nn.Module) -> None:
         """body: all below the head."""
-        self.network, self.stack = network, stack
+        self.network, self.stack, self.parts = network, stack, {"self": stack}
         self._head = _replaced(network, _name_of(body, network), _PassThrough(body))
 
     @abstractmethod
@@ -157,7 +157,8 @@ class TwoStacks(Stacks):
         if reads != "input_ids":
             raise NotSupported(say("its encoder reads {what}, not text", what=reads.replace("_", " ")))
         super().__init__(network, decoder, decoder)
-        for stack in (self.encoder, decoder):
+        self.parts = {"encoder": self.encoder, "decoder": decoder}
+        for stack in self.parts.values():
             embedding = getattr(stack, "embed_positions", None)
             # Pegasus-X computes positions from what it embeds
             if embedding is not None and _takes(embedding, "position_ids") and not _takes(embedding, "inputs_embeds"):

@@ -6,7 +6,7 @@ refused unless every attention went through our function and both logits are the
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -119,14 +119,12 @@ class NeedsMore(NotSupported):
 
 @dataclass(frozen=True, eq=False)
 class Findings:
-    """What `examine` found. sites: every attention in the order in which they run. heads: query and key-value heads of
-    each site. bytes_per_token: what a trace keeps. layer_numbers: for each part, the number of each attention's layer
-    in the network, where they are not 0, 1, 2 … layer_kinds: what each layer of a stack is, where some have no
-    attention.
+    """What `examine` found. sites: every attention in the order in which they run. bytes_per_token: what a trace keeps.
+    layer_numbers: for each part, the number of each attention's layer in the network, where they are not 0, 1, 2 …
+    layer_kinds: what each layer of a stack is, where some have no attention.
     """
 
     sites: tuple[Site, ...]
-    heads: tuple[tuple[int, int], ...]
     bytes_per_token: int
     layer_numbers: dict[str, tuple[int, ...]]
     layer_kinds: tuple[str, ...]
@@ -154,15 +152,14 @@ def examine(stacks: Stacks, report: Callable[[str], None] = lambda _: None) -> F
     edges = edges_of(stacks.network.config)
     probe = Probe(inputs.keeps(), edges, far_positions(edges, stacks.context()))
     stacks.states(probe, inputs)
-    kinds = _layer_kinds(stacks, probe)
-    causal = any(site.causal for site in probe.sites)
+    sites = tuple(probe.sites)
+    kinds = _layer_kinds(stacks, sites)
     report(say("comparing our logits with its own"))
-    run = Recording(tuple(probe.sites), MaskSpec(causal=causal), inputs.keeps())
+    run = Recording(sites, MaskSpec(causal=any(site.causal for site in sites)), inputs.keeps())
     states = stacks.states(run, inputs)
     run.layers()
     _check_logits(stacks.logits(states), expected, inputs.keep)
-    bytes_per_token = probe.bytes_per_token + states.shape[-1] * states.element_size()
-    return Findings(tuple(probe.sites), tuple(probe.heads), bytes_per_token, *kinds)
+    return Findings(sites, sum(site.bytes_per_token for site in sites) + states[0, 0].nbytes, *kinds)
 
 
 def check_runs_on_text(stacks: Stacks) -> None:
@@ -221,23 +218,18 @@ def _reference(stacks: Stacks, inputs: Inputs) -> Tensor:
         raise NotSupported(why) from None
 
 
-def _layer_kinds(stacks: Stacks, probe: Probe) -> tuple[dict[str, tuple[int, ...]], tuple[str, ...]]:
+def _layer_kinds(stacks: Stacks, sites: Sequence[Site]) -> tuple[dict[str, tuple[int, ...]], tuple[str, ...]]:
     """The numbers of the layers that have attention, by part, and what all layers of a single stack are.
 
     Raises NotSupported where there is no attention, or a layer without one is of no known kind.
     """
     places: dict[str, list[Place | None]] = {}
-    for site in probe.sites:
+    for site in sites:
         places.setdefault(site.part, []).append(site.place)
-    expected = (
-        {"encoder": stacks.encoder, "decoder": stacks.stack}
-        if isinstance(stacks, TwoStacks)
-        else {"self": stacks.stack}
-    )
-    for part, stack in expected.items():
+    for part, stack in stacks.parts.items():
         if part not in places:
             raise NotSupported(layers.unseen(stack))
-    if isinstance(stacks, TwoStacks) and "cross" not in places:
+    if "decoder" in places and "cross" not in places:
         raise NotSupported(say("its decoder does not attend to its source in a way that Unmask can trace"))
     numbers = {part: found for part in places if (found := layers.numbers(places[part])) is not None}
     kinds = layers.kinds(stacks.stack, places["self"], numbers["self"]) if "self" in numbers else ()
