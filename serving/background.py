@@ -35,6 +35,10 @@ UNSEEN = N_("Stopped because no one was watching.")
 State = Literal["waiting", "starting", "running", "paused", "done", "stopped", "failed"]
 
 
+QUEUE_FULL = N_("The queue is full: {count} trainings and checks are waiting. Expected wait: {wait}.")
+IN_QUEUE = N_("In the queue: position {position}, expected wait {wait}.")
+
+
 class TooManyBackgroundJobs(ValueError):
     """The queue of long jobs is full."""
 
@@ -79,12 +83,7 @@ class Background:
         self._process: subprocess.Popen | None = None
         with _counting:
             if len(_waiting) >= MOST_WAITING:
-                raise TooManyBackgroundJobs(
-                    say(
-                        "The queue is full: {count} trainings and checks are waiting. Expected wait: {wait}.",
-                        count=len(_waiting), wait=_duration(_expected_wait(1)),
-                    )
-                )  # fmt: skip
+                raise TooManyBackgroundJobs(say(QUEUE_FULL, count=len(_waiting), wait=_duration(_expected_wait(1))))
             _waiting.append(self)
         self._start_in_turn()
         Thread(target=self._listen, daemon=True).start()
@@ -99,8 +98,7 @@ class Background:
         with _counting:
             position = _waiting.index(self) + 1 if self in _waiting else 1
             seconds = _expected_wait(position)
-        return replace(now, why=say("In the queue: position {position}, expected wait {wait}.", position=position,
-                                    wait=_duration(seconds)))  # fmt: skip
+        return replace(now, why=say(IN_QUEUE, position=position, wait=_duration(seconds)))
 
     def finish(self, look: Callable[[Watched], object]) -> Any:
         """Wait for the answer. look: called with its state; when it raises, the job ends.

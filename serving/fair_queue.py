@@ -19,6 +19,9 @@ STOPPED = N_("This server is being stopped. Try again in a minute")
 FIRST_GUESS = 0.5  # seconds of a job, until some were done
 
 
+QUEUE_FULL = N_("The queue is full: {waiting} requests are waiting. Try again in about {seconds:.0f} seconds")
+
+
 class QueueFull(ValueError):
     """There is no room in the queue."""
 
@@ -57,12 +60,7 @@ class FairQueue:
                 raise QueueFull(say(STOPPED))
             mine, waiting = self._readers.get(reader, ()), self.waiting()
             if waiting >= self._most_waiting:
-                raise QueueFull(
-                    say(
-                        "The queue is full: {waiting} requests are waiting. Try again in about {seconds:.0f} seconds",
-                        waiting=waiting, seconds=self.expected_wait(),
-                    )
-                )  # fmt: skip
+                raise QueueFull(say(QUEUE_FULL, waiting=waiting, seconds=self.expected_wait()))
             if len(mine) >= self._most_a_reader:
                 raise QueueFull(say("Too many requests: {count} of yours are still waiting", count=len(mine)))
             ticket = Ticket(job, reader, affinity_key, low_priority=low_priority)

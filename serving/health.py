@@ -70,10 +70,7 @@ class Observed(Collector):
             asked.add_metric([name, "made"], kept.made)
         yield asked
         server = psutil.Process()
-        processes = {
-            "server": [server],
-            "started": server.children(recursive=True),
-        }
+        processes = {"server": [server], "started": server.children(recursive=True)}
         sizes = {kind: [size for size in map(_memory, some) if size] for kind, some in processes.items()}
         counts = {kind: len(some) for kind, some in sizes.items()}
         yield _gauges("unmask_processes", "The server, and what it has started.", "kind", counts)

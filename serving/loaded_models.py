@@ -9,7 +9,7 @@ from pathlib import Path
 from threading import Lock, Thread
 from time import monotonic
 
-from i18n import language, say, spoken
+from i18n import N_, language, say, spoken
 from model import catalog
 from model.base import Model, files_key
 from model.errors import Stopped
@@ -21,13 +21,16 @@ Report = Callable[[str], None]
 LOOK_SECONDS = 0.2  # between two calls of a waiting user's `show`, which may raise
 
 
+STILL_LOADING = N_("Another model has been loading for {minutes:.0f} minutes. Try again later")
+
+
 class Load:
     """One load. waiting: how many wait for it; it is stopped at its next report when nobody does. said: what it is
     doing, in the language of its first user, as its error is.
     """
 
     def __init__(self) -> None:
-        self.waiting, self.said = 0, ""
+        self.waiting, self.said = 1, ""
         self.model: Future[Model] = Future()
 
     def report(self, words: str) -> None:
@@ -60,10 +63,11 @@ class Loads:
         while True:
             with self._lock:
                 load = self._loads.get(key)
-                if load is None or load.model.done():
+                if load is not None and not load.model.done():
+                    load.waiting += 1
+                else:
                     load = self._loads[key] = Load()
                     Thread(target=self._run, args=(key, load, make), daemon=True).start()
-                load.waiting += 1
             try:
                 return load.wait(show)
             except Stopped:  # because all who waited before had left
@@ -172,8 +176,7 @@ def _wait_for(lock: Lock, report: Report) -> None:
     while not lock.acquire(timeout=LOOK_SECONDS):
         report("")
         if monotonic() > end:
-            raise QueueFull(say("Another model has been loading for {minutes:.0f} minutes. Try again later",
-                           minutes=MOST_WAIT / 60))  # fmt: skip
+            raise QueueFull(say(STILL_LOADING, minutes=MOST_WAIT / 60))
 
 
 def _digits() -> Model:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from cachetools import LRUCache
 
-from i18n import say, spoken
+from i18n import N_, say, spoken
 from model import kv_cache
 from model.base import Model
 from model.errors import panics_caught
@@ -22,6 +22,9 @@ from serving.job import GrownRunRef, Job, ModelRef, RunRef
 from serving.loaded_models import LoadedModels
 
 Made = TypeVar("Made")
+
+
+GIVES_NAN = N_("{model} gives NaN on this text: its values overflow their data type. Try another text or another model")
 
 
 def once(make: Callable[[], Made]) -> Callable[[], Made]:
@@ -187,8 +190,5 @@ class Engine:
 def _checked(model: Model, trace: Trace) -> Trace:
     """Raises ValueError for a run whose numbers overflowed."""
     if trace.states[trace.batch.keep].isnan().any():
-        raise ValueError(
-            say("{model} gives NaN on this text: its values overflow their data type. Try another text or another "
-                "model", model=model.name)
-        )  # fmt: skip
+        raise ValueError(say(GIVES_NAN, model=model.name))
     return trace

@@ -24,17 +24,17 @@ Outcome = Literal["done", "refused", "failed", "too slow", "lost"]
 WorkerState = Literal["starting", "idle", "busy"]
 
 
+TIME_LIMIT = N_(
+    "This took longer than the limit of {seconds:g} seconds and was stopped. Try a shorter text, fewer lines or a "
+    "smaller model"
+)
+
+
 class TooSlow(ValueError):
     """A job was stopped at its time limit."""
 
     def __init__(self, seconds: float) -> None:
-        super().__init__(
-            say(
-                "This took longer than the limit of {seconds:g} seconds and was stopped. Try a shorter text, fewer "
-                "lines or a smaller model",
-                seconds=seconds,
-            )
-        )
+        super().__init__(say(TIME_LIMIT, seconds=seconds))
         self.seconds = seconds
 
     def __reduce__(self) -> tuple[type, tuple[float]]:

@@ -15,18 +15,12 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from i18n import say
+from i18n import N_, say
 from model.base import TRACE_BYTES, Description, HeadEdit, Model, Residuals, once
 from model.errors import CheckpointError, NotSupported, Stopped, first_line
 from model.huggingface import checkpoint_files, fetching, formats, hub
 from model.huggingface.linearized_run import FrozenNetwork
-from model.huggingface.loading import (
-    Report,
-    check_vocabulary,
-    read_network,
-    read_tokenizers,
-    tokens_of,
-)
+from model.huggingface.loading import Report, check_vocabulary, read_network, read_tokenizers, tokens_of
 from model.huggingface.recording import Recording
 from model.huggingface.residual import ResidualHooks, residuals
 from model.huggingface.stacks import Inputs, Stacks, TwoStacks, device_of, stacks_of
@@ -40,6 +34,10 @@ from serving.settings import Settings
 
 LEAST_CONTEXT = 512  # tokens that are allowed however much a run keeps
 MOST_WRITTEN = 40  # tokens of a target that the model generates
+
+
+COUNTED_ONLY = N_("{model} computes its own positions: expected counted ones, got {positions}")
+NO_HEAD = N_("{model} was saved without a language-model head: it has attention to show, but predicts no tokens")
 
 
 class HuggingFaceModel(Model):
@@ -150,12 +148,7 @@ class HuggingFaceModel(Model):
     def _run(self, batch: TokenBatch, spec: MaskSpec, edit: HeadEdit | None) -> Trace:
         spec.check_scope(max(self.describe().layers.values()), max(site.heads[0] for site in self._findings.sites))
         if spec.positions != "counted" and not self._stacks.takes_positions:
-            raise ValueError(
-                say(
-                    "{model} computes its own positions: expected counted ones, got {positions}",
-                    model=self.name, positions=spec.positions,
-                )
-            )  # fmt: skip
+            raise ValueError(say(COUNTED_ONLY, model=self.name, positions=spec.positions))
         try:
             return self._traced(batch, spec, edit)
         except NotSupported as error:
@@ -253,12 +246,7 @@ class HuggingFaceModel(Model):
     def readout(self, states: Tensor) -> Tensor:
         """Raises NotSupported for a model without a language-model head."""
         if not self.predicts:
-            raise NotSupported(
-                say(
-                    "{model} was saved without a language-model head: it has attention to show, but predicts no tokens",
-                    model=self.name,
-                )
-            )
+            raise NotSupported(say(NO_HEAD, model=self.name))
         return self._stacks.logits(states)
 
 

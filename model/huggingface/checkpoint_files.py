@@ -8,7 +8,7 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from i18n import say, say_all
+from i18n import N_, say, say_all
 from model.errors import CheckpointError, TooLarge, first_line
 from model.files import read_regular
 from model.huggingface import formats
@@ -35,6 +35,53 @@ LAYERS = re.compile(r"n(um)?_(encoder_|decoder_|hidden_)?layers?|(encoder|decode
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 
 
+SENTENCE_TRANSFORMERS = N_(
+    "{model} is a sentence-transformers model that keeps its transformer in a folder of its own. Get all of it (hf "
+    "download {model} --local-dir FOLDER), and choose that folder."
+)
+NO_CONFIG = N_(
+    "{model} has no {file}, so it is not a model in Hugging Face's format. Choose a repository or a folder that holds "
+    "one, as save_pretrained writes it."
+)
+MARIAN_LACKS = N_(
+    "{model} lacks {files}, and Marian's tokenizer needs {all}. Fetch the files again, or choose another repository."
+)
+NO_TOKENIZER = N_(
+    "{model} has no tokenizer that can be read (tokenizer.json, vocab.txt, Marian's .spm files or the like). Save its "
+    "fast tokenizer beside its weights, or choose another repository."
+)
+ADAPTER_LACKS = N_(
+    "{model} holds an adapter (LoRA) without {file}. Fetch that file, or merge the two (peft's merge_and_unload) and "
+    "choose the result."
+)
+PICKLES_ONLY = N_(
+    "{model} has its weights only as pickle files, which can run any code when they are opened; Unmask reads only "
+    "safetensors. Choose a repository with model.safetensors, or convert it."
+)
+OTHER_NAME = N_(
+    "{model} has its weights as {other}, and Unmask reads {file} (or its numbered parts). Rename the file, if it "
+    "holds the whole model, or choose another repository."
+)
+NO_WEIGHTS = N_("{model} has no weights in safetensors format ({file}). Choose a repository or a folder that has them.")
+SMALL_FILES_TOO_LARGE = N_(
+    "{model}: its configuration and tokenizer take {size:,.0f} MB, and at most {most:,.0f} MB of them are read. "
+    "Choose another model."
+)
+OVER_LIMIT = N_(
+    "{model} needs {size} of memory for its weights, and the limit is {limit}. Choose a smaller model, or raise "
+    "UNMASK_MAX_WEIGHTS_GB."
+)
+OVER_MEMORY = N_(
+    "{model} needs {size} of memory for its weights, and {free} are free. Choose a smaller model, or free some memory."
+)
+NOT_REGULAR = N_("{model}: {file} is not a regular file, and only regular files are read. Choose another folder.")
+SHARD_MISSING = N_("{model}: {file} names {missing!r}, which is not there. Fetch the files again.")
+LINK_OUTSIDE = N_("{model}: {file} is a link to outside the folder that models are loaded from.")
+TOO_MANY_LAYERS = N_("{model}: config.json asks for {count:,} layers ({field}), and at most {most:,} are supported.")
+UNREADABLE = N_("{model}: {file} cannot be read ({why}). Fetch the file again.")
+DAMAGED = N_("{model}: {file} is damaged or truncated ({why}). Delete it and fetch it again.")
+
+
 def is_path(name: str) -> bool:
     """Whether a name is a folder: it exists, or cannot be a Hub id."""
     return name.startswith(("/", "~", ".")) or "\\" in name or (name != "" and _is_folder(Path(name)))
@@ -53,22 +100,9 @@ def needed(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
 def check_config_is_there(name: str, files: Collection[str]) -> None:
     """Raises CheckpointError where there is no config.json."""
     if CONFIG not in files and formats.MODULES in files and not is_path(name):
-        raise CheckpointError(
-            say(
-                "{model} is a sentence-transformers model that keeps its transformer in a folder of its own. Get all "
-                "of it (hf download {model} --local-dir FOLDER), and choose that folder.",
-                model=name,
-            )
-        )
+        raise CheckpointError(say(SENTENCE_TRANSFORMERS, model=name))
     if CONFIG not in files:
-        raise CheckpointError(
-            say(
-                "{model} has no {file}, so it is not a model in Hugging Face's format. Choose a repository or a "
-                "folder that holds one, as save_pretrained writes it.",
-                model=name,
-                file=CONFIG,
-            )
-        )
+        raise CheckpointError(say(NO_CONFIG, model=name, file=CONFIG))
 
 
 def tokenizer_files(name: str, files: Collection[str]) -> tuple[str, ...]:
@@ -78,22 +112,8 @@ def tokenizer_files(name: str, files: Collection[str]) -> tuple[str, ...]:
             return tokenizer
     lacking = [part for part in MARIAN if part not in files]
     if "source.spm" in files or "target.spm" in files:
-        raise CheckpointError(
-            say(
-                "{model} lacks {files}, and Marian's tokenizer needs {all}. Fetch the files again, or choose another "
-                "repository.",
-                model=name,
-                files=say_all(lacking),
-                all=", ".join(MARIAN),
-            )
-        )
-    raise CheckpointError(
-        say(
-            "{model} has no tokenizer that can be read (tokenizer.json, vocab.txt, Marian's .spm files or the like). "
-            "Save its fast tokenizer beside its weights, or choose another repository.",
-            model=name,
-        )
-    )
+        raise CheckpointError(say(MARIAN_LACKS, model=name, files=say_all(lacking), all=", ".join(MARIAN)))
+    raise CheckpointError(say(NO_TOKENIZER, model=name))
 
 
 def weight_files(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
@@ -102,14 +122,7 @@ def weight_files(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
     if not formats.is_beside_its_base(files):
         return base
     if formats.ADAPTER_WEIGHTS not in files:
-        raise CheckpointError(
-            say(
-                "{model} holds an adapter (LoRA) without {file}. Fetch that file, or merge the two "
-                "(peft's merge_and_unload) and choose the result.",
-                model=name,
-                file=formats.ADAPTER_WEIGHTS,
-            )
-        )
+        raise CheckpointError(say(ADAPTER_LACKS, model=name, file=formats.ADAPTER_WEIGHTS))
     return (*base, formats.ADAPTER_WEIGHTS)
 
 
@@ -123,60 +136,24 @@ def _base_weight_files(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
     if variant is not None:
         return (f"model.{variant}.safetensors",)
     if any(file.endswith(PICKLES) for file in files):
-        raise CheckpointError(
-            say(
-                "{model} has its weights only as pickle files, which can run any code when they are opened; Unmask "
-                "reads only safetensors. Choose a repository with model.safetensors, or convert it.",
-                model=name,
-            )
-        )
+        raise CheckpointError(say(PICKLES_ONLY, model=name))
     other = formats.other_weights(files)
     if other is not None:
-        raise CheckpointError(
-            say(
-                "{model} has its weights as {other}, and Unmask reads {file} (or its numbered parts). Rename the "
-                "file, if it holds the whole model, or choose another repository.",
-                model=name,
-                other=other,
-                file=WEIGHTS,
-            )
-        )
-    raise CheckpointError(
-        say(
-            "{model} has no weights in safetensors format ({file}). Choose a repository or a folder that has them.",
-            model=name,
-            file=WEIGHTS,
-        )
-    )
+        raise CheckpointError(say(OTHER_NAME, model=name, other=other, file=WEIGHTS))
+    raise CheckpointError(say(NO_WEIGHTS, model=name, file=WEIGHTS))
 
 
 def check_small_files(name: str, files: Mapping[str, int]) -> None:
     """Raises TooLarge for a configuration and tokenizer, name -> bytes, that are too large."""
     size = sum(files.values())
     if size > MOST_SMALL_BYTES:
-        raise TooLarge(
-            say(
-                "{model}: its configuration and tokenizer take {size:,.0f} MB, and at most {most:,.0f} MB of them are "
-                "read. Choose another model.",
-                model=name,
-                size=size / 1e6,
-                most=MOST_SMALL_BYTES / 1e6,
-            )
-        )
+        raise TooLarge(say(SMALL_FILES_TOO_LARGE, model=name, size=size / 1e6, most=MOST_SMALL_BYTES / 1e6))
 
 
 def check_loaded_size(name: str, size: float, settings: Settings) -> None:
     """Raises TooLarge when weights of `size` bytes in memory are more than is allowed, or than is free."""
     if size > settings.max_weights_bytes:
-        raise TooLarge(
-            say(
-                "{model} needs {size} of memory for its weights, and the limit is {limit}. "
-                "Choose a smaller model, or raise UNMASK_MAX_WEIGHTS_GB.",
-                model=name,
-                size=_gigabytes(size),
-                limit=_gigabytes(settings.max_weights_bytes),
-            )
-        )
+        raise TooLarge(say(OVER_LIMIT, model=name, size=_gigabytes(size), limit=_gigabytes(settings.max_weights_bytes)))
     check_memory(name, size)
 
 
@@ -184,15 +161,7 @@ def check_memory(name: str, size: float) -> None:
     """Raises TooLarge if `size` bytes are more than the free memory."""
     free = machine.free_bytes()
     if size > free:
-        raise TooLarge(
-            say(
-                "{model} needs {size} of memory for its weights, and {free} are free. Choose a smaller model, or free "
-                "some memory.",
-                model=name,
-                size=_gigabytes(size),
-                free=_gigabytes(free),
-            )
-        )
+        raise TooLarge(say(OVER_MEMORY, model=name, size=_gigabytes(size), free=_gigabytes(free)))
 
 
 def local_files(folder: Path) -> dict[str, int]:
@@ -226,10 +195,7 @@ def allowed_folder(name: str, settings: Settings) -> Path:
     inside = formats.transformer_inside(folder, lambda path: read_any_json(name, path))
     odd = next((path.name for path in inside.iterdir() if path.exists() and not (path.is_file() or path.is_dir())), "")
     if odd:
-        raise CheckpointError(
-            say("{model}: {file} is not a regular file, and only regular files are read. Choose another folder.",
-                model=name, file=odd)
-        )  # fmt: skip
+        raise CheckpointError(say(NOT_REGULAR, model=name, file=odd))
     return inside
 
 
@@ -247,10 +213,7 @@ def check_folder(name: str, folder: Path, settings: Settings) -> dict[str, Any]:
     if INDEX in wanted:
         missing = sorted(set(_shards(name, folder)) - set(wanted))
         if missing:
-            raise CheckpointError(
-                say("{model}: {file} names {missing!r}, which is not there. Fetch the files again.",
-                    model=name, file=INDEX, missing=missing[0])
-            )  # fmt: skip
+            raise CheckpointError(say(SHARD_MISSING, model=name, file=INDEX, missing=missing[0]))
     return config
 
 
@@ -262,10 +225,7 @@ def check_limits(name: str, folder: Path, settings: Settings) -> None:
         root = settings.model_root.expanduser().resolve()
         outside = [file for file in files if not (folder / file).resolve().is_relative_to(root)]
         if outside:
-            raise CheckpointError(
-                say("{model}: {file} is a link to outside the folder that models are loaded from.",
-                    model=name, file=outside[0])
-            )  # fmt: skip
+            raise CheckpointError(say(LINK_OUTSIDE, model=name, file=outside[0]))
     weights = [folder / file for file in weight_files(name, files) if file.endswith(".safetensors")]
     check_loaded_size(
         name, sum(formats.growth(stored_as(name, file)) * file.stat().st_size for file in weights), settings
@@ -282,10 +242,7 @@ def read_config(name: str, folder: Path) -> dict[str, Any]:
     for part in (config, *(value for value in config.values() if isinstance(value, dict))):
         for field, count in part.items():
             if LAYERS.fullmatch(field) and isinstance(count, int | float) and count > MOST_LAYERS:
-                raise CheckpointError(
-                    say("{model}: config.json asks for {count:,} layers ({field}), and at most {most:,} are supported.",
-                        model=name, count=count, field=field, most=MOST_LAYERS)
-                )  # fmt: skip
+                raise CheckpointError(say(TOO_MANY_LAYERS, model=name, count=count, field=field, most=MOST_LAYERS))
     return config
 
 
@@ -304,10 +261,7 @@ def read_any_json(name: str, path: Path) -> Any:
     try:
         return json.loads(read_regular(path, MOST_SMALL_BYTES))
     except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(
-            say("{model}: {file} cannot be read ({why}). Fetch the file again.",
-                model=name, file=path.name, why=first_line(error))
-        ) from None  # fmt: skip
+        raise CheckpointError(say(UNREADABLE, model=name, file=path.name, why=first_line(error))) from None
 
 
 def _shards(name: str, folder: Path) -> list[str]:
@@ -332,14 +286,7 @@ def stored_as(name: str, path: Path) -> str:
             first = next(iter(file.keys()), None)
             return "F32" if first is None else file.get_slice(first).get_dtype()
     except (SafetensorError, OSError) as error:
-        raise CheckpointError(
-            say(
-                "{model}: {file} is damaged or truncated ({why}). Delete it and fetch it again.",
-                model=name,
-                file=path.name,
-                why=error,
-            )
-        ) from None
+        raise CheckpointError(say(DAMAGED, model=name, file=path.name, why=error)) from None
 
 
 def _is_folder(path: Path) -> bool:

@@ -12,7 +12,7 @@ from huggingface_hub.utils import validate_repo_id
 from tokenizers import Tokenizer
 from transformers import AutoConfig, PreTrainedModel
 
-from i18n import say
+from i18n import N_, say
 from model.errors import CheckpointError, NotSupported, first_line, panics_caught
 from model.huggingface import checkpoint_files, formats, hub
 from model.huggingface.loading import SAFE, check_vocabulary, read_tokenizers
@@ -20,6 +20,12 @@ from model.huggingface.stacks import stacks_of
 from model.huggingface.verify import check_runs_on_text, check_type, refusal
 from model.huggingface.weights import class_for
 from serving.settings import Settings
+
+NO_SUCH_ID = N_("{name!r} is neither a folder nor a model's id on the hub, such as openai-community/gpt2 ({why}).")
+INVALID_NETWORK = N_("{name}: its configuration does not describe a valid network ({why}).")
+GROWS = N_("{model}: its tokenizer turns one character into {count:,}. Choose another model.")
+FAILS_ON_TEXTS = N_("{model}: its tokenizer fails on some texts ({why}). Choose another model.")
+AROUND_TEXT = N_("{model}: its tokenizer puts {count:,} tokens around every text. Choose another model.")
 
 
 def fetch(name: str, progress: hub.Progress | None, settings: Settings) -> Path:
@@ -48,13 +54,7 @@ def cached(name: str) -> Path | None:
     try:
         validate_repo_id(name)
     except HFValidationError as error:
-        raise CheckpointError(
-            say(
-                "{name!r} is neither a folder nor a model's id on the hub, such as openai-community/gpt2 ({why}).",
-                name=name[:100],
-                why=error,
-            )
-        ) from None
+        raise CheckpointError(say(NO_SUCH_ID, name=name[:100], why=error)) from None
     folder = hub.cached_folder(name)
     modules = None if folder else hub.cached(name, (formats.MODULES,))
     if modules is not None:
@@ -144,11 +144,7 @@ def without_weights(folder: Path) -> PreTrainedModel:
     except NotSupported:
         raise
     except Exception as error:  # noqa: BLE001 - sizes that an architecture cannot have show in any way
-        why = say(
-            "{name}: its configuration does not describe a valid network ({why}).",
-            name=folder.name,
-            why=first_line(error),
-        )
+        why = say(INVALID_NETWORK, name=folder.name, why=first_line(error))
         raise CheckpointError(why) from None
 
 
@@ -164,24 +160,15 @@ def check_tokenizer(name: str, tokenizer: Tokenizer) -> None:
     """Raises CheckpointError for a tokenizer that cannot be used."""
     grown = _growth(tokenizer)
     if grown > MOST_FOR_ONE:
-        raise CheckpointError(
-            say("{model}: its tokenizer turns one character into {count:,}. Choose another model.",
-                model=name, count=grown)
-        )  # fmt: skip
+        raise CheckpointError(say(GROWS, model=name, count=grown))
     try:
         with panics_caught():
             around = len(tokenizer.encode_batch(["a"])[0].ids)
             tokenizer.encode_batch(_texts())
     except Exception as error:  # noqa: BLE001 - the library raises plain Exception
-        raise CheckpointError(
-            say("{model}: its tokenizer fails on some texts ({why}). Choose another model.",
-                model=name, why=first_line(error))
-        ) from None  # fmt: skip
+        raise CheckpointError(say(FAILS_ON_TEXTS, model=name, why=first_line(error))) from None
     if around > MOST_AROUND:
-        raise CheckpointError(
-            say("{model}: its tokenizer puts {count:,} tokens around every text. Choose another model.",
-                model=name, count=around)
-        )  # fmt: skip
+        raise CheckpointError(say(AROUND_TEXT, model=name, count=around))
 
 
 def _texts() -> list[str]:

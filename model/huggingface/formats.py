@@ -13,6 +13,19 @@ from model.errors import CheckpointError
 FACTORS = {"F64": 0.5, "F32": 1, "F16": 2, "BF16": 2}  # bytes as float32 ÷ bytes in the file
 
 
+ADAPTER_ALONE = N_(
+    "{model} is an adapter (LoRA) for {base}, not a model by itself. Choose {base}, or merge the two (peft's "
+    "merge_and_unload) and choose the result."
+)
+GGUF = N_(
+    "{model} has its weights in GGUF, llama.cpp's format, and Unmask reads safetensors. Choose the repository that it "
+    "was made from."
+)
+QUANTISED = N_(
+    "{model} is stored quantised ({how}), which Unmask cannot read. Choose the repository with the unquantised weights."
+)
+
+
 def computes_bfloat16() -> bool:
     """Whether bfloat16 is about as fast here as float32.
 
@@ -61,22 +74,9 @@ def check_files(name: str, files: Collection[str], read: Callable[[str], Mapping
     """Raises CheckpointError for a format that is not supported. read: name -> a small JSON file's content."""
     if ADAPTER in files and not is_beside_its_base(files):
         base = str(read(ADAPTER).get("base_model_name_or_path") or say("its base model"))[:200]
-        raise CheckpointError(
-            say(
-                "{model} is an adapter (LoRA) for {base}, not a model by itself. Choose {base}, or merge the two "
-                "(peft's merge_and_unload) and choose the result.",
-                model=name,
-                base=base,
-            )
-        )
+        raise CheckpointError(say(ADAPTER_ALONE, model=name, base=base))
     if not any(file.endswith(".safetensors") for file in files) and any(file.endswith(".gguf") for file in files):
-        raise CheckpointError(
-            say(
-                "{model} has its weights in GGUF, llama.cpp's format, and Unmask reads safetensors. Choose the "
-                "repository that it was made from.",
-                model=name,
-            )
-        )
+        raise CheckpointError(say(GGUF, model=name))
 
 
 def is_beside_its_base(files: Collection[str]) -> bool:
@@ -96,14 +96,7 @@ def check_config(name: str, config: Mapping[str, Any]) -> None:
         how = method[:40] if known is None else say(known)
     else:
         return
-    raise CheckpointError(
-        say(
-            "{model} is stored quantised ({how}), which Unmask cannot read. Choose the repository with the "
-            "unquantised weights.",
-            model=name,
-            how=how,
-        )
-    )
+    raise CheckpointError(say(QUANTISED, model=name, how=how))
 
 
 def variant(files: Collection[str]) -> str | None:

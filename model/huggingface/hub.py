@@ -25,7 +25,7 @@ from huggingface_hub.errors import (
 )
 from tqdm.auto import tqdm
 
-from i18n import say
+from i18n import N_, say
 from model.errors import NotAvailable, Stopped, first_line
 
 REACH_SECONDS = 1.5
@@ -35,6 +35,30 @@ constants.DOWNLOAD_CHUNK_SIZE = 2**18  # bytes; its default of 10 MB may take lo
 
 Progress = Callable[[str, int, int], None]  # (file name, bytes so far, bytes in all)
 Answer = TypeVar("Answer")
+
+
+NO_SUCH_FILES = N_("{repo} has no {files} that Unmask can read ({why}).")
+INTERRUPTED = N_("The download of {repo} was interrupted ({why}). Try again: complete files are kept.")
+STALLED = N_(
+    "The download of {repo} was stopped: no data arrived from the hub for {seconds:g} seconds. Try again: complete "
+    "files are kept."
+)
+OFFLINE = N_(
+    "{repo} is not on this machine, and HF_HUB_OFFLINE is set. To get it, go online once and choose it again, or run: "
+    "hf download {repo}. Files already in the Hugging Face cache are found without a network."
+)
+GATED = N_(
+    "{repo} is gated, and no Hugging Face access token is sent. Accept its terms on the hub, then get it with: hf "
+    "auth login, and hf download {repo}. Files in the Hugging Face cache are found."
+)
+NO_REPOSITORY = N_(
+    "The hub has no public model {repo}. Check the spelling; get a private one with: hf auth login, and hf download "
+    "{repo}."
+)
+UNREACHABLE = N_(
+    "{repo} is not on this machine, and the hub cannot be reached ({why}). To get it, go online once and choose it "
+    "again, or run: hf download {repo}. Files already in the Hugging Face cache are found without a network."
+)
 
 
 def cached(repo: str, files: tuple[str, ...]) -> Path | None:
@@ -75,16 +99,10 @@ def download(repo: str, files: tuple[str, ...], progress: Progress | None = None
     except NotAvailable:
         raise
     except RemoteEntryNotFoundError as error:
-        why = say(
-            "{repo} has no {files} that Unmask can read ({why}).",
-            repo=repo, files=", ".join(files), why=first_line(error),
-        )  # fmt: skip
+        why = say(NO_SUCH_FILES, repo=repo, files=", ".join(files), why=first_line(error))
         raise NotAvailable(why) from None
     except (HTTPError, OSError) as error:
-        why = say(
-            "The download of {repo} was interrupted ({why}). Try again: complete files are kept.",
-            repo=repo, why=first_line(error),
-        )  # fmt: skip
+        why = say(INTERRUPTED, repo=repo, why=first_line(error))
         raise NotAvailable(why) from None
 
 
@@ -119,14 +137,7 @@ def _waited_for(repo: str, files: tuple[str, ...], progress: Progress) -> Path:
                 progress(*far)
                 go_on.put(True)
             if monotonic() - moved > PATIENCE:
-                raise NotAvailable(
-                    say(
-                        "The download of {repo} was stopped: no data arrived from the hub for {seconds:g} seconds. "
-                        "Try again: complete files are kept.",
-                        repo=repo,
-                        seconds=PATIENCE,
-                    )
-                )
+                raise NotAvailable(say(STALLED, repo=repo, seconds=PATIENCE))
         return arrived.result()
     finally:
         go_on.put(False)
@@ -135,46 +146,19 @@ def _waited_for(repo: str, files: tuple[str, ...], progress: Progress) -> Path:
 def _reach(repo: str, name: str, request: Callable[[], Answer]) -> Answer:
     """The answer to one request, made in a thread: looking up a host's name has no time limit otherwise."""
     if constants.HF_HUB_OFFLINE:
-        raise NotAvailable(
-            say(
-                "{repo} is not on this machine, and HF_HUB_OFFLINE is set. To get it, go online once and choose it "
-                "again, or run: hf download {repo}. Files already in the Hugging Face cache are found without a "
-                "network.",
-                repo=repo,
-            )
-        )
+        raise NotAvailable(say(OFFLINE, repo=repo))
     pool = ThreadPoolExecutor(1)
     try:
         return pool.submit(request).result(REACH_SECONDS)
     except GatedRepoError:
-        raise NotAvailable(
-            say(
-                "{repo} is gated, and no Hugging Face access token is sent. Accept its terms on the hub, then get it "
-                "with: hf auth login, and hf download {repo}. Files in the Hugging Face cache are found.",
-                repo=repo,
-            )
-        ) from None
+        raise NotAvailable(say(GATED, repo=repo)) from None
     except RepositoryNotFoundError:
-        raise NotAvailable(
-            say(
-                "The hub has no public model {repo}. Check the spelling; get a private one with: hf auth login, and "
-                "hf download {repo}.",
-                repo=repo,
-            )
-        ) from None
+        raise NotAvailable(say(NO_REPOSITORY, repo=repo)) from None
     except (EntryNotFoundError, LocalEntryNotFoundError):
         why = say("{repo} has no file {file}: choose a repository that has one.", repo=repo, file=name)
         raise NotAvailable(why) from None
     except Exception as error:  # noqa: BLE001 - whatever the network does
-        raise NotAvailable(
-            say(
-                "{repo} is not on this machine, and the hub cannot be reached ({why}). To get it, go online once and "
-                "choose it again, or run: hf download {repo}. Files already in the Hugging Face cache are found "
-                "without a network.",
-                repo=repo,
-                why=first_line(error),
-            )
-        ) from None
+        raise NotAvailable(say(UNREACHABLE, repo=repo, why=first_line(error))) from None
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 

@@ -30,6 +30,9 @@ BESIDE = (  # the same for the name and class of one part that writes into the r
 LINEAR = re.compile(r"linear_?att|delta|lightning|retention|kda", re.IGNORECASE)
 
 
+UNKNOWN_KIND = N_("its layer {number} ({name}) is of a kind that Unmask does not support")
+
+
 @dataclass(frozen=True)
 class Place:
     """The layer of an attention. path: of the list of layers; number: in that list; serial: of the call."""
@@ -134,8 +137,5 @@ def _kind(number: int, layer: nn.Module) -> str:
     names = " ".join(parts).lower()
     kind = next((kind for words, kind in KINDS if re.search(words, names)), None)
     if kind is None:
-        raise NotSupported(
-            say("its layer {number} ({name}) is of a kind that Unmask does not support",
-                number=number, name=type(layer).__name__)
-        )  # fmt: skip
+        raise NotSupported(say(UNKNOWN_KIND, number=number, name=type(layer).__name__))
     return kind

@@ -8,15 +8,10 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer
-from transformers import (
-    AutoConfig,
-    AutoTokenizer,
-    PreTrainedConfig,
-    PreTrainedModel,
-)
+from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
-from i18n import say, say_all
+from i18n import N_, say, say_all
 from model.base import check_finite
 from model.errors import CheckpointError, NotSupported, Stopped, first_line, panics_caught
 from model.huggingface import checkpoint_files, formats, internals
@@ -31,6 +26,13 @@ SAFE: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
 
 Report = Callable[[str], None]  # called with what is being done; what it raises stops it
 _REPORT: ContextVar[Report | None] = ContextVar("_REPORT", default=None)  # of the load in this thread
+
+
+UNREADABLE = N_("{model}: its tokenizer cannot be read ({why}). Its {files} must be complete.")
+OTHER_VOCABULARY = N_(
+    "{model}: its tokenizer has ids up to {highest} and its weights know {known} entries. They do not belong to the "
+    "same model."
+)
 
 
 def _counted(make: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -128,14 +130,7 @@ def read_tokenizers(name: str, folder: Path, model_type: str) -> tuple[Tokenizer
     except CheckpointError:
         raise
     except Exception as error:  # noqa: BLE001 - the libraries raise plain Exception
-        raise CheckpointError(
-            say(
-                "{model}: its tokenizer cannot be read ({why}). Its {files} must be complete.",
-                model=name,
-                why=first_line(error),
-                files=say_all(files),
-            )
-        ) from None
+        raise CheckpointError(say(UNREADABLE, model=name, why=first_line(error), files=say_all(files))) from None
     if min(tokenizer.get_vocab_size() for tokenizer in tokenizers) < 2:
         raise CheckpointError(
             say("{model} has no tokenizer that knows any token. Save its tokenizer beside its weights.", model=name)
@@ -147,15 +142,7 @@ def check_vocabulary(name: str, network: PreTrainedModel, tokenizer: Tokenizer) 
     """Raises CheckpointError when the tokenizer has ids that the network does not know."""
     highest, known = max(tokenizer.get_vocab().values()), vocabulary_of(network)
     if highest >= known:
-        raise CheckpointError(
-            say(
-                "{model}: its tokenizer has ids up to {highest} and its weights know {known} entries. They do not "
-                "belong to the same model.",
-                model=name,
-                highest=highest,
-                known=known,
-            )
-        )
+        raise CheckpointError(say(OTHER_VOCABULARY, model=name, highest=highest, known=known))
 
 
 def tokens_of(network: PreTrainedModel, tokenizers: tuple[Tokenizer, Tokenizer], context: int) -> Tokenizers:

@@ -8,12 +8,14 @@ from pathlib import Path
 import torch
 from transformers import CONFIG_MAPPING, PreTrainedModel
 
-from i18n import say
+from i18n import N_, say
 from model import catalog
 from model.errors import CheckpointError, NotAvailable, NotSupported
 from model.huggingface import checkpoint_files, hub, weights
 from model.huggingface.loading import from_pretrained
 from serving.settings import Settings
+
+NOT_LANGUAGE_MODEL = N_("{model} ({kind}) is not a language model: it does not read tokens alone")
 
 
 def find(name: str, settings: Settings, *, download: bool = False, progress: hub.Progress | None = None) -> Path:
@@ -58,9 +60,7 @@ def load(name: str, folder: Path, settings: Settings, dtype: torch.dtype = torch
     try:
         network: PreTrainedModel = from_pretrained(name, folder, dtype)[0]
     except NotSupported:
-        why = say(
-            "{model} ({kind}) is not a language model: it does not read tokens alone", model=name, kind=model_type
-        )
+        why = say(NOT_LANGUAGE_MODEL, model=name, kind=model_type)
         raise NotSupported(why) from None
     weights.merge(name, network, folder)
     return network

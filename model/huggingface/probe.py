@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from i18n import say
+from i18n import N_, say
 from model import masks
 from model.attention import attend
 from model.errors import NotSupported
@@ -18,6 +18,10 @@ from model.huggingface import native_masks
 from model.huggingface.attention_hook import AttentionRun, Call
 from model.huggingface.layers import Place, RunningModules
 from model.huggingface.native_masks import NativeMask
+
+OTHER_TOKENS = N_(
+    "it has an attention of {queries} queries to {keys} keys on {tokens} tokens: they are not the tokens of the text"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,15 +87,7 @@ class Probe(AttentionRun):
         keep, real = self._keeps[part], self._keeps[self.part]
         shape = (len(keep), real.shape[1], keep.shape[1])
         if (len(call.q), call.q.shape[2], call.k.shape[2]) != shape:
-            raise NotSupported(
-                say(
-                    "it has an attention of {queries} queries to {keys} keys on {tokens} tokens: "
-                    "they are not the tokens of the text",
-                    queries=call.q.shape[2],
-                    keys=call.k.shape[2],
-                    tokens=keep.shape[1],
-                )
-            )
+            raise NotSupported(say(OTHER_TOKENS, queries=call.q.shape[2], keys=call.k.shape[2], tokens=keep.shape[1]))
         native, masks_itself, selects = self._native(call, keep, real)
         own_code = call.module is None
         module = self._running.module() if own_code else call.module

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from i18n import say
+from i18n import N_, say
 from model.attention import ScoreTerms, attend
 from model.base import HeadEdit
 from model.errors import NotSupported
@@ -21,6 +21,8 @@ from model.huggingface.probe import Site, is_part_of
 from model.masks import AllowedCache, MaskContext, MaskSpec, TextSplit
 from model.spec import STANDARD
 from model.trace import LayerRecord
+
+NOT_INTERCEPTED = N_("only {count} of its {all} attention layers used the attention interface")
 
 
 class Recording(AttentionRun):
@@ -73,13 +75,7 @@ class Recording(AttentionRun):
     def layers(self) -> dict[str, tuple[LayerRecord, ...]]:
         """The records of each part. Raises NotSupported unless every attention of the network came through here."""
         if len(self.records) != len(self._sites):
-            raise NotSupported(
-                say(
-                    "only {count} of its {all} attention layers used the attention interface",
-                    count=len(self.records),
-                    all=len(self._sites),
-                )
-            )
+            raise NotSupported(say(NOT_INTERCEPTED, count=len(self.records), all=len(self._sites)))
         parts = dict.fromkeys(site.part for site in self._sites)
         pairs = list(zip(self._sites, self.records, strict=True))
         return {part: tuple(record for site, record in pairs if site.part == part) for part in parts}

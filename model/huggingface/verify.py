@@ -71,13 +71,14 @@ OTHER_SENSES = (  # tasks: why their models are not shown
 READS_TEXT = ("CAUSAL_LM", "MASKED_LM", "SEQ_TO_SEQ_CAUSAL_LM", "IMAGE_TEXT_TO_TEXT")
 
 
+CANNOT_BE_SHOWN = N_("{model} ({kind}) cannot be shown: {why}. Supported are {supported} and most others.")
+OTHER_LOGITS = N_(
+    "its attention is computed in a non-standard way (our logits differ by {difference:.2g} from its own)"
+)
+
+
 def refusal(name: str, model_type: str, why: str) -> NotSupported:
-    return NotSupported(
-        say(
-            "{model} ({kind}) cannot be shown: {why}. Supported are {supported} and most others.",
-            model=name, kind=model_type, why=why, supported=SUPPORTED,
-        )
-    )  # fmt: skip
+    return NotSupported(say(CANNOT_BE_SHOWN, model=name, kind=model_type, why=why, supported=SUPPORTED))
 
 
 def check_type(name: str, config: dict[str, Any]) -> None:
@@ -242,12 +243,7 @@ def _check_logits(ours: Tensor, theirs: Tensor, keep: Tensor) -> None:
     allowed = TOLERANCE.get(theirs.dtype, COARSE) * max(float(theirs.abs().max()), 1.0)
     difference = float((ours - theirs.float()).abs().max())
     if not difference <= allowed:
-        raise NotSupported(
-            say(
-                "its attention is computed in a non-standard way (our logits differ by {difference:.2g} from its own)",
-                difference=difference,
-            )
-        )
+        raise NotSupported(say(OTHER_LOGITS, difference=difference))
 
 
 class _Reached(Exception):

@@ -21,7 +21,7 @@ from transformers import (
 )
 from transformers.pytorch_utils import Conv1D
 
-from i18n import say
+from i18n import N_, say
 from model.errors import CheckpointError, NotSupported
 from model.huggingface import checkpoint_files, formats
 from model.huggingface.internals import classes_of_task
@@ -30,6 +30,18 @@ from model.huggingface.stacks import stack_names
 BEFORE, A, B = "base_model.model.", ".lora_A.weight", ".lora_B.weight"  # prefix and suffixes of the tensors
 UNSEEN = {"subfolder": "no adapter"}  # not shown; adapter_kwargs: if peft is installed, transformers adds adapters
 NOT_PLAIN = re.compile("use_dora|rank_pattern|alpha_pattern|modules_to_save|layer_replication|trainable_token_indices")
+
+
+CANNOT_MERGE = N_(
+    "{model} holds an adapter beside its base that Unmask cannot merge ({what}). Merge the two (peft's "
+    "merge_and_unload), save the result, and choose that."
+)
+MISSING_WEIGHTS = N_("{model} lacks {count} of the weights that its configuration requires ({first}).")
+UNEXPECTED_WEIGHTS = N_(
+    "{model} holds weights that do not fit the network of its configuration ({listed}). Without them, another model "
+    "would be shown: its config.json and its weights do not belong to the same model."
+)
+NO_LANGUAGE_MODEL = N_("{model}: expected a language model (…ForCausalLM, …ForMaskedLM …), got {architecture}")
 
 
 @torch.inference_mode()
@@ -91,14 +103,7 @@ def _add(name: str, network: PreTrainedModel, target: str, b: Tensor, a: Tensor)
 
 
 def _refusal(name: str, what: str) -> CheckpointError:
-    return CheckpointError(
-        say(
-            "{model} holds an adapter beside its base that Unmask cannot merge ({what}). Merge the two (peft's "
-            "merge_and_unload), save the result, and choose that.",
-            model=name,
-            what=what,
-        )
-    )
+    return CheckpointError(say(CANNOT_MERGE, model=name, what=what))
 
 
 LANGUAGE_MODELS: dict[Any, str] = {  # auto class -> its task, in order of preference
@@ -165,22 +170,13 @@ def check_report(name: str, network: PreTrainedModel, report: dict[str, Any]) ->
     """The head that the files hold. Raises CheckpointError for missing weights and for unexpected ones."""
     lost = sorted(key for key in report["missing_keys"] if key.startswith(stack_names(network)))
     if lost:
-        raise CheckpointError(
-            say("{model} lacks {count} of the weights that its configuration requires ({first}).",
-                model=name, count=len(lost), first=lost[0])
-        )  # fmt: skip
+        raise CheckpointError(say(MISSING_WEIGHTS, model=name, count=len(lost), first=lost[0]))
     over = sorted(key for key in report["unexpected_keys"] if not any(re.search(known, key) for known in NOT_NEEDED))
     if over:
         listed = ", ".join(over[:2])
         if len(over) > 2:
             listed = say("{listed} and {count} more", listed=listed, count=len(over) - 2)
-        raise CheckpointError(
-            say(
-                "{model} holds weights that do not fit the network of its configuration ({listed}). Without them, "
-                "another model would be shown: its config.json and its weights do not belong to the same model.",
-                model=name, listed=listed,
-            )
-        )  # fmt: skip
+        raise CheckpointError(say(UNEXPECTED_WEIGHTS, model=name, listed=listed))
     saved_as = next(iter(network.config.architectures or ()), None)
     return OutputHead(not report["missing_keys"] and (saved_as is None or _is_language_model(saved_as)))
 
@@ -189,10 +185,7 @@ def head_of(name: str, network: PreTrainedModel) -> OutputHead:
     """The head of a network in memory. Raises NotSupported for one without."""
     architecture = type(network).__name__
     if not _is_language_model(architecture):
-        raise NotSupported(
-            say("{model}: expected a language model (…ForCausalLM, …ForMaskedLM …), got {architecture}",
-                model=name, architecture=architecture)
-        )  # fmt: skip
+        raise NotSupported(say(NO_LANGUAGE_MODEL, model=name, architecture=architecture))
     return OutputHead(True)
 
 
