@@ -33,8 +33,6 @@ TOO_LONG = N_("Stopped after {minutes:.0f} minutes, the time limit.")
 UNSEEN = N_("Stopped because no one was watching.")
 
 State = Literal["waiting", "starting", "running", "paused", "done", "stopped", "failed"]
-
-
 QUEUE_FULL = N_("The queue is full: {count} trainings and checks are waiting. Expected wait: {wait}.")
 IN_QUEUE = N_("In the queue: position {position}, expected wait {wait}.")
 

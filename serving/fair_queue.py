@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from threading import Condition
 from time import monotonic
 
+from cachetools import LRUCache
+
 from i18n import N_, say, spoken
 from serving.job import Job
 
 MOST_REMEMBERED = 10_000  # runs of which it is known which worker has their traces
 STOPPED = N_("This server is being stopped. Try again in a minute")
 FIRST_GUESS = 0.5  # seconds of a job, until some were done
-
-
 QUEUE_FULL = N_("The queue is full: {waiting} requests are waiting. Try again in about {seconds:.0f} seconds")
 
 
@@ -47,7 +47,7 @@ class FairQueue:
     def __init__(self, workers: int, *, most_waiting: int, most_a_reader: int) -> None:
         self._workers, self._most_waiting, self._most_a_reader = workers, most_waiting, most_a_reader
         self._readers: OrderedDict[str, deque[Ticket]] = OrderedDict()  # the next one first
-        self._has: OrderedDict[Hashable, int] = OrderedDict()  # which worker has the trace of a run
+        self._has: LRUCache = LRUCache(MOST_REMEMBERED)  # run -> the worker that has its trace
         self._changed, self._closed, self._mean = Condition(), False, FIRST_GUESS
         self._low_priority = 0  # such jobs that are being done
 
@@ -156,9 +156,6 @@ class FairQueue:
         ticket.started = monotonic()
         for run in ticket.affinity_key:
             self._has[run] = worker
-            self._has.move_to_end(run)
-        while len(self._has) > MOST_REMEMBERED:
-            self._has.popitem(last=False)
 
     def _remove(self, ticket: Ticket) -> None:
         mine = self._readers.get(ticket.reader)

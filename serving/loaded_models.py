@@ -19,8 +19,6 @@ from serving.settings import Settings
 
 Report = Callable[[str], None]
 LOOK_SECONDS = 0.2  # between two calls of a waiting user's `show`, which may raise
-
-
 STILL_LOADING = N_("Another model has been loading for {minutes:.0f} minutes. Try again later")
 
 

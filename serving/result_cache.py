@@ -22,8 +22,6 @@ from serving.job import GrownRunRef, Job, ModelRef, RunRef
 from serving.loaded_models import LoadedModels
 
 Made = TypeVar("Made")
-
-
 GIVES_NAN = N_("{model} gives NaN on this text: its values overflow their data type. Try another text or another model")
 
 

@@ -22,8 +22,6 @@ SPARE = 2.0  # seconds in which a worker must stop a job that is over its time
 TOLD = (ValueError, OSError, MemoryError)  # errors whose messages are for the user
 Outcome = Literal["done", "refused", "failed", "too slow", "lost"]
 WorkerState = Literal["starting", "idle", "busy"]
-
-
 TIME_LIMIT = N_(
     "This took longer than the limit of {seconds:g} seconds and was stopped. Try a shorter text, fewer lines or a "
     "smaller model"

@@ -9,8 +9,6 @@ from serving.background import LEFT_SECONDS, Background, State, Watched
 
 MOST_STEPS = 600
 LEAST_CHARACTERS, MOST_CHARACTERS = 200, 40_000
-
-
 TEXT_TOO_SHORT = N_("A text of at least {least} characters is needed to train on, this one has {count}.")
 
 

@@ -33,8 +33,6 @@ MOST_SMALL_BYTES = 50_000_000  # of all small files
 MOST_LAYERS = 1_000
 LAYERS = re.compile(r"n(um)?_(encoder_|decoder_|hidden_)?layers?|(encoder|decoder)_layers")  # names in config.json
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
-
-
 SENTENCE_TRANSFORMERS = N_(
     "{model} is a sentence-transformers model that keeps its transformer in a folder of its own. Get all of it (hf "
     "download {model} --local-dir FOLDER), and choose that folder."

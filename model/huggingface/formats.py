@@ -11,8 +11,6 @@ from i18n import N_, say
 from model.errors import CheckpointError
 
 FACTORS = {"F64": 0.5, "F32": 1, "F16": 2, "BF16": 2}  # bytes as float32 ÷ bytes in the file
-
-
 ADAPTER_ALONE = N_(
     "{model} is an adapter (LoRA) for {base}, not a model by itself. Choose {base}, or merge the two (peft's "
     "merge_and_unload) and choose the result."

@@ -28,8 +28,6 @@ BESIDE = (  # the same for the name and class of one part that writes into the r
     (r"", "MLP"),
 )
 LINEAR = re.compile(r"linear_?att|delta|lightning|retention|kda", re.IGNORECASE)
-
-
 UNKNOWN_KIND = N_("its layer {number} ({name}) is of a kind that Unmask does not support")
 
 

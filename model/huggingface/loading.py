@@ -26,8 +26,6 @@ SAFE: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
 
 Report = Callable[[str], None]  # called with what is being done; what it raises stops it
 _REPORT: ContextVar[Report | None] = ContextVar("_REPORT", default=None)  # of the load in this thread
-
-
 UNREADABLE = N_("{model}: its tokenizer cannot be read ({why}). Its {files} must be complete.")
 OTHER_VOCABULARY = N_(
     "{model}: its tokenizer has ids up to {highest} and its weights know {known} entries. They do not belong to the "

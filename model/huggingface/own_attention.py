@@ -6,11 +6,12 @@ softmax of scores gives weights; the product of weights and values is replaced b
 Sizes: B rows, H heads, Q queries, K keys, D head width.
 """
 
-from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from cachetools import FIFOCache
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
@@ -19,6 +20,7 @@ from model.huggingface.attention_hook import Call, attend_in_run, current
 
 REMEMBERED = 16  # tensors that may be scores
 PRODUCTS = {"matmul", "bmm", "baddbmm", "einsum"}
+FUSED = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")  # positional arguments
 CASTS = {"to", "float", "half", "bfloat16", "type", "type_as"}
 COPIES = {"contiguous", "clone", "detach", "view", "reshape", "dropout", "alpha_dropout"}
 LIMITS = {"clamp", "clip", "max", "maximum", "nan_to_num", "masked_fill"}  # of scores that are almost -inf
@@ -61,7 +63,7 @@ class OwnAttention(TorchFunctionMode):
     def __init__(self, rows: int) -> None:
         super().__init__()
         self._rows = rows
-        self._known: OrderedDict[int, _Scores] = OrderedDict()
+        self._known: FIFOCache[int, _Scores] = FIFOCache(REMEMBERED)
 
     def __torch_function__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -76,9 +78,9 @@ class OwnAttention(TorchFunctionMode):
             self._note(_product(name, args, kwargs, result, self._rows))
             return result
         if name == "scaled_dot_product_attention":
-            query, key = (*args, kwargs.get("query"), kwargs.get("key"))[:2]
-            concerns = current().concerns(query.shape[-2], key.shape[-2])
-            return self._fused(*args, **kwargs) if concerns else function(*args, **kwargs)
+            given = dict(zip(FUSED, args, strict=False)) | kwargs
+            concerns = current().concerns(given["query"].shape[-2], given["key"].shape[-2])
+            return _fused(given) if concerns else function(*args, **kwargs)
         if name == "softmax":
             return self._softmax(function, args, kwargs)
         known = next((known for known in map(self._of, args) if known is not None), None)
@@ -93,8 +95,6 @@ class OwnAttention(TorchFunctionMode):
     def _note(self, scores: _Scores | None) -> None:
         if scores is not None:
             self._known[id(scores.tensor)] = scores
-            while len(self._known) > REMEMBERED:
-                self._known.popitem(last=False)
 
     def _softmax(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         known = self._of(args[0] if args else kwargs.get("input"))
@@ -110,14 +110,13 @@ class OwnAttention(TorchFunctionMode):
         self._known.clear()
         if name == "einsum":
             equation, _, values = args
-            (_, right), out = _letters(equation)
-            batch = [letter for letter in out if letter in right and letter in _letters(equation)[0][0]]
+            (left, right), out = _letters(equation)
+            batch = [letter for letter in out if letter in left and letter in right]
             width = next(letter for letter in right if letter in out and letter not in batch)
             key = next(letter for letter in right if letter not in out)
             query = next(letter for letter in out if letter not in batch and letter != width)
-            v = values.permute([right.index(letter) for letter in (*batch, key, width)])
-            result = self._attend(weights, v)
-            return result.permute([(*batch, query, width).index(letter) for letter in out])
+            result = self._attend(weights, _permuted(values, right, [*batch, key, width]))
+            return _permuted(result, [*batch, query, width], out)
         values = args[1]
         result = self._attend(weights, _by_head(values, self._rows))
         return result if values.ndim == 4 else result.flatten(0, 1)
@@ -125,22 +124,14 @@ class OwnAttention(TorchFunctionMode):
     def _attend(self, scores: _Scores, v: Tensor) -> Tensor:
         return attend_in_run(Call(None, scores.q, scores.k, v, scores.added, scores.scale, ScoreTerms()))
 
-    def _fused(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attn_mask: Tensor | None = None,
-        dropout_p: float = 0.0,
-        is_causal: bool = False,
-        scale: float | None = None,
-        **_: Any,
-    ) -> Tensor:
-        """As F.scaled_dot_product_attention."""
-        added = () if attn_mask is None else (attn_mask,)
-        if is_causal:
-            added = (*added, query.new_ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril()[None, None])
-        return attend_in_run(Call(None, query, key, value, added, scale, ScoreTerms()))
+
+def _fused(given: dict[str, Any]) -> Tensor:
+    """scaled_dot_product_attention, by our attention."""
+    query, key, mask = given["query"], given["key"], given.get("attn_mask")
+    added = () if mask is None else (mask,)
+    if given.get("is_causal"):
+        added = (*added, query.new_ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril()[None, None])
+    return attend_in_run(Call(None, query, key, given["value"], added, given.get("scale"), ScoreTerms()))
 
 
 def _product(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor, rows: int) -> _Scores | None:
@@ -174,9 +165,14 @@ def _einsum_product(args: tuple[Any, ...], result: Tensor) -> _Scores | None:
     summed = [letter for letter in left if letter in right and letter not in out]
     if len(batch) != 2 or len(rest) != 2 or len(summed) != 1 or out != (*batch, *rest) or rest[0] not in left:
         return None
-    q = args[1].permute([left.index(letter) for letter in (*batch, rest[0], *summed)])
-    k = args[2].permute([right.index(letter) for letter in (*batch, rest[1], *summed)])
+    q = _permuted(args[1], left, [*batch, rest[0], *summed])
+    k = _permuted(args[2], right, [*batch, rest[1], *summed])
     return _Scores(result, q, k)
+
+
+def _permuted(tensor: Tensor, letters: Sequence[str], wanted: Sequence[str]) -> Tensor:
+    """A tensor whose axes are called letters, its axes in the wanted order."""
+    return tensor.permute([letters.index(letter) for letter in wanted])
 
 
 def _letters(equation: str) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:

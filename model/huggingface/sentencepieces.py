@@ -25,8 +25,6 @@ ADDED = {  # families whose ids are the file's own: whether a text gets a start 
     **dict.fromkeys(("llama", "mistral", "mixtral", "gemma", "gemma2", "gemma3_text"), STARTS),
     **dict.fromkeys(("t5", "mt5", "umt5"), ENDS),
 }
-
-
 TWO_VOCABULARIES = N_(
     "{model} has a vocabulary for its texts and another for its targets (separate_vocabs), and Unmask reads one for "
     "both. Choose a repository whose vocab.json holds both languages."

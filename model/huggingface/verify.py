@@ -69,8 +69,6 @@ OTHER_SENSES = (  # tasks: why their models are not shown
     ("TEXT_TO_WAVEFORM", N_("it generates sound, not text")),
 )
 READS_TEXT = ("CAUSAL_LM", "MASKED_LM", "SEQ_TO_SEQ_CAUSAL_LM", "IMAGE_TEXT_TO_TEXT")
-
-
 CANNOT_BE_SHOWN = N_("{model} ({kind}) cannot be shown: {why}. Supported are {supported} and most others.")
 OTHER_LOGITS = N_(
     "its attention is computed in a non-standard way (our logits differ by {difference:.2g} from its own)"

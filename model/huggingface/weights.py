@@ -30,8 +30,6 @@ from model.huggingface.stacks import stack_names
 BEFORE, A, B = "base_model.model.", ".lora_A.weight", ".lora_B.weight"  # prefix and suffixes of the tensors
 UNSEEN = {"subfolder": "no adapter"}  # not shown; adapter_kwargs: if peft is installed, transformers adds adapters
 NOT_PLAIN = re.compile("use_dora|rank_pattern|alpha_pattern|modules_to_save|layer_replication|trainable_token_indices")
-
-
 CANNOT_MERGE = N_(
     "{model} holds an adapter beside its base that Unmask cannot merge ({what}). Merge the two (peft's "
     "merge_and_unload), save the result, and choose that."
