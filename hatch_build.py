@@ -16,15 +16,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 PACKAGE = "unmask"
-ROOMS = (
-    "model",
-    "mask_check",
-    "lessons",
-    "serving",
-    "viz",
-    "ui",
-    "i18n",
-)  # inside PACKAGE in the wheel
+ROOMS = ("model", "mask_check", "lessons", "serving", "viz", "ui", "i18n")  # inside PACKAGE in the wheel
 CARRIED = (*ROOMS[:-1], "i18n.py", "pages", "locale", ".streamlit", "app.py")  # PACKAGE itself is there already
 LEFT_OUT = {"__pycache__"}
 

@@ -1,4 +1,4 @@
-"""Which of the homes the operator's settings ask for."""
+"""The scheduler that the operator's settings ask for."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ LEAST_INSPECTED, MOST_INSPECTED = 10**9, 3 * 10**9  # bytes of memory; the impor
 
 
 def start(settings: Settings, engine: Engine) -> Scheduler:
-    """engine: the one of this process, which does the jobs where no worker does."""
+    """engine: of this process, which does the jobs if there are no other workers."""
     workers: Sequence[Worker]
     if settings.ray:
         if settings.ray == "local":
@@ -32,7 +32,7 @@ def start(settings: Settings, engine: Engine) -> Scheduler:
 
 
 def inspector(settings: Settings) -> Scheduler:
-    """Where what a stranger wrote is read before this process reads it: one worker with limits of time and memory."""
+    """One worker with limits of time and memory, which reads a stranger's files before this process does."""
     most = max(machine.memory_bytes() // 4, LEAST_INSPECTED)
     worker = WorkerProcess(1, 1, memory_bytes=min(most, MOST_INSPECTED))
     return Scheduler([worker], queue_for(settings, 1), seconds=INSPECTION_SECONDS, affinity=False)

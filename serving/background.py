@@ -1,35 +1,31 @@
-"""Jobs that run for long: each in a process of its own, behind everybody else who wants the core, with one thread.
+"""Long jobs: trainings and checks, each in a process of its own with low priority and one thread.
 
-Such a job is a function of model/ that is called with `report` before its arguments: it calls report(what) with plain
-data now and then, which is also where it stands still while it is paused. It belongs to the reader who started it, and
-ends when it is stopped, when its time is over, or when nobody has called `watch` for a while. More jobs than may run at
-once wait in a queue, first come first served.
+A job is a function of model/ whose first argument is `report`: it calls report(what) with plain data now and then, and
+is paused there. It ends when it is stopped, at its time limit, or when nobody has called `watched` for a while. Jobs
+that cannot run yet wait in a queue, first come first served.
 """
 
-import os
 import pickle
 import subprocess
-import sys
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from heapq import heapify, heapreplace
-from multiprocessing.connection import Connection, Pipe
-from pathlib import Path
 from threading import Lock, RLock, Thread
 from time import monotonic, sleep
 from typing import Any, Literal
 
 from i18n import N_, language, say, say_count, spoken
+from serving import machine
 from serving.settings import Settings
 
-ROOT = Path(__file__).parents[1]
-MOST_SECONDS = 300.0  # from the start of its process to its end, pauses and all
+WORKER = f"{__package__}.background_worker"
+MOST_SECONDS = 300.0  # that a job may run, pauses included
 MOST_WAITING = 50  # jobs in the queue
-USUAL_SECONDS = 30.0  # what a job is expected to take until some have finished
-LEFT_SECONDS = 10.0  # many times the pause between two looks of a page
-LOOK = 0.2  # seconds from one look for what is over to the next
+USUAL_SECONDS = 30.0  # expected of a job until some have finished
+LEFT_SECONDS = 10.0  # many times the interval at which a page looks
+LOOK = 0.2  # seconds between two checks
 GO_ON, PAUSE = b"go on", b"pause"
 STOPPED = N_("Stopped.")
 ENDED = N_("It ended before it was finished. Start it again.")
@@ -37,6 +33,8 @@ TOO_LONG = N_("Stopped after {minutes:.0f} minutes, the time limit.")
 UNSEEN = N_("Stopped because no one was watching.")
 
 State = Literal["waiting", "starting", "running", "paused", "done", "stopped", "failed"]
+QUEUE_FULL = N_("The queue is full: {count} trainings and checks are waiting. Expected wait: {wait}.")
+IN_QUEUE = N_("In the queue: position {position}, expected wait {wait}.")
 
 
 class TooManyBackgroundJobs(ValueError):
@@ -45,8 +43,8 @@ class TooManyBackgroundJobs(ValueError):
 
 @dataclass(frozen=True)
 class Watched:
-    """What a job has come to. reports: all that it has told so far. answer: at the end. error: what it raised.
-    why: one sentence, for a job that waits in the queue, stopped or failed.
+    """The state of a job. reports: all so far. answer: its result. error: what it raised. why: one sentence, for a job
+    that is in the queue, was stopped or failed.
     """
 
     state: State = "starting"
@@ -61,11 +59,10 @@ class Watched:
 
 
 class Background:
-    """One of them: function(report, *arguments, **options). Raises Busy when the queue is full.
+    """A job: function(report, *arguments, **options). Its messages are in the language of the user who started it.
 
-    What it says, and what its process raises, is in the language of who began it.
-
-    left_seconds: after how many without `watch` it ends; most_seconds: after how many in any case.
+    left_seconds: without a call of `watched` until it ends; most_seconds: until it ends in any case.
+    Raises TooManyBackgroundJobs when the queue is full.
     """
 
     def __init__(
@@ -84,18 +81,13 @@ class Background:
         self._process: subprocess.Popen | None = None
         with _counting:
             if len(_waiting) >= MOST_WAITING:
-                raise TooManyBackgroundJobs(
-                    say(
-                        "The queue is full: {count} trainings and checks are waiting. Expected wait: {wait}.",
-                        count=len(_waiting), wait=_duration(_expected_wait(1)),
-                    )
-                )  # fmt: skip
+                raise TooManyBackgroundJobs(say(QUEUE_FULL, count=len(_waiting), wait=_duration(_expected_wait(1))))
             _waiting.append(self)
         self._start_in_turn()
         Thread(target=self._listen, daemon=True).start()
 
     def watched(self) -> Watched:
-        """What it has come to; also tells that somebody is there."""
+        """Its state. Also tells it that somebody is watching."""
         with self._lock:
             self._seen = monotonic()
             now = self._so_far
@@ -104,11 +96,10 @@ class Background:
         with _counting:
             position = _waiting.index(self) + 1 if self in _waiting else 1
             seconds = _expected_wait(position)
-        return replace(now, why=say("In the queue: position {position}, expected wait {wait}.", position=position,
-                                    wait=_duration(seconds)))  # fmt: skip
+        return replace(now, why=say(IN_QUEUE, position=position, wait=_duration(seconds)))
 
     def finish(self, look: Callable[[Watched], object]) -> Any:
-        """Wait for the answer, telling look what it has come to. Ends the job where look raises.
+        """Wait for the answer. look: called with its state; when it raises, the job ends.
 
         Raises what the job raised, ValueError for one that was stopped.
         """
@@ -133,7 +124,7 @@ class Background:
         self._change(state="running")
 
     def stop(self, why: str = "") -> None:
-        """At once; what it has come to stays."""
+        """Ends the job at once; its reports stay."""
         self._change(state="stopped", why=why or self._said(STOPPED))
         with _counting:
             if self in _waiting:
@@ -149,7 +140,7 @@ class Background:
         return self._process is not None and self._process.poll() is None
 
     def _start_in_turn(self) -> None:
-        """Start its process if it is the first in the queue and there is room; else it waits."""
+        """Start its process if it is the first in the queue and another job may run."""
         with _counting:
             for other in [other for other in _running if not other.is_alive()]:
                 _running.remove(other)
@@ -162,7 +153,7 @@ class Background:
             _waiting.remove(self)
             self._began = monotonic()
             self._change(state="starting")
-            self._process, self._connection = _started()
+            self._process, self._connection = machine.start_python(WORKER, stderr=subprocess.DEVNULL)
             _running.append(self)
         with suppress(OSError):  # it has ended; _listen says how
             self._connection.send_bytes(self._job)
@@ -207,7 +198,7 @@ class Background:
             self.stop(self._said(UNSEEN))
 
     def _said(self, sentence: str, **values: Any) -> str:
-        """In its language: the thread that listens has no page."""
+        """In the language of its user: the thread that listens has no page."""
         with spoken(self._language):
             return say(sentence, **values)
 
@@ -219,14 +210,14 @@ class Background:
             self._so_far = replace(self._so_far, **fields)
 
 
-_running: list[Background] = []  # counted, never shown: whose they are is no business of other readers
+_running: list[Background] = []
 _waiting: list[Background] = []  # in their order
-_took: deque[float] = deque(maxlen=16)  # seconds that the last jobs ran
-_counting = Lock()  # of the three above
+_took: deque[float] = deque(maxlen=16)  # seconds, of the last jobs
+_counting = Lock()  # of these three
 
 
 def most_at_once() -> int:
-    """How many may run in this server at a time."""
+    """How many jobs may run at a time."""
     return Settings.from_environment().background_jobs
 
 
@@ -245,18 +236,3 @@ def _duration(seconds: float) -> str:
     if seconds >= 90:
         return say_count("{count} minute", "{count} minutes", round(seconds / 60))
     return say_count("{count} second", "{count} seconds", max(round(seconds), 1))
-
-
-def _started() -> tuple[subprocess.Popen, Connection]:
-    ours, theirs = Pipe()
-    process = subprocess.Popen(
-        [sys.executable, "-m", f"{__package__}.background_worker", str(theirs.fileno())],
-        cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        pass_fds=[theirs.fileno()],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    theirs.close()
-    return process, ours

@@ -1,7 +1,5 @@
-"""One long job in a process of its own: of what the pages need it takes a share of a core, no lock.
-
-background.py starts it with a connection, sends the job, then PAUSE and GO_ON. It ends with its job, or with its
-connection. Imports nothing that takes long: the job's function does, once its process is known to have begun.
+"""The process of one long job (background.py): receives the job, then PAUSE and GO_ON, until the job or the connection
+ends. Its imports are fast: the job's function imports torch.
 """
 
 import os
@@ -14,11 +12,11 @@ from typing import Any
 from i18n import spoken
 from model.errors import panics_caught
 
-NICENESS = 10  # a tenth of what a page gets where both want a core; more, and a busy server never ends a training
+NICENESS = 10  # a tenth of a page's share of a busy core; with more, a training on a busy server never ends
 
 
 class JobReporter:
-    """What a long job tells through, and where it stands still while it is paused."""
+    """The `report` of a long job, which waits while the job is paused."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection, self._going = connection, Event()
@@ -33,7 +31,7 @@ class JobReporter:
         try:
             self._connection.send_bytes(pickle.dumps((kind, what), pickle.HIGHEST_PROTOCOL))
         except OSError:
-            os._exit(0)  # the server is gone
+            os._exit(0)  # the server has ended
 
     def _listen(self) -> None:
         try:
@@ -43,16 +41,15 @@ class JobReporter:
                 else:
                     self._going.set()
         except (EOFError, OSError):
-            os._exit(0)  # the server is gone, and with it whoever watched
+            os._exit(0)  # the server has ended
 
 
 def main(descriptor: int) -> None:
-    """Do the job in one thread, behind everybody else who wants the core."""
+    """Do the job, with low priority."""
     if hasattr(os, "nice"):
         os.nice(NICENESS)
     connection = Connection(descriptor)
-    asked = pickle.loads(connection.recv_bytes())  # noqa: S301 - of the server that started it
-    language, function, arguments, options = asked
+    language, function, arguments, options = pickle.loads(connection.recv_bytes())  # noqa: S301 - of our server
     report = JobReporter(connection)
     try:
         with spoken(language), panics_caught():

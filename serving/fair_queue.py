@@ -1,8 +1,7 @@
-"""Whose turn it is: a bounded queue in which users, not jobs, take turns.
+"""A bounded queue in which users, not jobs, take turns.
 
-A user with ten jobs waiting gets one done for each that another user waits for. A job goes to the worker that has
-its trace, where one has it, else to whichever is free first. A job of low priority is done when no other waits, and
-never by all workers at once where there are several: so a new request finds one free.
+A job goes to the worker that has its trace, if one has, else to the first that is free. A job of low priority is done
+when no other waits, and never by all of several workers at once, so that a new request finds one free.
 """
 
 from collections import OrderedDict, deque
@@ -12,21 +11,24 @@ from dataclasses import dataclass, field
 from threading import Condition
 from time import monotonic
 
+from cachetools import LRUCache
+
 from i18n import N_, say, spoken
 from serving.job import Job
 
-MOST_REMEMBERED = 10_000  # runs, and which worker has their traces
+MOST_REMEMBERED = 10_000  # runs of which it is known which worker has their traces
 STOPPED = N_("This server is being stopped. Try again in a minute")
-FIRST_GUESS = 0.5  # seconds a job, until some were done
+FIRST_GUESS = 0.5  # seconds of a job, until some were done
+QUEUE_FULL = N_("The queue is full: {waiting} requests are waiting. Try again in about {seconds:.0f} seconds")
 
 
 class QueueFull(ValueError):
-    """There is no room in the queue; says so to the reader, with the wait."""
+    """There is no room in the queue."""
 
 
 @dataclass(eq=False)
 class Ticket:
-    """A job in the queue. started: when a worker took it, in seconds of time.monotonic; 0 while it waits."""
+    """A job in the queue. started: time.monotonic() when a worker took it; 0 while it waits."""
 
     job: Job
     reader: str
@@ -34,36 +36,31 @@ class Ticket:
     answer: Future = field(default_factory=Future)
     entered: float = field(default_factory=monotonic)
     started: float = 0.0
-    losses: int = 0  # workers that were lost over it
+    losses: int = 0  # workers that ended while they did it
     low_priority: bool = False
-    left: bool = False  # nobody waits for it any longer
+    left: bool = False  # no user waits for it any longer
 
 
 class FairQueue:
-    """workers: how many jobs are done at a time. most_waiting: of all readers; most_a_reader: of one."""
+    """workers: how many jobs are done at a time. most_waiting: jobs of all users; most_a_reader: of one."""
 
     def __init__(self, workers: int, *, most_waiting: int, most_a_reader: int) -> None:
         self._workers, self._most_waiting, self._most_a_reader = workers, most_waiting, most_a_reader
-        self._readers: OrderedDict[str, deque[Ticket]] = OrderedDict()  # whose turn is next stands first
-        self._has: OrderedDict[Hashable, int] = OrderedDict()  # which worker has the trace of a run
+        self._readers: OrderedDict[str, deque[Ticket]] = OrderedDict()  # the next one first
+        self._has: LRUCache = LRUCache(MOST_REMEMBERED)  # run -> the worker that has its trace
         self._changed, self._closed, self._mean = Condition(), False, FIRST_GUESS
-        self._low_priority = 0  # jobs of that kind that are being done
+        self._low_priority = 0  # such jobs that are being done
 
     def enter(
         self, job: Job, reader: str, affinity_key: Sequence[Hashable] = (), *, low_priority: bool = False
     ) -> Ticket:
-        """Queue up. affinity_key: what Job.affinity_key says, where a trace stays with its worker. Raises Busy."""
+        """Add a job. affinity_key: see Job.affinity_key; () if any worker will do. Raises QueueFull."""
         with self._changed:
             if self._closed:
                 raise QueueFull(say(STOPPED))
             mine, waiting = self._readers.get(reader, ()), self.waiting()
             if waiting >= self._most_waiting:
-                raise QueueFull(
-                    say(
-                        "The queue is full: {waiting} requests are waiting. Try again in about {seconds:.0f} seconds",
-                        waiting=waiting, seconds=self.expected_wait(),
-                    )
-                )  # fmt: skip
+                raise QueueFull(say(QUEUE_FULL, waiting=waiting, seconds=self.expected_wait()))
             if len(mine) >= self._most_a_reader:
                 raise QueueFull(say("Too many requests: {count} of yours are still waiting", count=len(mine)))
             ticket = Ticket(job, reader, affinity_key, low_priority=low_priority)
@@ -72,14 +69,14 @@ class FairQueue:
             return ticket
 
     def leave(self, ticket: Ticket) -> None:
-        """Give up its place. A job that is being done is done, for nobody."""
+        """Remove a job. If a worker does it, its answer is dropped."""
         with self._changed:
             ticket.left = True
             ticket.answer.cancel()
             self._remove(ticket)
 
     def next(self, worker: int) -> Ticket | None:
-        """Wait for the next job of this worker. None when all is over."""
+        """Wait for the next job of this worker. None once the queue is closed."""
         with self._changed:
             while not self._closed:
                 ticket = self._pick(worker)
@@ -89,7 +86,7 @@ class FairQueue:
             return None
 
     def done(self, ticket: Ticket, seconds: float) -> None:
-        """A worker is free again, after so long, by which the next one's wait is guessed."""
+        """A worker did a job in so many seconds."""
         with self._changed:
             if ticket.low_priority:
                 self._low_priority -= 1
@@ -98,7 +95,7 @@ class FairQueue:
                 self._mean += 0.1 * (seconds - self._mean)
 
     def again(self, ticket: Ticket) -> None:
-        """Its worker was lost: it is next, at any worker, if somebody still waits for it."""
+        """Its worker was lost: it is next, at any worker, if a user still waits for it."""
         with self._changed:
             if ticket.left:
                 return
@@ -111,14 +108,14 @@ class FairQueue:
             self._changed.notify_all()
 
     def lost(self, worker: int) -> None:
-        """A worker has lost all its traces."""
+        """A worker has lost its traces."""
         with self._changed:
             for run in [run for run, has in self._has.items() if has == worker]:
                 del self._has[run]
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Nobody waits any longer: readers get Busy, workers None."""
+        """All jobs raise QueueFull; workers get None."""
         with self._changed:
             self._closed = True
             for ticket in [ticket for some in self._readers.values() for ticket in some]:
@@ -128,11 +125,11 @@ class FairQueue:
             self._changed.notify_all()
 
     def waiting(self) -> int:
-        """How many jobs wait."""
+        """How many jobs are in the queue."""
         return sum(map(len, self._readers.values()))
 
     def expected_wait(self) -> float:
-        """Seconds that a job which queues up now would wait, at least 1."""
+        """Seconds that a new job would wait, at least 1."""
         return max(self._mean * (self.waiting() + 1) / self._workers, 1.0)
 
     def _pick(self, worker: int) -> Ticket | None:
@@ -159,9 +156,6 @@ class FairQueue:
         ticket.started = monotonic()
         for run in ticket.affinity_key:
             self._has[run] = worker
-            self._has.move_to_end(run)
-        while len(self._has) > MOST_REMEMBERED:
-            self._has.popitem(last=False)
 
     def _remove(self, ticket: Ticket) -> None:
         mine = self._readers.get(ticket.reader)
@@ -172,6 +166,6 @@ class FairQueue:
 
 
 def _refuse(ticket: Ticket) -> None:
-    """In the language of who asked: this thread has no page."""
+    """In the language of its user: this thread has no page."""
     with spoken(ticket.job.language):
         ticket.answer.set_exception(QueueFull(say(STOPPED)))

@@ -1,8 +1,7 @@
-"""A server's own state, on a port that readers do not see: /live, /ready, and /metrics for Prometheus."""
+"""The state of a server, on a separate port: /live, /ready, and /metrics for Prometheus."""
 
 import asyncio
-import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from socketserver import ThreadingMixIn
 from threading import Thread
@@ -34,7 +33,7 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 1.5, 2.5, 5.0, 10.0, 3
 
 
 class Observed(Collector):
-    """Of one scheduler. kept: the caches of this process, by name. registry: all of it, for prometheus_client."""
+    """The metrics of one scheduler. kept: the caches of this process, by name. registry: for prometheus_client."""
 
     def __init__(self, scheduler: Scheduler, kept: dict[str, ResultCache]) -> None:
         self._scheduler, self._kept = scheduler, kept
@@ -57,38 +56,38 @@ class Observed(Collector):
         self._seconds.labels(done.job, "worker").observe(done.took)
 
     def collect(self) -> Iterator[Metric]:
-        """What holds at the moment."""
+        """The current values."""
         yield GaugeMetricFamily("unmask_jobs_waiting", "Jobs in the queue.", value=self._scheduler.waiting())
-        workers = GaugeMetricFamily("unmask_workers", "Workers, which do one job at a time each.", labels=["state"])
-        for state in get_args(WorkerState):
-            workers.add_metric([state], self._scheduler.workers(state))
-        yield workers
-        taken = GaugeMetricFamily("unmask_kept_bytes", "What is remembered in the server's process.", labels=["what"])
-        most = GaugeMetricFamily("unmask_kept_bytes_limit", "What may be remembered there.", labels=["what"])
+        states = {state: self._scheduler.workers(state) for state in get_args(WorkerState)}
+        yield _gauges("unmask_workers", "Workers, which do one job at a time each.", "state", states)
+        taken = {name: kept.nbytes() for name, kept in self._kept.items()}
+        yield _gauges("unmask_kept_bytes", "What is remembered in the server's process.", "what", taken)
+        most = {name: kept.most_bytes() for name, kept in self._kept.items()}
+        yield _gauges("unmask_kept_bytes_limit", "What may be remembered there.", "what", most)
         asked = CounterMetricFamily("unmask_kept_asked", "How often it was there, or made.", labels=["what", "found"])
         for name, kept in self._kept.items():
-            taken.add_metric([name], kept.nbytes())
-            most.add_metric([name], kept.most_bytes())
             asked.add_metric([name, "kept"], kept.found)
             asked.add_metric([name, "made"], kept.made)
-        yield from (taken, most, asked)
-        yield from _processes()
+        yield asked
+        server = psutil.Process()
+        processes = {"server": [server], "started": server.children(recursive=True)}
+        sizes = {kind: [size for size in map(_memory, some) if size] for kind, some in processes.items()}
+        counts = {kind: len(some) for kind, some in sizes.items()}
+        yield _gauges("unmask_processes", "The server, and what it has started.", "kind", counts)
+        totals = {kind: sum(some) for kind, some in sizes.items()}
+        yield _gauges("unmask_memory_bytes", "What they take of the machine's memory.", "kind", totals)
 
 
-def _processes() -> Iterator[Metric]:
-    """Workers and long jobs are processes that the server started; weights that they share count once, in shares."""
-    number = GaugeMetricFamily("unmask_processes", "The server, and what it has started.", labels=["kind"])
-    memory = GaugeMetricFamily("unmask_memory_bytes", "What they take of the machine's memory.", labels=["kind"])
-    server = psutil.Process(os.getpid())
-    for kind, processes in (("server", [server]), ("started", server.children(recursive=True))):
-        taken = [size for size in map(_memory, processes) if size]
-        number.add_metric([kind], len(taken))
-        memory.add_metric([kind], sum(taken))
-    yield from (number, memory)
+def _gauges(name: str, meaning: str, label: str, values: Mapping[str, float]) -> Metric:
+    """A metric with a value for each value of a label."""
+    family = GaugeMetricFamily(name, meaning, labels=[label])
+    for key, value in values.items():
+        family.add_metric([key], value)
+    return family
 
 
 def _memory(process: psutil.Process) -> int:
-    """Bytes, pages shared with others by halves, thirds …, where the system tells; 0 for one that is gone."""
+    """Bytes, shared pages by halves, thirds … where the system tells; 0 for a process that has ended."""
     try:
         found = process.memory_full_info()
     except psutil.Error:
@@ -96,7 +95,7 @@ def _memory(process: psutil.Process) -> int:
     return getattr(found, "pss", found.rss)
 
 
-PATIENCE = 5.0  # seconds in which a server that is well answers
+PATIENCE = 5.0  # seconds that a check may take
 
 Check = Callable[[], str]  # what is wrong, in a sentence; "" for nothing
 
@@ -138,7 +137,7 @@ def answering(checks: dict[str, Check], metrics: WSGIApplication) -> WSGIApplica
 
 
 def _stuck(loop: asyncio.AbstractEventLoop) -> str:
-    """A server whose loop turns answers its users; one whose loop stands still has to be started anew."""
+    """Whether the event loop runs; if it does not, the server must be restarted."""
     turn = asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop)
     try:
         turn.result(PATIENCE)
@@ -149,7 +148,7 @@ def _stuck(loop: asyncio.AbstractEventLoop) -> str:
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """A check that waits does not keep another from being answered."""
+    """One thread for each request: a check may wait."""
 
     daemon_threads = True
 
@@ -158,10 +157,10 @@ class _QuietHandler(WSGIRequestHandler):
     timeout = PATIENCE  # of a client that sends nothing
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """A line every few seconds says nothing."""
+        """Nothing is logged."""
 
 
-READER = "health"  # takes turns with all others
+READER = "health"  # as a user of the fair queue
 
 
 def one_token(model: Model) -> int:
@@ -171,7 +170,7 @@ def one_token(model: Model) -> int:
 
 
 def trouble(engine: Engine, scheduler: Scheduler, settings: Settings, seconds: float) -> str:
-    """Why no reader should be sent here; "" when the first model that is offered ran within `seconds`."""
+    """Why this server is not ready; "" when the first model that is offered ran within `seconds`."""
     end = monotonic() + seconds
 
     def in_time(words: str = "") -> None:
@@ -181,6 +180,6 @@ def trouble(engine: Engine, scheduler: Scheduler, settings: Settings, seconds: f
     try:
         model = engine.models.load(catalog.offered(settings)[0], settings, in_time)
         scheduler.ask(Job(one_token, (ModelRef.of(model),)), READER, in_time)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is why
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is the reason
         return str(error) or type(error).__name__
     return ""

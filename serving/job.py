@@ -1,7 +1,7 @@
-"""A job: a function of model/ by its name, and plain arguments. It can be sent to another process, or machine.
+"""A job: a function of model/ by its name, and plain arguments, which can be sent to another process or machine.
 
-Where an argument is a ModelRef or a Run, the function gets the model, or the trace of that run: whoever does the job
-(engine.py) has them, and what is asked for comes back as numpy arrays and plain values.
+For a ModelRef or RunRef among its arguments the function gets the model, or the trace of the run, of the Engine that
+does the job; the answer is numpy arrays and plain values.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from model.text import TokenBatch
 
 @dataclass(frozen=True)
 class ModelRef:
-    """Stands for a model: its name, and the key of the files that it was loaded from."""
+    """A model: its name, and the key of the files that it was loaded from."""
 
     name: str
     key: str
@@ -33,7 +33,7 @@ class ModelRef:
 
 @dataclass(frozen=True, eq=False)
 class RunRef:
-    """Stands for the trace of one forward pass, showing one of its attentions."""
+    """The trace of one forward pass, showing one of its attentions."""
 
     model: ModelRef
     batch: TokenBatch
@@ -42,7 +42,7 @@ class RunRef:
 
     @cached_property
     def trace_key(self) -> Hashable:
-        """The same for whichever of its attentions is shown: what a trace is kept under."""
+        """Of the trace, whichever of its attentions is shown."""
         return self.model, digest((shape_of(self.batch), texts_of(self.batch))), digest(self.spec.to_json())
 
     @property
@@ -51,7 +51,7 @@ class RunRef:
 
     @property
     def family(self) -> Hashable:
-        """Of the runs that are made with less work where one of them was made."""
+        """The same for runs that are faster where another of them was run."""
         return self.trace_key
 
     @property
@@ -73,11 +73,10 @@ class RunRef:
 
 @dataclass(frozen=True, eq=False)
 class GrownRunRef(RunRef):
-    """Stands for the trace of a text that is written token by token, made by one cached step where there is the trace
-    of the text before. Of a model that kv_cache.step takes, under its standard masks, one row without padding.
+    """The trace of a text that is generated token by token: one step with a KV cache if the trace of the text before is
+    there. For models that kv_cache.step takes, under their standard masks; one row without padding.
 
-    prompt: how many of its tokens were not written one by one. before: the run of the text before, whose trace is then
-    let go: a text that grows leaves one behind it, not one for each of its tokens.
+    prompt: how many of its tokens were not generated. before: the trace_key of the text before, whose trace is dropped.
     """
 
     prompt: int = 1
@@ -89,7 +88,6 @@ class GrownRunRef(RunRef):
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """The text so far."""
         return tuple(self.batch.ids[0].tolist())
 
     @property
@@ -99,10 +97,10 @@ class GrownRunRef(RunRef):
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """function(*arguments, **options), with models and traces in place of what stands for them among the arguments.
+    """function(*arguments, **options), with models and traces for references among the arguments.
 
     function: of a module, or a method of a class there, found by its name. Raises ValueError for any other.
-    language: what it says, in its answer or as an error, is said in.
+    language: of its messages.
     """
 
     function: Callable[..., Any]
@@ -118,12 +116,12 @@ class Job:
 
     @property
     def name(self) -> str:
-        """The function's, with its module's: says nothing of any reader."""
+        """The function's, with its module's."""
         return f"{self.function.__module__}.{self.function.__qualname__}"
 
     @cached_property
     def key(self) -> Hashable:
-        """The same for the same question: what an answer is kept under. Raises TypeError for unhashable arguments."""
+        """Equal for jobs with the same answer. Raises TypeError for unhashable arguments."""
         options = ((name, _key_of(value)) for name, value in sorted(self.options.items()))
         key = (self.name, *map(_key_of, self.arguments), *options)
         hash(key)
@@ -131,24 +129,24 @@ class Job:
 
     @property
     def affinity_key(self) -> tuple[Hashable, ...]:
-        """The families of the runs whose traces it takes."""
+        """The families of the runs among its arguments."""
         return tuple(argument.family for argument in self.arguments if isinstance(argument, RunRef))
 
 
 def digest(plain: object) -> bytes:
-    """Stands for plain data in a key: a text, or a drawing, may be larger than what is kept under it."""
+    """A short key for plain data: a text or a drawing may be larger than the result kept for it."""
     return hashlib.blake2b(repr(plain).encode("utf-8", "backslashreplace"), digest_size=16).digest()
 
 
 def shape_of(batch: TokenBatch | None) -> Hashable:
-    """All of a batch that a network reads."""
+    """A key for all that a network reads of a batch."""
     if batch is None:
         return None
     return tuple(batch.ids.shape), batch.ids.numpy().tobytes(), batch.keep.numpy().tobytes(), shape_of(batch.source)
 
 
 def texts_of(batch: TokenBatch) -> Hashable:
-    """What a documents mask reads, in the run or shown on it: texts of the same ids may have other separators."""
+    """A key for what a documents mask reads: texts of the same ids may have other separators."""
     return batch.texts, batch.ends, None if batch.source is None else texts_of(batch.source)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from threading import Lock, Thread
 from time import monotonic
 
-from i18n import language, say, spoken
+from i18n import N_, language, say, spoken
 from model import catalog
 from model.base import Model, files_key
 from model.errors import Stopped
@@ -18,26 +18,23 @@ from serving.job import ModelRef
 from serving.settings import Settings
 
 Report = Callable[[str], None]
-LOOK_SECONDS = 0.2  # how often who waits is shown how far it is, and may leave
+LOOK_SECONDS = 0.2  # between two calls of a waiting user's `show`, which may raise
+STILL_LOADING = N_("Another model has been loading for {minutes:.0f} minutes. Try again later")
 
 
 class Load:
-    """One load. It is stopped, at its next report, once everybody who waited for it has left.
-
-    What it says, while it goes on or as an error, is in the language of who began it.
+    """One load. waiting: how many wait for it; it is stopped at its next report when nobody does. said: what it is
+    doing, in the language of its first user, as its error is.
     """
 
-    def __init__(self, make: Callable[[Report], Model]) -> None:
-        self.waiting = 0
+    def __init__(self) -> None:
+        self.waiting, self.said = 1, ""
         self.model: Future[Model] = Future()
-        self._said, self._language = "", language()
-        self._thread = Thread(target=self._run, args=(make,), daemon=True)
 
-    def join(self) -> None:
-        """One more waits for it; the first starts it."""
-        self.waiting += 1
-        if self._thread.ident is None:
-            self._thread.start()
+    def report(self, words: str) -> None:
+        self.said = words
+        if not self.waiting:
+            raise Stopped
 
     def wait(self, show: Callable[[str], None]) -> Model:
         """Calls show with what is being done until it is done. Raises what the load raises, and what show raises."""
@@ -45,25 +42,13 @@ class Load:
             try:
                 return self.model.result(LOOK_SECONDS)
             except NotYet:
-                show(self._said)
+                show(self.said)
         return self.model.result()
-
-    def _run(self, make: Callable[[Report], Model]) -> None:
-        try:
-            with spoken(self._language):
-                self.model.set_result(make(self._report))
-        except BaseException as error:  # noqa: BLE001 - whatever it is, it is for who waits
-            self.model.set_exception(error)
-
-    def _report(self, words: str) -> None:
-        self._said = words
-        if not self.waiting:
-            raise Stopped
 
 
 class Loads:
-    """Those of a process, by name: who asks for what is on its way waits for the same load, if it speaks his language;
-    a second one for the same model finds it once the first is over (models.py), or fails in its own words.
+    """The loads of a process that have not ended. Users of the same language who want the same model share one; of two
+    languages the second load finds the model of the first, or fails with its own message.
     """
 
     def __init__(self) -> None:
@@ -71,45 +56,47 @@ class Loads:
         self._lock = Lock()
 
     def get(self, name: str, make: Callable[[Report], Model], show: Callable[[str], None]) -> Model:
-        """The model that make gives. show: see Load.wait; when it raises, its caller has left."""
+        """The model that make gives. show: see Load.wait; when it raises, its caller no longer waits."""
         key = (language(), name)
         while True:
-            load = self._join(key, make)
+            with self._lock:
+                load = self._loads.get(key)
+                if load is not None and not load.model.done():
+                    load.waiting += 1
+                else:
+                    load = self._loads[key] = Load()
+                    Thread(target=self._run, args=(key, load, make), daemon=True).start()
             try:
                 return load.wait(show)
-            except Stopped:  # before we came
+            except Stopped:  # because all who waited before had left
                 continue
             finally:
                 with self._lock:
                     load.waiting -= 1
 
-    def _join(self, key: tuple[str, str], make: Callable[[Report], Model]) -> Load:
-        with self._lock:
-            load = self._loads.get(key)
-            if load is None or load.model.done():
-                load = self._loads[key] = Load(make)
-            load.join()
-        load.model.add_done_callback(lambda _: self._forget(key))
-        return load
-
-    def _forget(self, key: tuple[str, str]) -> None:
-        """A load that is over is its waiters' alone: held here, its model would never leave the memory."""
-        with self._lock:
-            if key in self._loads and self._loads[key].model.done():
-                del self._loads[key]
+    def _run(self, key: tuple[str, str], load: Load, make: Callable[[Report], Model]) -> None:
+        try:
+            with spoken(key[0]):
+                load.model.set_result(make(load.report))
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it is raised where the load is waited for
+            load.model.set_exception(error)
+        finally:
+            with self._lock:
+                if self._loads.get(key) is load:
+                    del self._loads[key]  # it would keep its model in memory
 
 
 MOST_WAIT = 600.0  # seconds of one load for another
 
 
 class LoadedModels:
-    """The one longest unused leaves first; left(key) is called for each that does, with its files' key."""
+    """At most `most` models; the least recently used is evicted first. evicted: called with the key of its files."""
 
-    def __init__(self, most: int, left: Callable[[str], object] = lambda key: None) -> None:
-        self._most, self._left = most, left
+    def __init__(self, most: int, evicted: Callable[[str], object] = lambda key: None) -> None:
+        self._most, self._evicted = most, evicted
         self._models: OrderedDict[str, tuple[str, Model]] = OrderedDict()
         self._own: dict[str, Model] = {}
-        self._lock, self._loading, self._making = Lock(), Lock(), Lock()
+        self._lock, self._loading, self._own_lock = Lock(), Lock(), Lock()
         self._loads = Loads()
 
     def find(self, name: str) -> Model | None:
@@ -126,25 +113,21 @@ class LoadedModels:
     def load(
         self, name: str, settings: Settings | None = None, show: Callable[[str], None] = lambda words: None
     ) -> Model:
-        """One load at a time: who wants the same model waits for it. Raises what catalog.load raises.
+        """One load at a time; users who want the same model share it. Raises what catalog.load raises.
 
-        show is called with what is being done while it lasts; what it raises ends the waiting, and the load once
-        nobody waits for it.
+        show: called with what is being done; what it raises ends the waiting, and the load once nobody waits for it.
         """
         return self._loads.get(name, lambda report: self._load(name, settings, report), show)
 
     def own(self, name: str) -> Model:
-        """One of OF_PAGES: small, and there for good; waits for no other model's load. Raises CheckpointError."""
-        with self._making:
+        """One of OF_PAGES: small and never evicted; does not wait for other loads. Raises CheckpointError."""
+        with self._own_lock:
             if name not in self._own:
                 self._own[name] = OF_PAGES[name]()
             return self._own[name]
 
     def of(self, ref: ModelRef) -> Model:
-        """The model that a page was drawn with; of a folder raises ValueError where its files are others by now.
-
-        Raises what load raises.
-        """
+        """The model that a page was drawn with. Raises ValueError if its files have changed since."""
         if ref.name in OF_PAGES:
             return self.own(ref.name)
         with self._lock:
@@ -172,29 +155,26 @@ class LoadedModels:
 
     def _keep(self, name: str, stamp: str, model: Model) -> None:
         with self._lock:
-            gone = [self._models.pop(name)[1]] if name in self._models else []
+            gone = [self._models.pop(name)[1].key] if name in self._models else []
             self._models[name] = stamp, model
             while len(self._models) > self._most:
-                gone.append(self._models.popitem(last=False)[1][1])
-        for old in gone:
-            self._left(old.key)
-        if gone:
-            del gone, old
-        # what is loaded now stays for long: no collection need look at it again. All else that is there by now stays
-        # until the next load at the most, such as the sessions of a page: hence unfrozen first
+                gone.append(self._models.popitem(last=False)[1][1].key)
+        for key in gone:
+            self._evicted(key)
+        # garbage collection need not visit this model again; what else was frozen, a page's sessions for example, is
+        # unfrozen first
         gc.unfreeze()
         gc.collect()
         gc.freeze()
 
 
 def _wait_for(lock: Lock, report: Report) -> None:
-    """Until another model is loaded. Raises what report raises, Busy after MOST_WAIT seconds."""
+    """Raises what report raises, QueueFull after MOST_WAIT seconds."""
     end = monotonic() + MOST_WAIT
     while not lock.acquire(timeout=LOOK_SECONDS):
         report("")
         if monotonic() > end:
-            raise QueueFull(say("Another model has been loading for {minutes:.0f} minutes. Try again later",
-                           minutes=MOST_WAIT / 60))  # fmt: skip
+            raise QueueFull(say(STILL_LOADING, minutes=MOST_WAIT / 60))
 
 
 def _digits() -> Model:
@@ -209,7 +189,7 @@ def _twin(trained: bool) -> Model:
     return twins.load().models[trained]
 
 
-OF_PAGES: dict[str, Callable[[], Model]] = {  # models that a page has and no reader can choose
+OF_PAGES: dict[str, Callable[[], Model]] = {  # models of a page that a user cannot choose
     "digits": _digits,
     "twin trained with the mask": lambda: _twin(True),  # not shown
     "twin trained without the mask": lambda: _twin(False),  # not shown

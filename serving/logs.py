@@ -1,4 +1,4 @@
-"""What a process logs: where in the code it was written and the kinds of errors. No message, which may quote a text."""
+"""Logs without messages, which may quote a user's text: the location in the code and the type of an error."""
 
 import logging
 import sys
@@ -14,7 +14,7 @@ Raised = tuple[type[BaseException] | None, BaseException | None, TracebackType |
 
 
 class Redacted(logging.LogRecord):
-    """A record without its message, its arguments, and the words of its exception."""
+    """A record without its message, arguments, and exception message."""
 
     def __init__(
         self, name: str, level: int, pathname: str, lineno: int, msg: Any, args: Any, exc_info: Raised | None,
@@ -28,9 +28,7 @@ class Redacted(logging.LogRecord):
 
 @cache
 def redact() -> None:
-    """From now on, of every logger of this process, whoever made it and when; of threads that end in an error; and of
-    warnings. Messages were trusted to hold no text by the name of their logger before: a library has many.
-    """
+    """Redact the records of every logger of this process, of uncaught exceptions and of warnings."""
     logging.setLogRecordFactory(Redacted)
     sys.excepthook = lambda kind, error, trace: _uncaught((kind, error, trace))
     threading.excepthook = lambda args: _uncaught((args.exc_type, args.exc_value, args.exc_traceback))

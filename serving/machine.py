@@ -1,12 +1,15 @@
-"""What this process may use of its machine: cores and memory, as affinity, control groups and `ulimit` allow."""
+"""The resources of this process: cores and memory, as affinity, control groups and `ulimit` allow; its subprocesses."""
 
 import ctypes
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cache
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 
 import psutil
@@ -17,6 +20,7 @@ try:
 except ImportError:  # Windows has no such limits
     resource = None  # type: ignore[assignment]
 
+ROOT = Path(__file__).parents[1]
 CGROUP = Path("/sys/fs/cgroup")
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 
@@ -40,7 +44,7 @@ def memory_bytes() -> int:
 
 
 def free_bytes() -> int:
-    """The memory that is free for it now, within the same limits."""
+    """The memory that is free now, within the same limits."""
     free = psutil.virtual_memory().available
     limit, used = _read("memory.max"), _read("memory.current")
     room = [max(int(limit) - int(used), 0)] if limit.isdecimal() and used.isdecimal() else []
@@ -48,22 +52,41 @@ def free_bytes() -> int:
 
 
 def allow_many_files() -> None:
-    """As many open at once as this process may ask for: each reader of a server takes four, and shells allow 1,024."""
+    """Raise the limit of open files: each user of a server takes four, and shells allow 1,024."""
     if resource:
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def limit_memory(process: int, most: int) -> None:
-    """The most that another process may take for itself; does nothing where the system has no such limit."""
+    """Limit the memory of another process, if the system can."""
     if resource and hasattr(resource, "prlimit"):
         _, own = resource.prlimit(process, resource.RLIMIT_DATA)
         resource.prlimit(process, resource.RLIMIT_DATA, (most if own < 0 else min(most, own), own))
 
 
+def start_python(module: str, *arguments: str, stderr: int | None = None) -> tuple[subprocess.Popen[bytes], Connection]:
+    """A process that runs a module of this program with one thread of torch, and our end of a connection to it.
+
+    The module's first argument is the file descriptor of the other end. stderr: as subprocess.Popen takes it.
+    """
+    ours, theirs = Pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-m", module, str(theirs.fileno()), *arguments],
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        pass_fds=[theirs.fileno()],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=stderr,
+    )
+    theirs.close()
+    return process, ours
+
+
 def keep_freed_memory() -> None:
-    """Memory that is freed stays this process's for what is asked for next, up to 64 MB at the end of a heap: given
-    back at once, as glibc does, every page of it has to be found and emptied anew. Other C libraries do as they do.
+    """Keep up to 64 MB of freed memory at the end of a heap for the next allocation. By default glibc returns it to the
+    system at once, and every page has to be cleared again. Does nothing with other C libraries.
     """
     with suppress(AttributeError, OSError, TypeError):
         library = ctypes.CDLL(None)
@@ -72,8 +95,8 @@ def keep_freed_memory() -> None:
 
 
 def keep_ray_on_loopback() -> None:
-    """Call before Ray is imported, where it starts a cluster of its own: its processes then listen at 127.0.0.1 and at
-    no other address, as they do on Windows and macOS. A cluster that is there already is the operator's; and
+    """Make a new Ray cluster listen at 127.0.0.1 alone, as on Windows and macOS. Call before Ray is imported.
+
     RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=1 lets other machines join.
     """
     if "RAY_ADDRESS" not in os.environ:
@@ -81,8 +104,8 @@ def keep_ray_on_loopback() -> None:
 
 
 def _of_data() -> list[int]:
-    """The limit on what it takes for itself, files' pages and libraries aside; none where there is none. The hard one:
-    limit_memory sets the other, for a process that judges what there is room for elsewhere."""
+    """The hard limit of its own memory, without mapped files and libraries, if there is one. limit_memory sets the soft
+    one, for a process that checks models which another one loads."""
     most = resource.getrlimit(resource.RLIMIT_DATA)[1] if resource else -1
     return [most] if most >= 0 else []
 
@@ -94,14 +117,14 @@ def _read(name: str) -> str:
         return ""
 
 
-FEW = 10_000_000  # parameters: below it one thread is as fast as several, or faster
+FEW = 10_000_000  # parameters: below, one thread is at least as fast as several
 _LOCK = threading.Lock()
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """What the calling thread computes in it is computed by it alone; other threads, old and new, keep theirs."""
-    if not torch.backends.openmp.is_available():  # other pools cannot be resized once they run
+    """Within it, torch uses one thread in the calling thread. Other threads, old and new, are not affected."""
+    if not torch.backends.openmp.is_available():  # other pools cannot be resized
         yield
         return
     own = torch.get_num_threads()
@@ -113,7 +136,7 @@ def one_thread() -> Iterator[None]:
 
 
 def _set_own(count: int) -> None:
-    """The calling thread's number. A thread that first uses torch in between, microseconds, may begin with it too."""
+    """Set the calling thread's number. A thread that first uses torch meanwhile, microseconds, may get it too."""
     with _LOCK, ThreadPoolExecutor(1) as another:
         begins_with = another.submit(torch.get_num_threads).result()
         torch.set_num_threads(count)

@@ -1,14 +1,12 @@
 """Ray Serve as workers: replicas on any number of machines, each an engine in its own process.
 
-Ray starts replicas as there is need of them and replaces those that are lost; a job goes to the replica that
-has the trace which it takes, unless that one is busy. Jobs are not batched: other sizes of a matrix product
-round otherwise, and the numbers shall be the same to the bit wherever they are computed.
+Ray starts and replaces replicas; a job goes to the replica that has its trace, unless that one is busy. Jobs are not
+batched: matrix products of other sizes round otherwise, and numbers are the same to the bit wherever they are computed.
 """
 
 import os
 import pickle
 from asyncio import to_thread
-from pathlib import Path
 from threading import Timer
 from typing import Any
 from zlib import crc32
@@ -22,27 +20,26 @@ from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 from ray.serve.request_router import PendingRequest, RequestRouter, RunningReplica
 
+from serving import machine
 from serving.job import Job
 from serving.result_cache import Engine
 from serving.scheduler import SPARE, TooSlow, WorkerLost
 from serving.worker import answered, told
 
-ROOT = Path(__file__).parents[1]
 NAME, LOOPBACK = "unmask", "127.0.0.1"
-ENVIRONMENT = {  # the program lies at the same place on every machine
-    "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
-}  # fmt: skip
+ENVIRONMENT = {"PYTHONPATH": str(machine.ROOT)}  # the program is at the same place on every machine
+ENVIRONMENT |= {"OMP_NUM_THREADS": "1", "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0"}
 
 
 class AffinityRouter(RequestRouter):
-    """The jobs of a run go to one replica, by the `affinity_key` of each alone: servers that share a cluster agree
-    without a word, and with another replica more or less nearly all runs stay where they are.
+    """Sends the jobs of a run to one replica, chosen by its `affinity_key` alone: servers that share a cluster choose
+    the same, and most runs keep their replica when one starts or ends.
     """
 
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> list[list[RunningReplica]]:
-        """The one whose hash with the run is the largest (rendezvous hashing); where it is busy, any that is free."""
+        """The one whose hash with the key is the largest (rendezvous hashing); if it is busy, any that is free."""
         affinity_key = pending_request.kwargs["affinity_key"] if pending_request else ""
         if not affinity_key:
             return [candidate_replicas]
@@ -51,12 +48,10 @@ class AffinityRouter(RequestRouter):
 
 
 ROUTING: dict[str, Any] = {"request_router_class": AffinityRouter}
+LIMITS: dict[str, Any] = {"health_check_period_s": 2, "health_check_timeout_s": 5, "graceful_shutdown_timeout_s": 2}
 
 
-@serve.deployment(
-    max_ongoing_requests=1, health_check_period_s=2, health_check_timeout_s=5, graceful_shutdown_timeout_s=2,
-    request_router_config=RequestRouterConfig(**ROUTING),
-)  # fmt: skip
+@serve.deployment(max_ongoing_requests=1, request_router_config=RequestRouterConfig(**ROUTING), **LIMITS)
 class Replica:
     """One engine, one thread of torch, one job at a time."""
 
@@ -67,9 +62,9 @@ class Replica:
         self._engine = Engine(models_in_memory, trace_bytes)
 
     async def do(self, job: bytes, seconds: float, *, affinity_key: str) -> bytes:
-        """What a job comes to, for worker.told. One that is over its time ends the replica; Ray starts another.
+        """The answer to a job, for worker.told; at the job's time limit the replica ends, and Ray starts another.
 
-        affinity_key: of its run; read by AffinityRouter.
+        affinity_key: read by AffinityRouter.
         """
         timer = Timer(seconds + SPARE, os._exit, (1,))
         timer.start()
@@ -93,20 +88,18 @@ def _listen_on_loopback() -> None:
 
 
 class RayWorker:
-    """One of several that ask the same replicas."""
+    """One of several that use the same replicas."""
 
     def __init__(self, replicas: DeploymentHandle) -> None:
         self._replicas = replicas
 
     def wait_until_ready(self) -> None:
-        """It is: Ray waits for its replicas."""
+        """It always is: Ray waits for its replicas."""
 
     def do(self, job: Job, seconds: float) -> Any:
         """The answer. Raises what the job raises; TooSlow; WorkerLost."""
-        message, affinity_key = (
-            pickle.dumps(job, pickle.HIGHEST_PROTOCOL),
-            repr(job.affinity_key[0]) if job.affinity_key else "",
-        )
+        message = pickle.dumps(job, pickle.HIGHEST_PROTOCOL)
+        affinity_key = repr(job.affinity_key[0]) if job.affinity_key else ""
         try:
             answer = self._replicas.do.remote(message, seconds, affinity_key=affinity_key).result(timeout_s=seconds)
         except TimeoutError:
@@ -124,15 +117,14 @@ def workers(address: str, most: int, models_in_memory: int, trace_bytes: int) ->
     most: replicas; 0 for as many as the cluster has cores.
     """
     if not ray.is_initialized():
-        # of a cluster that begins here: replicas answer readers, so they are not nice; and processes that Ray starts
-        # before anybody asks have not got ENVIRONMENT: no replica would run in one
+        # for a new cluster: replicas get normal priority, and no process is started before it gets ENVIRONMENT
         os.environ.setdefault("RAY_worker_niceness", "0")
         os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
         own: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
         ray.init(address=address, namespace=NAME, log_to_driver=False, runtime_env={"env_vars": ENVIRONMENT}, **own)
     most = most or max(int(ray.cluster_resources().get("CPU", 1)), 1)
-    scaling = {"min_replicas": 1, "initial_replicas": most, "max_replicas": most, "target_ongoing_requests": 1,
-               "upscale_delay_s": 2.0}  # fmt: skip
+    scaling: dict[str, float] = {"min_replicas": 1, "initial_replicas": most, "max_replicas": most}
+    scaling |= {"target_ongoing_requests": 1, "upscale_delay_s": 2.0}
     options = {"autoscaling_config": scaling, "ray_actor_options": {"num_cpus": 1}}
     deployment = Replica.options(**options)  # type: ignore[attr-defined]  # what the decorator has made of the class
     serve.start(proxy_location="Disabled")  # nobody asks by HTTP

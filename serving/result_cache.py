@@ -1,4 +1,4 @@
-"""What was computed once and may be wanted again: read-only, bounded in bytes."""
+"""Results that are kept for the next request, read-only and bounded in bytes; and the engine that computes them."""
 
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, wait
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from cachetools import LRUCache
 
-from i18n import say, spoken
+from i18n import N_, say, spoken
 from model import kv_cache
 from model.base import Model
 from model.errors import panics_caught
@@ -22,10 +22,11 @@ from serving.job import GrownRunRef, Job, ModelRef, RunRef
 from serving.loaded_models import LoadedModels
 
 Made = TypeVar("Made")
+GIVES_NAN = N_("{model} gives NaN on this text: its values overflow their data type. Try another text or another model")
 
 
 def once(make: Callable[[], Made]) -> Callable[[], Made]:
-    """make(), called at most once, by one thread while others wait for it; called again if it raised."""
+    """make(), called once, by one thread while others wait; called again if it raised."""
     lock, cached = Lock(), cache(make)
 
     @wraps(make)
@@ -37,14 +38,15 @@ def once(make: Callable[[], Made]) -> Callable[[], Made]:
 
 
 Result = TypeVar("Result")
-LOOK = 0.1  # seconds between two looks of who waits for another's making
-SMALL = 100  # bytes that a plain value may take
+LOOK = 0.1  # seconds between two calls of still_wanted
+SMALL = 100  # bytes of a plain value
 
 
 class ResultCache:
-    """Least recently used leaves first. What two ask for at once is made once: the second waits for the first.
+    """The least recently used result is evicted first. A result that is requested twice at once is computed once.
 
-    waiting: entered around the making, and the waiting for another's.
+    waiting: a context that is entered while a result is computed or waited for. found, made: how often a result was
+    there, and how often it was computed.
     """
 
     def __init__(self, most_bytes: int, waiting: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
@@ -52,15 +54,14 @@ class ResultCache:
         self._kept: LRUCache = LRUCache(most_bytes, getsizeof=nbytes)
         self._being_made: dict[Hashable, Future] = {}
         self._lock = Lock()
-        self.found, self.made = 0, 0  # how often something was there, and how often it had to be made
+        self.found, self.made = 0, 0
 
     def get(
         self, key: Hashable, make: Callable[[], Result], still_wanted: Callable[[], object] = lambda: None
     ) -> Result:
-        """What make() gives, remembered under key, which holds everything that the result depends on.
+        """The result of make(), kept under key, which must hold everything that the result depends on.
 
-        make is called without a lock. Who waits for another's making calls still_wanted now and then, which may raise.
-        Raises what make raises, for everybody who waits for it.
+        still_wanted: called now and then while another thread computes it; may raise. Raises what make raises.
         """
         with self._lock:
             if key in self._kept:
@@ -86,22 +87,22 @@ class ResultCache:
                 return waited_for.result()
 
     def find(self, key: Hashable) -> Any:
-        """What is remembered under key, None for nothing."""
+        """The result kept under key, or None."""
         with self._lock:
             return self._kept.get(key)
 
     def forget(self, wanted: Callable[[Hashable], bool]) -> None:
-        """Drop every result whose key wanted(key) is true of."""
+        """Drop the results whose keys are wanted."""
         with self._lock:
             for key in [key for key in self._kept if wanted(key)]:
                 del self._kept[key]
 
     def nbytes(self) -> int:
-        """What is kept now, in bytes."""
+        """The size of the kept results."""
         return int(self._kept.currsize)
 
     def most_bytes(self) -> int:
-        """What may be kept, in bytes."""
+        """The most that they may take."""
         return int(self._kept.maxsize)
 
     def _make(self, key: Hashable, make: Callable[[], Result], promise: Future) -> Result:
@@ -110,7 +111,7 @@ class ResultCache:
         except BaseException as error:
             with self._lock:
                 del self._being_made[key]
-            # who left before it was done leaves the making to who waits
+            # a user who left while it was computed: one who waits computes it
             promise.set_exception(error if isinstance(error, Exception) else Cancelled())
             raise
         with self._lock:
@@ -123,11 +124,11 @@ class ResultCache:
 
 
 class Cancelled(Exception):
-    """Whoever made it did not stay until it was done."""
+    """The user left while the result was computed."""
 
 
 def nbytes(value: Any) -> int:
-    """The memory a result takes, in bytes, about: of its arrays, its texts and its parts."""
+    """The memory of a result, in bytes, about: of its arrays, texts and parts."""
     own = getattr(value, "nbytes", None)
     if callable(own):
         return own()
@@ -147,9 +148,9 @@ def nbytes(value: Any) -> int:
 
 
 class Engine:
-    """Many threads may share one. A trace (q, k, v) stays here: another head of the same run costs no second forward.
+    """Computes jobs and keeps traces, so that another head of a run costs no second forward pass. Threads may share it.
 
-    trace_bytes: what all traces together may take; one that takes more is made anew for every job.
+    trace_bytes: of all traces; a larger trace is computed again for every job.
     """
 
     def __init__(self, models_in_memory: int, trace_bytes: int) -> None:
@@ -162,13 +163,13 @@ class Engine:
             return job.function(*map(self._found, job.arguments), **job.options)
 
     def _found(self, argument: Any) -> Any:
-        """What an argument stands for."""
+        """The model or trace of a reference."""
         if isinstance(argument, RunRef):
             return self.trace(argument)
         return self.models.of(argument) if isinstance(argument, ModelRef) else argument
 
     def trace(self, run: RunRef) -> Trace:
-        """Of a run, made once. Raises what running raises."""
+        """Of a run. Raises what running raises."""
         return self.traces.get(run.trace_key, lambda: self._made(run)).select(run.attention)
 
     def _made(self, run: RunRef) -> Trace:
@@ -180,15 +181,12 @@ class Engine:
         return trace
 
     def _forget(self, files: str) -> None:
-        """A trace keeps its model in memory: with a model go its traces."""
+        """Drop the traces of a model that was evicted: a trace keeps its model in memory."""
         self.traces.forget(lambda key: isinstance(key, tuple) and key[0].key == files)
 
 
 def _checked(model: Model, trace: Trace) -> Trace:
-    """Raises ValueError for a run whose numbers grew beyond what their type holds."""
+    """Raises ValueError for a run whose numbers overflowed."""
     if trace.states[trace.batch.keep].isnan().any():
-        raise ValueError(
-            say("{model} gives NaN on this text: its values overflow their data type. Try another text or another "
-                "model", model=model.name)
-        )  # fmt: skip
+        raise ValueError(say(GIVES_NAN, model=model.name))
     return trace

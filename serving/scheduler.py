@@ -1,7 +1,5 @@
-"""Where jobs are done: a queue in which users take turns, and workers that do one job at a time each.
-
-A worker is all that differs between this process, worker processes (worker_process.py) and
-other machines (ray_cluster.py).
+"""A fair queue of jobs and workers that do one job at a time: in this process, in worker processes
+(worker_process.py) or on other machines (ray_cluster.py).
 """
 
 import logging
@@ -17,26 +15,24 @@ from serving.fair_queue import FairQueue, Ticket
 from serving.job import Job
 from serving.result_cache import Engine
 
-LOOK = 0.05  # seconds between two looks of a reader who waits
-PAUSE = 1.0  # seconds from one try to start a worker to the next
-SPARE = 2.0  # seconds that a worker has to stop a job which is over its time
+LOOK = 0.05  # seconds between two calls of still_wanted
+PAUSE = 1.0  # seconds between two tries to start a worker
+SPARE = 2.0  # seconds in which a worker must stop a job that is over its time
 
-TOLD = (ValueError, OSError, MemoryError)  # errors that are sentences for the reader
+TOLD = (ValueError, OSError, MemoryError)  # errors whose messages are for the user
 Outcome = Literal["done", "refused", "failed", "too slow", "lost"]
 WorkerState = Literal["starting", "idle", "busy"]
+TIME_LIMIT = N_(
+    "This took longer than the limit of {seconds:g} seconds and was stopped. Try a shorter text, fewer lines or a "
+    "smaller model"
+)
 
 
 class TooSlow(ValueError):
     """A job was stopped at its time limit."""
 
     def __init__(self, seconds: float) -> None:
-        super().__init__(
-            say(
-                "This took longer than the limit of {seconds:g} seconds and was stopped. Try a shorter text, fewer "
-                "lines or a smaller model",
-                seconds=seconds,
-            )
-        )
+        super().__init__(say(TIME_LIMIT, seconds=seconds))
         self.seconds = seconds
 
     def __reduce__(self) -> tuple[type, tuple[float]]:
@@ -44,31 +40,31 @@ class TooSlow(ValueError):
 
 
 class LostTwice(ValueError):
-    """Two workers were lost over a job."""
+    """Two workers ended while they did the job."""
 
 
 class WorkerLost(Exception):
-    """Whoever did the job is gone, or answers no more; another may try it."""
+    """The worker has ended or does not answer; another may try its job."""
 
 
 class Worker(Protocol):
     """Does one job at a time."""
 
     def wait_until_ready(self) -> None:
-        """Before the first job, and after WorkerLost. Raises WorkerLost where it takes another try."""
+        """Called before the first job, and after WorkerLost. Raises WorkerLost if it must be called again."""
 
     def do(self, job: Job, seconds: float) -> Any:
-        """The answer. Raises what the job raises; TooSlow; WorkerLost, after which it is ready for the next job."""
+        """The answer. Raises what the job raises, TooSlow or WorkerLost."""
 
     def close(self) -> None:
-        """No job will come any more."""
+        """End it."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """What is to be known of a job that is over; nothing of its reader or his text.
+    """What observers get of a job that has ended; nothing of its user or text.
 
-    job: its function's name. waited, took: seconds in the queue and in a worker. waiting: jobs in the queue by then.
+    job: its function's name. waited, took: seconds in the queue and in a worker. waiting: jobs in the queue then.
     """
 
     job: str
@@ -79,10 +75,10 @@ class Done:
 
 
 class Scheduler:
-    """One for all readers of a server.
+    """One for all users of a server.
 
-    seconds: the most that a job may take. observers: told of every job that is over. affinity: whether a run's trace is
-    with the worker that made it; where all share their traces any of them will do.
+    seconds: the most that a job may take. observers: called with every job that has ended. affinity: whether a run's
+    jobs go to the worker that has its trace; False where all workers share their traces.
     """
 
     def __init__(self, workers: Sequence[Worker], queue: FairQueue, *, seconds: float, affinity: bool) -> None:
@@ -104,10 +100,10 @@ class Scheduler:
         *,
         low_priority: bool = False,
     ) -> Any:
-        """The job's answer, when it is its turn. still_wanted: called now and then while it waits, may raise: then the
-        job leaves the queue. low_priority: whether all others go first, for the parts of what takes minutes.
+        """The job's answer. still_wanted: called now and then; when it raises, the job leaves the queue. low_priority:
+        whether all other jobs go first, for parts of a computation of minutes.
 
-        Raises Busy, TooSlow, and what the job raises.
+        Raises QueueFull, TooSlow, and what the job raises.
         """
         ticket = self._queue.enter(job, reader, job.affinity_key if self._affinity else (), low_priority=low_priority)
         try:
@@ -122,15 +118,15 @@ class Scheduler:
         return ticket.answer.result()
 
     def waiting(self) -> int:
-        """How many jobs wait for their turn."""
+        """How many jobs are in the queue."""
         return self._queue.waiting()
 
     def workers(self, state: WorkerState) -> int:
-        """How many are in this state; an idle one that is gone is found out with its next job."""
+        """How many are in this state; that an idle one has ended is noticed with its next job."""
         return self._states.count(state)
 
     def close(self) -> None:
-        """Ends every worker. Who still waits gets Busy."""
+        """End every worker. Jobs in the queue raise QueueFull."""
         self._closed = True
         self._queue.close()
         for worker in self._workers:
@@ -148,7 +144,7 @@ class Scheduler:
                 ticket = self._queue.next(number)
                 if ticket is not None:
                     self._states[number] = "busy"
-                    with spoken(ticket.job.language):  # this thread has no page that knows the reader
+                    with spoken(ticket.job.language):
                         self._do(ticket, number, worker)
 
     def _do(self, ticket: Ticket, number: int, worker: Worker) -> None:
@@ -163,7 +159,7 @@ class Scheduler:
                 self._queue.again(ticket)
             else:
                 ticket.answer.set_exception(LostTwice(say(LOST_TWICE)))
-        except BaseException as error:  # noqa: BLE001 - it is the asker's
+        except BaseException as error:  # noqa: BLE001 - raised where the answer is waited for
             outcome = "refused" if isinstance(error, TOLD) else "failed"
             outcome = "too slow" if isinstance(error, TooSlow) else outcome  # not shown
             ticket.answer.set_exception(error)
@@ -175,7 +171,7 @@ class Scheduler:
         for observer in self.observers:
             try:
                 observer(done)
-            except Exception:  # whoever counts jobs must not stop them
+            except Exception:  # observers must not stop jobs
                 logging.getLogger(__name__).exception("an observer of jobs failed")  # not shown
 
 
@@ -186,16 +182,16 @@ LOST_TWICE = N_(
 
 
 class InThisProcess:
-    """A worker among others that share one engine. Nothing can stop a job here: it is done for nobody."""
+    """A worker of several that share one engine. A job cannot be stopped here."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def wait_until_ready(self) -> None:
-        """It is."""
+        """It always is."""
 
     def do(self, job: Job, seconds: float) -> Any:
         return self._engine.do(job)
 
     def close(self) -> None:
-        """There is nothing to end."""
+        """It is a thread of this process."""

@@ -4,11 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from i18n import say
+from i18n import N_, say
 from serving.background import LEFT_SECONDS, Background, State, Watched
 
 MOST_STEPS = 600
 LEAST_CHARACTERS, MOST_CHARACTERS = 200, 40_000
+TEXT_TOO_SHORT = N_("A text of at least {least} characters is needed to train on, this one has {count}.")
 
 
 @dataclass(frozen=True)
@@ -57,13 +58,7 @@ class Training(Background):
     ) -> None:
         text = clean(text)
         if len(text) < LEAST_CHARACTERS:
-            raise ValueError(
-                say(
-                    "A text of at least {least} characters is needed to train on, this one has {count}.",
-                    least=LEAST_CHARACTERS,
-                    count=len(text),
-                )
-            )
+            raise ValueError(say(TEXT_TOO_SHORT, least=LEAST_CHARACTERS, count=len(text)))
         if not 1 <= steps <= MOST_STEPS:
             raise ValueError(say("Training takes 1 to {most} steps here, not {steps}.", most=MOST_STEPS, steps=steps))
         self.causal, self.total_steps = causal, steps

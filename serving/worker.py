@@ -1,7 +1,6 @@
-"""A worker process: one engine, one thread of torch, one job at a time.
+"""A worker process (worker_process.py): one engine, one thread of torch, one job at a time.
 
-pool.py starts it with a connection. It sends READY once, then for each job that it receives its answer; meanwhile BEAT,
-so that a worker that is stuck can be told from one that works.
+It sends READY once, then the answer to each job, and BEAT while it computes one, so that a stuck worker is noticed.
 """
 
 import gc
@@ -12,7 +11,7 @@ from multiprocessing.connection import Connection
 from threading import Event, Lock, Thread
 from time import sleep
 from traceback import format_tb
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -23,11 +22,10 @@ from serving.scheduler import TOLD
 
 READY, BEAT = b"ready", b"beat"
 BEATS = 1.0  # seconds from one to the next
-Kind = Literal["answer", "error"]
 
 
 class WorkerConnection:
-    """A connection that two threads write to. busy: set while a job is done."""
+    """A connection that two threads write to. busy: set while a job is computed."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection, self._lock, self.busy = connection, Lock(), Event()
@@ -37,7 +35,7 @@ class WorkerConnection:
             self._connection.send_bytes(message)
 
     def receive(self) -> Job:
-        """The next job. Raises EOFError when whoever sent them is gone."""
+        """The next job. Raises EOFError when the server has ended."""
         return pickle.loads(self._connection.recv_bytes())  # noqa: S301 - of the process that started this one
 
 
@@ -57,24 +55,22 @@ def main(descriptor: int, models_in_memory: int, trace_bytes: int) -> None:
             answer = answered(engine, job)
             line.busy.clear()
             line.send(answer)
-    except (EOFError, OSError):  # the server is gone, and with it whoever asked
+    except (EOFError, OSError):  # the server has ended
         return
 
 
 def answered(engine: Engine, job: Job) -> bytes:
-    """What a job comes to, as `told` reads it."""
-    kind: Kind = "answer"
+    """The answer to a job, as `told` reads it."""
     try:
-        return pickle.dumps((kind, engine.do(job)), pickle.HIGHEST_PROTOCOL)
+        return pickle.dumps(("answer", engine.do(job)), pickle.HIGHEST_PROTOCOL)
     except Exception as error:  # noqa: BLE001 - it is the asker's
-        kind = "error"
         if not isinstance(error, TOLD):
             error.add_note("".join(format_tb(error.__traceback__)))  # lines of code, no values: it may be logged
         try:
-            message = pickle.dumps((kind, error))
+            message = pickle.dumps(("error", error))
             pickle.loads(message)  # noqa: S301 - what was pickled in the line before
         except Exception:  # noqa: BLE001 - an exception that cannot travel
-            return pickle.dumps((kind, RuntimeError(f"{type(error).__name__} in {job.name}")))
+            return pickle.dumps(("error", RuntimeError(f"{type(error).__name__} in {job.name}")))
         return message
 
 
@@ -92,7 +88,7 @@ def _beat(line: WorkerConnection) -> None:
             line.send(BEAT)
             sleep(BEATS)
     except OSError:
-        os._exit(0)  # the server is gone: what is being computed is for nobody
+        os._exit(0)  # the server has ended
 
 
 if __name__ == "__main__":

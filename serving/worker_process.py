@@ -3,13 +3,10 @@
 A worker that is gone, or silent, or over its time is killed and another one started.
 """
 
-import os
 import pickle
 import subprocess
-import sys
 from contextlib import suppress
-from multiprocessing.connection import Connection, Pipe
-from pathlib import Path
+from multiprocessing.connection import Connection
 from threading import Timer
 from time import monotonic
 from typing import Any
@@ -19,7 +16,6 @@ from serving.job import Job
 from serving.scheduler import SPARE, TooSlow, WorkerLost
 from serving.worker import BEAT, READY, told
 
-ROOT = Path(__file__).parents[1]
 SILENCE = 15.0  # seconds without a beat, after which a worker counts as stuck
 START = 120.0  # seconds that importing torch may take on a machine that is busy
 
@@ -107,17 +103,8 @@ class WorkerProcess:
         self._process.wait()
         self._connection.close()
 
-    def _started(self) -> tuple[subprocess.Popen, Connection]:
-        ours, theirs = Pipe()
-        process = subprocess.Popen(
-            [sys.executable, "-m", f"{__package__}.worker", str(theirs.fileno()), *self._arguments],
-            cwd=ROOT,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-        )
-        theirs.close()
+    def _started(self) -> tuple[subprocess.Popen[bytes], Connection]:
+        process, connection = machine.start_python(f"{__package__}.worker", *self._arguments)
         if self._memory_bytes:
             machine.limit_memory(process.pid, self._memory_bytes)
-        return process, ours
+        return process, connection

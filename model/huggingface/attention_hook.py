@@ -1,17 +1,17 @@
-"""transformers' attention, sent through our own core.
+"""transformers' attention, computed by our own core.
 
-transformers lets a program register an attention function and a mask function under a name of its own. Ours ask the
-run that is going on in this thread what to do: a `Probe` learns, once for each model, where its attentions are and
-which masks it has; a `Recording` computes each of them under the masks that a reader chose. The run travels in a
-ContextVar and the model is never changed, so that threads can share it.
+An attention function and a mask function are registered with transformers under one name. Both ask the `AttentionRun`
+that is active in this thread: a `Probe` finds, once for each model, its attentions and masks; a `Recording` computes
+them under the masks that a user chose. The run is in a ContextVar and the model is never changed, so threads can share
+the model.
 Sizes: B rows, H query heads, Hkv key-value heads, Q queries, K keys, D head width.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,10 +27,10 @@ NAME = "unmask"
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """One attention on its way: q [B,H,Q,D], k and v [B,Hkv,K,D].
+    """The inputs of one attention: q [B,H,Q,D], k and v [B,Hkv,K,D].
 
-    added: what the network adds to the scores besides, or masks them with, each broadcastable to [B,H,Q,K]: float, or
-    bool with True = may attend. module: whose attention it is, None where that is not known.
+    added: masks and biases of the scores, each broadcastable to [B,H,Q,K]: float, or bool with True = may attend.
+    module: the attention's module, None if unknown.
     """
 
     module: nn.Module | None
@@ -42,27 +42,45 @@ class Call:
     terms: ScoreTerms
 
 
-class PositionedRun(Protocol):
-    """positions [B,T]: where each token stands, for models that work this out by themselves and get padding wrong.
+class AttentionRun:
+    """Computes the attentions of one pass through a network.
 
-    own_code: whether attention by a network's own code is to come through it, too.
-    concerns: whether so many queries and keys may be the text's tokens; a softmax over other things is no attention.
+    positions [B,T]: for position embeddings that count padding too. own_code: whether attention computed by a network's
+    own code is intercepted. part: the attention of the stack that is running: "self", "encoder" or "decoder".
     """
 
-    positions: Tensor | None
-    own_code: bool
+    positions: Tensor | None = None
+    own_code = True
+    part = "self"
 
-    def concerns(self, queries: int, keys: int) -> bool: ...
-    def attend(self, call: Call) -> Tensor: ...
-    def mask(self, arguments: dict[str, Any]) -> Tensor | None: ...
+    def __init__(self, lengths: Iterable[int] = ()) -> None:
+        """lengths: of the texts, in tokens. A softmax over anything else is not an attention."""
+        self._lengths = frozenset(lengths)
+
+    def concerns(self, queries: int, keys: int) -> bool:
+        """Whether either is the number of a text's tokens."""
+        return queries in self._lengths or keys in self._lengths
+
+    def mask(self, arguments: dict[str, Any]) -> Tensor:
+        """A mask [B,1,Q,K] that changes nothing, in the memory of one number. arguments: of a transformers mask."""
+        zero = torch.zeros((), dtype=arguments.get("dtype") or torch.float32, device=arguments["device"])
+        return zero.expand(arguments["batch_size"], 1, arguments["q_length"], arguments["kv_length"])
+
+    def attend(self, call: Call) -> Tensor:
+        """The output [B,H,Q,D]. This class is the run of an output head, which must not attend."""
+        raise NotSupported(say("its output head has its own attention"))
+
+    def watch(self, stack: nn.Module) -> AbstractContextManager[None]:
+        """Entered while a stack runs."""
+        return nullcontext()
 
 
-_RUN: ContextVar[PositionedRun | None] = ContextVar("_RUN", default=None)  # that is going on in this thread
+_RUN: ContextVar[AttentionRun | None] = ContextVar("_RUN", default=None)  # active in this thread
 
 
 @contextmanager
-def going_on(run: PositionedRun) -> Iterator[None]:
-    """Within it, this thread's networks ask `run` for their attention."""
+def active_run(run: AttentionRun) -> Iterator[None]:
+    """Within it, `run` computes the attentions of this thread's networks."""
     token = _RUN.set(run)
     try:
         yield
@@ -70,31 +88,9 @@ def going_on(run: PositionedRun) -> Iterator[None]:
         _RUN.reset(token)
 
 
-class NoAttention:
-    """Going on while a network's head alone is computed, whose attentions are not asked for."""
-
-    positions: Tensor | None = None
-    own_code = False
-
-    def concerns(self, queries: int, keys: int) -> bool:
-        return True
-
-    def attend(self, call: Call) -> Tensor:
-        raise NotSupported(say("its output head has its own attention"))
-
-    def mask(self, arguments: dict[str, Any]) -> Tensor | None:
-        return None
-
-
-def blank(arguments: dict[str, Any]) -> Tensor:
-    """A mask [B,1,Q,K] that changes nothing, in the memory of one number: for networks that work on what they get."""
-    zero = torch.zeros((), dtype=arguments.get("dtype") or torch.float32, device=arguments["device"])
-    return zero.expand(arguments["batch_size"], 1, arguments["q_length"], arguments["kv_length"])
-
-
 def attend_in_run(call: Call) -> Tensor:
-    """The output [B,H,Q,D] of an attention, by the run that is going on."""
-    with torch._C.DisableTorchFunction():  # our own attention is not the network's to be watched
+    """The output [B,H,Q,D] of an attention, by the active run."""
+    with torch._C.DisableTorchFunction():  # OwnAttention must not see our own attention
         return current().attend(call)
 
 
@@ -140,7 +136,7 @@ def _mask(**arguments: Any) -> Tensor | None:
     return current().mask(arguments)
 
 
-def current() -> PositionedRun:
+def current() -> AttentionRun:
     run = _RUN.get()
     if run is None:
         raise RuntimeError(f"attention {NAME!r} works only within a run; use HuggingFaceModel.run")  # not shown
@@ -148,7 +144,7 @@ def current() -> PositionedRun:
 
 
 def give_positions(embedding: nn.Module) -> None:
-    """Make a position embedding that counts a row's cells, padding included, use the run's positions."""
+    """Make a position embedding that counts padding too use the active run's positions."""
 
     def use_ours(
         _: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any]
@@ -159,7 +155,7 @@ def give_positions(embedding: nn.Module) -> None:
         return arguments, options
 
     def without_extra_axis(_: nn.Module, __: tuple[Any, ...], embedded: Tensor) -> Tensor:
-        return embedded.squeeze(0) if embedded.ndim == 4 else embedded  # BART's puts a batch axis before ours
+        return embedded.squeeze(0) if embedded.ndim == 4 else embedded  # BART adds a batch axis before ours
 
     embedding.register_forward_pre_hook(use_ours, with_kwargs=True)
     embedding.register_forward_hook(without_extra_axis)

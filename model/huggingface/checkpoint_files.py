@@ -1,7 +1,4 @@
-"""What is in a model's folder or repository, judged by its file names, sizes and config before anything is loaded.
-
-Every refusal is one or two sentences that say what was found and what to do.
-"""
+"""Checks the files of a model's folder or repository, by names, sizes and config, before anything is loaded."""
 
 import json
 import re
@@ -11,7 +8,7 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from i18n import say, say_all
+from i18n import N_, say, say_all
 from model.errors import CheckpointError, TooLarge, first_line
 from model.files import read_regular
 from model.huggingface import formats
@@ -21,9 +18,9 @@ from serving.settings import Settings
 CONFIG = "config.json"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
-MARIAN = ("source.spm", "target.spm", "vocab.json")  # before others: these two cut targets otherwise than texts
+MARIAN = ("source.spm", "target.spm", "vocab.json")  # first: targets have a tokenizer of their own
 LONE = ("tokenizer.model", "spiece.model")
-TOKENIZERS = (  # each of them is a tokenizer; the first that is whole is read
+TOKENIZERS = (  # files of a tokenizer; the first complete one is read
     MARIAN,
     ("tokenizer.json",),
     ("vocab.json", "merges.txt"),
@@ -32,22 +29,64 @@ TOKENIZERS = (  # each of them is a tokenizer; the first that is whole is read
 )
 EXTRAS = ("generation_config.json", TOKENIZER_CONFIG, "special_tokens_map.json", "added_tokens.json")
 SMALL = {CONFIG, *EXTRAS, *(part for tokenizer in TOKENIZERS for part in tokenizer)}
-MOST_SMALL_BYTES = 50_000_000  # of the configuration and the tokenizer together
+MOST_SMALL_BYTES = 50_000_000  # of all small files
 MOST_LAYERS = 1_000
 LAYERS = re.compile(r"n(um)?_(encoder_|decoder_|hidden_)?layers?|(encoder|decoder)_layers")  # names in config.json
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+SENTENCE_TRANSFORMERS = N_(
+    "{model} is a sentence-transformers model that keeps its transformer in a folder of its own. Get all of it (hf "
+    "download {model} --local-dir FOLDER), and choose that folder."
+)
+NO_CONFIG = N_(
+    "{model} has no {file}, so it is not a model in Hugging Face's format. Choose a repository or a folder that holds "
+    "one, as save_pretrained writes it."
+)
+MARIAN_LACKS = N_(
+    "{model} lacks {files}, and Marian's tokenizer needs {all}. Fetch the files again, or choose another repository."
+)
+NO_TOKENIZER = N_(
+    "{model} has no tokenizer that can be read (tokenizer.json, vocab.txt, Marian's .spm files or the like). Save its "
+    "fast tokenizer beside its weights, or choose another repository."
+)
+ADAPTER_LACKS = N_(
+    "{model} holds an adapter (LoRA) without {file}. Fetch that file, or merge the two (peft's merge_and_unload) and "
+    "choose the result."
+)
+PICKLES_ONLY = N_(
+    "{model} has its weights only as pickle files, which can run any code when they are opened; Unmask reads only "
+    "safetensors. Choose a repository with model.safetensors, or convert it."
+)
+OTHER_NAME = N_(
+    "{model} has its weights as {other}, and Unmask reads {file} (or its numbered parts). Rename the file, if it "
+    "holds the whole model, or choose another repository."
+)
+NO_WEIGHTS = N_("{model} has no weights in safetensors format ({file}). Choose a repository or a folder that has them.")
+SMALL_FILES_TOO_LARGE = N_(
+    "{model}: its configuration and tokenizer take {size:,.0f} MB, and at most {most:,.0f} MB of them are read. "
+    "Choose another model."
+)
+OVER_LIMIT = N_(
+    "{model} needs {size} of memory for its weights, and the limit is {limit}. Choose a smaller model, or raise "
+    "UNMASK_MAX_WEIGHTS_GB."
+)
+OVER_MEMORY = N_(
+    "{model} needs {size} of memory for its weights, and {free} are free. Choose a smaller model, or free some memory."
+)
+NOT_REGULAR = N_("{model}: {file} is not a regular file, and only regular files are read. Choose another folder.")
+SHARD_MISSING = N_("{model}: {file} names {missing!r}, which is not there. Fetch the files again.")
+LINK_OUTSIDE = N_("{model}: {file} is a link to outside the folder that models are loaded from.")
+TOO_MANY_LAYERS = N_("{model}: config.json asks for {count:,} layers ({field}), and at most {most:,} are supported.")
+UNREADABLE = N_("{model}: {file} cannot be read ({why}). Fetch the file again.")
+DAMAGED = N_("{model}: {file} is damaged or truncated ({why}). Delete it and fetch it again.")
 
 
 def is_path(name: str) -> bool:
-    """Whether a name means a folder: it exists, or is written as no hub id can be."""
+    """Whether a name is a folder: it exists, or cannot be a Hub id."""
     return name.startswith(("/", "~", ".")) or "\\" in name or (name != "" and _is_folder(Path(name)))
 
 
 def needed(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
-    """Which of a repository's files (name -> bytes) a model is loaded from: small ones first, then its weights.
-
-    Raises CheckpointError where they do not make a model that can be loaded.
-    """
+    """The files, of name -> bytes, that a model is loaded from: small ones, then weights. Raises CheckpointError."""
     check_config_is_there(name, files)
     weights = weight_files(name, files)
     wanted = {CONFIG, *EXTRAS, *tokenizer_files(name, files)}
@@ -59,63 +98,29 @@ def needed(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
 def check_config_is_there(name: str, files: Collection[str]) -> None:
     """Raises CheckpointError where there is no config.json."""
     if CONFIG not in files and formats.MODULES in files and not is_path(name):
-        raise CheckpointError(
-            say(
-                "{model} is a sentence-transformers model that keeps its transformer in a folder of its own. Get all "
-                "of it (hf download {model} --local-dir FOLDER), and choose that folder.",
-                model=name,
-            )
-        )
+        raise CheckpointError(say(SENTENCE_TRANSFORMERS, model=name))
     if CONFIG not in files:
-        raise CheckpointError(
-            say(
-                "{model} has no {file}, so it is not a model in Hugging Face's format. Choose a repository or a "
-                "folder that holds one, as save_pretrained writes it.",
-                model=name,
-                file=CONFIG,
-            )
-        )
+        raise CheckpointError(say(NO_CONFIG, model=name, file=CONFIG))
 
 
 def tokenizer_files(name: str, files: Collection[str]) -> tuple[str, ...]:
-    """Those of these files that its tokenizer is read from. Raises CheckpointError where there is none."""
+    """The files that a tokenizer is read from. Raises CheckpointError for none."""
     for tokenizer in TOKENIZERS:
         if all(part in files for part in tokenizer):
             return tokenizer
     lacking = [part for part in MARIAN if part not in files]
     if "source.spm" in files or "target.spm" in files:
-        raise CheckpointError(
-            say(
-                "{model} lacks {files}, and Marian's tokenizer needs {all}. Fetch the files again, or choose another "
-                "repository.",
-                model=name,
-                files=say_all(lacking),
-                all=", ".join(MARIAN),
-            )
-        )
-    raise CheckpointError(
-        say(
-            "{model} has no tokenizer that can be read (tokenizer.json, vocab.txt, Marian's .spm files or the like). "
-            "Save its fast tokenizer beside its weights, or choose another repository.",
-            model=name,
-        )
-    )
+        raise CheckpointError(say(MARIAN_LACKS, model=name, files=say_all(lacking), all=", ".join(MARIAN)))
+    raise CheckpointError(say(NO_TOKENIZER, model=name))
 
 
 def weight_files(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
-    """The safetensors files among these, the index that lists them where there are several, and an adapter's."""
+    """The safetensors files, the index of several, and an adapter's. Raises CheckpointError for none."""
     base = _base_weight_files(name, files)
     if not formats.is_beside_its_base(files):
         return base
     if formats.ADAPTER_WEIGHTS not in files:
-        raise CheckpointError(
-            say(
-                "{model} holds an adapter (LoRA) without {file}. Fetch that file, or merge the two "
-                "(peft's merge_and_unload) and choose the result.",
-                model=name,
-                file=formats.ADAPTER_WEIGHTS,
-            )
-        )
+        raise CheckpointError(say(ADAPTER_LACKS, model=name, file=formats.ADAPTER_WEIGHTS))
     return (*base, formats.ADAPTER_WEIGHTS)
 
 
@@ -129,91 +134,41 @@ def _base_weight_files(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
     if variant is not None:
         return (f"model.{variant}.safetensors",)
     if any(file.endswith(PICKLES) for file in files):
-        raise CheckpointError(
-            say(
-                "{model} has its weights only as pickle files, which can run any code when they are opened; Unmask "
-                "reads only safetensors. Choose a repository with model.safetensors, or convert it.",
-                model=name,
-            )
-        )
+        raise CheckpointError(say(PICKLES_ONLY, model=name))
     other = formats.other_weights(files)
     if other is not None:
-        raise CheckpointError(
-            say(
-                "{model} has its weights as {other}, and Unmask reads {file} (or its numbered parts). Rename the "
-                "file, if it holds the whole model, or choose another repository.",
-                model=name,
-                other=other,
-                file=WEIGHTS,
-            )
-        )
-    raise CheckpointError(
-        say(
-            "{model} has no weights in safetensors format ({file}). Choose a repository or a folder that has them.",
-            model=name,
-            file=WEIGHTS,
-        )
-    )
+        raise CheckpointError(say(OTHER_NAME, model=name, other=other, file=WEIGHTS))
+    raise CheckpointError(say(NO_WEIGHTS, model=name, file=WEIGHTS))
 
 
 def check_small_files(name: str, files: Mapping[str, int]) -> None:
-    """Raises TooLarge where a model's configuration and tokenizer, name -> bytes, are more than is read."""
+    """Raises TooLarge for a configuration and tokenizer, name -> bytes, that are too large."""
     size = sum(files.values())
     if size > MOST_SMALL_BYTES:
-        raise TooLarge(
-            say(
-                "{model}: its configuration and tokenizer take {size:,.0f} MB, and at most {most:,.0f} MB of them are "
-                "read. Choose another model.",
-                model=name,
-                size=size / 1e6,
-                most=MOST_SMALL_BYTES / 1e6,
-            )
-        )
-
-
-def check_size(name: str, files: Mapping[str, int], settings: Settings) -> None:
-    """Raises TooLarge when the weights among these files are more than is allowed or than fits into memory: as they are
-    stored, and they may take more once they are loaded."""
-    check_loaded_size(name, sum(files[file] for file in weight_files(name, files)), settings)
+        raise TooLarge(say(SMALL_FILES_TOO_LARGE, model=name, size=size / 1e6, most=MOST_SMALL_BYTES / 1e6))
 
 
 def check_loaded_size(name: str, size: float, settings: Settings) -> None:
-    """Raises TooLarge when weights that take `size` bytes of memory are more than is allowed, or than is free."""
+    """Raises TooLarge when weights of `size` bytes in memory are more than is allowed, or than is free."""
     if size > settings.max_weights_bytes:
-        raise TooLarge(
-            say(
-                "{model} needs {size} of memory for its weights, and the limit is {limit}. "
-                "Choose a smaller model, or raise UNMASK_MAX_WEIGHTS_GB.",
-                model=name,
-                size=_gigabytes(size),
-                limit=_gigabytes(settings.max_weights_bytes),
-            )
-        )
+        raise TooLarge(say(OVER_LIMIT, model=name, size=_gigabytes(size), limit=_gigabytes(settings.max_weights_bytes)))
     check_memory(name, size)
 
 
 def check_memory(name: str, size: float) -> None:
-    """Raises TooLarge when `size` bytes are more than the memory that is free."""
+    """Raises TooLarge if `size` bytes are more than the free memory."""
     free = machine.free_bytes()
     if size > free:
-        raise TooLarge(
-            say(
-                "{model} needs {size} of memory for its weights, and {free} are free. Choose a smaller model, or free "
-                "some memory.",
-                model=name,
-                size=_gigabytes(size),
-                free=_gigabytes(free),
-            )
-        )
+        raise TooLarge(say(OVER_MEMORY, model=name, size=_gigabytes(size), free=_gigabytes(free)))
 
 
 def local_files(folder: Path) -> dict[str, int]:
-    """The names and sizes of the files right in a folder."""
+    """Name -> bytes of the files in a folder."""
     return {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether a folder of the cache holds a whole model."""
+    """Whether a folder has a complete model."""
     try:
         needed(str(folder), local_files(folder))
         return all((folder / shard).is_file() for shard in _shards(str(folder), folder))
@@ -222,10 +177,10 @@ def is_complete(folder: Path) -> bool:
 
 
 def allowed_folder(name: str, settings: Settings) -> Path:
-    """The folder that a user named, links followed. Raises CheckpointError for none, or one outside the root."""
+    """A user's folder, links followed. Raises CheckpointError for none, or one outside the allowed root."""
     try:
         folder = Path(name).expanduser().resolve()
-    except (OSError, RuntimeError, ValueError):  # no such user, links in a circle, a name that no file system takes
+    except (OSError, RuntimeError, ValueError):  # no such user, circular links, an impossible name
         why = say("{path!r} is not a folder on this machine. Check the path.", path=name[:200])
         raise CheckpointError(why) from None
     root = settings.model_root
@@ -238,55 +193,45 @@ def allowed_folder(name: str, settings: Settings) -> Path:
     inside = formats.transformer_inside(folder, lambda path: read_any_json(name, path))
     odd = next((path.name for path in inside.iterdir() if path.exists() and not (path.is_file() or path.is_dir())), "")
     if odd:
-        raise CheckpointError(
-            say("{model}: {file} is not a regular file, and only regular files are read. Choose another folder.",
-                model=name, file=odd)
-        )  # fmt: skip
+        raise CheckpointError(say(NOT_REGULAR, model=name, file=odd))
     return inside
 
 
-def check_folder(name: str, folder: Path, settings: Settings, *, in_root: bool) -> dict[str, Any]:
-    """Everything that can be known without loading: returns config.json. Raises CheckpointError or TooLarge.
+def check_folder(name: str, folder: Path, settings: Settings) -> dict[str, Any]:
+    """All that can be known of a network without loading it: returns config.json. Raises CheckpointError or TooLarge.
 
-    in_root: whether the folder's files, too, must lie in the allowed root once links are followed.
+    If name is a path, the folder's files must lie in the allowed root once links are followed.
     """
-    files = local_files(folder)
-    formats.check_files(name, files, lambda file: read_json(name, folder / file))
-    needed(name, files)
-    return check_network_files(name, folder, settings, in_root=in_root)
-
-
-def check_network_files(name: str, folder: Path, settings: Settings, *, in_root: bool) -> dict[str, Any]:
-    """check_folder without asking for a tokenizer: what a network alone is loaded from."""
     files = local_files(folder)
     formats.check_files(name, files, lambda file: read_json(name, folder / file))
     check_config_is_there(name, files)
     wanted = weight_files(name, files)
-    check_limits(name, folder, settings if in_root else settings.model_copy(update={"model_root": None}))
+    check_limits(name, folder, settings if is_path(name) else settings.model_copy(update={"model_root": None}))
     config = read_config(name, folder)
-    _check_index(name, folder, wanted)
+    if INDEX in wanted:
+        missing = sorted(set(_shards(name, folder)) - set(wanted))
+        if missing:
+            raise CheckpointError(say(SHARD_MISSING, model=name, file=INDEX, missing=missing[0]))
     return config
 
 
 def check_limits(name: str, folder: Path, settings: Settings) -> None:
-    """Raises CheckpointError for a link to outside the allowed root, TooLarge for too many weights or a configuration
-    and tokenizer that are too large."""
+    """Raises CheckpointError for a link to outside the allowed root, TooLarge for too large files."""
     files = local_files(folder)
     check_small_files(name, {file: size for file, size in files.items() if file in SMALL})
     if settings.model_root is not None:
         root = settings.model_root.expanduser().resolve()
         outside = [file for file in files if not (folder / file).resolve().is_relative_to(root)]
         if outside:
-            raise CheckpointError(
-                say("{model}: {file} is a link to outside the folder that models are loaded from.",
-                    model=name, file=outside[0])
-            )  # fmt: skip
-    weights = [file for file in weight_files(name, files) if file.endswith(".safetensors")]
-    check_loaded_size(name, sum(_bytes_in_memory(name, folder / file) for file in weights), settings)
+            raise CheckpointError(say(LINK_OUTSIDE, model=name, file=outside[0]))
+    weights = [folder / file for file in weight_files(name, files) if file.endswith(".safetensors")]
+    check_loaded_size(
+        name, sum(formats.growth(stored_as(name, file)) * file.stat().st_size for file in weights), settings
+    )
 
 
 def read_config(name: str, folder: Path) -> dict[str, Any]:
-    """config.json as a dictionary. Raises CheckpointError when it is none, or names no architecture."""
+    """config.json. Raises CheckpointError for a damaged one, or one without an architecture."""
     config = read_json(name, folder / CONFIG)
     if not isinstance(config.get("model_type"), str):
         raise CheckpointError(
@@ -295,15 +240,12 @@ def read_config(name: str, folder: Path) -> dict[str, Any]:
     for part in (config, *(value for value in config.values() if isinstance(value, dict))):
         for field, count in part.items():
             if LAYERS.fullmatch(field) and isinstance(count, int | float) and count > MOST_LAYERS:
-                raise CheckpointError(
-                    say("{model}: config.json asks for {count:,} layers ({field}), and at most {most:,} are supported.",
-                        model=name, count=count, field=field, most=MOST_LAYERS)
-                )  # fmt: skip
+                raise CheckpointError(say(TOO_MANY_LAYERS, model=name, count=count, field=field, most=MOST_LAYERS))
     return config
 
 
 def read_json(name: str, path: Path) -> dict[str, Any]:
-    """Raises CheckpointError for a file that is no JSON object, or too large for one."""
+    """A JSON object. Raises CheckpointError for any other file."""
     content = read_any_json(name, path)
     if not isinstance(content, dict):
         raise CheckpointError(
@@ -313,25 +255,11 @@ def read_json(name: str, path: Path) -> dict[str, Any]:
 
 
 def read_any_json(name: str, path: Path) -> Any:
-    """Raises CheckpointError for a file that is no JSON, or too large."""
+    """Any JSON. Raises CheckpointError for any other file, or one that is too large."""
     try:
         return json.loads(read_regular(path, MOST_SMALL_BYTES))
     except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(
-            say("{model}: {file} cannot be read ({why}). Fetch the file again.",
-                model=name, file=path.name, why=first_line(error))
-        ) from None  # fmt: skip
-
-
-def _check_index(name: str, folder: Path, wanted: tuple[str, ...]) -> None:
-    """An index may name only files that were looked at: those in the folder itself."""
-    if INDEX in wanted:
-        missing = sorted(set(_shards(name, folder)) - set(wanted))
-        if missing:
-            raise CheckpointError(
-                say("{model}: {file} names {missing!r}, which is not there. Fetch the files again.",
-                    model=name, file=INDEX, missing=missing[0])
-            )  # fmt: skip
+        raise CheckpointError(say(UNREADABLE, model=name, file=path.name, why=first_line(error))) from None
 
 
 def _shards(name: str, folder: Path) -> list[str]:
@@ -343,31 +271,26 @@ def _shards(name: str, folder: Path) -> list[str]:
     return [str(shard) for shard in weight_map.values()]
 
 
-def _bytes_in_memory(name: str, path: Path) -> float:
-    return formats.growth(stored_as(name, path)) * path.stat().st_size
+def stored_type(name: str, folder: Path) -> str:
+    """The type of a folder's weights, as safetensors writes it: "F32", "BF16" …"""
+    weights = weight_files(name, local_files(folder))
+    return stored_as(name, folder / next(file for file in weights if not file.endswith(".json")))
 
 
 def stored_as(name: str, path: Path) -> str:
-    """The type of a file's weights, as safetensors writes it, by its header; it finds a truncated file too."""
+    """The type of a file's weights, by its header. Raises CheckpointError for a truncated file."""
     try:
         with safe_open(path, framework="pt") as file:
             first = next(iter(file.keys()), None)
             return "F32" if first is None else file.get_slice(first).get_dtype()
     except (SafetensorError, OSError) as error:
-        raise CheckpointError(
-            say(
-                "{model}: {file} is damaged or truncated ({why}). Delete it and fetch it again.",
-                model=name,
-                file=path.name,
-                why=error,
-            )
-        ) from None
+        raise CheckpointError(say(DAMAGED, model=name, file=path.name, why=error)) from None
 
 
 def _is_folder(path: Path) -> bool:
     try:
         return path.is_dir()
-    except (OSError, ValueError):  # a name that is too long, or that no file system takes
+    except (OSError, ValueError):  # an impossible name
         return False
 
 

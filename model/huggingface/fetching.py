@@ -1,4 +1,4 @@
-"""A model's files, from a folder or the hub: judged by config, tokenizer and size before any weights are fetched."""
+"""A model's files, from a folder or the Hub: config, tokenizer and size are checked before weights are downloaded."""
 
 import json
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from huggingface_hub.utils import validate_repo_id
 from tokenizers import Tokenizer
 from transformers import AutoConfig, PreTrainedModel
 
-from i18n import say
+from i18n import N_, say
 from model.errors import CheckpointError, NotSupported, first_line, panics_caught
 from model.huggingface import checkpoint_files, formats, hub
 from model.huggingface.loading import SAFE, check_vocabulary, read_tokenizers
@@ -21,13 +21,19 @@ from model.huggingface.verify import check_runs_on_text, check_type, refusal
 from model.huggingface.weights import class_for
 from serving.settings import Settings
 
+NO_SUCH_ID = N_("{name!r} is neither a folder nor a model's id on the hub, such as openai-community/gpt2 ({why}).")
+INVALID_NETWORK = N_("{name}: its configuration does not describe a valid network ({why}).")
+GROWS = N_("{model}: its tokenizer turns one character into {count:,}. Choose another model.")
+FAILS_ON_TEXTS = N_("{model}: its tokenizer fails on some texts ({why}). Choose another model.")
+AROUND_TEXT = N_("{model}: its tokenizer puts {count:,} tokens around every text. Choose another model.")
+
 
 def fetch(name: str, progress: hub.Progress | None, settings: Settings) -> Path:
-    """The folder with a model's files; for a hub id, downloaded first where they are not on this machine.
+    """The folder with a model's files; for a Hub id they are downloaded if they are not on this machine, small files
+    first: no weights of a model that these show cannot be used.
 
-    Small files first: no weights are downloaded of a model that these show cannot be used, or that takes more memory
-    than is allowed. progress may raise to stop. Raises NotAvailable when the files cannot be had, CheckpointError for a
-    name that means nothing or files that make no model, TooLarge for too many weights.
+    progress may raise to stop. Raises NotAvailable if the files cannot be downloaded, CheckpointError for a name that
+    means nothing or files that make no model, TooLarge for too many weights.
     """
     if checkpoint_files.is_path(name):
         return checkpoint_files.allowed_folder(name, settings)
@@ -35,8 +41,8 @@ def fetch(name: str, progress: hub.Progress | None, settings: Settings) -> Path:
 
 
 def download_size(name: str, settings: Settings, progress: hub.Progress | None = None) -> int:
-    """The bytes that `fetch` would download, 0 where all is on this machine. Raises what fetch raises: a model that
-    cannot be used is not asked for, and its config.json and tokenizer are fetched to know, with progress."""
+    """The bytes that `fetch` would download, 0 if all is on this machine. Raises what fetch raises. Config and
+    tokenizer are downloaded to know."""
     if checkpoint_files.is_path(name):
         checkpoint_files.allowed_folder(name, settings)
         return 0
@@ -44,17 +50,11 @@ def download_size(name: str, settings: Settings, progress: hub.Progress | None =
 
 
 def cached(name: str) -> Path | None:
-    """The folder of the local cache that holds all of a repository's model. Uses no network."""
+    """The folder of the local cache with a repository's complete model, or None. Uses no network."""
     try:
         validate_repo_id(name)
     except HFValidationError as error:
-        raise CheckpointError(
-            say(
-                "{name!r} is neither a folder nor a model's id on the hub, such as openai-community/gpt2 ({why}).",
-                name=name[:100],
-                why=error,
-            )
-        ) from None
+        raise CheckpointError(say(NO_SUCH_ID, name=name[:100], why=error)) from None
     folder = hub.cached_folder(name)
     modules = None if folder else hub.cached(name, (formats.MODULES,))
     if modules is not None:
@@ -63,7 +63,7 @@ def cached(name: str) -> Path | None:
 
 
 def _judged(name: str, settings: Settings, progress: hub.Progress | None = None) -> dict[str, int]:
-    """The files that a model is loaded from, by the hub, in their order: name -> bytes, not more than is allowed."""
+    """The Hub's files that a model is loaded from, in their order: name -> bytes. Raises what `fetch` raises."""
     files, inside = _files(name, progress)
 
     def fetched(wanted: tuple[str, ...]) -> Path:
@@ -71,18 +71,20 @@ def _judged(name: str, settings: Settings, progress: hub.Progress | None = None)
 
     formats.check_files(name, files, lambda file: checkpoint_files.read_json(name, fetched((file,)) / file))
     checkpoint_files.check_config_is_there(name, files)
-    checkpoint_files.check_size(name, files, settings)
+    weights = checkpoint_files.weight_files(name, files)
+    checkpoint_files.check_loaded_size(name, sum(files[file] for file in weights), settings)
     config = checkpoint_files.read_config(name, fetched((checkpoint_files.CONFIG,)))
     check_type(name, config)
     wanted = checkpoint_files.needed(name, files)
-    weights = checkpoint_files.weight_files(name, files)
-    judge(name, fetched(tuple(file for file in wanted if file not in weights)), config, settings)
+    folder = fetched(tuple(file for file in wanted if file not in weights))
+    said = str(config.get("dtype") or config.get("torch_dtype"))
+    _check_described(name, folder, config, "BF16" if said == "bfloat16" else "F32", settings)
     return {inside + file: files[file] for file in wanted}
 
 
 def _fetch_small(name: str, files: Mapping[str, int], progress: hub.Progress | None) -> Path:
-    """The folder with these files (name -> bytes, as listed). Raises TooLarge where they are more than is allowed, by
-    the listing or by what arrives."""
+    """The folder with these files, name -> listed bytes. Raises TooLarge if they are listed, or arrive, with more bytes
+    than is allowed."""
     checkpoint_files.check_small_files(name, files)
 
     def arriving(file: str, done: int, total: int) -> None:
@@ -94,7 +96,7 @@ def _fetch_small(name: str, files: Mapping[str, int], progress: hub.Progress | N
 
 
 def _files(name: str, progress: hub.Progress | None) -> tuple[dict[str, int], str]:
-    """The files of a repository, or of the folder with the transformer in a sentence-transformers' one; that folder."""
+    """The files of a repository, or of the transformer's folder in a sentence-transformers one; and that folder."""
     files = hub.listing(name)
     if checkpoint_files.CONFIG in files or formats.MODULES not in files:
         return files, ""
@@ -103,31 +105,18 @@ def _files(name: str, progress: hub.Progress | None) -> tuple[dict[str, int], st
     return (hub.listing(name, inside), inside) if inside else (files, "")
 
 
-def judge(name: str, folder: Path, config: dict[str, Any], settings: Settings) -> None:
-    """Raises what loading would raise, as far as a config and a tokenizer show it: CheckpointError and its kinds."""
-    network = network_of(name, folder, config)
-    said = str(config.get("dtype") or config.get("torch_dtype"))
-    held = formats.held_in("BF16" if said == "bfloat16" else "F32")
-    _check_described_size(name, network, held, settings)
-
-
-def _check_described_size(name: str, network: PreTrainedModel, held: torch.dtype, settings: Settings) -> None:
-    """What a configuration asks for, whatever the files hold: weights that they lack would be made."""
-    size = sum(parameter.numel() for parameter in network.parameters()) * held.itemsize
-    checkpoint_files.check_loaded_size(name, size, settings)
-
-
 def inspect(name: str, folder: Path, settings: Settings) -> None:
     """Raises what loading a folder raises, as far as its config and its tokenizer show it."""
-    config = checkpoint_files.check_folder(name, folder, settings, in_root=checkpoint_files.is_path(name))
+    config = checkpoint_files.check_folder(name, folder, settings)
     check_type(name, config)
-    weights = checkpoint_files.weight_files(name, checkpoint_files.local_files(folder))
-    stored = checkpoint_files.stored_as(name, folder / next(file for file in weights if not file.endswith(".json")))
-    _check_described_size(name, network_of(name, folder, config), formats.held_in(stored), settings)
+    _check_described(name, folder, config, checkpoint_files.stored_type(name, folder), settings)
 
 
-def network_of(name: str, folder: Path, config: dict[str, Any]) -> PreTrainedModel:
-    """`without_weights`, once its tokenizer can be used with it. Raises CheckpointError and its kinds."""
+def _check_described(name: str, folder: Path, config: dict[str, Any], stored: str, settings: Settings) -> None:
+    """Raises what loading would raise, as far as a config and a tokenizer show it: CheckpointError and its kinds.
+
+    The size is that of the network of the configuration, whatever the files hold: missing weights would be created.
+    """
     tokenizers = read_tokenizers(name, folder, config["model_type"])
     for tokenizer in dict.fromkeys(tokenizers):
         check_tokenizer(name, tokenizer)
@@ -137,12 +126,14 @@ def network_of(name: str, folder: Path, config: dict[str, Any]) -> PreTrainedMod
         check_vocabulary(name, network, tokenizers[0])
     except NotSupported as error:
         raise refusal(name, config["model_type"], str(error)) from None
-    return network
+    held = formats.held_in(stored)
+    size = sum(parameter.numel() for parameter in network.parameters()) * held.itemsize
+    checkpoint_files.check_loaded_size(name, size, settings)
 
 
 def without_weights(folder: Path) -> PreTrainedModel:
-    """The network that a folder's configuration describes, taking no memory. Raises NotSupported for none we can show,
-    CheckpointError for sizes that do not fit together."""
+    """The network that a folder's configuration describes, without memory for its weights. Raises NotSupported for one
+    that cannot be shown, CheckpointError for sizes that do not fit together."""
     try:
         config = AutoConfig.from_pretrained(folder, **SAFE)
         model_class = class_for(config)
@@ -153,18 +144,14 @@ def without_weights(folder: Path) -> PreTrainedModel:
     except NotSupported:
         raise
     except Exception as error:  # noqa: BLE001 - sizes that an architecture cannot have show in any way
-        why = say(
-            "{name}: its configuration does not describe a valid network ({why}).",
-            name=folder.name,
-            why=first_line(error),
-        )
+        why = say(INVALID_NETWORK, name=folder.name, why=first_line(error))
         raise CheckpointError(why) from None
 
 
-MOST_FOR_ONE = 100  # characters that a normalizer may make of one: Unicode's own make 18
+MOST_FOR_ONE = 100  # characters that a normalizer may make of one: Unicode's normalizers make 18
 MOST_AROUND = 100  # tokens that may be put before and after a text
-RUN = 40  # long enough for a regular expression whose time doubles with each character to show
-INSERTED = ("content", "prepend")  # what a normalizer's fields of replacement text are called
+RUN = 40  # characters: enough for the time of a regular expression that backtracks exponentially
+INSERTED = ("content", "prepend")  # a normalizer's fields with replacement text
 PLAIN = [chr(code) for code in range(0x20, 0x10000) if not 0xD800 <= code < 0xE000]  # half a character is no text
 PROSE = "It's 12:30, and THE cat sat on the mat; the dog — 3.14 metres away — said “no”.\n\n\tAnd so on… "  # not shown
 
@@ -173,24 +160,15 @@ def check_tokenizer(name: str, tokenizer: Tokenizer) -> None:
     """Raises CheckpointError for a tokenizer that cannot be used."""
     grown = _growth(tokenizer)
     if grown > MOST_FOR_ONE:
-        raise CheckpointError(
-            say("{model}: its tokenizer turns one character into {count:,}. Choose another model.",
-                model=name, count=grown)
-        )  # fmt: skip
+        raise CheckpointError(say(GROWS, model=name, count=grown))
     try:
         with panics_caught():
             around = len(tokenizer.encode_batch(["a"])[0].ids)
             tokenizer.encode_batch(_texts())
     except Exception as error:  # noqa: BLE001 - the library raises plain Exception
-        raise CheckpointError(
-            say("{model}: its tokenizer fails on some texts ({why}). Choose another model.",
-                model=name, why=first_line(error))
-        ) from None  # fmt: skip
+        raise CheckpointError(say(FAILS_ON_TEXTS, model=name, why=first_line(error))) from None
     if around > MOST_AROUND:
-        raise CheckpointError(
-            say("{model}: its tokenizer puts {count:,} tokens around every text. Choose another model.",
-                model=name, count=around)
-        )  # fmt: skip
+        raise CheckpointError(say(AROUND_TEXT, model=name, count=around))
 
 
 def _texts() -> list[str]:
@@ -202,7 +180,7 @@ def _texts() -> list[str]:
 
 
 def _growth(tokenizer: Tokenizer) -> int:
-    """How many characters the normalizer makes of one, at the most: of what it replaces itself, and of Unicode's."""
+    """The most characters that the normalizer makes of one, by its replacements and by Unicode's rules."""
     normalizer = tokenizer.normalizer
     if normalizer is None:
         return 1
@@ -213,7 +191,7 @@ def _growth(tokenizer: Tokenizer) -> int:
 
 
 def _inserted(part: Any) -> list[int]:
-    """The lengths, 1 at the least, of every text that a normalizer puts in the place of something."""
+    """The lengths, at least 1, of every replacement text of a normalizer."""
     if isinstance(part, list):
         return [length for one in part for length in _inserted(one)]
     if not isinstance(part, dict):

@@ -1,7 +1,4 @@
-"""Ways in which models are stored that are not one folder of safetensors with a config.json: each named for what it is.
-
-Judged by file names and small JSON files alone, before any weights are fetched.
-"""
+"""The types and formats in which weights are stored, known from file names and small JSON files alone."""
 
 import re
 from collections.abc import Callable, Collection, Mapping
@@ -13,32 +10,43 @@ import torch
 from i18n import N_, say
 from model.errors import CheckpointError
 
-FACTORS = {"F64": 0.5, "F32": 1, "F16": 2, "BF16": 2}  # how much larger a file's weights get once they are float32
+FACTORS = {"F64": 0.5, "F32": 1, "F16": 2, "BF16": 2}  # bytes as float32 ÷ bytes in the file
+ADAPTER_ALONE = N_(
+    "{model} is an adapter (LoRA) for {base}, not a model by itself. Choose {base}, or merge the two (peft's "
+    "merge_and_unload) and choose the result."
+)
+GGUF = N_(
+    "{model} has its weights in GGUF, llama.cpp's format, and Unmask reads safetensors. Choose the repository that it "
+    "was made from."
+)
+QUANTISED = N_(
+    "{model} is stored quantised ({how}), which Unmask cannot read. Choose the repository with the unquantised weights."
+)
 
 
 def computes_bfloat16() -> bool:
     """Whether bfloat16 is about as fast here as float32.
 
-    Where a processor lacks the instructions that oneDNN wants for it, a product of 512 tokens takes over ten times as
-    long, and float32 is the better choice though it takes twice the memory.
+    On processors without the instructions that oneDNN uses for it, a product of 512 tokens takes over ten times as
+    long.
     """
     return torch.cuda.is_available() or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def held_in(stored: str) -> torch.dtype:
-    """The type that weights get which a file holds as `stored`, in safetensors' names: "BF16", "F32" …"""
+    """The type in memory of weights that are `stored`, in safetensors' names, as "BF16", "F32" …"""
     if stored == "BF16" and computes_bfloat16():
         return torch.bfloat16
     return torch.float16 if stored == "F16" and torch.cuda.is_available() else torch.float32
 
 
 def growth(stored: str) -> float:
-    """How much larger such weights are in memory than in their file."""
+    """Bytes in memory ÷ bytes in the file."""
     return FACTORS.get(stored, 4) * held_in(stored).itemsize / torch.float32.itemsize
 
 
 def said(stored: str) -> str:
-    """In a line of facts: where the type is not float32 from file to picture; "" else."""
+    """A description of types that are not float32 in file and memory; "" for those."""
     if held_in(stored) == torch.float32:
         names = {"BF16": "bfloat16", "F16": "float16"}
         if stored not in names:
@@ -48,7 +56,7 @@ def said(stored: str) -> str:
 
 
 ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-MODULES = "modules.json"  # sentence-transformers' list of what a text passes through
+MODULES = "modules.json"  # of sentence-transformers
 VARIANT = re.compile(r"model\.(fp16|bf16|fp32|float16|bfloat16|float32)\.safetensors$")
 QUANTISED_AS = {
     "gptq": "GPTQ",
@@ -61,35 +69,22 @@ QUANTISED_AS = {
 
 
 def check_files(name: str, files: Collection[str], read: Callable[[str], Mapping[str, Any]]) -> None:
-    """Raises CheckpointError for a format that is none of ours. read: a small JSON file's content, by its name."""
+    """Raises CheckpointError for a format that is not supported. read: name -> a small JSON file's content."""
     if ADAPTER in files and not is_beside_its_base(files):
         base = str(read(ADAPTER).get("base_model_name_or_path") or say("its base model"))[:200]
-        raise CheckpointError(
-            say(
-                "{model} is an adapter (LoRA) for {base}, not a model by itself. Choose {base}, or merge the two "
-                "(peft's merge_and_unload) and choose the result.",
-                model=name,
-                base=base,
-            )
-        )
+        raise CheckpointError(say(ADAPTER_ALONE, model=name, base=base))
     if not any(file.endswith(".safetensors") for file in files) and any(file.endswith(".gguf") for file in files):
-        raise CheckpointError(
-            say(
-                "{model} has its weights in GGUF, llama.cpp's format, and Unmask reads safetensors. Choose the "
-                "repository that it was made from.",
-                model=name,
-            )
-        )
+        raise CheckpointError(say(GGUF, model=name))
 
 
 def is_beside_its_base(files: Collection[str]) -> bool:
-    """Whether an adapter lies in a folder with the whole weights of the model that it was made for."""
+    """Whether the files are an adapter and the weights of its base model."""
     whole = any(re.match(r"model\b.*\.safetensors$", file) for file in files)
     return ADAPTER in files and "config.json" in files and whole
 
 
 def check_config(name: str, config: Mapping[str, Any]) -> None:
-    """Raises CheckpointError for weights that are stored quantised."""
+    """Raises CheckpointError for quantised weights."""
     found = config.get("quantization_config")
     if isinstance(config.get("quantization"), dict) and not found:
         how = say("MLX's quantisation, for Apple's chips")
@@ -99,31 +94,23 @@ def check_config(name: str, config: Mapping[str, Any]) -> None:
         how = method[:40] if known is None else say(known)
     else:
         return
-    raise CheckpointError(
-        say(
-            "{model} is stored quantised ({how}), which Unmask cannot read. Choose the repository with the "
-            "unquantised weights.",
-            model=name,
-            how=how,
-        )
-    )
+    raise CheckpointError(say(QUANTISED, model=name, how=how))
 
 
 def variant(files: Collection[str]) -> str | None:
-    """What stands in the name of the weights beside model and safetensors: "fp16" of model.fp16.safetensors. None where
-    they are called model.safetensors, or where it is not clear which of several files they are."""
+    """transformers' `variant`: "fp16" for model.fp16.safetensors. None for model.safetensors, or for several."""
     found = {match[1] for match in map(VARIANT.match, files) if match is not None}
     return found.pop() if len(found) == 1 and "model.safetensors" not in files else None
 
 
 def other_weights(files: Collection[str]) -> str | None:
-    """A file of weights under a name that this program does not read."""
+    """A file of weights whose name is not supported."""
     found = sorted(file for file in files if file.endswith(".safetensors") and not re.match(r"model-\d", file))
     return found[0] if found else None
 
 
 def transformer_inside(folder: Path, read: Callable[[Path], Any]) -> Path:
-    """The folder with the transformer: its first module's, of a sentence-transformers' folder; else itself."""
+    """The folder of a sentence-transformers folder's first module; any other folder itself."""
     if (folder / "config.json").is_file() or not (folder / MODULES).is_file():
         return folder
     inside = folder / first_module(read(folder / MODULES))
@@ -131,7 +118,7 @@ def transformer_inside(folder: Path, read: Callable[[Path], Any]) -> Path:
 
 
 def first_module(modules: Any) -> str:
-    """The folder of the first of sentence-transformers' modules, "name/"; "" where it has none of its own."""
+    """The folder of sentence-transformers' first module, "name/"; "" if it has none."""
     first = modules[0] if isinstance(modules, list) and modules else None
     path = first.get("path") if isinstance(first, dict) else None
     return f"{path}/" if isinstance(path, str) and re.fullmatch(r"\w[\w.-]*", path) else ""

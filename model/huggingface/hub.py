@@ -1,13 +1,13 @@
-"""Files of a Hugging Face repository: the cache first, without any network; then a download that shows its progress.
+"""Files of a Hugging Face repository, from the local cache without any network, or downloaded with progress.
 
-No request carries the token of whoever runs this program: what a reader asks for must be public.
-The hub's own client waits 25 seconds and more when there is no network, so one short request asks first; and for ever
-for a server that sends a byte now and then, so whoever waits for a download does so beside it.
+No request has an access token: users can choose only public repositories.
+Without a network, the Hub's client waits 25 seconds and more, so a short request is made first; it also waits for ever
+for a server that sends a byte now and then, so downloads run in a thread.
 """
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as TookTooLong
+from io import StringIO
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -19,56 +19,74 @@ from huggingface_hub import HfApi, constants, get_hf_file_metadata, hf_hub_downl
 from huggingface_hub.errors import (
     EntryNotFoundError,
     GatedRepoError,
-    HfHubHTTPError,
     LocalEntryNotFoundError,
     RemoteEntryNotFoundError,
     RepositoryNotFoundError,
 )
 from tqdm.auto import tqdm
 
-from i18n import say
+from i18n import N_, say
 from model.errors import NotAvailable, Stopped, first_line
 
 REACH_SECONDS = 1.5
-PATIENCE = 30.0  # seconds in which something must arrive of a download
-LOOK_SECONDS = 0.2  # how often who waits for one may leave
-constants.DOWNLOAD_CHUNK_SIZE = 2**18  # bytes that count as something: its own 10 MB may take longer
+PATIENCE = 30.0  # seconds in which a chunk of a download must arrive
+LOOK_SECONDS = 0.2  # between two calls of progress while none does
+constants.DOWNLOAD_CHUNK_SIZE = 2**18  # bytes; its default of 10 MB may take longer than PATIENCE
 
 Progress = Callable[[str, int, int], None]  # (file name, bytes so far, bytes in all)
 Answer = TypeVar("Answer")
+NO_SUCH_FILES = N_("{repo} has no {files} that Unmask can read ({why}).")
+INTERRUPTED = N_("The download of {repo} was interrupted ({why}). Try again: complete files are kept.")
+STALLED = N_(
+    "The download of {repo} was stopped: no data arrived from the hub for {seconds:g} seconds. Try again: complete "
+    "files are kept."
+)
+OFFLINE = N_(
+    "{repo} is not on this machine, and HF_HUB_OFFLINE is set. To get it, go online once and choose it again, or run: "
+    "hf download {repo}. Files already in the Hugging Face cache are found without a network."
+)
+GATED = N_(
+    "{repo} is gated, and no Hugging Face access token is sent. Accept its terms on the hub, then get it with: hf "
+    "auth login, and hf download {repo}. Files in the Hugging Face cache are found."
+)
+NO_REPOSITORY = N_(
+    "The hub has no public model {repo}. Check the spelling; get a private one with: hf auth login, and hf download "
+    "{repo}."
+)
+UNREACHABLE = N_(
+    "{repo} is not on this machine, and the hub cannot be reached ({why}). To get it, go online once and choose it "
+    "again, or run: hf download {repo}. Files already in the Hugging Face cache are found without a network."
+)
 
 
 def cached(repo: str, files: tuple[str, ...]) -> Path | None:
-    """The folder that holds all of these files in the local cache, or None. Uses no network."""
+    """The folder of the local cache with all of these files, or None. Uses no network."""
     paths = [try_to_load_from_cache(repo, name) for name in files]
     folders = {Path(path).parent for path in paths if isinstance(path, str)}
     return folders.pop() if len(folders) == 1 and all(isinstance(path, str) for path in paths) else None
 
 
 def cached_folder(repo: str) -> Path | None:
-    """The folder of the local cache that holds this repository's config.json, and perhaps more. Uses no network."""
+    """The folder of the local cache with this repository's config.json, or None. Uses no network."""
     return cached(repo, ("config.json",))
 
 
 def listing(repo: str, inside: str = "") -> dict[str, int]:
-    """The names and sizes of the files right in a repository, or in its folder `inside` ("name/"), by the hub.
-
-    Raises NotAvailable within two seconds.
-    """
-    info = _reach(
-        repo, "config.json", lambda: HfApi(token=False).model_info(repo, files_metadata=True, timeout=REACH_SECONDS)
-    )
+    """Name -> bytes of the files in a repository's root, or in its folder `inside` ("name/"). Raises NotAvailable
+    within two seconds."""
+    api = HfApi(token=False)
+    info = _reach(repo, "config.json", lambda: api.model_info(repo, files_metadata=True, timeout=REACH_SECONDS))
     files = {file.rfilename: file.size or 0 for file in info.siblings or []}
     here = {file.removeprefix(inside): size for file, size in files.items() if file.startswith(inside)}
     return {file: size for file, size in here.items() if "/" not in file}
 
 
 def download(repo: str, files: tuple[str, ...], progress: Progress | None = None) -> Path:
-    """The folder with these files, from the cache or the hub.
+    """The folder with these files, from the cache or the Hub.
 
-    progress is called as bytes arrive, and now and then while none do; what it raises stops the download. Raises
-    NotAvailable within two seconds when the hub cannot be reached, or has no such repository or file; within PATIENCE
-    when nothing arrives any more.
+    progress: called as bytes arrive, and now and then while none do; what it raises stops the download. Raises
+    NotAvailable within two seconds if the Hub cannot be reached or has no such file, within PATIENCE if the download
+    stops.
     """
     folder = cached(repo, files)
     if folder is not None:
@@ -79,21 +97,15 @@ def download(repo: str, files: tuple[str, ...], progress: Progress | None = None
     except NotAvailable:
         raise
     except RemoteEntryNotFoundError as error:
-        why = say(
-            "{repo} has no {files} that Unmask can read ({why}).",
-            repo=repo, files=", ".join(files), why=first_line(error),
-        )  # fmt: skip
+        why = say(NO_SUCH_FILES, repo=repo, files=", ".join(files), why=first_line(error))
         raise NotAvailable(why) from None
     except (HTTPError, OSError) as error:
-        why = say(
-            "The download of {repo} was interrupted ({why}). Try again: complete files are kept.",
-            repo=repo, why=first_line(error),
-        )  # fmt: skip
+        why = say(INTERRUPTED, repo=repo, why=first_line(error))
         raise NotAvailable(why) from None
 
 
 def _waited_for(repo: str, files: tuple[str, ...], progress: Progress) -> Path:
-    """The folder with these files. The download is in a thread, which goes on after each report when it is told to."""
+    """The folder with these files. The thread that downloads them waits for an answer after each report."""
     reports: SimpleQueue[tuple[str, int, int] | None] = SimpleQueue()
     go_on: SimpleQueue[bool] = SimpleQueue()
     arrived: Future[Path] = Future()
@@ -107,7 +119,7 @@ def _waited_for(repo: str, files: tuple[str, ...], progress: Progress) -> Path:
         try:
             paths = [hf_hub_download(repo, name, tqdm_class=_reporter(name, report), token=False) for name in files]
             arrived.set_result(Path(paths[-1]).parent)
-        except BaseException as error:  # noqa: BLE001 - whatever it is, it is for who waits
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the caller raises it
             arrived.set_exception(error)
         reports.put(None)
 
@@ -123,62 +135,28 @@ def _waited_for(repo: str, files: tuple[str, ...], progress: Progress) -> Path:
                 progress(*far)
                 go_on.put(True)
             if monotonic() - moved > PATIENCE:
-                raise NotAvailable(
-                    say(
-                        "The download of {repo} was stopped: no data arrived from the hub for {seconds:g} seconds. "
-                        "Try again: complete files are kept.",
-                        repo=repo,
-                        seconds=PATIENCE,
-                    )
-                )
+                raise NotAvailable(say(STALLED, repo=repo, seconds=PATIENCE))
         return arrived.result()
     finally:
         go_on.put(False)
 
 
 def _reach(repo: str, name: str, request: Callable[[], Answer]) -> Answer:
-    """One request, in a thread of its own: looking a host's name up has no time limit otherwise."""
+    """The answer to one request, made in a thread: looking up a host's name has no time limit otherwise."""
     if constants.HF_HUB_OFFLINE:
-        raise NotAvailable(
-            say(
-                "{repo} is not on this machine, and HF_HUB_OFFLINE is set. To get it, go online once and choose it "
-                "again, or run: hf download {repo}. Files already in the Hugging Face cache are found without a "
-                "network.",
-                repo=repo,
-            )
-        )
+        raise NotAvailable(say(OFFLINE, repo=repo))
     pool = ThreadPoolExecutor(1)
     try:
         return pool.submit(request).result(REACH_SECONDS)
     except GatedRepoError:
-        raise NotAvailable(
-            say(
-                "{repo} is gated, and no Hugging Face access token is sent. Accept its terms on the hub, then get it "
-                "with: hf auth login, and hf download {repo}. Files in the Hugging Face cache are found.",
-                repo=repo,
-            )
-        ) from None
+        raise NotAvailable(say(GATED, repo=repo)) from None
     except RepositoryNotFoundError:
-        raise NotAvailable(
-            say(
-                "The hub has no public model {repo}. Check the spelling; get a private one with: hf auth login, and "
-                "hf download {repo}.",
-                repo=repo,
-            )
-        ) from None
+        raise NotAvailable(say(NO_REPOSITORY, repo=repo)) from None
     except (EntryNotFoundError, LocalEntryNotFoundError):
         why = say("{repo} has no file {file}: choose a repository that has one.", repo=repo, file=name)
         raise NotAvailable(why) from None
-    except (TookTooLong, OSError, HfHubHTTPError, Exception) as error:  # noqa: BLE001 - whatever the network does
-        raise NotAvailable(
-            say(
-                "{repo} is not on this machine, and the hub cannot be reached ({why}). To get it, go online once and "
-                "choose it again, or run: hf download {repo}. Files already in the Hugging Face cache are found "
-                "without a network.",
-                repo=repo,
-                why=first_line(error),
-            )
-        ) from None
+    except Exception as error:  # noqa: BLE001 - whatever the network does
+        raise NotAvailable(say(UNREACHABLE, repo=repo, why=first_line(error))) from None
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
@@ -187,7 +165,7 @@ def _reporter(name: str, progress: Callable[..., None]) -> type[tqdm]:
     class Reporter(tqdm):  # type: ignore[misc]  # tqdm brings no types
         def __init__(self, *args: object, **options: object) -> None:
             options["disable"] = False
-            options["file"] = _Nowhere()
+            options["file"] = StringIO()  # nothing is written to the screen
             options.pop("name", None)
             super().__init__(*args, **options)
 
@@ -197,8 +175,3 @@ def _reporter(name: str, progress: Callable[..., None]) -> type[tqdm]:
             return shown
 
     return Reporter
-
-
-class _Nowhere:
-    def write(self, text: str) -> None: ...
-    def flush(self) -> None: ...

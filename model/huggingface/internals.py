@@ -14,29 +14,14 @@ from torch import nn
 WEIGHTS_BAR = "Loading weights"  # not shown
 
 # Relies on: the keyword arguments that networks pass to an attention function beside the documented ones.
-APPLIED_KEYWORDS = frozenset({
-    "softcap",
-    "position_bias",
-    "s_aux",
-    "sinks",
-    "sliding_window",  # known from the mask, more exactly
-    "indices",
-})  # fmt: skip
-IGNORED_KEYWORDS = frozenset({  # they do not change what is computed
-    "is_causal",  # the mask says it
-    "position_ids",  # applied to q and k, or in a bias, already
-    "position_embeddings",  # applied to q and k already
-    "cache_position",  # there is no cache, here and below
-    "past_key_values",
-    "use_cache",
-    "output_attentions",  # what is returned besides, here and below
-    "output_hidden_states",
-    "output_router_logits",
-    "return_dict",
-    "deterministic",  # a choice of a kernel
-    "logits_to_keep",  # what the head computes
-    "hidden_states",  # what q, k and v were made of
-})  # fmt: skip
+APPLIED_KEYWORDS = {"softcap", "position_bias", "s_aux", "sinks", "indices"}
+IGNORED_KEYWORDS = (  # they do not change what is computed
+    {"is_causal", "sliding_window"}  # the mask has them
+    | {"position_ids", "position_embeddings", "hidden_states"}  # applied to q and k, or in a bias, already
+    | {"cache_position", "past_key_values", "use_cache"}  # there is no cache
+    | {"output_attentions", "output_hidden_states", "output_router_logits", "return_dict"}  # what is returned besides
+    | {"deterministic", "logits_to_keep"}  # the choice of a kernel; what the head computes
+)
 KNOWN_KEYWORDS = APPLIED_KEYWORDS | IGNORED_KEYWORDS
 
 

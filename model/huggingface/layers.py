@@ -1,4 +1,4 @@
-"""Which layer of a network an attention stands in, and what the layers are that have none."""
+"""The layer that an attention is in, and what layers without attention are."""
 
 import re
 from collections.abc import Iterator
@@ -12,27 +12,28 @@ from model.errors import NotSupported
 
 ATTENTION = "attention"
 STATE_SPACE, RECURRENCE, LINEAR_ATTENTION = N_("state space"), N_("recurrence"), N_("linear attention")
-KINDS = (  # by the names of a layer's parts, the first that fits; to be said where it is shown
+KINDS = (  # (pattern of the names of a layer's parts, kind); the first match counts
     (r"cross.?att", N_("cross-attention to images")),
-    (r"attention|attn", None),  # one that we have not seen: not to be passed over
+    (r"attention|attn", None),  # an attention that was not found
     (r"mamba|ssm|statespace", STATE_SPACE),
     (r"delta|lightning|retention|linearatt", LINEAR_ATTENTION),
     (r"recurrent|rglru|rwkv|lstm", RECURRENCE),
     (r"conv", N_("convolution")),
     (r"mlp|moe|expert|feedforward|ffn", N_("feed-forward")),
 )
-BESIDE = (  # what writes besides attention, by the name and the class of a layer's part
+BESIDE = (  # the same for the name and class of one part that writes into the residual stream
     (r"mlp|moe|expert|feed_?forward|ffn", "MLP"),
     (r"conv(?!1d)", "convolution"),
     *((words, kind) for words, kind in KINDS if kind not in (None, "convolution", "feed-forward")),
     (r"", "MLP"),
 )
 LINEAR = re.compile(r"linear_?att|delta|lightning|retention|kda", re.IGNORECASE)
+UNKNOWN_KIND = N_("its layer {number} ({name}) is of a kind that Unmask does not support")
 
 
 @dataclass(frozen=True)
 class Place:
-    """path: of the list of layers that an attention stands in; number: which of them; serial: of the call."""
+    """The layer of an attention. path: of the list of layers; number: in that list; serial: of the call."""
 
     path: str
     number: int
@@ -40,8 +41,8 @@ class Place:
     module: nn.Module
 
 
-class Whereabouts:
-    """Within `watch`, which of a stack's modules are running."""
+class RunningModules:
+    """Which of a stack's modules are running, within `watch`."""
 
     def __init__(self) -> None:
         self._running: list[tuple[str, nn.Module, int]] = []
@@ -68,11 +69,11 @@ class Whereabouts:
                 hook.remove()
 
     def module(self) -> nn.Module | None:
-        """The innermost that is running."""
+        """The innermost."""
         return self._running[-1][1] if self._running else None
 
     def place(self) -> Place | None:
-        """The outermost that is one of a list of layers."""
+        """The outermost that is in a list of layers."""
         for name, module, serial in self._running:
             path, _, number = name.rpartition(".")
             if number.isdigit():
@@ -81,7 +82,7 @@ class Whereabouts:
 
 
 def numbers(places: list[Place | None]) -> tuple[int, ...] | None:
-    """The number of each attention's layer; None where they have none of their own: shared weights, nested blocks."""
+    """The number of each attention's layer; None if these are not unique: shared weights, nested blocks."""
     found = [place for place in places if place is not None]
     calls = {(place.path, place.number): place.serial for place in found}
     if len(found) < len(places) or len({place.path for place in found}) > 1:
@@ -92,9 +93,9 @@ def numbers(places: list[Place | None]) -> tuple[int, ...] | None:
 
 
 def kinds(stack: nn.Module, places: list[Place | None], shown: tuple[int, ...]) -> tuple[str, ...]:
-    """What each layer of the stack is: "attention", or what it has instead.
+    """The kind of each layer of the stack. shown: those with attention.
 
-    Raises NotSupported for a layer that may have an attention which did not show.
+    Raises NotSupported for another layer that seems to have attention.
     """
     path = next(place.path for place in places if place is not None)
     layers = list(stack.get_submodule(path).children())
@@ -115,7 +116,7 @@ def parts_beside(layer: nn.Module, attention: nn.Module | None) -> str:
 
 
 def unseen(stack: nn.Module) -> str:
-    """Why a stack without any attention that showed may have none."""
+    """Why no attention was found in a stack."""
     own = sorted({type(module).__name__ for module in stack.modules() if re.search("Att", type(module).__name__)})
     parts = " ".join(type(module).__name__ for module in stack.modules()).lower()
     kind = next((kind for words, kind in KINDS if kind is not None and re.search(words, parts)), None)
@@ -134,8 +135,5 @@ def _kind(number: int, layer: nn.Module) -> str:
     names = " ".join(parts).lower()
     kind = next((kind for words, kind in KINDS if re.search(words, names)), None)
     if kind is None:
-        raise NotSupported(
-            say("its layer {number} ({name}) is of a kind that Unmask does not support",
-                number=number, name=type(layer).__name__)
-        )  # fmt: skip
+        raise NotSupported(say(UNKNOWN_KIND, number=number, name=type(layer).__name__))
     return kind

@@ -1,12 +1,13 @@
-"""A run of a transformers network with its norms frozen: what its heads read and write, by asking its own layers.
+"""A run of a transformers network with its norms frozen: what its heads read and write, computed by its own layers.
 
-Nothing here knows a family. Each layer's code is called again with parts in the place of the whole, and what it gives
-is only believed where the parts sum to what the run has.
+Works for any architecture: each layer is called again on parts of its input, and the results are used only if they sum
+to what the run has.
 Sizes: N parts, P positions, T tokens, W width, H heads, D head width, V vocabulary.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import copy
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,13 +23,18 @@ from model.attribution.linearized_run import (
     Stream,
     head_outputs,
 )
-from model.errors import NotSupported
+from model.errors import NotSupported, first_line
 from model.heads.view import head_name
-from model.huggingface.bench import LayerProbe
+from model.huggingface.attention_hook import AttentionRun, Call
+from model.huggingface.layers import numbers as layer_numbers
 from model.huggingface.layers import parts_beside
-from model.huggingface.residual import NO_LIST, FrozenNorms, ResidualStreams, Uncapped
+from model.huggingface.probe import Site
+from model.huggingface.residual import NO_LIST, FrozenNorms, ResidualHooks, ResidualStreams, Uncapped, residuals
+from model.huggingface.stacks import Inputs, Replacement, Stacks, device_of, intercepted
 from model.trace import Trace
+from model.transformer import positions_under
 
+SLOTS = 32  # positions of a probe
 TOLERANCE = 1e-4  # of the largest number: float32, through a layer
 SEVERAL = N_("Its layers have several attentions each")
 APART = N_("There are other operations between its layers, so its residual stream is not the sum of what they add")
@@ -38,64 +44,192 @@ UNSEEN = N_("The output of its heads does not leave the layer through the module
 HEAD = N_("Its logits are not linear in its last hidden states")
 
 
-@dataclass(frozen=True, eq=False)
-class Sited:
-    """Where the layers of a trace stand: their numbers in the network's list, and the modules of their attentions."""
+class _ScriptedAttention(AttentionRun):
+    """Returns prepared outputs [1,n,H,D], or zeros. `ends`: ends the layer at its attention instead.
 
-    numbers: tuple[int, ...]
-    modules: tuple[nn.Module, ...]
+    call: the attention's inputs.
+    """
+
+    outputs: Tensor | None = None
+    ends = False
+    call: Call
+
+    def attend(self, call: Call) -> Tensor:
+        self.call = call
+        if self.ends:
+            raise _Reached
+        if self.outputs is None:
+            return call.q.new_zeros(*call.q.shape[:-1], call.v.shape[-1])
+        return self.outputs.transpose(1, 2)
+
+
+class _Reached(Exception):
+    """Ends a layer at its attention."""
+
+
+class _ZeroModule(Replacement):
+    """Gives zeros of the shapes that the module gives."""
+
+    def forward(self, *arguments: Any, **options: Any) -> Any:
+        if type(self.replaced) is nn.Linear:  # a subclass, a router for example, may give more
+            return arguments[0].new_zeros(*arguments[0].shape[:-1], self.replaced.out_features)
+        return _zeros(self.replaced(*arguments, **options))
+
+
+def _zeros(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return torch.zeros_like(value)
+    return type(value)(_zeros(one) for one in value) if isinstance(value, tuple | list) else value
+
+
+def attention_alone(layer: nn.Module, attention: nn.Module | None) -> nn.Module:
+    """A copy of a layer in which only the part with the attention, and norms, compute; all else gives zeros."""
+    shadow = copy.copy(layer)
+    shadow._modules = dict(layer._modules)
+    for name, child in layer.named_children():
+        if not any(one is attention for one in child.modules()):
+            shadow._modules[name] = _silenced(child)
+    return shadow
+
+
+def _silenced(module: nn.Module) -> nn.Module:
+    if "norm" in type(module).__name__.lower():
+        return module
+    if next(module.parameters(recurse=False), None) is not None:
+        return _ZeroModule(module)
+    shadow = copy.copy(module)
+    shadow._modules = {name: child if child is None else _silenced(child) for name, child in module._modules.items()}
+    return shadow
+
+
+class LayerProbe:
+    """Calls the layers of a network one by one on slots that all have one position of a text.
+
+    Attention returns prepared outputs, so slots do not influence each other: a layer computes, for many parts of a
+    stream, the query that each makes, or for many outputs of its heads what each adds to the stream.
+    Sizes: N parts, n slots.
+    """
+
+    def __init__(self, stack: Stacks, hooks: ResidualHooks, token: int, position: int, *, own_code: bool) -> None:
+        """token: any id."""
+        self._slots = min(SLOTS, stack.context())
+        self._run = _ScriptedAttention([self._slots])
+        self._run.own_code = own_code
+        ids = torch.full((1, self._slots), token, device=device_of(stack.network))
+        self._run.positions = torch.full_like(ids, position)
+        with hooks.reading() as read:
+            stack.states(self._run, Inputs(ids, torch.ones_like(ids, dtype=torch.bool)))
+        self._layers = read.layers
+        self._attention_alone: dict[int, nn.Module] = {}
+
+    def heads(self, number: int, whole: Tensor, parts: Tensor) -> tuple[Tensor, Tensor]:
+        """q [N,H,D] and k [N,Hkv,D] that parts [N,W] of the stream `whole` [W] make in a layer, its norms frozen."""
+        x = self._filled(whole)
+        kept, _ = self._call(number, x, None, None)
+        found = []
+        for some in parts.split(self._slots):
+            self._call(number, self._padded(some), None, kept)
+            found.append([part[0].transpose(0, 1)[: len(some)] for part in (self._run.call.q, self._run.call.k)])
+        q, k = (torch.cat(some).double().cpu() for some in zip(*found, strict=True))
+        return q, k
+
+    def adds(
+        self, number: int, attention: nn.Module | None, x: Tensor, whole: Tensor, parts: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The output [N,W] of a layer without its MLP on the stream x [W], its heads' outputs `whole` [H,D] replaced by
+        parts [N,H,D], its norms frozen; and its output [W] where the stream and the heads' outputs are 0."""
+        if number not in self._attention_alone:
+            self._attention_alone[number] = attention_alone(self._layers[number].module, attention)
+        filled, alone = self._filled(x), self._attention_alone[number]
+        kept, _ = self._call(number, filled, self._filled(whole), None, alone)
+        found = []
+        for some in parts.split(self._slots):
+            _, made = self._call(number, filled, self._padded(some), kept, alone)
+            found.append(made[0, : len(some)])
+        nothing = self._filled(torch.zeros_like(whole))
+        _, ground = self._call(number, torch.zeros_like(filled), nothing, kept, alone)
+        return torch.cat(found).double().cpu(), ground[0, 0].double().cpu()
+
+    def _call(
+        self, number: int, x: Tensor, outputs: Tensor | None, kept: list[Tensor] | None, module: nn.Module | None = None
+    ) -> tuple[list[Tensor], Tensor]:
+        """The norms' deviations and the layer's output; without outputs of its heads it ends at its attention."""
+        run, layer = self._run, self._layers[number]
+        run.outputs, run.ends = outputs, outputs is None
+        with intercepted(run, layer.module, 1), FrozenNorms(kept) as norms:
+            try:
+                made = layer.again(x.clone(), module or layer.module)
+            except _Reached:
+                made = x
+            except Exception as error:  # noqa: BLE001 - what a stranger's layer raises on its own, nobody can list
+                why = f"{type(error).__name__}: {first_line(error)}"
+                raise NotSupported(say("Its layers cannot be called one by one ({why})", why=why)) from None
+        return norms.kept, made
+
+    def _filled(self, one: Tensor) -> Tensor:
+        """The same in every slot: [..] -> [1,n,..]."""
+        return self._padded(one.expand(self._slots, *one.shape))
+
+    def _padded(self, some: Tensor) -> Tensor:
+        """[N,..] -> [1,n,..], zeros in the slots that are left."""
+        weight = next(self._layers[0].module.parameters())
+        result = weight.new_zeros(1, self._slots, *some.shape[1:])
+        result[0, : len(some)] = some
+        return result
 
 
 class FrozenNetwork(LinearizedRun):
-    """One row of a run, run alone and read."""
+    """One row of a run, run alone."""
 
     def __init__(
-        self,
-        read: ResidualStreams,
-        trace: Trace,
-        sited: Sited,
-        bench: Callable[[int], LayerProbe],
-        ends: tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]],
+        self, stack: Stacks, hooks: ResidualHooks, sites: Sequence[Site], read: ResidualStreams, trace: Trace
     ) -> None:
-        """read, trace: of a batch of one row. bench: at a position. ends: what the network makes of the stream that
-        leaves its last layer, [.., W] to [.., W], and of that, [.., V]."""
-        if len(set(sited.numbers)) < len(sited.numbers):
+        """read, trace: of a batch of one row. sites: the attention of each of its layers."""
+        numbers = layer_numbers([site.place for site in sites])
+        if numbers is None:
+            raise NotSupported(say(NO_LIST))
+        self._final = residuals(read, trace.states).final
+        if len(set(numbers)) < len(numbers):
             raise NotSupported(say(SEVERAL))
         leaving = read.streams[1:]
         if any(not torch.equal(left, came) for left, came in zip(leaving, read.entered[1:], strict=False)):
             raise NotSupported(say(APART))
-        if len(read.layers) != len(leaving) or max(sited.numbers) >= len(leaving):
+        if len(read.layers) != len(leaving) or max(numbers) >= len(leaving):
             raise NotSupported(say(NO_LIST))
-        self._read, self._trace, self._sited = read, trace, sited
-        self._bench, self._benches = bench, dict[int, LayerProbe]()
-        self._final, self._readout = ends
+        self._stack, self._hooks, self._read, self._trace = stack, hooks, read, trace
+        self._numbers = numbers  # in the network's list of layers
+        self._attentions = {number: site.module for number, site in zip(numbers, sites, strict=True)}
+        self._own_code = any(site.own_code for site in sites)
+        self._positions = positions_under(trace.spec, trace.batch)[0].tolist()
+        self._probes = dict[int, LayerProbe]()
         self._found = dict[tuple[int, int], tuple[Tensor, Tensor]]()
 
     @torch.inference_mode()
     def stream(self, positions: Sequence[int], layer: int | None) -> Stream:
         places, streams = list(positions), self._read.streams
-        last = len(streams) - 1 if layer is None else self._sited.numbers[layer]
+        last = len(streams) - 1 if layer is None else self._numbers[layer]
         names, parts = self._embedded(places)
         biases = torch.zeros_like(parts[0])
         for number in range(last):
             left = (streams[number + 1] - streams[number])[0, places].double().cpu()
-            if number in self._sited.numbers:
-                found = [self._written(self._sited.numbers.index(number), place) for place in places]
+            if number in self._numbers:
+                found = [self._written(self._numbers.index(number), place) for place in places]
                 heads, bias = (torch.stack(some) for some in zip(*found, strict=True))  # [P,H,W], [P,W]
                 parts += heads.unbind(1)
                 names += [head_name(number, head) for head in range(heads.shape[1])]
                 biases += bias
                 left = left - heads.sum(1) - bias
             parts.append(left)
-            names.append(f"{head_name(number)} {self._rest(number)}")
+            others = parts_beside(self._read.layers[number].module, self._attentions.get(number))
+            names.append(f"{head_name(number)} {others}")
         return Stream((*names, BIASES), torch.stack([*parts, biases]))
 
     @torch.inference_mode()
     def read(self, layer: int, position: int, parts: Tensor) -> QKContributions:
-        number = self._sited.numbers[layer]
+        number = self._numbers[layer]
         whole = self._read.streams[number][0, position]
         nothing = torch.zeros(1, len(whole), dtype=parts.dtype)
-        q, k = self._at(position).heads(number, whole, torch.cat([nothing, parts]))
+        q, k = self._probe(position).heads(number, whole, torch.cat([nothing, parts]))
         return QKContributions(q[1:] - q[0], k[1:] - k[0], q[0], k[0])
 
     @torch.inference_mode()
@@ -113,8 +247,8 @@ class FrozenNetwork(LinearizedRun):
             self._final(last.expand_as(given))
         with FrozenNorms(norms.kept):
             states = self._final(given)
-        with Uncapped(self._readout(states[:, :1]).shape[-1]) as head:
-            made = self._readout(states)[0].double().cpu()  # [3+N,V]
+        with Uncapped(self._trace.readout(states[:, :1]).shape[-1]) as head:
+            made = self._trace.readout(states)[0].double().cpu()  # [3+N,V]
         self.caps_logits = head.capped
         nothing, whole, rest = made[:3]
         each: Tensor = made[3:] - nothing
@@ -123,7 +257,7 @@ class FrozenNetwork(LinearizedRun):
         return each
 
     def _embedded(self, places: list[int]) -> tuple[list[str], list[Tensor]]:
-        """What enters the first layer: of the tokens, and of the positions where the network has a table of them."""
+        """The input of the first layer, split into tokens and positions where the network has embeddings of both."""
         entering = self._read.streams[0][0, places].double().cpu()
         tables = [made for module, _, made in self._read.before if isinstance(module, nn.Embedding)]
         rows = [one.reshape(-1, one.shape[-1])[places].double().cpu() for one in tables]
@@ -137,8 +271,7 @@ class FrozenNetwork(LinearizedRun):
         return [EMBEDDING], [entering]
 
     def _written(self, layer: int, position: int) -> tuple[Tensor, Tensor]:
-        """What each head of a layer adds to the stream at a position, float64 [H,W], and what is added whatever they
-        give, [W]."""
+        """What each head of a layer adds to the stream at a position, float64 [H,W], and the layer's bias, [W]."""
         if (layer, position) not in self._found:
             self._found[layer, position] = self._write_each(layer, position)
         return self._found[layer, position]
@@ -147,7 +280,7 @@ class FrozenNetwork(LinearizedRun):
         whole = self._outputs(layer, position)
         heads = torch.diag_embed(whole.T).permute(1, 2, 0)  # [H,D] -> [H,H,D], each head's alone
         made, bias = self._adds(layer, position, torch.cat([heads, torch.zeros_like(heads[:1]), whole[None]]))
-        x = self._read.streams[self._sited.numbers[layer]][0, position].double().cpu()
+        x = self._read.streams[self._numbers[layer]][0, position].double().cpu()
         nothing, everything = made[-2], made[-1]
         if not _near(nothing, x + bias):
             raise NotSupported(say(NORMED))
@@ -159,22 +292,20 @@ class FrozenNetwork(LinearizedRun):
         return each, bias
 
     def _adds(self, layer: int, position: int, outputs: Tensor) -> tuple[Tensor, Tensor]:
-        number, module = self._sited.numbers[layer], self._sited.modules[layer]
-        x = self._read.streams[number][0, position]
-        return self._at(position).adds(number, module, x, self._outputs(layer, position), outputs)
+        number = self._numbers[layer]
+        x, whole = self._read.streams[number][0, position], self._outputs(layer, position)
+        return self._probe(position).adds(number, self._attentions[number], x, whole, outputs)
 
     def _outputs(self, layer: int, position: int) -> Tensor:
         return head_outputs(self._trace.layers[layer], self._trace, 0, [position])[0]
 
-    def _rest(self, number: int) -> str:
-        """What else of a layer writes."""
-        here = self._sited.numbers.index(number) if number in self._sited.numbers else None
-        return parts_beside(self._read.layers[number].module, None if here is None else self._sited.modules[here])
-
-    def _at(self, position: int) -> LayerProbe:
-        if position not in self._benches:
-            self._benches[position] = self._bench(position)
-        return self._benches[position]
+    def _probe(self, position: int) -> LayerProbe:
+        if position not in self._probes:
+            token = int(self._trace.batch.ids[0, position])
+            self._probes[position] = LayerProbe(
+                self._stack, self._hooks, token, self._positions[position], own_code=self._own_code
+            )
+        return self._probes[position]
 
 
 def _near(found: Tensor, expected: Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""A checked folder to a network and a tokenizer, by transformers: safetensors alone, never a repository's own code."""
+"""Loads a network and its tokenizers from a folder that was checked: safetensors alone, no code of the repository."""
 
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -8,15 +8,10 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer
-from transformers import (
-    AutoConfig,
-    AutoTokenizer,
-    PreTrainedConfig,
-    PreTrainedModel,
-)
+from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
-from i18n import say, say_all
+from i18n import N_, say, say_all
 from model.base import check_finite
 from model.errors import CheckpointError, NotSupported, Stopped, first_line, panics_caught
 from model.huggingface import checkpoint_files, formats, internals
@@ -29,15 +24,17 @@ from model.text import BatchTokenizer, added_around
 
 SAFE: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
 
-Report = Callable[[str], None]  # what is being done; what it raises stops it
-_REPORT: ContextVar[Report | None] = ContextVar("_REPORT", default=None)  # for whom this thread loads
-
-
-def _silent(_: str) -> None: ...
+Report = Callable[[str], None]  # called with what is being done; what it raises stops it
+_REPORT: ContextVar[Report | None] = ContextVar("_REPORT", default=None)  # of the load in this thread
+UNREADABLE = N_("{model}: its tokenizer cannot be read ({why}). Its {files} must be complete.")
+OTHER_VOCABULARY = N_(
+    "{model}: its tokenizer has ids up to {highest} and its weights know {known} entries. They do not belong to the "
+    "same model."
+)
 
 
 def _counted(make: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """In the place of transformers' progress bars: nothing, or while weights are read a report for each of them."""
+    """Replaces transformers' progress bar over weights by reports."""
     report = _REPORT.get()
     if report is None or options.get("desc") != internals.WEIGHTS_BAR:
         return make(*arguments, **options)
@@ -56,9 +53,8 @@ logging.set_tqdm_hook(_counted)
 
 @dataclass(frozen=True)
 class Tokenizers:
-    """How a network reads and writes. targets: for an encoder-decoder's, else None.
-
-    ends: the ids that close a written text. never_written: ids that stand for no text, padding for example.
+    """The tokenizers of a network. targets: of an encoder-decoder, else None. ends: the ids that end a generated text.
+    never_written: ids that are never generated, padding for example.
     """
 
     texts: BatchTokenizer
@@ -67,32 +63,46 @@ class Tokenizers:
     never_written: list[int]
 
 
-def read_network(name: str, folder: Path, report: Report = _silent) -> tuple[PreTrainedModel, OutputHead]:
+def read_network(name: str, folder: Path, report: Report = lambda _: None) -> tuple[PreTrainedModel, OutputHead]:
     """The network in folder with eager attention, ready to run, and what the folder holds of its head.
 
-    An adapter that lies beside it is merged into it.
-    Its weights are held as precision.py says. Raises CheckpointError for weights that do not fit.
+    Raises CheckpointError for weights that do not fit.
     """
-    device = "cuda" if torch.cuda.is_available() else "cpu"
     files = checkpoint_files.local_files(folder)
-    weights = checkpoint_files.weight_files(name, files)
-    size = sum(files[file] for file in weights)
-    stored = checkpoint_files.stored_as(name, folder / next(file for file in weights if not file.endswith(".json")))
+    size = sum(files[file] for file in checkpoint_files.weight_files(name, files))
+    stored = checkpoint_files.stored_type(name, folder)
     token = _REPORT.set(
         lambda words: report(say("reading {size:,.0f} MB of weights, {words}", size=size / 1e6, words=words))
     )
+    try:
+        network, found = from_pretrained(name, folder, formats.held_in(stored), attn_implementation="eager")
+    finally:
+        _REPORT.reset(token)
+    head = check_report(name, network, found)
+    head = replace(head, adapted=lora.merge(name, network, folder), stored=stored)
+    check_finite(name, network)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return network.to(device), head
+
+
+def from_pretrained(name: str, folder: Path, dtype: torch.dtype, **options: Any) -> tuple[Any, dict[str, Any]]:
+    """The network in a folder, in eval mode, and transformers' report on its weights; an adapter is not merged.
+
+    Reads only safetensors and runs no code of the repository. Raises NotSupported for no language model,
+    CheckpointError for damaged files.
+    """
     try:
         config = AutoConfig.from_pretrained(folder, **SAFE)
         network, found = class_for(config).from_pretrained(
             folder,
             config=config,
-            dtype=formats.held_in(stored),
+            dtype=dtype,
             use_safetensors=True,
-            attn_implementation="eager",
             output_loading_info=True,
-            variant=formats.variant(files),
+            variant=formats.variant(checkpoint_files.local_files(folder)),
             adapter_kwargs=lora.UNSEEN,
             **SAFE,
+            **options,
         )
     except NotSupported as error:
         raise refusal(name, config.model_type, str(error)) from None
@@ -101,36 +111,24 @@ def read_network(name: str, folder: Path, report: Report = _silent) -> tuple[Pre
     except Exception as error:  # noqa: BLE001 - a damaged file raises whatever its reader happens to raise
         why = say("{model}: the weights do not fit the configuration ({why}).", model=name, why=first_line(error))
         raise CheckpointError(why) from None
-    finally:
-        _REPORT.reset(token)
-    head = check_report(name, network, found)
-    head = replace(head, adapted=lora.merge(name, network, folder), stored=stored)
-    check_finite(name, network)
-    return network.eval().requires_grad_(False).to(device), head
+    return network.eval().requires_grad_(False), found
 
 
 def read_tokenizers(name: str, folder: Path, model_type: str) -> tuple[Tokenizer, Tokenizer]:
-    """The tokenizer of the texts and that of an encoder-decoder's targets: the same one, but for Marian.
+    """The tokenizers of the texts and of an encoder-decoder's targets, which differ for Marian alone.
 
-    Raises CheckpointError where there is none, or a damaged one, or one that knows next to no tokens.
+    Raises CheckpointError for none, or a damaged or empty one.
     """
     files = checkpoint_files.tokenizer_files(name, checkpoint_files.local_files(folder))
     try:
         with panics_caught():
             tokenizers = _read(name, folder, files, model_type)
             for tokenizer in tokenizers:
-                tokenizer.encode("a")  # one that refuses a letter would refuse most texts
+                tokenizer.encode("a")
     except CheckpointError:
         raise
     except Exception as error:  # noqa: BLE001 - the libraries raise plain Exception
-        raise CheckpointError(
-            say(
-                "{model}: its tokenizer cannot be read ({why}). Its {files} must be complete.",
-                model=name,
-                why=first_line(error),
-                files=say_all(files),
-            )
-        ) from None
+        raise CheckpointError(say(UNREADABLE, model=name, why=first_line(error), files=say_all(files))) from None
     if min(tokenizer.get_vocab_size() for tokenizer in tokenizers) < 2:
         raise CheckpointError(
             say("{model} has no tokenizer that knows any token. Save its tokenizer beside its weights.", model=name)
@@ -142,19 +140,11 @@ def check_vocabulary(name: str, network: PreTrainedModel, tokenizer: Tokenizer) 
     """Raises CheckpointError when the tokenizer has ids that the network does not know."""
     highest, known = max(tokenizer.get_vocab().values()), vocabulary_of(network)
     if highest >= known:
-        raise CheckpointError(
-            say(
-                "{model}: its tokenizer has ids up to {highest} and its weights know {known} entries. They do not "
-                "belong to the same model.",
-                model=name,
-                highest=highest,
-                known=known,
-            )
-        )
+        raise CheckpointError(say(OTHER_VOCABULARY, model=name, highest=highest, known=known))
 
 
 def tokens_of(network: PreTrainedModel, tokenizers: tuple[Tokenizer, Tokenizer], context: int) -> Tokenizers:
-    """The encoders of a network's texts and targets, with all that their tokenizers add around them."""
+    """The tokenizers of a network's texts and targets, with the tokens that they add around each."""
     config, (tokenizer, of_targets) = network.config, tokenizers
     start, end = added_around(tokenizer)
     ends = frozenset().union(*(_ids(getattr(said, "eos_token_id", None)) for said in _configs(network)))
@@ -181,7 +171,7 @@ def _read(name: str, folder: Path, files: tuple[str, ...], model_type: str) -> t
 
 
 def _padding(config: PreTrainedConfig, tokenizer: Tokenizer, ends: frozenset[int], known: int) -> int:
-    """The id in padded cells: the model's own, or the tokenizer's, or for want of one the closing token."""
+    """The padding id: the model's own, or the tokenizer's, or else the end token."""
     own = getattr(config, "pad_token_id", None)
     named = [tokenizer.token_to_id(token) for token in ("<pad>", "[PAD]", "<|pad|>")]
     usable = [token for token in (own, *named, *sorted(ends)) if token is not None and 0 <= token < known]
@@ -189,15 +179,12 @@ def _padding(config: PreTrainedConfig, tokenizer: Tokenizer, ends: frozenset[int
 
 
 def _first_of_target(network: PreTrainedModel, pad: int) -> int:
-    for config in _configs(network):
-        token = getattr(config, "decoder_start_token_id", None)
-        if token is not None:
-            return int(token)
-    return pad
+    found = (getattr(config, "decoder_start_token_id", None) for config in _configs(network))
+    return next((int(token) for token in found if token is not None), pad)
 
 
 def _configs(network: PreTrainedModel) -> list[Any]:
-    """Where a network may say how its texts begin and end, the most particular first."""
+    """Its configurations that may have special tokens, the more specific first."""
     found = getattr(network, "generation_config", None), network.config
     return [config for config in found if config is not None]
 

@@ -1,4 +1,4 @@
-"""Which masks a network has of its own: read from transformers' mask functions, or from what is added to the scores.
+"""A network's own masks, recognised from transformers' mask functions or from what is added to the scores.
 
 Sizes: B rows, H heads, Q queries, K keys.
 """
@@ -19,20 +19,20 @@ from model.masks import MaskContext
 from model.spec import MaskSpec
 
 FAR_POSITIONS = 64
-AS_GOOD_AS_BLOCKED = -9999.0  # what networks add to a score to block it is this or less; no bias is
+AS_GOOD_AS_BLOCKED = -9999.0  # what networks add to a score to block it is at most this; a bias is more
 EDGES = re.compile(r"window|chunk|local|block|radius|stride|top_?k|budget|landmark|segment")
 OWN_MASK = N_("its mask is neither causal nor a sliding window nor chunks")
 
 
 @dataclass(frozen=True)
 class NativeMask:
-    """What a network has at one attention, padding apart. sizes: of its masks in positions, by kind."""
+    """The masks of one attention, without padding. sizes: (kind, positions)."""
 
     causal: bool
     sizes: tuple[tuple[str, int], ...] = ()
 
     def cells(self, positions: Tensor) -> Tensor:
-        """bool [S,S], True = may attend, at these positions of a text without padding, the last one last."""
+        """bool [S,S], True = may attend, at these increasing positions of a text without padding."""
         query, key = positions[None, None, :, None], positions[None, None, None]
         cells = Cells(query, key, query, key, int(positions[-1]) + 1)
         allowed = torch.ones(len(positions), len(positions), dtype=torch.bool)
@@ -49,12 +49,12 @@ class NativeMask:
 
 
 def edges_of(config: PreTrainedConfig) -> tuple[int, ...]:
-    """The lengths at which its configuration says that something begins or ends: windows, chunks, blocks."""
+    """The lengths of windows, chunks and blocks in a configuration."""
     return tuple(sorted(set(_edges(config.get_text_config().to_dict()))))
 
 
 def far_positions(edges: tuple[int, ...], context: int) -> Tensor:
-    """Positions from 0 to the end of the context, close together at the start and on both sides of every edge."""
+    """Positions from 0 to the end of the context, dense at the start and on both sides of every edge."""
     near = [edge + step for edge in (4, *_sizes(edges)) for step in range(-4, 4)]
     spread = torch.linspace(0, context - 1, FAR_POSITIONS).long().tolist()
     return torch.tensor(sorted({position for position in (*near, *spread) if 0 <= position < context}))
@@ -63,14 +63,13 @@ def far_positions(edges: tuple[int, ...], context: int) -> Tensor:
 def of_function(
     mask_function: Callable[..., Any], tokens: int, edges: tuple[int, ...], far: Tensor
 ) -> NativeMask | None:
-    """The mask that transformers would build by a function of (row, head, query, key), compared at the far positions,
-    so that a window of thousands of positions shows in a pass over a few tokens. None for one of no kind we know.
-    """
+    """The mask of transformers' function of (row, head, query, key), None for an unknown kind. It is compared at the
+    far positions, so that a pass over a few tokens finds a window of thousands."""
     for positions in (far, torch.arange(tokens)):
         zero = torch.zeros(1, 1, 1, 1, dtype=torch.long)
         try:
             native = mask_function(zero, zero, positions[None, None, :, None], positions[None, None, None, :])
-        except IndexError:  # it looks something up at each token of the text: what holds there is all there is
+        except IndexError:  # it looks something up for each token of the text
             continue
         native = torch.as_tensor(native).expand(1, 1, len(positions), len(positions))[0, 0]
         for candidate in _candidates(edges):
@@ -82,7 +81,7 @@ def of_function(
 def of_cells(blocked: Tensor, keep: Tensor, real: Tensor, edges: tuple[int, ...]) -> NativeMask:
     """The mask that blocks these cells [B,1 or H,Q,K] of a batch with keep [B,K], at its real queries [B,Q].
 
-    Raises NotSupported for one that is of no kind we know.
+    Raises NotSupported for an unknown kind.
     """
     for candidate in _candidates(edges):
         if not differs(blocked, ~candidate.over(keep, blocked.shape[-2]), real):
@@ -91,12 +90,12 @@ def of_cells(blocked: Tensor, keep: Tensor, real: Tensor, edges: tuple[int, ...]
 
 
 def differs(one: Tensor, other: Tensor, real: Tensor) -> bool:
-    """Whether two masks [B,1 or H,Q,K] say different things at the real queries [B,Q]."""
+    """Whether two masks [B,1 or H,Q,K] differ at the real queries [B,Q]."""
     return bool(((one ^ other) & real[:, None, :, None]).any())
 
 
 def split(added: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    """What is added to the scores -> the cells it blocks (bool) and the bias that is left; None for none."""
+    """What is added to the scores -> the cells that it blocks (bool) and the remaining bias; None for none."""
     if added.dtype == torch.bool:
         return (None, None) if bool(added.all()) else (~added, None)
     blocked = added <= AS_GOOD_AS_BLOCKED
@@ -115,7 +114,7 @@ def _candidates(edges: tuple[int, ...]) -> Iterator[NativeMask]:
 
 
 def _sizes(edges: tuple[int, ...]) -> list[int]:
-    """The edges, and what comes of "at a distance of at most" one, or of a half on each side."""
+    """The edges, as inclusive and exclusive distances, whole or half on each side."""
     return sorted({size for edge in edges for size in (edge, edge + 1, edge // 2, edge // 2 + 1) if size > 0})
 
 

@@ -1,26 +1,30 @@
-"""Attention that a network computes by code of its own, recognised while it runs and sent through our core.
+"""Attention that a network computes by its own code, recognised while it runs and computed by our core.
 
-Whatever its code looks like, attention is q·k, then scaling, biases and masks, then a softmax over the keys, then the
-sum of values. A `TorchFunctionMode` sees each of these calls: the product of two tensors may be scores; what is done to
-scores is noted; a softmax of scores gives weights; and in the place of weights times values stands our own attention.
+Any attention is q·k, then scaling, biases and masks, then a softmax over the keys, then a sum of values. A
+`TorchFunctionMode` sees these calls: a product of two tensors may be scores; what is applied to scores is recorded; a
+softmax of scores gives weights; the product of weights and values is replaced by our attention.
 Sizes: B rows, H heads, Q queries, K keys, D head width.
 """
 
-from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from cachetools import FIFOCache
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from model.attention import ScoreTerms
 from model.huggingface.attention_hook import Call, attend_in_run, current
 
-REMEMBERED = 16  # the products that may still become attention
+REMEMBERED = 16  # tensors that may be scores
 PRODUCTS = {"matmul", "bmm", "baddbmm", "einsum"}
-SAME = {"to", "float", "half", "bfloat16", "type", "type_as", "contiguous", "clone", "detach", "dropout", "clamp",
-        "clip", "max", "maximum", "nan_to_num", "view", "reshape", "alpha_dropout", "masked_fill"}  # fmt: skip
+FUSED = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")  # positional arguments
+CASTS = {"to", "float", "half", "bfloat16", "type", "type_as"}
+COPIES = {"contiguous", "clone", "detach", "view", "reshape", "dropout", "alpha_dropout"}
+LIMITS = {"clamp", "clip", "max", "maximum", "nan_to_num", "masked_fill"}  # of scores that are almost -inf
+SAME = CASTS | COPIES | LIMITS  # the result has the same values
 SUMS, DIFFERENCES = {"add", "radd", "iadd"}, {"sub", "isub", "subtract"}
 FACTORS = {"mul", "rmul", "imul", "multiply"}
 QUOTIENTS = {"truediv", "itruediv", "div", "true_divide", "divide"}
@@ -28,9 +32,8 @@ QUOTIENTS = {"truediv", "itruediv", "div", "true_divide", "divide"}
 
 @dataclass(frozen=True, eq=False)
 class _Scores:
-    """What is known of a tensor of scores, or once `weights` is set of their softmax.
-
-    q [B,H,Q,D], k [B,H,K,D]. added: each broadcastable to [B,H,Q,K]. tensor: kept, so that its id is nobody else's.
+    """How a tensor of scores, or with `weights` of their softmax, was computed: q [B,H,Q,D], k [B,H,K,D]; added: each
+    broadcastable to [B,H,Q,K]. tensor: kept, so that its id stays unique.
     """
 
     tensor: Tensor
@@ -48,19 +51,19 @@ class _Scores:
         return replace(self, added=(*self.added, self.as_heads(term)))
 
     def as_heads(self, term: Tensor) -> Tensor:
-        """Something that broadcasts to the scores as the network shapes them -> to [B,H,Q,K]."""
+        """A term that broadcasts to the network's scores -> one that broadcasts to [B,H,Q,K]."""
         if term.ndim == 3 and self.tensor.ndim == 3 and len(term) == len(self.tensor) > 1:
             term = term.unflatten(0, (self.q.shape[0], -1))  # [B·H,Q,K]
         return term
 
 
 class OwnAttention(TorchFunctionMode):
-    """While it is entered, the attentions of a batch of so many rows are asked of the run that is going on."""
+    """Within it, the active run computes the attentions of a batch of so many rows."""
 
     def __init__(self, rows: int) -> None:
         super().__init__()
         self._rows = rows
-        self._known: OrderedDict[int, _Scores] = OrderedDict()
+        self._known: FIFOCache[int, _Scores] = FIFOCache(REMEMBERED)
 
     def __torch_function__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -75,9 +78,9 @@ class OwnAttention(TorchFunctionMode):
             self._note(_product(name, args, kwargs, result, self._rows))
             return result
         if name == "scaled_dot_product_attention":
-            query, key = (*args, kwargs.get("query"), kwargs.get("key"))[:2]
-            concerns = current().concerns(query.shape[-2], key.shape[-2])
-            return self._fused(*args, **kwargs) if concerns else function(*args, **kwargs)
+            given = dict(zip(FUSED, args, strict=False)) | kwargs
+            concerns = current().concerns(given["query"].shape[-2], given["key"].shape[-2])
+            return _fused(given) if concerns else function(*args, **kwargs)
         if name == "softmax":
             return self._softmax(function, args, kwargs)
         known = next((known for known in map(self._of, args) if known is not None), None)
@@ -92,8 +95,6 @@ class OwnAttention(TorchFunctionMode):
     def _note(self, scores: _Scores | None) -> None:
         if scores is not None:
             self._known[id(scores.tensor)] = scores
-            while len(self._known) > REMEMBERED:
-                self._known.popitem(last=False)
 
     def _softmax(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         known = self._of(args[0] if args else kwargs.get("input"))
@@ -105,36 +106,36 @@ class OwnAttention(TorchFunctionMode):
         return result
 
     def _output(self, weights: _Scores, name: str, args: tuple[Any, ...]) -> Tensor:
-        """What the network's own product of weights and values would be, by our attention."""
+        """The product of weights and values, by our attention."""
         self._known.clear()
         if name == "einsum":
             equation, _, values = args
-            (_, right), out = _letters(equation)
-            batch = [letter for letter in out if letter in right and letter in _letters(equation)[0][0]]
+            (left, right), out = _letters(equation)
+            batch = [letter for letter in out if letter in left and letter in right]
             width = next(letter for letter in right if letter in out and letter not in batch)
             key = next(letter for letter in right if letter not in out)
             query = next(letter for letter in out if letter not in batch and letter != width)
-            v = values.permute([right.index(letter) for letter in (*batch, key, width)])
-            result = self._attend(weights, v)
-            return result.permute([(*batch, query, width).index(letter) for letter in out])
+            result = self._attend(weights, _permuted(values, right, [*batch, key, width]))
+            return _permuted(result, [*batch, query, width], out)
         values = args[1]
         result = self._attend(weights, _by_head(values, self._rows))
         return result if values.ndim == 4 else result.flatten(0, 1)
 
     def _attend(self, scores: _Scores, v: Tensor) -> Tensor:
-        call = Call(None, scores.q, scores.k, v, scores.added, scores.scale, ScoreTerms())
-        return attend_in_run(call)
+        return attend_in_run(Call(None, scores.q, scores.k, v, scores.added, scores.scale, ScoreTerms()))
 
-    def _fused(self, query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
-               is_causal: bool = False, scale: float | None = None, **_: Any) -> Tensor:  # fmt: skip
-        added = () if attn_mask is None else (attn_mask,)
-        if is_causal:
-            added = (*added, query.new_ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril()[None, None])
-        return attend_in_run(Call(None, query, key, value, added, scale, ScoreTerms()))
+
+def _fused(given: dict[str, Any]) -> Tensor:
+    """scaled_dot_product_attention, by our attention."""
+    query, key, mask = given["query"], given["key"], given.get("attn_mask")
+    added = () if mask is None else (mask,)
+    if given.get("is_causal"):
+        added = (*added, query.new_ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril()[None, None])
+    return attend_in_run(Call(None, query, key, given["value"], added, given.get("scale"), ScoreTerms()))
 
 
 def _product(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor, rows: int) -> _Scores | None:
-    """The scores that a product may be; None where its operands are no q and k of this batch."""
+    """A product as scores; None if its operands cannot be q and k of this batch."""
     if name == "einsum":
         return _einsum_product(args, result)
     if name == "baddbmm":
@@ -155,7 +156,7 @@ def _matrix_product(left: Tensor, right: Tensor, result: Tensor, rows: int) -> _
 
 
 def _einsum_product(args: tuple[Any, ...], result: Tensor) -> _Scores | None:
-    """As in "ibnd,jbnd->bnij": two letters that all three have, then queries, then keys."""
+    """As "ibnd,jbnd->bnij": two letters in all three, then queries, then keys."""
     if len(args) != 3 or not isinstance(args[0], str) or "." in args[0]:
         return None
     (left, right), out = _letters(args[0])
@@ -164,9 +165,14 @@ def _einsum_product(args: tuple[Any, ...], result: Tensor) -> _Scores | None:
     summed = [letter for letter in left if letter in right and letter not in out]
     if len(batch) != 2 or len(rest) != 2 or len(summed) != 1 or out != (*batch, *rest) or rest[0] not in left:
         return None
-    q = args[1].permute([left.index(letter) for letter in (*batch, rest[0], *summed)])
-    k = args[2].permute([right.index(letter) for letter in (*batch, rest[1], *summed)])
+    q = _permuted(args[1], left, [*batch, rest[0], *summed])
+    k = _permuted(args[2], right, [*batch, rest[1], *summed])
     return _Scores(result, q, k)
+
+
+def _permuted(tensor: Tensor, letters: Sequence[str], wanted: Sequence[str]) -> Tensor:
+    """A tensor whose axes are called letters, its axes in the wanted order."""
+    return tensor.permute([letters.index(letter) for letter in wanted])
 
 
 def _letters(equation: str) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
@@ -175,7 +181,7 @@ def _letters(equation: str) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
 
 
 def _after(known: _Scores, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor) -> _Scores | None:
-    """What is known of the result of one more step; None where the step is none that attention has."""
+    """The scores after one more operation; None if attention has no such operation."""
     if result.numel() != known.tensor.numel() or result.shape[-2:] != known.tensor.shape[-2:]:
         return None
     done = _step(known, name, args, kwargs)

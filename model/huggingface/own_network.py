@@ -4,18 +4,18 @@ The adapter runs a network's attention through our core. What is loaded here is 
 """
 
 from pathlib import Path
-from typing import Any, cast
 
 import torch
-from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedModel
+from transformers import CONFIG_MAPPING, PreTrainedModel
 
-from i18n import say
+from i18n import N_, say
 from model import catalog
-from model.errors import CheckpointError, NotAvailable, NotSupported, first_line
-from model.huggingface import checkpoint_files, formats, hub, weights
-from model.huggingface.loading import SAFE
-from model.huggingface.weights import class_for
+from model.errors import CheckpointError, NotAvailable, NotSupported
+from model.huggingface import checkpoint_files, hub, weights
+from model.huggingface.loading import from_pretrained
 from serving.settings import Settings
+
+NOT_LANGUAGE_MODEL = N_("{model} ({kind}) is not a language model: it does not read tokens alone")
 
 
 def find(name: str, settings: Settings, *, download: bool = False, progress: hub.Progress | None = None) -> Path:
@@ -48,7 +48,7 @@ def load(name: str, folder: Path, settings: Settings, dtype: torch.dtype = torch
 
     Safetensors alone, no code of the repository. Raises CheckpointError and its kinds.
     """
-    config = checkpoint_files.check_network_files(name, folder, settings, in_root=checkpoint_files.is_path(name))
+    config = checkpoint_files.check_folder(name, folder, settings)
     model_type = config["model_type"]
     if model_type not in CONFIG_MAPPING:
         asked = {"model": name, "kind": model_type[:60]}
@@ -58,26 +58,12 @@ def load(name: str, folder: Path, settings: Settings, dtype: torch.dtype = torch
             )
         raise NotSupported(say("{model}: its architecture ({kind}) is unknown to transformers", **asked))
     try:
-        settled = AutoConfig.from_pretrained(folder, **SAFE)
-        made: Any = class_for(settled)
+        network: PreTrainedModel = from_pretrained(name, folder, dtype)[0]
     except NotSupported:
-        why = say(
-            "{model} ({kind}) is not a language model: it does not read tokens alone", model=name, kind=model_type
-        )
+        why = say(NOT_LANGUAGE_MODEL, model=name, kind=model_type)
         raise NotSupported(why) from None
-    except Exception as error:  # noqa: BLE001 - a damaged file raises whatever its reader happens to raise
-        why = say("{model}: its configuration cannot be read ({why})", model=name, why=first_line(error))
-        raise CheckpointError(why) from None
-    try:
-        variant = formats.variant(checkpoint_files.local_files(folder))
-        given: dict[str, Any] = {"use_safetensors": True, "variant": variant, "adapter_kwargs": weights.UNSEEN, **SAFE}
-        network = made.from_pretrained(folder, config=settled, dtype=dtype, **given)
-    except Exception as error:  # noqa: BLE001 - the same
-        why = say("{model}: the weights do not fit the configuration ({why})", model=name, why=first_line(error))
-        raise CheckpointError(why) from None
     weights.merge(name, network, folder)
-    network.eval().requires_grad_(False)
-    return cast(PreTrainedModel, network)
+    return network
 
 
 def _size(repo: str) -> str:

@@ -1,4 +1,4 @@
-"""One run of a network: every attention computed under the masks of a spec, and what of it a trace keeps.
+"""One run of a network: its attentions computed under the masks of a spec, and the records that a trace keeps.
 
 Sizes: B rows, H query heads, Q queries, K keys.
 """
@@ -11,19 +11,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from i18n import say
+from i18n import N_, say
 from model.attention import ScoreTerms, attend
 from model.base import HeadEdit
 from model.errors import NotSupported
 from model.huggingface import native_masks
-from model.huggingface.attention_hook import Call, blank
+from model.huggingface.attention_hook import AttentionRun, Call
 from model.huggingface.probe import Site, is_part_of
 from model.masks import AllowedCache, MaskContext, MaskSpec, TextSplit
 from model.spec import STANDARD
 from model.trace import LayerRecord
 
+NOT_INTERCEPTED = N_("only {count} of its {all} attention layers used the attention interface")
 
-class Recording:
+
+class Recording(AttentionRun):
     """Computes every attention under the masks of spec and keeps its record. Lives for one run."""
 
     def __init__(
@@ -33,65 +35,52 @@ class Recording:
         keeps: dict[str, Tensor],
         *,
         standard: MaskSpec = STANDARD,
-        splits: Mapping[str, TextSplit] | None = None,
+        splits: Mapping[str, TextSplit | None] | None = None,
         edit: HeadEdit | None = None,
     ) -> None:
-        """keeps: for each part, which of its keys are real: bool [B,K]; splits: for a part, see Cells; edit:
-        what becomes of each attention's heads.
-        """
+        """keeps, splits: by attention; see Inputs.keeps and mask_kinds.Cells. edit: changes each attention's heads."""
+        super().__init__(keep.shape[1] for keep in keeps.values())
         self.records: list[LayerRecord] = []
-        self.positions: Tensor | None = None
         self.own_code = any(site.own_code for site in sites)
         self._chooser = next((site for site in sites if site.selects), None)
         self._sites, self._spec, self._keeps = sites, spec, keeps
         self._standard, self._splits, self._edit = standard, splits or {}, edit
         self._layers: Counter[str] = Counter()
-        self._made: dict[str, AllowedCache] = defaultdict(dict)  # of each part, the masks that its layers share
+        self._made: dict[str, AllowedCache] = defaultdict(dict)  # for each part, the masks that its layers share
         self._given: list[Tensor] = []
 
-    def mask(self, arguments: dict[str, Any]) -> Tensor | None:
-        """One that changes nothing: the masks are built where they are used, from what the reader chose.
+    def mask(self, arguments: dict[str, Any]) -> Tensor:
+        """One that changes nothing: `attend` applies the masks of the spec.
 
-        A network that chooses among the tokens its masks allow gets its own, so that it chooses as it was trained to.
+        A network that selects some of the tokens that its masks allow gets its own masks, so that it selects the same.
         """
-        given = blank(arguments)
+        given = super().mask(arguments)
         if self._chooser is not None:
             allowed = self._chooser.native.over(self._keeps[self._chooser.part], arguments["q_length"])
             given = given.masked_fill(~allowed, torch.finfo(given.dtype).min)
         self._given.append(given)
         return given
 
-    def concerns(self, queries: int, keys: int) -> bool:
-        """Whether either number is that of a text's tokens."""
-        lengths = {keep.shape[1] for keep in self._keeps.values()}
-        return queries in lengths or keys in lengths
-
     def attend(self, call: Call) -> Tensor:
         site = self._sites[len(self.records)] if len(self.records) < len(self._sites) else None
         if site is None or call.module not in (None, site.module):
             raise NotSupported(say("its attentions do not run in the same order as when it was loaded"))
         terms = self._terms(site, call)
-        place = self._place(site, call)
-        self.records.append(LayerRecord(call.q, call.k, call.v, place, scale=call.scale, terms=terms))
-        allowed = place.allowed(self._spec, self._made[site.part])
+        context = self._context(site, call)
+        self.records.append(LayerRecord(call.q, call.k, call.v, context, scale=call.scale, terms=terms))
+        allowed = context.allowed(self._spec, self._made[site.part])
         output = attend(call.q, call.k, call.v, allowed, scale=call.scale, terms=terms)
-        return output if self._edit is None else self._edit(site.part, place.layer, self.records[-1], output)
+        return output if self._edit is None else self._edit(site.part, context.layer, self.records[-1], output)
 
     def layers(self) -> dict[str, tuple[LayerRecord, ...]]:
         """The records of each part. Raises NotSupported unless every attention of the network came through here."""
         if len(self.records) != len(self._sites):
-            raise NotSupported(
-                say(
-                    "only {count} of its {all} attention layers used the attention interface",
-                    count=len(self.records),
-                    all=len(self._sites),
-                )
-            )
+            raise NotSupported(say(NOT_INTERCEPTED, count=len(self.records), all=len(self._sites)))
         parts = dict.fromkeys(site.part for site in self._sites)
         pairs = list(zip(self._sites, self.records, strict=True))
         return {part: tuple(record for site, record in pairs if site.part == part) for part in parts}
 
-    def _place(self, site: Site, call: Call) -> MaskContext:
+    def _context(self, site: Site, call: Call) -> MaskContext:
         layer = self._layers[site.part]
         self._layers[site.part] += 1
         return MaskContext(
@@ -106,9 +95,9 @@ class Recording:
         )
 
     def _terms(self, site: Site, call: Call) -> ScoreTerms:
-        """The call's terms, and what the network adds to the scores besides its masks, which are left out.
+        """The call's terms and the biases that the network adds to the scores, without its masks.
 
-        Raises NotSupported where those are not the masks it showed when it was loaded.
+        Raises NotSupported unless those are the masks that were found when it was loaded.
         """
         blocked = None
         terms = call.terms
@@ -139,9 +128,9 @@ class Recording:
 
 
 def _without_unchosen(terms: ScoreTerms, site: Site, blocked: Tensor | None, keep: Tensor) -> ScoreTerms:
-    """With -inf added to the scores of the tokens that the network's masks allow and that it did not choose.
+    """With a bias of -inf for the tokens that the network's masks allow and that it did not select.
 
-    Cells that its masks block were never chosen from: once the reader lifts the mask, all of them are looked at.
+    It never selected among the cells that its masks block: when a mask is lifted, all of them are attended to.
     """
     if blocked is None:
         return terms

@@ -1,7 +1,7 @@
-"""The residual stream of a transformers network: what enters its list of layers, what each layer gives, and what the
-network does after the last one (its final norm, a projection), found by watching which module reads what.
+"""The residual stream of a transformers network: the input of its first layer, the output of each layer, and the
+modules after the last one (a final norm, a projection), found by which module reads what.
 
-The hooks are put on once, when a model is loaded, and do nothing unless this thread asks: threads share the network.
+The hooks are registered once, when a model is loaded, and do nothing unless this thread is reading.
 Sizes: B rows, T tokens, W width.
 """
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,11 +20,18 @@ from i18n import N_, say
 from model.base import Residuals
 from model.errors import NotSupported
 
+NO_LIST = N_(
+    "its layers are not a list that each token's state passes through, so the states after each of them are "
+    "not available"
+)
+NO_END = N_("what follows its last layer is not a norm or projection that Unmask can find")
+TOLERANCE = 1e-5  # of the largest state
 ROOTS = {"rsqrt", "sqrt"}
 
 
 class FrozenNorms(TorchFunctionMode):
-    """kept: the reciprocal deviations of an earlier run of the same code, in their order; None: keep those of this."""
+    """Norms that divide by the deviations of another run. kept: their reciprocals in an earlier run of the same code,
+    in their order; None: keep those of this run."""
 
     def __init__(self, kept: list[Tensor] | None = None) -> None:
         super().__init__()
@@ -54,21 +61,17 @@ class FrozenNorms(TorchFunctionMode):
     def _layer_norm(
         self, x: Tensor, shape: Any, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
     ) -> Tensor:
-        dims = tuple(range(-len(shape), 0))
-        centred = x - x.mean(dims, keepdim=True)
-        result = centred * self._keep((centred.square().mean(dims, keepdim=True) + eps).rsqrt())
-        result = result if weight is None else result * weight
+        result = self._rms_norm(x - x.mean(tuple(range(-len(shape), 0)), keepdim=True), shape, weight, eps)
         return result if bias is None else result + bias
 
     def _rms_norm(self, x: Tensor, shape: Any, weight: Tensor | None = None, eps: float | None = None) -> Tensor:
         eps = torch.finfo(x.dtype).eps if eps is None else eps
-        dims = tuple(range(-len(shape), 0))
-        result = x * self._keep((x.square().mean(dims, keepdim=True) + eps).rsqrt())
+        result = x * self._keep((x.square().mean(tuple(range(-len(shape), 0)), keepdim=True) + eps).rsqrt())
         return result if weight is None else result * weight
 
 
 class Uncapped(TorchFunctionMode):
-    """A network's head without the cap of its logits: what is as wide as the vocabulary passes tanh as it is."""
+    """A network's head without the softcap of its logits: tanh of a tensor as wide as the vocabulary does nothing."""
 
     def __init__(self, vocabulary: int) -> None:
         super().__init__()
@@ -84,36 +87,26 @@ class Uncapped(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
-NO_LIST = N_(
-    "its layers are not a list that each token's state passes through, so the states after each of them are "
-    "not available"
-)
-NO_END = N_("what follows its last layer is not a norm or projection that Unmask can find")
-TOLERANCE = 1e-5  # of the largest state: the same numbers go through the same modules
-
-
 @dataclass(frozen=True, eq=False)
 class LayerCall:
-    """A layer and what it was called with."""
+    """A layer and its arguments."""
 
     module: nn.Module
     arguments: tuple[Any, ...]
     options: dict[str, Any]
 
     def again(self, x: Tensor, module: nn.Module) -> Tensor:
-        """What module, this layer or what stands for it, makes of another stream [B,T,W]."""
+        """The output of module, this layer or its replacement, on another stream [B,T,W]."""
         if self.arguments:
-            states: Tensor = _tensor(module(x, *self.arguments[1:], **self.options))
-        else:
-            states = _tensor(module(**self.options | {"hidden_states": x}))
-        return states
+            return cast(Tensor, _tensor(module(x, *self.arguments[1:], **self.options)))
+        return cast(Tensor, _tensor(module(**self.options | {"hidden_states": x})))
 
 
 @dataclass(eq=False)
 class ResidualStreams:
-    """streams: what entered the first layer and left each; entered: what entered each. layers: each with what it was
-    called with. before, calls: of the modules beside the layers, in their order, before the first layer and, once the
-    run has ended, after the last.
+    """What was read of a run. streams: the input of the first layer and the output of each; entered: the input of each.
+    before, calls: the modules outside the list of layers with their input and output, called before the first layer
+    and, at the end of the run, after the last.
     """
 
     streams: list[Tensor] = field(default_factory=list)
@@ -123,11 +116,11 @@ class ResidualStreams:
     calls: list[tuple[nn.Module, Tensor, Tensor]] = field(default_factory=list)
 
 
-_READING: ContextVar[ResidualStreams | None] = ContextVar("_READING", default=None)  # that this thread reads
+_READING: ContextVar[ResidualStreams | None] = ContextVar("_READING", default=None)  # by this thread
 
 
 class ResidualHooks:
-    """Put on a stack, whose list of layers is its submodule `path`; None where there is no such list."""
+    """Hooks on a stack, whose list of layers is its submodule `path`; None if there is no such list."""
 
     def __init__(self, stack: nn.Module, path: str | None) -> None:
         self._known = path is not None
@@ -141,7 +134,7 @@ class ResidualHooks:
 
     @contextmanager
     def reading(self) -> Iterator[ResidualStreams]:
-        """Within it, this thread's run of the stack is read. Raises NotSupported for a stack without a known list."""
+        """Within it, this thread's run of the stack is read. Raises NotSupported for a stack without such a list."""
         if not self._known:
             raise NotSupported(say(NO_LIST))
         token = _READING.set(ResidualStreams())
@@ -152,9 +145,9 @@ class ResidualHooks:
 
 
 def residuals(read: ResidualStreams, states: Tensor) -> Residuals:
-    """What was read of a run that ended in states [B,T,W].
+    """The residual stream of a run that ended in states [B,T,W].
 
-    Raises NotSupported unless the last layer's stream, through what the network does after it, gives those states.
+    Raises NotSupported unless the modules after the last layer make those states of its output.
     """
     if not read.streams or any(stream.shape != read.streams[0].shape for stream in read.streams):
         raise NotSupported(say(NO_LIST))
@@ -167,18 +160,14 @@ def residuals(read: ResidualStreams, states: Tensor) -> Residuals:
     def final(stream: Tensor) -> Tensor:
         return reduce(lambda x, module: _tensor(module(x)), after, stream)
 
-    ends = final(read.streams[-1])
-    if ends.shape != states.shape or not _same(ends, states):
+    ends, most = final(read.streams[-1]), TOLERANCE * max(float(states.abs().max()), 1.0)
+    if ends.shape != states.shape or not float((ends - states).abs().max()) <= most:
         raise NotSupported(say(NO_END))
     return Residuals(tuple(read.streams), final)
 
 
-def _same(ends: Tensor, states: Tensor) -> bool:
-    return float((ends - states).abs().max()) <= TOLERANCE * max(float(states.abs().max()), 1.0)
-
-
 def _beside(stack: nn.Module, path: str) -> list[nn.Module]:
-    """The modules beside the list of layers, on every level down to it."""
+    """The modules outside the list of layers, on every level down to it."""
     found, module = [], stack
     for name in path.split("."):
         found += [child for other, child in module.named_children() if other != name]

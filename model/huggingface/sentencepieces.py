@@ -13,7 +13,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import PreTokenizer
 from tokenizers.processors import TemplateProcessing
 
-from i18n import say
+from i18n import N_, say
 from model.errors import CheckpointError
 from model.huggingface.checkpoint_files import MARIAN, TOKENIZER_CONFIG, read_json
 
@@ -25,6 +25,17 @@ ADDED = {  # families whose ids are the file's own: whether a text gets a start 
     **dict.fromkeys(("llama", "mistral", "mixtral", "gemma", "gemma2", "gemma3_text"), STARTS),
     **dict.fromkeys(("t5", "mt5", "umt5"), ENDS),
 }
+TWO_VOCABULARIES = N_(
+    "{model} has a vocabulary for its texts and another for its targets (separate_vocabs), and Unmask reads one for "
+    "both. Choose a repository whose vocab.json holds both languages."
+)
+BAD_ID = N_("{model}: {file} gives {piece!r} the id {id!r}. Fetch the file again.")
+NO_PIECE = N_("{model}: {file} has no {piece}. Fetch the file again.")
+LONE_FILE = N_(
+    "{model} ({kind}) has its tokenizer in {file} alone, which is enough for {families}. Save its fast tokenizer "
+    "(tokenizer.json) beside its weights, or choose another repository."
+)
+DAMAGED = N_("{model}: {file} is not a sentencepiece file, or is damaged or truncated. Delete it and fetch it again.")
 
 
 def read_marian(name: str, folder: Path) -> tuple[Tokenizer, Tokenizer]:
@@ -34,26 +45,14 @@ def read_marian(name: str, folder: Path) -> tuple[Tokenizer, Tokenizer]:
     """
     source, target, vocabulary = (folder / part for part in MARIAN)
     if _said(name, folder).get("separate_vocabs"):
-        raise CheckpointError(
-            say(
-                "{model} has a vocabulary for its texts and another for its targets (separate_vocabs), and Unmask "
-                "reads one for both. Choose a repository whose vocab.json holds both languages.",
-                model=name,
-            )
-        )
+        raise CheckpointError(say(TWO_VOCABULARIES, model=name))
     ids = read_json(name, vocabulary)
     bad = [piece for piece, token in ids.items() if type(token) is not int or token < 0]
     lacks = [piece for piece in (END, UNKNOWN) if piece not in ids]
     if bad:
-        raise CheckpointError(
-            say("{model}: {file} gives {piece!r} the id {id!r}. Fetch the file again.",
-                model=name, file=vocabulary.name, piece=bad[0], id=ids[bad[0]])
-        )  # fmt: skip
+        raise CheckpointError(say(BAD_ID, model=name, file=vocabulary.name, piece=bad[0], id=ids[bad[0]]))
     if lacks:
-        raise CheckpointError(
-            say("{model}: {file} has no {piece}. Fetch the file again.",
-                model=name, file=vocabulary.name, piece=lacks[0])
-        )  # fmt: skip
+        raise CheckpointError(say(NO_PIECE, model=name, file=vocabulary.name, piece=lacks[0]))
     # a typed </s> is text, also to a file that knows none of its letters and gives it back as one unknown piece
     words = {piece: token for piece, token in ids.items() if piece not in (END, UNKNOWN, PAD)}
     cutters = [_Cutter(_processor(name, path), words, ids[UNKNOWN], LANGUAGE) for path in (source, target)]
@@ -67,16 +66,7 @@ def read_lone(name: str, path: Path, model_type: str) -> Tokenizer:
     Raises CheckpointError for a damaged file, and for a family that numbers the pieces or prepares its texts otherwise.
     """
     if model_type not in ADDED:
-        raise CheckpointError(
-            say(
-                "{model} ({kind}) has its tokenizer in {file} alone, which is enough for {families}. "
-                "Save its fast tokenizer (tokenizer.json) beside its weights, or choose another repository.",
-                model=name,
-                kind=model_type,
-                file=path.name,
-                families=", ".join(ADDED),
-            )
-        )
+        raise CheckpointError(say(LONE_FILE, model=name, kind=model_type, file=path.name, families=", ".join(ADDED)))
     processor, said = _processor(name, path), _said(name, path.parent)
     pieces = {processor.id_to_piece(token): token for token in range(processor.get_piece_size())}
     words = {piece: token for piece, token in pieces.items() if not processor.is_control(token)}
@@ -138,14 +128,7 @@ def _processor(name: str, path: Path) -> SentencePieceProcessor:
     except (DecodeError, RuntimeError):
         whole = False
     if not whole:
-        raise CheckpointError(
-            say(
-                "{model}: {file} is not a sentencepiece file, or is damaged or truncated. Delete it and fetch it "
-                "again.",
-                model=name,
-                file=path.name,
-            )
-        )
+        raise CheckpointError(say(DAMAGED, model=name, file=path.name))
     return processor
 
 

@@ -1,6 +1,7 @@
 """Which class of transformers a configuration is loaded as, and whether every weight of the files found its place."""
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,6 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import (
-    MODEL_FOR_CAUSAL_LM_MAPPING,
-    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
-    MODEL_FOR_MASKED_LM_MAPPING,
-    MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
     AutoModelForCausalLM,
     AutoModelForImageTextToText,
     AutoModelForMaskedLM,
@@ -24,23 +21,25 @@ from transformers import (
 )
 from transformers.pytorch_utils import Conv1D
 
-from i18n import say
+from i18n import N_, say
 from model.errors import CheckpointError, NotSupported
 from model.huggingface import checkpoint_files, formats
 from model.huggingface.internals import classes_of_task
 from model.huggingface.stacks import stack_names
 
-BEFORE, A, B = "base_model.model.", ".lora_A.weight", ".lora_B.weight"  # of each tensor's name, and after it
-# adapter_kwargs: transformers, with peft beside it, would put it in by itself
-UNSEEN = {"subfolder": "no adapter"}  # not shown
-NOT_PLAIN = (
-    "use_dora",
-    "rank_pattern",
-    "alpha_pattern",
-    "modules_to_save",
-    "layer_replication",
-    "trainable_token_indices",
+BEFORE, A, B = "base_model.model.", ".lora_A.weight", ".lora_B.weight"  # prefix and suffixes of the tensors
+UNSEEN = {"subfolder": "no adapter"}  # not shown; adapter_kwargs: if peft is installed, transformers adds adapters
+NOT_PLAIN = re.compile("use_dora|rank_pattern|alpha_pattern|modules_to_save|layer_replication|trainable_token_indices")
+CANNOT_MERGE = N_(
+    "{model} holds an adapter beside its base that Unmask cannot merge ({what}). Merge the two (peft's "
+    "merge_and_unload), save the result, and choose that."
 )
+MISSING_WEIGHTS = N_("{model} lacks {count} of the weights that its configuration requires ({first}).")
+UNEXPECTED_WEIGHTS = N_(
+    "{model} holds weights that do not fit the network of its configuration ({listed}). Without them, another model "
+    "would be shown: its config.json and its weights do not belong to the same model."
+)
+NO_LANGUAGE_MODEL = N_("{model}: expected a language model (…ForCausalLM, …ForMaskedLM …), got {architecture}")
 
 
 @torch.inference_mode()
@@ -72,7 +71,7 @@ def _scale(name: str, config: dict[str, Any]) -> float:
     kind = str(config.get("peft_type", "LORA"))
     if kind != "LORA":
         raise _refusal(name, say("the kind {kind}", kind=kind[:40]))
-    used = [field for field in NOT_PLAIN if config.get(field)]
+    used = [field for field, value in config.items() if value and NOT_PLAIN.fullmatch(field)]
     if config.get("bias", "none") != "none" or config.get("lora_bias"):
         used.append("bias")
     if used:
@@ -93,37 +92,27 @@ def _add(name: str, network: PreTrainedModel, target: str, b: Tensor, a: Tensor)
     if not isinstance(module, nn.Linear | Conv1D) or module is network.get_output_embeddings():
         why = say("weights for {target} ({kind})", target=target[:80], kind=type(module).__name__)
         raise _refusal(name, why)
-    shape = [*b.shape[:1], *a.shape[1:]]
-    turned = isinstance(module, Conv1D)
-    if turned:
-        shape.reverse()
+    left, right = (a.T, b.T) if isinstance(module, Conv1D) else (b, a)  # Conv1D's weight is [in,out]
+    shape = [*left.shape[:1], *right.shape[1:]]
     if shape != list(module.weight.shape):  # before they are multiplied: little makes much
         shapes = {"shape": shape, "own": list(module.weight.shape)}
         raise _refusal(name, say("weights of {shape} for {target}, which has {own}", target=target[:80], **shapes))
-    product = b @ a
-    module.weight += (product.T if turned else product).to(module.weight)
+    module.weight += (left @ right).to(module.weight)
 
 
 def _refusal(name: str, what: str) -> CheckpointError:
-    return CheckpointError(
-        say(
-            "{model} holds an adapter beside its base that Unmask cannot merge ({what}). Merge the two (peft's "
-            "merge_and_unload), save the result, and choose that.",
-            model=name,
-            what=what,
-        )
-    )
+    return CheckpointError(say(CANNOT_MERGE, model=name, what=what))
 
 
-LANGUAGE_MODELS: dict[Any, Any] = {  # auto class -> its class for each kind of configuration, in order of preference
-    AutoModelForSeq2SeqLM: MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
-    AutoModelForMaskedLM: MODEL_FOR_MASKED_LM_MAPPING,
-    AutoModelForCausalLM: MODEL_FOR_CAUSAL_LM_MAPPING,
-    AutoModelForImageTextToText: MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
+LANGUAGE_MODELS: dict[Any, str] = {  # auto class -> its task, in order of preference
+    AutoModelForSeq2SeqLM: "SEQ_TO_SEQ_CAUSAL_LM",
+    AutoModelForMaskedLM: "MASKED_LM",
+    AutoModelForCausalLM: "CAUSAL_LM",
+    AutoModelForImageTextToText: "IMAGE_TEXT_TO_TEXT",
 }
-TASKS = ("SEQ_TO_SEQ_CAUSAL_LM", "MASKED_LM", "CAUSAL_LM", "IMAGE_TEXT_TO_TEXT", "PRETRAINING")
+TASKS = (*LANGUAGE_MODELS.values(), "PRETRAINING")
 PREDICTS = re.compile(r"LMHead|For(CausalLM|MaskedLM|ConditionalGeneration|PreTraining)$")
-NOT_NEEDED = (  # weights of a file that a network has no place for, and why nothing shown depends on them
+NOT_NEEDED = (  # unexpected weights on which nothing shown depends
     r"rotary_emb\.(inv_freq|cos_cached|sin_cached)$",  # computed from the configuration
     r"\.(attn|attention|self|self_attn)\.(bias|masked_bias)$",  # the causal mask, stored
     r"(position_ids|token_type_ids)$",  # counted anew for each text
@@ -137,24 +126,22 @@ NOT_NEEDED = (  # weights of a file that a network has no place for, and why not
 
 @dataclass(frozen=True)
 class OutputHead:
-    """predicts: whether the files hold a language-model head; architecture: the class that they were saved from.
-
-    adapted: whether an adapter that lies beside them was merged into the network. stored: the type of the weights in
-    the file, as safetensors writes it.
+    """What a checkpoint holds. predicts: whether it has a language-model head. adapted: whether an adapter was merged
+    into the network. stored: the type of the weights in the file, as safetensors writes it.
     """
 
     predicts: bool
-    architecture: str | None
     adapted: bool = False
     stored: str = "F32"
 
 
 def class_for(config: PreTrainedConfig) -> Any:
     """The auto class that gives the language model of a configuration. Raises NotSupported where there is none."""
-    known = [auto for auto, classes in LANGUAGE_MODELS.items() if type(config) in classes]
+    tasks = {auto: classes_of_task(task) for auto, task in LANGUAGE_MODELS.items()}
+    known = [auto for auto, classes in tasks.items() if config.model_type in classes]
     saved_as = set(config.architectures or ())
     for auto in known:
-        if saved_as & _names(LANGUAGE_MODELS[auto][type(config)]):
+        if saved_as & _names(tasks[auto][config.model_type]):
             return auto
     if config.is_encoder_decoder:  # never its decoder alone
         known = [auto for auto in known if auto in (AutoModelForSeq2SeqLM, AutoModelForImageTextToText)]
@@ -162,15 +149,14 @@ def class_for(config: PreTrainedConfig) -> Any:
             raise NotSupported(say("it is an encoder-decoder whose source is not text (speech, for example)"))
     elif getattr(config, "is_decoder", False):
         known = [auto for auto in known if auto is not AutoModelForMaskedLM]
-    if not known and (own := _saved_class(config)) is not None:
-        return own
-    if not known:
+    found = next(iter(known), None) or _saved_class(config)
+    if found is None:
         raise NotSupported(say("transformers has no language model of this kind"))
-    return known[0]
+    return found
 
 
 def _saved_class(config: PreTrainedConfig) -> type[PreTrainedModel] | None:
-    """The causal language model that it was saved from, where no auto class lists it: the text part of a larger one."""
+    """The causal language model that it was saved from, if no auto class lists it: the text part of a larger one."""
     for name in config.architectures or ():
         found: type[PreTrainedModel] | None = getattr(transformers, name, None)
         if name.endswith("ForCausalLM") and found is not None and found.config_class is type(config):
@@ -179,38 +165,26 @@ def _saved_class(config: PreTrainedConfig) -> type[PreTrainedModel] | None:
 
 
 def check_report(name: str, network: PreTrainedModel, report: dict[str, Any]) -> OutputHead:
-    """What the files hold of a head. Raises CheckpointError for weights that lack, or that found no place."""
+    """The head that the files hold. Raises CheckpointError for missing weights and for unexpected ones."""
     lost = sorted(key for key in report["missing_keys"] if key.startswith(stack_names(network)))
     if lost:
-        raise CheckpointError(
-            say("{model} lacks {count} of the weights that its configuration requires ({first}).",
-                model=name, count=len(lost), first=lost[0])
-        )  # fmt: skip
+        raise CheckpointError(say(MISSING_WEIGHTS, model=name, count=len(lost), first=lost[0]))
     over = sorted(key for key in report["unexpected_keys"] if not any(re.search(known, key) for known in NOT_NEEDED))
     if over:
         listed = ", ".join(over[:2])
         if len(over) > 2:
             listed = say("{listed} and {count} more", listed=listed, count=len(over) - 2)
-        raise CheckpointError(
-            say(
-                "{model} holds weights that do not fit the network of its configuration ({listed}). Without them, "
-                "another model would be shown: its config.json and its weights do not belong to the same model.",
-                model=name, listed=listed,
-            )
-        )  # fmt: skip
+        raise CheckpointError(say(UNEXPECTED_WEIGHTS, model=name, listed=listed))
     saved_as = next(iter(network.config.architectures or ()), None)
-    return OutputHead(not report["missing_keys"] and (saved_as is None or _is_language_model(saved_as)), saved_as)
+    return OutputHead(not report["missing_keys"] and (saved_as is None or _is_language_model(saved_as)))
 
 
 def head_of(name: str, network: PreTrainedModel) -> OutputHead:
-    """The head of a network that nobody has loaded from files. Raises NotSupported for one without."""
+    """The head of a network in memory. Raises NotSupported for one without."""
     architecture = type(network).__name__
     if not _is_language_model(architecture):
-        raise NotSupported(
-            say("{model}: expected a language model (…ForCausalLM, …ForMaskedLM …), got {architecture}",
-                model=name, architecture=architecture)
-        )  # fmt: skip
-    return OutputHead(True, architecture)
+        raise NotSupported(say(NO_LANGUAGE_MODEL, model=name, architecture=architecture))
+    return OutputHead(True)
 
 
 def _is_language_model(architecture: str) -> bool:
@@ -219,7 +193,6 @@ def _is_language_model(architecture: str) -> bool:
     return any(architecture in _names(names) for task in TASKS for names in classes_of_task(task).values())
 
 
-def _names(classes: Any) -> set[str]:
-    """The names of a class, of several, or a name itself."""
-    some = classes if isinstance(classes, tuple | list) else (classes,)
-    return {one if isinstance(one, str) else one.__name__ for one in some}
+def _names(classes: str | Collection[str]) -> set[str]:
+    """The names of a class, or of several, as a set."""
+    return {classes} if isinstance(classes, str) else set(classes)
