@@ -77,11 +77,6 @@ class CacheComparison:
     square: Tensor
     cache_bytes: int
 
-    def nbytes(self) -> int:
-        """The memory it takes."""
-        tensors = (self.logits, self.probabilities, self.rows, self.cached, self.full, self.allowed, self.square)
-        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
 
 def network_of(model: Model) -> Transformer | None:
     """The model's network where it is our own Transformer, which alone can take cached steps here."""

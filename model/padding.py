@@ -100,10 +100,6 @@ class PaddingComparison:
         """The largest difference of each text."""
         return [float(self.apart[row, self.batch.real(row)].max()) for row in range(len(self.apart))]
 
-    def nbytes(self) -> int:
-        """The memory it takes, in bytes, about."""
-        return 100 * self.apart.numel()
-
 
 def spec_alone(causal: bool) -> MaskSpec:
     """The masks that a text by itself is run under."""

@@ -142,11 +142,6 @@ class Atlas:
     def heads(self) -> int:
         return int(self.means.shape[2])
 
-    def nbytes(self) -> int:
-        """The memory it takes, in bytes, about."""
-        arrays = sum(value.nbytes for value in vars(self).values() if isinstance(value, np.ndarray))
-        return arrays + 100 * len(self.labels) + self.sample.nbytes()
-
     def name(self, place: tuple[int, ...]) -> str:
         """Of a layer and head: "L3 H2", the layer numbered as in the network."""
         return head_name(self.numbers[place[0]], place[1])

@@ -58,10 +58,6 @@ class Written:
     probabilities: tuple[tuple[float, ...], ...]
     ids: tuple[tuple[int, ...], ...]
 
-    def nbytes(self) -> int:
-        """The memory it takes, in bytes, about."""
-        return sum(100 + 60 * len(row) for row in self.ids)
-
 
 class DatesModel(Model):
     """Read-only: a run leaves nothing in it, so many threads may share one. A target begins with a start token."""
@@ -294,10 +290,6 @@ class DateAccuracy:
     exact: float
     characters: float
     probability: float
-
-    def nbytes(self) -> int:
-        """The memory it takes, in bytes, about."""
-        return 100
 
 
 @lru_cache(maxsize=4)

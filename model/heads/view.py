@@ -57,10 +57,6 @@ class HeadView:
         full = np.pad(empty, (0, rows * step - len(empty)), constant_values=True)
         return np.asarray(np.all(full.reshape(rows, step), axis=1))
 
-    def nbytes(self) -> int:
-        """The memory it takes, in bytes."""
-        return self.weights.nbytes + self.scaled.nbytes + sum(mask.nbytes for mask in self.blocked.values())
-
 
 @dataclass(frozen=True, eq=False)
 class MaskView:
