@@ -43,10 +43,7 @@ class PaddingChoice:
     def spec(self, causal: bool) -> MaskSpec:
         """The choice as the masks of a run."""
         return MaskSpec(
-            causal=causal,
-            padding=self.mask != "off",
-            padding_queries=self.mask == "both",
-            positions=self.positions,
+            causal=causal, padding=self.mask != "off", padding_queries=self.mask == "both", positions=self.positions
         )
 
 
@@ -129,11 +126,7 @@ def compare(model: Model, texts: Sequence[str], choice: PaddingChoice, causal: b
     every = torch.arange(len(texts))
     last = torch.tensor([batch.real(row).stop - 1 for row in every.tolist()])
     return PaddingComparison(
-        batch,
-        positions_under(spec, batch),
-        apart,
-        _guesses(model, states[every, last]),
-        _guesses(model, states[:, -1]),
+        batch, positions_under(spec, batch), apart, _guesses(model, states[every, last]), _guesses(model, states[:, -1])
     )
 
 

@@ -150,11 +150,7 @@ class Decoder(_Stack):
         )
 
     def forward(
-        self,
-        inputs: Tensor,
-        enc_output: Tensor,
-        context_mask: Tensor | None = None,
-        self_mask: Tensor | None = None,
+        self, inputs: Tensor, enc_output: Tensor, context_mask: Tensor | None = None, self_mask: Tensor | None = None
     ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
         """inputs ids [B,T], enc_output [B,S,W] -> output [B,T,W], and for each layer the attention of the target to
         itself [B,H,T,T] and to the source [B,H,T,S].
@@ -180,12 +176,7 @@ class Decoder(_Stack):
         return output, self_attentions, [_weights(qkv, seen) for qkv in context_qkvs]
 
     def states(
-        self,
-        inputs: Tensor,
-        positions: Tensor,
-        enc_output: Tensor,
-        allowed: LayerMasks,
-        context_allowed: LayerMasks,
+        self, inputs: Tensor, positions: Tensor, enc_output: Tensor, allowed: LayerMasks, context_allowed: LayerMasks
     ) -> tuple[Tensor, list[Heads], list[Heads]]:
         """ids and positions [B,T], enc_output [B,S,W]; for each layer masks that broadcast to [B,H,T,T] and [B,H,T,S].
 

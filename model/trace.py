@@ -11,14 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from model.attention import (
-    NO_TERMS,
-    AttentionStages,
-    ScoreTerms,
-    attention_scores,
-    attention_stages,
-    attention_weights,
-)
+from model.attention import NO_TERMS, AttentionStages, ScoreTerms, attention_scores, attention_stages, attention_weights
 from model.errors import index
 from model.masks import AllowedCache, MaskContext, MaskSpec
 from model.text import TokenBatch

@@ -28,11 +28,7 @@ class Measure:
 
 TOKENS, BITS = N_("tokens"), N_("bits")
 MEASURES = {
-    "previous": Measure(
-        N_("previous token"),
-        N_("Weight on the token just before."),
-        names=N_("previous token"),
-    ),
+    "previous": Measure(N_("previous token"), N_("Weight on the token just before."), names=N_("previous token")),
     "first": Measure(N_("first token"), N_("Weight on the row's first token."), names=N_("first token")),
     "same": Measure(N_("itself"), N_("Weight on the query's own position."), names=N_("itself")),
     "duplicate": Measure(

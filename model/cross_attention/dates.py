@@ -109,11 +109,7 @@ class DatesModel(Model):
         return Description(
             architecture=N_("character-level Transformer"),
             kind=self.kind,
-            layers={
-                "encoder": config.encoder_layers,
-                "decoder": config.decoder_layers,
-                "cross": config.decoder_layers,
-            },
+            layers={"encoder": config.encoder_layers, "decoder": config.decoder_layers, "cross": config.decoder_layers},
             heads=self.num_heads,
             key_value_heads=self.num_heads,
             heads_by_part=dict.fromkeys(PARTS, both),
@@ -305,11 +301,7 @@ def measure(model: DatesModel, spec: MaskSpec, count: int) -> DateAccuracy:
     return DateAccuracy(count, exact, *shown_the_answer(model, some, spec))
 
 
-def exact_match(
-    model: DatesModel,
-    some: Pairs,
-    spec: MaskSpec | None = None,
-) -> float:
+def exact_match(model: DatesModel, some: Pairs, spec: MaskSpec | None = None) -> float:
     """The share, 0 to 1, of the pairs whose whole target the model writes, in batches of BATCH."""
     right = 0
     for begin in range(0, len(some), BATCH):
