@@ -22,15 +22,15 @@ from torch import Tensor
 
 from i18n import N_, say
 from model.base import CHECKPOINTS, Description, Model, once
-from model.blocks import Heads, positions_of, positions_under
+from model.blocks import positions_of, positions_under
 from model.cross_attention.days import held_out_days
 from model.cross_attention.written_dates import CHARACTERS, examples
 from model.errors import CheckpointError
 from model.files import write
-from model.masks import MASK_NAMES, AllowedCache, MaskContext, MaskSpec, TextSplit
+from model.masks import MASK_NAMES, MaskContext, MaskSpec, TextSplit, allowed_by_layer, layer_contexts
 from model.seq2seq import EncoderDecoder, EncoderDecoderConfig
 from model.text import BatchTokenizer, TokenBatch, check_targets
-from model.trace import Attention, LayerRecord, Trace
+from model.trace import Attention, LayerRecord, Trace, records_of
 
 FOLDER = CHECKPOINTS / "dates"
 PAD, START, END, UNKNOWN = range(4)
@@ -98,12 +98,10 @@ class DatesModel(Model):
         return self._sources.encode(texts, pad_side)
 
     def label(self, token: int) -> str:
-        """What to show for an id."""
         return self._targets.label(token)
 
     @once
     def describe(self) -> Description:
-        """What a page says of it."""
         config = self.network.config
         both = (config.heads, config.heads)
         return Description(
@@ -131,21 +129,20 @@ class DatesModel(Model):
             )
         spec.check_scope(max(self.describe().layers.values()), self.num_heads)
         source, length = batch.source, batch.ids.shape[1]
-        own = self._places("decoder", batch.keep, length, batch.split)
-        across = self._places("cross", source.keep, length)
+        own = self._contexts("decoder", batch.keep, length, batch.split)
+        across = self._contexts("cross", source.keep, length)
         memory, encoder = self._read(source, spec)
         states, decoder, cross = self.network.decoder.states(
-            batch.ids, positions_under(spec, batch), memory, _allowed(own, spec), _allowed(across, spec)
+            batch.ids, positions_under(spec, batch), memory, allowed_by_layer(own, spec), allowed_by_layer(across, spec)
         )
         parts = {
             "encoder": Attention(encoder, source, source),
-            "decoder": Attention(_records(decoder, own), batch, batch),
-            "cross": Attention(_records(cross, across), batch, source),
+            "decoder": Attention(records_of(decoder, own), batch, batch),
+            "cross": Attention(records_of(cross, across), batch, source),
         }
         return Trace(batch, spec, parts["decoder"].layers, states, self.readout, "decoder", parts)
 
     def readout(self, states: Tensor) -> Tensor:
-        """Final states [.., W] -> logits [.., V]."""
         return self.network.logits(states)
 
     @torch.inference_mode()
@@ -171,10 +168,10 @@ class DatesModel(Model):
     def _next(self, rows: Tensor, memory: Tensor, source_keep: Tensor, spec: MaskSpec) -> Tensor:
         """Logits [B,V] of what follows rows [B,T], in which there is no padding."""
         keep = torch.ones_like(rows, dtype=torch.bool)
-        own = self._places("decoder", keep, rows.shape[1])
-        across = self._places("cross", source_keep, rows.shape[1])
+        own = self._contexts("decoder", keep, rows.shape[1])
+        across = self._contexts("cross", source_keep, rows.shape[1])
         states, _, _ = self.network.decoder.states(
-            rows, positions_of(keep), memory, _allowed(own, spec), _allowed(across, spec)
+            rows, positions_of(keep), memory, allowed_by_layer(own, spec), allowed_by_layer(across, spec)
         )
         return self.readout(states[:, -1])
 
@@ -186,21 +183,18 @@ class DatesModel(Model):
 
     def _read(self, source: TokenBatch, spec: MaskSpec) -> tuple[Tensor, tuple[LayerRecord, ...]]:
         """The encoder's output [B,S,W], and its record."""
-        places = self._places("encoder", source.keep, source.ids.shape[1], source.split)
-        memory, qkvs = self.network.encoder.states(source.ids, positions_under(spec, source), _allowed(places, spec))
-        return memory, _records(qkvs, places)
+        contexts = self._contexts("encoder", source.keep, source.ids.shape[1], source.split)
+        memory, qkvs = self.network.encoder.states(
+            source.ids, positions_under(spec, source), allowed_by_layer(contexts, spec)
+        )
+        return memory, records_of(qkvs, contexts)
 
-    def _places(self, part: str, keep: Tensor, queries: int, split: TextSplit | None = None) -> list[MaskContext]:
+    def _contexts(self, part: str, keep: Tensor, queries: int, split: TextSplit | None = None) -> list[MaskContext]:
         """One for each layer of a part; keep [B,K]."""
         config = self.network.config
         layers = config.encoder_layers if part == "encoder" else config.decoder_layers
-        return [
-            MaskContext(
-                keep, queries, config.heads, layer,
-                available=AVAILABLE[part], standard=self.standard, split=split,
-            )
-            for layer in range(layers)
-        ]  # fmt: skip
+        own = {"available": AVAILABLE[part], "standard": self.standard, "split": split}
+        return layer_contexts(layers, keep, queries, config.heads, **own)
 
 
 def load(folder: Path = FOLDER, name: str = "dates") -> DatesModel:
@@ -254,16 +248,6 @@ def _read_config(path: Path) -> EncoderDecoderConfig:
     except (json.JSONDecodeError, ValidationError) as error:
         words = say("{path}: expected the sizes of an encoder-decoder, found {error}")
         raise CheckpointError(words.format(path=path, error=error)) from None
-
-
-def _allowed(places: list[MaskContext], spec: MaskSpec) -> list[Tensor | None]:
-    """For each layer its mask, [B or 1, H or 1, Q or 1, K]."""
-    made: AllowedCache = {}  # layers under the same masks share them
-    return [place.allowed(spec, made) for place in places]
-
-
-def _records(qkvs: list[Heads], places: list[MaskContext]) -> tuple[LayerRecord, ...]:
-    return tuple(LayerRecord(q, k, v, place) for (q, k, v), place in zip(qkvs, places, strict=True))
 
 
 def _until_end(row: Sequence[int]) -> list[int]:
