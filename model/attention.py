@@ -95,13 +95,7 @@ def attention_scores(q: Tensor, k: Tensor, *, scale: float | None = None, terms:
 
 
 def attend(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    allowed: Tensor | None,
-    *,
-    scale: float | None = None,
-    terms: ScoreTerms = NO_TERMS,
+    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, *, scale: float | None = None, terms: ScoreTerms = NO_TERMS
 ) -> Tensor:
     """The output of `attention_stages` [.., H, Q, D], computed by PyTorch's fused kernels: same arguments, no fill."""
     if terms.softcap is not None or terms.sinks is not None:  # no fused kernel knows these

@@ -124,10 +124,7 @@ def inspect(name: str, settings: Settings) -> None:
 
 
 def load(
-    name: str,
-    progress: "Progress | None" = None,
-    settings: Settings | None = None,
-    report: "Report" = lambda _: None,
+    name: str, progress: "Progress | None" = None, settings: Settings | None = None, report: "Report" = lambda _: None
 ) -> Model:
     """A model by its catalog name, by its id on the hub, or from a folder.
 

@@ -6,9 +6,9 @@ from torch import Tensor
 from model.attribution.linearized_run import FrozenDecoder
 from model.base import Description, HeadEdit, Model, Residuals, once
 from model.blocks import Edit, Heads
-from model.masks import AllowedCache, MaskContext, MaskSpec
+from model.masks import MaskContext, MaskSpec, allowed_by_layer, layer_contexts
 from model.text import BatchTokenizer, TokenBatch
-from model.trace import LayerRecord, Trace
+from model.trace import LayerRecord, Trace, records_of
 from model.transformer import Transformer, positions_under
 
 
@@ -40,26 +40,20 @@ class DecoderModel(Model):
         return self._tokenizer
 
     def encode(self, texts: list[str], pad_side: str = "right", targets: list[str] | None = None) -> TokenBatch:
-        """One row a text, padded on pad_side; adds a start token where the model was trained with one.
-
-        Raises ValueError for targets: only an encoder-decoder has them.
-        """
+        """Raises ValueError for targets: only an encoder-decoder has them."""
         if targets is not None:
             raise ValueError(f"{self.name} is no encoder-decoder: it takes texts, no targets")
         return self.tokenizer.encode(texts, pad_side)
 
     def label(self, token: int) -> str:
-        """What to show for an id."""
         return self.tokenizer.label(token)
 
     @property
     def vocabulary(self) -> int:
-        """How many ids its texts are made of, from 0 on; 0 for a model that reads no text."""
         return 0 if self._tokenizer is None else self._tokenizer.vocabulary
 
     @once
     def describe(self) -> Description:
-        """What a page says of it."""
         return Description(
             architecture="GPT-2",
             kind=self.kind,
@@ -73,20 +67,14 @@ class DecoderModel(Model):
 
     @torch.inference_mode()
     def run(self, batch: TokenBatch, spec: MaskSpec | None = None) -> Trace:
-        """One forward pass under the masks of spec, the standard ones unless given.
-
-        Raises ValueError for a spec of layers or heads that are not there.
-        """
         return self._run(batch, spec or self.standard, None)
 
     @torch.inference_mode()
     def run_edited(self, batch: TokenBatch, spec: MaskSpec, edit: HeadEdit) -> Trace:
-        """`run`, but for what edit makes of each layer's heads."""
         return self._run(batch, spec, edit)
 
     @torch.inference_mode()
     def residuals(self, batch: TokenBatch, spec: MaskSpec) -> Residuals:
-        """The residual stream of a run under spec: before the first layer and after each."""
         _, allowed = self._masks(batch, spec)
         streams = [self.network.embed(batch.ids, positions_under(spec, batch))]
         for block, mask in zip(self.network.blocks, allowed, strict=True):
@@ -94,36 +82,29 @@ class DecoderModel(Model):
         return Residuals(tuple(streams), self.network.norm)
 
     def frozen(self, trace: Trace, row: int) -> FrozenDecoder:
-        """One row of a run of this model with its norms frozen."""
         return FrozenDecoder(self.network, trace, row)
 
     def readout(self, states: Tensor) -> Tensor:
-        """Final states [.., W] -> logits [.., V]."""
         return self.network.logits(states)
 
     def _run(self, batch: TokenBatch, spec: MaskSpec, edit: HeadEdit | None) -> Trace:
-        places, allowed = self._masks(batch, spec)
-        edits = None if edit is None else [_at(place, edit) for place in places]
+        contexts, allowed = self._masks(batch, spec)
+        edits = None if edit is None else [_at(context, edit) for context in contexts]
         states, qkvs = self.network(batch.ids, positions_under(spec, batch), allowed, edits=edits)
-        layers = tuple(LayerRecord(q, k, v, place) for (q, k, v), place in zip(qkvs, places, strict=True))
-        return Trace(batch, spec, layers, states, self.readout)
+        return Trace(batch, spec, records_of(qkvs, contexts), states, self.readout)
 
     def _masks(self, batch: TokenBatch, spec: MaskSpec) -> tuple[list[MaskContext], list[Tensor | None]]:
         """What each layer's masks are made of, and those under spec. Raises ValueError for a scope not there."""
         spec.check_scope(self.num_layers, self.num_heads)
-        length = batch.ids.shape[1]
-        places = [
-            MaskContext(batch.keep, length, self.num_heads, layer, standard=self.standard, split=batch.split)
-            for layer in range(self.num_layers)
-        ]
-        made: AllowedCache = {}  # layers under the same masks share them
-        return places, [place.allowed(spec, made) for place in places]
+        length, own = batch.ids.shape[1], {"standard": self.standard, "split": batch.split}
+        contexts = layer_contexts(self.num_layers, batch.keep, length, self.num_heads, **own)
+        return contexts, allowed_by_layer(contexts, spec)
 
 
-def _at(place: MaskContext, edit: HeadEdit) -> Edit:
+def _at(context: MaskContext, edit: HeadEdit) -> Edit:
     """The edit of one layer's heads."""
 
     def edit_here(qkv: Heads, output: Tensor) -> Tensor:
-        return edit("self", place.layer, LayerRecord(*qkv, place), output)
+        return edit("self", context.layer, LayerRecord(*qkv, context), output)
 
     return edit_here

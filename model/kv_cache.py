@@ -14,7 +14,7 @@ from torch import Tensor
 from model.attention import attention_stages
 from model.base import Model
 from model.decoder import DecoderModel
-from model.masks import AllowedCache, MaskContext, MaskSpec
+from model.masks import MaskContext, MaskSpec, allowed_by_layer, layer_contexts
 from model.text import TokenBatch
 from model.trace import LayerRecord, Trace
 from model.transformer import Transformer
@@ -77,11 +77,6 @@ class CacheComparison:
     square: Tensor
     cache_bytes: int
 
-    def nbytes(self) -> int:
-        """The memory it takes."""
-        tensors = (self.logits, self.probabilities, self.rows, self.cached, self.full, self.allowed, self.square)
-        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
 
 def network_of(model: Model) -> Transformer | None:
     """The model's network where it is our own Transformer, which alone can take cached steps here."""
@@ -114,11 +109,8 @@ def step(model: Model, cache: Cache, token: int, spec: MaskSpec | None = None) -
         raise ValueError(f"expected a model that runs on our own Transformer, got {model.name}")
     position = len(cache)
     keep = torch.ones(1, position + 1, dtype=torch.bool)
-    contexts = [
-        MaskContext(keep, 1, model.num_heads, layer, standard=model.standard) for layer in range(model.num_layers)
-    ]
-    made: AllowedCache = {}  # layers under the same mask share it
-    allowed = tuple(context.allowed(spec or model.standard, made) for context in contexts)
+    contexts = layer_contexts(model.num_layers, keep, 1, model.num_heads, standard=model.standard)
+    allowed = tuple(allowed_by_layer(contexts, spec or model.standard))
     past = list(zip(cache.keys, cache.values, strict=True))
     states, qkvs = network(torch.tensor([[token]]), torch.tensor([position]), allowed, past)
     queries, keys, values = zip(*qkvs, strict=True)

@@ -106,6 +106,11 @@ class MaskContext:
             masks = {name: mask | opened for name, mask in masks.items()}
         return masks | {"drawn": ~blocked} if strokes else masks
 
+    def allowed_in_row(self, spec: MaskSpec, row: int, head: int = 0) -> Tensor:
+        """What one head may attend to in one row of the batch: bool [Q,K], on the CPU."""
+        allowed = combine(self.in_row(self.masks(spec, head), row))
+        return torch.ones(self.queries, self.keep.shape[-1], dtype=torch.bool) if allowed is None else allowed
+
     def in_row(self, masks: Mapping[str, Tensor], row: int) -> dict[str, Tensor]:
         """These masks in one row of the batch, bool [Q,K] each, on the CPU."""
         shape = (len(self.keep), 1, self.queries, self.keep.shape[-1])
@@ -135,6 +140,17 @@ class MaskContext:
         kinds = {ruling: self._over_heads((ruling,)) for ruling in set(rulings)}
         each = [free if mask is None else mask for mask in (kinds[ruling] for ruling in rulings)]
         return torch.cat([mask.expand(shape) for mask in each], dim=1)
+
+
+def layer_contexts(layers: int, keep: Tensor, queries: int, heads: int, **more: Any) -> list[MaskContext]:
+    """A context for each layer of a stack whose layers have the same masks. more: as MaskContext's."""
+    return [MaskContext(keep, queries, heads, layer, **more) for layer in range(layers)]
+
+
+def allowed_by_layer(contexts: list[MaskContext], spec: MaskSpec) -> list[Tensor | None]:
+    """For each layer its mask, [B or 1, H or 1, Q or 1, K], or None; layers under the same masks share it."""
+    made: AllowedCache = {}
+    return [context.allowed(spec, made) for context in contexts]
 
 
 @lru_cache(maxsize=2)  # two planes of T x T bytes each

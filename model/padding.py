@@ -43,10 +43,7 @@ class PaddingChoice:
     def spec(self, causal: bool) -> MaskSpec:
         """The choice as the masks of a run."""
         return MaskSpec(
-            causal=causal,
-            padding=self.mask != "off",
-            padding_queries=self.mask == "both",
-            positions=self.positions,
+            causal=causal, padding=self.mask != "off", padding_queries=self.mask == "both", positions=self.positions
         )
 
 
@@ -100,10 +97,6 @@ class PaddingComparison:
         """The largest difference of each text."""
         return [float(self.apart[row, self.batch.real(row)].max()) for row in range(len(self.apart))]
 
-    def nbytes(self) -> int:
-        """The memory it takes, in bytes, about."""
-        return 100 * self.apart.numel()
-
 
 def spec_alone(causal: bool) -> MaskSpec:
     """The masks that a text by itself is run under."""
@@ -133,11 +126,7 @@ def compare(model: Model, texts: Sequence[str], choice: PaddingChoice, causal: b
     every = torch.arange(len(texts))
     last = torch.tensor([batch.real(row).stop - 1 for row in every.tolist()])
     return PaddingComparison(
-        batch,
-        positions_under(spec, batch),
-        apart,
-        _guesses(model, states[every, last]),
-        _guesses(model, states[:, -1]),
+        batch, positions_under(spec, batch), apart, _guesses(model, states[every, last]), _guesses(model, states[:, -1])
     )
 
 

@@ -6,7 +6,7 @@ Masks are boolean, True = may attend: [B,Q,K], or with the heads' axis [B,1,Q,K]
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 import torch
@@ -39,16 +39,32 @@ def padding_mask(seq_k: Tensor, seq_q: Tensor, *, pad: int = PAD) -> Tensor:
 
 
 class _Stack(nn.Module):
-    """Token embedding plus positions, and the norm at the end: what an encoder and a decoder share."""
+    """Token embedding plus positions, layers, and the norm at the end: what an encoder and a decoder share."""
+
+    block: type[Block]
 
     def __init__(
-        self, *, vocabulary: int, context: int, width: int, positions: Positions, pad: int, epsilon: float
+        self,
+        *,
+        vocabulary: int,
+        context: int,
+        layers: int,
+        heads: int,
+        width: int,
+        mlp_width: int | None = None,
+        positions: Positions = "sinusoidal",
+        pad: int = PAD,
+        epsilon: float = 1e-5,
     ) -> None:
+        """context: the most tokens of an input. width: a multiple of heads, and even where positions are "sinusoidal".
+        mlp_width: 4·width unless given. pad: the id of padding. epsilon: the norms'."""
         super().__init__()
         if positions not in ("sinusoidal", "learned"):
             raise ValueError(f'expected positions "sinusoidal" or "learned", got {positions!r}')
-        for name, size in (("vocabulary", vocabulary), ("context", context), ("width", width)):
-            _check_size(name, size)
+        sizes = {"vocabulary": vocabulary, "context": context, "width": width, "layers": layers}
+        for name, size in sizes.items():
+            if size < 1:
+                raise ValueError(f"expected {name} of at least 1, got {size}")
         self.vocabulary, self.context, self.width, self.pad = vocabulary, context, width, pad
         self.token_embedding = embedding(vocabulary, width)
         self.position_embedding = embedding(context, width) if positions == "learned" else None
@@ -56,6 +72,10 @@ class _Stack(nn.Module):
             self.position_table: Tensor
             self.register_buffer("position_table", sinusoids(context, width), persistent=False)
         self.norm = nn.LayerNorm(width, epsilon)
+        self.blocks = nn.ModuleList(
+            self.block(width=width, heads=heads, mlp_width=mlp_width or 4 * width, epsilon=epsilon)
+            for _ in range(layers)
+        )
 
     def embed(self, inputs: Tensor, positions: Tensor) -> Tensor:
         """ids and positions [B,T] -> [B,T,W]."""
@@ -74,28 +94,7 @@ class _Stack(nn.Module):
 class Encoder(_Stack):
     """Reads a source as a whole: called (inputs) -> (output, self_attentions)."""
 
-    def __init__(
-        self,
-        *,
-        vocabulary: int,
-        context: int,
-        layers: int,
-        heads: int,
-        width: int,
-        mlp_width: int | None = None,
-        positions: Positions = "sinusoidal",
-        pad: int = PAD,
-        epsilon: float = 1e-5,
-    ) -> None:
-        """vocabulary: ids there are. context: the most tokens of an input. width: a multiple of heads, and even where
-        positions are "sinusoidal". mlp_width: 4·width unless given. pad: the id of padding. epsilon: the norms'."""
-        super().__init__(
-            vocabulary=vocabulary, context=context, width=width, positions=positions, pad=pad, epsilon=epsilon
-        )
-        _check_size("layers", layers)
-        self.blocks = nn.ModuleList(
-            Block(width=width, heads=heads, mlp_width=mlp_width or 4 * width, epsilon=epsilon) for _ in range(layers)
-        )
+    block = Block
 
     def forward(self, inputs: Tensor, self_mask: Tensor | None = None) -> tuple[Tensor, list[Tensor]]:
         """inputs ids [B,S] -> output [B,S,W], and each layer's attention [B,H,S,S].
@@ -126,35 +125,10 @@ class Decoder(_Stack):
     """Writes a target while looking at a source:
     called (inputs, enc_output, context_mask) -> (output, self_attentions, context_attentions)."""
 
-    def __init__(
-        self,
-        *,
-        vocabulary: int,
-        context: int,
-        layers: int,
-        heads: int,
-        width: int,
-        mlp_width: int | None = None,
-        positions: Positions = "sinusoidal",
-        pad: int = PAD,
-        epsilon: float = 1e-5,
-    ) -> None:
-        """As the Encoder's; width is that of the encoder's output too."""
-        super().__init__(
-            vocabulary=vocabulary, context=context, width=width, positions=positions, pad=pad, epsilon=epsilon
-        )
-        _check_size("layers", layers)
-        self.blocks = nn.ModuleList(
-            CrossBlock(width=width, heads=heads, mlp_width=mlp_width or 4 * width, epsilon=epsilon)
-            for _ in range(layers)
-        )
+    block = CrossBlock
 
     def forward(
-        self,
-        inputs: Tensor,
-        enc_output: Tensor,
-        context_mask: Tensor | None = None,
-        self_mask: Tensor | None = None,
+        self, inputs: Tensor, enc_output: Tensor, context_mask: Tensor | None = None, self_mask: Tensor | None = None
     ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
         """inputs ids [B,T], enc_output [B,S,W] -> output [B,T,W], and for each layer the attention of the target to
         itself [B,H,T,T] and to the source [B,H,T,S].
@@ -172,20 +146,13 @@ class Decoder(_Stack):
         seen = None
         if context_mask is not None:
             seen = _over_heads(context_mask, rows, length, enc_output.shape[1], "context_mask")
-        layers = len(self.blocks)
-        output, qkvs, context_qkvs = self.states(
-            inputs, self.positions(inputs), enc_output, [allowed] * layers, [seen] * layers
-        )
+        every = [allowed] * len(self.blocks), [seen] * len(self.blocks)
+        output, qkvs, context_qkvs = self.states(inputs, self.positions(inputs), enc_output, *every)
         self_attentions = [_weights(qkv, allowed) for qkv in qkvs]
         return output, self_attentions, [_weights(qkv, seen) for qkv in context_qkvs]
 
     def states(
-        self,
-        inputs: Tensor,
-        positions: Tensor,
-        enc_output: Tensor,
-        allowed: LayerMasks,
-        context_allowed: LayerMasks,
+        self, inputs: Tensor, positions: Tensor, enc_output: Tensor, allowed: LayerMasks, context_allowed: LayerMasks
     ) -> tuple[Tensor, list[Heads], list[Heads]]:
         """ids and positions [B,T], enc_output [B,S,W]; for each layer masks that broadcast to [B,H,T,T] and [B,H,T,S].
 
@@ -230,12 +197,10 @@ class EncoderDecoder(nn.Module):
     def __init__(self, config: EncoderDecoderConfig) -> None:
         super().__init__()
         self.config = config
-        sizes = {
-            name: getattr(config, name)
-            for name in ("vocabulary", "context", "heads", "width", "mlp_width", "positions", "pad", "epsilon")
-        }
-        self.encoder = Encoder(layers=config.encoder_layers, **sizes)
-        self.decoder = Decoder(layers=config.decoder_layers, **sizes)
+        sizes = asdict(config)
+        encoder_layers, decoder_layers = sizes.pop("encoder_layers"), sizes.pop("decoder_layers")
+        self.encoder = Encoder(layers=encoder_layers, **sizes)
+        self.decoder = Decoder(layers=decoder_layers, **sizes)
         self.unembedding = nn.Linear(config.width, config.vocabulary, bias=False)
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
@@ -252,11 +217,6 @@ class EncoderDecoder(nn.Module):
         """[.., W] -> [.., V]."""
         logits: Tensor = self.unembedding(states)
         return logits
-
-
-def _check_size(name: str, size: int) -> None:
-    if size < 1:
-        raise ValueError(f"expected {name} of at least 1, got {size}")
 
 
 def _over_heads(mask: Tensor, rows: int, queries: int, keys: int, name: str) -> Tensor:

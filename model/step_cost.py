@@ -31,10 +31,6 @@ class OldRows:
     kept: Tensor
     logits: Tensor
 
-    def nbytes(self) -> int:
-        """The memory it takes."""
-        return sum(tensor.numel() * tensor.element_size() for tensor in vars(self).values())
-
 
 @torch.inference_mode()
 def old_rows(model: Model, ids: tuple[int, ...], spec: MaskSpec) -> OldRows:

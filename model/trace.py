@@ -11,14 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from model.attention import (
-    NO_TERMS,
-    AttentionStages,
-    ScoreTerms,
-    attention_scores,
-    attention_stages,
-    attention_weights,
-)
+from model.attention import NO_TERMS, AttentionStages, ScoreTerms, attention_scores, attention_stages, attention_weights
+from model.blocks import Heads
 from model.errors import index
 from model.masks import AllowedCache, MaskContext, MaskSpec
 from model.text import TokenBatch
@@ -44,7 +38,7 @@ class LayerRecord:
     def weights(self, spec: MaskSpec, row: int, queries: slice, made: AllowedCache | None = None) -> Tensor:
         """The weights [H, queries, K] of every head, float32. made: as MaskContext.allowed's."""
         q, allowed = self._queries(spec, row, slice(None), queries, made)
-        terms, keys = self._terms(row, slice(None), queries), self.k.shape[-2]
+        terms, keys = self.terms_in(row, slice(None), queries), self.k.shape[-2]
         seen = keys if allowed is None else _last(allowed) + 1
         k = self._of_heads(self.k, row, slice(None), seen)
         if seen == keys:
@@ -58,8 +52,8 @@ class LayerRecord:
     def batch_scores(self, queries: slice, seen: int, *, times: float = 1.0) -> tuple[Tensor, Tensor | None]:
         """The scores [B, H, queries, seen] of every row on the first keys before any mask, and the sinks, [H] or
         [B, H, queries, 1]; both `times` a number, float32. The scores may be written to."""
-        terms = self._terms(slice(None), slice(None), queries)
-        scale = (self.q.shape[-1] ** -0.5 if self.scale is None else self.scale) * times  # on q, which is small
+        terms = self.terms_in(slice(None), slice(None), queries)
+        scale = self.factor * times  # on q, which is small
         capped = ScoreTerms(
             None if terms.softcap is None else terms.softcap * times,
             None if terms.bias is None else terms.bias[..., :seen].clamp(min=NEVER) * times,
@@ -69,11 +63,24 @@ class LayerRecord:
         sinks = None if terms.sinks is None else terms.sinks * times
         return attention_scores(q, k, scale=1.0, terms=capped), sinks
 
+    @property
+    def factor(self) -> float:
+        """What q·k is multiplied with."""
+        return self.q.shape[-1] ** -0.5 if self.scale is None else self.scale
+
+    def key_value_head(self, head: int) -> int:
+        """The head of k and v that a query head reads."""
+        return head * self.k.shape[1] // self.q.shape[1]
+
     def stages(self, spec: MaskSpec, row: int, heads: slice, queries: slice) -> AttentionStages:
         """Part of this attention step by step: [heads, queries, K], in float32."""
-        q, allowed = self._queries(spec, row, heads, queries)
+        return self.stages_under(self._queries(spec, row, heads, queries)[1], row, heads, queries)
+
+    def stages_under(self, allowed: Tensor | None, row: int, heads: slice, queries: slice) -> AttentionStages:
+        """The same under a mask, bool, broadcastable to [heads, queries, K]."""
         k, v = (self._of_heads(some, row, heads, self.k.shape[-2]) for some in (self.k, self.v))
-        return attention_stages(q, k, v, allowed, scale=self.scale, terms=self._terms(row, heads, queries))
+        terms, q = self.terms_in(row, heads, queries), self.q[row, heads, queries].float()
+        return attention_stages(q, k, v, allowed, scale=self.scale, terms=terms)
 
     def _of_heads(self, some: Tensor, row: int, heads: slice, seen: int) -> Tensor:
         """Of k or v what these query heads read, up to a key: float32 [heads, seen, D]."""
@@ -90,7 +97,8 @@ class LayerRecord:
             allowed = allowed[heads if len(allowed) > 1 else slice(None), queries]
         return self.q[row, heads, queries].float(), allowed
 
-    def _terms(self, row: int | slice, heads: slice, queries: slice) -> ScoreTerms:
+    def terms_in(self, row: int | slice, heads: slice, queries: slice) -> ScoreTerms:
+        """The terms of part of this attention, float32; a bias is [heads, queries, K]."""
         bias, sinks = self.terms.bias, self.terms.sinks
         if bias is not None:
             full = (self.q.shape[0], self.q.shape[1], self.q.shape[2], self.k.shape[2])
@@ -98,6 +106,11 @@ class LayerRecord:
         if sinks is not None:
             sinks = (sinks[heads] if sinks.ndim == 1 else sinks[row, heads, queries]).float()
         return ScoreTerms(self.terms.softcap, bias, sinks)
+
+
+def records_of(qkvs: list[Heads], contexts: list[MaskContext]) -> tuple[LayerRecord, ...]:
+    """A record for each layer of a stack."""
+    return tuple(LayerRecord(*qkv, context) for qkv, context in zip(qkvs, contexts, strict=True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,29 +200,35 @@ class Trace:
 
         head matters only under a spec whose masks hold for some heads.
         """
-        on = self._masks(layer, row, masks, head)
-        result = torch.ones(self._shape(layer), dtype=torch.bool)
-        for mask in on.values():
-            result &= mask
-        return result
+        self._check(layer, head, row)
+        return self.layers[layer].context.allowed_in_row(masks or self.spec, row, head)
 
     def blocked_by(
         self, layer: int, row: int = 0, masks: MaskSpec | None = None, *, head: int = 0
     ) -> dict[str, Tensor]:
         """For each mask that is on: bool [Q,K], True = this mask blocks the cell. A cell may have several."""
-        return {name: ~mask for name, mask in self._masks(layer, row, masks, head).items()}
+        self._check(layer, head, row)
+        context = self.layers[layer].context
+        return {name: ~mask for name, mask in context.in_row(context.masks(masks or self.spec, head), row).items()}
 
     def weights(self, layer: int, head: int, row: int = 0, masks: MaskSpec | None = None) -> Tensor:
         """[Q,K] float32, blocked cells exactly 0, under the run's masks or (this layer alone) others."""
         return self.stages(layer, head, row, masks).weights
 
-    @torch.inference_mode()
     def stages(self, layer: int, head: int, row: int = 0, masks: MaskSpec | None = None) -> AttentionStages:
         """One head step by step: raw, scaled, masked and weights [Q,K], output [Q,D], float32."""
-        self._check(layer, head, row)
-        every = slice(0, self._shape(layer)[0])
-        all_heads = self.layers[layer].stages(masks or self.spec, row, slice(head, head + 1), every)
-        return AttentionStages(*(getattr(all_heads, name)[0].cpu() for name in AttentionStages.__dataclass_fields__))
+        return self.stages_and_masks(layer, head, row, masks)[0]
+
+    @torch.inference_mode()
+    def stages_and_masks(
+        self, layer: int, head: int, row: int = 0, masks: MaskSpec | None = None
+    ) -> tuple[AttentionStages, dict[str, Tensor]]:
+        """`stages` and `blocked_by`, whose masks are built once."""
+        blocked, record = self.blocked_by(layer, row, masks, head=head), self.layers[layer]
+        allowed = ~torch.stack(list(blocked.values())).any(0).to(record.q.device) if blocked else None
+        every = slice(0, record.q.shape[2])
+        of_one = record.stages_under(allowed, row, slice(head, head + 1), every)
+        return AttentionStages(*(getattr(of_one, name)[0].cpu() for name in vars(of_one))), blocked
 
     @torch.inference_mode()
     def blocks(self, row: int = 0, masks: MaskSpec | None = None) -> Iterator[tuple[int, slice, Tensor]]:
@@ -246,19 +265,10 @@ class Trace:
         record = self.layers[layer]
         return record.q.shape[2], record.k.shape[2]
 
-    def _masks(self, layer: int, row: int, spec: MaskSpec | None, head: int) -> dict[str, Tensor]:
-        """The masks of one row of the batch, by name, each [Q,K]."""
-        self._check(layer, head, row)
-        context = self.layers[layer].context
-        return context.in_row(context.masks(spec or self.spec, head), row)
-
     def _check(self, layer: int, head: int, row: int) -> None:
-        for name, value, count in (
-            ("layer", layer, self.num_layers),
-            ("head", head, self.num_heads),
-            ("row", row, len(self.batch.ids)),
-        ):
-            index(name, value, count)
+        index("layer", layer, self.num_layers)
+        index("head", head, self.num_heads)
+        index("row", row, len(self.batch.ids))
 
 
 def _last(allowed: Tensor) -> int:

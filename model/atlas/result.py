@@ -28,11 +28,7 @@ class Measure:
 
 TOKENS, BITS = N_("tokens"), N_("bits")
 MEASURES = {
-    "previous": Measure(
-        N_("previous token"),
-        N_("Weight on the token just before."),
-        names=N_("previous token"),
-    ),
+    "previous": Measure(N_("previous token"), N_("Weight on the token just before."), names=N_("previous token")),
     "first": Measure(N_("first token"), N_("Weight on the row's first token."), names=N_("first token")),
     "same": Measure(N_("itself"), N_("Weight on the query's own position."), names=N_("itself")),
     "duplicate": Measure(
@@ -141,11 +137,6 @@ class Atlas:
     @property
     def heads(self) -> int:
         return int(self.means.shape[2])
-
-    def nbytes(self) -> int:
-        """The memory it takes, in bytes, about."""
-        arrays = sum(value.nbytes for value in vars(self).values() if isinstance(value, np.ndarray))
-        return arrays + 100 * len(self.labels) + self.sample.nbytes()
 
     def name(self, place: tuple[int, ...]) -> str:
         """Of a layer and head: "L3 H2", the layer numbered as in the network."""

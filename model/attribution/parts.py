@@ -22,10 +22,6 @@ class Carried:
     added: np.ndarray | None
     output: float | None
 
-    def nbytes(self) -> int:
-        """The memory it takes, in bytes."""
-        return 4 * self.weights.nbytes
-
 
 @dataclass(frozen=True, eq=False)
 class DirectEffect:
@@ -38,10 +34,6 @@ class DirectEffect:
     down: tuple[tuple[str, float], ...]
     mean: float
     capped: bool = False
-
-    def nbytes(self) -> int:
-        """The memory it takes, in bytes, about."""
-        return 100 * (len(self.up) + len(self.down))
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +58,3 @@ class ScoreSplit:
     sources: tuple[str, ...] | None = None
     terms: np.ndarray | None = None
     why_not: str = ""
-
-    def nbytes(self) -> int:
-        """The memory it takes, in bytes."""
-        return 3 * self.q.nbytes + (0 if self.terms is None else self.terms.nbytes)

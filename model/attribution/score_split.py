@@ -15,7 +15,7 @@ from model.attribution.parts import Carried, DirectEffect, ScoreSplit
 from model.base import Model
 from model.errors import NotSupported
 from model.masks import MaskSpec
-from model.trace import LayerRecord, Trace
+from model.trace import Trace
 
 TOP = 8  # tokens that are pushed up, and down
 
@@ -75,8 +75,7 @@ def _row(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int, query: 
     """One query's weights float64 [K], and its head's values float64 [K,D]."""
     record = trace.layers[layer]
     stages = record.stages(masks, row, slice(head, head + 1), slice(query, query + 1))
-    shared = head * record.v.shape[1] // record.q.shape[1]  # the key-value head that it reads
-    return stages.weights[0, 0].double().cpu(), record.v[row, shared].double().cpu()
+    return stages.weights[0, 0].double().cpu(), record.v[row, record.key_value_head(head)].double().cpu()
 
 
 TOLERANCE = 1e-5  # of the sum of the terms' sizes, and at least of 1
@@ -86,11 +85,11 @@ TOLERANCE = 1e-5  # of the sum of the terms' sizes, and at least of 1
 def score_split(model: Model, trace: Trace, row: int, layer: int, head: int, query: int, key: int) -> ScoreSplit:
     """The score of one cell of a run."""
     record = trace.layers[layer]
-    shared = head * record.k.shape[1] // record.q.shape[1]  # the key-value head that it reads
+    shared = record.key_value_head(head)
     q, k = record.q[row, head, query].double().cpu(), record.k[row, shared, key].double().cpu()
-    scale = q.shape[-1] ** -0.5 if record.scale is None else record.scale
+    scale, bias = record.factor, record.terms_in(row, slice(head, head + 1), slice(query, query + 1)).bias
     each = q * k * scale
-    score, added = float(each.sum()), _added(record, row, head, query, key)
+    score, added = float(each.sum()), 0.0 if bias is None else float(bias[0, 0, key])
     plain = (q.numpy(), k.numpy(), scale, each.numpy(), score, added, record.terms.softcap)
     try:
         names, terms = by_source(model.frozen(trace, row), layer, head, shared, query, key, scale)
@@ -117,10 +116,3 @@ def by_source(
     q[-1] += by_query.q_bias[head]  # the last source is the biases
     k[-1] += by_key.k_bias[shared]
     return wrote.names, q @ k.T * scale
-
-
-def _added(record: LayerRecord, row: int, head: int, query: int, key: int) -> float:
-    if record.terms.bias is None:
-        return 0.0
-    whole = (record.q.shape[0], record.q.shape[1], record.q.shape[2], record.k.shape[2])
-    return float(record.terms.bias.expand(whole)[row, head, query, key])

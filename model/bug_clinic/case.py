@@ -5,7 +5,7 @@ Sizes: B rows, H heads, T positions, D head width.
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypedDict
 
@@ -15,35 +15,11 @@ from torch import Tensor
 from i18n import say
 from model.attention import NO_TERMS, AttentionStages, ScoreTerms, attention_stages
 
-Attention = Callable[..., AttentionStages]  # called as attention_stages is; may have a parameter `beside`
+Attention = Callable[..., AttentionStages]  # called as attention_stages is; may have a parameter `case`
 
 
 class Crash(Exception):
     """An attention that PyTorch refuses to compute, in PyTorch's words."""
-
-
-@dataclass(frozen=True, eq=False)
-class LayerContext:
-    """What stands around a layer's q, k and v, for the bugs that take it in their place. None: not known.
-
-    inputs [B,H,T,D]: what the layer read before its projections, cut into heads.
-    others: q [B,H,T,D], k and v [B,Hkv,T,D] of another attention's projections.
-    masks: bool [B,H,T,T], what each head gets of a mask that `repeat` laid out for all heads.
-    """
-
-    inputs: Tensor | None = None
-    others: tuple[Tensor, Tensor, Tensor] | None = None
-    masks: Tensor | None = None
-
-    def of_numbers(self, change: Callable[[Tensor], Tensor]) -> "LayerContext":
-        """inputs and others changed, masks as they are."""
-        others = (
-            None if self.others is None else (change(self.others[0]), change(self.others[1]), change(self.others[2]))
-        )
-        return LayerContext(None if self.inputs is None else change(self.inputs), others, self.masks)
-
-    def with_masks(self, masks: Tensor | None) -> "LayerContext":
-        return replace(self, masks=masks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +28,10 @@ class AttentionCase:
 
     q [B,H,T,D]; k and v [B,Hkv,T,D]; allowed bool [B,1,T,T]; keep bool [B,T], True = a real token.
     scale, terms: as the core takes them. ahead: how far after a position the token stands that it is to predict.
+
+    For the bugs that take something else in the place of q, k, v or the mask; None where it is not known:
+    inputs [B,H,T,D]: what the layer read before its projections, cut into heads. others: q, k and v of another
+    attention's projections. masks: bool [B,H,T,T], what each head gets of a mask that `repeat` laid out for all heads.
     """
 
     q: Tensor
@@ -61,12 +41,14 @@ class AttentionCase:
     keep: Tensor
     scale: float | None = None
     terms: ScoreTerms = NO_TERMS
-    beside: LayerContext = field(default_factory=LayerContext)
+    inputs: Tensor | None = None
+    others: tuple[Tensor, ...] | None = None
+    masks: Tensor | None = None
     ahead: int = 1
 
     def run(self, attention: Attention) -> AttentionStages:
         """The attention on this case. Raises Crash where PyTorch refuses to compute it."""
-        more = {"beside": self.beside} if _takes_beside(attention) else {}
+        more = {"case": self} if _takes_case(attention) else {}
         try:
             return attention(self.q, self.k, self.v, self.allowed, scale=self.scale, terms=self.terms, **more)
         except (RuntimeError, TypeError) as error:  # TypeError: a size that is no whole number
@@ -81,16 +63,13 @@ class AttentionCase:
     def text_alone(self, row: int) -> "AttentionCase":
         """One row without its padding, in a batch of its own: nothing to mix its mask up with."""
         some, one = self.real(row), slice(row, row + 1)
-        bias = self.terms.bias
-        if bias is not None:
-            bias = bias[one if len(bias) > 1 else slice(None), :, some, some]
-        numbers = self._of_numbers(lambda numbers: numbers[one, :, some])
+        bias = bias_of(self.terms, one)
         return replace(
-            numbers,
+            self._of_numbers(lambda numbers: numbers[one, :, some]),
             allowed=self.allowed[one, :, some, some],
             keep=self.keep[one, some],
-            terms=replace(self.terms, bias=bias),
-            beside=numbers.beside.with_masks(None),
+            terms=replace(self.terms, bias=None if bias is None else bias[:, :, some, some]),
+            masks=None,
         )
 
     def copies(self, row: int, count: int) -> "AttentionCase":
@@ -99,16 +78,12 @@ class AttentionCase:
         def repeated(tensor: Tensor) -> Tensor:
             return tensor[row : row + 1].expand(count, *tensor.shape[1:])
 
-        bias, masks = self.terms.bias, self.beside.masks
-        if bias is not None and len(bias) > 1:
-            bias = bias[row : row + 1]
-        numbers = self._of_numbers(repeated)
         return replace(
-            numbers,
+            self._of_numbers(repeated),
             allowed=repeated(self.allowed),
             keep=repeated(self.keep),
-            terms=replace(self.terms, bias=bias),
-            beside=numbers.beside.with_masks(None if masks is None else repeated(masks)),
+            terms=replace(self.terms, bias=bias_of(self.terms, slice(row, row + 1))),
+            masks=None if self.masks is None else repeated(self.masks),
         )
 
     def turned(self, where: tuple[Tensor | slice | int, ...]) -> "AttentionCase":
@@ -127,14 +102,23 @@ class AttentionCase:
         return slice(int(where[0]), int(where[-1]) + 1)
 
     def _of_numbers(self, change: Callable[[Tensor], Tensor]) -> "AttentionCase":
-        """q, k, v and what stands beside them, changed alike."""
-        q, k, v = change(self.q), change(self.k), change(self.v)
-        return replace(self, q=q, k=k, v=v, beside=self.beside.of_numbers(change))
+        """q, k, v and what may take their place, changed alike."""
+        inputs = None if self.inputs is None else change(self.inputs)
+        others = None if self.others is None else tuple(map(change, self.others))
+        return replace(self, q=change(self.q), k=change(self.k), v=change(self.v), inputs=inputs, others=others)
+
+
+Known = AttentionCase | None  # the case that an attention is run on, for bugs that take more of it than q, k and v
+
+
+def bias_of(terms: ScoreTerms, rows: slice) -> Tensor | None:
+    """The position bias of some rows of the batch, which may share one."""
+    return terms.bias if terms.bias is None or len(terms.bias) == 1 else terms.bias[rows]
 
 
 @lru_cache(64)
-def _takes_beside(attention: Attention) -> bool:
-    return "beside" in inspect.signature(attention).parameters
+def _takes_case(attention: Attention) -> bool:
+    return "case" in inspect.signature(attention).parameters
 
 
 class Options(TypedDict, total=False):

@@ -4,6 +4,7 @@ The functions are given the combined mask, bool, True = may attend; where the wr
 takes that apart. Sizes: B rows, H heads, Q = K = T positions.
 """
 
+from collections.abc import Callable
 from typing import Unpack
 
 import torch
@@ -11,63 +12,53 @@ from torch import Tensor
 
 from i18n import N_
 from model.attention import AttentionStages, attention_stages
-from model.bug_clinic.case import Bug, LayerContext, Options
-
-ALONE = LayerContext()
+from model.bug_clinic.case import Attention, Bug, Known, Options
 
 
-def inverted_mask(
-    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, **options: Unpack[Options]
-) -> AttentionStages:
-    """A mask whose 1 means "blocked" read as one whose 1 means "allowed"."""
-    return attention_stages(q, k, v, ~whole(q, k, allowed), **options)
+def with_mask(change: Callable[[Tensor], Tensor]) -> Attention:
+    """Attention under a wrong mask. change: from the right mask, with both of its axes [.., Q, K], to the wrong one."""
+
+    def attention(
+        q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, **options: Unpack[Options]
+    ) -> AttentionStages:
+        return attention_stages(q, k, v, change(whole(q, k, allowed)), **options)
+
+    return attention
 
 
-def triangle_without_diagonal(
-    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, **options: Unpack[Options]
-) -> AttentionStages:
+def _without_diagonal(allowed: Tensor) -> Tensor:
     """The triangle off by one: a token cannot see itself."""
-    itself = torch.eye(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device)
-    return attention_stages(q, k, v, whole(q, k, allowed) & ~itself, **options)
+    return allowed & ~torch.eye(*allowed.shape[-2:], dtype=torch.bool, device=allowed.device)
 
 
-def triangle_transposed(
-    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, **options: Unpack[Options]
-) -> AttentionStages:
+def _transposed(allowed: Tensor) -> Tensor:
     """The other triangle: a token sees itself and what comes later."""
-    order, real = _taken_apart(whole(q, k, allowed))
-    return attention_stages(q, k, v, order.transpose(-2, -1) & real, **options)
+    order, real = _order_and_real(allowed)
+    return order.mT & real
 
 
-def causal_mask_forgotten(
-    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, **options: Unpack[Options]
-) -> AttentionStages:
-    """What layers after the first do when only the first is given the causal mask: padding alone is blocked."""
-    _, real = _taken_apart(whole(q, k, allowed))
-    return attention_stages(q, k, v, real, **options)
+def _padding_only(allowed: Tensor) -> Tensor:
+    """The mask of the layers after the first when only the first is given the causal mask."""
+    return _order_and_real(allowed)[1]
 
 
-def padding_on_the_wrong_axis(
-    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, **options: Unpack[Options]
-) -> AttentionStages:
+def _padding_on_the_wrong_axis(allowed: Tensor) -> Tensor:
     """The padding mask as [B,1,T,1]: padding looks at nobody, and everybody may look at padding."""
-    order, real = _taken_apart(whole(q, k, allowed))
-    return attention_stages(q, k, v, order & real.transpose(-2, -1), **options)
+    order, real = _order_and_real(allowed)
+    return order & real.mT
 
 
-def masks_joined_by_or(
-    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, **options: Unpack[Options]
-) -> AttentionStages:
+def _joined_by_or(allowed: Tensor) -> Tensor:
     """Allowed where one mask allows it, not where all do."""
-    order, real = _taken_apart(whole(q, k, allowed))
-    return attention_stages(q, k, v, order | real, **options)
+    order, real = _order_and_real(allowed)
+    return order | real
 
 
 def masks_of_other_rows(
-    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, *, beside: LayerContext = ALONE, **options: Unpack[Options]
+    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, *, case: Known = None, **options: Unpack[Options]
 ) -> AttentionStages:
     """Each head under the mask that `repeat` gives it; under its own in a batch of one."""
-    return attention_stages(q, k, v, allowed if beside.masks is None else beside.masks, **options)
+    return attention_stages(q, k, v, allowed if case is None or case.masks is None else case.masks, **options)
 
 
 def repeated(masks: Tensor, heads: int) -> Tensor:
@@ -93,7 +84,7 @@ MASKS = (
     Bug(
         key="inverted",
         title=N_("Inverted mask"),
-        function=inverted_mask,
+        function=with_mask(torch.logical_not),
         wrong='masked = scores.masked_fill(mask == 0, float("-inf"))  # but in this mask 1 = blocked',
         right='masked = scores.masked_fill(mask == 1, float("-inf"))',
         signs=N_(
@@ -109,7 +100,7 @@ MASKS = (
         key="diagonal",
         title=N_("Causal triangle"),
         variant=N_("off by one"),
-        function=triangle_without_diagonal,
+        function=with_mask(_without_diagonal),
         wrong="causal = ~torch.ones(T, T, dtype=torch.bool).triu(diagonal=0)",
         right="causal = ~torch.ones(T, T, dtype=torch.bool).triu(diagonal=1)",
         signs=N_("No token sees itself, and the first has no allowed key: a plain softmax makes its row NaN."),
@@ -122,7 +113,7 @@ MASKS = (
         key="transposed",
         title=N_("Causal triangle"),
         variant=N_("transposed"),
-        function=triangle_transposed,
+        function=with_mask(_transposed),
         wrong="causal = torch.ones(T, T, dtype=torch.bool).triu()",
         right="causal = torch.ones(T, T, dtype=torch.bool).tril()",
         signs=N_(
@@ -137,7 +128,7 @@ MASKS = (
     Bug(
         key="first-layer",
         title=N_("Causal in the first layer only"),
-        function=causal_mask_forgotten,
+        function=with_mask(_padding_only),
         wrong="x = block(x, allowed if number == 0 else padding)",
         right="x = block(x, allowed)",
         signs=N_(
@@ -153,7 +144,7 @@ MASKS = (
     Bug(
         key="wrong-axis",
         title=N_("Padding mask on the wrong axis"),
-        function=padding_on_the_wrong_axis,
+        function=with_mask(_padding_on_the_wrong_axis),
         wrong="allowed = causal & keep[:, None, :, None]  # [B,1,T,1]",
         right="allowed = causal & keep[:, None, None, :]  # [B,1,1,T]",
         signs=N_(
@@ -170,7 +161,7 @@ MASKS = (
     Bug(
         key="or",
         title=N_("Masks combined with “or”"),
-        function=masks_joined_by_or,
+        function=with_mask(_joined_by_or),
         wrong="allowed = causal | keep[:, None, None, :]",
         right="allowed = causal & keep[:, None, None, :]",
         signs=N_(
@@ -222,7 +213,7 @@ def whole(q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
     return allowed.expand(*allowed.shape[:-2], q.shape[-2], k.shape[-2])
 
 
-def _taken_apart(allowed: Tensor) -> tuple[Tensor, Tensor]:
+def _order_and_real(allowed: Tensor) -> tuple[Tensor, Tensor]:
     """A combined mask [.., T, T] as the order of tokens [.., T, T] and the real ones [.., 1, T].
 
     A key that no query may see is padding. In its column the order cannot be seen any more: there it is the causal

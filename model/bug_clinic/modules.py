@@ -12,9 +12,7 @@ from torch import Tensor
 
 from i18n import N_
 from model.attention import AttentionStages, attention_stages
-from model.bug_clinic.case import Bug, LayerContext, Options
-
-ALONE = LayerContext()
+from model.bug_clinic.case import Bug, Known, Options
 
 
 def split_without_transpose(
@@ -36,10 +34,10 @@ def stretch(head: int, heads: int, length: int) -> tuple[int, int]:
 
 
 def unprojected(
-    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, *, beside: LayerContext = ALONE, **options: Unpack[Options]
+    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, *, case: Known = None, **options: Unpack[Options]
 ) -> AttentionStages:
     """The layer's inputs are queries, keys and values at once; where they are not known, q stands in for them."""
-    x = q if beside.inputs is None else beside.inputs
+    x = q if case is None or case.inputs is None else case.inputs
     return attention_stages(x, x, x, allowed, **options)
 
 
@@ -65,10 +63,12 @@ def output_of_one_head(
 
 
 def one_module(
-    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, *, beside: LayerContext = ALONE, **options: Unpack[Options]
+    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, *, case: Known = None, **options: Unpack[Options]
 ) -> AttentionStages:
     """Another attention's module does this one's work too: its own q, k and v are nowhere."""
-    return attention_stages(*(beside.others or (q, k, v)), allowed, **options)
+    if case is not None and case.others is not None:
+        q, k, v = case.others
+    return attention_stages(q, k, v, allowed, **options)
 
 
 AROUND = (

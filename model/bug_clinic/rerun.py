@@ -13,10 +13,10 @@ from torch import Tensor
 
 from model.attention import attention_stages
 from model.base import Model
-from model.bug_clinic.case import Attention, AttentionCase, LayerContext
+from model.bug_clinic.case import Attention, AttentionCase, bias_of
 from model.bug_clinic.masks import repeated
 from model.kv_cache import network_of
-from model.trace import Trace
+from model.trace import LayerRecord, Trace
 from model.transformer import Block, Transformer, positions_of
 
 
@@ -25,29 +25,26 @@ def case_of(model: Model, trace: Trace, layer: int, row: int) -> AttentionCase:
     """One row of one layer of a run as a case for the laws, float32."""
     network, other = network_of(model), other_layer(layer, trace.num_layers)
     record, one = trace.layers[layer], slice(row, row + 1)
-    beside = LayerContext(masks=_repeated(trace, layer, row))
-    if network is not None:
-        before = next(islice(streams(network, trace, row, lambda _: attention_stages), layer, None))
-        read = _blocks(network)[layer].attention_norm(before)
-        beside = replace(beside, inputs=_cut(read, network.config.heads), others=_by_another(network, other, read))
-    elif other is not None:
-        theirs = trace.layers[other]
-        q, k, v = (part[one].float().cpu() for part in (theirs.q, theirs.k, theirs.v))
-        beside = replace(beside, others=(q, k, v))
-    bias = record.terms.bias
-    if bias is not None:
-        bias = bias[one if len(bias) > 1 else slice(None)].float().cpu()
-    sinks = None if record.terms.sinks is None else record.terms.sinks.float().cpu()
-    return AttentionCase(
-        record.q[one].float().cpu(),
-        record.k[one].float().cpu(),
-        record.v[one].float().cpu(),
+    terms = (bias_of(record.terms, one), record.terms.sinks)
+    bias, sinks = (None if term is None else term.float().cpu() for term in terms)
+    case = AttentionCase(
+        *_projected(record, one),
         trace.allowed(layer, row)[None, None],
         trace.keys.keep[one].cpu(),
         record.scale,
         replace(record.terms, bias=bias, sinks=sinks),
-        beside,
+        masks=_repeated(trace, layer, row),
     )
+    if network is not None:
+        before = next(islice(streams(network, trace, row, lambda _: attention_stages), layer, None))
+        read = _blocks(network)[layer].attention_norm(before)
+        return replace(case, inputs=_cut(read, network.config.heads), others=_by_another(network, other, read))
+    return case if other is None else replace(case, others=_projected(trace.layers[other], one))
+
+
+def _projected(record: LayerRecord, rows: slice) -> tuple[Tensor, Tensor, Tensor]:
+    """q, k and v of some rows, float32."""
+    return record.q[rows].float().cpu(), record.k[rows].float().cpu(), record.v[rows].float().cpu()
 
 
 def other_layer(layer: int, layers: int) -> int | None:
@@ -76,9 +73,14 @@ def streams(network: Transformer, trace: Trace, row: int, attention_of: Callable
     for layer, block in enumerate(_blocks(network)):
         read = block.attention_norm(x)
         others = _by_another(network, other_layer(layer, trace.num_layers), read)
-        beside = LayerContext(_cut(read, network.config.heads), others, _repeated(trace, layer, row))
-        allowed = trace.allowed(layer, row)[None, None]
-        case = AttentionCase(*block.attention.project(read, read, read), allowed, keep, beside=beside)
+        case = AttentionCase(
+            *block.attention.project(read, read, read),
+            trace.allowed(layer, row)[None, None],
+            keep,
+            inputs=_cut(read, network.config.heads),
+            others=others,
+            masks=_repeated(trace, layer, row),
+        )
         x = block.feed_forward(x + block.attention.merge(case.run(attention_of(layer)).output))
         yield x
 

@@ -3,6 +3,7 @@
 Sizes: B rows, H heads, Q = K = T positions, D head width.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Unpack
 
@@ -11,29 +12,21 @@ from torch import Tensor
 
 from i18n import N_
 from model.attention import AttentionStages, attention_stages
-from model.bug_clinic.case import Bug, Options
+from model.bug_clinic.case import Attention, Bug, Options
 from model.bug_clinic.masks import whole
 
 OVERFLOWING = -1e20  # the number that many write for "minus infinity"; float16 ends at -65504
 
 
-def scaled_by_model_width(
-    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, **options: Unpack[Options]
-) -> AttentionStages:
-    """Divided by the root of the model's width, not of the head's."""
-    return attention_stages(q, k, v, allowed, **(options | {"scale": (q.shape[-3] * q.shape[-1]) ** -0.5}))
+def with_scale(scale_of: Callable[[int, int], float]) -> Attention:
+    """Attention with a wrong scale. scale_of: from the number of heads and a head's width to the factor of q·k."""
 
+    def attention(
+        q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, **options: Unpack[Options]
+    ) -> AttentionStages:
+        return attention_stages(q, k, v, allowed, **(options | {"scale": scale_of(q.shape[-3], q.shape[-1])}))
 
-def scaled_by_divided_width(
-    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, **options: Unpack[Options]
-) -> AttentionStages:
-    """The head's width divided by the number of heads once more."""
-    return attention_stages(q, k, v, allowed, **(options | {"scale": (q.shape[-1] / q.shape[-3]) ** -0.5}))
-
-
-def not_scaled(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, **options: Unpack[Options]) -> AttentionStages:
-    """Not divided by anything."""
-    return attention_stages(q, k, v, allowed, **(options | {"scale": 1.0}))
+    return attention
 
 
 def softmax_over_queries(
@@ -88,7 +81,7 @@ SCORES = (
         key="scale-width",
         title=N_("Wrong scale"),
         variant=N_("model's width"),
-        function=scaled_by_model_width,
+        function=with_scale(lambda heads, width: (heads * width) ** -0.5),
         wrong="scores = q @ k.transpose(-2, -1) / width ** 0.5  # width = heads * d",
         right="scores = q @ k.transpose(-2, -1) / d ** 0.5",
         signs=N_(
@@ -104,7 +97,7 @@ SCORES = (
         key="scale-divided",
         title=N_("Wrong scale"),
         variant=N_("d / heads"),
-        function=scaled_by_divided_width,
+        function=with_scale(lambda heads, width: (width / heads) ** -0.5),
         wrong="scores = q @ k.transpose(-2, -1) * (d / heads) ** -0.5  # d = width // heads already",
         right="scores = q @ k.transpose(-2, -1) * d ** -0.5",
         signs=N_(
@@ -120,7 +113,7 @@ SCORES = (
         key="scale-none",
         title=N_("Wrong scale"),
         variant=N_("not scaled"),
-        function=not_scaled,
+        function=with_scale(lambda heads, width: 1.0),
         wrong="scores = q @ k.transpose(-2, -1)",
         right="scores = q @ k.transpose(-2, -1) / d ** 0.5",
         signs=N_(

@@ -22,15 +22,15 @@ from torch import Tensor
 
 from i18n import N_, say
 from model.base import CHECKPOINTS, Description, Model, once
-from model.blocks import Heads, positions_of, positions_under
+from model.blocks import positions_of, positions_under
 from model.cross_attention.days import held_out_days
 from model.cross_attention.written_dates import CHARACTERS, examples
 from model.errors import CheckpointError
 from model.files import write
-from model.masks import MASK_NAMES, AllowedCache, MaskContext, MaskSpec, TextSplit
+from model.masks import MASK_NAMES, MaskContext, MaskSpec, TextSplit, allowed_by_layer, layer_contexts
 from model.seq2seq import EncoderDecoder, EncoderDecoderConfig
 from model.text import BatchTokenizer, TokenBatch, check_targets
-from model.trace import Attention, LayerRecord, Trace
+from model.trace import Attention, LayerRecord, Trace, records_of
 
 FOLDER = CHECKPOINTS / "dates"
 PAD, START, END, UNKNOWN = range(4)
@@ -57,10 +57,6 @@ class Written:
     texts: tuple[str, ...]
     probabilities: tuple[tuple[float, ...], ...]
     ids: tuple[tuple[int, ...], ...]
-
-    def nbytes(self) -> int:
-        """The memory it takes, in bytes, about."""
-        return sum(100 + 60 * len(row) for row in self.ids)
 
 
 class DatesModel(Model):
@@ -102,22 +98,16 @@ class DatesModel(Model):
         return self._sources.encode(texts, pad_side)
 
     def label(self, token: int) -> str:
-        """What to show for an id."""
         return self._targets.label(token)
 
     @once
     def describe(self) -> Description:
-        """What a page says of it."""
         config = self.network.config
         both = (config.heads, config.heads)
         return Description(
             architecture=N_("character-level Transformer"),
             kind=self.kind,
-            layers={
-                "encoder": config.encoder_layers,
-                "decoder": config.decoder_layers,
-                "cross": config.decoder_layers,
-            },
+            layers={"encoder": config.encoder_layers, "decoder": config.decoder_layers, "cross": config.decoder_layers},
             heads=self.num_heads,
             key_value_heads=self.num_heads,
             heads_by_part=dict.fromkeys(PARTS, both),
@@ -139,21 +129,20 @@ class DatesModel(Model):
             )
         spec.check_scope(max(self.describe().layers.values()), self.num_heads)
         source, length = batch.source, batch.ids.shape[1]
-        own = self._places("decoder", batch.keep, length, batch.split)
-        across = self._places("cross", source.keep, length)
+        own = self._contexts("decoder", batch.keep, length, batch.split)
+        across = self._contexts("cross", source.keep, length)
         memory, encoder = self._read(source, spec)
         states, decoder, cross = self.network.decoder.states(
-            batch.ids, positions_under(spec, batch), memory, _allowed(own, spec), _allowed(across, spec)
+            batch.ids, positions_under(spec, batch), memory, allowed_by_layer(own, spec), allowed_by_layer(across, spec)
         )
         parts = {
             "encoder": Attention(encoder, source, source),
-            "decoder": Attention(_records(decoder, own), batch, batch),
-            "cross": Attention(_records(cross, across), batch, source),
+            "decoder": Attention(records_of(decoder, own), batch, batch),
+            "cross": Attention(records_of(cross, across), batch, source),
         }
         return Trace(batch, spec, parts["decoder"].layers, states, self.readout, "decoder", parts)
 
     def readout(self, states: Tensor) -> Tensor:
-        """Final states [.., W] -> logits [.., V]."""
         return self.network.logits(states)
 
     @torch.inference_mode()
@@ -179,10 +168,10 @@ class DatesModel(Model):
     def _next(self, rows: Tensor, memory: Tensor, source_keep: Tensor, spec: MaskSpec) -> Tensor:
         """Logits [B,V] of what follows rows [B,T], in which there is no padding."""
         keep = torch.ones_like(rows, dtype=torch.bool)
-        own = self._places("decoder", keep, rows.shape[1])
-        across = self._places("cross", source_keep, rows.shape[1])
+        own = self._contexts("decoder", keep, rows.shape[1])
+        across = self._contexts("cross", source_keep, rows.shape[1])
         states, _, _ = self.network.decoder.states(
-            rows, positions_of(keep), memory, _allowed(own, spec), _allowed(across, spec)
+            rows, positions_of(keep), memory, allowed_by_layer(own, spec), allowed_by_layer(across, spec)
         )
         return self.readout(states[:, -1])
 
@@ -194,21 +183,18 @@ class DatesModel(Model):
 
     def _read(self, source: TokenBatch, spec: MaskSpec) -> tuple[Tensor, tuple[LayerRecord, ...]]:
         """The encoder's output [B,S,W], and its record."""
-        places = self._places("encoder", source.keep, source.ids.shape[1], source.split)
-        memory, qkvs = self.network.encoder.states(source.ids, positions_under(spec, source), _allowed(places, spec))
-        return memory, _records(qkvs, places)
+        contexts = self._contexts("encoder", source.keep, source.ids.shape[1], source.split)
+        memory, qkvs = self.network.encoder.states(
+            source.ids, positions_under(spec, source), allowed_by_layer(contexts, spec)
+        )
+        return memory, records_of(qkvs, contexts)
 
-    def _places(self, part: str, keep: Tensor, queries: int, split: TextSplit | None = None) -> list[MaskContext]:
+    def _contexts(self, part: str, keep: Tensor, queries: int, split: TextSplit | None = None) -> list[MaskContext]:
         """One for each layer of a part; keep [B,K]."""
         config = self.network.config
         layers = config.encoder_layers if part == "encoder" else config.decoder_layers
-        return [
-            MaskContext(
-                keep, queries, config.heads, layer,
-                available=AVAILABLE[part], standard=self.standard, split=split,
-            )
-            for layer in range(layers)
-        ]  # fmt: skip
+        own = {"available": AVAILABLE[part], "standard": self.standard, "split": split}
+        return layer_contexts(layers, keep, queries, config.heads, **own)
 
 
 def load(folder: Path = FOLDER, name: str = "dates") -> DatesModel:
@@ -264,16 +250,6 @@ def _read_config(path: Path) -> EncoderDecoderConfig:
         raise CheckpointError(words.format(path=path, error=error)) from None
 
 
-def _allowed(places: list[MaskContext], spec: MaskSpec) -> list[Tensor | None]:
-    """For each layer its mask, [B or 1, H or 1, Q or 1, K]."""
-    made: AllowedCache = {}  # layers under the same masks share them
-    return [place.allowed(spec, made) for place in places]
-
-
-def _records(qkvs: list[Heads], places: list[MaskContext]) -> tuple[LayerRecord, ...]:
-    return tuple(LayerRecord(q, k, v, place) for (q, k, v), place in zip(qkvs, places, strict=True))
-
-
 def _until_end(row: Sequence[int]) -> list[int]:
     return list(row[: row.index(END)]) if END in row else list(row)
 
@@ -295,10 +271,6 @@ class DateAccuracy:
     characters: float
     probability: float
 
-    def nbytes(self) -> int:
-        """The memory it takes, in bytes, about."""
-        return 100
-
 
 @lru_cache(maxsize=4)
 def held_out_sample(count: int, seed: str = "page") -> tuple[tuple[str, str], ...]:
@@ -313,11 +285,7 @@ def measure(model: DatesModel, spec: MaskSpec, count: int) -> DateAccuracy:
     return DateAccuracy(count, exact, *shown_the_answer(model, some, spec))
 
 
-def exact_match(
-    model: DatesModel,
-    some: Pairs,
-    spec: MaskSpec | None = None,
-) -> float:
+def exact_match(model: DatesModel, some: Pairs, spec: MaskSpec | None = None) -> float:
     """The share, 0 to 1, of the pairs whose whole target the model writes, in batches of BATCH."""
     right = 0
     for begin in range(0, len(some), BATCH):

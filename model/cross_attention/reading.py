@@ -39,12 +39,7 @@ _YEAR = r"(?<![0-9])(?P<year>[0-9]{4}|[0-9]{2})(?![0-9]|st|nd|rd|th)"
 _FULL_YEAR = r"(?<![0-9])(?P<year>[0-9]{4})(?![0-9])"
 _NAMED = [  # the month by its name, in all the orders that people use
     re.compile(_BETWEEN.join(parts))
-    for parts in (
-        (_DAY, _MONTH, _YEAR),
-        (_MONTH, _DAY, _YEAR),
-        (_FULL_YEAR, _MONTH, _DAY),
-        (_FULL_YEAR, _DAY, _MONTH),
-    )
+    for parts in ((_DAY, _MONTH, _YEAR), (_MONTH, _DAY, _YEAR), (_FULL_YEAR, _MONTH, _DAY), (_FULL_YEAR, _DAY, _MONTH))
 ]
 _DAY_LAST = re.compile(_BETWEEN.join((_MONTH, _FULL_YEAR, _ORDINAL)))  # October 2021, the 3rd
 _ALONE = r"(?<![0-9])(?<![0-9][./-])"  # no number stands before it …

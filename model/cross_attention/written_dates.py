@@ -7,15 +7,7 @@ import random
 import re
 from datetime import date
 
-from model.cross_attention.days import (
-    FIRST_DAY,
-    LAST_DAY,
-    MONTHS,
-    ORDINALS,
-    SHORT_WEEKDAYS,
-    WEEKDAYS,
-    year_in_words,
-)
+from model.cross_attention.days import FIRST_DAY, LAST_DAY, MONTHS, ORDINALS, SHORT_WEEKDAYS, WEEKDAYS, year_in_words
 
 WORDS = """
 a about after again all and any are as at back be because been before best big bought bring but by called came can

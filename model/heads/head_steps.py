@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from model.heads.row_steps import Arithmetic, RowSteps
-from model.heads.view import HeadView, head_view
+from model.heads.view import HeadView, view_of
 from model.masks import MaskSpec
-from model.trace import LayerRecord, Trace
+from model.trace import Trace
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,33 +23,20 @@ class HeadSteps:
 
 def head_steps(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int, query: int) -> HeadSteps:
     """A head under the run's masks or others, and all numbers of its row `query`."""
-    record, stages = trace.layers[layer], trace.stages(layer, head, row, masks)
-    shown = head_view(trace, row, masks, layer, head)
-    values = record.v[row, head * record.v.shape[1] // record.q.shape[1]].float().cpu().numpy()  # of its group
-    sinks = record.terms.sinks
+    record, (stages, blocked) = trace.layers[layer], trace.stages_and_masks(layer, head, row, masks)
+    terms = record.terms_in(row, slice(head, head + 1), slice(query, query + 1))
+    values = record.v[row, record.key_value_head(head)].float().cpu().numpy()
+    shown = view_of(trace, row, layer, stages, blocked)
+    has_bias, has_sink = terms.bias is not None, terms.sinks is not None
     steps = RowSteps(
         raw=stages.raw[query].double().numpy(),
-        arithmetic=_arithmetic(record),
+        arithmetic=Arithmetic(record.factor, record.q.shape[-1], terms.softcap, has_bias, has_sink),
         blocked={name: mask[query] for name, mask in shown.blocked.items()},
         values=values,
         query=trace.queries.pieces[row][query],
         keys=list(trace.keys.pieces[row]),
         position=query,
-        bias=_bias(record, row, head, query),
-        sink=None if sinks is None else float(sinks[head]),
+        bias=None if terms.bias is None else terms.bias[0, 0].double().cpu().numpy(),
+        sink=None if terms.sinks is None else terms.sinks.item(),
     )
     return HeadSteps(shown, stages.raw.numpy(), values, stages.output.numpy(), steps)
-
-
-def _arithmetic(record: LayerRecord) -> Arithmetic:
-    scale = record.q.shape[-1] ** -0.5 if record.scale is None else record.scale
-    terms = record.terms
-    return Arithmetic(scale, record.q.shape[-1], terms.softcap, terms.bias is not None, terms.sinks is not None)
-
-
-def _bias(record: LayerRecord, row: int, head: int, query: int) -> np.ndarray | None:
-    """What the architecture adds to the scores of one row, [K], or None."""
-    if record.terms.bias is None:
-        return None
-    whole = (record.q.shape[0], record.q.shape[1], record.q.shape[2], record.k.shape[2])
-    return record.terms.bias.expand(whole)[row, head, query].double().cpu().numpy()

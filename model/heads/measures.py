@@ -5,8 +5,6 @@ the query rows that look at something; `queries` (bool [Q]) narrows them further
 A head none of whose rows qualify measures NaN.
 """
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -86,11 +84,6 @@ def repeated_tokens(rows: int, span: int, ids: range, start: int | None, generat
     once = torch.randint(ids.start, ids.stop, (rows, span), generator=generator)
     lead = [] if start is None else [torch.full((rows, 1), start)]
     return torch.cat([*lead, once, once], dim=-1)
-
-
-def bits_per_character(loss_nats: float, characters: int) -> float:
-    """Total loss in nats over a text, as bits per character of it."""
-    return loss_nats / math.log(2) / characters
 
 
 def _on(weights: Tensor, back: int) -> Tensor:

@@ -39,10 +39,6 @@ class Reach:
         """int64 [L,T]: how many keys a query can know of after 1, 2, … L layers, itself among them."""
         return counts(self.first, len(self.window))
 
-    def nbytes(self) -> int:
-        """The memory it takes, in bytes."""
-        return sum(tensor.numel() * tensor.element_size() for tensor in (self.first, self.window))
-
 
 def reach(allowed: list[Tensor]) -> Tensor:
     """allowed: a bool [T,T] for each layer, the first one first -> int16 [T,T].

@@ -110,10 +110,6 @@ class Survey:
         named = {name: self.habits[..., place] for place, name in enumerate(HABITS)}
         return named | {"future": self.future, "padding": self.padding}
 
-    def nbytes(self) -> int:
-        """The memory it takes, in bytes."""
-        return sum(getattr(self, field.name).nbytes for field in fields(self))
-
 
 def thumbnail_size(layers: int, heads: int) -> int:
     """The widest thumbnail that MOST_PIXELS allow when there are this many heads."""
@@ -208,10 +204,6 @@ class Changes:
 
     thumbnails: np.ndarray
     largest: np.ndarray
-
-    def nbytes(self) -> int:
-        """The memory it takes, in bytes."""
-        return self.thumbnails.nbytes + self.largest.nbytes
 
 
 @torch.inference_mode()

@@ -12,6 +12,9 @@ import numpy as np
 from i18n import say
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from model.attention import AttentionStages
     from model.spec import MaskSpec
     from model.trace import Trace
 
@@ -57,10 +60,6 @@ class HeadView:
         full = np.pad(empty, (0, rows * step - len(empty)), constant_values=True)
         return np.asarray(np.all(full.reshape(rows, step), axis=1))
 
-    def nbytes(self) -> int:
-        """The memory it takes, in bytes."""
-        return self.weights.nbytes + self.scaled.nbytes + sum(mask.nbytes for mask in self.blocked.values())
-
 
 @dataclass(frozen=True, eq=False)
 class MaskView:
@@ -87,8 +86,11 @@ def head_name(layer: int, head: int | None = None) -> str:
 
 def head_view(trace: "Trace", row: int, masks: "MaskSpec", layer: int, head: int) -> HeadView:
     """A head under the run's masks, or (same queries and keys) under others."""
-    stages, record = trace.stages(layer, head, row, masks), trace.layers[layer]
-    blocked = trace.blocked_by(layer, row, masks, head=head)
+    return view_of(trace, row, layer, *trace.stages_and_masks(layer, head, row, masks))
+
+
+def view_of(trace: "Trace", row: int, layer: int, stages: "AttentionStages", blocked: dict[str, "Tensor"]) -> HeadView:
+    record = trace.layers[layer]
     return HeadView(
         stages.weights.numpy(),
         stages.scaled.numpy(),
@@ -171,10 +173,8 @@ def step_of(view: HeadView, most: int = MOST_CELLS) -> int:
 
 def reduced(values: np.ndarray, step: int, reduce: np.ufunc, beyond: float) -> np.ndarray:
     """[Q,K] -> [Q/step,K/step]: what the ufunc makes of each patch, the last ones filled up with `beyond`."""
-    parts = patches(values, step, beyond)
-    return np.asarray(
-        reduce.reduce(reduce.reduce(parts, axis=1), axis=2)
-    )  # rows first: they lie side by side in memory
+    by_rows = reduce.reduce(patches(values, step, beyond), axis=1)  # rows first: they lie side by side in memory
+    return np.asarray(reduce.reduce(by_rows, axis=2))
 
 
 def patches(values: np.ndarray, step: int, beyond: float) -> np.ndarray:

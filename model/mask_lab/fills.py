@@ -125,10 +125,6 @@ class FillComparison:
     fills: tuple[Result, ...]
     after: tuple[Result, ...]
 
-    def nbytes(self) -> int:
-        """The memory it takes, in bytes, roughly."""
-        return 512 * (len(self.fills) + len(self.after) + 1)
-
 
 @dataclass(frozen=True, eq=False)
 class _Case:

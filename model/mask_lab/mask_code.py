@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from model import mask_kinds, masks
-from model.mask_lab.mask_files import allowed_cells, rectangles, runs_of
+from model.mask_lab.mask_files import rectangles, runs_of
 from model.masks import MaskContext, MaskSpec
 from model.trace import Trace
 
@@ -55,7 +55,7 @@ def code(kind: str, place: MaskContext, spec: MaskSpec, *, row: int = 0, head: i
          *(["# The composed masks hold elsewhere; these are the model's standard ones"] if outside else []),
          f"T = {total}  # tokens" + ("" if keep.all() else ", padding included"), *tensors],
         _statements(steps),
-        [*_nothing_to_attend_to(kind, allowed_cells(place, spec, row, head)), f"heads, width = {place.heads}, {width}"],
+        [*_nothing_to_attend_to(kind, place.allowed_in_row(spec, row, head)), f"heads, width = {place.heads}, {width}"],
     )  # fmt: skip
     return "\n".join(lines) + "\n"
 

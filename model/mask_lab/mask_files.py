@@ -5,7 +5,6 @@ import tokenize
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from i18n import say
@@ -102,7 +101,7 @@ def as_drawing(cells: np.ndarray, keep: Tensor) -> MaskSpec:
 
 def differing(spec: MaskSpec, cells: np.ndarray, keep: Tensor) -> int:
     """How many of the cells, bool [T,T], are not as spec has them on a row with these real tokens, keep bool [T]."""
-    return int((allowed_cells(MaskContext(keep[None].cpu(), len(keep), 1), spec, 0, 0).numpy() != cells).sum())
+    return int((MaskContext(keep[None].cpu(), len(keep), 1).allowed_in_row(spec, 0).numpy() != cells).sum())
 
 
 def rectangles(cells: np.ndarray) -> list[Rectangle]:
@@ -121,15 +120,6 @@ def rectangles(cells: np.ndarray) -> list[Rectangle]:
 def runs_of(edge: np.ndarray) -> list[tuple[int, int]]:
     """The first and the last place of each run, from where it begins (1) and where it is over (-1)."""
     return list(zip((edge == 1).nonzero()[0].tolist(), ((edge == -1).nonzero()[0] - 1).tolist(), strict=True))
-
-
-def allowed_cells(place: MaskContext, spec: MaskSpec, row: int, head: int) -> Tensor:
-    """bool [T,T]: what Trace.allowed says."""
-    total = place.keep.shape[-1]
-    result = torch.ones(total, total, dtype=torch.bool)
-    for mask in place.in_row(place.masks(spec, head), row).values():
-        result &= mask
-    return result
 
 
 def _header(data: bytes) -> NpyHeader:

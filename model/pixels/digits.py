@@ -164,10 +164,7 @@ class Draw:
 
 
 def write(
-    model: DigitsModel,
-    classes: Sequence[int] | np.ndarray,
-    draw: Draw | None = None,
-    given: np.ndarray | None = None,
+    model: DigitsModel, classes: Sequence[int] | np.ndarray, draw: Draw | None = None, given: np.ndarray | None = None
 ) -> np.ndarray:
     """Digits of these classes [N], N ≥ 1: uint8 [N,64]. given: levels [N,P] that every digit begins with.
 

@@ -30,6 +30,7 @@ from model.cross_attention.reading import read
 from model.cross_attention.written_dates import examples
 from model.masks import MaskSpec
 from model.seq2seq import EncoderDecoder, EncoderDecoderConfig
+from model.training.story import LossCurve
 from model.why_causal.live_training import Rates, new_optimizers, rate_at, update
 
 LIST = Path(__file__).with_name("dates_people_write.csv")
@@ -154,10 +155,7 @@ def train(out: Path, recipe: DatesRecipe) -> None:
     model = new_model(recipe, tokenizer.get_vocab_size())
     optimizers = new_optimizers(model, recipe)
     held_out, none = examples(held_out_days(), 400, random.Random("loss curve")), none_examples(100, random.Random(0))
-    out.mkdir(parents=True, exist_ok=True)
-    curve = (out / "loss.csv").open("w", newline="")
-    lines = csv.writer(curve)
-    lines.writerow(["step", "minutes", "training_loss", "held_out_exact", "none_exact"])
+    curve = LossCurve(out, ["step", "minutes", "training_loss", "held_out_exact", "none_exact"])
     began, step = time.monotonic(), 0
     while (elapsed := (time.monotonic() - began) / 60) < recipe.minutes:
         source, target = rows_of(next(batches), tokenizer)
@@ -169,12 +167,8 @@ def train(out: Path, recipe: DatesRecipe) -> None:
         if step % EVERY == 0:
             reader = DatesModel("dates", model, tokenizer)
             shares = (f"{exact_match(reader, some):.4f}" for some in (held_out, none))
-            row = [step, f"{elapsed:.2f}", f"{loss.item():.5f}", *shares]
-            lines.writerow(row)
-            curve.flush()
-            print(*row, flush=True)
+            curve.add(step, f"{elapsed:.2f}", f"{loss.item():.5f}", *shares)
             dates.save(model, out)
-    curve.close()
     dates.save(model, out)
     print(f"{step} steps, {step * recipe.rows:,} rows; recipe {asdict(recipe)}")
 

@@ -7,7 +7,6 @@ Learning ends after so many steps, on a busy machine when its minutes are over. 
 mean over the steps, those of the evaluation where the validation digits were predicted best.
 """
 
-import csv
 import sys
 import time
 from collections.abc import Iterator
@@ -24,6 +23,7 @@ from model.gpt2 import save_transformer
 from model.masks import MaskSpec
 from model.pixels import digits
 from model.pixels.digits import CLASSES, TITLES, Digits, DigitsModel, Draw, real_digits, recogniser, write
+from model.training.story import LossCurve
 from model.transformer import Transformer, TransformerConfig
 from model.why_causal.live_training import Rates, new_optimizers, new_transformer, rate_at, token_losses, update
 
@@ -111,35 +111,29 @@ def train(out: Path, recipe: DigitsRecipe) -> None:
     """Train on scikit-learn's digits; write the checkpoint, its loss curve and its numbers to out."""
     torch.set_num_threads(1)  # tensors this small gain nothing from more
     torch.manual_seed(recipe.seed)
-    out.mkdir(parents=True, exist_ok=True)
     data = real_digits()
     model = new_transformer(_config(recipe))
     running = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(recipe.mean_over))
     mean = cast(Transformer, running.module)
     optimizers = new_optimizers(model, recipe)
     best, began, step = float("inf"), time.monotonic(), 0
-    with (out / "loss.csv").open("w", newline="") as file:
-        curve = csv.writer(file)
-        curve.writerow(["step", "minutes", "training_nats_a_pixel", "validation_nats_a_pixel"])
-        for ids, targets in batches(data.train, recipe):
-            elapsed = (time.monotonic() - began) / 60
-            done = max(elapsed / recipe.minutes, step / recipe.steps)
-            if done >= 1:
-                break
-            loss = token_losses(model, ids, targets, causal=True).mean()
-            loss.backward()
-            update(model, optimizers, rate_at(done, recipe.warmup))
-            running.update_parameters(model)
-            step += 1
-            if step % EVALUATE_EVERY == 0:
-                nats = held_out_loss(mean, data.validation)
-                row = [step, f"{elapsed:.2f}", f"{loss.item():.4f}", f"{nats:.4f}"]
-                curve.writerow(row)
-                file.flush()
-                print(*row, flush=True)
-                if nats < best:
-                    best = nats
-                    save_transformer(mean, out, torch.float16)
+    curve = LossCurve(out, ["step", "minutes", "training_nats_a_pixel", "validation_nats_a_pixel"])
+    for ids, targets in batches(data.train, recipe):
+        elapsed = (time.monotonic() - began) / 60
+        done = max(elapsed / recipe.minutes, step / recipe.steps)
+        if done >= 1:
+            break
+        loss = token_losses(model, ids, targets, causal=True).mean()
+        loss.backward()
+        update(model, optimizers, rate_at(done, recipe.warmup))
+        running.update_parameters(model)
+        step += 1
+        if step % EVALUATE_EVERY == 0:
+            nats = held_out_loss(mean, data.validation)
+            curve.add(step, f"{elapsed:.2f}", f"{loss.item():.4f}", f"{nats:.4f}")
+            if nats < best:
+                best = nats
+                save_transformer(mean, out, torch.float16)
     print(f"{step} steps of {recipe.rows} digits; best validation loss {best:.4f}; recipe {asdict(recipe)}")
     print(report(out))
 

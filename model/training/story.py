@@ -6,10 +6,13 @@ Learning follows the clock, so that a busy machine trains less instead of longer
 """
 
 import csv
+import math
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -17,17 +20,24 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 
 from model import masks
-from model.attention import attention_stages
 from model.gpt2 import load_transformer, save_transformer
 from model.heads import measures
 from model.text import FIRST_ID, START_ID
 from model.transformer import Transformer, TransformerConfig
-from model.why_causal.live_training import Rates, new_optimizers, new_transformer, rate_at, update
+from model.why_causal.live_training import (
+    Rates,
+    every_weight,
+    new_optimizers,
+    new_transformer,
+    rate_at,
+    token_losses,
+    update,
+)
 
-CHILDRENS_AUTHORS = (
-    "aesop", "grimm", "carroll", "baum", "nesbit", "burnett", "barrie",
-    "grahame", "macdonald", "sewell", "kipling", "porter", "montgomery",
-)  # fmt: skip
+CHILDRENS_AUTHORS = [  # parts of the names of the files
+    *("aesop", "grimm", "carroll", "baum", "nesbit", "burnett", "barrie", "grahame", "macdonald", "sewell"),
+    *("kipling", "porter", "montgomery"),
+]
 HELD_OUT = 0.04  # the last 4% of every book is never trained on, by the tokenizer neither
 
 
@@ -49,6 +59,24 @@ def read_books(folder: Path) -> Books:
         train.append(text[:cut])
         held_out.append(text[cut:])
     return Books(train, held_out)
+
+
+class LossCurve:
+    """loss.csv: a line for each evaluation, which is printed too."""
+
+    def __init__(self, folder: Path, columns: Sequence[str]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._path = folder / "loss.csv"
+        self._write(columns, "w")
+
+    def add(self, *row: object) -> None:
+        """The numbers of the columns, as text where they are rounded."""
+        self._write(row, "a")
+        print(*row, flush=True)
+
+    def _write(self, row: Sequence[object], mode: Literal["w", "a"]) -> None:
+        with self._path.open(mode, newline="") as file:
+            csv.writer(file).writerow(row)
 
 
 @dataclass
@@ -140,8 +168,8 @@ def held_out_bits(model: Transformer, tokenizer: Tokenizer, start: int, texts: l
             windows.append(row[:context])
             targets.append(target)
         for rows, wanted in zip(torch.stack(windows).split(batch), torch.stack(targets).split(batch), strict=True):
-            nats += float(_loss(model, rows, wanted))
-    return measures.bits_per_character(nats, characters)
+            nats += float(token_losses(model, rows, wanted, causal=True).sum())
+    return nats / math.log(2) / characters
 
 
 @torch.inference_mode()
@@ -149,12 +177,9 @@ def head_scores(
     model: Transformer, start: int, first_id: int, *, rows: int = 16, span: int = 50
 ) -> tuple[Tensor, Tensor]:
     """Induction and previous-token scores [L,H] on random repeated sequences (fixed seed)."""
-    ids = measures.repeated_tokens(
-        rows, span, range(first_id, model.config.vocabulary), start, torch.Generator().manual_seed(0)
-    )
-    allowed = _causal(ids)
-    _, qkvs = model(ids, torch.arange(ids.shape[1]), allowed)
-    weights = torch.stack([attention_stages(q, k, v, allowed).weights for q, k, v in qkvs])  # [L,B,H,T,T]
+    tokens = range(first_id, model.config.vocabulary)
+    ids = measures.repeated_tokens(rows, span, tokens, start, torch.Generator().manual_seed(0))
+    weights = every_weight(model, ids, causal=True)  # [L,B,H,T,T]
     after_start = torch.arange(ids.shape[1]) > 0
     second = torch.arange(ids.shape[1]) > span
     induction = torch.stack([measures.induction(weights[:, row], ids[row], second) for row in range(rows)])
@@ -178,15 +203,6 @@ def report(folder: Path, held_out: list[str]) -> str:
         layer, head = divmod(int(scores.argmax()), scores.shape[1])
         lines.append(f"best {name} head: layer {layer}, head {head}: {scores.max():.3f}")
     return "\n".join(lines)
-
-
-def _loss(model: Transformer, ids: Tensor, targets: Tensor) -> Tensor:
-    states, _ = model(ids, torch.arange(ids.shape[1]), _causal(ids))
-    return F.cross_entropy(model.logits(states).flatten(0, 1).float(), targets.flatten(), reduction="sum")
-
-
-def _causal(ids: Tensor) -> Tensor:
-    return masks.causal(ids.shape[1], ids.shape[1])[None, None]
 
 
 PAD, START = "<pad>", "<start>"  # in this order they get the ids PAD_ID and START_ID of model.text
@@ -240,7 +256,8 @@ def train(folder: Path, out: Path, recipe: StoryRecipe) -> None:
     rows = training_rows(books, tokenizer, recipe)
     batch_loss = torch.compile(partial(mean_loss, model))
     optimizers = new_optimizers(model, recipe)
-    curve = LossCurve(out / "loss.csv")
+    columns = "step minutes training_loss held_out_bits_per_character best_induction best_previous"
+    curve = LossCurve(out, columns.split())
     began, step = time.monotonic(), 0
     while (elapsed := (time.monotonic() - began) / 60) < recipe.minutes:
         done = elapsed / recipe.minutes
@@ -252,7 +269,8 @@ def train(folder: Path, out: Path, recipe: StoryRecipe) -> None:
             small = [text[:8000] for text in books.held_out]
             bits = held_out_bits(model, tokenizer, START_ID, small)
             induction, previous = head_scores(model, START_ID, FIRST_ID)
-            curve.add(step, elapsed, loss.item(), bits, float(induction.max()), float(previous.max()))
+            best = (f"{float(scores.max()):.3f}" for scores in (induction, previous))
+            curve.add(step, f"{elapsed:.2f}", f"{loss.item():.4f}", f"{bits:.4f}", *best)
             save_transformer(model, out, torch.float16)
     save_transformer(model, out, torch.float16)
     print(f"{step} steps, {step * recipe.rows * recipe.context:,} tokens; recipe {asdict(recipe)}")
@@ -275,22 +293,3 @@ def mean_loss(model: Transformer, ids: Tensor, targets: Tensor) -> Tensor:
         states, _ = model(ids, torch.arange(length), masks.causal(length, length)[None, None])
         logits = model.logits(states)
     return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
-
-
-class LossCurve:
-    """loss.csv, a line every 250 steps, and the same on the screen."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        with path.open("w", newline="") as file:
-            csv.writer(file).writerow(
-                ["step", "minutes", "training_loss", "held_out_bits_per_character", "best_induction", "best_previous"]
-            )
-
-    def add(self, step: int, minutes: float, loss: float, bits: float, induction: float, previous: float) -> None:
-        row = [
-            step, f"{minutes:.2f}", f"{loss:.4f}", f"{bits:.4f}", f"{induction:.3f}", f"{previous:.3f}",
-        ]  # fmt: skip
-        with self._path.open("a", newline="") as file:
-            csv.writer(file).writerow(row)
-        print(*row, flush=True)

@@ -7,7 +7,6 @@ Both begin with the same weights and take every step on the same rows. The numbe
 one cannot get ahead of the other: what differs at the end comes from the mask.
 """
 
-import csv
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -21,7 +20,7 @@ from model.gpt2 import save_transformer
 from model.heads.view import head_name
 from model.text import START_ID, TokenBatch
 from model.training import story
-from model.training.story import read_books, train_tokenizer
+from model.training.story import LossCurve, read_books, train_tokenizer
 from model.transformer import Transformer
 from model.why_causal import twins
 from model.why_causal.live_training import new_optimizers, new_transformer, rate_at, token_losses, update
@@ -82,31 +81,25 @@ def train(folder: Path, out: Path, recipe: TwinsRecipe) -> None:
     held_out = held_out_rows(books.held_out, tokenizer, recipe.context, HELD_OUT_ROWS)
     pair = [new_twin(recipe, causal) for causal in WAYS]
     began = time.monotonic()
-    with (out / "loss.csv").open("w", newline="") as file:
-        write = csv.writer(file).writerow
-        write(COLUMNS)
-        for step in range(1, recipe.steps + 1):
-            batch, rate = rows.batch(recipe.rows), rate_at(step / recipe.steps, recipe.warmup)
-            for twin in pair:
-                twin.step(*batch, rate)
-            minutes = (time.monotonic() - began) / 60
-            last = step == recipe.steps or minutes > recipe.minutes
-            if step % EVERY == 0 or last:
-                line = _line(pair, held_out, (step - 1) % EVERY + 1)
-                write([step, *(f"{loss:.4f}" for loss in line)])
-                file.flush()
-                print(f"{step} steps, {minutes:.1f} minutes:", *(f"{loss:.3f}" for loss in line), flush=True)
-            if last:
-                break
+    curve = LossCurve(out, COLUMNS.split())
+    for step in range(1, recipe.steps + 1):
+        batch, rate = rows.batch(recipe.rows), rate_at(step / recipe.steps, recipe.warmup)
+        for twin in pair:
+            twin.step(*batch, rate)
+        last = step == recipe.steps or time.monotonic() - began > 60 * recipe.minutes
+        if step % EVERY == 0 or last:
+            curve.add(step, *(f"{loss:.4f}" for loss in _line(pair, held_out, (step - 1) % EVERY + 1)))
+        if last:
+            break
     for twin in pair:
         save_transformer(twin.model, out / FOLDERS[twin.causal], torch.float16)
     print(f"{step} steps, {step * recipe.rows * recipe.context:,} tokens each; recipe {asdict(recipe)}")
 
 
-COLUMNS = (
-    "step", "with_training", "with_last_token", "without_training", "without_last_token",
-    "with_run_with", "with_run_without", "without_run_with", "without_run_without",
-)  # fmt: skip
+COLUMNS = """
+    step with_training with_last_token without_training without_last_token
+    with_run_with with_run_without without_run_with without_run_without
+"""
 
 
 def _line(pair: list[Twin], held_out: tuple[Tensor, Tensor], steps: int) -> list[float]:

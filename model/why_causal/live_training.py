@@ -67,9 +67,21 @@ def rotations(positions: int, width: int) -> Tensor:
 
 def token_losses(model: Transformer, ids: Tensor, targets: Tensor, causal: bool) -> Tensor:
     """Nats of every target, [B,T], from ids [B,T]; with the causal mask or without any. 0 where the target is -100."""
-    length = ids.shape[1]
-    states, _ = model(ids, torch.arange(length), masks.causal(length, length)[None, None] if causal else None)
+    states, _ = model(ids, torch.arange(ids.shape[1]), _mask(ids, causal))
     return F.cross_entropy(model.logits(states).transpose(1, 2), targets, reduction="none")
+
+
+def every_weight(model: Transformer, ids: Tensor, causal: bool) -> Tensor:
+    """The weights of every head, [L,B,H,T,T], on ids [B,T]; with the causal mask or without any."""
+    allowed = _mask(ids, causal)
+    _, qkvs = model(ids, torch.arange(ids.shape[1]), allowed)
+    return torch.stack([attention_stages(q, k, v, allowed).weights for q, k, v in qkvs])
+
+
+def _mask(ids: Tensor, causal: bool) -> Tensor | None:
+    """[1,1,T,T], or None."""
+    length = ids.shape[1]
+    return masks.causal(length, length)[None, None] if causal else None
 
 
 def new_optimizers(model: nn.Module, rates: Rates) -> list[torch.optim.Optimizer]:
@@ -171,10 +183,7 @@ def batch(ids: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
 @torch.inference_mode()
 def measured(model: Transformer, ids: Tensor, targets: Tensor, causal: bool) -> dict[str, Any]:
     """The loss under either mask, and each head's copy score [L][H] under the one it was trained with."""
-    allowed = masks.causal(CONTEXT, CONTEXT)[None, None] if causal else None
-    _, qkvs = model(ids, torch.arange(CONTEXT), allowed)
-    weights = torch.stack([attention_stages(q, k, v, allowed).weights for q, k, v in qkvs])  # [L,B,H,T,T]
-    copied = weights.diagonal(1, dim1=-2, dim2=-1).mean((1, 3))  # [L,H]
+    copied = every_weight(model, ids, causal).diagonal(1, dim1=-2, dim2=-1).mean((1, 3))  # [L,H]
     losses = {name: float(token_losses(model, ids, targets, way).mean()) for name, way in WAYS.items()}
     return losses | {"copy": copied.tolist()}
 
@@ -188,8 +197,6 @@ def write(model: Transformer, ids: list[int], causal: bool, generator: torch.Gen
     written = list(ids)
     for _ in range(WRITTEN):
         seen = torch.tensor([written[-CONTEXT:]])
-        length = seen.shape[1]
-        allowed = masks.causal(length, length)[None, None] if causal else None
-        states, _ = model(seen, torch.arange(length), allowed)
+        states, _ = model(seen, torch.arange(seen.shape[1]), _mask(seen, causal))
         written.append(choose(model.logits(states[0, -1]), WARMTH, generator).token)
     return written

@@ -93,10 +93,6 @@ class TwinOutcome:
         """The share, 0 to 1, of tokens that it held likeliest."""
         return float(self.right[1:].mean())
 
-    def nbytes(self) -> int:
-        """The memory it takes, in bytes."""
-        return self.losses.nbytes + self.right.nbytes + self.copies.nbytes
-
 
 @dataclass(frozen=True, eq=False)
 class Change:
@@ -116,10 +112,6 @@ class Change:
     def later(self) -> tuple[float, float]:
         """The same from the token on."""
         return float(self.logits[self.place :].max()), float(self.weights[self.place :].max())
-
-    def nbytes(self) -> int:
-        """The memory it takes, in bytes."""
-        return self.logits.nbytes + self.weights.nbytes
 
 
 @dataclass(frozen=True, eq=False)

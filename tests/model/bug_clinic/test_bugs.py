@@ -14,7 +14,7 @@ from torch import Tensor
 
 from model.attention import AttentionStages, MultiHeadAttention, ScoreTerms, attention_stages
 from model.bug_clinic import masks, modules, scores
-from model.bug_clinic.case import AttentionCase, Bug, Crash, LayerContext
+from model.bug_clinic.case import AttentionCase, Bug, Crash
 from model.bug_clinic.examination import BUGS, BY_KEY, TITLES
 from model.bug_clinic.laws import LAWS, Tried, judge
 from tests.tensors import assert_near
@@ -33,8 +33,8 @@ def some_case(
     k, v = (torch.randn(B, shared, T, D, generator=random) * size for _ in range(2))
     others = tuple(torch.randn(part.shape, generator=random) * size for part in (q, k, v))
     allowed = TRIANGLE & keep[:, None, None, :]
-    beside = LayerContext(x, (others[0], others[1], others[2]), masks.repeated(allowed, heads))
-    return AttentionCase(q, k, v, allowed, keep, terms=terms or ScoreTerms(), beside=beside)
+    own = {"inputs": x, "others": others, "masks": masks.repeated(allowed, heads)}
+    return AttentionCase(q, k, v, allowed, keep, terms=terms or ScoreTerms(), **own)
 
 
 CASES = {
@@ -137,7 +137,7 @@ class TestAgainstTheWrongLineItself:
     def test_a_mask_without_an_order_is_taken_apart_too(self) -> None:
         case = replace(some_case(), allowed=KEEP[:, None, None, :].expand(B, 1, T, T))
         expected = attention_stages(case.q, case.k, case.v, KEEP[:, None, :, None].expand(B, 1, T, T))
-        assert_near(case.run(masks.padding_on_the_wrong_axis).output, expected.output, 1e-5, "an encoder's mask")
+        assert_near(case.run(BY_KEY["wrong-axis"].function).output, expected.output, 1e-5, "an encoder's mask")
 
 
 class TestByHand:
@@ -161,7 +161,7 @@ class TestByHand:
         for (key, law), amount in found.items():
             assert LAWS[law].measure(Tried(BY_KEY[key].function, case)) == pytest.approx(amount, abs=1e-6), (key, law)
         # the last token's k turned round scores -ln 3, and its v is -8: the first output goes from (1, 6) to (3, -2)
-        assert LAWS["causal"].measure(Tried(masks.masks_joined_by_or, case)) == pytest.approx(8.0, abs=1e-5)
+        assert LAWS["causal"].measure(Tried(BY_KEY["or"].function, case)) == pytest.approx(8.0, abs=1e-5)
 
     def test_scales(self) -> None:
         """Width 2·3, heads of 2: √6, √(2/3) and 1 in place of √2."""

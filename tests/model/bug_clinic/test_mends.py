@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from model.attention import MultiHeadAttention, attend
 from model.blocks import CrossBlock
-from model.bug_clinic.case import AttentionCase, Bug, Crash, LayerContext
+from model.bug_clinic.case import AttentionCase, Bug, Crash
 from model.bug_clinic.examination import BUGS, BY_KEY
 from model.bug_clinic.masks import repeated
 from tests.tensors import assert_near
@@ -113,9 +113,8 @@ def by_the_core(trained: MultiHeadAttention, x: Tensor) -> Tensor:
 def by_the_bug(bug: Bug, trained: MultiHeadAttention, x: Tensor) -> Tensor:
     with torch.no_grad():
         inputs = x.view(B, T, H, D).transpose(1, 2)
-        case = AttentionCase(
-            *trained.project(x, x, x), ALLOWED, KEEP, beside=LayerContext(inputs, None, repeated(ALLOWED, H))
-        )
+        projected = trained.project(x, x, x)
+        case = AttentionCase(*projected, ALLOWED, KEEP, inputs=inputs, masks=repeated(ALLOWED, H))
         return trained.merge(case.to(bug.dtype).run(bug.function).output.float())
 
 

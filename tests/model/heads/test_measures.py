@@ -86,10 +86,6 @@ def test_repeated_tokens_repeat(start: int | None) -> None:
     assert torch.equal(ids, again)
 
 
-def test_bits_per_character() -> None:
-    assert measures.bits_per_character(6 * math.log(2), 4) == pytest.approx(1.5)
-
-
 def test_key_share() -> None:
     assert number(measures.key_share(CAUSAL, 0)) == pytest.approx((1 + 0.5 + 0.25 + 0.25) / 4)
     assert number(measures.key_share(LIFTED, 3, KEEP)) == pytest.approx((0.5 + 0.25 + 0) / 3)
