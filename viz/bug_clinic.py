@@ -10,7 +10,7 @@ from i18n import N_, say
 from model.heads.view import HeadView
 from viz.head import comparison_figure
 from viz.heatmap import CachedFigure
-from viz.html import join, swatch, table, tag
+from viz.html import join, swatch, table, tag, td, th
 from viz.numbers import number, percent
 
 WITH_BUG, RIGHT = N_("with the bug"), N_("correct version")
@@ -78,7 +78,7 @@ def law_told(row: LawRow, *, title: str) -> Markup:
 
 def law_table(rows: list[LawRow]) -> Markup:
     """A row for each law: its words, and what was found with the bug and without."""
-    head = (tag("th", say(words)) for words in (N_("property"), WITH_BUG, RIGHT))
+    head = (th(say(words)) for words in (N_("property"), WITH_BUG, RIGHT))
     return table([head, *(_cells(row) for row in rows)], "numbers laws")  # not shown
 
 
@@ -102,7 +102,7 @@ def bug_figure(wrong: HeadView, right: HeadView, *, dark: bool, nan: bool) -> Ca
 
 
 def _cells(row: LawRow) -> list[Markup]:
-    words = tag("td", _named(row), style="white-space:normal")
+    words = td(_named(row), style="white-space:normal")
     return [words, *(_cell(finding, row, "td", amount_text(finding)) for finding in (row.wrong, row.right))]
 
 

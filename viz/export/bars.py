@@ -11,6 +11,7 @@ from viz.export.fonts import width
 from viz.export.paper import Paper, Sheet, blocked_by
 from viz.heads.arcs import COLOURS
 from viz.heads.bars import BarRow
+from viz.heads.carried import shares_of
 from viz.heatmap import KEY_TITLE
 from viz.palette import MASK_COLOURS, NOW, STANDARD
 
@@ -62,10 +63,7 @@ def carried_picture(paper: Paper, row: HeadView, found: Carried) -> Sheet:
     if found.added is not None:
         measures.append((say("adds"), found.added))
     shown = slice(row.first_key, row.first_key + len(row.keys))
-    series = [(name, _shares(values)[shown], colour) for (name, values), colour in zip(measures, COLOURS, strict=False)]
+    series = [
+        (name, shares_of(values)[shown], colour) for (name, values), colour in zip(measures, COLOURS, strict=False)
+    ]
     return key_bars(paper, row, series, say("share of the sum"))
-
-
-def _shares(values: np.ndarray) -> np.ndarray:
-    total = values.sum(dtype=np.float64)
-    return values / total if total else np.zeros(len(values))

@@ -7,8 +7,9 @@ import numpy as np
 from markupsafe import Markup
 
 from i18n import say, together
+from viz.charts import LEGEND, MARGIN, position_names, token_axis
 from viz.heatmap import CachedFigure, Part, colour_range, figure
-from viz.html import escaped
+from viz.html import table, td, th
 from viz.numbers import number
 from viz.palette import ALLOWED, MASK_COLOURS, NOW, SEQUENTIAL_SCALE, STANDARD
 
@@ -28,11 +29,10 @@ class CachedRow:
 def cached_row_figure(row: CachedRow) -> CachedFigure:
     """The mask [1, K] of a cached step, and the row under it beside the full run's last row; the last keys of many."""
     first = max(len(row.keys) - MOST_KEYS, 0)
-    names = [f"{place}: {escaped(label)}" for place, label in enumerate(row.keys)][first:]
-    mask, cached, full = row.allowed[None, first:], row.cached[first:], row.full[first:]
+    names = position_names(row.keys)[first:]
+    unseen = np.full(len(names), np.nan)
+    seen = np.stack([row.allowed[first:], unseen, unseen]).astype(np.float32)
     lines = [say("mask [1, K]"), say("cached row"), say("full run's last row")]
-    seen = np.full((3, len(names)), np.nan, np.float32)
-    seen[0] = mask
     cells: Part = {"type": "heatmap", "x": names, "y": lines, "zmin": 0, "showscale": False, "xgap": 1, "ygap": 4}
     masked = cells | {
         "z": seen,
@@ -44,20 +44,16 @@ def cached_row_figure(row: CachedRow) -> CachedFigure:
         "hovertemplate": "<b>%{x}</b> %{text}<extra></extra>",
     }
     weights = cells | {
-        "z": np.stack([np.full(len(names), np.nan), cached, full]).astype(np.float32),
+        "z": np.stack([unseen, row.cached[first:], row.full[first:]]).astype(np.float32),
         "zmax": colour_range(row.cached, row.full),
         "name": "weights",
         "colorscale": SEQUENTIAL_SCALE,
         "hoverongaps": False,
         "hovertemplate": "<b>%{x}</b><br>%{y}: %{z:.6f}<extra></extra>",
     }
-    layout = {
-        "height": 250,
-        "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
-        "xaxis": _keys(row.keys[first:], names) | {"showgrid": False},
-        "yaxis": {"type": "category", "autorange": "reversed", "showgrid": False, "ticks": ""},
-    }
-    return figure([masked, weights], layout)
+    heights = {"type": "category", "autorange": "reversed", "showgrid": False, "ticks": ""}
+    axes = {"xaxis": _keys(row.keys[first:]) | {"showgrid": False}, "yaxis": heights}
+    return figure([masked, weights], {"height": 250, "margin": MARGIN} | axes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,17 +86,14 @@ def cost_figure(costs: Costs) -> CachedFigure:
         curves.append(common | points | {"hovertemplate": "%{y:.2f} " + say("ms")})
     title = {"text": say("tokens of the text after the step"), "standoff": 6}
     measured = say("milliseconds, measured") if costs.clear else say("milliseconds, measured (too noisy to tell)")
-    layout = {
-        "height": 340,
-        "margin": {"l": 8, "r": 8, "t": 40, "b": 8},
-        "hovermode": "x unified",
+    axes = {
         "xaxis": {"domain": [0, 0.6], "title": title},
         "xaxis2": {"domain": [0.7, 1], "title": title, "anchor": "y2"},
         "yaxis": {"title": {"text": say("million multiply-adds, counted")}, "rangemode": "tozero"},
         "yaxis2": {"title": {"text": measured}, "rangemode": "tozero", "anchor": "x2"},
-        "legend": {"orientation": "h", "y": 1.14, "x": 0},
     }
-    return figure(curves, layout)
+    look = {"height": 340, "margin": MARGIN | {"t": 40}, "hovermode": "x unified", "legend": LEGEND | {"y": 1.14}}
+    return figure(curves, axes | look)
 
 
 def cost_sentence(costs: Costs) -> str:
@@ -133,49 +126,31 @@ def cost_sentence(costs: Costs) -> str:
 
 def old_rows_figure(rows: np.ndarray, labels: Sequence[str], *, causal: bool) -> CachedFigure:
     """For each old row [T-1], the largest change of a weight when the newest token is added."""
-    names = [f"{place}: {escaped(label)}" for place, label in enumerate(labels)]
     bars = {
         "type": "bar",
-        "x": names,
+        "x": position_names(labels),
         "y": rows.astype(np.float32),
         "marker": {"color": STANDARD if causal else NOW, "line": {"width": 0}},
         "hovertemplate": say("old row <b>%{x}</b><br>a weight changes by up to %{y:.6f}") + "<extra></extra>",
         "name": "change",
     }
-    largest = float(rows.max(initial=0.0))
-    layout = {
-        "height": 260,
-        "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
-        "xaxis": _keys(labels, names),
-        "yaxis": {"title": {"text": say("largest change of a weight")}, "range": [0, max(largest * 1.1, 0.01)]},
-    }
-    return figure([bars], layout)
+    top = max(float(rows.max(initial=0.0)) * 1.1, 0.01)
+    heights = {"title": {"text": say("largest change of a weight")}, "range": [0, top]}
+    return figure([bars], {"height": 260, "margin": MARGIN, "xaxis": _keys(labels), "yaxis": heights})
 
 
-def _keys(labels: Sequence[str], names: Sequence[str]) -> Part:
-    """An axis of these names, a label at each, or at every so many of too many."""
-    every = -(-len(names) // 40)
-    return {
-        "type": "category",
-        "tickmode": "array",
-        "tickvals": list(range(0, len(names), every)),
-        "ticktext": [escaped(label[:12]) for label in labels[::every]],
-        "tickangle": -90,
-        "tickfont": {"size": 10},
-    }
+def _keys(labels: Sequence[str]) -> Part:
+    return token_axis(labels, 40) | {"type": "category"}
 
 
 def differences_table(head: Sequence[str], rows: Sequence[tuple[str, Sequence[float]]]) -> Markup:
     """Largest differences, a row each, under their column names; what is not to be had is NaN."""
-    cell = Markup('<td class="number">{}</td>')
-    title = Markup("").join(Markup('<th class="number">{}</th>').format(name) for name in head[1:])
-    body = Markup("").join(
-        Markup('<tr><td style="white-space:normal">{}</td>{}</tr>').format(
-            what, Markup("").join(cell.format("–" if one != one else number(one)) for one in numbers)
-        )
+    titles = [th(head[0]), *(th(name, "number") for name in head[1:])]
+    body = [
+        [td(what, style="white-space:normal"), *(td("–" if one != one else number(one), "number") for one in numbers)]
         for what, numbers in rows
-    )
-    return Markup('<table class="numbers differences"><tr><th>{}</th>{}</tr>{}</table>').format(head[0], title, body)
+    ]
+    return table([titles, *body], "numbers differences")  # not shown
 
 
 def _millions(count: int) -> str:

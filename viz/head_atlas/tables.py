@@ -19,7 +19,7 @@ from model.atlas.result import (
     TokenShare,
 )
 from viz.heads.cells import weight_text
-from viz.html import bar, join, table, tag
+from viz.html import join, table, tag, td, th, track
 from viz.numbers import percent, whole_percent
 from viz.palette import MARK, NOW
 
@@ -155,31 +155,23 @@ def tokens_table(tokens: Sequence[TokenShare], what: str, none: str = "") -> Mar
     """Tokens with a share each; what: the table's heading. none: what is said in the place of rows where there are
     none."""
     most = max((one.share for one in tokens), default=1.0) or 1.0
-    head = [tag("th", what, colspan=3), tag("th", say("times"), class_="number")]
+    head = [th(what, colspan=3), th(say("times"), "number")]
     rows = [
         [
-            tag("td", one.token, class_="token"),
-            tag("td", percent(one.share), class_="number"),
-            tag("td", bar(one.share / most, NOW), class_="track"),
-            tag("td", f"{one.count:,}", class_="number"),
+            td(one.token, "token"),
+            td(percent(one.share), "number"),
+            track(one.share / most, NOW),
+            td(f"{one.count:,}", "number"),
         ]
         for one in tokens
     ]
-    return table([head, *(rows or [[tag("td", none, colspan=4, style="white-space:normal")]])])
+    return table([head, *(rows or [[td(none, colspan=4, style="white-space:normal")]])])
 
 
 def ranked_table(heads: Sequence[tuple[str, float, str]], what: str) -> Markup:
     """Heads in their order: a name, a weight, what it is called."""
-    head = [tag("th", say("head")), tag("th", what, colspan=2), tag("th", say("pattern"))]
-    rows = [
-        [
-            tag("td", name),
-            tag("td", percent(share), class_="number"),
-            tag("td", bar(share, NOW), class_="track"),
-            tag("td", called),
-        ]
-        for name, share, called in heads
-    ]
+    head = [th(say("head")), th(what, colspan=2), th(say("pattern"))]
+    rows = [[td(name), td(percent(share), "number"), track(share, NOW), td(called)] for name, share, called in heads]
     return table([head, *rows])
 
 

@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from i18n import N_, say
 from model.heads.view import head_name
-from viz.html import join, table, tag
+from viz.html import join, table, tag, td, th
 from viz.numbers import chance
 from viz.palette import MARK, NOW, SEQUENTIAL, ink_on, rgb
 
@@ -30,15 +30,15 @@ def lens_table(lens: "LogitLens", pieces: Sequence[str], query: int, standard: "
     under the standard masks, whose other predictions are marked.
     """
     names = column_names(len(lens.ids))
-    last = tag("th", join((names[-1], tag("small", " " + say("the model")))), scope="col")
-    head = [tag("th", say("token"), scope="col"), *(tag("th", name, scope="col") for name in names[:-1]), last]
+    last = th(join((names[-1], tag("small", " " + say("the model")))), scope="col")
+    head = [th(say("token"), scope="col"), *(th(name, scope="col") for name in names[:-1]), last]
     rows = []
     for place in range(lens.ids.shape[1]):
         position = lens.first + place
         title = join((tag("small", position), " ", tag("span", pieces[position], class_="t", translate="no")))
         cells = [_cell(lens, reading, place, names[reading], standard) for reading in range(len(names))]
         chosen = {"class_": "chosen"} if position == query else {}
-        rows.append(tag("tr", join((tag("th", title, scope="row"), *cells)), **chosen))
+        rows.append(tag("tr", join((th(title, scope="row"), *cells)), **chosen))
     body = tag("table", join((tag("tr", join(head)), *rows)), class_="lens")
     label = say(
         "Logit lens: {tokens} tokens by {readings} readings, the most likely next token in each cell.",
@@ -59,14 +59,9 @@ def candidates_table(lens: "LogitLens", place: int) -> Markup:
         if follows >= 0:
             share, rank = float(lens.next_probabilities[reading, place]), int(lens.next_ranks[reading, place])
             said = say(", ").join((chance(share), ordinal(rank)))
-        cells = [
-            tag("td", name),
-            tag("td", first[0], class_="token", translate="no"),
-            tag("td", chance(first[1]), class_="number"),
-            tag("td", said, class_="wide"),
-        ]
+        cells = [td(name), td(first[0], "token", translate="no"), td(chance(first[1]), "number"), td(said, "wide")]
         rows.append(cells)
-    head = [tag("th", say("after")), tag("th", say("most likely"), colspan=2), tag("th", beside)]
+    head = [th(say("after")), th(say("most likely"), colspan=2), th(beside)]
     return table([head, *rows], CANDIDATES)
 
 
@@ -103,7 +98,7 @@ def _cell(lens: "LogitLens", reading: int, place: int, name: str, standard: "Log
         marks.append("other")
         was, probability = _candidates(standard, reading, place)[0]
         parts.append(say("Standard masks: {token} {chance}", token=was, chance=chance(probability)))
-    return tag("td", label, class_=" ".join([f"s{_shade(share)}", *marks]), title=say(". ").join(parts), translate="no")
+    return td(label, class_=" ".join([f"s{_shade(share)}", *marks]), title=say(". ").join(parts), translate="no")
 
 
 def _candidates(lens: "LogitLens", reading: int, place: int) -> list[tuple[str, float]]:

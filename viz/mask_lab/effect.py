@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 from i18n import N_, say, say_count
 from model.heads.view import head_name
 from viz.heatmap import figure
-from viz.html import table, tag
+from viz.html import table, tag, td, th
 from viz.numbers import Candidate, loss_figure
 from viz.palette import MARK
 from viz.sentence import SEEN, named, prediction_words
@@ -76,22 +76,22 @@ def answers_table(found: Effect) -> Markup:
     """The tokens that can know their own answer, those first whose loss fell most, and the way that it takes."""
     order = found.ranked()
     titles = [
-        tag("th", say("token")),
-        tag("th", say("how it leaks to the previous token, which predicts it")),
-        tag("th", say("loss, standard"), class_="number"),
-        tag("th", say("loss, now"), class_="number"),
+        th(say("token")),
+        th(say("how it leaks to the previous token, which predicts it")),
+        th(say("loss, standard"), "number"),
+        th(say("loss, now"), "number"),
     ]
     rows = [
         [
-            tag("td", f"{token}: {found.pieces[token]}", class_="token"),
-            tag("td", _way(found, token, found.ways[token])),
-            tag("td", f"{found.standard[token]:.2f}", class_="number"),
-            tag("td", f"{found.now[token]:.2f}", class_="number"),
+            td(f"{token}: {found.pieces[token]}", "token"),
+            td(_way(found, token, found.ways[token])),
+            td(f"{found.standard[token]:.2f}", "number"),
+            td(f"{found.now[token]:.2f}", "number"),
         ]
         for token in order[:MOST_ANSWERS]
     ]
     left = len(order) - MOST_ANSWERS
-    more = [[tag("td", say("and {count:,} more", count=left), colspan=4)]] if left > 0 else []
+    more = [[td(say("and {count:,} more", count=left), colspan=4)]] if left > 0 else []
     return table([titles, *rows, *more], "numbers answers")  # not shown
 
 

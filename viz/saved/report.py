@@ -11,7 +11,7 @@ import numpy as np
 from markupsafe import Markup
 
 from i18n import N_, say, say_count, together
-from viz.html import join, signs, table, tag
+from viz.html import join, signs, table, tag, td, th
 from viz.numbers import Candidate, LeakShares, leak_table, mean_share, next_token_table
 from viz.palette import NOW, rgb
 from viz.saved.explorer import AllHeads, explorer_page
@@ -60,7 +60,7 @@ class ReportView:
 def report_page(view: ReportView) -> str:
     """The file's text."""
     title = say("{model}: what every head attends to", model=view.model)
-    rows = [[tag("th", name, scope="row"), tag("td", what)] for name, what in _about(view) if what]
+    rows = [[th(name, scope="row"), td(what)] for name, what in _about(view) if what]
     about = table(rows, "numbers about")  # not shown
     above = join((tag("h1", title), about, tag("p", held_words(view), class_="note")))
     link = tag("p", tag("a", say("This view in a running app"), href=view.link)) if view.link else ""
