@@ -1,8 +1,9 @@
 """The clinic's numbers: what each law says of a bug and of its right version."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
@@ -13,34 +14,19 @@ from viz.heatmap import CachedFigure
 from viz.html import join, swatch, table, tag, td, th
 from viz.numbers import number, percent
 
+if TYPE_CHECKING:  # it imports torch
+    from model.bug_clinic.spot import HeatmapDifference
+
 WITH_BUG, RIGHT = N_("with the bug"), N_("correct version")
 BROKEN, HELD = "#D55E00", "#009E73"
-FEATURES = {  # what is said of a measured feature of two heatmaps, and how its numbers are written
-    "later": (
-        N_("the share of weight that goes to later tokens is {one} {there}, and {other} {here}."), percent,
-    ),
+TWO_DIGITS = "{:.2f}".format
+FEATURES: dict[str, tuple[str, Callable[[float], str]]] = {  # what is said of one, and how its numbers are written
+    "later": (N_("the share of weight that goes to later tokens is {one} {there}, and {other} {here}."), percent),
     "padding": (N_("the share of weight that goes to padding is {one} {there}, and {other} {here}."), percent),
-    "sum": (N_("the smallest sum of a row is {one} {there}, and {other} {here}."), "{:.2f}".format),
-    "itself": (
-        N_("the weight that a token gives itself is on average {one} {there}, and {other} {here}."), "{:.2f}".format,
-    ),
-    "largest": (
-        N_("the largest weight of a row is on average {one} {there}, and {other} {here}."), "{:.2f}".format,
-    ),
-}  # fmt: skip
-
-
-class Apart(Protocol):
-    """Where one heatmap differs from another: a feature, or else a cell (query, key), and both heatmaps' numbers."""
-
-    @property
-    def feature(self) -> str: ...
-    @property
-    def cell(self) -> tuple[int, int]: ...
-    @property
-    def one(self) -> float: ...
-    @property
-    def other(self) -> float: ...
+    "sum": (N_("the smallest sum of a row is {one} {there}, and {other} {here}."), TWO_DIGITS),
+    "itself": (N_("the weight that a token gives itself is on average {one} {there}, and {other} {here}."), TWO_DIGITS),
+    "largest": (N_("the largest weight of a row is on average {one} {there}, and {other} {here}."), TWO_DIGITS),
+}
 
 
 @dataclass(frozen=True)
@@ -119,18 +105,15 @@ def _cell(finding: LawFinding, row: LawRow, element: str, text: str) -> Markup:
     return tag(element, said, style="white-space:normal" if finding.error else "")
 
 
-def told_apart(apart: Apart, one: str, other: str, view: HeadView) -> str:
+def told_apart(apart: "HeatmapDifference", one: str, other: str, view: HeadView) -> str:
     """In what two heatmaps differ, as a sentence: `one` and `other` name them, "with that bug", "here".
 
     view: the one on the screen, for the labels of its axes.
     """
     if not apart.feature:
         query, key = apart.cell
-        return say(
-            "query {query} (“{looker}”) gives key {key} (“{looked}”) a weight of {one:.2f} {there}, and {other:.2f} "
-            "{here}.",
-            query=query, looker=view.queries[query], key=key, looked=view.keys[key],
-            one=apart.one, there=one, other=apart.other, here=other,
-        )  # fmt: skip
+        cell = {"query": query, "looker": view.queries[query], "key": key, "looked": view.keys[key]}
+        return say("query {query} (“{looker}”) gives key {key} (“{looked}”) a weight of {one:.2f} {there}, and "
+                   "{other:.2f} {here}.", one=apart.one, there=one, other=apart.other, here=other, **cell)  # fmt: skip
     words, write = FEATURES[apart.feature]
     return say(words, one=write(apart.one), there=one, other=write(apart.other), here=other)

@@ -12,6 +12,7 @@ from viz.html import escaped
 from viz.palette import TWO
 
 MARGIN = {"l": 8, "r": 8, "t": 8, "b": 8}
+SMALL_LABELS = {"tickfont": {"size": 10}}
 LEGEND = {"orientation": "h", "y": 1.12, "x": 0}
 
 
@@ -23,7 +24,6 @@ def token_axis(labels: Sequence[str], most: int, room: float = 0.5) -> dict:
         "tickvals": list(range(0, len(labels), every)),
         "ticktext": [escaped(label[:12]) for label in labels[::every]],
         "tickangle": -90,
-        "tickfont": {"size": 10},
         "range": [-room, max(len(labels), 1) - 1 + room],
     }
 

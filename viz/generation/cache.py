@@ -7,7 +7,7 @@ import numpy as np
 from markupsafe import Markup
 
 from i18n import say, together
-from viz.charts import LEGEND, MARGIN, position_names, token_axis
+from viz.charts import LEGEND, MARGIN, SMALL_LABELS, position_names, token_axis
 from viz.heatmap import CachedFigure, Part, colour_range, figure
 from viz.html import table, td, th
 from viz.numbers import number
@@ -140,7 +140,7 @@ def old_rows_figure(rows: np.ndarray, labels: Sequence[str], *, causal: bool) ->
 
 
 def _keys(labels: Sequence[str]) -> Part:
-    return token_axis(labels, 40) | {"type": "category"}
+    return token_axis(labels, 40) | SMALL_LABELS | {"type": "category"}
 
 
 def differences_table(head: Sequence[str], rows: Sequence[tuple[str, Sequence[float]]]) -> Markup:

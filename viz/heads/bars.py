@@ -89,7 +89,7 @@ def bars_figure(row: BarRow, *, largest_first: bool) -> CachedFigure:
         said = {"name": words, "hovertemplate": f"{hover}{words}<extra></extra>"}
         traces.append(_crosses(names[here], MASK_COLOURS[first]) | said)
     across = token_axis([row.view.keys[place] for place in places], MOST_LABELS, 0.6)
-    across |= {"type": "category", "tickfont": {"size": 12}, "automargin": True, "title": {"text": say(KEY_TITLE)}}
+    across |= {"type": "category", "automargin": True, "title": {"text": say(KEY_TITLE)}}
     heights = {"title": {"text": say("weight")}, "rangemode": "tozero", "automargin": True}
     layout = {"height": 330, "margin": MARGIN, "bargap": 0.15, "legend": LEGEND, "barmode": "group"}
     return figure(traces, layout | {"xaxis": across, "yaxis": heights, "showlegend": len(traces) > 1})

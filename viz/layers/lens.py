@@ -31,19 +31,16 @@ def lens_table(lens: "LogitLens", pieces: Sequence[str], query: int, standard: "
     """
     names = column_names(len(lens.ids))
     last = th(join((names[-1], tag("small", " " + say("the model")))), scope="col")
-    head = [th(say("token"), scope="col"), *(th(name, scope="col") for name in names[:-1]), last]
-    rows = []
+    rows = [tag("tr", join([*(th(name, scope="col") for name in (say("token"), *names[:-1])), last]))]
     for place in range(lens.ids.shape[1]):
         position = lens.first + place
         title = join((tag("small", position), " ", tag("span", pieces[position], class_="t", translate="no")))
         cells = [_cell(lens, reading, place, names[reading], standard) for reading in range(len(names))]
         chosen = {"class_": "chosen"} if position == query else {}
         rows.append(tag("tr", join((th(title, scope="row"), *cells)), **chosen))
-    body = tag("table", join((tag("tr", join(head)), *rows)), class_="lens")
-    label = say(
-        "Logit lens: {tokens} tokens by {readings} readings, the most likely next token in each cell.",
-        tokens=lens.ids.shape[1], readings=len(names),
-    )  # fmt: skip
+    label = say("Logit lens: {tokens} tokens by {readings} readings, the most likely next token in each cell.",
+                tokens=lens.ids.shape[1], readings=len(names))  # fmt: skip
+    body = tag("table", join(rows), class_="lens")
     return Markup(STYLE) + tag("div", body, class_="lens", tabindex="0", role="region", aria_label=label)
 
 
@@ -91,8 +88,8 @@ def _cell(lens: "LogitLens", reading: int, place: int, name: str, standard: "Log
     parts = [f"{name}: " + say(", ").join(f"{one} {chance(probability)}" for one, probability in found)]
     if follows >= 0:
         probability, rank = float(lens.next_probabilities[reading, place]), int(lens.next_ranks[reading, place])
-        parts.append(say("“{token}”, the actual next token: {chance}, {rank}", token=lens.labels[follows],
-                         chance=chance(probability), rank=ordinal(rank)))  # fmt: skip
+        next_one = {"token": lens.labels[follows], "chance": chance(probability), "rank": ordinal(rank)}
+        parts.append(say("“{token}”, the actual next token: {chance}, {rank}", **next_one))
     marks = ["follows"] if top == follows else []
     if standard is not None and top != int(standard.ids[reading, place, 0]):
         marks.append("other")

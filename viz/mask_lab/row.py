@@ -73,7 +73,7 @@ def drawn_values(row: RowSteps) -> list[int]:
 def _value_axis(label: str, reach: float, place: int, count: int) -> Part:
     """One of `count` strips below each other, its label at its 0."""
     share = 1 / count
-    domain = (max(1 - (place + 0.94) * share, 0.0), 1 - (place + 0.06) * share)
+    domain = [max(1 - (place + 0.94) * share, 0.0), 1 - (place + 0.06) * share]
     ticks = {"tickvals": [0], "ticktext": [label], "tickfont": {"size": 11}, "automargin": True, "showgrid": False}
     zero = {"zeroline": True, "zerolinewidth": 1, "zerolinecolor": "rgba(128,128,128,.5)"}
     return ticks | zero | {"domain": domain, "range": [-reach, reach], "fixedrange": True, "anchor": "x"}

@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 
 from i18n import N_, say
 from model.heads.view import head_name
-from viz.charts import MARGIN, position_names, token_axis
+from viz.charts import MARGIN, SMALL_LABELS, position_names, token_axis
 from viz.heatmap import CachedFigure, Part, figure, title
 from viz.html import join, tag, td, th
 from viz.numbers import percent
@@ -45,7 +45,7 @@ def loss_curves(lines: Sequence[Curve], *, unit: str, height: int = 330, steps: 
 
 def token_losses(lines: Sequence[Curve], pieces: Sequence[str]) -> CachedFigure:
     """The loss of every token under each combination; pieces [T], a label for each."""
-    across = token_axis(pieces, 24, 0.7) | {"rangemode": "tozero"}  # half the page wide
+    across = token_axis(pieces, 24, 0.7) | SMALL_LABELS | {"rangemode": "tozero"}  # half the page wide
     return _curves(lines, say("nats"), {"height": 300, "xaxis": across, "legend": ABOVE})
 
 
@@ -95,8 +95,9 @@ def change_bars(moved: dict[str, np.ndarray], pieces: Sequence[str], place: int)
         traces.append(bars | {"y": values.astype(np.float32), "xaxis": x, "yaxis": y})
         lines.append(line | {"xref": x, "yref": f"{y} domain"})
         titles.append(title(name, 0, top) | {"font": {"size": 13}})
-        last = row == count - 1
-        below = token_axis(pieces, 48, 0.7) if last else {"matches": f"x{count}", "showticklabels": False}
+        below: Part = {"matches": f"x{count}", "showticklabels": False}
+        if row == count - 1:
+            below = token_axis(pieces, 48, 0.7) | SMALL_LABELS
         layout[f"xaxis{number}"] = below | {"anchor": y}
         layout[f"yaxis{number}"] = {"anchor": x, "domain": [max(top - tall, 0), top], "range": [0, most * 1.06]}
     return figure(traces, layout)
