@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 from i18n import N_, say, say_all, say_count, together
 from model.heads.view import head_name
 from viz.heatmap import AXIS, colour_bar, figure
-from viz.html import signed, table, td, th, track
+from viz.html import say_one, signed, table, td, th, track
 from viz.numbers import chance
 from viz.palette import MARK, NOW, STANDARD, diverging
 
@@ -74,7 +74,7 @@ def sentence(names: Sequence[str], way: str, asked: AskedPrediction, before: flo
     about = {"heads": say_all(names), "way": way, "position": asked.position, "nats": abs(change), "least": NOTICED}
     about |= {"target": escape(asked.target), "query": escape(asked.query)}
     about |= {"before": chance(math.exp(before)), "after": chance(math.exp(after))}
-    return say(CHANGES["none" if abs(change) < NOTICED else "rise" if change > 0 else "fall"], **about)
+    return say_one(CHANGES, "none" if abs(change) < NOTICED else "rise" if change > 0 else "fall", **about)
 
 
 def what_is_asked(asked: AskedPrediction) -> str:
@@ -144,7 +144,7 @@ def ranking_sentence(view: EffectsView) -> str:
         whole = say_count("the first head", "the first {count} heads", len(ranked))
     if abs(value) < NOTICED:
         return say("None of {heads}, turned off alone, changes it by {least} nats or more.", heads=whole, least=NOTICED)
-    most = say(LARGEST["rise" if value > 0 else "fall"], heads=whole, head=view.name(*strongest), nats=abs(value))
+    most = say_one(LARGEST, "rise" if value > 0 else "fall", heads=whole, head=view.name(*strongest), nats=abs(value))
     few = int((sizes < 0.05).sum())
     rest = say_count(
         "{count} of them changes it by less than 0.05.", "{count} of them change it by less than 0.05.", few

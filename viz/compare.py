@@ -9,6 +9,7 @@ from i18n import N_, say, say_count, together
 from model.heads.view import HeadView
 from viz.head import head_figure
 from viz.heatmap import CachedFigure, figure
+from viz.html import say_one
 from viz.numbers import Candidate, chance, percent
 
 NOTICED = 0.005  # a weight's change that shows in two digits
@@ -44,15 +45,15 @@ def weights_sentence(name: str, one: HeadView, other: HeadView) -> str:
     words = OF_ONE_HEAD if name else OF_TWO_HEADS
     if not comparable(one, other):
         a, b = (f"{view.weights.shape[0]:,} × {view.weights.shape[1]:,}" for view in (one, other))
-        return say(words["lengths"], a=a, b=b, head=name)
+        return say_one(words, "lengths", a=a, b=b, head=name)
     change = other.weights - one.weights
     query, key = divmod(int(np.abs(change).argmax()), change.shape[1])
     if abs(change[query, key]) < NOTICED:
-        return say(words["same"], head=name, least=NOTICED)
+        return say_one(words, "same", head=name, least=NOTICED)
     cell = {"query_at": one.first + query, "key_at": one.first_key + key}
     cell |= {"query": escape(_both(one.queries[query], other.queries[query]))}
     cell |= {"key": escape(_both(one.keys[key], other.keys[key]))}
-    most = say(words["most"], head=name, a=one.weights[query, key], b=other.weights[query, key], **cell)
+    most = say_one(words, "most", head=name, a=one.weights[query, key], b=other.weights[query, key], **cell)
     same = one.weights.argmax(1) == other.weights.argmax(1)
     return together([most, _agreeing(int(same.sum()), len(same))])
 

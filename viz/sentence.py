@@ -9,6 +9,7 @@ from markupsafe import Markup, escape
 
 from i18n import N_, say, say_count, together
 from model.atlas.result import LEAST_QUERIES, NAMED
+from viz.html import say_one
 from viz.mask_styles import STYLES
 from viz.numbers import Candidate, LeakShares, chance, percent
 
@@ -50,7 +51,7 @@ def prediction_words(token: str, place: int, standard: Candidate, now: Candidate
     before, after = chance(standard.probability), chance(now.probability)
     if standard.label == now.label and before == after:
         return Markup()
-    words = Markup(say(PREDICTED["same" if standard.label == now.label else "other"]))
+    words = Markup(say_one(PREDICTED, "same" if standard.label == now.label else "other"))
     tokens = {"token": named(token, place), "standard": standard.label, "now": now.label}
     return words.format(before=before, after=after, **tokens)
 
@@ -124,7 +125,7 @@ def sentence(scene: HeadScene) -> str:
     parts = [_causal(scene)] if scene.causal != scene.standard_causal else []
     parts += [say(STYLES[name].lifted, head=scene.name) for name in scene.lifted]
     parts += [] if scene.padding else [_padding(scene)]
-    parts += [say(LIFTED["layer only"], layer=scene.name.split()[0])] if scene.layer_only else []
+    parts += [say_one(LIFTED, "layer only", layer=scene.name.split()[0])] if scene.layer_only else []
     return together(parts)
 
 
@@ -162,23 +163,23 @@ HABITS = {
 
 def _causal(scene: HeadScene) -> str:
     if not scene.can_be_causal:
-        return say(LIFTED["across" if scene.across else "encoder"])
+        return say_one(LIFTED, "across" if scene.across else "encoder")
     if scene.causal:
-        return say(LIFTED["with causal"], head=scene.name)
+        return say_one(LIFTED, "with causal", head=scene.name)
     if scene.tokens == 1:
-        return say(LIFTED["one token"])
+        return say_one(LIFTED, "one token")
     much = scene.leak.future >= LITTLE
-    return say(LIFTED["later" if much else "little later"], share=percent(scene.leak.future))
+    return say_one(LIFTED, "later" if much else "little later", share=percent(scene.leak.future))
 
 
 def _padding(scene: HeadScene) -> str:
     if not scene.has_padding:
-        return say(LIFTED["no padding"])
+        return say_one(LIFTED, "no padding")
     untouched = scene.only_attention or scene.layer_only
     if scene.pad_side == "right" and scene.causal and scene.can_be_causal and untouched:
-        return say(LIFTED["hidden"])
+        return say_one(LIFTED, "hidden")
     much = scene.leak.padding >= LITTLE
-    return say(LIFTED["to padding" if much else "little to padding"], share=percent(scene.leak.padding))
+    return say_one(LIFTED, "to padding" if much else "little to padding", share=percent(scene.leak.padding))
 
 
 def _habit(scene: HeadScene) -> str:
@@ -194,7 +195,7 @@ def _habit(scene: HeadScene) -> str:
         if share >= enough:  # never so for NaN
             queries = say_count("{count} query", "{count} queries", scene.repeats)
             return say(HABITS[habit], share=percent(share), head=scene.name, queries=queries)
-    return say(HABITS["none" if math.isnan(scene.spread) else "spread"], head=scene.name, spread=scene.spread)
+    return say_one(HABITS, "none" if math.isnan(scene.spread) else "spread", head=scene.name, spread=scene.spread)
 
 
 def _next(scene: HeadScene) -> str:

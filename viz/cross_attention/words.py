@@ -97,7 +97,8 @@ def _said(what: str, share: float, usual: float) -> Markup:
     """what: of LIFTED_SHARES, the first of the two where the shares are written alike."""
     same, other = LIFTED_SHARES[what]
     shares = {"share": percent(share), "usual": percent(usual)}
-    return Markup(say(same if shares["share"] == shares["usual"] else other)).format(**shares)
+    alike = shares["share"] == shares["usual"]
+    return Markup(say(same if alike else other)).format(**shares)
 
 
 DAY_FIRST = N_("which is the reading with the day first")

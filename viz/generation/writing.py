@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from i18n import N_, say, say_all, say_count, together
-from viz.html import join, swatch, tag
+from viz.html import join, say_one, swatch, tag
 from viz.numbers import chance as chance_words
 from viz.numbers import percent
 from viz.palette import NOW, STANDARD
@@ -100,18 +100,18 @@ def sentence(scene: WritingScene) -> Markup:
 
 def _row(scene: WritingScene) -> Markup:
     (at, label), (seen_at, seen) = scene.query, scene.key
-    words = Markup(say(ROWS["newest" if scene.place is None else "before"]))
+    words = Markup(say_one(ROWS, "newest" if scene.place is None else "before"))
     about = {"head": scene.name, "label": label, "at": at, "seen": seen, "seen_at": seen_at}
     return words.format(share=percent(scene.weight), **about)
 
 
 def _written(scene: WritingScene) -> Markup:
-    words = Markup(say(CHOSEN["by hand" if scene.by_hand else "sampled"]))
+    words = Markup(say_one(CHOSEN, "by hand" if scene.by_hand else "sampled"))
     return words.format(token=scene.chosen.label, chances=_chances(scene))
 
 
 def _next(scene: WritingScene) -> Markup:
-    words = Markup(say(NEXT_TOKEN["sampled" if scene.temperature else "likeliest"]))
+    words = Markup(say_one(NEXT_TOKEN, "sampled" if scene.temperature else "likeliest"))
     return words.format(heads=scene.heads, seed=scene.seed, token=scene.chosen.label, chances=_chances(scene))
 
 
@@ -147,7 +147,7 @@ def _chances(scene: WritingScene) -> str:
     if not scene.settings or (scene.chosen.after and scene.place is not None and after == before):
         made = say("{before} by the model", **found)
     else:
-        made = say(MADE["out" if scene.chosen.after == 0 else "drawn", scene.place is not None], **found)
+        made = say_one(MADE, ("out" if scene.chosen.after == 0 else "drawn", scene.place is not None), **found)
     if not scene.settings or scene.chosen.after == 0 or scene.left == scene.vocabulary:
         return made
     return say_count(

@@ -130,6 +130,7 @@ def _against(atlas: Atlas, name: str, layer: int, head: int) -> str:
     return say("{measure} {mean}, uniform attention {even}", measure=say(MEASURES[name].title), **values)
 
 
+OTHER_TENTH = N_("Tenth {number}")
 TENTHS = {10: N_("Strongest tenth"), 1: N_("Weakest tenth")}
 BEFORE, AFTER = 16, 5  # tokens of an example around its query
 STYLE = """<style>
@@ -168,7 +169,7 @@ def deciles_html(deciles: Sequence[Decile], name: str) -> Markup:
     for decile in deciles:
         low, high = amount(name, decile.low), amount(name, decile.high)
         between = low if low == high else say("{low} to {high}", low=low, high=high)
-        tenth = say(TENTHS.get(decile.number, N_("Tenth {number}")), number=decile.number)
+        tenth = say(TENTHS.get(decile.number, OTHER_TENTH), number=decile.number)
         words = say(
             "{tenth}: {between}, {count} of the sampled queries", tenth=tenth, between=between, count=decile.queries
         )

@@ -96,7 +96,7 @@ def bars_figure(row: BarRow, *, largest_first: bool) -> CachedFigure:
 
 
 def _weight(after: str) -> str:
-    return f"{say('weight {weight}', weight='%{y:.4f}')}{after}<extra></extra>"
+    return say("weight {weight}", weight="%{y:.4f}") + f"{after}<extra></extra>"
 
 
 def _crosses(names: np.ndarray, colour: str) -> Part:

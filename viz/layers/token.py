@@ -22,7 +22,7 @@ from viz.heatmap import (
     hatching,
     title,
 )
-from viz.html import escaped
+from viz.html import escaped, say_one
 from viz.layers.lens import column_names
 from viz.numbers import chance, percent
 from viz.palette import SEQUENTIAL_SCALE, diverging
@@ -188,7 +188,7 @@ def lens_sentence(lens: "LogitLens", place: int, piece: str, standard: "LogitLen
         before = escape(lens.labels[int(tops[settled - 1])])
         about |= {"layer": names[settled], "earlier": names[settled - 1], "before": before}
     since = "last" if settled == len(names) - 1 else "layer"
-    sentence = say(SETTLED[since if settled else "first"], **about)
+    sentence = say_one(SETTLED, since if settled else "first", **about)
     return sentence if standard is None else together([sentence, _as_standard(standard, place, label)])
 
 

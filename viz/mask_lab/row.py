@@ -118,7 +118,7 @@ def _table_head(row: RowSteps) -> list[Markup]:
         columns.append(say("capped at ±{cap:g}", cap=row.arithmetic.softcap))
     columns += [say("bias"), say("score")] if row.bias is not None else []
     top = "max" if np.isneginf(row.top) else fixed(row.top, 4)
-    power = join(("e", tag("sup", f"{say('score')} − {top}")))
+    power = join(("e", tag("sup", say("score") + f" − {top}")))
     numbers = [th(column, "number") for column in columns]
     return [th(say("key")), *numbers, th(say("the mask wrote")), th(power, "number"), th(say("weight"), "number"), th()]
 

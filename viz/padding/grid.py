@@ -82,7 +82,8 @@ def grid(texts: Sequence[PaddedText], mask: str, tolerance: float, what: str = L
     rows = "".join(_row(text, mask, tolerance, most) for text in texts)
     side = " right" if any(not text.keep[0] for text in texts) else ""
     label = escape(alt(texts, mask, tolerance))
-    table = f'<table class="padded"><tr><th scope="row">{say("cell")}</th>{head}</tr>{rows}</table>'
+    corner = say("cell")
+    table = f'<table class="padded"><tr><th scope="row">{corner}</th>{head}</tr>{rows}</table>'
     box = f'<div class="padded{side}" tabindex="0" role="region" aria-label="{label}">{table}</div>'
     return f"{STYLE}{_upright(texts)}{box}{_key(texts, mask, tolerance, what)}"
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from markupsafe import Markup, escape
 
 from i18n import N_, say, say_all, say_count, together
-from viz.html import amount
+from viz.html import amount, say_one
 from viz.numbers import chance
 from viz.padding.grid import PaddedText
 from viz.padding.tables import Way, position_words, way_name
@@ -53,11 +53,13 @@ def sentence(texts: Sequence[PaddedText], shown: Way, what: str) -> str:
                    cells=cells)  # fmt: skip
     way = way_name(shown, cells)
     if shown.correct:
-        return together([f"<b>{say('{way}: correct.', way=way)}</b>", _same(shown, say(what))])
+        title = say("{way}: correct.", way=way)
+        return together([f"<b>{title}</b>", _same(shown, say(what))])
     worst = max(texts, key=lambda text: text.largest)
     away = say("Sentence {number}'s {what} differ by up to {amount} from those of the same sentence alone.",
                number=worst.number, what=say(what), amount=amount(worst.largest))  # fmt: skip
-    return together([f"<b>{say('{way}: wrong.', way=way)}</b>", away, _consequence(texts, worst)]).rstrip()
+    title = say("{way}: wrong.", way=way)
+    return together([f"<b>{title}</b>", away, _consequence(texts, worst)]).rstrip()
 
 
 def _same(shown: Way, what: str) -> str:
@@ -89,8 +91,8 @@ def reading(texts: Sequence[PaddedText], side: str) -> str:
         for text in texts:
             if text.padding and text.at_end and text.padded and text.at_end.label != text.padded.label:
                 tokens = {"wrong": text.at_end.label, "right": text.padded.label}
-                return say(READ["wrong"], number=text.number, **tokens)
-        return say(READ["same"])
+                return say_one(READ, "wrong", number=text.number, **tokens)
+        return say_one(READ, "same")
     wrong = sum(text.goes_on_otherwise() for text in texts)
     still = say_count(
         "Here {count} of {total} sentences still gets a different token than alone: its padding mask or position ids "
@@ -99,7 +101,7 @@ def reading(texts: Sequence[PaddedText], side: str) -> str:
         "are wrong.",
         wrong, total=len(texts),
     )  # fmt: skip
-    return together([say(READ["left"]), still] if wrong else [say(READ["left"])])
+    return together([say_one(READ, "left"), still] if wrong else [say_one(READ, "left")])
 
 
 def listed(cases: Sequence[Case]) -> str:
@@ -194,8 +196,8 @@ def _positions(naive: Way | None, counted: Way, cells: int) -> Case:
     numbers = say("Largest difference with ids 0…{last}: {naive}; from the mask: {counted}.",
                   last=cells - 1, naive=amount(naive.apart), counted=amount(counted.apart))  # fmt: skip
     if naive.correct:
-        return say("Left padding works with any position ids here"), together([say(WHY["relative"]), numbers])
-    return say("Left padding needs position ids too"), together([say(WHY["absolute"]), numbers])
+        return say("Left padding works with any position ids here"), together([say_one(WHY, "relative"), numbers])
+    return say("Left padding needs position ids too"), together([say_one(WHY, "absolute"), numbers])
 
 
 def _without_and_with(without: Way, masked: Way) -> str:
@@ -212,4 +214,4 @@ def _queries(ways: Sequence[Way]) -> Case:
     numbers = say("The table's last two columns hold the same numbers.")
     if most:
         numbers = say("The table's last two columns differ by at most {amount}.", amount=amount(most))
-    return say("Masking queries too changes no sentence"), together([say(WHY["queries"]), numbers])
+    return say("Masking queries too changes no sentence"), together([say_one(WHY, "queries"), numbers])

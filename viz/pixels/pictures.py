@@ -138,7 +138,7 @@ def scale_html(zmax: float) -> str:
     parts = (
         say("weight") + f' 0 <span style="{bar}"></span> {zmax:.2f}',
         say("■ ink, larger = darker"),
-        f"{swatch(MASK_COLOURS['causal'])}{say('hatched: blocked by causal')}",
+        str(swatch(MASK_COLOURS["causal"])) + say("hatched: blocked by causal"),
     )
     spans = "\u2003".join(f'<span style="display:inline-block">{part}</span>' for part in parts)
     return f'<p class="key">{spans}</p>'
