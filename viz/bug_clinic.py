@@ -93,7 +93,6 @@ def _cells(row: LawRow) -> list[Markup]:
 
 
 def _named(row: LawRow) -> Markup:
-    """The law, and what its numbers are numbers of."""
     return join([row.words, " ", tag("span", f"({row.wrong.of})", style="opacity:.75")])
 
 

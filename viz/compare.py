@@ -13,18 +13,16 @@ from viz.html import say_one
 from viz.numbers import Candidate, chance, percent
 
 NOTICED = 0.005  # a weight's change that shows in two digits
-OF_ONE_HEAD = {
-    "lengths": N_("A and B have different lengths ({a} and {b} cells): {head} is shown for both, without a "
-                  "difference."),
-    "same": N_("No weight of {head} differs by {least} or more between A and B."),
-    "most": N_("{head} differs most where “{query}” ({query_at}) attends to “{key}” ({key_at}): {a:.2f} in A, {b:.2f} "
-               "in B."),
-}  # fmt: skip
-OF_TWO_HEADS = {
-    "lengths": N_("A and B have different lengths ({a} and {b} cells): both are shown, without a difference."),
-    "same": N_("No weight differs by {least} or more between A and B."),
-    "most": N_("A and B differ most where “{query}” ({query_at}) attends to “{key}” ({key_at}): {a:.2f} in A, {b:.2f} "
-               "in B."),
+WORDS = {  # of A and B; True: where both are the same head
+    ("lengths", True): N_("A and B have different lengths ({a} and {b} cells): {head} is shown for both, without a "
+                          "difference."),
+    ("lengths", False): N_("A and B have different lengths ({a} and {b} cells): both are shown, without a difference."),
+    ("same", True): N_("No weight of {head} differs by {least} or more between A and B."),
+    ("same", False): N_("No weight differs by {least} or more between A and B."),
+    ("most", True): N_("{head} differs most where “{query}” ({query_at}) attends to “{key}” ({key_at}): {a:.2f} in A, "
+                       "{b:.2f} in B."),
+    ("most", False): N_("A and B differ most where “{query}” ({query_at}) attends to “{key}” ({key_at}): {a:.2f} in A, "
+                        "{b:.2f} in B."),
 }  # fmt: skip
 
 
@@ -42,18 +40,19 @@ def side_figure(view: HeadView, zmax: float, *, dark: bool, query: int | None) -
 
 def weights_sentence(name: str, one: HeadView, other: HeadView) -> str:
     """HTML: where the weights of a head differ most, or why they cannot be subtracted. name: "" for two heads."""
-    words = OF_ONE_HEAD if name else OF_TWO_HEADS
     if not comparable(one, other):
         a, b = (f"{view.weights.shape[0]:,} × {view.weights.shape[1]:,}" for view in (one, other))
-        return say_one(words, "lengths", a=a, b=b, head=name)
+        return say_one(WORDS, ("lengths", bool(name)), a=a, b=b, head=name)
     change = other.weights - one.weights
     query, key = divmod(int(np.abs(change).argmax()), change.shape[1])
     if abs(change[query, key]) < NOTICED:
-        return say_one(words, "same", head=name, least=NOTICED)
+        return say_one(WORDS, ("same", bool(name)), head=name, least=NOTICED)
     cell = {"query_at": one.first + query, "key_at": one.first_key + key}
     cell |= {"query": escape(_both(one.queries[query], other.queries[query]))}
     cell |= {"key": escape(_both(one.keys[key], other.keys[key]))}
-    most = say_one(words, "most", head=name, a=one.weights[query, key], b=other.weights[query, key], **cell)
+    most = say_one(
+        WORDS, ("most", bool(name)), head=name, a=one.weights[query, key], b=other.weights[query, key], **cell
+    )
     same = one.weights.argmax(1) == other.weights.argmax(1)
     return together([most, _agreeing(int(same.sum()), len(same))])
 

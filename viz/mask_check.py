@@ -115,15 +115,14 @@ def declared_figure(tokens: list[str], declared: np.ndarray, *, dark: bool) -> C
 
 def laws_table(view: CheckView) -> Markup:
     """An HTML table: broken laws first, those that do not apply last."""
-    rows = [[th(say("verdict")), th(say("property")), th(say("most"), "number"), th(say("tolerated"), "number"),
-             th(say("found"))]]  # fmt: skip
+    measures = [th(say("most"), "number"), th(say("tolerated"), "number")]
+    rows = [[th(say("verdict")), th(say("property")), *measures, th(say("found"))]]
     for law in sorted(view.laws, key=lambda law: ORDER.index(law.verdict)):
         verdict = tag("b", say(law.verdict)) if law.verdict == "broken" else say(law.verdict)
         amounts = _silent(law.silent) or _amount(law.amount), _amount(law.tolerance)
-        rows.append([
-            td(join((swatch(COLOURS[law.verdict]), verdict))), td(say(law.name)),
-            *(td(amount, "number") for amount in amounts), td(law.words, style="white-space:normal;min-width:16rem"),
-        ])  # fmt: skip
+        numbers = [td(amount, "number") for amount in amounts]
+        found = td(law.words, style="white-space:normal;min-width:16rem")
+        rows.append([td(join((swatch(COLOURS[law.verdict]), verdict))), td(say(law.name)), *numbers, found])
     return tag("div", table(rows), style="overflow-x:auto", tabindex="0")
 
 
@@ -182,7 +181,6 @@ def _measured(view: CheckView, axes: HeadView, *, dark: bool) -> list[Part]:
 
 
 def _declared(declared: np.ndarray, axes: HeadView, *, dark: bool, place: str) -> tuple[list[Part], list[Part]]:
-    """Traces of what may be seen and of what may not, and the hatching of the latter."""
     later = np.triu(np.ones_like(declared), 1)
     hatched = hatching({"causal": ~declared & later, "window": ~declared & ~later}, dark=dark, place=place)
     kinds = (
@@ -194,7 +192,6 @@ def _declared(declared: np.ndarray, axes: HeadView, *, dark: bool, place: str) -
 
 
 def _marks(axes: HeadView, cells: np.ndarray, symbol: str, size: int, name: str) -> list[Part]:
-    """A mark on each of these cells, in both pictures."""
     names = axis_names(axes)
     rows, columns = np.nonzero(cells)
     marks = {

@@ -129,7 +129,6 @@ def _lines_of(found: Alignment, step: int) -> list[Part]:
 
 
 def _row(found: Alignment) -> Part:
-    """The chosen step's row over the source, and where it is blocked."""
     weights, blocked = found.weights[found.step], found.blocked[found.step]
     colours = [MASK_COLOURS["padding"] if pad else NOW for pad in found.padding]
     padding, halted = say("{token} (padding)"), say("blocked")
@@ -178,7 +177,6 @@ def _outputs(found: Alignment) -> Part:
 
 
 def _labels(labels: list[str], chosen: int | None) -> Part:
-    """A label for each token, or for every so many of too many; upright where all are short."""
     places = _places(len(labels))
     every = math.ceil(len(labels) / MOST_LABELS)
     shown = [place for place in range(len(labels)) if place % every == 0 or place == chosen]

@@ -1,6 +1,7 @@
 """One query for print: bars for each key, in the order of the text."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -8,7 +9,7 @@ from i18n import say
 from model.attribution.parts import Carried
 from model.heads.view import HeadView
 from viz.export.fonts import width
-from viz.export.paper import Paper, Sheet, blocked_by
+from viz.export.paper import Paper, Sheet, blocked_by, tidy
 from viz.heads.arcs import COLOURS
 from viz.heads.bars import BarRow
 from viz.heads.carried import shares_of
@@ -42,17 +43,12 @@ def key_bars(paper: Paper, row: HeadView, series: Sequence[Series], measure: str
     for name, mask in row.blocked.items():
         here = np.flatnonzero(mask[0])
         if len(here):
-            panel.plot(here, np.zeros(len(here)), "x", color=MASK_COLOURS[name], label=blocked_by(name),
-                       clip_on=False, markersize=5)  # fmt: skip
-    panel.set_xticks(places, keys, rotation=90, fontsize=9)
-    for label in panel.get_xticklabels():
-        label.set_parse_math(False)
+            look: dict[str, Any] = {"color": MASK_COLOURS[name], "label": blocked_by(name), "markersize": 5}
+            panel.plot(here, np.zeros(len(here)), "x", clip_on=False, **look)
     panel.set(xlim=(-0.6, len(keys) - 0.4), ylim=(0, None))
-    panel.set_xlabel(say(KEY_TITLE), fontsize=8)
-    panel.set_ylabel(measure, fontsize=8)
-    panel.tick_params(axis="x", length=0)
-    panel.tick_params(axis="y", labelsize=7)
-    panel.spines[["top", "right"]].set_visible(False)
+    panel.set_xticks(places, keys)
+    tidy(panel, say(KEY_TITLE), measure, token_ticks="x")
+    panel.tick_params(axis="x", labelsize=9, rotation=90)
     sheet.legend([], panel.get_legend_handles_labels()[0])
     return sheet
 

@@ -6,13 +6,26 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
-from i18n import say, together
+from i18n import N_, say, together
 from viz.charts import LEGEND, MARGIN, SMALL_LABELS, position_names, token_axis
 from viz.heatmap import CachedFigure, Part, colour_range, figure
 from viz.html import table, td, th
 from viz.numbers import number
 from viz.palette import ALLOWED, MASK_COLOURS, NOW, SEQUENTIAL_SCALE, STANDARD
 
+COUNTED = N_(
+    "The step to token {last:,} takes {full} multiply-adds (a multiplication and an addition each) without a cache and "
+    "{cached} with it: {times:,.1f} times as many. From the first step to this one the step without a cache grew "
+    "{full_growth:,.1f}-fold, the cached one {cached_growth:,.2f}-fold."
+)
+NOISY = N_(
+    "The times measured here are too noisy: repeated runs of the same step differ as much as different steps do. The "
+    "counts are the same on every machine."
+)
+MEASURED = N_(
+    "Measured here, from {first:,} to {last:,} tokens a step without a cache goes from {begin:.1f} to {end:.1f} ms; a "
+    "cached one takes {least:.1f} to {most:.1f} ms."
+)
 MOST_KEYS = 64  # columns of the cached row that a picture has room for
 
 
@@ -80,8 +93,8 @@ def cost_figure(costs: Costs) -> CachedFigure:
     for name, colour, adds, seconds in series:
         common = {"type": "scatter", "name": name, "legendgroup": name}
         line = {"x": counted, "y": [one / 1e6 for one in adds], "mode": "lines", "line": {"color": colour, "width": 3}}
-        points = {"x": list(costs.lengths), "y": [one * 1e3 for one in seconds], "mode": "markers", "xaxis": "x2",
-                  "yaxis": "y2", "showlegend": False, "marker": {"color": colour, "size": 6}}  # fmt: skip
+        points = {"x": list(costs.lengths), "y": [one * 1e3 for one in seconds], "xaxis": "x2", "yaxis": "y2"}
+        points |= {"mode": "markers", "marker": {"color": colour, "size": 6}, "showlegend": False}
         curves.append(common | line | {"hovertemplate": "%{y:,.1f} " + say("million")})
         curves.append(common | points | {"hovertemplate": "%{y:.2f} " + say("ms")})
     title = {"text": say("tokens of the text after the step"), "standoff": 6}
@@ -100,28 +113,16 @@ def cost_sentence(costs: Costs) -> str:
     """How both grow, in numbers."""
     last = len(costs.counted_full)
     full, cached = costs.counted_full[-1], costs.counted_cached[-1]
-    words = say(
-        "The step to token {last:,} takes {full} multiply-adds (a multiplication and an addition each) without a cache "
-        "and {cached} with it: {times:,.1f} times as many. From the first step to this one the step without a cache "
-        "grew {full_growth:,.1f}-fold, the cached one {cached_growth:,.2f}-fold.",
-        last=last, full=_millions(full), cached=_millions(cached), times=full / cached,
-        full_growth=full / costs.counted_full[0], cached_growth=cached / costs.counted_cached[0],
-    )  # fmt: skip
+    steps = {"last": last, "full": _millions(full), "cached": _millions(cached), "times": full / cached}
+    growth = {"full_growth": full / costs.counted_full[0], "cached_growth": cached / costs.counted_cached[0]}
+    words = say(COUNTED, **steps, **growth)
     if not costs.lengths:
         return words
     if not costs.clear:
-        noisy = say(
-            "The times measured here are too noisy: repeated runs of the same step differ as much as different steps "
-            "do. The counts are the same on every machine."
-        )
-        return together([words, noisy])
-    measured = say(
-        "Measured here, from {first:,} to {last:,} tokens a step without a cache goes from {begin:.1f} to {end:.1f} "
-        "ms; a cached one takes {least:.1f} to {most:.1f} ms.",
-        first=costs.lengths[0], last=costs.lengths[-1], begin=costs.full[0] * 1e3, end=costs.full[-1] * 1e3,
-        least=min(costs.cached) * 1e3, most=max(costs.cached) * 1e3,
-    )  # fmt: skip
-    return together([words, measured])
+        return together([words, say(NOISY)])
+    times = {"begin": costs.full[0], "end": costs.full[-1], "least": min(costs.cached), "most": max(costs.cached)}
+    measured = {name: seconds * 1e3 for name, seconds in times.items()}
+    return together([words, say(MEASURED, first=costs.lengths[0], last=costs.lengths[-1], **measured)])
 
 
 def old_rows_figure(rows: np.ndarray, labels: Sequence[str], *, causal: bool) -> CachedFigure:

@@ -157,7 +157,6 @@ def _chances(scene: WritingScene) -> str:
 
 
 def _token(place: int, token: Token, newest: bool) -> Markup:
-    """One token; a space before a word is a space, a line end is shown and ends the line."""
     label = token.label
     shown = " " + label[1:] if label.startswith("·") and len(label) > 1 else label
     title, kind = f"{place}: {label}", "prompt"

@@ -147,7 +147,6 @@ def _axis(name: str, values: np.ndarray) -> dict:
 
 
 def _even_lines(atlas: Atlas, x: str, y: str) -> list[dict]:
-    """Where an even head is."""
     lines = []
     for kind, other, at in (("x", "y", even_at(atlas, x)), ("y", "x", even_at(atlas, y))):
         if at is not None:

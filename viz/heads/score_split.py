@@ -83,7 +83,6 @@ def _outcome(weight: str, blocked: Sequence[str]) -> str:
 
 
 def _score(found: ScoreSplit) -> str:
-    """The score in a sentence, with what the model does to it before the softmax."""
     return say(SCORES[found.softcap is not None, bool(found.added)])
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
 from markupsafe import Markup
 
 from i18n import N_, say
@@ -95,7 +94,8 @@ def _cell(lens: "LogitLens", reading: int, place: int, name: str, standard: "Log
         marks.append("other")
         was, probability = _candidates(standard, reading, place)[0]
         parts.append(say("Standard masks: {token} {chance}", token=was, chance=chance(probability)))
-    return td(label, class_=" ".join([f"s{_shade(share)}", *marks]), title=say(". ").join(parts), translate="no")
+    shade = round(min(max(share, 0.0), 1.0) ** 0.5 * (SHADES - 1))
+    return td(label, " ".join([f"s{shade}", *marks]), title=say(". ").join(parts), translate="no")
 
 
 def _candidates(lens: "LogitLens", reading: int, place: int) -> list[tuple[str, float]]:
@@ -103,12 +103,7 @@ def _candidates(lens: "LogitLens", reading: int, place: int) -> list[tuple[str, 
     return [(lens.labels[int(one)], float(share)) for one, share in zip(ids, shares, strict=True)]
 
 
-def _shade(share: float) -> int:
-    return round(float(np.sqrt(min(max(share, 0.0), 1.0))) * (SHADES - 1))
-
-
 def _shades() -> str:
-    """A style for each shade of the palette, with ink that is read on it."""
     rules = []
     for shade in range(SHADES):
         at = shade / (SHADES - 1) * (len(SEQUENTIAL) - 1)

@@ -128,7 +128,6 @@ def _nats() -> Markup:
 
 
 def _answers(found: Effect) -> Markup:
-    """Who can know its own answer now, by which way, and what came of it."""
     best, gain = found.ranked()[0], found.gain(found.ranked()[0])
     alone = len(found.known) == 1
     known = say_count(
@@ -186,7 +185,6 @@ def _look(found: Effect, token: int, path: Sequence["PathStep"], look: "PathStep
 
 
 def _losses(found: Effect) -> Markup:
-    """The mean and the largest change."""
     if np.isnan(found.now).all():
         return Markup()
     means = {"mean": f"{np.nanmean(found.now):.2f}", "before": f"{np.nanmean(found.standard):.2f}"}

@@ -8,13 +8,29 @@ from markupsafe import Markup, escape
 
 from i18n import N_, say, say_all, say_count, together
 from viz.heads.cells import weight_text
-from viz.html import join, power_of_ten, table, tag, td, th
+from viz.html import join, power_of_ten, say_one, table, tag, td, th
 from viz.numbers import percent
 
 if TYPE_CHECKING:  # for the names of the fields: pictures are made without torch
     from model.mask_lab.fills import Damage, FillComparison, Result, RowFate
 
 NOTICED = 1e-4  # a share of attention that the tables set in bold
+EMPTY_ROWS = {  # whether some fills make them NaN, and some uniform
+    (True, True): N_("A fully blocked row becomes NaN with {nans}, and uniform attention over {keys} with {spread}; "
+                     "Unmask sets it to 0."),
+    (True, False): N_("A fully blocked row becomes NaN with {nans}; Unmask sets it to 0."),
+    (False, True): N_("A fully blocked row becomes uniform attention over {keys} with {spread}; Unmask sets it to 0."),
+}  # fmt: skip
+MULTIPLIED = N_(
+    "Multiplying by the mask after the softmax, a row keeps only {share} of its attention: the blocked cells had taken "
+    "their share already."
+)
+RENORMALISED = {  # which rows are 0 / 0
+    "some": N_("Renormalised to sum to 1, {nans:,} of {rows:,} rows are 0 / 0: nothing was left."),
+    "empty": N_("Renormalised to sum to 1, the weights are off by at most {most}, but a row without a single allowed "
+                "key is 0 / 0."),
+    "all": N_("Renormalised to sum to 1, the weights are off by at most {most}."),
+}  # fmt: skip
 FATES = {  # of a row that is blocked as a whole
     "NaN": "<b>NaN</b>",
     "zero": N_("0 everywhere"),
@@ -63,31 +79,24 @@ def fills_sentence(found: "FillComparison") -> str:
     spread = [result.name for result in plain if result.empty and result.empty.kind == "uniform"]
     keys = say_count("one key", "all {count} keys", found.keys)
     places = {"nans": say_all(nans), "spread": say_all(spread), "keys": keys}
-    if nans and spread:
-        parts.append(say("A fully blocked row becomes NaN with {nans}, and uniform attention over {keys} with "
-                         "{spread}; Unmask sets it to 0.", **places))  # fmt: skip
-    elif nans:
-        parts.append(say("A fully blocked row becomes NaN with {nans}; Unmask sets it to 0.", **places))
-    elif spread:
-        parts.append(say("A fully blocked row becomes uniform attention over {keys} with {spread}; Unmask sets it to "
-                         "0.", **places))  # fmt: skip
+    if nans or spread:
+        parts.append(say_one(EMPTY_ROWS, (bool(nans), bool(spread)), **places))
     leaks = {result.name: result.damage.blocked_total for result in plain if result.damage}
     worst = max(leaks, key=lambda name: (leaks[name] == leaks[name], leaks[name]), default=None)  # NaN comes last
     if worst is not None and leaks[worst] > 0:
         share = percent(leaks[worst]).removeprefix("< ")
-        parts.append(say("{fill} leaves at most {share} of a row's attention on cells that are blocked.",
-                         fill=worst, share=share))  # fmt: skip
+        leak = N_("{fill} leaves at most {share} of a row's attention on cells that are blocked.")
+        parts.append(say(leak, fill=worst, share=share))
     elif worst is not None and leaks[worst] == 0:
         parts.append(say("On this head none of them leaves any weight on a blocked cell in float32."))
     for dtype in dict.fromkeys(result.dtype for result in found.fills):
         refused = [result.name for result in found.fills if result.dtype == dtype and result.overflow]
-        if refused:
-            parts.append(
-                say("This head's scores do not fit {dtype}.", dtype=dtype)
-                if len(refused) == len(plain)
-                else say_count("{fills} does not fit {dtype}.", "{fills} do not fit {dtype}.", len(refused),
-                               fills=say_all(refused), dtype=dtype)
-            )  # fmt: skip
+        if len(refused) == len(plain):
+            parts.append(say("This head's scores do not fit {dtype}.", dtype=dtype))
+        elif refused:
+            about = {"fills": say_all(refused), "dtype": dtype}
+            some = say_count("{fills} does not fit {dtype}.", "{fills} do not fit {dtype}.", len(refused), **about)
+            parts.append(some)
     return f'<p class="sentence">{together(parts)}</p>'
 
 
@@ -96,21 +105,15 @@ def order_sentence(found: "FillComparison") -> str:
     lost, again = found.after[0], next(result for result in found.after if result.name != found.after[0].name)
     if lost.damage is None or again.damage is None or found.blocked == 0 or found.rows == 0:
         return ""
-    first = say("Multiplying by the mask after the softmax, a row keeps only {share} of its attention: the blocked "
-                "cells had taken their share already.", share=escape(percent(lost.damage.least_total)))  # fmt: skip
-    return f'<p class="sentence">{first} {_made_whole(again, again.damage, found.rows)}</p>'
+    share = escape(percent(lost.damage.least_total))
+    return f'<p class="sentence">{say(MULTIPLIED, share=share)} {_made_whole(again, again.damage, found.rows)}</p>'
 
 
 def _made_whole(again: "Result", damage: "Damage", rows: int) -> str:
     """What rows are that were multiplied and made to sum to 1."""
-    if damage.nans:
-        return say("Renormalised to sum to 1, {nans:,} of {rows:,} rows are 0 / 0: nothing was left.",
-                   nans=damage.nans, rows=rows)  # fmt: skip
-    off = _small(damage.difference)
-    if again.empty is not None and again.empty.kind == "NaN":
-        return say("Renormalised to sum to 1, the weights are off by at most {most}, but a row without a single "
-                   "allowed key is 0 / 0.", most=off)  # fmt: skip
-    return say("Renormalised to sum to 1, the weights are off by at most {most}.", most=off)
+    empty = again.empty is not None and again.empty.kind == "NaN"
+    kind = "some" if damage.nans else "empty" if empty else "all"
+    return say_one(RENORMALISED, kind, nans=damage.nans, rows=rows, most=_small(damage.difference))
 
 
 def _by_name(results: Iterable["Result"]) -> list[tuple[str, list["Result"]]]:

@@ -62,19 +62,18 @@ def reach_table(view: ReachView) -> Markup:
             spans[-1][1] = layer
         else:
             spans.append([layer, layer])
-    head = [th(say("after")), th(say("may attend to in that layer"), "number"), th(say("can depend on"), "number"),
-            th(), th(say("farthest back"))]  # fmt: skip
+    numbers_of = [th(say("may attend to in that layer"), "number"), th(say("can depend on"), "number")]
+    head = [th(say("after")), *numbers_of, th(), th(say("farthest back"))]
     return table([head, *(_table_row(view, *span) for span in spans)])
 
 
 def reach_sentence(view: ReachView) -> str:
     """HTML: what to notice, of the picked query."""
     seen, alone = int(view.seen[-1, view.query]), int(view.window[view.layer, view.query])
-    words = Markup(say("In layer {layer}, <b>{token}</b> (position "
-                       "{position}) may attend to {alone}; {stacked}")).format(
-        layer=view.names[view.layer], token=view.tokens[view.query], position=view.query, alone=_tokens(alone),
-        stacked=_stacked(view, alone, seen),
-    )  # fmt: skip
+    about = {"layer": view.names[view.layer], "token": view.tokens[view.query], "position": view.query}
+    about |= {"alone": _tokens(alone), "stacked": _stacked(view, alone, seen)}
+    said = say("In layer {layer}, <b>{token}</b> (position {position}) may attend to {alone}; {stacked}")
+    words = Markup(said).format(**about)
     ahead = int((view.first[view.query, view.query + 1 :] > 0).sum())
     if ahead:
         later = say_count("{count} of them comes later in the text.", "{count} of them come later in the text.", ahead)
@@ -83,7 +82,6 @@ def reach_sentence(view: ReachView) -> str:
 
 
 def _stacked(view: ReachView, alone: int, seen: int) -> str:
-    """What all layers together add to the one that is shown."""
     layers = len(view.window)
     told = {"after": say_count("after {count} layer", "after all {count} layers", layers), "known": _tokens(seen)}
     if alone == seen:  # what a query may look at is among what it can know of
@@ -111,8 +109,8 @@ def _table_row(view: ReachView, begin: int, end: int) -> list[Markup]:
         after = say("{first} to {last}", first=begin + 1, last=after)
         where = say("{first} to {last}", first=where, last=view.names[end])
     farthest = say("{count:,} back: {token}", count=back, token=view.tokens[view.query - back]) if back > 0 else "–"
-    return [td(f"{after} ({where})"), td(f"{alone:,}", "number"), td(f"{seen:,}", "number"),
-            track(seen / len(view.tokens), _colours(1)[0]), td(farthest, "token")]  # fmt: skip
+    numbers = [td(f"{alone:,}", "number"), td(f"{seen:,}", "number"), track(seen / len(view.tokens), _colours(1)[0])]
+    return [td(f"{after} ({where})"), *numbers, td(farthest, "token")]
 
 
 def soonest(first: np.ndarray, step: int) -> np.ndarray:
@@ -153,6 +151,5 @@ def _colours(count: int) -> list[str]:
 
 
 def _discrete(count: int) -> list[list[Any]]:
-    """A plotly colour scale of so many flat steps."""
     steps = enumerate(_colours(count))
     return [[edge / count, colour] for place, colour in steps for edge in (place, place + 1)]

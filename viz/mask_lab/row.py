@@ -3,13 +3,17 @@
 import numpy as np
 from markupsafe import Markup
 
-from i18n import say, together
+from i18n import N_, say, together
 from model.heads.row_steps import RowSteps
 from viz.charts import MARGIN
 from viz.heatmap import CachedFigure, Part, figure
 from viz.html import escaped, fixed, join, named, power_of_ten, shortened, table, tag, td, th, track
 from viz.palette import NOW, STANDARD
 
+ALL_BLOCKED = N_("Every key of {query} is blocked: it attends to nothing, its weights are all 0 and its output is 0.")
+LOOKS = N_(
+    "{query} attends most to {key}, with a weight of {weight:.3f}: its score {score} is the largest unblocked one."
+)
 MOST_KEYS = 48  # rows of the table
 MOST_VALUES = 12  # keys whose values are drawn
 VALUE_HEIGHT = 42  # pixels
@@ -71,7 +75,6 @@ def drawn_values(row: RowSteps) -> list[int]:
 
 
 def _value_axis(label: str, reach: float, place: int, count: int) -> Part:
-    """One of `count` strips below each other, its label at its 0."""
     share = 1 / count
     domain = [max(1 - (place + 0.94) * share, 0.0), 1 - (place + 0.06) * share]
     ticks = {"tickvals": [0], "ticktext": [label], "tickfont": {"size": 11}, "automargin": True, "showgrid": False}
@@ -84,28 +87,27 @@ def steps_sentence(row: RowSteps) -> str:
     who = _name(row.query, row.position)
     blocked = int((~row.free).sum())
     if blocked == len(row.raw):
-        words = [say("Every key of {query} is blocked: it attends to nothing, its weights are all 0 and its output is "
-                     "0.", query=who)]  # fmt: skip
+        words = [say(ALL_BLOCKED, query=who)]
         words += [say("The sink takes everything.")] if row.sink is not None else []
         return f'<p class="sentence">{together(words)}</p>'
     heavy = int(row.weights.argmax())
-    looks = say("{query} attends most to {key}, with a weight of {weight:.3f}: its score {score} is the largest "
-                "unblocked one.", query=who, key=_name(row.keys[heavy], heavy), weight=row.weights[heavy],
-                score=fixed(row.score[heavy], 2))  # fmt: skip
+    numbers = {"weight": row.weights[heavy], "score": fixed(row.score[heavy], 2)}
+    looks = say(LOOKS, query=who, key=_name(row.keys[heavy], heavy), **numbers)
     return f'<p class="sentence">{looks} {_wrote_in_all(row, heavy, blocked)}</p>'
 
 
 def _wrote_in_all(row: RowSteps, heavy: int, blocked: int) -> str:
-    """What the mask did to the row, and who would lead without it. HTML."""
     if not blocked:
         return say("The mask blocks nothing here.")
-    cells = {"count": blocked, "total": len(row.raw)}
+    cells: dict[str, object] = {"count": blocked, "total": len(row.raw)}
     hidden = np.where(row.free, -np.inf, row.score)
     if hidden.max() <= row.score[heavy]:
         return say("The mask wrote −∞ into {count:,} of {total:,} cells.", **cells)
     other = int(hidden.argmax())
-    return say("The mask wrote −∞ into {count:,} of {total:,} cells; without it {key} would lead with {score}.",
-               **cells, key=_name(row.keys[other], other), score=fixed(row.score[other], 2))  # fmt: skip
+    cells |= {"key": _name(row.keys[other], other), "score": fixed(row.score[other], 2)}
+    return say(
+        "The mask wrote −∞ into {count:,} of {total:,} cells; without it {key} would lead with {score}.", **cells
+    )
 
 
 def _name(token: str, position: int) -> Markup:

@@ -120,7 +120,6 @@ STYLE = """
 
 
 def _consequence(texts: Sequence[PaddedText], worst: PaddedText) -> str:
-    """How a wrong way's predictions change: of the sentence that is furthest off, or else of another."""
     for text in (worst, *texts):
         if text.alone and text.padded and text.goes_on_otherwise():
             found, expected = text.padded, text.alone
@@ -142,7 +141,6 @@ def _mended(ways: Sequence[Way], shown: Way, cells: int) -> str:
 
 
 def _changes(one: Way, other: Way, cells: int) -> list[str]:
-    """What is to be chosen to come from one way to the other."""
     pairs = ((one.side, other.side), (one.mask, other.mask))
     changes = [say(CHOICES[chosen]) for before, chosen in pairs if before != chosen]
     if one.positions != other.positions:
@@ -206,7 +204,6 @@ def _without_and_with(without: Way, masked: Way) -> str:
 
 
 def _queries(ways: Sequence[Way]) -> Case:
-    """The mask on queries too, against the one on keys alone."""
     keys, both = (
         {(way.side, way.positions): way.apart for way in ways if way.mask == mask} for mask in ("keys", "both")
     )

@@ -61,7 +61,6 @@ def sentence(seen: Seen) -> Markup:
 
 
 def _looks(seen: Seen) -> Markup:
-    """Where a head looks under the mask, and what the mask takes from it."""
     view, after = seen.view, int(seen.view.blocked.sum())
     looker, picked = name_of(view.query, view.class_name), name_of(view.pixel + 1, "")
     shares = (f"{percent(float(seen.weights[cell]))} {where(cell, view)}" for cell in strongest(seen.weights))
@@ -84,7 +83,6 @@ def _looks(seen: Seen) -> Markup:
 
 
 def _answer(seen: Seen) -> Markup:
-    """What a lifted mask does to the predictions: of the whole image, and of the pixel picked."""
     now, standard = seen.loss
     change = "rises" if now > standard + SAME else "falls" if now < standard - SAME else "stays"
     chances = {"now": chance(seen.chance[0]), "standard": chance(seen.chance[1])}
@@ -182,5 +180,4 @@ def class_table(chances: np.ndarray, told: int) -> Markup:
 
 
 def _bar(share: float, colour: str) -> list[Markup]:
-    """A share, 0 to 1, as two cells: in words, and as a bar."""
     return [td(chance(share), "number"), track(share, colour)]

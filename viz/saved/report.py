@@ -126,7 +126,6 @@ def _leaks(now: Numbers, standard: Numbers, place: tuple[int, int]) -> tuple[Sha
 
 
 def _loss_strip(losses: np.ndarray, labels: Sequence[str], name: str) -> Markup:
-    """The text, each token the darker the less it was expected."""
     colour = ",".join(map(str, rgb(NOW)))
     tokens = []
     for loss, label in zip(losses.tolist(), labels, strict=True):

@@ -87,8 +87,8 @@ def change_bars(moved: dict[str, np.ndarray], pieces: Sequence[str], place: int)
     traces: list[Part] = []
     lines: list[Part] = []
     titles: list[Part] = []
-    layout: Part = {"height": 330, "margin": MARGIN | {"r": 24, "t": 28}, "showlegend": False, "bargap": 0.15,
-                    "shapes": lines, "annotations": titles}  # fmt: skip
+    layout: Part = {"height": 330, "margin": MARGIN | {"r": 24, "t": 28}, "showlegend": False, "bargap": 0.15}
+    layout |= {"shapes": lines, "annotations": titles}
     for row, (name, values) in enumerate(moved.items()):
         number = str(row + 1) if row else ""
         x, y, top = f"x{number}", f"y{number}", 1 - row * (tall + GAP)
@@ -185,12 +185,12 @@ def _card(card: TwinCard) -> Markup:
         say("<b>{share}</b> predicted correctly", share=escape(percent(card.accuracy))),
         say("<b>{different}</b> distinct tokens among the {tokens} generated", **written),
     )
+    text = tag("span", _shown(card.given), class_="given") + _shown(card.written)
     parts = (
         tag("p", Markup(say(HOW[card.trained, card.run])), class_="what"),
         tag("div", join(tag("span", Markup(one), class_="number") for one in numbers), class_="numbers"),
-        tag("p", tag("span", _shown(card.given), class_="given") + _shown(card.written), class_="written",
-            translate="no"),
-    )  # fmt: skip
+        tag("p", text, class_="written", translate="no"),
+    )
     return tag("div", join(parts), class_="one", style=f"border-left-color:{colour(card.trained)}")
 
 
