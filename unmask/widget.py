@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from viz.components import VIEWS, source
+from viz.components import VIEWS, source, style
 from viz.saved.standalone import Canvas
 
 PICKS = {"overview": ("pick",), "heatmap": ("query",), "tokens": ("query", "pins", "towards"), "arcs": ("query",),
@@ -22,7 +22,7 @@ def widget(canvas: Canvas) -> Any:
     picks = {name: traitlets.Any(None, allow_none=True).tag(sync=True) for name in PICKS[canvas.view]}
     traits = {
         "_esm": source(*VIEWS[canvas.view], "anywidget.js"),
-        "css": traitlets.Unicode(source("widget.css", f"{canvas.view}.css")).tag(sync=True),
+        "css": traitlets.Unicode(source("widget.css") + style(canvas.view)).tag(sync=True),
         "packet": traitlets.Bytes().tag(sync=True),
         "view": traitlets.Unicode(canvas.view).tag(sync=True),
     }

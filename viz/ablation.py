@@ -10,6 +10,7 @@ from markupsafe import Markup, escape
 
 from i18n import N_, say, say_all, say_count, together
 from model.heads.view import head_name
+from viz.charts import both_sides, heat
 from viz.heatmap import AXIS, colour_bar, figure
 from viz.html import say_one, signed, table, td, th, track
 from viz.numbers import chance
@@ -90,18 +91,17 @@ def effects_figure(view: EffectsView, *, dark: bool) -> go.Figure:
     reach = max(float(np.nanmax(np.abs(view.effects), initial=0.0)), 0.01)
     names = [[view.name(layer, head) for head in range(heads)] for layer in range(layers)]
     stops = [(float(at), colour) for at, colour in diverging(dark)]
-    trace = {
-        "type": "heatmap",
-        "name": "effects",
-        "z": view.effects.astype(np.float32),
-        "x": [f"H{head}" for head in range(heads)],
-        "y": list(map(head_name, view.layers)),
+    hover = say("%{text} off: %{z:+.3f} nats")
+    trace = heat(
+        view.effects, [f"H{head}" for head in range(heads)], list(map(head_name, view.layers)), "effects", hover
+    )
+    trace |= both_sides(reach, dark) | {
         "text": names,
-        "colorscale": [[0.5 + 2 * (at - 0.5) * abs(at - 0.5), colour] for at, colour in stops],
+        "xgap": 1,
+        "ygap": 1,
         "colorbar": colour_bar(say("nats"), x=1.01),
-        "hovertemplate": say("%{text} off: %{z:+.3f} nats") + "<extra></extra>",
-        **{"zmin": -reach, "zmax": reach, "xgap": 1, "ygap": 1, "hoverongaps": False},
     }
+    trace["colorscale"] = [[0.5 + 2 * (at - 0.5) * abs(at - 0.5), colour] for at, colour in stops]
     axis = AXIS | {"tickfont": {"size": 11}}
     frame = {"type": "rect", "line": {"color": MARK, "width": 2}}
     frames = [

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from model.heads.view import HeadView
 from viz.heatmap import Part, axes, cells
 from viz.heatmap import margin as margin_of
 from viz.html import escaped
-from viz.palette import TWO
+from viz.palette import TWO, diverging
 
 MARGIN = {"l": 8, "r": 8, "t": 8, "b": 8}
 SMALL_LABELS = {"tickfont": {"size": 10}}
@@ -31,6 +32,24 @@ def token_axis(labels: Sequence[str], most: int, room: float = 0.5) -> dict:
 def position_names(labels: Sequence[str]) -> list[str]:
     """A name for each token that no other has: its position, then the token."""
     return [f"{position}: {escaped(label)}" for position, label in enumerate(labels)]
+
+
+def heat(z: np.ndarray, x: Any, y: Any, name: str, hover: str, place: str = "") -> Part:
+    """A heatmap of z [R,C] with these names of columns and rows, on the axes x{place}, y{place}."""
+    axes = {"xaxis": "x" + place, "yaxis": "y" + place, "x": x, "y": y}
+    look = {"hovertemplate": hover + "<extra></extra>", "hoverongaps": False, "name": name}
+    return {"type": "heatmap", "z": z.astype(np.float32)} | axes | look
+
+
+def both_sides(reach: float, dark: bool) -> Part:
+    """The colours of numbers from -reach to reach."""
+    return {"zmin": -reach, "zmax": reach, "colorscale": diverging(dark)}
+
+
+def bars(x: Any, y: np.ndarray, name: str, hover: str, colour: str | list[str]) -> Part:
+    """A bar of height y at each x."""
+    look = {"marker": {"color": colour, "line": {"width": 0}}, "hovertemplate": hover + "<extra></extra>"}
+    return {"type": "bar", "x": x, "y": np.asarray(y, np.float32), "name": name} | look
 
 
 LEFT, RIGHT = (0.0, 1 / TWO), (1 - 1 / TWO, 1.0)  # of the width, of two masks

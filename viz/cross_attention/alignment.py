@@ -10,7 +10,7 @@ import numpy as np
 from markupsafe import Markup
 
 from i18n import N_, listed, say
-from viz.charts import MARGIN
+from viz.charts import MARGIN, bars
 from viz.heads.cells import weight_text
 from viz.heatmap import LONGEST_TICK, CachedFigure, Part, figure
 from viz.html import escaped, shortened, table, td, th
@@ -139,18 +139,8 @@ def _row(found: Alignment) -> Part:
             zip(found.source, found.padding, blocked, weights, strict=True)
         )
     ]
-    return {
-        "type": "bar",
-        "x": _places(len(found.source)),
-        "y": weights.astype(np.float32),
-        "width": 0.85 / len(found.source),
-        "marker": {"color": colours},
-        "customdata": said,
-        "hovertemplate": "%{customdata}<extra></extra>",
-        "xaxis": "x",
-        "yaxis": "y2",
-        "name": "source row",  # not shown
-    }
+    row = bars(_places(len(found.source)), weights, "source row", "%{customdata}", colours)
+    return row | {"customdata": said, "width": 0.85 / len(found.source), "xaxis": "x", "yaxis": "y2"}
 
 
 def _outputs(found: Alignment) -> Part:

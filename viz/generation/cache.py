@@ -7,7 +7,7 @@ import numpy as np
 from markupsafe import Markup
 
 from i18n import N_, say, together
-from viz.charts import LEGEND, MARGIN, SMALL_LABELS, position_names, token_axis
+from viz.charts import LEGEND, MARGIN, SMALL_LABELS, bars, heat, position_names, token_axis
 from viz.heatmap import CachedFigure, Part, colour_range, figure
 from viz.html import table, td, th
 from viz.numbers import number
@@ -44,29 +44,20 @@ def cached_row_figure(row: CachedRow) -> CachedFigure:
     first = max(len(row.keys) - MOST_KEYS, 0)
     names = position_names(row.keys)[first:]
     unseen = np.full(len(names), np.nan)
-    seen = np.stack([row.allowed[first:], unseen, unseen]).astype(np.float32)
+    seen = np.stack([row.allowed[first:], unseen, unseen])
+    weights = np.stack([unseen, row.cached[first:], row.full[first:]])
     lines = [say("mask [1, K]"), say("cached row"), say("full run's last row")]
-    cells: Part = {"type": "heatmap", "x": names, "y": lines, "zmin": 0, "showscale": False, "xgap": 1, "ygap": 4}
-    masked = cells | {
-        "z": seen,
-        "zmax": 1,
-        "name": "mask",
-        "colorscale": [[0, MASK_COLOURS["causal"]], [1, ALLOWED]],
-        "hoverongaps": False,
-        "text": np.where(seen == 1, say("visible"), say("blocked")),
-        "hovertemplate": "<b>%{x}</b> %{text}<extra></extra>",
-    }
-    weights = cells | {
-        "z": np.stack([unseen, row.cached[first:], row.full[first:]]).astype(np.float32),
-        "zmax": colour_range(row.cached, row.full),
-        "name": "weights",
-        "colorscale": SEQUENTIAL_SCALE,
-        "hoverongaps": False,
-        "hovertemplate": "<b>%{x}</b><br>%{y}: %{z:.6f}<extra></extra>",
-    }
+    plain = {"zmin": 0, "showscale": False, "xgap": 1, "ygap": 4}
+    traces = [
+        heat(seen, names, lines, "mask", "<b>%{x}</b> %{text}") | plain,
+        heat(weights, names, lines, "weights", "<b>%{x}</b><br>%{y}: %{z:.6f}") | plain,
+    ]
+    traces[0] |= {"zmax": 1, "colorscale": [[0, MASK_COLOURS["causal"]], [1, ALLOWED]]}
+    traces[0] |= {"text": np.where(seen == 1, say("visible"), say("blocked"))}
+    traces[1] |= {"zmax": colour_range(row.cached, row.full), "colorscale": SEQUENTIAL_SCALE}
     heights = {"type": "category", "autorange": "reversed", "showgrid": False, "ticks": ""}
     axes = {"xaxis": _keys(row.keys[first:]) | {"showgrid": False}, "yaxis": heights}
-    return figure([masked, weights], {"height": 250, "margin": MARGIN} | axes)
+    return figure(traces, {"height": 250, "margin": MARGIN} | axes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,17 +118,11 @@ def cost_sentence(costs: Costs) -> str:
 
 def old_rows_figure(rows: np.ndarray, labels: Sequence[str], *, causal: bool) -> CachedFigure:
     """For each old row [T-1], the largest change of a weight when the newest token is added."""
-    bars = {
-        "type": "bar",
-        "x": position_names(labels),
-        "y": rows.astype(np.float32),
-        "marker": {"color": STANDARD if causal else NOW, "line": {"width": 0}},
-        "hovertemplate": say("old row <b>%{x}</b><br>a weight changes by up to %{y:.6f}") + "<extra></extra>",
-        "name": "change",
-    }
+    hover = say("old row <b>%{x}</b><br>a weight changes by up to %{y:.6f}")
+    changes = bars(position_names(labels), rows, "change", hover, STANDARD if causal else NOW)
     top = max(float(rows.max(initial=0.0)) * 1.1, 0.01)
     heights = {"title": {"text": say("largest change of a weight")}, "range": [0, top]}
-    return figure([bars], {"height": 260, "margin": MARGIN, "xaxis": _keys(labels), "yaxis": heights})
+    return figure([changes], {"height": 260, "margin": MARGIN, "xaxis": _keys(labels), "yaxis": heights})
 
 
 def _keys(labels: Sequence[str]) -> Part:

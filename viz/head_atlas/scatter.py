@@ -6,7 +6,7 @@ import numpy as np
 
 from i18n import say
 from model.atlas.result import BINS, FARTHEST, MEASURES, NAMES, Atlas
-from viz.charts import MARGIN
+from viz.charts import MARGIN, bars
 from viz.head_atlas.tables import called
 from viz.heatmap import CachedFigure, Part, figure
 from viz.palette import MARK, NOW, SEQUENTIAL
@@ -67,15 +67,8 @@ def distances(atlas: Atlas, layer: int, head: int) -> CachedFigure:
     shares, even = (values[: len(names)] for values in (atlas.spread[layer, head], atlas.even_spread[layer]))
     first = 0 if max(shares[0], even[0]) > 0 else 1  # no later token may be seen: no bar for them
     places = list(range(len(names) - first))
-    bars = {
-        "type": "bar",
-        "x": places,
-        "y": shares[first:].astype(np.float32),
-        "marker": {"color": NOW},
-        "hovertemplate": "%{customdata}: %{y:.1%}<extra></extra>",
-        "customdata": names[first:],
-        "name": "share",
-    }
+    names_of = {"customdata": names[first:]}
+    heights = bars(places, shares[first:], "share", "%{customdata}: %{y:.1%}", NOW) | names_of
     dashes = {
         "type": "scatter",
         "mode": "markers",
@@ -87,7 +80,7 @@ def distances(atlas: Atlas, layer: int, head: int) -> CachedFigure:
     }
     ticks = {"tickmode": "array", "tickvals": places, "ticktext": names[first:], "title": {"text": say("tokens back")}}
     axes = {"xaxis": ticks, "yaxis": {"tickformat": ".0%", "rangemode": "tozero"}}
-    return figure([bars, dashes], axes | {"height": LOW, "margin": MARGIN, "showlegend": False, "bargap": 0.25})
+    return figure([heights, dashes], axes | {"height": LOW, "margin": MARGIN, "showlegend": False, "bargap": 0.25})
 
 
 def distance_names(atlas: Atlas) -> list[str]:

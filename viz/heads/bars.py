@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from i18n import N_, say
 from model.heads.view import HeadView, cropped
-from viz.charts import LEGEND, MARGIN, token_axis
+from viz.charts import LEGEND, MARGIN, bars, token_axis
 from viz.heads.cells import weight_text
 from viz.heatmap import KEY_TITLE, CachedFigure, Part, axis_names, figure, looks_at
 from viz.html import escaped, filled, join, tag
@@ -72,17 +72,11 @@ def bars_figure(row: BarRow, *, largest_first: bool) -> CachedFigure:
     if row.standard:
         series = [(say("now"), row.view, NOW), (say("standard"), row.standard, STANDARD)]
     hover = f"{looks_at(escaped(row.name), '%{x}')}<br>"
-    traces: list[Part] = [
-        {
-            "type": "bar",
-            "x": names[places].tolist(),
-            "y": np.where(view.any_blocked()[0], np.nan, view.weights[0])[places].astype(np.float32),
-            "name": name,
-            "marker": {"color": colour, "line": {"width": 0}},
-            "hovertemplate": hover + _weight(f" ({name})" if row.standard else ""),
-        }
-        for name, view, colour in series
-    ]
+    traces: list[Part] = []
+    for name, view, colour in series:
+        shown = np.where(view.any_blocked()[0], np.nan, view.weights[0])[places]
+        words = say("weight {weight}", weight="%{y:.4f}") + (f" ({name})" if row.standard else "")
+        traces.append(bars(names[places].tolist(), shown, name, hover + words, colour))
     for words, cells in blocked_groups(row.view):
         here = places[cells[0][places]]
         first = next(name for name, mask in row.view.blocked.items() if mask[cells].any())
@@ -93,10 +87,6 @@ def bars_figure(row: BarRow, *, largest_first: bool) -> CachedFigure:
     heights = {"title": {"text": say("weight")}, "rangemode": "tozero", "automargin": True}
     layout = {"height": 330, "margin": MARGIN, "bargap": 0.15, "legend": LEGEND, "barmode": "group"}
     return figure(traces, layout | {"xaxis": across, "yaxis": heights, "showlegend": len(traces) > 1})
-
-
-def _weight(after: str) -> str:
-    return say("weight {weight}", weight="%{y:.4f}") + f"{after}<extra></extra>"
 
 
 def _crosses(names: np.ndarray, colour: str) -> Part:

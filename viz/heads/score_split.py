@@ -8,11 +8,11 @@ from markupsafe import Markup
 
 from i18n import N_, listed, say, say_count, together
 from model.attribution.parts import ScoreSplit
-from viz.charts import MARGIN
+from viz.charts import MARGIN, both_sides, heat
 from viz.heatmap import CachedFigure, Part, figure
 from viz.html import filled, join, signed, table, tag, td, th, track
 from viz.mask_styles import mask_names
-from viz.palette import NOW, STANDARD, diverging
+from viz.palette import NOW, STANDARD
 
 MOST_PAIRS, MOST_SOURCES = 10, 8  # rows
 SCORES = {  # whether the model caps the score, and whether it adds to it
@@ -41,10 +41,9 @@ def strips_figure(found: ScoreSplit, *, dark: bool) -> CachedFigure:
     dimension = say("dimension {number}", number="%{x}")
     for (strip, low, high), values, most, place in rows:
         name = say(strip)
-        colours = {"zmin": -most, "zmax": most, "colorscale": diverging(dark), "showscale": False}
-        hover = f"{dimension}<br>{name} %{{z:.4f}}<extra></extra>"
-        strip_of = {"z": values[None].astype(np.float32), "y": [name], "yaxis": "y" + place}
-        traces.append({"type": "heatmap", "name": name, "hovertemplate": hover} | strip_of | colours)
+        hover = f"{dimension}<br>{name} %{{z:.4f}}"
+        strip_of = heat(values[None], list(range(len(values))), [name], name, hover) | both_sides(most, dark)
+        traces.append(strip_of | {"yaxis": "y" + place, "showscale": False})
         layout["yaxis" + place] = {"domain": [low, high], "automargin": True, "ticks": "", "fixedrange": True}
     return figure(traces, layout)
 

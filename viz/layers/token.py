@@ -10,6 +10,7 @@ from markupsafe import escape
 
 from i18n import N_, say, together
 from model.heads.view import MOST_CELLS
+from viz.charts import both_sides, heat
 from viz.heatmap import (
     AXIS,
     LONGEST_TICK,
@@ -25,7 +26,7 @@ from viz.heatmap import (
 from viz.html import escaped, say_one
 from viz.layers.lens import column_names
 from viz.numbers import chance, percent
-from viz.palette import SEQUENTIAL_SCALE, diverging
+from viz.palette import SEQUENTIAL_SCALE
 
 TITLES = (N_("now"), N_("standard masks"), N_("now − standard"))
 ROW, MOST = 34, 480  # pixels of a layer, and of a picture
@@ -99,23 +100,14 @@ def _difference(
     both = {name: mask & closed for name, mask in other.blocked.items()}
     change = _change(now, standard)
     reach = max(float(np.abs(change[~closed]).max(initial=0.0)), 0.01)
-    colours = {"zmin": -reach, "zmax": reach, "colorscale": diverging(dark)}
-    return replace(view, values=change, blocked=both, unit=say("change")), colours
+    return replace(view, values=change, blocked=both, unit=say("change")), both_sides(reach, dark)
 
 
 def _trace(view: TokenView, place: str, *, change: bool) -> Part:
-    value = f"{view.unit} %{{z:{'+' if change else ''}.4f}}"
-    return {
-        "type": "heatmap",
-        "z": np.where(view.any_blocked(), np.nan, view.values).astype(np.float32),
-        "x": [f"{view.first + column * view.step}: {escaped(label)}" for column, label in enumerate(view.keys)],
-        "y": list(view.layers),
-        "xaxis": "x" + place,
-        "yaxis": "y" + place,
-        "hoverongaps": False,
-        "hovertemplate": say("<b>%{y}</b> on <b>%{x}</b>") + f"<br>{value}<extra></extra>",
-        "name": "difference" if change else "weights",
-    }
+    keys = [f"{view.first + column * view.step}: {escaped(label)}" for column, label in enumerate(view.keys)]
+    hover = say("<b>%{y}</b> on <b>%{x}</b>") + f"<br>{view.unit} %{{z:{'+' if change else ''}.4f}}"
+    values = np.where(view.any_blocked(), np.nan, view.values)
+    return heat(values, keys, list(view.layers), "difference" if change else "weights", hover, place)
 
 
 def _axes(view: TokenView, place: str, domain: tuple[float, float], *, last: bool) -> Part:

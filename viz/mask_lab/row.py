@@ -5,7 +5,7 @@ from markupsafe import Markup
 
 from i18n import N_, say, together
 from model.heads.row_steps import RowSteps
-from viz.charts import MARGIN
+from viz.charts import MARGIN, bars
 from viz.heatmap import CachedFigure, Part, figure
 from viz.html import escaped, fixed, join, named, power_of_ten, shortened, table, tag, td, th, track
 from viz.palette import NOW, STANDARD
@@ -157,12 +157,5 @@ def _label(place: int, key: str, weight: float) -> str:
 
 
 def _bars(values: np.ndarray, axis: str, colour: str, opacity: float, label: str, words: str) -> Part:
-    return {
-        "type": "bar",
-        "x": np.arange(len(values)),
-        "y": np.asarray(values, np.float32),
-        "yaxis": "y" + axis,
-        "marker": {"color": colour, "line": {"width": 0}},
-        "opacity": opacity,
-        "hovertemplate": f"{label}<br>{words}<extra></extra>",
-    }
+    drawn = bars(np.arange(len(values)), values, label, f"{label}<br>{words}", colour)
+    return drawn | {"yaxis": "y" + axis, "opacity": opacity}

@@ -8,7 +8,7 @@ from markupsafe import Markup, escape
 
 from i18n import N_, say, say_count, together
 from model.pixels.view import PixelView
-from viz.charts import MARGIN
+from viz.charts import MARGIN, heat
 from viz.heatmap import CachedFigure, Part, colour_bar, figure, title
 from viz.html import join, table, tag, td, th, track
 from viz.numbers import chance, percent
@@ -145,23 +145,21 @@ def loss_figure(now: np.ndarray, standard: np.ndarray, levels: Sequence[int], *,
     shown = [(say("now"), now), (say("standard masks"), standard)] if changed else [("", standard)]
     domains: list[list[float]] = [[0, 0.48], [0.52, 1]] if changed else [[0, 1]]
     hover = say("<b>r%{y} c%{x}</b>: level %{customdata}<br>loss %{z:.2f} nats")
-    heat = {
-        "type": "heatmap",
+    common = {
         "customdata": np.reshape(levels, (SIDE, SIDE)),
         "colorscale": SEQUENTIAL_SCALE,
         "colorbar": colour_bar(say("loss, nats")),
-        "hovertemplate": hover + "<extra></extra>",
         **{"zmin": 0, "zmax": max(float(values.max()) for _, values in shown), "xgap": 1, "ygap": 1},
     }
+    places = list(range(SIDE))
     bare = {"showgrid": False, "zeroline": False, "showticklabels": False, "ticks": "", "constrain": "domain"}
     traces: list[Part] = []
     notes: list[Part] = []
     layout: Part = {"height": 250, "margin": MARGIN | {"t": 28}, "annotations": notes}
     for (name, values), domain, place in zip(shown, domains, ("", "2"), strict=False):
         x, y = "x" + place, "y" + place
-        z = values.reshape(SIDE, SIDE).astype(np.float32)
-        axes = {"z": z, "xaxis": x, "yaxis": y, "showscale": not place, "name": name or say("standard")}
-        traces.append(heat | axes)
+        loss = heat(values.reshape(SIDE, SIDE), places, places, name or say("standard"), hover, place)
+        traces.append(loss | common | {"showscale": not place})
         layout |= {
             f"xaxis{place}": bare | {"domain": domain, "anchor": y},
             f"yaxis{place}": bare | {"autorange": "reversed", "scaleanchor": x, "anchor": x},

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 from i18n import language
-from viz.components import VIEWS, source
+from viz.components import VIEWS, source, style
 from viz.html import join, tag
 
 POLICY = (
@@ -59,9 +59,9 @@ def document(
     modules = [f"{source(*VIEWS[view])}\n(globalThis.canvases ??= {{}}).{view} = draw;\n" for view in used]
     modules.append(source(*script))
     policy = POLICY.format(" ".join(map(_hash, modules)))
-    style = source("page.css", *(f"{view}.css" for view in used), *styles)
+    css = "\n".join((source("page.css"), style(*used), source(*styles)))
     scripts = join(Markup('<script type="module">{}</script>').format(Markup(module)) for module in modules)
-    return str(PAGE.format(language(), policy, title, Markup(style), body, scripts))
+    return str(PAGE.format(language(), policy, title, Markup(css), body, scripts))
 
 
 def inlined(name: str, packet: bytes) -> Markup:

@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 
 from i18n import N_, say
 from model.heads.view import head_name
-from viz.charts import MARGIN, SMALL_LABELS, position_names, token_axis
+from viz.charts import MARGIN, SMALL_LABELS, bars, position_names, token_axis
 from viz.heatmap import CachedFigure, Part, figure, title
 from viz.html import join, tag, td, th
 from viz.numbers import percent
@@ -75,13 +75,9 @@ def change_bars(moved: dict[str, np.ndarray], pieces: Sequence[str], place: int)
     """A row of bars for each name: how far the logits moved at each of T places; the token at `place` changed."""
     most = max(float(values.max()) for values in moved.values()) or 1.0
     count, tall = len(moved), (1 - GAP * (len(moved) - 1)) / len(moved)  # of the height, a row
-    bars = {
-        "type": "bar",
-        "x": list(range(len(pieces))),
-        "customdata": position_names(pieces),
-        "marker": {"color": [WITHOUT if number < place else GREY for number in range(len(pieces))]},
-        "hovertemplate": "%{customdata}<br>" + say("largest change") + " %{y:.3g}<extra></extra>",
-    }
+    colours = [WITHOUT if number < place else GREY for number in range(len(pieces))]
+    hover = "%{customdata}<br>" + say("largest change") + " %{y:.3g}"
+    places, names = list(range(len(pieces))), position_names(pieces)
     line = {"type": "line", "x0": place, "x1": place, "y0": 0, "y1": 1}
     line["line"] = {"dash": "dot", "width": 1.5, "color": GREY}
     traces: list[Part] = []
@@ -92,7 +88,7 @@ def change_bars(moved: dict[str, np.ndarray], pieces: Sequence[str], place: int)
     for row, (name, values) in enumerate(moved.items()):
         number = str(row + 1) if row else ""
         x, y, top = f"x{number}", f"y{number}", 1 - row * (tall + GAP)
-        traces.append(bars | {"y": values.astype(np.float32), "xaxis": x, "yaxis": y})
+        traces.append(bars(places, values, name, hover, colours) | {"customdata": names, "xaxis": x, "yaxis": y})
         lines.append(line | {"xref": x, "yref": f"{y} domain"})
         titles.append(title(name, 0, top) | {"font": {"size": 13}})
         below: Part = {"matches": f"x{count}", "showticklabels": False}
