@@ -1,13 +1,14 @@
 """A check of a model's mask: what really reaches what beside what is declared, and the laws one by one."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from markupsafe import Markup, escape
 
 from i18n import N_, listed, say, say_count, together
-from mask_check.findings import CheckReport
+from mask_check.findings import CheckReport, Finding
 from mask_check.formats import verdict_of
 from model.heads.view import HeadView
 from viz.charts import NEVER, RIGHT, flat, two_masks, unweighted
@@ -32,19 +33,6 @@ CELL = 9  # pixels of the small picture
 MOST_NAMED = 12
 
 
-@dataclass(frozen=True)
-class CheckRow:
-    """A law: what it asks, the verdict in one of COLOURS' words, the amount and what is tolerated, what was found, and
-    how many open pairs are silent where that is what breaks it."""
-
-    name: str
-    verdict: str
-    amount: float | None
-    tolerance: float | None
-    words: str
-    silent: int = 0
-
-
 @dataclass(frozen=True, eq=False)
 class CheckView:
     """A check on T tokens.
@@ -59,7 +47,7 @@ class CheckView:
     declared: np.ndarray
     reaches: np.ndarray
     tokens: list[str]
-    laws: list[CheckRow]
+    laws: Sequence[Finding]
 
     @property
     def leaks(self) -> np.ndarray:
@@ -83,9 +71,7 @@ def view_of(report: CheckReport) -> CheckView:
         declared=nothing if mask is None else mask.declared,
         reaches=nothing if mask is None else mask.reaches,
         tokens=list(report.pieces),
-        laws=[
-            CheckRow(one.name, one.verdict, one.amount, one.tolerance, one.words, one.silent) for one in report.findings
-        ],
+        laws=report.findings,
     )
 
 
