@@ -65,7 +65,11 @@ def law_told(row: LawRow, *, title: str) -> Markup:
 def law_table(rows: list[LawRow]) -> Markup:
     """A row for each law: its words, and what was found with the bug and without."""
     head = (th(say(words)) for words in (N_("property"), WITH_BUG, RIGHT))
-    return table([head, *(_cells(row) for row in rows)], "numbers laws")  # not shown
+    body = []
+    for row in rows:
+        findings = [_cell(finding, row, "td", amount_text(finding)) for finding in (row.wrong, row.right)]
+        body.append([td(_named(row), style="white-space:normal"), *findings])
+    return table([head, *body], "numbers laws")  # not shown
 
 
 def amount_text(finding: LawFinding) -> str:
@@ -85,11 +89,6 @@ def bug_figure(wrong: HeadView, right: HeadView, *, dark: bool, nan: bool) -> Ca
         if note.xref == "x":
             note.text = "NaN"
     return figure
-
-
-def _cells(row: LawRow) -> list[Markup]:
-    words = td(_named(row), style="white-space:normal")
-    return [words, *(_cell(finding, row, "td", amount_text(finding)) for finding in (row.wrong, row.right))]
 
 
 def _named(row: LawRow) -> Markup:

@@ -16,8 +16,7 @@ from viz.hatch import data_uri, hatch_png
 from viz.heatmap import CachedFigure, Part, axis_names, cells, colour_bar, figure, hatching, margin, title
 from viz.heatmap import axes as axes_of
 from viz.html import join, swatch, table, tag, td, th
-from viz.palette import ALLOWED, MARK
-from viz.palette import table as colours
+from viz.palette import ALLOWED, EVEN_SCALE, MARK
 
 COLOURS = {
     N_("obeys"): "#009E73",
@@ -155,7 +154,7 @@ def _measured(view: CheckView, axes: HeadView, *, dark: bool) -> list[Part]:
     measured = cells(axes, size) | {
         "zmin": low,
         "zmax": high,
-        "colorscale": _scale(),
+        "colorscale": EVEN_SCALE,
         "colorbar": colour_bar(say("moves by"), x=1, xanchor="left", xpad=8, y=1, yanchor="top", ypad=0, **labels),
         "customdata": view.moved,
         "hovertemplate": words + "<extra></extra>",
@@ -190,12 +189,6 @@ def _marks(axes: HeadView, cells: np.ndarray, symbol: str, size: int, name: str)
         "name": name,
     }
     return [marks | {"xaxis": "x" + place, "yaxis": "y" + place} for place in ("", "2")] if len(rows) else []
-
-
-def _scale() -> list[list[float | str]]:
-    """The sequential palette, evenly."""
-    stops = colours(17)
-    return [[step / 16, f"rgb{tuple(stops[3 * step : 3 * step + 3])}"] for step in range(17)]
 
 
 def _small(view: CheckView, open_cells: np.ndarray) -> str:

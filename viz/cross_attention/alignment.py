@@ -65,7 +65,9 @@ def alignment_figure(found: Alignment) -> CachedFigure:
         "yaxis": {"domain": [0, 0.55], "range": [0, 1], "visible": False, "fixedrange": True},
         "yaxis2": plain | weights | {"nticks": 4},
     }
-    look = {"height": HEIGHT, "margin": MARGIN, "showlegend": False, "bargap": 0.15, "shapes": _lines(found)}
+    order = sorted(range(len(found.outputs)), key=lambda step: step == found.step)  # the chosen step on top
+    lines = [line for step in order for line in _lines_of(found, step)]
+    look = {"height": HEIGHT, "margin": MARGIN, "showlegend": False, "bargap": 0.15, "shapes": lines}
     return figure([_row(found), _outputs(found)], axes | look)
 
 
@@ -109,13 +111,8 @@ def _places(count: int) -> np.ndarray:
     return (np.arange(count) + 0.5) / count
 
 
-def _lines(found: Alignment) -> list[Part]:
-    """The heaviest lines of each step, as opaque as the weight is large; the chosen step's last, to be on top."""
-    order = [step for step in range(len(found.outputs)) if step != found.step] + [found.step]
-    return [line for step in order for line in _lines_of(found, step)]
-
-
 def _lines_of(found: Alignment, step: int) -> list[Part]:
+    """The heaviest lines of a step, as opaque as the weight is large."""
     row, chosen = found.weights[step], step == found.step
     above, below = _places(len(found.source)), _places(len(found.outputs))
     heaviest = np.argsort(-row, kind="stable")[:LINES_A_STEP]

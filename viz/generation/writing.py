@@ -95,24 +95,15 @@ NEXT_TOKEN = {
 
 def sentence(scene: WritingScene) -> Markup:
     """What to notice."""
-    return Markup(together([_row(scene), _next(scene) if scene.place is None else _written(scene)]))
-
-
-def _row(scene: WritingScene) -> Markup:
     (at, label), (seen_at, seen) = scene.query, scene.key
-    words = Markup(say_one(ROWS, "newest" if scene.place is None else "before"))
     about = {"head": scene.name, "label": label, "at": at, "seen": seen, "seen_at": seen_at}
-    return words.format(share=percent(scene.weight), **about)
-
-
-def _written(scene: WritingScene) -> Markup:
-    words = Markup(say_one(CHOSEN, "by hand" if scene.by_hand else "sampled"))
-    return words.format(token=scene.chosen.label, chances=_chances(scene))
-
-
-def _next(scene: WritingScene) -> Markup:
-    words = Markup(say_one(NEXT_TOKEN, "sampled" if scene.temperature else "likeliest"))
-    return words.format(heads=scene.heads, seed=scene.seed, token=scene.chosen.label, chances=_chances(scene))
+    row = Markup(say_one(ROWS, "newest" if scene.place is None else "before"))
+    if scene.place is None:
+        told = say_one(NEXT_TOKEN, "sampled" if scene.temperature else "likeliest")
+    else:
+        told = say_one(CHOSEN, "by hand" if scene.by_hand else "sampled")
+    token = {"heads": scene.heads, "seed": scene.seed, "token": scene.chosen.label, "chances": _chances(scene)}
+    return Markup(together([row.format(share=percent(scene.weight), **about), Markup(told).format(**token)]))
 
 
 def text_html(tokens: Sequence[Token], newest: int) -> Markup:

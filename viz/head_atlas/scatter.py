@@ -9,7 +9,7 @@ from model.atlas.result import BINS, FARTHEST, MEASURES, NAMES, Atlas
 from viz.charts import MARGIN, bars
 from viz.head_atlas.tables import called
 from viz.heatmap import CachedFigure, Part, figure
-from viz.palette import MARK, NOW, SEQUENTIAL
+from viz.palette import EVEN_SCALE, MARK, NOW
 
 LABELLED = 4  # points with a name beside them, for each of the two measures
 ROOM = (0.12, 0.05)  # that a label takes, in shares of the picture
@@ -29,7 +29,7 @@ def scatter(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> CachedFigu
         "color": [atlas.numbers[layer] for layer, _ in places],
         "cmin": min(atlas.numbers),
         "cmax": max(*atlas.numbers, 1),
-        "colorscale": [[place / 10, colour] for place, colour in enumerate(SEQUENTIAL)],
+        "colorscale": EVEN_SCALE,
         "colorbar": {"title": {"text": say("layer")}, "thickness": 12, "tickformat": "d"},
     }
     plain = {"marker": {"opacity": 1}}

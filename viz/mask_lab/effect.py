@@ -67,8 +67,13 @@ class Effect:
 
 def effect(found: Effect) -> Markup:
     """What to notice: answers given away, or else what losses change. Says nothing of what stays as it was."""
-    parts = [_answers(found) if found.known else _losses(found), *_predictions(found)]
-    return _sentence(Markup(" ").join(part for part in parts if part) or _unchanged(found))
+    parts = [_answers(found) if found.known else _losses(found)]
+    parts.append(prediction_words(found.pieces[found.query], found.query, *found.predicted))
+    if found.last != found.query:  # of which no loss tells
+        parts.append(prediction_words(found.pieces[found.last], found.last, *found.predicted_last))
+    words = say("No token's loss changes by {least} nats or more, and the prediction after {token} is unchanged.")
+    unchanged = Markup(words).format(least=SEEN, token=_name(found, found.query))
+    return _sentence(Markup(" ").join(part for part in parts if part) or unchanged)
 
 
 def standard_masks() -> Markup:
@@ -198,19 +203,6 @@ def _losses(found: Effect) -> Markup:
         words = say("The largest change is that of {token}, from {before:.2f} to {after:.2f} {nats}.")
         parts.append(Markup(words).format(token=_name(found, most), nats=_nats(), **losses))
     return Markup(" ").join(parts)
-
-
-def _predictions(found: Effect) -> list[Markup]:
-    """Of the query, and of the row's last token, which no loss tells of."""
-    words = [prediction_words(found.pieces[found.query], found.query, *found.predicted)]
-    if found.last != found.query:
-        words.append(prediction_words(found.pieces[found.last], found.last, *found.predicted_last))
-    return words
-
-
-def _unchanged(found: Effect) -> Markup:
-    words = say("No token's loss changes by {least} nats or more, and the prediction after {token} is unchanged.")
-    return Markup(words).format(least=SEEN, token=_name(found, found.query))
 
 
 def _name(found: Effect, place: int) -> Markup:

@@ -130,7 +130,8 @@ def _fill_cells(result: "Result", keys: int) -> list[Markup]:
     damage = result.damage
     if damage is None or result.empty is None:
         return _does_not_fit(result, 5)
-    leaks = [td(_leak(share), "number") for share in (damage.blocked_largest, damage.blocked_total)]
+    shares = (damage.blocked_largest, damage.blocked_total)
+    leaks = [td(tag("b", percent(share)) if share >= NOTICED else percent(share), "number") for share in shares]
     return [td(_value(result.value)), td(_fate(result.empty, keys)), *leaks, _error(damage)]
 
 
@@ -149,20 +150,13 @@ def _does_not_fit(result: "Result", columns: int) -> list[Markup]:
 
 
 def _error(damage: "Damage") -> Markup:
-    return td(_small(damage.difference) + Markup(_broken(damage.nans)), "number")
-
-
-def _broken(rows: int) -> str:
-    return say(", <b>{rows:,} rows NaN</b>", rows=rows) if rows else ""
+    broken = Markup(say(", <b>{rows:,} rows NaN</b>", rows=damage.nans)) if damage.nans else ""
+    return td(_small(damage.difference) + broken, "number")
 
 
 def _fate(row: "RowFate", keys: int) -> Markup:
     places = {"weight": weight_text(row.largest), "keys": keys, "total": row.total}
     return Markup(say(FATES.get(row.kind, FATES["sum"]), **places))
-
-
-def _leak(share: float) -> str:
-    return tag("b", percent(share)) if share >= NOTICED else percent(share)
 
 
 def _value(value: float | None) -> str:
