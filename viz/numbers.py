@@ -181,19 +181,14 @@ def leak_grid(shares: np.ndarray, names: Sequence[Sequence[str]], what: str) -> 
     if not np.nansum(shares):
         return title + tag("p", say("None, in any head."))
     colour = ",".join(map(str, rgb(MASK_COLOURS["causal"])))
-    rows = [
-        [
-            th(row[0].split()[0]),
-            *(
-                td(percent(share), "number", title=name,
-                    style=f"background:rgba({colour},{STRONGEST * np.nan_to_num(share):.3f})")
-                for name, share in zip(row, some.tolist(), strict=True)
-            ),
-        ]
-        for row, some in zip(names, shares, strict=True)
-    ]  # fmt: skip
-    heads = [th(""), *(th(name.split()[1], "number") for name in names[0])]
-    return title + table([heads, *rows])
+    rows = [[th(""), *(th(name.split()[1], "number") for name in names[0])]]
+    for row, some in zip(names, shares.tolist(), strict=True):
+        cells = [th(row[0].split()[0])]
+        for name, share in zip(row, some, strict=True):
+            shade = STRONGEST * float(np.nan_to_num(share))
+            cells.append(td(percent(share), "number", title=name, style=f"background:rgba({colour},{shade:.3f})"))
+        rows.append(cells)
+    return title + table(rows)
 
 
 def leak_notes(future: np.ndarray, padding: np.ndarray) -> list[list[str]]:

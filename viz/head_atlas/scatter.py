@@ -67,8 +67,8 @@ def distances(atlas: Atlas, layer: int, head: int) -> CachedFigure:
     shares, even = (values[: len(names)] for values in (atlas.spread[layer, head], atlas.even_spread[layer]))
     first = 0 if max(shares[0], even[0]) > 0 else 1  # no later token may be seen: no bar for them
     places = list(range(len(names) - first))
-    names_of = {"customdata": names[first:]}
-    heights = bars(places, shares[first:], "share", "%{customdata}: %{y:.1%}", NOW) | names_of
+    heights = bars(places, shares[first:], "share", "%{customdata}: %{y:.1%}", NOW)
+    heights["customdata"] = names[first:]
     dashes = {
         "type": "scatter",
         "mode": "markers",

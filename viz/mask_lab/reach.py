@@ -62,8 +62,8 @@ def reach_table(view: ReachView) -> Markup:
             spans[-1][1] = layer
         else:
             spans.append([layer, layer])
-    numbers_of = [th(say("may attend to in that layer"), "number"), th(say("can depend on"), "number")]
-    head = [th(say("after")), *numbers_of, th(), th(say("farthest back"))]
+    counts = [th(say("may attend to in that layer"), "number"), th(say("can depend on"), "number")]
+    head = [th(say("after")), *counts, th(), th(say("farthest back"))]
     return table([head, *(_table_row(view, *span) for span in spans)])
 
 
