@@ -7,9 +7,9 @@ from model.heads.view import HeadView, cropped
 from viz.export import words
 from viz.export.every import every_picture
 from viz.export.fonts import language_of
-from viz.export.lit import lit_picture
 from viz.export.paper import KINDS, Paper, Sheet
 from viz.export.picture import change_picture, head_picture, lines_picture
+from viz.export.query import lit_picture
 from viz.export.words import version
 from viz.heads import arcs, tokens
 from viz.heads.colours import STANDARD_COLOURS
