@@ -125,28 +125,28 @@ def sentence(scene: HeadScene) -> str:
     parts = [_causal(scene)] if scene.causal != scene.standard_causal else []
     parts += [say(STYLES[name].lifted, head=scene.name) for name in scene.lifted]
     parts += [] if scene.padding else [_padding(scene)]
-    parts += [say_one(LIFTED, "layer only", layer=scene.name.split()[0])] if scene.layer_only else []
+    parts += [say_one(LIFTED, "layer_only", layer=scene.name.split()[0])] if scene.layer_only else []
     return together(parts)
 
 
 LIFTED = {  # what there is to see without the standard masks
     "across": N_("The causal mask does not apply to this attention: the target always sees the whole source."),
     "encoder": N_("The causal mask does not apply to this attention: the encoder always reads the whole source."),
-    "with causal": N_("With a causal mask that this model never had in training, {head} can no longer attend to later "
+    "with_causal": N_("With a causal mask that this model never had in training, {head} can no longer attend to later "
                       "tokens."),
-    "one token": N_("Without the causal mask nothing changes here: this row has one token, and none comes later."),
+    "one_token": N_("Without the causal mask nothing changes here: this row has one token, and none comes later."),
     "later": N_("Without the causal mask, {share} of this head's attention goes to tokens that come later."),
-    "little later": N_("Without the causal mask, {share} of this head's attention goes to tokens that come later; "
+    "little_later": N_("Without the causal mask, {share} of this head's attention goes to tokens that come later; "
                        "other heads may attend to later tokens more."),
-    "no padding": N_("The padding mask is off, but this row has no padding: choose a shorter row, or add a second line "
+    "no_padding": N_("The padding mask is off, but this row has no padding: choose a shorter row, or add a second line "
                      "of another length."),
     "hidden": N_("The padding mask is off, but real tokens are not affected: with padding on the right, the causal "
                  "mask already hides it from them. Only the padding's own rows change."),
-    "to padding": N_("Without the padding mask, {share} of this head's attention goes to padding, which is not part of "
+    "to_padding": N_("Without the padding mask, {share} of this head's attention goes to padding, which is not part of "
                      "the text."),
-    "little to padding": N_("Without the padding mask, {share} of this head's attention goes to padding; other heads "
+    "little_to_padding": N_("Without the padding mask, {share} of this head's attention goes to padding; other heads "
                             "may give it more."),
-    "layer only": N_("Only {layer}'s weights are recomputed, from the standard run's queries and keys; the other "
+    "layer_only": N_("Only {layer}'s weights are recomputed, from the standard run's queries and keys; the other "
                      "layers and the predictions do not change."),
 }  # fmt: skip
 HABITS = {
@@ -165,21 +165,21 @@ def _causal(scene: HeadScene) -> str:
     if not scene.can_be_causal:
         return say_one(LIFTED, "across" if scene.across else "encoder")
     if scene.causal:
-        return say_one(LIFTED, "with causal", head=scene.name)
+        return say_one(LIFTED, "with_causal", head=scene.name)
     if scene.tokens == 1:
-        return say_one(LIFTED, "one token")
+        return say_one(LIFTED, "one_token")
     much = scene.leak.future >= LITTLE
-    return say_one(LIFTED, "later" if much else "little later", share=percent(scene.leak.future))
+    return say_one(LIFTED, "later" if much else "little_later", share=percent(scene.leak.future))
 
 
 def _padding(scene: HeadScene) -> str:
     if not scene.has_padding:
-        return say_one(LIFTED, "no padding")
+        return say_one(LIFTED, "no_padding")
     untouched = scene.only_attention or scene.layer_only
     if scene.pad_side == "right" and scene.causal and scene.can_be_causal and untouched:
         return say_one(LIFTED, "hidden")
     much = scene.leak.padding >= LITTLE
-    return say_one(LIFTED, "to padding" if much else "little to padding", share=percent(scene.leak.padding))
+    return say_one(LIFTED, "to_padding" if much else "little_to_padding", share=percent(scene.leak.padding))
 
 
 def _habit(scene: HeadScene) -> str:

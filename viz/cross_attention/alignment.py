@@ -136,7 +136,7 @@ def _row(found: Alignment) -> Part:
             zip(found.source, found.padding, blocked, weights, strict=True)
         )
     ]
-    row = bars(_places(len(found.source)), weights, "source row", "%{customdata}", colours)
+    row = bars(_places(len(found.source)), weights, "source row", "%{customdata}", colours)  # not shown
     return row | {"customdata": said, "width": 0.85 / len(found.source), "xaxis": "x", "yaxis": "y2"}
 
 

@@ -83,7 +83,7 @@ def table(rows: list[BreakRow], now: str, count: int) -> Markup:
         shares = [td(percent(share), "number") for share in (row.exact, row.characters, row.probability)]
         cells = [td(say(row.masks)), td(row.wrote, "token"), td(row.judged, "judged"), *shares]
         parts.append(tag("tr", join(cells), **({"aria_current": "true"} if row.masks == now else {})))
-    return tag("div", tag("table", join(parts), class_="numbers breaks"), class_="breaks") + STYLE
+    return tag("div", tag("table", join(parts), class_="numbers breaks"), class_="breaks") + STYLE  # not shown
 
 
 def words(standard: BreakRow, padding: BreakRow, causal: BreakRow) -> Markup:

@@ -36,7 +36,7 @@ FORMULA_SIGNS = "=+-@\t\r"  # a spreadsheet takes what begins with these for a f
 
 EXPECTED = {  # what is said of a file that is none of ours
     "size": N_("expected at most {most:.0f} MB, got {found:.0f}"),
-    "about size": N_("expected at most {most:.0f} MB of {file}, got {found:.0f}"),
+    "about_size": N_("expected at most {most:.0f} MB of {file}, got {found:.0f}"),
     "about": N_("expected an export of Unmask, but its {file} does not fit ({where}: {problem})"),
     "arrays": N_("expected the arrays weights, scores, layers and heads, found no {missing}"),
     "weights": N_("expected weights [N, {queries}, {keys}] for its tokens, got {found}"),
@@ -161,7 +161,7 @@ def read(data: bytes) -> Export:
         raise _wrong("size", most=MOST_BYTES / 2**20, found=len(data) / 2**20)
     about, arrays = _read_npz(data) if data.startswith(b"PK") else _read_safetensors(data)
     if len(about) > MOST_ABOUT:
-        raise _wrong("about size", most=MOST_ABOUT / 2**20, file=ABOUT, found=len(about) / 2**20)
+        raise _wrong("about_size", most=MOST_ABOUT / 2**20, file=ABOUT, found=len(about) / 2**20)
     try:
         known = About.model_validate_json(about)
     except ValidationError as error:

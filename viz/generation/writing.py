@@ -80,7 +80,7 @@ ROWS = {
                  "“{seen}” (position {seen_at})."),
 }  # fmt: skip
 CHOSEN = {
-    "by hand": N_("There you chose <b>“{token}”</b>: {chances}. Choose another to cut the text there and continue "
+    "by_hand": N_("There you chose <b>“{token}”</b>: {chances}. Choose another to cut the text there and continue "
                   "with it."),
     "sampled": N_("There it was followed by <b>“{token}”</b>: {chances}. Choose another to cut the text there and "
                   "continue with it."),
@@ -101,7 +101,7 @@ def sentence(scene: WritingScene) -> Markup:
     if scene.place is None:
         told = say_one(NEXT_TOKEN, "sampled" if scene.temperature else "likeliest")
     else:
-        told = say_one(CHOSEN, "by hand" if scene.by_hand else "sampled")
+        told = say_one(CHOSEN, "by_hand" if scene.by_hand else "sampled")
     token = {"heads": scene.heads, "seed": scene.seed, "token": scene.chosen.label, "chances": _chances(scene)}
     return Markup(together([row.format(share=percent(scene.weight), **about), Markup(told).format(**token)]))
 

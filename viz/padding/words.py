@@ -31,11 +31,11 @@ CHOICES = {  # what is to be chosen, as a part of a sentence
 WHY = {
     "causal": N_("It comes after the sentence, and the causal mask already hides later cells from every token. "
                  "Position ids count from cell 0 either way."),
-    "whole row": N_("Without the causal mask every token attends to the whole row, including the padding after it."),
+    "whole_row": N_("Without the causal mask every token attends to the whole row, including the padding after it."),
     "after": N_("It comes after the sentence."),
     "before": N_("It comes before the sentence."),
-    "before, causal": N_("It comes before the sentence, where the causal mask lets every token attend to it."),
-    "before, whole row": N_("It comes before the sentence, where every token attends to it."),
+    "before_causal": N_("It comes before the sentence, where the causal mask lets every token attend to it."),
+    "before_whole_row": N_("It comes before the sentence, where every token attends to it."),
     "absolute": N_("Counted from cell 0, a sentence begins at a later position than it has alone, and this model "
                    "depends on absolute position ids, as one with learned positions does."),
     "relative": N_("Counted from cell 0, all tokens of a sentence are shifted by the same number, and for this model "
@@ -175,14 +175,14 @@ def _right(found: dict[tuple[str, str], Way], causal: bool) -> Case:
     if causal and without.correct:
         title, why = say("Right padding needs no padding mask"), "causal"
     elif not causal and not without.correct:
-        title, why = say("Right padding needs the padding mask"), "whole row"
+        title, why = say("Right padding needs the padding mask"), "whole_row"
     return title, together([say(WHY[why]), _without_and_with(without, masked)])
 
 
 def _left(found: dict[tuple[str, str], Way], causal: bool) -> Case:
     without, masked = found["left", "off"], found["left", "keys"]
     title = say("Left padding") if without.correct else say("Left padding needs the padding mask")
-    why = "before" if without.correct else "before, causal" if causal else "before, whole row"
+    why = "before" if without.correct else "before_causal" if causal else "before_whole_row"
     return title, together([say(WHY[why]), _without_and_with(without, masked)])
 
 

@@ -171,7 +171,7 @@ def nats(loss: float) -> str:
 
 def _copy(score: float, chosen: bool) -> Markup:
     shade = min(max(score, 0.0), 1.0) * 0.45  # so that the number stands out on light and on dark ground
-    return td(percent(score), "chosen" if chosen else "", style=f"background: rgba(230,159,0,{shade:.2f})")
+    return td(percent(score), "chosen" if chosen else "", style=f"background: rgba(230,159,0,{shade:.2f})")  # not shown
 
 
 def _card(card: TwinCard) -> Markup:
