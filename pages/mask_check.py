@@ -42,7 +42,7 @@ if notes:
     st.markdown(notes)
 figure = mask_figure(view, dark=page.is_dark())
 head_picture.show(figure, mask_check.alt(report), room="two", key="obey_figure", on_pick=None)
-marks = mask_check.key(report) + named_pairs(view)
+marks = f"{mask_check.key(report)}{named_pairs(view)}"
 if marks:
     st.html(marks)
 st.html(laws_table(view))

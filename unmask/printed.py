@@ -9,9 +9,9 @@ from unmask.shown_heads import ShownHeads
 from viz.export import words
 from viz.export.every import every_picture
 from viz.export.fonts import language_of
-from viz.export.lit import lit_picture
 from viz.export.paper import Paper, Sheet
 from viz.export.picture import change_picture, head_picture, lines_picture
+from viz.export.query import lit_picture
 from viz.heads import arcs
 from viz.heads.colours import STANDARD_COLOURS
 from viz.heads.tokens import left_out, light_words

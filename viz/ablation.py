@@ -10,14 +10,29 @@ from markupsafe import Markup, escape
 
 from i18n import N_, say, say_all, say_count, together
 from model.heads.view import head_name
-from viz.heatmap import colour_bar, figure
-from viz.html import bar, signed, table, tag
+from viz.charts import both_sides, heat
+from viz.heatmap import AXIS, colour_bar, figure
+from viz.html import say_one, signed, table, td, th, track
 from viz.numbers import chance
 from viz.palette import MARK, NOW, STANDARD, diverging
 
 NOTICED = 0.005  # nats: below that a loss is what it was, in two digits
 ROW, LEAST, MOST = 26, 240, 620  # pixels of a layer, and of the picture
 LISTED = 10
+CHANGES = {  # of the loss, without some heads
+    "none": N_("Turning {heads} off ({way}) changes the loss of “{target}” after “{query}” ({position}) by less than "
+               "{least} nats."),
+    "rise": N_("Turning {heads} off ({way}) raises the loss of “{target}” after “{query}” ({position}) by {nats:.2f} "
+               "nats: {before} → {after}."),
+    "fall": N_("Turning {heads} off ({way}) lowers the loss of “{target}” after “{query}” ({position}) by {nats:.2f} "
+               "nats: {before} → {after}."),
+}  # fmt: skip
+LARGEST = {
+    "rise": N_("Of {heads}, each turned off alone, {head} matters most: turning it off raises the loss by {nats:.2f} "
+               "nats."),
+    "fall": N_("Of {heads}, each turned off alone, {head} matters most: turning it off lowers the loss by {nats:.2f} "
+               "nats."),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -47,9 +62,8 @@ class EffectsView:
 
     def ranked(self) -> list[tuple[int, int]]:
         """The measured heads, the largest rise first."""
-        order = np.argsort(-self.effects, axis=None, kind="stable")
-        places = zip(*np.unravel_index(order, self.effects.shape), strict=True)
-        return [(int(layer), int(head)) for layer, head in places if not math.isnan(self.effects[layer, head])]
+        heads = [(layer, head) for layer, head in np.argwhere(~np.isnan(self.effects)).tolist()]
+        return sorted(heads, key=lambda head: -self.effects[head])
 
 
 def sentence(names: Sequence[str], way: str, asked: AskedPrediction, before: float, after: float) -> str:
@@ -58,26 +72,17 @@ def sentence(names: Sequence[str], way: str, asked: AskedPrediction, before: flo
     if not names:
         return say("No head is off. Choose heads above, or rank them all by their effect on this prediction.")
     change = before - after
-    about = {
-        "heads": say_all(names), "way": way, "target": escape(asked.target), "query": escape(asked.query),
-        "position": asked.position, "nats": abs(change), "least": NOTICED, "before": chance(math.exp(before)),
-        "after": chance(math.exp(after)),
-    }  # fmt: skip
-    if abs(change) < NOTICED:
-        return say("Turning {heads} off ({way}) changes the loss of “{target}” after “{query}” ({position}) by less "
-                   "than {least} nats.", **about)  # fmt: skip
-    if change > 0:
-        return say("Turning {heads} off ({way}) raises the loss of “{target}” after “{query}” ({position}) by "
-                   "{nats:.2f} nats: {before} → {after}.", **about)  # fmt: skip
-    return say("Turning {heads} off ({way}) lowers the loss of “{target}” after “{query}” ({position}) by {nats:.2f} "
-               "nats: {before} → {after}.", **about)  # fmt: skip
+    about = {"heads": say_all(names), "way": way, "position": asked.position, "nats": abs(change), "least": NOTICED}
+    about |= {"target": escape(asked.target), "query": escape(asked.query)}
+    about |= {"before": chance(math.exp(before)), "after": chance(math.exp(after))}
+    return say_one(CHANGES, "none" if abs(change) < NOTICED else "rise" if change > 0 else "fall", **about)
 
 
 def what_is_asked(asked: AskedPrediction) -> str:
     """Which token the numbers are of, in markdown without what the reader typed."""
-    return (
-        say("the token that follows in the text") if asked.follows else say("the most likely token with all heads on")
-    )
+    if asked.follows:
+        return say("the token that follows in the text")
+    return say("the most likely token with all heads on")
 
 
 def effects_figure(view: EffectsView, *, dark: bool) -> go.Figure:
@@ -85,28 +90,24 @@ def effects_figure(view: EffectsView, *, dark: bool) -> go.Figure:
     layers, heads = view.effects.shape
     reach = max(float(np.nanmax(np.abs(view.effects), initial=0.0)), 0.01)
     names = [[view.name(layer, head) for head in range(heads)] for layer in range(layers)]
-    trace = {
-        "type": "heatmap",
-        "z": view.effects.astype(np.float32),
-        "x": [f"H{head}" for head in range(heads)],
-        "y": list(map(head_name, view.layers)),
+    stops = [(float(at), colour) for at, colour in diverging(dark)]
+    hover = say("%{text} off: %{z:+.3f} nats")
+    trace = heat(
+        view.effects, [f"H{head}" for head in range(heads)], list(map(head_name, view.layers)), "effects", hover
+    )
+    trace |= both_sides(reach, dark) | {
         "text": names,
-        "zmin": -reach,
-        "zmax": reach,
-        "colorscale": [[0.5 + 2 * (at - 0.5) * abs(at - 0.5), colour] for at, colour in _stops(dark)],
         "xgap": 1,
         "ygap": 1,
-        "hoverongaps": False,
         "colorbar": colour_bar(say("nats"), x=1.01),
-        "hovertemplate": say("%{text} off: %{z:+.3f} nats") + "<extra></extra>",
-        "name": "effects",
     }
-    axis = {"type": "category", "showgrid": False, "zeroline": False, "ticks": "", "tickfont": {"size": 11}}
+    trace["colorscale"] = [[0.5 + 2 * (at - 0.5) * abs(at - 0.5), colour] for at, colour in stops]
+    axis = AXIS | {"tickfont": {"size": 11}}
+    frame = {"type": "rect", "line": {"color": MARK, "width": 2}}
     frames = [
-        {"type": "rect", "x0": head - 0.5, "x1": head + 0.5, "y0": layer - 0.5, "y1": layer + 0.5,
-         "line": {"color": MARK, "width": 2}}
+        frame | {"x0": head - 0.5, "x1": head + 0.5, "y0": layer - 0.5, "y1": layer + 0.5}
         for layer, head in sorted(view.off)
-    ]  # fmt: skip
+    ]
     layout = {
         "height": min(max(ROW * layers + 60, LEAST), MOST),
         "margin": {"l": 50, "r": 70, "t": 8, "b": 32},
@@ -117,26 +118,17 @@ def effects_figure(view: EffectsView, *, dark: bool) -> go.Figure:
     return figure([trace], layout)
 
 
-def _stops(dark: bool) -> list[tuple[float, str]]:
-    return [(float(at), str(colour)) for at, colour in diverging(dark)]
-
-
 def effects_table(view: EffectsView) -> Markup:
     """The heads with the largest effects either way, the largest rise first."""
     ranked = view.ranked()
-    strongest = sorted(ranked, key=lambda place: -abs(view.effects[place]))[:LISTED]
-    most = max((abs(float(view.effects[place])) for place in strongest), default=1.0) or 1.0
-    rows = [
-        [
-            tag("td", view.name(*place)),
-            tag("td", signed(view.effects[place]), class_="number"),
-            tag("td", bar(abs(float(view.effects[place])) / most, NOW if view.effects[place] > 0 else STANDARD),
-                class_="track"),
-        ]
-        for place in ranked
-        if place in strongest
-    ]  # fmt: skip
-    return table([[tag("th", say("head off")), tag("th", say("increase in the loss, nats"), colspan=2)], *rows])
+    strongest = sorted(ranked, key=lambda head: -abs(view.effects[head]))[:LISTED]
+    most = max((abs(view.effects[head]) for head in strongest), default=1.0) or 1.0
+    rows = [[th(say("head off")), th(say("increase in the loss, nats"), colspan=2)]]
+    for head in [head for head in ranked if head in strongest]:
+        effect = float(view.effects[head])
+        colour = NOW if effect > 0 else STANDARD
+        rows.append([td(view.name(*head)), td(signed(effect), "number"), track(abs(effect) / most, colour)])
+    return table(rows)
 
 
 def ranking_sentence(view: EffectsView) -> str:
@@ -152,21 +144,12 @@ def ranking_sentence(view: EffectsView) -> str:
         whole = say_count("the first head", "the first {count} heads", len(ranked))
     if abs(value) < NOTICED:
         return say("None of {heads}, turned off alone, changes it by {least} nats or more.", heads=whole, least=NOTICED)
-    most = (
-        N_("Of {heads}, each turned off alone, {head} matters most: turning it off raises the loss by {nats:.2f} nats.")
-        if value > 0
-        else N_(
-            "Of {heads}, each turned off alone, {head} matters most: turning it off lowers the loss by {nats:.2f} nats."
-        )
-    )
-    sentence = say(most, heads=whole, head=view.name(*strongest), nats=abs(value))
+    most = say_one(LARGEST, "rise" if value > 0 else "fall", heads=whole, head=view.name(*strongest), nats=abs(value))
     few = int((sizes < 0.05).sum())
-    if not few:
-        return sentence
     rest = say_count(
         "{count} of them changes it by less than 0.05.", "{count} of them change it by less than 0.05.", few
     )
-    return together([sentence, rest])
+    return together([most, rest]) if few else most
 
 
 def effects_alt(view: EffectsView) -> str:

@@ -1,8 +1,9 @@
 """The clinic's numbers: what each law says of a bug and of its right version."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
@@ -10,37 +11,22 @@ from i18n import N_, say
 from model.heads.view import HeadView
 from viz.head import comparison_figure
 from viz.heatmap import CachedFigure
-from viz.html import join, swatch, table, tag
+from viz.html import join, swatch, table, tag, td, th
 from viz.numbers import number, percent
+
+if TYPE_CHECKING:  # it imports torch
+    from model.bug_clinic.spot import HeatmapDifference
 
 WITH_BUG, RIGHT = N_("with the bug"), N_("correct version")
 BROKEN, HELD = "#D55E00", "#009E73"
-FEATURES = {  # what is said of a measured feature of two heatmaps, and how its numbers are written
-    "later": (
-        N_("the share of weight that goes to later tokens is {one} {there}, and {other} {here}."), percent,
-    ),
+TWO_DIGITS = "{:.2f}".format
+FEATURES: dict[str, tuple[str, Callable[[float], str]]] = {  # what is said of one, and how its numbers are written
+    "later": (N_("the share of weight that goes to later tokens is {one} {there}, and {other} {here}."), percent),
     "padding": (N_("the share of weight that goes to padding is {one} {there}, and {other} {here}."), percent),
-    "sum": (N_("the smallest sum of a row is {one} {there}, and {other} {here}."), "{:.2f}".format),
-    "itself": (
-        N_("the weight that a token gives itself is on average {one} {there}, and {other} {here}."), "{:.2f}".format,
-    ),
-    "largest": (
-        N_("the largest weight of a row is on average {one} {there}, and {other} {here}."), "{:.2f}".format,
-    ),
-}  # fmt: skip
-
-
-class Apart(Protocol):
-    """Where one heatmap differs from another: a feature, or else a cell (query, key), and both heatmaps' numbers."""
-
-    @property
-    def feature(self) -> str: ...
-    @property
-    def cell(self) -> tuple[int, int]: ...
-    @property
-    def one(self) -> float: ...
-    @property
-    def other(self) -> float: ...
+    "sum": (N_("the smallest sum of a row is {one} {there}, and {other} {here}."), TWO_DIGITS),
+    "itself": (N_("the weight that a token gives itself is on average {one} {there}, and {other} {here}."), TWO_DIGITS),
+    "largest": (N_("the largest weight of a row is on average {one} {there}, and {other} {here}."), TWO_DIGITS),
+}
 
 
 @dataclass(frozen=True)
@@ -78,8 +64,12 @@ def law_told(row: LawRow, *, title: str) -> Markup:
 
 def law_table(rows: list[LawRow]) -> Markup:
     """A row for each law: its words, and what was found with the bug and without."""
-    head = (tag("th", say(words)) for words in (N_("property"), WITH_BUG, RIGHT))
-    return table([head, *(_cells(row) for row in rows)], "numbers laws")  # not shown
+    head = (th(say(words)) for words in (N_("property"), WITH_BUG, RIGHT))
+    body = []
+    for row in rows:
+        findings = [_cell(finding, row, "td", amount_text(finding)) for finding in (row.wrong, row.right)]
+        body.append([td(_named(row), style="white-space:normal"), *findings])
+    return table([head, *body], "numbers laws")  # not shown
 
 
 def amount_text(finding: LawFinding) -> str:
@@ -101,13 +91,7 @@ def bug_figure(wrong: HeadView, right: HeadView, *, dark: bool, nan: bool) -> Ca
     return figure
 
 
-def _cells(row: LawRow) -> list[Markup]:
-    words = tag("td", _named(row), style="white-space:normal")
-    return [words, *(_cell(finding, row, "td", amount_text(finding)) for finding in (row.wrong, row.right))]
-
-
 def _named(row: LawRow) -> Markup:
-    """The law, and what its numbers are numbers of."""
     return join([row.words, " ", tag("span", f"({row.wrong.of})", style="opacity:.75")])
 
 
@@ -119,18 +103,15 @@ def _cell(finding: LawFinding, row: LawRow, element: str, text: str) -> Markup:
     return tag(element, said, style="white-space:normal" if finding.error else "")
 
 
-def told_apart(apart: Apart, one: str, other: str, view: HeadView) -> str:
+def told_apart(apart: "HeatmapDifference", one: str, other: str, view: HeadView) -> str:
     """In what two heatmaps differ, as a sentence: `one` and `other` name them, "with that bug", "here".
 
     view: the one on the screen, for the labels of its axes.
     """
     if not apart.feature:
         query, key = apart.cell
-        return say(
-            "query {query} (“{looker}”) gives key {key} (“{looked}”) a weight of {one:.2f} {there}, and {other:.2f} "
-            "{here}.",
-            query=query, looker=view.queries[query], key=key, looked=view.keys[key],
-            one=apart.one, there=one, other=apart.other, here=other,
-        )  # fmt: skip
+        cell = {"query": query, "looker": view.queries[query], "key": key, "looked": view.keys[key]}
+        return say("query {query} (“{looker}”) gives key {key} (“{looked}”) a weight of {one:.2f} {there}, and "
+                   "{other:.2f} {here}.", one=apart.one, there=one, other=apart.other, here=other, **cell)  # fmt: skip
     words, write = FEATURES[apart.feature]
     return say(words, one=write(apart.one), there=one, other=write(apart.other), here=other)

@@ -1,7 +1,8 @@
 """Small pieces of HTML, escaped where they hold what somebody typed."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from markupsafe import Markup, escape
 
@@ -69,6 +70,11 @@ def escaped(label: str) -> str:
     return label.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
+def say_one(sentences: Mapping[Any, str], which: object, **places: Any) -> str:
+    """One of several sentences that N_ has marked. (Any literal within say(…) gets into the catalogue.)"""
+    return say(sentences[which], **places)
+
+
 def filled(sentence: str, **places: object) -> Markup:
     """A sentence that was said, with its {places} filled: both are escaped unless they are Markup."""
     return escape(sentence).format(**places)
@@ -97,9 +103,24 @@ def join(parts: Iterable[str], between: str = "") -> Markup:
     return Markup(between).join(parts)
 
 
+def td(content: object = "", kind: str = "", **attributes: object) -> Markup:
+    """A cell of a table; kind: its class, "number" for what is aligned to the right."""
+    return tag("td", content, **({"class_": kind} if kind else {}), **attributes)
+
+
+def th(content: object = "", kind: str = "", **attributes: object) -> Markup:
+    """The title of a column or a row; as td."""
+    return tag("th", content, **({"class_": kind} if kind else {}), **attributes)
+
+
 def bar(share: float, colour: str) -> Markup:
     """A share, 0 to 1, as a bar in its table cell."""
     return tag("div", class_="bar", style=f"width:{min(max(share, 0.0), 1.0) * 100:.1f}%;background:{colour}")
+
+
+def track(share: float, colour: str) -> Markup:
+    """A cell with a bar."""
+    return td(bar(share, colour), "track")
 
 
 def table(rows: Iterable[Iterable[Markup]], classes: str = "numbers") -> Markup:

@@ -1,23 +1,23 @@
 """A check of a model's mask: what really reaches what beside what is declared, and the laws one by one."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import plotly.graph_objects as go
-from markupsafe import escape
+from markupsafe import Markup, escape
 
-from i18n import N_, say, say_count, together
-from mask_check.findings import CheckReport
+from i18n import N_, listed, say, say_count, together
+from mask_check.findings import CheckReport, Finding
 from mask_check.formats import verdict_of
 from model.heads.view import HeadView
+from viz.charts import NEVER, RIGHT, flat, two_masks, unweighted
 from viz.hatch import data_uri, hatch_png
+from viz.heatmap import CachedFigure, Part, axis_names, cells, colour_bar, figure, hatching, margin, title
 from viz.heatmap import axes as axes_of
-from viz.heatmap import axis_names, colour_bar, hatching, margin
-from viz.palette import ALLOWED, MARK, TWO, table
+from viz.html import join, swatch, table, tag, td, th
+from viz.palette import ALLOWED, EVEN_SCALE, MARK
 
-LEFT, RIGHT = (0.0, 1 / TWO), (1 - 1 / TWO, 1.0)
-NOTHING = {True: "#2a2d33", False: "#e4e6eb"}  # a cell that nothing reaches, in the dark and in the light
 COLOURS = {
     N_("obeys"): "#009E73",
     N_("broken"): "#D55E00",
@@ -30,19 +30,6 @@ QUERY, KEY = N_("output that moves"), N_("token that is changed")
 PLACES = {"output": "<b>%{y}</b>", "token": "<b>%{x}</b>"}  # of a sentence that plotly fills in
 CELL = 9  # pixels of the small picture
 MOST_NAMED = 12
-
-
-@dataclass(frozen=True)
-class CheckRow:
-    """A law: what it asks, the verdict in one of COLOURS' words, the amount and what is tolerated, what was found, and
-    how many open pairs are silent where that is what breaks it."""
-
-    name: str
-    verdict: str
-    amount: float | None
-    tolerance: float | None
-    words: str
-    silent: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +46,7 @@ class CheckView:
     declared: np.ndarray
     reaches: np.ndarray
     tokens: list[str]
-    laws: list[CheckRow]
+    laws: Sequence[Finding]
 
     @property
     def leaks(self) -> np.ndarray:
@@ -83,76 +70,45 @@ def view_of(report: CheckReport) -> CheckView:
         declared=nothing if mask is None else mask.declared,
         reaches=nothing if mask is None else mask.reaches,
         tokens=list(report.pieces),
-        laws=[
-            CheckRow(one.name, one.verdict, one.amount, one.tolerance, one.words, one.silent) for one in report.findings
-        ],
+        laws=report.findings,
     )
 
 
-def mask_figure(view: CheckView, *, dark: bool) -> go.Figure:
+def mask_figure(view: CheckView, *, dark: bool) -> CachedFigure:
     """Left, what was measured; right, what is declared; cells that disagree are marked in both."""
-    blank = np.zeros(view.moved.shape, np.float32)
-    axes = HeadView(blank, blank, {}, view.tokens, view.tokens)
-    figure = _empty_figure(view.tokens)
-    _add_measured(figure, view, axes, dark=dark)
-    _add_declared(figure, view.declared, axes, dark=dark, place="2")
-    layout = axes_of(axes) | axes_of(axes, "2", tokens=False)
-    layout["xaxis"] |= {"domain": LEFT, "title": {"text": say(KEY)}}
-    layout["yaxis"] |= {"title": {"text": say(QUERY)}}
-    layout["xaxis2"] |= {"domain": RIGHT, "matches": "x"}
-    layout["yaxis2"] |= {"matches": "y"}
-    figure.update_layout(layout)
-    figure.layout.yaxis.scaleanchor = None  # two pictures of one size fill the width
-    end = len(view.tokens) - 0.5
-    figure.update_layout(xaxis_range=[-0.5, end], yaxis_range=[end, -0.5], yaxis_autorange=False)
-    for text, x in zip(TITLES, (0.0, RIGHT[0]), strict=True):
-        figure.add_annotation(text=f"<b>{say(text)}</b>", xref="paper", yref="paper", x=x, y=1, xanchor="left",
-                              yanchor="bottom", showarrow=False)  # fmt: skip
+    axes = unweighted({}, view.tokens)
+    declared, images = _declared(view.declared, axes, dark=dark, place="2")
     marked = ((view.leaks, "x", 8, "leak"), (view.silent, "circle-open", 6, "not seen"))  # not shown
-    for cells, symbol, size, name in marked:
-        _add_marks(figure, cells, axes, symbol, size, name)
-    return figure
+    marks = [mark for some in marked for mark in _marks(axes, *some)]
+    layout = two_masks(axes)
+    end = len(view.tokens) - 0.5
+    layout["xaxis"] |= {"title": {"text": say(KEY)}, "range": [-0.5, end]}
+    layout["yaxis"] |= {"title": {"text": say(QUERY)}, "range": [end, -0.5], "autorange": False}
+    titles = [title(f"<b>{say(text)}</b>", x, 1) for text, x in zip(TITLES, (0.0, RIGHT[0]), strict=True)]
+    layout |= {"showlegend": False, "images": images, "annotations": titles}
+    return figure([*_measured(view, axes, dark=dark), *declared, *marks], layout)
 
 
-def _empty_figure(tokens: list[str]) -> go.Figure:
-    layout = {"margin": margin(tokens, tokens) | {"autoexpand": False}, "hovermode": "closest", "showlegend": False}
-    return go.Figure(layout=layout)
-
-
-def declared_figure(tokens: list[str], declared: np.ndarray, *, dark: bool) -> go.Figure:
+def declared_figure(tokens: list[str], declared: np.ndarray, *, dark: bool) -> CachedFigure:
     """What is known before anything is measured: bool [T,T], True = may reach."""
-    blank = np.zeros(declared.shape, np.float32)
-    axes = HeadView(blank, blank, {}, tokens, tokens)
-    figure = _empty_figure(tokens)
-    _add_declared(figure, declared, axes, dark=dark, place="")
-    figure.update_layout(axes_of(axes))
-    figure.update_layout(xaxis_title_text=say(KEY), yaxis_title_text=say(QUERY))
-    figure.add_annotation(text=f"<b>{say(TITLES[1])}</b>", xref="paper", yref="paper", x=0, y=1, xanchor="left",
-                          yanchor="bottom", showarrow=False)  # fmt: skip
-    return figure
+    axes = unweighted({}, tokens)
+    traces, images = _declared(declared, axes, dark=dark, place="")
+    layout: Part = axes_of(axes) | {"margin": margin(tokens, tokens) | {"autoexpand": False}, "showlegend": False}
+    layout["xaxis"]["title"]["text"], layout["yaxis"]["title"]["text"] = say(KEY), say(QUERY)
+    return figure(traces, layout | {"images": images, "annotations": [title(f"<b>{say(TITLES[1])}</b>", 0, 1)]})
 
 
-def laws_table(view: CheckView) -> str:
+def laws_table(view: CheckView) -> Markup:
     """An HTML table: broken laws first, those that do not apply last."""
-    rows = sorted(view.laws, key=lambda law: ORDER.index(law.verdict))
-    body = "".join(
-        f'<tr><td><span class="swatch" style="background:{COLOURS[law.verdict]}"></span>'
-        f"{f'<b>{say(law.verdict)}</b>' if law.verdict == 'broken' else say(law.verdict)}</td>"
-        f"<td>{escape(say(law.name))}</td>"
-        f'<td class="number">{_silent(law.silent) or _amount(law.amount)}</td>'
-        f'<td class="number">{_amount(law.tolerance)}</td>'
-        f'<td style="white-space:normal;min-width:16rem">{escape(law.words)}</td></tr>'
-        for law in rows
-    )
-    titles = {
-        say("verdict"): "",
-        say("property"): "",
-        say("most"): "number",
-        say("tolerated"): "number",
-        say("found"): "",
-    }
-    head = f"<tr>{''.join(f'<th class={kind!r}>{title}</th>' for title, kind in titles.items())}</tr>"
-    return f'<div style="overflow-x:auto" tabindex="0"><table class="numbers">{head}{body}</table></div>'
+    measures = [th(say("most"), "number"), th(say("tolerated"), "number")]
+    rows = [[th(say("verdict")), th(say("property")), *measures, th(say("found"))]]
+    for law in sorted(view.laws, key=lambda law: ORDER.index(law.verdict)):
+        verdict = tag("b", say(law.verdict)) if law.verdict == "broken" else say(law.verdict)
+        amounts = _silent(law.silent) or _amount(law.amount), _amount(law.tolerance)
+        numbers = [td(amount, "number") for amount in amounts]
+        found = td(law.words, style="white-space:normal;min-width:16rem")
+        rows.append([td(join((swatch(COLOURS[law.verdict]), verdict))), td(say(law.name)), *numbers, found])
+    return tag("div", table(rows), style="overflow-x:auto", tabindex="0")
 
 
 def named_pairs(view: CheckView) -> str:
@@ -160,15 +116,14 @@ def named_pairs(view: CheckView) -> str:
     pairs = np.argwhere(view.leaks)
     if not len(pairs):
         return ""
-    named = say(", ").join(
-        say("{row} “{output}” by {column} “{token}”", row=row, output=view.tokens[row].strip(),
-            column=column, token=view.tokens[column].strip())
+    tokens = [token.strip() for token in view.tokens]
+    named = listed(
+        say("{row} “{output}” by {column} “{token}”", row=row, output=tokens[row], column=column, token=tokens[column])
         for row, column in pairs[:MOST_NAMED].tolist()
-    )  # fmt: skip
+    )
     if len(pairs) > MOST_NAMED:
         named = say("{named} and {count:,} more", named=named, count=len(pairs) - MOST_NAMED)
-    told = say("Outputs moved by a token that their mask closes: {named}.", named=named)
-    return f'<p class="key">{escape(told)}</p>'
+    return tag("p", say("Outputs moved by a token that their mask closes: {named}.", named=named), class_="key")
 
 
 def report_html(view: CheckView) -> str:
@@ -187,104 +142,71 @@ def report_html(view: CheckView) -> str:
     )
 
 
-def _add_measured(figure: go.Figure, view: CheckView, axes: HeadView, *, dark: bool) -> None:
-    tried = ~np.isnan(view.moved)
+def _measured(view: CheckView, axes: HeadView, *, dark: bool) -> list[Part]:
+    """How far each output moves, on a scale of powers of ten, and those that do not."""
     finite = np.where(np.isfinite(view.moved), view.moved, 1.0)
     size = np.where(view.reaches, np.log10(np.maximum(finite, 1e-30)), np.nan)
     low, high = (float(np.nanmin(size)), float(np.nanmax(size))) if view.reaches.any() else (-1.0, 0.0)
     low, high = math.floor(low), max(math.ceil(high), math.floor(low) + 1)
     ticks = list(range(low, high + 1, max(1, (high - low) // 6)))
-    figure.add_heatmap(
-        z=size.astype(np.float32),
-        **axis_names(axes),
-        zmin=low,
-        zmax=high,
-        colorscale=_scale(),
-        colorbar=colour_bar(say("moves by"), x=1, xanchor="left", xpad=8, y=1, yanchor="top", ypad=0,
-                            tickvals=ticks, ticktext=[f"1e{tick}" for tick in ticks]),
-        customdata=view.moved,
-        hovertemplate=_hover(say("{output} moves by {amount}<br>when {token} is changed", **PLACES,
-                                  amount="%{customdata:.3g}")),
-        hoverongaps=False,
-        name="measured",
-    )  # fmt: skip
-    still = tried & ~view.reaches
-    words = _hover(say("{output} does not move<br>when {token} is changed", **PLACES))
-    _add_flat(figure, still, axes, NOTHING[dark], "still", words, "")
+    labels = {"tickvals": ticks, "ticktext": [f"1e{tick}" for tick in ticks]}
+    words = say("{output} moves by {amount}<br>when {token} is changed", **PLACES, amount="%{customdata:.3g}")
+    measured = cells(axes, size) | {
+        "zmin": low,
+        "zmax": high,
+        "colorscale": EVEN_SCALE,
+        "colorbar": colour_bar(say("moves by"), x=1, xanchor="left", xpad=8, y=1, yanchor="top", ypad=0, **labels),
+        "customdata": view.moved,
+        "hovertemplate": words + "<extra></extra>",
+        "name": "measured",
+    }
+    still = ~np.isnan(view.moved) & ~view.reaches
+    words = say("{output} does not move<br>when {token} is changed", **PLACES)
+    return [measured, flat(axes, still, NEVER[dark], "still", words)] if still.any() else [measured]
 
 
-def _add_declared(figure: go.Figure, declared: np.ndarray, axes: HeadView, *, dark: bool, place: str) -> None:
-    closed = ~declared
-    words = _hover(say("{output} is declared to see {token}", **PLACES))
-    _add_flat(figure, declared, axes, ALLOWED, "open", words, place)
-    if closed.any():
-        later = np.triu(np.ones_like(closed), 1)
-        masks = {"causal": closed & later, "window": closed & ~later}
-        figure.update_layout(images=hatching(masks, dark=dark, place=place))
-        words = _hover(say("{output} is declared not to see {token}", **PLACES))
-        _add_flat(figure, closed, axes, "rgba(0,0,0,0)", "closed", words, place)
-
-
-def _add_flat(
-    figure: go.Figure, cells: np.ndarray, axes: HeadView, colour: str, name: str, words: str, place: str
-) -> None:
-    """Cells of one colour."""
-    if not cells.any():
-        return
-    figure.add_heatmap(
-        z=np.where(cells, 0.0, np.nan).astype(np.float32),
-        **axis_names(axes),
-        xaxis="x" + place,
-        yaxis="y" + place,
-        colorscale=[[0, colour], [1, colour]],
-        showscale=False,
-        hovertemplate=words,
-        hoverongaps=False,
-        name=name,
+def _declared(declared: np.ndarray, axes: HeadView, *, dark: bool, place: str) -> tuple[list[Part], list[Part]]:
+    later = np.triu(np.ones_like(declared), 1)
+    hatched = hatching({"causal": ~declared & later, "window": ~declared & ~later}, dark=dark, place=place)
+    kinds = (
+        (declared, ALLOWED, "open", say("{output} is declared to see {token}", **PLACES)),
+        (~declared, "rgba(0,0,0,0)", "closed", say("{output} is declared not to see {token}", **PLACES)),
     )
+    traces = [flat(axes, shown, colour, name, words, place) for shown, colour, name, words in kinds if shown.any()]
+    return traces, hatched
 
 
-def _add_marks(figure: go.Figure, cells: np.ndarray, axes: HeadView, symbol: str, size: int, name: str) -> None:
-    """A mark on each of these cells, in both pictures."""
-    if not cells.any():
-        return
+def _marks(axes: HeadView, cells: np.ndarray, symbol: str, size: int, name: str) -> list[Part]:
     names = axis_names(axes)
     rows, columns = np.nonzero(cells)
-    for place in ("", "2"):
-        figure.add_scatter(
-            x=[names["x"][column] for column in columns],
-            y=[names["y"][row] for row in rows],
-            xaxis="x" + place,
-            yaxis="y" + place,
-            mode="markers",
-            marker={"symbol": symbol, "size": size, "color": MARK, "line": {"width": 1, "color": MARK}},
-            hoverinfo="skip",
-            name=name,
-        )
-
-
-def _scale() -> list[list[float | str]]:
-    """The sequential palette, evenly."""
-    stops = table(17)
-    return [[step / 16, f"rgb{tuple(stops[3 * step : 3 * step + 3])}"] for step in range(17)]
+    marks = {
+        "type": "scatter",
+        "x": [names["x"][column] for column in columns],
+        "y": [names["y"][row] for row in rows],
+        "mode": "markers",
+        "marker": {"symbol": symbol, "size": size, "color": MARK, "line": {"width": 1, "color": MARK}},
+        "hoverinfo": "skip",
+        "name": name,
+    }
+    return [marks | {"xaxis": "x" + place, "yaxis": "y" + place} for place in ("", "2")] if len(rows) else []
 
 
 def _small(view: CheckView, open_cells: np.ndarray) -> str:
     """[T,T] as an SVG: open cells filled, closed ones hatched, those that disagree marked."""
     rows, columns = open_cells.shape
     png = data_uri(hatch_png({"causal": ~open_cells}, dark=False))
-    filled = "".join(
-        f'<rect x="{column * CELL}" y="{row * CELL}" width="{CELL}" height="{CELL}" fill="{ALLOWED}"/>'
-        for row, column in np.argwhere(open_cells).tolist()
-    )
-    marks = "".join(
-        f'<rect x="{column * CELL + 2}" y="{row * CELL + 2}" width="{CELL - 4}" height="{CELL - 4}" fill="{MARK}"/>'
-        for row, column in np.argwhere(view.leaks).tolist()
-    )
     size = f'width="{columns * CELL}" height="{rows * CELL}"'
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size}><image href="{png}" {size} '
-        f'style="image-rendering:pixelated"/>{filled}{marks}</svg>'
+    cells = _squares(open_cells, ALLOWED, 0) + _squares(view.leaks, MARK, 2)
+    picture = f'<image href="{png}" {size} style="image-rendering:pixelated"/>'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{picture}{cells}</svg>'
+
+
+def _squares(cells: np.ndarray, colour: str, edge: int) -> str:
+    """A square on each of these cells, so many pixels smaller on every side."""
+    side = CELL - 2 * edge
+    return "".join(
+        f'<rect x="{column * CELL + edge}" y="{row * CELL + edge}" width="{side}" height="{side}" fill="{colour}"/>'
+        for row, column in np.argwhere(cells).tolist()
     )
 
 
@@ -298,16 +220,12 @@ def _amount(amount: float | None) -> str:
     return "NaN" if not math.isfinite(amount) else "0" if amount == 0 else f"{amount:.2g}"
 
 
-def _hover(words: str) -> str:
-    return f"{words}<extra></extra>"
-
-
 def sentence(view: CheckView) -> str:
     """HTML: what to notice."""
     by = {verdict: [law for law in view.laws if law.verdict == verdict] for verdict in COLOURS}
     broken, unsure = by["broken"], by["cannot tell"]
     if broken:
-        said = [_capitalised(broken[0].words)]
+        said = [broken[0].words[:1].upper() + broken[0].words[1:]]
         if len(broken) > 1:
             said.append(say("{count} properties are violated in all.", count=len(broken)))
         return _paragraph(view, said)
@@ -328,10 +246,5 @@ def sentence(view: CheckView) -> str:
     return _paragraph(view, said)
 
 
-def _paragraph(view: CheckView, said: list[str]) -> str:
-    words = together([f"<b>{escape(view.verdict)}</b>", escape(together(said))])
-    return f'<p class="sentence">{words}</p>'
-
-
-def _capitalised(words: str) -> str:
-    return words[:1].upper() + words[1:]
+def _paragraph(view: CheckView, said: list[str]) -> Markup:
+    return tag("p", Markup(together([tag("b", view.verdict), escape(together(said))])), class_="sentence")

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from i18n import say
 from viz.heatmap import figure
-from viz.html import SUPERSCRIPT, bar, escaped, join, power_of_ten, table, tag
+from viz.html import SUPERSCRIPT, escaped, join, power_of_ten, table, tag, td, th, track
 from viz.palette import MASK_COLOURS, NOW, STANDARD, rgb
 
 TOP = 10
@@ -32,11 +32,7 @@ class Candidate:
 
 
 def next_token_table(
-    now: Sequence[Candidate],
-    standard: Sequence[Candidate],
-    *,
-    changed: bool,
-    names: tuple[str, str] | None = None,
+    now: Sequence[Candidate], standard: Sequence[Candidate], *, changed: bool, names: tuple[str, str] | None = None
 ) -> str:
     """The likeliest next tokens, their probabilities as bars; one list while nothing is changed, else two.
 
@@ -45,7 +41,7 @@ def next_token_table(
     names = names or _now_and_standard()
     both = [(names[0], now, NOW), (names[1], standard, STANDARD)]
     lists = both if changed else [(say("next token"), standard, STANDARD)]
-    head = [tag("th", name, colspan=3) for name, _, _ in lists]
+    head = [th(name, colspan=3) for name, _, _ in lists]
     rows = zip(*([_candidate(one, colour) for one in some] for _, some, colour in lists), strict=True)
     return table([head, *rows], "numbers next")  # not shown
 
@@ -69,24 +65,16 @@ def leak_table(
         (say("all heads: on padding"), [leak.padding for leak in model]),
     ]
     columns = _now_and_standard() if changed else (say("leak"),)
-    titles = [tag("th", say("attention")), *(tag("th", column, class_="number") for column in columns)]
+    titles = [th(say("attention")), *(th(column, "number") for column in columns)]
     body = [
-        [
-            tag("td", what, class_="wraps"),
-            *(tag("td", percent(share), class_="number") for share in shares[: len(columns)]),
-        ]
+        [td(what, "wraps"), *(td(percent(share), "number") for share in shares[: len(columns)])]
         for what, shares in rows
     ]
     return table([titles, *body])
 
 
 def loss_figure(
-    now: np.ndarray,
-    standard: np.ndarray,
-    pieces: Sequence[str],
-    *,
-    changed: bool,
-    names: tuple[str, str] | None = None,
+    now: np.ndarray, standard: np.ndarray, pieces: Sequence[str], *, changed: bool, names: tuple[str, str] | None = None
 ) -> go.Figure:
     """Loss per token in nats [T], NaN where there is none; pieces [T]. names: of the two, in the reader's language."""
     names = names or _now_and_standard()
@@ -179,13 +167,7 @@ def perplexity(nats: float) -> str:
 
 
 def _candidate(one: Candidate, colour: str) -> Markup:
-    return join(
-        (
-            tag("td", one.label, class_="token"),
-            tag("td", chance(one.probability), class_="number"),
-            tag("td", bar(one.probability, colour), class_="track"),
-        )
-    )
+    return join((td(one.label, "token"), td(chance(one.probability), "number"), track(one.probability, colour)))
 
 
 STRONGEST = 0.7  # the opacity of a share of 1
@@ -199,19 +181,14 @@ def leak_grid(shares: np.ndarray, names: Sequence[Sequence[str]], what: str) -> 
     if not np.nansum(shares):
         return title + tag("p", say("None, in any head."))
     colour = ",".join(map(str, rgb(MASK_COLOURS["causal"])))
-    rows = [
-        [
-            tag("th", row[0].split()[0]),
-            *(
-                tag("td", percent(share), class_="number", title=name,
-                    style=f"background:rgba({colour},{STRONGEST * np.nan_to_num(share):.3f})")
-                for name, share in zip(row, some.tolist(), strict=True)
-            ),
-        ]
-        for row, some in zip(names, shares, strict=True)
-    ]  # fmt: skip
-    heads = [tag("th", ""), *(tag("th", name.split()[1], class_="number") for name in names[0])]
-    return title + table([heads, *rows])
+    rows = [[th(""), *(th(name.split()[1], "number") for name in names[0])]]
+    for row, some in zip(names, shares.tolist(), strict=True):
+        cells = [th(row[0].split()[0])]
+        for name, share in zip(row, some, strict=True):
+            shade = STRONGEST * float(np.nan_to_num(share))
+            cells.append(td(percent(share), "number", title=name, style=f"background:rgba({colour},{shade:.3f})"))
+        rows.append(cells)
+    return title + table(rows)
 
 
 def leak_notes(future: np.ndarray, padding: np.ndarray) -> list[list[str]]:

@@ -82,4 +82,5 @@ def stops(scale: list, entries: int) -> bytes:
     return bytes(round(part * 255) for triple in triples for part in triple)
 
 
+EVEN_SCALE = [[place / 10, colour] for place, colour in enumerate(SEQUENTIAL)]  # the same without the root
 SEQUENTIAL_SCALE = sequential()  # made once: every heatmap has it

@@ -9,9 +9,15 @@ from markupsafe import Markup, escape
 
 from i18n import N_, say, say_count, together
 from model.atlas.result import LEAST_QUERIES, NAMED
+from viz.html import say_one
 from viz.mask_styles import STYLES
 from viz.numbers import Candidate, LeakShares, chance, percent
 
+PREDICTED = {
+    "same": N_("After {token} the most likely next token stays <b>{now}</b>: {after}, before {before}."),
+    "other": N_("After {token} the most likely next token was <b>{standard}</b> ({before}) and is <b>{now}</b> "
+                "({after})."),
+}  # fmt: skip
 NOTICED = 0.1  # nats; a smaller change of one token's loss is not counted
 SEEN = 0.01  # nats; a smaller change may not show in the two digits of a loss
 
@@ -45,16 +51,9 @@ def prediction_words(token: str, place: int, standard: Candidate, now: Candidate
     before, after = chance(standard.probability), chance(now.probability)
     if standard.label == now.label and before == after:
         return Markup()
-    words = (
-        say("After {token} the most likely next token stays <b>{now}</b>: {after}, before {before}.")
-        if standard.label == now.label
-        else say(
-            "After {token} the most likely next token was <b>{standard}</b> ({before}) and is <b>{now}</b> ({after})."
-        )
-    )
-    return Markup(words).format(
-        token=named(token, place), standard=standard.label, now=now.label, before=before, after=after
-    )
+    words = Markup(say_one(PREDICTED, "same" if standard.label == now.label else "other"))
+    tokens = {"token": named(token, place), "standard": standard.label, "now": now.label}
+    return words.format(before=before, after=after, **tokens)
 
 
 def named(token: str, place: int) -> Markup:
@@ -70,25 +69,17 @@ def misled(now: np.ndarray, standard: np.ndarray) -> bool:
 def _better(count: int, extreme: str) -> str:
     if not count:
         return say("no token is predicted noticeably better")
-    return say_count(
-        "{count} token is predicted better, {token}",
-        "{count} tokens are predicted better, most of all {token}",
-        count,
-        count=count,
-        token=extreme,
-    )
+    return say_count("{count} token is predicted better, {token}",
+                     "{count} tokens are predicted better, most of all {token}", count, count=count,
+                     token=extreme)  # fmt: skip
 
 
 def _worse(count: int, extreme: str) -> str:
     if not count:
         return say("no token is predicted noticeably worse")
-    return say_count(
-        "{count} token is predicted worse, {token}",
-        "{count} tokens are predicted worse, most of all {token}",
-        count,
-        count=count,
-        token=extreme,
-    )
+    return say_count("{count} token is predicted worse, {token}",
+                     "{count} tokens are predicted worse, most of all {token}", count, count=count,
+                     token=extreme)  # fmt: skip
 
 
 def _loss_of(place: int, now: np.ndarray, standard: np.ndarray, tokens: Sequence[str]) -> str:
@@ -133,93 +124,78 @@ def sentence(scene: HeadScene) -> str:
         return together([_habit(scene), _next(scene)])
     parts = [_causal(scene)] if scene.causal != scene.standard_causal else []
     parts += [say(STYLES[name].lifted, head=scene.name) for name in scene.lifted]
-    if not scene.padding:
-        parts.append(_padding(scene))
-    if scene.layer_only:
-        parts.append(
-            say(
-                "Only {layer}'s weights are recomputed, from the standard run's queries and keys; the other layers "
-                "and the predictions do not change.",
-                layer=scene.name.split()[0],
-            )
-        )
+    parts += [] if scene.padding else [_padding(scene)]
+    parts += [say_one(LIFTED, "layer_only", layer=scene.name.split()[0])] if scene.layer_only else []
     return together(parts)
 
 
+LIFTED = {  # what there is to see without the standard masks
+    "across": N_("The causal mask does not apply to this attention: the target always sees the whole source."),
+    "encoder": N_("The causal mask does not apply to this attention: the encoder always reads the whole source."),
+    "with_causal": N_("With a causal mask that this model never had in training, {head} can no longer attend to later "
+                      "tokens."),
+    "one_token": N_("Without the causal mask nothing changes here: this row has one token, and none comes later."),
+    "later": N_("Without the causal mask, {share} of this head's attention goes to tokens that come later."),
+    "little_later": N_("Without the causal mask, {share} of this head's attention goes to tokens that come later; "
+                       "other heads may attend to later tokens more."),
+    "no_padding": N_("The padding mask is off, but this row has no padding: choose a shorter row, or add a second line "
+                     "of another length."),
+    "hidden": N_("The padding mask is off, but real tokens are not affected: with padding on the right, the causal "
+                 "mask already hides it from them. Only the padding's own rows change."),
+    "to_padding": N_("Without the padding mask, {share} of this head's attention goes to padding, which is not part of "
+                     "the text."),
+    "little_to_padding": N_("Without the padding mask, {share} of this head's attention goes to padding; other heads "
+                            "may give it more."),
+    "layer_only": N_("Only {layer}'s weights are recomputed, from the standard run's queries and keys; the other "
+                     "layers and the predictions do not change."),
+}  # fmt: skip
+HABITS = {
+    "induction": N_("Where a token came up before ({queries}), {share} of {head}'s attention is on what followed it: "
+                    "an induction head."),
+    "followed": N_("Where a token came up before ({queries}), {share} of {head}'s attention is on what followed it."),
+    "previous": N_("{share} of {head}'s attention goes to the token just before."),
+    "itself": N_("{share} of {head}'s attention stays on the token itself."),
+    "first": N_("{share} of {head}'s attention goes to the first token."),
+    "none": N_("No token after the first attends to anything in {head}."),
+    "spread": N_("{head} spreads each row's attention as widely as {spread:.1f} equal weights would."),
+}  # fmt: skip
+
+
 def _causal(scene: HeadScene) -> str:
-    if not scene.can_be_causal and scene.across:
-        return say("The causal mask does not apply to this attention: the target always sees the whole source.")
     if not scene.can_be_causal:
-        return say("The causal mask does not apply to this attention: the encoder always reads the whole source.")
+        return say_one(LIFTED, "across" if scene.across else "encoder")
     if scene.causal:
-        return say(
-            "With a causal mask that this model never had in training, {head} can no longer attend to later tokens.",
-            head=scene.name,
-        )
+        return say_one(LIFTED, "with_causal", head=scene.name)
     if scene.tokens == 1:
-        return say("Without the causal mask nothing changes here: this row has one token, and none comes later.")
-    share = percent(scene.leak.future)
-    if scene.leak.future >= LITTLE:
-        return say(
-            "Without the causal mask, {share} of this head's attention goes to tokens that come later.", share=share
-        )
-    return say(
-        "Without the causal mask, {share} of this head's attention goes to tokens that come later; other heads may "
-        "attend to later tokens more.",
-        share=share,
-    )
+        return say_one(LIFTED, "one_token")
+    much = scene.leak.future >= LITTLE
+    return say_one(LIFTED, "later" if much else "little_later", share=percent(scene.leak.future))
 
 
 def _padding(scene: HeadScene) -> str:
     if not scene.has_padding:
-        return say(
-            "The padding mask is off, but this row has no padding: choose a shorter row, or add a second line of "
-            "another length."
-        )
+        return say_one(LIFTED, "no_padding")
     untouched = scene.only_attention or scene.layer_only
     if scene.pad_side == "right" and scene.causal and scene.can_be_causal and untouched:
-        return say(
-            "The padding mask is off, but real tokens are not affected: with padding on the right, the causal mask "
-            "already hides it from them. Only the padding's own rows change."
-        )
-    share = percent(scene.leak.padding)
-    if scene.leak.padding >= LITTLE:
-        return say(
-            "Without the padding mask, {share} of this head's attention goes to padding, which is not part of the "
-            "text.",
-            share=share,
-        )
-    return say(
-        "Without the padding mask, {share} of this head's attention goes to padding; other heads may give it more.",
-        share=share,
-    )
+        return say_one(LIFTED, "hidden")
+    much = scene.leak.padding >= LITTLE
+    return say_one(LIFTED, "to_padding" if much else "little_to_padding", share=percent(scene.leak.padding))
 
 
 def _habit(scene: HeadScene) -> str:
     """The first habit that is strong enough; the commonest, looking at the first token, comes last."""
-    followed = (
-        N_("Where a token came up before ({queries}), {share} of {head}'s attention is on what followed it: an "
-           "induction head.")
-        if scene.induction >= NAMED and scene.repeats >= LEAST_QUERIES
-        else N_("Where a token came up before ({queries}), {share} of {head}'s attention is on what followed it.")
-    )  # fmt: skip
-    queries = say_count("{count} query", "{count} queries", scene.repeats)
+    clear = scene.induction >= NAMED and scene.repeats >= LEAST_QUERIES
     habits = [
-        (scene.induction, MUCH, followed),
-        (scene.previous, MUCH, N_("{share} of {head}'s attention goes to the token just before.")),
-        (scene.itself, 0.5, N_("{share} of {head}'s attention stays on the token itself.")),
-        (scene.first, MUCH, N_("{share} of {head}'s attention goes to the first token.")),
+        (scene.induction, MUCH, "induction" if clear else "followed"),
+        (scene.previous, MUCH, "previous"),
+        (scene.itself, 0.5, "itself"),
+        (scene.first, MUCH, "first"),
     ]
-    for share, enough, words in habits:
+    for share, enough, habit in habits:
         if share >= enough:  # never so for NaN
-            return say(words, share=percent(share), head=scene.name, queries=queries)
-    if math.isnan(scene.spread):
-        return say("No token after the first attends to anything in {head}.", head=scene.name)
-    return say(
-        "{head} spreads each row's attention as widely as {spread:.1f} equal weights would.",
-        head=scene.name,
-        spread=scene.spread,
-    )
+            queries = say_count("{count} query", "{count} queries", scene.repeats)
+            return say(HABITS[habit], share=percent(share), head=scene.name, queries=queries)
+    return say_one(HABITS, "none" if math.isnan(scene.spread) else "spread", head=scene.name, spread=scene.spread)
 
 
 def _next(scene: HeadScene) -> str:

@@ -12,8 +12,8 @@ from model.heads.view import HeadView, cropped
 from tests.viz.export.test_picture import LABELS, PAPER, file_of, labelled, texts
 from tests.viz.views import causal
 from viz.export import fonts
-from viz.export.lit import lit_picture
 from viz.export.paper import Paper, Sheet
+from viz.export.query import lit_picture
 
 HAN = "Some Han font"
 

@@ -7,14 +7,15 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from viz.mask_check import CheckRow, CheckView, laws_table, mask_figure, named_pairs, report_html, sentence
+from mask_check.findings import Finding
+from viz.mask_check import CheckView, laws_table, mask_figure, named_pairs, report_html, sentence
 
 TOKENS = ["<s>", "a&b", "cat", "sat", "on"]
 LAWS = [
-    CheckRow("Training mode", "does not apply", None, None, "nothing"),
-    CheckRow("Padding", "obeys", 0.0, 1.5e-6, "as it is alone."),
-    CheckRow("Cache", "cannot tell", None, None, "it raised."),
-    CheckRow("Reach <b>", "broken", 0.731, 1.5e-6, "output 1 moves by <i>."),
+    Finding("", "Training mode", "does not apply", "nothing"),
+    Finding("", "Padding", "obeys", "as it is alone.", 0.0, 1.5e-6),
+    Finding("", "Cache", "cannot tell", "it raised."),
+    Finding("", "Reach <b>", "broken", "output 1 moves by <i>.", 0.731, 1.5e-6),
 ]
 
 
@@ -92,6 +93,6 @@ def test_a_notebooks_page_has_both_masks(view: CheckView) -> None:
 
 
 def test_a_law_that_silent_pairs_break_has_their_number(view: CheckView) -> None:
-    law = CheckRow("Gradients", "broken", None, None, "no gradient 4 back.", silent=57)
+    law = Finding("", "Gradients", "broken", "no gradient 4 back.", silent=57)
     table = laws_table(replace(view, laws=[law]))
     assert re.findall('<td class="number">(.*?)</td>', table) == ["57 silent pairs", "–"]

@@ -15,11 +15,10 @@ from ui.heads.views import choose_heads, colours
 from ui.printed import PrintedPicture, offer, say_what_has_no_font
 from ui.widgets import key
 from viz.export import words
-from viz.export.bars import bars_picture, carried_picture
 from viz.export.every import every_picture
-from viz.export.lit import lit_picture
 from viz.export.paper import Sheet
 from viz.export.picture import MOST_SIDE, head_picture, lines_picture
+from viz.export.query import bars_picture, carried_picture, lit_picture
 from viz.export.why import why_picture
 from viz.heads import arcs, tokens
 from viz.heads.bars import BarRow

@@ -14,7 +14,7 @@ from ui.heads import query
 from ui.link import ZOOM
 from ui.widgets.choices import bound
 from ui.widgets.key import component_value, wholes
-from viz.components import VIEWS, source
+from viz.components import VIEWS, source, style
 
 
 def canvas(view: str) -> Any:
@@ -25,7 +25,7 @@ def canvas(view: str) -> Any:
     return st.components.v2.component(
         f"unmask_{view}",
         html=f'<div class="view {view}"></div>',
-        css=source(f"{view}.css"),
+        css=style(view),
         js=source(*VIEWS[view], "streamlit.js"),
     )
 

@@ -105,8 +105,8 @@ def show_fills(now: RunView, layer: int, head: int) -> None:
         measured: OnAHead = now.ask(on_a_head, layer, head)
         found = measured.comparison
     st.html(fills_sentence(found))
-    st.html(fills_table(found) + f'<p class="key">{_about(measured, now.name(layer, head))}</p>')
-    st.html(order_sentence(found) + order_table(found))
+    st.html(f'{fills_table(found)}<p class="key">{_about(measured, now.name(layer, head))}</p>')
+    st.html(f"{order_sentence(found)}{order_table(found)}")
     with st.expander(say("Why")):
         st.markdown(say(HOW))
 

@@ -22,7 +22,7 @@ def show(now: RunView, layer: int, head: int, chosen: int) -> None:
     st.plotly_chart(steps_figure(view, dark=page.is_dark()), key="steps_figure", config=page.CHART, alt=alt)
     st.html(f'<p class="key">{_key(view)}</p>')
     numbers, values = st.columns([1.7, 1], gap="medium")
-    numbers.html(steps_table(row) + f'<p class="key">{_about_the_table(row)}</p>')
+    numbers.html(f'{steps_table(row)}<p class="key">{_about_the_table(row)}</p>')
     with values:
         st.html(f'<p class="key">{_about_the_values(row)}</p>')
         st.plotly_chart(values_figure(row), key="values_figure", config=page.CHART, alt=_values_alt(row))

@@ -12,6 +12,11 @@ VIEWS = {  # a view's ES module gives draw(element, data, onPick); what it is ma
 }
 
 
+def style(*views: str) -> str:
+    """The CSS of views out of VIEWS."""
+    return source("view.css", *(f"{view}.css" for view in views))
+
+
 def source(*names: str) -> str:
     """The text of files of this folder, one after another: packet.js before what needs it."""
     return "\n".join((Path(__file__).parent / name).read_text(encoding="utf-8") for name in names)

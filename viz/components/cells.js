@@ -1,8 +1,7 @@
 // A head's cells as viz/heads/cells.py packs them, and the words for one. Put after packet.js and query.js, before what draws
 // them.
 
-async function readCells(data) {
-  const { header, body } = await unpack(data);
+function readCells({ header, body }) {
   const count = body.length / (header.scored ? 10 : 6); // four bytes of a weight, two of what blocks it, four of a score
   return {
     ...header,
@@ -52,16 +51,7 @@ function summary(cells, { side, at }, head = 0) {
 
 // The hatching of each reason, as values of CSS's background-image.
 function hatchImages(cells) {
-  return cells.reasons.map(({ hatch }) => `url(${hatchTile(hatch, window.devicePixelRatio || 1).toDataURL()})`);
-}
-
-// An element with a class, a text and children.
-function make(name, { text, children = [], ...attributes } = {}) {
-  const element = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-  if (text !== undefined) element.textContent = text;
-  element.append(...children);
-  return element;
+  return cells.reasons.map(({ hatch }) => `url(${hatchTile(hatch).toDataURL()})`);
 }
 
 const CHOICES = ["query", "pins", "towards", "values", "least", "hide_first"]; // those of them that a packet has
@@ -69,9 +59,8 @@ const CHOICES = ["query", "pins", "towards", "values", "least", "hide_first"]; /
 // Unpack the cells and show(cells, own) them. own: what a view remembers from one packet to the next, and the choices of the
 // packet. Returns what ends it.
 function drawCells(element, data, show) {
-  element.latest = data; // packets unpack one after another, but may not finish in that order
-  readCells(data).then((cells) => {
-    if (element.latest !== data) return;
+  return receive(element, data, (packet) => { // when it ends, a query that waits still goes: another packet may follow
+    const cells = readCells(packet);
     const own = (element.own ||= { element, held: false, waiting: null, sent: {} });
     for (const choice of CHOICES) if (choice in cells) heed(own, choice, cells[choice]);
     element.style.setProperty("--tint", cells.tint);
@@ -79,7 +68,4 @@ function drawCells(element, data, show) {
     show(cells, own);
     element.dataset.head = cells.name;
   });
-  return () => {
-    element.latest = null; // and a query that waits still goes: what follows may be another packet for the same element
-  };
 }

@@ -52,13 +52,8 @@ function overview(layer, head) {
   choose(layer, head);
 }
 
-found("chosen").replaceChildren(
-  ...about.chosen.map(([layer, head]) => {
-    const button = document.createElement("button");
-    button.textContent = about.names[layer][head];
-    button.onclick = () => overview(layer, head);
-    return button;
-  })
-);
+const buttons = about.chosen.map(([layer, head]) => make("button", { text: about.names[layer][head] }));
+buttons.forEach((button, at) => { button.onclick = () => overview(...about.chosen[at]); });
+found("chosen").replaceChildren(...buttons);
 found("chosen").hidden = about.chosen.length < 2;
 overview(...about.chosen[0]);

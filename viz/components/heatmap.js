@@ -71,8 +71,8 @@ function pixels(cells, palette) {
 }
 
 // Each run of cells in a row that the same masks block, in the hatching of these.
-function hatch(pen, cells, { left, top, cell }, ratio) {
-  const patterns = cells.reasons.map(({ hatch }) => hatching(pen, hatch, ratio, GROUND));
+function hatch(pen, cells, { left, top, cell }) {
+  const patterns = cells.reasons.map(({ hatch }) => hatching(pen, hatch, GROUND));
   for (let query = 0; query < cells.rows; query++) {
     for (let key = 0; key < cells.columns; ) {
       const reason = cells.blocked[placeOf(cells, query, key)];
@@ -85,25 +85,17 @@ function hatch(pen, cells, { left, top, cell }, ratio) {
   }
 }
 
-const shortened = (label) => (label.length > LONGEST ? `${label.slice(0, LONGEST - 1)}…` : label);
-
 // The tokens, for as many rows and columns as there is room for, with their positions where some are left out.
 function names(pen, cells, { left, top, cell, wide, tall, height }) {
   const every = Math.ceil(LINE / cell);
-  const named = (labels, first, at) => (every > 1 ? `${first + at} ${shortened(labels[at])}` : shortened(labels[at]));
   pen.textAlign = "right";
-  for (let at = 0; at < cells.rows; at += every) pen.fillText(named(cells.queries, cells.first, at), left - 5, top + (at + 0.5) * cell);
-  const upright = (text, x, y) => {
-    pen.save();
-    pen.translate(x, y);
-    pen.rotate(-Math.PI / 2);
-    pen.fillText(text, 0, 0);
-    pen.restore();
-  };
-  for (let at = 0; at < cells.columns; at += every) upright(named(cells.keys, cells.firstKey, at), left + (at + 0.5) * cell, top + tall + 5);
+  for (let at = 0; at < cells.rows; at += every) pen.fillText(axisLabel(cells.queries[at], cells.first + at, every), left - 5, top + (at + 0.5) * cell);
+  for (let at = 0; at < cells.columns; at += every) {
+    upright(pen, axisLabel(cells.keys[at], cells.firstKey + at, every), left + (at + 0.5) * cell, top + tall + 5);
+  }
   pen.textAlign = "center";
   pen.fillText(cells.titles[1], left + Math.max(wide, 160) / 2, height - 7);
-  upright(cells.titles[0], 7, top + Math.max(tall, 160) / 2);
+  upright(pen, cells.titles[0], 7, top + Math.max(tall, 160) / 2);
 }
 
 function bar(pen, cells, palette, { left, top, wide, tall }, ink) {
@@ -121,14 +113,13 @@ function bar(pen, cells, palette, { left, top, wide, tall }, ink) {
 }
 
 function picture(canvas, cells) {
-  const ratio = window.devicePixelRatio || 1;
   const width = canvas.parentElement.clientWidth || 400;
   const place = layout(width, cells);
-  const all = sheet(width, place.height, ratio);
+  const all = sheet(width, place.height);
   const pen = all.getContext("2d");
   const style = getComputedStyle(canvas);
   const palette = bytesOf(cells.palettes[isDark(style) ? 1 : 0]);
-  hatch(pen, cells, place, ratio);
+  hatch(pen, cells, place);
   pen.imageSmoothingEnabled = false;
   pen.drawImage(pixels(cells, palette), place.left, place.top, place.wide, place.tall);
   pen.font = `11px ${style.fontFamily}`;
@@ -141,15 +132,10 @@ function picture(canvas, cells) {
 function paint(canvas, cells, all, cursor) {
   const { left, top, cell, wide, height } = layout(canvas.parentElement.clientWidth || 400, cells);
   canvas.style.height = `${height}px`;
-  const pen = copy(canvas, all, window.devicePixelRatio || 1);
-  const frame = (colour, ...box) => {
-    pen.strokeStyle = colour;
-    pen.lineWidth = 2;
-    pen.strokeRect(...box);
-  };
+  const pen = copy(canvas, all);
   const row = cells.query - cells.first;
-  if (row >= 0 && row < cells.rows) frame(cells.mark, left, top + row * cell, wide, cell);
-  if (cursor) frame(getComputedStyle(canvas).color, left + cursor.key * cell, top + cursor.query * cell, cell, cell);
+  if (row >= 0 && row < cells.rows) frame(pen, cells.mark, 2, left, top + row * cell, wide, cell);
+  if (cursor) frame(pen, getComputedStyle(canvas).color, 2, left + cursor.key * cell, top + cursor.query * cell, cell, cell);
 }
 
 function cellAt(canvas, cells, event) {
@@ -192,7 +178,7 @@ function show(element, cells, onPick) {
       const from = cursor || { query: row, key: Math.min(row, cells.columns - 1) };
       const [query, key] = cursor ? stepped(event.key, from.query, from.key, cells.rows, cells.columns) : [from.query, from.key];
       point({ query, key });
-    } else if (event.key === "Enter" || event.key === " ") pick(cursor);
+    } else if (isPress(event)) pick(cursor);
     else return;
     event.preventDefault();
   };
@@ -210,14 +196,13 @@ function show(element, cells, onPick) {
 }
 
 export function draw(element, data, onPick) {
-  element.latest = data; // packets unpack one after another, but may not finish in that order
-  readCells(data).then((cells) => {
-    if (element.latest !== data) return;
+  const end = receive(element, data, (packet) => {
+    const cells = readCells(packet);
     show(element, cells, onPick);
     element.dataset.head = cells.name;
   });
   return () => {
-    element.latest = null;
+    end();
     element.resized?.disconnect();
   };
 }

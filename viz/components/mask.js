@@ -170,7 +170,7 @@ function studio(canvas, root) {
       self.anchor = event.shiftKey && self.mask.most ? self.anchor || at : null;
       self.cursor = { q, k };
       show();
-    } else if (event.key === "Enter" || event.key === " ") {
+    } else if (isPress(event)) {
       const from = self.anchor || at;
       self.anchor = null;
       add(from, at);
@@ -257,15 +257,12 @@ export function draw(element, data, onPick) {
   const resized = new ResizeObserver(self.resized);
   const hear = (event) => event.target.closest?.(HEAD) && listen(self);
   document.addEventListener("pointerover", hear);
-  let left = false;
-  canvas.latest = data; // packets unpack one after another, but may not finish in that order
-  unpack(data).then((packet) => {
-    if (left || canvas.latest !== data) return;
+  const end = receive(canvas, data, (packet) => {
     self.take(read(packet));
     resized.observe(canvas);
   });
   return () => {
-    left = true;
+    end();
     clearTimeout(self.leaving);
     self.leaving = setTimeout(() => canvas.isConnected || clearTimeout(self.timer)); // another page was chosen
     resized.disconnect();

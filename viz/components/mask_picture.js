@@ -40,10 +40,9 @@ const alike = (mask, drawing, one, other) => mask.cells[one] === mask.cells[othe
 
 // The cells and the tokens' names, on a canvas of their own: pointing at cells draws none of them anew.
 function picture(canvas, mask, drawing) {
-  const ratio = window.devicePixelRatio || 1;
   const place = layout(canvas, mask);
   const { left, top, cell } = place;
-  const all = sheet(place.width, place.height, ratio);
+  const all = sheet(place.width, place.height);
   const pen = all.getContext("2d");
   const style = getComputedStyle(canvas);
   const ground = style.getPropertyValue("--st-secondary-background-color");
@@ -62,7 +61,7 @@ function picture(canvas, mask, drawing) {
       pen.fillRect(x, y, span, cell - gap);
       if (hatch.length) {
         const name = hatch.join();
-        if (!patterns.has(name)) patterns.set(name, hatching(pen, hatch.map((one) => mask.masks[one]), ratio));
+        if (!patterns.has(name)) patterns.set(name, hatching(pen, hatch.map((one) => mask.masks[one])));
         pen.fillStyle = patterns.get(name);
         pen.globalAlpha = FAINT;
         pen.fillRect(x, y, span, cell - gap);
@@ -82,25 +81,23 @@ function picture(canvas, mask, drawing) {
 function paint(canvas, mask, all, chosen, cursor) {
   const place = layout(canvas, mask);
   canvas.style.height = `${place.height}px`;
-  const pen = copy(canvas, all, window.devicePixelRatio || 1);
+  const pen = copy(canvas, all);
   const style = getComputedStyle(canvas);
   const row = mask.query === null ? -1 : mask.query - mask.rows.first;
-  if (row >= 0 && row < mask.height) frame(pen, { q: row, k: 0, lastQ: row, lastK: mask.width - 1 }, place, mask.mark, 1.5);
-  if (chosen) return frame(pen, chosen, place, style.getPropertyValue("--st-primary-color") || "#d33", 2);
+  if (row >= 0 && row < mask.height) frameCells(pen, { q: row, k: 0, lastQ: row, lastK: mask.width - 1 }, place, mask.mark, 1.5);
+  if (chosen) return frameCells(pen, chosen, place, accentOf(style), 2);
   if (!cursor) return;
   pen.fillStyle = style.color;
   pen.globalAlpha = CROSS;
   if (cursor.q >= 0) pen.fillRect(place.left, place.top + (cursor.q + 0.5) * place.cell - 0.5, mask.width * place.cell, 1);
   if (cursor.k >= 0) pen.fillRect(place.left + (cursor.k + 0.5) * place.cell - 0.5, place.top, 1, mask.height * place.cell);
   pen.globalAlpha = 1;
-  if (cursor.q >= 0 && cursor.k >= 0) frame(pen, { q: cursor.q, k: cursor.k, lastQ: cursor.q, lastK: cursor.k }, place, style.color, 1.5);
+  if (cursor.q >= 0 && cursor.k >= 0) frameCells(pen, { q: cursor.q, k: cursor.k, lastQ: cursor.q, lastK: cursor.k }, place, style.color, 1.5);
 }
 
 // Beside the rows and below the columns, as many as can be read, and what rows and columns are.
 function names(pen, mask, { left, top, cell }, style) {
   const every = Math.ceil(READABLE / cell);
-  const short = (text) => (text.length > 12 ? `${text.slice(0, 11)}…` : text);
-  const label = ({ first, labels }, place) => (every > 1 ? `${place + first} ${short(labels[place])}` : short(labels[place]));
   pen.fillStyle = style.color;
   pen.font = `${every > 1 ? 9 : 11}px ${style.fontFamily}`;
   pen.textBaseline = "middle";
@@ -108,7 +105,7 @@ function names(pen, mask, { left, top, cell }, style) {
   const [wide, tall] = [mask.width * cell, mask.height * cell];
   const longest = { rows: 0, columns: 0 };
   const named = (side, place) => {
-    const text = label(mask[side], place);
+    const text = axisLabel(mask[side].labels[place], mask[side].first + place, every);
     longest[side] = Math.max(longest[side], pen.measureText(text).width);
     return text;
   };
@@ -122,16 +119,6 @@ function names(pen, mask, { left, top, cell }, style) {
   pen.fillText(mask.titles[1], left + wide / 2, top + tall + Math.min(longest.columns + TITLE, mask.room.b - 8));
 }
 
-function upright(pen, text, x, y) {
-  pen.save();
-  pen.translate(x, y);
-  pen.rotate(-Math.PI / 2);
-  pen.fillText(text, 0, 0);
-  pen.restore();
-}
-
-function frame(pen, { q, k, lastQ, lastK }, { left, top, cell }, colour, line) {
-  pen.strokeStyle = colour;
-  pen.lineWidth = line;
-  pen.strokeRect(left + k * cell, top + q * cell, (lastK - k + 1) * cell, (lastQ - q + 1) * cell);
+function frameCells(pen, { q, k, lastQ, lastK }, { left, top, cell }, colour, line) {
+  frame(pen, colour, line, left + k * cell, top + q * cell, (lastK - k + 1) * cell, (lastQ - q + 1) * cell);
 }

@@ -57,8 +57,7 @@ function pixelsOf({ layers, heads, wide, tall, palette, pixels }) {
       }
     }
   }
-  const canvas = document.createElement("canvas");
-  Object.assign(canvas, { width: image.width, height: image.height });
+  const canvas = sheet(image.width, image.height, 1);
   canvas.getContext("2d").putImageData(image, 0, 0);
   return canvas;
 }
@@ -72,14 +71,13 @@ function layout(packet, width) {
 // Every head and the numbers beside them, on a canvas of their own: what is pointed at only moves a frame upon it.
 // by: {measure, order}, the measure that dims heads, or -1, and which head stands where.
 function picture(canvas, packet, by) {
-  const ratio = window.devicePixelRatio || 1;
   const width = widthOf(canvas);
   const { cell, tall, height } = layout(packet, width);
-  const all = sheet(width, height, ratio);
+  const all = sheet(width, height);
   const pen = all.getContext("2d");
   pen.imageSmoothingEnabled = false;
   const style = getComputedStyle(canvas);
-  const hatch = hatching(pen, [packet.hatch], ratio, packet.hatch.ground);
+  const hatch = hatching(pen, [packet.hatch], packet.hatch.ground);
   const { wide, tall: high, drawn } = packet;
   const gap = gapOf(cell);
   for (let layer = 0; layer < packet.layers; layer++) {
@@ -93,10 +91,7 @@ function picture(canvas, packet, by) {
       pen.globalAlpha = 1;
     }
   }
-  pen.fillStyle = style.color;
-  pen.font = `11px ${style.fontFamily}`;
-  pen.textAlign = "center";
-  pen.textBaseline = "middle";
+  prepareNumbers(pen, style);
   const skip = (size, needed = 16) => Math.max(1, Math.ceil(needed / size));
   const every = skip(cell, pen.measureText(`H${packet.heads - 1}`).width + 4);
   const byNumber = by.order.every((heads) => heads.every((head, column) => head === column));
@@ -112,29 +107,21 @@ function letters(canvas, packet, order) {
   return order.flatMap((heads, layer) => heads.flatMap((head, column) => {
     const known = habit(packet, layer, head);
     if (!known) return [];
-    const letter = document.createElement("span");
-    letter.textContent = packet.measures[known.measure].tag;
-    letter.style.left = `${LABEL + (column + 1) * cell - gapOf(cell) - 12}px`;
-    letter.style.top = `${LABEL + layer * tall}px`;
-    return [letter];
+    const [left, top] = [LABEL + (column + 1) * cell - gapOf(cell) - 12, LABEL + layer * tall];
+    return [make("span", { text: packet.measures[known.measure].tag, style: `left:${left}px;top:${top}px` })];
   }));
 }
 
 function paint(canvas, packet, all, cursor, order) {
   const { cell, tall, height } = layout(packet, widthOf(canvas));
   canvas.style.height = `${height}px`;
-  const pen = copy(canvas, all, window.devicePixelRatio || 1);
+  const pen = copy(canvas, all);
   const style = getComputedStyle(canvas);
-  const gap = gapOf(cell);
-  const frame = (layer, head, colour, line) => {
-    pen.strokeStyle = colour;
-    pen.lineWidth = line;
-    const out = gap / 2; // in the gap, and not over the cells
-    const column = order[layer].indexOf(head);
-    pen.strokeRect(LABEL + column * cell - out, LABEL + layer * tall - out, cell - gap + 2 * out, tall - gap + 2 * out);
-  };
-  frame(packet.layer, packet.head, style.getPropertyValue("--st-primary-color") || "#d33", 3);
-  if (cursor) frame(cursor.layer, cursor.head, style.color, 1.5);
+  const out = gapOf(cell) / 2; // in the gap, and not over the cells
+  const frameHead = ({ layer, head }, colour, line) =>
+    frame(pen, colour, line, LABEL + order[layer].indexOf(head) * cell - out, LABEL + layer * tall - out, cell, tall);
+  frameHead(packet, accentOf(style), 3);
+  if (cursor) frameHead(cursor, style.color, 1.5);
 }
 
 const widthOf = (canvas) => canvas.parentElement.clientWidth || 320;
@@ -177,11 +164,8 @@ function about(packet, { layer, head }, by) {
 // What the letters on the thumbnails stand for.
 function legend(packet) {
   const met = new Set();
-  for (let layer = 0; layer < packet.layers; layer++) {
-    for (let head = 0; head < packet.heads; head++) {
-      const known = habit(packet, layer, head);
-      if (known) met.add(known.measure);
-    }
+  for (let at = 0; at < packet.layers * packet.heads; at++) {
+    met.add(habit(packet, Math.floor(at / packet.heads), at % packet.heads)?.measure);
   }
   const named = packet.measures.filter((_, measure) => met.has(measure)).map(({ tag, title }) => `${tag} ${title}`);
   return named.length ? fill(packet.words.legend, { letters: named.join(packet.words.comma), share: packet.clear }) : "";
@@ -204,7 +188,6 @@ export function draw(element, data, onPick) {
   const [canvas, name] = [element.querySelector("canvas"), element.querySelector(".name")];
   let packet = null;
   let cursor = null;
-  let left = false;
   let all = null; // the picture, painted once for a packet and a width
   let wide = 0;
   const [choice, sort] = [element.querySelector("select"), element.querySelector("input")];
@@ -268,7 +251,7 @@ export function draw(element, data, onPick) {
   canvas.onkeydown = (event) => {
     if (!packet) return;
     if (event.key in STEPS) point(moved(packet, cursor || packet, event.key, by.order));
-    else if (event.key === "Enter" || event.key === " ") pick(cursor);
+    else if (isPress(event)) pick(cursor);
     else return;
     event.preventDefault();
   };
@@ -278,9 +261,7 @@ export function draw(element, data, onPick) {
     show();
   });
 
-  canvas.latest = data; // packets unpack one after another, but may not finish in that order
-  unpack(data).then((unpacked) => {
-    if (left || canvas.latest !== data) return;
+  const end = receive(element, data, (unpacked) => {
     packet = read(unpacked);
     offer();
     arrange();
@@ -289,9 +270,8 @@ export function draw(element, data, onPick) {
     say();
     resized.observe(canvas.parentElement);
   });
-
   return () => {
-    left = true;
+    end();
     resized.disconnect();
   };
 }

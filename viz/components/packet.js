@@ -37,17 +37,17 @@ function speak(root, words) {
 }
 
 // The hatching of masks over each other, each {colour, lines} as viz/hatch.py's `ink` gives it, as a pattern of css pixels.
-function hatching(pen, masks, ratio, ground = null) {
-  const tile = hatchTile(masks, ratio, ground);
+function hatching(pen, masks, ground = null) {
+  const tile = hatchTile(masks, ground);
   const pattern = pen.createPattern(tile, "repeat");
   pattern.setTransform(new DOMMatrix().scale(masks[0].lines.length / tile.width));
   return pattern;
 }
 
 // One period of it.
-function hatchTile(masks, ratio, ground = null) {
+function hatchTile(masks, ground = null) {
   const side = masks[0].lines.length;
-  const tile = sheet(side, side, ratio);
+  const tile = sheet(side, side);
   const brush = tile.getContext("2d");
   if (ground) {
     brush.fillStyle = ground;
@@ -63,7 +63,7 @@ function hatchTile(masks, ratio, ground = null) {
 }
 
 // A canvas of its own of so many css pixels, to paint on once and copy from.
-function sheet(width, height, ratio) {
+function sheet(width, height, ratio = window.devicePixelRatio || 1) {
   const canvas = document.createElement("canvas");
   canvas.width = Math.round(width * ratio);
   canvas.height = Math.round(height * ratio);
@@ -72,14 +72,63 @@ function sheet(width, height, ratio) {
 }
 
 // Give the canvas the sheet's size and picture, and its pen back, in css pixels.
-function copy(canvas, sheet, ratio) {
+function copy(canvas, sheet) {
   if (canvas.width !== sheet.width || canvas.height !== sheet.height) Object.assign(canvas, { width: sheet.width, height: sheet.height });
   const pen = canvas.getContext("2d");
-  pen.setTransform(1, 0, 0, 1, 0, 0);
+  pen.resetTransform();
   pen.clearRect(0, 0, canvas.width, canvas.height);
   pen.drawImage(sheet, 0, 0);
-  pen.scale(ratio, ratio);
+  pen.scale(window.devicePixelRatio || 1, window.devicePixelRatio || 1);
   return pen;
+}
+
+// Draw a frame: x, y, width and height in css pixels.
+function frame(pen, colour, line, ...box) {
+  pen.strokeStyle = colour;
+  pen.lineWidth = line;
+  pen.strokeRect(...box);
+}
+
+// Write a text that reads upwards.
+function upright(pen, text, x, y) {
+  pen.save();
+  pen.translate(x, y);
+  pen.rotate(-Math.PI / 2);
+  pen.fillText(text, 0, 0);
+  pen.restore();
+}
+
+// What a heatmap's row or column is called, where some are left out with its position.
+function axisLabel(label, position, every) {
+  const short = label.length > 12 ? `${label.slice(0, 11)}…` : label;
+  return every > 1 ? `${position} ${short}` : short;
+}
+
+// Make a pen ready for the numbers of heads and layers beside a grid, in the style of its canvas.
+function prepareNumbers(pen, { color, fontFamily }) {
+  Object.assign(pen, { fillStyle: color, font: `11px ${fontFamily}`, textAlign: "center", textBaseline: "middle" });
+}
+
+const accentOf = (style) => style.getPropertyValue("--st-primary-color") || "#d33";
+
+const isPress = ({ key }) => key === "Enter" || key === " ";
+
+// Unpack the data and take(packet), unless later data has come for the element by then. Returns what ends it.
+function receive(element, data, take) {
+  element.latest = data; // packets unpack one after another, but may not finish in that order
+  unpack(data).then((packet) => element.latest === data && take(packet));
+  return () => {
+    element.latest = null;
+  };
+}
+
+// An element with a class, a text and children.
+function make(name, { text, children = [], ...attributes } = {}) {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  if (text !== undefined) element.textContent = text;
+  element.append(...children);
+  return element;
 }
 
 // The row and column that an arrow key leads to, among so many of them.

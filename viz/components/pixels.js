@@ -69,35 +69,30 @@ function drawPicture(pen, page, picture, place, x, y, looks) {
   }
 }
 
-function frame(pen, box, colour, line, dash = []) {
-  pen.strokeStyle = colour;
-  pen.lineWidth = line;
+// A frame within a box [x, y, width, height].
+function frameWithin(pen, [x, y, wide, tall], colour, line, dash = []) {
   pen.setLineDash(dash);
-  pen.strokeRect(box[0] + line / 2, box[1] + line / 2, box[2] - line - 1, box[3] - line - 1);
+  frame(pen, colour, line, x + line / 2, y + line / 2, wide - line - 1, tall - line - 1);
   pen.setLineDash([]);
 }
 
 function repaint(canvas, page, cursor) {
-  const ratio = window.devicePixelRatio || 1;
   const place = layout(canvas, page);
-  canvas.width = Math.round(place.width * ratio);
-  canvas.height = Math.round(place.height * ratio);
   canvas.style.height = `${place.height}px`;
-  const pen = canvas.getContext("2d");
-  pen.scale(ratio, ratio);
+  const pen = copy(canvas, sheet(place.width, place.height));
   const style = getComputedStyle(canvas);
-  const looks = { style, hatch: hatching(pen, [page.hatch], ratio), ground: style.getPropertyValue("--st-secondary-background-color") || "#888" };
-  const accent = style.getPropertyValue("--st-primary-color") || "#d33";
+  const looks = { style, hatch: hatching(pen, [page.hatch]), ground: style.getPropertyValue("--st-secondary-background-color") || "#888" };
+  const accent = accentOf(style);
   page.pictures.forEach((picture, number) => {
     const [x, y] = corner(place, page, number);
     drawPicture(pen, page, picture, place, x, y, looks);
     const whole = [x - 2, y - 2, place.unit * SIDE + 4, place.tall - (place.many ? 4 : 2)];
-    if (place.many && number === page.chosen) frame(pen, whole, accent, 3);
-    else if (place.many && number === cursor) frame(pen, whole, style.color, 1.5);
+    if (place.many && number === page.chosen) frameWithin(pen, whole, accent, 3);
+    else if (place.many && number === cursor) frameWithin(pen, whole, style.color, 1.5);
     if (place.many) return;
-    if (page.query >= 0) frame(pen, cellBox(place, page.query, x, y), accent, 2, [4, 3]);
-    if (page.chosen >= 0) frame(pen, cellBox(place, page.chosen + 1, x, y), accent, 4);
-    if (cursor !== null) frame(pen, cellBox(place, cursor + 1, x, y), page.mode === "draw" ? accent : "#ffffff", 2);
+    if (page.query >= 0) frameWithin(pen, cellBox(place, page.query, x, y), accent, 2, [4, 3]);
+    if (page.chosen >= 0) frameWithin(pen, cellBox(place, page.chosen + 1, x, y), accent, 4);
+    if (cursor !== null) frameWithin(pen, cellBox(place, cursor + 1, x, y), page.mode === "draw" ? accent : "#ffffff", 2);
   });
   if (place.many) numbers(pen, page, place, style);
 }
@@ -108,10 +103,7 @@ function corner(place, page, number) {
 }
 
 function numbers(pen, page, place, style) {
-  pen.fillStyle = style.color;
-  pen.font = `11px ${style.fontFamily}`;
-  pen.textAlign = "center";
-  pen.textBaseline = "middle";
+  prepareNumbers(pen, style);
   for (let head = 0; head < page.columns; head++) pen.fillText(`H${head}`, place.left + (head + 0.5) * place.box, LABEL / 2);
   for (let layer = 0; layer < page.rows; layer++) pen.fillText(`L${layer}`, LABEL / 2, LABEL + (layer + 0.5) * place.tall);
 }
@@ -196,7 +188,7 @@ function easel(canvas, root) {
     if (event.key in STEPS) {
       const [row, column] = stepped(event.key, Math.floor(at / columns), at % columns, rows, columns);
       self.cursor = row * columns + column;
-    } else if (event.key === "Enter" || event.key === " ") {
+    } else if (isPress(event)) {
       if (page.mode === "draw") paint(at, page.levels[at] === self.tool ? 0 : self.tool);
       else choose(at);
     } else if (page.mode === "draw" && level >= 0 && level < page.greys.length) {
@@ -229,20 +221,12 @@ function easel(canvas, root) {
 
 // A button for each grey level, and one that clears.
 function furnish(tools, { greys, words }) {
-  const group = document.createElement("span");
-  group.setAttribute("role", "radiogroup");
-  group.setAttribute("aria-label", words.greys);
-  greys.forEach((grey, level) => {
-    const button = document.createElement("button");
-    button.dataset.level = level;
-    button.setAttribute("role", "radio");
-    button.title = button.ariaLabel = fill(level ? words.grey : words.paper, { level });
-    button.style.setProperty("--grey", grey);
-    group.append(button);
+  const buttons = greys.map((grey, level) => {
+    const title = fill(level ? words.grey : words.paper, { level });
+    return make("button", { role: "radio", "data-level": level, title, "aria-label": title, style: `--grey:${grey}` });
   });
-  const clear = document.createElement("button");
-  clear.textContent = words.clear;
-  tools.replaceChildren(group, clear);
+  const group = make("span", { role: "radiogroup", "aria-label": words.greys, children: buttons });
+  tools.replaceChildren(group, make("button", { text: words.clear }));
 }
 
 export function draw(element, data, onPick) {
@@ -254,14 +238,12 @@ export function draw(element, data, onPick) {
   self.pick = (at) => onPick("pick", at);
   self.send = (drawing) => onPick("drawn", drawing);
   const resized = new ResizeObserver(() => self.show());
-  canvas.latest = data; // packets unpack one after another, but may not finish in that order
-  unpack(data).then(({ header }) => {
-    if (canvas.latest !== data) return;
+  const end = receive(canvas, data, ({ header }) => {
     self.take(header);
     resized.observe(canvas.parentElement);
   });
   return () => {
-    canvas.latest = null;
+    end();
     resized.disconnect();
   };
 }

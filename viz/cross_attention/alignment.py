@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
-from i18n import say
+from i18n import N_, listed, say
+from viz.charts import MARGIN, bars
 from viz.heads.cells import weight_text
 from viz.heatmap import LONGEST_TICK, CachedFigure, Part, figure
-from viz.html import escaped, shortened
+from viz.html import escaped, shortened, table, td, th
 from viz.numbers import chance
 from viz.palette import MASK_COLOURS, NOW, STANDARD, rgb
 
@@ -21,6 +22,7 @@ LINES_A_STEP = 12  # hundreds of faint lines over each other make a dark smear i
 MOST_LABELS = 72  # of each text, in a picture as wide as the page
 HEIGHT = 430  # pixels
 PADDING_SIGN = "▢"
+STEP = N_("step {step} writes <b>{output}</b>, {chance}<br>attends most to {position}: {token}, {weight}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,37 +58,29 @@ def alignment_figure(found: Alignment) -> CachedFigure:
     """On top the chosen step's source row as bars, below it the source, the lines, and the outputs."""
     top = max(float(found.weights[found.step].max(initial=0.0)), 0.05)
     plain: Part = {"showgrid": False, "zeroline": False, "fixedrange": True}
-    source = _labels(found.source, _places(len(found.source)), None)
-    outputs = _labels(found.outputs, _places(len(found.outputs)), found.step)
-    layout = {
-        "height": HEIGHT,
-        "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
-        "showlegend": False,
-        "bargap": 0.15,
-        "shapes": _lines(found),
-        "xaxis": plain | {"anchor": "y2", "range": [0, 1]} | source,
-        "xaxis2": plain | {"anchor": "y", "range": [0, 1]} | outputs,
+    weights = {"domain": [0.68, 1], "range": [0, top * 1.08], "anchor": "x", "title": {"text": say("weight")}}
+    axes = {
+        "xaxis": plain | {"anchor": "y2", "range": [0, 1]} | _labels(found.source, None),
+        "xaxis2": plain | {"anchor": "y", "range": [0, 1]} | _labels(found.outputs, found.step),
         "yaxis": {"domain": [0, 0.55], "range": [0, 1], "visible": False, "fixedrange": True},
-        "yaxis2": plain
-        | {"domain": [0.68, 1], "range": [0, top * 1.08], "anchor": "x", "title": {"text": say("weight")}, "nticks": 4},
+        "yaxis2": plain | weights | {"nticks": 4},
     }
-    return figure([_row(found), _outputs(found)], layout)
+    order = sorted(range(len(found.outputs)), key=lambda step: step == found.step)  # the chosen step on top
+    lines = [line for step in order for line in _lines_of(found, step)]
+    look = {"height": HEIGHT, "margin": MARGIN, "showlegend": False, "bargap": 0.15, "shapes": lines}
+    return figure([_row(found), _outputs(found)], axes | look)
 
 
 def alignment_alt(found: Alignment) -> str:
     """The alignment for whoever cannot see it: what each output looks at most."""
-    pairs = [
-        say(
-            "{output} at {token} (position {position}, {weight:.2f})",
-            output=output, token=found.source[found.heaviest(step)], position=found.heaviest(step),
-            weight=found.weights[step].max(),
-        )
-        for step, output in enumerate(found.outputs[:40])
-    ]  # fmt: skip
-    return say(
-        "Alignment of {outputs} outputs with {tokens} source tokens. {pairs}",
-        outputs=len(found.outputs), tokens=len(found.source), pairs=say("; ").join(pairs),
-    )  # fmt: skip
+    pairs = []
+    for step, output in enumerate(found.outputs[:40]):
+        key = found.heaviest(step)
+        about = {"token": found.source[key], "position": key, "weight": found.weights[step, key]}
+        pairs.append(say("{output} at {token} (position {position}, {weight:.2f})", output=output, **about))
+    sizes = {"outputs": len(found.outputs), "tokens": len(found.source)}
+    every = listed(pairs, N_("; "))
+    return say("Alignment of {outputs} outputs with {tokens} source tokens. {pairs}", **sizes, pairs=every)
 
 
 def written_strip(outputs: list[str], now: np.ndarray, standard: np.ndarray | None, step: int) -> Markup:
@@ -94,18 +88,13 @@ def written_strip(outputs: list[str], now: np.ndarray, standard: np.ndarray | No
 
     now, standard: [N], 0 to 1; standard None: nothing is lifted. The step that is looked at is framed.
     """
-    names = [say("now"), say("standard masks")] if standard is not None else [say("probability")]
-    rows = [now] if standard is None else [now, standard]
-    head = Markup().join(
-        Markup('<td class="token"{}>{}</td>').format(_frame(place == step), output)
-        for place, output in enumerate(outputs)
-    )
-    body = Markup().join(
-        Markup("<tr><th>{}</th>{}</tr>").format(name, Markup().join(map(_probability, row)))
-        for name, row in zip(names, rows, strict=True)
-    )
-    table = Markup('<table class="numbers written"><tr><th>{}</th>{}</tr>{}</table>').format(say("writes"), head, body)
-    return table + STRIP_STYLE
+    framed = {"aria_current": "true", "style": f"outline:2px solid {NOW}; border-radius:3px"}
+    boxes = [td(output, "token", **(framed if place == step else {})) for place, output in enumerate(outputs)]
+    rows = [(say("probability"), now)]
+    if standard is not None:
+        rows = [(say("now"), now), (say("standard masks"), standard)]
+    lines = [[th(say("writes")), *boxes], *([th(name), *map(_probability, row)] for name, row in rows)]
+    return table(lines, "numbers written") + STRIP_STYLE  # not shown
 
 
 STRIP_STYLE = Markup("""<style>
@@ -122,34 +111,21 @@ def _places(count: int) -> np.ndarray:
     return (np.arange(count) + 0.5) / count
 
 
-def _lines(found: Alignment) -> list[Part]:
-    """The heaviest lines of each step, as opaque as the weight is large; the chosen step's last, to be on top."""
-    order = [step for step in range(len(found.outputs)) if step != found.step] + [found.step]
-    return [line for step in order for line in _lines_of(found, step)]
-
-
 def _lines_of(found: Alignment, step: int) -> list[Part]:
+    """The heaviest lines of a step, as opaque as the weight is large."""
     row, chosen = found.weights[step], step == found.step
     above, below = _places(len(found.source)), _places(len(found.outputs))
     heaviest = np.argsort(-row, kind="stable")[:LINES_A_STEP]
-    red, green, blue = rgb(NOW if chosen else STANDARD)
+    colour = ",".join(map(str, rgb(NOW if chosen else STANDARD)))
+    ends = {"type": "line", "xref": "x", "yref": "y", "y0": 1, "x1": float(below[step]), "y1": 0}
+    width = 3 if chosen else 2
     return [
-        {
-            "type": "line",
-            "xref": "x",
-            "yref": "y",
-            "x0": float(above[key]),
-            "y0": 1,
-            "x1": float(below[step]),
-            "y1": 0,
-            "line": {"width": 3 if chosen else 2, "color": f"rgba({red},{green},{blue},{min(row[key], 1.0):.4f})"},
-        }
+        ends | {"x0": float(above[key]), "line": {"width": width, "color": f"rgba({colour},{min(row[key], 1.0):.4f})"}}
         for key in heaviest[row[heaviest] >= FAINTEST]
     ]
 
 
 def _row(found: Alignment) -> Part:
-    """The chosen step's row over the source, and where it is blocked."""
     weights, blocked = found.weights[found.step], found.blocked[found.step]
     colours = [MASK_COLOURS["padding"] if pad else NOW for pad in found.padding]
     padding, halted = say("{token} (padding)"), say("blocked")
@@ -160,31 +136,18 @@ def _row(found: Alignment) -> Part:
             zip(found.source, found.padding, blocked, weights, strict=True)
         )
     ]
-    return {
-        "type": "bar",
-        "x": _places(len(found.source)),
-        "y": weights.astype(np.float32),
-        "width": 0.85 / len(found.source),
-        "marker": {"color": colours},
-        "customdata": said,
-        "hovertemplate": "%{customdata}<extra></extra>",
-        "xaxis": "x",
-        "yaxis": "y2",
-        "name": "source row",  # not shown
-    }
+    row = bars(_places(len(found.source)), weights, "source row", "%{customdata}", colours)  # not shown
+    return row | {"customdata": said, "width": 0.85 / len(found.source), "xaxis": "x", "yaxis": "y2"}
 
 
 def _outputs(found: Alignment) -> Part:
     """A place to point at above each output: its probability, and what it looks at most."""
-    said = [
-        say(
-            "step {step} writes <b>{output}</b>, {chance}<br>attends most to {position}: {token}, {weight}",
-            step=step + 1, output=escaped(output), chance=escaped(chance(float(found.probabilities[step]))),
-            position=found.heaviest(step), token=escaped(found.source[found.heaviest(step)]),
-            weight=weight_text(found.weights[step].max()),
-        )
-        for step, output in enumerate(found.outputs)
-    ]  # fmt: skip
+    said = []
+    for step, output in enumerate(found.outputs):
+        key = found.heaviest(step)
+        looks = {"position": key, "token": escaped(found.source[key]), "weight": weight_text(found.weights[step, key])}
+        about = {"output": escaped(output), "chance": escaped(chance(float(found.probabilities[step])))}
+        said.append(say(STEP, step=step + 1, **about, **looks))
     return {
         "type": "scatter",
         "x": _places(len(found.outputs)),
@@ -200,8 +163,8 @@ def _outputs(found: Alignment) -> Part:
     }
 
 
-def _labels(labels: list[str], places: np.ndarray, chosen: int | None) -> Part:
-    """A label at each place, or at every so many of too many; upright where all are short."""
+def _labels(labels: list[str], chosen: int | None) -> Part:
+    places = _places(len(labels))
     every = math.ceil(len(labels) / MOST_LABELS)
     shown = [place for place in range(len(labels)) if place % every == 0 or place == chosen]
     short = all(len(label) <= 2 for label in labels) or len(labels) <= 12
@@ -219,11 +182,5 @@ def _labels(labels: list[str], places: np.ndarray, chosen: int | None) -> Part:
     }
 
 
-def _frame(chosen: bool) -> Markup:
-    style = Markup(' aria-current="true" style="outline:2px solid {}; border-radius:3px"')
-    return style.format(NOW) if chosen else Markup()
-
-
 def _probability(one: float) -> Markup:
-    doubt = Markup(' class="doubt"') if one < 0.9 else Markup()
-    return Markup("<td{}>{}</td>").format(doubt, chance(float(one)))
+    return td(chance(float(one)), "doubt" if one < 0.9 else "")

@@ -9,38 +9,30 @@ from i18n import ENGLISH, N_, language, say, together
 from model.cross_attention.days import NO_DATE, SURE
 from model.cross_attention.reading import Why
 from viz.cross_attention.alignment import Alignment
+from viz.html import join, tag, td, th
 from viz.numbers import chance, percent
 
-PADDING = (
-    N_(
-        "Without the <b>padding mask</b> the encoder and the decoder read padding characters: {share} of the dates "
-        "are written correctly, as with the standard masks."
+LIFTED_SHARES = {  # and the same where the share is not the standard masks'
+    "padding": (
+        N_("Without the <b>padding mask</b> the encoder and the decoder read padding characters: {share} of the dates "
+           "are written correctly, as with the standard masks."),
+        N_("Without the <b>padding mask</b> the encoder and the decoder read padding characters: {share} of the dates "
+           "are written correctly instead of {usual}."),
     ),
-    N_(
-        "Without the <b>padding mask</b> the encoder and the decoder read padding characters: {share} of the dates "
-        "are written correctly instead of {usual}."
+    "shown": (
+        N_("Without the <b>causal mask</b> the decoder, shown the right answer as in training, can read the characters "
+           "that it must predict. It never could in training: it gets {share} of them right, as with the standard "
+           "masks."),
+        N_("Without the <b>causal mask</b> the decoder, shown the right answer as in training, can read the characters "
+           "that it must predict. It never could in training: it gets {share} of them right instead of {usual}."),
     ),
-)
-SHOWN = (
-    N_(
-        "Without the <b>causal mask</b> the decoder, shown the right answer as in training, can read the characters "
-        "that it must predict. It never could in training: it gets {share} of them right, as with the standard masks."
+    "alone": (
+        N_("When it writes by itself, there is nothing to the right of the newest character; only earlier characters "
+           "now see later ones: {share} of the dates are written correctly, as with the standard masks."),
+        N_("When it writes by itself, there is nothing to the right of the newest character; only earlier characters "
+           "now see later ones: {share} of the dates are written correctly instead of {usual}."),
     ),
-    N_(
-        "Without the <b>causal mask</b> the decoder, shown the right answer as in training, can read the characters "
-        "that it must predict. It never could in training: it gets {share} of them right instead of {usual}."
-    ),
-)
-ALONE = (
-    N_(
-        "When it writes by itself, there is nothing to the right of the newest character; only earlier characters now "
-        "see later ones: {share} of the dates are written correctly, as with the standard masks."
-    ),
-    N_(
-        "When it writes by itself, there is nothing to the right of the newest character; only earlier characters now "
-        "see later ones: {share} of the dates are written correctly instead of {usual}."
-    ),
-)
+}  # fmt: skip
 RULES = N_("""
 The model was trained on dates in English made by a generator, in {shapes} shapes: `3 March 2021`, `March 3rd, 2021`,
 `the third of March '21`, `Wed 3-Mar-2021`, `3/3/2021`, `2021-03-03T10:15:00Z` …, in any case, alone, in sentences and
@@ -80,47 +72,33 @@ class BreakRow:
 
 def table(rows: list[BreakRow], now: str, count: int) -> Markup:
     """Every choice of masks, the one on screen framed."""
-    body = Markup().join(
-        Markup(
-            '<tr{}><td>{}</td><td class="token">{}</td><td class="judged">{}</td><td class="number">{}</td>'
-            '<td class="number">{}</td><td class="number">{}</td></tr>'
-        ).format(
-            Markup(' aria-current="true"') if row.masks == now else "", say(row.masks), row.wrote, row.judged,
-            percent(row.exact), percent(row.characters), percent(row.probability),
-        )
-        for row in rows
-    )  # fmt: skip
-    return Markup(
-        '<div class="breaks"><table class="numbers breaks"><tr><th></th><th colspan="2">{}</th>'
-        '<th class="number">{}</th><th class="number" colspan="2">{}</th></tr>'
-        '<tr><th>{}</th><th colspan="2">{}</th><th class="number">{}</th>'
-        '<th class="number">{}</th><th class="number">{}</th></tr>{}</table></div>{}'
-    ).format(
-        say("your text, written by itself"),
-        Markup(say("{count} held-out dates,<br>written by itself")).format(count=count),
-        Markup(say("the same dates,<br>shown the right answer")),
-        say("masks"), say("writes"), say("all correct"), say("characters correct"),
-        say("mean probability"), body, STYLE,
-    )  # fmt: skip
+    several = Markup(say("{count} held-out dates,<br>written by itself")).format(count=count)
+    same = Markup(say("the same dates,<br>shown the right answer"))
+    above = [th(), th(say("your text, written by itself"), colspan=2), th(several, "number"),
+             th(same, "number", colspan=2)]  # fmt: skip
+    head = [th(say("masks")), th(say("writes"), colspan=2), th(say("all correct"), "number"),
+            th(say("characters correct"), "number"), th(say("mean probability"), "number")]  # fmt: skip
+    parts = [tag("tr", join(above)), tag("tr", join(head))]
+    for row in rows:
+        shares = [td(percent(share), "number") for share in (row.exact, row.characters, row.probability)]
+        cells = [td(say(row.masks)), td(row.wrote, "token"), td(row.judged, "judged"), *shares]
+        parts.append(tag("tr", join(cells), **({"aria_current": "true"} if row.masks == now else {})))
+    return tag("div", tag("table", join(parts), class_="numbers breaks"), class_="breaks") + STYLE  # not shown
 
 
 def words(standard: BreakRow, padding: BreakRow, causal: BreakRow) -> Markup:
     """What the table says, in words: shares beside the standard masks', or that they are the same."""
-    return Markup("<p>{}</p><p>{}</p>").format(
-        _said(PADDING, padding.exact, standard.exact),
-        Markup(together([
-            _said(SHOWN, causal.characters, standard.characters),
-            _said(ALONE, causal.exact, standard.exact),
-        ])),
-    )  # fmt: skip
+    shown = _said("shown", causal.characters, standard.characters)
+    alone = _said("alone", causal.exact, standard.exact)
+    return tag("p", _said("padding", padding.exact, standard.exact)) + tag("p", Markup(together([shown, alone])))
 
 
-def _said(words: tuple[str, str], share: float, usual: float) -> Markup:
-    """The first of the two where the shares are written alike."""
-    same, other = words
+def _said(what: str, share: float, usual: float) -> Markup:
+    """what: of LIFTED_SHARES, the first of the two where the shares are written alike."""
+    same, other = LIFTED_SHARES[what]
     shares = {"share": percent(share), "usual": percent(usual)}
-    chosen = same if shares["share"] == shares["usual"] else other
-    return Markup(say(chosen)).format(**shares)
+    alike = shares["share"] == shares["usual"]
+    return Markup(say(same if alike else other)).format(**shares)
 
 
 DAY_FIRST = N_("which is the reading with the day first")
@@ -209,15 +187,10 @@ def _two_readings(answer: WrittenAnswer) -> Markup:
         "{writes}, {judged}. The text could mean {one} or, the month first, {other}, and nothing in it says "
         "which: the model gives the two a probability of {chance_of_one} and {chance_of_other}."
     )
-    one, other = answer.chances
-    return Markup(words).format(
-        writes=_writes(answer),
-        judged=judgement(answer.meant, answer.wrote, answer.day),
-        one=_long(answer.meant[0]),
-        other=_long(answer.meant[1]),
-        chance_of_one=chance(one),
-        chance_of_other=chance(other),
-    )
+    days = dict(zip(("one", "other"), map(_long, answer.meant), strict=True))
+    chances = dict(zip(("chance_of_one", "chance_of_other"), map(chance, answer.chances), strict=True))
+    judged = judgement(answer.meant, answer.wrote, answer.day)
+    return Markup(words).format(writes=_writes(answer), judged=judged, **days, **chances)
 
 
 def _under_lifted(answer: WrittenAnswer) -> Markup:
@@ -246,26 +219,20 @@ def judgement(meant: tuple[date, ...], wrote: str, day: date | None) -> str:
 def step_words(found: Alignment) -> Markup:
     """What the chosen step looks at."""
     heavy, row = found.heaviest(), found.weights[found.step]
-    step, output = found.step + 1, found.outputs[found.step]
+    about = {"step": found.step + 1, "output": found.outputs[found.step]}
     if not row.any():
         words = say("Step {step} writes <b>{output}</b> and has nothing to attend to.")
-        return Markup('<p class="key">{}</p>').format(Markup(words).format(step=step, output=output))
+        return tag("p", Markup(words).format(**about), class_="key")
     looks = say(
         "Step {step} writes <b>{output}</b> with {chance} and attends most to <b>{token}</b> (position {position}), "
         "with a weight of {weight:.2f}."
     )
-    words = Markup(looks).format(
-        step=step,
-        output=output,
-        chance=chance(float(found.probabilities[found.step])),
-        token=found.source[heavy],
-        position=heavy,
-        weight=row[heavy],
-    )
+    key = {"token": found.source[heavy], "position": heavy, "weight": row[heavy]}
+    words = Markup(looks).format(chance=chance(float(found.probabilities[found.step])), **about, **key)
     if found.padding.any():
         share = percent(float(row[found.padding].sum()))
         words = Markup(together([words, escape(say("{share} of the row is on padding.", share=share))]))
-    return Markup('<p class="key">{}</p>').format(words)
+    return tag("p", words, class_="key")
 
 
 def _long(day: date) -> str:

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
-from i18n import say, say_all
+from i18n import N_, say, say_all
 from model import files as uploads
 from model.errors import first_line
 from model.heads.view import HeadView, head_name
@@ -33,6 +33,23 @@ MOST_SIDE = 4096
 ABOUT = "about.json"
 MASK = "mask:"
 FORMULA_SIGNS = "=+-@\t\r"  # a spreadsheet takes what begins with these for a formula
+
+EXPECTED = {  # what is said of a file that is none of ours
+    "size": N_("expected at most {most:.0f} MB, got {found:.0f}"),
+    "about_size": N_("expected at most {most:.0f} MB of {file}, got {found:.0f}"),
+    "about": N_("expected an export of Unmask, but its {file} does not fit ({where}: {problem})"),
+    "arrays": N_("expected the arrays weights, scores, layers and heads, found no {missing}"),
+    "weights": N_("expected weights [N, {queries}, {keys}] for its tokens, got {found}"),
+    "masks": N_("expected masks of {known}, got {found}"),
+    "array": N_("expected {name} as {expected}, got {found}"),
+    "numbers": N_("expected weights from 0 to 1, and scores that are numbers"),
+    "places": N_("expected {name} as whole numbers [{count}], got {found}"),
+    "heads": N_("expected {count} different heads with layer {layer}, head {head} among them"),
+    "npz": N_("expected an NPZ that Unmask saved, got one that cannot be read ({problem})"),
+    "plain": N_("expected plain numbers, row by row"),
+    "header": N_("a header of {length:,} bytes"),
+    "file": N_("expected an NPZ or a safetensors file that Unmask saved, got neither ({problem})"),
+}
 
 Id = Annotated[int, Field(ge=0, lt=2**63)]
 Heads = dict[tuple[int, int], HeadView]
@@ -141,22 +158,21 @@ def read(data: bytes) -> Export:
     Raises ValueError that says what was expected.
     """
     if len(data) > MOST_BYTES:
-        raise ValueError(say("expected at most {most:.0f} MB, got {found:.0f}", most=MOST_BYTES / 2**20,
-                             found=len(data) / 2**20))  # fmt: skip
+        raise _wrong("size", most=MOST_BYTES / 2**20, found=len(data) / 2**20)
     about, arrays = _read_npz(data) if data.startswith(b"PK") else _read_safetensors(data)
     if len(about) > MOST_ABOUT:
-        raise ValueError(say("expected at most {most:.0f} MB of {file}, got {found:.0f}", most=MOST_ABOUT / 2**20,
-                             file=ABOUT, found=len(about) / 2**20))  # fmt: skip
+        raise _wrong("about_size", most=MOST_ABOUT / 2**20, file=ABOUT, found=len(about) / 2**20)
     try:
         known = About.model_validate_json(about)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "it"
-        raise ValueError(
-            say("expected an export of Unmask, but its {file} does not fit ({where}: {problem})", file=ABOUT,
-                where=where, problem=first["msg"])
-        ) from None  # fmt: skip
+        raise _wrong("about", file=ABOUT, where=where, problem=first["msg"]) from None
     return Export(known, _heads(known, arrays))
+
+
+def _wrong(what: str, **places: Any) -> ValueError:
+    return ValueError(say(EXPECTED[what], **places))
 
 
 def _arrays(export: Export) -> dict[str, np.ndarray]:
@@ -169,64 +185,40 @@ def _arrays(export: Export) -> dict[str, np.ndarray]:
     places = np.array(list(export.heads), np.int64)
     ids = {"query_ids": export.about.query_ids, "key_ids": export.about.key_ids}
     tokens = {name: np.array(some, np.int64) for name, some in ids.items() if some is not None}
-    return (
-        masks
-        | tokens
-        | {
-            "weights": np.stack([view.weights for view in views]).astype(np.float32),
-            "scores": np.stack([view.scaled for view in views]).astype(np.float32),
-            "layers": places[:, 0],
-            "heads": places[:, 1],
-        }
-    )
+    numbers = {
+        "weights": np.stack([view.weights for view in views]).astype(np.float32),
+        "scores": np.stack([view.scaled for view in views]).astype(np.float32),
+    }
+    return masks | tokens | numbers | {"layers": places[:, 0], "heads": places[:, 1]}
 
 
 def _heads(about: About, arrays: Mapping[str, np.ndarray]) -> Heads:
     missing = {"weights", "scores", "layers", "heads"} - set(arrays)
     if missing:
-        raise ValueError(
-            say("expected the arrays weights, scores, layers and heads, found no {missing}",
-                missing=say_all(sorted(missing), last="or"))
-        )  # fmt: skip
-    weights = arrays["weights"]
-    shape = weights.shape
-    if weights.ndim != 3 or shape[1:] != (len(about.queries), len(about.keys)):
-        raise ValueError(
-            say("expected weights [N, {queries}, {keys}] for its tokens, got {found}", queries=len(about.queries),
-                keys=len(about.keys), found=list(shape))
-        )  # fmt: skip
+        raise _wrong("arrays", missing=say_all(sorted(missing), last="or"))
+    weights, scores = arrays["weights"], arrays["scores"]
+    shape, sides = weights.shape, (len(about.queries), len(about.keys))
+    if weights.ndim != 3 or shape[1:] != sides:
+        raise _wrong("weights", queries=sides[0], keys=sides[1], found=list(shape))
     masks = {name.removeprefix(MASK): array for name, array in arrays.items() if name.startswith(MASK)}
-    unknown = set(masks) - set(LINES)
-    if unknown:
-        raise ValueError(say("expected masks of {known}, got {found}", known=", ".join(LINES),
-                             found=", ".join(sorted(unknown))[:80]))  # fmt: skip
+    if unknown := set(masks) - set(LINES):
+        raise _wrong("masks", known=", ".join(LINES), found=", ".join(sorted(unknown))[:80])
     expected = {"weights": np.float32, "scores": np.float32} | dict.fromkeys((MASK + name for name in masks), np.bool_)
     for name, kind in expected.items():
         if arrays[name].dtype != kind or arrays[name].shape != shape:
-            expected_array = f"{np.dtype(kind)} {list(shape)}"
-            raise ValueError(say("expected {name} as {expected}, got {found}", name=name, expected=expected_array,
-                                 found=_described(arrays[name])))  # fmt: skip
-    if not ((weights >= 0) & (weights <= 1 + 1e-5)).all() or np.isnan(arrays["scores"]).any():
-        raise ValueError(say("expected weights from 0 to 1, and scores that are numbers"))
+            raise _wrong("array", name=name, expected=f"{np.dtype(kind)} {list(shape)}", found=_described(arrays[name]))
+    if not ((weights >= 0) & (weights <= 1 + 1e-5)).all() or np.isnan(scores).any():
+        raise _wrong("numbers")
     for name in ("layers", "heads"):
         if arrays[name].dtype.kind not in "iu" or arrays[name].shape != shape[:1]:
-            raise ValueError(say("expected {name} as whole numbers [{count}], got {found}", name=name, count=shape[0],
-                                 found=_described(arrays[name])))  # fmt: skip
+            raise _wrong("places", name=name, count=shape[0], found=_described(arrays[name]))
     places = list(zip(arrays["layers"].tolist(), arrays["heads"].tolist(), strict=True))
     if len(set(places)) != shape[0] or (about.layer, about.head) not in places:
-        raise ValueError(
-            say("expected {count} different heads with layer {layer}, head {head} among them", count=shape[0],
-                layer=about.layer, head=about.head)
-        )  # fmt: skip
+        raise _wrong("heads", count=shape[0], layer=about.layer, head=about.head)
+    labels = list(about.queries), list(about.keys)
     return {
-        place: HeadView(
-            weights[number],
-            arrays["scores"][number],
-            {name: mask[number] for name, mask in masks.items()},
-            list(about.queries),
-            list(about.keys),
-        )
-        for number, place in enumerate(places)
+        place: HeadView(weights[at], scores[at], {name: mask[at] for name, mask in masks.items()}, *labels)
+        for at, place in enumerate(places)
     }
 
 
@@ -236,9 +228,7 @@ def _read_npz(data: bytes) -> tuple[str | bytes, dict[str, np.ndarray]]:
         about = files.pop(ABOUT)
         arrays = {name.removesuffix(".npy"): _array(file) for name, file in files.items()}
     except Exception as error:  # noqa: BLE001 - of a hostile file zipfile and numpy raise whatever they trip over
-        raise ValueError(
-            say("expected an NPZ that Unmask saved, got one that cannot be read ({problem})", problem=first_line(error))
-        ) from None
+        raise _wrong("npz", problem=first_line(error)) from None
     return about, arrays
 
 
@@ -246,7 +236,7 @@ def _array(file: bytes) -> np.ndarray:
     """An .npy file's array, of the bytes that are there: numpy.load makes room for what a header says first."""
     header = uploads.npy_header(file)
     if header.dtype.hasobject or header.fortran:
-        raise ValueError(say("expected plain numbers, row by row"))
+        raise _wrong("plain")
     return np.frombuffer(file, header.dtype, offset=header.offset).reshape(header.shape)
 
 
@@ -254,14 +244,11 @@ def _read_safetensors(data: bytes) -> tuple[str | bytes, dict[str, np.ndarray]]:
     length = int.from_bytes(data[:8], "little")
     try:
         if length > 2 * MOST_ABOUT:  # the text is quoted in it
-            raise ValueError(say("a header of {length:,} bytes", length=length))
+            raise _wrong("header", length=length)
         arrays = safetensors.load(data)
         about = json.loads(data[8 : 8 + length])["__metadata__"]["about"]
     except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ValueError(
-            say("expected an NPZ or a safetensors file that Unmask saved, got neither ({problem})",
-                problem=first_line(error))
-        ) from None  # fmt: skip
+        raise _wrong("file", problem=first_line(error)) from None
     return about, arrays
 
 

@@ -7,15 +7,14 @@ import io
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.collections import PathCollection
-from matplotlib.colors import Colormap, LinearSegmentedColormap, ListedColormap, Normalize
+from matplotlib.colors import Colormap, LinearSegmentedColormap, ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, PathPatch
 from matplotlib.path import Path
@@ -34,6 +33,8 @@ KINDS = {"svg": "image/svg+xml", "png": "image/png", "pdf": "application/pdf"}
 MOST_PIXELS = 12_000  # a side, of a PNG
 MOST_AREA = 24_000_000  # pixels, of a PNG: seconds to draw and compress, and four bytes of memory each
 DOTS = 96  # to the inch, of a PNG at 1×
+Box = tuple[float, float, float, float]  # left, top, wide and tall, in inches
+Blocked = Mapping[str, np.ndarray]  # cells, bool [Q,K], by the mask that blocks them
 ANY = "any"  # mask: where there is no room for each one's hatching
 GROUND = (0.93, 0.93, 0.94)
 INK = "#24272f"
@@ -82,19 +83,17 @@ class Sheet:
 
     def text(self, x: float, y: float, words: str, size: float, **how: Any) -> None:
         """Words from x on, as this kind of file shows them."""
-        self.figure.text(*self.at(x, y), self.paper.said(words), fontsize=size, parse_math=False,
-                         **({"ha": "left", "color": INK} | how))  # fmt: skip
+        look: dict[str, Any] = {"ha": "left", "color": INK, "fontsize": size, "parse_math": False} | how
+        self.figure.text(*self.at(x, y), self.paper.said(words), **look)
 
-    def heatmap(
-        self, left: float, top: float, wide: float, tall: float, weights: np.ndarray,
-        blocked: Mapping[str, np.ndarray], measure: str, bar: float, *, cmap: Colormap, norm: Normalize,
-    ) -> None:  # fmt: skip
+    def heatmap(self, box: Box, weights: np.ndarray, blocked: Blocked, bar: float, measure: str, **how: Any) -> None:
         """Weights [Q,K], masked where blocked, in a room of this size, and the hatching; on its right a colour bar,
-        `bar` inches tall, with the name of what the weights measure."""
+        `bar` inches tall, with the name of what the weights measure. how: cmap and norm."""
+        left, top, wide, tall = box
         panel = self.panel(left, top, wide, tall)
         panel.set_xticks([])
         panel.set_yticks([])
-        image = panel.imshow(weights, interpolation="none", aspect="auto", cmap=cmap, norm=norm)
+        image = panel.imshow(weights, interpolation="none", aspect="auto", **how)
         hatch(panel, blocked)
         beside = self.panel(left + wide + 0.08, top, 0.1, bar)
         self.figure.colorbar(image, cax=beside, label=measure)
@@ -108,8 +107,9 @@ class Sheet:
         """Below the title: what each hatching is, after others with their labels."""
         handles = [*others, *(hatched(name) for name in dict.fromkeys(masks))]
         if handles:
-            self.figure.legend(handles=handles, loc=2, bbox_to_anchor=self.at(EDGE, 0.33 - HEAD),
-                               ncols=len(handles), frameon=False, fontsize=8, borderaxespad=0, borderpad=0)  # fmt: skip
+            look: dict[str, Any] = {"frameon": False, "fontsize": 8, "borderaxespad": 0, "borderpad": 0}
+            corner = self.at(EDGE, 0.33 - HEAD)
+            self.figure.legend(handles=handles, loc=2, bbox_to_anchor=corner, ncols=len(handles), **look)
 
     def file(self) -> bytes:
         """As the paper's kind of file."""
@@ -128,6 +128,18 @@ def file_of(draw: Callable[..., Sheet], paper: Paper, *of: Any) -> bytes:
     return draw(paper, *of).file()
 
 
+def tidy(panel: Axes, x: str, y: str = "", *, token_ticks: Literal["", "x", "y"] = "") -> None:
+    """Small titles and numbers, and lines on the left and below alone. token_ticks: "x" or "y", where tokens stand."""
+    panel.set_xlabel(x, fontsize=8)
+    panel.set_ylabel(y, fontsize=8)
+    panel.tick_params(labelsize=7)
+    panel.spines[["top", "right"]].set_visible(False)
+    if token_ticks:
+        panel.tick_params(axis=token_ticks, length=0)
+        for label in (panel.get_xticklabels if token_ticks == "x" else panel.get_yticklabels)():
+            label.set_parse_math(False)
+
+
 def hatched(name: str) -> Patch:
     """A mask's hatching with its name."""
     return Patch(facecolor=GROUND, **hatch_ink(name), linewidth=0, label=mask_label(name))
@@ -143,7 +155,7 @@ def blocked_by(name: str) -> str:
     return say("blocked: {mask}", mask=mask_name(name))
 
 
-def hatch(panel: Axes, blocked: Mapping[str, np.ndarray]) -> None:
+def hatch(panel: Axes, blocked: Blocked) -> None:
     """Each mask's cells, bool [Q,K], in its own direction and colour."""
     for name, mask in blocked.items():
         boxes = [_box(*run) for run in runs(mask)]
@@ -192,28 +204,21 @@ def atlas_picture(paper: Paper, atlas: Atlas, x: str, y: str, chosen: tuple[int,
     places = measured(across, up)
     sheet = Sheet(paper, LEFT + WIDE + BAR, TALL + 0.5)
     panel = sheet.panel(LEFT, 0, WIDE, TALL)
-    points = panel.scatter(
-        [across[place] for place in places], [up[place] for place in places], s=40, zorder=2,
-        c=[atlas.numbers[layer] for layer, _ in places], vmin=min(atlas.numbers), vmax=max(*atlas.numbers, 1),
-        cmap=LinearSegmentedColormap.from_list("layers", list(SEQUENTIAL)), edgecolors=GREY, linewidths=0.6,
-    )  # fmt: skip
+    layers = [atlas.numbers[layer] for layer, _ in places]
+    colours: dict[str, Any] = {"vmin": min(atlas.numbers), "vmax": max(*atlas.numbers, 1), "edgecolors": GREY}
+    colours |= {"cmap": LinearSegmentedColormap.from_list("layers", list(SEQUENTIAL)), "linewidths": 0.6}
+    where = [across[place] for place in places], [up[place] for place in places]
+    points = panel.scatter(*where, s=40, zorder=2, c=layers, **colours)
     for line, at in ((panel.axvline, even_at(atlas, x)), (panel.axhline, even_at(atlas, y))):
         if at is not None:
             line(at, color=GREY, linewidth=0.8, linestyle=":", zorder=1)
     panel.set(xlim=axis_range(x, across), ylim=axis_range(y, up))
     low, high = panel.get_ylim()
     for place in labelled(places, across, up, chosen):
-        panel.text(across[place], up[place] + ABOVE * (high - low), atlas.name(place), fontsize=7.5, ha="center",
-                   va="bottom", parse_math=False)  # fmt: skip
-    panel.set_xlabel(axis_title(x), fontsize=8)
-    panel.set_ylabel(axis_title(y), fontsize=8)
-    panel.tick_params(labelsize=7)
-    panel.spines[["top", "right"]].set_visible(False)
-    _draw_key(sheet, points)
-    return sheet
-
-
-def _draw_key(sheet: Sheet, points: PathCollection) -> None:
+        look: dict[str, Any] = {"fontsize": 7.5, "ha": "center", "va": "bottom", "parse_math": False}
+        panel.text(across[place], up[place] + ABOVE * (high - low), atlas.name(place), **look)
+    tidy(panel, axis_title(x), axis_title(y))
     beside = sheet.panel(LEFT + WIDE + 0.15, 0, 0.12, TALL)
     sheet.figure.colorbar(points, cax=beside, ticks=MaxNLocator(integer=True)).set_label(say("layer"), fontsize=8)
     beside.tick_params(labelsize=7)
+    return sheet

@@ -10,7 +10,7 @@ from matplotlib.colors import Normalize, PowerNorm, to_rgba
 from matplotlib.patches import Patch
 from matplotlib.path import Path
 
-from i18n import say
+from i18n import N_, say
 from model.heads.view import HeadView
 from viz.export.fonts import width
 from viz.export.paper import Paper, Sheet, changes, sequential
@@ -24,6 +24,7 @@ from viz.reasons import empty_runs
 
 LINE = 0.2  # inches of a token
 ACROSS = 3.0  # inches of the lines
+CURVE = [Path.MOVETO, Path.CURVE4, Path.CURVE4, Path.CURVE4]
 
 
 def lines_picture(paper: Paper, views: Sequence[HeadView], names: Sequence[str]) -> Sheet:
@@ -39,7 +40,8 @@ def lines_picture(paper: Paper, views: Sequence[HeadView], names: Sequence[str])
     for view, colour in zip(views, COLOURS, strict=False):
         shown = np.argwhere((view.weights >= smallest) & ~view.any_blocked())
         weights = [float(view.weights[query, key]) for query, key in shown]
-        paths = [_curve(query + 0.5, key + 0.5) for query, key in shown.tolist()]
+        ends = (shown + 0.5).tolist()
+        paths = [Path([(0, one), (0.5, one), (0.5, other), (1, other)], CURVE) for one, other in ends]
         colours = [to_rgba(colour, 0.15 + 0.85 * weight**0.5) for weight in weights]
         widths = [0.5 + 2.5 * weight for weight in weights]
         panel.add_collection(PathCollection(paths, facecolors="none", edgecolors=colours, linewidths=widths))
@@ -52,10 +54,10 @@ def lines_picture(paper: Paper, views: Sequence[HeadView], names: Sequence[str])
     return sheet
 
 
-def _curve(begin: float, end: float) -> Path:
-    return Path([(0, begin), (0.5, begin), (0.5, end), (1, end)], [Path.MOVETO, *[Path.CURVE4] * 3])
-
-
+TOO_MANY = N_(
+    "expected at most {most} queries and keys, the most that a picture can label, got {queries} and {keys}: show a "
+    "part of the text"
+)
 MOST_SIDE = 256  # queries or keys that a picture has room to name
 SMALLEST = 2.0  # inches of the longer side
 PAD = 0.05  # between a label and the cells
@@ -94,10 +96,7 @@ def head_picture(
     """
     rows, columns = now.weights.shape
     if max(rows, columns) > MOST_SIDE:
-        raise ValueError(
-            say("expected at most {most} queries and keys, the most that a picture can label, got {queries} and "
-                "{keys}: show a part of the text", most=MOST_SIDE, queries=rows, keys=columns)
-        )  # fmt: skip
+        raise ValueError(say(TOO_MANY, most=MOST_SIDE, queries=rows, keys=columns))
     views = [now] if standard is None else [now, standard]
     panels = 1 if standard is None else 3
     room = _room(now, paper)
@@ -135,7 +134,6 @@ def _change(sheet: Sheet, room: Room, number: int, change: HeadView, name: str) 
 
 
 def _room(view: HeadView, paper: Paper) -> Room:
-    """As large as the tokens need."""
     rows, columns = view.weights.shape
     most = max(rows, columns)
     cell = max(0.2 if most <= 64 else 0.14, SMALLEST / most)
@@ -152,7 +150,7 @@ def _panel(sheet: Sheet, room: Room, number: int, view: HeadView, name: str, mea
     above and its colours, how, on the right with what they measure.
     """
     left = number * room.across + room.beside
-    sheet.heatmap(left, 0, room.wide, room.tall, view.weights, view.blocked, measure, room.least, **how)
+    sheet.heatmap((left, 0, room.wide, room.tall), view.weights, view.blocked, room.least, measure, **how)
     for row, label in enumerate(view.queries):
         sheet.text(left - PAD, (row + 0.5) * room.cell, label, room.size, ha="right", va="center")
     for column, label in enumerate(view.keys):
@@ -163,6 +161,7 @@ def _panel(sheet: Sheet, room: Room, number: int, view: HeadView, name: str, mea
     sheet.text(left - room.beside + 0.1, room.least / 2, say(QUERY_TITLE), 8, va="center", rotation=90)
     sheet.text(middle, room.tall + room.below - 0.1, say(KEY_TITLE), 8, ha="center", va="bottom")
     sheet.text(left, -0.08, name, 9, weight="bold")
+    paper = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85}
     for first, last in empty_runs(view):
-        sheet.text(middle, (first + last + 1) / 2 * room.cell, say("nothing to attend to"), 7, ha="center", va="center",
-                   bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85})  # fmt: skip
+        height, words = (first + last + 1) / 2 * room.cell, say("nothing to attend to")
+        sheet.text(middle, height, words, 7, ha="center", va="center", bbox=paper)

@@ -3,20 +3,20 @@
 import base64
 import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 from xml.sax.saxutils import escape
 
 import numpy as np
 from matplotlib.artist import Artist
-from matplotlib.colors import Colormap, Normalize, to_hex
+from matplotlib.colors import to_hex
 from matplotlib.path import Path
 from matplotlib.ticker import MaxNLocator
 from PIL import Image
 
 from viz.export.fonts import families, width
-from viz.export.paper import EDGE, GROUND, HEAD, INK, Sheet, hatch_ink, mask_label, runs
+from viz.export.paper import EDGE, GROUND, HEAD, INK, Blocked, Box, Sheet, hatch_ink, mask_label, runs
 
 POINTS = 72  # to the inch
 TILE = 72  # points of a side of a hatching's tile, as in matplotlib's SVG
@@ -53,16 +53,15 @@ class SvgSheet(Sheet):
                 f"{escape(NOT_XML.sub(chr(0xFFFD), line))}</text>"
             )
 
-    def heatmap(
-        self, left: float, top: float, wide: float, tall: float, weights: np.ndarray,
-        blocked: Mapping[str, np.ndarray], measure: str, bar: float, *, cmap: Colormap, norm: Normalize,
-    ) -> None:  # fmt: skip
+    def heatmap(self, box: Box, weights: np.ndarray, blocked: Blocked, bar: float, measure: str, **how: Any) -> None:
+        left, top, wide, tall = box
+        cmap, norm = how["cmap"], how["norm"]
         columns = weights.shape[1]
         self._image(cmap(norm(weights), bytes=True), left, top, wide, tall)
         x, y, cell = left * POINTS, (HEAD + top) * POINTS, wide / columns * POINTS
         for name, mask in blocked.items():
-            boxes = [f"M{x + begin * cell:.2f} {y + row * cell:.2f}h{(end - begin) * cell:.2f}v{cell:.2f}"
-                     f"h{(begin - end) * cell:.2f}z" for row, begin, end in runs(mask)]  # fmt: skip
+            places = ((x + begin * cell, y + row * cell, (end - begin) * cell) for row, begin, end in runs(mask))
+            boxes = [f"M{at:.2f} {down:.2f}h{long:.2f}v{cell:.2f}h{-long:.2f}z" for at, down, long in places]
             if boxes:
                 self._parts.append(f'<path d="{"".join(boxes)}" fill="url(#{self._hatch(name)})"/>')
         self._frame(left, top, wide, tall)
@@ -70,8 +69,8 @@ class SvgSheet(Sheet):
         self._image(cmap(np.linspace(1, 0, 256)[:, None], bytes=True), left, top, 0.1, bar)
         self._frame(left, top, 0.1, bar)
         low, high = float(norm.vmin or 0), float(norm.vmax or 1)
-        ticks = [tick for tick in MaxNLocator(min(9, int(4 * bar)), steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
-                 if low - 1e-9 <= tick <= high + 1e-9]  # fmt: skip
+        locator = MaxNLocator(min(9, int(4 * bar)), steps=[1, 2, 2.5, 5, 10])
+        ticks = [tick for tick in locator.tick_values(low, high) if low - 1e-9 <= tick <= high + 1e-9]
         digits = max(len(f"{round(tick, 9):g}".partition(".")[2]) for tick in ticks)
         labels = [f"{abs(tick) if abs(tick) < 1e-9 else tick:.{digits}f}".replace("-", "−") for tick in ticks]
         for tick, label in zip(ticks, labels, strict=True):
@@ -96,13 +95,11 @@ class SvgSheet(Sheet):
 
     def file(self) -> bytes:
         wide, tall = self.wide * POINTS, self.tall * POINTS
-        return "\n".join([
-            '<?xml version="1.0" encoding="utf-8"?>',
-            '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
-            f'width="{wide:.2f}pt" height="{tall:.2f}pt" viewBox="0 0 {wide:.2f} {tall:.2f}">',
-            "<defs>", *self._patterns.values(), "</defs>", '<rect width="100%" height="100%" fill="#ffffff"/>',
-            *self._parts, "</svg>\n",
-        ]).encode()  # fmt: skip
+        size = f'width="{wide:.2f}pt" height="{tall:.2f}pt" viewBox="0 0 {wide:.2f} {tall:.2f}"'
+        spaces = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
+        begin = f'<?xml version="1.0" encoding="utf-8"?>\n<svg {spaces} {size}>\n<defs>'
+        ground = '<rect width="100%" height="100%" fill="#ffffff"/>'
+        return "\n".join([begin, *self._patterns.values(), "</defs>", ground, *self._parts, "</svg>\n"]).encode()
 
     def _image(self, rgba: np.ndarray, left: float, top: float, wide: float, tall: float) -> None:
         file = io.BytesIO()
@@ -121,7 +118,6 @@ class SvgSheet(Sheet):
         )
 
     def _hatch(self, name: str) -> str:
-        """The id of a mask's pattern, which the file then has."""
         ink = hatch_ink(name)
         colour = to_hex(ink["edgecolor"])
         self._patterns[name] = (

@@ -5,7 +5,7 @@ from matplotlib.colors import Normalize
 from i18n import say
 from model.attribution.parts import ScoreSplit
 from viz.export.fonts import width
-from viz.export.paper import Paper, Sheet, changes
+from viz.export.paper import Paper, Sheet, changes, tidy
 from viz.heads.score_split import STRIPS, largest_pairs, reaches
 from viz.html import signed
 from viz.palette import NOW, STANDARD
@@ -42,11 +42,8 @@ def _draw_terms(sheet: Sheet, left: float, terms: list[float], writers: list[str
     for place, term in zip(places, terms, strict=True):
         panel.text(max(term, 0.0) + 0.01 * longest, place, signed(term), va="center", fontsize=7)
     panel.axvline(0, color="#8c929e", linewidth=0.6)
-    panel.set_yticks(places, writers, fontsize=8)
-    for label in panel.get_yticklabels():
-        label.set_parse_math(False)
+    panel.set_yticks(places, writers)
     panel.set(ylim=(len(terms) - 0.5, -0.5), xlim=(min(0.0, *terms) - 0.02 * longest, max(0.0, *terms) + 0.2 * longest))
-    panel.set_xlabel(say("term"), fontsize=8)
-    panel.tick_params(axis="y", length=0)
-    panel.tick_params(axis="x", labelsize=7)
-    panel.spines[["top", "right", "left"]].set_visible(False)
+    tidy(panel, say("term"), token_ticks="y")
+    panel.tick_params(axis="y", labelsize=8)
+    panel.spines["left"].set_visible(False)

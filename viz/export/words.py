@@ -1,9 +1,10 @@
 """What a picture and a file say of themselves."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import metadata
 
-from i18n import N_, say, together
+from i18n import N_, listed, say, together
 from model.atlas.result import MEASURES, Atlas
 from model.attribution.parts import ScoreSplit
 from model.heads.view import HeadView
@@ -23,29 +24,36 @@ def version() -> str:
 
 def versions() -> str:
     """Of NAMED, those that are installed: "unmask checkout, torch 2.13.0, transformers 5.23.0"."""
-    found = {name: version() if name == "unmask" else _of(name) for name in NAMED}
+    found = {name: _of(name) for name in NAMED} | {"unmask": version()}
     return ", ".join(f"{name} {one}" for name, one in found.items() if one)
 
 
 def _of(name: str) -> str:
-    try:
+    with suppress(metadata.PackageNotFoundError):
         return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return ""
+    return ""
 
 
 HATCHED = N_("Hatched cells are blocked.")
+STRIP_COLOURS = N_(
+    "Blue is below 0, red above; the last colours are ±{both:.3g} for query and key, and ±{each:.3g} for their "
+    "products."
+)
+TERMS = N_(
+    "Each bar is a term of the score: what the first source wrote into the query times what the second wrote into the "
+    "key, with the norms frozen."
+)
 
 
 def masks_said(on: Sequence[str], lifted: Sequence[str], *, only_layer: bool) -> str:
     """Which masks hold and which are lifted."""
-    held, up = (say(", ").join(map(mask_name, names)) for names in (on, lifted))
-    held = held or say("none")
+    held, up = (listed(map(mask_name, names)) for names in (on, lifted))
+    masks = {"on": held or say("none"), "lifted": up}
     if not up:
-        return held
+        return masks["on"]
     if only_layer:
-        return say("{on}; lifted: {lifted}, in this layer only", on=held, lifted=up)
-    return say("{on}; lifted: {lifted}", on=held, lifted=up)
+        return say("{on}; lifted: {lifted}, in this layer only", **masks)
+    return say("{on}; lifted: {lifted}", **masks)
 
 
 def caption(what: str, how: Sequence[str], *, masks: str, sha256: str, version: str) -> str:
@@ -76,22 +84,15 @@ def _axes(view: HeadView) -> list[str]:
 
 def of_every(queries: int, side: int) -> list[str]:
     """How to read all heads of a run of so many queries, each so many pixels high."""
-    whole = side >= queries
-    patch = "" if whole else say("{queries} queries; each pixel shows the largest weight of a patch.", queries=queries)
-    return [
-        say("Rows are layers, columns are heads."),
-        patch,
-        say("Brightness is the square root of the weight."),
-        say(HATCHED),
-    ]
+    patch = say("{queries} queries; each pixel shows the largest weight of a patch.", queries=queries)
+    colours = [say("Brightness is the square root of the weight."), say(HATCHED)]
+    return [say("Rows are layers, columns are heads."), *([] if side >= queries else [patch]), *colours]
 
 
 def of_lines(least: float) -> list[str]:
     """How to read lines between tokens."""
-    return [
-        say("A line joins a query and a key with a weight of at least {least}; thicker lines mean larger weights.",
-            least=least)
-    ]  # fmt: skip
+    line = N_("A line joins a query and a key with a weight of at least {least}; thicker lines mean larger weights.")
+    return [say(line, least=least)]
 
 
 def of_query(row: HeadView) -> list[str]:
@@ -117,20 +118,11 @@ def of_atlas(atlas: Atlas, x: str, y: str) -> list[str]:
 def of_why(found: ScoreSplit) -> list[str]:
     """How to read the parts of one cell's score."""
     both, _, each = reaches(found)
-    how = [
-        largest_dimensions(found),
-        say("Blue is below 0, red above; the last colours are ±{both:.3g} for query and key, and ±{each:.3g} for their "
-            "products.", both=both, each=each),
-    ]  # fmt: skip
+    how = [largest_dimensions(found), say(STRIP_COLOURS, both=both, each=each)]
     if found.sources is None:
         return [*how, say("The score is not split by source. {reason}.", reason=found.why_not)]
     left, rest = other_pairs(found)
-    how.append(
-        say(
-            "Each bar is a term of the score: what the first source wrote into the query times what the second wrote "
-            "into the key, with the norms frozen."
-        )
-    )
+    how.append(say(TERMS))
     if left:
         how.append(say("The other {count:,} terms sum to {rest}.", count=left, rest=signed(rest)))
     return how

@@ -6,12 +6,26 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
-from i18n import say, together
+from i18n import N_, say, together
+from viz.charts import LEGEND, MARGIN, SMALL_LABELS, bars, heat, position_names, token_axis
 from viz.heatmap import CachedFigure, Part, colour_range, figure
-from viz.html import escaped
+from viz.html import table, td, th
 from viz.numbers import number
 from viz.palette import ALLOWED, MASK_COLOURS, NOW, SEQUENTIAL_SCALE, STANDARD
 
+COUNTED = N_(
+    "The step to token {last:,} takes {full} multiply-adds (a multiplication and an addition each) without a cache and "
+    "{cached} with it: {times:,.1f} times as many. From the first step to this one the step without a cache grew "
+    "{full_growth:,.1f}-fold, the cached one {cached_growth:,.2f}-fold."
+)
+NOISY = N_(
+    "The times measured here are too noisy: repeated runs of the same step differ as much as different steps do. The "
+    "counts are the same on every machine."
+)
+MEASURED = N_(
+    "Measured here, from {first:,} to {last:,} tokens a step without a cache goes from {begin:.1f} to {end:.1f} ms; a "
+    "cached one takes {least:.1f} to {most:.1f} ms."
+)
 MOST_KEYS = 64  # columns of the cached row that a picture has room for
 
 
@@ -28,36 +42,22 @@ class CachedRow:
 def cached_row_figure(row: CachedRow) -> CachedFigure:
     """The mask [1, K] of a cached step, and the row under it beside the full run's last row; the last keys of many."""
     first = max(len(row.keys) - MOST_KEYS, 0)
-    names = [f"{place}: {escaped(label)}" for place, label in enumerate(row.keys)][first:]
-    mask, cached, full = row.allowed[None, first:], row.cached[first:], row.full[first:]
+    names = position_names(row.keys)[first:]
+    unseen = np.full(len(names), np.nan)
+    seen = np.stack([row.allowed[first:], unseen, unseen])
+    weights = np.stack([unseen, row.cached[first:], row.full[first:]])
     lines = [say("mask [1, K]"), say("cached row"), say("full run's last row")]
-    seen = np.full((3, len(names)), np.nan, np.float32)
-    seen[0] = mask
-    cells: Part = {"type": "heatmap", "x": names, "y": lines, "zmin": 0, "showscale": False, "xgap": 1, "ygap": 4}
-    masked = cells | {
-        "z": seen,
-        "zmax": 1,
-        "name": "mask",
-        "colorscale": [[0, MASK_COLOURS["causal"]], [1, ALLOWED]],
-        "hoverongaps": False,
-        "text": np.where(seen == 1, say("visible"), say("blocked")),
-        "hovertemplate": "<b>%{x}</b> %{text}<extra></extra>",
-    }
-    weights = cells | {
-        "z": np.stack([np.full(len(names), np.nan), cached, full]).astype(np.float32),
-        "zmax": colour_range(row.cached, row.full),
-        "name": "weights",
-        "colorscale": SEQUENTIAL_SCALE,
-        "hoverongaps": False,
-        "hovertemplate": "<b>%{x}</b><br>%{y}: %{z:.6f}<extra></extra>",
-    }
-    layout = {
-        "height": 250,
-        "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
-        "xaxis": _keys(row.keys[first:], names) | {"showgrid": False},
-        "yaxis": {"type": "category", "autorange": "reversed", "showgrid": False, "ticks": ""},
-    }
-    return figure([masked, weights], layout)
+    plain = {"zmin": 0, "showscale": False, "xgap": 1, "ygap": 4}
+    traces = [
+        heat(seen, names, lines, "mask", "<b>%{x}</b> %{text}") | plain,
+        heat(weights, names, lines, "weights", "<b>%{x}</b><br>%{y}: %{z:.6f}") | plain,
+    ]
+    traces[0] |= {"zmax": 1, "colorscale": [[0, MASK_COLOURS["causal"]], [1, ALLOWED]]}
+    traces[0] |= {"text": np.where(seen == 1, say("visible"), say("blocked"))}
+    traces[1] |= {"zmax": colour_range(row.cached, row.full), "colorscale": SEQUENTIAL_SCALE}
+    heights = {"type": "category", "autorange": "reversed", "showgrid": False, "ticks": ""}
+    axes = {"xaxis": _keys(row.keys[first:]) | {"showgrid": False}, "yaxis": heights}
+    return figure(traces, {"height": 250, "margin": MARGIN} | axes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,98 +84,59 @@ def cost_figure(costs: Costs) -> CachedFigure:
     for name, colour, adds, seconds in series:
         common = {"type": "scatter", "name": name, "legendgroup": name}
         line = {"x": counted, "y": [one / 1e6 for one in adds], "mode": "lines", "line": {"color": colour, "width": 3}}
-        points = {"x": list(costs.lengths), "y": [one * 1e3 for one in seconds], "mode": "markers", "xaxis": "x2",
-                  "yaxis": "y2", "showlegend": False, "marker": {"color": colour, "size": 6}}  # fmt: skip
+        points = {"x": list(costs.lengths), "y": [one * 1e3 for one in seconds], "xaxis": "x2", "yaxis": "y2"}
+        points |= {"mode": "markers", "marker": {"color": colour, "size": 6}, "showlegend": False}
         curves.append(common | line | {"hovertemplate": "%{y:,.1f} " + say("million")})
         curves.append(common | points | {"hovertemplate": "%{y:.2f} " + say("ms")})
     title = {"text": say("tokens of the text after the step"), "standoff": 6}
     measured = say("milliseconds, measured") if costs.clear else say("milliseconds, measured (too noisy to tell)")
-    layout = {
-        "height": 340,
-        "margin": {"l": 8, "r": 8, "t": 40, "b": 8},
-        "hovermode": "x unified",
+    axes = {
         "xaxis": {"domain": [0, 0.6], "title": title},
         "xaxis2": {"domain": [0.7, 1], "title": title, "anchor": "y2"},
         "yaxis": {"title": {"text": say("million multiply-adds, counted")}, "rangemode": "tozero"},
         "yaxis2": {"title": {"text": measured}, "rangemode": "tozero", "anchor": "x2"},
-        "legend": {"orientation": "h", "y": 1.14, "x": 0},
     }
-    return figure(curves, layout)
+    look = {"height": 340, "margin": MARGIN | {"t": 40}, "hovermode": "x unified", "legend": LEGEND | {"y": 1.14}}
+    return figure(curves, axes | look)
 
 
 def cost_sentence(costs: Costs) -> str:
     """How both grow, in numbers."""
     last = len(costs.counted_full)
     full, cached = costs.counted_full[-1], costs.counted_cached[-1]
-    words = say(
-        "The step to token {last:,} takes {full} multiply-adds (a multiplication and an addition each) without a cache "
-        "and {cached} with it: {times:,.1f} times as many. From the first step to this one the step without a cache "
-        "grew {full_growth:,.1f}-fold, the cached one {cached_growth:,.2f}-fold.",
-        last=last, full=_millions(full), cached=_millions(cached), times=full / cached,
-        full_growth=full / costs.counted_full[0], cached_growth=cached / costs.counted_cached[0],
-    )  # fmt: skip
+    steps = {"last": last, "full": _millions(full), "cached": _millions(cached), "times": full / cached}
+    growth = {"full_growth": full / costs.counted_full[0], "cached_growth": cached / costs.counted_cached[0]}
+    words = say(COUNTED, **steps, **growth)
     if not costs.lengths:
         return words
     if not costs.clear:
-        noisy = say(
-            "The times measured here are too noisy: repeated runs of the same step differ as much as different steps "
-            "do. The counts are the same on every machine."
-        )
-        return together([words, noisy])
-    measured = say(
-        "Measured here, from {first:,} to {last:,} tokens a step without a cache goes from {begin:.1f} to {end:.1f} "
-        "ms; a cached one takes {least:.1f} to {most:.1f} ms.",
-        first=costs.lengths[0], last=costs.lengths[-1], begin=costs.full[0] * 1e3, end=costs.full[-1] * 1e3,
-        least=min(costs.cached) * 1e3, most=max(costs.cached) * 1e3,
-    )  # fmt: skip
-    return together([words, measured])
+        return together([words, say(NOISY)])
+    times = {"begin": costs.full[0], "end": costs.full[-1], "least": min(costs.cached), "most": max(costs.cached)}
+    measured = {name: seconds * 1e3 for name, seconds in times.items()}
+    return together([words, say(MEASURED, first=costs.lengths[0], last=costs.lengths[-1], **measured)])
 
 
 def old_rows_figure(rows: np.ndarray, labels: Sequence[str], *, causal: bool) -> CachedFigure:
     """For each old row [T-1], the largest change of a weight when the newest token is added."""
-    names = [f"{place}: {escaped(label)}" for place, label in enumerate(labels)]
-    bars = {
-        "type": "bar",
-        "x": names,
-        "y": rows.astype(np.float32),
-        "marker": {"color": STANDARD if causal else NOW, "line": {"width": 0}},
-        "hovertemplate": say("old row <b>%{x}</b><br>a weight changes by up to %{y:.6f}") + "<extra></extra>",
-        "name": "change",
-    }
-    largest = float(rows.max(initial=0.0))
-    layout = {
-        "height": 260,
-        "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
-        "xaxis": _keys(labels, names),
-        "yaxis": {"title": {"text": say("largest change of a weight")}, "range": [0, max(largest * 1.1, 0.01)]},
-    }
-    return figure([bars], layout)
+    hover = say("old row <b>%{x}</b><br>a weight changes by up to %{y:.6f}")
+    changes = bars(position_names(labels), rows, "change", hover, STANDARD if causal else NOW)
+    top = max(float(rows.max(initial=0.0)) * 1.1, 0.01)
+    heights = {"title": {"text": say("largest change of a weight")}, "range": [0, top]}
+    return figure([changes], {"height": 260, "margin": MARGIN, "xaxis": _keys(labels), "yaxis": heights})
 
 
-def _keys(labels: Sequence[str], names: Sequence[str]) -> Part:
-    """An axis of these names, a label at each, or at every so many of too many."""
-    every = -(-len(names) // 40)
-    return {
-        "type": "category",
-        "tickmode": "array",
-        "tickvals": list(range(0, len(names), every)),
-        "ticktext": [escaped(label[:12]) for label in labels[::every]],
-        "tickangle": -90,
-        "tickfont": {"size": 10},
-    }
+def _keys(labels: Sequence[str]) -> Part:
+    return token_axis(labels, 40) | SMALL_LABELS | {"type": "category"}
 
 
 def differences_table(head: Sequence[str], rows: Sequence[tuple[str, Sequence[float]]]) -> Markup:
     """Largest differences, a row each, under their column names; what is not to be had is NaN."""
-    cell = Markup('<td class="number">{}</td>')
-    title = Markup("").join(Markup('<th class="number">{}</th>').format(name) for name in head[1:])
-    body = Markup("").join(
-        Markup('<tr><td style="white-space:normal">{}</td>{}</tr>').format(
-            what, Markup("").join(cell.format("–" if one != one else number(one)) for one in numbers)
-        )
+    titles = [th(head[0]), *(th(name, "number") for name in head[1:])]
+    body = [
+        [td(what, style="white-space:normal"), *(td("–" if one != one else number(one), "number") for one in numbers)]
         for what, numbers in rows
-    )
-    return Markup('<table class="numbers differences"><tr><th>{}</th>{}</tr>{}</table>').format(head[0], title, body)
+    ]
+    return table([titles, *body], "numbers differences")  # not shown
 
 
 def _millions(count: int) -> str:

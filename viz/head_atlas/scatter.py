@@ -3,13 +3,13 @@
 import math
 
 import numpy as np
-import plotly.graph_objects as go
 
 from i18n import say
 from model.atlas.result import BINS, FARTHEST, MEASURES, NAMES, Atlas
+from viz.charts import MARGIN, bars
 from viz.head_atlas.tables import called
-from viz.heatmap import figure
-from viz.palette import MARK, NOW, SEQUENTIAL
+from viz.heatmap import CachedFigure, Part, figure
+from viz.palette import EVEN_SCALE, MARK, NOW
 
 LABELLED = 4  # points with a name beside them, for each of the two measures
 ROOM = (0.12, 0.05)  # that a label takes, in shares of the picture
@@ -19,84 +19,56 @@ HEIGHT, LOW = 470, 210
 BIN_NAMES = [f"{low}" if low == high else f"{low}–{high}" if high < FARTHEST else f"{low}–" for low, high in BINS]
 
 
-def scatter(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> go.Figure:
+def scatter(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> CachedFigure:
     """x, y: names of measures. A point's customdata is its layer and head; a head that a measure counts nowhere for has
     no point."""
     across, up = atlas.measure(x), atlas.measure(y)
     places = measured(across, up)
-    layers = [atlas.numbers[layer] for layer, _ in places]
-    words = [_hover(atlas, place) for place in places]
     titles = say(MEASURES[x].title), say(MEASURES[y].title)
-    points = {
-        "type": "scatter",
-        "mode": "markers",
-        "x": [float(across[place]) for place in places],
-        "y": [float(up[place]) for place in places],
+    colours = {
+        "color": [atlas.numbers[layer] for layer, _ in places],
+        "cmin": min(atlas.numbers),
+        "cmax": max(*atlas.numbers, 1),
+        "colorscale": EVEN_SCALE,
+        "colorbar": {"title": {"text": say("layer")}, "thickness": 12, "tickformat": "d"},
+    }
+    plain = {"marker": {"opacity": 1}}
+    points = _points("heads", places, across, up, colours | {"size": 11, "line": {"width": 1, "color": GREY}}) | {
         "customdata": [list(place) for place in places],
-        "text": words,
+        "text": [_hover(atlas, place) for place in places],
         "hovertemplate": f"%{{text}}<br>{titles[0]} %{{x:.3f}}<br>{titles[1]} %{{y:.3f}}<extra></extra>",
-        "name": "heads",
-        "marker": {
-            "size": 11,
-            "color": layers,
-            "cmin": min(atlas.numbers),
-            "cmax": max(*atlas.numbers, 1),
-            "colorscale": [[place / 10, colour] for place, colour in enumerate(SEQUENTIAL)],
-            "line": {"width": 1, "color": GREY},
-            "colorbar": {"title": {"text": say("layer")}, "thickness": 12, "tickformat": "d"},
-        },
-        "selected": {"marker": {"opacity": 1}},
-        "unselected": {"marker": {"opacity": 1}},
+        "selected": plain,
+        "unselected": plain,
     }
     beside = labelled(places, across, up, chosen)
-    labels = {
-        "type": "scatter",
+    labels = _points("labels", beside, across, up, {"size": 15, "opacity": 0}) | {
         "mode": "markers+text",  # of markers that are not seen: text keeps off them
-        "marker": {"size": 15, "opacity": 0},
-        "x": [float(across[place]) for place in beside],
-        "y": [float(up[place]) for place in beside],
         "text": [atlas.name(place) for place in beside],
         "textposition": "top center",  # not shown
         "textfont": {"size": 11},
         "hoverinfo": "skip",
-        "name": "labels",
     }
-    ring = {
-        "type": "scatter",
-        "mode": "markers",
-        "x": [float(across[chosen])],
-        "y": [float(up[chosen])],
-        "marker": {"size": 20, "symbol": "circle-open", "color": MARK, "line": {"width": 2.5}},
-        "hoverinfo": "skip",
-        "name": "chosen",
-    }
-    layout = {
-        "height": HEIGHT,
-        "margin": {"l": 8, "r": 8, "t": 12, "b": 8},
-        "showlegend": False,
-        "xaxis": _axis(x, across),
-        "yaxis": _axis(y, up),
-        "shapes": _even_lines(atlas, x, y),
-        "uirevision": f"{x} {y}",
-    }
-    return figure([ring, points, labels], layout)
+    circle = {"size": 20, "symbol": "circle-open", "color": MARK, "line": {"width": 2.5}}
+    ring = _points("chosen", [chosen], across, up, circle) | {"hoverinfo": "skip"}
+    axes = {"xaxis": _axis(x, across), "yaxis": _axis(y, up), "shapes": _even_lines(atlas, x, y)}
+    look = {"height": HEIGHT, "margin": MARGIN | {"t": 12}, "showlegend": False, "uirevision": f"{x} {y}"}
+    return figure([ring, points, labels], axes | look)
 
 
-def distances(atlas: Atlas, layer: int, head: int) -> go.Figure:
+def _points(name: str, places: list[tuple[int, ...]], across: np.ndarray, up: np.ndarray, marker: Part) -> Part:
+    """Heads by their two measures [L,H]."""
+    where = {"x": [float(across[place]) for place in places], "y": [float(up[place]) for place in places]}
+    return where | {"type": "scatter", "mode": "markers", "marker": marker, "name": name}
+
+
+def distances(atlas: Atlas, layer: int, head: int) -> CachedFigure:
     """The head's attention by how far back the key is, as bars; dashes for an even head's."""
     names, evenly = distance_names(atlas), say("uniform attention over all allowed keys")
     shares, even = (values[: len(names)] for values in (atlas.spread[layer, head], atlas.even_spread[layer]))
     first = 0 if max(shares[0], even[0]) > 0 else 1  # no later token may be seen: no bar for them
     places = list(range(len(names) - first))
-    bars = {
-        "type": "bar",
-        "x": places,
-        "y": shares[first:].astype(np.float32),
-        "marker": {"color": NOW},
-        "hovertemplate": "%{customdata}: %{y:.1%}<extra></extra>",
-        "customdata": names[first:],
-        "name": "share",
-    }
+    heights = bars(places, shares[first:], "share", "%{customdata}: %{y:.1%}", NOW)
+    heights["customdata"] = names[first:]
     dashes = {
         "type": "scatter",
         "mode": "markers",
@@ -106,16 +78,9 @@ def distances(atlas: Atlas, layer: int, head: int) -> go.Figure:
         "hovertemplate": f"{evenly}: %{{y:.1%}}<extra></extra>",
         "name": "even",
     }
-    title = {"text": say("tokens back")}
-    layout = {
-        "height": LOW,
-        "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
-        "showlegend": False,
-        "bargap": 0.25,
-        "xaxis": {"tickmode": "array", "tickvals": places, "ticktext": names[first:], "title": title},
-        "yaxis": {"tickformat": ".0%", "rangemode": "tozero"},
-    }
-    return figure([bars, dashes], layout)
+    ticks = {"tickmode": "array", "tickvals": places, "ticktext": names[first:], "title": {"text": say("tokens back")}}
+    axes = {"xaxis": ticks, "yaxis": {"tickformat": ".0%", "rangemode": "tozero"}}
+    return figure([heights, dashes], axes | {"height": LOW, "margin": MARGIN, "showlegend": False, "bargap": 0.25})
 
 
 def distance_names(atlas: Atlas) -> list[str]:
@@ -175,7 +140,6 @@ def _axis(name: str, values: np.ndarray) -> dict:
 
 
 def _even_lines(atlas: Atlas, x: str, y: str) -> list[dict]:
-    """Where an even head is."""
     lines = []
     for kind, other, at in (("x", "y", even_at(atlas, x)), ("y", "x", even_at(atlas, y))):
         if at is not None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from i18n import N_, say, say_all
+from i18n import N_, listed, say, say_all
 from model.atlas.result import (
     LEAST_QUERIES,
     LEAST_SEEN,
@@ -19,7 +19,7 @@ from model.atlas.result import (
     TokenShare,
 )
 from viz.heads.cells import weight_text
-from viz.html import bar, join, table, tag
+from viz.html import join, table, tag, td, th, track
 from viz.numbers import percent, whole_percent
 from viz.palette import MARK, NOW
 
@@ -39,7 +39,7 @@ def amount(name: str, value: float) -> str:
 
 def called(atlas: Atlas, place: tuple[int, ...]) -> str:
     """What the head is called, all of it; "" for most heads."""
-    return say(", ").join(say(MEASURES[name].names) for name in atlas.named(*place))
+    return listed(say(MEASURES[name].names) for name in atlas.named(*place))
 
 
 def kinds(atlas: Atlas) -> dict[str, list[tuple[int, int]]]:
@@ -55,25 +55,24 @@ def kinds(atlas: Atlas) -> dict[str, list[tuple[int, int]]]:
 
 def summary(atlas: Atlas, *, random: bool) -> Markup:
     """What heads there are. random: whether the texts were random tokens."""
-    total = atlas.layers * atlas.heads
-    found = kinds(atlas)
+    total, found = atlas.layers * atlas.heads, kinds(atlas)
     if not found:
-        return tag(
-            "p", say("None of these {total} heads matches a pattern on these texts.", total=total), class_="sentence"
-        )
+        return _sentence(say("None of these {total} heads matches a pattern on these texts.", total=total))
     parts = []
     for name, heads in found.items():
-        listed = say(", ").join(atlas.name(place) for place in heads[:MOST_LISTED])
+        some = listed(atlas.name(place) for place in heads[:MOST_LISTED])
         if len(heads) > MOST_LISTED:
-            listed = say("{listed} and {count} more", listed=listed, count=len(heads) - MOST_LISTED)
-        kind = tag("b", say(MEASURES[name].names))
-        parts.append(Markup(say("{kind} {heads}")).format(kind=kind, heads=listed))
-    said = Markup(say("Of {total} heads, these match a pattern: {kinds}.")).format(
-        total=total, kinds=join(parts, say("; "))
-    )
+            some = say("{listed} and {count} more", listed=some, count=len(heads) - MOST_LISTED)
+        parts.append(Markup(say("{kind} {heads}")).format(kind=tag("b", say(MEASURES[name].names)), heads=some))
+    every = join(parts, say("; "))
+    said = Markup(say("Of {total} heads, these match a pattern: {kinds}.")).format(total=total, kinds=every)
     if not random and "induction" not in found:
         said = Markup(say(NO_INDUCTION)).format(heads=said)
-    return tag("p", said, class_="sentence")
+    return _sentence(said)
+
+
+def _sentence(words: str) -> Markup:
+    return tag("p", words, class_="sentence")
 
 
 def naming() -> str:
@@ -98,22 +97,16 @@ def head_sentence(atlas: Atlas, layer: int, head: int) -> Markup:
     names = atlas.named(layer, head)
     name = tag("b", atlas.name((layer, head)))
     if names:
-        said = Markup(say("{head} matches {names}: {measures}.")).format(
-            head=name,
-            names=say_all([say(MEASURES[one].names) for one in names]),
-            measures=say("; ").join(_against(atlas, one, layer, head) for one in names),
-        )
-        return tag("p", said, class_="sentence")
+        measures = listed((_against(atlas, one, layer, head) for one in names), N_("; "))
+        kinds = say_all([say(MEASURES[one].names) for one in names])
+        words = Markup(say("{head} matches {names}: {measures}."))
+        return _sentence(words.format(head=name, names=kinds, measures=measures))
     shares = [one for one in NAMES if MEASURES[one].names and atlas.measure(one)[layer, head] > 0]
     if not shares:
-        return tag(
-            "p", Markup(say("{head} has nothing to measure in these texts.")).format(head=name), class_="sentence"
-        )
+        return _sentence(Markup(say("{head} has nothing to measure in these texts.")).format(head=name))
     best = max(shares, key=lambda one: atlas.measure(one)[layer, head])
-    said = Markup(say("{head} matches no pattern here. The largest measured share: {measure}.")).format(
-        head=name, measure=_against(atlas, best, layer, head)
-    )
-    return tag("p", said, class_="sentence")
+    words = Markup(say("{head} matches no pattern here. The largest measured share: {measure}."))
+    return _sentence(words.format(head=name, measure=_against(atlas, best, layer, head)))
 
 
 def tokens() -> str:
@@ -133,12 +126,12 @@ def no_token() -> str:
 
 def _against(atlas: Atlas, name: str, layer: int, head: int) -> str:
     mean, even = atlas.measure(name)[layer, head], atlas.even[NAMES.index(name), layer]
-    return say(
-        "{measure} {mean}, uniform attention {even}",
-        measure=say(MEASURES[name].title), mean=amount(name, float(mean)), even=amount(name, float(even)),
-    )  # fmt: skip
+    values = {"mean": amount(name, float(mean)), "even": amount(name, float(even))}
+    return say("{measure} {mean}, uniform attention {even}", measure=say(MEASURES[name].title), **values)
 
 
+OTHER_TENTH = N_("Tenth {number}")
+TENTHS = {10: N_("Strongest tenth"), 1: N_("Weakest tenth")}
 BEFORE, AFTER = 16, 5  # tokens of an example around its query
 STYLE = """<style>
   .deciles { font-size: .9rem; line-height: 1.75; }
@@ -155,31 +148,18 @@ def tokens_table(tokens: Sequence[TokenShare], what: str, none: str = "") -> Mar
     """Tokens with a share each; what: the table's heading. none: what is said in the place of rows where there are
     none."""
     most = max((one.share for one in tokens), default=1.0) or 1.0
-    head = [tag("th", what, colspan=3), tag("th", say("times"), class_="number")]
-    rows = [
-        [
-            tag("td", one.token, class_="token"),
-            tag("td", percent(one.share), class_="number"),
-            tag("td", bar(one.share / most, NOW), class_="track"),
-            tag("td", f"{one.count:,}", class_="number"),
-        ]
-        for one in tokens
-    ]
-    return table([head, *(rows or [[tag("td", none, colspan=4, style="white-space:normal")]])])
+    head = [th(what, colspan=3), th(say("times"), "number")]
+    rows = []
+    for one in tokens:
+        share = [td(percent(one.share), "number"), track(one.share / most, NOW)]
+        rows.append([td(one.token, "token"), *share, td(f"{one.count:,}", "number")])
+    return table([head, *(rows or [[td(none, colspan=4, style="white-space:normal")]])])
 
 
 def ranked_table(heads: Sequence[tuple[str, float, str]], what: str) -> Markup:
     """Heads in their order: a name, a weight, what it is called."""
-    head = [tag("th", say("head")), tag("th", what, colspan=2), tag("th", say("pattern"))]
-    rows = [
-        [
-            tag("td", name),
-            tag("td", percent(share), class_="number"),
-            tag("td", bar(share, NOW), class_="track"),
-            tag("td", called),
-        ]
-        for name, share, called in heads
-    ]
+    head = [th(say("head")), th(what, colspan=2), th(say("pattern"))]
+    rows = [[td(name), td(percent(share), "number"), track(share, NOW), td(called)] for name, share, called in heads]
     return table([head, *rows])
 
 
@@ -189,18 +169,13 @@ def deciles_html(deciles: Sequence[Decile], name: str) -> Markup:
     for decile in deciles:
         low, high = amount(name, decile.low), amount(name, decile.high)
         between = low if low == high else say("{low} to {high}", low=low, high=high)
-        title = say(
-            "{tenth}: {between}, {count} of the sampled queries",
-            tenth=_tenth(decile.number), between=between, count=decile.queries,
-        )  # fmt: skip
-        parts.append(tag("h6", title))
+        tenth = say(TENTHS.get(decile.number, OTHER_TENTH), number=decile.number)
+        words = say(
+            "{tenth}: {between}, {count} of the sampled queries", tenth=tenth, between=between, count=decile.queries
+        )
+        parts.append(tag("h6", words))
         parts += [_example(one, name) for one in decile.examples]
     return tag("div", join(parts), class_="deciles")
-
-
-def _tenth(number: int) -> str:
-    names = {10: say("Strongest tenth"), 1: say("Weakest tenth")}
-    return names.get(number) or say("Tenth {number}", number=number)
 
 
 def _example(one: Example, name: str) -> Markup:

@@ -1,15 +1,15 @@
 """One query's weights as bars, in the order of the text or the largest first, and a sentence on where they lie."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
-from i18n import say
+from i18n import N_, say
 from model.heads.view import HeadView, cropped
+from viz.charts import LEGEND, MARGIN, bars, token_axis
 from viz.heads.cells import weight_text
-from viz.heatmap import KEY_TITLE, CachedFigure, axis_names, figure, looks_at
+from viz.heatmap import KEY_TITLE, CachedFigure, Part, axis_names, figure, looks_at
 from viz.html import escaped, filled, join, tag
 from viz.mask_styles import PERIOD
 from viz.numbers import percent
@@ -18,12 +18,16 @@ from viz.reasons import blocked_groups
 
 MOST_SORTED = 32  # bars
 MOST_LABELS = 40
-LAYOUT: dict[str, Any] = {
-    "height": 330,
-    "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
-    "bargap": 0.15,
-    "legend": {"orientation": "h", "y": 1.12, "x": 0},
+NOWHERE = {  # whether a query attends to anything now, and under the standard masks
+    (False, False): N_("{query} attends to nothing now and under the standard masks: every key is blocked."),
+    (False, True): N_("{query} attends to nothing now: every key is blocked."),
+    (True, False): N_("{query} attends to nothing under the standard masks: every key is blocked."),
 }
+MOVED = {  # whether keys are open that the standard masks block
+    True: N_("{query}: {moved} of its weight has moved compared with the standard masks; {opened} of its weight is on "
+             "keys that those block."),
+    False: N_("{query}: {moved} of its weight has moved compared with the standard masks."),
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,54 +68,32 @@ def bars_figure(row: BarRow, *, largest_first: bool) -> CachedFigure:
     """A bar for each key: all in the order of the text, or the largest alone. Blocked keys are marked as such."""
     names = np.array(axis_names(row.view)["x"], object)
     places = row.largest() if largest_first else np.arange(len(names))
-    series = (
-        [(say("now"), row.view, NOW), (say("standard"), row.standard, STANDARD)]
-        if row.standard
-        else [(say("weight"), row.view, NOW)]
-    )
-    traces: list[dict[str, Any]] = [
-        {
-            "type": "bar",
-            "x": names[places].tolist(),
-            "y": np.where(view.any_blocked()[0], np.nan, view.weights[0])[places].astype(np.float32),
-            "name": name,
-            "marker": {"color": colour, "line": {"width": 0}},
-            "hovertemplate": f"{looks_at(escaped(row.name), '%{x}')}<br>{say('weight {weight}', weight='%{y:.4f}')}"
-            + (f" ({name})" if row.standard else "")
-            + "<extra></extra>",
-        }
-        for name, view, colour in series
-    ]
-    traces += [_blocked(row, names, places, words, cells[0]) for words, cells in blocked_groups(row.view)]
-    every = -(-len(places) // MOST_LABELS)
-    axis = {
-        "type": "category",
-        "tickmode": "array",
-        "tickvals": list(range(0, len(places), every)),
-        "ticktext": [escaped(row.view.keys[place][:12]) for place in places[::every]],
-        "tickangle": -90,
-        "automargin": True,
-        "title": {"text": say(KEY_TITLE)},
-        "range": [-0.6, max(len(places), 1) - 0.4],
-    }
+    series = [(say("weight"), row.view, NOW)]
+    if row.standard:
+        series = [(say("now"), row.view, NOW), (say("standard"), row.standard, STANDARD)]
+    hover = f"{looks_at(escaped(row.name), '%{x}')}<br>"
+    traces: list[Part] = []
+    for name, view, colour in series:
+        shown = np.where(view.any_blocked()[0], np.nan, view.weights[0])[places]
+        words = say("weight {weight}", weight="%{y:.4f}") + (f" ({name})" if row.standard else "")
+        traces.append(bars(names[places].tolist(), shown, name, hover + words, colour))
+    for words, cells in blocked_groups(row.view):
+        here = places[cells[0][places]]
+        first = next(name for name, mask in row.view.blocked.items() if mask[cells].any())
+        said = {"name": words, "hovertemplate": f"{hover}{words}<extra></extra>"}
+        traces.append(_crosses(names[here], MASK_COLOURS[first]) | said)
+    across = token_axis([row.view.keys[place] for place in places], MOST_LABELS, 0.6)
+    across |= {"type": "category", "automargin": True, "title": {"text": say(KEY_TITLE)}}
     heights = {"title": {"text": say("weight")}, "rangemode": "tozero", "automargin": True}
-    layout = LAYOUT | {"xaxis": axis, "yaxis": heights, "barmode": "group", "showlegend": len(traces) > 1}
-    return figure(traces, layout)
+    layout = {"height": 330, "margin": MARGIN, "bargap": 0.15, "legend": LEGEND, "barmode": "group"}
+    return figure(traces, layout | {"xaxis": across, "yaxis": heights, "showlegend": len(traces) > 1})
 
 
-def _blocked(row: BarRow, names: np.ndarray, places: np.ndarray, words: str, cells: np.ndarray) -> dict[str, Any]:
-    """Crosses on the ground line in the colour of the first mask that blocks these keys, bool [K]."""
-    here = places[cells[places]]
-    first = next(name for name, mask in row.view.blocked.items() if mask[0][cells].any())
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "x": names[here].tolist(),
-        "y": np.zeros(len(here), np.float32),
-        "name": words,
-        "marker": {"symbol": "x", "size": PERIOD, "color": MASK_COLOURS[first]},
-        "hovertemplate": f"{looks_at(escaped(row.name), '%{x}')}<br>{words}<extra></extra>",
-    }
+def _crosses(names: np.ndarray, colour: str) -> Part:
+    """On the ground line, at keys that are blocked."""
+    zeros = np.zeros(len(names), np.float32)
+    cross = {"symbol": "x", "size": PERIOD, "color": colour}
+    return {"type": "scatter", "mode": "markers", "x": names.tolist(), "y": zeros, "marker": cross}
 
 
 def where_it_lies(row: BarRow) -> str:
@@ -127,29 +109,15 @@ def where_it_lies(row: BarRow) -> str:
 def _moved(who: Markup, row: BarRow, now: np.ndarray, before: np.ndarray) -> Markup:
     """What the changed masks did to the weights [K]."""
     assert row.standard is not None
-    if not now.any() and not before.any():
-        return filled(
-            say("{query} attends to nothing now and under the standard masks: every key is blocked."), query=who
-        )
-    if not now.any():
-        return filled(say("{query} attends to nothing now: every key is blocked."), query=who)
-    if not before.any():
-        return filled(say("{query} attends to nothing under the standard masks: every key is blocked."), query=who)
-    change = now - before
-    moved = np.abs(change).sum() / 2
+    if not now.any() or not before.any():
+        return filled(say(NOWHERE[bool(now.any()), bool(before.any())]), query=who)
+    moved = np.abs(now - before).sum() / 2
     if moved < 5e-5:
         return filled(
             say("{query} attends as before: the changed masks move less than 0.01% of its weight."), query=who
         )
     opened = float(now[row.standard.any_blocked()[0] & ~row.view.any_blocked()[0]].sum())
-    if opened > 0:
-        said = say(
-            "{query}: {moved} of its weight has moved compared with the standard masks; {opened} of its weight is on "
-            "keys that those block."
-        )
-    else:
-        said = say("{query}: {moved} of its weight has moved compared with the standard masks.")
-    whole = filled(said, query=who, moved=percent(moved), opened=percent(opened))
+    whole = filled(say(MOVED[opened > 0]), query=who, moved=percent(moved), opened=percent(opened))
     return join((whole, _from_to(row, now, before)), " ")
 
 

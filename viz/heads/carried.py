@@ -5,16 +5,28 @@ from collections.abc import Sequence
 import numpy as np
 from markupsafe import Markup
 
-from i18n import say
+from i18n import N_, say
 from model.attribution.parts import Carried, DirectEffect
 from viz.heads.cells import weight_text
-from viz.html import bar, filled, signed, table, tag
+from viz.html import filled, signed, table, tag, td, th, track
 from viz.numbers import percent
 from viz.palette import NOW, STANDARD
 
 MOST_KEYS = 12  # rows of the table
 SMALLEST = 0.0005  # logits; a smaller change shows as 0
 APART = 0.05  # shares that differ by more are worth a sentence
+WHY = {  # whether the key's value vector is the shorter, and whether other keys have weight, too
+    (True, True): N_("{query} gives {key} {weight} of its weight, and {carried} of its weighted values come from "
+                     "there: its value vector is short (norm {length:.3g}; weighted mean of the others: "
+                     "{others:.3g})."),
+    (True, False): N_("{query} gives {key} {weight} of its weight, and {carried} of its weighted values come from "
+                      "there: its value vector is short (norm {length:.3g})."),
+    (False, True): N_("{query} gives {key} {weight} of its weight, and {carried} of its weighted values come from "
+                      "there: its value vector is long (norm {length:.3g}; weighted mean of the others: "
+                      "{others:.3g})."),
+    (False, False): N_("{query} gives {key} {weight} of its weight, and {carried} of its weighted values come from "
+                       "there: its value vector is long (norm {length:.3g})."),
+}  # fmt: skip
 
 
 def carried_table(found: Carried, keys: Sequence[str]) -> str:
@@ -22,19 +34,27 @@ def carried_table(found: Carried, keys: Sequence[str]) -> str:
     columns = [(say("weight"), found.weights), (say("weight × |v|"), found.moved)]
     if found.added is not None:
         columns.append((say("adds"), found.added))
-    shares = [_share(values) for _, values in columns]
-    order = np.argsort(-np.max(shares, axis=0), kind="stable")
-    order = order[np.max(shares, axis=0)[order] > 0]
-    head = [tag("th", say("key")), tag("th", "|v|", class_="number")]
-    head += [tag("th", name, class_="number", colspan=2) for name, _ in columns]
-    rows = [head, *(_row(found, keys, place, columns, shares) for place in sorted(order[:MOST_KEYS]))]
-    rest = order[MOST_KEYS:]
+    largest = np.max([shares_of(values) for _, values in columns], axis=0)
+    order = np.argsort(-largest, kind="stable")
+    order = order[largest[order] > 0]
+    shown, rest = sorted(order[:MOST_KEYS]), order[MOST_KEYS:]
+    rows = [[th(say("key")), th("|v|", "number"), *(th(name, "number", colspan=2) for name, _ in columns)]]
+    for key in shown:
+        begin = [td(f"{key}: {keys[key]}", "token"), td(f"{found.value_norms[key]:.3f}", "number")]
+        rows.append([*begin, *_cells(found, columns, np.array([key]))])
     if len(rest):
-        cells = [tag("td", say("the other {count:,}", count=len(rest))), tag("td")]
-        for (_, values), share in zip(columns, shares, strict=True):
-            cells += [_amount(found, values, values[rest].sum()), _bar(share[rest].sum())]
-        rows.append(cells)
+        rows.append([td(say("the other {count:,}", count=len(rest))), td(), *_cells(found, columns, rest)])
     return table(rows)
+
+
+def _cells(found: Carried, columns: list[tuple[str, np.ndarray]], keys: np.ndarray) -> list[Markup]:
+    """For each measure what these keys have of it together, weights as every view writes them, and their share."""
+    cells = []
+    for _, values in columns:
+        amount = values[keys].sum()
+        text = weight_text(amount) if values is found.weights else f"{amount:.3f}"
+        cells += [td(text, "number"), track(float(shares_of(values)[keys].sum()), NOW)]
+    return cells
 
 
 def why_they_differ(found: Carried, name: str, keys: Sequence[str]) -> str:
@@ -43,7 +63,7 @@ def why_they_differ(found: Carried, name: str, keys: Sequence[str]) -> str:
     if not found.weights.any():
         said = say("{query} attends to nothing, so its output is 0: every key is blocked.")
         return tag("p", filled(said, query=who), class_="key")
-    weights, moved = _share(found.weights), _share(found.moved)
+    weights, moved = shares_of(found.weights), shares_of(found.moved)
     looked = np.flatnonzero(found.weights > 0)
     most = int(np.abs(weights - moved).argmax())
     if abs(weights[most] - moved[most]) < APART:
@@ -55,41 +75,15 @@ def why_they_differ(found: Carried, name: str, keys: Sequence[str]) -> str:
         words = filled(said, query=who, points=APART * 100, least=sizes.min(), most=sizes.max())
         return tag("p", words, class_="key")
     rest = np.delete(found.weights, most).sum()
-    said = _short(rest > 0) if moved[most] < weights[most] else _long(rest > 0)
-    words = filled(
-        said,
-        query=who,
-        key=tag("b", f"{most}: {keys[most]}"),
-        weight=percent(float(weights[most])),
-        carried=percent(float(moved[most])),
-        length=found.value_norms[most],
-        others=np.delete(found.moved, most).sum() / rest if rest > 0 else 0.0,
-    )
-    return tag("p", words, class_="key")
-
-
-def _short(others: bool) -> str:
-    if others:
-        return say(
-            "{query} gives {key} {weight} of its weight, and {carried} of its weighted values come from there: its "
-            "value vector is short (norm {length:.3g}; weighted mean of the others: {others:.3g})."
-        )
-    return say(
-        "{query} gives {key} {weight} of its weight, and {carried} of its weighted values come from there: its value "
-        "vector is short (norm {length:.3g})."
-    )
-
-
-def _long(others: bool) -> str:
-    if others:
-        return say(
-            "{query} gives {key} {weight} of its weight, and {carried} of its weighted values come from there: its "
-            "value vector is long (norm {length:.3g}; weighted mean of the others: {others:.3g})."
-        )
-    return say(
-        "{query} gives {key} {weight} of its weight, and {carried} of its weighted values come from there: its value "
-        "vector is long (norm {length:.3g})."
-    )
+    about = {
+        "query": who,
+        "key": tag("b", f"{most}: {keys[most]}"),
+        "weight": percent(float(weights[most])),
+        "carried": percent(float(moved[most])),
+        "length": found.value_norms[most],
+        "others": np.delete(found.moved, most).sum() / rest if rest > 0 else 0.0,
+    }
+    return tag("p", filled(say(WHY[bool(moved[most] < weights[most]), bool(rest > 0)]), **about), class_="key")
 
 
 def effect_table(found: DirectEffect) -> str:
@@ -97,7 +91,7 @@ def effect_table(found: DirectEffect) -> str:
     longest = max((abs(value) for _, value in (*found.up, *found.down)), default=0.0)
     if longest < SMALLEST:
         return tag("p", say("It adds nothing here that changes a logit by {least} or more.", least=SMALLEST))
-    head = [tag("th", say("pushes up"), colspan=3), tag("th", say("pushes down"), colspan=3)]
+    head = [th(say("pushes up"), colspan=3), th(say("pushes down"), colspan=3)]
     rows = [
         [*_pushed(*up, longest, NOW), *_pushed(*down, longest, STANDARD)]
         for up, down in zip(found.up, found.down, strict=True)
@@ -105,38 +99,11 @@ def effect_table(found: DirectEffect) -> str:
     return table([head, *rows])
 
 
-def _row(
-    found: Carried,
-    keys: Sequence[str],
-    place: int,
-    columns: list[tuple[str, np.ndarray]],
-    shares: list[np.ndarray],
-) -> list[Markup]:
-    size = f"{found.value_norms[place]:.3f}"
-    cells = [tag("td", f"{place}: {keys[place]}", class_="token"), tag("td", size, class_="number")]
-    for (_, values), share in zip(columns, shares, strict=True):
-        cells += [_amount(found, values, values[place]), _bar(share[place])]
-    return cells
-
-
 def _pushed(label: str, value: float, longest: float, colour: str) -> list[Markup]:
-    drawn = bar(abs(value) / longest, colour)
-    return [
-        tag("td", label, class_="token"),
-        tag("td", signed(value), class_="number"),
-        tag("td", drawn, class_="track"),
-    ]
+    return [td(label, "token"), td(signed(value), "number"), track(abs(value) / longest, colour)]
 
 
-def _amount(found: Carried, column: np.ndarray, value: float) -> Markup:
-    """A cell of a column: of the weights as every view writes them."""
-    return tag("td", weight_text(value) if column is found.weights else f"{value:.3f}", class_="number")
-
-
-def _bar(share: float) -> Markup:
-    return tag("td", bar(float(share), NOW), class_="track")
-
-
-def _share(values: np.ndarray) -> np.ndarray:
+def shares_of(values: np.ndarray) -> np.ndarray:
+    """Each key's share of the sum [K]; zeros where that is 0."""
     total = values.sum(dtype=np.float64)
     return values / total if total else np.zeros(len(values))

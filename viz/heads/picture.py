@@ -42,13 +42,14 @@ def every_packet(
     """
     about, planes = described(list(heads.values()))
     masks: dict[bytes, int] = {}  # a plane -> its number: most heads have the same
+    lit = light_words if "tokens" in views else lambda _: ""
     held = [
         {
             "head": [layer, head],
             "plane": masks.setdefault(plane.tobytes(), len(masks)),
             "most": most(view),
             "brightest": brightest(view),
-            "note": together([*(notes[layer][head : head + 1] if notes else ()), *_light(view, views)]),
+            "note": together(filter(None, (notes[layer][head] if notes else "", lit(view)))),
         }
         for ((layer, head), view), plane in zip(heads.items(), planes, strict=True)
     ]
@@ -66,11 +67,6 @@ def every_packet(
     numbers = np.stack([ten_thousandths(view.weights) for view in heads.values()]) + SHIFT
     high, low = (numbers >> 8).astype(np.uint8), (numbers & 255).astype(np.uint8)
     return packed(about | picture | header, high.tobytes(), low.tobytes(), *masks)
-
-
-def _light(view: HeadView, views: Sequence[str]) -> list[str]:
-    words = light_words(view) if "tokens" in views else ""
-    return [words] if words else []
 
 
 def ten_thousandths(numbers: np.ndarray) -> np.ndarray:
@@ -140,7 +136,6 @@ def changed(now: HeadView, other: HeadView) -> HeadView:
 
 
 def _header(what: str, query: int, palettes: list[bytes]) -> dict[str, Any]:
-    """palettes: on a light and on a dark page."""
     return {
         "what": what,
         "query": query,

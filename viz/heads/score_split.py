@@ -6,14 +6,24 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from i18n import N_, say, say_count, together
+from i18n import N_, listed, say, say_count, together
 from model.attribution.parts import ScoreSplit
-from viz.heatmap import CachedFigure, figure
-from viz.html import bar, filled, join, signed, table, tag
+from viz.charts import MARGIN, both_sides, heat
+from viz.heatmap import CachedFigure, Part, figure
+from viz.html import filled, join, signed, table, tag, td, th, track
 from viz.mask_styles import mask_names
-from viz.palette import NOW, STANDARD, diverging
+from viz.palette import NOW, STANDARD
 
 MOST_PAIRS, MOST_SOURCES = 10, 8  # rows
+SCORES = {  # whether the model caps the score, and whether it adds to it
+    (True, True): N_("The score of {query} on {key} is {score}: q·k × {scale:.4g}; the model caps it at ±{most:g}; the "
+                     "model adds {added} for the two positions: {sum} goes into the softmax."),
+    (True, False): N_("The score of {query} on {key} is {score}: q·k × {scale:.4g}; the model caps it at ±{most:g}: "
+                      "{sum} goes into the softmax."),
+    (False, True): N_("The score of {query} on {key} is {score}: q·k × {scale:.4g}; the model adds {added} for the two "
+                      "positions: {sum} goes into the softmax."),
+    (False, False): N_("The score of {query} on {key} is {score}: q·k × {scale:.4g}."),
+}  # fmt: skip
 STRIPS = (  # and what part of the height each has
     (N_("query"), 0.72, 1.0),
     (N_("key"), 0.40, 0.68),
@@ -23,24 +33,18 @@ STRIPS = (  # and what part of the height each has
 
 def strips_figure(found: ScoreSplit, *, dark: bool) -> CachedFigure:
     """q, k, and their products times the scale, which sum to the score: a strip of D numbers each."""
-    traces, layout = [], {"height": 190, "margin": {"l": 8, "r": 8, "t": 8, "b": 40}}
-    rows = zip(STRIPS, (found.q, found.k, found.by_dimension), reaches(found), strict=True)
+    title = {"text": say("dimension of the head")}
+    traces: list[Part] = []
+    layout: Part = {"height": 190, "margin": MARGIN | {"b": 40}}
+    layout["xaxis"] = {"title": title, "anchor": "y3", "showgrid": False, "zeroline": False}
+    rows = zip(STRIPS, (found.q, found.k, found.by_dimension), reaches(found), ("", "2", "3"), strict=True)
     dimension = say("dimension {number}", number="%{x}")
-    for number, ((strip, low, high), values, most) in enumerate(rows):
+    for (strip, low, high), values, most, place in rows:
         name = say(strip)
-        place = str(number + 1) if number else ""
-        traces.append({
-            "type": "heatmap", "z": values[None].astype(np.float32), "y": [name], "yaxis": "y" + place,
-            "zmin": -most, "zmax": most, "colorscale": diverging(dark), "showscale": False,
-            "hovertemplate": f"{dimension}<br>{name} %{{z:.4f}}<extra></extra>", "name": name,
-        })  # fmt: skip
+        hover = f"{dimension}<br>{name} %{{z:.4f}}"
+        strip_of = heat(values[None], list(range(len(values))), [name], name, hover) | both_sides(most, dark)
+        traces.append(strip_of | {"yaxis": "y" + place, "showscale": False})
         layout["yaxis" + place] = {"domain": [low, high], "automargin": True, "ticks": "", "fixedrange": True}
-    layout["xaxis"] = {
-        "title": {"text": say("dimension of the head")},
-        "anchor": "y3",
-        "showgrid": False,
-        "zeroline": False,
-    }
     return figure(traces, layout)
 
 
@@ -65,13 +69,8 @@ def plain_sum_words(
 
 
 def _numbers(found: ScoreSplit, score: float) -> dict[str, Any]:
-    return {
-        "score": signed(found.score),
-        "scale": found.scale,
-        "most": found.softcap,
-        "added": signed(found.added),
-        "sum": signed(score),
-    }
+    signs = {"score": signed(found.score), "added": signed(found.added), "sum": signed(score)}
+    return signs | {"scale": found.scale, "most": found.softcap}
 
 
 def _outcome(weight: str, blocked: Sequence[str]) -> str:
@@ -83,35 +82,15 @@ def _outcome(weight: str, blocked: Sequence[str]) -> str:
 
 
 def _score(found: ScoreSplit) -> str:
-    """The score in a sentence, with what the model does to it before the softmax."""
-    if found.softcap is not None and found.added:
-        return say(
-            "The score of {query} on {key} is {score}: q·k × {scale:.4g}; the model caps it at ±{most:g}; the model "
-            "adds {added} for the two positions: {sum} goes into the softmax."
-        )
-    if found.softcap is not None:
-        return say(
-            "The score of {query} on {key} is {score}: q·k × {scale:.4g}; the model caps it at ±{most:g}: {sum} goes "
-            "into the softmax."
-        )
-    if found.added:
-        return say(
-            "The score of {query} on {key} is {score}: q·k × {scale:.4g}; the model adds {added} for the two "
-            "positions: {sum} goes into the softmax."
-        )
-    return say("The score of {query} on {key} is {score}: q·k × {scale:.4g}.")
+    return say(SCORES[found.softcap is not None, bool(found.added)])
 
 
 def largest_dimensions(found: ScoreSplit) -> str:
     """In a sentence: how few dimensions make the score."""
     order = np.argsort(-np.abs(found.by_dimension))[:3]
-    listed = say(", ").join(f"{place} ({signed(found.by_dimension[place])})" for place in order)
-    return say(
-        "The {count} products sum to {score}; the largest are those of dimensions {dimensions}.",
-        count=len(found.q),
-        score=signed(found.score),
-        dimensions=listed,
-    )
+    dimensions = listed(f"{place} ({signed(found.by_dimension[place])})" for place in order)
+    return say("The {count} products sum to {score}; the largest are those of dimensions {dimensions}.",
+               count=len(found.q), score=signed(found.score), dimensions=dimensions)  # fmt: skip
 
 
 def largest_pairs(found: ScoreSplit) -> list[tuple[str, str, float]]:
@@ -134,20 +113,14 @@ def pairs_table(found: ScoreSplit) -> str:
     """HTML: the pairs of sources with the largest terms, the others together, and their sum, the score."""
     pairs = largest_pairs(found)
     longest = max(abs(pairs[0][2]), 1e-9)
-    rows = [
-        [
-            tag("th", say("the query's")),
-            tag("th", say("the key's")),
-            tag("th", say("term"), class_="number", colspan=2),
-        ]
-    ]
-    rows += [[tag("td", one), tag("td", other), *_term(term, longest)] for one, other, term in pairs]
+    rows = [[th(say("the query's")), th(say("the key's")), th(say("term"), "number", colspan=2)]]
+    rows += [[td(one), td(other), *_term(term, longest)] for one, other, term in pairs]
     left, rest = other_pairs(found)
     if left:
-        rows.append([tag("td", say("the other {count:,} pairs", count=left), colspan=2), *_term(rest, None)])
-    rows.append([tag("td", tag("b", say("the score")), colspan=2), *_term(found.score, None)])
+        rows.append([td(say("the other {count:,} pairs", count=left), colspan=2), *_term(rest, None)])
+    rows.append([td(tag("b", say("the score")), colspan=2), *_term(found.score, None)])
     if found.added:
-        rows.append([tag("td", say("the model's own, for the positions"), colspan=2), *_term(found.added, None)])
+        rows.append([td(say("the model's own, for the positions"), colspan=2), *_term(found.added, None)])
     return table(rows)
 
 
@@ -159,17 +132,17 @@ def sources_table(found: ScoreSplit, side: str) -> str:
     order = np.argsort(-np.abs(each), kind="stable")[:MOST_SOURCES]
     longest = max(float(np.abs(each).max()), 1e-9)
     title = say("what wrote the query") if side == "query" else say("what wrote the key")
-    rows = [[tag("th", title), tag("th", say("gives"), class_="number", colspan=2)]]
-    rows += [[tag("td", say(found.sources[place])), *_term(float(each[place]), longest)] for place in order]
+    rows = [[th(title), th(say("gives"), "number", colspan=2)]]
+    rows += [[td(say(found.sources[place])), *_term(float(each[place]), longest)] for place in order]
     if len(each) > len(order):
         rest = found.score - float(each[order].sum())
-        rows.append([tag("td", say("the other {count:,}", count=len(each) - len(order))), *_term(rest, None)])
-    rows.append([tag("td", tag("b", say("the score"))), *_term(found.score, None)])
+        rows.append([td(say("the other {count:,}", count=len(each) - len(order))), *_term(rest, None)])
+    rows.append([td(tag("b", say("the score"))), *_term(found.score, None)])
     return table(rows)
 
 
 def _term(value: float, longest: float | None) -> tuple[Markup, Markup]:
     """A number and its bar; no bar where longest is None."""
     colour = NOW if value > 0 else STANDARD
-    drawn = "" if longest is None else bar(abs(value) / longest, colour)
-    return tag("td", signed(float(value)), class_="number"), tag("td", drawn, class_="track")
+    drawn = td("", "track") if longest is None else track(abs(value) / longest, colour)
+    return td(signed(float(value)), "number"), drawn

@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
 from markupsafe import Markup
 
 from i18n import N_, say
 from model.heads.view import head_name
-from viz.html import join, table, tag
+from viz.html import join, table, tag, td, th
 from viz.numbers import chance
 from viz.palette import MARK, NOW, SEQUENTIAL, ink_on, rgb
 
@@ -30,20 +29,17 @@ def lens_table(lens: "LogitLens", pieces: Sequence[str], query: int, standard: "
     under the standard masks, whose other predictions are marked.
     """
     names = column_names(len(lens.ids))
-    last = tag("th", join((names[-1], tag("small", " " + say("the model")))), scope="col")
-    head = [tag("th", say("token"), scope="col"), *(tag("th", name, scope="col") for name in names[:-1]), last]
-    rows = []
+    last = th(join((names[-1], tag("small", " " + say("the model")))), scope="col")
+    rows = [tag("tr", join([*(th(name, scope="col") for name in (say("token"), *names[:-1])), last]))]
     for place in range(lens.ids.shape[1]):
         position = lens.first + place
         title = join((tag("small", position), " ", tag("span", pieces[position], class_="t", translate="no")))
         cells = [_cell(lens, reading, place, names[reading], standard) for reading in range(len(names))]
         chosen = {"class_": "chosen"} if position == query else {}
-        rows.append(tag("tr", join((tag("th", title, scope="row"), *cells)), **chosen))
-    body = tag("table", join((tag("tr", join(head)), *rows)), class_="lens")
-    label = say(
-        "Logit lens: {tokens} tokens by {readings} readings, the most likely next token in each cell.",
-        tokens=lens.ids.shape[1], readings=len(names),
-    )  # fmt: skip
+        rows.append(tag("tr", join((th(title, scope="row"), *cells)), **chosen))
+    label = say("Logit lens: {tokens} tokens by {readings} readings, the most likely next token in each cell.",
+                tokens=lens.ids.shape[1], readings=len(names))  # fmt: skip
+    body = tag("table", join(rows), class_="lens")
     return Markup(STYLE) + tag("div", body, class_="lens", tabindex="0", role="region", aria_label=label)
 
 
@@ -59,14 +55,9 @@ def candidates_table(lens: "LogitLens", place: int) -> Markup:
         if follows >= 0:
             share, rank = float(lens.next_probabilities[reading, place]), int(lens.next_ranks[reading, place])
             said = say(", ").join((chance(share), ordinal(rank)))
-        cells = [
-            tag("td", name),
-            tag("td", first[0], class_="token", translate="no"),
-            tag("td", chance(first[1]), class_="number"),
-            tag("td", said, class_="wide"),
-        ]
+        cells = [td(name), td(first[0], "token", translate="no"), td(chance(first[1]), "number"), td(said, "wide")]
         rows.append(cells)
-    head = [tag("th", say("after")), tag("th", say("most likely"), colspan=2), tag("th", beside)]
+    head = [th(say("after")), th(say("most likely"), colspan=2), th(beside)]
     return table([head, *rows], CANDIDATES)
 
 
@@ -96,14 +87,15 @@ def _cell(lens: "LogitLens", reading: int, place: int, name: str, standard: "Log
     parts = [f"{name}: " + say(", ").join(f"{one} {chance(probability)}" for one, probability in found)]
     if follows >= 0:
         probability, rank = float(lens.next_probabilities[reading, place]), int(lens.next_ranks[reading, place])
-        parts.append(say("“{token}”, the actual next token: {chance}, {rank}", token=lens.labels[follows],
-                         chance=chance(probability), rank=ordinal(rank)))  # fmt: skip
+        next_one = {"token": lens.labels[follows], "chance": chance(probability), "rank": ordinal(rank)}
+        parts.append(say("“{token}”, the actual next token: {chance}, {rank}", **next_one))
     marks = ["follows"] if top == follows else []
     if standard is not None and top != int(standard.ids[reading, place, 0]):
         marks.append("other")
         was, probability = _candidates(standard, reading, place)[0]
         parts.append(say("Standard masks: {token} {chance}", token=was, chance=chance(probability)))
-    return tag("td", label, class_=" ".join([f"s{_shade(share)}", *marks]), title=say(". ").join(parts), translate="no")
+    shade = round(min(max(share, 0.0), 1.0) ** 0.5 * (SHADES - 1))
+    return td(label, " ".join([f"s{shade}", *marks]), title=say(". ").join(parts), translate="no")
 
 
 def _candidates(lens: "LogitLens", reading: int, place: int) -> list[tuple[str, float]]:
@@ -111,12 +103,7 @@ def _candidates(lens: "LogitLens", reading: int, place: int) -> list[tuple[str, 
     return [(lens.labels[int(one)], float(share)) for one, share in zip(ids, shares, strict=True)]
 
 
-def _shade(share: float) -> int:
-    return round(float(np.sqrt(min(max(share, 0.0), 1.0))) * (SHADES - 1))
-
-
 def _shades() -> str:
-    """A style for each shade of the palette, with ink that is read on it."""
     rules = []
     for shade in range(SHADES):
         at = shade / (SHADES - 1) * (len(SEQUENTIAL) - 1)

@@ -3,19 +3,30 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import plotly.graph_objects as go
 from markupsafe import escape
 
 from i18n import N_, say, together
 from model.heads.view import MOST_CELLS
-from viz.heatmap import LONGEST_TICK, MOST_TICKS, Part, colour_bar, colour_range, figure, hatching, title
-from viz.html import escaped
+from viz.charts import both_sides, heat
+from viz.heatmap import (
+    AXIS,
+    LONGEST_TICK,
+    MOST_TICKS,
+    CachedFigure,
+    Part,
+    colour_bar,
+    colour_range,
+    figure,
+    hatching,
+    title,
+)
+from viz.html import escaped, say_one
 from viz.layers.lens import column_names
 from viz.numbers import chance, percent
-from viz.palette import SEQUENTIAL_SCALE, diverging
+from viz.palette import SEQUENTIAL_SCALE
 
 TITLES = (N_("now"), N_("standard masks"), N_("now − standard"))
 ROW, MOST = 34, 480  # pixels of a layer, and of a picture
@@ -56,72 +67,59 @@ def reduced_words(view: TokenView) -> str:
                count=len(view.keys), step=step)  # fmt: skip
 
 
-def token_figure(now: TokenView, standard: TokenView | None, *, dark: bool) -> go.Figure:
+def token_figure(now: TokenView, standard: TokenView | None, *, dark: bool) -> CachedFigure:
     """One picture, or three one above the other: now, under the standard masks, and the difference."""
     views = [_coarser(view) for view in ([now] if standard is None else [now, standard])]
     tall = min(ROW * len(now.layers), MOST if standard is None else MOST // 2)
-    zmax = colour_range(*(view.values for view in views))
-    pictures = [(view.values, view.any_blocked(), view.blocked) for view in views]
+    colours = {"zmin": 0, "zmax": colour_range(*(view.values for view in views)), "colorscale": SEQUENTIAL_SCALE}
+    pictures = [(view, colours) for view in views]
     if standard is not None:
-        closed = views[0].any_blocked() & views[1].any_blocked()
-        both = {name: mask & closed for name, mask in views[1].blocked.items()}
-        pictures.append((_change(now, standard), closed, both))
+        pictures.append(_difference(now, standard, *views, dark=dark))
     count = len(pictures)
-    height = TOP + count * tall + (count - 1) * BETWEEN + BOTTOM
-    room = height - TOP - BOTTOM
-    layout: Part = {"height": height, "margin": {"l": 70, "r": 90, "t": TOP, "b": BOTTOM, "autoexpand": False},
-                    "images": [], "annotations": []}  # fmt: skip
+    room = count * tall + (count - 1) * BETWEEN
+    margins = {"l": 70, "r": 90, "t": TOP, "b": BOTTOM, "autoexpand": False}
+    layout: Part = {"height": TOP + room + BOTTOM, "margin": margins, "images": [], "annotations": []}
     traces = []
-    for number, (values, closed, blocked) in enumerate(pictures):
+    for number, (view, some) in enumerate(pictures):
         top = 1 - number * (tall + BETWEEN) / room
-        place = "" if number == 0 else str(number + 1)
+        place = str(number + 1) if number else ""
         bar = {"x": 1.01, "y": top, "yanchor": "top", "len": tall / room, "ypad": 0}
-        traces.append(_trace(views[0], np.where(closed, np.nan, values), place, zmax, bar, dark, change=number == 2))
-        layout |= _axes(views[0], place, (max(top - tall / room, 0), top), last=number == count - 1)
-        layout["images"] += hatching(blocked, dark=dark, place=place)
+        traces.append(_trace(view, place, change=number == 2) | some | {"colorbar": colour_bar(view.unit, **bar)})
+        layout |= _axes(view, place, (max(top - tall / room, 0), top), last=number == count - 1)
+        layout["images"] += hatching(view.blocked, dark=dark, place=place)
         if standard is not None:
             layout["annotations"].append(title(f"<b>{say(TITLES[number])}</b>", 0, top))
     return figure(traces, layout)
 
 
-def _trace(view: TokenView, z: np.ndarray, place: str, zmax: float, bar: Part, dark: bool, *, change: bool) -> Part:
-    reach = max(float(np.nanmax(np.abs(z), initial=0.0)), 0.01)
-    colours: Part = {"zmin": 0, "zmax": zmax, "colorscale": SEQUENTIAL_SCALE}
-    if change:
-        colours = {"zmin": -reach, "zmax": reach, "colorscale": diverging(dark)}
-    unit = say("change") if change else view.unit
-    value = f"{unit} %{{z:{'+' if change else ''}.4f}}"
-    return colours | {
-        "type": "heatmap",
-        "z": z.astype(np.float32),
-        "x": [f"{view.first + place * view.step}: {escaped(label)}" for place, label in enumerate(view.keys)],
-        "y": list(view.layers),
-        "xaxis": "x" + place,
-        "yaxis": "y" + place,
-        "hoverongaps": False,
-        "colorbar": colour_bar(unit, **bar),
-        "hovertemplate": say("<b>%{y}</b> on <b>%{x}</b>") + f"<br>{value}<extra></extra>",
-        "name": "difference" if change else "weights",
-    }
+def _difference(
+    now: TokenView, standard: TokenView, view: TokenView, other: TokenView, *, dark: bool
+) -> tuple[TokenView, Part]:
+    """now - standard, hatched where both are blocked, and its colours. view, other: both as coarse as it is shown."""
+    closed = view.any_blocked() & other.any_blocked()
+    both = {name: mask & closed for name, mask in other.blocked.items()}
+    change = _change(now, standard)
+    reach = max(float(np.abs(change[~closed]).max(initial=0.0)), 0.01)
+    return replace(view, values=change, blocked=both, unit=say("change")), both_sides(reach, dark)
 
 
-def _axes(view: TokenView, place: str, domain: tuple[float, float], *, last: bool) -> dict[str, Any]:
-    axis = {"type": "category", "showgrid": False, "zeroline": False, "ticks": ""}
-    x: Part = axis | {"anchor": "y" + place, "showticklabels": last}
-    if place:
-        x["matches"] = "x"
+def _trace(view: TokenView, place: str, *, change: bool) -> Part:
+    keys = [f"{view.first + column * view.step}: {escaped(label)}" for column, label in enumerate(view.keys)]
+    hover = say("<b>%{y}</b> on <b>%{x}</b>") + f"<br>{view.unit} %{{z:{'+' if change else ''}.4f}}"
+    values = np.where(view.any_blocked(), np.nan, view.values)
+    return heat(values, keys, list(view.layers), "difference" if change else "weights", hover, place)
+
+
+def _axes(view: TokenView, place: str, domain: tuple[float, float], *, last: bool) -> Part:
     every = math.ceil(len(view.keys) / MOST_TICKS)
     shown = range(0, len(view.keys), every)
-    x |= {
-        "tickmode": "array",
-        "tickvals": list(shown),
-        "ticktext": [escaped(view.keys[one][:LONGEST_TICK]) for one in shown],
-        "tickangle": -90,
-        "tickfont": {"size": 11 if len(view.keys) <= 32 else 9},
-    }
-    y = axis | {"anchor": "x" + place, "autorange": "reversed", "domain": list(domain), "tickfont": {"size": 11},
-                "tickmode": "array", "tickvals": list(range(len(view.layers))),
-                "ticktext": list(view.layers)}  # fmt: skip
+    keys: Part = {"tickmode": "array", "tickvals": list(shown), "tickangle": -90}
+    keys |= {"ticktext": [escaped(view.keys[one][:LONGEST_TICK]) for one in shown]}
+    keys |= {"tickfont": {"size": 11 if len(view.keys) <= 32 else 9}, "showticklabels": last}
+    layers: Part = {"tickmode": "array", "tickvals": list(range(len(view.layers))), "ticktext": list(view.layers)}
+    layers |= {"tickfont": {"size": 11}, "autorange": "reversed", "domain": list(domain)}
+    together = {"matches": "x"} if place else {}
+    x, y = AXIS | {"anchor": "y" + place} | together | keys, AXIS | {"anchor": "x" + place} | layers
     return {f"xaxis{place}": x, f"yaxis{place}": y}
 
 
@@ -154,6 +152,22 @@ if TYPE_CHECKING:  # it imports torch
     from model.heads.logit_lens import LogitLens
 
 NOTICED = 0.05  # a change of a value that is worth a sentence
+SETTLED = {  # since when a prediction is ranked first
+    "first": N_("After “{token}” the model predicts “{label}” ({chance}), ranked first from the embedding on."),
+    "layer": N_("After “{token}” the model predicts “{label}” ({chance}), ranked first from {layer} on; after "
+                "{earlier} it was “{before}”."),
+    "last": N_("After “{token}” the model predicts “{label}” ({chance}): only its last layer ranks it first; after "
+               "{earlier} it was “{before}”."),
+}  # fmt: skip
+SEEN = {
+    "maximum": N_("The largest weight that “{token}” gives one token in a single head is in {layer}: {share} to "
+                  "{other}."),
+    "mean": N_("The largest mean weight over heads that “{token}” gives one token is in {layer}: {share} to {other}."),
+    "rollout": N_("By the end of {layer}, {itself} of “{token}”'s rollout is from itself; the most from another token "
+                  "is {share}, from {other}."),
+    "flow": N_("By the end of {layer}, the most that can flow to “{token}” from another token is {flow:.2f}, from "
+               "{other}."),
+}  # fmt: skip
 
 
 def lens_sentence(lens: "LogitLens", place: int, piece: str, standard: "LogitLens | None" = None) -> str:
@@ -163,22 +177,10 @@ def lens_sentence(lens: "LogitLens", place: int, piece: str, standard: "LogitLen
     settled = lens.settled(place)
     about = {"token": escape(piece), "label": escape(label), "chance": chance(share)}
     if settled:
-        about |= {"layer": names[settled], "earlier": names[settled - 1],
-                  "before": escape(lens.labels[int(tops[settled - 1])])}  # fmt: skip
-    if settled == 0:
-        sentence = say(
-            "After “{token}” the model predicts “{label}” ({chance}), ranked first from the embedding on.", **about
-        )
-    elif settled == len(names) - 1:
-        sentence = say(
-            "After “{token}” the model predicts “{label}” ({chance}): only its last layer ranks it first; after "
-            "{earlier} it was “{before}”.", **about,
-        )  # fmt: skip
-    else:
-        sentence = say(
-            "After “{token}” the model predicts “{label}” ({chance}), ranked first from {layer} on; after {earlier} "
-            "it was “{before}”.", **about,
-        )  # fmt: skip
+        before = escape(lens.labels[int(tops[settled - 1])])
+        about |= {"layer": names[settled], "earlier": names[settled - 1], "before": before}
+    since = "last" if settled == len(names) - 1 else "layer"
+    sentence = say_one(SETTLED, since if settled else "first", **about)
     return sentence if standard is None else together([sentence, _as_standard(standard, place, label)])
 
 
@@ -201,14 +203,8 @@ def _seen(view: TokenView, how: str, query: int, piece: str) -> str:
     token, last = escape(piece), view.layers[-1]
     if how in ("mean", "maximum"):
         layer, key = divmod(int(view.values.argmax()), view.values.shape[1])
-        most = N_(
-            "The largest weight that “{token}” gives one token in a single head is in {layer}: {share} to {other}."
-        )
-        if how == "mean":
-            most = N_("The largest mean weight over heads that “{token}” gives one token is in {layer}: {share} to "
-                      "{other}.")  # fmt: skip
-        return say(most, token=token, layer=view.layers[layer], share=percent(float(view.values[layer, key])),
-                   other=_name(view, key, query))  # fmt: skip
+        where = {"layer": view.layers[layer], "other": _name(view, key, query)}
+        return say(SEEN[how], token=token, share=percent(float(view.values[layer, key])), **where)
     others = view.values[-1].copy()
     itself = float(others[query - view.first]) if 0 <= query - view.first < len(others) else np.nan
     if not np.isnan(itself):
@@ -218,14 +214,8 @@ def _seen(view: TokenView, how: str, query: int, piece: str) -> str:
         return say("By the end of {layer}, “{token}” has received nothing but its own state.", layer=last, token=token)
     about = {"layer": last, "token": token, "other": _name(view, best, query)}
     if how == "rollout":
-        return say(
-            "By the end of {layer}, {itself} of “{token}”'s rollout is from itself; the most from another token is "
-            "{share}, from {other}.", itself=percent(itself), share=percent(float(others[best])), **about,
-        )  # fmt: skip
-    return say(
-        "By the end of {layer}, the most that can flow to “{token}” from another token is {flow:.2f}, from {other}.",
-        flow=float(others[best]), **about,
-    )  # fmt: skip
+        return say(SEEN[how], itself=percent(itself), share=percent(float(others[best])), **about)
+    return say(SEEN[how], flow=float(others[best]), **about)
 
 
 def _moved(view: TokenView, standard: TokenView, query: int) -> str:
@@ -233,11 +223,10 @@ def _moved(view: TokenView, standard: TokenView, query: int) -> str:
     layer, key = divmod(int(change.argmax()), change.shape[1])
     if change[layer, key] < NOTICED:
         return say("Under the standard masks no value here differs by {least} or more.", least=NOTICED)
-    return say(
-        "The largest change from the standard masks is {layer} on {other}: {was:.2f} → {now:.2f}.",
-        layer=view.layers[layer], other=_name(view, key, query), was=standard.values[layer, key],
-        now=view.values[layer, key],
-    )  # fmt: skip
+    where = {"layer": view.layers[layer], "other": _name(view, key, query)}
+    values = {"was": standard.values[layer, key], "now": view.values[layer, key]}
+    return say("The largest change from the standard masks is {layer} on {other}: {was:.2f} → {now:.2f}.",
+               **where, **values)  # fmt: skip
 
 
 def _name(view: TokenView, key: int, query: int) -> str:
@@ -249,8 +238,7 @@ def _name(view: TokenView, key: int, query: int) -> str:
 def token_alt(view: TokenView, piece: str) -> str:
     """The picture for whoever cannot see it."""
     layer, key = divmod(int(view.values.argmax()), view.values.shape[1])
-    return say(
-        "{unit} of “{token}”, {layers} layers by {keys} keys. The largest, {largest:.2f}, is in {layer} on {position} "
-        "({key}).", unit=view.unit.capitalize(), token=piece, layers=len(view.layers), keys=len(view.keys),
-        largest=view.values.max(), layer=view.layers[layer], position=view.first + key, key=view.keys[key],
-    )  # fmt: skip
+    sizes = {"unit": view.unit.capitalize(), "layers": len(view.layers), "keys": len(view.keys)}
+    where = {"layer": view.layers[layer], "position": view.first + key, "key": view.keys[key]}
+    return say("{unit} of “{token}”, {layers} layers by {keys} keys. The largest, {largest:.2f}, is in {layer} on "
+               "{position} ({key}).", token=piece, largest=view.values.max(), **sizes, **where)  # fmt: skip

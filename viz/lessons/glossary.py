@@ -51,14 +51,6 @@ def _weights(row: int, column: int) -> str:
     return BRIGHT if column == row - 1 or row == 0 else MIDDLE if column == 0 else DARK
 
 
-def _query() -> Markup:
-    return _svg([*_cells(_weights), _frame(0, 3 * CELL, SIDE * CELL, CELL)])
-
-
-def _key() -> Markup:
-    return _svg([*_cells(_weights), _frame(2 * CELL, 0, CELL, SIDE * CELL)])
-
-
 def _head() -> Markup:
     tables = []
     for place in range(3):
@@ -84,34 +76,26 @@ def _nat() -> Markup:
     return _svg([axes, curve, _text("0", 1, 64), _text("p = 1", 72, 54)], 104)
 
 
-def _leak() -> Markup:
-    return _svg(_cells(lambda row, column: NOW if column > row else ALLOWED))
-
-
-def _causal() -> Markup:
-    return _svg(_cells(lambda row, column: MASK_COLOURS["causal"] if column > row else ALLOWED))
-
-
-def _padding() -> Markup:
-    return _svg(_cells(lambda row, column: MASK_COLOURS["padding"] if column < 2 else ALLOWED))
-
-
 def _induction() -> Markup:
     tokens = [_text(letter, 8 + place * 22, 58) for place, letter in enumerate("AB…A")]
     arrow = tag("path", d="M78 44C70 16 42 16 36 42M36 42l-4 -8M36 42l8 -5", fill="none", stroke=MARK, stroke_width=2)
     return _svg([*tokens, arrow], 96)
 
 
+def _mask(colour: str, blocked: Callable[[int, int], bool]) -> Markup:
+    return _svg(_cells(lambda row, column: colour if blocked(row, column) else ALLOWED))
+
+
 PICTURES: Mapping[str, Callable[[], Markup]] = {
-    "query": _query,
-    "key": _key,
+    "query": lambda: _svg([*_cells(_weights), _frame(0, 3 * CELL, SIDE * CELL, CELL)]),
+    "key": lambda: _svg([*_cells(_weights), _frame(2 * CELL, 0, CELL, SIDE * CELL)]),
     "head": _head,
     "logit": _logit,
     "nat": _nat,
-    "leak": _leak,
+    "leak": lambda: _mask(NOW, lambda row, column: column > row),
     "induction": _induction,
-    "causal": _causal,
-    "padding": _padding,
+    "causal": lambda: _mask(MASK_COLOURS["causal"], lambda row, column: column > row),
+    "padding": lambda: _mask(MASK_COLOURS["padding"], lambda row, column: column < 2),
 }
 
 

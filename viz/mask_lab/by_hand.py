@@ -7,7 +7,7 @@ import numpy as np
 from markupsafe import Markup
 
 from i18n import say
-from viz.html import fixed, join, tag
+from viz.html import fixed, join, tag, td, th
 
 if TYPE_CHECKING:  # for the names of the fields: pictures are made without torch
     from model.mask_lab.fills import ByHand
@@ -50,9 +50,9 @@ def stages_html(found: "ByHand", tokens: Sequence[str]) -> Markup:
 
 
 def _table(name: str, columns: Sequence[str], cells: Sequence[Sequence[str]], tokens: Sequence[str]) -> Markup:
-    head = tag("tr", join([tag("th"), *(tag("th", column) for column in columns)]))
-    marked = [[tag("td", cell, class_="blocked" if cell == BLOCKED else "open") for cell in row] for row in cells]
-    rows = [tag("tr", join([tag("th", token), *row])) for token, row in zip(tokens, marked, strict=True)]
+    head = tag("tr", join([th(), *(th(column) for column in columns)]))
+    marked = [[td(cell, "blocked" if cell == BLOCKED else "open") for cell in row] for row in cells]
+    rows = [tag("tr", join([th(token), *row])) for token, row in zip(tokens, marked, strict=True)]
     return tag("figure", join([tag("figcaption", name), tag("table", join([head, *rows]))]))
 
 

@@ -116,12 +116,7 @@ def canvas_margin(view: MaskView, rows: tuple[int, int], columns: tuple[int, int
 
 
 def _side(view: MaskView, part: slice) -> dict[str, Any]:
-    """What stands along one side of the picture."""
-    return {
-        "first": part.start,
-        "place": view.place[part].tolist(),
-        "labels": list(view.labels[part]),
-    }
+    return {"first": part.start, "place": view.place[part].tolist(), "labels": list(view.labels[part])}
 
 
 def formula(view: MaskView) -> str:

@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 from i18n import N_, say, say_count
 from model.heads.view import head_name
 from viz.heatmap import figure
-from viz.html import table, tag
+from viz.html import table, tag, td, th
 from viz.numbers import Candidate, loss_figure
 from viz.palette import MARK
 from viz.sentence import SEEN, named, prediction_words
@@ -21,6 +21,17 @@ if TYPE_CHECKING:  # for the names of the fields: pictures are made without torc
 
 MOST_LOOKS = 3  # of a path, spelled out in a sentence
 MOST_ANSWERS = 12  # rows of the table
+FOLLOWS = {  # whether the masks are changed
+    True: N_("What follows {token}. The actual token is {next}: a loss of {loss:.2f} {nats}, {before:.2f} under the "
+             "standard masks."),
+    False: N_("What follows {token}. The actual token is {next}: a loss of {loss:.2f} {nats}."),
+}  # fmt: skip
+PATH = {  # a look of a path: whether its query predicts the token, and whether its key is that token
+    (True, True): N_("in {layer} {query}, which predicts it, may attend to it"),
+    (True, False): N_("in {layer} {query}, which predicts it, may attend to {key}"),
+    (False, True): N_("in {layer} {query} may attend to it"),
+    (False, False): N_("in {layer} {query} may attend to {key}"),
+}
 NATS = N_(
     "The loss of a token is −ln of the probability that the model gave it. 0 nats: certain; 0.69: one in two; 2.3: one "
     "in ten."
@@ -56,8 +67,13 @@ class Effect:
 
 def effect(found: Effect) -> Markup:
     """What to notice: answers given away, or else what losses change. Says nothing of what stays as it was."""
-    parts = [_answers(found) if found.known else _losses(found), *_predictions(found)]
-    return _sentence(Markup(" ").join(part for part in parts if part) or _unchanged(found))
+    parts = [_answers(found) if found.known else _losses(found)]
+    parts.append(prediction_words(found.pieces[found.query], found.query, *found.predicted))
+    if found.last != found.query:  # of which no loss tells
+        parts.append(prediction_words(found.pieces[found.last], found.last, *found.predicted_last))
+    words = say("No token's loss changes by {least} nats or more, and the prediction after {token} is unchanged.")
+    unchanged = Markup(words).format(least=SEEN, token=_name(found, found.query))
+    return _sentence(Markup(" ").join(part for part in parts if part) or unchanged)
 
 
 def standard_masks() -> Markup:
@@ -75,41 +91,26 @@ def no_predictions() -> Markup:
 def answers_table(found: Effect) -> Markup:
     """The tokens that can know their own answer, those first whose loss fell most, and the way that it takes."""
     order = found.ranked()
-    titles = [
-        tag("th", say("token")),
-        tag("th", say("how it leaks to the previous token, which predicts it")),
-        tag("th", say("loss, standard"), class_="number"),
-        tag("th", say("loss, now"), class_="number"),
-    ]
-    rows = [
-        [
-            tag("td", f"{token}: {found.pieces[token]}", class_="token"),
-            tag("td", _way(found, token, found.ways[token])),
-            tag("td", f"{found.standard[token]:.2f}", class_="number"),
-            tag("td", f"{found.now[token]:.2f}", class_="number"),
-        ]
-        for token in order[:MOST_ANSWERS]
-    ]
-    left = len(order) - MOST_ANSWERS
-    more = [[tag("td", say("and {count:,} more", count=left), colspan=4)]] if left > 0 else []
-    return table([titles, *rows, *more], "numbers answers")  # not shown
+    how = say("how it leaks to the previous token, which predicts it")
+    rows = [[th(say("token")), th(how), th(say("loss, standard"), "number"), th(say("loss, now"), "number")]]
+    for token in order[:MOST_ANSWERS]:
+        losses = [td(f"{loss[token]:.2f}", "number") for loss in (found.standard, found.now)]
+        rows.append(
+            [td(f"{token}: {found.pieces[token]}", "token"), td(_way(found, token, found.ways[token])), *losses]
+        )
+    if len(order) > MOST_ANSWERS:
+        rows.append([td(say("and {count:,} more", count=len(order) - MOST_ANSWERS), colspan=4)])
+    return table(rows, "numbers answers")  # not shown
 
 
 def after_query(found: Effect, *, changed: bool) -> Markup:
     """What the table of next tokens is about, and what the token that really follows costs."""
     token, query = found.query + 1, _name(found, found.query)
     if token >= len(found.now) or np.isnan(found.now[token]):
-        words = Markup(say("What follows {token}.")).format(token=query)
-    else:
-        told = (
-            say("What follows {token}. The actual token is {next}: a loss of {loss:.2f} {nats}, {before:.2f} under "
-                "the standard masks.")
-            if changed
-            else say("What follows {token}. The actual token is {next}: a loss of {loss:.2f} {nats}.")
-        )  # fmt: skip
-        words = Markup(told).format(token=query, next=_name(found, token), loss=found.now[token], nats=_nats(),
-                                    before=found.standard[token])  # fmt: skip
-    return Markup('<p class="key">{}</p>').format(words)
+        return tag("p", Markup(say("What follows {token}.")).format(token=query), class_="key")
+    losses = {"loss": found.now[token], "before": found.standard[token], "nats": _nats()}
+    words = Markup(say(FOLLOWS[changed])).format(token=query, next=_name(found, token), **losses)
+    return tag("p", words, class_="key")
 
 
 def losses_figure(found: Effect, *, changed: bool) -> go.Figure:
@@ -124,7 +125,7 @@ def losses_figure(found: Effect, *, changed: bool) -> go.Figure:
 
 
 def _sentence(words: str) -> Markup:
-    return Markup('<p class="sentence">{}</p>').format(words)
+    return tag("p", words, class_="sentence")
 
 
 def _nats() -> Markup:
@@ -132,7 +133,6 @@ def _nats() -> Markup:
 
 
 def _answers(found: Effect) -> Markup:
-    """Who can know its own answer now, by which way, and what came of it."""
     best, gain = found.ranked()[0], found.gain(found.ranked()[0])
     alone = len(found.known) == 1
     known = say_count(
@@ -172,9 +172,8 @@ def _way(found: Effect, token: int, path: Sequence["PathStep"]) -> Markup:
     if len(order) <= MOST_LOOKS:
         told = [_look(found, token, path, look) for look in order]
     else:
-        rest = Markup(say("{count:,} more attention steps lead to {token}")).format(
-            count=len(order) - 2, token=_name(found, path[0].key)
-        )
+        end = _name(found, path[0].key)
+        rest = Markup(say("{count:,} more attention steps lead to {token}")).format(count=len(order) - 2, token=end)
         told = [_look(found, token, path, order[0]), rest, _look(found, token, path, order[-1])]
     words = told[0]
     for look in told[1:]:
@@ -184,53 +183,26 @@ def _way(found: Effect, token: int, path: Sequence["PathStep"]) -> Markup:
 
 def _look(found: Effect, token: int, path: Sequence["PathStep"], look: "PathStep") -> Markup:
     """One look of the way: the first tells that L4 is a layer, the last that its query predicts the token."""
-    of_itself, predicting = look.key == token, look is path[0]
-    if predicting:
-        words = (
-            say("in {layer} {query}, which predicts it, may attend to it")
-            if of_itself
-            else say("in {layer} {query}, which predicts it, may attend to {key}")
-        )
-    else:
-        words = (
-            say("in {layer} {query} may attend to it") if of_itself else say("in {layer} {query} may attend to {key}")
-        )
     layer = head_name(look.layer)
-    return Markup(words).format(
-        layer=say("layer {layer}", layer=layer) if look is path[-1] else layer,
-        query=_name(found, look.query),
-        key=_name(found, look.key),
-    )
+    layer = say("layer {layer}", layer=layer) if look is path[-1] else layer
+    names = {"query": _name(found, look.query), "key": _name(found, look.key)}
+    return Markup(say(PATH[look is path[0], look.key == token])).format(layer=layer, **names)
 
 
 def _losses(found: Effect) -> Markup:
-    """The mean and the largest change."""
     if np.isnan(found.now).all():
         return Markup()
-    mean, before = f"{np.nanmean(found.now):.2f}", f"{np.nanmean(found.standard):.2f}"
+    means = {"mean": f"{np.nanmean(found.now):.2f}", "before": f"{np.nanmean(found.standard):.2f}"}
     parts = []
-    if mean != before:
+    if means["mean"] != means["before"]:
         words = say("The mean loss is {mean} {nats} per token, under the standard masks {before}.")
-        parts.append(Markup(words).format(mean=mean, nats=_nats(), before=before))
+        parts.append(Markup(words).format(nats=_nats(), **means))
     most = int(np.nanargmax(np.abs(found.now - found.standard)))
-    if abs(found.now[most] - found.standard[most]) >= SEEN:
+    losses = {"before": found.standard[most], "after": found.now[most]}
+    if abs(losses["after"] - losses["before"]) >= SEEN:
         words = say("The largest change is that of {token}, from {before:.2f} to {after:.2f} {nats}.")
-        numbers = {"before": found.standard[most], "after": found.now[most], "nats": _nats()}
-        parts.append(Markup(words).format(token=_name(found, most), **numbers))
+        parts.append(Markup(words).format(token=_name(found, most), nats=_nats(), **losses))
     return Markup(" ").join(parts)
-
-
-def _predictions(found: Effect) -> list[Markup]:
-    """Of the query, and of the row's last token, which no loss tells of."""
-    words = [prediction_words(found.pieces[found.query], found.query, *found.predicted)]
-    if found.last != found.query:
-        words.append(prediction_words(found.pieces[found.last], found.last, *found.predicted_last))
-    return words
-
-
-def _unchanged(found: Effect) -> Markup:
-    words = say("No token's loss changes by {least} nats or more, and the prediction after {token} is unchanged.")
-    return Markup(words).format(least=SEEN, token=_name(found, found.query))
 
 
 def _name(found: Effect, place: int) -> Markup:

@@ -1,48 +1,74 @@
 """What is written into blocked cells, and when the mask comes: what each way does to the weights. HTML tables."""
 
+from collections.abc import Callable, Iterable
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup, escape
 
-from i18n import say, say_all, say_count, together
+from i18n import N_, say, say_all, say_count, together
 from viz.heads.cells import weight_text
-from viz.html import join, power_of_ten, tag
+from viz.html import join, power_of_ten, say_one, table, tag, td, th
 from viz.numbers import percent
 
 if TYPE_CHECKING:  # for the names of the fields: pictures are made without torch
     from model.mask_lab.fills import Damage, FillComparison, Result, RowFate
 
 NOTICED = 1e-4  # a share of attention that the tables set in bold
+EMPTY_ROWS = {  # whether some fills make them NaN, and some uniform
+    (True, True): N_("A fully blocked row becomes NaN with {nans}, and uniform attention over {keys} with {spread}; "
+                     "Unmask sets it to 0."),
+    (True, False): N_("A fully blocked row becomes NaN with {nans}; Unmask sets it to 0."),
+    (False, True): N_("A fully blocked row becomes uniform attention over {keys} with {spread}; Unmask sets it to 0."),
+}  # fmt: skip
+MULTIPLIED = N_(
+    "Multiplying by the mask after the softmax, a row keeps only {share} of its attention: the blocked cells had taken "
+    "their share already."
+)
+RENORMALISED = {  # which rows are 0 / 0
+    "some": N_("Renormalised to sum to 1, {nans:,} of {rows:,} rows are 0 / 0: nothing was left."),
+    "empty": N_("Renormalised to sum to 1, the weights are off by at most {most}, but a row without a single allowed "
+                "key is 0 / 0."),
+    "all": N_("Renormalised to sum to 1, the weights are off by at most {most}."),
+}  # fmt: skip
+FATES = {  # of a row that is blocked as a whole
+    "NaN": "<b>NaN</b>",
+    "zero": N_("0 everywhere"),
+    "uniform": N_("<b>uniform</b>: {weight} on each of {keys:,} keys"),
+    "sum": N_("<b>weights that sum to {total:.4f}</b>"),
+}
 
 
-def fills_table(found: "FillComparison") -> str:
+def fills_table(found: "FillComparison") -> Markup:
     """Every value in every precision, written before the softmax; at the end this program's own way."""
-    titles = (say("written into blocked cells"), say("precision"), say("stands in the cell"),
-              say("a fully blocked row becomes"))  # fmt: skip
-    numbers = (say("on one blocked cell, at most"), say("on a row's blocked cells, at most"),
-               say("largest error of a weight"))  # fmt: skip
-    head = tag("tr", join([*(tag("th", one) for one in titles), *(tag("th", one, class_="number") for one in numbers)]))
-    body = "".join(_group(found, list(some)) for _, some in groupby(found.fills, key=lambda result: result.name))
-    return f'<table class="numbers fills">{head}{body}{_group(found, [found.ours])}</table>'
+    head = [
+        th(say("written into blocked cells")),
+        th(say("precision")),
+        th(say("stands in the cell")),
+        th(say("a fully blocked row becomes")),
+        th(say("on one blocked cell, at most"), "number"),
+        th(say("on a row's blocked cells, at most"), "number"),
+        th(say("largest error of a weight"), "number"),
+    ]
+    rows = [row for name, some in _by_name(found.fills) for row in _group(say(name), some, found.keys, _fill_cells)]
+    own = join((tag("b", "Unmask"), f": {say(found.ours.name)}"))
+    return table([head, *rows, *_group(own, [found.ours], found.keys, _fill_cells)], "numbers fills")  # not shown
 
 
-def order_table(found: "FillComparison") -> str:
+def order_table(found: "FillComparison") -> Markup:
     """Mask before the softmax against multiplying by it after."""
-    numbers = (say("rows sum to"), say("largest error of a weight"))
-    head = tag("tr", join([tag("th", say("the mask")), tag("th", say("precision")),
-                           *(tag("th", one, class_="number") for one in numbers),
-                           tag("th", say("a fully blocked row becomes"))]))  # fmt: skip
-    before = [result for result in found.fills if result.name == found.fills[0].name]
-    groups = [before, *(list(some) for _, some in groupby(found.after, key=lambda result: result.name))]
-    names = [say("before the softmax: {way}", way=say(found.fills[0].name))]
-    names += [say("after it: {way}", way=say(some[0].name)) for some in groups[1:]]
-    body = "".join(
-        f"<tr>{_first(name, place, len(some))}<td>{result.dtype}</td>{_order_cells(result, found.keys)}</tr>"
-        for name, some in zip(names, groups, strict=True)
-        for place, result in enumerate(some)
-    )
-    return f'<table class="numbers fills">{head}{body}</table>'
+    head = [
+        th(say("the mask")),
+        th(say("precision")),
+        th(say("rows sum to"), "number"),
+        th(say("largest error of a weight"), "number"),
+        th(say("a fully blocked row becomes")),
+    ]
+    name, before = _by_name(found.fills)[0]
+    rows = _group(say("before the softmax: {way}", way=say(name)), before, found.keys, _order_cells)
+    for name, some in _by_name(found.after):
+        rows += _group(say("after it: {way}", way=say(name)), some, found.keys, _order_cells)
+    return table([head, *rows], "numbers fills")  # not shown
 
 
 def fills_sentence(found: "FillComparison") -> str:
@@ -53,31 +79,24 @@ def fills_sentence(found: "FillComparison") -> str:
     spread = [result.name for result in plain if result.empty and result.empty.kind == "uniform"]
     keys = say_count("one key", "all {count} keys", found.keys)
     places = {"nans": say_all(nans), "spread": say_all(spread), "keys": keys}
-    if nans and spread:
-        parts.append(say("A fully blocked row becomes NaN with {nans}, and uniform attention over {keys} with "
-                         "{spread}; Unmask sets it to 0.", **places))  # fmt: skip
-    elif nans:
-        parts.append(say("A fully blocked row becomes NaN with {nans}; Unmask sets it to 0.", **places))
-    elif spread:
-        parts.append(say("A fully blocked row becomes uniform attention over {keys} with {spread}; Unmask sets it to "
-                         "0.", **places))  # fmt: skip
+    if nans or spread:
+        parts.append(say_one(EMPTY_ROWS, (bool(nans), bool(spread)), **places))
     leaks = {result.name: result.damage.blocked_total for result in plain if result.damage}
     worst = max(leaks, key=lambda name: (leaks[name] == leaks[name], leaks[name]), default=None)  # NaN comes last
     if worst is not None and leaks[worst] > 0:
         share = percent(leaks[worst]).removeprefix("< ")
-        parts.append(say("{fill} leaves at most {share} of a row's attention on cells that are blocked.",
-                         fill=worst, share=share))  # fmt: skip
+        leak = N_("{fill} leaves at most {share} of a row's attention on cells that are blocked.")
+        parts.append(say(leak, fill=worst, share=share))
     elif worst is not None and leaks[worst] == 0:
         parts.append(say("On this head none of them leaves any weight on a blocked cell in float32."))
     for dtype in dict.fromkeys(result.dtype for result in found.fills):
         refused = [result.name for result in found.fills if result.dtype == dtype and result.overflow]
-        if refused:
-            parts.append(
-                say("This head's scores do not fit {dtype}.", dtype=dtype)
-                if len(refused) == len(plain)
-                else say_count("{fills} does not fit {dtype}.", "{fills} do not fit {dtype}.", len(refused),
-                               fills=say_all(refused), dtype=dtype)
-            )  # fmt: skip
+        if len(refused) == len(plain):
+            parts.append(say("This head's scores do not fit {dtype}.", dtype=dtype))
+        elif refused:
+            about = {"fills": say_all(refused), "dtype": dtype}
+            some = say_count("{fills} does not fit {dtype}.", "{fills} do not fit {dtype}.", len(refused), **about)
+            parts.append(some)
     return f'<p class="sentence">{together(parts)}</p>'
 
 
@@ -86,84 +105,58 @@ def order_sentence(found: "FillComparison") -> str:
     lost, again = found.after[0], next(result for result in found.after if result.name != found.after[0].name)
     if lost.damage is None or again.damage is None or found.blocked == 0 or found.rows == 0:
         return ""
-    first = say("Multiplying by the mask after the softmax, a row keeps only {share} of its attention: the blocked "
-                "cells had taken their share already.", share=escape(percent(lost.damage.least_total)))  # fmt: skip
-    return f'<p class="sentence">{first} {_made_whole(again, again.damage, found.rows)}</p>'
+    share = escape(percent(lost.damage.least_total))
+    return f'<p class="sentence">{say(MULTIPLIED, share=share)} {_made_whole(again, again.damage, found.rows)}</p>'
 
 
 def _made_whole(again: "Result", damage: "Damage", rows: int) -> str:
     """What rows are that were multiplied and made to sum to 1."""
-    if damage.nans:
-        return say("Renormalised to sum to 1, {nans:,} of {rows:,} rows are 0 / 0: nothing was left.",
-                   nans=damage.nans, rows=rows)  # fmt: skip
-    off = _small(damage.difference)
-    if again.empty is not None and again.empty.kind == "NaN":
-        return say("Renormalised to sum to 1, the weights are off by at most {most}, but a row without a single "
-                   "allowed key is 0 / 0.", most=off)  # fmt: skip
-    return say("Renormalised to sum to 1, the weights are off by at most {most}.", most=off)
+    empty = again.empty is not None and again.empty.kind == "NaN"
+    kind = "some" if damage.nans else "empty" if empty else "all"
+    return say_one(RENORMALISED, kind, nans=damage.nans, rows=rows, most=_small(damage.difference))
 
 
-def _group(found: "FillComparison", some: list["Result"]) -> str:
-    own = some[0] is found.ours
-    name = f"<b>Unmask</b>: {say(some[0].name)}" if own else say(some[0].name)
-    return "".join(
-        f"<tr>{_first(name, place, len(some))}<td>{result.dtype}</td>{_fill_cells(result, found.keys)}</tr>"
-        for place, result in enumerate(some)
-    )
+def _by_name(results: Iterable["Result"]) -> list[tuple[str, list["Result"]]]:
+    return [(name, list(some)) for name, some in groupby(results, key=lambda result: result.name)]
 
 
-def _first(name: str, place: int, rows: int) -> str:
-    return f'<td rowspan="{rows}">{name}</td>' if place == 0 else ""
+def _group(name: str, some: list["Result"], keys: int, cells: Callable[..., list[Markup]]) -> list[list[Markup]]:
+    """Rows of results that share the name in their first column."""
+    first = [[td(name, rowspan=len(some))], *[[] for _ in some[1:]]]
+    return [[*begin, td(one.dtype), *cells(one, keys)] for begin, one in zip(first, some, strict=True)]
 
 
-def _fill_cells(result: "Result", keys: int) -> str:
-    if result.damage is None or result.empty is None:
+def _fill_cells(result: "Result", keys: int) -> list[Markup]:
+    damage = result.damage
+    if damage is None or result.empty is None:
         return _does_not_fit(result, 5)
+    shares = (damage.blocked_largest, damage.blocked_total)
+    leaks = [td(tag("b", percent(share)) if share >= NOTICED else percent(share), "number") for share in shares]
+    return [td(_value(result.value)), td(_fate(result.empty, keys)), *leaks, _error(damage)]
+
+
+def _order_cells(result: "Result", keys: int) -> list[Markup]:
     damage = result.damage
-    shares = "".join(
-        f'<td class="number">{_leak(share)}</td>' for share in (damage.blocked_largest, damage.blocked_total)
-    )
-    return (
-        f"<td>{_value(result.value)}</td><td>{_fate(result.empty, keys)}</td>{shares}"
-        f'<td class="number">{_small(damage.difference)}{_broken(damage.nans)}</td>'
-    )
-
-
-def _order_cells(result: "Result", keys: int) -> str:
-    if result.damage is None or result.empty is None:
+    if damage is None or result.empty is None:
         return _does_not_fit(result, 3)
-    damage = result.damage
     least, most = damage.least_total, damage.most_total
     sums = say("{least:.4f} to {most:.4f}", least=least, most=most) if least == least else "–"
-    sums = f"<b>{sums}</b>" if damage.least_total < 0.98 else sums
-    return (
-        f'<td class="number">{sums}</td><td class="number">{_small(damage.difference)}{_broken(damage.nans)}</td>'
-        f"<td>{_fate(result.empty, keys)}</td>"
-    )
+    return [td(tag("b", sums) if least < 0.98 else sums, "number"), _error(damage), td(_fate(result.empty, keys))]
 
 
-def _does_not_fit(result: "Result", columns: int) -> Markup:
-    words = Markup(say("<b>does not fit</b>: {problem}")).format(problem=result.overflow or "")
-    return tag("td", words, colspan=columns)
+def _does_not_fit(result: "Result", columns: int) -> list[Markup]:
+    words = say("<b>does not fit</b>: {problem}", problem=escape(result.overflow or ""))
+    return [td(Markup(words), colspan=columns)]
 
 
-def _broken(rows: int) -> str:
-    return say(", <b>{rows:,} rows NaN</b>", rows=rows) if rows else ""
+def _error(damage: "Damage") -> Markup:
+    broken = Markup(say(", <b>{rows:,} rows NaN</b>", rows=damage.nans)) if damage.nans else ""
+    return td(_small(damage.difference) + broken, "number")
 
 
-def _fate(row: "RowFate", keys: int) -> str:
-    if row.kind == "NaN":
-        return "<b>NaN</b>"
-    if row.kind == "zero":
-        return say("0 everywhere")
-    if row.kind == "uniform":
-        return say("<b>uniform</b>: {weight} on each of {keys:,} keys", weight=weight_text(row.largest), keys=keys)
-    return say("<b>weights that sum to {total:.4f}</b>", total=row.total)
-
-
-def _leak(share: float) -> str:
-    said = escape(percent(share))
-    return f"<b>{said}</b>" if share >= NOTICED else said
+def _fate(row: "RowFate", keys: int) -> Markup:
+    places = {"weight": weight_text(row.largest), "keys": keys, "total": row.total}
+    return Markup(say(FATES.get(row.kind, FATES["sum"]), **places))
 
 
 def _value(value: float | None) -> str:

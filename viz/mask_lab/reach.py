@@ -5,18 +5,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 from markupsafe import Markup, escape
 
 from i18n import say, say_count, together
 from model.heads.view import HeadView, coarser, reduced
-from viz import heatmap
-from viz.heatmap import Part, axes, blocked_traces, cells, colour_bar, hatching
-from viz.html import join, tag
-from viz.palette import TWO, table
+from viz.charts import NEVER, RIGHT, flat, two_masks, unweighted
+from viz.heatmap import CachedFigure, Part, blocked_traces, cells, colour_bar, figure, frames, hatching, title
+from viz.html import table, tag, td, th, track
+from viz.palette import table as colours
 
-LEFT, RIGHT = (0.0, 1 / TWO), (1 - 1 / TWO, 1.0)
-NEVER = {True: "#2a2d33", False: "#e4e6eb"}  # in the dark and in the light
 MOST_CELLS = 192  # a side: two pictures share the width
 
 
@@ -40,52 +37,43 @@ class ReachView:
     names: Sequence[str]
 
 
-def reach_figure(view: ReachView, *, dark: bool) -> go.Figure:
+def reach_figure(view: ReachView, *, dark: bool) -> CachedFigure:
     """Left, what one layer lets through; right, after how many layers: two pictures that zoom together."""
-    mask = coarser(_as_head(view), MOST_CELLS)
-    left = axes(mask)
-    left["yaxis"]["scaleanchor"] = None  # two pictures of one size fill the width
-    left["xaxis"]["domain"] = LEFT
-    right = axes(mask, "2", tokens=False)
-    right["xaxis2"] |= {"domain": RIGHT, "matches": "x"}
-    right["yaxis2"]["matches"] = "y"
+    mask = coarser(unweighted(view.blocked, view.tokens), MOST_CELLS)
     alone = say("layer {layer} alone: what a token may attend to", layer=view.names[view.layer])
     stacked = say_count("stacked: after how many of {count} layer it can depend on it",
                         "stacked: after how many of {count} layers it can depend on it", len(view.window))  # fmt: skip
-    layout = {
-        "margin": heatmap.margin(mask.queries, mask.keys, step=mask.step) | {"autoexpand": False},
-        "annotations": [heatmap.title(f"<b>{text}</b>", x, 1) for text, x in ((alone, 0), (stacked, RIGHT[0]))],
+    layout = two_masks(mask) | {
+        "annotations": [title(f"<b>{text}</b>", x, 1) for text, x in ((alone, 0), (stacked, RIGHT[0]))],
         "images": hatching(mask.blocked, dark=dark),
-        "shapes": heatmap.frames(mask, view.query, "", "2"),
+        "shapes": frames(mask, view.query, "", "2"),
     }
-    return heatmap.figure(_mask_traces(mask) + _reach_traces(view, mask, dark=dark), layout | left | right)
+    words = _pair(say("{query} may attend to {key}"))
+    open_cells = flat(mask, ~mask.any_blocked(), _colours(1)[0], "may look", words)  # not shown
+    return figure([*blocked_traces(mask), open_cells, *_reach_traces(view, mask, dark=dark)], layout)
 
 
-def reach_table(view: ReachView) -> str:
-    """HTML: the picked query's numbers after each layer; layers that change nothing share a row."""
-    rows, before = [], None
-    seen, window = view.seen[:, view.query], view.window[:, view.query]
-    for layer, numbers in enumerate(zip(window.tolist(), seen.tolist(), strict=True)):
-        if numbers == before:
-            rows[-1][1] = layer
+def reach_table(view: ReachView) -> Markup:
+    """The picked query's numbers after each layer; layers that change nothing share a row."""
+    spans: list[list[int]] = []
+    numbers = np.stack([view.window[:, view.query], view.seen[:, view.query]], axis=1)
+    for layer in range(len(numbers)):
+        if layer and (numbers[layer] == numbers[layer - 1]).all():
+            spans[-1][1] = layer
         else:
-            rows.append([layer, layer])
-        before = numbers
-    head = tag("tr", join([
-        tag("th", say("after")), tag("th", say("may attend to in that layer"), class_="number"),
-        tag("th", say("can depend on"), class_="number"), tag("th"), tag("th", say("farthest back")),
-    ]))  # fmt: skip
-    return f'<table class="numbers">{head}{"".join(_table_row(view, *row) for row in rows)}</table>'
+            spans.append([layer, layer])
+    counts = [th(say("may attend to in that layer"), "number"), th(say("can depend on"), "number")]
+    head = [th(say("after")), *counts, th(), th(say("farthest back"))]
+    return table([head, *(_table_row(view, *span) for span in spans)])
 
 
 def reach_sentence(view: ReachView) -> str:
     """HTML: what to notice, of the picked query."""
     seen, alone = int(view.seen[-1, view.query]), int(view.window[view.layer, view.query])
-    words = Markup(say("In layer {layer}, <b>{token}</b> (position "
-                       "{position}) may attend to {alone}; {stacked}")).format(
-        layer=view.names[view.layer], token=view.tokens[view.query], position=view.query, alone=_tokens(alone),
-        stacked=_stacked(view, alone, seen),
-    )  # fmt: skip
+    about = {"layer": view.names[view.layer], "token": view.tokens[view.query], "position": view.query}
+    about |= {"alone": _tokens(alone), "stacked": _stacked(view, alone, seen)}
+    said = say("In layer {layer}, <b>{token}</b> (position {position}) may attend to {alone}; {stacked}")
+    words = Markup(said).format(**about)
     ahead = int((view.first[view.query, view.query + 1 :] > 0).sum())
     if ahead:
         later = say_count("{count} of them comes later in the text.", "{count} of them come later in the text.", ahead)
@@ -94,7 +82,6 @@ def reach_sentence(view: ReachView) -> str:
 
 
 def _stacked(view: ReachView, alone: int, seen: int) -> str:
-    """What all layers together add to the one that is shown."""
     layers = len(view.window)
     told = {"after": say_count("after {count} layer", "after all {count} layers", layers), "known": _tokens(seen)}
     if alone == seen:  # what a query may look at is among what it can know of
@@ -113,28 +100,17 @@ def _tokens(count: int) -> str:
     return say_count("{count} token", "{count} tokens", count) if count else say("no token")
 
 
-def _table_row(view: ReachView, begin: int, end: int) -> str:
+def _table_row(view: ReachView, begin: int, end: int) -> list[Markup]:
     reached = view.first[view.query]
-    known = (reached > 0) & (reached <= begin + 1)
-    back = view.query - int(np.flatnonzero(known).min())
-    seen = int(view.seen[begin, view.query])
-    last, names = say_count("{count} layer", "{count} layers", end + 1), (view.names[begin], view.names[end])
-    after = last if begin == end else say("{first} to {last}", first=begin + 1, last=last)
-    where = names[0] if names[0] == names[1] else say("{first} to {last}", first=names[0], last=names[1])
-    bar = f'<div class="bar" style="width:{100 * seen / len(view.tokens):.1f}%;background:{_colours(1)[0]}"></div>'
-    farthest = (
-        say("{count:,} back: {token}", count=back, token=escape(view.tokens[view.query - back])) if back > 0 else "–"
-    )
-    return (
-        f'<tr><td>{after} ({where})</td><td class="number">{int(view.window[begin, view.query]):,}</td>'
-        f'<td class="number">{seen:,}</td><td class="track">{bar}</td><td class="token">{farthest}</td></tr>'
-    )
-
-
-def _as_head(view: ReachView) -> HeadView:
-    """The mask with the axes, and the coarseness, of all other heatmaps."""
-    shape = view.first.shape
-    return HeadView(np.zeros(shape, np.float32), np.zeros(shape, np.float32), view.blocked, view.tokens, view.tokens)
+    back = view.query - int(np.flatnonzero((reached > 0) & (reached <= begin + 1)).min())
+    seen, alone = int(view.seen[begin, view.query]), int(view.window[begin, view.query])
+    after, where = say_count("{count} layer", "{count} layers", end + 1), view.names[begin]
+    if begin < end:
+        after = say("{first} to {last}", first=begin + 1, last=after)
+        where = say("{first} to {last}", first=where, last=view.names[end])
+    farthest = say("{count:,} back: {token}", count=back, token=view.tokens[view.query - back]) if back > 0 else "–"
+    numbers = [td(f"{alone:,}", "number"), td(f"{seen:,}", "number"), track(seen / len(view.tokens), _colours(1)[0])]
+    return [td(f"{after} ({where})"), *numbers, td(farthest, "token")]
 
 
 def soonest(first: np.ndarray, step: int) -> np.ndarray:
@@ -147,52 +123,33 @@ def soonest(first: np.ndarray, step: int) -> np.ndarray:
 def _reach_traces(view: ReachView, mask: HeadView, *, dark: bool) -> list[Part]:
     numbers = soonest(view.first, mask.step)
     most = int(numbers.max())
-    every = -(-most // 12)  # so many numbers at the colour bar
-    ticks = list(range(1, most + 1, every))
-    bar = colour_bar(say("layers"), x=1, xanchor="left", xpad=8, y=1, yanchor="top", ypad=0, tickvals=ticks)
+    ticks = list(range(1, most + 1, -(-most // 12)))  # so many numbers at the colour bar at the most
     after = say("after {count} layers") if mask.step == 1 else say("after at least {count} layers")
+    words = _pair(say("{query} can depend on {key}"), after.format(count="%{z}"))
     reach = cells(mask, np.where(numbers > 0, numbers, np.nan), "2") | {
         "zmin": 0.5,
         "zmax": most + 0.5,
         "colorscale": _discrete(most),
-        "colorbar": bar,
-        "hovertemplate": _pair(say("{query} can depend on {key}"), after.format(count="%{z}")),
+        "colorbar": colour_bar(say("layers"), x=1, xanchor="left", xpad=8, y=1, yanchor="top", ypad=0, tickvals=ticks),
+        "hovertemplate": words + "<extra></extra>",
         "name": "reach",
     }
     words = _pair(say("{query} can never depend on {key}"), say("no path through the masks"))
-    never = _flat(numbers == 0, mask, NEVER[dark], "never", words, "2")
+    never = flat(mask, numbers == 0, NEVER[dark], "never", words, "2")
     return [reach, never] if (numbers == 0).any() else [reach]
-
-
-def _mask_traces(mask: HeadView) -> list[Part]:
-    words = _pair(say("{query} may attend to {key}"))
-    return [*blocked_traces(mask), _flat(~mask.any_blocked(), mask, _colours(1)[0], "may look", words)]  # not shown
 
 
 def _pair(words: str, *more: str) -> str:
     """A line of the cell pointed at, and others, as plotly has them."""
-    return "<br>".join([words.format(query="<b>%{y}</b>", key="<b>%{x}</b>"), *more]) + "<extra></extra>"
-
-
-def _flat(shown: np.ndarray, mask: HeadView, colour: str, name: str, words: str, place: str = "") -> Part:
-    """Cells of one colour."""
-    return cells(mask, np.where(shown, 0.0, np.nan), place) | {
-        "zmin": 0,
-        "zmax": 1,
-        "colorscale": [[0, colour], [1, colour]],
-        "showscale": False,
-        "hovertemplate": words,
-        "name": name,
-    }
+    return "<br>".join([words.format(query="<b>%{y}</b>", key="<b>%{x}</b>"), *more])
 
 
 def _colours(count: int) -> list[str]:
     """From light to dark, without the darkest, which a dark page would swallow."""
-    triples = [table(256)[3 * entry : 3 * entry + 3] for entry in np.linspace(250, 62, count).round().astype(int)]
+    triples = [colours(256)[3 * entry : 3 * entry + 3] for entry in np.linspace(250, 62, count).round().astype(int)]
     return [f"rgb{tuple(triple)}" for triple in triples]
 
 
 def _discrete(count: int) -> list[list[Any]]:
-    """A plotly colour scale of so many flat steps."""
     steps = enumerate(_colours(count))
     return [[edge / count, colour] for place, colour in steps for edge in (place, place + 1)]

@@ -9,6 +9,7 @@ from i18n import say
 from model.heads.row_steps import Arithmetic
 from model.heads.view import HeadView, coarser
 from viz import heatmap
+from viz.charts import both_sides, heat
 from viz.heatmap import (
     KEY_TITLE,
     QUERY_TITLE,
@@ -21,7 +22,6 @@ from viz.heatmap import (
     hatching,
     weights_trace,
 )
-from viz.palette import diverging
 
 HEIGHT = 780  # pixels
 COLUMNS = ((0.0, 0.26), (0.36, 0.62), (0.72, 0.98))
@@ -91,21 +91,9 @@ def _values(view: StepsView, head: HeadView, dark: bool) -> list[Part]:
 
 def _signed(z: np.ndarray, names: dict[str, list[str]], place: str, what: str, reach: float, dark: bool) -> Part:
     """A panel of numbers on both sides of 0."""
-    return {
-        "type": "heatmap",
-        "z": z.astype(np.float32),
-        **names,
-        "xaxis": "x" + place,
-        "yaxis": "y" + place,
-        "zmin": -reach,
-        "zmax": reach,
-        "colorscale": diverging(dark),
-        "showscale": place in WITH_BAR,
-        "colorbar": colour_bar("", **_where(place)),
-        "hovertemplate": f"<b>%{{y}}</b>, <b>%{{x}}</b><br>{what} %{{z:.4f}}<extra></extra>",
-        "hoverongaps": False,
-        "name": what,
-    }
+    numbers = heat(z, names["x"], names["y"], what, f"<b>%{{y}}</b>, <b>%{{x}}</b><br>{what} %{{z:.4f}}", place)
+    bar = {"showscale": place in WITH_BAR, "colorbar": colour_bar("", **_where(place))}
+    return numbers | both_sides(reach, dark) | bar
 
 
 def _layout(head: HeadView) -> Part:

@@ -14,6 +14,12 @@ from viz.palette import MASK_COLOURS, NOW, rgb
 CHARACTER, AROUND, TITLES = 7.7, 10, 110  # pixels of a token's character, around a token, and of the rows' titles
 GROUND = "light-dark(#FFFFFF, #14171C)"  # the page's, as .streamlit/config.toml has it
 LOGITS, STATES = N_("logits"), N_("last hidden states")  # what is compared: of a model without logits its last states
+DIFFERENCE = {
+    LOGITS: N_("Difference: the largest difference between the token's logits and those of the same sentence run "
+               "alone; “=” means at most {most}: rounding."),
+    STATES: N_("Difference: the largest difference between the token's last hidden states and those of the same "
+               "sentence run alone; “=” means at most {most}: rounding."),
+}  # fmt: skip
 MASKED = {
     "off": N_("padding that the model reads like any token: no mask"),
     "keys": N_("padding that no token attends to"),
@@ -75,12 +81,11 @@ def grid(texts: Sequence[PaddedText], mask: str, tolerance: float, what: str = L
     most = max(text.largest for text in texts)
     rows = "".join(_row(text, mask, tolerance, most) for text in texts)
     side = " right" if any(not text.keep[0] for text in texts) else ""
-    label, cell = escape(alt(texts, mask, tolerance)), say("cell")
-    return (
-        f'{STYLE}{_upright(texts)}<div class="padded{side}" tabindex="0" role="region" aria-label="{label}">'
-        f'<table class="padded"><tr><th scope="row">{cell}</th>{head}</tr>{rows}</table></div>'
-        f"{_key(texts, mask, tolerance, what)}"
-    )
+    label = escape(alt(texts, mask, tolerance))
+    corner = say("cell")
+    table = f'<table class="padded"><tr><th scope="row">{corner}</th>{head}</tr>{rows}</table>'
+    box = f'<div class="padded{side}" tabindex="0" role="region" aria-label="{label}">{table}</div>'
+    return f"{STYLE}{_upright(texts)}{box}{_key(texts, mask, tolerance, what)}"
 
 
 def alt(texts: Sequence[PaddedText], mask: str, tolerance: float) -> str:
@@ -91,13 +96,10 @@ def alt(texts: Sequence[PaddedText], mask: str, tolerance: float) -> str:
     where = say(", ").join(
         say("sentence {number} by up to {amount}", number=text.number, amount=amount(text.largest)) for text in changed
     )
-    none = say("none")
-    return say(
-        "The batch: {sentences} sentences by {cells} cells. Cells of padding: {widths}: {masked}. Sentences that "
-        "differ from their run alone: {where}.",
-        sentences=len(texts), cells=len(texts[0].pieces), widths=widths or none, masked=say(MASKED[mask]),
-        where=where or none,
-    )  # fmt: skip
+    sizes = {"sentences": len(texts), "cells": len(texts[0].pieces)}
+    return say("The batch: {sentences} sentences by {cells} cells. Cells of padding: {widths}: {masked}. Sentences "
+               "that differ from their run alone: {where}.", **sizes, widths=widths or say("none"),
+               masked=say(MASKED[mask]), where=where or say("none"))  # fmt: skip
 
 
 def _upright(texts: Sequence[PaddedText]) -> str:
@@ -130,27 +132,15 @@ def _cell(text: PaddedText, cell: int, mask: str, tolerance: float, most: float)
     share = min(apart / most, 1.0) if math.isfinite(most) else 1.0
     shade = f"rgba({','.join(map(str, rgb(NOW)))},{0.14 + 0.4 * share:.2f})"
     away = say("differs by {amount} from the same token alone", amount=amount(apart))
-    return (
-        f'<td class="apart{read}" style="background:{shade}" title="{away}">'
-        f'{token}{position}<span class="d">{amount(apart)}</span></td>'
-    )
+    difference = f'<span class="d">{amount(apart)}</span>'
+    return f'<td class="apart{read}" style="background:{shade}" title="{away}">{token}{position}{difference}</td>'
 
 
 def _key(texts: Sequence[PaddedText], mask: str, tolerance: float, what: str) -> str:
     parts = []
     if any(text.padding for text in texts):
         parts.append(f'<span class="padded swatch {mask}"></span>' + say("{name}.", name=say(MASKED[mask])))
-    most = amount(tolerance)
-    if what == LOGITS:
-        parts.append(say(
-            "Difference: the largest difference between the token's logits and those of the same sentence run alone; "
-            "“=” means at most {most}: rounding.", most=most,
-        ))  # fmt: skip
-    else:
-        parts.append(say(
-            "Difference: the largest difference between the token's last hidden states and those of the same sentence "
-            "run alone; “=” means at most {most}: rounding.", most=most,
-        ))  # fmt: skip
+    parts.append(say(DIFFERENCE[what], most=amount(tolerance)))
     if texts[0].padded is not None:
         parts.append(say("Underlined: each sentence's last token, where the next one is read."))
     return f'<p class="key">{together(parts)}</p>'
@@ -171,7 +161,6 @@ STYLE = f"""
   table.padded th {{ font-weight: 400; font-size: .75rem; opacity: .75; text-align: center; padding: 0 .15rem; }}
   table.padded th[scope=row] {{ text-align: right; white-space: nowrap; vertical-align: bottom; padding-right: .5rem;
     position: sticky; left: 0; z-index: 1; background: {GROUND}; opacity: 1; }}
-  table.padded th .p, table.padded th .d {{ opacity: .75; }}
   table.padded th .t {{ font-weight: 600; }}
   table.padded td {{ vertical-align: bottom; text-align: center; padding: .2rem .25rem .1rem; border-radius: 3px;
     background: rgba(128,128,128,.09); position: relative; min-width: 1.4rem; }}
@@ -179,11 +168,10 @@ STYLE = f"""
     writing-mode: vertical-rl; margin: 0 auto; max-height: 8rem; overflow: hidden; }}
   table.padded span {{ display: block; line-height: 1.35; }}
   table.padded .p, table.padded .d {{ font-size: .75rem; min-height: 1.35em; white-space: nowrap; }}
-  table.padded td .p {{ opacity: .75; }}
+  table.padded :is(.p, th .d, td.same .d) {{ opacity: .75; }}
   table.padded td.pad .t {{ opacity: .8; }}
   table.padded td.apart .p {{ opacity: 1; }}
   table.padded td.apart .d {{ font-weight: 600; }}
-  table.padded td.same .d {{ opacity: .75; }}
   table.padded td.read {{ box-shadow: inset 0 -2px 0 currentColor; }}
   table.padded td.pad.off, .padded.swatch.off {{ background: {MASK_COLOURS["padding"]}59; }}
   table.padded td.pad.keys, .padded.swatch.keys {{ background: {_stripes(45, 0.45)}; }}

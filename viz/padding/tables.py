@@ -3,15 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from markupsafe import escape
+from markupsafe import Markup
 
-from i18n import N_, say
-from viz.html import amount, tag
+from i18n import N_, listed, say
+from viz.html import amount, join, table, tag, td, th
 from viz.numbers import Candidate, chance
 from viz.padding.grid import PaddedText
 from viz.palette import NOW, STANDARD
 
 MASKS = {"off": N_("no padding mask"), "keys": N_("mask on keys"), "both": N_("mask on keys and queries")}
+IN_A_NAME = MASKS | {"keys": N_("padding mask on keys"), "both": N_("padding mask on keys and queries")}
+SIDES = {"left": N_("left padding, ids {ids}"), "right": N_("right padding, ids {ids}")}
 
 
 @dataclass(frozen=True)
@@ -36,16 +38,15 @@ class Way:
         return f"way_{self.side}_{self.mask}_{self.positions}"
 
 
-def texts_table(texts: Sequence[PaddedText], tolerance: float) -> str:
+def texts_table(texts: Sequence[PaddedText], tolerance: float) -> Markup:
     """For each text its length, its largest difference, and its next token alone, in the batch and at position -1."""
     guesses = texts[0].alone is not None
     trap = guesses and any(text.last < len(text.keep) - 1 for text in texts)
     titles = [say("sentence"), say("tokens"), say("largest difference")]
     titles += [say("next token alone"), say("in the batch")] if guesses else []
     titles += [say("read at position −1")] if trap else []
-    head = "".join(f'<th scope="col">{title}</th>' for title in titles)
-    rows = "".join(f"<tr>{_cells(text, tolerance, trap)}</tr>" for text in texts)
-    return f'{STYLE}<table class="numbers texts"><tr>{head}</tr>{rows}</table>'
+    rows = [[th(title, scope="col") for title in titles], *(_cells(text, tolerance, trap) for text in texts)]
+    return STYLE + table(rows, "numbers texts")  # not shown
 
 
 def way_label(way: Way, texts: int) -> str:
@@ -61,15 +62,14 @@ def way_name(way: Way, cells: int) -> str:
     """ "Left padding, no padding mask, position ids 0…22"."""
     side = say("Left padding") if way.side == "left" else say("Right padding")
     ids = say("position ids {which}", which=position_words(way.positions, cells))
-    return say(", ").join([side, mask_words(way.mask), ids])
+    return listed([side, say(IN_A_NAME[way.mask]), ids])
 
 
 def ways_style(ways: Sequence[Way]) -> str:
     """Style: the buttons of correct and wrong ways in their colours, the one shown framed."""
-    rules = "".join(
-        f".st-key-{way.key} button {{ background: {f'{STANDARD}33' if way.correct else f'{NOW}40'}; }}" for way in ways
-    )
-    return f"<style>{WAYS}{rules}</style>"
+    colours = {True: f"{STANDARD}33", False: f"{NOW}40"}
+    rules = [f".st-key-{way.key} button {{ background: {colours[way.correct]}; }}" for way in ways]
+    return f"<style>{WAYS}{''.join(rules)}</style>"
 
 
 def position_words(positions: str, cells: int) -> str:
@@ -78,45 +78,30 @@ def position_words(positions: str, cells: int) -> str:
     return known.get(positions, f"0…{cells - 1}")
 
 
-def mask_words(mask: str) -> str:
-    """A padding mask by its key, as one says it among other things."""
-    if mask == "off":
-        return say(MASKS[mask])
-    return say("padding mask on keys") if mask == "keys" else say("padding mask on keys and queries")
-
-
 def side_label(side: str, positions: str, cells: int) -> str:
     """ "left padding, ids 0…22", the name of a row of ways."""
-    ids = position_words(positions, cells)
-    return say("left padding, ids {ids}", ids=ids) if side == "left" else say("right padding, ids {ids}", ids=ids)
+    return say(SIDES[side], ids=position_words(positions, cells))
 
 
-def _cells(text: PaddedText, tolerance: float, trap: bool) -> str:
+def _cells(text: PaddedText, tolerance: float, trap: bool) -> list[Markup]:
     ours = " " + say("(ours)") if text.ours else ""
     padding = " + " + say("{count} padding", count=text.padding) if text.padding else ""
-    wrong = text.largest > tolerance
-    cells = (
-        f"<td>{text.number}{ours}</td><td>{text.tokens}{padding}</td>"
-        f'<td class="{"wrong" if wrong else "correct"}" title="{text.largest:.6g}">{amount(text.largest)}</td>'
-    )
-    if text.alone is None or text.padded is None:
+    kind, exact = "wrong" if text.largest > tolerance else "correct", f"{text.largest:.6g}"
+    cells = [td(f"{text.number}{ours}"), td(f"{text.tokens}{padding}"), td(amount(text.largest), kind, title=exact)]
+    if text.alone is None:
         return cells
-    cells += _candidate(text.alone, text.alone) + _candidate(text.padded, text.alone)
+    cells += [_candidate(text.alone, text.alone), _candidate(text.padded, text.alone)]
     if trap:
-        cells += (
-            _candidate(text.at_end, text.alone)
-            if text.padding
-            else str(tag("td", say("the same cell"), class_="faint"))
-        )
+        same = td(say("the same cell"), "faint")
+        cells.append(_candidate(text.at_end, text.alone) if text.padding else same)
     return cells
 
 
-def _candidate(one: Candidate | None, expected: Candidate) -> str:
+def _candidate(one: Candidate | None, expected: Candidate) -> Markup:
     if one is None:
-        return "<td></td>"
-    kind = "correct" if one.label == expected.label else "wrong"
-    token = f'<span class="token">{escape(one.label)}</span>'
-    return f'<td class="{kind}">{token} <span>{chance(one.probability)}</span></td>'
+        return td()
+    token, share = tag("span", one.label, class_="token"), tag("span", chance(one.probability))
+    return td(join((token, share), " "), "correct" if one.label == expected.label else "wrong")
 
 
 WAYS = """
@@ -130,14 +115,13 @@ WAYS = """
   .st-key-ways $caption { margin-bottom: 0; }
   .st-key-ways $caption p { line-height: 1.25; margin: 0; }
 """
-STYLE = """
+STYLE = Markup("""
 <style>
   table.texts th { vertical-align: bottom; white-space: normal; line-height: 1.25; }
-  table.texts td > span { display: inline-block; white-space: nowrap; }
+  table.texts td > span { display: inline-block; white-space: nowrap; vertical-align: bottom; }
   table.numbers.texts td { white-space: normal; }
   table.texts td.wrong { color: light-dark(#B03A37, #E8837F); font-weight: 600; }
   table.texts td.faint { opacity: .6; }
-  table.texts td > span { vertical-align: bottom; }
   table.texts td .token { white-space: pre; line-height: inherit; }
 </style>
-"""
+""")

@@ -4,17 +4,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import plotly.graph_objects as go
 from markupsafe import Markup, escape
 
 from i18n import N_, say, say_count, together
 from model.pixels.view import PixelView
-from viz.heatmap import CachedFigure, colour_bar, finished
+from viz.charts import MARGIN, heat
+from viz.heatmap import CachedFigure, Part, colour_bar, figure, title
+from viz.html import join, table, tag, td, th, track
 from viz.numbers import chance, percent
-from viz.palette import NOW, STANDARD, sequential
+from viz.palette import NOW, SEQUENTIAL_SCALE, STANDARD
 from viz.pixels.pictures import CELLS, GREYS, LEVELS, SIDE, name_of, strongest
 
 SAME = 0.005  # nats a pixel; a smaller change of the loss is called none
+LOSS = {
+    "rises": N_("Over the image the loss rises from {standard:.3f} to {now:.3f} nats/pixel: in training it never saw "
+                "later pixels, and it <b>does not read the answer</b> from them."),
+    "falls": N_("Over the image the loss falls from {standard:.3f} to {now:.3f} nats/pixel: <b>later pixels help "
+                "it</b>."),
+    "stays": N_("Over the image the loss hardly changes, from {standard:.3f} to {now:.3f} nats/pixel."),
+}  # fmt: skip
+HERE = {
+    "same": N_("The true level of {pixel} has a probability of {now}, as before."),
+    "other": N_("The true level of {pixel} has a probability of {now} instead of {standard}."),
+}
+LAYER_ONLY = N_(
+    "Only this layer’s weights are recomputed, from the standard run’s queries and keys; predictions do not change."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,22 +53,14 @@ def sentence(seen: Seen) -> Markup:
     view = seen.view
     if view.blocked.any() or view.query == CELLS - 1:
         return _looks(seen)
-    looker = name_of(view.query, view.class_name)
-    leak = say(
-        "Without the causal mask, {share} of {head}’s attention from {looker} goes to later pixels.",
-        share=percent(seen.leak), head=seen.name, looker=looker,
-    )  # fmt: skip
+    about = {"share": percent(seen.leak), "head": seen.name, "looker": name_of(view.query, view.class_name)}
+    leak = say("Without the causal mask, {share} of {head}’s attention from {looker} goes to later pixels.", **about)
     if seen.layer_only:
-        redone = say(
-            "Only this layer’s weights are recomputed, from the standard run’s queries and keys; predictions do not "
-            "change."
-        )
-        return escape(together([leak, redone]))
+        return escape(together([leak, say(LAYER_ONLY)]))
     return Markup(together([escape(leak), _answer(seen)]))
 
 
 def _looks(seen: Seen) -> Markup:
-    """Where a head looks under the mask, and what the mask takes from it."""
     view, after = seen.view, int(seen.view.blocked.sum())
     looker, picked = name_of(view.query, view.class_name), name_of(view.pixel + 1, "")
     shares = (f"{percent(float(seen.weights[cell]))} {where(cell, view)}" for cell in strongest(seen.weights))
@@ -76,35 +83,13 @@ def _looks(seen: Seen) -> Markup:
 
 
 def _answer(seen: Seen) -> Markup:
-    """What a lifted mask does to the predictions: of the whole image, and of the pixel picked."""
-    pixel = name_of(seen.view.pixel + 1, "")
     now, standard = seen.loss
-    here = _here(pixel, *map(chance, seen.chance))
-    if now > standard + SAME:
-        change = say(
-            "Over the image the loss rises from {standard:.3f} to {now:.3f} nats/pixel: in training it never saw "
-            "later pixels, and it <b>does not read the answer</b> from them.", standard=standard, now=now,
-        )  # fmt: skip
-    elif now < standard - SAME:
-        change = say(
-            "Over the image the loss falls from "
-            "{standard:.3f} to {now:.3f} nats/pixel: <b>later pixels help it</b>.", standard=standard, now=now,
-        )  # fmt: skip
-    else:
-        change = say(
-            "Over the image the loss hardly changes, from {standard:.3f} to {now:.3f} nats/pixel.",
-            standard=standard, now=now,
-        )  # fmt: skip
-    return Markup(together([change, escape(here)]))
-
-
-def _here(pixel: str, now: str, standard: str) -> str:
-    if now == standard:
-        return say("The true level of {pixel} has a probability of {now}, as before.", pixel=pixel, now=now)
-    return say(
-        "The true level of {pixel} has a probability of {now} instead of {standard}.",
-        pixel=pixel, now=now, standard=standard,
-    )  # fmt: skip
+    change = "rises" if now > standard + SAME else "falls" if now < standard - SAME else "stays"
+    chances = {"now": chance(seen.chance[0]), "standard": chance(seen.chance[1])}
+    here = HERE["same" if chances["now"] == chances["standard"] else "other"]
+    pixel = name_of(seen.view.pixel + 1, "")
+    loss = say(LOSS[change], now=now, standard=standard)
+    return Markup(together([loss, escape(say(here, pixel=pixel, **chances))]))
 
 
 def where(cell: int, view: PixelView) -> str:
@@ -135,33 +120,21 @@ def level_table(now: np.ndarray, standard: np.ndarray, true: int, what: str, *, 
     """
     both = [(say("now"), now, NOW), (say("standard"), standard, STANDARD)]
     lists = both if changed else [(say("expected"), standard, STANDARD)]
-    head = Markup().join(Markup('<th colspan="2">{}</th>').format(name) for name, _, _ in lists)
-    swatch = Markup('<span class="swatch" style="background:{};border:1px solid #888"></span>')
-    marked = Markup("<b>{}</b>").format(say("{level} ← true", level=true))
-    names = [marked if level == true else str(level) for level in range(LEVELS)]
-    rows = Markup().join(
-        Markup('<tr><td class="token">{}{}</td>{}</tr>').format(
-            swatch.format(GREYS[level]),
-            names[level],
-            Markup().join(_bar(float(some[level]), colour) for _, some, colour in lists),
-        )
-        for level in range(LEVELS)
-    )
-    return Markup('<table class="numbers levels"><tr><th>{}</th>{}</tr>{}</table>').format(what, head, rows)
+    rows = [[th(what), *(th(name, colspan=2) for name, _, _ in lists)]]
+    for level in range(LEVELS):
+        name = tag("b", say("{level} ← true", level=true)) if level == true else str(level)
+        square = tag("span", class_="swatch", style=f"background:{GREYS[level]};border:1px solid #888")
+        bars = [cell for _, some, colour in lists for cell in _bar(float(some[level]), colour)]
+        rows.append([td(join((square, name)), "token"), *bars])
+    return table(rows, "numbers levels")  # not shown
 
 
 def share_table(rows: Sequence[tuple[str, str, str]], *, changed: bool) -> Markup:
     """(what, now, standard) a row; the standard column only where something is changed."""
     heads = (say("now"), say("standard")) if changed else ("",)
-    title = Markup().join(Markup('<th class="number">{}</th>').format(head) for head in heads)
-    body = Markup().join(
-        Markup("<tr><td>{}</td>{}</tr>").format(
-            what, Markup().join(Markup('<td class="number">{}</td>').format(value) for value in values[: len(heads)])
-        )
-        for what, *values in rows
-    )
-    table = Markup('<table class="numbers shares"><tr><th>{}</th>{}</tr>{}</table>')
-    return table.format(say("measured"), title, body)
+    title = [th(say("measured")), *(th(head, "number") for head in heads)]
+    body = [[td(what), *(td(value, "number") for value in values[: len(heads)])] for what, *values in rows]
+    return table([title, *body], "numbers shares")  # not shown
 
 
 def loss_figure(now: np.ndarray, standard: np.ndarray, levels: Sequence[int], *, changed: bool) -> CachedFigure:
@@ -170,58 +143,39 @@ def loss_figure(now: np.ndarray, standard: np.ndarray, levels: Sequence[int], *,
     levels: of each pixel.
     """
     shown = [(say("now"), now), (say("standard masks"), standard)] if changed else [("", standard)]
-    most = max(float(values.max()) for _, values in shown)
+    domains: list[list[float]] = [[0, 0.48], [0.52, 1]] if changed else [[0, 1]]
     hover = say("<b>r%{y} c%{x}</b>: level %{customdata}<br>loss %{z:.2f} nats")
-    figure = go.Figure(layout={"height": 250, "margin": {"l": 8, "r": 8, "t": 28, "b": 8}})
-    for place, (name, values) in enumerate(shown):
-        axis = "" if place == 0 else "2"
-        figure.add_heatmap(
-            z=values.reshape(SIDE, SIDE).astype(np.float32),
-            customdata=np.reshape(levels, (SIDE, SIDE)),
-            xaxis="x" + axis,
-            yaxis="y" + axis,
-            zmin=0,
-            zmax=most,
-            colorscale=sequential(),
-            showscale=place == 0,
-            colorbar=colour_bar(say("loss, nats")),
-            name=name or say("standard"),
-            xgap=1,
-            ygap=1,
-            hovertemplate=hover + "<extra></extra>",
-        )
-        span = [0, 1] if not changed else [[0, 0.48], [0.52, 1]][place]
-        bare = {"showgrid": False, "zeroline": False, "showticklabels": False, "ticks": "", "constrain": "domain"}
-        figure.update_layout(
-            {
-                "xaxis" + axis: bare | {"domain": span, "anchor": "y" + axis},
-                "yaxis" + axis: bare | {"autorange": "reversed", "scaleanchor": "x" + axis, "anchor": "x" + axis},
-            }
-        )
-        if name:
-            figure.add_annotation(
-                text=f"<b>{name}</b>", xref="paper", yref="paper", x=span[0], y=1, xanchor="left", yanchor="bottom",
-                showarrow=False,
-            )  # fmt: skip
-    return finished(figure)
+    common = {
+        "customdata": np.reshape(levels, (SIDE, SIDE)),
+        "colorscale": SEQUENTIAL_SCALE,
+        "colorbar": colour_bar(say("loss, nats")),
+        **{"zmin": 0, "zmax": max(float(values.max()) for _, values in shown), "xgap": 1, "ygap": 1},
+    }
+    places = list(range(SIDE))
+    bare = {"showgrid": False, "zeroline": False, "showticklabels": False, "ticks": "", "constrain": "domain"}
+    traces: list[Part] = []
+    notes: list[Part] = []
+    layout: Part = {"height": 250, "margin": MARGIN | {"t": 28}, "annotations": notes}
+    for (name, values), domain, place in zip(shown, domains, ("", "2"), strict=False):
+        x, y = "x" + place, "y" + place
+        loss = heat(values.reshape(SIDE, SIDE), places, places, name or say("standard"), hover, place)
+        traces.append(loss | common | {"showscale": not place})
+        layout |= {
+            f"xaxis{place}": bare | {"domain": domain, "anchor": y},
+            f"yaxis{place}": bare | {"autorange": "reversed", "scaleanchor": x, "anchor": x},
+        }
+        notes += [title(f"<b>{name}</b>", domain[0], 1)] if name else []
+    return figure(traces, layout)
 
 
 def class_table(chances: np.ndarray, told: int) -> Markup:
     """How likely each class [10] is for what is drawn, as bars; the one told to the model is marked."""
-    marked = Markup("<b>{}</b>").format(say("{digit} ← given", digit=told))
-    names = [marked if one == told else str(one) for one in range(len(chances))]
-    rows = Markup().join(
-        Markup('<tr><td class="token">{}</td>{}</tr>').format(name, _bar(float(share), STANDARD))
-        for name, share in zip(names, chances, strict=True)
-    )
-    head = Markup('<tr><th>{}</th><th colspan="2">{}</th></tr>').format(
-        say("class"), say("probability, given the drawing")
-    )
-    return Markup('<table class="numbers classes">{}{}</table>').format(head, rows)
+    rows = [[th(say("class")), th(say("probability, given the drawing"), colspan=2)]]
+    for digit, share in enumerate(chances.tolist()):
+        name = tag("b", say("{digit} ← given", digit=told)) if digit == told else digit
+        rows.append([td(name, "token"), *_bar(share, STANDARD)])
+    return table(rows, "numbers classes")  # not shown
 
 
-def _bar(share: float, colour: str) -> Markup:
-    """A share, 0 to 1, as two cells: in words, and as a bar."""
-    return Markup(
-        '<td class="number">{}</td><td class="track"><div class="bar" style="width:{:.1f}%;background:{}"></div></td>'
-    ).format(chance(share), share * 100, colour)
+def _bar(share: float, colour: str) -> list[Markup]:
+    return [td(chance(share), "number"), track(share, colour)]

@@ -12,12 +12,13 @@ import numpy as np
 from markupsafe import Markup
 from PIL import Image
 
-from i18n import say, say_count, together
+from i18n import N_, listed, say, say_count, together
 from model.pixels.view import PixelView
 from viz.components.words import packed, words
 from viz.hatch import data_uri, ink
 from viz.heads.cells import weight_text
 from viz.heatmap import colour_range
+from viz.html import swatch, tag
 from viz.numbers import percent
 from viz.palette import MASK_COLOURS, ink_on, rgb, table
 
@@ -26,6 +27,22 @@ PIXELS = SIDE * SIDE
 CELLS = 1 + PIXELS
 GREYS = tuple(f"#{shade:02x}{shade:02x}{shade:02x}" for shade in np.linspace(255, 10, LEVELS).round().astype(int))
 COLOURS = tuple("#" + bytes(triple).hex() for triple in np.frombuffer(table(256), np.uint8).reshape(-1, 3))
+
+
+ALT_HEAD = N_(
+    "The picture of {name}, 8 by 8 pixels, and where layer {layer}, head {head} attends from {looker}: most to {cells}."
+)
+ALT_HEADS = N_(
+    "Where each of {layers} × {heads} heads attends from {looker}. {chosen}. Arrow keys move, Enter chooses a head."
+)
+ALT_DRAWING = N_("A drawing of 8 by 8 pixels, the first {given} of them given. Arrow keys move, 0 to 7 set a level.")
+HINT_HEADS = N_(
+    "Every head, in the colours of the large one; the strip on top is the class token. Click one to enlarge it."
+)
+HINT_DRAWING = N_(
+    "Drag to draw with the chosen grey; click a pixel of that grey to erase it. Keys: arrows, 0 to 7, Enter. The model "
+    "writes the hatched part."
+)
 
 
 def name_of(cell: int, class_name: str) -> str:
@@ -39,21 +56,16 @@ def head_packet(view: PixelView, layer: int, head: int, zmax: float, *, heard: b
     heard: whether somebody hears which pixel is picked; else it is there to be looked at.
     """
     weights = view.weights[layer, head]
-    looker = name_of(view.query, view.class_name)
-    alt = [
-        say("The picture of {name}, 8 by 8 pixels, and where layer {layer}, head {head} attends from {looker}: most "
-            "to {cells}.", name=view.class_name, layer=layer, head=head, looker=looker,
-            cells=_strongest_said(view, weights)),
-        say_count("{count} cell is blocked by causal.", "{count} cells are blocked by causal.",
-                  int(view.blocked.sum())),
-        say("Arrow keys move, Enter picks a pixel.") if heard else say("Arrow keys move."),
-    ]  # fmt: skip
+    cells = {"cells": _strongest_said(view, weights), "looker": name_of(view.query, view.class_name)}
+    blocked = say_count("{count} cell is blocked by causal.", "{count} cells are blocked by causal.",
+                        int(view.blocked.sum()))  # fmt: skip
+    keys = say("Arrow keys move, Enter picks a pixel.") if heard else say("Arrow keys move.")
     about = {
         "mode": "pick" if heard else "look",
         "chosen": view.pixel,
         "names": [_about(view, weights, pixel) for pixel in range(PIXELS)],
         "hint": together(_hint(view, float(weights[0]), heard=heard)),
-        "alt": together(alt),
+        "alt": together([say(ALT_HEAD, name=view.class_name, layer=layer, head=head, **cells), blocked, keys]),
     }
     return packed(_header(view, [weights], zmax) | about)
 
@@ -61,29 +73,22 @@ def head_packet(view: PixelView, layer: int, head: int, zmax: float, *, heard: b
 def heads_packet(view: PixelView, layer: int, head: int, zmax: float) -> bytes:
     """Every head small, layers in rows and heads in columns; colours from 0 to zmax, as of the large one."""
     layers, heads = view.weights.shape[:2]
-    shown = [(one, other) for one in range(layers) for other in range(heads)]
+    shown = list(np.ndindex(layers, heads))
+    cells = [_strongest_said(view, view.weights[place]) for place in shown]
     names = [
-        say("Layer {layer}, head {head}: most to {cells}", layer=one, head=other,
-            cells=_strongest_said(view, view.weights[one, other]))
-        for one, other in shown
-    ]  # fmt: skip
+        say("Layer {layer}, head {head}: most to {cells}", layer=one, head=other, cells=most)
+        for (one, other), most in zip(shown, cells, strict=True)
+    ]
+    chosen = layer * heads + head
+    looker = name_of(view.query, view.class_name)
     about = {
         "mode": "heads",
         "rows": layers,
         "columns": heads,
-        "chosen": layer * heads + head,
+        "chosen": chosen,
         "names": names,
-        "hint": say(
-            "Every head, in the colours of the large one; the strip on top is the class token. Click one to enlarge it."
-        ),
-        "alt": say(
-            "Where each of {layers} × {heads} heads attends from {looker}. {chosen}. Arrow keys move, Enter chooses a "
-            "head.",
-            layers=layers,
-            heads=heads,
-            looker=name_of(view.query, view.class_name),
-            chosen=names[layer * heads + head],
-        ),
+        "hint": say(HINT_HEADS),
+        "alt": say(ALT_HEADS, layers=layers, heads=heads, looker=looker, chosen=names[chosen]),
     }
     return packed(_header(view, [view.weights[place] for place in shown], zmax) | about)
 
@@ -93,34 +98,17 @@ def drawing_packet(levels: np.ndarray, class_name: str, given: int, epoch: int, 
 
     epoch: which drawing this is; number: how many changes of it the page has heard of.
     """
-    free = np.arange(CELLS) > given
     about = {
         "mode": "draw",
-        "rows": 1,
-        "columns": 1,
-        "levels": [int(level) for level in levels],
         "pictures": [{"colours": None, "classInk": ""}],
-        "blocked": [bool(one) for one in free],
         "hatch": ink("causal", "#8C929E"),
-        "className": class_name,
-        "greys": list(GREYS),
         "chosen": -1,
-        "query": -1,
-        "given": given,
-        "epoch": epoch,
-        "number": number,
-        "words": words("pixels"),
         "names": [],
-        "hint": say(
-            "Drag to draw with the chosen grey; click a pixel of that grey to erase it. Keys: arrows, 0 to 7, Enter. "
-            "The model writes the hatched part."
-        ),
-        "alt": say(
-            "A drawing of 8 by 8 pixels, the first {given} of them given. Arrow keys move, 0 to 7 set a level.",
-            given=given,
-        ),
+        "hint": say(HINT_DRAWING),
+        "alt": say(ALT_DRAWING, given=given),
     }
-    return packed(about)
+    counted = {"given": given, "epoch": epoch, "number": number}
+    return packed(_page(levels, np.arange(CELLS) > given, class_name) | about | counted)
 
 
 def strongest(weights: np.ndarray, most: int = 3) -> list[int]:
@@ -147,11 +135,10 @@ def scale_html(zmax: float) -> str:
         "display:inline-block;width:7em;height:.75em;border-radius:2px;vertical-align:-.05em;"
         f"background:linear-gradient(to right,{stops})"
     )
-    causal = f'<span class="swatch" style="background:{MASK_COLOURS["causal"]}"></span>'
     parts = (
         say("weight") + f' 0 <span style="{bar}"></span> {zmax:.2f}',
         say("■ ink, larger = darker"),
-        causal + say("hatched: blocked by causal"),
+        str(swatch(MASK_COLOURS["causal"])) + say("hatched: blocked by causal"),
     )
     spans = "\u2003".join(f'<span style="display:inline-block">{part}</span>' for part in parts)
     return f'<p class="key">{spans}</p>'
@@ -159,20 +146,20 @@ def scale_html(zmax: float) -> str:
 
 def _header(view: PixelView, weights: Sequence[np.ndarray], zmax: float) -> dict[str, Any]:
     """What every packet of attention holds."""
+    pictures = [_picture(one, view.blocked, zmax) for one in weights]
+    about = {"pictures": pictures, "hatch": ink("causal"), "query": view.query}
+    return _page(view.levels, view.blocked, view.class_name) | about
+
+
+def _page(levels: Sequence[int] | np.ndarray, blocked: np.ndarray, class_name: str) -> dict[str, Any]:
+    """What every packet holds: one picture, without a query, all of it given, unless it says otherwise."""
     return {
-        "rows": 1,
-        "columns": 1,
-        "levels": [int(level) for level in view.levels],
-        "pictures": [_picture(one, view.blocked, zmax) for one in weights],
-        "blocked": [bool(one) for one in view.blocked],
-        "hatch": ink("causal"),
-        "className": view.class_name,
+        "levels": [int(level) for level in levels],
+        "blocked": [bool(one) for one in blocked],
+        "className": class_name,
         "greys": list(GREYS),
-        "query": view.query,
-        "given": PIXELS,
-        "epoch": 0,
-        "number": 0,
         "words": words("pixels"),
+        **{"rows": 1, "columns": 1, "query": -1, "given": PIXELS, "epoch": 0, "number": 0},
     }
 
 
@@ -186,33 +173,26 @@ def _picture(weights: np.ndarray, blocked: np.ndarray, zmax: float) -> dict[str,
 
 def _about(view: PixelView, weights: np.ndarray, pixel: int) -> str:
     cell = pixel + 1
-    about = {
-        "looker": name_of(view.query, view.class_name),
-        "looked": name_of(cell, view.class_name),
-        "level": view.levels[pixel],
-    }
+    about = {"looker": name_of(view.query, view.class_name), "looked": name_of(cell, view.class_name)}
+    about |= {"level": view.levels[pixel], "weight": weight_text(weights[cell])}
     if view.blocked[cell]:
         return say("{looker} attends to {looked} (level {level}): blocked by causal", **about)
-    return say(
-        "{looker} attends to {looked} (level {level}): weight {weight}", **about, weight=weight_text(weights[cell])
-    )
+    return say("{looker} attends to {looked} (level {level}): weight {weight}", **about)
 
 
 def _hint(view: PixelView, on_class: float, *, heard: bool) -> list[str]:
     """Sentences. on_class: the class token's share of the attention."""
-    looker, picked = name_of(view.query, view.class_name), name_of(view.pixel + 1, "")
-    return [
-        say("{looker} (framed) is the query.", looker=looker)
-        if looker == picked
-        else say("{looker} (dashed) is the query and writes {picked} (framed).", looker=looker, picked=picked),
-        say("Class token: {share} of the attention.", share=percent(on_class)),
-        say("Click a pixel, or arrow keys and Enter.") if heard else say("Point at a pixel, or use the arrow keys."),
-    ]
+    names = {"looker": name_of(view.query, view.class_name), "picked": name_of(view.pixel + 1, "")}
+    query = say("{looker} (dashed) is the query and writes {picked} (framed).", **names)
+    if names["looker"] == names["picked"]:
+        query = say("{looker} (framed) is the query.", **names)
+    keys = say("Click a pixel, or arrow keys and Enter.") if heard else say("Point at a pixel, or use the arrow keys.")
+    return [query, say("Class token: {share} of the attention.", share=percent(on_class)), keys]
 
 
 def _strongest_said(view: PixelView, weights: np.ndarray) -> str:
     cells = (f"{name_of(cell, view.class_name)} {percent(weights[cell])}" for cell in strongest(weights))
-    return say(", ").join(cells)
+    return listed(cells)
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,11 +222,11 @@ def gallery(cards: Sequence[GalleryCard], columns: int = 10) -> Markup:
 
 
 def _figure(card: GalleryCard) -> Markup:
-    verdict = "" if card.good is None else "yes" if card.good else "no"
+    verdict = {None: "", True: "yes", False: "no"}[card.good]
     alt = say("A written digit: {caption}", caption=card.caption)
-    return Markup('<figure class="{}"><img src="{}" alt="{}"><figcaption>{}</figcaption></figure>').format(
-        verdict, data_uri(picture_png(card.levels, card.given)), alt, card.caption
-    )
+    source = data_uri(picture_png(card.levels, card.given))
+    picture = Markup('<img src="{}" alt="{}">').format(source, alt)
+    return tag("figure", picture + tag("figcaption", card.caption), class_=verdict)
 
 
 def picture_png(levels: np.ndarray, given: int = 0, scale: int = 10) -> bytes:

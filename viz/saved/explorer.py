@@ -116,15 +116,10 @@ def part_words(whole: HeadView, view: HeadView) -> str:
     if whole.weights.shape == view.weights.shape:
         return ""
     (queries, keys), (rows, columns) = whole.weights.shape, view.weights.shape
-    return say(
-        "The large heatmap shows queries {first}–{last} of {queries:,} and keys {first_key}–{last_key} of {keys:,}.",
-        first=view.first,
-        last=view.first + rows - 1,
-        queries=queries,
-        first_key=view.first_key,
-        last_key=view.first_key + columns - 1,
-        keys=keys,
-    )
+    places = {"first": view.first, "last": view.first + rows - 1, "queries": queries, "keys": keys}
+    places |= {"first_key": view.first_key, "last_key": view.first_key + columns - 1}
+    return say("The large heatmap shows queries {first}–{last} of {queries:,} and keys {first_key}–{last_key} of "
+               "{keys:,}.", **places)  # fmt: skip
 
 
 def explorer_page(
@@ -155,9 +150,12 @@ def explorer_page(
         tag("div", class_="view overview", data_part="overview"),  # not shown
         tag("div", class_="chosen", data_part="chosen", role="group", aria_label=say("Chosen heads")),
     )
-    pictures = (tag("div", class_=f"view {view}", data_part=view) for view in kind.views)
-    right = (tag("h2", data_part="name"), *pictures, tag("p", data_part="note", class_="note"),
-             tag("p", heads.part, class_="note"))  # fmt: skip
+    right = (
+        tag("h2", data_part="name"),
+        *(tag("div", class_=f"view {view}", data_part=view) for view in kind.views),
+        tag("p", data_part="note", class_="note"),
+        tag("p", heads.part, class_="note"),
+    )
     body = (
         Markup(above),
         tag("div", join((tag("div", join(left)), tag("div", join(right)))), class_="explorer"),

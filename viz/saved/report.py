@@ -11,7 +11,7 @@ import numpy as np
 from markupsafe import Markup
 
 from i18n import N_, say, say_count, together
-from viz.html import join, signs, table, tag
+from viz.html import join, signs, table, tag, td, th
 from viz.numbers import Candidate, LeakShares, leak_table, mean_share, next_token_table
 from viz.palette import NOW, rgb
 from viz.saved.explorer import AllHeads, explorer_page
@@ -19,6 +19,7 @@ from viz.sentence import loss_words
 
 ABSENT = N_("{} is included only as a thumbnail: this report has no room for its weights.")
 WORST = 8.0  # nats, of a loss in the strongest colour
+Shares = tuple[LeakShares, LeakShares]
 MOST_TOKENS = 1024  # of each side of a head in full
 
 
@@ -60,7 +61,7 @@ class ReportView:
 def report_page(view: ReportView) -> str:
     """The file's text."""
     title = say("{model}: what every head attends to", model=view.model)
-    rows = [[tag("th", name, scope="row"), tag("td", what)] for name, what in _about(view) if what]
+    rows = [[th(name, scope="row"), td(what)] for name, what in _about(view) if what]
     about = table(rows, "numbers about")  # not shown
     above = join((tag("h1", title), about, tag("p", held_words(view), class_="note")))
     link = tag("p", tag("a", say("This view in a running app"), href=view.link)) if view.link else ""
@@ -71,10 +72,9 @@ def report_page(view: ReportView) -> str:
 
 def _about(view: ReportView) -> list[tuple[str, str]]:
     layers, heads = view.heads.thumbnails.shape[:2]
-    size = say("{model} ({network}): {layers} layers × {heads} heads", model=view.model, network=view.network,
-               layers=layers, heads=heads)  # fmt: skip
+    size = {"model": view.model, "network": view.network, "layers": layers, "heads": heads}
     return [
-        (say("model"), size),
+        (say("model"), say("{model} ({network}): {layers} layers × {heads} heads", **size)),
         (say("attention"), "" if view.attention == "self" else say(view.attention)),
         (say("tokens"), together(filter(None, [f"{view.tokens:,}", view.cut]))),
         (say("masks"), view.masks),
@@ -114,27 +114,22 @@ def _numbers(view: ReportView) -> list[str]:
         parts.append(tag("p", words))
         for name, some in ((say("now"), now), (say("standard"), standard))[: 2 if changed else 1]:
             parts.append(_loss_strip(some.losses, view.labels, name if changed else ""))
-    one, every = (
-        tuple(pair(some) for some in (now, standard)) for pair in (lambda some: _of(some, layer, head), _mean)
-    )
-    leaks = leak_table(one, every, view.heads.names[layer][head], changed=changed)  # type: ignore[arg-type]
+    leaks = leak_table(*_leaks(now, standard, (layer, head)), view.heads.names[layer][head], changed=changed)
     return [*parts, tag("h2", say("Leak")), Markup(leaks)]
 
 
+def _leaks(now: Numbers, standard: Numbers, place: tuple[int, int]) -> tuple[Shares, Shares]:
+    """Of one head, and the mean of all, (now, standard) each."""
+    one = [LeakShares(float(some.future[place]), float(some.padding[place])) for some in (now, standard)]
+    every = [LeakShares(mean_share(some.future), mean_share(some.padding)) for some in (now, standard)]
+    return (one[0], one[1]), (every[0], every[1])
+
+
 def _loss_strip(losses: np.ndarray, labels: Sequence[str], name: str) -> Markup:
-    """The text, each token the darker the less it was expected."""
     colour = ",".join(map(str, rgb(NOW)))
-    tokens = [
-        tag("span", label, title=say("no loss") if np.isnan(loss) else say("{loss:.2f} nats", loss=loss),
-            style=f"background:rgba({colour},{min(np.nan_to_num(loss) / WORST, 1) * 0.7:.2f})")
-        for loss, label in zip(losses.tolist(), labels, strict=True)
-    ]  # fmt: skip
+    tokens = []
+    for loss, label in zip(losses.tolist(), labels, strict=True):
+        shade = min(np.nan_to_num(loss) / WORST, 1) * 0.7
+        title = say("no loss") if np.isnan(loss) else say("{loss:.2f} nats", loss=loss)
+        tokens.append(tag("span", label, title=title, style=f"background:rgba({colour},{shade:.2f})"))
     return tag("p", join((tag("b", name), *tokens)), class_="losses")
-
-
-def _of(numbers: Numbers, layer: int, head: int) -> LeakShares:
-    return LeakShares(float(numbers.future[layer, head]), float(numbers.padding[layer, head]))
-
-
-def _mean(numbers: Numbers) -> LeakShares:
-    return LeakShares(mean_share(numbers.future), mean_share(numbers.padding))

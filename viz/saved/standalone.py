@@ -11,12 +11,18 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 from i18n import language
-from viz.components import VIEWS, source
+from viz.components import VIEWS, source, style
 from viz.html import join, tag
 
 POLICY = (
     "default-src 'none'; script-src {}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 )
+PAGE = Markup("""<!doctype html>
+<html lang="{}"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{}">
+<meta name="viewport" content="width=device-width, initial-scale=1"><title>{}</title><style>{}</style></head>
+<body>{}
+{}</body></html>
+""")
 FRAME = 'width="100%" height="{}" style="border:0" title="{}" srcdoc="{}"'
 
 
@@ -33,11 +39,12 @@ def page(title: str, parts: Iterable[Canvas | str]) -> str:
     body, views = [], []
     for number, part in enumerate(parts):
         if isinstance(part, Canvas):
-            where = {"data-view": part.view, "data-packet": f"packet{number}"}
-            body += [tag("div", class_=f"view {part.view}", **where), inlined(f"packet{number}", part.packet)]
+            name = f"packet{number}"
+            place = tag("div", class_=f"view {part.view}", data_view=part.view, data_packet=name)
+            body += [place, inlined(name, part.packet)]
             views.append(part.view)
         else:
-            body.append(Markup(escape(part)))
+            body.append(escape(part))
     return document(title, join(body), views)
 
 
@@ -52,16 +59,9 @@ def document(
     modules = [f"{source(*VIEWS[view])}\n(globalThis.canvases ??= {{}}).{view} = draw;\n" for view in used]
     modules.append(source(*script))
     policy = POLICY.format(" ".join(map(_hash, modules)))
-    style = source("page.css", *(f"{view}.css" for view in used), *styles)
+    css = "\n".join((source("page.css"), style(*used), source(*styles)))
     scripts = join(Markup('<script type="module">{}</script>').format(Markup(module)) for module in modules)
-    return str(
-        Markup(
-            '<!doctype html>\n<html lang="{}"><head><meta charset="utf-8">'
-            '<meta http-equiv="Content-Security-Policy" content="{}">'
-            '<meta name="viewport" content="width=device-width, initial-scale=1">'
-            "<title>{}</title><style>{}</style></head>\n<body>{}\n{}</body></html>\n"
-        ).format(language(), policy, title, Markup(style), body, scripts)
-    )
+    return str(PAGE.format(language(), policy, title, Markup(css), body, scripts))
 
 
 def inlined(name: str, packet: bytes) -> Markup:

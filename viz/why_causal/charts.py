@@ -4,26 +4,24 @@ Blue is trained with the causal mask, red without; a dotted line, or an open poi
 is a run under the other mask than in training.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import plotly.graph_objects as go
-from markupsafe import Markup
-from plotly.subplots import make_subplots
+from markupsafe import Markup, escape
 
 from i18n import N_, say
 from model.heads.view import head_name
-from viz.heatmap import CachedFigure, finished
-from viz.html import escaped
+from viz.charts import MARGIN, SMALL_LABELS, bars, position_names, token_axis
+from viz.heatmap import CachedFigure, Part, figure, title
+from viz.html import join, tag, td, th
 from viz.numbers import percent
 from viz.palette import NOW, STANDARD
 
-WITH, WITHOUT = STANDARD, NOW
+WITH, WITHOUT, GREY = STANDARD, NOW, "#8a919c"
 BELOW = {"orientation": "h", "y": -0.28, "yanchor": "top", "x": 0}  # a legend where plotly's buttons do not cover it
 ABOVE = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}
-MARGIN = {"l": 8, "r": 24, "t": 8, "b": 8}
+GAP = 0.12  # of a figure's height, between two rows of bars
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,78 +38,65 @@ class Curve:
 
 def loss_curves(lines: Sequence[Curve], *, unit: str, height: int = 330, steps: int | None = None) -> CachedFigure:
     """Losses over the steps of a training; unit is what they are counted in. steps: how far the axis goes."""
-    return finished(_curves(lines, unit, height, steps))
-
-
-def _curves(lines: Sequence[Curve], unit: str, height: int, steps: int | None) -> go.Figure:
-    figure = go.Figure(layout={"height": height, "margin": MARGIN, "hovermode": "x unified", "uirevision": "kept"})
-    for line in lines:
-        figure.add_scatter(
-            x=np.asarray(line.x, np.float32),
-            y=np.asarray(line.y, np.float32),
-            name=line.name,
-            mode="lines" if np.isfinite(line.y).sum() > 1 else "markers",  # one point is no line
-            opacity=0.45 if line.faint else 1,
-            line={"color": colour(line.trained), "width": 1.8, "dash": "dot" if line.dotted else "solid"},
-            marker=_point(line),
-            hovertemplate="%{y:.3f} " + unit,
-        )
-    figure.update_xaxes(title={"text": say("training step")}, rangemode="tozero")
-    if steps:
-        figure.update_xaxes(range=[0, steps])
-    figure.update_yaxes(title={"text": say("loss, {unit}", unit=unit)}, rangemode="tozero")
-    figure.update_layout(legend=BELOW, showlegend=True)
-    return figure
-
-
-def _point(line: Curve) -> dict:
-    """Where one point is all there is of a line: open instead of dotted."""
-    edge = {"color": colour(line.trained), "width": 1.8}
-    return {"symbol": "circle-open" if line.dotted else "circle", "size": 8, "line": edge}
+    across: Part = {"title": {"text": say("training step")}, "rangemode": "tozero"}
+    across |= {"range": [0, steps]} if steps else {}
+    return _curves(lines, unit, {"height": height, "xaxis": across, "legend": BELOW})
 
 
 def token_losses(lines: Sequence[Curve], pieces: Sequence[str]) -> CachedFigure:
     """The loss of every token under each combination; pieces [T], a label for each."""
-    figure = _curves(lines, say("nats"), 300, None)
-    figure.update_xaxes(title=None, **token_axis(pieces, 24))  # half the page wide
-    figure.update_layout(legend=ABOVE)
-    return finished(figure)
+    across = token_axis(pieces, 24, 0.7) | SMALL_LABELS | {"rangemode": "tozero"}  # half the page wide
+    return _curves(lines, say("nats"), {"height": 300, "xaxis": across, "legend": ABOVE})
+
+
+def _curves(lines: Sequence[Curve], unit: str, layout: Part) -> CachedFigure:
+    heights = {"title": {"text": say("loss, {unit}", unit=unit)}, "rangemode": "tozero"}
+    common = {"margin": MARGIN | {"r": 24}, "hovermode": "x unified", "uirevision": "kept", "showlegend": True}
+    return figure([_curve(line, unit) for line in lines], common | {"yaxis": heights} | layout)
+
+
+def _curve(line: Curve, unit: str) -> Part:
+    """A line; where one point is all there is of it, that point: open instead of dotted."""
+    edge = {"color": colour(line.trained), "width": 1.8}
+    return {
+        "type": "scatter",
+        "x": np.asarray(line.x, np.float32),
+        "y": np.asarray(line.y, np.float32),
+        "name": line.name,
+        "mode": "lines" if np.isfinite(line.y).sum() > 1 else "markers",
+        "opacity": 0.45 if line.faint else 1,
+        "line": edge | {"dash": "dot" if line.dotted else "solid"},
+        "marker": {"symbol": "circle-open" if line.dotted else "circle", "size": 8, "line": edge},
+        "hovertemplate": "%{y:.3f} " + unit,
+    }
 
 
 def change_bars(moved: dict[str, np.ndarray], pieces: Sequence[str], place: int) -> CachedFigure:
     """A row of bars for each name: how far the logits moved at each of T places; the token at `place` changed."""
-    figure = make_subplots(len(moved), 1, shared_xaxes=True, vertical_spacing=0.12, subplot_titles=list(moved))
     most = max(float(values.max()) for values in moved.values()) or 1.0
-    names = [f"{number}: {escaped(piece)}" for number, piece in enumerate(pieces)]
-    for row, values in enumerate(moved.values(), 1):
-        figure.add_bar(
-            x=list(range(len(values))),
-            y=values.astype(np.float32),
-            customdata=names,
-            marker={"color": [WITHOUT if number < place else "#8a919c" for number in range(len(values))]},
-            hovertemplate="%{customdata}<br>" + say("largest change") + " %{y:.3g}<extra></extra>",
-            row=row,
-            col=1,
-        )
-        figure.add_vline(x=place, line={"dash": "dot", "width": 1.5, "color": "#8a919c"}, row=row, col=1)
-    figure.update_yaxes(range=[0, most * 1.06])
-    figure.update_xaxes(token_axis(pieces, 48), row=len(moved), col=1)
-    figure.update_annotations(x=0, xanchor="left", font={"size": 13})
-    figure.update_layout(height=330, margin=MARGIN | {"t": 28}, showlegend=False, bargap=0.15)
-    return finished(figure)
-
-
-def token_axis(pieces: Sequence[str], most: int) -> dict:
-    """Numeric places with tokens for labels, so that a repeated token stands in each of its places. most: labels."""
-    every = math.ceil(len(pieces) / most)
-    return {
-        "tickmode": "array",
-        "tickvals": list(range(0, len(pieces), every)),
-        "ticktext": [escaped(piece[:12]) for piece in pieces[::every]],
-        "tickangle": -90,
-        "tickfont": {"size": 10},
-        "range": [-0.7, len(pieces) - 0.3],
-    }
+    count, tall = len(moved), (1 - GAP * (len(moved) - 1)) / len(moved)  # of the height, a row
+    colours = [WITHOUT if number < place else GREY for number in range(len(pieces))]
+    hover = "%{customdata}<br>" + say("largest change") + " %{y:.3g}"
+    places, names = list(range(len(pieces))), position_names(pieces)
+    line = {"type": "line", "x0": place, "x1": place, "y0": 0, "y1": 1}
+    line["line"] = {"dash": "dot", "width": 1.5, "color": GREY}
+    traces: list[Part] = []
+    lines: list[Part] = []
+    titles: list[Part] = []
+    layout: Part = {"height": 330, "margin": MARGIN | {"r": 24, "t": 28}, "showlegend": False, "bargap": 0.15}
+    layout |= {"shapes": lines, "annotations": titles}
+    for row, (name, values) in enumerate(moved.items()):
+        number = str(row + 1) if row else ""
+        x, y, top = f"x{number}", f"y{number}", 1 - row * (tall + GAP)
+        traces.append(bars(places, values, name, hover, colours) | {"customdata": names, "xaxis": x, "yaxis": y})
+        lines.append(line | {"xref": x, "yref": f"{y} domain"})
+        titles.append(title(name, 0, top) | {"font": {"size": 13}})
+        below: Part = {"matches": f"x{count}", "showticklabels": False}
+        if row == count - 1:
+            below = token_axis(pieces, 48, 0.7) | SMALL_LABELS
+        layout[f"xaxis{number}"] = below | {"anchor": y}
+        layout[f"yaxis{number}"] = {"anchor": x, "domain": [max(top - tall, 0), top], "range": [0, most * 1.06]}
+    return figure(traces, layout)
 
 
 def colour(trained: bool) -> str:
@@ -164,23 +149,17 @@ class TwinCard:
 
 def four(cards: Sequence[TwinCard]) -> Markup:
     """Two and two, as they come: a row for each training, a column for each run."""
-    return Markup('{}<div class="four">{}</div>').format(STYLE, Markup().join(map(_card, cards)))
+    return STYLE + tag("div", join(map(_card, cards)), class_="four")
 
 
 def copies(scores: np.ndarray, chosen: tuple[int, int] | None, *, blocked: bool) -> Markup:
     """Each head's copy score [L,H], 0 to 1, shaded by it; blocked: the mask leaves nobody the next token."""
-    heads = Markup().join(Markup('<th scope="col">H{}</th>').format(head) for head in range(scores.shape[1]))
-    rows = Markup().join(
-        Markup('<tr><th scope="row">{}</th>{}</tr>').format(
-            head_name(layer),
-            Markup().join(_copy(float(score), (layer, head) == chosen) for head, score in enumerate(row)),
-        )
-        for layer, row in enumerate(scores)
-    )
-    note = Markup("<caption>{}</caption>").format(say("blocked: exactly 0 in every head")) if blocked else ""
-    return Markup('{}<table class="copies">{}<tr><th scope="col">{}</th>{}</tr>{}</table>').format(
-        STYLE, note, say("layer"), heads, rows
-    )
+    rows = [[th(say("layer"), scope="col"), *(th(f"H{head}", scope="col") for head in range(scores.shape[1]))]]
+    for layer, row in enumerate(scores.tolist()):
+        cells = [_copy(score, (layer, head) == chosen) for head, score in enumerate(row)]
+        rows.append([th(head_name(layer), scope="row"), *cells])
+    note = tag("caption", say("blocked: exactly 0 in every head")) if blocked else ""
+    return STYLE + tag("table", join([note, *(tag("tr", join(row)) for row in rows)]), class_="copies")
 
 
 def nats(loss: float) -> str:
@@ -192,29 +171,23 @@ def nats(loss: float) -> str:
 
 def _copy(score: float, chosen: bool) -> Markup:
     shade = min(max(score, 0.0), 1.0) * 0.45  # so that the number stands out on light and on dark ground
-    return Markup('<td class="{}" style="background: rgba(230,159,0,{:.2f})">{}</td>').format(
-        "chosen" if chosen else "", shade, percent(score)
-    )
+    return td(percent(score), "chosen" if chosen else "", style=f"background: rgba(230,159,0,{shade:.2f})")  # not shown
 
 
 def _card(card: TwinCard) -> Markup:
+    written = {"different": card.different, "tokens": card.tokens}
     numbers = (
-        Markup(say("<b>{loss}</b> nats/token")).format(loss=nats(card.loss)),
-        Markup(say("<b>{share}</b> predicted correctly")).format(share=percent(card.accuracy)),
-        Markup(say("<b>{different}</b> distinct tokens among the {tokens} generated")).format(
-            different=card.different, tokens=card.tokens
-        ),
+        say("<b>{loss}</b> nats/token", loss=nats(card.loss)),
+        say("<b>{share}</b> predicted correctly", share=escape(percent(card.accuracy))),
+        say("<b>{different}</b> distinct tokens among the {tokens} generated", **written),
     )
-    return Markup(
-        '<div class="one" style="border-left-color:{}"><p class="what">{}</p><div class="numbers">{}</div>'
-        '<p class="written" translate="no"><span class="given">{}</span>{}</p></div>'
-    ).format(
-        colour(card.trained),
-        Markup(say(HOW[card.trained, card.run])),
-        Markup().join(Markup('<span class="number">{}</span>').format(one) for one in numbers),
-        _shown(card.given),
-        _shown(card.written),
+    text = tag("span", _shown(card.given), class_="given") + _shown(card.written)
+    parts = (
+        tag("p", Markup(say(HOW[card.trained, card.run])), class_="what"),
+        tag("div", join(tag("span", Markup(one), class_="number") for one in numbers), class_="numbers"),
+        tag("p", text, class_="written", translate="no"),
     )
+    return tag("div", join(parts), class_="one", style=f"border-left-color:{colour(card.trained)}")
 
 
 def _shown(text: str) -> str:

@@ -1,0 +1,84 @@
+"""What charts of several pages share: margins, a legend above, an axis of tokens, two masks side by side."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from model.heads.view import HeadView
+from viz.heatmap import Part, axes, cells
+from viz.heatmap import margin as margin_of
+from viz.html import escaped
+from viz.palette import TWO, diverging
+
+MARGIN = {"l": 8, "r": 8, "t": 8, "b": 8}
+SMALL_LABELS = {"tickfont": {"size": 10}}
+LEGEND = {"orientation": "h", "y": 1.12, "x": 0}
+
+
+def token_axis(labels: Sequence[str], most: int, room: float = 0.5) -> dict:
+    """At most so many of the labels, each at its position. room: beside the first and the last position."""
+    every = math.ceil(len(labels) / most) or 1
+    return {
+        "tickmode": "array",
+        "tickvals": list(range(0, len(labels), every)),
+        "ticktext": [escaped(label[:12]) for label in labels[::every]],
+        "tickangle": -90,
+        "range": [-room, max(len(labels), 1) - 1 + room],
+    }
+
+
+def position_names(labels: Sequence[str]) -> list[str]:
+    """A name for each token that no other has: its position, then the token."""
+    return [f"{position}: {escaped(label)}" for position, label in enumerate(labels)]
+
+
+def heat(z: np.ndarray, x: Any, y: Any, name: str, hover: str, place: str = "") -> Part:
+    """A heatmap of z [R,C] with these names of columns and rows, on the axes x{place}, y{place}."""
+    axes = {"xaxis": "x" + place, "yaxis": "y" + place, "x": x, "y": y}
+    look = {"hovertemplate": hover + "<extra></extra>", "hoverongaps": False, "name": name}
+    return {"type": "heatmap", "z": z.astype(np.float32)} | axes | look
+
+
+def both_sides(reach: float, dark: bool) -> Part:
+    """The colours of numbers from -reach to reach."""
+    return {"zmin": -reach, "zmax": reach, "colorscale": diverging(dark)}
+
+
+def bars(x: Any, y: np.ndarray, name: str, hover: str, colour: str | list[str]) -> Part:
+    """A bar of height y at each x."""
+    look = {"marker": {"color": colour, "line": {"width": 0}}, "hovertemplate": hover + "<extra></extra>"}
+    return {"type": "bar", "x": x, "y": np.asarray(y, np.float32), "name": name} | look
+
+
+LEFT, RIGHT = (0.0, 1 / TWO), (1 - 1 / TWO, 1.0)  # of the width, of two masks
+NEVER = {True: "#2a2d33", False: "#e4e6eb"}  # a cell that nothing reaches, in the dark and in the light
+
+
+def unweighted(blocked: dict[str, np.ndarray], tokens: list[str]) -> HeadView:
+    """A head of these tokens without weights: for the axes, and the coarseness, of all heatmaps."""
+    none = np.zeros((len(tokens), len(tokens)), np.float32)
+    return HeadView(none, none, blocked, tokens, tokens)
+
+
+def two_masks(view: HeadView) -> Part:
+    """The layout of two pictures of this size that fill the width and zoom together, on axes "" and "2"."""
+    layout = axes(view) | axes(view, "2", tokens=False)
+    layout["xaxis"]["domain"] = LEFT
+    layout["yaxis"]["scaleanchor"] = None
+    layout["xaxis2"] |= {"domain": RIGHT, "matches": "x"}
+    layout["yaxis2"]["matches"] = "y"
+    return layout | {"margin": margin_of(view.queries, view.keys, step=view.step) | {"autoexpand": False}}
+
+
+def flat(view: HeadView, shown: np.ndarray, colour: str, name: str, words: str, place: str = "") -> Part:
+    """The cells shown, bool [Q,K], in one colour. words: of their tooltips."""
+    return cells(view, np.where(shown, 0.0, np.nan), place) | {
+        "zmin": 0,
+        "zmax": 1,
+        "colorscale": [[0, colour], [1, colour]],
+        "showscale": False,
+        "hovertemplate": words + "<extra></extra>",
+        "name": name,
+    }
