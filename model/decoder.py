@@ -1,12 +1,16 @@
 """Our own decoder as a model: a Transformer with its tokenizer."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
 import torch
 from torch import Tensor
 
 from model.attribution.linearized_run import FrozenDecoder
 from model.base import Description, HeadEdit, Model, Residuals, once
 from model.blocks import Edit, Heads
-from model.masks import AllowedCache, MaskContext, MaskSpec
+from model.masks import AllowedCache, MaskContext, Masking, MaskSpec
 from model.text import BatchTokenizer, TokenBatch
 from model.trace import LayerRecord, Trace
 from model.transformer import Transformer, positions_under
@@ -85,6 +89,21 @@ class DecoderModel(Model):
         return self._run(batch, spec, edit)
 
     @torch.inference_mode()
+    def run_calls(
+        self, batch: TokenBatch, spec: MaskSpec, ends: Sequence[int], masking: Masking = MaskContext.allowed
+    ) -> Tensor:
+        """The states [B,T,W] of a text read in several calls with a cache of keys and values."""
+        states, past, positions = [], None, positions_under(spec, batch)
+        for start, end in pairwise([0, *ends]):
+            some, made = batch.columns(slice(end)), AllowedCache()
+            contexts = [replace(context, queries=end - start) for context in self._contexts(some)]
+            allowed = [masking(context, spec, made) for context in contexts]
+            done, qkvs = self.network(some.ids[:, start:], positions[:, start:end], allowed, past)
+            past = [(k, v) for _, k, v in qkvs]
+            states.append(done)
+        return torch.cat(states, dim=1)
+
+    @torch.inference_mode()
     def residuals(self, batch: TokenBatch, spec: MaskSpec) -> Residuals:
         """The residual stream of a run under spec: before the first layer and after each."""
         _, allowed = self._masks(batch, spec)
@@ -111,13 +130,16 @@ class DecoderModel(Model):
     def _masks(self, batch: TokenBatch, spec: MaskSpec) -> tuple[list[MaskContext], list[Tensor | None]]:
         """What each layer's masks are made of, and those under spec. Raises ValueError for a scope not there."""
         spec.check_scope(self.num_layers, self.num_heads)
-        length = batch.ids.shape[1]
-        places = [
-            MaskContext(batch.keep, length, self.num_heads, layer, standard=self.standard, split=batch.split)
+        places, made = self._contexts(batch), AllowedCache()  # layers under the same masks share them
+        return places, [place.allowed(spec, made) for place in places]
+
+    def _contexts(self, batch: TokenBatch) -> list[MaskContext]:
+        """What each layer's masks are made of."""
+        length, heads = batch.ids.shape[1], self.num_heads
+        return [
+            MaskContext(batch.keep, length, heads, layer, standard=self.standard, split=batch.split)
             for layer in range(self.num_layers)
         ]
-        made: AllowedCache = {}  # layers under the same masks share them
-        return places, [place.allowed(spec, made) for place in places]
 
 
 def _at(place: MaskContext, edit: HeadEdit) -> Edit:

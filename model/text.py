@@ -76,6 +76,20 @@ class TokenBatch:
             ends=pick(self.ends),
         )
 
+    def without_padding(self, row: int) -> "TokenBatch":
+        """A row alone, and of it the real tokens."""
+        return self.rows([row]).columns(self.real(row))
+
+    def columns(self, some: slice) -> "TokenBatch":
+        """Some positions of every row, of the same texts."""
+        return replace(
+            self,
+            ids=self.ids[:, some],
+            keep=self.keep[:, some],
+            pieces=tuple(row[some] for row in self.pieces),
+            ends=tuple(row[some] for row in self.ends),
+        )
+
     def split(self, separator: str) -> Tensor:
         """int64 [B,T]: how many separators came before each token; a token that holds more than one's end is after it.
 

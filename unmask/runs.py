@@ -14,6 +14,7 @@ from model.base import Model
 from model.errors import index
 from model.heads.survey import Survey, changes, every_weight, survey
 from model.heads.view import HeadView, head_view
+from model.inference.calls import CallsComparison, compare_calls, ends_of
 from model.masks import MaskSpec
 from model.sampling import next_tokens
 from model.text import TokenBatch
@@ -96,6 +97,16 @@ class Run(HeadSource, Checkable):
         """The same texts run again under other masks. Raises ValueError for masks that do not fit the model."""
         spec = spec_of(self.model.standard, masks)
         return replace(self, trace=self.model.run(self.trace.batch, spec).select(self.trace.name))
+
+    def served(self, chunks: Sequence[int] | int = 8, prefix: int = 0, align: str = "bottom-right") -> CallsComparison:
+        """The row read in several calls with a cache, beside this run: after a prefix of so many tokens, in chunks of
+        these sizes, or all of one size. align: "bottom-right", or the wrong "top-left".
+
+        Raises ValueError for sizes that do not fit, and for a model that cannot be run so.
+        """
+        alone = self.trace.batch.without_padding(self.row)
+        ends = ends_of(alone.ids.shape[1], chunks, prefix)
+        return compare_calls(self.model, alone, self.masks, ends, align)
 
     @property
     def masks(self) -> MaskSpec:

@@ -5,7 +5,10 @@ Sizes: B rows, T tokens (S of the source), V vocabulary.
 """
 
 import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +35,7 @@ from model.huggingface.residual import NO_LIST, ResidualHooks, residuals
 from model.huggingface.stacks import OneStack, Stacks, TwoStacks, device_of, stacks_of
 from model.huggingface.verify import Findings, check_type, examine, refusal
 from model.huggingface.weights import OutputHead, head_of
-from model.masks import NATIVE, MaskSpec
+from model.masks import NATIVE, MaskContext, Masking, MaskSpec
 from model.text import TokenBatch, check_targets
 from model.trace import Attention, Trace
 from model.transformer import positions_under
@@ -182,7 +185,39 @@ class HuggingFaceModel(Model):
         ends = (residuals(read, again.states).final, self.readout)
         return FrozenNetwork(read, again, sited, bench, ends)
 
+    @torch.inference_mode()
+    def run_calls(
+        self, batch: TokenBatch, spec: MaskSpec, ends: Sequence[int], masking: Masking = MaskContext.allowed
+    ) -> Tensor:
+        """The states [B,T,W] of a text read in several calls with transformers' own cache.
+
+        Raises NotSupported for an encoder-decoder, and for a network that takes no cache.
+        """
+        stack = self._stacks
+        if isinstance(stack, TwoStacks) or not stack.takes_cache:
+            return super().run_calls(batch, spec, ends, masking)
+        with self._explained(spec):
+            ids, keep = self._on_device(batch)
+            states, past, positions = [], stack.cache(), positions_under(spec, batch).to(self._device)
+            for start, end in pairwise([0, *ends]):
+                run = Recording(
+                    self._findings.sites, spec, {"self": keep[:, :end]}, standard=self.standard,
+                    splits={"self": batch.columns(slice(end)).split}, masking=masking,
+                )  # fmt: skip
+                run.positions = positions[:, start:end]
+                states.append(stack.states(run, ids[:, start:end], keep[:, :end], past))
+            return torch.cat(states, dim=1)
+
     def _run(self, batch: TokenBatch, spec: MaskSpec, edit: HeadEdit | None) -> Trace:
+        with self._explained(spec):
+            if isinstance(self._stacks, TwoStacks):
+                return self._run_both(self._stacks, batch, spec, edit)
+            return self._run_one(self._stacks, batch, spec, edit)
+
+    @contextmanager
+    def _explained(self, spec: MaskSpec) -> Iterator[None]:
+        """Inside, a run under spec: whatever the network raises is a NotSupported with its name. Raises ValueError
+        for a spec that the network does not take."""
         spec.check_scope(max(self.describe().layers.values()), max(heads for heads, _ in self._findings.heads))
         if spec.positions != "counted" and not self._stacks.takes_positions:
             raise ValueError(
@@ -192,9 +227,7 @@ class HuggingFaceModel(Model):
                 )
             )  # fmt: skip
         try:
-            if isinstance(self._stacks, TwoStacks):
-                return self._run_both(self._stacks, batch, spec, edit)
-            return self._run_one(self._stacks, batch, spec, edit)
+            yield
         except NotSupported as error:
             raise refusal(self.name, self.network.config.model_type, str(error)) from None
         except (ValueError, MemoryError):

@@ -18,7 +18,7 @@ from model.errors import NotSupported
 from model.huggingface import native_masks
 from model.huggingface.attention_hook import Call, blank
 from model.huggingface.probe import Site, is_part_of
-from model.masks import AllowedCache, MaskContext, MaskSpec, TextSplit
+from model.masks import AllowedCache, MaskContext, Masking, MaskSpec, TextSplit
 from model.spec import STANDARD
 from model.trace import LayerRecord
 
@@ -35,16 +35,17 @@ class Recording:
         standard: MaskSpec = STANDARD,
         splits: Mapping[str, TextSplit] | None = None,
         edit: HeadEdit | None = None,
+        masking: Masking = MaskContext.allowed,
     ) -> None:
         """keeps: for each part, which of its keys are real: bool [B,K]; splits: for a part, see Cells; edit:
-        what becomes of each attention's heads.
+        what becomes of each attention's heads; masking: what gives each attention's mask.
         """
         self.records: list[LayerRecord] = []
         self.positions: Tensor | None = None
         self.own_code = any(site.own_code for site in sites)
         self._chooser = next((site for site in sites if site.selects), None)
         self._sites, self._spec, self._keeps = sites, spec, keeps
-        self._standard, self._splits, self._edit = standard, splits or {}, edit
+        self._standard, self._splits, self._edit, self._masking = standard, splits or {}, edit, masking
         self._layers: Counter[str] = Counter()
         self._made: dict[str, AllowedCache] = defaultdict(dict)  # of each part, the masks that its layers share
         self._given: list[Tensor] = []
@@ -73,7 +74,7 @@ class Recording:
         terms = self._terms(site, call)
         place = self._place(site, call)
         self.records.append(LayerRecord(call.q, call.k, call.v, place, scale=call.scale, terms=terms))
-        allowed = place.allowed(self._spec, self._made[site.part])
+        allowed = self._masking(place, self._spec, self._made[site.part])
         output = attend(call.q, call.k, call.v, allowed, scale=call.scale, terms=terms)
         return output if self._edit is None else self._edit(site.part, place.layer, self.records[-1], output)
 

@@ -6,13 +6,21 @@ Sizes: B rows, T tokens (S of the source), W width, V vocabulary.
 
 import copy
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.cache_utils import (
+    Cache,
+    DynamicCache,
+    DynamicLayer,
+    DynamicSlidingWindowLayer,
+    LinearAttentionAndFullAttentionLayer,
+    LinearAttentionAndSlidingWindowAttentionLayer,
+)
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
 from i18n import say
@@ -38,6 +46,12 @@ LIMITS = ("max_position_embeddings", "max_seq_len", "max_target_positions")  # t
 
 
 Pass = Probe | Recording
+WHOLE: dict[
+    type, Callable[[], Any]
+] = {  # layers of a cache that forget what is beyond a window, and those that keep it
+    DynamicSlidingWindowLayer: DynamicLayer,
+    LinearAttentionAndSlidingWindowAttentionLayer: LinearAttentionAndFullAttentionLayer,
+}
 
 
 class _States(BaseModelOutputWithPastAndCrossAttentions):
@@ -94,14 +108,28 @@ class OneStack:
         # RoBERTa's kind works positions out by itself, from which ids are padding
         self._counts_by_ids = next(filter(counts_by_ids, self.stack.modules()), None)
         self.takes_positions = self._counts_by_ids is None and _takes(self.stack, "position_ids")
+        self.takes_cache = _takes(self.stack, "past_key_values")
         self.first_position = 0
 
-    def states(self, run: PositionedRun, ids: Tensor, keep: Tensor) -> Tensor:
-        """ids and keep [B,T] -> states [B,T,W]. Positions are the run's, or else counted over real tokens."""
+    def cache(self) -> Cache:
+        """An empty one, which keeps every position: a window's layers are masked like the others."""
+        cache = DynamicCache(config=self.stack.config)
+        for place, layer in enumerate(cache.layers):
+            if type(layer) in WHOLE:
+                cache.layers[place] = WHOLE[type(layer)]()
+        return cache
+
+    def states(self, run: PositionedRun, ids: Tensor, keep: Tensor, past: Cache | None = None) -> Tensor:
+        """ids [B,T] and keep [B,K] -> states [B,T,W]. Positions are the run's, or else counted over real tokens.
+
+        past: what earlier calls left of the first K - T positions; these are added to it.
+        """
         positions = positions_of(keep) if run.positions is None else run.positions
         options: dict[str, Any] = self._numbered(positions)
         if _takes(self.stack, "use_cache"):
-            options["use_cache"] = False
+            options["use_cache"] = past is not None
+        if past is not None:
+            options["past_key_values"] = past
         with through(run, self.stack, len(ids)):
             # with an attention mask, positions that start again are not taken for packed sequences
             states: Tensor = self.stack(input_ids=ids, attention_mask=keep.long(), **options)[0]

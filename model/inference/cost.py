@@ -200,4 +200,5 @@ def _allowed(
     (first, last), (begin, end) = ((one[:, None] for one in queries), (one[None] for one in keys))
     zero = sums.shape[1] // 2  # the column of n = 1 is one further
     at = [sums[states, zero + n] for n in (last - begin, first - begin, last - end, first - end)]
-    return at[0] - at[1] - at[2] + at[3]
+    counts: np.ndarray = at[0] - at[1] - at[2] + at[3]
+    return counts

@@ -109,7 +109,8 @@ def _nested(text: str) -> list[Any]:
         raise ValueError(problem) from None
     if len(open_lists) > 1 or len(found) != 1:
         raise ValueError(problem)
-    return found[0]
+    rows: list[Any] = found[0]
+    return rows
 
 
 def _value(word: str) -> bool | int | float:
@@ -124,9 +125,10 @@ def _allowed(array: np.ndarray) -> np.ndarray:
     if array.dtype.kind == "b":
         return array
     values = np.unique(array)
+    zero: np.ndarray = array == 0
     if np.isin(values, (0, 1)).all() and not (array.dtype.kind == "f" and not values.any()):
-        return array == 1
+        return ~zero
     if np.isin(values[values > LARGE], (0,)).all() and not np.isnan(values).any():
-        return array == 0
+        return zero
     strange = next(value for value in values if not (value <= LARGE or value in (0, 1)) or np.isnan(value))
     raise ValueError(say("expected 0 and 1, True and False, or 0 and −∞, got {value}", value=f"{strange:.4g}"))

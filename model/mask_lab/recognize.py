@@ -80,7 +80,7 @@ def name_mask(given: Any) -> NamedMask:
     return replace(found, sentence=together(filter(None, sentences)))
 
 
-def positions(queries: int, keys: int, shift: int = 0) -> np.ndarray:
+def positions(queries: int, keys: int, shift: int = 0, /) -> np.ndarray:
     """int64 [Q]: where the last `queries` of so many keys stand, moved by `shift`."""
     return np.arange(keys - queries + shift, keys + shift)
 
@@ -147,7 +147,7 @@ def _mistakes(allowed: np.ndarray) -> Iterator[tuple[np.ndarray, int, str]]:
 
 def _exact(allowed: np.ndarray, shift: int = 0, within: np.ndarray | bool = True) -> Reading | None:
     """The kinds that give just this mask inside of `within`, with as few as can be that open cells."""
-    at = positions(*allowed.shape, shift)
+    at = positions(len(allowed), allowed.shape[1], shift)
     masks = {one: _kind(one, at, allowed.shape[1]) for one in _candidates(allowed)}
     inside = {one: mask for one, mask in masks.items() if KINDS[one[0]].opens and not (mask & within & ~allowed).any()}
     names = sorted({name for name, _ in inside}, key=list(KINDS).index)
@@ -268,7 +268,8 @@ def _documents(allowed: np.ndarray) -> Reading | None:
 def _same_part(parts: tuple[int, ...]) -> np.ndarray:
     """bool [T,T]: whether two tokens stand in the same of some documents of so many tokens."""
     part = np.repeat(np.arange(len(parts)), parts)
-    return part[:, None] == part
+    same: np.ndarray = part[:, None] == part
+    return same
 
 
 def _padded(allowed: np.ndarray) -> Reading | None:
@@ -293,8 +294,10 @@ def _meant(reading: Reading, allowed: np.ndarray) -> np.ndarray:
     at, keys = positions(*allowed.shape), allowed.shape[1]
     meant = expected(reading.kinds, at, keys)
     if reading.within:
-        return meant & _kind((reading.within, True), at, keys)
-    return meant & _same_part(reading.parts) if reading.parts else meant
+        meant &= _kind((reading.within, True), at, keys)
+    if reading.parts:
+        meant &= _same_part(reading.parts)
+    return meant
 
 
 def _masks(allowed: np.ndarray, reading: Reading) -> dict[str, Any] | None:
