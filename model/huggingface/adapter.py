@@ -196,7 +196,7 @@ class HuggingFaceModel(Model):
         stack = self._stacks
         if isinstance(stack, TwoStacks) or not stack.takes_cache:
             return super().run_calls(batch, spec, ends, masking)
-        with self._explained(spec):
+        with self._explained(spec, batch):
             ids, keep = self._on_device(batch)
             states, past, positions = [], stack.cache(), positions_under(spec, batch).to(self._device)
             for start, end in pairwise([0, *ends]):
@@ -209,17 +209,18 @@ class HuggingFaceModel(Model):
             return torch.cat(states, dim=1)
 
     def _run(self, batch: TokenBatch, spec: MaskSpec, edit: HeadEdit | None) -> Trace:
-        with self._explained(spec):
+        with self._explained(spec, batch):
             if isinstance(self._stacks, TwoStacks):
                 return self._run_both(self._stacks, batch, spec, edit)
             return self._run_one(self._stacks, batch, spec, edit)
 
     @contextmanager
-    def _explained(self, spec: MaskSpec) -> Iterator[None]:
+    def _explained(self, spec: MaskSpec, batch: TokenBatch) -> Iterator[None]:
         """Inside, a run under spec: whatever the network raises is a NotSupported with its name. Raises ValueError
         for a spec that the network does not take."""
         spec.check_scope(max(self.describe().layers.values()), max(heads for heads, _ in self._findings.heads))
-        if spec.positions != "counted" and not self._stacks.takes_positions:
+        own = spec.positions == "counted" and batch.positions is None
+        if not own and not self._stacks.takes_positions:
             raise ValueError(
                 say(
                     "{model} computes its own positions: expected counted ones, got {positions}",
