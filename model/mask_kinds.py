@@ -165,11 +165,11 @@ KINDS: dict[str, Kind] = {
         lambda names, step: f"(q_idx - k_idx) % {step} == 0", "stride: only so many positions apart",
         N_("stride of {size}"), first=2, least=2, borders=None,
     ),
-    "blocks": Kind(  # block diffusion, arXiv:2503.09573
+    "block_causal": Kind(  # block diffusion, arXiv:2503.09573
         lambda cells, size: cells.query_token // size >= cells.key_token // size,
         lambda names, size: f"{names.query} // {size} >= {names.key} // {size}",
-        "blocks: a token sees its own block and the blocks before it",
-        N_("blocks of {size}"), first=4, borders=_multiples,
+        "block-causal: a token sees its own block and the blocks before it",
+        N_("block-causal mask of {size}"), first=4, borders=_multiples,
     ),
     "documents": Kind(  # of a packed row
         _same_part, lambda names, _: "document[q_idx] == document[k_idx]", "documents: nobody looks across",

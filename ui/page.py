@@ -30,6 +30,7 @@ SECTIONS = {  # each with its pages in the order in which they are read
         "pages/ablation.py": (N_("Ablation"), ":material/power_settings_new:"),
         "pages/compare.py": (N_("Compare"), ":material/compare:"),
         "pages/head_atlas.py": (N_("Head atlas"), ":material/scatter_plot:"),
+        "pages/serving.py": (N_("Serving"), ":material/dns:"),
     },
     N_("Learn"): {
         "pages/lessons.py": (N_("Lessons"), ":material/school:"),

@@ -19,6 +19,7 @@ from model.base import Model
 from model.masks import MaskContext, MaskSpec
 from model.text import TokenBatch
 
+ROUNDING = 2e-5  # of the largest logit: the families of tests/model/inference stay below a fifth of it
 ALIGNMENTS = {"bottom-right": MaskContext.allowed, "top-left": MaskContext.allowed_at_top_left}
 
 
@@ -45,6 +46,11 @@ class CallsComparison:
     def difference(self) -> float:
         """The largest difference between two logits."""
         return float(self.differences.max())
+
+    @property
+    def tolerance(self) -> float:
+        """Up to this a difference between logits is rounding."""
+        return ROUNDING * self.size
 
     def numpy(self) -> np.ndarray:
         """The call that computed each cell of the first layer, −1 for none: int16 [T,T]."""

@@ -33,6 +33,15 @@ ANY_MASK = ("attn_mask", "flex")  # SDPA's boolean tensor, and FlexAttention's f
 KERNELS = ("is_causal", "varlen", *ANY_MASK)
 
 
+ZERO = torch.zeros(1, 1, 1, 1, dtype=torch.long)
+ONE_CELL = Cells(ZERO, ZERO, ZERO, ZERO, MOST_TOKENS)  # of a text without padding
+COSTED = tuple(
+    name
+    for name, kind in KINDS.items()
+    if not kind.sized and not kind.joins and kind.cells(ONE_CELL, kind.first or True) is not None
+)
+
+
 @dataclass(frozen=True, eq=False)
 class MaskCost:
     """blocks: int8 [N,N], rows of queries, 0 = empty, 1 = partial, 2 = full, as FlexAttention's create_block_mask

@@ -18,7 +18,6 @@ from model.base import Model
 from model.errors import index
 from model.kv_cache import batch_of
 from model.masks import Stroke
-from model.trace import Trace
 
 ORDERS = ("depth", "breadth")
 POSITIONS = ("depth", "row")
@@ -30,16 +29,16 @@ class DraftTree:
     """A tree verified in one call beside each of its branches run alone. Nodes are counted as they stand in the row.
 
     tokens: ids [N]; labels: what to show for each; parents: of each node, −1 for the text's last token. positions:
-    where each of the T tokens stands. trace: the call's. differences: float32 [N], for each node the largest difference
-    between its logits and those of its branch alone; size: the largest of those. accepted: the nodes that greedy
-    verification accepts, from the root on; each is the likeliest token after the one before.
+    where each of the T tokens stands. allowed: bool [T,T], the call's mask. differences: float32 [N], for each node the
+    largest difference between its logits and those of its branch alone; size: the largest of those. accepted: the nodes
+    that greedy verification accepts, from the root on; each is the likeliest token after the one before.
     """
 
     tokens: list[int]
     labels: list[str]
     parents: list[int]
     positions: list[int]
-    trace: Trace
+    allowed: np.ndarray
     differences: np.ndarray
     size: float
     accepted: list[int]
@@ -56,7 +55,7 @@ class DraftTree:
 
     def numpy(self) -> np.ndarray:
         """The mask of the call: bool [T,T], True = may attend."""
-        return self.trace.allowed(0).numpy()
+        return self.allowed
 
 
 def depths(parents: Sequence[int]) -> list[int]:
@@ -135,7 +134,7 @@ def verify_tree(
         labels=[model.label(token) for token in here],
         parents=above,
         positions=[*range(start), *places],
-        trace=trace,
+        allowed=trace.allowed(0).numpy(),
         differences=(logits[start:] - torch.stack(alone)).abs().amax(-1).float().cpu().numpy(),
         size=float(torch.stack(alone).abs().max()),
         accepted=_accepted(logits[start - 1 :].argmax(-1).tolist(), here, above),

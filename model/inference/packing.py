@@ -32,13 +32,14 @@ SPLIT = next(name for name, kind in KINDS.items() if kind.splits)
 class PackedLosses:
     """sizes: tokens of each document. alone: float32 [D], nats, the mean loss of each document's tokens after its first
     when it is run alone. packed: the same within the row, by convention. differences: by convention, the largest
-    difference between a document's logits in the row and alone.
+    difference between a document's logits in the row and alone; size: the largest of those.
     """
 
     sizes: list[int]
     alone: np.ndarray
     packed: dict[str, np.ndarray]
     differences: dict[str, float]
+    size: float
 
 
 @torch.inference_mode()
@@ -61,7 +62,8 @@ def pack(model: Model, batch: TokenBatch, separator: str) -> PackedLosses:
         row = _logits(model, replace(batch, positions=restarting) if restarted else batch, spec).split(sizes)
         packed[name] = _losses(row, texts)
         differences[name] = max(float((one - other).abs().max()) for one, other in zip(row, alone, strict=True))
-    return PackedLosses(sizes, _losses(alone, texts), packed, differences)
+    size = max(float(one.abs().max()) for one in alone)
+    return PackedLosses(sizes, _losses(alone, texts), packed, differences, size)
 
 
 def _logits(model: Model, batch: TokenBatch, spec: MaskSpec) -> Tensor:

@@ -25,6 +25,7 @@ from ui.cross_attention.lines import DatesLink
 from ui.export import sections as export
 from ui.generation.writing import GenerationLink
 from ui.head_atlas.choices import AtlasLink
+from ui.inference import ServingLink
 from ui.layers.sections import LayersLink
 from ui.lessons.choices import LessonLink
 from ui.link import Link, View
@@ -44,6 +45,7 @@ LINKS: dict[str, type[Link]] = {
     "pages/ablation.py": AblationLink,
     "pages/compare.py": CompareLink,
     "pages/head_atlas.py": AtlasLink,
+    "pages/serving.py": ServingLink,
     "pages/why_causal.py": WhyCausalLink,
     "pages/padding.py": PaddingLink,
     "pages/generation.py": GenerationLink,

@@ -38,7 +38,7 @@ RIGHT = {
     "T5's prefix": (CAUSAL | ((Q < 5) & (K < 5)), {"causal": True, "prefix": 5}),
     "StreamingLLM's, one sink": (WINDOW | (K < 1), {"causal": True, "sliding": 4, "sinks": 1}),
     "a dilated window": (CAUSAL & (Q - K < 7) & ((Q - K) % 2 == 0), {"causal": True, "sliding": 7, "stride": 2}),
-    "block diffusion": (Q // 4 >= K // 4, {"causal": False, "blocks": 4}),
+    "block diffusion": (Q // 4 >= K // 4, {"causal": False, "block_causal": 4}),
     "each token alone": (np.eye(T), {"causal": False, "sliding": 1}),
     "BERT's, added": (np.where(CAUSAL, 0, -10_000), {"causal": True}),
     "minimum of float16": (np.where(WINDOW, 0, np.finfo(np.float16).min), {"causal": True, "sliding": 4}),
@@ -160,7 +160,7 @@ def test_kinds_of_this_program_at_random() -> None:
     rng = np.random.default_rng(3)
     for _ in range(40):
         masks: dict[str, Any] = {"causal": bool(rng.random() < 0.5)}
-        for name in ("sliding", "stride", "blocks", "prefix", "sinks"):
+        for name in ("sliding", "stride", "block_causal", "prefix", "sinks"):
             if rng.random() < 0.4:
                 masks[name] = int(rng.integers(2, 7))
         mask = runs_as(masks)
