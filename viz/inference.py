@@ -32,7 +32,7 @@ GREY = "rgba(128,128,128,.28)"
 BLOCKS = {N_("empty: skipped"): GREY, N_("partial: computed, then masked"): "#E69F00", N_("full: computed"): ALLOWED}
 MOST_DRAWN = 256  # blocks a side
 CONVENTIONS = {
-    "mask and positions": N_("mask and position ids"), "mask": N_("mask only"),
+    "both": N_("mask and position ids"), "mask": N_("mask only"),
     "positions": N_("position ids only"), "neither": N_("neither"),
 }  # fmt: skip
 KERNELS = {
@@ -130,7 +130,7 @@ def tree_figure(found: "DraftTree", start: str) -> CachedFigure:
     names = [start, *found.labels]
     dots: Part = {
         "type": "scatter", "mode": "markers+text", "x": [across[node] for node in nodes],
-        "y": [down[node] for node in nodes], "text": names, "textposition": "top center",
+        "y": [down[node] for node in nodes], "text": names, "textposition": "top center",  # not shown
         "marker": {"size": 9, "color": [NOW if node in found.accepted else STANDARD for node in nodes]},
         "hovertext": [say("position {position}", position=found.positions[node + len(found.positions) - len(depth)])
                       if node >= 0 else say("the text's last token") for node in nodes],

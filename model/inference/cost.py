@@ -101,8 +101,8 @@ def cost(masks: MaskSpec | Mapping[str, Any], tokens: int = MOST_TOKENS, block: 
     window) has no effect. Raises ValueError for other fields, for more than MOST_TOKENS, and for a block that is not
     from LEAST_BLOCK to MOST_BLOCK.
     """
-    tokens = index("number of tokens", tokens, MOST_TOKENS + 1, first=1)
-    block = index("block size", block, MOST_BLOCK + 1, first=LEAST_BLOCK)
+    tokens = index("number of tokens", tokens, MOST_TOKENS + 1, first=1)  # not shown
+    block = index("block size", block, MOST_BLOCK + 1, first=LEAST_BLOCK)  # not shown
     spec = masks if isinstance(masks, MaskSpec) else MaskSpec.from_json(json.dumps(dict(masks)))
     counts = np.concatenate([*_rows_of_blocks(spec, tokens, block)])
     blocks = (counts > 0).astype(np.int8) + (counts == block**2)

@@ -20,7 +20,7 @@ from model.spec import MaskSpec
 from model.text import TokenBatch
 
 CONVENTIONS = {  # whether documents are masked from each other, and whether positions begin again in each
-    "mask and positions": (True, True),
+    "both": (True, True),
     "mask": (True, False),
     "positions": (False, True),
     "neither": (False, False),

@@ -138,8 +138,8 @@ def test_packing_tells_the_conventions_apart(family: str, tmp_path: Path) -> Non
     batch = model.encode(["the cat sat . a big mat . and then it saw one"])
     found = pack(model, batch, ".")
     rounding = ROUNDING * found.size
-    np.testing.assert_allclose(found.packed["mask and positions"], found.alone, rtol=1e-4)
-    assert found.differences["mask and positions"] <= rounding
+    np.testing.assert_allclose(found.packed["both"], found.alone, rtol=1e-4)
+    assert found.differences["both"] <= rounding
     assert min(found.differences["positions"], found.differences["neither"]) >= WRONG * rounding
     assert found.differences["positions"] != found.differences["neither"]
     relative = family == "llama"  # rotary positions: only distances count
