@@ -1,4 +1,4 @@
-"""What the Pixels page shows: its model, its digits, and its canvases."""
+"""The Pixels page's model, its digits, and the canvases that show them."""
 
 from contextlib import nullcontext
 from typing import Any, cast
@@ -41,7 +41,7 @@ def written(classes: tuple[int, ...], draw: Draw, given: np.ndarray | None = Non
 
 
 def class_chances(given: np.ndarray) -> np.ndarray:
-    """How likely each class is for what is drawn, levels [P] -> [10]; remembered."""
+    """The probability of each class given a drawing: levels [P] -> [10]."""
     return results.ask(digits.class_chances, ModelRef.of(the_model()), given)
 
 
