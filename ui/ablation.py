@@ -126,7 +126,6 @@ def mask_name(name: str, spec: MaskSpec, attention: str) -> str:
 
 
 def in_words(off: HeadsOff, spec: MaskSpec) -> str:
-    """What "off" means here."""
     return say(IN_WORDS[off.way], what=say(mask_name(st.session_state.mask_off, spec, off.attention)))
 
 
@@ -139,7 +138,6 @@ def read(written: str) -> list[Head]:
 
 
 def write(heads: tuple[Head, ...] | list[Head]) -> str:
-    """What `read` reads."""
     return ",".join(f"{layer}.{head}" for layer, head in heads)
 
 

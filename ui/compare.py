@@ -98,7 +98,6 @@ def choose_text(model: Model) -> TokenizedText:
 
 
 def choose_masks(model: Model) -> MaskSpec:
-    """B's masks: the model's standard ones, but for those that are switched."""
     names = controls.switches(model)
     switched = set(st.session_state.b_off.split(","))
     standard: dict[str, bool] = {name: getattr(model.standard, name) for name in names}

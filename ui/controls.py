@@ -108,13 +108,11 @@ def choose_model() -> str:
 
 
 def wanted() -> str:
-    """The name of the model that is chosen, whether it can be had or not."""
     state = st.session_state
     return state.other.strip() if state.model == OTHER else state.model
 
 
 def choose_text() -> str:
-    """The text, one row a line."""
     st.text_area(say("Text, one sequence per line"), key="text", height=140, on_change=_show_all_positions)
     choose_example(EXAMPLES, "example", _take_example)
     return read(st.session_state.text)
@@ -170,7 +168,6 @@ def choose_target(model: Model) -> list[str] | None:
 
 
 def choose_attention(offered: Sequence[str]) -> str:
-    """Which of a model's attentions to look at."""
     if st.session_state.attention not in offered:
         st.session_state.attention = offered[min(1, len(offered) - 1)]
     if len(offered) > 1:
@@ -231,7 +228,6 @@ def mask_switch(model: Model, name: str) -> None:
 
 
 def choose_head(model: Model, layers: int, heads: int) -> tuple[int, int]:
-    """The layer and head shown large, the nearest that there are."""
     nearest_head(model, layers, heads)
     found, attention = model.describe(), st.session_state.get("attention") or model.attentions[0]
     others = found.other_layers()

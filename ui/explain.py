@@ -68,12 +68,10 @@ def plain_title(model: Model) -> str:
 
 
 def attention_name(name: str) -> str:
-    """One of a model's attentions, as it is shown."""
     return say(ATTENTIONS[name])
 
 
 def size(batch: TokenBatch, row: int) -> str:
-    """How long the row is."""
     real = int(batch.keep[row].sum())
     padding = batch.ids.shape[1] - real
     tokens = say_count("{count} token", "{count} tokens", real)
@@ -187,7 +185,6 @@ def lifts_the_causal_mask(now: RunView) -> bool:
 
 
 def leaks(survey: Survey, layer: int, head: int) -> tuple[LeakShares, LeakShares]:
-    """One head's shares, and the mean of those of all heads that have one."""
     one = LeakShares(float(survey.future[layer, head]), float(survey.padding[layer, head]))
     return one, LeakShares(mean_share(survey.future), mean_share(survey.padding))
 
@@ -227,13 +224,11 @@ def head_alt(name: str, view: HeadView, changed: bool) -> str:
 
 
 def loss_alt(now: np.ndarray, standard: np.ndarray) -> str:
-    """The means of the two curves."""
     means = {"now": _mean(now), "standard": _mean(standard)}
     return say("Loss per token. The mean is {now} nats now and {standard} under the standard masks.", **means)
 
 
 def loss_caption(now: np.ndarray, standard: np.ndarray, *, changed: bool) -> str:
-    """The means of the two curves, in one line."""
     if changed:
         return say("Loss per token, mean {now} nats now, {standard} standard", now=_mean(now), standard=_mean(standard))
     return say("Loss per token, mean {now} nats", now=_mean(now))
@@ -274,7 +269,6 @@ STYLE = Markup("""<style>
 
 
 def show() -> None:
-    """A quiet button; the words are drawn when it is opened."""
     slot = st.popover(say("Glossary"), icon=":material/dictionary:", type="tertiary", key="glossary", on_change="rerun")
     if slot.open:
         cards = join(tag("div", card(word, term)) for word, term in glossary().items())

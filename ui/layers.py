@@ -46,14 +46,11 @@ HELP = N_(
 
 
 class LayersLink(link.View):
-    """This page's link."""
-
     across: Across = "lens"
     over: Over = "rollout"
 
 
 def choose_over(section: Across) -> Over:
-    """What of a layer's heads; flow is of one token alone."""
     offered = [name for name in OVER if name != "flow" or section == "token"]
     if st.session_state.over not in offered:
         st.session_state.over = "rollout"
@@ -220,7 +217,6 @@ def _of_query(view: HeadView, chosen: ChosenRow, over: Over, name: str) -> Token
 
 
 def _map_figure(views: list[HeadView], unit: str, *, dark: bool, query: int | None) -> go.Figure:
-    """One, or two and their difference."""
     if len(views) > 1:
         figure = comparison_figure(*views, dark=dark, query=query)
     else:

@@ -22,7 +22,6 @@ LONGEST_MASKS = 4_000  # characters of a MaskSpec as JSON, before a link spells 
 
 
 def at_most(length: int) -> BeforeValidator:
-    """Cut what is longer."""
     return BeforeValidator(lambda value: None if value is None else str(value)[:length])
 
 
@@ -100,7 +99,6 @@ class Link(BaseModel):
         st.query_params.from_dict(wanted)  # always: a link to the same page leaves the URL as it was
 
     def address(self) -> str:
-        """A whole link."""
         base = (st.context.url or "").split("?")[0]
         return f"{base}?{urlencode(self.parameters())}"
 
@@ -109,7 +107,6 @@ class Link(BaseModel):
         return len(urlencode(self.parameters())) <= LONGEST_LINK
 
     def with_text(self, text: str | None) -> Self:
-        """The same choices and this text."""
         return self.model_copy(update={self.TEXT: text}) if self.TEXT else self
 
 
@@ -207,6 +204,5 @@ def _offer(view: Link) -> None:
 
 
 def _with_and_without(view: Link) -> tuple[Link, Link]:
-    """Without the text, and with it."""
     text = st.session_state[view.TEXT] if view.TEXT else None
     return view.with_text(None), view.with_text(text)

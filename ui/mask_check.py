@@ -117,8 +117,6 @@ def _show_declared(model: Model, reading: CheckInput) -> None:
 
 
 def of_sample(sample: SampleModule, number_type: str) -> CheckReport:
-    """The check of a sample module on random ids."""
-
     def make(show: Progress) -> CheckReport:
         module = sample.make().to(getattr(torch, number_type))
         return check(module, name=sample.name, seconds=SECONDS, progress=show)
@@ -176,7 +174,6 @@ def of_what(sample: SampleModule) -> str:
 
 
 def size(report: CheckReport) -> str:
-    """The line beside the title."""
     length = say_count("{count} token", "{count} tokens", report.length)
     declared = say("declared: {mask}", mask=report.declared)
     return escaped(" · ".join([report.name, say(report.kind), report.dtype, report.kernel, length, declared]))
@@ -194,7 +191,6 @@ def key(report: CheckReport) -> str:
 
 
 def numbers(report: CheckReport) -> str:
-    """The caption under the table."""
     noise = {"rows": amount_text(report.noise.beside), "runs": amount_text(report.noise.across)}
     words = N_(
         "Most: the largest violation, in logits (for gradients, in their own units). Tolerated: the largest rounding "
@@ -205,7 +201,6 @@ def numbers(report: CheckReport) -> str:
 
 
 def alt(report: CheckReport) -> str:
-    """The picture in words."""
     mask = report.mask
     leaks = 0 if mask is None else int(mask.leaks.sum())
     return say_count(

@@ -69,7 +69,6 @@ class Padded:
 
     @property
     def cells(self) -> int:
-        """Of a row."""
         return len(self.texts[0].pieces)
 
 
@@ -97,7 +96,6 @@ def choose(model: Model, own: bool) -> tuple[PaddingChoice, bool]:
 
 
 def notes(model: Model) -> list[str]:
-    """What is to be known of the model on this page."""
     if not model.predicts:
         return [say(NO_LOGITS)]
     return [say(OF_ENCODER)] if model.kind == "encoder" else []
@@ -242,8 +240,6 @@ def _way(model: Model, choice: PaddingChoice, alone: Alone, found: PaddingCompar
 
 
 def _rows(model: Model, found: PaddedTexts, comparison: PaddingComparison, alone: Alone, own: bool) -> list[PaddedText]:
-    """The rows of the batch as there is to draw of them."""
-
     def candidate(guess: Guess | None) -> Candidate | None:
         return None if guess is None else Candidate(model.label(guess.token), guess.probability)
 

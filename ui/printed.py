@@ -42,7 +42,6 @@ class PrintedPicture:
 
 
 def offer(picture: PrintedPicture, name: str) -> None:
-    """A button for each of its files of this name."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         _button(picture, f"{name}.svg", "SVG", say("Text is kept as text."))
         _button(picture, f"{name}.pdf", "PDF", say("Text is kept as text; the size depends on the tokens."))

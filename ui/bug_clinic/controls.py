@@ -78,7 +78,6 @@ def read(model: Model, text: str) -> tuple[Text, run_view.TokenizedText]:
 
 
 def say_notes(model: Model, text: Text) -> None:
-    """One line that opens: what is not as the reader typed it."""
     found = notes(model, text)
     if len(found) == 1:
         st.caption(found[0])
@@ -126,7 +125,6 @@ def notes(model: Model, text: Text) -> list[str]:
 
 
 def choose_bug() -> Bug:
-    """One of them all, and of those that have several forms, which."""
     with st.container(horizontal=True):
         numbered = lambda title: f"{TITLES.index(title) + 1} · {say(title)}"  # noqa: E731
         title = st.selectbox(say("Bug"), TITLES, format_func=numbered, key="bug_title")

@@ -20,7 +20,6 @@ from viz.numbers import number
 
 
 def sentence(bug: Bug) -> Markup:
-    """What the bug is and what gives it away."""
     title = say("{name}.", name=bug.name)
     return Markup('<p class="sentence"><b>{}</b> {}</p>').format(title, say(bug.signs))
 
@@ -32,17 +31,14 @@ def code(bug: Bug) -> str:
 
 
 def compared(now: RunView, bug: Bug, layer: int) -> BugComparison:
-    """The bug beside the right version on the row that is looked at; remembered."""
     return results.ask(examination.compared, now.run.model, now.run, now.row, bug.key, layer)
 
 
 def examined(now: RunView, bug: Bug, layer: int) -> Examination:
-    """What the bug breaks there; remembered."""
     return results.ask(examination.examined, now.run.model, now.run, now.row, bug.key, layer)
 
 
 def effects(now: RunView, bug: Bug, pair: BugComparison, found: Examination, layer: int, head: int) -> list[str]:
-    """What the bug does here, in sentences; remembered."""
     return now.kept(("effects", bug.key, layer, head), lambda: _effects(now, bug, pair, found, layer, head))
 
 
@@ -173,7 +169,6 @@ def _on_the_loss(now: RunView, bug: Bug, found: Examination, layer: int) -> list
 
 
 def _why(found: Examination, *, lower: bool) -> str:
-    """What the measured law says of a loss that moved."""
     if found.broken("target"):
         if lower:
             return say("That is lower than it should be, because the model reads the token that it must predict.")

@@ -46,7 +46,6 @@ def view(now: RunView, bug: Bug | None, stages: AttentionStages, layer: int, hea
 
 
 def show(now: RunView, bug: Bug, pair: BugComparison, layer: int, head: int, *, on: bool) -> None:
-    """The head with the bug where it is on, and right; and how to read them."""
     right = now.kept(("right", bug.key, layer, head), lambda: view(now, None, pair.right, layer, head))
     if not pair.is_seen() or pair.wrong is None:
         draw_alone(right, _alt(CORRECT, right, right.weights.max()))
@@ -115,7 +114,6 @@ BOTH = N_(
 
 
 def alt_with_a_bug(shown: HeadView) -> str:
-    """In words, a heatmap whose bug is not named."""
     return _alt(WITH_A_BUG, shown, shown.weights.max())
 
 
@@ -134,7 +132,6 @@ STYLE = """
 
 
 def show_beside(now: RunView, bug: Bug, pair: BugComparison, found: Examination, layer: int, head: int) -> None:
-    """The law, the mend and the effect, each under its name."""
     st.html(STYLE)
     with st.container(key="told"):
         st.html(cached_figure(law_told, _row(bug.law, found), title=_law_title(bug, found)))

@@ -43,7 +43,6 @@ def ask(now: RunView) -> Puzzle | None:
 
 
 def play(now: RunView, asked: Puzzle) -> None:
-    """Draw it: the candidates beside the heatmap, and after the answer what it was and why."""
     state, bug = game(), BY_KEY[asked.bug]
     stages = results.ask(stages_of, now.run.model, now.run, now.row, asked)
     left, picture = st.columns([1, 2.6])
@@ -78,7 +77,6 @@ def play(now: RunView, asked: Puzzle) -> None:
 
 
 def _candidate(key: str, place: int, bug: Bug, state: dict[str, Any]) -> None:
-    """A candidate to press; once one is, the right one is marked."""
     over = bool(state["answer"])
     icon = ":material/check:" if over and key == bug.key else None
     icon = ":material/close:" if over and key == state["answer"] != bug.key else icon
@@ -87,7 +85,6 @@ def _candidate(key: str, place: int, bug: Bug, state: dict[str, Any]) -> None:
 
 
 def _explain(now: RunView, asked: Puzzle, stages: dict[str, AttentionStages], answer: str, shown: HeadView) -> None:
-    """The verdict, why the chosen one is not it, and what gives the right one away."""
     bug, here = BY_KEY[asked.bug], say("here")
     named = replace(shown, queries=[*map(escaped, shown.queries)], keys=[*map(escaped, shown.keys)])
     if answer == bug.key:

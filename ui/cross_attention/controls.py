@@ -45,8 +45,6 @@ Head = Whole | Literal["mean"]
 
 
 class CrossLink(TextLink):
-    """This page's link, with a model of the hub."""
-
     model_config = ConfigDict(alias_generator=lambda name: name.removeprefix("cross_"))
     cross_causal: bool = True
     cross_padding: bool = True
@@ -79,7 +77,6 @@ class DatesLink(CrossLink):
 
 
 def share(model: Model, text: str) -> None:
-    """Keep the URL true to the page, and offer links."""
     if not isinstance(model, DatesModel):
         controls.share(CrossLink, model)
         return
@@ -117,7 +114,6 @@ class SourceTexts:
 
 
 def choose_texts(model: Model) -> tuple[str, list[str] | None]:
-    """The text, one row a line; and the targets, of models whose targets the reader may type."""
     if not isinstance(model, DatesModel):
         return controls.choose_text(), controls.choose_target(model)
     st.text_area(say("Dates in English, one per line"), key="date_text", height=100)
@@ -152,7 +148,6 @@ def read(model: Model, text: str, targets: list[str] | None, beside: str | None)
 
 
 def choose_masks(model: Model) -> MaskSpec:
-    """The two switches of this page."""
     later = say("On: no output token sees a later one.")
     short = say("On: no token attends to the padding of a short source.")
     with st.container(horizontal=True, horizontal_alignment="right", gap="medium"):
@@ -177,13 +172,11 @@ def choose_head(model: Model, part: str) -> tuple[int, int | None]:
 
 
 def chosen_head(part: str) -> tuple[int, int | None]:
-    """What choose_head has left."""
     head = st.session_state[f"{part}_head"]
     return st.session_state[f"{part}_layer"], None if head == MEAN else head
 
 
 def choose_step(outputs: list[str]) -> int:
-    """Which of the written tokens to look at, from 0."""
     _within("cross_step", 0, len(outputs) - 1)
     if len(outputs) > 1:
         look = bound("cross_step", st.session_state.cross_step)

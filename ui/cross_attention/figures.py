@@ -68,8 +68,6 @@ CANDIDATES = 6
 
 @dataclass(frozen=True, eq=False)
 class AttentionPair:
-    """One of a run's attentions now and under the standard masks."""
-
     now: RunView
     standard: RunView
 
@@ -92,7 +90,6 @@ def head_view(found: RunView, layer: int, head: int | None) -> HeadView:
 
 
 def _signed(batch: TokenBatch, row: int) -> list[str]:
-    """The row's pieces, padding as a sign."""
     pairs = zip(batch.pieces[row], batch.keep[row].tolist(), strict=True)
     return [piece if real else PADDING_SIGN for piece, real in pairs]
 
@@ -139,8 +136,6 @@ def logits_after(found: RunView, position: int) -> torch.Tensor:
 
 
 def candidates(found: RunView, position: int) -> list[Candidate]:
-    """The likeliest tokens after a position of the target."""
-
     def make() -> list[Candidate]:
         chances = logits_after(found, position).softmax(-1)
         top = chances.topk(min(CANDIDATES, len(chances)))
@@ -193,7 +188,6 @@ def _of_the_reader(lines: SourceTexts) -> TokenizedText:
 
 
 def verdict(model: DatesModel, lines: SourceTexts, spec: MaskSpec, now: RunView) -> str:
-    """What is written for the row, whether it is right, and how sure the model is."""
     return verdict_html(now.kept("verdict", lambda: _answer(model, lines, spec, now.row)))
 
 
@@ -222,7 +216,6 @@ def _answer(model: DatesModel, lines: SourceTexts, spec: MaskSpec, row: int) -> 
 
 
 def alignment(model: Model, part: AttentionPair, *, changed: bool) -> None:
-    """The written tokens with their probabilities, the lines from the source, and one step's source row."""
     if not model.predicts:
         st.info(explain.NO_PREDICTIONS["decoder"])
         return
@@ -252,7 +245,6 @@ def alignment(model: Model, part: AttentionPair, *, changed: bool) -> None:
 
 
 def heatmaps(model: Model, parts: dict[str, AttentionPair], shown: str) -> None:
-    """Cross, encoder and decoder, each with its own layer and head."""
     _heatmap(model, parts, "cross", shown)
     left, right = st.columns(2, gap="medium")
     for column, part in ((left, "encoder"), (right, "decoder")):
@@ -261,7 +253,6 @@ def heatmaps(model: Model, parts: dict[str, AttentionPair], shown: str) -> None:
 
 
 def what_breaks(model: DatesModel, lines: SourceTexts, spec: MaskSpec, standard: RunView) -> None:
-    """Every choice of masks, measured."""
     st.markdown("#### " + say("What breaks when a mask is lifted"))
     rows = standard.kept("breaks", lambda: _breaks(model, lines, standard.row))
     st.html(cached_figure(breaks.table, rows, _name_of(spec), SAMPLE) + cached_figure(breaks.words, *rows[:3]))
@@ -270,7 +261,6 @@ def what_breaks(model: DatesModel, lines: SourceTexts, spec: MaskSpec, standard:
 
 
 def _breaks(model: DatesModel, lines: SourceTexts, row: int) -> list[BreakRow]:
-    """Of every choice of masks."""
     meant, rows = _meant(model, lines, row), []
     for name, masks in MASKS.items():
         found = results.ask(measure, ModelRef.of(model), masks, SAMPLE)
@@ -281,7 +271,6 @@ def _breaks(model: DatesModel, lines: SourceTexts, row: int) -> list[BreakRow]:
 
 
 def losses(part: AttentionPair, *, changed: bool) -> None:
-    """The loss of every target token, of models that are not controls."""
     now, standard = part.now.predictions(), part.standard.predictions()
     if now is None or standard is None:
         return
@@ -292,17 +281,14 @@ def losses(part: AttentionPair, *, changed: bool) -> None:
 
 
 def _meant(model: DatesModel, lines: SourceTexts, row: int) -> tuple[date, ...]:
-    """The days that the rules find in the row."""
     return read(_line(model, lines, row))
 
 
 def _line(model: DatesModel, lines: SourceTexts, row: int) -> str:
-    """What the model reads of the row: a token is a character."""
     return lines.reading.rows[row][: model.context]
 
 
 def _name_of(spec: MaskSpec) -> str:
-    """The masks by their name in the table."""
     return next(name for name, masks in MASKS.items() if masks == spec)
 
 

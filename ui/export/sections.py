@@ -28,14 +28,12 @@ SECTIONS = (N_("Picture"), N_("Numbers"), N_("Report"), N_("Open an export"))
 
 
 def choose() -> str:
-    """Which part of the page to show."""
     if st.session_state.get("section") not in SECTIONS:  # the Mask Lab's sections have the same name in a link
         st.session_state.section = SECTIONS[0]
     return one_of(say("Export"), dict(zip(SECTIONS, SECTIONS, strict=True)), "section", label_visibility="collapsed")
 
 
 def numbers(subject: ExportSubject) -> None:
-    """The chosen head as files; all heads of the text too, where they are not too many."""
     view, every = subject.views()[0], subject.every()
     kinds = KINDS if data.fits(view) else KINDS[-1:]
     _files(subject, [subject.place], kinds, "take", "{kind}", subject.file_name("head"))
@@ -80,7 +78,6 @@ def _files(subject: ExportSubject, which: list[tuple[int, int]], kinds: tuple, k
 
 
 def report(make: Callable[[], str]) -> None:
-    """All of the run in one file."""
     about = say(
         "One HTML file that opens offline with a double click: all heads, the chosen one enlarged, masks, predictions, "
         "losses and **the text itself**. At most 8 MB; the file says so if heads are left out."
@@ -90,7 +87,6 @@ def report(make: Callable[[], str]) -> None:
 
 
 def link_to_explore() -> str:
-    """The same view on Explore, without the text."""
     address, _, choices = link.View.of_choices(masks=None, text=None).address().partition("?")
     return f"{address.removesuffix('export')}?{choices}"
 

@@ -32,12 +32,10 @@ class ExportSubject:
 
     @property
     def model(self) -> str:
-        """The model's name, without markup."""
         return explain.plain_title(self.now.model)
 
     @property
     def name(self) -> str:
-        """The head's."""
         return self.now.name(*self.place)
 
     def file_name(self, what: str) -> str:
@@ -48,12 +46,10 @@ class ExportSubject:
 
     @property
     def place(self) -> tuple[int, int]:
-        """Layer and head."""
         return self.layer, self.head
 
     @property
     def masks(self) -> str:
-        """Which hold and which are lifted, in words."""
         return masks_said(self.on, self.lifted, only_layer=self.only_layer)
 
     def views(self) -> list[HeadView]:

@@ -77,7 +77,6 @@ class MeasuredCost:
 
 
 def show_cost(model: Model, ids: tuple[int, ...]) -> None:
-    """Measured once, and again when asked; the reader may stop it."""
     measured = st.session_state.get("measured")
     if measured is None or measured.model != model.key or measured.ids != ids[: len(measured.ids)]:
         measured = st.session_state.measured = MeasuredCost(model.key, ids)

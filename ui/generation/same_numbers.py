@@ -57,7 +57,6 @@ causal mask is still there, but has nothing left to block.
 
 
 def show(model: Model, writing: Writing, cache: bool, layer: int, head: int) -> None:
-    """The newest row by a cached step and by a full run, and all their differences."""
     ids = writing.path.ids
     start = max(min(len(writing.path.prompt), len(ids) - 1), len(ids) - MOST_COMPARED)
     with guarded(say("Running both ways …")):
@@ -88,7 +87,6 @@ def _sentence(found: CacheComparison, count: int) -> str:
 
 
 def _table(model: Model, found: CacheComparison, exact: CacheComparison | None) -> Markup:
-    """The largest differences, one a row."""
     steps, heads = len(found.logits), model.num_layers * model.num_heads
     what = say_count("largest difference, newest step", "largest difference, last {count} steps", steps)
     rows = [
@@ -107,7 +105,6 @@ def _rounding(exact: CacheComparison | None) -> str:
 
 
 def _work(model: Model, found: CacheComparison, count: int) -> str:
-    """What is kept, and what it spares."""
     config = kv_cache.network_of(model).config  # type: ignore[union-attr]  # sections.show has looked
     full, one = (step_cost.multiply_adds(config, queries, count) / 1e6 for queries in (count, 1))
     words = N_(

@@ -68,7 +68,6 @@ class Writing:
     last: float = 0.0
 
     def plus(self, token: int, chance: float) -> "Writing":
-        """One token more."""
         return replace(self, path=self.path.plus(token), chances=(*self.chances, chance))
 
     def instead(self, place: int, token: int, chance: float) -> "Writing":
@@ -158,7 +157,6 @@ def choose_sampling(model: Model) -> tuple[Sampling, bool]:
 
 
 def buttons(model: Model, writing: Writing) -> None:
-    """Step, play or pause, back, start over."""
     room, some, playing = writing.path.room(model.context), bool(writing.path.written), writing.playing
     full = None if room else say("{count} tokens are generated.", count=MOST_WRITTEN)
     if len(writing.path.ids) >= model.context:
@@ -176,7 +174,6 @@ def buttons(model: Model, writing: Writing) -> None:
 
 
 def halt() -> None:
-    """Write no further by itself."""
     if "writing" in st.session_state:
         st.session_state.writing = replace(st.session_state.writing, playing=False, due=False)
 

@@ -37,7 +37,6 @@ def show(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> bool:
 
 
 def distances_alt(atlas: Atlas, layer: int, head: int) -> str:
-    """The bars in words."""
     names, shares = distance_names(atlas), atlas.spread[layer, head]
     most = int(shares[: len(names)].argmax())
     words = N_("Attention of {head} by distance in tokens. The largest share, {share}: {distance}.")
@@ -81,7 +80,6 @@ class AtlasLink(_Masked):
 
 
 def choose_axes() -> tuple[str, str]:
-    """The measures of the scatter."""
     with st.container(horizontal=True, wrap=False):
         across, up = (words(st.session_state[name]) for name in ("atlas_x", "atlas_y"))
         x = st.selectbox(say("X axis"), list(MEASURES), format_func=title, key="atlas_x", help=across)
@@ -111,10 +109,8 @@ def share(model: Model, text: str) -> None:
 
 
 def title(name: str) -> str:
-    """A measure's, for a select box."""
     return say(MEASURES[name].title)
 
 
 def words(name: str) -> str:
-    """What it is."""
     return say(MEASURES[name].words)

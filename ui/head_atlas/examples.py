@@ -62,7 +62,6 @@ HEAD_COLUMNS = {"layer": N_("Layer"), "head": N_("Head"), "called": N_("Pattern"
 
 
 def examples(atlas: Atlas, layer: int, head: int) -> None:
-    """Where the head is strongest, and where it is not, by tenths of the sampled queries."""
     with st.container(width=260):
         by = atlas_controls.choose_by(atlas, layer, head)
     deciles = atlas.deciles(by, layer, head, SHOWN_EACH)
@@ -81,7 +80,6 @@ def examples(atlas: Atlas, layer: int, head: int) -> None:
 
 
 def table(atlas: Atlas, model: Model, about: dict[str, object]) -> None:
-    """Every head with every measure: a click on a heading sorts, a click on a row chooses the head."""
     frame = measures_table(atlas)
     columns = {
         name: st.column_config.NumberColumn(say(one.title), help=atlas_controls.words(name), format="%.3f")
@@ -107,7 +105,6 @@ def _take_row(heads: int) -> None:
 
 
 def _take_to_explore(found: list[Example]) -> None:
-    """One of the examples as Explore's text."""
     with_text = [one for one in found if one.text]
     if not with_text:
         return

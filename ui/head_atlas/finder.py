@@ -24,7 +24,6 @@ MOST_MARKED = 48  # tokens of the text that can be marked
 
 
 def show(model: Model, text: str, atlas: Atlas, masks: MaskSpec) -> None:
-    """Both ways, side by side."""
     left, right = st.columns([1, 1.35], gap="large")
     with left:
         _by_distance(atlas)
@@ -96,7 +95,6 @@ def _mark_first(tokens_of: tuple[str, str], ids: Tensor) -> None:
 
 
 def _keep_marks() -> None:
-    """What the reader marked becomes the choices of the page's link."""
     for name, marked in (("atlas_looks", "atlas_queries"), ("atlas_at", "atlas_keys")):
         st.session_state[name] = ",".join(map(str, sorted(st.session_state[marked]))) or None
     tokens_of, _, _ = st.session_state.atlas_marked

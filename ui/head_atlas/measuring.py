@@ -260,7 +260,6 @@ def _keep(key: Hashable, atlas: Atlas) -> Atlas:
 
 
 def _progress(measuring: Measuring, drawn: AtlasStatus) -> None:
-    """How far it is, and a stop; the whole page once there is more to draw."""
     now = measuring.watch()
     if now.atlas is not drawn.atlas or now.state != drawn.state:
         st.rerun()

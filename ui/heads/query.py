@@ -76,7 +76,6 @@ def chosen(now: RunView) -> int:
 
 
 def choose(now: RunView) -> int:
-    """The chosen query, with a select box to choose another."""
     pieces = now.run.queries.pieces[now.row]
     name, shown = lambda position: f"{position}: {pieces[position]}", bound("query", chosen(now))
     return st.selectbox(say("Query"), range(len(pieces)), format_func=name, help=say(HELP), **shown)

@@ -31,7 +31,6 @@ TOO_LONG = N_(
 
 
 def show(found: list[Shelved], opened: shelves.Open | None) -> None:
-    """The lessons in their order, how they are read, and a teacher's own."""
     with st.container(key="lesson_list", gap=None):
         for number, one in enumerate(found, 1):
             if one.lesson:
@@ -47,7 +46,6 @@ def show(found: list[Shelved], opened: shelves.Open | None) -> None:
 
 
 def show_list(found: list[Shelved]) -> None:
-    """Every lesson with its aim, what it needs, how long it takes and what follows."""
     titles = {one.name: one.lesson.title for one in found if one.lesson}
     st.markdown("### " + say("Lessons"))
     st.html(f'<p class="aim">{say(INTRO)}</p>')

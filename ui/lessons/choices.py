@@ -55,13 +55,11 @@ def take_linked(lesson: str) -> None:
 
 
 def link(lesson: str) -> LessonLink:
-    """The choices, and the answers to this lesson's questions."""
     answers = [f"{step}-{choice}" for (name, step), choice in sorted(_answers().items()) if name == lesson]
     return LessonLink.of_choices(lesson_given=",".join(answers))
 
 
 def _answers() -> dict[tuple[str, int], int]:
-    """By lesson and step."""
     return st.session_state.setdefault("lesson_answers", {})
 
 
@@ -71,5 +69,4 @@ def given(lesson: str, step: int) -> int | None:
 
 
 def give(lesson: str, step: int, choice: int) -> None:
-    """Remember an answer for this session."""
     _answers()[lesson, step] = choice

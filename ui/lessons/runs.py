@@ -34,8 +34,6 @@ def verdict(answer: Answer, given: int | None, question: str = "") -> Markup:
 
 @dataclass(frozen=True, eq=False)
 class StepRuns:
-    """The step's run, and the one beside it."""
-
     now: RunView
     beside: RunView
 

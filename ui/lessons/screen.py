@@ -106,7 +106,6 @@ def _found(step: Step) -> Answer | str:
 
 
 def _line(title: str, answer: Answer | str, given: int | None) -> tuple[str, str, str]:
-    """As screen.seen takes it."""
     if isinstance(answer, str):
         return "open", title, answer
     if given is None:
@@ -161,7 +160,6 @@ def _shown(step: Step, now: RunView, beside: RunView | None) -> None:
 
 
 def _tokens(now: RunView, query: int | None) -> None:
-    """The row's tokens; in cross-attention those of the source as well."""
     queries, keys = (batch.pieces[now.row] for batch in (now.run.queries, now.run.keys))
     if now.run.attention == "cross":
         st.caption(say("Keys: the tokens of the source"))
@@ -227,7 +225,6 @@ def _losses(now: RunView, beside: RunView | None) -> None:
 
 
 def _texts(now: RunView, beside: RunView) -> None:
-    """The mean loss of each line."""
     one, other = (results.ask(mean_losses, view.run) for view in (now, beside))
     names = say("this run"), say("compared with")
     _draw_losses(one, other, now.run.batch.texts, now.run.key != beside.run.key, names)

@@ -19,7 +19,6 @@ GIVEN = {"q": QUERIES, "k": KEYS, "v": VALUES}
 
 
 def show() -> None:
-    """Tables to edit, what the core makes of them, and both worksheets."""
     about = N_(
         "A head with four tokens of two numbers each, small enough to compute on paper. Change a number, and every "
         "stage updates."
@@ -53,7 +52,6 @@ def printed_in() -> str:
 
 
 def sheet(found: ByHand, given: tuple[np.ndarray, ...], *, answers: bool) -> bytes:
-    """The PDF."""
     from viz.mask_lab.worksheet import worksheet
 
     title, task = say("Attention by hand"), say(TASK, mask=say(UNMASKED if found.allowed.all() else MASKED))

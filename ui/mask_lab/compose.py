@@ -46,7 +46,6 @@ class LabLink(link.View):
 
     @classmethod
     def first(cls) -> dict[str, Any]:
-        """What the link's masks set, too."""
         chosen, state = super().first(), st.session_state
         state.update(chosen | {"mask_epoch": 0, "mask_number": 0})
         linked = state.get("masks")
@@ -130,7 +129,6 @@ def choose_where(names: list[str], layer: int) -> str:
 
 
 def scoped(spec: MaskSpec, where: str, layer: int, head: int) -> MaskSpec:
-    """The spec for the layers chosen, or for the head shown."""
     if where == "head":
         return replace(spec, layers=(layer,), heads=(head,))
     return replace(spec, layers=tuple(sorted(st.session_state.mask_layers)) if where == "layers" else ())

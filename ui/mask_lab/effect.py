@@ -27,7 +27,6 @@ from viz.numbers import next_token_table
 
 
 def sentence(now: RunView, standard: RunView, chosen: int) -> str:
-    """What to notice, in HTML."""
     if now.masks == standard.masks:
         return standard_masks()
     found = effect_of(now, standard, chosen)
@@ -35,7 +34,6 @@ def sentence(now: RunView, standard: RunView, chosen: int) -> str:
 
 
 def show(now: RunView, standard: RunView, chosen: int) -> None:
-    """What follows the chosen query, every token's loss, and the answers that are given away."""
     predictions, others = _predictions(now, standard, chosen)
     found = effect_of(now, standard, chosen)
     if predictions is None or others is None or found is None:
@@ -114,7 +112,6 @@ to n · W.) This is what the masks allow, not what the model uses.
 
 
 def show_reach(now: RunView, layer: int, head: int, chosen: int) -> None:
-    """After how many layers each token can know of each other, beside the masks of one layer."""
     if now.run.attention == "cross":
         st.info(say("Reach is defined for self-attention: choose an attention other than “cross”."))
         return

@@ -46,7 +46,6 @@ def warn_of_a_changed_text(batch: TokenBatch) -> None:
 
 
 def notes(spec: MaskSpec, now: RunView, layer: int) -> list[str]:
-    """What a reader may not expect of the masks as they are."""
     found = []
     if spec.layers and layer not in spec.layers:
         names = layer_names(now.model, now.run.attention)
@@ -73,7 +72,6 @@ def picture(shown: str, now: HeadView, standard: HeadView, query: int) -> go.Fig
 
 
 def alt(name: str, shown: str, now: HeadView, standard: HeadView) -> str:
-    """What the heatmap beside the mask shows, in words."""
     if shown != "change":
         return explain.head_alt(name, now if shown == "now" else standard, False)
     change = now.weights - standard.weights

@@ -15,7 +15,6 @@ from viz.numbers import percent
 
 
 def show(now: RunView, layer: int, head: int, chosen: int) -> None:
-    """Five steps for all queries, and all numbers of the one that the reader picks."""
     found = now.ask(head_steps, layer, head, chosen)
     row, view = found.row, StepsView(found.head, found.raw, found.values, found.output, found.row.arithmetic, chosen)
     st.html(steps_sentence(row))

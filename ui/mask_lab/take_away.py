@@ -51,8 +51,6 @@ def _show_code(now: RunView, layer: int, head: int) -> None:
 
 
 def _offer_files(now: RunView, layer: int, head: int) -> None:
-    """Made when they are asked for."""
-
     def npy() -> bytes:
         return now.ask(mask_files.npy_of, layer, head)
 
@@ -109,7 +107,6 @@ def _read(name: str, data: bytes, now: RunView) -> tuple[MaskSpec, str]:
 
 
 def _drawing(name: str, spec: MaskSpec, cells: np.ndarray, keep: Tensor) -> str:
-    """What became of a matrix."""
     real, many, about = int(keep.sum()), len(spec.drawn), {"file": name, "real": int(keep.sum())}
     if len(keep) == real:
         return say_count(

@@ -62,7 +62,6 @@ def choose_digit(count_of: Any) -> tuple[int, int]:
 
 
 def choose_head(layers: int, heads: int) -> tuple[int, int]:
-    """The layer and head shown large, and from where it looks."""
     state = st.session_state
     state.pixels_layer, state.pixels_head = min(state.pixels_layer, layers - 1), min(state.pixels_head, heads - 1)
     with st.container(horizontal=True, wrap=False):
@@ -74,7 +73,6 @@ def choose_head(layers: int, heads: int) -> tuple[int, int]:
 
 
 def choose_draw() -> Draw:
-    """How pixels are drawn."""
     divided = say(
         "Logits are divided by the temperature before a level is sampled: 0 always takes the most likely, 1 leaves "
         "them unchanged."

@@ -45,7 +45,6 @@ def choose_picture() -> tuple[np.ndarray, int]:
 
 
 def choose_mask() -> tuple[bool, str]:
-    """Whether the causal mask is on, and what lifting it redoes."""
     about = say("On: no pixel sees a later one. Off: every pixel sees them all.")
     either = say(
         "Re-run: every layer gets the inputs that result from these masks. This layer only: the chosen layer's weights "
@@ -60,7 +59,6 @@ def choose_mask() -> tuple[bool, str]:
 def run_pair(
     model: DigitsModel, levels: np.ndarray, told: int, causal: bool, scope: str
 ) -> tuple[PixelView, PixelView]:
-    """Now, and under the standard masks."""
     batch, state = digits.encode(levels[None], [told]), st.session_state
     spec, only_layer = model.standard.replace(causal=causal), only(scope, state.pixels_layer)
     both = run_view.run_pair(model, batch, spec, 0, "self", only_layer=only_layer)
@@ -75,8 +73,6 @@ def run_pair(
 
 
 def show(now: PixelView, standard: PixelView, layer: int, head: int) -> None:
-    """Every head, the chosen one on the picture, and the numbers."""
-
     def pick_head(number: int) -> None:
         st.session_state.pixels_layer, st.session_state.pixels_head = divmod(number, now.weights.shape[1])
 
@@ -107,7 +103,6 @@ def show(now: PixelView, standard: PixelView, layer: int, head: int) -> None:
 
 
 def sentence(now: PixelView, standard: PixelView, layer: int, head: int, scope: str) -> str:
-    """The sentence above the pictures."""
     true = now.levels[now.pixel]
     scene = Seen(
         name=head_name(layer, head),

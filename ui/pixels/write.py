@@ -19,7 +19,6 @@ FRAMES = N_("Framed in green: recognised as its class. Dashed orange: recognised
 
 
 def show_sample(classes: tuple[int, ...], draw: Draw) -> None:
-    """The written digits, each with the recogniser's verdict."""
     levels = write_with_progress(classes, draw)
     if levels is None:
         return
@@ -62,7 +61,6 @@ def write_with_progress(classes: tuple[int, ...], draw: Draw) -> np.ndarray | No
 
 
 def choose_start() -> int:
-    """What the drawing begins with, and how many of its rows are given."""
     digit, nth = controls.choose_digit(canvases.count_of)
     take = lambda: canvases.replace_drawing(canvases.real_digit(digit, nth))  # noqa: E731
     st.button(say("Take this real digit"), on_click=take, icon=":material/content_copy:", width="stretch")
@@ -71,7 +69,6 @@ def choose_start() -> int:
 
 
 def show_finish(rows: int, draw: Draw) -> None:
-    """The drawing, the class, and several ways to go on."""
     given = canvases.drawing()[: rows * SIDE]
     chances = canvases.class_chances(given)
     left, right = st.columns([1.1, 1.6], gap="large")

@@ -52,7 +52,6 @@ FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Real-IP", "Via")  # headers that
 
 
 def loaded() -> LoadedModels:
-    """Those of this process."""
     return results.engine().models
 
 
@@ -296,7 +295,6 @@ KINDS = {
 
 
 def model_found(model: Model) -> str:
-    """What was found in the model, in a few lines."""
     found = model.describe()
     millions = found.parameters / 1e6
     size = f"{millions:,.0f}" if millions >= 10 else f"{millions:.2g}"
@@ -318,7 +316,6 @@ def model_found(model: Model) -> str:
 
 
 def _mask(found: Description, name: str) -> str:
-    """Its name, with its size where it has one."""
     if name not in found.sizes:
         return mask_name(name)
     count, layers = found.sizes[name]

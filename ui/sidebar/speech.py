@@ -17,7 +17,6 @@ def restore() -> None:
 
 
 def choose() -> None:
-    """The switch; what it says needs no translation."""
     state = st.session_state
     state.language_switch = language()
     names = {name: plain(own) for name, own in LANGUAGES.items()}

@@ -104,13 +104,11 @@ def _first_place(batch: TokenBatch) -> int:
 
 
 def _place(batch: TokenBatch) -> int:
-    """Of the token that changes."""
     chosen = st.session_state.why_place
     return min(max(_first_place(batch) if chosen is None else chosen, 1), batch.ids.shape[1] - 1)
 
 
 def choose_text() -> str:
-    """The text that all but the live training is about."""
     st.text_area(say("Text"), key="why_text", height=180, on_change=_another_text)
     return controls.read(st.session_state.why_text)
 
@@ -127,13 +125,11 @@ def choose_writing() -> int | None:
 
 
 def choose_combination() -> Combination:
-    """Which twin to look at, and under which mask."""
     trained = one_of(say("Model"), TRAINED, "why_trained", width="content", on_change=_best_head)
     return Combination(trained, one_of(say("Causal mask"), RUN, "why_run", width="content"))
 
 
 def choose_head(one: Combination, outcomes: dict[Combination, TwinOutcome]) -> tuple[int, int]:
-    """Which of its heads: at first the one that copies most."""
     shown = outcomes[one].copies
     free = outcomes[Combination(one.trained, False)].copies  # with the mask all are 0: the order stays that without
     order = sorted(np.ndindex(free.shape), key=lambda position: -free[position])

@@ -57,7 +57,6 @@ def fables() -> str:
 
 
 def show() -> None:
-    """The step: what to train on, the buttons, and the curve."""
     for name, nothing in (("live_training", None), ("live_kept", []), ("live_problem", "")):
         st.session_state.setdefault(name, nothing)
     training: Training | None = st.session_state.live_training
@@ -158,7 +157,6 @@ def _status(training: Training, now: TrainingProgress) -> str:
 
 
 def _results(training: Training, now: TrainingProgress) -> None:
-    """What it writes, and once it is done what the mask does to it."""
     if now.texts:
         step, text = now.texts[-1]
         st.caption(say("After {step} steps it writes, given the text's first characters:", step=step))
@@ -175,7 +173,6 @@ def _results(training: Training, now: TrainingProgress) -> None:
 
 
 def copying(now: TrainingProgress) -> str:
-    """Whether a head of the trained model copies, and what follows for its loss."""
     score, layer, head = now.best_copy
     if score == 0:
         return say("With the mask no head can see the next character: all copy scores are exactly 0.")

@@ -33,7 +33,6 @@ class Beginning:
 
 
 def trained(training: Curves) -> Beginning:
-    """How the twins were trained, which needs no text."""
     sentence = st.empty()
     sentence.html(page.sentence(sentences.trained(training)))
     left, right = st.columns(2, gap="large")
@@ -46,7 +45,6 @@ def trained(training: Curves) -> Beginning:
 
 
 def losses(beginning: Beginning, training: Curves, pair: TwinPair, batch: TokenBatch, outcomes: Outcomes) -> None:
-    """The loss of every token of the text under the four combinations, and what follows from it."""
     with beginning.beside:
         st.markdown("#### " + say("The loss of every token"))
         figure = cached_figure(token_losses, sentences.loss_lines(outcomes), batch.pieces[0])
@@ -58,7 +56,6 @@ def losses(beginning: Beginning, training: Curves, pair: TwinPair, batch: TokenB
 
 @st.fragment
 def heads(pair: TwinPair, batch: TokenBatch, looks: dict[Combination, RunView], outcomes: Outcomes) -> None:
-    """The head that copies the answer, and every head's copy score."""
     WhyCausalLink.keep()
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         one = controls.choose_combination()
@@ -83,7 +80,6 @@ def heads(pair: TwinPair, batch: TokenBatch, looks: dict[Combination, RunView], 
 
 @st.fragment
 def writing(pair: TwinPair, batch: TokenBatch, outcomes: Outcomes) -> None:
-    """What the four combinations make of the text, and write on."""
     WhyCausalLink.keep()
     seed = controls.choose_writing()
     with guarded(say("Writing …")):
@@ -95,7 +91,6 @@ def writing(pair: TwinPair, batch: TokenBatch, outcomes: Outcomes) -> None:
 
 @st.fragment
 def proof(pair: TwinPair, batch: TokenBatch) -> None:
-    """What moves when a later token changes, with the mask and without."""
     WhyCausalLink.keep()
     trained, position, token = controls.choose_change(pair, batch)
     with guarded(say("Changing a token …")):
@@ -109,7 +104,6 @@ def proof(pair: TwinPair, batch: TokenBatch) -> None:
 
 
 def seen(pair: TwinPair, batch: TokenBatch, outcomes: Outcomes) -> None:
-    """What the steps have shown, in three lines."""
     with guarded(say("Changing a token …")):
         changes = twin_runs.change(pair, batch, True, *controls.changed(pair, batch))
     items = Markup().join(Markup("<li>{}</li>").format(line) for line in sentences.seen(outcomes, changes))

@@ -74,7 +74,6 @@ def training_caption(training: Curves, length: int) -> str:
 
 
 def training_alt(training: Curves) -> str:
-    """The curves for whoever cannot see them."""
     ends = [
         say("{name} from {first:.2f} to {last:.2f}", name=line.name, first=line.y[0], last=line.y[-1])
         for line in training_lines(training)
@@ -84,7 +83,6 @@ def training_alt(training: Curves) -> str:
 
 
 def loss_lines(outcomes: dict[Combination, TwinOutcome]) -> list[Curve]:
-    """The losses of each token under the four combinations."""
     return [
         Curve(say(NAMES[one]), range(len(found.losses)), found.losses, one.trained, dotted=one.trained != one.run)
         for one, found in outcomes.items()
@@ -92,13 +90,11 @@ def loss_lines(outcomes: dict[Combination, TwinOutcome]) -> list[Curve]:
 
 
 def loss_alt(outcomes: dict[Combination, TwinOutcome]) -> str:
-    """The means of the four curves."""
     means = [say("{name}: {loss:.2f}", name=say(NAMES[one]), loss=outcome.loss) for one, outcome in outcomes.items()]
     return say("Loss of each token under the four combinations. Means, in nats: {means}.", means=say("; ").join(means))
 
 
 def size(found: TwinPair, batch: TokenBatch) -> str:
-    """What there is in numbers, behind the page's title."""
     millions = found.models[True].describe().parameters / 1e6
     parameters = say("two twins · {millions:.2f} M parameters each", millions=millions)
     return f"{parameters} · {say_count('{count} token', '{count} tokens', int(batch.keep.sum()))}"
@@ -116,7 +112,6 @@ def cut_note(found: TwinPair, batch: TokenBatch) -> str:
 
 
 def trained(training: Curves) -> Markup:
-    """What the two trainings came to."""
     low, high = training.training[False][-1], training.training[True][-1]
     words = say(
         "A model trained without the causal mask ends at a loss of <b>{low:.2f} nats/token</b>; its twin, trained on "
@@ -181,7 +176,6 @@ def _why_not(own: TwinOutcome, other: TwinOutcome, repeats: float, vocabulary: i
 
 
 def head_sentence(outcomes: dict[Combination, TwinOutcome], one: Combination, head: tuple[int, int]) -> str:
-    """What the head on screen does, in numbers."""
     free, others = (outcomes[Combination(way, False)].copies for way in (one.trained, not one.trained))
     named = {"head": head_name(*head), "share": percent(float(free[head]))}
     if one.run:
@@ -201,7 +195,6 @@ def head_sentence(outcomes: dict[Combination, TwinOutcome], one: Combination, he
 
 
 def proof_sentence(changes: dict[bool, Change], same: bool) -> Markup:
-    """What moved before the changed token, with the mask and without."""
     if same:
         return Markup(say("The token is the same as before: choose another one to see what changes."))
     on, off, place = changes[True].earlier(), changes[False].earlier(), changes[True].place
@@ -214,7 +207,6 @@ def proof_sentence(changes: dict[bool, Change], same: bool) -> Markup:
 
 
 def proof_alt(changes: dict[bool, Change]) -> str:
-    """The two rows of bars for whoever cannot see them."""
     (on, _), (on_later, _) = changes[True].earlier(), changes[True].later()
     (off, _), (off_later, _) = changes[False].earlier(), changes[False].later()
     return say(

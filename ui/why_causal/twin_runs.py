@@ -18,7 +18,6 @@ def pair() -> TwinPair:
 
 @once
 def curves() -> Curves:
-    """Their training, read once."""
     return twins.curves()
 
 
@@ -32,7 +31,6 @@ def run_all(found: TwinPair, batch: TokenBatch) -> dict[Combination, RunView]:
 
 
 def outcomes(looks: dict[Combination, RunView]) -> dict[Combination, TwinOutcome]:
-    """What each of them makes of the text."""
     return {one: results.ask(twins.outcome, look.run) for one, look in looks.items()}
 
 
