@@ -10,7 +10,7 @@ page.set_up(N_("Serving"))  # first, so that the browser has something to fetch 
 from ui import controls, explain, inference
 from ui.guard import guarded
 
-model, text = controls.open_page(inference.restore)
+model, text = controls.open_page(inference.ServingLink.restore)
 section = inference.choose_section()
 sentence_place = st.empty()
 running = say("Running {model} …", model=explain.title_of(model))

@@ -18,7 +18,6 @@ from model.text import TokenBatch
 from serving.job import ModelRef
 from ui import controls, link, page, results
 from ui.results import cached_figure
-from ui.widgets import choices
 from ui.widgets.choices import bound, one_of
 from viz import inference as pictures
 from viz.mask_styles import STYLES
@@ -70,12 +69,6 @@ class Row:
     def ask(self, function: Any, *arguments: Any, **options: Any) -> Any:
         """function(model, *arguments) of model/, remembered."""
         return results.ask(function, ModelRef.of(self.model), *arguments, **options)
-
-
-def restore() -> None:
-    """Put the page's own choices where their widgets find them."""
-    own = set(ServingLink.__annotations__)
-    choices.restore("kept_serving", lambda: ServingLink.read().model_dump(include=own))
 
 
 def choose_section() -> str:

@@ -16,25 +16,26 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from streamlit.testing.v1 import AppTest
+from ui.head_atlas.choices import AtlasLink
 
 from tests.apptest import done_once
 from ui.ablation import AblationLink
-from ui.bug_clinic.choose import ClinicLink
+from ui.bug_clinic.controls import ClinicLink
 from ui.compare import CompareLink
-from ui.cross_attention.lines import DatesLink
+from ui.cross_attention.controls import DatesLink
 from ui.export import sections as export
 from ui.generation.writing import GenerationLink
-from ui.head_atlas.choices import AtlasLink
+from ui.head_atlas.controls import AtlasLink
 from ui.inference import ServingLink
-from ui.layers.sections import LayersLink
+from ui.layers import LayersLink
 from ui.lessons.choices import LessonLink
 from ui.link import Link, View
 from ui.mask_check import CheckLink
 from ui.mask_lab import sections as mask_lab
-from ui.padding.lines import PaddingLink
+from ui.padding import PaddingLink
 from ui.page import PAGES
-from ui.pixels.choices import PixelsLink
-from ui.why_causal.choices import WhyCausalLink
+from ui.pixels.controls import PixelsLink
+from ui.why_causal.controls import WhyCausalLink
 
 INPUTS = 500
 ROOT = Path(__file__).parents[2]

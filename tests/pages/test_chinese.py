@@ -22,11 +22,11 @@ from model.bug_clinic.comparison import ADDED
 from tests.pages.here import Here
 from tests.viz.packet import unpacked
 from ui import mask_check
-from ui.cross_attention import lines as dates
-from ui.padding.lines import OURS
+from ui.cross_attention import controls as dates
+from ui.padding import OURS
 from ui.page import PAGES
 from ui.sidebar.models import EXAMPLES
-from ui.why_causal.choices import FIRST_TEXT
+from ui.why_causal.controls import FIRST_TEXT
 from ui.why_causal.live_training import fables
 
 ROOT = Path(__file__).parents[2]

@@ -19,9 +19,8 @@ from model.masks import MaskSpec
 from tests.apptest import key_of
 from tests.model.huggingface.families import save
 from tests.pages.explore import array
-from ui.cross_attention.drawing import MASKS
-from ui.cross_attention.lines import EXAMPLES, FIRST, LONGER
-from ui.cross_attention.runs import SAMPLE
+from ui.cross_attention.controls import EXAMPLES, FIRST, LONGER
+from ui.cross_attention.figures import MASKS, SAMPLE
 from viz.numbers import chance, percent
 
 APP = str(Path(__file__).parents[2] / "app.py")
