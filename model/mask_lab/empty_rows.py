@@ -1,6 +1,7 @@
 """What a query without an allowed key gets from each attention kernel of the installed torch, measured.
 
-Its softmax is 0 / 0 where blocked scores are −∞, uniform where they are a dtype's minimum, and 0 where a kernel says so.
+Its softmax is 0 / 0 where blocked scores are −∞, uniform where they are a dtype's minimum, and 0 where a kernel defines
+it so.
 """
 
 from collections.abc import Callable
@@ -11,10 +12,13 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from i18n import N_
+
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 QUERIES, KEYS, WIDTH = 3, 5, 8
 EMPTY = 1  # the query that sees nothing
 
+OUTCOMES = ("NaN", "0", N_("uniform"), N_("other"))  # uniform: the mean of all values
 Kernel = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # (q, k, v, allowed) -> output [1,1,Q,D]
 
 
@@ -22,7 +26,8 @@ def _sdpa(backend: SDPBackend, added: bool) -> Kernel:
     def kernel(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
         mask = torch.zeros(allowed.shape, dtype=q.dtype).masked_fill(~allowed, -torch.inf) if added else allowed
         with sdpa_kernel(backend):
-            return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+            output: Tensor = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return output
 
     return kernel
 
@@ -30,24 +35,25 @@ def _sdpa(backend: SDPBackend, added: bool) -> Kernel:
 def _eager(fill: Callable[[torch.dtype], float]) -> Kernel:
     def kernel(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
         scores = (q @ k.transpose(-1, -2) / WIDTH**0.5).masked_fill(~allowed, fill(q.dtype))
-        return scores.softmax(-1) @ v
+        output: Tensor = scores.softmax(-1) @ v
+        return output
 
     return kernel
 
 
 KERNELS: dict[str, Kernel] = {
-    "math, boolean": _sdpa(SDPBackend.MATH, False),
-    "math, −∞ added": _sdpa(SDPBackend.MATH, True),
-    "flash, boolean": _sdpa(SDPBackend.FLASH_ATTENTION, False),
-    "flash, −∞ added": _sdpa(SDPBackend.FLASH_ATTENTION, True),
-    "eager, −∞": _eager(lambda dtype: -torch.inf),
-    "eager, dtype minimum": _eager(lambda dtype: torch.finfo(dtype).min),
+    N_("SDPA math, boolean mask"): _sdpa(SDPBackend.MATH, False),
+    N_("SDPA math, −∞ added"): _sdpa(SDPBackend.MATH, True),
+    N_("SDPA flash on CPU, boolean mask"): _sdpa(SDPBackend.FLASH_ATTENTION, False),
+    N_("SDPA flash on CPU, −∞ added"): _sdpa(SDPBackend.FLASH_ATTENTION, True),
+    N_("eager softmax, −∞"): _eager(lambda dtype: -torch.inf),
+    N_("eager softmax, dtype minimum"): _eager(lambda dtype: torch.finfo(dtype).min),
 }
 
 
 @torch.inference_mode()
 def empty_rows() -> dict[str, dict[str, str]]:
-    """By kernel and dtype: "NaN", "0", "uniform" (the mean of all values), "other", or "" where the kernel refuses."""
+    """By kernel and dtype, as OUTCOMES has them; "" where the kernel refuses the mask or the dtype."""
     generator = torch.Generator().manual_seed(11)
     q, k, v = (torch.randn(1, 1, count, WIDTH, generator=generator) for count in (QUERIES, KEYS, KEYS))
     allowed = torch.ones(1, 1, QUERIES, KEYS, dtype=torch.bool)

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from streamlit.testing.v1 import AppTest
-from ui.head_atlas.choices import AtlasLink
 
 from tests.apptest import done_once
 from ui.ablation import AblationLink

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from streamlit.testing.v1 import AppTest
 
 from model import catalog
@@ -14,6 +15,7 @@ from model.inference.calls import compare_calls, ends_of
 from model.inference.cost import cost
 from model.inference.packing import pack
 from tests.pages.explore import Explore, array
+from tests.pages.test_mask_lab import Lab
 from viz import inference as pictures
 
 ROOT = Path(__file__).parents[2]
@@ -112,3 +114,31 @@ def test_many_blocks_are_drawn_as_fewer() -> None:
     np.testing.assert_array_equal(np.diag(shown), 1)
     assert shown[200, 3] == 2
     assert shown[3, 200] == 0
+
+
+def test_the_mask_lab_names_a_mask_and_runs_it() -> None:
+    page = Lab(section="name")
+    tokens = len(page.weights())
+    query, key = np.indices((tokens, tokens))
+    mask = (key <= query) & (query - key < 3) & ((query != 7) | (key != 6))
+    page.app.text_area(key="named_mask").set_value(str(torch.from_numpy(mask)) if tokens < 30 else repr(mask))
+    page.run()
+    assert any(
+        "causal mask and window of 3. 1 cell (query, key) differs: (7, 6)" in one.value for one in page.app.markdown
+    )
+    next(button for button in page.app.button if "Run this mask" in button.label).click()
+    page.run()
+    np.testing.assert_array_equal(np.isnan(page.weights()), ~mask)
+    assert page.url["masks"].startswith('{"sliding":3')
+
+
+def test_the_mask_lab_says_what_is_no_mask() -> None:
+    page = Lab(section="name")
+    page.app.text_area(key="named_mask").set_value("tensor([[1., 0., ..., 0.]])")
+    page.run()
+    assert "set_printoptions" in page.app.error[0].value
+
+
+def test_the_mask_lab_tells_what_kernels_give_an_empty_row() -> None:
+    tables = [one.value for one in Lab(section="fill").app.get("html") if "eager softmax" in one.value]
+    assert tables[0].count("NaN") == 3

@@ -7,13 +7,15 @@ import pandas as pd
 import streamlit as st
 
 from i18n import ENGLISH, N_, language, say, spoken, together
+from model.mask_lab.empty_rows import empty_rows
 from model.mask_lab.fills import KEYS, MOST, QUERIES, TOKENS, VALUES, ByHand, OnAHead, by_hand, on_a_head
 from ui import page, results
 from ui.guard import guarded
+from ui.results import cached_figure
 from ui.run_view import RunView
 from ui.widgets.choices import deferred
 from viz.mask_lab.by_hand import stages_html
-from viz.mask_lab.fills import fills_sentence, fills_table, order_sentence, order_table
+from viz.mask_lab.fills import empty_rows_table, fills_sentence, fills_table, order_sentence, order_table
 
 GIVEN = {"q": QUERIES, "k": KEYS, "v": VALUES}
 
@@ -94,6 +96,8 @@ def show_fills(now: RunView, layer: int, head: int) -> None:
     st.html(fills_sentence(found))
     st.html(fills_table(found) + page.note(_about(measured, now.name(layer, head))))
     st.html(order_sentence(found) + order_table(found))
+    with st.expander(say("A fully blocked row in each attention kernel")):
+        st.html(cached_figure(empty_rows_table, results.ask(empty_rows)))
     with st.expander(say("Why")):
         st.markdown(say(HOW))
 

@@ -13,12 +13,12 @@ from model.mask_lab.empty_rows import DTYPES, KERNELS, _outcome, empty_rows
 def test_softmax_of_nothing() -> None:
     found = empty_rows()
     assert found.keys() == KERNELS.keys()
-    assert found["eager, −∞"] == dict.fromkeys(DTYPES, "NaN")
-    assert found["eager, dtype minimum"] == dict.fromkeys(DTYPES, "uniform")
+    assert found["eager softmax, −∞"] == dict.fromkeys(DTYPES, "NaN")
+    assert found["eager softmax, dtype minimum"] == dict.fromkeys(DTYPES, "uniform")
     nothing = torch.zeros(1, 1, 1, 3, dtype=torch.bool)
     q, v = torch.ones(1, 1, 1, 4), torch.tensor([[[[1.0], [2.0], [6.0]]]])
     default = F.scaled_dot_product_attention(q, torch.ones(1, 1, 3, 4), v, attn_mask=nothing)
-    named = found["flash, boolean"]["float32"] or found["math, boolean"]["float32"]
+    named = found["SDPA flash on CPU, boolean mask"]["float32"] or found["SDPA math, boolean mask"]["float32"]
     assert named == _outcome(default.flatten(), v[0, 0])
 
 
