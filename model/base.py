@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from i18n import say
 from model.attribution.linearized_run import LinearizedRun
 from model.errors import CheckpointError, NotSupported
-from model.masks import MaskSpec
+from model.masks import MaskContext, Masking, MaskSpec
 from model.text import TokenBatch, rows_of
 from model.trace import LayerRecord, Trace
 
@@ -176,6 +176,14 @@ class Model(ABC):
     def run_edited(self, batch: TokenBatch, spec: MaskSpec, edit: HeadEdit) -> Trace:
         """`run`, but for what edit makes of each attention's heads. Raises NotSupported where that cannot be done."""
         raise NotSupported(say("{model}: the outputs of its heads cannot be changed here", model=self.name))
+
+    def run_calls(
+        self, batch: TokenBatch, spec: MaskSpec, ends: Sequence[int], masking: Masking = MaskContext.allowed
+    ) -> Tensor:
+        """The states [B,T,W] of a text read in several calls with a cache of keys and values, each up to one of `ends`,
+        the last of which is T. masking: gives each call's mask, [Q,K]. Raises NotSupported where there is no cache.
+        """
+        raise NotSupported(say("{model}: it cannot be run in several calls here", model=self.name))
 
     def residuals(self, batch: TokenBatch, spec: MaskSpec) -> Residuals:
         """The residual stream of a run under spec. Raises NotSupported where it is not known."""

@@ -22,7 +22,10 @@ def positions_of(keep: Tensor) -> Tensor:
 
 
 def positions_under(spec: MaskSpec, batch: TokenBatch) -> Tensor:
-    """The positions [B,T] that a spec asks for: of real tokens, of all cells, or anew in each part of the text."""
+    """The positions [B,T] that a spec asks for: the batch's own or else counted over real tokens, over all cells, or
+    anew in each part of the text."""
+    if spec.positions == "counted" and batch.positions is not None:
+        return batch.positions
     counted = positions_of(batch.keep)
     if spec.positions == "cells":
         return torch.arange(batch.ids.shape[1]).expand_as(counted)

@@ -1,12 +1,16 @@
 """Our own decoder as a model: a Transformer with its tokenizer."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
 import torch
 from torch import Tensor
 
 from model.attribution.linearized_run import FrozenDecoder
 from model.base import Description, HeadEdit, Model, Residuals, once
 from model.blocks import Edit, Heads
-from model.masks import MaskContext, MaskSpec, allowed_by_layer, layer_contexts
+from model.masks import AllowedCache, MaskContext, Masking, MaskSpec, allowed_by_layer, layer_contexts
 from model.text import BatchTokenizer, TokenBatch
 from model.trace import LayerRecord, Trace, records_of
 from model.transformer import Transformer, positions_under
@@ -74,6 +78,21 @@ class DecoderModel(Model):
         return self._run(batch, spec, edit)
 
     @torch.inference_mode()
+    def run_calls(
+        self, batch: TokenBatch, spec: MaskSpec, ends: Sequence[int], masking: Masking = MaskContext.allowed
+    ) -> Tensor:
+        """The states [B,T,W] of a text read in several calls with a cache of keys and values."""
+        states, past, positions = [], None, positions_under(spec, batch)
+        for start, end in pairwise([0, *ends]):
+            some, made = batch.columns(slice(end)), AllowedCache()
+            contexts = [replace(context, queries=end - start) for context in self._contexts(some)]
+            allowed = [masking(context, spec, made) for context in contexts]
+            done, qkvs = self.network(some.ids[:, start:], positions[:, start:end], allowed, past)
+            past = [(k, v) for _, k, v in qkvs]
+            states.append(done)
+        return torch.cat(states, dim=1)
+
+    @torch.inference_mode()
     def residuals(self, batch: TokenBatch, spec: MaskSpec) -> Residuals:
         _, allowed = self._masks(batch, spec)
         streams = [self.network.embed(batch.ids, positions_under(spec, batch))]
@@ -96,9 +115,12 @@ class DecoderModel(Model):
     def _masks(self, batch: TokenBatch, spec: MaskSpec) -> tuple[list[MaskContext], list[Tensor | None]]:
         """What each layer's masks are made of, and those under spec. Raises ValueError for a scope not there."""
         spec.check_scope(self.num_layers, self.num_heads)
-        length, own = batch.ids.shape[1], {"standard": self.standard, "split": batch.split}
-        contexts = layer_contexts(self.num_layers, batch.keep, length, self.num_heads, **own)
+        contexts = self._contexts(batch)
         return contexts, allowed_by_layer(contexts, spec)
+
+    def _contexts(self, batch: TokenBatch) -> list[MaskContext]:
+        length, own = batch.ids.shape[1], {"standard": self.standard, "split": batch.split}
+        return layer_contexts(self.num_layers, batch.keep, length, self.num_heads, **own)
 
 
 def _at(context: MaskContext, edit: HeadEdit) -> Edit:

@@ -5,7 +5,7 @@ MaskSpec's fields and of every list of masks. Imports no torch: a page's style i
 Sizes: B batch rows, Q queries, K keys.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +55,10 @@ class Kind:
     first: the parameter to begin with. opens: it opens cells that other masks block, instead of blocking any.
     own: models are trained with it; sized: with a size of the model's own in positions, which is then the parameter.
     joins: the kind that it is part of: it holds where that one does, and its cells count as that one's.
+    borders: from the parameter and the number of positions T, where it changes along the queries or the keys of a text
+    without padding: positions from 0 to T, in any order; None where only the distance from query to key counts.
+    arguments: of the fused kernels, those that have an argument for it: "is_causal" of SDPA, "varlen" of
+    FlashAttention (causal, a window, sequences packed into one row).
     """
 
     cells: Callable[[Cells, Any], "Tensor | None"]
@@ -67,6 +71,8 @@ class Kind:
     own: bool = False
     sized: bool = False
     joins: str = ""
+    borders: Callable[[Any, int], Iterable[int]] | None = lambda parameter, tokens: range(tokens)
+    arguments: tuple[str, ...] = ()
 
     @property
     def off(self) -> bool | int | str:
@@ -97,6 +103,14 @@ def _chunks_code(names: Names, size: int) -> str:
     return f"({same}) & (keep[q_idx] == keep[k_idx])" if names.padded else same
 
 
+def _multiples(size: int, tokens: int) -> Iterable[int]:
+    return range(0, tokens, size)
+
+
+def _once(size: int, tokens: int) -> Iterable[int]:
+    return (min(size, tokens),)
+
+
 def _same_part(cells: Cells, separator: str) -> "Tensor | None":
     if cells.split is None:
         return None
@@ -122,7 +136,7 @@ KINDS: dict[str, Kind] = {
     "causal": Kind(
         lambda cells, _: cells.key <= cells.query,
         lambda names, _: "k_idx <= q_idx", "causal: no token sees a later one",
-        N_("causal mask"), own=True,
+        N_("causal mask"), own=True, borders=None, arguments=("is_causal", "varlen"),
     ),
     "padding": Kind(
         lambda cells, _: None if bool((cells.key_token >= 0).all()) else cells.key_token >= 0,
@@ -131,11 +145,11 @@ KINDS: dict[str, Kind] = {
     ),
     "window": Kind(  # Mistral's sliding window, arXiv:2310.06825
         _near, lambda names, size: f"{names.apart} < {size}", "window: the model's own sliding window",
-        N_("the model's own window of {size}"), own=True, sized=True,
+        N_("the model's own window of {size}"), own=True, sized=True, borders=None, arguments=("varlen",),
     ),
     "chunk": Kind(  # Llama 4
         _chunks, _chunks_code, "chunk: the model attends within chunks of its own",
-        N_("the model's own chunks of {size}"), own=True, sized=True,
+        N_("the model's own chunks of {size}"), own=True, sized=True, borders=_multiples, arguments=("varlen",),
     ),
     "padding_queries": Kind(
         lambda cells, _: cells.query_token >= 0,
@@ -144,26 +158,32 @@ KINDS: dict[str, Kind] = {
     ),
     "sliding": Kind(  # a window of the reader's
         _near, lambda names, size: f"{names.apart} < {size}", "sliding window: near tokens only",
-        N_("window of {size}"), first=4,
+        N_("window of {size}"), first=4, borders=None, arguments=("varlen",),
     ),
     "stride": Kind(  # Child et al. 2019, arXiv:1904.10509; with a window, dilated
         lambda cells, step: (cells.query - cells.key) % step == 0,
         lambda names, step: f"(q_idx - k_idx) % {step} == 0", "stride: only so many positions apart",
-        N_("stride of {size}"), first=2, least=2,
+        N_("stride of {size}"), first=2, least=2, borders=None,
+    ),
+    "block_causal": Kind(  # block diffusion, arXiv:2503.09573
+        lambda cells, size: cells.query_token // size >= cells.key_token // size,
+        lambda names, size: f"{names.query} // {size} >= {names.key} // {size}",
+        "block-causal: a token sees its own block and the blocks before it",
+        N_("block-causal mask of {size}"), first=4, borders=_multiples,
     ),
     "documents": Kind(  # of a packed row
         _same_part, lambda names, _: "document[q_idx] == document[k_idx]", "documents: nobody looks across",
-        N_("documents split at “{size}”"), first=".",
+        N_("documents split at “{size}”"), first=".", arguments=("varlen",),
     ),
     "prefix": Kind(  # T5's prefix language model, arXiv:1910.10683
         lambda cells, size: _first(cells.query_token, size) & _first(cells.key_token, size),
         _prefix_code, "prefix: the first tokens see each other",
-        N_("prefix of {size}"), first=4, opens=True,
+        N_("prefix of {size}"), first=4, opens=True, borders=_once,
     ),
     "sinks": Kind(  # StreamingLLM, arXiv:2309.17453
         lambda cells, size: (cells.query_token >= 0) & _first(cells.key_token, size),
         _sinks_code, "sinks: every token sees the first",
-        N_("{size} sinks"), first=1, opens=True,
+        N_("{size} sinks"), first=1, opens=True, borders=_once,
     ),
 }  # fmt: skip
 NEAR = "sliding"  # a kind of the reader's by which a token sees itself and what is near

@@ -7,7 +7,7 @@ Sizes: B batch rows, H heads, Q queries, K keys; the queries are the last Q of t
 """
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, reduce
 from typing import Any
 
@@ -22,6 +22,7 @@ __all__ = ["MaskContext", "MaskSpec", "Stroke", "combine"]
 MASK_NAMES = (*KINDS, "drawn")
 NATIVE = tuple(name for name, kind in KINDS.items() if kind.own)  # those that models are trained with
 AllowedCache = dict[tuple[Hashable, ...], Tensor | None]  # what MaskContext.allowed gave, for layers that share it
+Masking = Callable[["MaskContext", MaskSpec, "AllowedCache | None"], Tensor | None]
 TextSplit = Callable[[str], Tensor]  # from a separator to the part of the text that each position is in, int64 [B,K]
 
 
@@ -131,6 +132,11 @@ class MaskContext:
         if key not in made:
             made[key] = self._over_heads(rulings)
         return made[key]
+
+    def allowed_at_top_left(self, spec: MaskSpec, made: AllowedCache | None = None) -> Tensor | None:
+        """As allowed, of a kernel that takes the first of the queries for position 0: wrong unless Q = K."""
+        square = replace(self, queries=self.keep.shape[-1]).allowed(spec, made)
+        return None if square is None else square[..., : self.queries, :]
 
     def _over_heads(self, rulings: tuple[MaskSpec, ...]) -> Tensor | None:
         if len(rulings) == 1:

@@ -34,7 +34,7 @@ class TokenBatch:
     pieces: [B][T] what to show for each token. cut: [B] the end of each text that did not fit ("" = all of it did).
     source: for an encoder-decoder's target texts, the texts they were written from; None everywhere else.
     texts: [B] what the tokens were read from, and ends: [B][T] where each token ends in it, in characters; both empty
-    where no text was read.
+    where no text was read. positions: int64 [B,T], where the tokens stand, in place of those counted over real tokens.
     """
 
     ids: Tensor
@@ -45,6 +45,7 @@ class TokenBatch:
     source: "TokenBatch | None" = None
     texts: tuple[str, ...] = ()
     ends: tuple[tuple[int, ...], ...] = ()
+    positions: Tensor | None = None
 
     def real(self, row: int) -> slice:
         """Where the row's real tokens are, among its T positions."""
@@ -74,6 +75,22 @@ class TokenBatch:
             source=None if self.source is None else self.source.rows(some),
             texts=pick(self.texts),
             ends=pick(self.ends),
+            positions=None if self.positions is None else self.positions[some],
+        )
+
+    def without_padding(self, row: int) -> "TokenBatch":
+        """A row alone, and of it the real tokens."""
+        return self.rows([row]).columns(self.real(row))
+
+    def columns(self, some: slice) -> "TokenBatch":
+        """Some positions of every row, of the same texts."""
+        return replace(
+            self,
+            ids=self.ids[:, some],
+            keep=self.keep[:, some],
+            pieces=tuple(row[some] for row in self.pieces),
+            ends=tuple(row[some] for row in self.ends),
+            positions=None if self.positions is None else self.positions[:, some],
         )
 
     def split(self, separator: str) -> Tensor:

@@ -9,15 +9,15 @@ page.set_up(N_("Ablation"))  # first, so that the browser has something to fetch
 
 from model.heads.ablation import HeadsOff, answer, following, outcome
 from serving.job import ModelRef
-from ui import ablation as choosing
 from ui import controls, explain, results, run_view
+from ui.ablation import AblationLink, choose_heads, choose_way, in_words, show
 from ui.guard import guarded
 from ui.heads import query
 from ui.results import cached_figure
 from viz import ablation
 from viz.numbers import Candidate, loss_figure, next_token_table
 
-model, text = controls.open_page(choosing.restore)
+model, text = controls.open_page(AblationLink.restore)
 reading, row = controls.open_text(model, text)
 batch = reading.batch
 if model.kind == "encoder" or not model.predicts:
@@ -25,21 +25,21 @@ if model.kind == "encoder" or not model.predicts:
     st.stop()
 
 spec = controls.open_masks(say("Ablation"), model, batch, row)
-sentence_place = st.empty()
+sentence_slot = st.empty()
 with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
     attention = controls.choose_attention([name for name in model.attentions if name != "cross"])
     layers, heads = run_view.shape(model, attention)
     with st.container(width=420):
-        chosen = choosing.choose_heads(model, attention, layers, heads)
-    way, mask = choosing.choose_way(spec, attention)
-    query_place = st.container(width=170)
+        chosen = choose_heads(model, attention, layers, heads)
+    way, mask = choose_way(spec, attention)
+    query_slot = st.container(width=170)
 off = HeadsOff(chosen, way, mask, attention)
 predicting = "decoder" if "decoder" in model.attentions else attention
 with guarded(say("Running {model} …", model=explain.title_of(model))):
     now, _ = run_view.run_pair(model, batch, spec, row, predicting)
-with query_place:
+with query_slot:
     position = query.choose(now)
-choosing.share(model)
+controls.share(AblationLink, model, masks=None, section=None, scope="model", zoom=None)
 
 with guarded(say("Running with these heads off …")):
     follows = following(batch, row, position)
@@ -49,14 +49,13 @@ with guarded(say("Running with these heads off …")):
     without = results.ask(outcome, ModelRef.of(model), batch, spec, row, position, off, answered.target)
 pieces = batch.pieces[row]
 asked = ablation.AskedPrediction(answered.label, pieces[position], position, follows is not None)
-sentence = ablation.sentence(
-    [run_view.name_of(model, attention, *one) for one in chosen], choosing.in_words(off, spec), asked,
-    answered.log_probability, without.log_probability,
-)  # fmt: skip
+names = [run_view.name_of(model, attention, *one) for one in chosen]
+chances = answered.log_probability, without.log_probability
+sentence = ablation.sentence(names, in_words(off, spec), asked, *chances)
 candidates = [Candidate(*one) for one in without.candidates]
 changed = run_view.RowPredictions(without.losses, candidates)
 moved = explain.what_moved(pieces, position, changed, predicted) if chosen else ""
-sentence_place.html(f'<p class="sentence">{sentence} {moved}</p>')
+sentence_slot.html(page.sentence(f"{sentence} {moved}"))
 
 both = (say("heads off"), say("all heads"))
 tokens, losses = st.columns([1, 1.4], gap="large")
@@ -66,12 +65,14 @@ with losses:
     curves = (without.losses, predicted.losses)
     st.caption(say("Loss per token, with heads off and with all heads"), help=say(explain.NATS))
     figure = cached_figure(loss_figure, *curves, pieces, changed=bool(chosen), names=both)
-    st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=cached_figure(explain.loss_alt, *curves))
+    page.chart(figure, "loss_figure", cached_figure(explain.loss_alt, *curves))
 
 st.markdown("#### " + say("Which head matters most?"))
-st.caption(
-    say("The increase in the loss of {token} with each head turned off alone, in the way chosen above. Colours follow "
-        "its square root.", token=ablation.what_is_asked(asked))
-)  # fmt: skip
+about = say(
+    "The increase in the loss of {token} with each head turned off alone, in the way chosen above. Colours follow its "
+    "square root.",
+    token=ablation.what_is_asked(asked),
+)
+st.caption(about)
 with guarded():
-    choosing.show(now, batch, position, answered.target, off)
+    show(now, batch, position, answered.target, off)

@@ -1,5 +1,7 @@
 """Compare: one head of two models, of two texts, or under two masks, side by side."""
 
+from functools import partial
+
 import streamlit as st
 
 from i18n import N_, say, together
@@ -15,21 +17,22 @@ from ui.heads import head as head_picture
 from ui.heads import query
 from ui.markdown import escaped
 from ui.results import cached_figure
+from ui.widgets.choices import one_of
 from viz import compare
 from viz.head import difference_figure, head_range
 from viz.numbers import next_token_table
 
 ABOVE = 220  # pixels over the pictures as the page opens, without the titles in their margins
 
-model, text = controls.open_page(choosing.restore)
+model, text = controls.open_page(choosing.CompareLink.restore)
 reading, row = controls.open_text(model, text)
 
 spec = controls.open_masks(say("Compare"), model, reading.batch, row)
-sentence_place = st.empty()
+sentence_slot = st.empty()
 other, b_reading, b_row, b_spec = model, reading, row, spec
 choices = st.container(horizontal=True, vertical_alignment="bottom", gap="small")
 with choices, guarded():
-    differs = choosing.choose_differs()
+    differs = one_of(say("B differs in"), choosing.DIFFERS, "differs", width="content")
     if differs == "masks":
         b_spec = choosing.choose_masks(model)
     elif differs == "text":
@@ -38,30 +41,29 @@ with choices, guarded():
     elif differs == "model":
         with st.container(width=240):
             other = choosing.choose_model()
-        b_reading, b_spec = (
-            run_view.tokenize(other, text, st.session_state.pad, None),
-            choosing.like(spec, model, other),
-        )
+        b_spec = choosing.like(spec, model, other)
+        b_reading = run_view.tokenize(other, text, st.session_state.pad, None)
         b_row = min(row, len(b_reading.rows) - 1)
+share = partial(controls.share, choosing.CompareLink, model, masks=None, section=None, scope="model", zoom=None)
 attentions = [name for name in model.attentions if name in other.attentions and name != "cross"]
 if not attentions:
-    both = [explain.title_of(one) for one in (model, other)]
-    st.info(say("{one} and {other} have no attention of the same kind.", one=both[0], other=both[1]))
-    choosing.share(model)
+    titles = {"one": explain.title_of(model), "other": explain.title_of(other)}
+    st.info(say("{one} and {other} have no attention of the same kind.", **titles))
+    share()
     st.stop()
 with choices:
     attention = controls.choose_attention(attentions)
     with st.container(width=190):
         layer, head = controls.choose_head(model, *run_view.shape(model, attention))
     b_layer, b_head = choosing.choose_head(other, attention, layer, head)
-    query_place = st.container(width=150)
+    query_slot = st.container(width=150)
 with guarded(say("Running A and B …")):
     a, _ = run_view.run_pair(model, reading.batch, spec, row, attention)
     b, _ = run_view.run_pair(other, b_reading.batch, b_spec, b_row, attention)
     views = [a.head(layer, head), b.head(b_layer, b_head)]
-with query_place:
+with query_slot:
     position = query.choose(a)
-choosing.share(model)
+share()
 
 heads = a.name(layer, head), b.name(b_layer, b_head)
 names = choosing.titles((model, other), heads)
@@ -89,9 +91,8 @@ with left:
     if compare.comparable(*views):
         st.markdown("#### B − A")
         figure = cached_figure(difference_figure, views[1], views[0], dark=page.is_dark())
-        head_picture.show(
-            figure, say("B minus A. {sentence}", sentence=sentences[0]), room="one", key="head_difference"
-        )
+        alt = say("B minus A. {sentence}", sentence=sentences[0])
+        head_picture.show(figure, alt, room="one", key="head_difference")
 with right, guarded(say("Predicting …")):
     places = None if attention == "encoder" else (position, choosing.query_of_b(a, b, position))
     found = [side.predictions(at) for side, at in zip((a, b), places or (None, None), strict=True)]
@@ -100,10 +101,8 @@ with right, guarded(say("Predicting …")):
         lists = [one.candidates for one in found if one is not None]
         st.html(cached_figure(next_token_table, *lists, changed=True, names=("A", "B")))
         if places:
-            asked = [
-                f"“{escaped(side.run.batch.pieces[side.row][at])}” ({at})"
-                for side, at in zip((a, b), places, strict=True)
-            ]
-            st.caption(say("After {one} in A, after {other} in B.", one=asked[0], other=asked[1]))
+            both = zip((a, b), places, strict=True)
+            one, other_one = (f"“{escaped(side.run.batch.pieces[side.row][at])}” ({at})" for side, at in both)
+            st.caption(say("After {one} in A, after {other} in B.", one=one, other=other_one))
         sentences.append(compare.prediction_sentence(*lists))
-sentence_place.html(f'<p class="sentence">{together(sentences)}</p>')
+sentence_slot.html(page.sentence(together(sentences)))

@@ -9,17 +9,18 @@ page.set_up("Cross-attention")  # first, so that the browser has something to fe
 from i18n import say
 from model.cross_attention.dates import DatesModel
 from ui import controls, explain
-from ui.cross_attention import drawing, runs
-from ui.cross_attention import lines as ours
+from ui.cross_attention import controls as ours
+from ui.cross_attention import figures
 from ui.guard import guarded
+from ui.widgets.choices import one_of
 
-chosen = controls.open_model(ours.restore)
+chosen = controls.open_model(ours.DatesLink.restore)
 with guarded():
     model = ours.model_of(chosen)
 if model is not chosen and chosen.name != "story":
-    st.info(ours.instead_of(chosen))
+    st.info(say(ours.NO_SOURCE[chosen.kind], model=explain.title_of(chosen)))
 elif model is not chosen:
-    st.sidebar.caption(ours.instead_of(chosen))
+    st.sidebar.caption(say(ours.NO_SOURCE[chosen.kind], model=explain.title_of(chosen)))
 with st.sidebar:
     text, targets = ours.choose_texts(model)
 controls.ask_for_text(text)
@@ -27,28 +28,29 @@ controls.ask_for_text(text)
 title, switches = st.columns([1.4, 1], vertical_alignment="center")
 with switches:
     spec = ours.choose_masks(model)
-sentence_place, notes = st.container(), st.container()
+sentence_slot, notes = st.container(), st.container()
 with st.sidebar:
     beside = ours.choose_beside(model, text)
-with sentence_place, guarded(say("Encoding and decoding with {model} …", model=explain.title_of(model))):
+with sentence_slot, guarded(say("Encoding and decoding with {model} …", model=explain.title_of(model))):
     lines = ours.read(model, text, targets, beside)
     with st.sidebar:
-        row = ours.choose_row(lines)
-    parts = runs.run(model, lines, spec, row)
+        row = controls.choose_row(lines.readers, "cross_row")
+    parts = figures.run(model, lines, spec, row)
 source = parts["cross"].now.run.keys
-title.markdown(f"### {say('Cross-attention')}\u2002:small[{explain.title_of(model)} · {explain.size(source, row)}]")
-for note in drawing.notes(model, lines, spec, row):
+title.markdown(page.heading(say("Cross-attention"), explain.title_of(model), explain.size(source, row)))
+for note in figures.notes(model, lines, spec, row):
     notes.caption(note)
 
 changed = spec != model.standard
-drawing.alignment(model, parts["cross"], changed=changed)
+figures.alignment(model, parts["cross"], changed=changed)
 if isinstance(model, DatesModel):
-    with sentence_place, guarded(say("Writing …")):
-        st.html(drawing.verdict(model, lines, spec, parts["decoder"].now))
-drawing.heatmaps(model, parts, ours.choose_shown(changed))
+    with sentence_slot, guarded(say("Writing …")):
+        st.html(figures.verdict(model, lines, spec, parts["decoder"].now))
+shown = one_of(say("Masks of the heatmaps"), ours.SHOWN, "cross_shown") if changed else "now"
+figures.heatmaps(model, parts, shown)
 if isinstance(model, DatesModel):
-    with guarded(say("Writing {count} held-out dates …", count=runs.SAMPLE)):
-        drawing.what_breaks(model, lines, spec, parts["decoder"].standard)
+    with guarded(say("Writing {count} held-out dates …", count=figures.SAMPLE)):
+        figures.what_breaks(model, lines, spec, parts["decoder"].standard)
 else:
-    drawing.losses(parts["decoder"], changed=changed)
+    figures.losses(parts["decoder"], changed=changed)
 ours.share(model, text)

@@ -36,7 +36,7 @@ with guarded(say("Running {model} …", model=explain.title_of(model))):
         text=reading.rows[row],
     )
     size = subject.views()[0].weights.shape
-title.markdown("### " + say("Export") + f"\u2002:small[{explain.title_of(model)} · {subject.name}]")
+title.markdown(page.heading(say("Export"), explain.title_of(model), subject.name))
 with st.sidebar:
     part = controls.choose_positions(*size)
 

@@ -8,30 +8,28 @@ page.set_up("Generation")  # first, so that the browser has something to fetch w
 
 from i18n import N_, say
 from ui import controls, explain
-from ui.generation import sections, steps
-from ui.generation import writing as generation
-from ui.generation import writing as run
+from ui.generation import cache_sections, steps, writing
 from ui.guard import guarded
 
-model, text = controls.open_page(generation.restore)
-generation.guard(model)
+model, text = controls.open_page(writing.GenerationLink.restore)
+writing.guard(model)
 controls.ask_for_text(
     text, N_("Type the beginning of a text on the left, or choose an example: the model continues it.")
 )
 
 title, pressed, heads = st.columns([1, 1.7, 1.1], vertical_alignment="bottom")
-title.markdown(f"### {say('Generation')}\u2002:small[{explain.title_of(model)}]")
+title.markdown(page.heading(say("Generation"), explain.title_of(model)))
 with heads:
     layer, head = controls.choose_head(model, model.num_layers, model.num_heads)
-sampling, cache = generation.choose_sampling(model)
-with guarded(say("Running {model} …", model=explain.title_of(model)), on_trouble=generation.halt):
-    notes = generation.begin(model, text)
-    writing = run.advance(model, sampling, cache)
-    run.look_at(model, writing.path, cache)
+sampling, cache = writing.choose_sampling(model)
+with guarded(say("Running {model} …", model=explain.title_of(model)), on_trouble=writing.halt):
+    notes = writing.begin(model, text)
+    now = writing.advance(model, sampling, cache)
+    writing.look_at(model, now.path, cache)
 with pressed:
-    generation.buttons(model, writing)
+    writing.buttons(model, now)
 for note in notes:
     st.caption(note)
 steps.show(model, sampling, cache, layer, head)
-sections.show(model, writing, cache, layer, head)
-generation.share(model)
+cache_sections.show(model, now, cache, layer, head)
+controls.share(writing.GenerationLink, model)

@@ -7,44 +7,44 @@ from ui import page
 
 page.set_up(N_("Across layers"))  # first, so that the browser has something to fetch while torch is imported
 
-from ui import controls, explain, run_view
+from ui import controls, explain, layers, run_view
 from ui.guard import guarded
 from ui.heads import query
-from ui.layers import sections
+from ui.widgets.choices import one_of
 
-model, text = controls.open_page(sections.restore)
+model, text = controls.open_page(layers.LayersLink.restore)
 reading, row = controls.open_text(model, text)
 
 spec = controls.open_masks(say("Across layers"), model, reading.batch, row)
-sentence_place = st.empty()
+sentence_slot = st.empty()
 with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-    section = sections.choose_section()
+    section = one_of(say("Shown"), layers.SECTIONS, "across", label_visibility="collapsed")
     attention = model.attentions[-2] if "cross" in model.attentions else model.attentions[0]
     if section != "lens":
         attention = controls.choose_attention([name for name in model.attentions if name != "cross"])
-    query_place, over_place, layer_place = st.container(width=170), st.container(width=210), st.container(width=110)
+    query_slot, over_slot, layer_slot = st.container(width=170), st.container(width=210), st.container(width=110)
 with guarded(say("Running {model} …", model=explain.title_of(model))):
     now, standard = run_view.run_pair(model, reading.batch, spec, row, attention)
 tokens = reading.batch.source if attention == "encoder" and reading.batch.source else reading.batch
 changed = standard if spec != model.standard else None
-with query_place:
+with query_slot:
     position = query.choose(now)
 names = run_view.layer_names(model, attention)
 if section != "lens":
-    with over_place:
-        over = sections.choose_over(section)
+    with over_slot:
+        over = layers.choose_over(section)
 if section == "all":
-    with layer_place:
-        layer = sections.choose_layer(model, names)
+    with layer_slot:
+        layer = layers.choose_layer(model, names)
     part = controls.choose_positions(tokens.ids.shape[1], tokens.ids.shape[1])
-sections.share(model)
+controls.share(layers.LayersLink, model, masks=None, section=None, scope="model", head=None)
 
-chosen = sections.ChosenRow(model, tokens, row, position)
+chosen = layers.ChosenRow(model, tokens, row, position)
 with guarded(say("Computing all layers …")):
     if section == "lens":
-        sentence = sections.show_lens(chosen, now, changed)
+        sentence = layers.show_lens(chosen, now, changed)
     elif section == "token":
-        sentence = sections.show_token(chosen, over, names, now, changed)
+        sentence = layers.show_token(chosen, over, names, now, changed)
     else:
-        sentence = sections.show_all(chosen, over, layer, names[layer], part, now, changed)
-sentence_place.html(f'<p class="sentence">{sentence}</p>')
+        sentence = layers.show_all(chosen, over, layer, names[layer], part, now, changed)
+sentence_slot.html(page.sentence(sentence))

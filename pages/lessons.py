@@ -1,5 +1,7 @@
 """Lessons: one idea a screen, asked before it is shown; presented with large type and arrow keys."""
 
+from functools import partial
+
 import streamlit as st
 
 from i18n import N_, say
@@ -14,7 +16,7 @@ from ui.markdown import escaped, lines
 from ui.streamlit_internals import css
 from viz.lessons.screen import PRESENTED, STYLE
 
-choices.restore()
+choices.LessonLink.restore()
 state = st.session_state
 screen.listen()
 st.html(css(STYLE + (PRESENTED if state.lesson_present else "")))
@@ -24,10 +26,10 @@ if problem:
 with guarded():
     found = shelves.shelved()
 with st.sidebar:
-    beside = st.container()
+    sidebar = st.container()
 with guarded():
     opened = shelves.opened(found)
-with beside:
+with sidebar:
     aside.show(found, opened)
 if opened is None:
     aside.show_list(found)
@@ -36,45 +38,26 @@ else:
     lesson, last = opened.lesson, len(opened.lesson.steps) + 1
     number = state.lesson_step = min(state.lesson_step, last)
     following = next((one for one in found if one.name == lesson.next and one.lesson), None)
+    label, go = say("Next"), partial(choices.go, number + 1)
+    if number == last and following and following.lesson:
+        label = escaped(say("Next: {title}", title=following.lesson.title))
+        go = partial(choices.go, 1, following.name)
+    elif number == last:
+        label, go = say("All lessons"), partial(choices.go, 1, "")
     title, buttons = st.columns([1, 1.3], gap="large", vertical_alignment="center")
     title.markdown(f"### {escaped(lesson.title)}")
-    with (
-        buttons,
-        st.container(key="lesson_nav", horizontal=True, horizontal_alignment="right", vertical_alignment="center"),
-    ):
-        st.button(
-            say("Previous"),
-            key="previous",
-            disabled=number == 1,
-            shortcut="Left",
-            on_click=choices.go,
-            args=(number - 1,),
-        )
+    with buttons:
+        row = st.container(key="lesson_nav", horizontal=True, horizontal_alignment="right", vertical_alignment="center")
+    with row:
+        back = partial(choices.go, number - 1)
+        st.button(say("Previous"), key="previous", disabled=number == 1, shortcut="Left", on_click=back)
         st.markdown(escaped(say("{step} of {steps}", step=number, steps=last)), width="content")
-        if number < last:
-            st.button(
-                say("Next"), key="next", type="primary", shortcut="Right", on_click=choices.go, args=(number + 1,)
-            )
-        elif following and following.lesson:
-            label = say("Next: {title}", title=following.lesson.title)
-            st.button(
-                escaped(label),
-                key="next",
-                type="primary",
-                shortcut="Right",
-                on_click=choices.go,
-                args=(1, following.name),
-            )
-        else:
-            st.button(say("All lessons"), key="next", type="primary", shortcut="Right", on_click=choices.go,
-                      args=(1, ""))  # fmt: skip
-        label, icon = (
-            (say("Exit"), ":material/close_fullscreen:")
-            if state.lesson_present
-            else (say("Present"), ":material/open_in_full:")
-        )
-        st.button(label, key="present", icon=icon, shortcut="P",
-                  on_click=lambda: state.update(lesson_present=not state.lesson_present))  # fmt: skip
+        st.button(label, key="next", type="primary", shortcut="Right", on_click=go)
+        present = partial(state.update, lesson_present=not state.lesson_present)
+        label, icon = say("Present"), ":material/open_in_full:"
+        if state.lesson_present:
+            label, icon = say("Exit"), ":material/close_fullscreen:"
+        st.button(label, key="present", icon=icon, shortcut="P", on_click=present)
     if number < last:
         screen.show(lesson, opened.key, number)
     else:

@@ -7,28 +7,30 @@ from ui import page
 page.set_up("Mask check")  # first, so that the browser has something to fetch while torch is imported
 
 from i18n import N_, say
-from ui import controls, explain, mask_check
+from ui import controls, explain, link, mask_check
 from ui.guard import guarded
 from ui.heads import head as head_picture
 from ui.markdown import escaped
+from ui.widgets.choices import one_of, select
 from viz.mask_check import laws_table, mask_figure, named_pairs, sentence, view_of
 
-mask_check.restore()
+mask_check.CheckLink.restore()
 with st.sidebar:
-    what = mask_check.choose_what()
-    number_type = mask_check.choose_type()
+    what = one_of(say("Check"), mask_check.WHATS, "what")
+    number_type = st.selectbox(say("Number type"), mask_check.TYPES, key="number_type")
 notes = ""
 if what == "patient":
     with st.sidebar:
-        sample = mask_check.choose_sample()
-    mask_check.share_sample()
+        names = {key: sample.name for key, sample in mask_check.SAMPLES.items()}
+        sample = mask_check.SAMPLES[select(say("Sample module"), names, "patient")]
+        link.share(mask_check.SampleLink.of_choices())
     with guarded(say("Checking {name} …", name=escaped(sample.name))):
         report = mask_check.of_sample(sample, number_type)
     notes = mask_check.of_what(sample)
 else:
     model, text = controls.open_page()
     controls.ask_for_text(text, N_("Type a text on the left: the model reads its first line."))
-    mask_check.share(model)
+    controls.share(mask_check.CheckLink, model)
     with guarded(say("Checking {name} …", name=explain.title_of(model))):
         reading = mask_check.read(model, text)
         report = mask_check.of_model(model, reading, number_type)
@@ -36,7 +38,7 @@ else:
         notes = say("Only the first {count} tokens of the first line are read.", count=report.length)
 
 view = view_of(report)
-st.markdown("### " + say("Mask check") + f"\u2002:small[{mask_check.size(report)}]")
+st.markdown(page.heading(say("Mask check"), mask_check.size(report)))
 st.html(sentence(view))
 if notes:
     st.markdown(notes)

@@ -15,9 +15,10 @@ from ui.heads import query
 from ui.mask_lab import canvas, compose, effect, sections
 from ui.results import cached_figure
 from ui.widgets import choices
+from ui.widgets.choices import one_of
 from viz.mask_lab.canvas import counts, formula
 
-model, text = controls.open_page(compose.seed)
+model, text = controls.open_page(compose.LabLink.restore)
 reading, row = controls.open_text(model, text)
 
 top = st.container(key="lab_top", gap="xsmall")
@@ -26,10 +27,10 @@ with where, st.container(horizontal=True, vertical_alignment="bottom", gap="smal
     attention = controls.choose_attention([name for name in model.attentions if name != "cross"])
     with st.container(width=190):
         layer, head = controls.choose_head(model, *run_view.shape(model, attention))
-    query_place = st.container(width=150)
+    query_slot = st.container(width=150)
     held = compose.choose_where(run_view.layer_names(model, attention), layer)
-about = f":small[{explain.title_of(model)} · {explain.size(reading.batch, row)}]"
-title.markdown("### " + say("Mask Lab") + f"\u2002{about}")
+size = explain.size(reading.batch, row)
+title.markdown(page.heading(say("Mask Lab"), explain.title_of(model), size))
 with top:
     spec = compose.scoped(compose.choose(model), held, layer, head)
     said = st.container()
@@ -41,7 +42,7 @@ with guarded(say("Running {model} …", model=explain.title_of(model))):
     now, standard = run_view.run_pair(model, reading.batch, spec, row, attention)
     views = now.head(layer, head), standard.head(layer, head)
     mask = now.ask(mask_view, layer, head)
-with query_place:
+with query_slot:
     chosen = query.choose(now)
 part = controls.choose_positions(*views[0].weights.shape)
 part = head_picture.without_padding(part, now.run.keys.keep[row].numpy(), masked=bool(spec.padding))
@@ -52,7 +53,7 @@ with st.container(key="mask_and_head"):
 with left:
     canvas.show(mask, rows, columns, compose.text_key(reading.batch), chosen, in_scope=in_scope)
 with right:
-    shown = sections.choose_shown()
+    shown = one_of(say("Masks of the head"), sections.SHOWN, "shown", label_visibility="collapsed")
     now_view, standard_view = (cropped(view, rows, columns) for view in views)
     figure = sections.picture(shown, now_view, standard_view, chosen)
     alt = cached_figure(sections.alt, now.name(layer, head), shown, now_view, standard_view)

@@ -1,4 +1,4 @@
-"""Padding: a batch of the reader's sentences, padded every way there is, beside each sentence alone."""
+"""Padding: a batch of the user's sentences, padded every way there is, beside each sentence alone."""
 
 import streamlit as st
 
@@ -7,10 +7,9 @@ from ui import page
 page.set_up("Padding")  # first, so that the browser has something to fetch while torch is imported
 
 from i18n import say, say_count
-from ui import controls, explain
+from ui import controls, explain, padding
 from ui.guard import guarded
 from ui.markdown import escaped
-from ui.padding import lines, runs
 from ui.results import cached_figure
 from ui.widgets import choices
 from viz.html import amount
@@ -20,32 +19,29 @@ from viz.padding.tables import texts_table
 
 model, text = controls.open_page()
 if model.kind == "encoder-decoder":
-    st.info(say(lines.ENCODER_DECODER, model=explain.title_of(model)))
+    st.info(say(padding.ENCODER_DECODER, model=explain.title_of(model)))
     st.stop()
 
 title = st.empty()
-switches, sentence_place, noted = st.container(), st.empty(), st.container()
+switches, sentence_slot, noted = st.container(), st.empty(), st.container()
 with guarded():
-    found = lines.lines(model, text)
-    own = runs.own_positions(model, found.texts)
+    found = padding.padded_texts(model, text)
+    own = padding.own_positions(model, found.texts)
 with switches:
-    choice, causal = lines.choose(model, own)
+    choice, causal = padding.choose(model, own)
 with guarded(say("Running {model} …", model=explain.title_of(model))):
-    seen = runs.padded(model, found, choice, causal, own)
+    seen = padding.padded(model, found, choice, causal, own)
 texts, shown, cells, tolerance = seen.texts, seen.way, seen.cells, seen.tolerance
 what = LOGITS if model.predicts else STATES
-size = [
-    explain.title_of(model),
-    say_count("{count} sentence", "{count} sentences", len(texts)),
-    say_count("{count} cell each", "{count} cells each", cells),
-]
-title.markdown("### " + say("Padding") + f"\u2002:small[{' · '.join(size)}]")
+sentences = say_count("{count} sentence", "{count} sentences", len(texts))
+size = say_count("{count} cell each", "{count} cells each", cells)
+title.markdown(page.heading(say("Padding"), explain.title_of(model), sentences, size))
 sentence = cached_figure(words.sentence, texts, shown, what)
-sentence_place.html(f'<p class="sentence">{sentence}</p>')
+sentence_slot.html(page.sentence(sentence))
 with noted:
     if found.ours:
-        lines.offer_ours(found)
-    choices.show([*map(escaped, found.notes), *lines.notes(model)])
+        padding.offer_ours(found)
+    choices.show([*map(escaped, found.notes), *padding.notes(model)])
 
 st.html(cached_figure(grid, texts, choice.mask, tolerance, what))
 
@@ -58,18 +54,18 @@ with left:
 with right:
     st.markdown("#### " + say("All padding settings"))
     with guarded(say("Running all other padding settings …")):
-        every = runs.ways(model, found, causal, own)
-    runs.show(every, shown, len(texts), cells)
-    st.caption(
-        say(
-            "Click a setting to see it above. Its number is the largest difference between any sentence's {what} in "
-            "the batch and alone. Up to {tolerance} it counts as correct: a different summation order in float32 "
-            "causes about as much rounding. Framed: the setting shown.",
-            what=say(what), tolerance=amount(tolerance),
-        )
-    )  # fmt: skip
-sentence_place.html(f'<p class="sentence">{sentence} {words.advice(every, shown, cells)}</p>')
+        every = padding.ways(model, found, causal, own)
+    padding.show_ways(every, shown, len(texts), cells)
+    about = say(
+        "Click a setting to see it above. Its number is the largest difference between any sentence's {what} in the "
+        "batch and alone. Up to {tolerance} it counts as correct: a different summation order in float32 causes about "
+        "as much rounding. Framed: the setting shown.",
+        what=say(what),
+        tolerance=amount(tolerance),
+    )
+    st.caption(about)
+sentence_slot.html(page.sentence(f"{sentence} {words.advice(every, shown, cells)}"))
 
 st.markdown("#### " + say("Why"))
 st.html(words.listed(cached_figure(words.reasons, every, causal=causal, cells=cells)))
-lines.share(model)
+controls.share(padding.PaddingLink, model)

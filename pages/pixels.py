@@ -7,42 +7,47 @@ from ui import page
 page.set_up("Pixels")  # first, so that the browser has something to fetch while torch is imported
 
 from i18n import say
+from ui import link
 from ui.guard import guarded
-from ui.pixels import choices, look, pictures, write
+from ui.pixels import canvases, controls, look, write
+from ui.pixels.controls import PARTS, PixelsLink
+from ui.widgets.choices import one_of
 
-choices.restore()
+PixelsLink.restore()
 with st.sidebar:
-    controls = st.container()
+    sidebar = st.container()
 title, parts, switches = st.columns([0.32, 1, 1.3], vertical_alignment="center")
-title.markdown("### " + say("Pixels"))
+title.markdown(page.heading(say("Pixels")))
 with parts:
-    part = choices.choose_part()
+    part = one_of(say("Part"), PARTS, "pixels_part", label_visibility="collapsed", width="content")
 with guarded():
-    model = pictures.the_model()
-    with controls:
+    model = canvases.the_model()
+    with sidebar:
         if part == "look":
             levels, told = look.choose_picture()
-            layer, head = choices.choose_head(model.num_layers, model.num_heads)
+            layer, head = controls.choose_head(model.num_layers, model.num_heads)
         elif part == "write":
-            classes, draw = choices.choose_sample(), choices.choose_draw()
+            classes, draw = controls.choose_sample(), controls.choose_draw()
         else:
-            rows, draw = write.choose_start(), choices.choose_draw()
+            rows, draw = write.choose_start(), controls.choose_draw()
         found = model.describe()
-        st.caption(
-            say(
-                "The digits model: {layers} layers × {heads} heads, {parameters:,} parameters, a class token and 64 "
-                "pixels of 8 grey levels, written row by row.",
-                layers=found.layers["self"], heads=found.heads, parameters=found.parameters,
-            )
-        )  # fmt: skip
+        about = say(
+            "The digits model: {layers} layers × {heads} heads, {parameters:,} parameters, a class token and 64 pixels "
+            "of 8 grey levels, written row by row.",
+            layers=found.layers["self"],
+            heads=found.heads,
+            parameters=found.parameters,
+        )
+        st.caption(about)
     if part == "look":
         with switches:
             causal, scope = look.choose_mask()
         now, standard = look.run_pair(model, levels, told, causal, scope)
-        st.html(f'<p class="sentence">{look.words(now, standard, layer, head, scope)}</p>')
-        look.show(now, standard, layer, head, look.picker(model.num_heads))
+        st.html(page.sentence(look.sentence(now, standard, layer, head, scope)))
+        look.show(now, standard, layer, head)
     elif part == "write":
         write.show_sample(classes, draw)
     else:
         write.show_finish(rows, draw)
-choices.share()
+with st.sidebar:
+    link.share(PixelsLink.of_choices())

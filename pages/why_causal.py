@@ -7,20 +7,22 @@ from ui import page
 
 page.set_up(N_("Why causal"))  # first, so that the browser has something to fetch while torch is imported
 
+from ui import link
 from ui.guard import guarded
-from ui.why_causal import choices, live_training, runs, sections, words
+from ui.why_causal import controls, live_training, sections, sentences, twin_runs
+from ui.why_causal.controls import WhyCausalLink
 
-choices.restore()
+WhyCausalLink.restore()
 with st.sidebar:
-    text = choices.choose_text()
+    text = controls.choose_text()
 title = st.empty()
-title.markdown("### " + say("Why causal"))
-step = choices.choose()
+title.markdown(page.heading(say("Why causal")))
+step = controls.choose_step()
 notes = st.container()
 with guarded():
-    training = runs.curves()
-beginning = sections.trained(training) if step == choices.LOSS else None  # what needs no text is there before the rest
-if step == choices.TRAINING:
+    training = twin_runs.curves()
+beginning = sections.trained(training) if step == controls.LOSS else None  # what needs no text is there before the rest
+if step == controls.TRAINING:
     live_training.show()
 else:
     live_training.go_on_elsewhere()
@@ -28,25 +30,27 @@ else:
 slot = beginning.beside if beginning else st.container()
 if not text.strip():
     slot.info(say("Type a text on the left: the twins read it with and without the causal mask."))
-    choices.share()
+    with st.sidebar:
+        link.share(WhyCausalLink.of_choices(why_head=None, why_place=None, why_token=None))
     st.stop()
 with slot, guarded(say("Running both twins …")):
-    pair = runs.pair()
+    pair = twin_runs.pair()
     batch = pair.encode(text)
-    looks = runs.run_all(pair, batch)
-    outcomes = runs.outcomes(looks) if step != choices.PROOF else {}
-title.markdown(f"### {say('Why causal')}\u2002:small[{words.size(pair, batch)}]")
-if note := words.cut_note(pair, batch):
+    looks = twin_runs.run_all(pair, batch)
+    outcomes = twin_runs.outcomes(looks) if step != controls.PROOF else {}
+title.markdown(page.heading(say("Why causal"), sentences.size(pair, batch)))
+if note := sentences.cut_note(pair, batch):
     notes.warning(note)
 
 if beginning:
     sections.losses(beginning, training, pair, batch, outcomes)
-elif step == choices.HEADS:
+elif step == controls.HEADS:
     sections.heads(pair, batch, looks, outcomes)
-elif step == choices.WRITTEN:
+elif step == controls.WRITTEN:
     sections.writing(pair, batch, outcomes)
-elif step == choices.PROOF:
+elif step == controls.PROOF:
     sections.proof(pair, batch)
 else:
     sections.seen(pair, batch, outcomes)
-choices.share_choices(pair, batch)
+with st.sidebar:
+    link.share(controls.chosen_link(pair, batch))

@@ -142,7 +142,8 @@ def shape_of(batch: TokenBatch | None) -> Hashable:
     """A key for all that a network reads of a batch."""
     if batch is None:
         return None
-    return tuple(batch.ids.shape), batch.ids.numpy().tobytes(), batch.keep.numpy().tobytes(), shape_of(batch.source)
+    numbers = (batch.ids, batch.keep) if batch.positions is None else (batch.ids, batch.keep, batch.positions)
+    return tuple(batch.ids.shape), *(one.numpy().tobytes() for one in numbers), shape_of(batch.source)
 
 
 def texts_of(batch: TokenBatch) -> Hashable:

@@ -22,6 +22,7 @@ OF_ITS_OWN = {"causal", "padding", "padding_queries"}  # kinds that more is know
 OTHER_THINGS = {  # by a kind's name: where it is another thing's, as a pattern of paths
     "window": r"viz/components/.*|.*/reach|unmask/pictures|ui/mask_lab/effect|viz/heads/cells|viz/mask_check",
     "chunk": r"model/gpt2",  # of tensors
+    "prefix": r"model/inference/calls|unmask/runs",  # that is cached
     "sinks": r"model/(attention|trace|huggingface/internals|heads/.*|atlas/.*|bug_clinic/.*|.*attention_hook|.*fills)",
 }
 DECLARED = r"mask_check/.*"  # what a module declares of itself, in the words of `unmask check --mask window:W`

@@ -1,8 +1,8 @@
-"""Which heads are off, in which way, and the page's link."""
+"""Which heads are off, and in which way; the ranking of all heads; the page's link."""
 
 import re
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import streamlit as st
@@ -16,10 +16,9 @@ from model.masks import MaskSpec, Stroke
 from model.spec import MOST_POSITIONS
 from model.text import TokenBatch
 from serving.job import ModelRef
-from ui import controls, link, page, results, run_view
+from ui import link, page, results, run_view
 from ui.run_view import RunView
-from ui.widgets import choices
-from ui.widgets.choices import bound, one_of
+from ui.widgets.choices import bound, one_of, select
 from viz.ablation import EffectsView, effects_alt, effects_figure, effects_table, ranking_sentence
 
 
@@ -30,31 +29,30 @@ def show(now: RunView, batch: TokenBatch, query: int, target: int, off: HeadsOff
         label = say("Stop ranking") if on else say("Rank all heads by their effect on this prediction")
         icon = ":material/stop_circle:" if on else ":material/leaderboard:"
         st.button(label, key="rank", icon=icon, on_click=lambda: st.session_state.update(ranking=not on))
-        first_place = st.container(width="content")
+        strongest_slot = st.container(width="content")
     if not on:
         return
-    progress, words = st.empty(), st.empty()
+    progress, sentence = st.empty(), st.empty()
     left, right = st.columns([1.6, 1], gap="large")
     picture, table = left.empty(), right.empty()
     layers, heads = run_view.shape(now.model, off.attention)
     effects = np.full((layers, heads), np.nan, np.float32)
     for layer in range(layers):
-        name = run_view.name_of(now.model, off.attention, layer)
-        so_far = say("{layer}: {measured} of {count} heads measured", layer=name, measured=layer * heads,
-                     count=effects.size)  # fmt: skip
-        progress.progress(layer / layers, so_far)
+        name, measured = run_view.name_of(now.model, off.attention, layer), layer * heads
+        words = say("{layer}: {measured} of {count} heads measured", layer=name, measured=measured, count=effects.size)
+        progress.progress(layer / layers, words)
         asked = (ModelRef.of(now.model), batch, now.masks, now.row, query, target, layer, heads, replace(off, heads=()))
         effects[layer] = results.ask(layer_effects, *asked).effects
     progress.empty()
     number = now.model.describe().layer_number
     view = EffectsView(effects, [number(off.attention, layer) for layer in range(layers)], frozenset(off.heads))
-    words.markdown(ranking_sentence(view))
-    picture.plotly_chart(effects_figure(view, dark=page.is_dark()), key="effects", config=page.CHART,
-                         alt=effects_alt(view))  # fmt: skip
+    sentence.markdown(ranking_sentence(view))
+    with picture:
+        page.chart(effects_figure(view, dark=page.is_dark()), "effects", effects_alt(view))
     table.html(effects_table(view))
     strongest = view.ranked()[0]
-    first_place.button(say("Turn {head} off", head=view.name(*strongest)), key="turn_first", args=([strongest],),
-                       icon=":material/power_settings_new:", on_click=turn_off)  # fmt: skip
+    label, icon = say("Turn {head} off", head=view.name(*strongest)), ":material/power_settings_new:"
+    strongest_slot.button(label, key="turn_first", icon=icon, on_click=turn_off, args=([strongest],))
 
 
 WAYS = {"zero": N_("zero"), "mean": N_("mean of the text"), "mask": N_("another mask")}
@@ -88,24 +86,15 @@ class AblationLink(link.View):
     ranking: bool = False
 
 
-def restore() -> None:
-    """Put the page's own choices where their widgets find them."""
-    own = {"heads_off", "way_off", "mask_off", "ranking"}
-    choices.restore("kept_ablation", lambda: AblationLink.read().model_dump(include=own))
-
-
 def choose_heads(model: Model, attention: str, layers: int, heads: int) -> tuple[Head, ...]:
     """The heads that are off, those of them that are there."""
-    written = st.session_state.heads_off
-    first = catalog.first_head(model)
-    chosen = [first] if written is None else read(written)
-    there = [one for one in chosen if one[0] < layers and one[1] < heads]
-    offered = [(layer, head) for layer in range(layers) for head in range(heads)]
-    off = st.multiselect(
-        say("Ablated heads"), offered, **bound("heads_chosen", there, turn_off), placeholder=say("none"),
-        max_selections=MOST_OFF, format_func=lambda one: run_view.name_of(model, attention, *one),
-    )  # fmt: skip
-    return tuple(off)
+    linked = st.session_state.heads_off
+    chosen = [catalog.first_head(model)] if linked is None else read(linked)
+    offered = list(np.ndindex(layers, heads))
+    widget: dict[str, Any] = bound("heads_chosen", [one for one in chosen if one in offered], turn_off)
+    widget |= {"max_selections": MOST_OFF, "placeholder": say("none")}
+    widget["format_func"] = lambda one: run_view.name_of(model, attention, *one)
+    return tuple(st.multiselect(say("Ablated heads"), offered, **widget))
 
 
 def choose_way(spec: MaskSpec, attention: str) -> tuple[Way, MaskSpec | None]:
@@ -117,9 +106,8 @@ def choose_way(spec: MaskSpec, attention: str) -> tuple[Way, MaskSpec | None]:
     offered = [name for name in OWN_MASKS if name != "ahead" or causal]
     if st.session_state.mask_off not in offered:
         st.session_state.mask_off = offered[0]
-    st.selectbox(say("These heads attend to"), offered, key="mask_off",
-                 format_func=lambda name: mask_words(name, spec, attention))  # fmt: skip
-    return "mask", own_mask(st.session_state.mask_off, spec)
+    masks = {name: mask_name(name, spec, attention) for name in offered}
+    return "mask", own_mask(select(say("These heads attend to"), masks, "mask_off"), spec)
 
 
 def own_mask(name: str, spec: MaskSpec) -> MaskSpec:
@@ -132,16 +120,13 @@ def own_mask(name: str, spec: MaskSpec) -> MaskSpec:
     return spec.replace(**{NEAR: {"itself": 1, "near": 4}[name]})
 
 
-def mask_words(name: str, spec: MaskSpec, attention: str) -> str:
-    """What heads see under their own mask: a window reaches ahead as well where nothing is causal."""
-    if name == "near" and (attention == "encoder" or not spec.causal):
-        name = "both_sides"
-    return say(MASKS[name])
+def mask_name(name: str, spec: MaskSpec, attention: str) -> str:
+    """A key of MASKS, its sentence: a window reaches ahead as well where nothing is causal."""
+    return MASKS["both_sides" if name == "near" and (attention == "encoder" or not spec.causal) else name]
 
 
 def in_words(off: HeadsOff, spec: MaskSpec) -> str:
-    """What "off" means here."""
-    return say(IN_WORDS[off.way], what=mask_words(st.session_state.mask_off, spec, off.attention))
+    return say(IN_WORDS[off.way], what=say(mask_name(st.session_state.mask_off, spec, off.attention)))
 
 
 def read(written: str) -> list[Head]:
@@ -153,15 +138,9 @@ def read(written: str) -> list[Head]:
 
 
 def write(heads: tuple[Head, ...] | list[Head]) -> str:
-    """What `read` reads."""
     return ",".join(f"{layer}.{head}" for layer, head in heads)
 
 
 def turn_off(heads: list[Head]) -> None:
     """For a callback: these heads are off, and no others."""
     st.session_state.heads_off = write(heads)
-
-
-def share(model: Model) -> None:
-    """Keep the URL true to the page, and offer links."""
-    controls.share(AblationLink, model, masks=None, section=None, scope="model", zoom=None)

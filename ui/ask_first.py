@@ -1,6 +1,7 @@
 """Ask me first: a page that a reader flips a mask on asks what that will do, and shows it once there is an answer."""
 
 from collections.abc import Hashable
+from functools import partial
 
 import streamlit as st
 
@@ -33,9 +34,11 @@ NEED_PREDICTIONS = ("loss", "next")
 
 def switch() -> None:
     """The switch, off at first; it stays as it is on the other pages of this session."""
-    st.session_state.ask_first_on = st.session_state.get("ask_first", False)
-    st.toggle(say("Ask me first"), key="ask_first_on", on_change=_take,
-              help=say("When you flip a mask, the page asks what will change before it shows the result."))  # fmt: skip
+    state = st.session_state
+    state.ask_first_on = state.get("ask_first", False)
+    about = say("When you flip a mask, the page asks what will change before it shows the result.")
+    take = lambda: state.update(ask_first=state.ask_first_on)  # noqa: E731
+    st.toggle(say("Ask me first"), key="ask_first_on", on_change=take, help=about)
 
 
 def masks_to_show(
@@ -63,12 +66,11 @@ def masks_to_show(
     kind, answered = found
     with st.container(border=True):
         query = answered.why.values.get("query")
-        place = screen.plain(query) if query else ""
-        st.markdown(f"**{escaped(say(ASKS[kind], query=place))}**")
+        st.markdown(f"**{escaped(say(ASKS[kind], query=screen.plain(query) if query else ''))}**")
         with st.container(horizontal=True):
             for number, choice in enumerate(answered.choices):
-                st.button(escaped(screen.plain(choice)), key=f"first_{number}", shortcut=str(number + 1),
-                          on_click=_commit, args=(number, kind, answered, about, spec))  # fmt: skip
+                commit, label = partial(_commit, number, kind, answered, about, spec), escaped(screen.plain(choice))
+                st.button(label, key=f"first_{number}", shortcut=str(number + 1), on_click=commit)
     return before
 
 
@@ -94,11 +96,7 @@ def _question(
     return None
 
 
-def _commit(place: int, kind: str, answered: Answer, about: Hashable, spec: MaskSpec) -> None:
+def _commit(choice: int, kind: str, answered: Answer, about: Hashable, spec: MaskSpec) -> None:
     state = st.session_state
-    state.first_shown, state.first_verdict = (about, spec), ((about, spec), verdict(answered, place))
+    state.first_shown, state.first_verdict = (about, spec), ((about, spec), verdict(answered, choice))
     state.first_kind = kind
-
-
-def _take() -> None:
-    st.session_state.ask_first = st.session_state.ask_first_on

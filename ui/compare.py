@@ -13,17 +13,12 @@ from model.text import first_line
 from ui import controls, link, run_view
 from ui.explain import title_of
 from ui.heads import query
-from ui.markdown import escaped
 from ui.run_view import RunView
 from ui.sidebar import models
-from ui.widgets import choices
-from ui.widgets.choices import bound, one_of
+from ui.widgets.choices import bound
 from viz.mask_styles import mask_name
 
-DIFFERS = {
-    "masks": N_("masks"), "head": N_("head"), "text": N_("text"), "model": N_("model"),
-}  # fmt: skip
-OWN = {"differs", "b_off", "b_text", "b_model", "b_layer", "b_head"}  # choices
+DIFFERS = {"masks": N_("masks"), "head": N_("head"), "text": N_("text"), "model": N_("model")}
 OTHER_TEXT = (
     "Peter blew his silver whistle twice, and Peter lost his silver whistle twice, "  # not shown: a model's to read
     "and Peter blew his silver"
@@ -41,26 +36,18 @@ class CompareLink(link.View):
     b_text: Annotated[str, link.at_most(4_000)] = OTHER_TEXT
     b_model: Annotated[str, link.at_most(300)] = "story"
 
+    @classmethod
+    def first(cls) -> dict[str, Any]:
+        """A text that was typed stays where the link has none."""
+        chosen = super().first()
+        if "b_text" not in st.query_params:
+            chosen["b_text"] = st.session_state.get("kept_CompareLink", chosen)["b_text"]
+        return chosen
+
     def parameters(self) -> dict[str, str]:
         """What differs from the defaults; of the texts all or none."""
         shared = self if self.text is not None else self.model_copy(update={"b_text": OTHER_TEXT})
         return link.View.parameters(shared)
-
-
-def restore() -> None:
-    """Put the page's own choices where their widgets find them; a text that was typed stays where the link has none."""
-
-    def from_link() -> dict[str, Any]:
-        typed = {} if "b_text" in st.query_params else st.session_state.get("kept_compare", {})
-        chosen = CompareLink.read().model_dump(include=OWN)
-        return chosen | {name: typed[name] for name in ("b_text",) if name in typed}
-
-    choices.restore("kept_compare", from_link)
-
-
-def choose_differs() -> str:
-    """In what B is another than A."""
-    return one_of(say("B differs in"), DIFFERS, "differs", width="content")
 
 
 def choose_model() -> Model:
@@ -73,14 +60,13 @@ def choose_model() -> Model:
     name = st.session_state.b_model
     if not settings.models and name not in offered:
         offered.append(name)
-    st.session_state.b_chosen = name if name in offered else offered[0]
-    st.selectbox(say("B's model"), offered, key="b_chosen", accept_new_options=not settings.models,
-                 on_change=lambda: st.session_state.update(b_model=st.session_state.b_chosen or "story"))  # fmt: skip
+    state = st.session_state
+    state.b_chosen = name if name in offered else offered[0]
+    take = lambda: state.update(b_model=state.b_chosen or "story")  # noqa: E731
+    st.selectbox(say("B's model"), offered, key="b_chosen", accept_new_options=not settings.models, on_change=take)
     if settings.models and name not in (*offered, CompareLink.model_fields["b_model"].default):
-        st.warning(say("The link names the model {model}, which is not available here. Choose one of {names}.",
-                       model=escaped(name), names=escaped(", ".join(offered))))  # fmt: skip
-    name = st.session_state.b_chosen or offered[0]
-    return models.get(name)
+        st.warning(models.not_offered(name))
+    return models.get(state.b_chosen or offered[0])
 
 
 def choose_head(b: Model, attention: str, layer: int, head: int) -> tuple[int, int]:
@@ -112,7 +98,6 @@ def choose_text(model: Model) -> TokenizedText:
 
 
 def choose_masks(model: Model) -> MaskSpec:
-    """B's masks: the model's standard ones, but for those that are switched."""
     names = controls.switches(model)
     switched = set(st.session_state.b_off.split(","))
     standard: dict[str, bool] = {name: getattr(model.standard, name) for name in names}
@@ -144,15 +129,10 @@ def query_of_b(a: RunView, b: RunView, position: int) -> int:
 
 def titles(models: tuple[Model, Model], heads: tuple[str, str]) -> list[str]:
     """ "A" and "B", with what differs of their models' and their heads' names."""
-    names = [list(map(title_of, models)) if models[0] is not models[1] else ["", ""],
-             heads if heads[0] != heads[1] else ["", ""]]  # fmt: skip
-    own = [" · ".join(filter(None, some)) for some in zip(*names, strict=True)]
+    differ = [tuple(map(title_of, models))] if models[0] is not models[1] else []
+    differ += [heads] if heads[0] != heads[1] else []
+    own = [" · ".join(names[side] for names in differ) for side in (0, 1)]
     return [f"{side}: {name}" if name else side for side, name in zip("AB", own, strict=True)]
-
-
-def share(model: Model) -> None:
-    """Keep the URL true to the page, and offer links."""
-    controls.share(CompareLink, model, masks=None, section=None, scope="model", zoom=None)
 
 
 def _take(standard: dict[str, bool]) -> None:

@@ -3,7 +3,7 @@
 A mask, layer, head or attention that is None there takes the model's own first value once the model is known.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,9 +16,8 @@ from model.heads.view import MOST_CELLS
 from model.masks import NATIVE, MaskSpec
 from model.text import TokenBatch, rows_of
 from serving.settings import Settings
-from ui import explain, link, run_view
+from ui import explain, link, page, run_view
 from ui.guard import guarded
-from ui.markdown import escaped
 from ui.sidebar import models
 from ui.sidebar.models import EXAMPLES, FIRST, model_found
 from ui.widgets import choices
@@ -52,9 +51,7 @@ def open_model(*own: Callable[[], None]) -> Model:
         name = choose_model()
     with st.container():  # its own place, so that what follows keeps its own whatever is said here
         if st.session_state.get("not_offered"):
-            st.warning(say("The link names the model {model}, which is not available here. Choose one of {names}.",
-                           model=escaped(st.session_state.not_offered),
-                           names=escaped(", ".join(catalog.offered(models.settings())))))  # fmt: skip
+            st.warning(models.not_offered(st.session_state.not_offered))
         model = models.get_or_keep(name)
     st.sidebar.caption(model_found(model))
     return model
@@ -111,17 +108,27 @@ def choose_model() -> str:
 
 
 def wanted() -> str:
-    """The name of the model that is chosen, whether it can be had or not."""
     state = st.session_state
     return state.other.strip() if state.model == OTHER else state.model
 
 
 def choose_text() -> str:
-    """The text, one row a line."""
     st.text_area(say("Text, one sequence per line"), key="text", height=140, on_change=_show_all_positions)
-    st.selectbox(say("Examples"), EXAMPLES, format_func=say, index=None, key="example", placeholder=say("Examples"),
-                 label_visibility="collapsed", on_change=_take_example)  # fmt: skip
+    choose_example(EXAMPLES, "example", _take_example)
     return read(st.session_state.text)
+
+
+def choose_example(examples: Mapping[str, str], key: str, take: Callable[[str], object]) -> None:
+    """One of some texts by its name; take is called with the text."""
+    state = st.session_state
+    look: Any = {"placeholder": say("Examples"), "label_visibility": "collapsed"}
+
+    def taken() -> None:
+        if state[key] in examples:
+            take(examples[state[key]])
+            state[key] = None
+
+    st.selectbox(say("Examples"), examples, format_func=say, index=None, key=key, on_change=taken, **look)
 
 
 def read(text: str) -> str:
@@ -133,19 +140,20 @@ def read(text: str) -> str:
     return text[:most]
 
 
-def choose_row(rows: list[str]) -> int:
+def choose_row(rows: list[str], key: str = "row") -> int:
     """Which row to look at, from 0."""
-    st.session_state.row = min(max(st.session_state.row, 1), len(rows))
+    st.session_state[key] = min(max(st.session_state[key], 1), len(rows))
     if len(rows) > 1:
         numbers = range(1, len(rows) + 1)
-        st.selectbox(say("Row"), numbers, format_func=lambda number: f"{number}: {rows[number - 1][:40]}", key="row")
-    return st.session_state.row - 1
+        st.selectbox(say("Row"), numbers, format_func=lambda number: f"{number}: {rows[number - 1][:40]}", key=key)
+    return st.session_state[key] - 1
 
 
 def choose_pad_side(text: str) -> str:
     """On which side short rows are padded: a choice where the text has several."""
     if len(rows_of(text, 2)[0]) > 1:
-        st.radio(say("Pad side"), list(SIDES), format_func=lambda side: say(SIDES[side]), key="pad", horizontal=True)
+        names = {side: say(name) for side, name in SIDES.items()}
+        st.radio(say("Pad side"), list(SIDES), format_func=names.__getitem__, key="pad", horizontal=True)
     return st.session_state.pad
 
 
@@ -153,20 +161,17 @@ def choose_target(model: Model) -> list[str] | None:
     """An encoder-decoder's target texts, None where the model is to write them; None for all other models."""
     if model.kind != "encoder-decoder":
         return None
-    st.text_area(say("Target text, one per line"), key="target", height=80,
-                 placeholder=say("if empty, the model generates it"))  # fmt: skip
+    empty = say("if empty, the model generates it")
+    st.text_area(say("Target text, one per line"), key="target", height=80, placeholder=empty)
     lines, _ = rows_of(read(st.session_state.target), Settings.from_environment().rows)
     return lines or None
 
 
 def choose_attention(offered: Sequence[str]) -> str:
-    """Which of a model's attentions to look at."""
     if st.session_state.attention not in offered:
         st.session_state.attention = offered[min(1, len(offered) - 1)]
     if len(offered) > 1:
-        st.segmented_control(
-            say("Attention"), offered, format_func=explain.attention_name, key="attention", required=True
-        )
+        one_of(say("Attention"), {name: explain.ATTENTIONS[name] for name in offered}, "attention")
     return st.session_state.attention
 
 
@@ -193,7 +198,7 @@ def switch_masks(model: Model) -> MaskSpec:
 def open_masks(title: str, model: Model, batch: TokenBatch, row: int) -> MaskSpec:
     """The page's title with what is looked at, and beside it the switches of the masks."""
     left, right = st.columns([1.6, 1], vertical_alignment="bottom")
-    left.markdown(f"### {title}\u2002:small[{explain.title_of(model)} · {explain.size(batch, row)}]")
+    left.markdown(page.heading(title, explain.title_of(model), explain.size(batch, row)))
     with right, st.container(horizontal=True, horizontal_alignment="right", gap="medium"):
         return switch_masks(model)
 
@@ -223,21 +228,23 @@ def mask_switch(model: Model, name: str) -> None:
 
 
 def choose_head(model: Model, layers: int, heads: int) -> tuple[int, int]:
-    """The layer and head shown large, the nearest that there are."""
-    first = catalog.first_head(model)
-    for name, count, default in (("layer", layers, first[0]), ("head", heads, first[1])):
-        chosen = st.session_state[name]
-        st.session_state[name] = min(default if chosen is None else chosen, count - 1)
+    nearest_head(model, layers, heads)
     found, attention = model.describe(), st.session_state.get("attention") or model.attentions[0]
     others = found.other_layers()
+    about = say("Numbered as in the network. {others}", others=others) if others else None
+    name, shown = lambda layer: str(found.layer_number(attention, layer)), bound("layer", st.session_state.layer)
     with st.container(horizontal=True, wrap=False):
-        st.selectbox(
-            say("Layer"), range(layers), **bound("layer", st.session_state.layer),
-            format_func=lambda shown: str(found.layer_number(attention, shown)),
-            help=say("Numbered as in the network. {others}", others=others) if others else None,
-        )  # fmt: skip
+        st.selectbox(say("Layer"), range(layers), format_func=name, help=about, **shown)
         st.selectbox(say("Head"), range(heads), **bound("head", st.session_state.head))
     return st.session_state.layer, st.session_state.head
+
+
+def nearest_head(model: Model, layers: int, heads: int) -> tuple[int, int]:
+    """The chosen layer and head, before their controls are drawn; the last where there are not so many."""
+    state, first = st.session_state, catalog.first_head(model)
+    state.layer = min(first[0] if state.layer is None else state.layer, layers - 1)
+    state.head = min(first[1] if state.head is None else state.head, heads - 1)
+    return state.layer, state.head
 
 
 def choose_positions(rows: int, columns: int) -> tuple[int, int]:
@@ -250,12 +257,9 @@ def choose_positions(rows: int, columns: int) -> tuple[int, int]:
     begin = min(st.session_state.begin or 0, max(end - 2, 0))
     if longest <= MOST_TICKS or rows != columns:
         return 0, longest
-    about = say(
-        "Up to {most} tokens get one cell each; beyond that, each cell shows the largest of several weights.",
-        most=MOST_CELLS,
-    )
-    return st.slider(say("Part of the text in the large heatmap"), 0, longest, help=about,
-                     **bound("positions", (begin, end), _take_positions))  # fmt: skip
+    about = N_("Up to {most} tokens get one cell each; beyond that, each cell shows the largest of several weights.")
+    look = bound("positions", (begin, end), _take_positions) | {"help": say(about, most=MOST_CELLS)}
+    return st.slider(say("Part of the text in the large heatmap"), 0, longest, **look)
 
 
 def share(kind: type[link.TextLink], model: Model, **others: Any) -> None:
@@ -298,9 +302,6 @@ def _show_all_positions() -> None:
     st.session_state.begin = st.session_state.end = st.session_state.zoom = None
 
 
-def _take_example() -> None:
-    if st.session_state.example in EXAMPLES:
-        _show_all_positions()
-        st.session_state.text = EXAMPLES[st.session_state.example]
-        st.session_state.row = 1
-        st.session_state.example = None
+def _take_example(text: str) -> None:
+    _show_all_positions()
+    st.session_state.update(text=text, row=1)

@@ -68,44 +68,46 @@ def plain_title(model: Model) -> str:
 
 
 def attention_name(name: str) -> str:
-    """One of a model's attentions, as it is shown."""
     return say(ATTENTIONS[name])
 
 
 def size(batch: TokenBatch, row: int) -> str:
-    """How long the row is."""
     real = int(batch.keep[row].sum())
     padding = batch.ids.shape[1] - real
     tokens = say_count("{count} token", "{count} tokens", real)
     return say("{tokens} + {padding} padding", tokens=tokens, padding=padding) if padding else tokens
 
 
+CUT = {
+    "row": N_(
+        "{model} reads at most {most:,} tokens. Row {row} shows the first {most:,}; its last {count:,} characters are "
+        "cut, from “{beginning}” on."
+    ),
+    "source": N_(
+        "{model} reads at most {most:,} tokens. Source row {row} shows the first {most:,}; its last {count:,} "
+        "characters are cut, from “{beginning}” on."
+    ),
+    "target": N_(
+        "{model} reads at most {most:,} tokens. Target row {row} shows the first {most:,}; its last {count:,} "
+        "characters are cut, from “{beginning}” on."
+    ),
+}
+
+
 def limits(model: Model, reading: TokenizedText) -> list[str]:
     """A sentence for everything of the text that is not shown."""
     batch = reading.batch
     if batch.source is None:
-        notes = _cuts(model, batch.cut, N_(
-            "{model} reads at most {most:,} tokens. Row {row} shows the first {most:,}; its last {count:,} characters "
-            "are cut, from “{beginning}” on."
-        ))  # fmt: skip
+        notes = _cuts(model, batch.cut, CUT["row"])
     else:
-        notes = _cuts(model, batch.source.cut, N_(
-            "{model} reads at most {most:,} tokens. Source row {row} shows the first {most:,}; its last {count:,} "
-            "characters are cut, from “{beginning}” on."
-        )) + _cuts(model, batch.cut, N_(
-            "{model} reads at most {most:,} tokens. Target row {row} shows the first {most:,}; its last {count:,} "
-            "characters are cut, from “{beginning}” on."
-        ))  # fmt: skip
+        notes = _cuts(model, batch.source.cut, CUT["source"]) + _cuts(model, batch.cut, CUT["target"])
     if reading.rows_left_out:
-        notes.append(
-            say(
-                "Only the first {count:,} lines are shown, {left:,} more are left out: the page takes at most {most} "
-                "lines, fewer if they are long.",
-                count=len(reading.rows),
-                left=reading.rows_left_out,
-                most=Settings.from_environment().rows,
-            )
+        words = N_(
+            "Only the first {count:,} lines are shown, {left:,} more are left out: the page takes at most {most} "
+            "lines, fewer if they are long."
         )
+        most = Settings.from_environment().rows
+        notes.append(say(words, count=len(reading.rows), left=reading.rows_left_out, most=most))
     return notes + _in_bytes(model, reading.batch if reading.batch.source is None else reading.batch.source)
 
 
@@ -116,24 +118,18 @@ def _in_bytes(model: Model, batch: TokenBatch) -> list[str]:
         count = sum(BYTE.fullmatch(piece) is not None for piece in real)
         if 2 * count > len(real):
             example = next(piece for piece in real if BYTE.fullmatch(piece))
-            return [
-                say("{model} has no tokens for most of the characters of row {row}: {count:,} of its {tokens:,} "
-                    "tokens are single bytes, such as {example}.",
-                    model=title_of(model), row=row, count=count, tokens=len(real), example=example)
-            ]  # fmt: skip
+            words = N_(
+                "{model} has no tokens for most of the characters of row {row}: {count:,} of its {tokens:,} tokens are "
+                "single bytes, such as {example}."
+            )
+            return [say(words, model=title_of(model), row=row, count=count, tokens=len(real), example=example)]
     return []
 
 
 def _cuts(model: Model, cuts: tuple[str, ...], sentence: str) -> list[str]:
+    about = {"model": title_of(model), "most": model.context}
     return [
-        say(
-            sentence,
-            model=title_of(model),
-            most=model.context,
-            row=number,
-            count=len(cut),
-            beginning=escaped(beginning(cut)),
-        )
+        say(sentence, **about, row=number, count=len(cut), beginning=escaped(beginning(cut)))
         for number, cut in enumerate(cuts, 1)
         if cut
     ]
@@ -189,7 +185,6 @@ def lifts_the_causal_mask(now: RunView) -> bool:
 
 
 def leaks(survey: Survey, layer: int, head: int) -> tuple[LeakShares, LeakShares]:
-    """One head's shares, and the mean of those of all heads that have one."""
     one = LeakShares(float(survey.future[layer, head]), float(survey.padding[layer, head]))
     return one, LeakShares(mean_share(survey.future), mean_share(survey.padding))
 
@@ -201,30 +196,22 @@ def sharing(look: RunView, layer: int, head: int) -> str:
     others = [str(other) for other in range(heads) if other // group == head // group and other != head]
     if not others:
         return ""
-    listed = say(", ").join(others)
-    return say(
-        "Head {head} shares key-value head {group} with {others}.", head=head, group=head // group, others=listed
-    )
+    words, listed = N_("Head {head} shares key-value head {group} with {others}."), say(", ").join(others)
+    return say(words, head=head, group=head // group, others=listed)
 
 
 def head_alt(name: str, view: HeadView, changed: bool) -> str:
     """The heatmap for whoever cannot see it: its size, where its weight is, and what is blocked."""
     blocked = view.any_blocked()
     query, key = np.unravel_index(int(view.weights.argmax()), view.weights.shape)
-    parts = [
-        say(
-            "Attention of {head}, {queries} queries by {keys} keys. The largest weight, {weight:.2f}, is that of query "
-            "{query} ({looker}) on key {key} ({looked}).",
-            head=name,
-            queries=view.weights.shape[0],
-            keys=view.weights.shape[1],
-            weight=view.weights.max(),
-            query=view.first + query,
-            looker=view.queries[query],
-            key=view.first_key + key,
-            looked=view.keys[key],
-        )
-    ]
+    queries, keys = view.weights.shape
+    cell = {"query": view.first + query, "looker": view.queries[query]}
+    cell |= {"key": view.first_key + key, "looked": view.keys[key], "weight": view.weights[query, key]}
+    words = N_(
+        "Attention of {head}, {queries} queries by {keys} keys. The largest weight, {weight:.2f}, is that of query "
+        "{query} ({looker}) on key {key} ({looked})."
+    )
+    parts = [say(words, head=name, queries=queries, keys=keys, **cell)]
     if blocked.any():
         masks = mask_names(name for name, mask in view.blocked.items() if mask.any())
         share = percent(float(blocked.mean()))
@@ -237,13 +224,11 @@ def head_alt(name: str, view: HeadView, changed: bool) -> str:
 
 
 def loss_alt(now: np.ndarray, standard: np.ndarray) -> str:
-    """The means of the two curves."""
     means = {"now": _mean(now), "standard": _mean(standard)}
     return say("Loss per token. The mean is {now} nats now and {standard} under the standard masks.", **means)
 
 
 def loss_caption(now: np.ndarray, standard: np.ndarray, *, changed: bool) -> str:
-    """The means of the two curves, in one line."""
     if changed:
         return say("Loss per token, mean {now} nats now, {standard} standard", now=_mean(now), standard=_mean(standard))
     return say("Loss per token, mean {now} nats", now=_mean(now))
@@ -284,7 +269,6 @@ STYLE = Markup("""<style>
 
 
 def show() -> None:
-    """A quiet button; the words are drawn when it is opened."""
     slot = st.popover(say("Glossary"), icon=":material/dictionary:", type="tertiary", key="glossary", on_change="rerun")
     if slot.open:
         cards = join(tag("div", card(word, term)) for word, term in glossary().items())

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import streamlit as st
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError, create_model
 
-from i18n import say
+from i18n import N_, say
 from model.mask_kinds import KINDS
 from ui.sidebar import speech
 from ui.widgets import choices
@@ -22,7 +22,6 @@ LONGEST_MASKS = 4_000  # characters of a MaskSpec as JSON, before a link spells 
 
 
 def at_most(length: int) -> BeforeValidator:
-    """Cut what is longer."""
     return BeforeValidator(lambda value: None if value is None else str(value)[:length])
 
 
@@ -64,6 +63,26 @@ class Link(BaseModel):
         chosen = {name: state[name] for name in cls.model_fields if name in state}
         return cls.model_validate(chosen | {name: value for name, value in others.items() if name in cls.model_fields})
 
+    @classmethod
+    def own(cls) -> set[str]:
+        """The fields of this page alone."""
+        return set(cls.model_fields) - set(View.model_fields)
+
+    @classmethod
+    def first(cls) -> dict[str, Any]:
+        """The page's own choices as it is first opened."""
+        return cls.read().model_dump(include=cls.own())
+
+    @classmethod
+    def restore(cls) -> None:
+        """Put the page's own choices where their widgets find them."""
+        choices.restore(f"kept_{cls.__name__}", cls.first)
+
+    @classmethod
+    def keep(cls) -> None:
+        """The same in a part of the page that runs again alone (st.fragment)."""
+        choices.keep(f"kept_{cls.__name__}")
+
     def parameters(self) -> dict[str, str]:
         """What differs from the defaults, and the language where it was chosen."""
         chosen = {
@@ -80,7 +99,6 @@ class Link(BaseModel):
         st.query_params.from_dict(wanted)  # always: a link to the same page leaves the URL as it was
 
     def address(self) -> str:
-        """A whole link."""
         base = (st.context.url or "").split("?")[0]
         return f"{base}?{urlencode(self.parameters())}"
 
@@ -89,7 +107,6 @@ class Link(BaseModel):
         return len(urlencode(self.parameters())) <= LONGEST_LINK
 
     def with_text(self, text: str | None) -> Self:
-        """The same choices and this text."""
         return self.model_copy(update={self.TEXT: text}) if self.TEXT else self
 
 
@@ -170,9 +187,8 @@ def _offer(view: Link) -> None:
         return
     bare, whole = _with_and_without(view)
     with slot:
-        st.caption(
-            say("All settings of this page, without the text.") if view.TEXT else say("All settings of this page.")
-        )
+        without = N_("All settings of this page, without the text.")
+        st.caption(say(without) if view.TEXT else say("All settings of this page."))
         st.code(bare.address(), language=None, wrap_lines=True)
         if not view.TEXT:
             return
@@ -180,18 +196,13 @@ def _offer(view: Link) -> None:
             st.caption(say("With the text, readable by anyone who has the link."))
             st.code(whole.address(), language=None, wrap_lines=True)
         else:
-            length = len(urlencode(whole.parameters()))
-            st.caption(
-                say(
-                    "A link holds at most {most:,} characters; with this text, URL-encoded, it would have {length:,}. "
-                    "Shorten the text to share it.",
-                    most=LONGEST_LINK,
-                    length=length,
-                )
+            words = N_(
+                "A link holds at most {most:,} characters; with this text, URL-encoded, it would have {length:,}. "
+                "Shorten the text to share it."
             )
+            st.caption(say(words, most=LONGEST_LINK, length=len(urlencode(whole.parameters()))))
 
 
 def _with_and_without(view: Link) -> tuple[Link, Link]:
-    """Without the text, and with it."""
     text = st.session_state[view.TEXT] if view.TEXT else None
     return view.with_text(None), view.with_text(text)

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import streamlit as st
 import torch
@@ -19,11 +19,9 @@ from model.base import Model, files_key
 from model.text import first_line
 from serving.background import Background
 from serving.settings import Settings
-from ui import controls, link, page, results
+from ui import link, page, results
 from ui.heads import head as head_picture
 from ui.markdown import escaped
-from ui.widgets import choices
-from ui.widgets.choices import one_of
 from viz.mask_check import MARK, declared_figure
 
 WHATS = {"model": N_("A model"), "patient": N_("A sample module")}
@@ -69,44 +67,6 @@ class CheckLink(SampleLink, link.TextLink):
     """The same where a model reads a text."""
 
 
-def restore() -> None:
-    """Put the page's own choices where their widgets find them."""
-    choices.restore("kept_obey", _first)
-
-
-def _first() -> dict[str, Any]:
-    linked = CheckLink.read()
-    return {name: getattr(linked, name) for name in ("what", "patient", "number_type")}
-
-
-def share_sample() -> None:
-    """Keep the URL true to the page, and offer links, where no model is looked at."""
-    with st.sidebar:
-        link.share(SampleLink.of_choices())
-
-
-def share(model: Model) -> None:
-    """The same where one is."""
-    controls.share(CheckLink, model)
-
-
-def choose_what() -> str:
-    """A model, or a sample module."""
-    return one_of(say("Check"), WHATS, "what")
-
-
-def choose_sample() -> SampleModule:
-    """One of the small modules."""
-    st.selectbox(say("Sample module"), list(SAMPLES), format_func=lambda key: SAMPLES[key].name, key="patient")
-    return SAMPLES[st.session_state.patient]
-
-
-def choose_type() -> str:
-    """The number type that it is computed in."""
-    st.selectbox(say("Number type"), TYPES, key="number_type")
-    return st.session_state.number_type
-
-
 def read(model: Model, text: str) -> CheckInput:
     """The first line of a text. Raises ValueError for one that the model has no tokens for."""
     line = first_line(text)
@@ -131,10 +91,10 @@ def of_model(model: Model, reading: CheckInput, number_type: str) -> CheckReport
         files = checkpoint_files.local_files(folder)
         size = sum(files[file] for file in checkpoint_files.weight_files(name, files)) / 1e6
         if size > MOST_MEGABYTES:
-            raise CannotCheck(
-                say("{name} has {size:,.0f} MB of weights, more than "
-                    "the limit here: run python -m unmask check {name}", name=name, size=size)
-            )  # fmt: skip
+            words = N_(
+                "{name} has {size:,.0f} MB of weights, more than the limit here: run python -m unmask check {name}"
+            )
+            raise CannotCheck(say(words, name=name, size=size))
         given = (name, folder, reading.ids, reading.pieces, number_type, SECONDS)
         going = Background(check_checkpoint, *given)  # a network of its own, and a process: no page waits for it
         return going.finish(lambda now: show(*(now.reports[-1] if now.reports else (now.why or LOADING, 0.0))))
@@ -146,16 +106,14 @@ def of_model(model: Model, reading: CheckInput, number_type: str) -> CheckReport
 def _show_declared(model: Model, reading: CheckInput) -> None:
     """What the model's configuration says: known before anything is measured."""
     reach = declare(model.network.config, len(reading.ids), None, model.kind).reach.numpy()
-    alt = say("The mask that {name} declares, {length} by {length}; nothing is measured yet.", name=model.name,
-              length=len(reading.ids))  # fmt: skip
-    st.markdown("### " + say("Mask check"))
+    words = N_("The mask that {name} declares, {length} by {length}; nothing is measured yet.")
+    alt = say(words, name=model.name, length=len(reading.ids))
+    st.markdown(page.heading(say("Mask check")))
     figure = declared_figure(list(reading.pieces), reach, dark=page.is_dark())
     head_picture.show(figure, alt, room="one", key="obey_declared", on_pick=None)
 
 
 def of_sample(sample: SampleModule, number_type: str) -> CheckReport:
-    """The check of a sample module on random ids."""
-
     def make(show: Progress) -> CheckReport:
         module = sample.make().to(getattr(torch, number_type))
         return check(module, name=sample.name, seconds=SECONDS, progress=show)
@@ -213,7 +171,6 @@ def of_what(sample: SampleModule) -> str:
 
 
 def size(report: CheckReport) -> str:
-    """The line beside the title."""
     length = say_count("{count} token", "{count} tokens", report.length)
     declared = say("declared: {mask}", mask=report.declared)
     return escaped(" · ".join([report.name, say(report.kind), report.dtype, report.kernel, length, declared]))
@@ -227,22 +184,20 @@ def key(report: CheckReport) -> str:
         parts.append(f'<span style="color:{MARK}">×</span> ' + say("reaches, though declared closed"))
     if mask is not None and mask.silent.any():
         parts.append(f'<span style="color:{MARK}">○</span> ' + say("declared open, not seen to reach"))
-    return f'<p class="key">{" · ".join(parts)}</p>' if parts else ""
+    return page.note(" · ".join(parts)) if parts else ""
 
 
 def numbers(report: CheckReport) -> str:
-    """The caption under the table."""
-    rows, runs = amount_text(report.noise.beside), amount_text(report.noise.across)
-    return say(
+    noise = {"rows": amount_text(report.noise.beside), "runs": amount_text(report.noise.across)}
+    words = N_(
         "Most: the largest violation, in logits (for gradients, in their own units). Tolerated: the largest rounding "
         "error allowed, {rows} between rows of one run and {runs} between runs of other shapes. Seed {seed}, "
-        "{forwards} forwards, {seconds:.1f} s.",
-        rows=rows, runs=runs, seed=report.seed, forwards=report.forwards, seconds=report.seconds,
-    )  # fmt: skip
+        "{forwards} forwards, {seconds:.1f} s."
+    )
+    return say(words, **noise, seed=report.seed, forwards=report.forwards, seconds=report.seconds)
 
 
 def alt(report: CheckReport) -> str:
-    """The picture in words."""
     mask = report.mask
     leaks = 0 if mask is None else int(mask.leaks.sum())
     return say_count(

@@ -7,6 +7,7 @@ import socket
 from base64 import b64encode
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import streamlit as st
@@ -19,6 +20,9 @@ from ui.sidebar import speech
 from ui.widgets import choices
 from viz.palette import APART, MARGIN, MASK_COLOURS, TWO, WIDE
 
+if TYPE_CHECKING:  # the page shows itself before plotly is imported
+    import plotly.graph_objects as go
+
 PICTURE = b64encode((Path(__file__).parent / "icon.png").read_bytes()).decode()
 ICON = f"data:image/png;base64,{PICTURE}"  # ours: Streamlit fetches its icons' from the network, and reads a file anew
 
@@ -30,6 +34,7 @@ SECTIONS = {  # each with its pages in the order in which they are read
         "pages/ablation.py": (N_("Ablation"), ":material/power_settings_new:"),
         "pages/compare.py": (N_("Compare"), ":material/compare:"),
         "pages/head_atlas.py": (N_("Head atlas"), ":material/scatter_plot:"),
+        "pages/serving.py": (N_("Serving"), ":material/dns:"),
     },
     N_("Learn"): {
         "pages/lessons.py": (N_("Lessons"), ":material/school:"),
@@ -224,6 +229,26 @@ def _fetch_early() -> str:
 def _tell_browser(spoken: str) -> str:
     """A script that names the language to the browser: its fonts and a screen reader's voice go by that."""
     return f"<script>document.documentElement.lang = {json.dumps(spoken)}</script>"
+
+
+def heading(name: str, *facts: str) -> str:
+    """Markdown: a page's name, and in small letters what is looked at."""
+    return f"### {name}\u2002:small[{' · '.join(facts)}]" if facts else f"### {name}"
+
+
+def sentence(html: str) -> str:
+    """HTML: the sentence at the top of a page or of a section."""
+    return f'<p class="sentence">{html}</p>'
+
+
+def note(html: str) -> str:
+    """HTML: a line below a picture or a table."""
+    return f'<p class="key">{html}</p>'
+
+
+def chart(figure: "go.Figure", key: str, alt: str, **look: Any) -> Any:
+    """One of viz's figures. look: as st.plotly_chart takes it."""
+    return st.plotly_chart(figure, key=key, config=CHART, alt=alt, **look)
 
 
 def is_dark() -> bool:

@@ -6,11 +6,12 @@ from typing import Any
 
 import streamlit as st
 
-from i18n import language, say, spoken
+from i18n import N_, language, say, spoken
 from serving.job import Job
 from ui import results
 from ui.results import cached_figure
 from ui.widgets.choices import deferred
+from ui.widgets.uploads import download
 from viz.export.fonts import drawable, language_of, writes
 from viz.export.paper import DOTS, KINDS, Paper, Sheet, file_of
 
@@ -41,7 +42,6 @@ class PrintedPicture:
 
 
 def offer(picture: PrintedPicture, name: str) -> None:
-    """A button for each of its files of this name."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
         _button(picture, f"{name}.svg", "SVG", say("Text is kept as text."))
         _button(picture, f"{name}.pdf", "PDF", say("Text is kept as text; the size depends on the tokens."))
@@ -54,22 +54,23 @@ def say_what_has_no_font(picture: PrintedPicture) -> None:
     """Which characters, and whether the reader's language, the fonts of this server cannot write."""
     missing = "".join(dict.fromkeys(one for label in picture.labels for one in label if drawable(one) != one))
     if missing:
-        st.caption(
-            say("No font on this server has {characters}: PNG and PDF show code points instead; an SVG uses the "
-                "viewer's fonts.", characters=missing[:20])
-        )  # fmt: skip
+        words = N_(
+            "No font on this server has {characters}: PNG and PDF show code points instead; an SVG uses the viewer's "
+            "fonts."
+        )
+        st.caption(say(words, characters=missing[:20]))
     if not writes(language()):
-        st.caption(
-            say("No font on this server supports your language: PNG and PDF are labelled in English; an SVG uses the "
-                "viewer's fonts.")
-        )  # fmt: skip
+        words = N_(
+            "No font on this server supports your language: PNG and PDF are labelled in English; an SVG uses the "
+            "viewer's fonts."
+        )
+        st.caption(say(words))
 
 
 def _button(picture: PrintedPicture, name: str, label: str, help_text: str, scale: int = 1) -> None:
     kind, reader = name.rpartition(".")[2], results.reader()
     made = deferred(lambda: picture.file(kind, scale, reader))
-    st.download_button(label, made, name, KINDS[kind], key=f"take_{kind}_{scale}", on_click="ignore",
-                       icon=":material/download:", help=help_text)  # fmt: skip
+    download(label, made, name, KINDS[kind], key=f"take_{kind}_{scale}", help=help_text)
 
 
 def _preview(draw: Callable[..., Sheet], paper: Paper, *of: Any) -> tuple[str, int]:

@@ -96,12 +96,10 @@ def name_of(model: Model, attention: str, layer: int, head: int | None = None) -
 
 
 def layer_names(model: Model, attention: str) -> list[str]:
-    """Of every layer of an attention of the model."""
     return [name_of(model, attention, layer) for layer in range(shape(model, attention)[0])]
 
 
 def shape_of(now: RunView) -> tuple[int, int]:
-    """How many layers and heads the attention of a view has."""
     return shape(now.model, now.run.attention)
 
 

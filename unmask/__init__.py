@@ -10,6 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from model.inference.cost import cost
+    from model.mask_lab.recognize import name_mask
     from model.spec import MaskSpec
     from unmask.checking import CannotCheck, Report, assert_causal, check
     from unmask.digits import digit
@@ -24,11 +26,16 @@ HOMES = {
     "assert_causal": "unmask.checking",
     "attentions": "unmask.sources",
     "check": "unmask.checking",
+    "cost": "model.inference.cost",
     "digit": "unmask.digits",
     "load": "unmask.notebook",
+    "name_mask": "model.mask_lab.recognize",
     "report": "unmask.report_request",
 }
-__all__ = ["CannotCheck", "MaskSpec", "Report", "assert_causal", "attentions", "check", "digit", "load", "report"]
+__all__ = [
+    "CannotCheck", "MaskSpec", "Report", "assert_causal", "attentions", "check", "cost", "digit", "load", "name_mask",
+    "report",
+]  # fmt: skip
 
 
 def __dir__() -> list[str]:

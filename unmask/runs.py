@@ -14,6 +14,9 @@ from model.base import Model
 from model.errors import index
 from model.heads.survey import Survey, changes, every_weight, survey
 from model.heads.view import HeadView, head_view
+from model.inference.calls import CallsComparison, compare_calls, ends_of
+from model.inference.draft_tree import DraftTree, verify_tree
+from model.inference.packing import PackedLosses, pack
 from model.masks import MaskSpec
 from model.sampling import next_tokens
 from model.spec import stroke_of
@@ -92,6 +95,39 @@ class Run(HeadSource, Checkable):
         """The same texts run again under other masks. Raises ValueError for masks that do not fit the model."""
         spec = spec_of(self.model.standard, masks)
         return replace(self, trace=self.model.run(self.trace.batch, spec).select(self.trace.name))
+
+    def served(self, chunks: Sequence[int] | int = 8, prefix: int = 0, align: str = "bottom-right") -> CallsComparison:
+        """The row read in several calls with a cache, beside this run: after a prefix of so many tokens, in chunks of
+        these sizes, or all of one size. align: "bottom-right", or the wrong "top-left".
+
+        Raises ValueError for sizes that do not fit, and for a model that cannot be run so.
+        """
+        alone = self.trace.batch.without_padding(self.row)
+        ends = ends_of(alone.ids.shape[1], chunks, prefix)
+        return compare_calls(self.model, alone, self.masks, ends, align)
+
+    def tree(
+        self,
+        parents: Sequence[int],
+        tokens: Sequence[int] | None = None,
+        order: str = "depth",
+        positions: str = "depth",
+    ) -> DraftTree:
+        """A tree of draft tokens after the row, verified in one call under the model's standard masks.
+
+        parents: of each node, −1 for the row's last token; tokens: their ids, by default the model's own top-k. order:
+        of the nodes in the call, "depth" or "breadth" first. positions: by "depth", or by "row", a known bug.
+        Raises ValueError for what is no tree or does not fit.
+        """
+        ids = self.trace.batch.without_padding(self.row).ids[0].tolist()
+        return verify_tree(self.model, ids, parents, tokens, order=order, positions=positions)
+
+    def packed(self, separator: str = ".") -> PackedLosses:
+        """The row as documents that end at each separator: their losses packed, under four conventions, and alone.
+
+        Raises ValueError for fewer than two documents.
+        """
+        return pack(self.model, self.trace.batch.without_padding(self.row), separator)
 
     @property
     def masks(self) -> MaskSpec:

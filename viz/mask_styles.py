@@ -77,6 +77,12 @@ STYLES: dict[str, Style] = {
            "Together with a sliding window: a dilated window."),
         "#CC79A7", _ACROSS + 2 * _DOWN, "xxxx",
     ),
+    "block_causal": Style(
+        N_("block-causal"), N_("Block-causal"),
+        N_("With 4, a token may attend to its own block of 4 tokens and to all earlier blocks, as in block diffusion. "
+           "Switch Causal off to see more than the causal mask allows."),
+        "#8C6D31", _BACK + 2 * _DOWN, "\\\\||",
+    ),
     "prefix": Style(
         N_("prefix"), N_("Prefix"),
         N_("Opens cells. With 4, the first 4 tokens may all attend to each other, whatever else blocks them."),

@@ -5,8 +5,10 @@ Sizes: B rows, T tokens (S of the source), V vocabulary.
 """
 
 import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +25,10 @@ from model.huggingface.linearized_run import FrozenNetwork
 from model.huggingface.loading import Report, check_vocabulary, read_network, read_tokenizers, tokens_of
 from model.huggingface.recording import Recording
 from model.huggingface.residual import ResidualHooks, residuals
-from model.huggingface.stacks import Inputs, Stacks, TwoStacks, device_of, stacks_of
+from model.huggingface.stacks import Inputs, OneStack, Stacks, TwoStacks, device_of, stacks_of
 from model.huggingface.verify import Findings, check_type, examine, refusal
 from model.huggingface.weights import OutputHead, head_of
-from model.masks import NATIVE, MaskSpec
+from model.masks import NATIVE, MaskContext, Masking, MaskSpec
 from model.text import TokenBatch, check_targets
 from model.trace import Attention, Trace
 from model.transformer import positions_under
@@ -143,12 +145,39 @@ class HuggingFaceModel(Model):
             why = str(error)
             raise NotSupported(why[0].upper() + why[1:]) from None
 
+    @torch.inference_mode()
+    def run_calls(
+        self, batch: TokenBatch, spec: MaskSpec, ends: Sequence[int], masking: Masking = MaskContext.allowed
+    ) -> Tensor:
+        """As Model.run_calls, with transformers' own cache. Raises NotSupported for a network that takes none."""
+        stack = self._stacks
+        if not isinstance(stack, OneStack) or not stack.takes_cache:
+            return super().run_calls(batch, spec, ends, masking)
+        with self._explained(spec, batch):
+            inputs, past, states = self._inputs(batch), stack.cache(), []
+            positions = positions_under(spec, batch).to(self._device)
+            for start, end in pairwise([0, *ends]):
+                here = Inputs(inputs.ids[:, start:end], inputs.keep[:, :end])
+                own = {"splits": {"self": batch.columns(slice(end)).split}, "standard": self.standard}
+                run = Recording(self._findings.sites, spec, here.keeps(), masking=masking, **own)
+                run.positions = positions[:, start:end]
+                states.append(stack.states(run, here, past))
+            return torch.cat(states, dim=1)
+
     def _run(self, batch: TokenBatch, spec: MaskSpec, edit: HeadEdit | None) -> Trace:
+        with self._explained(spec, batch):
+            return self._traced(batch, spec, edit)
+
+    @contextmanager
+    def _explained(self, spec: MaskSpec, batch: TokenBatch) -> Iterator[None]:
+        """Inside, whatever the network raises is a NotSupported with its name. Raises ValueError for a spec or
+        positions that the network does not take."""
         spec.check_scope(max(self.describe().layers.values()), max(site.heads[0] for site in self._findings.sites))
-        if spec.positions != "counted" and not self._stacks.takes_positions:
+        counted = spec.positions == "counted" and batch.positions is None
+        if not counted and not self._stacks.takes_positions:
             raise ValueError(say(COUNTED_ONLY, model=self.name, positions=spec.positions))
         try:
-            return self._traced(batch, spec, edit)
+            yield
         except NotSupported as error:
             raise refusal(self.name, self.network.config.model_type, str(error)) from None
         except (ValueError, MemoryError):

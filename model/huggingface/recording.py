@@ -18,7 +18,7 @@ from model.errors import NotSupported
 from model.huggingface import native_masks
 from model.huggingface.attention_hook import AttentionRun, Call
 from model.huggingface.probe import Site, is_part_of
-from model.masks import AllowedCache, MaskContext, MaskSpec, TextSplit
+from model.masks import AllowedCache, MaskContext, Masking, MaskSpec, TextSplit
 from model.spec import STANDARD
 from model.trace import LayerRecord
 
@@ -37,14 +37,17 @@ class Recording(AttentionRun):
         standard: MaskSpec = STANDARD,
         splits: Mapping[str, TextSplit | None] | None = None,
         edit: HeadEdit | None = None,
+        masking: Masking = MaskContext.allowed,
     ) -> None:
-        """keeps, splits: by attention; see Inputs.keeps and mask_kinds.Cells. edit: changes each attention's heads."""
+        """keeps, splits: by attention; see Inputs.keeps and mask_kinds.Cells. edit: changes each attention's heads. masking: gives
+        each attention's mask.
+        """
         super().__init__(keep.shape[1] for keep in keeps.values())
         self.records: list[LayerRecord] = []
         self.own_code = any(site.own_code for site in sites)
         self._chooser = next((site for site in sites if site.selects), None)
         self._sites, self._spec, self._keeps = sites, spec, keeps
-        self._standard, self._splits, self._edit = standard, splits or {}, edit
+        self._standard, self._splits, self._edit, self._masking = standard, splits or {}, edit, masking
         self._layers: Counter[str] = Counter()
         self._made: dict[str, AllowedCache] = defaultdict(dict)  # for each part, the masks that its layers share
         self._given: list[Tensor] = []
@@ -68,7 +71,7 @@ class Recording(AttentionRun):
         terms = self._terms(site, call)
         context = self._context(site, call)
         self.records.append(LayerRecord(call.q, call.k, call.v, context, scale=call.scale, terms=terms))
-        allowed = context.allowed(self._spec, self._made[site.part])
+        allowed = self._masking(context, self._spec, self._made[site.part])
         output = attend(call.q, call.k, call.v, allowed, scale=call.scale, terms=terms)
         return output if self._edit is None else self._edit(site.part, context.layer, self.records[-1], output)
 

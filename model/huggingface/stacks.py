@@ -7,7 +7,7 @@ Sizes: B rows, T tokens (S of the source), W width, V vocabulary.
 import copy
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
@@ -15,6 +15,14 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.cache_utils import (
+    Cache,
+    DynamicCache,
+    DynamicLayer,
+    DynamicSlidingWindowLayer,
+    LinearAttentionAndFullAttentionLayer,
+    LinearAttentionAndSlidingWindowAttentionLayer,
+)
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
 from i18n import say
@@ -26,6 +34,11 @@ from model.transformer import positions_of
 USUAL = (0, 1, 2)  # possible numbers of the first token; 2 in RoBERTa's position embeddings, where 1 is padding
 USUAL_CONTEXT = 512  # for models with relative positions, which state no limit: T5's in training
 LIMITS = ("max_position_embeddings", "max_seq_len", "max_target_positions")  # the last two: MPT, Whisper's decoder
+
+WHOLE: dict[type, Callable[[], Any]] = {  # layers of a cache that forget what is beyond a window, and those that keep it
+    DynamicSlidingWindowLayer: DynamicLayer,
+    LinearAttentionAndSlidingWindowAttentionLayer: LinearAttentionAndFullAttentionLayer,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,11 +134,22 @@ class OneStack(Stacks):
         super().__init__(network, stack, _body(network, stack))
         self._counts_by_ids = next(filter(counts_by_ids, stack.modules()), None)
         self.takes_positions = self._counts_by_ids is None and _takes(stack, "position_ids")
+        self.takes_cache = _takes(stack, "past_key_values")
 
-    def states(self, run: AttentionRun, inputs: Inputs) -> Tensor:
-        """Positions are the run's, else counted over real tokens."""
+    def cache(self) -> Cache:
+        """An empty one that keeps every position: in layers with a window, the window's mask hides the others."""
+        cache = DynamicCache(config=self.stack.config)
+        cache.layers = [WHOLE[type(layer)]() if type(layer) in WHOLE else layer for layer in cache.layers]
+        return cache
+
+    def states(self, run: AttentionRun, inputs: Inputs, past: Cache | None = None) -> Tensor:
+        """Positions are the run's, else counted over real tokens. past: of earlier calls, whose positions are part of
+        inputs.keep [B,K] alone; this call's are added to it."""
+        arguments = self._arguments(self.stack, inputs, run.positions)
+        if past is not None:
+            arguments |= {"use_cache": True, "past_key_values": past}
         with intercepted(run, self.stack, len(inputs.ids)):
-            return cast(Tensor, self.stack(**self._arguments(self.stack, inputs, run.positions))[0])
+            return cast(Tensor, self.stack(**arguments)[0])
 
     def reference(self, inputs: Inputs) -> Tensor:
         return logits_of(self.network(**self._arguments(self.network, inputs, None)))

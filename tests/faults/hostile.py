@@ -19,21 +19,22 @@ from streamlit.testing.v1 import AppTest
 
 from tests.apptest import done_once
 from ui.ablation import AblationLink
-from ui.bug_clinic.choose import ClinicLink
+from ui.bug_clinic.controls import ClinicLink
 from ui.compare import CompareLink
-from ui.cross_attention.lines import DatesLink
+from ui.cross_attention.controls import DatesLink
 from ui.export import sections as export
 from ui.generation.writing import GenerationLink
-from ui.head_atlas.choices import AtlasLink
-from ui.layers.sections import LayersLink
+from ui.head_atlas.controls import AtlasLink
+from ui.inference import ServingLink
+from ui.layers import LayersLink
 from ui.lessons.choices import LessonLink
 from ui.link import Link, View
 from ui.mask_check import CheckLink
 from ui.mask_lab import sections as mask_lab
-from ui.padding.lines import PaddingLink
+from ui.padding import PaddingLink
 from ui.page import PAGES
-from ui.pixels.choices import PixelsLink
-from ui.why_causal.choices import WhyCausalLink
+from ui.pixels.controls import PixelsLink
+from ui.why_causal.controls import WhyCausalLink
 
 INPUTS = 500
 ROOT = Path(__file__).parents[2]
@@ -44,6 +45,7 @@ LINKS: dict[str, type[Link]] = {
     "pages/ablation.py": AblationLink,
     "pages/compare.py": CompareLink,
     "pages/head_atlas.py": AtlasLink,
+    "pages/serving.py": ServingLink,
     "pages/why_causal.py": WhyCausalLink,
     "pages/padding.py": PaddingLink,
     "pages/generation.py": GenerationLink,

@@ -21,12 +21,12 @@ from model.bug_clinic.comparison import ADDED
 from tests.pages.page import Here
 from tests.viz.packet import unpacked
 from ui import mask_check
-from ui.cross_attention import lines as dates
+from ui.cross_attention import controls as dates
 from ui.export.sections import SECTIONS
-from ui.padding.lines import OURS
+from ui.padding import OURS
 from ui.page import PAGES
 from ui.sidebar.models import EXAMPLES
-from ui.why_causal.choices import FIRST_TEXT
+from ui.why_causal.controls import FIRST_TEXT
 from ui.why_causal.live_training import fables
 
 pytestmark = pytest.mark.slow  # opens every page many times

@@ -13,9 +13,8 @@ from model.cross_attention.dates import DatesModel, answer_chances, measure
 from model.masks import MaskSpec
 from tests.model.huggingface.families import save
 from tests.pages.page import Page, array
-from ui.cross_attention.drawing import MASKS
-from ui.cross_attention.lines import EXAMPLES, FIRST, LONGER
-from ui.cross_attention.runs import SAMPLE
+from ui.cross_attention.controls import EXAMPLES, FIRST, LONGER
+from ui.cross_attention.figures import MASKS, SAMPLE
 from viz.numbers import chance, percent
 
 APP = str(Path(__file__).parents[2] / "app.py")

@@ -21,8 +21,8 @@ from model.base import Model
 from tests.apptest import key_of
 from tests.model.huggingface.families import save
 from tests.pages.page import Page
-from ui.head_atlas import runs
-from ui.head_atlas.runs import Ask, Measuring, TooManyAtlases
+from ui.head_atlas import measuring
+from ui.head_atlas.measuring import Ask, Measuring, TooManyAtlases
 
 ROOT = Path(__file__).parents[2]
 
@@ -104,7 +104,7 @@ def test_the_table_is_shown_in_chinese_and_written_in_english() -> None:
 
 def test_an_atlas_is_measured_once_for_all_languages(monkeypatch: pytest.MonkeyPatch) -> None:
     HeadAtlas()
-    monkeypatch.setattr(runs, "Thread", None)
+    monkeypatch.setattr(measuring, "Thread", None)
     assert "22 段文本" in HeadAtlas(lang="zh").words()
 
 
@@ -266,7 +266,7 @@ def test_few_are_measured_at_once_and_an_error_is_a_sentence(tiny: Any, monkeypa
 
     unit = units_of_sample()
     with monkeypatch.context() as patched:
-        patched.setattr(runs, "_queue", [object()] * (runs.MOST_AT_ONCE + runs.MOST_WAITING))
+        patched.setattr(measuring, "_queue", [object()] * (measuring.MOST_AT_ONCE + measuring.MOST_WAITING))
         with pytest.raises(TooManyAtlases, match="the most that it holds"):
             Measuring(tiny, unit, 24, asking(tiny, 24))
     monkeypatch.setattr(atlas_progress, "measured", fails)
@@ -274,12 +274,12 @@ def test_few_are_measured_at_once_and_an_error_is_a_sentence(tiny: Any, monkeypa
     failed.wait(10)
     assert failed.watch().state == "failed"
     assert failed.watch().why == "expected something else, got this."
-    assert failed not in runs._queue
+    assert failed not in measuring._queue
 
 
 def test_the_next_one_waits_in_the_queue(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    queue = [object()] * (runs.MOST_AT_ONCE + 1)
-    monkeypatch.setattr(runs, "_queue", queue)
+    queue = [object()] * (measuring.MOST_AT_ONCE + 1)
+    monkeypatch.setattr(measuring, "_queue", queue)
     units = [Unit(0, number, number, ("the cat sat",)) for number in range(2)]
     later = Measuring(tiny, units, 24, asking(tiny, 24))
     assert (later.watch().state, later.watch().why) == ("waiting", "In the queue: position 2.")
@@ -289,7 +289,7 @@ def test_the_next_one_waits_in_the_queue(tiny: Any, monkeypatch: pytest.MonkeyPa
     while later.watch().state in ("waiting", "running"):
         time.sleep(0.01)
     assert later.watch().state == "done"
-    assert len(queue) == runs.MOST_AT_ONCE - 1
+    assert len(queue) == measuring.MOST_AT_ONCE - 1
     queue.append(object())
     stopped = Measuring(tiny, units, 24, asking(tiny, 24))
     stopped.stop()
@@ -299,7 +299,7 @@ def test_the_next_one_waits_in_the_queue(tiny: Any, monkeypatch: pytest.MonkeyPa
 
 
 def test_why_it_stopped_is_said_in_the_language_of_who_began_it(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "MOST_SECONDS", 1e-9)
+    monkeypatch.setattr(measuring, "MOST_SECONDS", 1e-9)
     units = [Unit(0, number, number, ("the cat sat",)) for number in range(2)]
     with spoken("zh"):
         going = Measuring(tiny, units, 24, asking(tiny, 24))

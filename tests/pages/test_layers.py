@@ -13,7 +13,7 @@ from model.heads.logit_lens import logit_lens
 from model.masks import MaskSpec
 from tests.model.huggingface.families import save
 from tests.pages.explore import Explore, array
-from ui.layers.sections import MOST_LENS, STEP, lens_part
+from ui.layers import MOST_LENS, STEP, lens_part
 from ui.sidebar.models import FIRST
 
 ROOT = Path(__file__).parents[2]

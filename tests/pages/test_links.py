@@ -36,6 +36,7 @@ STATES: dict[str, list[dict[str, str]]] = {  # the links that together show ever
     "pages/layers.py": [{"text": ROWS}, *({"text": LINE, "across": across} for across in ("lens", "token", "all"))],
     "pages/ablation.py": [{"text": ROWS}, {"text": LINE, "way_off": "mask"}],
     "pages/compare.py": [{"text": ROWS, "differs": differs} for differs in ("masks", "head", "text", "model")],
+    "pages/serving.py": [{"text": LINE, "serving": section} for section in ("calls", "tree", "packing", "cost")],
     "pages/head_atlas.py": [{"text": LINE}, {"text": LINE, "section": "find"}],
     "pages/padding.py": [{"text": ROWS}],
     "pages/bug_clinic.py": [{"text": ROWS}, {"text": LINE, "bug": "float-width"}],

@@ -13,7 +13,7 @@ from model.padding import CHOICES, PaddingChoice
 from tests.model.huggingface.families import save
 from tests.model.runs_alone import runs_alone
 from tests.pages.page import Page, plain
-from ui.padding.lines import OURS
+from ui.padding import OURS
 from ui.sidebar.models import FIRST
 from viz.html import amount
 

@@ -12,7 +12,7 @@ from model.why_causal.twins import COMBINATIONS, Combination, TwinPair
 from tests.pages.page import array
 from tests.pages.why_causal import TEXT, WhyCausal
 from ui import results
-from ui.why_causal import words
+from ui.why_causal import sentences
 from viz.numbers import percent
 from viz.why_causal.charts import nats
 
@@ -99,7 +99,7 @@ def test_the_last_step_ends_with_what_was_seen_in_numbers_of_the_runs(pair: Twin
     on, off = (twins.change(model, batch, 6, 99, causal=causal).earlier()[0] for causal in (True, False))
     assert on == 0
     assert later.startswith("Another token at position 6")
-    assert f"is exactly 0 with the mask, and {words.amount(off)} without" in later
+    assert f"is exactly 0 with the mask, and {sentences.amount(off)} without" in later
 
 
 def test_what_was_seen_is_of_another_token_where_the_chosen_one_is_the_same(pair: TwinPair) -> None:
@@ -194,7 +194,7 @@ def test_the_proof_is_two_runs(pair: TwinPair, proof: WhyCausal, trained: bool) 
     assert not array(bars[0]["y"])[:6].any()
     said = proof.sentences()[0]
     assert "nothing changes in the 6 rows before it: the largest change of a logit is exactly 0" in said
-    assert f"the largest is {words.amount(changes[False].earlier()[0])}" in said
+    assert f"the largest is {sentences.amount(changes[False].earlier()[0])}" in said
 
 
 def test_the_same_token_again_is_said(pair: TwinPair, proof: WhyCausal) -> None:
@@ -273,7 +273,7 @@ def test_no_reason_is_given_that_does_not_hold(pair: TwinPair) -> None:
     batch, curves = pair.encode("the cat"), twins.curves()
     assert twins.repeats(batch) < 0.5
     said = {
-        losses: words.sentence(curves, outcomes_of(*losses, echoes=1.0), batch, vocabulary=1022)
+        losses: sentences.sentence(curves, outcomes_of(*losses, echoes=1.0), batch, vocabulary=1022)
         for losses in ((5.0, 3.0), (3.0, 5.0), (3.0, 3.02), (3.0, 8.0))
     }
     assert all("repeats, at" not in one for one in said.values())

@@ -2,18 +2,19 @@
 
 import secrets
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import streamlit as st
 
-from i18n import say
+from i18n import N_, say
 from model.attention import AttentionStages
 from model.bug_clinic.case import Bug
 from model.bug_clinic.examination import BY_KEY
 from model.bug_clinic.spot import HeatmapDifference, Puzzle, difference, following, puzzle, stages_of
 from model.heads.view import HeadView
 from ui import results
-from ui.bug_clinic import choose, drawing, words
+from ui.bug_clinic import controls, explanations, heatmaps
 from ui.markdown import escaped
 from ui.run_view import RunView, shape_of
 from viz.bug_clinic import told_apart
@@ -24,9 +25,8 @@ def game() -> dict[str, Any]:
     if "spot" not in st.session_state:
         linked = st.session_state.get("linked_puzzle")
         first = secrets.randbelow(10_000) if linked is None else linked
-        st.session_state.spot = {
-            "first": first, "asked": None, "on": None, "answer": "", "hint": False, "right": 0, "of": 0,
-        }  # fmt: skip
+        nothing = {"asked": None, "on": None, "answer": "", "hint": False, "right": 0, "of": 0}
+        st.session_state.spot = {"first": first} | nothing
     return st.session_state.spot
 
 
@@ -43,24 +43,23 @@ def ask(now: RunView) -> Puzzle | None:
 
 
 def play(now: RunView, asked: Puzzle) -> None:
-    """Draw it: the candidates beside the heatmap, and after the answer what it was and why."""
     state, bug = game(), BY_KEY[asked.bug]
     stages = results.ask(stages_of, now.run.model, now.run, now.row, asked)
     left, picture = st.columns([1, 2.6])
     with picture:
-        shown = drawing.view(now, bug, stages[bug.key], asked.layer, asked.head)
-        right = drawing.view(now, None, stages[""], asked.layer, asked.head)
+        shown = heatmaps.view(now, bug, stages[bug.key], asked.layer, asked.head)
+        right = heatmaps.view(now, None, stages[""], asked.layer, asked.head)
         parts = shape_of(now)[1] if bug.key == "view" else 0
         if state["answer"]:
-            drawing.draw(shown, right)
-            drawing.say_key([shown] if parts else [shown, right], parts=parts)
+            heatmaps.draw(shown, right)
+            heatmaps.say_key([shown] if parts else [shown, right], parts=parts)
         else:  # the names of what a row is would be the answer
-            unnamed = drawing.view(now, None, stages[bug.key], asked.layer, asked.head)
-            drawing.draw_alone(unnamed, drawing.alt_with_a_bug(unnamed))
-            drawing.say_key([shown])
+            unnamed = heatmaps.view(now, None, stages[bug.key], asked.layer, asked.head)
+            heatmaps.draw_alone(unnamed, heatmaps.alt_with_a_bug(unnamed))
+            heatmaps.say_key([shown])
     with left:
-        st.markdown(say("**Which bug is this?** Layer {layer}, head {head} of your text, with one bug in it.",
-                        layer=now.number(asked.layer), head=asked.head))  # fmt: skip
+        which = N_("**Which bug is this?** Layer {layer}, head {head} of your text, with one bug in it.")
+        st.markdown(say(which, layer=now.number(asked.layer), head=asked.head))
         for place, key in enumerate(asked.candidates):
             _candidate(key, place, bug, state)
         if state["answer"]:
@@ -69,23 +68,23 @@ def play(now: RunView, asked: Puzzle) -> None:
             st.info(say(bug.hint))
         with st.container(horizontal=True, vertical_alignment="center"):
             if not state["answer"] and not state["hint"]:
-                st.button(say("Hint"), key="hint", icon=":material/lightbulb:", on_click=_give_hint)
+                st.button(
+                    say("Hint"), key="hint", icon=":material/lightbulb:", on_click=lambda: state.update(hint=True)
+                )
             st.button(say("Next puzzle"), key="another", icon=":material/refresh:", on_click=_next, args=(now, asked))
             st.caption(say("{right} of {all} correct", right=state["right"], all=state["of"]))
-        choose.share_puzzle(asked.number)
+        controls.share_puzzle(asked.number)
 
 
 def _candidate(key: str, place: int, bug: Bug, state: dict[str, Any]) -> None:
-    """A candidate to press; once one is, the right one is marked."""
     over = bool(state["answer"])
     icon = ":material/check:" if over and key == bug.key else None
     icon = ":material/close:" if over and key == state["answer"] != bug.key else icon
-    st.button(BY_KEY[key].name, key=f"candidate_{place}", icon=icon, disabled=over, width="stretch",
-              on_click=_answer, args=(key, bug.key))  # fmt: skip
+    take = partial(_answer, key, bug.key)
+    st.button(BY_KEY[key].name, key=f"candidate_{place}", icon=icon, disabled=over, width="stretch", on_click=take)
 
 
 def _explain(now: RunView, asked: Puzzle, stages: dict[str, AttentionStages], answer: str, shown: HeadView) -> None:
-    """The verdict, why the chosen one is not it, and what gives the right one away."""
     bug, here = BY_KEY[asked.bug], say("here")
     named = replace(shown, queries=[*map(escaped, shown.queries)], keys=[*map(escaped, shown.keys)])
     if answer == bug.key:
@@ -97,7 +96,7 @@ def _explain(now: RunView, asked: Puzzle, stages: dict[str, AttentionStages], an
     apart = told_apart(_apart(now, asked, stages, ""), say("in the correct version"), here, named)
     st.markdown(say("The clue: {difference}", difference=apart))
     st.markdown(say(bug.signs))
-    st.code(words.code(bug), language="diff", wrap_lines=True)
+    st.code(explanations.code(bug), language="diff", wrap_lines=True)
     st.button(say("See it among all bugs"), key="see", on_click=_see, args=(bug, asked))
 
 
@@ -114,10 +113,6 @@ def _answer(key: str, right: str) -> None:
     state = game()
     if not state["answer"]:  # a second press counts no more
         state.update(answer=key, right=state["right"] + (key == right), of=state["of"] + 1)
-
-
-def _give_hint() -> None:
-    game()["hint"] = True
 
 
 def _next(now: RunView, asked: Puzzle) -> None:

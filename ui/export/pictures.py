@@ -14,6 +14,7 @@ from ui.heads import query
 from ui.heads.views import choose_heads, colours
 from ui.printed import PrintedPicture, offer, say_what_has_no_font
 from ui.widgets import key
+from ui.widgets.choices import one_of
 from viz.export import words
 from viz.export.every import every_picture
 from viz.export.paper import Sheet
@@ -33,13 +34,13 @@ How = Callable[[], list[str]]  # sentences, in the language in which it is calle
 
 def show(subject: ExportSubject, part: Part) -> None:
     """A picture of the reader's choice. part: the positions that are shown large, from one up to, without, another."""
-    st.segmented_control(say("Picture of"), list(PICTURES), format_func=lambda kind: say(PICTURES[kind][0]),
-                         key="picture", required=True, label_visibility="collapsed")  # fmt: skip
+    kinds = {kind: name for kind, (name, _) in PICTURES.items()}
+    kind = one_of(say("Picture of"), kinds, "picture", label_visibility="collapsed")
     with guarded(say("Drawing …")):
-        picture = PICTURES[st.session_state.picture][1](subject, part)
+        picture = PICTURES[kind][1](subject, part)
         if picture is None:
-            st.info(say("A picture can label at most {most} tokens per side. Choose a part of the text on the left.",
-                        most=MOST_SIDE))  # fmt: skip
+            most = N_("A picture can label at most {most} tokens per side. Choose a part of the text on the left.")
+            st.info(say(most, most=MOST_SIDE))
             return
         files = st.container()
         say_what_has_no_font(picture)
@@ -47,7 +48,7 @@ def show(subject: ExportSubject, part: Part) -> None:
             svg, wide = picture.preview()
             st.image(svg, width=wide, alt=f"{picture.title()}. {picture.caption()}")
     with files:
-        offer(picture, subject.file_name(FILES.get(st.session_state.picture, st.session_state.picture)))
+        offer(picture, subject.file_name(FILES.get(kind, kind)))
 
 
 def _head(subject: ExportSubject, part: Part) -> PrintedPicture | None:
@@ -56,10 +57,9 @@ def _head(subject: ExportSubject, part: Part) -> PrintedPicture | None:
     views = [cropped(view, part, part) if square else view for view in whole]
     if max(views[0].weights.shape) > MOST_SIDE:
         return None
-    meant = colours()
+    meant, how = colours(), lambda: words.of_head(views[0], meant, meant.top(*views))
     standard = views[1] if len(views) > 1 else None
-    return _picture(subject, head_picture, (views[0], standard, meant), views[0],
-                    lambda: words.of_head(views[0], meant, meant.top(*views)))  # fmt: skip
+    return _picture(subject, head_picture, (views[0], standard, meant), views[0], how)
 
 
 def _every(subject: ExportSubject, part: Part) -> PrintedPicture:
@@ -68,8 +68,8 @@ def _every(subject: ExportSubject, part: Part) -> PrintedPicture:
     numbers = subject.now.model.describe().layer_numbers.get(run.attention, ())
 
     def caption() -> str:
-        what = say("Attention of all {layers} × {heads} heads of {model}.", layers=layers, heads=heads,
-                   model=subject.model)  # fmt: skip
+        sentence = N_("Attention of all {layers} × {heads} heads of {model}.")
+        what = say(sentence, layers=layers, heads=heads, model=subject.model)
         return subject.caption(what, words.of_every(len(run.queries.pieces[subject.now.row]), side))
 
     of = found.thumbnails, found.blocked, numbers
@@ -105,8 +105,8 @@ def _carried(subject: ExportSubject, part: Part) -> PrintedPicture:
     (row, *_), how = _rows(subject, part)
     now = subject.now
     found = results.ask(carried, now.run.model, now.run, now.row, now.masks, *subject.place, row.first)
-    return _picture(subject, carried_picture, (row, found), row,
-                    lambda: [*how(), *words.of_carried(added=found.added is not None)])  # fmt: skip
+    both = lambda: [*how(), *words.of_carried(added=found.added is not None)]  # noqa: E731
+    return _picture(subject, carried_picture, (row, found), row, both)
 
 
 def _why(subject: ExportSubject, part: Part) -> PrintedPicture:

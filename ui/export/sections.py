@@ -9,8 +9,8 @@ from model.heads.view import HeadView
 from ui import explain, link, page
 from ui.export.subject import ExportSubject
 from ui.markdown import escaped
-from ui.widgets.choices import deferred
-from ui.widgets.uploads import uploaded, uploader
+from ui.widgets.choices import deferred, one_of
+from ui.widgets.uploads import download, uploaded, uploader
 from viz.export import data
 from viz.export.data import Export
 from viz.head import head_figure
@@ -28,16 +28,12 @@ SECTIONS = (N_("Picture"), N_("Numbers"), N_("Report"), N_("Open an export"))
 
 
 def choose() -> str:
-    """Which part of the page to show."""
-    if st.session_state.get("section") not in SECTIONS:  # the Mask Lab's sections have the same place in a link
+    if st.session_state.get("section") not in SECTIONS:  # the Mask Lab's sections have the same name in a link
         st.session_state.section = SECTIONS[0]
-    st.segmented_control(say("Export"), SECTIONS, format_func=say, key="section", required=True,
-                         label_visibility="collapsed")  # fmt: skip
-    return st.session_state.section
+    return one_of(say("Export"), dict(zip(SECTIONS, SECTIONS, strict=True)), "section", label_visibility="collapsed")
 
 
 def numbers(subject: ExportSubject) -> None:
-    """The chosen head as files; all heads of the text too, where they are not too many."""
     view, every = subject.views()[0], subject.every()
     kinds = KINDS if data.fits(view) else KINDS[-1:]
     _files(subject, [subject.place], kinds, "take", "{kind}", subject.file_name("head"))
@@ -54,15 +50,15 @@ def _limits(view: HeadView, every: int) -> list[str]:
     if not data.fits(view):
         said.append(say("One head of this text exceeds the file limit of {most:.0f} MB: shorten the text.", most=most))
     elif not every:
-        said.append(
-            say("All heads of this text together exceed the file limit of {most:.0f} MB: shorten the text.", most=most)
-        )
+        words = N_("All heads of this text together exceed the file limit of {most:.0f} MB: shorten the text.")
+        said.append(say(words, most=most))
     largest = data.size_of(view, every or 1)
     if largest > most_opened() and data.fits(view):
-        said.append(
-            say("Files of up to {most:.0f} MB can be opened again here; these numbers take up to {size:.0f} MB, less "
-                "as NPZ.", most=most_opened() / 2**20, size=largest / 2**20)
-        )  # fmt: skip
+        words = N_(
+            "Files of up to {most:.0f} MB can be opened again here; these numbers take up to {size:.0f} MB, less as "
+            "NPZ."
+        )
+        said.append(say(words, most=most_opened() / 2**20, size=largest / 2**20))
     return said
 
 
@@ -77,22 +73,20 @@ def _files(subject: ExportSubject, which: list[tuple[int, int]], kinds: tuple, k
 
     with st.container(horizontal=True):
         for kind, ending, write, help_text in kinds:
-            st.download_button(say(words, kind=kind), file(write), f"{name}.{ending}", key=f"{key}_{ending}",
-                               on_click="ignore", icon=":material/download:", help=say(help_text))  # fmt: skip
+            label, key_of_file = say(words, kind=kind), f"{key}_{ending}"
+            download(label, file(write), f"{name}.{ending}", key=key_of_file, help=say(help_text))
 
 
 def report(make: Callable[[], str]) -> None:
-    """All of the run in one file."""
-    st.markdown(
-        say("One HTML file that opens offline with a double click: all heads, the chosen one enlarged, masks, "
-            "predictions, losses and **the text itself**. At most 8 MB; the file says so if heads are left out.")
-    )  # fmt: skip
-    st.download_button(say("Report"), deferred(make), "unmask-report.html", "text/html", key="take_report",
-                       on_click="ignore", icon=":material/download:")  # fmt: skip
+    about = say(
+        "One HTML file that opens offline with a double click: all heads, the chosen one enlarged, masks, predictions, "
+        "losses and **the text itself**. At most 8 MB; the file says so if heads are left out."
+    )
+    st.markdown(about)
+    download(say("Report"), deferred(make), "unmask-report.html", "text/html", key="take_report")
 
 
 def link_to_explore() -> str:
-    """The same view on Explore, without the text."""
     address, _, choices = link.View.of_choices(masks=None, text=None).address().partition("?")
     return f"{address.removesuffix('export')}?{choices}"
 
@@ -108,11 +102,11 @@ def opened() -> None:
         try:
             st.session_state[OPENED] = data.read(file.getvalue())
         except ValueError as error:
-            st.session_state[OPENED] = say("{file} was not opened: {problem}.", file=escaped(file.name),
-                                           problem=escaped(str(error).rstrip(".")))  # fmt: skip
+            problem, words = escaped(str(error).rstrip(".")), N_("{file} was not opened: {problem}.")
+            st.session_state[OPENED] = say(words, file=escaped(file.name), problem=problem)
 
-    uploader(say("An NPZ or safetensors file saved by this page"), ["npz", "safetensors"], key="take_export",
-                     on_change=taken, max_upload_size=most_opened() // 2**20)  # fmt: skip
+    label, most = say("An NPZ or safetensors file saved by this page"), most_opened() // 2**20
+    uploader(label, ["npz", "safetensors"], key="take_export", on_change=taken, max_upload_size=most)
     found = st.session_state.get(OPENED)
     if isinstance(found, str):
         st.error(found, icon=":material/error:")
@@ -122,17 +116,14 @@ def opened() -> None:
 
 def _show(export: Export) -> None:
     about = export.about
-    names = {place: about.name(*place) for place in export.heads}
+    names = {head: about.name(*head) for head in export.heads}
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        place = st.selectbox(say("Head"), list(names), format_func=names.__getitem__, key="opened_head", width=140,
-                             index=list(names).index((about.layer, about.head)))  # fmt: skip
-        shown = export.heads[place]
+        first, name = list(names).index((about.layer, about.head)), names.__getitem__
+        chosen = st.selectbox(say("Head"), list(names), first, name, "opened_head", width=140)
+        shown = export.heads[chosen]
         blocks = say(", ").join(mask_name(name) for name, mask in shown.blocked.items() if mask.any())
-        st.markdown(
-            say("{model} · {tokens} tokens · blocked by: {masks}", model=escaped(about.model),
-                tokens=len(about.queries), masks=blocks or say("no mask"))
-        )  # fmt: skip
-    figure = head_figure(shown, dark=page.is_dark())
+        facts = {"model": escaped(about.model), "tokens": len(about.queries), "masks": blocks or say("no mask")}
+        st.markdown(say("{model} · {tokens} tokens · blocked by: {masks}", **facts))
+    figure, alt = head_figure(shown, dark=page.is_dark()), explain.head_alt(names[chosen], shown, False)
     with st.container(key="one_opened"):
-        st.plotly_chart(figure, key="opened_figure", config=page.CHART, height="stretch",
-                        alt=explain.head_alt(names[place], shown, False))  # fmt: skip
+        page.chart(figure, "opened_figure", alt, height="stretch")

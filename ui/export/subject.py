@@ -32,12 +32,10 @@ class ExportSubject:
 
     @property
     def model(self) -> str:
-        """The model's name, without markup."""
         return explain.plain_title(self.now.model)
 
     @property
     def name(self) -> str:
-        """The head's."""
         return self.now.name(*self.place)
 
     def file_name(self, what: str) -> str:
@@ -48,12 +46,10 @@ class ExportSubject:
 
     @property
     def place(self) -> tuple[int, int]:
-        """Layer and head."""
         return self.layer, self.head
 
     @property
     def masks(self) -> str:
-        """Which hold and which are lifted, in words."""
         return masks_said(self.on, self.lifted, only_layer=self.only_layer)
 
     def views(self) -> list[HeadView]:
@@ -75,11 +71,12 @@ class ExportSubject:
         row, batches = self.now.row, (self.now.run.queries, self.now.run.keys)
         queries, keys = (tuple(batch.pieces[row]) for batch in batches)
         query_ids, key_ids = (tuple(batch.ids[row].tolist()) for batch in batches)
+        attention = self.now.run.attention
         about = About(
-            unmask=version(), model=self.model, attention=self.now.run.attention, layer=self.layer, head=self.head,
+            unmask=version(), model=self.model, attention=attention, layer=self.layer, head=self.head,
             text_sha256=hash_of(self.text), masks=asdict(self.now.masks), queries=queries, keys=keys,
             query_ids=query_ids, key_ids=key_ids,
-            layer_numbers=self.now.model.describe().layer_numbers.get(self.now.run.attention, ()),
+            layer_numbers=self.now.model.describe().layer_numbers.get(attention, ()),
         )  # fmt: skip
         return Export(about, {place: self.now.head(*place) for place in which})
 

@@ -31,6 +31,22 @@ def compared_exactly(model: Model, ids: tuple[int, ...], start: int) -> CacheCom
 NOTICED = 1e-5  # a difference that is no rounding
 EXACT = 1e-9  # of a logit in float64: rounding is less
 MOST_COMPARED = 8  # cached steps, the last ones
+SAME = N_(
+    "With the cache, the step to token {count} lets 1 query attend to {count} keys: a mask [1, {count}] with {open} of "
+    "{count} cells open. Without it, the step recomputes a square mask [{count}, {count}], {blocked:,} of its "
+    "{cells:,} cells blocked. The newest row of every head and the probabilities of the next token are the same to "
+    "within {largest}."
+)
+DIFFERENT = N_(
+    "With the cache, the step to token {count} lets 1 query attend to {count} keys: a mask [1, {count}] with {open} of "
+    "{count} cells open. Without it, the step recomputes a square mask [{count}, {count}], {blocked:,} of its "
+    "{cells:,} cells blocked. The newest row of every head and the probabilities of the next token differ, by up to "
+    "{largest}."
+)
+ALT = N_(
+    "The mask of the cached step, {open} of {keys} cells open, and below it the newest row of {head} from the cached "
+    "step and from the full run: they differ by at most {apart}."
+)
 HOW = N_("""
 A row of attention needs its own query, and the keys and values of all positions it may attend to. Under the causal mask
 nothing that comes later can change those, so they are computed once and kept: the **key-value cache**. A step then
@@ -41,28 +57,23 @@ causal mask is still there, but has nothing left to block.
 
 
 def show(model: Model, writing: Writing, cache: bool, layer: int, head: int) -> None:
-    """The newest row by a cached step and by a full run, and all their differences."""
     ids = writing.path.ids
     start = max(min(len(writing.path.prompt), len(ids) - 1), len(ids) - MOST_COMPARED)
     with guarded(say("Running both ways …")):
         found = compared(model, ids, start)
         exact = compared_exactly(model, ids, start)
-    st.html(Markup('<p class="sentence">{}</p>').format(_sentence(found, len(ids))))
+    st.html(page.sentence(_sentence(found, len(ids))))
     table, row = st.columns([1, 1.5], gap="large")
     with table:
         st.html(_table(model, found, exact))
-        st.caption(together([_rounding(exact), _work(model, found, len(ids)), _switched(cache)]))
+        switched = say("The switch above is on.") if cache else say("The switch above is off.")
+        st.caption(together([_rounding(exact), _work(model, found, len(ids)), switched]))
     with row:
         name = name_of(model, "self", layer, head)
         key = ("cached row", model.key, digest(ids), start, layer, head)  # not shown
         figure = results.kept(key, lambda: _figure(model, found, ids, layer, head))
-        alt = say(
-            "The mask of the cached step, {open} of {keys} cells open, and below it the newest row of {head} from the "
-            "cached step and from the full run: they differ by at most {apart}.",
-            open=int(found.allowed.sum()), keys=len(ids), head=name,
-            apart=number(float(found.rows.max())),
-        )  # fmt: skip
-        st.plotly_chart(figure, key="cached_row", config=page.CHART, alt=alt)
+        apart = number(float(found.rows.max()))
+        page.chart(figure, "cached_row", say(ALT, open=int(found.allowed.sum()), keys=len(ids), head=name, apart=apart))
         if len(ids) > MOST_KEYS:
             st.caption(say("Only the last {most} of {keys} keys are shown.", most=MOST_KEYS, keys=len(ids)))
     with st.expander(say("How a cached step works")):
@@ -71,40 +82,20 @@ def show(model: Model, writing: Writing, cache: bool, layer: int, head: int) -> 
 
 def _sentence(found: CacheComparison, count: int) -> str:
     largest = max(float(found.rows.max()), float(found.probabilities.max()))
-    if largest < NOTICED:
-        words = say(
-            "With the cache, the step to token {count} lets 1 query attend to {count} keys: a mask [1, {count}] with "
-            "{open} of {count} cells open. Without it, the step recomputes a square mask [{count}, {count}], "
-            "{blocked:,} of its {cells:,} cells blocked. The newest row of every head and the probabilities of the "
-            "next token are the same to within {largest}."
-        )
-    else:
-        words = say(
-            "With the cache, the step to token {count} lets 1 query attend to {count} keys: a mask [1, {count}] with "
-            "{open} of {count} cells open. Without it, the step recomputes a square mask [{count}, {count}], "
-            "{blocked:,} of its {cells:,} cells blocked. The newest row of every head and the probabilities of the "
-            "next token differ, by up to {largest}."
-        )
     cells = {"open": int(found.allowed.sum()), "blocked": int((~found.square).sum()), "cells": count**2}
-    return words.format(count=count, **cells, largest=number(largest))
+    return say(SAME if largest < NOTICED else DIFFERENT, count=count, **cells, largest=number(largest))
 
 
 def _table(model: Model, found: CacheComparison, exact: CacheComparison | None) -> Markup:
-    """The largest differences, one a row."""
-    steps = len(found.logits)
-    heads = model.num_layers * model.num_heads
-    return differences_table(
-        (
-            say_count("largest difference, newest step", "largest difference, last {count} steps", steps),
-            say("cache on − off"),
-        ),
-        [
-            (say("rows of all {count} heads", count=heads), [float(found.rows.max())]),
-            (say("probabilities of the next token"), [float(found.probabilities.max())]),
-            (say("logits, in float32 (they reach {size:.1f})", size=found.size), [float(found.logits.max())]),
-            (say("logits, in float64"), [float("nan") if exact is None else float(exact.logits.max())]),
-        ],
-    )
+    steps, heads = len(found.logits), model.num_layers * model.num_heads
+    what = say_count("largest difference, newest step", "largest difference, last {count} steps", steps)
+    rows = [
+        (say("rows of all {count} heads", count=heads), [float(found.rows.max())]),
+        (say("probabilities of the next token"), [float(found.probabilities.max())]),
+        (say("logits, in float32 (they reach {size:.1f})", size=found.size), [float(found.logits.max())]),
+        (say("logits, in float64"), [float("nan") if exact is None else float(exact.logits.max())]),
+    ]
+    return differences_table((what, say("cache on − off")), rows)
 
 
 def _rounding(exact: CacheComparison | None) -> str:
@@ -114,19 +105,14 @@ def _rounding(exact: CacheComparison | None) -> str:
 
 
 def _work(model: Model, found: CacheComparison, count: int) -> str:
-    """What is kept, and what it spares."""
     config = kv_cache.network_of(model).config  # type: ignore[union-attr]  # sections.show has looked
-    full, one = (step_cost.multiply_adds(config, queries, count) for queries in (count, 1))
-    return say(
+    full, one = (step_cost.multiply_adds(config, queries, count) / 1e6 for queries in (count, 1))
+    words = N_(
         "The cache holds {size:,.2f} MB: keys and values of {kept} positions in every layer.\n\nA step to token "
         "{count} takes {one:,.1f} million multiply-adds with the cache (a multiplication and an addition each), "
-        "{full:,.1f} million without.",
-        size=found.cache_bytes / 1e6, kept=count - 1, count=count, one=one / 1e6, full=full / 1e6,
-    )  # fmt: skip
-
-
-def _switched(cache: bool) -> str:
-    return say("The switch above is on.") if cache else say("The switch above is off.")
+        "{full:,.1f} million without."
+    )
+    return say(words, size=found.cache_bytes / 1e6, kept=count - 1, count=count, one=one, full=full)
 
 
 def _figure(model: Model, found: CacheComparison, ids: tuple[int, ...], layer: int, head: int) -> CachedFigure:

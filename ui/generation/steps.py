@@ -1,8 +1,11 @@
 """The part of the Generation page that plays: the text, the candidates for a token, the head that grows by a row."""
 
+from functools import partial
+from typing import Any
+
 import streamlit as st
 
-from i18n import say, say_count, together
+from i18n import N_, say, say_count, together
 from model.base import Model
 from model.heads.view import HeadView, cropped
 from model.sampling import MOST_WRITTEN, Continuation, SampledToken, Sampling
@@ -91,7 +94,7 @@ def _play_part(model_key: str, sampling: Sampling, cache: bool, layer: int, head
     name = now.name(layer, head)
     _say(model, writing)
     with st.container(key="generation_scene"):
-        said = sentence(_scene(model, writing, sampling, choice, place, view, row, name))
+        said = sentence(_scene(model, sampling, choice, place, view, row, name))
         text = text_html(_tokens(model, writing), row if place is None else row + 1)
         st.html(f'<p class="sentence">{said}</p>{text}')
     left, right = st.columns([1, 1.7], gap="medium")
@@ -119,35 +122,30 @@ def _tokens(model: Model, writing: Writing) -> list[Token]:
     return prompt + [Token(model.label(token), chance, by_hand) for token, chance, by_hand in written]
 
 
+LENGTHS = N_(
+    "**{prompt} prompt tokens + {written} generated**, {tokens:,} of a context of {context:,}; room for {room:,} more."
+)
+FULL = N_(
+    "The context is full: {model} reads at most {context:,} tokens here. Dropping the oldest token would make room, "
+    "but all others would change position, and all keys and values would have to be recomputed. Go back, or start over."
+)
+
+
 def _say(model: Model, writing: Writing) -> None:
-    path = writing.path
-    room = path.room(model.context)
-    st.markdown(
-        say(
-            "**{prompt} prompt tokens + {written} generated**, {tokens:,} of a context of {context:,}; room for "
-            "{room:,} more.",
-            prompt=len(path.prompt), written=len(path.written), tokens=len(path.ids), context=model.context, room=room,
-        )
-    )  # fmt: skip
-    if len(path.ids) >= model.context:
-        st.warning(
-            say(
-                "The context is full: {model} reads at most {context:,} tokens here. Dropping the oldest token would "
-                "make room, but all others would change position, and all keys and values would have to be "
-                "recomputed. Go back, or start over.",
-                model=explain.title_of(model),
-                context=model.context,
-            )
-        )
-    elif not room:
-        words = say("{count} tokens are generated, the maximum on this page. Go back, or start over.")
-        st.warning(words.format(count=MOST_WRITTEN))
+    path, context = writing.path, model.context
+    counts = {"prompt": len(path.prompt), "written": len(path.written), "tokens": len(path.ids)}
+    st.markdown(say(LENGTHS, **counts, context=context, room=path.room(context)))
+    if len(path.ids) >= context:
+        st.warning(say(FULL, model=explain.title_of(model), context=context))
+    elif not path.room(context):
+        most = N_("{count} tokens are generated, the maximum on this page. Go back, or start over.")
+        st.warning(say(most, count=MOST_WRITTEN))
 
 
 def _scene(
-    model: Model, writing: Writing, sampling: Sampling, choice: SampledToken, place: int | None, view: HeadView,
-    row: int, name: str,
-) -> WritingScene:  # fmt: skip
+    model: Model, sampling: Sampling, choice: SampledToken, place: int | None, view: HeadView, row: int, name: str
+) -> WritingScene:
+    writing: Writing = st.session_state.writing
     key = int(view.weights[row].argmax())
     return WritingScene(
         name=name,
@@ -172,14 +170,9 @@ def _candidates(model: Model, writing: Writing, choice: SampledToken, place: int
     places = [NEXT, *reversed(range(len(path.written)))]
     if st.session_state.get("choice_at", NEXT) not in places or writing.playing:
         st.session_state.choice_at = NEXT
-    st.selectbox(
-        say("Candidates for"),
-        places,
-        key="choice_at",
-        disabled=writing.playing or len(places) == 1,
-        format_func=lambda at: _title(model, path, at),
-        help=say("The next token, or one already generated: choosing another cuts the text there."),
-    )
+    about = say("The next token, or one already generated: choosing another cuts the text there.")
+    title, free = partial(_title, model, path), not writing.playing and len(places) > 1
+    st.selectbox(say("Candidates for"), places, key="choice_at", disabled=not free, format_func=title, help=about)
     tokens = choice.before.topk(min(TOP, len(choice.before))).indices.tolist()
     which = say_count("The most likely token", "The {count} most likely tokens", len(tokens))
     if choice.token not in tokens:
@@ -190,24 +183,30 @@ def _candidates(model: Model, writing: Writing, choice: SampledToken, place: int
     free = not writing.playing and (place is not None or path.room(model.context) > 0)
     with st.container(key="candidates"):
         bars = "".join(chance_html(one, drawn=one.token == choice.token) for one in shown)
-        if place is None:
-            st.html(chances_head(say("next token")))
-        else:
-            st.html(chances_head(say("token {number}", number=len(path.prompt) + place)))
+        number = len(path.prompt) + at
+        st.html(chances_head(say("next token") if place is None else say("token {number}", number=number)))
         st.html(f'<div class="chances">{bars}</div>')  # beside the buttons, each as tall as one
         for rank, one in enumerate(shown):
-            st.button(_button_label(one.label), key=f"candidate_{rank}", width="stretch", disabled=not free,
-                      type="primary" if one.token == choice.token else "secondary", on_click=take,
-                      args=(at, one.token, one.before))  # fmt: skip
+            look: Any = {"type": "primary" if one.token == choice.token else "secondary", "width": "stretch"}
+            press = partial(take, at, one.token, one.before)
+            st.button(_button_label(one.label), key=f"candidate_{rank}", disabled=not free, on_click=press, **look)
     filled = say("the sampled token") if place is None else say("the token in the text")
     if writing.playing:
         click = say("pause to choose another")
     else:
         click = say("click another to continue with it instead") if free else say("there is no room for another")
-    return say(
-        "{which}; filled: {filled}; {click}. {signs}",
-        which=which, filled=filled, click=click, signs=escaped(signs(one.label for one in shown)),
-    )  # fmt: skip
+    seen = escaped(signs(one.label for one in shown))
+    return say("{which}; filled: {filled}; {click}. {signs}", which=which, filled=filled, click=click, signs=seen)
+
+
+PART = N_(
+    "{name} is layer {layer}, head {head}. The heatmap shows positions {begin} to {last} of {length} and frames the "
+    "row at the position whose next token is listed; every step adds a row at the bottom."
+)
+WHOLE = N_(
+    "{name} is layer {layer}, head {head}. The heatmap frames the row at the position whose next token is listed; "
+    "every step adds a row at the bottom."
+)
 
 
 def _heatmap(view: HeadView, row: int, name: str, layer: int, head: int) -> str:
@@ -219,18 +218,8 @@ def _heatmap(view: HeadView, row: int, name: str, layer: int, head: int) -> str:
     alt = explain.head_alt(name, shown, False)
     _growing(data=growing_packet(shown, name=name, query=row, alt=alt), key="head_figure")
     end = begin + len(shown.queries)
-    if end - begin < length:
-        words = say(
-            "{name} is layer {layer}, head {head}. The heatmap shows positions {begin} to {last} of {length} and "
-            "frames the row at the position whose next token is listed; every step adds a row at the bottom.",
-            name=name, layer=layer, head=head, begin=begin, last=end - 1, length=length,
-        )  # fmt: skip
-    else:
-        words = say(
-            "{name} is layer {layer}, head {head}. The heatmap frames the row at the position whose next token is "
-            "listed; every step adds a row at the bottom.",
-            name=name, layer=layer, head=head,
-        )  # fmt: skip
+    part = {"begin": begin, "last": end - 1, "length": length}
+    words = say(PART if end - begin < length else WHOLE, name=name, layer=layer, head=head, **part)
     return together([words, *([say("Hatched: blocked by a mask.")] if shown.any_blocked().any() else [])])
 
 

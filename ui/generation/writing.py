@@ -1,11 +1,9 @@
-"""What the Generation page needs of streamlit: the text in the making, its buttons, its link, and how tokens are drawn.
-
-A reader's text is plain data in st.session_state.writing.
-"""
+"""The generated text, which is plain data in st.session_state.writing; its controls, its link, and how it grows."""
 
 import time
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from functools import partial
+from typing import Annotated, Any, Literal
 
 import streamlit as st
 from pydantic import AfterValidator, Field
@@ -17,9 +15,8 @@ from model.base import Model
 from model.sampling import MOST_WRITTEN, Continuation, Sampling, logits_at
 from model.text import rows_of
 from serving.job import GrownRunRef, ModelRef, RunRef
-from ui import controls, explain, link, results
+from ui import explain, link, results
 from ui.run_view import RunView
-from ui.widgets import choices
 
 SECONDS = 0.4  # from token to token while it plays
 LEFT_ALONE = 30  # seconds without a token after which a text that played is found paused: its page was left
@@ -55,19 +52,6 @@ class GenerationLink(link.TextLink):
     old_rows_causal: bool = False
 
 
-OWN = set(GenerationLink.model_fields) - set(link.TextLink.model_fields) - {"layer", "head"}
-
-
-def restore() -> None:
-    """Put the page's own choices where their widgets find them."""
-    choices.restore("kept_generation", lambda: GenerationLink.read().model_dump(include=OWN))
-
-
-def share(model: Model) -> None:
-    """Keep the URL true to the page, and offer links."""
-    controls.share(GenerationLink, model)
-
-
 @dataclass(frozen=True)
 class Writing:
     """One reader's text. model: the key of the model that writes it.
@@ -84,7 +68,6 @@ class Writing:
     last: float = 0.0
 
     def plus(self, token: int, chance: float) -> "Writing":
-        """One token more."""
         return replace(self, path=self.path.plus(token), chances=(*self.chances, chance))
 
     def instead(self, place: int, token: int, chance: float) -> "Writing":
@@ -102,8 +85,8 @@ def guard(model: Model) -> None:
         st.info(say(NO_DECODER[model.kind], model=explain.title_of(model)))
         st.stop()
     if not model.predicts:
-        why = say("{why} Choose another model on the left to generate text.")
-        st.info(why.format(why=say(explain.NO_PREDICTIONS["decoder"])))
+        why = say(explain.NO_PREDICTIONS["decoder"])
+        st.info(say("{why} Choose another model on the left to generate text.", why=why))
         st.stop()
 
 
@@ -116,23 +99,19 @@ def begin(model: Model, text: str) -> list[str]:
     batch = model.encode(lines[:1])
     notes = []
     if more:
-        notes.append(
-            say_count(
-                "The model continues the first line; {count} more line is left out.",
-                "The model continues the first line; {count} more lines are left out.",
-                more,
-            )
+        left_out = say_count(
+            "The model continues the first line; {count} more line is left out.",
+            "The model continues the first line; {count} more lines are left out.",
+            more,
         )
-    prompt = tuple(batch.ids[0].tolist())
-    if batch.cut[0]:
-        notes.append(
-            say(
-                "The prompt fills the context, {context:,} tokens; its last {cut:,} characters are cut. There is no "
-                "room to generate: shorten it.",
-                context=model.context,
-                cut=len(batch.cut[0]),
-            )
+        notes.append(left_out)
+    prompt, cut = tuple(batch.ids[0].tolist()), len(batch.cut[0])
+    if cut:
+        full = N_(
+            "The prompt fills the context, {context:,} tokens; its last {cut:,} characters are cut. There is no room "
+            "to generate: shorten it."
         )
+        notes.append(say(full, context=model.context, cut=cut))
     writing = st.session_state.get("writing")
     if writing is None or (writing.model, writing.path.prompt) != (model.key, prompt):
         writing = Writing(model.key, Continuation(prompt))
@@ -144,54 +123,57 @@ def begin(model: Model, text: str) -> list[str]:
     return notes
 
 
+SAMPLING_HELP = {
+    "temperature": N_(
+        "Logits are divided by the temperature. Values below 1 sharpen the distribution; 0 always takes the most "
+        "likely token."
+    ),
+    "top_k": N_("Keeps only this many of the most likely tokens; 0 keeps all. Applied after the temperature."),
+    "top_p": N_(
+        "Keeps the smallest set of most likely tokens whose probabilities reach this sum; 1 keeps all. Applied after "
+        "top-k."
+    ),
+    "seed": N_(
+        "Each position's random number depends only on the seed and the position: the same steps generate the same "
+        "text."
+    ),
+    "cache": N_(
+        "On: a step computes only the newest row, with the cached keys and values of the earlier rows. Off: a step "
+        "recomputes every row."
+    ),
+}
+
+
 def choose_sampling(model: Model) -> tuple[Sampling, bool]:
     """How a token is drawn, and whether the cache is on; off for a model that has none here."""
-    state = st.session_state
-    ours = kv_cache.network_of(model) is not None
+    about: dict[str, Any] = {key: {"key": key, "help": say(words)} for key, words in SAMPLING_HELP.items()}
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        st.slider(say("Temperature"), 0.0, 2.0, step=0.05, key="temperature",
-                  help=say("Logits are divided by the temperature. Values below 1 sharpen the distribution; 0 always "
-                           "takes the most likely token."))  # fmt: skip
-        st.number_input(say("Top-k"), 0, MOST_K, step=1, key="top_k",
-                        help=say("Keeps only this many of the most likely tokens; 0 keeps all. Applied after the "
-                                 "temperature."))  # fmt: skip
-        st.slider(say("Top-p"), 0.05, 1.0, step=0.01, key="top_p",
-                  help=say("Keeps the smallest set of most likely tokens whose probabilities reach this sum; 1 keeps "
-                           "all. Applied after top-k."),
-                  )  # fmt: skip
-        st.number_input(say("Seed"), 0, MOST_SEED, step=1, key="seed",
-                        help=say("Each position's random number depends only on the seed and the position: the same "
-                                 "steps generate the same text."))  # fmt: skip
-        if ours:
-            st.toggle(say("Key-value cache"), key="cache",
-                      help=say("On: a step computes only the newest row, with the cached keys and values of the "
-                               "earlier rows. Off: a step recomputes every row."))  # fmt: skip
-    sampling = Sampling(float(state.temperature), int(state.top_k), float(state.top_p), int(state.seed))
-    return sampling, ours and state.cache
+        temperature = st.slider(say("Temperature"), 0.0, 2.0, step=0.05, **about["temperature"])
+        top_k = st.number_input(say("Top-k"), 0, MOST_K, step=1, **about["top_k"])
+        top_p = st.slider(say("Top-p"), 0.05, 1.0, step=0.01, **about["top_p"])
+        seed = st.number_input(say("Seed"), 0, MOST_SEED, step=1, **about["seed"])
+        cache = kv_cache.network_of(model) is not None and st.toggle(say("Key-value cache"), **about["cache"])
+    return Sampling(float(temperature), int(top_k), float(top_p), int(seed)), cache
 
 
 def buttons(model: Model, writing: Writing) -> None:
-    """Step, play or pause, back, start over."""
-    room, some = writing.path.room(model.context), bool(writing.path.written)
+    room, some, playing = writing.path.room(model.context), bool(writing.path.written), writing.playing
+    full = None if room else say("{count} tokens are generated.", count=MOST_WRITTEN)
     if len(writing.path.ids) >= model.context:
         full = say("The context is full.")
-    else:
-        full = say("{count} tokens are generated.", count=MOST_WRITTEN)
+    # one button under both names: who plays by the keyboard keeps it under their fingers
+    label, icon = (say("Pause"), ":material/pause:") if playing else (say("Play"), ":material/play_arrow:")
     with st.container(horizontal=True, gap="small"):
-        st.button(say("Step"), icon=":material/skip_next:", key="step", on_click=_change, kwargs={"due": True},
-                  type="primary", disabled=not room or writing.playing, help=None if room else full)  # fmt: skip
-        # one button under both names: who plays by the keyboard keeps it under their fingers
-        st.button(say("Pause") if writing.playing else say("Play"), key="play", on_click=_play,
-                  args=(not writing.playing,),
-                  icon=":material/pause:" if writing.playing else ":material/play_arrow:",
-                  disabled=not room and not writing.playing, help=None if room else full)  # fmt: skip
-        st.button(say("Back"), icon=":material/undo:", key="back", on_click=_back, disabled=not some or writing.playing)
-        st.button(say("Start over"), icon=":material/restart_alt:", key="start_over", on_click=_start_over,
-                  disabled=not some and not writing.playing)  # fmt: skip
+        look: Any = {"on_click": partial(_change, due=True), "disabled": not room or playing, "help": full}
+        st.button(say("Step"), icon=":material/skip_next:", key="step", type="primary", **look)
+        play = partial(_play, not playing)
+        st.button(label, icon=icon, key="play", on_click=play, disabled=not room and not playing, help=full)
+        st.button(say("Back"), icon=":material/undo:", key="back", on_click=_back, disabled=not some or playing)
+        look = {"on_click": _start_over, "disabled": not some and not playing}
+        st.button(say("Start over"), icon=":material/restart_alt:", key="start_over", **look)
 
 
 def halt() -> None:
-    """Write no further by itself."""
     if "writing" in st.session_state:
         st.session_state.writing = replace(st.session_state.writing, playing=False, due=False)
 

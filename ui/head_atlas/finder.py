@@ -1,6 +1,7 @@
 """Find heads: by how far back they look, or by tokens that the reader marks in a sentence."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import streamlit as st
@@ -23,7 +24,6 @@ MOST_MARKED = 48  # tokens of the text that can be marked
 
 
 def show(model: Model, text: str, atlas: Atlas, masks: MaskSpec) -> None:
-    """Both ways, side by side."""
     left, right = st.columns([1, 1.35], gap="large")
     with left:
         _by_distance(atlas)
@@ -34,11 +34,12 @@ def show(model: Model, text: str, atlas: Atlas, masks: MaskSpec) -> None:
 def _by_distance(atlas: Atlas) -> None:
     longest = atlas.at_offset.shape[-1] // 2
     st.session_state.atlas_back = min(max(st.session_state.atlas_back, -longest), longest)
-    st.number_input(say("Heads that attend this many tokens back"), -longest, longest, key="atlas_back",
-                    help=say("The mean weight at this distance over all texts of the atlas. 0 is the token itself; "
-                             "negative numbers are later tokens."))  # fmt: skip
-    back = st.session_state.atlas_back
-    weights = atlas.back(back)
+    about = say(
+        "The mean weight at this distance over all texts of the atlas. 0 is the token itself; negative numbers are "
+        "later tokens."
+    )
+    label = say("Heads that attend this many tokens back")
+    weights = atlas.back(st.number_input(label, -longest, longest, key="atlas_back", help=about))
     if np.isnan(weights).all():
         st.info(say("Under these masks, no token of these texts may attend there."))
         return
@@ -53,22 +54,16 @@ def _by_marks(model: Model, text: str, atlas: Atlas, masks: MaskSpec) -> None:
     with guarded():
         batch = run_view.tokenize(model, line, "right", None).batch
         pieces = batch.pieces[0][:MOST_MARKED]
-    if len(batch.pieces[0]) > MOST_MARKED:
-        about = N_(
-            "Heads that attend from one token to another: mark both among the first {most} tokens of the text on the "
-            "left."
-        )
-    else:
-        about = N_("Heads that attend from one token to another: mark both in the first line of the text on the left.")
-    st.caption(say(about, most=MOST_MARKED))
-    places = list(range(len(pieces)))
+    part = N_(
+        "Heads that attend from one token to another: mark both among the first {most} tokens of the text on the left."
+    )
+    whole = N_("Heads that attend from one token to another: mark both in the first line of the text on the left.")
+    st.caption(say(part if len(batch.pieces[0]) > MOST_MARKED else whole, most=MOST_MARKED))
     labels = _labels(pieces)
     _mark_first((model.key, line), batch.ids[0, : len(pieces)])
-    st.pills(say("Query tokens"), places, format_func=labels.__getitem__, selection_mode="multi",
-             key="atlas_queries", wrap=True, on_change=_keep_marks)  # fmt: skip
-    st.pills(say("Key tokens"), places, format_func=labels.__getitem__, selection_mode="multi",
-             key="atlas_keys", wrap=True, on_change=_keep_marks)  # fmt: skip
-    queries, keys = sorted(st.session_state.atlas_queries), sorted(st.session_state.atlas_keys)
+    look: Any = {"format_func": labels.__getitem__, "selection_mode": "multi", "wrap": True, "on_change": _keep_marks}
+    queries = sorted(st.pills(say("Query tokens"), range(len(pieces)), key="atlas_queries", **look))
+    keys = sorted(st.pills(say("Key tokens"), range(len(pieces)), key="atlas_keys", **look))
     if not queries or not keys:
         st.info(say("Mark at least one query token and one key token."))
         return
@@ -100,7 +95,6 @@ def _mark_first(tokens_of: tuple[str, str], ids: Tensor) -> None:
 
 
 def _keep_marks() -> None:
-    """What the reader marked becomes the choices of the page's link."""
     for name, marked in (("atlas_looks", "atlas_queries"), ("atlas_at", "atlas_keys")):
         st.session_state[name] = ",".join(map(str, sorted(st.session_state[marked]))) or None
     tokens_of, _, _ = st.session_state.atlas_marked

@@ -40,17 +40,14 @@ class ChosenHead:
 
     @property
     def query(self) -> int:
-        """The position that looks."""
         return self.moves.query
 
     @property
     def key(self) -> int:
-        """The position looked at."""
         return key.chosen(self.view, self.query)
 
     @property
     def across(self) -> bool:
-        """Whether the keys are another text's."""
         return self.now.run.attention == "cross"
 
     @property
@@ -60,12 +57,10 @@ class ChosenHead:
 
     @property
     def changed(self) -> bool:
-        """Whether the masks are other than the standard ones."""
         return self.standard is not self.view
 
 
 def pins() -> list[int]:
-    """The pinned positions."""
     return [int(place) for place in (st.session_state.get("pins") or "").split(",") if place]
 
 

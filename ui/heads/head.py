@@ -118,8 +118,9 @@ def zoomed(rows: tuple[int, int], columns: tuple[int, int]) -> tuple[tuple[int, 
         return rows, columns
     (top, bottom), (left, right) = part
     shown = {"top": top, "bottom": bottom - 1, "left": left, "right": right - 1}
-    st.button(say("Show all: these are queries {top}–{bottom} and keys {left}–{right}", **shown), key="zoom_out",
-              icon=":material/zoom_out_map:", on_click=lambda: st.session_state.update(zoom=None))  # fmt: skip
+    label = say("Show all: these are queries {top}–{bottom} and keys {left}–{right}", **shown)
+    zoom_out = lambda: st.session_state.update(zoom=None)  # noqa: E731
+    st.button(label, key="zoom_out", icon=":material/zoom_out_map:", on_click=zoom_out)
     return part
 
 
@@ -134,7 +135,7 @@ def without_padding(part: tuple[int, int], keep: np.ndarray, *, masked: bool) ->
         return part
     chosen = st.session_state.get("show_padding")
     at_first = bool(not masked or keep.mean() >= LEAST_OWN)
-    shown = st.toggle(say("Show padding"), **bound("show_padding", at_first if chosen is None else chosen),
-                      help=say("The rows and columns of the padding tokens."))  # fmt: skip
+    look = bound("show_padding", at_first if chosen is None else chosen)
+    shown = st.toggle(say("Show padding"), help=say("The rows and columns of the padding tokens."), **look)
     begin, end = max(part[0], int(own[0])), min(part[1], int(own[-1]) + 1)
     return part if shown or begin >= end else (begin, end)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -44,8 +45,8 @@ def show(
     """Draw every head, this one as the chosen one; a pick goes to st.session_state.layer and .head before the next
     rerun, what dims heads to .dim and .dim_sorted. by: as overview_packet's."""
     numbers = now.model.describe().layer_numbers.get(now.run.attention, ())
-    packet = cached_figure(overview_packet, found.thumbnails, found.blocked, layer=layer, head=head, numbers=numbers,
-                   measures=found.measures(), by=by)  # fmt: skip
+    heads: Any = {"layer": layer, "head": head, "numbers": numbers, "measures": found.measures(), "by": by}
+    packet = cached_figure(overview_packet, found.thumbnails, found.blocked, **heads)
 
     def picked() -> None:
         pick, by = wholes(component_value(key).get("pick"), 2), component_value(key).get("by")

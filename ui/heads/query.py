@@ -76,10 +76,9 @@ def chosen(now: RunView) -> int:
 
 
 def choose(now: RunView) -> int:
-    """The chosen query, with a select box to choose another."""
     pieces = now.run.queries.pieces[now.row]
-    return st.selectbox(say("Query"), range(len(pieces)), **bound("query", chosen(now)), help=say(HELP),
-                        format_func=lambda place: f"{place}: {pieces[place]}")  # fmt: skip
+    name, shown = lambda position: f"{position}: {pieces[position]}", bound("query", chosen(now))
+    return st.selectbox(say("Query"), range(len(pieces)), format_func=name, help=say(HELP), **shown)
 
 
 def picked() -> int | None:

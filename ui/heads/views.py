@@ -1,5 +1,8 @@
 """The chosen head in one row of views, one at a time: the others are neither computed nor sent."""
 
+from functools import partial
+from typing import Any
+
 import streamlit as st
 
 from i18n import N_, say, together
@@ -46,9 +49,8 @@ def show(now: RunView, views: list[HeadView], layer: int, head: int, name: str, 
     does not, the tokens may stand beside the heatmap, in whose column this is called."""
     shown = one_of(say("This head as"), VIEWS, "view", label_visibility="collapsed")
     chosen = ChosenHead(now, views[0], views[-1], layer, head, name, part, query.moves(now, part))
-    draw = {"tokens": show_tokens, "arcs": show_arcs, "bars": show_bars, "carried": show_carried, "why": show_why,
-            "numbers": show_numbers}  # fmt: skip
-    draw[shown](chosen)
+    draw = (show_tokens, show_arcs, show_bars, show_carried, show_why, show_numbers)
+    dict(zip(VIEWS, draw, strict=True))[shown](chosen)
 
 
 def colours() -> Colours:
@@ -101,9 +103,8 @@ def draw_tokens(chosen: ChosenHead, key: str = "head_tokens") -> None:
         across=chosen.across,
         choices={"values": st.session_state.token_values},
     )
-    take = hearing(key)
-    _tokens(data=packet, key=key, on_query_change=take, on_pins_change=take, on_towards_change=take,
-               on_values_change=take)  # fmt: skip
+    heard = dict.fromkeys(("on_query_change", "on_pins_change", "on_towards_change", "on_values_change"), hearing(key))
+    _tokens(data=packet, key=key, **heard)
     words = together(filter(None, (left_out(chosen.view, part, chosen.query), light_words(part))))
     if words:
         st.caption(words)
@@ -128,8 +129,8 @@ def show_arcs(chosen: ChosenHead, key: str = "head_arcs") -> None:
         across=chosen.across,
         choices={name: st.session_state[name] for name in ("least", "hide_first")},
     )
-    take = hearing(key)
-    _arcs(data=packet, key=key, on_query_change=take, on_least_change=take, on_hide_first_change=take)
+    heard = dict.fromkeys(("on_query_change", "on_least_change", "on_hide_first_change"), hearing(key))
+    _arcs(data=packet, key=key, **heard)
     words = left_out(chosen.view, parts[0], chosen.query)
     if words:
         st.caption(words)
@@ -141,13 +142,10 @@ def choose_heads(now: run_view.RunView, layer: int, chosen: int) -> list[int]:
     picked = [int(head) for head in (st.session_state.get("heads") or "").split(",") if head]
     beside = [head for head in picked if head in offered][: MOST_HEADS - 1]
     others = say("Other heads of {layer}", layer=run_view.name_of(now.model, now.run.attention, layer))
-    return st.multiselect(others, offered, **bound("arcs_heads", beside, _take_heads), max_selections=MOST_HEADS - 1,
-                          format_func=lambda head: now.name(layer, head), placeholder=others,
-                          label_visibility="collapsed")  # fmt: skip
-
-
-def _take_heads(heads: list[int]) -> None:
-    st.session_state.heads = ",".join(map(str, heads)) or None
+    take = lambda heads: st.session_state.update(heads=",".join(map(str, heads)) or None)  # noqa: E731
+    look = bound("arcs_heads", beside, take) | {"placeholder": others, "label_visibility": "collapsed"}
+    name = partial(now.name, layer)
+    return st.multiselect(others, offered, format_func=name, max_selections=MOST_HEADS - 1, **look)
 
 
 def show_bars(chosen: ChosenHead) -> None:
@@ -159,7 +157,7 @@ def show_bars(chosen: ChosenHead) -> None:
     alt = together([about, _largest(row)])
     figure = cached_figure(bars_figure, row, largest_first=st.session_state.sorted)
     with st.container(key="bars_of_query"):
-        st.plotly_chart(figure, key="head_bars", config=page.CHART, alt=alt)
+        page.chart(figure, "head_bars", alt)
     head_picture.listen("head_bars", "bars_of_query")
     query.hear("bars_of_query", say("Bars"), chosen.moves, role="application")
     if st.session_state.sorted and rest_words(row, MOST_SORTED):
@@ -170,12 +168,8 @@ def _largest(row: BarRow) -> str:
     top = row.largest(1)
     if not len(top):
         return say("Every key is blocked.")
-    return say(
-        "The largest, {weight}, is that of {key} ({token}).",
-        weight=weight_text(row.now[top[0]]),
-        key=top[0],
-        token=row.view.keys[top[0]],
-    )
+    key, words = top[0], N_("The largest, {weight}, is that of {key} ({token}).")
+    return say(words, weight=weight_text(row.now[key]), key=key, token=row.view.keys[key])
 
 
 ABOUT = N_(
@@ -237,9 +231,9 @@ def _show_cell(chosen: ChosenHead, key: int) -> None:
     score, weight = float(view.scaled[at, key]), weight_text(view.weights[at, key])
     st.html(sum_words(found, *names, score=score, weight=weight, blocked=blocked))
     largest = largest_dimensions(found)
-    alt = say("The {count} numbers of the query, of the key, and their products. {largest}", count=len(found.q),
-              largest=largest)  # fmt: skip
-    st.plotly_chart(strips_figure(found, dark=page.is_dark()), key="why_strips", config=page.CHART, alt=alt)
+    words = N_("The {count} numbers of the query, of the key, and their products. {largest}")
+    alt = say(words, count=len(found.q), largest=largest)
+    page.chart(strips_figure(found, dark=page.is_dark()), "why_strips", alt)
     st.caption(say("Blue is below 0, red above. {largest}", largest=largest))
     if found.sources is None:
         st.caption(say("The score is not split by source. {reason}.", reason=escaped(found.why_not)))
@@ -258,20 +252,15 @@ BRIGHTNESS = {"root": N_("the square root"), "linear": N_("the weight")}
 def show_numbers(chosen: ChosenHead) -> None:
     """The controls act on the heatmap above."""
     with st.container(horizontal=True, gap="medium"):
-        st.segmented_control(
-            say("The heatmap's colours"), list(PALETTES), key="palette", required=True, width="content"
-        )
-        st.segmented_control(
-            say("Brightest at"), list(RANGES), format_func=_said, key="colours_to", required=True, width="content"
-        )
-        st.segmented_control(say("Brightness shows"), list(BRIGHTNESS), format_func=_said, key="brightness",
-                             required=True, width="content")  # fmt: skip
+        one_of(say("The heatmap's colours"), {name: name for name in PALETTES}, "palette", width="content")
+        one_of(say("Brightest at"), RANGES, "colours_to", width="content")
+        one_of(say("Brightness shows"), BRIGHTNESS, "brightness", width="content")
     part = numbers_part(chosen.view, chosen.part, chosen.query)
     table = numbers_table(part)
     _mark_cell(chosen, part)
     alt = say("The weights of {head}, a row for each query.", head=chosen.name)
-    st.dataframe(table, key="head_numbers", height=380, alt=alt, selection_mode="single-cell",
-                 on_select=lambda: _take_cell(part))  # fmt: skip
+    look: Any = {"height": 380, "alt": alt, "selection_mode": "single-cell"}
+    st.dataframe(table, key="head_numbers", on_select=partial(_take_cell, part), **look)
     words = left_out(chosen.view, part, chosen.query)
     about = say("Rows are queries, columns keys; a cell that a mask blocks names the mask.")
     choose = say("Click a cell, or use the arrow keys in the table, to choose its query and key.")
@@ -305,7 +294,3 @@ def _marked() -> list[tuple[int, str]]:
     """The cells that are marked in the table: one, or none."""
     state = st.session_state.get("head_numbers")
     return [(row, name) for row, name in state["selection"]["cells"]] if state else []
-
-
-def _said(name: str) -> str:
-    return say((RANGES | BRIGHTNESS)[name])

@@ -1,6 +1,8 @@
 """The lessons' part of the sidebar, and the list of all lessons."""
 
 from contextlib import nullcontext
+from functools import partial
+from typing import Any
 
 import streamlit as st
 
@@ -22,31 +24,28 @@ INTRO = N_(
     "the answer."
 )
 OWN = N_("Markdown with front matter, at most 1 MB. Nothing in it is executed. lessons/README.md describes the format.")
+TOO_LONG = N_(
+    "This lesson is too long for a link: {length} characters, and the limit is {most}. Put it into the folder set by "
+    "UNMASK_LESSONS."
+)
 
 
 def show(found: list[Shelved], opened: shelves.Open | None) -> None:
-    """The lessons in their order, how they are read, and a teacher's own."""
     with st.container(key="lesson_list", gap=None):
         for number, one in enumerate(found, 1):
             if one.lesson:
                 _link(number, one.name, one.lesson, here=opened is not None and opened.key == one.name)
     st.toggle(say("Ask before showing the answer"), key="lesson_asks")
     with st.expander(say("Your own lesson")):
-        uploader(say("Your own lesson"), type=["md"], key="lesson_file", max_upload_size=1,
-                         on_change=_take_file, label_visibility="collapsed")  # fmt: skip
+        look = {"max_upload_size": 1, "label_visibility": "collapsed"}
+        uploader(say("Your own lesson"), ["md"], key="lesson_file", on_change=_take_file, **look)
         st.caption(escaped(say(OWN)))
     if opened and opened.own:
-        words = (
-            say("The link contains the whole lesson.")
-            if shelves.packed(opened.own)
-            else say("This lesson is too long for a link: {length} characters, and the limit is {most}. Put it into "
-                     "the folder set by UNMASK_LESSONS.", length=len(opened.own), most=shelves.LONGEST_LINK)
-        )  # fmt: skip
-        st.caption(escaped(words))
+        words = N_("The link contains the whole lesson.") if shelves.packed(opened.own) else TOO_LONG
+        st.caption(escaped(say(words, length=len(opened.own), most=shelves.LONGEST_LINK)))
 
 
 def show_list(found: list[Shelved]) -> None:
-    """Every lesson with its aim, what it needs, how long it takes and what follows."""
     titles = {one.name: one.lesson.title for one in found if one.lesson}
     st.markdown("### " + say("Lessons"))
     st.html(f'<p class="aim">{say(INTRO)}</p>')
@@ -62,8 +61,9 @@ def show_list(found: list[Shelved]) -> None:
             facts += [say("Needs: {needs}", needs=one.lesson.needs)] if one.lesson.needs else []
             facts += [say("Next: {title}", title=titles[one.lesson.next])] if one.lesson.next in titles else []
             st.caption(" · ".join(map(escaped, facts)))
-            st.button(say("Open the lesson"), key=f"open_{one.name}", icon=":material/play_arrow:", on_click=choices.go,
-                      args=(1, one.name), shortcut=str(number + 1) if number < 9 else None)  # fmt: skip
+            look: Any = {"icon": ":material/play_arrow:", "shortcut": str(number + 1) if number < 9 else None}
+            go = partial(choices.go, 1, one.name)
+            st.button(say("Open the lesson"), key=f"open_{one.name}", on_click=go, **look)
 
     with st.expander(say("Glossary"), icon=":material/dictionary:"):
         st.html(tag("div", join(tag("div", card(word, term)) for word, term in glossary().items()), class_="words"))
@@ -71,9 +71,8 @@ def show_list(found: list[Shelved]) -> None:
 
 def _link(number: int, name: str, lesson: Lesson, *, here: bool) -> None:
     with st.container(key="lesson_here") if here else nullcontext():
-        label = f"{number} · {escaped(lesson.title)}"
-        st.page_link(PAGE, label=label, query_params=speech.in_links() | {"lesson": name},
-                     help=escaped(together([lesson.aim, _minutes(lesson)])))  # fmt: skip
+        label, to = f"{number} · {escaped(lesson.title)}", speech.in_links() | {"lesson": name}
+        st.page_link(PAGE, label=label, query_params=to, help=escaped(together([lesson.aim, _minutes(lesson)])))
 
 
 def _minutes(lesson: Lesson) -> str:

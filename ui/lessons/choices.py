@@ -7,7 +7,6 @@ import streamlit as st
 from pydantic import Field, StringConstraints
 
 from ui.link import LONGEST_LINK, Link, Whole
-from ui.widgets import choices
 
 PACKED = r"^[A-Za-z0-9_-]*$"
 ANSWERS = r"^(\d{1,2}-\d(,\d{1,2}-\d){0,29})?$"  # step-choice
@@ -28,19 +27,14 @@ class LessonLink(Link):
     lesson_present: bool = Field(False, alias="present")
     lesson_given: Annotated[str, StringConstraints(pattern=ANSWERS)] = Field("", alias="answers")
 
+    @classmethod
+    def first(cls) -> dict[str, Any]:
+        linked, state = super().first(), st.session_state
+        state.lesson_linked = linked.pop("lesson_given")
+        return linked | {"lesson_asks": state.get("lesson_asks", True), "lesson_own": ""}
+
     def address(self) -> str:
         return super(LessonLink, self.model_copy(update={"lesson_given": ""})).address()
-
-
-def restore() -> None:
-    """Put the choices where their widgets find them."""
-    choices.restore("kept_lessons", _first)
-
-
-def _first() -> dict[str, Any]:
-    linked, state = LessonLink.read().model_dump(), st.session_state
-    state.lesson_linked = linked.pop("lesson_given")
-    return linked | {"lesson_asks": state.get("lesson_asks", True), "lesson_own": ""}
 
 
 def go(step: int, lesson: str | None = None) -> None:
@@ -61,13 +55,11 @@ def take_linked(lesson: str) -> None:
 
 
 def link(lesson: str) -> LessonLink:
-    """The choices, and the answers to this lesson's questions."""
     answers = [f"{step}-{choice}" for (name, step), choice in sorted(_answers().items()) if name == lesson]
     return LessonLink.of_choices(lesson_given=",".join(answers))
 
 
 def _answers() -> dict[tuple[str, int], int]:
-    """By lesson and step."""
     return st.session_state.setdefault("lesson_answers", {})
 
 
@@ -77,5 +69,4 @@ def given(lesson: str, step: int) -> int | None:
 
 
 def give(lesson: str, step: int, choice: int) -> None:
-    """Remember an answer for this session."""
     _answers()[lesson, step] = choice

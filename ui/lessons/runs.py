@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from i18n import say
+from i18n import N_, say
 from lessons.lesson import Step
 from lessons.questions import Answer, QuestionSubject, answer
 from model.base import Model
@@ -34,8 +34,6 @@ def verdict(answer: Answer, given: int | None, question: str = "") -> Markup:
 
 @dataclass(frozen=True, eq=False)
 class StepRuns:
-    """The step's run, and the one beside it."""
-
     now: RunView
     beside: RunView
 
@@ -61,20 +59,19 @@ def answered(step: Step, found: StepRuns) -> Answer:
 def _view(step: Step, name: str, text: str, masks: MaskSpec | None) -> RunView:
     model = _model(name)
     if step.attention not in model.attentions:
-        raise step.wrong("attention", say(
-            "expected an attention of {model}, one of {attentions}, got {attention}", model=name,
-            attentions=", ".join(model.attentions), attention=step.attention,
-        ))  # fmt: skip
+        words = N_("expected an attention of {model}, one of {attentions}, got {attention}")
+        offered = ", ".join(model.attentions)
+        raise step.wrong("attention", say(words, model=name, attentions=offered, attention=step.attention))
     reading = run_view.tokenize(model, text, step.pad, None)
     if step.row > len(reading.rows):
         raise step.wrong("row", say("expected a row from 1 to {last}, got {row}", last=len(reading.rows), row=step.row))
     (layers, heads), (layer, head) = run_view.shape(model, step.attention), step.head
     if layer >= layers:
-        raise step.wrong("head", say("expected a layer of {model} from 0 to {last}, got {layer}",
-                                     model=name, last=layers - 1, layer=layer))  # fmt: skip
+        words = N_("expected a layer of {model} from 0 to {last}, got {layer}")
+        raise step.wrong("head", say(words, model=name, last=layers - 1, layer=layer))
     if head >= heads:
-        raise step.wrong("head", say("expected a head of {model} from 0 to {last}, got {head}",
-                                     model=name, last=heads - 1, head=head))  # fmt: skip
+        words = N_("expected a head of {model} from 0 to {last}, got {head}")
+        raise step.wrong("head", say(words, model=name, last=heads - 1, head=head))
     spec = model.standard if masks is None else masks
     found = RunView(model, RunRef(ModelRef.of(model), reading.batch, spec, step.attention), spec, step.row - 1)
     last = len(found.run.queries.pieces[found.row]) - 1

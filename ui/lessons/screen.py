@@ -1,6 +1,7 @@
 """One step of a lesson on the screen: the words and the question on one side, the picture on the other."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import plotly.graph_objects as go
@@ -28,8 +29,7 @@ from viz.lessons import screen
 from viz.lessons.glossary import prose
 from viz.numbers import loss_figure
 
-BEFORE = {"picture": "now", "loss": "beside", "texts": "beside", "row": "beside", "future": "beside",
-          "padding": "beside"}  # fmt: skip
+BEFORE = {"picture": "now"} | dict.fromkeys(("loss", "texts", "row", "future", "padding"), "beside")
 ABOVE, ABOVE_PRESENTED = 185, 110  # pixels over and under the picture as the page opens
 KEY = 4 * 1.7  # presented, the height of the four lines below the picture, in sizes of their letters
 SMALLEST = 10  # pixels of the overview's letters
@@ -87,12 +87,11 @@ def show_end(lesson: Lesson, name: str) -> None:
         st.html(screen.seen([_line(asked[number].title, found[number], given[number]) for number in asked]))
         chosen = {number: given[number] for number in answers if given[number] not in (None, choices.SHOWN)}
         if chosen:
-            right_ones = sum(choice in answers[number].right for number, choice in chosen.items())
-            score = say_count(
-                "{right} of {count} answer correct.", "{right} of {count} answers correct.", len(chosen),
-                right=right_ones,
-            )  # fmt: skip
-            st.html(f'<p class="aim">{score}</p>')
+            score = {"right": sum(choice in answers[number].right for number, choice in chosen.items())}
+            words = say_count(
+                "{right} of {count} answer correct.", "{right} of {count} answers correct.", len(chosen), **score
+            )
+            st.html(f'<p class="aim">{words}</p>')
 
 
 def _found(step: Step) -> Answer | str:
@@ -107,7 +106,6 @@ def _found(step: Step) -> Answer | str:
 
 
 def _line(title: str, answer: Answer | str, given: int | None) -> tuple[str, str, str]:
-    """As screen.seen takes it."""
     if isinstance(answer, str):
         return "open", title, answer
     if given is None:
@@ -120,11 +118,11 @@ def _ask(step: Step, answer: Answer, name: str, number: int) -> None:
     assert step.ask is not None
     with st.container(key="lesson_question"):
         st.markdown(f"**{escaped(say(ASKS[step.ask.kind]))}**")
-    for place, choice in enumerate(answer.choices):
-        st.button(escaped(screen.plain(choice)), key=f"answer_{place}", width="stretch", shortcut=str(place + 1),
-                  on_click=choices.give, args=(name, number, place))  # fmt: skip
-    st.button(say("Show the answer"), key="reveal", type="tertiary", icon=":material/visibility:",
-              on_click=choices.give, args=(name, number, choices.SHOWN))  # fmt: skip
+    for one, choice in enumerate(answer.choices):
+        give, label = partial(choices.give, name, number, one), escaped(screen.plain(choice))
+        st.button(label, key=f"answer_{one}", width="stretch", shortcut=str(one + 1), on_click=give)
+    give, icon = partial(choices.give, name, number, choices.SHOWN), ":material/visibility:"
+    st.button(say("Show the answer"), key="reveal", type="tertiary", icon=icon, on_click=give)
 
 
 def _picture(step: Step, found: runs.StepRuns, *, hidden: bool) -> None:
@@ -140,11 +138,8 @@ def _picture(step: Step, found: runs.StepRuns, *, hidden: bool) -> None:
         _shown(step, found.beside, None)
     else:
         query = found.now.run.queries.real(found.now.row).stop - 1 if step.query is None else step.query
-        _tokens(found.now, query if _about_a_query(step) else None)
-
-
-def _about_a_query(step: Step) -> bool:
-    return step.ask is not None and step.ask.kind in ("looks", "sees", "next", "row")
+        about_a_query = step.ask is not None and step.ask.kind in ("looks", "sees", "next", "row")
+        _tokens(found.now, query if about_a_query else None)
 
 
 def _shown(step: Step, now: RunView, beside: RunView | None) -> None:
@@ -165,7 +160,6 @@ def _shown(step: Step, now: RunView, beside: RunView | None) -> None:
 
 
 def _tokens(now: RunView, query: int | None) -> None:
-    """The row's tokens; in cross-attention those of the source as well."""
     queries, keys = (batch.pieces[now.row] for batch in (now.run.queries, now.run.keys))
     if now.run.attention == "cross":
         st.caption(say("Keys: the tokens of the source"))
@@ -185,28 +179,28 @@ def _head(step: Step, now: RunView, beside: RunView | None) -> None:
     alt = cached_figure(explain.head_alt, name, view, other is not None)
     if other is None:
         _draw(cached_figure(head_figure, view, dark=dark, query=step.query), alt)
-    elif is_narrow():  # one below the other
+    elif width() <= NARROW:  # one below the other
         figures = [cached_figure(head_figure, one, dark=dark, query=step.query) for one in views]
         figures.append(cached_figure(difference_figure, view, other, dark=dark, query=step.query))
         for number, (title, figure) in enumerate(zip(titles, figures, strict=True)):
             st.caption(title)
             _draw(figure, f"{title}: {alt}", number=number)
     else:
-        _draw(
-            cached_figure(comparison_figure, view, other, dark=dark, titles=titles, query=step.query), alt, room="pair"
-        )
-    named = say("{head} of {model}", head=name, model=now.model.name)
-    st.html(str(tag("p", tag("b", named), class_="key")) + cached_figure(explain.key, views, head_range(*views)))
+        figure = cached_figure(comparison_figure, view, other, dark=dark, titles=titles, query=step.query)
+        _draw(figure, alt, room="pair")
+    named = tag("b", say("{head} of {model}", head=name, model=now.model.name))
+    st.html(page.note(named) + cached_figure(explain.key, views, head_range(*views)))
 
 
 def _unnamed(step: Step, now: RunView) -> None:
     """The picture whose masks are asked for: no word of which they are."""
     layer, head = step.head
     view = now.head(layer, head)
-    alt = say("Attention of {head}, {queries} queries by {keys} keys.", head=now.name(layer, head),
-              queries=view.weights.shape[0], keys=view.weights.shape[1])  # fmt: skip
+    queries, keys = view.weights.shape
+    words = N_("Attention of {head}, {queries} queries by {keys} keys.")
+    alt = say(words, head=now.name(layer, head), queries=queries, keys=keys)
     _draw(cached_figure(unnamed_figure, view, dark=page.is_dark(), query=step.query), alt)
-    st.html(f'<p class="key">{say("Hatched cells are blocked.")}</p>')
+    st.html(page.note(say("Hatched cells are blocked.")))
 
 
 def _draw(figure: go.Figure, alt: str, *, room: str = "one", number: int = 0) -> None:
@@ -231,7 +225,6 @@ def _losses(now: RunView, beside: RunView | None) -> None:
 
 
 def _texts(now: RunView, beside: RunView) -> None:
-    """The mean loss of each line."""
     one, other = (results.ask(mean_losses, view.run) for view in (now, beside))
     names = say("this run"), say("compared with")
     _draw_losses(one, other, now.run.batch.texts, now.run.key != beside.run.key, names)
@@ -245,8 +238,8 @@ def _draw_losses(
     if size:
         figure = enlarged(figure, size)
     with st.container(key="lesson_chart"):
-        st.plotly_chart(figure, key="lesson_losses", config=page.CHART, height="stretch" if size else 420,
-                        alt=cached_figure(explain.loss_alt, one, other))  # fmt: skip
+        alt = cached_figure(explain.loss_alt, one, other)
+        page.chart(figure, "lesson_losses", alt, height="stretch" if size else 420)
 
 
 def _called(run: RunView) -> str:
@@ -269,21 +262,13 @@ def listen() -> None:
         if isinstance(width, int):
             st.session_state.lesson_width = min(max(width, 200), 8_000)
 
-    _listener(
-        data={"width": width(), "presented": st.session_state.lesson_present, "main": SELECTORS["main"]},
-        key=listener_key,
-        on_width_change=take,
-    )
+    props = {"width": width(), "presented": st.session_state.lesson_present, "main": SELECTORS["main"]}
+    _listener(data=props, key=listener_key, on_width_change=take)
 
 
 def width() -> int:
     """Pixels."""
     return st.session_state.get("lesson_width", WIDTH)
-
-
-def is_narrow() -> bool:
-    """Whether it is a phone's: one picture below the other."""
-    return width() <= NARROW
 
 
 def text_size() -> float | None:

@@ -80,15 +80,13 @@ def unpacked(link: str) -> str:
 
 
 MODEL = "story"  # whose heads these are
+TWO_LINES = EXAMPLES["Two lines of very different length"]
 STANDARD = {"row": 1, "pad": "left", "scope": "model", "causal": True, "padding": True, "zoom": None, "query": None}
 THINGS: Mapping[str, Mapping[str, Any]] = {  # what each press chooses
     "start_previous": {"text": FIRST, "layer": 0, "head": 3},
     "start_future": {"text": FIRST, "layer": 4, "head": 0, "causal": False},
-    "start_padding": {
-        "text": EXAMPLES["Two lines of very different length"], "layer": 0, "head": 3, "padding": False,
-        "show_padding": True,
-    },
-}  # fmt: skip
+    "start_padding": {"text": TWO_LINES, "layer": 0, "head": 3, "padding": False, "show_padding": True},
+}
 LABELS = {
     "start_previous": N_("a head that attends one token back"),
     "start_future": N_("let every token see the future"),
@@ -113,8 +111,8 @@ def show(model: str) -> None:
             icon = ":material/check_circle:" if name in seen else ":material/radio_button_unchecked:"
             st.button(say(LABELS[name]), key=name, icon=icon, type="tertiary", on_click=_try, args=(name,))
         st.page_link("pages/lessons.py", label=say("or take the lessons"), icon=":material/school:")
-        st.button("", key="start_close", icon=":material/close:", type="tertiary", help=say("Dismiss"),
-                  on_click=lambda: state.update(start_closed=True))  # fmt: skip
+        close = lambda: state.update(start_closed=True)  # noqa: E731
+        st.button("", key="start_close", icon=":material/close:", type="tertiary", help=say("Dismiss"), on_click=close)
 
 
 def _try(name: str) -> None:

@@ -7,33 +7,25 @@ import pandas as pd
 import streamlit as st
 
 from i18n import ENGLISH, N_, language, say, spoken, together
-from model.mask_lab.fills import (
-    KEYS,
-    MOST,
-    QUERIES,
-    TOKENS,
-    VALUES,
-    ByHand,
-    FillComparison,
-    OnAHead,
-    by_hand,
-    on_a_head,
-)
-from ui import results
+from model.mask_lab.empty_rows import empty_rows
+from model.mask_lab.fills import KEYS, MOST, QUERIES, TOKENS, VALUES, ByHand, OnAHead, by_hand, on_a_head
+from ui import page, results
 from ui.guard import guarded
+from ui.results import cached_figure
 from ui.run_view import RunView
 from ui.widgets.choices import deferred
 from viz.mask_lab.by_hand import stages_html
-from viz.mask_lab.fills import fills_sentence, fills_table, order_sentence, order_table
+from viz.mask_lab.fills import empty_rows_table, fills_sentence, fills_table, order_sentence, order_table
 
 GIVEN = {"q": QUERIES, "k": KEYS, "v": VALUES}
 
 
 def show() -> None:
-    """Tables to edit, what the core makes of them, and both worksheets."""
-    about = say("A head with four tokens of two numbers each, small enough to compute on paper. Change a number, and "
-                "every stage updates.")  # fmt: skip
-    st.html(f'<p class="key">{about}</p>')
+    about = N_(
+        "A head with four tokens of two numbers each, small enough to compute on paper. Change a number, and every "
+        "stage updates."
+    )
+    st.html(page.note(say(about)))
     masked = st.toggle(say("Causal mask"), key="hand_causal")
     columns = st.columns(len(GIVEN), gap="medium")
     given = tuple(_edited(name, column) for name, column in zip(GIVEN, columns, strict=True))
@@ -46,8 +38,8 @@ def show() -> None:
         files = {name: deferred(partial(sheet, found, given, answers=name == "hand_answers")) for name in labels}
     with st.container(horizontal=True):
         for name, label in labels.items():
-            st.download_button(label, files[name], f"{name}.pdf", "application/pdf", key=name, icon=":material/print:",
-                               on_click="ignore")  # fmt: skip
+            kind, icon = "application/pdf", ":material/print:"
+            st.download_button(label, files[name], f"{name}.pdf", kind, key=name, icon=icon, on_click="ignore")
     if printed != language():
         st.caption(say("The worksheets are in English: no font with Chinese characters is installed on this server."))
 
@@ -62,21 +54,18 @@ def printed_in() -> str:
 
 
 def sheet(found: ByHand, given: tuple[np.ndarray, ...], *, answers: bool) -> bytes:
-    """The PDF."""
     from viz.mask_lab.worksheet import worksheet
 
-    title, task = say("Attention by hand"), _task(masked=not found.allowed.all())
+    title, task = say("Attention by hand"), say(TASK, mask=say(UNMASKED if found.allowed.all() else MASKED))
     return worksheet(found, given, TOKENS, title=title, task=task, answers=answers)
 
 
-def _task(*, masked: bool) -> str:
-    mask = (
-        say("The causal mask is on: write −∞ into each cell of stage 3 that it blocks, and e^−∞ = 0 in stage 4.")
-        if masked
-        else say("No mask is on: stage 3 equals stage 2.")
-    )
-    return say("Four tokens, two numbers each. Rows are queries, columns are keys.\n{mask} Fill in stages 1 to 6, to "
-               "two decimal places.", mask=mask)  # fmt: skip
+MASKED = N_("The causal mask is on: write −∞ into each cell of stage 3 that it blocks, and e^−∞ = 0 in stage 4.")
+UNMASKED = N_("No mask is on: stage 3 equals stage 2.")
+TASK = N_(
+    "Four tokens, two numbers each. Rows are queries, columns are keys.\n{mask} Fill in stages 1 to 6, to two decimal "
+    "places."
+)
 
 
 def _edited(name: str, slot: st.delta_generator.DeltaGenerator) -> np.ndarray:
@@ -105,36 +94,35 @@ def show_fills(now: RunView, layer: int, head: int) -> None:
         measured: OnAHead = now.ask(on_a_head, layer, head)
         found = measured.comparison
     st.html(fills_sentence(found))
-    st.html(f'{fills_table(found)}<p class="key">{_about(measured, now.name(layer, head))}</p>')
+    st.html(f"{fills_table(found)}{page.note(_about(measured, now.name(layer, head)))}")
     st.html(f"{order_sentence(found)}{order_table(found)}")
+    with st.expander(say("A fully blocked row in each attention kernel")):
+        st.html(cached_figure(empty_rows_table, results.ask(empty_rows)))
     with st.expander(say("Why")):
         st.markdown(say(HOW))
 
 
 def _about(measured: OnAHead, name: str) -> str:
     found = measured.comparison
-    parts = [_scores(found, name)]
-    parts.append(
-        say("No row is fully blocked, so a copy of the last one is blocked for demonstration.")
-        if found.empty_row is None
-        else say("The fully blocked row is that of query {query}, which has no allowed key under these masks.",
-                 query=found.empty_row)
-    )  # fmt: skip
-    parts.append(
-        say("All other columns cover the rows with an allowed key and show the worst cell or row. Exact means the "
-            "same softmax in float64. In 16 bits the scores are rounded, so weights are off with any masking value.")
-    )  # fmt: skip
+    scores = SCORES["blocked" if found.rows and found.blocked else "open" if found.rows else "closed"]
+    counts = {"blocked": found.blocked, "cells": found.rows * found.keys}
+    parts = [say(scores, head=name, **counts), say(NO_EMPTY_ROW), say(OTHER_COLUMNS)]
+    if found.empty_row is not None:
+        parts[1] = say(EMPTY_ROW, query=found.empty_row)
     if measured.has_sink:
-        parts.append(
-            say("This head has a sink, which takes the attention that a fully blocked row does not give to keys.")
-        )
+        parts.append(say(SINK))
     return together(parts)
 
 
-def _scores(found: FillComparison, name: str) -> str:
-    if not found.rows:
-        return say("The scores are those of {head} on this text; none of its rows has an allowed key.", head=name)
-    if not found.blocked:
-        return say("The scores are those of {head} on this text; no cell of it is blocked.", head=name)
-    return say("The scores are those of {head} on this text; {blocked:,} of {cells:,} cells are blocked.",
-               head=name, blocked=found.blocked, cells=found.rows * found.keys)  # fmt: skip
+SCORES = {
+    "closed": N_("The scores are those of {head} on this text; none of its rows has an allowed key."),
+    "open": N_("The scores are those of {head} on this text; no cell of it is blocked."),
+    "blocked": N_("The scores are those of {head} on this text; {blocked:,} of {cells:,} cells are blocked."),
+}
+NO_EMPTY_ROW = N_("No row is fully blocked, so a copy of the last one is blocked for demonstration.")
+EMPTY_ROW = N_("The fully blocked row is that of query {query}, which has no allowed key under these masks.")
+OTHER_COLUMNS = N_(
+    "All other columns cover the rows with an allowed key and show the worst cell or row. Exact means the same softmax "
+    "in float64. In 16 bits the scores are rounded, so weights are off with any masking value."
+)
+SINK = N_("This head has a sink, which takes the attention that a fully blocked row does not give to keys.")

@@ -4,7 +4,7 @@ from dataclasses import astuple, replace
 
 import streamlit as st
 
-from i18n import say
+from i18n import N_, say
 from model.heads.view import MOST_CELLS, MaskView
 from model.spec import MOST_STROKES, MaskSpec, stroke_of
 from ui.heads import head as head_picture
@@ -27,14 +27,11 @@ def drawable(begin: int, end: int, query: int) -> tuple[int, int]:
         return begin, end
     before = (query - begin) // MOST_CELLS if begin <= query < end else 0  # whole parts: it stays while a query moves
     begin = min(begin + before * MOST_CELLS, end - MOST_CELLS)
-    st.caption(
-        say(
-            "Positions {first} to {last}: the screen has no room for more. Choose another part of the text above, or "
-            "another query.",
-            first=begin,
-            last=begin + MOST_CELLS - 1,
-        )
+    words = N_(
+        "Positions {first} to {last}: the screen has no room for more. Choose another part of the text above, or "
+        "another query."
     )
+    st.caption(say(words, first=begin, last=begin + MOST_CELLS - 1))
     return begin, begin + MOST_CELLS
 
 
@@ -69,8 +66,8 @@ def show(
     )
     head_picture.make_room(f"one_{key}", canvas_margin(view, rows, columns), ABOVE)
     with st.container(key=f"one_{key}"):
-        _component(data=packet, key=key, on_drawn_change=lambda: take(key, text),
-                   on_query_change=lambda: query_keys.take(key))  # fmt: skip
+        heard = {"on_drawn_change": lambda: take(key, text), "on_query_change": lambda: query_keys.take(key)}
+        _component(data=packet, key=key, **heard)
 
 
 def take(key: str, text: str) -> None:

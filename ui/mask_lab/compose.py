@@ -11,7 +11,6 @@ from urllib.parse import quote
 
 import streamlit as st
 from pydantic import Field
-from streamlit.delta_generator import DeltaGenerator
 
 from i18n import N_, say
 from model.base import Model
@@ -21,7 +20,6 @@ from model.masks import NATIVE, MaskSpec, Stroke
 from model.spec import LONGEST_SEPARATOR
 from model.text import TokenBatch
 from ui import controls, link
-from ui.widgets import choices
 from ui.widgets.choices import bound, one_of
 from viz.mask_styles import STYLES
 
@@ -32,19 +30,9 @@ JOINED = [name for name, kind in KINDS.items() if kind.joins]
 MOST = 10_000  # positions
 LONGEST_SPELLED = link.LONGEST_LINK - 1_000  # characters of all masks as a link spells them: the rest for other choices
 KEYS = tuple(f"mask_{name}{end}" for name in COMPOSED for end in ("", "_on"))
-LAB = ("shown", "mask_drawn_on", "hand_causal", "code_kind")
-ALL_KEYS = (
-    *KEYS,
-    *(f"mask_{name}" for name in JOINED),
-    *LAB,
-    "mask_restart",
-    "mask_where",
-    "mask_layers",
-    "mask_drawn",
-    "mask_text",
-    "mask_epoch",
-    "mask_number",
-)
+SCOPE = ("mask_restart", "mask_where", "mask_layers")
+DRAWING = ("mask_drawn_on", "mask_drawn", "mask_text", "mask_epoch", "mask_number")
+ALL_KEYS = (*KEYS, *(f"mask_{name}" for name in JOINED), *SCOPE, *DRAWING, "shown", "hand_causal", "code_kind")
 
 
 class LabLink(link.View):
@@ -56,6 +44,19 @@ class LabLink(link.View):
     hand_causal: bool = True
     code_kind: Literal[*mask_code.KINDS] = Field(mask_code.KINDS[0], alias="code")  # type: ignore[valid-type]
 
+    @classmethod
+    def first(cls) -> dict[str, Any]:
+        chosen, state = super().first(), st.session_state
+        state.update(chosen | {"mask_epoch": 0, "mask_number": 0})
+        linked = state.get("masks")
+        try:
+            load(MaskSpec.from_json(linked) if linked else MaskSpec(), native=bool(linked))
+        except ValueError as error:
+            load(MaskSpec(), native=False)
+            state.mask_wrong = str(error)
+        state.mask_drawn_on &= chosen["mask_drawn_on"]
+        return {name: state[name] for name in ALL_KEYS}
+
 
 def share(model: Model, spec: MaskSpec) -> None:
     """Keep the URL true to the page, and offer links. A drawing that is switched off is in them too."""
@@ -64,42 +65,25 @@ def share(model: Model, spec: MaskSpec) -> None:
     controls.share(LabLink, model, masks=for_link(kept), mask_drawn_on=not off, **dict.fromkeys(NATIVE))
 
 
-def seed() -> None:
-    """Every run: put back the choices of widgets that were not drawn last time; once a session, take the link's."""
-    choices.restore("mask_kept", _first)
-
-
-def _first() -> dict[str, Any]:
-    view = LabLink.read()
-    st.session_state.update(view.model_dump(include=set(LAB)) | {"mask_epoch": 0, "mask_number": 0})
-    linked = st.session_state.get("masks")
-    try:
-        load(MaskSpec.from_json(linked) if linked else MaskSpec(), native=bool(linked))
-    except ValueError as error:
-        load(MaskSpec(), native=False)
-        st.session_state.mask_wrong = str(error)
-    st.session_state.mask_drawn_on &= view.mask_drawn_on
-    return {name: st.session_state[name] for name in ALL_KEYS}
-
-
 def load(spec: MaskSpec, *, native: bool = True) -> None:
     """Set every kind, the drawing and the scope to a spec's. native: the model's own masks, too.
 
     Raises ValueError for a spec that this page has no controls for.
     """
     if spec.heads and not len(spec.layers) == len(spec.heads) == 1:
-        raise ValueError(say("expected masks for all heads or for one head of one layer, got heads {heads} of layers "
-                             "{layers}", heads=list(spec.heads), layers=list(spec.layers)))  # fmt: skip
+        words = N_("expected masks for all heads or for one head of one layer, got heads {heads} of layers {layers}")
+        raise ValueError(say(words, heads=list(spec.heads), layers=list(spec.layers)))
     if spec.positions == "cells":
-        raise ValueError(say("expected positions counted over the text or each document, got positions of cells: the "
-                             "Padding page shows those"))  # fmt: skip
+        words = N_(
+            "expected positions counted over the text or each document, got positions of cells: the Padding page shows "
+            "those"
+        )
+        raise ValueError(say(words))
     on = spec.on()
     for name, value in on.items():
         if isinstance(value, int) and value > MOST:
-            words = say(
-                "{field}: expected a number up to {most:,}, got {number:,}", field=name, most=MOST, number=value
-            )
-            raise ValueError(words)
+            words = N_("{field}: expected a number up to {most:,}, got {number:,}")
+            raise ValueError(say(words, field=name, most=MOST, number=value))
     for name in COMPOSED:
         st.session_state[f"mask_{name}_on"] = name in on
         st.session_state[f"mask_{name}"] = on.get(name, KINDS[name].first)
@@ -139,13 +123,12 @@ def choose_where(names: list[str], layer: int) -> str:
     where = one_of(say("Apply these masks to"), WHERE, "mask_where", help=elsewhere)
     if where == "layers":
         st.session_state.mask_layers = st.session_state.mask_layers or [layer]
-        st.multiselect(say("Layers"), range(layers), key="mask_layers", placeholder=say("Choose layers"),
-                       format_func=names.__getitem__, label_visibility="collapsed")  # fmt: skip
+        look: Any = {"placeholder": say("Choose layers"), "label_visibility": "collapsed"}
+        st.multiselect(say("Layers"), range(layers), key="mask_layers", format_func=names.__getitem__, **look)
     return where
 
 
 def scoped(spec: MaskSpec, where: str, layer: int, head: int) -> MaskSpec:
-    """The spec for the layers chosen, or for the head shown."""
     if where == "head":
         return replace(spec, layers=(layer,), heads=(head,))
     return replace(spec, layers=tuple(sorted(st.session_state.mask_layers)) if where == "layers" else ())
@@ -153,18 +136,14 @@ def scoped(spec: MaskSpec, where: str, layer: int, head: int) -> MaskSpec:
 
 def set_drawing(strokes: tuple[Stroke, ...]) -> None:
     """A drawing that does not come from the canvas, which shows it from the next run on."""
-    _take(strokes, None, 0)
+    take_drawing(strokes, None, 0)
     _show_anew()
 
 
-def take_drawing(strokes: tuple[Stroke, ...], text: str, number: int) -> None:
+def take_drawing(strokes: tuple[Stroke, ...], text: str | None, number: int) -> None:
     """The canvas's drawing on a text, the number-th since the page itself set one. It is switched on."""
-    _take(strokes, text if strokes else None, number)
-
-
-def _take(strokes: tuple[Stroke, ...], text: str | None, number: int) -> None:
-    st.session_state.update(mask_drawn=strokes, mask_drawn_on=bool(strokes), mask_text=text,
-                            mask_number=number)  # fmt: skip
+    taken = {"mask_drawn_on": bool(strokes), "mask_text": text if strokes else None, "mask_number": number}
+    st.session_state.update(taken, mask_drawn=strokes)
 
 
 def drawing() -> tuple[tuple[Stroke, ...], tuple[Stroke, ...]]:
@@ -185,7 +164,7 @@ def number() -> int:
 
 def text_key(batch: TokenBatch) -> str:
     """What tells texts apart, for a drawing that lies on one: their tokens, wherever padding stands."""
-    rows = [ids[choices].tolist() for ids, choices in zip(batch.ids, batch.keep, strict=True)]
+    rows = [ids[keep].tolist() for ids, keep in zip(batch.ids, batch.keep, strict=True)]
     source = "" if batch.source is None else text_key(batch.source)
     return hashlib.sha256(repr((rows, source)).encode()).hexdigest()
 
@@ -206,8 +185,11 @@ def for_link(spec: MaskSpec) -> str | None:
     changed = {name: value for name, value in json.loads(spec.to_json()).items() if value != plain[name]}
     text = json.dumps(changed, separators=(",", ":"), ensure_ascii=False) if changed else None
     if text is not None and (len(text) > link.LONGEST_MASKS or len(quote(text)) > LONGEST_SPELLED):
-        st.caption(say("The drawing has too many pieces for a link, so the link leaves it out. *Export the mask* "
-                       "saves it as a file."))  # fmt: skip
+        words = N_(
+            "The drawing has too many pieces for a link, so the link leaves it out. *Export the mask* saves it as a "
+            "file."
+        )
+        st.caption(say(words))
         return for_link(replace(spec, drawn=()))
     return text
 
@@ -217,17 +199,16 @@ def _choose_native(model: Model, name: str) -> None:
     if not joined:
         controls.mask_switch(model, name)
         return
-    with _beside():
+    with st.container(**BESIDE):
         controls.mask_switch(model, name)
         for one in joined if st.session_state[name] else []:
             st.checkbox(say(STYLES[one].label), key=f"mask_{one}", width="content", help=say(STYLES[one].help))
 
 
 def _choose_drawn() -> tuple[Stroke, ...]:
-    state = st.session_state
-    style = STYLES["drawn"]
-    st.toggle(say(style.label), **bound("mask_drawn_on", state.mask_drawn_on, _switch), help=say(style.help),
-              width="content", disabled=not state.mask_drawn)  # fmt: skip
+    state, style = st.session_state, STYLES["drawn"]
+    look = bound("mask_drawn_on", state.mask_drawn_on, _switch) | {"help": say(style.help)}
+    st.toggle(say(style.label), width="content", disabled=not state.mask_drawn, **look)
     return drawing()[0]
 
 
@@ -241,21 +222,20 @@ def _show_anew() -> None:
     st.session_state.mask_epoch += 1
 
 
-def _beside() -> DeltaGenerator:
-    """A switch and what it takes, in one line."""
-    return st.container(horizontal=True, vertical_alignment="center", gap="xsmall", width="content", wrap=False)
+# A switch and its parameter, in one line
+BESIDE: Any = {"horizontal": True, "vertical_alignment": "center", "gap": "xsmall", "width": "content", "wrap": False}
 
 
 def _choose_composed(name: str) -> int | str:
     on, field, kind, label = f"mask_{name}_on", f"mask_{name}", KINDS[name], say(STYLES[name].label)
-    with _beside():
+    with st.container(**BESIDE):
         st.toggle(label, key=on, help=say(STYLES[name].help), width="content")
         if not st.session_state[on]:
             return kind.off
         if kind.splits:
             st.text_input(label, key=field, max_chars=LONGEST_SEPARATOR, label_visibility="collapsed", width=64)
-            st.checkbox(say("restart"), key="mask_restart", help=say("Positions count from 0 in every document."),
-                        width="content")  # fmt: skip
+            about = say("Positions count from 0 in every document.")
+            st.checkbox(say("restart"), key="mask_restart", help=about, width="content")
         else:
             st.number_input(label, kind.least, MOST, key=field, label_visibility="collapsed", width=72)
     return st.session_state[field]

@@ -27,7 +27,6 @@ from viz.numbers import next_token_table
 
 
 def sentence(now: RunView, standard: RunView, chosen: int) -> str:
-    """What to notice, in HTML."""
     if now.masks == standard.masks:
         return standard_masks()
     found = effect_of(now, standard, chosen)
@@ -35,7 +34,6 @@ def sentence(now: RunView, standard: RunView, chosen: int) -> str:
 
 
 def show(now: RunView, standard: RunView, chosen: int) -> None:
-    """What follows the chosen query, every token's loss, and the answers that are given away."""
     predictions, others = _predictions(now, standard, chosen)
     found = effect_of(now, standard, chosen)
     if predictions is None or others is None or found is None:
@@ -49,7 +47,7 @@ def show(now: RunView, standard: RunView, chosen: int) -> None:
     with right:
         st.caption(cached_figure(explain.loss_caption, *curves, changed=changed))
         figure = cached_figure(losses_figure, found, changed=changed)
-        st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=cached_figure(explain.loss_alt, *curves))
+        page.chart(figure, "loss_figure", cached_figure(explain.loss_alt, *curves))
     if found.known:
         st.html(cached_figure(answers_table, found))
 
@@ -114,23 +112,12 @@ to n · W.) This is what the masks allow, not what the model uses.
 
 
 def show_reach(now: RunView, layer: int, head: int, chosen: int) -> None:
-    """After how many layers each token can know of each other, beside the masks of one layer."""
     if now.run.attention == "cross":
         st.info(say("Reach is defined for self-attention: choose an attention other than “cross”."))
         return
     with st.spinner(say("Computing reach layer by layer …")):
-        view = _view(now, layer, head, chosen)
-    st.html(reach_sentence(view))
-    figure = reach_figure(view, dark=page.is_dark())
-    head_picture.show(figure, _alt(view), room="two", key="reach_figure")
-    st.html(f'<p class="key">{_key(now, view)}</p>{reach_table(view)}')
-    with st.expander(say("How reach is computed")):
-        st.markdown(say(HOW))
-
-
-def _view(now: RunView, layer: int, head: int, chosen: int) -> ReachView:
-    found = now.ask(shown_reach, layer, head)
-    return ReachView(
+        found = now.ask(shown_reach, layer, head)
+    view = ReachView(
         first=found.first,
         window=found.window,
         seen=found.seen,
@@ -140,6 +127,12 @@ def _view(now: RunView, layer: int, head: int, chosen: int) -> ReachView:
         query=chosen,
         names=layer_names(now.model, now.run.attention),
     )
+    st.html(reach_sentence(view))
+    figure = reach_figure(view, dark=page.is_dark())
+    head_picture.show(figure, _alt(view), room="two", key="reach_figure")
+    st.html(page.note(_key(now, view)) + reach_table(view))
+    with st.expander(say("How reach is computed")):
+        st.markdown(say(HOW))
 
 
 def _key(now: RunView, view: ReachView) -> str:
@@ -159,13 +152,15 @@ def _key(now: RunView, view: ReachView) -> str:
 
 
 def _alt(view: ReachView) -> str:
-    never = int((view.first == 0).sum())
-    most = int(view.first.max())
+    about = {"tokens": len(view.tokens), "layers": len(view.window), "most": int(view.first.max())}
+    about |= {"never": int((view.first == 0).sum()), "pairs": view.first.size}
+    known = say(", ").join(map(str, view.seen[:, view.query].tolist()))
+    query = {"query": view.query, "token": view.tokens[view.query], "known": known}
     return say(
         "Reach of {tokens} tokens through {layers} layers. Information needs 1 to {most} layers from key to query; "
         "{never:,} of {pairs:,} pairs are never connected. Query {query} ({token}) can depend on {known} tokens after "
         "1, 2, … layers. Beside it: the masks of {layer} alone.",
-        tokens=len(view.tokens), layers=len(view.window), most=most, never=never, pairs=view.first.size,
-        query=view.query, token=view.tokens[view.query], layer=view.names[view.layer],
-        known=say(", ").join(map(str, view.seen[:, view.query].tolist())),
-    )  # fmt: skip
+        **about,
+        **query,
+        layer=view.names[view.layer],
+    )

@@ -1,4 +1,6 @@
-"""The Mask Lab's own pieces: which picture stands beside the mask, and the sections below."""
+"""The Mask Lab's sections, its notes, and the picture beside the mask."""
+
+from functools import partial
 
 import numpy as np
 import plotly.graph_objects as go
@@ -24,13 +26,9 @@ SECTIONS = {
     "steps": N_("Step through this head"),
     "hand": N_("Compute by hand"),
     "fill": N_("Masking value (−∞, −1e9, …)"),
+    "name": N_("Name a mask"),
     "code": N_("Export the mask"),
 }
-
-
-def choose_shown() -> str:
-    """Which weights of the head stand beside the mask."""
-    return one_of(say("Masks of the head"), SHOWN, "shown", label_visibility="collapsed")
 
 
 def warn_of_a_changed_text(batch: TokenBatch) -> None:
@@ -44,20 +42,19 @@ def warn_of_a_changed_text(batch: TokenBatch) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.warning(say("The text has changed under the drawn mask: its cells now cover other tokens."))
         st.button(say("Clear the drawing"), on_click=compose.set_drawing, args=((),))
-        st.button(say("Keep it"), on_click=compose.take_drawing,
-                  args=(st.session_state.mask_drawn, text, compose.number()))  # fmt: skip
+        keep = partial(compose.take_drawing, st.session_state.mask_drawn, text, compose.number())
+        st.button(say("Keep it"), on_click=keep)
 
 
 def notes(spec: MaskSpec, now: RunView, layer: int) -> list[str]:
-    """What a reader may not expect of the masks as they are."""
     found = []
     if spec.layers and layer not in spec.layers:
         names = layer_names(now.model, now.run.attention)
-        chosen = say(", ").join(names[one] for one in spec.layers)
-        found.append(
-            say("These masks apply to {layers}. {layer}, which is shown, is under the standard masks; to draw, show a "
-                "layer that they apply to.", layers=chosen, layer=names[layer])
-        )  # fmt: skip
+        words = N_(
+            "These masks apply to {layers}. {layer}, which is shown, is under the standard masks; to draw, show a "
+            "layer that they apply to."
+        )
+        found.append(say(words, layers=say(", ").join(names[one] for one in spec.layers), layer=names[layer]))
     keys = now.run.keys
     separators = [value for value in spec.on().values() if isinstance(value, str)]
     return found + [
@@ -76,17 +73,16 @@ def picture(shown: str, now: HeadView, standard: HeadView, query: int) -> go.Fig
 
 
 def alt(name: str, shown: str, now: HeadView, standard: HeadView) -> str:
-    """What the heatmap beside the mask shows, in words."""
     if shown != "change":
         return explain.head_alt(name, now if shown == "now" else standard, False)
     change = now.weights - standard.weights
     query, key = np.unravel_index(int(np.abs(change).argmax()), change.shape)
-    return say(
-        "How the weights of {head} change from the standard masks to these. The largest change, {change}, is that "
-        "of query {query} ({token}) on key {key} ({seen}).",
-        head=name, change=signed(change[query, key], 2), query=now.first + query, token=now.queries[query],
-        key=now.first_key + key, seen=now.keys[key],
-    )  # fmt: skip
+    words = N_(
+        "How the weights of {head} change from the standard masks to these. The largest change, {change}, is that of "
+        "query {query} ({token}) on key {key} ({seen})."
+    )
+    cell = {"query": now.first + query, "token": now.queries[query], "key": now.first_key + key, "seen": now.keys[key]}
+    return say(words, head=name, change=signed(change[query, key], 2), **cell)
 
 
 def show_section(now: RunView, standard: RunView, layer: int, head: int, chosen: int) -> None:
@@ -110,6 +106,10 @@ def show_section(now: RunView, standard: RunView, layer: int, head: int, chosen:
         from ui.mask_lab import by_hand
 
         by_hand.show_fills(now, layer, head)
+    elif section == "name":
+        from ui.mask_lab import name_mask
+
+        name_mask.show(now, compose.load)
     else:
         from ui.mask_lab import take_away
 

@@ -3,7 +3,7 @@
 import numpy as np
 import streamlit as st
 
-from i18n import say, together
+from i18n import N_, say, together
 from model.heads.head_steps import head_steps
 from model.heads.row_steps import RowSteps
 from model.heads.view import coarser_words
@@ -15,28 +15,17 @@ from viz.numbers import percent
 
 
 def show(now: RunView, layer: int, head: int, chosen: int) -> None:
-    """Five steps for all queries, and all numbers of the one that the reader picks."""
-    view, row = _views(now, layer, head, chosen)
-    st.html(steps_sentence(row))
-    alt = _alt(view, row, now.name(layer, head))
-    st.plotly_chart(steps_figure(view, dark=page.is_dark()), key="steps_figure", config=page.CHART, alt=alt)
-    st.html(f'<p class="key">{_key(view)}</p>')
-    numbers, values = st.columns([1.7, 1], gap="medium")
-    numbers.html(f'{steps_table(row)}<p class="key">{_about_the_table(row)}</p>')
-    with values:
-        st.html(f'<p class="key">{_about_the_values(row)}</p>')
-        st.plotly_chart(values_figure(row), key="values_figure", config=page.CHART, alt=_values_alt(row))
-
-
-def _views(now: RunView, layer: int, head: int, chosen: int) -> tuple[StepsView, RowSteps]:
-    """The whole head, and the chosen query's row."""
     found = now.ask(head_steps, layer, head, chosen)
-    return StepsView(found.head, found.raw, found.values, found.output, found.row.arithmetic, chosen), found.row
-
-
-def _key(view: StepsView) -> str:
-    parts = [say("Scores, values and output: blue is below 0, red above. Zoom in one panel and the others follow.")]
-    return together(filter(None, [*parts, coarser_words(view.head)]))
+    row, view = found.row, StepsView(found.head, found.raw, found.values, found.output, found.row.arithmetic, chosen)
+    st.html(steps_sentence(row))
+    page.chart(steps_figure(view, dark=page.is_dark()), "steps_figure", _alt(view, row, now.name(layer, head)))
+    colours = say("Scores, values and output: blue is below 0, red above. Zoom in one panel and the others follow.")
+    st.html(page.note(together(filter(None, [colours, coarser_words(view.head)]))))
+    numbers, values = st.columns([1.7, 1], gap="medium")
+    numbers.html(steps_table(row) + page.note(_about_the_table(row)))
+    with values:
+        st.html(page.note(_about_the_values(row)))
+        page.chart(values_figure(row), "values_figure", _values_alt(row))
 
 
 def _about_the_table(row: RowSteps) -> str:
@@ -51,11 +40,8 @@ def _about_the_table(row: RowSteps) -> str:
     if row.sink is not None:
         parts.append(say("The sink takes part in the sum and has no value: the keys' weights sum to less than 1."))
     if len(row.raw) > MOST_KEYS:
-        parts.append(
-            say(
-                "Of {count:,} keys, the {most} with the largest weights are listed.", count=len(row.raw), most=MOST_KEYS
-            )
-        )
+        most = N_("Of {count:,} keys, the {most} with the largest weights are listed.")
+        parts.append(say(most, count=len(row.raw), most=MOST_KEYS))
     return together(parts)
 
 
@@ -63,30 +49,34 @@ def _about_the_values(row: RowSteps) -> str:
     drawn = drawn_values(row)
     if not drawn:
         return say("Nothing is added: the output is 0.")
-    free = int(row.free.sum())
-    if len(drawn) == free:
-        return say("Pale: the value v of every key that is not blocked. Red: weight × value, what it adds. Below: "
-                   "the sum over all keys.")  # fmt: skip
-    return say("Pale: the value v of the {count} largest-weight keys of {free:,} that are not blocked ({share} of the "
-               "weight). Red: weight × value, what it adds. Below: the sum over all keys.",
-               count=len(drawn), free=free, share=percent(float(row.weights[drawn].sum())))  # fmt: skip
+    free, share = int(row.free.sum()), percent(float(row.weights[drawn].sum()))
+    every = N_(
+        "Pale: the value v of every key that is not blocked. Red: weight × value, what it adds. Below: the sum over "
+        "all keys."
+    )
+    some = N_(
+        "Pale: the value v of the {count} largest-weight keys of {free:,} that are not blocked ({share} of the "
+        "weight). Red: weight × value, what it adds. Below: the sum over all keys."
+    )
+    return say(every if len(drawn) == free else some, count=len(drawn), free=free, share=share)
 
 
 def _alt(view: StepsView, row: RowSteps, name: str) -> str:
     queries, keys = view.raw.shape
     raw, scaled = view.raw, view.head.scaled
-    return say(
+    scores = {"raw_least": raw.min(), "raw_most": raw.max(), "least": scaled.min(), "most": scaled.max()}
+    weights = {"blocked": int(view.head.any_blocked().sum()), "weight": view.head.weights.max()}
+    words = N_(
         "{head} step by step, {queries} queries by {keys} keys: q·k from {raw_least:.2f} to {raw_most:.2f}, scaled "
-        "from {least:.2f} to {most:.2f}, {blocked:,} cells blocked, weights up to {weight:.3f}, the keys' values, "
-        "and for each query an output of {width} numbers. Query {query} ({token}) is framed.",
-        head=name, queries=queries, keys=keys, raw_least=raw.min(), raw_most=raw.max(), least=scaled.min(),
-        most=scaled.max(), blocked=int(view.head.any_blocked().sum()), weight=view.head.weights.max(),
-        width=view.values.shape[1], query=row.position, token=row.query,
-    )  # fmt: skip
+        "from {least:.2f} to {most:.2f}, {blocked:,} cells blocked, weights up to {weight:.3f}, the keys' values, and "
+        "for each query an output of {width} numbers. Query {query} ({token}) is framed."
+    )
+    framed = {"width": view.values.shape[1], "query": row.position, "token": row.query}
+    return say(words, head=name, queries=queries, keys=keys, **scores, **weights, **framed)
 
 
 def _values_alt(row: RowSteps) -> str:
     drawn = drawn_values(row)
     heavy = say(", ").join(f"{row.keys[place]} {row.weights[place]:.3f}" for place in drawn)
-    return say("Bars: the values of {count} keys with their weights ({weights}), and their weighted sum, the output.",
-               count=len(drawn), weights=heavy)  # fmt: skip
+    words = N_("Bars: the values of {count} keys with their weights ({weights}), and their weighted sum, the output.")
+    return say(words, count=len(drawn), weights=heavy)

@@ -14,7 +14,7 @@ from model.spec import MOST_BYTES
 from ui import run_view
 from ui.markdown import escaped
 from ui.run_view import RunView
-from ui.widgets.uploads import uploaded, uploader
+from ui.widgets.uploads import download, uploaded, uploader
 
 LONGEST_SHOWN = 60_000  # characters of code; a browser colours more of it for seconds
 ABOUT = N_(
@@ -45,15 +45,12 @@ def _show_code(now: RunView, layer: int, head: int) -> None:
     if len(code) <= LONGEST_SHOWN:
         st.code(code, "python")
     else:
-        st.info(say("The drawing has so many pieces that the code has {count:,} characters: save it as a file.",
-                    count=len(code)))  # fmt: skip
-        st.download_button("Python", code, "mask.py", "text/x-python", key="take_code", on_click="ignore",
-                           icon=":material/download:")  # fmt: skip
+        words = N_("The drawing has so many pieces that the code has {count:,} characters: save it as a file.")
+        st.info(say(words, count=len(code)))
+        download("Python", code, "mask.py", "text/x-python", key="take_code")
 
 
 def _offer_files(now: RunView, layer: int, head: int) -> None:
-    """Made when they are asked for."""
-
     def npy() -> bytes:
         return now.ask(mask_files.npy_of, layer, head)
 
@@ -61,10 +58,8 @@ def _offer_files(now: RunView, layer: int, head: int) -> None:
         return now.masks.to_json().encode("utf-8", "backslashreplace")
 
     with st.container(horizontal=True):
-        st.download_button("NPY", npy, "mask.npy", "application/octet-stream", key="take_npy", on_click="ignore",
-                           icon=":material/download:", help=say(NPY_HELP))  # fmt: skip
-        st.download_button("JSON", json, "mask.json", "application/json", key="take_json", on_click="ignore",
-                           icon=":material/download:", help=say(JSON_HELP))  # fmt: skip
+        download("NPY", npy, "mask.npy", "application/octet-stream", key="take_npy", help=say(NPY_HELP))
+        download("JSON", json, "mask.json", "application/json", key="take_json", help=say(JSON_HELP))
     if now.run.keys.keep.shape[1] ** 2 > MOST_BYTES:
         words = say("The NPY file of a text this long exceeds the {most:,} bytes that can be loaded.", most=MOST_BYTES)
         st.caption(words)
@@ -112,36 +107,32 @@ def _read(name: str, data: bytes, now: RunView) -> tuple[MaskSpec, str]:
 
 
 def _drawing(name: str, spec: MaskSpec, cells: np.ndarray, keep: Tensor) -> str:
-    """What became of a matrix."""
-    total, real, many = len(keep), int(keep.sum()), len(spec.drawn)
-    if total == real:
+    real, many, about = int(keep.sum()), len(spec.drawn), {"file": name, "real": int(keep.sum())}
+    if len(keep) == real:
         return say_count(
             "Loaded {file} as a drawing: {count} rectangle blocks its False cells, every other mask is off.",
             "Loaded {file} as a drawing: {count} rectangles block its False cells, every other mask is off.",
-            many, file=name,
-        )  # fmt: skip
+            many,
+            **about,
+        )
     if len(cells) == real:
         return say_count(
             "Loaded {file} as a drawing: {count} rectangle blocks its False cells between the row's {real:,} real "
             "tokens, and padding stays masked.",
             "Loaded {file} as a drawing: {count} rectangles block its False cells between the row's {real:,} real "
             "tokens, and padding stays masked.",
-            many, file=name, real=real,
-        )  # fmt: skip
+            many,
+            **about,
+        )
     found = say_count(
         "Loaded {file} as a drawing: {count} rectangle blocks its False cells between real tokens.",
         "Loaded {file} as a drawing: {count} rectangles block its False cells between real tokens.",
-        many, file=name,
-    )  # fmt: skip
-    follow = (
-        say("The cells of padding, which cannot be drawn on, follow the padding mask, which is on now.")
-        if spec.padding
-        else say("The cells of padding, which cannot be drawn on, follow the padding mask, which is off now.")
+        many,
+        **about,
     )
-    off = mask_files.differing(spec, cells, keep)
-    kept = (
-        say_count("{count} cell there could not be kept.", "{count} cells there could not be kept.", off)
-        if off
-        else say("They are kept as they were.")
-    )
-    return together([found, follow, kept])
+    on = N_("The cells of padding, which cannot be drawn on, follow the padding mask, which is on now.")
+    off = N_("The cells of padding, which cannot be drawn on, follow the padding mask, which is off now.")
+    differing, kept = mask_files.differing(spec, cells, keep), say("They are kept as they were.")
+    if differing:
+        kept = say_count("{count} cell there could not be kept.", "{count} cells there could not be kept.", differing)
+    return together([found, say(on if spec.padding else off), kept])

@@ -14,163 +14,121 @@ from model.pixels.digits import DigitsModel, Draw
 from model.pixels.view import PixelView
 from ui import page, run_view
 from ui.controls import SCOPES, only
-from ui.pixels import choices, pictures
+from ui.pixels import canvases, controls
 from ui.results import cached_figure
 from ui.run_view import RunView
-from ui.widgets.choices import one_of
+from ui.widgets.choices import one_of, select
 from viz.numbers import chance, percent
-from viz.pixels.numbers import Seen, level_table, loss_figure, sentence, share_table
+from viz.pixels.numbers import Seen, level_table, loss_figure, share_table
+from viz.pixels.numbers import sentence as seen_sentence
 from viz.pixels.pictures import PIXELS, head_packet, heads_packet, largest, name_of, scale_html
 
 
 def choose_picture() -> tuple[np.ndarray, int]:
     """The picture, levels [64], and the class that the model is told."""
-    st.selectbox(say("Picture"), choices.SOURCES, format_func=lambda one: say(choices.SOURCES[one]),
-                 key="pixels_source")  # fmt: skip
-    source, state = st.session_state.pixels_source, st.session_state
+    source, state = select(say("Picture"), controls.SOURCES, "pixels_source"), st.session_state
     if source == "drawn":
         st.caption(say("Draw it under *Finish a drawing*."))
-        levels, own = pictures.drawing(), state.pixels_finish_class
-        own = state.pixels_digit if own == choices.OWN else own
+        levels, own = canvases.drawing(), state.pixels_finish_class
+        own = state.pixels_digit if own == controls.OWN else own
     elif source == "real":
-        own, nth = choices.choose_digit(pictures.count_of)
-        levels = pictures.real_digit(own, nth)
+        own, nth = controls.choose_digit(canvases.count_of)
+        levels = canvases.real_digit(own, nth)
     else:
-        own, seed = choices.choose_digit(None)
-        levels = pictures.written((own,), Draw(seed=seed))[0]
-    return levels, choices.choose_class(
-        say("Class token"), "pixels_told", own, N_("the picture's own, {digit}"),
-        say("The first token tells the model what to write. Choose another to see how a wrong class changes the loss."),
-    )  # fmt: skip
+        own, seed = controls.choose_digit(None)
+        levels = canvases.written((own,), Draw(seed=seed))[0]
+    about = say(
+        "The first token tells the model what to write. Choose another to see how a wrong class changes the loss."
+    )
+    label = say("Class token")
+    return levels, controls.choose_class(label, "pixels_told", own, N_("the picture's own, {digit}"), about)
 
 
 def choose_mask() -> tuple[bool, str]:
-    """Whether the causal mask is on, and what lifting it redoes."""
+    about = say("On: no pixel sees a later one. Off: every pixel sees them all.")
+    either = say(
+        "Re-run: every layer gets the inputs that result from these masks. This layer only: the chosen layer's weights "
+        "are recomputed from the standard run's queries and keys; the rest does not change."
+    )
     with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="medium"):
-        st.toggle(
-            say("Causal"),
-            key="pixels_causal",
-            help=say("On: no pixel sees a later one. Off: every pixel sees them all."),
-            width="content",
-        )
-        one_of(
-            say("When a mask is off:"),
-            SCOPES,
-            "pixels_scope",
-            disabled=st.session_state.pixels_causal,
-            width="content",
-            help=say(
-                "Re-run: every layer gets the inputs that result from these masks. This layer only: the chosen "
-                "layer's weights are recomputed from the standard run's queries and keys; the rest does not change."
-            ),
-        )
-    return st.session_state.pixels_causal, st.session_state.pixels_scope
+        causal = st.toggle(say("Causal"), key="pixels_causal", help=about, width="content")
+        label = say("When a mask is off:")
+        return causal, one_of(label, SCOPES, "pixels_scope", disabled=causal, width="content", help=either)
 
 
 def run_pair(
     model: DigitsModel, levels: np.ndarray, told: int, causal: bool, scope: str
 ) -> tuple[PixelView, PixelView]:
-    """Now, and under the standard masks."""
-    batch = digits.encode(levels[None], [told])
-    state = st.session_state
-    only_layer = only(scope, state.pixels_layer)
-    spec = model.standard.replace(causal=causal)
+    batch, state = digits.encode(levels[None], [told]), st.session_state
+    spec, only_layer = model.standard.replace(causal=causal), only(scope, state.pixels_layer)
     both = run_view.run_pair(model, batch, spec, 0, "self", only_layer=only_layer)
-    pixel = state.pixels_pixel
+    layer, pixel = state.pixels_layer, state.pixels_pixel
     query = pixel + (state.pixels_looker == "itself")
-    now, standard = (
-        one.kept(("pixels", state.pixels_layer, pixel, query), partial(_seen, one, pixel, query)) for one in both
-    )
+
+    def seen(one: RunView) -> PixelView:
+        return replace(one.ask(digits.seen, layer, query, pixel), mean_leak=one.survey().future)
+
+    now, standard = (one.kept(("pixels", layer, pixel, query), partial(seen, one)) for one in both)
     return now, standard
 
 
-def _seen(one: RunView, pixel: int, query: int) -> PixelView:
-    found = one.ask(digits.seen, st.session_state.pixels_layer, query, pixel)
-    return replace(found, mean_leak=one.survey().future)
+def show(now: PixelView, standard: PixelView, layer: int, head: int) -> None:
+    def pick_head(number: int) -> None:
+        st.session_state.pixels_layer, st.session_state.pixels_head = divmod(number, now.weights.shape[1])
 
-
-def show(now: PixelView, standard: PixelView, layer: int, head: int, picked_head: Callable[[int], None]) -> None:
-    """Every head, the chosen one on the picture, and the numbers."""
     changed = not st.session_state.pixels_causal
     name, zmax = head_name(layer, head), largest(now, standard)
     left, middle, right = st.columns([1, 1.35, 1.15], gap="medium")
     with left:
-        pictures.show(cached_figure(heads_packet, now, layer, head, zmax), "pixels_heads", picked_head)
+        canvases.show(cached_figure(heads_packet, now, layer, head, zmax), "pixels_heads", pick_head)
         if changed:
             st.caption(say("**{head}** under the standard masks, the same colours", head=name))
-            pictures.show(cached_figure(head_packet, standard, layer, head, zmax), "pixels_standard", _pick_pixel)
+            canvases.show(cached_figure(head_packet, standard, layer, head, zmax), "pixels_standard", _pick_pixel)
     with middle:
         st.caption(say("**{head}**: where it attends", head=name))
-        pictures.show(cached_figure(head_packet, now, layer, head, zmax), "pixels_picture", _pick_pixel)
+        canvases.show(cached_figure(head_packet, now, layer, head, zmax), "pixels_picture", _pick_pixel)
         st.html(scale_html(zmax))
     with right:
-        st.html(_levels(now, standard, changed))
+        what = say("{pixel}, before it is written", pixel=name_of(now.pixel + 1, ""))
+        true = int(now.levels[now.pixel])
+        st.html(level_table(now.chances, standard.chances, true, what, changed=changed))
         st.html(share_table(_shares(now, standard, name, layer, head), changed=changed))
     with middle if changed else left:
         st.caption(say("Loss of every pixel: how much each surprises the model"))
         figure = cached_figure(loss_figure, now.losses, standard.losses, tuple(now.levels.tolist()), changed=changed)
+        worst = int(now.losses.argmax())
         alt = say("Loss of every pixel, as a picture; the largest is {loss:.2f} nats at {pixel}.",
-                  loss=now.losses.max(), pixel=_worst(now))  # fmt: skip
-        st.plotly_chart(figure, key="pixels_losses", config=page.CHART, alt=alt)
+                  loss=now.losses[worst], pixel=name_of(worst + 1, ""))  # fmt: skip
+        page.chart(figure, "pixels_losses", alt)
 
 
-def _levels(now: PixelView, standard: PixelView, changed: bool) -> str:
-    pixel = now.pixel
-    what = say("{pixel}, before it is written", pixel=name_of(pixel + 1, ""))
-    return level_table(now.chances, standard.chances, int(now.levels[pixel]), what, changed=changed)
-
-
-def words(now: PixelView, standard: PixelView, layer: int, head: int, scope: str) -> str:
-    """The sentence above the pictures."""
-    pixel = now.pixel
+def sentence(now: PixelView, standard: PixelView, layer: int, head: int, scope: str) -> str:
+    true = now.levels[now.pixel]
     scene = Seen(
         name=head_name(layer, head),
         view=now,
         weights=now.weights[layer, head],
         leak=float(now.leak[layer, head]),
-        chance=(float(now.chances[now.levels[pixel]]), float(standard.chances[now.levels[pixel]])),
+        chance=(float(now.chances[true]), float(standard.chances[true])),
         loss=(float(now.losses.mean()), float(standard.losses.mean())),
         layer_only=scope == "layer",
     )
-    return sentence(scene)
+    return seen_sentence(scene)
 
 
 def _shares(now: PixelView, standard: PixelView, name: str, layer: int, head: int) -> list[tuple[str, str, str]]:
-    both, pixel = (now, standard), now.pixel
-    here, true = name_of(pixel + 1, ""), int(now.levels[pixel])
-
-    def row(what: str, values: list[str]) -> tuple[str, str, str]:
-        return what, values[0], values[1]
-
-    return [
-        row(
-            say("{head} from here: on later pixels", head=name), [percent(float(one.leak[layer, head])) for one in both]
-        ),
-        row(
-            say("{head}, mean of all queries", head=name), [percent(float(one.mean_leak[layer, head])) for one in both]
-        ),
-        row(say("all heads, all queries"), [percent(float(one.mean_leak.mean())) for one in both]),
-        row(say("writing {pixel}: on the answer", pixel=here), [percent(one.answer) for one in both]),
-        row(
-            say("true level {level} of {pixel}", level=true, pixel=here),
-            [chance(float(one.chances[true])) for one in both],
-        ),
-        row(say("loss, nats/pixel"), [f"{one.losses.mean():.3f}" for one in both]),
+    """As share_table takes them: what, now, and under the standard masks."""
+    here, true = name_of(now.pixel + 1, ""), int(now.levels[now.pixel])
+    rows: list[tuple[str, Callable[[PixelView], str]]] = [
+        (say("{head} from here: on later pixels", head=name), lambda one: percent(float(one.leak[layer, head]))),
+        (say("{head}, mean of all queries", head=name), lambda one: percent(float(one.mean_leak[layer, head]))),
+        (say("all heads, all queries"), lambda one: percent(float(one.mean_leak.mean()))),
+        (say("writing {pixel}: on the answer", pixel=here), lambda one: percent(one.answer)),
+        (say("true level {level} of {pixel}", level=true, pixel=here), lambda one: chance(float(one.chances[true]))),
+        (say("loss, nats/pixel"), lambda one: f"{one.losses.mean():.3f}"),
     ]
-
-
-def _worst(now: PixelView) -> str:
-    return name_of(int(now.losses.argmax()) + 1, "")
+    return [(what, value(now), value(standard)) for what, value in rows]
 
 
 def _pick_pixel(pixel: int) -> None:
     st.session_state.pixels_pixel = min(max(pixel, 0), PIXELS - 1)
-
-
-def picker(heads: int) -> Callable[[int], None]:
-    """What a click on one of the small pictures does."""
-
-    def picked(number: int) -> None:
-        st.session_state.pixels_layer, st.session_state.pixels_head = divmod(number, heads)
-
-    return picked

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from threading import Lock
@@ -45,15 +46,12 @@ EXAMPLES = {
     ),
 }
 FIRST = next(iter(EXAMPLES.values()))
-
-
 SPARE_BYTES = 10**9  # of the disk, left free by a download
 Found = TypeVar("Found")
 FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Real-IP", "Via")  # headers that a proxy adds
 
 
 def loaded() -> LoadedModels:
-    """Those of this process."""
     return results.engine().models
 
 
@@ -73,10 +71,11 @@ def inspected(function: Callable[[str, Settings], Found], name: str) -> Found:
     try:
         return _inspector().ask(Job(function, (name, given)), results.reader(), results.still_wanted)
     except (TooSlow, LostTwice):
-        raise CheckpointError(
-            say("{model}: its configuration and its tokenizer take too long to read, or too much memory. Choose "
-                "another model.", model=name)
-        ) from None  # fmt: skip
+        words = N_(
+            "{model}: its configuration and its tokenizer take too long to read, or too much memory. Choose another "
+            "model."
+        )
+        raise CheckpointError(say(words, model=name)) from None
 
 
 @once
@@ -90,6 +89,13 @@ def settings() -> Settings:
     if given.models or not (given.shared or _is_from_elsewhere()):
         return given
     return given.model_copy(update={"models": catalog.on_this_machine()})
+
+
+def not_offered(name: str) -> str:
+    """A sentence for a link to a model that this server does not offer."""
+    names = escaped(", ".join(catalog.offered(settings())))
+    words = N_("The link names the model {model}, which is not available here. Choose one of {names}.")
+    return say(words, model=escaped(name), names=names)
 
 
 def get(name: str) -> Model:
@@ -127,17 +133,13 @@ def _load(name: str) -> Model:
         if line is None:
             box = slot.container()
             line = box.empty()
-            box.button(say("Stop loading"), key=f"stop_loading_{name}", icon=":material/stop:", on_click=_stop,
-                       args=(name,))  # fmt: skip
+            stop = lambda: _fail(say("The loading of {model} was stopped", model=name))  # noqa: E731
+            box.button(say("Stop loading"), key=f"stop_loading_{name}", icon=":material/stop:", on_click=stop)
         line.caption(escaped(words or say("waiting for another model's load")))
 
     model = loaded().load(name, settings(), show)
     slot.empty()
     return model
-
-
-def _stop(name: str) -> None:
-    _fail(say("The loading of {model} was stopped", model=name))
 
 
 def _fail(problem: str) -> None:
@@ -169,12 +171,9 @@ def get_or_keep(name: str) -> Model:
             kept = _kept()
             _ask(name, size, say("Until then this page shows the {model} model.", model=escaped(kept.name)))
             return kept
-    kept = _kept()
-    words = escaped(problem.rstrip(".。"))
-    st.error(
-        say("{problem}. Until then this page shows the {model} model.", problem=words, model=escaped(kept.name)),
-        icon=":material/error:",
-    )
+    kept, words = _kept(), N_("{problem}. Until then this page shows the {model} model.")
+    said = say(words, problem=escaped(problem.rstrip(".。")), model=escaped(kept.name))
+    st.error(said, icon=":material/error:")
     if name:
         st.button(say("Try again"), on_click=forget_failure)
     return kept
@@ -199,16 +198,18 @@ def _to_download(name: str) -> int:
 
 def _ask(name: str, size: int, meanwhile: str = "") -> None:
     """Let the user decide about a download. meanwhile: what the page shows until then."""
-    words = say(
+    words = N_(
         "{name} is not on this machine: {size:,.0f} MB would be downloaded once from the Hugging Face Hub and kept on "
-        "disk.",
-        name=escaped(name),
-        size=size / 1e6,
+        "disk."
     )
-    st.info(f"{words} {meanwhile}", icon=":material/download:")
+    st.info(f"{say(words, name=escaped(name), size=size / 1e6)} {meanwhile}", icon=":material/download:")
     key = "download" if meanwhile else "download_another"  # Compare may ask on both sides
-    st.button(say("Download {size:,.0f} MB", size=size / 1e6), key=key, icon=":material/download:",
-              on_click=lambda: st.session_state.update(agreed_download=name))  # fmt: skip
+    label, agree = say("Download {size:,.0f} MB", size=size / 1e6), partial(_agree, name)
+    st.button(label, key=key, icon=":material/download:", on_click=agree)
+
+
+def _agree(name: str | None) -> None:
+    st.session_state.agreed_download = name
 
 
 def _download(name: str) -> None:
@@ -219,19 +220,15 @@ def _download(name: str) -> None:
     slot = st.container()
     try:
         bar = slot.empty()
-        slot.button(say("Stop the download"), key="stop_download", icon=":material/stop:",
-                     on_click=lambda: st.session_state.update(agreed_download=None))  # fmt: skip
-
+        stop = partial(_agree, None)
+        slot.button(say("Stop the download"), key="stop_download", icon=":material/stop:", on_click=stop)
         began = monotonic()
 
         def show(file: str, done: int, total: int) -> None:
+            words = N_("{model}: {file}, {done:.0f} of {total:.0f} MB, {seconds:.0f} s")
+            so_far = {"done": done / 1e6, "total": total / 1e6, "seconds": monotonic() - began}
             share = min(done / total, 1.0) if total else 0.0
-            words = say(
-                "{model}: {file}, {done:.0f} of {total:.0f} MB, {seconds:.0f} s",
-                model=escaped(name), file=escaped(file), done=done / 1e6, total=total / 1e6,
-                seconds=monotonic() - began,
-            )  # fmt: skip
-            bar.progress(share, words)
+            bar.progress(share, say(words, model=escaped(name), file=escaped(file), **so_far))
 
         catalog.fetch(name, show, settings())
         st.session_state.pop("download_size", None)
@@ -259,15 +256,11 @@ def _check_disk(name: str, size: int) -> None:
         folder = folder.parent
     free = shutil.disk_usage(folder).free
     if size + SPARE_BYTES > free:
-        raise TooLarge(
-            say(
-                "{model} has {size:.1f} GB to download, and the disk has {free:.1f} GB free. Choose a smaller model, "
-                "or free some space",
-                model=name,
-                size=size / 1e9,
-                free=free / 1e9,
-            )
+        words = N_(
+            "{model} has {size:.1f} GB to download, and the disk has {free:.1f} GB free. Choose a smaller model, or "
+            "free some space"
         )
+        raise TooLarge(say(words, model=name, size=size / 1e9, free=free / 1e9))
 
 
 def _kept() -> Model:
@@ -302,7 +295,6 @@ KINDS = {
 
 
 def model_found(model: Model) -> str:
-    """What was found in the model, in a few lines."""
     found = model.describe()
     millions = found.parameters / 1e6
     size = f"{millions:,.0f}" if millions >= 10 else f"{millions:.2g}"
@@ -324,7 +316,6 @@ def model_found(model: Model) -> str:
 
 
 def _mask(found: Description, name: str) -> str:
-    """Its name, with its size where it has one."""
     if name not in found.sizes:
         return mask_name(name)
     count, layers = found.sizes[name]

@@ -1,5 +1,7 @@
 """The language of a reader's pages: the browser's, or the one that he chose, which his links then hold as well."""
 
+from typing import Any
+
 import streamlit as st
 
 from i18n import ENGLISH, LANGUAGES, known_by, language, speak
@@ -15,11 +17,12 @@ def restore() -> None:
 
 
 def choose() -> None:
-    """The switch; what it says needs no translation."""
-    st.session_state.language_switch = language()
+    state = st.session_state
+    state.language_switch = language()
     names = {name: plain(own) for name, own in LANGUAGES.items()}
-    st.segmented_control("Language · 语言", list(names), format_func=names.__getitem__, key="language_switch",
-                         required=True, on_change=_take, label_visibility="collapsed")  # fmt: skip
+    take = lambda: state.update(lang=state.language_switch)  # noqa: E731
+    look: Any = {"format_func": names.__getitem__, "required": True, "label_visibility": "collapsed"}
+    st.segmented_control("Language · 语言", list(names), key="language_switch", on_change=take, **look)
 
 
 def of_reader() -> str | None:
@@ -39,10 +42,6 @@ def in_links() -> dict[str, str]:
 def _of_link() -> str | None:
     asked = st.query_params.get("lang", "")
     return asked if asked in LANGUAGES else None
-
-
-def _take() -> None:
-    st.session_state.lang = st.session_state.language_switch
 
 
 known_by(of_reader)

@@ -1,8 +1,9 @@
 """Train it yourself: a small model that trains while the reader watches. It belongs to this session alone."""
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import streamlit as st
 
@@ -56,7 +57,6 @@ def fables() -> str:
 
 
 def show() -> None:
-    """The step: what to train on, the buttons, and the curve."""
     for name, nothing in (("live_training", None), ("live_kept", []), ("live_problem", "")):
         st.session_state.setdefault(name, nothing)
     training: Training | None = st.session_state.live_training
@@ -97,27 +97,24 @@ def _choose() -> None:
     st.text_area(say("Text to train on; paste your own"), key="live_text", height=120, on_change=_forget_problem)
     most = training_job.MOST_CHARACTERS
     if (left_out := len(st.session_state.live_text) - most) > 0:
-        st.caption(
-            say(
-                "Training uses the text's first {most:,} characters; the other {left_out:,} are left out.",
-                most=most, left_out=left_out,
-            )
-        )  # fmt: skip
+        words = N_("Training uses the text's first {most:,} characters; the other {left_out:,} are left out.")
+        st.caption(say(words, most=most, left_out=left_out))
     one_of(say("Train"), MASKS, "live_causal")
     st.segmented_control(say("Steps"), STEPS, key="live_steps", required=True)
 
 
 def _buttons(progress: TrainingProgress) -> None:
+    over = progress.over
+    pause: Any = {"on_click": partial(_tell, "pause"), "disabled": _phase(progress) != "going"}
+    start: Any = {"on_click": _start, "disabled": not over}
     with st.container(horizontal=True, gap="small"):
-        st.button(say("Start"), icon=":material/play_arrow:", key="live_start", type="primary", on_click=_start,
-                  disabled=not progress.over)  # fmt: skip
+        st.button(say("Start"), icon=":material/play_arrow:", key="live_start", type="primary", **start)
         if progress.state == "paused":
-            st.button(say("Continue"), icon=":material/resume:", key="live_go_on", on_click=_tell, args=("go_on",))
+            st.button(say("Continue"), icon=":material/resume:", key="live_go_on", on_click=partial(_tell, "go_on"))
         else:
-            st.button(say("Pause"), icon=":material/pause:", key="live_pause", on_click=_tell, args=("pause",),
-                      disabled=_phase(progress) != "going")  # fmt: skip
-        st.button(say("Stop"), icon=":material/stop:", key="live_stop", on_click=_tell, args=("stop",),
-                  disabled=progress.over)  # fmt: skip
+            st.button(say("Pause"), icon=":material/pause:", key="live_pause", **pause)
+        stop = partial(_tell, "stop")
+        st.button(say("Stop"), icon=":material/stop:", key="live_stop", on_click=stop, disabled=over)
         if progress.over and (st.session_state.live_training or st.session_state.live_kept):
             st.button(say("Clear the chart"), key="live_clear", on_click=_clear)
     if st.session_state.live_problem:
@@ -140,7 +137,7 @@ def _look(phase: str) -> None:
         lines.append(_line(_next_number(), training.causal, now))
     steps = max([training.total_steps if training else 0, *(int(max(line.x, default=0)) for line in lines)])
     figure = loss_curves(lines, unit=say("nats/character"), height=300, steps=steps)
-    st.plotly_chart(figure, key="live_figure", config=page.CHART, alt=_alt(lines))
+    page.chart(figure, "live_figure", _alt(lines))
     if training and now:
         _results(training, now)
 
@@ -160,26 +157,22 @@ def _status(training: Training, now: TrainingProgress) -> str:
 
 
 def _results(training: Training, now: TrainingProgress) -> None:
-    """What it writes, and once it is done what the mask does to it."""
     if now.texts:
         step, text = now.texts[-1]
         st.caption(say("After {step} steps it writes, given the text's first characters:", step=step))
         st.code(text.replace("\n", "⏎"), language=None, wrap_lines=True)
     if now.with_mask is None or now.without_mask is None:
         return
-    st.markdown(
-        say(
-            "On rows of this text, run with the mask: **{with_mask:.2f}** nats/character; run without: "
-            "**{without_mask:.2f}**. {copying}",
-            with_mask=now.with_mask, without_mask=now.without_mask, copying=copying(now),
-        )
-    )  # fmt: skip
+    words = N_(
+        "On rows of this text, run with the mask: **{with_mask:.2f}** nats/character; run without: "
+        "**{without_mask:.2f}**. {copying}"
+    )
+    st.markdown(say(words, with_mask=now.with_mask, without_mask=now.without_mask, copying=copying(now)))
     if not training.causal and now.best_copy[0] < STANDS:
         _offer_more(training)
 
 
 def copying(now: TrainingProgress) -> str:
-    """Whether a head of the trained model copies, and what follows for its loss."""
     score, layer, head = now.best_copy
     if score == 0:
         return say("With the mask no head can see the next character: all copy scores are exactly 0.")
@@ -202,9 +195,10 @@ def _offer_more(training: Training) -> None:
     if more is None:
         st.caption(say("This is the maximum number of steps here; on another text it may be enough."))
         return
-    st.button(say("Train longer: {steps} steps", steps=more), key="live_longer", icon=":material/fast_forward:",
-              on_click=_start, args=(more, training.causal),
-              help=say("Starts from the beginning, on the text on the left; this curve is kept."))  # fmt: skip
+    about = say("Starts from the beginning, on the text on the left; this curve is kept.")
+    look: Any = {"key": "live_longer", "icon": ":material/fast_forward:", "help": about}
+    start = partial(_start, more, training.causal)
+    st.button(say("Train longer: {steps} steps", steps=more), on_click=start, **look)
 
 
 def _alt(lines: list[Curve]) -> str:

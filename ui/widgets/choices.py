@@ -47,6 +47,12 @@ def one_of(label: str, words: Mapping[Any, str], key: str, **look: Any) -> Any:
     return st.session_state[key]
 
 
+def select(label: str, words: Mapping[Any, str], key: str, **look: Any) -> Any:
+    """The same as a select box."""
+    st.selectbox(label, list(words), format_func=lambda name: say(words[name]), key=key, **look)
+    return st.session_state[key]
+
+
 def plain(word: str) -> str:
     """A word as these rows show it that begins with no emoji.
 

@@ -38,6 +38,5 @@ def chosen(view: HeadView, query: int) -> int:
 
 
 def choose(view: HeadView, query: int, help_text: str | None = None) -> int:
-    """The chosen key, with a select box to choose another."""
-    return st.selectbox(say("Key"), range(len(view.keys)), **bound("key", chosen(view, query)), width=240,
-                        help=help_text, format_func=lambda place: f"{place}: {view.keys[place]}")  # fmt: skip
+    name, shown = lambda position: f"{position}: {view.keys[position]}", bound("key", chosen(view, query))
+    return st.selectbox(say("Key"), range(len(view.keys)), format_func=name, help=help_text, width=240, **shown)

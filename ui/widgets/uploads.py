@@ -1,4 +1,4 @@
-"""Files that users send. Streamlit refuses them (403) without an XSRF cookie, as in a frame of another site."""
+"""Files to download, and to upload: Streamlit refuses (403) uploads without an XSRF cookie, as in a frame elsewhere."""
 
 from io import BytesIO
 from typing import Any
@@ -7,6 +7,11 @@ import streamlit as st
 
 from i18n import say
 from ui.streamlit_internals import XSRF_COOKIE
+
+
+def download(label: str, data: Any, name: str, kind: str | None = None, **look: Any) -> None:
+    """A button; the page does not run again for it. data: the file, or a function that makes it. kind: MIME type."""
+    st.download_button(label, data, name, kind, on_click="ignore", icon=":material/download:", **look)
 
 
 def uploader(*arguments: Any, **options: Any) -> Any:

@@ -1,6 +1,6 @@
 """What is written into blocked cells, and when the mask comes: what each way does to the weights. HTML tables."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -176,3 +176,13 @@ def _small(number: float) -> str:
     if number == 0 or number >= 1e-4:
         return f"{number:.2g}"
     return power_of_ten(number, 1)
+
+
+def empty_rows_table(found: Mapping[str, Mapping[str, str]]) -> Markup:
+    """What a query without an allowed key gets, by kernel and dtype."""
+    dtypes = [*next(iter(found.values()))]
+    rows = [[tag("th", say(name)) for name in (N_("kernel"), *dtypes)]]
+    for kernel, outcomes in found.items():
+        cells = [tag("td", say(outcomes[dtype]) or "–") for dtype in dtypes]
+        rows.append([tag("td", say(kernel)), *cells])
+    return table(rows, "numbers")

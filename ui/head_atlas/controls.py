@@ -1,4 +1,4 @@
-"""The choices of the page Head atlas, and its link."""
+"""The controls of the page Head atlas, its link, and the scatter."""
 
 from typing import Annotated, Any, Literal
 
@@ -7,14 +7,12 @@ import streamlit as st
 from pydantic import BeforeValidator, ConfigDict, StringConstraints
 
 from i18n import N_, say, say_all
-from model import catalog
 from model.atlas.result import MEASURES, Atlas
 from model.base import Model
 from model.text import first_line
 from ui import controls, page
 from ui.link import TextLink, Whole, with_masks
-from ui.widgets import choices
-from ui.widgets.choices import bound, one_of
+from ui.widgets.choices import bound
 from viz.head_atlas.scatter import distance_names, scatter
 from viz.numbers import percent
 
@@ -25,44 +23,24 @@ def lifted(model: Model) -> dict[str, Any]:
     return {name: st.session_state[name] for name in names}
 
 
-def chosen(model: Model) -> tuple[int, int]:
-    """The head that is looked at, the nearest that there is."""
-    state, first = st.session_state, catalog.first_head(model)
-    for name, count, default in (("layer", model.num_layers, first[0]), ("head", model.num_heads, first[1])):
-        state[name] = min(default if state[name] is None else state[name], count - 1)
-    return state.layer, state.head
-
-
 def show(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> bool:
     """The scatter; a click on a point chooses its head. Gives whether there is one, or a measure counts nowhere."""
     nowhere = [name for name in dict.fromkeys((x, y)) if np.isnan(atlas.measure(name)).all()]
     if nowhere:
-        names = say_all([say(MEASURES[name].title) for name in nowhere])
-        st.info(
-            say(
-                "No query of these texts can be measured for {measures}: choose another measure, or other texts.",
-                measures=names,
-            )
-        )
+        none = N_("No query of these texts can be measured for {measures}: choose another measure, or other texts.")
+        st.info(say(none, measures=say_all(list(map(title, nowhere)))))
         return False
-    alt = say(
-        "Every head as a point: {across} on the x axis, {up} on the y axis.",
-        across=say(MEASURES[x].title),
-        up=say(MEASURES[y].title),
-    )
-    st.plotly_chart(scatter(atlas, x, y, chosen), key="atlas_scatter", config=page.CHART, on_select=_take_point,
-                    selection_mode="points", alt=alt)  # fmt: skip
+    words = N_("Every head as a point: {across} on the x axis, {up} on the y axis.")
+    alt, look = say(words, across=title(x), up=title(y)), {"on_select": _take_point, "selection_mode": "points"}
+    page.chart(scatter(atlas, x, y, chosen), "atlas_scatter", alt, **look)
     return True
 
 
 def distances_alt(atlas: Atlas, layer: int, head: int) -> str:
-    """The bars in words."""
     names, shares = distance_names(atlas), atlas.spread[layer, head]
     most = int(shares[: len(names)].argmax())
-    return say(
-        "Attention of {head} by distance in tokens. The largest share, {share}: {distance}.",
-        head=atlas.name((layer, head)), share=percent(shares[most]), distance=names[most],
-    )  # fmt: skip
+    words = N_("Attention of {head} by distance in tokens. The largest share, {share}: {distance}.")
+    return say(words, head=atlas.name((layer, head)), share=percent(shares[most]), distance=names[most])
 
 
 def _take_point() -> None:
@@ -71,9 +49,7 @@ def _take_point() -> None:
         st.session_state.layer, st.session_state.head = map(int, points[0]["customdata"][:2])
 
 
-SOURCES = {
-    "sample": N_("Sample"), "text": N_("Text on the left"), "file": N_("File"), "random": N_("Random"),
-}  # fmt: skip
+SOURCES = {"sample": N_("Sample"), "text": N_("Text on the left"), "file": N_("File"), "random": N_("Random")}
 HELP = N_(
     "Sample: short texts included with the app. Random: rows of random tokens repeated twice, which reveal induction "
     "heads."
@@ -84,8 +60,6 @@ Measure = Literal[*MEASURES]  # type: ignore[valid-type]
 
 
 Marks = Annotated[str | None, StringConstraints(pattern=r"^\d{1,3}(,\d{1,3}){0,47}$")]
-
-
 _Masked: Any = with_masks(TextLink, but="padding")
 
 
@@ -105,28 +79,11 @@ class AtlasLink(_Masked):
     atlas_back: Annotated[int, BeforeValidator(lambda value: max(min(int(value), 512), -512))] = 2
 
 
-def restore() -> None:
-    """Put the page's own choices where their widgets find them."""
-    choices.restore("kept_atlas", _first)
-
-
-def _first() -> dict[str, Any]:
-    linked = AtlasLink.read()
-    return {name: getattr(linked, name) for name in AtlasLink.model_fields if name.startswith("atlas_")}
-
-
-def choose_source() -> str:
-    """Where the texts come from."""
-    return one_of(say("Texts"), SOURCES, "atlas_source", help=say(HELP))
-
-
 def choose_axes() -> tuple[str, str]:
-    """The measures of the scatter."""
     with st.container(horizontal=True, wrap=False):
         across, up = (words(st.session_state[name]) for name in ("atlas_x", "atlas_y"))
-        st.selectbox(say("X axis"), list(MEASURES), format_func=title, key="atlas_x", help=across)
-        st.selectbox(say("Y axis"), list(MEASURES), format_func=title, key="atlas_y", help=up)
-    return st.session_state.atlas_x, st.session_state.atlas_y
+        x = st.selectbox(say("X axis"), list(MEASURES), format_func=title, key="atlas_x", help=across)
+        return x, st.selectbox(say("Y axis"), list(MEASURES), format_func=title, key="atlas_y", help=up)
 
 
 def choose_masks(model: Model) -> None:
@@ -142,11 +99,6 @@ def choose_by(atlas: Atlas, layer: int, head: int) -> str:
     return st.selectbox(say("By"), list(MEASURES), **bound("atlas_by", shown), format_func=title, help=words(shown))
 
 
-def choose_section() -> str:
-    """What stands below."""
-    return one_of(say("Below"), SECTIONS, "atlas_section", label_visibility="collapsed")
-
-
 def share(model: Model, text: str) -> None:
     """Keep the URL true to the page, and offer links. What was marked in other tokens is no choice any more."""
     here = (model.key, first_line(text))
@@ -157,10 +109,8 @@ def share(model: Model, text: str) -> None:
 
 
 def title(name: str) -> str:
-    """A measure's, for a select box."""
     return say(MEASURES[name].title)
 
 
 def words(name: str) -> str:
-    """What it is."""
     return say(MEASURES[name].words)

@@ -1,6 +1,7 @@
-"""The page Head atlas below the scatter: the chosen head's examples, the finder, the table of all heads."""
+"""The Head atlas's files: the scatter for print, examples of the chosen head, the table of all heads."""
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 import streamlit as st
@@ -12,15 +13,18 @@ from model.base import Model
 from model.masks import MaskSpec
 from ui import controls, explain
 from ui.guard import guarded
-from ui.head_atlas import choices
+from ui.head_atlas import controls as atlas_controls
 from ui.results import cached_figure
+from ui.widgets.uploads import download
 from viz.export.words import version
 from viz.head_atlas.tables import called, deciles_html
 
 TEXTS = {
-    "sample": N_("the sample included with Unmask"), "text": N_("those in the page's text box"), "file": N_("a file"),
+    "sample": N_("the sample included with Unmask"),
+    "text": N_("those in the page's text box"),
+    "file": N_("a file"),
     "random": N_("random tokens repeated twice"),
-}  # fmt: skip
+}
 
 
 def offer(atlas: Atlas, model: Model, masks: MaskSpec, texts: str, x: str, y: str, chosen: tuple[int, int]) -> None:
@@ -39,8 +43,9 @@ def offer(atlas: Atlas, model: Model, masks: MaskSpec, texts: str, x: str, y: st
         what = say_count(
             "The {heads} attention heads of {model}, measured over {count} text of {tokens:,} tokens.",
             "The {heads} attention heads of {model}, measured over {count} texts, {tokens:,} tokens in all.",
-            atlas.texts, heads=atlas.layers * atlas.heads, model=name, tokens=atlas.read,
-        )  # fmt: skip
+            atlas.texts,
+            **{"heads": atlas.layers * atlas.heads, "model": name, "tokens": atlas.read},
+        )
         which = say("Texts: {which}.", which=say(TEXTS[texts]))
         held = say("Masks: {masks}.", masks=words.masks_said(on, lifted, only_layer=False))
         return together([what, which, held, *words.of_atlas(atlas, x, y), f"Unmask {version()}."])
@@ -57,49 +62,40 @@ HEAD_COLUMNS = {"layer": N_("Layer"), "head": N_("Head"), "called": N_("Pattern"
 
 
 def examples(atlas: Atlas, layer: int, head: int) -> None:
-    """Where the head is strongest, and where it is not, by tenths of the sampled queries."""
     with st.container(width=260):
-        by = choices.choose_by(atlas, layer, head)
+        by = atlas_controls.choose_by(atlas, layer, head)
     deciles = atlas.deciles(by, layer, head, SHOWN_EACH)
     if not deciles:
         st.info(say("No sampled query of these texts has a {measure} measure.", measure=say(MEASURES[by].title)))
         return
     sampled = sum(decile.queries for decile in deciles)
-    st.caption(
-        say(
-            "A random sample of {sampled:,} of {queries:,} queries, split into tenths; {each} random examples of each "
-            "tenth. Framed: the query. Coloured: the keys with the largest weights, at most 5; point at one for its "
-            "weight.",
-            sampled=sampled,
-            queries=int(atlas.counts[NAMES.index(by), layer]),
-            each=SHOWN_EACH,
-        )
+    words = N_(
+        "A random sample of {sampled:,} of {queries:,} queries, split into tenths; {each} random examples of each "
+        "tenth. Framed: the query. Coloured: the keys with the largest weights, at most 5; point at one for its weight."
     )
+    queries = int(atlas.counts[NAMES.index(by), layer])
+    st.caption(say(words, sampled=sampled, queries=queries, each=SHOWN_EACH))
     st.html(cached_figure(deciles_html, deciles, by))
     _take_to_explore([one for decile in deciles for one in decile.examples])
 
 
 def table(atlas: Atlas, model: Model, about: dict[str, object]) -> None:
-    """Every head with every measure: a click on a heading sorts, a click on a row chooses the head."""
     frame = measures_table(atlas)
     columns = {
-        name: st.column_config.NumberColumn(say(one.title), help=choices.words(name), format="%.3f")
+        name: st.column_config.NumberColumn(say(one.title), help=atlas_controls.words(name), format="%.3f")
         for name, one in MEASURES.items()
     }
     columns |= {name: st.column_config.Column(say(title)) for name, title in HEAD_COLUMNS.items()}
     columns["called"]["width"] = "medium"  # else as wide as what the first heads are called
     shown = frame.assign(called=[called(atlas, place) for place in np.ndindex(atlas.layers, atlas.heads)])
-    st.dataframe(shown, key="atlas_table", hide_index=True, column_config=columns, height=420,
-                 on_select=partial(_take_row, atlas.heads),
-                 selection_mode="single-row")  # fmt: skip
+    look: Any = {"hide_index": True, "column_config": columns, "height": 420, "selection_mode": "single-row"}
+    st.dataframe(shown, key="atlas_table", on_select=partial(_take_row, atlas.heads), **look)
     name = f"atlas_{model.name.rpartition('/')[2]}"
+    every, some = lambda: as_parquet(heads_table(atlas), about), lambda: as_parquet(examples_table(atlas), about)
     with st.container(horizontal=True):
-        st.download_button(say("This table as CSV"), frame.to_csv(index=False), f"{name}.csv", "text/csv",
-                           icon=":material/download:", on_click="ignore")  # fmt: skip
-        st.download_button(say("All data as Parquet"), lambda: as_parquet(heads_table(atlas), about),
-                           f"{name}.parquet", icon=":material/download:", on_click="ignore")  # fmt: skip
-        st.download_button(say("The examples as Parquet"), lambda: as_parquet(examples_table(atlas), about),
-                           f"{name}.examples.parquet", icon=":material/download:", on_click="ignore")  # fmt: skip
+        download(say("This table as CSV"), frame.to_csv(index=False), f"{name}.csv", "text/csv")
+        download(say("All data as Parquet"), every, f"{name}.parquet")
+        download(say("The examples as Parquet"), some, f"{name}.examples.parquet")
 
 
 def _take_row(heads: int) -> None:
@@ -109,15 +105,15 @@ def _take_row(heads: int) -> None:
 
 
 def _take_to_explore(found: list[Example]) -> None:
-    """One of the examples as Explore's text."""
     with_text = [one for one in found if one.text]
     if not with_text:
         return
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        st.selectbox(say("See one on Explore, with all weights"), range(len(with_text)), key="atlas_example",
-                     format_func=lambda place: f"{place + 1}. {_named(with_text[place])}")  # fmt: skip
+        numbered = lambda number: f"{number + 1}. {_named(with_text[number])}"  # noqa: E731
+        label = say("See one on Explore, with all weights")
+        number = st.selectbox(label, range(len(with_text)), key="atlas_example", format_func=numbered)
         if st.button(say("Open"), icon=":material/grid_view:", key="atlas_open"):
-            one = with_text[st.session_state.atlas_example]
+            one = with_text[number]
             own = dict.fromkeys(("begin", "end", "zoom")) | {"text": one.text, "row": 1, "query": one.query}
             st.session_state.kept |= own  # what a page newly come to takes its choices from
             st.switch_page("app.py")

@@ -1,6 +1,6 @@
-"""The choices of the page Why causal, and its link."""
+"""The controls of the page Why causal, and its link."""
 
-from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -13,10 +13,9 @@ from model.text import TokenBatch
 from model.why_causal import twins
 from model.why_causal.twins import Combination, TwinOutcome, TwinPair
 from serving.result_cache import once
-from ui import controls, link
+from ui import controls
 from ui.link import Link, Whole, at_most
-from ui.why_causal import live_training, runs
-from ui.widgets import choices
+from ui.why_causal import live_training, twin_runs
 from ui.widgets.choices import bound, one_of
 from viz.numbers import percent
 
@@ -30,25 +29,20 @@ NAMES = {
 }
 
 
-def choose() -> int:
+def choose_step() -> int:
     """The step on the screen, from 1, as its tab or Previous and Next chose it."""
-    step = st.session_state.why_step
+    state, step = st.session_state, st.session_state.why_step
+    look: dict[str, Any] = {"label_visibility": "collapsed", "width": "content", "required": True}
+    look["format_func"] = lambda number: f"{number} {say(NAMES[number])}"
     with st.container(key="why_steps", horizontal=True, vertical_alignment="center", gap="small"):
-        st.segmented_control(say("The five steps"), list(NAMES), format_func=_name, **bound("why_step", step),
-                             required=True, label_visibility="collapsed", width="content")  # fmt: skip
-        st.button(say("Previous"), icon=":material/chevron_left:", key="why_previous", on_click=_go, args=(step - 1,),
-                  disabled=step == LOSS)  # fmt: skip
-        st.button(say("Next"), icon=":material/chevron_right:", key="why_next", on_click=_go, args=(step + 1,),
-                  disabled=step == TRAINING)  # fmt: skip
+        st.segmented_control(say("The five steps"), list(NAMES), **bound("why_step", step), **look)
+        for label, key, icon, to in (
+            (say("Previous"), "why_previous", ":material/chevron_left:", step - 1),
+            (say("Next"), "why_next", ":material/chevron_right:", step + 1),
+        ):
+            go = partial(state.update, why_step=to)
+            st.button(label, key=key, icon=icon, on_click=go, disabled=to not in NAMES)
     return step
-
-
-def _name(step: int) -> str:
-    return f"{step} {say(NAMES[step])}"
-
-
-def _go(step: int) -> None:
-    st.session_state.why_step = step
 
 
 FIRST_TEXT = (
@@ -58,7 +52,6 @@ FIRST_TEXT = (
 TRAINED = {False: N_("trained without the mask"), True: N_("trained with it")}
 RUN = {False: N_("run without"), True: N_("run with the mask")}
 WRITING = {"drawn": N_("sampled at random"), "likeliest": N_("the most likely")}
-COPY = "kept_why_causal"  # of the page's choices (ui/widgets/choices.py)
 REPLACEMENTS = ("·wolf", "·dog", "·king", "·man", "·sea", "·old")  # the first that the text does not have there
 Head = Annotated[  # layer and head, "0.3" in the URL
     tuple[int, int],
@@ -85,42 +78,16 @@ class WhyCausalLink(Link):
     live_causal: bool = False
     live_steps: Annotated[Literal[*live_training.STEPS], BeforeValidator(int)] = 300  # type: ignore[valid-type]
 
-
-def restore() -> None:
-    """Put every choice where its widget finds it."""
-    choices.restore(COPY, _first)
-
-
-def _first() -> dict[str, Any]:
-    linked, state = WhyCausalLink.read(), st.session_state
-    state.linked_why_text = linked.why_text
-    text = state.get("why_text", FIRST_TEXT) if linked.why_text is None else linked.why_text
-    return dict(linked) | {"why_text": text, "live_text": state.get("live_text", live_training.fables())}
+    @classmethod
+    def first(cls) -> dict[str, Any]:
+        """Texts that were typed stay where the link has none."""
+        linked, state = cls.read(), st.session_state
+        state.linked_why_text = linked.why_text
+        text = state.get("why_text", FIRST_TEXT) if linked.why_text is None else linked.why_text
+        return dict(linked) | {"why_text": text, "live_text": state.get("live_text", live_training.fables())}
 
 
-def keep() -> None:
-    """Call where a section begins, which may run alone."""
-    choices.keep(COPY)
-
-
-def share() -> None:
-    """Offer links, where there is no text to choose anything of."""
-    with st.sidebar:
-        link.share(WhyCausalLink.of_choices(**dict.fromkeys(("why_head", "why_place", "why_token"))))
-
-
-def share_choices(found: TwinPair, batch: TokenBatch) -> None:
-    """Keep the URL true to the page, and offer links."""
-    with st.sidebar:
-        link.share(_link(found, batch))
-
-
-def write(found: TwinPair, batch: TokenBatch) -> None:
-    """Call where a section ends, which may run alone: keep the URL true to it."""
-    link.write(_link(found, batch))
-
-
-def _link(found: TwinPair, batch: TokenBatch) -> WhyCausalLink:
+def chosen_link(found: TwinPair, batch: TokenBatch) -> WhyCausalLink:
     """What the page chooses itself is left out: the head that copies most, a token in the last third, another in its
     position."""
     state = st.session_state
@@ -137,50 +104,49 @@ def _first_place(batch: TokenBatch) -> int:
 
 
 def _place(batch: TokenBatch) -> int:
-    """Of the token that changes."""
     chosen = st.session_state.why_place
     return min(max(_first_place(batch) if chosen is None else chosen, 1), batch.ids.shape[1] - 1)
 
 
 def choose_text() -> str:
-    """The text that all but the live training is about."""
     st.text_area(say("Text"), key="why_text", height=180, on_change=_another_text)
     return controls.read(st.session_state.why_text)
 
 
 def choose_writing() -> int | None:
     """The seed that the samples are drawn with; None for the likeliest token each time."""
+    state = st.session_state
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        drawn = one_of(say("The next token is"), WRITING, "why_writing", width="content") == "drawn"
-        if drawn:
-            st.button(say("Sample again"), icon=":material/casino:", on_click=_draw_again)
-    return st.session_state.why_seed if drawn else None
+        if one_of(say("The next token is"), WRITING, "why_writing", width="content") != "drawn":
+            return None
+        again = lambda: state.update(why_seed=state.why_seed + 1)  # noqa: E731
+        st.button(say("Sample again"), icon=":material/casino:", on_click=again)
+    return state.why_seed
 
 
 def choose_combination() -> Combination:
-    """Which twin to look at, and under which mask."""
     trained = one_of(say("Model"), TRAINED, "why_trained", width="content", on_change=_best_head)
     return Combination(trained, one_of(say("Causal mask"), RUN, "why_run", width="content"))
 
 
 def choose_head(one: Combination, outcomes: dict[Combination, TwinOutcome]) -> tuple[int, int]:
-    """Which of its heads: at first the one that copies most."""
     shown = outcomes[one].copies
     free = outcomes[Combination(one.trained, False)].copies  # with the mask all are 0: the order stays that without
     order = sorted(np.ndindex(free.shape), key=lambda position: -free[position])
     best = st.session_state.why_best_head = twins.best_head(free)
     if st.session_state.why_head not in order:
         st.session_state.why_head = best
-    label: Callable[[tuple[int, int]], str] = lambda head: say(  # noqa: E731
-        "{head} · {share} on t + 1", head=head_name(*head), share=percent(float(shown[head]))
-    )
-    st.selectbox(say("Head, highest copy score first"), order,
-                 **bound("why_head", st.session_state.why_head), width=235, format_func=label,
-                 help=say("L0 H3 is head 3 of layer 0, both counted from 0; t + 1 is the next token."),
-                 )  # fmt: skip
-    st.button(say("Go to the highest copy score"), icon=":material/vertical_align_top:", on_click=_best_head,
-              disabled=st.session_state.why_head == best)  # fmt: skip
-    return st.session_state.why_head
+
+    def label(head: tuple[int, int]) -> str:
+        return say("{head} · {share} on t + 1", head=head_name(*head), share=percent(float(shown[head])))
+
+    look: Any = {"width": 235, "format_func": label}
+    look["help"] = say("L0 H3 is head 3 of layer 0, both counted from 0; t + 1 is the next token.")
+    chosen = st.session_state.why_head
+    st.selectbox(say("Head, highest copy score first"), order, **bound("why_head", chosen), **look)
+    go, icon = say("Go to the highest copy score"), ":material/vertical_align_top:"
+    st.button(go, icon=icon, on_click=_best_head, disabled=chosen == best)
+    return chosen
 
 
 def choose_change(found: TwinPair, batch: TokenBatch) -> tuple[bool, int, int]:
@@ -191,8 +157,8 @@ def choose_change(found: TwinPair, batch: TokenBatch) -> tuple[bool, int, int]:
         state.why_token = _another_token(found, int(batch.ids[0, state.why_place]))
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         one_of(say("Model"), TRAINED, "why_proof", width="content")
-        st.selectbox(say("Change the token"), range(1, last + 1), key="why_place", width=200,
-                     format_func=lambda number: f"{number}: {batch.pieces[0][number]}")  # fmt: skip
+        token = lambda position: f"{position}: {batch.pieces[0][position]}"  # noqa: E731
+        st.selectbox(say("Change the token"), range(1, last + 1), key="why_place", width=200, format_func=token)
         st.selectbox(say("into"), found.words(), key="why_token", width=200, format_func=model.label)
     return state.why_proof, state.why_place, state.why_token
 
@@ -211,7 +177,7 @@ def _another_token(found: TwinPair, token: int) -> int:
 @once
 def _replacements() -> list[int]:
     """Those of REPLACEMENTS that the twins know."""
-    found = runs.pair()
+    found = twin_runs.pair()
     labels = {found.models[True].label(number): number for number in found.words()}
     return [labels[label] for label in REPLACEMENTS if label in labels]
 
@@ -221,10 +187,6 @@ def _another_text() -> None:
     state.why_place = state.why_token = None
     if state.why_head == state.get("why_best_head"):  # the page's own choice, which may be another one now
         state.why_head = None
-
-
-def _draw_again() -> None:
-    st.session_state.why_seed += 1
 
 
 def _best_head() -> None:

@@ -1,10 +1,10 @@
-"""What the Bug clinic says: a bug and its mend, and what it does here, each sentence from what was measured."""
+"""Sentences about a bug: what it is, its fix, and its measured effect on this row."""
 
 import numpy as np
 import torch
 from markupsafe import Markup
 
-from i18n import say, say_all, say_count, together
+from i18n import N_, say, say_all, say_count, together
 from model.bug_clinic import examination
 from model.bug_clinic.case import Bug
 from model.bug_clinic.comparison import BugComparison
@@ -20,7 +20,6 @@ from viz.numbers import number
 
 
 def sentence(bug: Bug) -> Markup:
-    """What the bug is and what gives it away."""
     title = say("{name}.", name=bug.name)
     return Markup('<p class="sentence"><b>{}</b> {}</p>').format(title, say(bug.signs))
 
@@ -32,17 +31,14 @@ def code(bug: Bug) -> str:
 
 
 def compared(now: RunView, bug: Bug, layer: int) -> BugComparison:
-    """The bug beside the right version on the row that is looked at; remembered."""
     return results.ask(examination.compared, now.run.model, now.run, now.row, bug.key, layer)
 
 
 def examined(now: RunView, bug: Bug, layer: int) -> Examination:
-    """What the bug breaks there; remembered."""
     return results.ask(examination.examined, now.run.model, now.run, now.row, bug.key, layer)
 
 
 def effects(now: RunView, bug: Bug, pair: BugComparison, found: Examination, layer: int, head: int) -> list[str]:
-    """What the bug does here, in sentences; remembered."""
     return now.kept(("effects", bug.key, layer, head), lambda: _effects(now, bug, pair, found, layer, head))
 
 
@@ -57,34 +53,33 @@ def _effects(now: RunView, bug: Bug, pair: BugComparison, found: Examination, la
     return [*said, *_on_the_loss(now, bug, found, layer)]
 
 
+STAND_INS = {  # of a bug that a trained model can be shown with only by something in its place
+    "unprojected": N_(
+        "The inputs of {model}'s projections are not recorded: here its queries are used in place of all three."
+    ),
+    "one-module": N_(
+        "{model} was trained with a separate module for each attention. Here the module of layer {other} also serves "
+        "layer {layer}, as a shared module would."
+    ),
+}
+UNTRAINED = N_(
+    "{model} was trained without a causal mask: the queries and keys here come from a run with the mask in every layer."
+)
+
+
 def _stand_in(now: RunView, bug: Bug, layer: int) -> str:
-    model = title_of(now.model)
-    if bug.key == "unprojected":
-        return say(
-            "The inputs of {model}'s projections are not recorded: here its queries are used in place of all three.",
-            model=model,
-        )
-    if bug.key == "one-module":
-        return say(
-            "{model} was trained with a separate module for each attention. Here the module of layer {other} also "
-            "serves layer {layer}, as a shared module would.",
-            model=model, other=now.number(other_layer(layer, shape_of(now)[0]) or 0), layer=now.number(layer),
-        )  # fmt: skip
-    return say(
-        "{model} was trained without a causal mask: the queries and keys here come from a run with the mask in every "
-        "layer.",
-        model=model,
-    )
+    other = now.number(other_layer(layer, shape_of(now)[0]) or 0)
+    words = STAND_INS.get(bug.key, UNTRAINED)
+    return say(words, model=title_of(now.model), other=other, layer=now.number(layer))
 
 
 def _on_the_output(now: RunView, bug: Bug, pair: BugComparison, found: Examination, layer: int) -> str:
     change = pair.change().amax(-1)  # [H,T]
     lost = ~change.isfinite().all(0)
+    about = {"layer": now.number(layer), "most": _bold(change.max())}
     if lost.any():
-        return say(
-            "The output of layer {layer} is NaN at {lost} of {positions} positions, those with no allowed key.",
-            layer=now.number(layer), lost=int(lost.sum()), positions=len(lost),
-        )  # fmt: skip
+        words = N_("The output of layer {layer} is NaN at {lost} of {positions} positions, those with no allowed key.")
+        return say(words, **about, lost=int(lost.sum()), positions=len(lost))
     if change.max() == 0:
         return _nothing_in_the_output(now, bug, found, layer)
     real = change[:, now.run.queries.real(now.row)]
@@ -92,35 +87,32 @@ def _on_the_output(now: RunView, bug: Bug, pair: BugComparison, found: Examinati
         return say(
             "The output of layer {layer} changes only in the rows of padding, by up to {most}: no real token is "
             "affected.",
-            layer=now.number(layer), most=_bold(change.max()),
-        )  # fmt: skip
-    head, place = divmod(int(change.argmax()), change.shape[1])
-    token = escaped(now.run.queries.pieces[now.row][place])
+            **about,
+        )
+    head, position = divmod(int(change.argmax()), change.shape[1])
+    token = escaped(now.run.queries.pieces[now.row][position])
+    about |= {"head": head, "place": position, "token": token, "right": number(float(pair.right.output.abs().max()))}
     return say(
         "The output of layer {layer} changes by up to {most} (head {head}, position {place}, “{token}”); in the "
         "correct version its largest value is {right}.",
-        layer=now.number(layer), most=_bold(change.max()), head=head, place=place, token=token,
-        right=number(float(pair.right.output.abs().max())),
-    )  # fmt: skip
+        **about,
+    )
 
 
 def _nothing_in_the_output(now: RunView, bug: Bug, found: Examination, layer: int) -> str:
     lost = found.verdicts["kept"][0].amount
     if lost > 0:
-        return say(
+        words = N_(
             "The weights and the output are correct, but **{lost:,.0f}** scores of layer {layer} (all heads together) "
-            "are overwritten: any later use of them reads −inf.",
-            lost=lost, layer=now.number(layer),
-        )  # fmt: skip
+            "are overwritten: any later use of them reads −inf."
+        )
+        return say(words, lost=lost, layer=now.number(layer))
     if found.broken(bug.law) and not bug.ahead:
         return say("The weights and the output are correct; the loss uses the wrong targets.")
     needs = say(bug.needs)
     if layer < bug.first_layer:
-        return say(
-            "Layer {layer} has its mask. The bug has no effect here: it needs {needs}.",
-            layer=now.number(layer),
-            needs=needs,
-        )
+        words = N_("Layer {layer} has its mask. The bug has no effect here: it needs {needs}.")
+        return say(words, layer=now.number(layer), needs=needs)
     return say("The bug has no effect here: it needs {needs}.", needs=needs)
 
 
@@ -130,13 +122,11 @@ def _on_this_head(now: RunView, bug: Bug, pair: BugComparison, head: int) -> lis
         pieces = now.run.queries.pieces[now.row]
         (first, begins), (last, ends) = (part_at(head, place, heads, len(pieces)) for place in (0, len(pieces) - 1))
         text = escaped("".join(pieces[first : last + 1]))
-        return [
-            say(
-                "The so-called head {head} sees only positions {first} to {last}, from part {begins} of the first to "
-                "part {ends} of the last: “{text}”.",
-                head=head, first=first, last=last, begins=begins, ends=ends, text=text,
-            )
-        ]  # fmt: skip
+        words = N_(
+            "The so-called head {head} sees only positions {first} to {last}, from part {begins} of the first to part "
+            "{ends} of the last: “{text}”."
+        )
+        return [say(words, head=head, first=first, last=last, begins=begins, ends=ends, text=text)]
     rows = len(now.run.queries.keep)
     if bug.key == "repeat" and pair.is_seen():
         whose = [row_repeated(now.row, one, rows, heads) for one in range(heads)]
@@ -146,9 +136,12 @@ def _on_this_head(now: RunView, bug: Bug, pair: BugComparison, head: int) -> lis
         else:
             here = say("Head {head} gets row {row}'s mask.", head=head, row=whose[head] + 1)
         wrong = say_count(
-            "Of {heads} heads, {listed} gets another row's.", "Of {heads} heads, {listed} get another row's.",
-            len(others), heads=heads, listed=say_all(others),
-        )  # fmt: skip
+            "Of {heads} heads, {listed} gets another row's.",
+            "Of {heads} heads, {listed} get another row's.",
+            len(others),
+            heads=heads,
+            listed=say_all(others),
+        )
         return [together([here, wrong])]
     return []
 
@@ -158,30 +151,24 @@ def _on_the_loss(now: RunView, bug: Bug, found: Examination, layer: int) -> list
     if np.isnan(right):
         return []
     if not bug.ahead:
-        return [
-            say(
-                "With the next token as target, {model} has a mean loss of {right:.2f} nats on this row; with the "
-                "current token as target, **{wrong:.2f}** nats: it was trained to predict the next one.",
-                model=title_of(now.model), right=right, wrong=wrong,
-            )
-        ]  # fmt: skip
+        words = N_(
+            "With the next token as target, {model} has a mean loss of {right:.2f} nats on this row; with the current "
+            "token as target, **{wrong:.2f}** nats: it was trained to predict the next one."
+        )
+        return [say(words, model=title_of(now.model), right=right, wrong=wrong)]
     where = say("every layer") if not bug.first_layer else say("every layer after the first")
     if np.isnan(wrong):
         return [say("With the bug in {where}, NaN spreads to every token: the model predicts nothing.", where=where)]
     if f"{wrong:.2f}" == f"{right:.2f}":
-        return [
-            say("With the bug in {where}, the mean loss of this row stays {right:.2f} nats.", where=where, right=right)
-        ]
-    moved = say(
-        "With the bug in {where}, the mean loss of this row goes from {right:.2f} to **{wrong:.2f}** nats.",
-        where=where, right=right, wrong=wrong,
-    )  # fmt: skip
+        same = N_("With the bug in {where}, the mean loss of this row stays {right:.2f} nats.")
+        return [say(same, where=where, right=right)]
+    words = N_("With the bug in {where}, the mean loss of this row goes from {right:.2f} to **{wrong:.2f}** nats.")
+    moved = say(words, where=where, right=right, wrong=wrong)
     why = _why(found, lower=wrong < right) if layer >= bug.first_layer else ""
     return [together([moved, why]).rstrip()]
 
 
 def _why(found: Examination, *, lower: bool) -> str:
-    """What the measured law says of a loss that moved."""
     if found.broken("target"):
         if lower:
             return say("That is lower than it should be, because the model reads the token that it must predict.")

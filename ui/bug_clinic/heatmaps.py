@@ -1,10 +1,10 @@
-"""A head with a bug and right, as pictures."""
+"""A head with a bug and without: heatmaps, and beside them the violated properties, the fix and the effect."""
 
 import numpy as np
 import streamlit as st
 import torch
 
-from i18n import say, say_count
+from i18n import N_, say, say_count
 from model.attention import AttentionStages
 from model.bug_clinic.case import Bug
 from model.bug_clinic.comparison import BugComparison
@@ -13,14 +13,13 @@ from model.bug_clinic.laws import LAWS
 from model.bug_clinic.modules import part_at
 from model.heads.view import HeadView
 from ui import explain, page
-from ui.bug_clinic import words
+from ui.bug_clinic import explanations
 from ui.heads.head import show as show_figure
 from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView, shape_of
 from viz.bug_clinic import LawFinding, LawRow, bug_figure, law_table, law_told
 from viz.head import head_figure, head_range
-from viz.html import tag
 from viz.palette import WIDE
 
 ABOVE = 275  # pixels of what stands over the picture
@@ -47,10 +46,9 @@ def view(now: RunView, bug: Bug | None, stages: AttentionStages, layer: int, hea
 
 
 def show(now: RunView, bug: Bug, pair: BugComparison, layer: int, head: int, *, on: bool) -> None:
-    """The head with the bug where it is on, and right; and how to read them."""
     right = now.kept(("right", bug.key, layer, head), lambda: view(now, None, pair.right, layer, head))
     if not pair.is_seen() or pair.wrong is None:
-        draw_alone(right, _alt_of_right(right))
+        draw_alone(right, _alt(CORRECT, right, right.weights.max()))
         say_key([right])
         return
     if not on:
@@ -80,18 +78,14 @@ def draw(wrong: HeadView | None, right: HeadView, *, nan: bool = False) -> None:
     """
     dark = page.is_dark()
     if wrong is None:
-        figure, alt = cached_figure(head_figure, right, dark=dark, wide=WIDE), _alt_of_right(right)
+        figure = cached_figure(head_figure, right, dark=dark, wide=WIDE)
+        alt = _alt(CORRECT, right, right.weights.max())
     elif wrong.queries != right.queries:  # rows that mean something else cannot be compared cell by cell
         draw_alone(wrong, alt_with_a_bug(wrong))
         return
     else:
         figure = cached_figure(bug_figure, wrong, right, dark=dark, nan=nan)
-        most = float(np.abs(wrong.weights - right.weights).max())
-        alt = say(
-            "Heatmaps with the bug, without it, and their difference: {queries} queries by {keys} keys; the largest "
-            "change of a weight is {most:.2f}.",
-            **_size(right), most=most,
-        )  # fmt: skip
+        alt = _alt(BOTH, right, float(np.abs(wrong.weights - right.weights).max()))
     show_figure(figure, alt, room="pair", above=ABOVE, on_pick=None)
 
 
@@ -104,29 +98,27 @@ def say_key(shown: list[HeadView], *, nan: bool = False, parts: int = 0) -> None
     """How to read the pictures. parts: of how many parts a token is, where rows and columns are parts of tokens."""
     said = [cached_figure(explain.key, shown, head_range(*shown))]
     if nan:
-        said.append(tag("p", say("With the bug, a row with no allowed key is NaN."), class_="key"))
+        said.append(page.note(say("With the bug, a row with no allowed key is NaN.")))
     if parts:
-        of_parts = say(
-            "“token:2” is part 2 of a token, counted from 0; every token has {parts} parts, one per head.", parts=parts
-        )
-        said.append(tag("p", of_parts, class_="key"))
+        of_parts = N_("“token:2” is part 2 of a token, counted from 0; every token has {parts} parts, one per head.")
+        said.append(page.note(say(of_parts, parts=parts)))
     st.html("".join(said))
 
 
+WITH_A_BUG = N_("Heatmap with a bug: {queries} queries by {keys} keys. The largest weight is {most:.2f}.")
+CORRECT = N_("Heatmap of the correct version: {queries} queries by {keys} keys. The largest weight is {most:.2f}.")
+BOTH = N_(
+    "Heatmaps with the bug, without it, and their difference: {queries} queries by {keys} keys; the largest change of "
+    "a weight is {most:.2f}."
+)
+
+
 def alt_with_a_bug(shown: HeadView) -> str:
-    """In words, a heatmap whose bug is not named."""
-    return say("Heatmap with a bug: {queries} queries by {keys} keys. The largest weight is {most:.2f}.",
-               **_size(shown), most=shown.weights.max())  # fmt: skip
+    return _alt(WITH_A_BUG, shown, shown.weights.max())
 
 
-def _alt_of_right(shown: HeadView) -> str:
-    return say("Heatmap of the correct version: {queries} queries by {keys} keys. The largest weight is {most:.2f}.",
-               **_size(shown), most=shown.weights.max())  # fmt: skip
-
-
-def _size(view: HeadView) -> dict[str, int]:
-    queries, keys = view.weights.shape
-    return {"queries": queries, "keys": keys}
+def _alt(words: str, shown: HeadView, most: float) -> str:
+    return say(words, queries=shown.weights.shape[0], keys=shown.weights.shape[1], most=most)
 
 
 STYLE = """
@@ -140,19 +132,18 @@ STYLE = """
 
 
 def show_beside(now: RunView, bug: Bug, pair: BugComparison, found: Examination, layer: int, head: int) -> None:
-    """The law, the mend and the effect, each under its name."""
     st.html(STYLE)
     with st.container(key="told"):
         st.html(cached_figure(law_told, _row(bug.law, found), title=_law_title(bug, found)))
         _title(say("The fix"))
-        st.code(words.code(bug), language="diff", wrap_lines=True)
+        st.code(explanations.code(bug), language="diff", wrap_lines=True)
         _title(say("Effect here"))
         if pair.error:
             crash = say("Crashes: “{error}”. The heatmap shows the correct version.", error=escaped(pair.error))
             st.error(crash, icon=":material/error:")
         elif not pair.is_seen():
             st.caption(say("The heatmap is the same with and without the bug."))
-        st.markdown("\n".join(f"- {effect}" for effect in words.effects(now, bug, pair, found, layer, head)))
+        st.markdown("\n".join(f"- {effect}" for effect in explanations.effects(now, bug, pair, found, layer, head)))
 
 
 def show_laws(now: RunView, bug: Bug, found: Examination, layer: int) -> None:
@@ -166,17 +157,15 @@ def show_laws(now: RunView, bug: Bug, found: Examination, layer: int) -> None:
     if whole:
         with st.expander(_folded(bug, found), key="laws_that_hold"):
             st.html(cached_figure(law_table, whole))
-    st.caption(
-        say(
-            "The largest violation of each property on this row, over all heads of layer {layer}. The word in "
-            "brackets names the quantity; – means that the property could not be measured here.",
-            layer=now.number(layer),
-        )
+    about = N_(
+        "The largest violation of each property on this row, over all heads of layer {layer}. The word in brackets "
+        "names the quantity; – means that the property could not be measured here."
     )
+    st.caption(say(about, layer=now.number(layer)))
 
 
 def _title(title: str) -> None:
-    st.html(tag("p", tag("b", title), class_="key"))
+    st.html(page.note(f"<b>{title}</b>"))
 
 
 def _row(key: str, found: Examination) -> LawRow:
@@ -188,12 +177,9 @@ def _row(key: str, found: Examination) -> LawRow:
 def _law_title(bug: Bug, found: Examination) -> str:
     if found.broken(bug.law):
         return say("The violated property")
-    measured = found.verdicts[bug.law][0].amount
-    return (
-        say("A property that it violates elsewhere, not here")
-        if measured == measured
-        else say("A property that it violates")
-    )
+    if np.isnan(found.verdicts[bug.law][0].amount):
+        return say("A property that it violates")
+    return say("A property that it violates elsewhere, not here")
 
 
 def _folded(bug: Bug, found: Examination) -> str:

@@ -1,6 +1,5 @@
-"""The Cross-attention page's model, its choices, and its texts."""
+"""The Cross-attention page's model, its controls and its link, and the texts of its batch."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -12,11 +11,10 @@ from model.base import Model, TokenizedText
 from model.cross_attention.dates import DatesModel
 from model.masks import MaskSpec
 from model.text import rows_of
-from ui import controls, explain, run_view
+from ui import controls, run_view
 from ui.link import TextLink, Whole, at_most
 from ui.sidebar import models
-from ui.widgets import choices
-from ui.widgets.choices import bound, one_of
+from ui.widgets.choices import bound
 
 FIRST = "3 Mar 2021"
 LONGER = (  # the lines that can stand beside the reader's, each about five characters longer
@@ -47,8 +45,6 @@ Head = Whole | Literal["mean"]
 
 
 class CrossLink(TextLink):
-    """This page's link, with a model of the hub."""
-
     model_config = ConfigDict(alias_generator=lambda name: name.removeprefix("cross_"))
     cross_causal: bool = True
     cross_padding: bool = True
@@ -70,22 +66,17 @@ class DatesLink(CrossLink):
     date_text: Annotated[str | None, at_most(100_000)] = None
     cross_beside: Literal[*LONGER] | None = None  # type: ignore[valid-type]
 
-
-def restore() -> None:
-    """Put the page's own choices where their widgets find them."""
-    choices.restore("kept_cross", _first)
-
-
-def _first() -> dict[str, Any]:
-    linked, state = DatesLink.read(), st.session_state
-    state.linked_date_text = linked.date_text
-    own = set(DatesLink.model_fields) - set(TextLink.model_fields)
-    text = state.get("date_text", FIRST) if linked.date_text is None else linked.date_text
-    return linked.model_dump(include=own) | {"date_text": text}
+    @classmethod
+    def first(cls) -> dict[str, Any]:
+        """A text that was typed stays where the link has none."""
+        chosen, state = super().first(), st.session_state
+        state.linked_date_text = chosen["date_text"]
+        if chosen["date_text"] is None:
+            chosen["date_text"] = state.get("date_text", FIRST)
+        return chosen
 
 
 def share(model: Model, text: str) -> None:
-    """Keep the URL true to the page, and offer links."""
     if not isinstance(model, DatesModel):
         controls.share(CrossLink, model)
         return
@@ -93,29 +84,21 @@ def share(model: Model, text: str) -> None:
     controls.share(DatesLink, model, text=None, target="", **usual)
 
 
-def dates_model() -> Model:
-    """The one that ships, shared by everybody, read-only."""
-    return models.loaded().load("dates")
+NO_SOURCE = {
+    "encoder": N_(
+        "{model} is an encoder: it has no source to attend to, so this page shows the built-in dates model. Choose an "
+        "encoder-decoder from the hub (T5, BART, Marian) under *Another model…* to get the same views."
+    ),
+    "decoder": N_(
+        "{model} is a decoder: it has no source to attend to, so this page shows the built-in dates model. Choose an "
+        "encoder-decoder from the hub (T5, BART, Marian) under *Another model…* to get the same views."
+    ),
+}
 
 
 def model_of(chosen: Model) -> Model:
     """The chosen model where it has a source to look at; else the dates model."""
-    return chosen if chosen.kind == "encoder-decoder" else dates_model()
-
-
-def instead_of(chosen: Model) -> str:
-    """Why another model is shown than the chosen one."""
-    if chosen.kind == "encoder":
-        why = say(
-            "{model} is an encoder: it has no source to attend to, so this page shows the built-in dates model. "
-            "Choose an encoder-decoder from the hub (T5, BART, Marian) under *Another model…* to get the same views."
-        )
-    else:
-        why = say(
-            "{model} is a decoder: it has no source to attend to, so this page shows the built-in dates model. Choose "
-            "an encoder-decoder from the hub (T5, BART, Marian) under *Another model…* to get the same views."
-        )
-    return why.format(model=explain.title_of(chosen))
+    return chosen if chosen.kind == "encoder-decoder" else models.loaded().load("dates")
 
 
 @dataclass(frozen=True)
@@ -131,12 +114,10 @@ class SourceTexts:
 
 
 def choose_texts(model: Model) -> tuple[str, list[str] | None]:
-    """The text, one row a line; and the targets, of models whose targets the reader may type."""
     if not isinstance(model, DatesModel):
         return controls.choose_text(), controls.choose_target(model)
     st.text_area(say("Dates in English, one per line"), key="date_text", height=100)
-    st.selectbox(say("Examples"), EXAMPLES, index=None, key="date_example", placeholder=say("Examples"),
-                 format_func=say, label_visibility="collapsed", on_change=_take_example)  # fmt: skip
+    controls.choose_example(EXAMPLES, "date_example", lambda example: st.session_state.update(date_text=example))
     return controls.read(st.session_state.date_text), None
 
 
@@ -149,10 +130,12 @@ def choose_beside(model: Model, text: str) -> str | None:
         return f"{rows[0]} {' '.join(rows[0].split()[:MORE])}"
     if st.session_state.cross_beside is None:
         st.session_state.cross_beside = _long_enough(text)
-    st.selectbox(say("Second line of the batch (added)"), LONGER, key="cross_beside",
-                 format_func=lambda line: say("{line} ({count} characters)", line=line, count=len(line)),
-                 help=say("The shorter of the two lines is padded to the length of the longer one."))  # fmt: skip
-    return st.session_state.cross_beside
+    words, about = (
+        say("Second line of the batch (added)"),
+        say("The shorter of the two lines is padded to the length of the longer one."),
+    )
+    counted = lambda line: say("{line} ({count} characters)", line=line, count=len(line))  # noqa: E731
+    return st.selectbox(words, LONGER, key="cross_beside", format_func=counted, help=about)
 
 
 def read(model: Model, text: str, targets: list[str] | None, beside: str | None) -> SourceTexts:
@@ -164,24 +147,13 @@ def read(model: Model, text: str, targets: list[str] | None, beside: str | None)
     return SourceTexts(run_view.tokenize(model, f"{rows[0]}\n{beside}", "right", both), 1)
 
 
-def choose_row(lines: SourceTexts) -> int:
-    """Which of the reader's rows to look at, from 0."""
-    count = len(lines.readers)
-    _within("cross_row", 1, count)
-    if count > 1:
-        st.selectbox(say("Row"), range(1, count + 1), key="cross_row",
-                     format_func=lambda number: f"{number}: {lines.readers[number - 1][:40]}")  # fmt: skip
-    return st.session_state.cross_row - 1
-
-
 def choose_masks(model: Model) -> MaskSpec:
-    """The two switches of this page."""
+    later = say("On: no output token sees a later one.")
+    short = say("On: no token attends to the padding of a short source.")
     with st.container(horizontal=True, horizontal_alignment="right", gap="medium"):
-        st.toggle(say("Causal (decoder)"), key="cross_causal", width="content",
-                  help=say("On: no output token sees a later one."))  # fmt: skip
-        st.toggle(say("Padding (source)"), key="cross_padding", width="content",
-                  help=say("On: no token attends to the padding of a short source."))  # fmt: skip
-    return model.standard.replace(causal=st.session_state.cross_causal, padding=st.session_state.cross_padding)
+        causal = st.toggle(say("Causal (decoder)"), key="cross_causal", width="content", help=later)
+        padding = st.toggle(say("Padding (source)"), key="cross_padding", width="content", help=short)
+    return model.standard.replace(causal=causal, padding=padding)
 
 
 def choose_head(model: Model, part: str) -> tuple[int, int | None]:
@@ -192,7 +164,7 @@ def choose_head(model: Model, part: str) -> tuple[int, int | None]:
     offered = [MEAN, *range(heads)]
     if st.session_state[head_key] not in offered:
         st.session_state[head_key] = MEAN
-    name: Callable[[Any], str] = lambda head: say("mean of heads") if head == MEAN else str(head)  # noqa: E731
+    name = lambda head: say("mean of heads") if head == MEAN else str(head)  # noqa: E731
     with st.container(horizontal=True, wrap=False):
         st.selectbox(say("Layer"), range(layers), key=layer_key)
         st.selectbox(say("Head"), offered, key=head_key, format_func=name)
@@ -200,32 +172,18 @@ def choose_head(model: Model, part: str) -> tuple[int, int | None]:
 
 
 def chosen_head(part: str) -> tuple[int, int | None]:
-    """What choose_head has left."""
     head = st.session_state[f"{part}_head"]
     return st.session_state[f"{part}_layer"], None if head == MEAN else head
 
 
 def choose_step(outputs: list[str]) -> int:
-    """Which of the written tokens to look at, from 0."""
     _within("cross_step", 0, len(outputs) - 1)
     if len(outputs) > 1:
-        st.select_slider(say("Decoding step"), range(len(outputs)),
-                         **bound("cross_step", st.session_state.cross_step),
-                         format_func=lambda step: f"{step + 1}: {outputs[step]}",
-                         help=say("Each step writes one token and attends to the source to do so."))  # fmt: skip
+        look = bound("cross_step", st.session_state.cross_step)
+        look["help"] = say("Each step writes one token and attends to the source to do so.")
+        written = lambda step: f"{step + 1}: {outputs[step]}"  # noqa: E731
+        st.select_slider(say("Decoding step"), range(len(outputs)), format_func=written, **look)
     return st.session_state.cross_step
-
-
-def go_to_step(step: int) -> None:
-    """Look at another step; the control keeps it among those that there are."""
-    st.session_state.cross_step = max(step, 0)
-
-
-def choose_shown(changed: bool) -> str:
-    """Which weights the heatmaps show, where masks are lifted."""
-    if not changed:
-        return "now"
-    return one_of(say("Masks of the heatmaps"), SHOWN, "cross_shown")
 
 
 def _long_enough(text: str) -> str:
@@ -236,9 +194,3 @@ def _long_enough(text: str) -> str:
 
 def _within(key: str, least: int, most: int) -> None:
     st.session_state[key] = min(max(st.session_state[key], least), most)
-
-
-def _take_example() -> None:
-    if st.session_state.date_example:
-        st.session_state.date_text = EXAMPLES[st.session_state.date_example]
-        st.session_state.date_example = None

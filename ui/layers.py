@@ -16,14 +16,13 @@ from model.heads.rollout import LayerMaps, layer_maps, token_flow
 from model.heads.view import HeadView, coarser_words, cropped
 from model.text import TokenBatch
 from serving.job import ModelRef
-from ui import controls, explain, link, page, results
+from ui import explain, link, page, results
 from ui.heads import head as head_picture
 from ui.heads import query
 from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView
-from ui.widgets import choices
-from ui.widgets.choices import bound, one_of
+from ui.widgets.choices import bound, select
 from viz.head import comparison_figure, head_figure
 from viz.layers import token as words
 from viz.layers.lens import candidates_table, key, lens_table
@@ -47,44 +46,23 @@ HELP = N_(
 
 
 class LayersLink(link.View):
-    """This page's link."""
-
     across: Across = "lens"
     over: Over = "rollout"
 
 
-def restore() -> None:
-    """Put the page's own choices where their widgets find them."""
-    own = {"across", "over"}
-    choices.restore("kept_layers", lambda: LayersLink.read().model_dump(include=own))
-
-
-def choose_section() -> Across:
-    """Which of the page's pictures."""
-    return one_of(say("Shown"), SECTIONS, "across", label_visibility="collapsed")
-
-
 def choose_over(section: Across) -> Over:
-    """What of a layer's heads; flow is of one token alone."""
     offered = [name for name in OVER if name != "flow" or section == "token"]
     if st.session_state.over not in offered:
         st.session_state.over = "rollout"
-    st.selectbox(say("Over heads"), offered, format_func=lambda one: say(OVER[one]), key="over", help=say(HELP))
-    return st.session_state.over
+    return select(say("Over heads"), {name: OVER[name] for name in offered}, "over", help=say(HELP))
 
 
 def choose_layer(model: Model, names: list[str]) -> int:
     """The layer that is shown; at first that of the head worth seeing first."""
     chosen = catalog.first_head(model)[0] if st.session_state.layer is None else st.session_state.layer
     st.session_state.layer = min(chosen, len(names) - 1)
-    st.selectbox(say("Layer"), range(len(names)), **bound("layer", st.session_state.layer),
-                 format_func=names.__getitem__)  # fmt: skip
-    return st.session_state.layer
-
-
-def share(model: Model) -> None:
-    """Keep the URL true to the page, and offer links."""
-    controls.share(LayersLink, model, masks=None, section=None, scope="model", head=None)
+    shown = bound("layer", st.session_state.layer)
+    return st.selectbox(say("Layer"), range(len(names)), format_func=names.__getitem__, **shown)
 
 
 MOST_LENS = 64  # rows of the table
@@ -125,12 +103,8 @@ def show_lens(chosen: ChosenRow, now: RunView, standard: RunView | None) -> str:
     found = _lens(chosen, now, begin, end)
     other = None if standard is None else _lens(chosen, standard, begin, end)
     if (begin, end) != (real.start, real.stop):
-        st.caption(
-            say(
-                "{shown} of {count:,} tokens are shown, those around the query: positions {first} to {last}.",
-                shown=end - begin, count=real.stop - real.start, first=begin, last=end - 1,
-            )
-        )  # fmt: skip
+        words_of = N_("{shown} of {count:,} tokens are shown, those around the query: positions {first} to {last}.")
+        st.caption(say(words_of, shown=end - begin, count=real.stop - real.start, first=begin, last=end - 1))
     inside = begin <= chosen.query < end
     beside = len(found.ids) <= MOST_BESIDE
     left, right = st.columns([1.6, 1], gap="small") if beside else (st.container(), st.container())
@@ -170,9 +144,9 @@ def show_token(chosen: ChosenRow, over: Over, names: list[str], now: RunView, st
         other = None if other is None else other.cropped(real.start, real.stop)
     figure = cached_figure(token_figure, view, other, dark=page.is_dark())
     piece = chosen.pieces[chosen.query]
-    st.plotly_chart(figure, key="token_layers", config=page.CHART, alt=words.token_alt(view, piece))
-    rows = say("Rows: layers, the first on top. Columns: what “{token}” ({position}) attends to.",
-               token=escaped(piece), position=chosen.query)  # fmt: skip
+    page.chart(figure, "token_layers", words.token_alt(view, piece))
+    about = N_("Rows: layers, the first on top. Columns: what “{token}” ({position}) attends to.")
+    rows = say(about, token=escaped(piece), position=chosen.query)
     alone = say(ATTENTION_ALONE) if over in ("rollout", "flow") else ""
     st.caption(together(filter(None, [rows, reduced_words(view), alone])))
     return words.token_sentence(view, over, chosen.query, piece, other)
@@ -198,8 +172,8 @@ def show_all(
     figure = cached_figure(_map_figure, shown, say(UNITS[over]), dark=dark, query=framed)
     what = {"what": say(OVER[over]).capitalize(), "layer": name}
     with picture:
-        alt = say("{what} in {layer}, {queries} queries by {keys} keys.", queries=len(shown[0].queries),
-                  keys=len(shown[0].keys), **what)  # fmt: skip
+        queries, keys = shown[0].weights.shape
+        alt = say("{what} in {layer}, {queries} queries by {keys} keys.", queries=queries, keys=keys, **what)
         head_picture.show(figure, alt, room="pair", zooms=True, moves=query.moves(now, part))
     shown_of = say("{what} by the end of {layer}.", **what) if over == "rollout" else say("{what} in {layer}.", **what)
     alone = say(ATTENTION_ALONE) if over == "rollout" else ""
@@ -243,18 +217,11 @@ def _of_query(view: HeadView, chosen: ChosenRow, over: Over, name: str) -> Token
 
 
 def _map_figure(views: list[HeadView], unit: str, *, dark: bool, query: int | None) -> go.Figure:
-    """One, or two and their difference."""
-    figure = (
-        comparison_figure(*views, dark=dark, query=query)
-        if len(views) > 1
-        else head_figure(views[0], dark=dark, wide=WIDE, query=query)
-    )
-    _say(figure, unit)
-    return figure
-
-
-def _say(figure: go.Figure, unit: str) -> None:
-    """These are no one head's weights, and have no scores: what a head's picture says of them is taken out."""
+    if len(views) > 1:
+        figure = comparison_figure(*views, dark=dark, query=query)
+    else:
+        figure = head_figure(views[0], dark=dark, wide=WIDE, query=query)
+    # these are no one head's weights, and have no scores: what a head's picture says of them is taken out
     cell = say("<b>%{y}</b> on <b>%{x}</b>")
     for trace in figure.to_dict()["data"]:  # this figure's own plain data: it was made just now, and is shown as it is
         if trace.get("name") == "weights":
@@ -264,3 +231,4 @@ def _say(figure: go.Figure, unit: str) -> None:
                 trace["colorbar"]["title"]["text"] = unit
         elif trace.get("name") == "blocked":
             trace["hovertemplate"] = cell + "<br>" + say("blocked by the masks") + "<extra></extra>"
+    return figure

@@ -1,4 +1,4 @@
-"""The sections below the text that is written, one at a time: what the cache changes, what it saves, what it needs."""
+"""The sections about the key-value cache, one at a time: what it changes, what it saves, why it needs the mask."""
 
 from dataclasses import dataclass, replace
 
@@ -77,7 +77,6 @@ class MeasuredCost:
 
 
 def show_cost(model: Model, ids: tuple[int, ...]) -> None:
-    """Measured once, and again when asked; the reader may stop it."""
     measured = st.session_state.get("measured")
     if measured is None or measured.model != model.key or measured.ids != ids[: len(measured.ids)]:
         measured = st.session_state.measured = MeasuredCost(model.key, ids)
@@ -99,12 +98,14 @@ def show_cost(model: Model, ids: tuple[int, ...]) -> None:
         st.rerun()
     costs = _costs(model, ids, measured)
     sentence = cost_sentence(costs)
-    words.html(f'<p class="sentence">{sentence}</p>')
-    chart.plotly_chart(cost_figure(costs), key="cost_figure", config=page.CHART, alt=sentence)
+    words.html(page.sentence(sentence))
+    with chart:
+        page.chart(cost_figure(costs), "cost_figure", sentence)
     with status:
         how = STOPPED if measured.stopped else COUNTED
         st.caption(say(how, rounds=step_cost.ROUNDS, lengths=len(costs.lengths), tokens=len(measured.ids)))
-        st.button(say("Measure this text again"), icon=":material/timer:", key="measure", on_click=_measure_anew)
+        anew = lambda: st.session_state.update(measured=None)  # noqa: E731
+        st.button(say("Measure this text again"), icon=":material/timer:", key="measure", on_click=anew)
 
 
 def _costs(model: Model, ids: tuple[int, ...], measured: MeasuredCost) -> Costs:
@@ -125,44 +126,36 @@ def _stop() -> None:
     st.session_state.measured = replace(st.session_state.measured, stopped=True)
 
 
-def _measure_anew() -> None:
-    st.session_state.pop("measured", None)
-
-
 NOTICED = 1e-5  # a change that is no rounding
 
 
 def show_lifted(model: Model, ids: tuple[int, ...]) -> None:
     """The rows above the newest, in a run without its token and in one with it, under the mask and without."""
-    switch, words = st.columns([1, 3.4], vertical_alignment="center")
-    causal = switch.toggle(say("Causal mask"), key="old_rows_causal",
-                           help=say("Applies only to this comparison; the text above is always generated with the "
-                                    "causal mask."))  # fmt: skip
+    switch, sentence = st.columns([1, 3.4], vertical_alignment="center")
+    about = say("Applies only to this comparison; the text above is always generated with the causal mask.")
+    causal = switch.toggle(say("Causal mask"), key="old_rows_causal", help=about)
+    specs = {on: model.standard.replace(causal=on) for on in (True, False)}
     with st.spinner(say("Running with and without the newest token …"), show_time=True):
-        changes = {on: _changes(model, ids, on) for on in (True, False)}
-        apart = {on: compared(model, ids, len(ids) - 1, on) for on in (True, False)}
-    words.html(f'<p class="sentence">{_lift_sentence(model, ids, changes[causal], apart[causal], causal)}</p>')
+        changes = {on: results.ask(old_rows, ModelRef.of(model), ids, spec) for on, spec in specs.items()}
+        apart = {on: compared(model, ids, len(ids) - 1, on) for on in specs}
+    sentence.html(page.sentence(_lift_sentence(model, ids, changes[causal], apart[causal], causal)))
     chart, table = st.columns([1.5, 1], gap="large")
     labels = [model.label(token) for token in ids[:-1]]
     with chart:
         figure = old_rows_figure(changes[causal].rows.numpy(), labels, causal=causal)
-        alt = say(
-            "The largest change of a weight in each of {rows} old rows: up to {most}.",
-            rows=len(labels), most=_most(changes[causal].rows),
-        )  # fmt: skip
-        st.plotly_chart(figure, key="old_rows", config=page.CHART, alt=alt)
+        words = N_("The largest change of a weight in each of {rows} old rows: up to {most}.")
+        page.chart(figure, "old_rows", say(words, rows=len(labels), most=_most(changes[causal].rows)))
     with table:
-        both = (True, False)
-        st.html(differences_table(
-            (say("when the newest token is added, largest"), say("mask on"), say("mask lifted")),
-            [
-                (say("change of an old row's weight"), [float(changes[on].rows.max()) for on in both]),
-                (say("change of an old key or value, layer 0"), [float(changes[on].kept[0]) for on in both]),
-                (say("change of an old key or value, all layers"), [float(changes[on].kept.max()) for on in both]),
-                (say("change of an old position's logit"), [float(changes[on].logits.max()) for on in both]),
-                (say("error of the cached step's logits"), [float(apart[on].logits.max()) for on in both]),
-            ],
-        ))  # fmt: skip
+        heading = say("when the newest token is added, largest"), say("mask on"), say("mask lifted")
+        both = changes.values()
+        rows = [
+            (say("change of an old row's weight"), [float(change.rows.max()) for change in both]),
+            (say("change of an old key or value, layer 0"), [float(change.kept[0]) for change in both]),
+            (say("change of an old key or value, all layers"), [float(change.kept.max()) for change in both]),
+            (say("change of an old position's logit"), [float(change.logits.max()) for change in both]),
+            (say("error of the cached step's logits"), [float(step.logits.max()) for step in apart.values()]),
+        ]
+        st.html(differences_table(heading, rows))
     st.caption(
         say(
             "The model runs on the text with and without its newest token, and the old rows of both runs are "
@@ -204,11 +197,6 @@ def _lift_sentence(model: Model, ids: tuple[int, ...], change: OldRows, apart: C
             "its logits are off by {logits}; both would still continue with “{theirs}”."
         )
     return Markup(words).format(**found)
-
-
-def _changes(model: Model, ids: tuple[int, ...], causal: bool) -> OldRows:
-    spec = model.standard.replace(causal=causal)
-    return results.ask(old_rows, ModelRef.of(model), ids, spec)
 
 
 def _most(differences: Tensor) -> str:

@@ -1,4 +1,4 @@
-"""The Pixels page's choices and its link."""
+"""The Pixels page's controls and its link."""
 
 from typing import Annotated, Any, Literal
 
@@ -8,8 +8,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from i18n import N_, say
 from model.pixels.digits import PIXELS, SIDE, Draw
 from ui import link
-from ui.widgets import choices
-from ui.widgets.choices import bound, one_of
+from ui.widgets.choices import bound, select
 
 PARTS = {"look": N_("Look inside"), "write": N_("Write new digits"), "finish": N_("Finish a drawing")}
 SOURCES = {"real": N_("a real digit"), "written": N_("a digit the model writes"), "drawn": N_("my drawing")}
@@ -43,90 +42,58 @@ class PixelsLink(link.Link):
     pixels_rows: Annotated[int, Field(ge=0, le=SIDE)] = 4
     pixels_finish_class: MaybeDigit = OWN
 
-
-def restore() -> None:
-    """Put every choice where its widget finds it, and the drawing, which pixels.js and the page write in turns."""
-    choices.restore("kept_pixels", _first)
-
-
-def _first() -> dict[str, Any]:
-    none = {"pixels_drawing": None, "pixels_epoch": 0, "pixels_number": 0}
-    drawn = {name: st.session_state.get(name, value) for name, value in none.items()}
-    return PixelsLink.read().model_dump() | drawn
-
-
-def share() -> None:
-    """Keep the URL true to the page, and offer the link."""
-    with st.sidebar:
-        link.share(PixelsLink.of_choices())
-
-
-def choose_part() -> str:
-    """What the page is for now."""
-    return one_of(say("Part"), PARTS, "pixels_part", label_visibility="collapsed", width="content")
+    @classmethod
+    def first(cls) -> dict[str, Any]:
+        """The drawing too, which pixels.js and the page write in turns."""
+        none = {"pixels_drawing": None, "pixels_epoch": 0, "pixels_number": 0}
+        return super().first() | {name: st.session_state.get(name, value) for name, value in none.items()}
 
 
 def choose_digit(count_of: Any) -> tuple[int, int]:
     """A class, and which of its real digits, from 1. count_of(class): how many there are; None: a seed instead."""
     with st.container(horizontal=True, wrap=False):
-        st.selectbox(say("Digit"), range(10), key="pixels_digit", on_change=_tell_its_own)
-        digit = st.session_state.pixels_digit
+        tell_its_own = lambda: st.session_state.update(pixels_told=OWN)  # noqa: E731
+        digit = st.selectbox(say("Digit"), range(10), key="pixels_digit", on_change=tell_its_own)
         if count_of is None:
-            st.number_input(say("Seed"), 0, 9999, key="pixels_seed")
-            return digit, int(st.session_state.pixels_seed)
-        count = count_of(digit)
+            return digit, int(st.number_input(say("Seed"), 0, 9999, key="pixels_seed"))
+        count, unseen = count_of(digit), say("Test digits: the model never saw them.")
         st.session_state.pixels_nth = min(st.session_state.pixels_nth, count)
-        st.selectbox(say("Which"), range(1, count + 1), key="pixels_nth",
-                     help=say("Test digits: the model never saw them."))  # fmt: skip
-    return digit, st.session_state.pixels_nth
+        return digit, st.selectbox(say("Which"), range(1, count + 1), key="pixels_nth", help=unseen)
 
 
 def choose_head(layers: int, heads: int) -> tuple[int, int]:
-    """The layer and head shown large, and from where it looks."""
     state = st.session_state
     state.pixels_layer, state.pixels_head = min(state.pixels_layer, layers - 1), min(state.pixels_head, heads - 1)
     with st.container(horizontal=True, wrap=False):
         st.selectbox(say("Layer"), range(layers), **bound("pixels_layer", state.pixels_layer))
         st.selectbox(say("Head"), range(heads), **bound("pixels_head", state.pixels_head))
-    st.selectbox(
-        say("Who looks"), LOOKERS, format_func=lambda who: say(LOOKERS[who]), key="pixels_looker",
-        help=say("A pixel is written by the step before it, at which the model has seen everything but this pixel."),
-    )  # fmt: skip
+    about = say("A pixel is written by the step before it, at which the model has seen everything but this pixel.")
+    select(say("Who looks"), LOOKERS, "pixels_looker", help=about)
     return state.pixels_layer, state.pixels_head
 
 
 def choose_draw() -> Draw:
-    """How pixels are drawn."""
-    st.slider(
-        say("Temperature"), 0.0, 2.0, step=0.05, key="pixels_temperature",
-        help=say("Logits are divided by the temperature before a level is sampled: 0 always takes the most likely, 1 "
-                 "leaves them unchanged."),
-    )  # fmt: skip
-    st.slider(
-        say("Top-p"), 0.05, 1.0, step=0.05, key="pixels_top_p",
-        help=say("Samples only from the most likely levels whose probabilities reach this sum; 1 keeps all."),
-    )  # fmt: skip
-    st.number_input(say("Seed"), 0, 9999, key="pixels_seed",
-                    help=say("The same seed and settings generate the same digits."))  # fmt: skip
-    state = st.session_state
-    return Draw(state.pixels_temperature, state.pixels_top_p, int(state.pixels_seed))
+    divided = say(
+        "Logits are divided by the temperature before a level is sampled: 0 always takes the most likely, 1 leaves "
+        "them unchanged."
+    )
+    temperature = st.slider(say("Temperature"), 0.0, 2.0, step=0.05, key="pixels_temperature", help=divided)
+    nucleus = say("Samples only from the most likely levels whose probabilities reach this sum; 1 keeps all.")
+    top_p = st.slider(say("Top-p"), 0.05, 1.0, step=0.05, key="pixels_top_p", help=nucleus)
+    same = say("The same seed and settings generate the same digits.")
+    return Draw(temperature, top_p, int(st.number_input(say("Seed"), 0, 9999, key="pixels_seed", help=same)))
 
 
 def choose_sample() -> tuple[int, ...]:
     """The classes to write: one of them, or 0 to 9 again and again."""
-    st.selectbox(say("Class"), [OWN, *range(10)], key="pixels_wanted",
-                 format_func=lambda one: say("all ten") if one == OWN else str(one))  # fmt: skip
+    wanted = choose_class(say("Class"), "pixels_wanted", OWN, N_("all ten"))
     st.segmented_control(say("How many"), COUNTS, key="pixels_count", required=True)
-    wanted, count = st.session_state.pixels_wanted, st.session_state.pixels_count
+    count = st.session_state.pixels_count
     return tuple(range(10)) * (count // 10) if wanted == OWN else (wanted,) * count
 
 
 def choose_class(label: str, key: str, own: int, words: str, help_text: str | None = None) -> int:
     """A class, or `own`. words: what that is, "{digit}" standing for it, marked by N_."""
     name = lambda one: say(words, digit=own) if one == OWN else str(one)  # noqa: E731
-    st.selectbox(label, [OWN, *range(10)], key=key, format_func=name, help=help_text)
-    return own if st.session_state[key] == OWN else st.session_state[key]
-
-
-def _tell_its_own() -> None:
-    st.session_state.pixels_told = OWN
+    chosen = st.selectbox(label, [OWN, *range(10)], key=key, format_func=name, help=help_text)
+    return own if chosen == OWN else chosen

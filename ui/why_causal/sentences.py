@@ -1,4 +1,4 @@
-"""The words of the page Why causal, made of what was measured."""
+"""The sentences, captions and curves of the page Why causal, computed from what was measured."""
 
 import math
 
@@ -11,7 +11,7 @@ from model.why_causal import twins
 from model.why_causal.twins import Change, Combination, Curves, TwinOutcome, TwinPair
 from ui.markdown import escaped
 from viz.numbers import number, percent
-from viz.why_causal.charts import nats
+from viz.why_causal.charts import Curve, nats
 
 ROUNDING = 1e-4  # of a logit; a larger change is none of float32's
 ALIKE = 0.05  # nats a token; two losses closer than that are called alike
@@ -26,11 +26,75 @@ PROOF = N_(
     "line), grey from it on. Weights are compared over all heads and layers."
 )
 LABELS = N_("Labels show a space as ·, a line end as ⏎; \\<start\\> precedes every text.")
+KEPT = {
+    "exactly": N_(
+        "Mask on, nothing changes in {where}: the largest change of a logit is <b>{logit}</b>, of a weight {weight}."
+    ),
+    "almost": N_(
+        "Mask on, almost nothing changes in {where}: the largest change of a logit is <b>{logit}</b>, of a weight "
+        "{weight}."
+    ),
+    "not": N_(
+        "Mask on, something changes in {where}: the largest change of a logit is <b>{logit}</b>, of a weight {weight}."
+    ),
+}
+LIFTED = N_("Mask off, earlier tokens see it: the largest is <b>{logit}</b>, of a weight {weight}.")
 MOVED = {True: N_("run with the mask"), False: N_("run without the mask")}
 
 
+NAMES = {
+    Combination(True, True): N_("trained with, run with"),
+    Combination(True, False): N_("trained with, run without"),
+    Combination(False, True): N_("trained without, run with"),
+    Combination(False, False): N_("trained without, run without"),
+}
+
+
+def training_lines(training: Curves) -> list[Curve]:
+    """The curves of both while they were trained, and of the second with the mask put back."""
+    held_out = training.held_out[Combination(False, True)]
+    put_back = say("trained without, the mask put back (held-out text)")
+    return [
+        Curve(say("trained with the mask"), training.steps, training.training[True], True),
+        Curve(say("trained without"), training.steps, training.training[False], False),
+        Curve(put_back, training.steps, held_out, False, dotted=True),
+    ]
+
+
+def training_caption(training: Curves, length: int) -> str:
+    """What the curve without a mask is made of; length: tokens in a row of the training."""
+    low, last = training.training[False][-1], training.last_token[False][-1]
+    rest = max((low * length - last) / (length - 1), 0.0)  # the mean over all but the last of the targets
+    return say(
+        "A token's loss is −ln of its predicted probability, in nats: 0 means certain. The ends of the curves are "
+        "means of the last 25 of {steps:,.0f} steps. The {low:.3f} nats average each row's last token, which has no "
+        "token to its right ({last:.2f} nats), and all the others ({rest}).",
+        steps=training.steps[-1], low=low, last=last, rest=nats(rest),
+    )  # fmt: skip
+
+
+def training_alt(training: Curves) -> str:
+    ends = [
+        say("{name} from {first:.2f} to {last:.2f}", name=line.name, first=line.y[0], last=line.y[-1])
+        for line in training_lines(training)
+    ]
+    steps = training.steps[-1]
+    return say("Loss in nats/token over {steps:,.0f} training steps: {ends}.", steps=steps, ends=say(", ").join(ends))
+
+
+def loss_lines(outcomes: dict[Combination, TwinOutcome]) -> list[Curve]:
+    return [
+        Curve(say(NAMES[one]), range(len(found.losses)), found.losses, one.trained, dotted=one.trained != one.run)
+        for one, found in outcomes.items()
+    ]
+
+
+def loss_alt(outcomes: dict[Combination, TwinOutcome]) -> str:
+    means = [say("{name}: {loss:.2f}", name=say(NAMES[one]), loss=outcome.loss) for one, outcome in outcomes.items()]
+    return say("Loss of each token under the four combinations. Means, in nats: {means}.", means=say("; ").join(means))
+
+
 def size(found: TwinPair, batch: TokenBatch) -> str:
-    """What there is in numbers, behind the page's title."""
     millions = found.models[True].describe().parameters / 1e6
     parameters = say("two twins · {millions:.2f} M parameters each", millions=millions)
     return f"{parameters} · {say_count('{count} token', '{count} tokens', int(batch.keep.sum()))}"
@@ -38,16 +102,16 @@ def size(found: TwinPair, batch: TokenBatch) -> str:
 
 def cut_note(found: TwinPair, batch: TokenBatch) -> str:
     """What of the text is not read, "" where all of it is."""
-    if not batch.cut[0]:
+    cut = batch.cut[0]
+    if not cut:
         return ""
     return say(
         "The twins read at most {most} tokens. The text's last {cut:,} characters are cut, from “{beginning}” on.",
-        most=found.context, cut=len(batch.cut[0]), beginning=escaped(beginning(batch.cut[0])),
+        most=found.context, cut=len(cut), beginning=escaped(beginning(cut)),
     )  # fmt: skip
 
 
 def trained(training: Curves) -> Markup:
-    """What the two trainings came to."""
     low, high = training.training[False][-1], training.training[True][-1]
     words = say(
         "A model trained without the causal mask ends at a loss of <b>{low:.2f} nats/token</b>; its twin, trained on "
@@ -96,28 +160,22 @@ def _why_not(own: TwinOutcome, other: TwinOutcome, repeats: float, vocabulary: i
     """Why a text does not punish the model that copies; nothing where none of these is the reason."""
     reasons = []
     if repeats >= OFTEN and own.echoes >= OFTEN:
-        reasons.append(
-            say(
-                "The answer on its right is hidden, and it predicts that the current token repeats, at {own} of the "
-                "positions (its twin at {other}); in this text that is correct {repeats} of the time.",
-                own=percent(own.echoes),
-                other=percent(other.echoes),
-                repeats=percent(repeats),
-            )
+        shares = {"own": percent(own.echoes), "other": percent(other.echoes), "repeats": percent(repeats)}
+        echoes = say(
+            "The answer on its right is hidden, and it predicts that the current token repeats, at {own} of the "
+            "positions (its twin at {other}); in this text that is correct {repeats} of the time.",
+            **shares,
         )
-    if other.loss > math.log(vocabulary):
-        reasons.append(
-            say(
-                "Its twin is worse here than a uniform guess ({blindly:.1f} nats): this text is unlike its training "
-                "data.",
-                blindly=math.log(vocabulary),
-            )
-        )
+        reasons.append(echoes)
+    uniform = math.log(vocabulary)
+    if other.loss > uniform:
+        worse = N_("Its twin is worse here than a uniform guess ({blindly:.1f} nats): this text is unlike its training "
+                   "data.")  # fmt: skip
+        reasons.append(say(worse, blindly=uniform))
     return reasons
 
 
 def head_sentence(outcomes: dict[Combination, TwinOutcome], one: Combination, head: tuple[int, int]) -> str:
-    """What the head on screen does, in numbers."""
     free, others = (outcomes[Combination(way, False)].copies for way in (one.trained, not one.trained))
     named = {"head": head_name(*head), "share": percent(float(free[head]))}
     if one.run:
@@ -137,35 +195,18 @@ def head_sentence(outcomes: dict[Combination, TwinOutcome], one: Combination, he
 
 
 def proof_sentence(changes: dict[bool, Change], same: bool) -> Markup:
-    """What moved before the changed token, with the mask and without."""
     if same:
         return Markup(say("The token is the same as before: choose another one to see what changes."))
     on, off, place = changes[True].earlier(), changes[False].earlier(), changes[True].place
     where = say_count("the one row before it", "the {count} rows before it", place)
-    if max(on) == 0:
-        kept = say(
-            "Mask on, nothing changes in {where}: the largest change of a logit is <b>{logit}</b>, of a weight "
-            "{weight}."
-        )
-    elif max(on) < ROUNDING:
-        kept = say(
-            "Mask on, almost nothing changes in {where}: the largest change of a logit is <b>{logit}</b>, of a weight "
-            "{weight}."
-        )
-    else:
-        kept = say(
-            "Mask on, something changes in {where}: the largest change of a logit is <b>{logit}</b>, of a weight "
-            "{weight}."
-        )
-    lifted = say("Mask off, earlier tokens see it: the largest is <b>{logit}</b>, of a weight {weight}.")
+    kept = KEPT["exactly" if max(on) == 0 else "almost" if max(on) < ROUNDING else "not"]
     return Markup(" ").join(
-        Markup(words).format(where=where, logit=amount(logit), weight=amount(weight))
-        for words, (logit, weight) in ((kept, on), (lifted, off))
+        Markup(say(words)).format(where=where, logit=amount(logit), weight=amount(weight))
+        for words, (logit, weight) in ((kept, on), (LIFTED, off))
     )
 
 
 def proof_alt(changes: dict[bool, Change]) -> str:
-    """The two rows of bars for whoever cannot see them."""
     (on, _), (on_later, _) = changes[True].earlier(), changes[True].later()
     (off, _), (off_later, _) = changes[False].earlier(), changes[False].later()
     return say(
@@ -212,8 +253,3 @@ def seen(outcomes: dict[Combination, TwinOutcome], changes: dict[bool, Change]) 
 def amount(difference: float) -> str:
     """0 -> "exactly 0"; 3.2e-6 -> "3 × 10⁻⁶"; 7.312 -> "7.31"."""
     return say("exactly 0") if difference == 0 else number(difference)
-
-
-def paragraph(words: str) -> Markup:
-    """The sentence at the top of a page or section."""
-    return Markup('<p class="sentence">{}</p>').format(words)

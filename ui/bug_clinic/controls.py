@@ -1,4 +1,4 @@
-"""The Bug clinic's controls, what its link holds, and what it says of the text that it was given."""
+"""The Bug clinic's controls, its link, and its notes on the text."""
 
 from typing import Any, Literal
 
@@ -24,8 +24,7 @@ from model.bug_clinic.spot import PLAIN
 from ui import controls, link, run_view
 from ui.explain import title_of
 from ui.run_view import RunView
-from ui.widgets import choices
-from ui.widgets.choices import one_of
+from ui.widgets.choices import select
 
 MODES = {"all": N_("All bugs"), "spot": N_("Spot the bug")}
 
@@ -42,32 +41,28 @@ class ClinicLink(link.TextLink):
     mode: Literal[*MODES] = "all"  # type: ignore[valid-type]
     puzzle: link.Whole | None = None
 
-
-def restore() -> None:
-    """Put the page's own choices where their widgets find them."""
-    choices.restore("kept_clinic", _first)
-
-
-def _first() -> dict[str, Any]:
-    linked = ClinicLink.read()
-    st.session_state.linked_puzzle = linked.puzzle
-    st.session_state.linked_bug = linked.bug if linked.head is not None else ""
-    mode = linked.mode if linked.puzzle is None else "spot"
-    return {"bug": linked.bug, "bug_title": BY_KEY[linked.bug].title, "bug_on": linked.bug_on, "mode": mode}
+    @classmethod
+    def first(cls) -> dict[str, Any]:
+        linked = cls.read()
+        st.session_state.linked_puzzle = linked.puzzle
+        st.session_state.linked_bug = linked.bug if linked.head is not None else ""
+        mode = linked.mode if linked.puzzle is None else "spot"
+        return {"bug": linked.bug, "bug_title": BY_KEY[linked.bug].title, "bug_on": linked.bug_on, "mode": mode}
 
 
-def share(model: Model) -> None:
-    """Keep the URL true to the page, and offer links; the game's answer is in none."""
-    game = st.session_state.mode == "spot"
-    controls.share(ClinicLink, model, puzzle=None, **({"bug": BUGS[0].key, "bug_on": True} if game else {}))
+NO_ANSWER: dict[str, Any] = {"bug": BUGS[0].key, "bug_on": True}  # in the links of the game
 
 
 def share_puzzle(number: int) -> None:
     """A link to the puzzle that is asked, with the text that it is made of."""
     asked = ClinicLink.of_choices(
-        model=controls.wanted() or "story", bug=BUGS[0].key, bug_on=True, layer=None, head=None,
-        puzzle=number, text=st.session_state.text,
-    )  # fmt: skip
+        **NO_ANSWER,
+        model=controls.wanted() or "story",
+        layer=None,
+        head=None,
+        puzzle=number,
+        text=st.session_state.text,
+    )
     with st.popover(say("Link to this puzzle"), icon=":material/link:"):
         if asked.fits():
             st.caption(say("Anyone who opens the link gets this puzzle and can read your text."))
@@ -83,7 +78,6 @@ def read(model: Model, text: str) -> tuple[Text, run_view.TokenizedText]:
 
 
 def say_notes(model: Model, text: Text) -> None:
-    """One line that opens: what is not as the reader typed it."""
     found = notes(model, text)
     if len(found) == 1:
         st.caption(found[0])
@@ -97,50 +91,49 @@ def notes(model: Model, text: Text) -> list[str]:
     """A sentence for everything that is not as the reader typed it."""
     found = []
     if text.added:
-        row, others = len(text.lines), len(text.lines) - 1
-        found.append(say_count(
+        row = len(text.lines)
+        added = say_count(
             "Row {row} was added: your first line and “{added}” It is longer, so your row gets padding.",
             "Row {row} was added: your first line and “{added}” It is longer, so the other rows get padding.",
-            others, row=row, added=ADDED,
-        ))  # fmt: skip
+            row - 1,
+            row=row,
+            added=ADDED,
+        )
+        found.append(added)
     if text.left_out:
-        found.append(say_count(
+        left_out = say_count(
             "This page reads {most} lines; {count} more is left out.",
-            "This page reads {most} lines; {count} more are left out.", text.left_out, most=MOST_ROWS,
-        ))  # fmt: skip
+            "This page reads {most} lines; {count} more are left out.",
+            text.left_out,
+            most=MOST_ROWS,
+        )
+        found.append(left_out)
     if text.cut:
-        found.append(say_count(
+        cut = say_count(
             "{count} line is cut: this page reads the first {most} tokens of each.",
-            "{count} lines are cut: this page reads the first {most} tokens of each.", text.cut, most=MOST_TOKENS,
-        ))  # fmt: skip
+            "{count} lines are cut: this page reads the first {most} tokens of each.",
+            text.cut,
+            most=MOST_TOKENS,
+        )
+        found.append(cut)
     if not model.standard.causal and masks_for(model).causal:
-        found.append(say("{model} has no causal mask; one is added here because most bugs involve it.",
-                         model=title_of(model)))  # fmt: skip
+        added = N_("{model} has no causal mask; one is added here because most bugs involve it.")
+        found.append(say(added, model=title_of(model)))
     if model.kind == "encoder-decoder":
         found.append(say("This is the decoder's self-attention over your lines, which it gets as the target."))
     return found
 
 
-def choose_mode() -> str:
-    """All bugs, or the game."""
-    with st.container(horizontal=True, horizontal_alignment="right"):
-        return one_of(say("Mode"), MODES, "mode", label_visibility="collapsed", width="content")
-
-
 def choose_bug() -> Bug:
-    """One of them all, and of those that have several forms, which."""
     with st.container(horizontal=True):
-        st.selectbox(say("Bug"), TITLES, format_func=_numbered, key="bug_title")
-        variants = {bug.key: bug.variant for bug in BUGS if bug.title == st.session_state.bug_title}
+        numbered = lambda title: f"{TITLES.index(title) + 1} · {say(title)}"  # noqa: E731
+        title = st.selectbox(say("Bug"), TITLES, format_func=numbered, key="bug_title")
+        variants = {bug.key: bug.variant for bug in BUGS if bug.title == title}
         if st.session_state.bug not in variants:
             st.session_state.bug = next(iter(variants))
         if len(variants) > 1:
-            st.selectbox(say("Variant"), list(variants), format_func=lambda key: say(variants[key]), key="bug")
+            select(say("Variant"), variants, "bug")
     return BY_KEY[st.session_state.bug]
-
-
-def _numbered(title: str) -> str:
-    return f"{TITLES.index(title) + 1} · {say(title)}"
 
 
 def layer_of(now: RunView) -> int:
@@ -160,18 +153,12 @@ def go_where_it_shows(now: RunView, bug: Bug, pair: BugComparison) -> None:
     if state.get("clinic_looked_at") == looked_at:
         return
     state.clinic_looked_at = looked_at
-    best = telling_head(now, bug, pair)
-    chosen = min(catalog.first_head(now.model)[1] if state.head is None else state.head, run_view.shape_of(now)[1] - 1)
-    if best is not None and not linked and shows(now, bug, pair, chosen) < PLAIN:
-        state.head = best
-
-
-def telling_head(now: RunView, bug: Bug, pair: BugComparison) -> int | None:
-    """The head that shows the bug best; None where no head shows anything."""
-    if not pair.is_seen():
-        return None
+    if linked or not pair.is_seen():
+        return
     seen = [shows(now, bug, pair, head) for head in range(run_view.shape_of(now)[1])]
-    return max(range(len(seen)), key=seen.__getitem__) if max(seen) else None
+    chosen = min(catalog.first_head(now.model)[1] if state.head is None else state.head, len(seen) - 1)
+    if max(seen) and seen[chosen] < PLAIN:
+        state.head = seen.index(max(seen))
 
 
 def shows(now: RunView, bug: Bug, pair: BugComparison, head: int) -> float:
@@ -191,5 +178,4 @@ def choose_side(pair: BugComparison) -> bool:
     """Whether to show the bug, or the right version alone; no choice where the heatmaps are the same."""
     if not pair.is_seen():
         return False
-    st.toggle(say("Bug on"), key="bug_on", help=say("Off: only the correct version."))
-    return st.session_state.bug_on
+    return st.toggle(say("Bug on"), key="bug_on", help=say("Off: only the correct version."))

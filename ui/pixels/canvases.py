@@ -1,4 +1,4 @@
-"""What the Pixels page shows: its model, its digits, and its canvases."""
+"""The Pixels page's model, its digits, and the canvases that show them."""
 
 from contextlib import nullcontext
 from typing import Any, cast
@@ -41,12 +41,11 @@ def written(classes: tuple[int, ...], draw: Draw, given: np.ndarray | None = Non
 
 
 def class_chances(given: np.ndarray) -> np.ndarray:
-    """How likely each class is for what is drawn, levels [P] -> [10]; remembered."""
+    """The probability of each class given a drawing: levels [P] -> [10]."""
     return results.ask(digits.class_chances, ModelRef.of(the_model()), given)
 
 
 def count_of(digit: int) -> int:
-    """How many real test digits of a class there are."""
     return int((the_digits().test.classes == digit).sum())
 
 
@@ -66,7 +65,6 @@ def drawing() -> np.ndarray:
 
 
 def replace_drawing(levels: np.ndarray) -> None:
-    """Another drawing in place of the reader's."""
     state = st.session_state
     state.update(pixels_drawing=levels.tolist(), pixels_epoch=state.pixels_epoch + 1, pixels_number=0)
 
@@ -83,8 +81,6 @@ def show(packet: bytes, key: str, picked: Any = None) -> None:
 
 
 def show_canvas(class_name: str, given: int, key: str = "pixels_canvas") -> None:
-    """The reader's drawing, to draw on."""
-
     def drawn() -> None:
         sent = component_value(key).get("drawn")
         if not isinstance(sent, dict) or sent.get("epoch") != st.session_state.pixels_epoch:

@@ -9,7 +9,7 @@ from typing import Literal
 
 import streamlit as st
 
-from i18n import language, say, spoken
+from i18n import N_, language, say, spoken
 from model.atlas import progress
 from model.atlas.result import Atlas
 from model.atlas.tally import Tally
@@ -83,10 +83,8 @@ class Measuring:
             if self in _queue:
                 return
             if len(_queue) >= MOST_AT_ONCE + MOST_WAITING:
-                raise TooManyAtlases(
-                    say("{count} atlases wait in the queue, the most that it holds. Try again in a minute",
-                        count=MOST_WAITING)
-                )  # fmt: skip
+                full = N_("{count} atlases wait in the queue, the most that it holds. Try again in a minute")
+                raise TooManyAtlases(say(full, count=MOST_WAITING))
             _queue.append(self)
         self._state = "waiting" if self._position() else "running"
         self._why, self._seen = "", time.monotonic()
@@ -184,19 +182,18 @@ def source(model: Model, chosen: str, text: str) -> tuple[str, Callable[[], list
         if not text.strip():
             st.info(say("Type a text on the left, one per line, or choose other texts above."))
             st.stop()
-        return _digest("text", text.encode("utf-8", "replace")), lambda: units_of_text(text)
-    label = say(
+        return f"text:{digest(text).hex()}", lambda: units_of_text(text)
+    words = N_(
         "Your own texts, at most {size:.0f} MB: each line of a .txt file, or each cell of the column “text” of a .csv "
-        "file, is a text",
-        size=MOST_UPLOAD / 1e6,
+        "file, is a text"
     )
-    kinds, most = [kind[1:] for kind in SUFFIXES], MOST_UPLOAD // 10**6
+    label, kinds, most = say(words, size=MOST_UPLOAD / 1e6), [kind[1:] for kind in SUFFIXES], MOST_UPLOAD // 10**6
     sent = uploader(label, kinds, key="atlas_file", max_upload_size=most)
     if sent is None:
         st.info(say("Choose a file: its texts are processed in memory and not stored."))
         st.stop()
     data = sent.getvalue()
-    return _digest(sent.name, data), lambda: units_of_upload(sent.name, data)
+    return f"{sent.name}:{hashlib.sha256(data).hexdigest()}", lambda: units_of_upload(sent.name, data)
 
 
 def find(model: Model, texts: str, read: Callable[[], list[Unit]], masks: MaskSpec) -> Atlas:
@@ -263,7 +260,6 @@ def _keep(key: Hashable, atlas: Atlas) -> Atlas:
 
 
 def _progress(measuring: Measuring, drawn: AtlasStatus) -> None:
-    """How far it is, and a stop; the whole page once there is more to draw."""
     now = measuring.watch()
     if now.atlas is not drawn.atlas or now.state != drawn.state:
         st.rerun()
@@ -282,19 +278,15 @@ def _progress(measuring: Measuring, drawn: AtlasStatus) -> None:
 def _so_far(share: float, atlas: Atlas | None) -> str:
     if atlas is None:
         return say("Measuring: {share} so far", share=whole_percent(share))
-    return say(
-        "Measuring: {share}, {texts:,} texts and {tokens:,} tokens so far",
-        share=whole_percent(share), texts=atlas.texts, tokens=atlas.read,
-    )  # fmt: skip
+    words = N_("Measuring: {share}, {texts:,} texts and {tokens:,} tokens so far")
+    return say(words, share=whole_percent(share), texts=atlas.texts, tokens=atlas.read)
 
 
 def _shown(why: str, share: float, atlas: Atlas | None) -> str:
     if atlas is None:
         return say("{why} The result covers {share} of the texts.", why=why, share=whole_percent(share))
-    return say(
-        "{why} The result covers {share} of the texts: {texts:,} texts and {tokens:,} tokens.",
-        why=why, share=whole_percent(share), texts=atlas.texts, tokens=atlas.read,
-    )  # fmt: skip
+    words = N_("{why} The result covers {share} of the texts: {texts:,} texts and {tokens:,} tokens.")
+    return say(words, why=why, share=whole_percent(share), texts=atlas.texts, tokens=atlas.read)
 
 
 def _go_on(measuring: Measuring) -> None:
@@ -302,7 +294,3 @@ def _go_on(measuring: Measuring) -> None:
         measuring.go_on()
     except TooManyAtlases as error:
         st.toast(say("{problem}.", problem=error))
-
-
-def _digest(name: str, data: bytes) -> str:
-    return f"{name}:{hashlib.sha256(data).hexdigest()}"

@@ -1,0 +1,168 @@
+"""Draft trees: several continuations of a text verified in one call, as in speculative decoding with a token tree.
+
+The call's row is the text, then every node of the tree. A node may attend to the text and to its own ancestors alone,
+and stands at the position that it has in its branch: the text's length plus its depth (Miao et al. 2023,
+arXiv:2305.09781). Where it stands by its row instead, a known bug, two siblings are at different positions.
+Sizes: P positions of the text, N nodes, T = P + N.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from i18n import say
+from model.base import Model
+from model.errors import index
+from model.kv_cache import batch_of
+from model.masks import Stroke
+
+ORDERS = ("depth", "breadth")
+POSITIONS = ("depth", "row")
+MOST_NODES = 64
+
+
+@dataclass(frozen=True, eq=False)
+class DraftTree:
+    """A tree verified in one call beside each of its branches run alone. Nodes are counted as they stand in the row.
+
+    tokens: ids [N]; labels: what to show for each; parents: of each node, −1 for the text's last token. positions:
+    where each of the T tokens stands. allowed: bool [T,T], the call's mask. differences: float32 [N], for each node the
+    largest difference between its logits and those of its branch alone; size: the largest of those. accepted: the nodes
+    that greedy verification accepts, from the root on; each is the likeliest token after the one before.
+    """
+
+    tokens: list[int]
+    labels: list[str]
+    parents: list[int]
+    positions: list[int]
+    allowed: np.ndarray
+    differences: np.ndarray
+    size: float
+    accepted: list[int]
+
+    @property
+    def difference(self) -> float:
+        """The largest difference between two logits."""
+        return float(self.differences.max())
+
+    @property
+    def tokens_per_call(self) -> int:
+        """Tokens that the call yields: those accepted, and the likeliest one after them."""
+        return len(self.accepted) + 1
+
+    def numpy(self) -> np.ndarray:
+        """The mask of the call: bool [T,T], True = may attend."""
+        return self.allowed
+
+
+def depths(parents: Sequence[int]) -> list[int]:
+    """How many nodes are above each one. Raises ValueError unless each parent is −1 or an earlier node."""
+    if not 1 <= len(parents) <= MOST_NODES:
+        raise ValueError(say("expected 1 to {most} nodes, got {got}", most=MOST_NODES, got=len(parents)))
+    found: list[int] = []
+    for node, parent in enumerate(parents):
+        parent = index("parent", parent, node, first=-1)
+        found.append(0 if parent < 0 else found[parent] + 1)
+    return found
+
+
+def branch(parents: Sequence[int], node: int) -> list[int]:
+    """The nodes from the root to this one, it included."""
+    above = []
+    while node >= 0:
+        above.append(node)
+        node = parents[node]
+    return above[::-1]
+
+
+def ordered(parents: Sequence[int], order: str) -> list[int]:
+    """The nodes in the order of the row: depth-first, or breadth-first."""
+    if order not in ORDERS:
+        raise ValueError(say("expected an order of {names}, got {got}", names=", ".join(ORDERS), got=order))
+    paths = {node: branch(parents, node) for node in range(len(parents))}
+    return sorted(paths, key=lambda node: (len(paths[node]) if order == "breadth" else 0, paths[node]))
+
+
+@torch.inference_mode()
+def draft(model: Model, ids: Sequence[int], parents: Sequence[int]) -> list[int]:
+    """A token for each node: after its parent, of n siblings the n likeliest, in their order."""
+    depth = depths(parents)
+    tokens = [0] * len(parents)
+    for level in range(max(depth) + 1):
+        for parent in dict.fromkeys(parents[node] for node in range(len(parents)) if depth[node] == level):
+            children = [node for node, above in enumerate(parents) if above == parent]
+            text = [*ids, *(tokens[node] for node in branch(parents, parent))]
+            likeliest = _logits(model, text)[-1].topk(len(children)).indices.tolist()
+            for node, token in zip(children, likeliest, strict=True):
+                tokens[node] = token
+    return tokens
+
+
+@torch.inference_mode()
+def verify_tree(
+    model: Model,
+    ids: Sequence[int],
+    parents: Sequence[int],
+    tokens: Sequence[int] | None = None,
+    *,
+    order: str = "depth",
+    positions: str = "depth",
+) -> DraftTree:
+    """The tree after a text [P], in one call. tokens: of the nodes, the model's own unless given (see draft).
+
+    Raises ValueError for parents that are no tree, and for another order or positions; what Model.run raises.
+    """
+    if positions not in POSITIONS:
+        raise ValueError(say("expected positions of {names}, got {got}", names=", ".join(POSITIONS), got=positions))
+    depths(parents)
+    drafted = draft(model, ids, parents) if tokens is None else list(tokens)
+    if len(drafted) != len(parents):
+        raise ValueError(say("expected {count} tokens, got {got}", count=len(parents), got=len(drafted)))
+    row = ordered(parents, order)
+    above = [row.index(parents[node]) if parents[node] >= 0 else -1 for node in row]
+    here, start = [drafted[node] for node in row], len(ids)
+    places = [start + (depth if positions == "depth" else node) for node, depth in enumerate(depths(above))]
+    batch = replace(batch_of(model, (*ids, *here)), positions=torch.tensor([[*range(start), *places]]))
+    trace = model.run(batch, model.standard.replace(drawn=_strokes(above, start)))
+    logits = model.readout(trace.states)[0]
+    alone = [_logits(model, [*ids, *(here[one] for one in branch(above, node))])[-1] for node in range(len(row))]
+    return DraftTree(
+        tokens=here,
+        labels=[model.label(token) for token in here],
+        parents=above,
+        positions=[*range(start), *places],
+        allowed=trace.allowed(0).numpy(),
+        differences=(logits[start:] - torch.stack(alone)).abs().amax(-1).float().cpu().numpy(),
+        size=float(torch.stack(alone).abs().max()),
+        accepted=_accepted(logits[start - 1 :].argmax(-1).tolist(), here, above),
+    )
+
+
+def _strokes(parents: Sequence[int], start: int) -> tuple[Stroke, ...]:
+    """What blocks each node's earlier neighbours in the row that are not above it."""
+    strokes = []
+    for node in range(len(parents)):
+        above = set(branch(parents, node))
+        strokes += [Stroke("block", start + node, start + other, start + node, start + other)
+                    for other in range(node) if other not in above]  # fmt: skip
+    return tuple(strokes)
+
+
+def _accepted(likeliest: Sequence[int], tokens: Sequence[int], parents: Sequence[int]) -> list[int]:
+    """likeliest: the model's next token after the text, then after each node."""
+    accepted: list[int] = []
+    node = -1
+    while True:
+        children = [one for one, above in enumerate(parents) if above == node and tokens[one] == likeliest[node + 1]]
+        if not children:
+            return accepted
+        node = children[0]
+        accepted.append(node)
+
+
+def _logits(model: Model, ids: Sequence[int]) -> Tensor:
+    """[T,V] of a text alone."""
+    return model.readout(model.run(batch_of(model, tuple(ids)), model.standard).states)[0]

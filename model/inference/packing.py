@@ -1,0 +1,77 @@
+"""Several documents packed into one row, as in training, under the conventions in use: which of them keep the documents
+apart is told by each document's loss, packed and alone.
+
+Sizes: T positions of a row, D documents.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from i18n import say
+from model.base import Model
+from model.kv_cache import batch_of
+from model.mask_kinds import KINDS
+from model.spec import MaskSpec
+from model.text import TokenBatch
+
+CONVENTIONS = {  # whether documents are masked from each other, and whether positions begin again in each
+    "both": (True, True),
+    "mask": (True, False),
+    "positions": (False, True),
+    "neither": (False, False),
+}
+SPLIT = next(name for name, kind in KINDS.items() if kind.splits)
+
+
+@dataclass(frozen=True, eq=False)
+class PackedLosses:
+    """sizes: tokens of each document. alone: float32 [D], nats, the mean loss of each document's tokens after its first
+    when it is run alone. packed: the same within the row, by convention. differences: by convention, the largest
+    difference between a document's logits in the row and alone; size: the largest of those.
+    """
+
+    sizes: list[int]
+    alone: np.ndarray
+    packed: dict[str, np.ndarray]
+    differences: dict[str, float]
+    size: float
+
+
+@torch.inference_mode()
+def pack(model: Model, batch: TokenBatch, separator: str) -> PackedLosses:
+    """The only row of a batch as documents that end at each `separator`, under each of CONVENTIONS.
+
+    Raises ValueError for fewer than two documents, and what Model.run raises.
+    """
+    parts = batch.split(separator)[0]
+    sizes = [size for size in torch.bincount(parts).tolist() if size]
+    if len(sizes) < 2:
+        raise ValueError(say("expected a text of several documents, got one: “{separator}” does not split it",
+                             separator=separator))  # fmt: skip
+    texts = batch.ids[0].split(sizes)
+    alone = [_logits(model, batch_of(model, tuple(text.tolist())), model.standard) for text in texts]
+    restarting = torch.cat([torch.arange(size) for size in sizes])[None]
+    packed, differences = {}, {}
+    for name, (masked, restarted) in CONVENTIONS.items():
+        spec = model.standard.replace(**{SPLIT: separator}) if masked else model.standard
+        row = _logits(model, replace(batch, positions=restarting) if restarted else batch, spec).split(sizes)
+        packed[name] = _losses(row, texts)
+        differences[name] = max(float((one - other).abs().max()) for one, other in zip(row, alone, strict=True))
+    size = max(float(one.abs().max()) for one in alone)
+    return PackedLosses(sizes, _losses(alone, texts), packed, differences, size)
+
+
+def _logits(model: Model, batch: TokenBatch, spec: MaskSpec) -> Tensor:
+    """[T,V] of a batch's only row."""
+    return model.readout(model.run(batch, spec).states)[0].float()
+
+
+def _losses(logits: Sequence[Tensor], texts: Sequence[Tensor]) -> np.ndarray:
+    """float32 [D], nats: of each text's tokens after its first; NaN for a text of one token."""
+    pairs = zip(logits, texts, strict=True)
+    return torch.stack([F.cross_entropy(some[:-1], text[1:].to(some.device)) for some, text in pairs]).cpu().numpy()

@@ -1,0 +1,134 @@
+"""A mask written by somebody else, read from an array, a printed tensor or an NPY file: bool, True = may attend."""
+
+import io
+import math
+import re
+from typing import Any
+
+import numpy as np
+import torch
+
+from i18n import say
+from model.files import npy_header
+
+MOST_TOKENS = 1_024  # of each side
+MOST_CELLS = 16 * MOST_TOKENS**2  # of a batch
+MOST_BYTES = 64_000_000  # of a printed tensor or an NPY file
+WORD = re.compile(r"[\[\]]|[-+]?(?:inf|nan|\d+(?:\.\d*)?(?:e[-+]?\d+)?|\.\d+)|true|false", re.IGNORECASE)
+AFTER = re.compile(r"\]\s*,?\s*(?:dtype|device|grad_fn|requires_grad)\s*=")  # what a printed tensor says of itself
+LARGE = -1_000.0  # what is added to a blocked score is at most this: −10,000 of BERT, a dtype's minimum, −∞
+
+
+def read_mask(given: Any) -> tuple[np.ndarray, bool]:
+    """bool [Q,K], the first mask of a batch, and whether others of the batch differ from it.
+
+    given: an array or tensor of 2 to 4 dimensions, a printed one, or the bytes of an NPY file: 0 and 1 or booleans with
+    True = may attend, or what is added to the scores, 0 and −∞ or a dtype's minimum. Raises ValueError, saying what was
+    expected, for anything else.
+    """
+    array = _array(given)
+    if not 2 <= array.ndim <= 4:
+        raise ValueError(say("expected a mask of 2 to 4 dimensions, got {count}", count=array.ndim))
+    if 0 in array.shape:
+        raise ValueError(say("expected a mask with cells in it, got none"))
+    if max(array.shape[-2:]) > MOST_TOKENS or array.size > MOST_CELLS:
+        shape = " × ".join(map(str, array.shape))
+        raise ValueError(say("expected at most {most:,} queries and keys, got {shape}", most=MOST_TOKENS, shape=shape))
+    masks = _allowed(array).reshape(-1, *array.shape[-2:])
+    if masks.shape[1] > masks.shape[2]:
+        sizes = {"queries": masks.shape[1], "keys": masks.shape[2]}
+        raise ValueError(
+            say("expected at least as many keys as queries, got {queries} queries and {keys} keys", **sizes)
+        )
+    return masks[0], bool((masks != masks[0]).any())
+
+
+def _array(given: Any) -> np.ndarray:
+    if isinstance(given, bytes):
+        return _from_npy(given)
+    if isinstance(given, str):
+        return _printed(given)
+    if isinstance(given, torch.Tensor):
+        return (given if given.dtype == torch.bool else given.double()).detach().cpu().numpy()
+    try:
+        array = np.asarray(given)
+    except ValueError:  # rows of different lengths
+        array = np.array(None)
+    if array.dtype.kind not in "biuf":
+        raise ValueError(say("expected an array of numbers or booleans, got {got}", got=type(given).__name__))
+    return array
+
+
+def _from_npy(data: bytes) -> np.ndarray:
+    try:
+        header = npy_header(data)
+        if header.dtype.kind not in "biuf" or math.prod(header.shape) > MOST_CELLS:
+            raise ValueError
+        array: np.ndarray = np.load(io.BytesIO(data), allow_pickle=False)
+    except Exception:  # noqa: BLE001  # numpy's parser raises many kinds
+        raise ValueError(say("expected an NPY file of at most {most:,} numbers", most=MOST_CELLS)) from None
+    return array
+
+
+def _printed(text: str) -> np.ndarray:
+    """A tensor as PyTorch or NumPy prints it, or bare rows of numbers."""
+    if len(text) > MOST_BYTES:
+        raise ValueError(say("expected at most {most:,} characters", most=MOST_BYTES))
+    if "..." in text or "…" in text:
+        raise ValueError(
+            say('expected every cell, got “...”: print the tensor after torch.set_printoptions(profile="full")')
+        )
+    end = AFTER.search(text)
+    text = text[: end.start() + 1] if end else text
+    if "[" not in text:
+        text = "[" + "".join(f"[{line}]" for line in text.splitlines() if line.strip()) + "]"
+    array = np.array(_nested(text[text.index("[") : text.rfind("]") + 1]))
+    if array.dtype.kind not in "bif":
+        raise ValueError(say("expected a printed tensor of numbers or booleans"))
+    return array
+
+
+def _nested(text: str) -> list[Any]:
+    """Lists of lists of numbers. Raises ValueError where brackets do not match, and for rows of different lengths."""
+    problem = say("expected a printed tensor: rows of equal length in brackets")
+    found: list[Any] = []
+    open_lists = [found]
+    for word in WORD.findall(text):
+        if word == "[":
+            open_lists.append([])
+            open_lists[-2].append(open_lists[-1])
+        elif word == "]":
+            open_lists.pop()
+        else:
+            open_lists[-1].append(_value(word))
+        if not 1 <= len(open_lists) <= 5:
+            raise ValueError(problem)
+    try:
+        np.array(found)
+    except ValueError:
+        raise ValueError(problem) from None
+    if len(open_lists) > 1 or len(found) != 1:
+        raise ValueError(problem)
+    rows: list[Any] = found[0]
+    return rows
+
+
+def _value(word: str) -> bool | int | float:
+    lower = word.lower()
+    if lower in ("true", "false"):
+        return lower == "true"
+    return int(word) if word.lstrip("+-").isdigit() else float(word)
+
+
+def _allowed(array: np.ndarray) -> np.ndarray:
+    """True = may attend. Zeros alone block everything as whole numbers, and nothing as what is added to scores."""
+    if array.dtype.kind == "b":
+        return array
+    values = np.unique(array)
+    zero: np.ndarray = array == 0
+    if np.isin(values, (0, 1)).all() and not (array.dtype.kind == "f" and not values.any()):
+        return ~zero
+    if np.isin(values[values > LARGE], (0,)).all() and not np.isnan(values).any():
+        return zero
+    strange = next(value for value in values if not (value <= LARGE or value in (0, 1)) or np.isnan(value))
+    raise ValueError(say("expected 0 and 1, True and False, or 0 and −∞, got {value}", value=f"{strange:.4g}"))

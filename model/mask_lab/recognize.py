@@ -1,0 +1,360 @@
+"""Which kinds of masks a mask written by somebody else is made of, and what its author may have meant.
+
+Sizes: Q queries, K keys, Q <= K: the queries are the last Q of the K positions, as in one call with a cache.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import chain, combinations, groupby, pairwise
+from typing import Any
+
+import numpy as np
+import torch
+
+from i18n import listed, say, say_all, say_count, together
+from model.mask_kinds import KINDS, Cells
+from model.mask_lab.read_mask import MOST_TOKENS, read_mask
+from model.spec import MOST_STROKES
+
+MOST_VALUES = 24  # of a kind's parameter, tried on one mask
+MOST_KINDS = 4  # in the nearest mask
+MOST_ROWS = 48  # looked at to find the nearest kinds
+CLEARLY = 4  # times fewer cells differ where a mistake is named beside further differences
+MOST_LISTED = 5  # rows, cells or documents in a sentence
+
+ZERO = torch.zeros(1, 1, 1, 1, dtype=torch.long)
+FEW = Cells(ZERO, ZERO, ZERO, ZERO, MOST_TOKENS)  # of a text without padding or separators
+Masks = dict[tuple[str, Any], np.ndarray]  # bool [Q,K], by kind and parameter
+Kinds = tuple[tuple[str, Any], ...]  # each kind with its parameter, or True
+
+
+@dataclass(frozen=True, eq=False)
+class NamedMask:
+    """allowed: bool [Q,K], the mask, True = may attend. kinds: those it is made of, or the nearest ones.
+    masks: a dict for `run(masks=…)` that gives a text of K tokens (without padding) exactly this mask, what no kind
+    gives as strokes; None where Q < K and kinds alone do not give it, or where it takes too many strokes.
+    differs: int [N,2], the cells (query, key) that differ from the nearest kinds. sentence: all of it in words.
+    """
+
+    allowed: np.ndarray
+    kinds: dict[str, Any]
+    masks: dict[str, Any] | None
+    differs: np.ndarray
+    sentence: str
+
+    @property
+    def empty_rows(self) -> np.ndarray:
+        """The queries without an allowed key."""
+        return np.flatnonzero(~self.allowed.any(axis=1))
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a mask may be meant as. kinds: what it is made of. parts: of documents, how many tokens each has. padding:
+    how many keys at one end nobody sees, negative at the beginning. within: the kind that blocks opened cells too.
+    cells: how many are something else. fault: what is wrong with it then, as a sentence.
+    """
+
+    kinds: Kinds
+    parts: tuple[int, ...] = ()
+    padding: int = 0
+    within: str = ""
+    cells: int = 0
+    fault: str = ""
+
+
+def name_mask(given: Any) -> NamedMask:
+    """Name a mask.
+
+    given: an array or tensor of 2 to 4 dimensions, a printed one, or the bytes of an NPY file: 0 and 1 or booleans with
+    True = may attend, or what is added to the scores, 0 and −∞ or a dtype's minimum. Of a batch, the first mask.
+    Raises ValueError, saying what was expected, for anything else.
+    """
+    allowed, others_differ = read_mask(given)
+    reading = _read(allowed)
+    differs = np.argwhere(allowed != _meant(reading, allowed))
+    found = NamedMask(allowed, dict(reading.kinds), _masks(allowed, reading), differs, "")
+    first = say("The masks of this batch differ; this is the first.") if others_differ else ""
+    sentences = [first, reading.fault, _in_words(reading), _differences(found, reading), _empty(found)]
+    return replace(found, sentence=together(filter(None, sentences)))
+
+
+def positions(queries: int, keys: int, shift: int = 0, /) -> np.ndarray:
+    """int64 [Q]: where the last `queries` of so many keys stand, moved by `shift`."""
+    return np.arange(keys - queries + shift, keys + shift)
+
+
+def expected(kinds: Kinds, at: np.ndarray, keys: int) -> np.ndarray:
+    """bool [Q,K]: what these kinds allow to queries at these positions."""
+    return _together(kinds, {one: _kind(one, at, keys) for one in kinds}, (len(at), keys))
+
+
+def _together(kinds: Kinds, masks: Masks, shape: tuple[int, int]) -> np.ndarray:
+    """bool [Q,K]: what blocks, then what opens."""
+    allowed = np.ones(shape, bool)
+    for one in sorted(kinds, key=lambda kind: KINDS[kind[0]].opens):
+        allowed = allowed | masks[one] if KINDS[one[0]].opens else allowed & masks[one]
+    return allowed
+
+
+def _kind(one: tuple[str, Any], at: np.ndarray, keys: int) -> np.ndarray:
+    """bool [Q,K]: what one kind allows, or opens."""
+    kind = KINDS[one[0]]
+    query, key = torch.from_numpy(at)[None, None, :, None], torch.arange(keys)[None, None, None]
+    mask = kind.cells(Cells(query, key, query, key, keys + int(abs(at[-1] - keys + 1))), one[1])
+    if mask is None:
+        return np.full((len(at), keys), not kind.opens)
+    return np.broadcast_to(mask[0, 0].numpy(), (len(at), keys))
+
+
+# How a mask is read
+
+
+def _read(allowed: np.ndarray) -> Reading:
+    """The simplest reading that fits, else the nearest one."""
+    if not allowed.any():
+        return Reading((), cells=allowed.size)
+    plain = _exact(allowed) or _opened_within(allowed) or _documents(allowed) or _padded(allowed)
+    if plain:
+        return plain
+    mistakes = [*_mistakes(allowed)]
+    for mask, shift, fault in mistakes:
+        found = _exact(mask, shift)
+        if found and found.kinds:
+            return replace(found, fault=fault)
+    nearest = _nearest(allowed)
+    others = [replace(_nearest(mask, shift), fault=fault) for mask, shift, fault in mistakes]
+    best = min(others, key=lambda one: one.cells)
+    return best if CLEARLY * best.cells < nearest.cells else nearest
+
+
+def _mistakes(allowed: np.ndarray) -> Iterator[tuple[np.ndarray, int, str]]:
+    """What the author may have done: the mask to be read instead, how far its queries are moved, and a sentence."""
+    queries, keys = allowed.shape
+    if queries == keys:
+        yield allowed.T, 0, say("It is transposed: its rows are keys and its columns queries.")
+    else:
+        place = {"queries": queries, "keys": keys, "position": keys - queries}
+        yield allowed, queries - keys, say(
+            "It is aligned at the top left. With {queries} queries and {keys} keys, the first query stands at position "
+            "{position}: align it at the bottom right.", **place
+        )  # fmt: skip
+    yield ~allowed, 0, say("It is inverted: it allows what is to be blocked, and blocks what is to be allowed.")
+    yield allowed, -1, say("It is off by one: each token has the row of the token before it.")
+    yield allowed, 1, say("It is off by one: each token has the row of the token after it.")
+
+
+def _exact(allowed: np.ndarray, shift: int = 0, within: np.ndarray | bool = True) -> Reading | None:
+    """The kinds that give just this mask inside of `within`, with as few as can be that open cells."""
+    at = positions(len(allowed), allowed.shape[1], shift)
+    masks = {one: _kind(one, at, allowed.shape[1]) for one in _candidates(allowed)}
+    inside = {one: mask for one, mask in masks.items() if KINDS[one[0]].opens and not (mask & within & ~allowed).any()}
+    names = sorted({name for name, _ in inside}, key=list(KINDS).index)
+    for some in chain.from_iterable(combinations(names, count) for count in range(len(names) + 1)):
+        opening = {one: mask for one, mask in inside.items() if one[0] in some}
+        opened = np.logical_or.reduce([*opening.values(), np.zeros_like(allowed)])
+        blocking = {
+            one: mask for one, mask in masks.items()
+            if not KINDS[one[0]].opens and not (allowed & ~(mask | opened)).any()
+        }  # fmt: skip
+        kinds = _needed(allowed, blocking, opening, within)
+        if kinds is not None:
+            return Reading(kinds)
+    return None
+
+
+def _needed(allowed: np.ndarray, blocking: Masks, opening: Masks, within: np.ndarray | bool) -> Kinds | None:
+    """Of kinds that all agree with the mask, those without which it is another; None where all of them are another."""
+
+    def fits(some: list[tuple[str, Any]]) -> bool:
+        free = np.logical_and.reduce([blocking[one] for one in some if one in blocking] or [np.ones_like(allowed)])
+        free = np.logical_or.reduce([free, *(opening[one] for one in some if one in opening)])
+        return bool(((free & within) == allowed).all())
+
+    kinds = [*opening, *blocking]
+    if not fits(kinds):
+        return None
+    order = list(KINDS)
+    for one in sorted(kinds, key=lambda one: (-order.index(one[0]), one[1])):
+        rest = [other for other in kinds if other != one]
+        kinds = rest if fits(rest) else kinds
+    once = len({name for name, _ in kinds}) == len(kinds)
+    return tuple(sorted(kinds, key=lambda one: order.index(one[0]))) if once else None
+
+
+def _opened_within(allowed: np.ndarray) -> Reading | None:
+    """A mask whose opened cells stay under a kind without parameter: sinks under the causal mask, say."""
+    for one in _candidates(allowed):
+        mask = _kind(one, positions(*allowed.shape), allowed.shape[1])
+        if one[1] is True and not (allowed & ~mask).any():
+            found = _exact(allowed, within=mask)
+            if found:
+                return replace(found, kinds=tuple(dict([one, *found.kinds]).items()), within=one[0])
+    return None
+
+
+def _nearest(allowed: np.ndarray, shift: int = 0) -> Reading:
+    """The kinds that leave the fewest different cells, found by adding one after another, from each kind on; from some
+    of the rows where there are many."""
+    queries, keys = allowed.shape
+    at = positions(queries, keys, shift)
+    rows = np.unique(np.linspace(0, queries - 1, min(queries, MOST_ROWS)).astype(int))
+    masks = {one: _kind(one, at[rows], keys) for one in _candidates(allowed)}
+
+    def differ(kinds: Kinds) -> int:
+        return int((_together(kinds, masks, (len(rows), keys)) != allowed[rows]).sum())
+
+    def better(kinds: Kinds) -> Kinds:
+        for _ in range(MOST_KINDS):
+            longer = [(*(one for one in kinds if one[0] != new[0]), new) for new in masks]
+            best = min(longer, key=differ)
+            if differ(best) >= differ(kinds):
+                break
+            kinds = best
+        return kinds
+
+    by_name = [[*group] for _, group in groupby(masks, key=lambda one: one[0])]
+    starts = [(), *((min(group, key=lambda one: differ((one,))),) for group in by_name)]
+    best = min(map(better, starts), key=lambda kinds: (differ(kinds), len(kinds)))
+    best = tuple(sorted(best, key=lambda one: [*KINDS].index(one[0])))
+    return Reading(best, cells=int((expected(best, at, keys) != allowed).sum()))
+
+
+def _candidates(allowed: np.ndarray) -> Iterator[tuple[str, Any]]:
+    """Kinds that a reader can choose, with the parameters that the mask suggests."""
+    sizes = _sizes(allowed)
+    for name, kind in KINDS.items():
+        if kind.sized or kind.joins or kind.cells(FEW, kind.first or True) is None:
+            continue
+        if kind.first is None:
+            yield name, True
+        elif isinstance(kind.first, int):
+            yield from ((name, size) for size in sizes if size >= kind.least)
+
+
+def _sizes(allowed: np.ndarray) -> list[int]:
+    """Lengths that stand out in a mask: of runs of allowed keys, from their ends to the query, and of the gaps between
+    allowed keys. The commonest, and a few small ones."""
+    queries, keys = allowed.shape
+    found: Counter[int] = Counter()
+    for position, row in enumerate(allowed, keys - queries):
+        seen = np.flatnonzero(row)
+        if not seen.size:
+            continue
+        begins = seen[np.diff(seen, prepend=-2) > 1]
+        ends = seen[np.diff(seen, append=keys + 1) > 1]
+        lengths = [*(ends - begins + 1)[:2], *(position - begins[-2:] + 1), ends[-1] - position + 1, ends[0] + 1]
+        found.update({int(length) for length in lengths} | set(np.diff(seen)[:3].tolist()))
+    common = [size for size, _ in found.most_common() if 0 < size <= keys]
+    return sorted({*common[:MOST_VALUES], 1, 2, 3, 4})
+
+
+def _documents(allowed: np.ndarray) -> Reading | None:
+    """A square mask none of whose tokens sees across certain borders, and which is a known one between them."""
+    queries, keys = allowed.shape
+    if queries != keys:
+        return None
+    seen = np.where(allowed, np.arange(keys), -1).max(axis=1)  # each query's last key, and its first
+    begin = np.where(allowed, np.arange(keys), keys).min(axis=1)
+    last_before = np.maximum.accumulate(seen)
+    first_after = np.minimum.accumulate(begin[::-1])[::-1]
+    borders = [one for one in range(1, keys) if last_before[one - 1] < one <= first_after[one]]
+    parts = tuple(end - start for start, end in pairwise([0, *borders, keys]))
+    found = _exact(allowed, within=_same_part(parts)) if borders else None
+    return found and replace(found, parts=parts)
+
+
+def _same_part(parts: tuple[int, ...]) -> np.ndarray:
+    """bool [T,T]: whether two tokens stand in the same of some documents of so many tokens."""
+    part = np.repeat(np.arange(len(parts)), parts)
+    same: np.ndarray = part[:, None] == part
+    return same
+
+
+def _padded(allowed: np.ndarray) -> Reading | None:
+    """A square mask with padding at one end, which nobody sees; what padding itself sees does not count."""
+    queries, keys = allowed.shape
+    seen = np.flatnonzero(allowed.any(axis=0))
+    if queries != keys or not seen.size or len(seen) == keys or (seen[0] and seen[-1] < keys - 1):
+        return None
+    real = slice(int(seen[0]), int(seen[-1]) + 1)
+    inside = allowed[real, real]
+    found = _exact(inside) or _documents(inside)
+    return found and replace(found, padding=keys - real.stop or -real.start)
+
+
+# What is said of it
+
+
+def _meant(reading: Reading, allowed: np.ndarray) -> np.ndarray:
+    """bool [Q,K]: the mask that the reading stands for. What padding sees does not count."""
+    if reading.padding:
+        return allowed
+    at, keys = positions(*allowed.shape), allowed.shape[1]
+    meant = expected(reading.kinds, at, keys)
+    if reading.within:
+        meant &= _kind((reading.within, True), at, keys)
+    if reading.parts:
+        meant &= _same_part(reading.parts)
+    return meant
+
+
+def _masks(allowed: np.ndarray, reading: Reading) -> dict[str, Any] | None:
+    """The fields of a MaskSpec that give just this mask; of a padded one, its real tokens'."""
+    kinds = {name: False for name, value in _candidates(allowed) if value is True} | dict(reading.kinds)
+    if reading.padding:
+        return kinds
+    wrong = allowed != expected(reading.kinds, positions(*allowed.shape), allowed.shape[1])
+    if not wrong.any():
+        return kinds
+    strokes = [*_strokes(allowed, wrong)] if len(allowed) == allowed.shape[1] else []
+    return kinds | {"drawn": strokes} if 0 < len(strokes) <= MOST_STROKES else None
+
+
+def _strokes(allowed: np.ndarray, wrong: np.ndarray) -> Iterator[list[Any]]:
+    """A stroke for each run of wrong cells in a row that are all blocked, or all allowed."""
+    for query in np.flatnonzero(wrong.any(axis=1)).tolist():
+        keys = np.flatnonzero(wrong[query])
+        state = allowed[query, keys]
+        for run in np.split(np.arange(len(keys)), np.flatnonzero((np.diff(keys) > 1) | np.diff(state)) + 1):
+            yield ["open" if state[run[0]] else "block", query, int(keys[run[0]]), query, int(keys[run[-1]])]
+
+
+def _in_words(reading: Reading) -> str:
+    phrases = [say(KINDS[name].phrase, size=value) for name, value in reading.kinds]
+    if reading.parts:
+        phrases.append(say("documents of {sizes} tokens", sizes=_listed([f"{size:,}" for size in reading.parts])))
+    if reading.padding:
+        phrases.append(say_count("{count} key of padding at one end", "{count} keys of padding at one end",
+                                 abs(reading.padding)))  # fmt: skip
+    if reading.within:
+        phrases.append(say("opened cells within the {kind}", kind=say(KINDS[reading.within].phrase)))
+    if not phrases:
+        return say("It blocks every cell.") if reading.cells else say("It blocks nothing.")
+    kinds = say_all(phrases)
+    if reading.fault:
+        return say("It seems meant as: {kinds}.", kinds=kinds)
+    return say("The nearest kinds are: {kinds}.", kinds=kinds) if reading.cells else say("It is: {kinds}.", kinds=kinds)
+
+
+def _differences(found: "NamedMask", reading: Reading) -> str:
+    """Which cells are otherwise than the kinds would have it; of a mistake the sentence about it says that."""
+    if not reading.cells or reading.fault or not reading.kinds:
+        return ""
+    cells = [f"({query}, {key})" for query, key in found.differs[: MOST_LISTED + 1].tolist()]
+    return say_count("{count} cell (query, key) differs: {cells}.", "{count} cells (query, key) differ: {cells}.",
+                     len(found.differs), cells=_listed(cells))  # fmt: skip
+
+
+def _empty(found: "NamedMask") -> str:
+    rows = [f"{row:,}" for row in found.empty_rows[: MOST_LISTED + 1]]
+    return say_count(
+        "Query {rows} has no allowed key: its softmax is NaN in most implementations.",
+        "{count} queries have no allowed key ({rows}): their softmax is NaN in most implementations.",
+        len(found.empty_rows), rows=_listed(rows),
+    ) if rows else ""  # fmt: skip
+
+
+def _listed(words: list[str]) -> str:
+    return listed([*words[:MOST_LISTED], "…"] if len(words) > MOST_LISTED else words)

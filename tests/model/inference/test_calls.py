@@ -1,0 +1,162 @@
+"""A text in several calls, a draft tree and packed documents give what one call, each branch and each document gives
+alone; every wrong convention gives something else.
+
+python -m pytest tests/model/inference/test_calls.py
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import unmask
+from model import catalog
+from model.base import Model
+from model.huggingface import adapter
+from model.inference.calls import ROUNDING, compare_calls, ends_of
+from model.inference.draft_tree import draft, ordered, verify_tree
+from model.inference.packing import pack
+from model.kv_cache import batch_of
+from model.spec import MaskSpec
+from serving.settings import Settings
+from tests.model.huggingface import families
+from tests.model.huggingface.test_families import ALL, saved
+
+TEXT = "Once upon a time there was a cat, a dog and one little bird. It was red."
+FAMILIES = ("story", "llama", "gemma3", "gpt_oss", "qwen3_next", "lfm2", "bamba", "falcon_h1", "bloom")
+WRONG = 100  # times rounding, at the least
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return load(request.param, tmp_path_factory.mktemp(request.param))
+
+
+def load(name: str, folder: Path) -> Model:
+    """The story model, or a tiny random one of a family."""
+    if name == "story":
+        return catalog.load("story")
+    return adapter.load(str(saved(name, folder) if name in ALL else families.save(name, folder)), settings=Settings())
+
+
+def ids_of(model: Model, count: int = 17) -> list[int]:
+    """Different tokens, none of them special."""
+    return [5 + 3 * place % 50 for place in range(count)]
+
+
+@pytest.mark.parametrize(("chunks", "prefix"), [([5, 3, 2], 7), (4, 0), (1, 0), ([17], 0)])
+def test_calls_give_what_one_call_gives(model: Model, chunks: list[int] | int, prefix: int) -> None:
+    batch = batch_of(model, tuple(ids_of(model)))
+    ends = ends_of(17, chunks, prefix)
+    right = compare_calls(model, batch, model.standard, ends)
+    print(f"{model.name}: {right.difference / right.size:.1e} of the largest logit")
+    assert right.difference <= right.tolerance
+    np.testing.assert_allclose(right.losses, right.in_one, rtol=1e-4)
+    if len(ends) > 1:
+        wrong = compare_calls(model, batch, model.standard, ends, "top-left")
+        assert wrong.difference >= WRONG * wrong.tolerance
+        assert wrong.missed > 0
+
+
+def test_each_cell_is_computed_once_by_its_call() -> None:
+    found = unmask.load("story").run(TEXT).served(chunks=[8, 7, 3], prefix=3)
+    assert found.calls == [(3, 3), (8, 11), (7, 18), (3, 21)]
+    cells = found.numpy()
+    assert found.computed == 21 * 22 // 2
+    rows = np.repeat([0, 1, 2, 3], [3, 8, 7, 3])
+    np.testing.assert_array_equal(cells, np.where(np.tril(np.ones((21, 21), bool)), rows[:, None], -1))
+
+
+def test_under_other_masks_a_call_computes_what_they_allow() -> None:
+    run = unmask.load("story").run(TEXT, masks={"sliding": 4, "sinks": 1})
+    found = run.served(chunks=7)
+    assert found.difference <= found.tolerance
+    np.testing.assert_array_equal(found.numpy() >= 0, run.mask(0, 0).numpy())
+
+
+@pytest.mark.parametrize(
+    ("chunks", "prefix", "words"),
+    [([8, 8], 0, "chunks of 24 tokens together, got 8, 8"), ([24, 0], 0, "got 24, 0"), (0, 0, "at least 1 token"),
+     (4, 24, "a prefix from 0 to 23, got 24")],
+)  # fmt: skip
+def test_sizes_that_do_not_fit(chunks: list[int] | int, prefix: int, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        ends_of(24, chunks, prefix)
+
+
+PARENTS = [-1, -1, 0, 0, 1, 2, 2]
+
+
+@pytest.mark.parametrize("order", ["depth", "breadth"])
+def test_a_tree_gives_each_branch_as_alone(order: str) -> None:
+    story = catalog.load("story")
+    right = verify_tree(story, ids_of(story), PARENTS, order=order)
+    wrong = verify_tree(story, ids_of(story), PARENTS, order=order, positions="row")
+    assert right.difference <= ROUNDING * right.size
+    assert wrong.difference >= WRONG * ROUNDING * wrong.size
+    assert right.positions[17:] == [17 + depth for depth in {"depth": [0, 1, 2, 2, 1, 0, 1]}.get(
+        order, [0, 0, 1, 1, 1, 2, 2])]  # fmt: skip
+    assert right.tokens_per_call == 4  # of the model's own likeliest tokens one at each of three depths, and one more
+
+
+def test_a_node_sees_the_text_and_its_ancestors_alone() -> None:
+    story = catalog.load("story")
+    found = verify_tree(story, ids_of(story, 3), PARENTS, list(range(10, 17)), order="breadth")
+    expected = np.tril(np.ones((10, 10), bool))
+    for node, path in enumerate([[0], [1], [0, 2], [0, 3], [1, 4], [0, 2, 5], [0, 2, 6]]):
+        expected[3 + node, 3:] = np.isin(np.arange(7), path)
+    np.testing.assert_array_equal(found.numpy(), expected)
+    assert found.tokens == list(range(10, 17))
+
+
+def test_verification_accepts_what_the_model_would_write() -> None:
+    story = catalog.load("story")
+    ids = ids_of(story)
+    first, second = draft(story, ids, [-1, 0])
+    found = verify_tree(story, ids, [-1, 0, -1], [first, second + 1, 9])
+    assert [found.tokens[node] for node in found.accepted] == [first]
+    assert not verify_tree(story, ids, [-1], [first + 1]).accepted
+
+
+@pytest.mark.parametrize("order", ["depth", "breadth"])
+def test_the_order_of_a_tree(order: str) -> None:
+    assert ordered(PARENTS, order) == ([0, 2, 5, 6, 3, 1, 4] if order == "depth" else [0, 1, 2, 3, 4, 5, 6])
+
+
+@pytest.mark.parametrize(
+    ("parents", "words"), [([0], "a parent from -1 to -1"), ([], "1 to 64 nodes"), ([-1] * 65, "1 to 64 nodes")]
+)
+def test_what_is_no_tree(parents: list[int], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        unmask.load("story").run(TEXT).tree(parents)
+
+
+@pytest.mark.parametrize("family", ["story", "llama"])
+def test_packing_tells_the_conventions_apart(family: str, tmp_path: Path) -> None:
+    model = load(family, tmp_path)
+    batch = model.encode(["the cat sat . a big mat . and then it saw one"])
+    found = pack(model, batch, ".")
+    rounding = ROUNDING * found.size
+    np.testing.assert_allclose(found.packed["both"], found.alone, rtol=1e-4)
+    assert found.differences["both"] <= rounding
+    assert min(found.differences["positions"], found.differences["neither"]) >= WRONG * rounding
+    assert found.differences["positions"] != found.differences["neither"]
+    relative = family == "llama"  # rotary positions: only distances count
+    assert (found.differences["mask"] <= rounding) == relative
+    assert sum(found.sizes) == batch.ids.shape[1]
+
+
+def test_one_document_is_not_packed() -> None:
+    with pytest.raises(ValueError, match="expected a text of several documents"):
+        unmask.load("story").run(TEXT).packed("#")
+
+
+def test_a_batch_may_say_where_its_tokens_stand() -> None:
+    story = catalog.load("story")
+    batch = batch_of(story, (9, 8, 7))
+    moved = unmask.runs.replace(batch, positions=torch.tensor([[4, 5, 6]]))
+    longer = batch_of(story, (1, 1, 1, 1, 9, 8, 7))
+    spec = MaskSpec(drawn=unmask.runs.spec_of(MaskSpec(), {"drawn": [["block", 4, 0, 6, 3]]}).drawn)
+    alone, within = (story.readout(story.run(one, spec).states)[0, -3:] for one in (moved, longer))
+    assert float((alone - within).abs().max()) <= ROUNDING * float(alone.abs().max())

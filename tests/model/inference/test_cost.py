@@ -1,0 +1,111 @@
+"""What a mask costs: counts of blocks beside torch's own, on masks and sizes at random.
+
+python -m pytest tests/model/inference/test_cost.py
+"""
+
+import tracemalloc
+from random import Random
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.attention.flex_attention import create_block_mask
+
+import unmask
+from model.inference.cost import EMPTY, FULL, PARTIAL, MaskCost, cost
+from model.mask_kinds import KINDS
+from model.masks import MaskContext
+from model.spec import MaskSpec, Stroke
+
+SIZES = (16, 32, 33, 64, 100, 128, 256)
+
+
+def random_spec(random: Random, tokens: int) -> MaskSpec:
+    """Causal or not, some of the kinds that a text alone gives, and sometimes strokes that reach beyond it."""
+    kinds: dict[str, Any] = {"causal": random.random() < 0.6}
+    for name, kind in KINDS.items():
+        if isinstance(kind.first, int) and random.random() < 0.3:
+            kinds[name] = random.randint(kind.least, tokens + 3 if random.random() < 0.5 else kind.least + 8)
+    strokes = []
+    for _ in range(random.choice((0, 0, 1, 4))):
+        first, last, begin, end = (random.randint(0, tokens + 5) for _ in range(4))
+        kind = random.choice(("block", "open", "erase"))
+        strokes.append(Stroke(kind, min(first, last), min(begin, end), max(first, last), max(begin, end)))
+    return MaskSpec(drawn=tuple(strokes), **kinds)
+
+
+def allowed(spec: MaskSpec, tokens: int) -> torch.Tensor:
+    """bool [T,T], as a run masks it."""
+    found = MaskContext(torch.ones(1, tokens, dtype=torch.bool), tokens, 1).allowed(spec)
+    return torch.ones(tokens, tokens, dtype=torch.bool) if found is None else found.expand(1, 1, -1, -1)[0, 0]
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_blocks_are_those_of_flex_attention(seed: int) -> None:
+    random = Random(seed)
+    tokens, block = random.randint(1, 300), random.choice(SIZES)
+    spec = random_spec(random, tokens)
+    mask = allowed(spec, tokens)
+    theirs = create_block_mask(
+        lambda batch, head, query, key: mask[query, key], 1, 1, tokens, tokens, device="cpu", BLOCK_SIZE=block
+    )
+    found = cost(spec, tokens, block)
+    count = -(-tokens // block)
+    full, partial = int(theirs.full_kv_num_blocks.sum()), int(theirs.kv_num_blocks.sum())
+    assert (found.full, found.partial) == (full, partial)
+    assert found.empty == count**2 - full - partial
+    assert found.allowed == int(mask.sum())
+
+
+def test_each_block_is_where_it_belongs() -> None:
+    found = cost({"causal": True, "sliding": 20}, 96, 32)
+    assert found.blocks.tolist() == [[PARTIAL, EMPTY, EMPTY], [PARTIAL, PARTIAL, EMPTY], [EMPTY, PARTIAL, PARTIAL]]
+    assert cost({"causal": False}, 64, 32).blocks.tolist() == [[FULL, FULL], [FULL, FULL]]
+
+
+def test_numbers_of_a_small_mask_by_hand() -> None:
+    found = cost({"causal": True}, 32, 16)  # two partial blocks of 136 cells, one full of 256, one empty
+    assert (found.full, found.partial, found.empty, found.allowed) == (1, 2, 1, 528)
+    assert found.share == pytest.approx(1 - 528 / 768)
+    assert found.flops(head_size=5) == 4 * 768 * 5
+    assert found.key_value_bytes(head_size=5) == 2 * 3 * 16 * 5 * 2
+    assert found.dense_bytes == 1024
+
+
+@pytest.mark.parametrize(
+    ("masks", "accepted"),
+    [
+        ({"causal": True}, ["is_causal", "varlen", "attn_mask", "flex"]),
+        ({"causal": True, "sliding": 8}, ["varlen", "attn_mask", "flex"]),
+        ({"causal": True, "sinks": 1}, ["attn_mask", "flex"]),
+        ({"drawn": [["block", 3, 1, 3, 1]]}, ["attn_mask", "flex"]),
+        ({"causal": True, "sliding": 1000}, ["is_causal", "varlen", "attn_mask", "flex"]),  # wider than the text
+    ],
+)
+def test_kernels_that_can_compute_it(masks: dict[str, Any], accepted: list[str]) -> None:
+    found: MaskCost = unmask.cost(masks, tokens=100, block=16)
+    assert [name for name, takes in found.kernels.items() if takes] == accepted
+
+
+def test_a_long_text_takes_no_square_memory() -> None:
+    tracemalloc.start()
+    found = unmask.cost({"causal": True, "sliding": 4096, "sinks": 4, "prefix": 300}, tokens=32_768, block=128)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 200e6
+    assert found.full + found.partial + found.empty == 256**2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"tokens": 32_769}, "expected a number of tokens from 1 to 32768, got 32769"),
+        ({"tokens": 0}, "expected a number of tokens"),
+        ({"block": 15}, "expected a block size from 16 to 256, got 15"),
+        ({"masks": {"sliding": "4"}}, "sliding: expected a whole number"),
+        ({"masks": {"nothing": 4}}, "expected no fields but"),
+    ],
+)
+def test_what_it_refuses(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        unmask.cost(**{"masks": {}} | arguments)

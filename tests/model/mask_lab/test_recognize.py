@@ -1,0 +1,168 @@
+"""Masks that others write are named, run as they are, and what is wrong with some of them is said.
+
+python -m pytest tests/model/mask_lab/test_recognize.py
+"""
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import masking_utils
+
+import unmask
+from model.mask_lab.recognize import name_mask
+
+T = 13
+Q, K = np.indices((T, T))
+CAUSAL = K <= Q
+WINDOW = CAUSAL & (Q - K < 4)
+PART = np.repeat([0, 1, 2], [5, 3, 5])
+TEXT = "Once upon a time there was a cat, a dog and"
+
+
+def theirs(function: Any) -> np.ndarray:
+    """bool [T,T], of a mask function of transformers."""
+    return np.array([[bool(function(0, 0, torch.tensor(q), torch.tensor(k))) for k in range(T)] for q in range(T)])
+
+
+RIGHT = {
+    "transformers' causal": (theirs(masking_utils.causal_mask_function), {"causal": True}),
+    "transformers' window": (
+        theirs(masking_utils.and_masks(masking_utils.sliding_window_overlay(4), masking_utils.causal_mask_function)),
+        {"causal": True, "sliding": 4},
+    ),
+    "an encoder's": (np.ones((T, T), int), {"causal": False}),
+    "Longformer's window": (np.abs(Q - K) < 3, {"causal": False, "sliding": 3}),
+    "T5's prefix": (CAUSAL | ((Q < 5) & (K < 5)), {"causal": True, "prefix": 5}),
+    "StreamingLLM's, one sink": (WINDOW | (K < 1), {"causal": True, "sliding": 4, "sinks": 1}),
+    "a dilated window": (CAUSAL & (Q - K < 7) & ((Q - K) % 2 == 0), {"causal": True, "sliding": 7, "stride": 2}),
+    "block diffusion": (Q // 4 >= K // 4, {"causal": False, "block_causal": 4}),
+    "each token alone": (np.eye(T), {"causal": False, "sliding": 1}),
+    "BERT's, added": (np.where(CAUSAL, 0, -10_000), {"causal": True}),
+    "minimum of float16": (np.where(WINDOW, 0, np.finfo(np.float16).min), {"causal": True, "sliding": 4}),
+}
+IN_PARTS = {
+    "packed": (CAUSAL & (PART[:, None] == PART), "documents of 5, 3, 5 tokens"),
+    "Llama 4's chunks": (CAUSAL & (Q // 4 == K // 4), "documents of 4, 4, 4, 1 tokens"),
+    "four sinks": (CAUSAL & ((Q - K < 3) | (K < 4)), "4 sinks and opened cells within the causal mask"),
+}
+WRONG = {
+    "inverted": (~WINDOW, "inverted", {"causal": True, "sliding": 4}),
+    "1 = blocked": (np.triu(np.ones((T, T)), 1), "inverted", {"causal": True}),
+    "transposed": (WINDOW.T, "transposed", {"causal": True, "sliding": 4}),
+    "itself left out": (K < Q, "row of the token before it", {"causal": True}),
+    "one too many": (K <= Q + 1, "row of the token after it", {"causal": True}),
+    "a hole": (CAUSAL & ~((Q == 7) & (K == 3)), r"1 cell \(query, key\) differs: \(7, 3\)", {"causal": True}),
+    "a leak": (WINDOW | ((Q == 2) & (K == 11)), r"1 cell .* \(2, 11\)", {"causal": True, "sliding": 4}),
+    "an empty row": (CAUSAL & (Q != 6), "Query 6 has no allowed key", {"causal": True}),
+    "transposed, with a hole": (CAUSAL.T & ~((Q == 3) & (K == 9)), "transposed", {"causal": True}),
+    "nothing allowed": (np.zeros((T, T), bool), "blocks every cell", {}),
+}
+
+
+def runs_as(masks: dict[str, Any]) -> np.ndarray:
+    """bool [T,T]: what a run of the story model masks, on T tokens."""
+    run = unmask.load("story").run(TEXT, masks=masks)
+    assert len(run.labels) == T
+    return run.mask(1, 2).numpy()
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_known_mask_is_named_and_runs(name: str) -> None:
+    mask, masks = RIGHT[name]
+    found = unmask.name_mask(mask)
+    assert found.masks == masks
+    assert not len(found.differs)
+    np.testing.assert_array_equal(runs_as(found.masks), found.allowed)
+
+
+@pytest.mark.parametrize("name", IN_PARTS)
+def test_what_no_kind_gives_runs_as_strokes(name: str) -> None:
+    mask, words = IN_PARTS[name]
+    found = name_mask(mask)
+    assert words in found.sentence
+    assert not len(found.differs)
+    np.testing.assert_array_equal(runs_as(found.masks), mask)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_mask_is_explained_and_runs(name: str) -> None:
+    mask, words, meant = WRONG[name]
+    found = name_mask(mask)
+    assert found.kinds == {kind: value for kind, value in meant.items() if value}
+    np.testing.assert_array_equal(runs_as(found.masks), found.allowed)
+    with pytest.raises(AssertionError, match=words):
+        raise AssertionError(found.sentence)
+
+
+def test_two_of_three_calls_with_a_cache() -> None:
+    late = np.tril(np.ones((4, 11), bool), 7)
+    assert name_mask(late).masks == {"causal": True}
+    assert name_mask(late & ~np.tril(late, 4)).masks == {"causal": True, "sliding": 3}
+    early = name_mask(np.tril(np.ones((4, 11), bool)))
+    assert early.masks is None
+    assert "aligned at the top left. With 4 queries and 11 keys, the first query stands at position 7" in early.sentence
+
+
+def test_padding_at_either_end() -> None:
+    for real in (K >= 3, K < T - 3):
+        found = name_mask(np.where(real, WINDOW, False))
+        assert found.masks == {"causal": True, "sliding": 4}
+        assert "3 keys of padding" in found.sentence
+
+
+@pytest.mark.parametrize("mask", [CAUSAL, WINDOW])
+def test_however_it_is_written(mask: np.ndarray) -> None:
+    file = io.BytesIO()
+    np.save(file, mask)
+    added = torch.where(torch.from_numpy(mask), 0.0, -torch.inf)
+    torch.set_printoptions(profile="full")
+    rows = "\n".join(" ".join(str(int(cell)) for cell in row) for row in mask)
+    written = [mask.tolist(), mask.astype(int), torch.from_numpy(mask)[None, None], added, added.bfloat16(), str(added),
+               str(torch.from_numpy(mask)), repr(mask), str(mask.astype(int)), rows, file.getvalue()]  # fmt: skip
+    torch.set_printoptions(profile="default")
+    for given in written:
+        np.testing.assert_array_equal(name_mask(given).allowed, mask)
+
+
+def test_other_masks_of_a_batch_are_mentioned() -> None:
+    found = name_mask(np.stack([WINDOW, CAUSAL])[:, None])
+    assert found.sentence.startswith("The masks of this batch differ; this is the first.")
+    assert found.masks == {"causal": True, "sliding": 4}
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (str(torch.ones(2000, 2000)), "set_printoptions"),
+        (np.full((3, 3), 0.25), "expected 0 and 1, True and False, or 0 and −∞, got 0.25"),
+        (np.array([[0, np.nan]]), "got nan"),
+        (np.ones(3), "2 to 4 dimensions, got 1"),
+        (np.ones((5, 3)), "got 5 queries and 3 keys"),
+        (np.ones((1025, 1025)), "at most 1,024 queries and keys, got 1025 × 1025"),
+        ("[[1, 0], [1]]", "rows of equal length"),
+        ("[" * 100_000 + "]", "brackets"),
+        ("words", "cells in it"),
+        ([[1, 0], [1]], "expected an array"),
+        (b"\x93NUMPY nonsense", "expected an NPY file"),
+        (None, "expected an array"),
+    ],
+)
+def test_what_it_refuses(given: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        name_mask(given)
+
+
+def test_kinds_of_this_program_at_random() -> None:
+    """Of masks made of a few kinds, each comes back as a mask that is the same."""
+    rng = np.random.default_rng(3)
+    for _ in range(40):
+        masks: dict[str, Any] = {"causal": bool(rng.random() < 0.5)}
+        for name in ("sliding", "stride", "block_causal", "prefix", "sinks"):
+            if rng.random() < 0.4:
+                masks[name] = int(rng.integers(2, 7))
+        mask = runs_as(masks)
+        found = name_mask(mask)
+        np.testing.assert_array_equal(runs_as(found.masks), mask)

@@ -1,0 +1,311 @@
+"""The runs of the Cross-attention page, and what is drawn of them: alignment, heatmaps, accuracy under each mask."""
+
+import math
+from dataclasses import dataclass, replace
+from datetime import date
+
+import numpy as np
+import streamlit as st
+import torch
+
+from i18n import N_, say
+from model.base import Model, TokenizedText
+from model.cross_attention.dates import UNKNOWN, DatesModel, Written, answer_chances, measure
+from model.cross_attention.days import HELD_OUT_DAYS, NO_DATE, read_iso
+from model.cross_attention.reading import read, why_none
+from model.cross_attention.written_dates import SHAPES
+from model.heads.view import HeadView, head_name
+from model.masks import MaskSpec
+from model.sampling import logits_at, predictions
+from model.text import TokenBatch
+from serving.job import ModelRef
+from ui import explain, page, results, run_view
+from ui.cross_attention import controls
+from ui.cross_attention.controls import PARTS, SourceTexts
+from ui.heads import head as head_picture
+from ui.markdown import escaped
+from ui.results import cached_figure
+from ui.run_view import RunView
+from viz.cross_attention import words as breaks
+from viz.cross_attention.alignment import (
+    LINES_A_STEP,
+    PADDING_SIGN,
+    Alignment,
+    alignment_alt,
+    alignment_figure,
+    written_strip,
+)
+from viz.cross_attention.words import BreakRow, WrittenAnswer, judgement, step_words
+from viz.cross_attention.words import verdict as verdict_html
+from viz.head import difference_figure, head_figure, head_range
+from viz.numbers import Candidate, loss_figure, next_token_table
+
+TITLES = {
+    "cross": N_("Cross: the output attends to the source"),
+    "encoder": N_("Encoder: the source attends to itself"),
+    "decoder": N_("Decoder: the output attends to what is written so far"),
+}
+NAMES = {"cross": N_("cross"), "encoder": N_("encoder"), "decoder": N_("decoder")}  # as a head is called
+READING = {
+    "cross": N_("Each row is the token just read and predicts the next one: the start token's row predicts the first."),
+    "encoder": N_("Every row may attend to the whole source, including later tokens."),
+    "decoder": N_(
+        "A row may attend to itself and at what stands before it; without the causal mask, also at the tokens that it "
+        "is still to write."
+    ),
+}
+MASKS = {  # of the table, in its order
+    N_("standard masks"): MaskSpec(),
+    N_("without the padding mask"): MaskSpec(padding=False),
+    N_("without the causal mask"): MaskSpec(causal=False),
+    N_("without both masks"): MaskSpec(causal=False, padding=False),
+}
+
+
+SAMPLE = 100  # held-out strings
+CANDIDATES = 6
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionPair:
+    now: RunView
+    standard: RunView
+
+
+def run(model: Model, lines: SourceTexts, spec: MaskSpec, row: int) -> dict[str, AttentionPair]:
+    """One run under spec and one under the standard masks, as each of their attentions. Raises what running raises."""
+    return {part: AttentionPair(*run_view.run_pair(model, lines.reading.batch, spec, row, part)) for part in PARTS}
+
+
+def head_view(found: RunView, layer: int, head: int | None) -> HeadView:
+    """A head, or None for the mean of the layer's heads; padding by its sign, which is shorter than its name."""
+    if head is None:
+        views = [found.head(layer, number) for number in range(run_view.shape_of(found)[1])]
+        weights, scaled = (np.mean([getattr(one, name) for one in views], axis=0) for name in ("weights", "scaled"))
+        one = replace(views[0], weights=weights, scaled=scaled)
+    else:
+        one = found.head(layer, head)
+    queries, keys = (_signed(batch, found.row) for batch in (found.run.queries, found.run.keys))
+    return replace(one, queries=queries, keys=keys)
+
+
+def _signed(batch: TokenBatch, row: int) -> list[str]:
+    pairs = zip(batch.pieces[row], batch.keep[row].tolist(), strict=True)
+    return [piece if real else PADDING_SIGN for piece, real in pairs]
+
+
+def kept_view(found: RunView, layer: int, head: int | None) -> HeadView:
+    """head_view, remembered: pictures are recognised by the arrays that they are drawn of."""
+    return found.kept(("signed head", layer, head), lambda: head_view(found, layer, head))  # not shown
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """The steps of writing a row's target. outputs [N]: what each writes, the last what would come next.
+
+    queries: where the steps' rows are, among the target's positions. probabilities [N], 0 to 1: of each output.
+    """
+
+    outputs: list[str]
+    queries: slice
+    probabilities: np.ndarray
+
+
+def steps(found: RunView, standard: RunView) -> Steps:
+    """What the run says of its target, of which every token but the first was written by the row before it.
+
+    The last output is what would come next under the standard masks.
+    """
+    return found.kept("steps", lambda: _steps(found, standard))
+
+
+def _steps(found: RunView, standard: RunView) -> Steps:
+    batch, row = found.run.batch, found.row
+    here = batch.real(row)
+    written = slice(here.start + 1, here.stop)
+    last = int(logits_after(standard, here.stop - 1).argmax())
+    outputs = [*batch.pieces[row][written], found.model.label(last)]
+    losses = results.ask(predictions, found.run, row, None, CANDIDATES).losses
+    chance = float(logits_after(found, here.stop - 1).softmax(-1)[last])
+    return Steps(outputs, here, np.append(np.exp(-losses[written]), chance))
+
+
+def logits_after(found: RunView, position: int) -> torch.Tensor:
+    """[V], of what follows the token at a position of the target."""
+    return results.ask(logits_at, found.run, found.row, position)
+
+
+def candidates(found: RunView, position: int) -> list[Candidate]:
+    def make() -> list[Candidate]:
+        chances = logits_after(found, position).softmax(-1)
+        top = chances.topk(min(CANDIDATES, len(chances)))
+        pairs = zip(top.indices.tolist(), top.values.tolist(), strict=True)
+        return [Candidate(found.model.label(token), chance) for token, chance in pairs]
+
+    return found.kept(("candidates", position), make)
+
+
+def alignment_of(found: RunView, layer: int, head: int | None, some: Steps, step: int) -> Alignment:
+    """The cross-attention of each step: a head's, or the mean of the layer's heads."""
+
+    def make() -> Alignment:
+        shown, rows, keep = kept_view(found, layer, head), some.queries, found.run.keys.keep[found.row].numpy()
+        blocked, keys = shown.any_blocked()[rows], list(shown.keys)
+        return Alignment(keys, some.outputs, shown.weights[rows], ~keep, blocked, some.probabilities, step)
+
+    return found.kept(("alignment", layer, head, step), make)
+
+
+def written(model: DatesModel, lines: SourceTexts, spec: MaskSpec) -> Written:
+    """What the model writes by itself under masks, for every row."""
+    source = lines.reading.batch.source
+    assert source is not None
+    return results.ask(DatesModel.write, ModelRef.of(model), source, spec)
+
+
+def notes(model: Model, lines: SourceTexts, spec: MaskSpec, row: int) -> list[str]:
+    """A sentence for everything that the reader should know of the batch."""
+    found = explain.limits(model, _of_the_reader(lines))
+    source = lines.reading.batch.source
+    assert source is not None
+    if lines.ours:
+        beside = escaped(lines.reading.rows[-1][:80])
+        padded = N_("Added to the batch so that there is padding ({sign}): “{beside}”.")
+        words = N_("Added to the batch: “{beside}”.") if source.keep[row].all() else padded
+        found.append(say(words, sign=PADDING_SIGN, beside=beside))
+    if bool(source.keep[row].all()):
+        found.append(say("This row is the longest in its batch: it has no padding, so the padding mask has no effect."))
+    if isinstance(model, DatesModel) and bool((source.ids[row] == UNKNOWN).any()):
+        found.append(say("Some of these characters are not in the model's vocabulary: it reads \\<unknown\\> instead."))
+    return found
+
+
+def _of_the_reader(lines: SourceTexts) -> TokenizedText:
+    """The reading as though nothing of our lines were cut: nobody needs to know."""
+    batch, count = lines.reading.batch, len(lines.readers)
+    own = [replace(one, cut=one.cut[:count]) for one in (batch, batch.source) if one is not None]
+    return replace(lines.reading, batch=replace(own[0], source=own[1] if own[1:] else None))
+
+
+def verdict(model: DatesModel, lines: SourceTexts, spec: MaskSpec, now: RunView) -> str:
+    return verdict_html(now.kept("verdict", lambda: _answer(model, lines, spec, now.row)))
+
+
+def _answer(model: DatesModel, lines: SourceTexts, spec: MaskSpec, row: int) -> WrittenAnswer:
+    meant = _meant(model, lines, row)
+    answers = tuple(day.isoformat() for day in meant)
+    standard = written(model, lines, model.standard)
+    wrote = standard.texts[row]
+    chances = standard.probabilities[row][: len(wrote)] or standard.probabilities[row]
+    least = int(np.argmin(chances))
+    end = wrote[least : least + 1] or say("the end")
+    now = written(model, lines, spec).texts[row]
+    return WrittenAnswer(
+        meant=meant,
+        chances=results.ask(answer_chances, ModelRef.of(model), lines.reading.rows[row], answers) if answers else (),
+        wrote=wrote,
+        day=read_iso(wrote),
+        chance=math.prod(standard.probabilities[row]),
+        least=chances[least],
+        at=say("{character} (character {number})", character=end, number=least + 1),
+        lifted="" if spec == model.standard else _name_of(spec),
+        now=now,
+        now_day=read_iso(now),
+        why_none=why_none(_line(model, lines, row)),
+    )
+
+
+def alignment(model: Model, part: AttentionPair, *, changed: bool) -> None:
+    if not model.predicts:
+        st.info(explain.NO_PREDICTIONS["decoder"])
+        return
+    now, standard = steps(part.now, part.standard), steps(part.standard, part.standard)
+    strip = st.empty()
+    slider, layer_head = st.columns([1.7, 1], vertical_alignment="bottom", gap="medium")
+    with slider:
+        step = controls.choose_step(standard.outputs)
+    with layer_head:
+        layer, head = controls.choose_head(model, "cross")
+    others = standard.probabilities if changed else None
+    strip.html(cached_figure(written_strip, standard.outputs, now.probabilities, others, step))
+    found = alignment_of(part.now, layer, head, now, step)
+    st.html(cached_figure(step_words, found))
+    picture, table = st.columns([2.2 if changed else 3.3, 1], gap="medium")
+    with picture:
+        figure = cached_figure(alignment_figure, found)
+        page.chart(figure, "alignment", cached_figure(alignment_alt, found))
+        about = N_(
+            "Top: the chosen step's row over the source. Bottom: the {count} largest weights of each step as lines; "
+            "larger weights are more opaque, and the chosen step is red."
+        )
+        st.caption(say(about, count=LINES_A_STEP))
+    position = standard.queries.start + step
+    some = (candidates(part.now, position), candidates(part.standard, position))
+    table.html(cached_figure(next_token_table, *some, changed=changed))
+
+
+def heatmaps(model: Model, parts: dict[str, AttentionPair], shown: str) -> None:
+    _heatmap(model, parts, "cross", shown)
+    left, right = st.columns(2, gap="medium")
+    for column, part in ((left, "encoder"), (right, "decoder")):
+        with column:
+            _heatmap(model, parts, part, shown)
+
+
+def what_breaks(model: DatesModel, lines: SourceTexts, spec: MaskSpec, standard: RunView) -> None:
+    st.markdown("#### " + say("What breaks when a mask is lifted"))
+    rows = standard.kept("breaks", lambda: _breaks(model, lines, standard.row))
+    st.html(cached_figure(breaks.table, rows, _name_of(spec), SAMPLE) + cached_figure(breaks.words, *rows[:3]))
+    with st.expander(say("What the model reads, and how ambiguous dates are read")):
+        st.markdown(say(breaks.RULES, shapes=SHAPES, held_out=HELD_OUT_DAYS, none=NO_DATE))
+
+
+def _breaks(model: DatesModel, lines: SourceTexts, row: int) -> list[BreakRow]:
+    meant, rows = _meant(model, lines, row), []
+    for name, masks in MASKS.items():
+        found = results.ask(measure, ModelRef.of(model), masks, SAMPLE)
+        wrote = written(model, lines, masks).texts[row]
+        judged = judgement(meant, wrote, read_iso(wrote))
+        rows.append(BreakRow(name, wrote, judged, found.exact, found.characters, found.probability))
+    return rows
+
+
+def losses(part: AttentionPair, *, changed: bool) -> None:
+    now, standard = part.now.predictions(), part.standard.predictions()
+    if now is None or standard is None:
+        return
+    curves = (now.losses, standard.losses)
+    st.caption(cached_figure(explain.loss_caption, *curves, changed=changed))
+    figure = cached_figure(loss_figure, *curves, part.now.run.batch.pieces[part.now.row], changed=changed)
+    page.chart(figure, "loss_figure", cached_figure(explain.loss_alt, *curves))
+
+
+def _meant(model: DatesModel, lines: SourceTexts, row: int) -> tuple[date, ...]:
+    return read(_line(model, lines, row))
+
+
+def _line(model: DatesModel, lines: SourceTexts, row: int) -> str:
+    return lines.reading.rows[row][: model.context]
+
+
+def _name_of(spec: MaskSpec) -> str:
+    return next(name for name, masks in MASKS.items() if masks == spec)
+
+
+def _heatmap(model: Model, parts: dict[str, AttentionPair], part: str, shown: str) -> None:
+    st.markdown("#### " + say(TITLES[part]))  # the cross-attention's head is chosen above, at the alignment
+    layer, head = controls.chosen_head(part) if part == "cross" else controls.choose_head(model, part)
+    name = f"{say(NAMES[part])} {head_name(layer, head)}" + ("" if head is not None else " " + say("mean of heads"))
+    now, standard = kept_view(parts[part].now, layer, head), kept_view(parts[part].standard, layer, head)
+    shown_view = standard if shown == "standard" else now
+    rows, columns = shown_view.weights.shape
+    alt, tall, dark = cached_figure(explain.head_alt, name, shown_view, False), min(rows / columns, 1), page.is_dark()
+    if shown == "change":
+        figure = cached_figure(difference_figure, now, standard, dark=dark, tall=tall)
+    else:
+        figure = cached_figure(head_figure, shown_view, dark=dark, tall=tall)
+    begin = parts[part].now.run.queries.real(parts[part].now.row).start
+    go_to_step = lambda position, _: st.session_state.update(cross_step=max(position - begin, 0))  # noqa: E731
+    on_pick = go_to_step if part == "cross" else None
+    head_picture.show(figure, alt, room="one", key=f"{part}_figure", tall=tall, on_pick=on_pick)
+    st.html(page.note(say(READING[part])) + cached_figure(explain.key, [shown_view], head_range(shown_view)))

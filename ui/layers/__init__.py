@@ -1,1 +1,0 @@
-"""What the page Across layers needs of streamlit."""

@@ -1,0 +1,260 @@
+"""The Padding page: the lines of the batch, its controls, and what every way to pad them comes to."""
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar, cast
+
+import streamlit as st
+
+from i18n import N_, say, say_all, together
+from model import padding
+from model.base import Model
+from model.padding import CHOICES, Alone, Guess, PaddingChoice, PaddingComparison, PaddingMask, PositionIds, Side
+from model.text import rows_of
+from serving.job import ModelRef, RunRef, digest
+from ui import controls, explain, link, results
+from ui.results import cached_figure
+from ui.streamlit_internals import css
+from ui.widgets.choices import one_of
+from viz.numbers import Candidate
+from viz.padding.grid import PaddedText
+from viz.padding.tables import MASKS as MASK_TITLES
+from viz.padding.tables import Way, side_label, way_label, way_name, ways_style
+
+SIDES = {"left": N_("left"), "right": N_("right")}
+MASKS = {"off": N_("off"), "keys": N_("on keys"), "both": N_("on keys and queries")}
+POSITIONS = {"counted": N_("from the mask"), "cells": "0…T−1"}
+ENCODER_DECODER = N_(
+    "This page is about models with one stack of layers. {model} has two, an encoder and a decoder, each with its own "
+    "padding. Choose a decoder or an encoder on the left; Explore shows this model's attention under padding."
+)
+OF_ENCODER = N_(
+    "An encoder predicts no next token: its logits predict the token at each position, and those are compared."
+)
+NO_LOGITS = N_("This model was saved without its language-model head: its last hidden states are compared, not logits.")
+# Of different lengths, so that one of them is always padded.
+OURS = ("Once upon a time", "The king said to his")  # not shown in another language: models read it
+Made = TypeVar("Made")
+
+
+class PaddingLink(link.TextLink):
+    """This page's link. The first choices are what goes wrong most often, so that there is something to see."""
+
+    pad: Literal["left", "right"] = "left"
+    causal: bool | None = None
+    padding_mask: Literal["off", "keys", "both"] = "keys"
+    position_ids: Literal["counted", "cells"] = "cells"
+
+
+@dataclass(frozen=True)
+class PaddedTexts:
+    """The texts of the batch: the user's first, then `ours` of the page's own. notes: sentences about them.
+
+    whole: all that the user wrote, with ours among it.
+    """
+
+    texts: tuple[str, ...]
+    ours: int
+    notes: tuple[str, ...]
+    whole: str
+
+
+@dataclass(frozen=True)
+class Padded:
+    """The batch under one way to pad. tolerance: the largest difference of a logit that is rounding."""
+
+    texts: list[PaddedText]
+    way: Way
+    tolerance: float
+
+    @property
+    def cells(self) -> int:
+        return len(self.texts[0].pieces)
+
+
+def choose(model: Model, own: bool) -> tuple[PaddingChoice, bool]:
+    """How to pad, and whether the causal mask is on. own: the model takes no position ids but its own."""
+    PaddingLink.restore()
+    filled = say("The side on which shorter sentences are padded to the length of the longest.")
+    on_queries = say("On keys: no token attends to padding. On keys and queries: padding attends to no token either.")
+    counted = say(
+        "From the mask: only real tokens are counted. 0…T−1: every cell is counted, including padding; T is the number "
+        "of cells."
+    )
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        side = one_of(say("Pad side"), SIDES, "pad", width="content", help=filled)
+        mask = one_of(say("Padding mask"), MASKS, "padding_mask", width="content", help=on_queries)
+        positions = "counted"
+        if not own:
+            positions = one_of(say("Position ids"), POSITIONS, "position_ids", width="content", help=counted)
+        controls.mask_switch(model, "causal")
+    if own:
+        name = explain.title_of(model)
+        st.caption(say("{model} computes its own position ids, so there are none to choose.", model=name))
+    choice = PaddingChoice(cast(Side, side), cast(PaddingMask, mask), cast(PositionIds, positions))
+    return choice, st.session_state.causal
+
+
+def notes(model: Model) -> list[str]:
+    if not model.predicts:
+        return [say(NO_LOGITS)]
+    return [say(OF_ENCODER)] if model.kind == "encoder" else []
+
+
+def padded_texts(model: Model, text: str) -> PaddedTexts:
+    """The user's lines, and two of the page's own where those need no padding. Raises what encode raises."""
+    key = ("padding lines", model.key, digest((text, model.name)))  # not shown
+    return results.kept(key, lambda: _padded_texts(model, text))
+
+
+def _padded_texts(model: Model, text: str) -> PaddedTexts:
+    rows, _ = rows_of(text, len(text))
+    texts = padding.fitting(model, rows)
+    need_padding = bool(texts) and not bool(model.encode(texts).keep.all())
+    ours = () if need_padding else OURS
+    kept = texts[: padding.MOST_TEXTS - len(ours)]
+    notes = _cuts(model, rows, kept)
+    if len(rows) > len(kept):
+        left_out = N_(
+            "Only the first {shown} lines are shown, {count:,} more are left out: the page takes at most {most} lines "
+            "including its own, fewer if they are long."
+        )
+        notes.append(say(left_out, shown=len(kept), count=len(rows) - len(kept), most=padding.MOST_TEXTS))
+    whole = "\n".join([*rows[: len(kept)], *ours, *rows[len(kept) :]])
+    return PaddedTexts((*kept, *ours), len(ours), tuple(notes), whole)
+
+
+def _cuts(model: Model, rows: list[str], texts: list[str]) -> list[str]:
+    """A sentence for every text that is not there as a whole."""
+    if not texts:
+        return []
+    batch = model.encode(texts)
+    limits = {"most": padding.MOST_TOKENS, "model": explain.title_of(model), "context": model.context}
+    cut = N_(
+        "Sentence {number} is cut to its first {kept:,} tokens: this page compares at most {most} per sentence, and "
+        "{model} reads at most {context:,}."
+    )
+    return [
+        say(cut, number=number + 1, kept=int(batch.keep[number].sum()), **limits)
+        for number, (row, text) in enumerate(zip(rows, texts, strict=False))
+        if row != text or batch.cut[number]
+    ]
+
+
+BECAUSE = {  # the user's lines that are shown -> why there are lines of ours
+    0: N_("No text yet, so this page adds two lines of its own: {lines}."),
+    1: N_("One line alone needs no padding, so this page adds two lines of its own: {lines}."),
+    2: N_(
+        "These lines are all of the same length and need no padding, so this page adds two lines of its own: {lines}."
+    ),
+}
+
+
+def offer_ours(found: PaddedTexts) -> None:
+    """Say that lines are ours and why, and let the user take them over."""
+    shown = say_all([f"“{text}”" for text in OURS])
+    because = say(BECAUSE[min(len(found.texts) - found.ours, 2)], lines=shown)
+    words, button = st.columns([5, 1.2], vertical_alignment="center")
+    words.caption(together([because, say("Type yours on the left, one per line.")]))
+    button.button(say("Edit these lines"), on_click=lambda: st.session_state.update(text=found.whole))
+
+
+def show_ways(ways: Sequence[Way], shown: Way, texts: int, cells: int) -> None:
+    """A row for each side and kind of position ids, a column for each mask; `shown` is framed."""
+    by_choice = {(way.side, way.positions, way.mask): way for way in ways}
+    st.html(css(cached_figure(ways_style, ways)))
+    with st.grid(4, wrap=False, min_column_width=60, gap="xxsmall", vertical_alignment="center", key="ways"):
+        st.empty()
+        for title in MASK_TITLES.values():
+            st.caption(say(title))
+        for side, positions in dict.fromkeys((way.side, way.positions) for way in ways):
+            st.caption(side_label(side, positions, cells))
+            for mask in MASK_TITLES:
+                way = by_choice[side, positions, mask]
+                look: Any = {"width": "stretch", "type": "primary" if way == shown else "secondary"}
+                label, about = way_label(way, texts), way_name(way, cells)
+                st.button(label, key=way.key, help=about, on_click=_take, args=(way,), **look)
+
+
+def _take(way: Way) -> None:
+    st.session_state.update(pad=way.side, padding_mask=way.mask)
+    if way.positions != "own":
+        st.session_state.position_ids = way.positions
+
+
+def own_positions(model: Model, texts: tuple[str, ...]) -> bool:
+    """Whether the model takes no position ids but its own: of any text the same."""
+    takes = lambda: results.ask(padding.takes_positions, ModelRef.of(model), texts[-1])  # noqa: E731
+    return not results.kept(("own_positions", model.key), takes)
+
+
+def padded(model: Model, found: PaddedTexts, choice: PaddingChoice, causal: bool, own: bool) -> Padded:
+    """The texts as one batch padded by choice, beside each alone. own: the model takes no position ids but its own."""
+
+    def make() -> Padded:
+        runs, alone = _alone(model, found.texts, causal)
+        comparison = _compared(model, found.texts, choice, causal, runs)
+        texts = _rows(model, found, comparison, alone, own)
+        return Padded(texts, _way(model, choice, alone, comparison, own), alone.tolerance)
+
+    return _kept(("padded", choice, own), model, found, causal, make)
+
+
+def ways(model: Model, found: PaddedTexts, causal: bool, own: bool) -> list[Way]:
+    """All ways to pad; those with other position ids are left out for a model that works out its own."""
+
+    def make() -> list[Way]:
+        runs, alone = _alone(model, found.texts, causal)
+        offered = [choice for choice in CHOICES if not (own and choice.positions == "cells")]
+        compared = {choice: _compared(model, found.texts, choice, causal, runs) for choice in offered}
+        return [_way(model, choice, alone, comparison, own) for choice, comparison in compared.items()]
+
+    return _kept(("ways", own), model, found, causal, make)
+
+
+def _kept(what: Hashable, model: Model, found: PaddedTexts, causal: bool, make: Callable[[], Made]) -> Made:
+    return results.kept((what, model.key, digest((found.texts, found.ours)), causal), make)
+
+
+def _alone(model: Model, texts: tuple[str, ...], causal: bool) -> tuple[list[RunRef], Alone]:
+    """The run of each text by itself, and what these come to."""
+    ref = ModelRef.of(model)
+    runs = [RunRef(ref, model.encode([text]), padding.spec_alone(causal)) for text in texts]
+    return runs, results.ask(padding.alone, ref, *runs)
+
+
+def _compared(
+    model: Model, texts: tuple[str, ...], choice: PaddingChoice, causal: bool, runs: list[RunRef]
+) -> PaddingComparison:
+    return results.ask(padding.compare, ModelRef.of(model), texts, choice, causal, *runs)
+
+
+def _way(model: Model, choice: PaddingChoice, alone: Alone, found: PaddingComparison, own: bool) -> Way:
+    apart = max(found.largest())
+    others = None
+    if padding.predicts_next(model):
+        pairs = zip(found.guesses, alone.guesses, strict=True)
+        others = sum(one is not None and other is not None and one.token != other.token for one, other in pairs)
+    positions = "own" if own else choice.positions
+    return Way(choice.side, choice.mask, positions, apart, others, apart <= alone.tolerance)
+
+
+def _rows(model: Model, found: PaddedTexts, comparison: PaddingComparison, alone: Alone, own: bool) -> list[PaddedText]:
+    def candidate(guess: Guess | None) -> Candidate | None:
+        return None if guess is None else Candidate(model.label(guess.token), guess.probability)
+
+    batch, first_of_ours = comparison.batch, len(found.texts) - found.ours
+    return [
+        PaddedText(
+            number=row + 1,
+            ours=row >= first_of_ours,
+            pieces=batch.pieces[row],
+            keep=tuple(batch.keep[row].tolist()),
+            positions=() if own else tuple(comparison.positions[row].tolist()),
+            apart=tuple(comparison.apart[row].tolist()),
+            alone=candidate(alone.guesses[row]),
+            padded=candidate(comparison.guesses[row]),
+            at_end=candidate(comparison.at_end[row]),
+        )
+        for row in range(len(found.texts))
+    ]

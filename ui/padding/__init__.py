@@ -1,1 +1,0 @@
-"""What the Padding page needs of streamlit."""
