@@ -61,7 +61,7 @@ with right:
 with said, guarded(say("Computing what each token can depend on …")):
     told = effect.sentence(now, standard, chosen) if spec == composed else say(ask_first.ASKING)
     said.html(told)
-st.html(cached_figure(formula, mask) + cached_figure(counts, views[0].blocked, mask))
+st.html("".join([cached_figure(formula, mask), cached_figure(counts, views[0].blocked, mask)]))
 choices.show(sections.notes(spec, now, layer))
 
 with st.sidebar:

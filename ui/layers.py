@@ -108,7 +108,9 @@ def show_lens(chosen: ChosenRow, now: RunView, standard: RunView | None) -> str:
     inside = begin <= chosen.query < end
     beside = len(found.ids) <= MOST_BESIDE
     left, right = st.columns([1.6, 1], gap="small") if beside else (st.container(), st.container())
-    left.html(cached_figure(lens_table, found, chosen.pieces, chosen.query, other) + key(compared=other is not None))
+    left.html(
+        "".join([cached_figure(lens_table, found, chosen.pieces, chosen.query, other), key(compared=other is not None)])
+    )
     if inside:
         piece = escaped(chosen.pieces[chosen.query])
         right.markdown("#### " + say("After “{token}”, layer by layer", token=piece))

@@ -20,7 +20,7 @@ from model.pixels.view import PixelView
 from model.spec import MOST_STROKES
 from model.trace import Trace
 from unmask.shown_heads import ShownHeads
-from viz.components import VIEWS, source
+from viz.components import VIEWS, source, style
 from viz.heads import arcs
 from viz.heads.arcs import arcs_packet
 from viz.heads.cells import weight_text, window
@@ -101,7 +101,7 @@ class Picture:
         canvas = self.canvas()
         traits = {name: traitlets.Any(None, allow_none=True).tag(sync=True) for name in TRAITS[canvas.view]} | {
             "_esm": source(*VIEWS[canvas.view], "anywidget.js"),
-            "css": traitlets.Unicode(source("widget.css", f"{canvas.view}.css")).tag(sync=True),
+            "css": traitlets.Unicode(source("widget.css") + style(canvas.view)).tag(sync=True),
             "packet": traitlets.Bytes().tag(sync=True),
             "view": traitlets.Unicode(canvas.view).tag(sync=True),
         }

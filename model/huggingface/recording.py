@@ -39,8 +39,8 @@ class Recording(AttentionRun):
         edit: HeadEdit | None = None,
         masking: Masking = MaskContext.allowed,
     ) -> None:
-        """keeps, splits: by attention; see Inputs.keeps and mask_kinds.Cells. edit: changes each attention's heads. masking: gives
-        each attention's mask.
+        """keeps, splits: by attention; see Inputs.keeps and mask_kinds.Cells. edit: changes each attention's heads.
+        masking: gives each attention's mask.
         """
         super().__init__(keep.shape[1] for keep in keeps.values())
         self.records: list[LayerRecord] = []

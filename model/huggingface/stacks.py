@@ -35,7 +35,7 @@ USUAL = (0, 1, 2)  # possible numbers of the first token; 2 in RoBERTa's positio
 USUAL_CONTEXT = 512  # for models with relative positions, which state no limit: T5's in training
 LIMITS = ("max_position_embeddings", "max_seq_len", "max_target_positions")  # the last two: MPT, Whisper's decoder
 
-WHOLE: dict[type, Callable[[], Any]] = {  # layers of a cache that forget what is beyond a window, and those that keep it
+WHOLE: dict[type, Callable[[], Any]] = {  # layers that forget what is beyond a window, and layers that keep it
     DynamicSlidingWindowLayer: DynamicLayer,
     LinearAttentionAndSlidingWindowAttentionLayer: LinearAttentionAndFullAttentionLayer,
 }

@@ -255,7 +255,9 @@ def heatmaps(model: Model, parts: dict[str, AttentionPair], shown: str) -> None:
 def what_breaks(model: DatesModel, lines: SourceTexts, spec: MaskSpec, standard: RunView) -> None:
     st.markdown("#### " + say("What breaks when a mask is lifted"))
     rows = standard.kept("breaks", lambda: _breaks(model, lines, standard.row))
-    st.html(cached_figure(breaks.table, rows, _name_of(spec), SAMPLE) + cached_figure(breaks.words, *rows[:3]))
+    st.html(
+        "".join([cached_figure(breaks.table, rows, _name_of(spec), SAMPLE), cached_figure(breaks.words, *rows[:3])])
+    )
     with st.expander(say("What the model reads, and how ambiguous dates are read")):
         st.markdown(say(breaks.RULES, shapes=SHAPES, held_out=HELD_OUT_DAYS, none=NO_DATE))
 
@@ -308,4 +310,4 @@ def _heatmap(model: Model, parts: dict[str, AttentionPair], part: str, shown: st
     go_to_step = lambda position, _: st.session_state.update(cross_step=max(position - begin, 0))  # noqa: E731
     on_pick = go_to_step if part == "cross" else None
     head_picture.show(figure, alt, room="one", key=f"{part}_figure", tall=tall, on_pick=on_pick)
-    st.html(page.note(say(READING[part])) + cached_figure(explain.key, [shown_view], head_range(shown_view)))
+    st.html("".join([page.note(say(READING[part])), cached_figure(explain.key, [shown_view], head_range(shown_view))]))

@@ -189,7 +189,7 @@ def _head(step: Step, now: RunView, beside: RunView | None) -> None:
         figure = cached_figure(comparison_figure, view, other, dark=dark, titles=titles, query=step.query)
         _draw(figure, alt, room="pair")
     named = tag("b", say("{head} of {model}", head=name, model=now.model.name))
-    st.html(page.note(named) + cached_figure(explain.key, views, head_range(*views)))
+    st.html("".join([page.note(named), cached_figure(explain.key, views, head_range(*views))]))
 
 
 def _unnamed(step: Step, now: RunView) -> None:

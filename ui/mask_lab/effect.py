@@ -43,7 +43,7 @@ def show(now: RunView, standard: RunView, chosen: int) -> None:
     curves = (predictions.losses, others.losses)
     left, right = st.columns(2, gap="medium")
     follows = cached_figure(next_token_table, predictions.candidates, others.candidates, changed=changed)
-    left.html(after_query(found, changed=changed) + follows)
+    left.html("".join([after_query(found, changed=changed), follows]))
     with right:
         st.caption(cached_figure(explain.loss_caption, *curves, changed=changed))
         figure = cached_figure(losses_figure, found, changed=changed)
@@ -130,7 +130,7 @@ def show_reach(now: RunView, layer: int, head: int, chosen: int) -> None:
     st.html(reach_sentence(view))
     figure = reach_figure(view, dark=page.is_dark())
     head_picture.show(figure, _alt(view), room="two", key="reach_figure")
-    st.html(page.note(_key(now, view)) + reach_table(view))
+    st.html("".join([page.note(_key(now, view)), reach_table(view)]))
     with st.expander(say("How reach is computed")):
         st.markdown(say(HOW))
 

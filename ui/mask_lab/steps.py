@@ -22,7 +22,7 @@ def show(now: RunView, layer: int, head: int, chosen: int) -> None:
     colours = say("Scores, values and output: blue is below 0, red above. Zoom in one panel and the others follow.")
     st.html(page.note(together(filter(None, [colours, coarser_words(view.head)]))))
     numbers, values = st.columns([1.7, 1], gap="medium")
-    numbers.html(steps_table(row) + page.note(_about_the_table(row)))
+    numbers.html("".join([steps_table(row), page.note(_about_the_table(row))]))
     with values:
         st.html(page.note(_about_the_values(row)))
         page.chart(values_figure(row), "values_figure", _values_alt(row))
