@@ -66,7 +66,7 @@ class AttentionCase:
 
     def run(self, attention: Attention) -> AttentionStages:
         """The attention on this case. Raises Crash where PyTorch refuses to compute it."""
-        more = {"beside": self.beside} if _takes_beside(attention) else {}
+        more = {"beside": self.beside} if takes_beside(attention) else {}
         try:
             return attention(self.q, self.k, self.v, self.allowed, scale=self.scale, terms=self.terms, **more)
         except (RuntimeError, TypeError) as error:  # TypeError: a size that is no whole number
@@ -133,7 +133,8 @@ class AttentionCase:
 
 
 @lru_cache(64)
-def _takes_beside(attention: Attention) -> bool:
+def takes_beside(attention: Attention) -> bool:
+    """Whether it is called with what stands around the layer."""
     return "beside" in inspect.signature(attention).parameters
 
 

@@ -21,19 +21,10 @@ from model.transformer import Block, Transformer, positions_of
 
 
 @torch.inference_mode()
-def case_of(model: Model, trace: Trace, layer: int, row: int) -> AttentionCase:
-    """One row of one layer of a run as a case for the laws, float32."""
-    network, other = network_of(model), other_layer(layer, trace.num_layers)
+def case_of(model: Model, trace: Trace, layer: int, row: int, *, beside: bool = True) -> AttentionCase:
+    """One row of one layer of a run as a case for the laws, float32. beside: whether with what stands around it, for
+    which a model may have to run again."""
     record, one = trace.layers[layer], slice(row, row + 1)
-    beside = LayerContext(masks=_repeated(trace, layer, row))
-    if network is not None:
-        before = next(islice(streams(network, trace, row, lambda _: attention_stages), layer, None))
-        read = _blocks(network)[layer].attention_norm(before)
-        beside = replace(beside, inputs=_cut(read, network.config.heads), others=_by_another(network, other, read))
-    elif other is not None:
-        theirs = trace.layers[other]
-        q, k, v = (part[one].float().cpu() for part in (theirs.q, theirs.k, theirs.v))
-        beside = replace(beside, others=(q, k, v))
     bias = record.terms.bias
     if bias is not None:
         bias = bias[one if len(bias) > 1 else slice(None)].float().cpu()
@@ -46,8 +37,23 @@ def case_of(model: Model, trace: Trace, layer: int, row: int) -> AttentionCase:
         trace.keys.keep[one].cpu(),
         record.scale,
         replace(record.terms, bias=bias, sinks=sinks),
-        beside,
+        _around(model, trace, layer, row) if beside else LayerContext(),
     )
+
+
+def _around(model: Model, trace: Trace, layer: int, row: int) -> LayerContext:
+    """What stands around a row of a layer."""
+    network, other = network_of(model), other_layer(layer, trace.num_layers)
+    beside = LayerContext(masks=_repeated(trace, layer, row))
+    if network is not None:
+        before = next(islice(streams(network, trace, row, lambda _: attention_stages), layer, None))
+        read = _blocks(network)[layer].attention_norm(before)
+        return replace(beside, inputs=_cut(read, network.config.heads), others=_by_another(network, other, read))
+    if other is None:
+        return beside
+    theirs, one = trace.layers[other], slice(row, row + 1)
+    q, k, v = (part[one].float().cpu() for part in (theirs.q, theirs.k, theirs.v))
+    return replace(beside, others=(q, k, v))
 
 
 def other_layer(layer: int, layers: int) -> int | None:
