@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, wait
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields, is_dataclass
 from functools import cache, wraps
 from sys import getsizeof
@@ -42,13 +41,9 @@ SMALL = 100  # bytes that a plain value may take
 
 
 class ResultCache:
-    """Least recently used leaves first. What two ask for at once is made once: the second waits for the first.
+    """Least recently used leaves first. What two ask for at once is made once: the second waits for the first."""
 
-    waiting: entered around the making, and the waiting for another's.
-    """
-
-    def __init__(self, most_bytes: int, waiting: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
-        self._waiting = waiting
+    def __init__(self, most_bytes: int) -> None:
         self._kept: LRUCache = LRUCache(most_bytes, getsizeof=nbytes)
         self._being_made: dict[Hashable, Future] = {}
         self._lock = Lock()
@@ -62,17 +57,10 @@ class ResultCache:
         make is called without a lock. Who waits for another's making calls still_wanted now and then, which may raise.
         Raises what make raises, for everybody who waits for it.
         """
-        with self._lock:
-            if key in self._kept:
-                self.found += 1
-                return self._kept[key]
-        with self._waiting():
-            return self._get_or_make(key, make, still_wanted)
-
-    def _get_or_make(self, key: Hashable, make: Callable[[], Result], still_wanted: Callable[[], object]) -> Result:
         while True:
             with self._lock:
                 if key in self._kept:
+                    self.found += 1
                     return self._kept[key]
                 waited_for = self._being_made.get(key)
                 if waited_for is None:

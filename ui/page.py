@@ -101,7 +101,7 @@ STYLE = """
     margin-bottom: -2.9rem; position: relative; z-index: 1; pointer-events: none; }
   .st-key-steps_figure { overflow-x: auto; }
   .st-key-steps_figure > * { min-width: 46rem; }
-  $checkbox label:not([data-selected]) > div:first-of-type { background: #6b7280 !important; }
+  $checkbox label:not([data-selected]):has([role="switch"]) > div:first-of-type { background: #6b7280 !important; }
   $page_link_anchor:focus-visible { background: transparent; outline: 2px solid currentColor; }
   $plot { contain: layout style; } /* to measure a label, it need not lay out the whole page */
   $plot text { fill: currentColor !important; }
