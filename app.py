@@ -90,11 +90,6 @@ with right:
 
 surveys = surveys or show_all()
 tokens, losses, leaks = st.columns([1.35, 1.25, 1])
-one, every = zip(*(explain.leaks(survey, layer, head) for survey in surveys), strict=True)
-leaks.html(cached_figure(leak_table, one, every, name, changed=changed))
-with st.sidebar:
-    ask_first.switch()
-controls.share(link.View, model, masks=None)
 with tokens, guarded(say("Predicting …")):
     asked = query.predicting(now, query.choose(now))
     predictions, standard_predictions = now.predictions(asked), standard.predictions(asked)
@@ -104,8 +99,11 @@ else:
     tokens.html(
         cached_figure(next_token_table, predictions.candidates, standard_predictions.candidates, changed=changed)
     )
-    curves = (predictions.losses, standard_predictions.losses)
-    loss_slot = losses.container()
+    with losses:
+        curves = (predictions.losses, standard_predictions.losses)
+        figure = cached_figure(loss_figure, *curves, batch.pieces[row], changed=changed)
+        st.caption(cached_figure(explain.loss_caption, *curves, changed=changed), help=say(explain.NATS))
+        st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=cached_figure(explain.loss_alt, *curves))
     if now.masks != standard.masks and scope == "model":
         position = batch.real(row).stop - 1 if asked is None else asked
         pieces = batch.pieces[row]
@@ -118,7 +116,8 @@ else:
             losses.caption(say(explain.MISLED))
         if explain.lifts_the_causal_mask(now):
             losses.page_link("pages/why_causal.py", label=say(explain.WHY_CAUSAL), icon=":material/visibility_off:")
-    with loss_slot:  # last: what comes with the large picture is drawn before either is painted
-        figure = cached_figure(loss_figure, *curves, batch.pieces[row], changed=changed)
-        st.caption(cached_figure(explain.loss_caption, *curves, changed=changed), help=say(explain.NATS))
-        st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=cached_figure(explain.loss_alt, *curves))
+one, every = zip(*(explain.leaks(survey, layer, head) for survey in surveys), strict=True)
+leaks.html(cached_figure(leak_table, one, every, name, changed=changed))
+with st.sidebar:
+    ask_first.switch()
+controls.share(link.View, model, masks=None)
