@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, wait
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields, is_dataclass
 from functools import cache, wraps
 from sys import getsizeof
@@ -45,12 +44,10 @@ SMALL = 100  # bytes of a plain value
 class ResultCache:
     """The least recently used result is evicted first. A result that is requested twice at once is computed once.
 
-    waiting: a context that is entered while a result is computed or waited for. found, made: how often a result was
-    there, and how often it was computed.
+    found, made: how often a result was there, and how often it was computed.
     """
 
-    def __init__(self, most_bytes: int, waiting: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
-        self._waiting = waiting
+    def __init__(self, most_bytes: int) -> None:
         self._kept: LRUCache = LRUCache(most_bytes, getsizeof=nbytes)
         self._being_made: dict[Hashable, Future] = {}
         self._lock = Lock()
@@ -63,17 +60,10 @@ class ResultCache:
 
         still_wanted: called now and then while another thread computes it; may raise. Raises what make raises.
         """
-        with self._lock:
-            if key in self._kept:
-                self.found += 1
-                return self._kept[key]
-        with self._waiting():
-            return self._get_or_make(key, make, still_wanted)
-
-    def _get_or_make(self, key: Hashable, make: Callable[[], Result], still_wanted: Callable[[], object]) -> Result:
         while True:
             with self._lock:
                 if key in self._kept:
+                    self.found += 1
                     return self._kept[key]
                 waited_for = self._being_made.get(key)
                 if waited_for is None:

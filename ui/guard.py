@@ -55,7 +55,7 @@ def guarded(words: str = "", *, on_trouble: Callable[[], None] = lambda: None) -
 
 @contextmanager
 def waiting() -> Iterator[None]:
-    """The spinner of the guard around, for what takes time alone: a thread and a message each, shown or not.
+    """The spinner of the guard around.
 
     One: what is made for something that is being made waits under the same.
     """

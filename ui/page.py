@@ -18,7 +18,7 @@ from serving import logs
 from ui import streamlit_internals
 from ui.sidebar import speech
 from ui.widgets import choices
-from viz.palette import APART, MARGIN, MASK_COLOURS, TWO, WIDE
+from viz.palette import APART, MARGIN, MASK_COLOURS
 
 if TYPE_CHECKING:  # the page shows itself before plotly is imported
     import plotly.graph_objects as go
@@ -54,16 +54,6 @@ PAGES = {path: page for pages in SECTIONS.values() for path, page in pages.items
 
 CHART = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}  # plotly's settings
 
-ROOM = """
-  [class*="st-key-ROOM_"] { container-type: inline-size; overflow-x: auto; }
-  [class*="st-key-ROOM_"] > * {
-    --side: clamp(var(--least, 15rem), min((100cqw - var(--across)) / WIDE,
-      (100dvh - var(--above) - var(--down)) / var(--tall, 1)), 70rem);
-    --wide: calc(var(--side) * WIDE + var(--across)); min-width: var(--wide); max-width: var(--wide); }
-  [class*="st-key-ROOM_"] $chart {
-    width: var(--wide) !important;
-    height: calc(var(--side) * var(--tall, 1) + var(--down)) !important; }
-"""
 STYLE = """
 <style>
   $block_container { padding: 3rem 1.6rem 2rem; max-width: 2000px; }
@@ -106,7 +96,6 @@ STYLE = """
   $widget_label p { color: light-dark(#1F2328, #E6E8EB) !important; }
   $primary_button:where(:enabled) p { color: light-dark(#FFFFFF, #14171C); }
   $markdown h4 { font-size: 1.2rem; font-weight: 600; padding: .6rem 0 .4rem; }
-  ROOMS
   @media (min-width: 641px) { /* side by side: cells of one size, a colour bar beside the head's alone */
     .st-key-mask_and_head $column {
       --half: calc(50% - .5rem); min-width: 0; width: auto; flex: 1 1 calc(var(--half) + BARpx / 2); }
@@ -117,13 +106,12 @@ STYLE = """
     margin-bottom: -2.9rem; position: relative; z-index: 1; pointer-events: none; }
   .st-key-steps_figure { overflow-x: auto; }
   .st-key-steps_figure > * { min-width: 46rem; }
-  $checkbox label:has(input[role="switch"]:not(:checked)) > div:first-of-type {
-    background: #6b7280 !important; }
+  $checkbox label:not([data-selected]):has([role="switch"]) > div:first-of-type { background: #6b7280 !important; }
   $page_link_anchor:focus-visible { background: transparent; outline: 2px solid currentColor; }
   $plot { contain: layout style; } /* to measure a label, it need not lay out the whole page */
   $plot text { fill: currentColor !important; }
   @media (hover: none) { $chart:not(:hover) $plot_buttons { display: none; } } /* else over the legend, always */
-  $layout_wrapper:has(> * > $element:only-child > $empty) { display: none; }
+  $layout_wrapper:has(> $vertical_block > $element:only-child > $empty) { display: none; }
   $multiselect [data-tag] > * { color: light-dark(#FFFFFF, #14171C) !important; }
   $code .token.deleted { color: light-dark(#A40E26, #FF9A94) !important; }
   $code .token.inserted { color: light-dark(#0B5E27, #6FDD8B) !important; }
@@ -143,15 +131,6 @@ STYLE = """
   @media (prefers-reduced-motion: reduce) { p.sentence { animation: none; } }
 </style>
 """
-
-
-def _room(name: str, wide: float) -> str:
-    """The size of viz.head's figures in a container of this name: a square, and what stands beside it.
-
-    A picture sets --above, what is over it as the page opens, --across and --down, its margins, and --tall, its height
-    in widths (ui/heads/head.py). Lessons set --least, its least side.
-    """
-    return ROOM.replace("ROOM", name).replace("WIDE", str(wide))
 
 
 def set_up(title: str) -> None:
@@ -191,7 +170,6 @@ def _page(path: str) -> st.Page:
 @cache
 def _style(_: str) -> str:
     """The pages' CSS, in which the sections' names are: one a language."""
-    rooms = _room("pair", WIDE) + _room("one", 1) + _room("two", TWO)
     switches = {
         name: f".st-key-{name} label::before"
         if name in KINDS and KINDS[name].own
@@ -201,7 +179,7 @@ def _style(_: str) -> str:
     swatches = _section_names() + " ".join(
         f"{rule} {{ background: {MASK_COLOURS[name]}; }}" for name, rule in switches.items()
     )
-    style = STYLE.replace("SWITCHES", ", ".join(switches.values())).replace("ROOMS", rooms)
+    style = STYLE.replace("SWITCHES", ", ".join(switches.values()))
     style = style.replace("BAR", str(MARGIN["r"] - APART))
     return streamlit_internals.css(style).replace("</style>", swatches + "</style>")
 

@@ -1,7 +1,9 @@
 """What pages ask of models: jobs, done in turn, and their answers, kept for everybody in the process."""
 
 from collections.abc import Callable, Hashable
+from contextlib import ExitStack
 from dataclasses import fields, is_dataclass
+from itertools import count
 from typing import Any, ParamSpec, TypeVar
 from weakref import ref
 
@@ -24,7 +26,7 @@ Made = TypeVar("Made")
 @once
 def result_cache() -> ResultCache:
     """The answers, a share of the memory that the container has."""
-    return ResultCache(Settings.from_environment().results_bytes, waiting)
+    return ResultCache(Settings.from_environment().results_bytes)
 
 
 @once
@@ -51,8 +53,15 @@ def ask(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     Raises what the function raises, and sentences for the reader (ValueError) of a queue that is full and of a job that
     takes too long. Where the reader has asked for something else meanwhile, Streamlit leaves the script here.
     """
-    job = Job(function, arguments, options)
-    return kept(job.key, lambda: scheduler().ask(job, reader(), still_wanted), still_wanted)
+    job, looks = Job(function, arguments, options), count()
+    with ExitStack() as spinner:
+
+        def look() -> None:
+            still_wanted()
+            if next(looks) == 1:  # it takes a moment: a spinner is a thread and two messages, shown or not
+                spinner.enter_context(waiting())
+
+        return kept(job.key, lambda: scheduler().ask(job, reader(), look), look)
 
 
 def ask_anew(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -126,6 +126,8 @@ def enlarged(drawn: CachedFigure, size: float) -> CachedFigure:
         around = standoff + 1.6 * size
         layout["margin"] = {"l": labels["yaxis"] + around, "b": labels["xaxis"] + around, "t": 2.2 * size,
                             "r": 10 + 4.2 * size, "autoexpand": False}  # fmt: skip
+    else:
+        layout["margin"] = layout.get("margin", {}) | {"autoexpand": True}
     return figure(traces, layout)
 
 

@@ -9,15 +9,16 @@ import plotly.graph_objects as go
 from markupsafe import Markup
 
 from i18n import say
+from viz import palette
 from viz.heatmap import figure
 from viz.html import SUPERSCRIPT, escaped, join, power_of_ten, table, tag, td, th, track
 from viz.palette import MASK_COLOURS, NOW, STANDARD, rgb
 
 TOP = 10
 LEAST_TOP = 0.1  # nats: the loss axis reaches at least so far; a loss of 0.0003 is nothing to zoom into
+LOSS_LABEL = 10  # the size of its tokens' letters in pixels
 LOSS_LAYOUT = {
     "height": 290,
-    "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
     "hovermode": "x unified",
     "legend": {"orientation": "h", "y": 1.12, "x": 0},
 }
@@ -94,13 +95,14 @@ def loss_figure(
         for name, values, colour in series
     ]
     every = math.ceil(len(pieces) / 30)
+    labels = [piece[:12] for piece in pieces[::every]]
     places = {
         "type": "category",
         "tickmode": "array",
         "tickvals": list(range(0, len(pieces), every)),
-        "ticktext": [escaped(piece[:12]) for piece in pieces[::every]],
+        "ticktext": list(map(escaped, labels)),
         "tickangle": -90,
-        "tickfont": {"size": 10},
+        "tickfont": {"size": LOSS_LABEL},
         "range": [-0.5, len(pieces) - 0.5],
     }
     heights = {
@@ -109,7 +111,10 @@ def loss_figure(
         "autorangeoptions": {"include": LEAST_TOP},
         "exponentformat": "none",
     }
-    return figure(curves, LOSS_LAYOUT | {"xaxis": places, "yaxis": heights, "showlegend": changed})
+    # plotly would draw it a second time to make room for what it finds too large
+    below = palette.margin((), labels, LOSS_LABEL)["b"] - palette.TITLE
+    margin = {"l": 60, "r": 12, "t": 33 if changed else 8, "b": below, "autoexpand": False}
+    return figure(curves, LOSS_LAYOUT | {"margin": margin, "xaxis": places, "yaxis": heights, "showlegend": changed})
 
 
 def _now_and_standard() -> tuple[str, str]:

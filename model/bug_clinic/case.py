@@ -48,7 +48,7 @@ class AttentionCase:
 
     def run(self, attention: Attention) -> AttentionStages:
         """The attention on this case. Raises Crash where PyTorch refuses to compute it."""
-        more = {"case": self} if _takes_case(attention) else {}
+        more = {"case": self} if takes_case(attention) else {}
         try:
             return attention(self.q, self.k, self.v, self.allowed, scale=self.scale, terms=self.terms, **more)
         except (RuntimeError, TypeError) as error:  # TypeError: a size that is no whole number
@@ -117,7 +117,8 @@ def bias_of(terms: ScoreTerms, rows: slice) -> Tensor | None:
 
 
 @lru_cache(64)
-def _takes_case(attention: Attention) -> bool:
+def takes_case(attention: Attention) -> bool:
+    """Whether it is called with the case, for what stands around the layer."""
     return "case" in inspect.signature(attention).parameters
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from model.attention import AttentionStages, attention_stages
 from model.base import Model
-from model.bug_clinic.case import AttentionCase, Bug, Crash
+from model.bug_clinic.case import AttentionCase, Bug, Crash, takes_case
 from model.bug_clinic.laws import LAWS, Tried, Verdict, judge
 from model.bug_clinic.rerun import case_of
 from model.kv_cache import network_of
@@ -165,10 +165,14 @@ _right_of: Newest = WeakKeyDictionary()
 _trial_of: Newest = WeakKeyDictionary()
 
 
-def right_of(model: Model, trace: Trace, layer: int, row: int, dtype: torch.dtype) -> Right:
-    """Made once for the bugs that are looked at in one layer and row of a run."""
-    return _once(_right_of, trace, (layer, row, dtype),
-                 lambda: Right(Tried(attention_stages, case_of(model, trace, layer, row).to(dtype))))  # fmt: skip
+def right_of(model: Model, trace: Trace, bug: Bug, layer: int, row: int) -> Right:
+    """What the bug is held against in one layer and row of a run; made once for bugs that need the same of it."""
+    beside = takes_case(bug.function)
+
+    def make() -> Right:
+        return Right(Tried(attention_stages, case_of(model, trace, layer, row, beside=beside).to(bug.dtype)))
+
+    return _once(_right_of, trace, (layer, row, bug.dtype, beside), make)
 
 
 def trial_of(model: Model, trace: Trace, bug: Bug, layer: int, row: int) -> BugTrial:
@@ -178,11 +182,11 @@ def trial_of(model: Model, trace: Trace, bug: Bug, layer: int, row: int) -> BugT
     """
 
     def make() -> BugTrial:
-        right, buggy = right_of(model, trace, layer, row, bug.dtype), None
+        right, buggy = right_of(model, trace, bug, layer, row), None
         case = bug.case(right.case)
         if bug.first_layer and layer > 0 and trace.num_layers > 1 and model.standard.causal:
             buggy = model.run(trace.batch, _forgetful(model, trace.num_layers)).select(trace.name)
-            case = replace(case_of(model, buggy, layer, row), allowed=right.case.allowed)
+            case = replace(case_of(model, buggy, layer, row, beside=False), allowed=right.case.allowed)
         return BugTrial(Tried(bug.function if layer >= bug.first_layer else attention_stages, case), right, buggy)
 
     return _once(_trial_of, trace, (bug.key, layer, row), make)

@@ -21,9 +21,9 @@ from model.transformer import Block, Transformer, positions_of
 
 
 @torch.inference_mode()
-def case_of(model: Model, trace: Trace, layer: int, row: int) -> AttentionCase:
-    """One row of one layer of a run as a case for the laws, float32."""
-    network, other = network_of(model), other_layer(layer, trace.num_layers)
+def case_of(model: Model, trace: Trace, layer: int, row: int, *, beside: bool = True) -> AttentionCase:
+    """One row of one layer of a run as a case for the laws, float32. beside: whether with what stands around it, for
+    which a model may have to run again."""
     record, one = trace.layers[layer], slice(row, row + 1)
     terms = (bias_of(record.terms, one), record.terms.sinks)
     bias, sinks = (None if term is None else term.float().cpu() for term in terms)
@@ -33,8 +33,11 @@ def case_of(model: Model, trace: Trace, layer: int, row: int) -> AttentionCase:
         trace.keys.keep[one].cpu(),
         record.scale,
         replace(record.terms, bias=bias, sinks=sinks),
-        masks=_repeated(trace, layer, row),
     )
+    if not beside:
+        return case
+    network, other = network_of(model), other_layer(layer, trace.num_layers)
+    case = replace(case, masks=_repeated(trace, layer, row))
     if network is not None:
         before = next(islice(streams(network, trace, row, lambda _: attention_stages), layer, None))
         read = _blocks(network)[layer].attention_norm(before)

@@ -1,7 +1,8 @@
 """What fails becomes one sentence; what is ours to mend is raised."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import cache
 
 import pytest
 import streamlit as st
@@ -9,7 +10,9 @@ import torch
 from streamlit.testing.v1 import AppTest
 
 from i18n import remembered, say, spoken
+from serving.job import Job
 from serving.result_cache import ResultCache
+from ui import results
 from ui.guard import NO_MEMORY, guarded, problem_in, waiting
 
 
@@ -61,18 +64,21 @@ def test_the_page_says_it_and_ends_there() -> None:
     assert app.error[0].value == r"expected \*three\*, got 4."
 
 
-def test_only_what_takes_time_has_a_spinner() -> None:
-    entered: list[str] = []
+@pytest.mark.parametrize(("looks", "spinners"), [(1, []), (2, ["Running …"]), (9, ["Running …"])])
+def test_only_what_takes_time_has_a_spinner(looks: int, spinners: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    class Asked:
+        def ask(self, job: Job, reader: str, look: Callable[[], None]) -> str:
+            for _ in range(looks):
+                look()
+            return "made"
 
-    @contextmanager
-    def spinner() -> Iterator[None]:
-        entered.append("spinner")
-        yield
-
-    cache = ResultCache(1000, spinner)
-    for key in ("a", "a", "b"):
-        cache.get(key, lambda: "made")
-    assert entered == ["spinner", "spinner"]
+    shown: list[str] = []
+    monkeypatch.setattr(st, "spinner", lambda words, **_: shown.append(words) or nullcontext())
+    monkeypatch.setattr(results, "scheduler", Asked)
+    monkeypatch.setattr(results, "result_cache", cache(lambda: ResultCache(1000)))
+    with guarded("Running …"):
+        assert [results.ask(len, "") for _ in range(2)] == ["made"] * 2
+    assert shown == spinners, "and none for what is known"
 
 
 def test_the_guards_own_words_spin_once_however_deep_the_waiting_is(monkeypatch: pytest.MonkeyPatch) -> None:

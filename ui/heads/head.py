@@ -12,9 +12,11 @@ from i18n import say
 from ui import page
 from ui.heads import query
 from ui.link import ZOOM
+from ui.streamlit_internals import css
 from ui.widgets.choices import bound
 from ui.widgets.key import component_value, wholes
 from viz.components import VIEWS, source, style
+from viz.palette import TWO, WIDE
 
 
 def canvas(view: str) -> Any:
@@ -36,6 +38,17 @@ _listener = st.components.v2.component(
 
 OnPick = Callable[[int, int | None], None]
 ABOVE = 195  # pixels over the picture as a page opens
+ROOMS = {"pair": WIDE, "one": 1, "two": TWO}  # how many of its sides wide a picture is, without its margins
+ROOM = """<style>
+  .PLACE { container-type: inline-size; overflow-x: auto; SIZES }
+  .PLACE > * {
+    --side: clamp(var(--least, 15rem), min((100cqw - var(--across)) / var(--sides),
+      (100dvh - var(--above) - var(--down)) / var(--tall)), 70rem);
+    --wide: calc(var(--side) * var(--sides) + var(--across)); min-width: var(--wide); max-width: var(--wide); }
+  .PLACE $chart {
+    width: var(--wide) !important;
+    height: calc(var(--side) * var(--tall) + var(--down)) !important; }
+</style>"""  # of a place by its own class: of [class*=…] the browser styles all that is in whatever changes its class
 LEAST_OWN = 1 / 3  # of a row's positions: with fewer tokens of its own, its padding is out of sight at first
 
 
@@ -67,7 +80,7 @@ def show(
     query, whose row the figure frames.
     """
     margin = figure.layout.margin
-    make_room(f"{room}_{key}", {side: margin[side] for side in "lrtb"}, above, tall)
+    make_room(room, key, {side: margin[side] for side in "lrtb"}, above, tall)
     with st.container(key=f"{room}_{key}"):
         st.plotly_chart(figure, key=key, config=page.CHART, height="stretch", alt=alt)
     listen(key, f"{room}_{key}", zooms=zooms, on_pick=on_pick)
@@ -75,11 +88,14 @@ def show(
         query.hear(f"{room}_{key}", say("Heatmap"), moves, role="application", framed=True)
 
 
-def make_room(place: str, margin: Mapping[str, int], above: int, tall: float = 1) -> None:
-    """For a picture in the container of the name `place`, a room: ui/page.py. margin: its, in pixels."""
+def make_room(room: str, key: str, margin: Mapping[str, int], above: int, tall: float = 1) -> None:
+    """The size of a picture in the container "{room}_{key}": as show's. margin: around it, in pixels.
+
+    Lessons set --least, its least side.
+    """
     across, down = margin["l"] + margin["r"], margin["t"] + margin["b"]
-    sizes = f"--above: {above}px; --across: {across}px; --down: {down}px; --tall: {tall:.4f};"
-    st.html(f"<style>.st-key-{place} {{ {sizes} }}</style>")
+    sizes = f"--above: {above}px; --across: {across}px; --down: {down}px; --tall: {tall:.4f}; --sides: {ROOMS[room]};"
+    st.html(css(ROOM.replace("PLACE", f"st-key-{room}_{key}").replace("SIZES", sizes)))
 
 
 def listen(key: str, place: str, *, zooms: bool = False, on_pick: OnPick | None = choose_query) -> None:

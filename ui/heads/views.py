@@ -64,7 +64,7 @@ _tokens = canvas("tokens")
 BESIDE = """<style>@media (min-width: 1600px) {
   $column:has(.st-key-tokens_beside) { position: relative; container-type: inline-size; }
   $column:has(.st-key-tokens_beside) div:has(> .st-key-tokens_beside) { position: static; }
-  .st-key-tokens_beside { /* the room of a comparison, which a head without one leaves empty: ui/page.py's ROOM */
+  .st-key-tokens_beside { /* the room of a comparison, which a head without one leaves empty: ui/heads/head.py's ROOM */
     --side: clamp(15rem, min((100cqw - ACROSS) / WIDE, 100dvh - ABOVE - DOWN), 70rem);
     position: absolute; top: TOP; left: calc(var(--side) + ACROSS); right: 0; width: auto;
     max-height: var(--side); overflow-y: auto; }

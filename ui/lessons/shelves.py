@@ -94,7 +94,7 @@ LABELS = {
 }
 STYLE = """<style>
   .st-key-start { margin-bottom: -.6rem; } .st-key-start :is(button, a) { min-height: 0; padding: 0 .2rem; }
-  .st-key-start p { font-size: .9rem; } div:has(> $html > style) { margin: 0; }
+  .st-key-start p { font-size: .9rem; }
 </style>"""
 
 

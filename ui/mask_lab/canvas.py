@@ -64,7 +64,7 @@ def show(
         query=query,
         below=below,
     )
-    head_picture.make_room(f"one_{key}", canvas_margin(view, rows, columns), ABOVE)
+    head_picture.make_room("one", key, canvas_margin(view, rows, columns), ABOVE)
     with st.container(key=f"one_{key}"):
         heard = {"on_drawn_change": lambda: take(key, text), "on_query_change": lambda: query_keys.take(key)}
         _component(data=packet, key=key, **heard)

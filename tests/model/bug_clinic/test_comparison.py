@@ -58,22 +58,24 @@ class TestTheRightVersion:
 
     def test_no_bug_changes_it(self, story: Model, trace: Trace) -> None:
         own = read(story, TEXT)
-        for bug in sorted(BUGS, key=lambda bug: str(bug.dtype)):
-            shared = right_of(story, trace, 4, 0, bug.dtype)
+        for bug in BUGS:
+            shared = right_of(story, trace, bug, 4, 0)
             compare(story, trace, bug, 4, 0)
             examine(story, trace, bug, 4, 0)
-            assert shared is right_of(story, trace, 4, 0, bug.dtype)
-            anew = right_of(story, own, 4, 0, bug.dtype)  # no bug was ever given that run
+            assert shared is right_of(story, trace, bug, 4, 0)
+            anew = right_of(story, own, bug, 4, 0)  # no bug was ever given that run
             for name in ("q", "k", "v", "allowed", "keep"):
                 assert torch.equal(getattr(shared.case, name), getattr(anew.case, name)), name
             assert torch.equal(shared.stages.weights, anew.stages.weights)
             assert repr(shared.verdicts) == repr(anew.verdicts)  # NaN is there too
 
     def test_is_that_of_the_layer_the_row_and_the_number_type_asked_for(self, story: Model, trace: Trace) -> None:
-        asked = [(4, 0, torch.float32), (3, 0, torch.float32), (3, 0, torch.float16), (4, 0, torch.float32)]
-        for layer, row, dtype in asked:
-            found = right_of(story, trace, layer, row, dtype).case.q
-            assert torch.equal(found, trace.layers[layer].q[row : row + 1].to(dtype).reshape(found.shape))
+        for key, layer, row in [("view", 4, 0), ("view", 3, 0), ("half-fill", 3, 0), ("unprojected", 4, 0)]:
+            found = right_of(story, trace, BY_KEY[key], layer, row).case
+            assert found.q.dtype == BY_KEY[key].dtype
+            expected = trace.layers[layer].q[row : row + 1].to(found.q.dtype)
+            assert torch.equal(found.q, expected.reshape(found.q.shape))
+            assert (found.beside.inputs is not None) == (key == "unprojected"), "for the bugs that read it alone"
 
     def test_goes_with_its_run(self, story: Model) -> None:
         run = read(story, "a run that nobody else has")
