@@ -158,8 +158,10 @@ class HuggingFaceModel(Model):
             positions = positions_under(spec, batch).to(self._device)
             for start, end in pairwise([0, *ends]):
                 here = Inputs(inputs.ids[:, start:end], inputs.keep[:, :end])
-                own = {"splits": {"self": batch.columns(slice(end)).split}, "standard": self.standard}
-                run = Recording(self._findings.sites, spec, here.keeps(), masking=masking, **own)
+                splits = {"self": batch.columns(slice(end)).split}
+                run = Recording(
+                    self._findings.sites, spec, here.keeps(), standard=self.standard, splits=splits, masking=masking
+                )
                 run.positions = positions[:, start:end]
                 states.append(stack.states(run, here, past))
             return torch.cat(states, dim=1)
