@@ -31,7 +31,7 @@ SUPPORTED = (
 )
 NOT_SHOWN_TYPES = {  # model types: why they are not shown
     "mamba mamba2 falcon_mamba": N_("its layers are a state space, which does not attend to tokens"),
-    "rwkv xlstm": N_("its layers are a recurrence, which does not attend to tokens"),
+    "rwkv xlstm": N_("its layers are a recurrence, which does not attend to tokens"),  # not shown: model types
     "fnet": N_("it mixes its tokens by Fourier transforms, without attention"),
     "perceiver": N_("its attention is from latent vectors to a text, not from token to token"),
     "longformer led longt5 pegasus_x reformer mra yoso": N_(
@@ -54,7 +54,7 @@ NOT_SHOWN_TYPES = {  # model types: why they are not shown
     "voxtral_realtime": N_("it needs sound with its text and never runs on text alone"),
     "pi0": N_("it controls robots: it needs images and joint states and never runs on text alone"),
     "pix2struct pp_formulanet vision-encoder-decoder": N_("its encoder reads images, not text"),
-    "blip blip-2 instructblip instructblipvideo kosmos-2 idefics": N_(
+    "blip blip-2 instructblip instructblipvideo kosmos-2 idefics": N_(  # not shown: model types
         "it needs an image with its text and never runs on text alone"
     ),
 }

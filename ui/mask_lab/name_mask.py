@@ -15,6 +15,7 @@ from ui.run_view import RunView
 from ui.widgets.uploads import uploader
 from viz.inference import mask_figure
 
+EXAMPLE = "tensor([[ True, False],\n        [ True,  True]])"  # not shown: the same in every language
 ABOUT = N_(
     "Paste a mask as PyTorch or NumPy prints it, or load it as NPY: True or 1 = may attend, or 0 and −∞ as added to "
     "scores. Each row is a query, each column a key."
@@ -26,8 +27,7 @@ def show(now: RunView, load: Callable[[MaskSpec], None]) -> None:
     left, right = st.columns([1, 1], gap="medium")
     with left:
         st.caption(say(ABOUT))
-        text = st.text_area(say("Mask"), key="named_mask", height=200, placeholder="tensor([[ True, False],\n"
-                            "        [ True,  True]])")  # fmt: skip
+        text = st.text_area(say("Mask"), key="named_mask", height=200, placeholder=EXAMPLE)
         file = uploader(say("Load a mask, NPY"), ["npy"], key="named_file", max_upload_size=8)
         given = text if text.strip() else file.getvalue() if file else None
     if given is None:

@@ -21,7 +21,7 @@ from model.kv_cache import batch_of
 from model.spec import MaskSpec
 from serving.settings import Settings
 from tests.model.huggingface import families
-from tests.model.huggingface.test_families import ALL, saved
+from tests.model.huggingface.test_families import saved
 
 TEXT = "Once upon a time there was a cat, a dog and one little bird. It was red."
 FAMILIES = ("story", "llama", "gemma3", "gpt_oss", "qwen3_next", "lfm2", "bamba", "falcon_h1", "bloom")
@@ -37,7 +37,9 @@ def load(name: str, folder: Path) -> Model:
     """The story model, or a tiny random one of a family."""
     if name == "story":
         return catalog.load("story")
-    return adapter.load(str(saved(name, folder) if name in ALL else families.save(name, folder)), settings=Settings())
+    return adapter.load(
+        str(families.save(name, folder) if name in families.DECODERS else saved(name, folder)), settings=Settings()
+    )
 
 
 def ids_of(model: Model, count: int = 17) -> list[int]:
