@@ -11,6 +11,7 @@ from ui import controls, explain, inference
 from ui.guard import guarded
 
 model, text = controls.open_page(inference.ServingLink.restore)
+st.markdown(page.heading(say("Serving"), explain.title_of(model)))
 section = inference.choose_section()
 sentence_place = st.empty()
 running = say("Running {model} …", model=explain.title_of(model))
