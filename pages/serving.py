@@ -11,15 +11,15 @@ from ui import controls, explain, inference
 from ui.guard import guarded
 
 model, text = controls.open_page(inference.ServingLink.restore)
-st.markdown(page.heading(say("Serving"), explain.title_of(model)))
-section = inference.choose_section()
+title, section = st.empty(), inference.choose_section()
+reading = None if section == "cost" else controls.open_text(model, text)
+title.markdown(page.heading(say("Serving"), explain.title_of(model)))
 sentence_place = st.empty()
 running = say("Running {model} …", model=explain.title_of(model))
 with guarded(running, on_trouble=lambda: inference.share(model)):
-    if section == "cost":
+    if reading is None:
         sentence = inference.show_cost()
     else:
-        row = inference.Row.of(model, *controls.open_text(model, text))
-        sentence = inference.SHOWN[section](row)
-    sentence_place.html(f'<p class="sentence">{sentence}</p>')
+        sentence = inference.SHOWN[section](inference.Row.of(model, *reading))
+    sentence_place.html(page.sentence(sentence))
 inference.share(model)

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-import plotly.graph_objects as go
 import streamlit as st
 
 from i18n import N_, say
@@ -97,10 +96,10 @@ def show_calls(row: Row) -> str:
     left, right = st.columns([1.3, 1], gap="small")
     with left:
         st.markdown("#### " + say("Which call computes which cell"))
-        show(cached_figure(pictures.calls_figure, found, row.labels), "calls_cells", sentence)
+        page.chart(cached_figure(pictures.calls_figure, found, row.labels), "calls_cells", sentence)
     with right:
         st.markdown("#### " + say("Each call as its kernel sees it"))
-        show(cached_figure(pictures.kernel_figure, found), "calls_kernel", sentence)
+        page.chart(cached_figure(pictures.kernel_figure, found), "calls_kernel", sentence)
     with st.expander(say("Calls as a table")):
         st.html(cached_figure(pictures.calls_table, found))
     return sentence
@@ -120,10 +119,12 @@ def show_tree(row: Row) -> str:
     left, right = st.columns([1, 1.1], gap="small")
     with left:
         st.markdown("#### " + say("The tree, and the path that greedy verification accepts"))
-        show(cached_figure(pictures.tree_figure, found, row.labels[-1]), "tree", sentence)
+        page.chart(cached_figure(pictures.tree_figure, found, row.labels[-1]), "tree", sentence)
     with right:
         st.markdown("#### " + say("Its mask"))
-        show(cached_figure(pictures.mask_figure, found.allowed, [*row.labels, *found.labels]), "tree_mask", sentence)
+        page.chart(
+            cached_figure(pictures.mask_figure, found.allowed, [*row.labels, *found.labels]), "tree_mask", sentence
+        )
     return sentence
 
 
@@ -132,7 +133,7 @@ def show_packing(row: Row) -> str:
     st.text_input(say("Documents end at"), key="separator", width=180)
     found: PackedLosses = row.ask(pack, row.batch, st.session_state.separator)
     sentence = pictures.packing_sentence(found, ROUNDING * found.size)
-    show(cached_figure(pictures.packing_figure, found), "packing", sentence)
+    page.chart(cached_figure(pictures.packing_figure, found), "packing", sentence)
     return sentence
 
 
@@ -149,7 +150,7 @@ def show_cost() -> str:
     sentence = pictures.cost_sentence(found)
     left, right = st.columns([1.3, 1], gap="small")
     with left:
-        show(cached_figure(pictures.blocks_figure, found), "cost_blocks", sentence)
+        page.chart(cached_figure(pictures.blocks_figure, found), "cost_blocks", sentence)
         st.html(pictures.blocks_key())
     right.html(cached_figure(pictures.cost_table, found, HEAD_SIZE))
     return sentence
@@ -191,11 +192,6 @@ def tree_of(branches: list[int]) -> list[int]:
         parents += [parent for parent in level for _ in range(count)]
         level = list(range(start, len(parents)))
     return parents
-
-
-def show(figure: go.Figure, key: str, alt: str) -> None:
-    """A chart as wide as its column."""
-    st.plotly_chart(figure, key=key, config=page.CHART, alt=alt)
 
 
 SHOWN = {"calls": show_calls, "tree": show_tree, "packing": show_packing}

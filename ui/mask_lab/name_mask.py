@@ -40,8 +40,7 @@ def show(now: RunView, load: Callable[[MaskSpec], None]) -> None:
     with right:
         st.markdown(escaped(found.sentence))
         labels = [str(query) for query in range(found.allowed.shape[1])]
-        st.plotly_chart(cached_figure(mask_figure, found.allowed, labels), key="named", config=page.CHART,
-                        alt=found.sentence)  # fmt: skip
+        page.chart(cached_figure(mask_figure, found.allowed, labels), "named", found.sentence)
     with left:
         _offer(found, now, load)
 
