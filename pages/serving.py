@@ -17,9 +17,7 @@ title.markdown(page.heading(say("Serving"), explain.title_of(model)))
 sentence_place = st.empty()
 running = say("Running {model} …", model=explain.title_of(model))
 with guarded(running, on_trouble=lambda: inference.share(model)):
-    if reading is None:
-        sentence = inference.show_cost()
-    else:
-        sentence = inference.SHOWN[section](inference.Row.of(model, *reading))
+    row = reading and inference.Row.of(model, *reading)
+    sentence = inference.SHOWN[section](row) if row else inference.show_cost()
     sentence_place.html(page.sentence(sentence))
 inference.share(model)

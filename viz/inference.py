@@ -10,8 +10,8 @@ import numpy as np
 from markupsafe import Markup
 
 from i18n import N_, listed, say, together
-from viz.heatmap import KEY_TITLE, MOST_TICKS, QUERY_TITLE, CachedFigure, figure
-from viz.html import table, tag
+from viz.heatmap import KEY_TITLE, LONGEST_TICK, MOST_TICKS, QUERY_TITLE, CachedFigure, figure
+from viz.html import escaped, shortened, table, tag
 from viz.palette import ALLOWED, NOW, STANDARD
 
 if TYPE_CHECKING:  # they import torch
@@ -127,7 +127,7 @@ def tree_figure(found: "DraftTree", start: str) -> CachedFigure:
         for node, parent in enumerate(found.parents)
     ]  # fmt: skip
     nodes = [-1, *range(len(found.parents))]
-    names = [start, *found.labels]
+    names = [escaped(label) for label in (start, *found.labels)]
     dots: Part = {
         "type": "scatter", "mode": "markers+text", "x": [across[node] for node in nodes],
         "y": [down[node] for node in nodes], "text": names, "textposition": "top center",  # not shown
@@ -147,7 +147,7 @@ def tree_sentence(found: "DraftTree", tolerance: float) -> str:
     """Whether each branch is what it is alone, and what greedy verification accepts."""
     equal = found.difference <= tolerance
     first = say(TREE_EQUAL if equal else TREE_DIFFERS, nodes=len(found.parents), difference=_number(found.difference))
-    path = "".join(found.labels[node] for node in found.accepted)
+    path = escaped("".join(found.labels[node] for node in found.accepted))
     accepted = say("Greedy verification accepts {count} tokens: “{path}”.", count=len(found.accepted), path=path)
     return together([first, accepted])
 
@@ -263,7 +263,11 @@ def _tokens(labels: Sequence[str], title: str) -> Part:
     """An axis of tokens, every so many of them labelled."""
     step = -(-len(labels) // MOST_TICKS)
     places = list(range(0, len(labels), step))
-    return {"tickvals": places, "ticktext": [labels[place][:12] for place in places], "title": {"text": say(title)}}
+    return {
+        "tickvals": places,
+        "ticktext": [escaped(shortened(labels[place], LONGEST_TICK)) for place in places],
+        "title": {"text": say(title)},
+    }
 
 
 def _depth_first(parents: Sequence[int], node: int = -1) -> list[int]:
