@@ -81,7 +81,7 @@ STYLES: dict[str, Style] = {
         N_("block-causal"), N_("Block-causal"),
         N_("With 4, a token may attend to its own block of 4 tokens and to all earlier blocks, as in block diffusion. "
            "Switch Causal off to see more than the causal mask allows."),
-        "#8C6D31", _BACK + 2 * _DOWN, "\\\\||",
+        "#8C6D31", 2 * _ACROSS - _DOWN, "\\\\||",
     ),
     "prefix": Style(
         N_("prefix"), N_("Prefix"),

@@ -28,6 +28,7 @@ from ui.page import PAGES
 from ui.sidebar.models import EXAMPLES
 from ui.why_causal.controls import FIRST_TEXT
 from ui.why_causal.live_training import fables
+from ui.widgets import choices
 
 pytestmark = pytest.mark.slow  # opens every page many times
 
@@ -140,7 +141,7 @@ def test_what_a_link_opens_says_nothing_in_english(name: str, link: dict[str, st
 @pytest.mark.parametrize("section", SECTIONS[1:])
 def test_the_other_sections_of_export_say_nothing_in_english(section: str) -> None:
     app = opened("pages/export.py", {})
-    app.segmented_control(key="section").set_value(say(section)).run()
+    app.segmented_control(key="section").set_value(choices.plain(say(section))).run()
     assert not english_on(app)
     if section == SECTIONS[-1]:  # what zipfile says of it stays as it is
         app.file_uploader(key="take_export").upload("x.npz", b"PK no more", "application/zip").run()

@@ -17,6 +17,7 @@ from tests.model.huggingface.families import save
 from tests.pages.explore import Explore, array
 from ui import printed, results
 from ui.export import pictures, sections
+from ui.widgets.choices import plain
 from viz.export import data, fonts
 from viz.export.paper import Paper
 from viz.heads.cells import weight_text
@@ -234,7 +235,7 @@ def test_a_chinese_readers_files_are_chinese_as_far_as_there_are_fonts(monkeypat
 @pytest.mark.usefixtures("in_chinese")
 def test_a_chinese_readers_report_is_chinese_and_its_data_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = downloads(monkeypatch)
-    Export(lang="zh", causal="false").set(section="数值")
+    Export(lang="zh", causal="false").set(section=plain("数值"))
     assert taken["CSV"]().startswith("query,query token,key,key token,weight,scaled score,blocked by")
     Export(lang="zh", causal="false").set(section="报告")
     html = taken["报告"]()

@@ -16,7 +16,7 @@ from serving.scheduler import Scheduler
 from serving.settings import Settings
 from tests.serving import jobs
 
-DASHBOARD = Path(__file__).parents[3] / "deploy" / "grafana.json"
+DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana.json"
 MARKED = "a text of a reader's"
 
 

@@ -12,10 +12,10 @@ from viz.mask_check import CheckView, laws_table, mask_figure, named_pairs, repo
 
 TOKENS = ["<s>", "a&b", "cat", "sat", "on"]
 LAWS = [
-    Finding("", "Training mode", "does not apply", "nothing"),
-    Finding("", "Padding", "obeys", "as it is alone.", 0.0, 1.5e-6),
-    Finding("", "Cache", "cannot tell", "it raised."),
-    Finding("", "Reach <b>", "broken", "output 1 moves by <i>.", 0.731, 1.5e-6),
+    Finding("does not apply", "nothing", law="training"),
+    Finding("obeys", "as it is alone.", 0.0, 1.5e-6, law="padding-left"),
+    Finding("cannot tell", "it raised.", law="cache"),
+    Finding("broken", "output 1 moves by <i>.", 0.731, 1.5e-6, law="reach"),
 ]
 
 
@@ -71,7 +71,7 @@ def test_the_table_begins_with_what_is_broken_and_escapes(view: CheckView) -> No
     table = laws_table(view)
     assert re.findall(r"</span>(?:<b>)?([a-z ]+)<", table) == ["broken", "cannot tell", "obeys", "does not apply"]
     assert "<i>" not in table
-    assert "Reach &lt;b&gt;" in table
+    assert "output 1 moves by &lt;i&gt;." in table
     assert '<td class="number">0.73</td><td class="number">1.5e-06</td>' in table
 
 
@@ -93,6 +93,6 @@ def test_a_notebooks_page_has_both_masks(view: CheckView) -> None:
 
 
 def test_a_law_that_silent_pairs_break_has_their_number(view: CheckView) -> None:
-    law = Finding("", "Gradients", "broken", "no gradient 4 back.", silent=57)
+    law = Finding("broken", "no gradient 4 back.", silent=57, law="gradients")
     table = laws_table(replace(view, laws=[law]))
     assert re.findall('<td class="number">(.*?)</td>', table) == ["57 silent pairs", "–"]

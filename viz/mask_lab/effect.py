@@ -71,9 +71,12 @@ def effect(found: Effect) -> Markup:
     parts.append(prediction_words(found.pieces[found.query], found.query, *found.predicted))
     if found.last != found.query:  # of which no loss tells
         parts.append(prediction_words(found.pieces[found.last], found.last, *found.predicted_last))
+    return _sentence(Markup(" ").join(part for part in parts if part) or _unchanged(found))
+
+
+def _unchanged(found: Effect) -> Markup:
     words = say("No token's loss changes by {least} nats or more, and the prediction after {token} is unchanged.")
-    unchanged = Markup(words).format(least=SEEN, token=_name(found, found.query))
-    return _sentence(Markup(" ").join(part for part in parts if part) or unchanged)
+    return Markup(words).format(least=SEEN, token=_name(found, found.query))
 
 
 def standard_masks() -> Markup:

@@ -75,7 +75,7 @@ class TestTheRightVersion:
             assert found.q.dtype == BY_KEY[key].dtype
             expected = trace.layers[layer].q[row : row + 1].to(found.q.dtype)
             assert torch.equal(found.q, expected.reshape(found.q.shape))
-            assert (found.beside.inputs is not None) == (key == "unprojected"), "for the bugs that read it alone"
+            assert (found.inputs is not None) == (key == "unprojected"), "for the bugs that read it alone"
 
     def test_goes_with_its_run(self, story: Model) -> None:
         run = read(story, "a run that nobody else has")

@@ -51,7 +51,7 @@ LAYERS = {  # the numbers of the layers that have attention, and what the others
 def network_class(name: str) -> type:
     if name in PAIRS | families.PAIRS or name == "voxtral":
         return hf.AutoModelForSeq2SeqLM
-    if name in MULTIMODAL and name != "llama4":
+    if name in MULTIMODAL.keys() - families.DECODERS and name != "llama4":
         return hf.AutoModelForImageTextToText
     return hf.AutoModelForMaskedLM if name in ENCODERS | families.ENCODERS.keys() else hf.AutoModelForCausalLM
 

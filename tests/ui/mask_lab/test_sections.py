@@ -10,6 +10,7 @@ from streamlit.testing.v1 import AppTest
 
 from model import catalog
 from model.heads.reach import reach_of
+from model.mask_lab.empty_rows import KERNELS
 from model.mask_lab.fills import DTYPES, FILLS
 from model.masks import MaskSpec, Stroke
 from model.trace import Trace
@@ -166,7 +167,7 @@ class TestFills:
     def test_it_takes_the_masks_own_empty_row_where_there_is_one(self) -> None:
         assert "a copy of the last one is" in Section("fills").words()
         assert "that of query 0" in Section("fills", at=0).words()
-        assert len(Section("fills").rows()) == len(FILLS) * len(DTYPES) + 1 + 9
+        assert len(Section("fills").rows()) == len(FILLS) * len(DTYPES) + 1 + 9 + len(KERNELS)
 
 
 class TestOtherArchitectures:
