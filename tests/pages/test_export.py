@@ -237,7 +237,7 @@ def test_a_chinese_readers_report_is_chinese_and_its_data_are_not(monkeypatch: p
     taken = downloads(monkeypatch)
     Export(lang="zh", causal="false").set(section=plain("数值"))
     assert taken["CSV"]().startswith("query,query token,key,key token,weight,scaled score,blocked by")
-    Export(lang="zh", causal="false").set(section="报告")
+    Export(lang="zh", causal="false").set(section=plain("报告"))
     html = taken["报告"]()
     assert "每个头看哪里" in html
     assert "已解除：因果" in html

@@ -96,7 +96,7 @@ def test_the_cost_of_a_mask_follows_its_controls() -> None:
 @pytest.mark.parametrize(
     ("query", "words"),
     [
-        ({"chunks": "8, x"}, "expected whole numbers with commas"),
+        ({"chunks": "8,,3"}, "expected whole numbers with commas"),
         ({"chunks": "3, 3"}, "tokens together, got 3, 3"),
         ({"cached": "5000"}, "expected a prefix from 0 to"),
         ({"serving": "tree", "branching": "9, 9, 9"}, "expected 1 to 64 nodes"),
