@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import streamlit as st
-from pydantic import StringConstraints
 
 from i18n import N_, say
 from model.base import Model, TokenizedText
@@ -27,7 +26,6 @@ ALIGN = {"bottom-right": N_("bottom right"), "top-left": N_("top left (wrong)")}
 ORDER = {"depth": N_("depth first"), "breadth": N_("breadth first")}
 POSITION = {"depth": N_("by depth"), "row": N_("by row (wrong)")}
 BLOCK_SIZES = ("16", "32", "64", "128", "256")
-NUMBERS = r"^[0-9, ，]{1,400}$"  # whole numbers with commas
 HEAD_SIZE = 64  # of the head whose operations are counted
 
 
@@ -36,10 +34,10 @@ class ServingLink(link.View):
     nodes follow each one, level by level. stand: where nodes stand. cost_masks: a MaskSpec as JSON."""
 
     serving: Literal[*SECTIONS] = "calls"  # type: ignore[valid-type]
-    chunks: Annotated[str, StringConstraints(pattern=NUMBERS)] = "8"
+    chunks: Annotated[str, link.at_most(400)] = "8"
     cached: link.Whole = 0
     align: Literal[*ALIGNMENTS] = "bottom-right"  # type: ignore[valid-type]
-    branching: Annotated[str, StringConstraints(pattern=NUMBERS)] = "2, 2, 1"
+    branching: Annotated[str, link.at_most(40)] = "2, 2, 1"
     order: Literal[*ORDERS] = "depth"  # type: ignore[valid-type]
     stand: Literal[*POSITIONS] = "depth"  # type: ignore[valid-type]
     separator: Annotated[str, link.at_most(40)] = ","
