@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from i18n import N_, say
 from mask_check import samples
-from mask_check.sample_networks import SmallConfig, SmallDecoder, SmallOutput, SmallPair, Stages
+from mask_check.sample_networks import SmallConfig, SmallDecoder, SmallOutput, SmallPair
 from mask_check.samples import ReusesBlockedScores
-from model.attention import AttentionStages, attention_stages
+from model.attention import attention_stages
 from model.base import CHECKPOINTS
 from model.blocks import positions_of
 from model.bug_clinic.case import Bug
-from model.bug_clinic.examination import BUGS
+from model.bug_clinic.comparison import BUGS
 from model.gpt2 import load_transformer
 
 
@@ -88,8 +88,8 @@ class Bugged(SmallDecoder):
     attention_kernels = ("eager", "sdpa")
 
     def __init__(self, bug: Bug) -> None:
-        stages = in_half(bug.function) if bug.dtype == torch.float16 else bug.function
-        super().__init__(SmallConfig(_attn_implementation="sdpa" if bug.key in RAISES else "eager"), stages=stages)
+        kernel = "sdpa" if bug.key in RAISES else "eager"
+        super().__init__(SmallConfig(_attn_implementation=kernel), stages=bug.stages)
         self.first_layer = bug.first_layer
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
@@ -98,18 +98,8 @@ class Bugged(SmallDecoder):
         return super().attend(layer, q, k, v, allowed)
 
 
-def in_half(stages: Stages) -> Stages:
-    """The same attention computed in float16."""
-
-    def run(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, **options: Any) -> AttentionStages:
-        found = stages(q.half(), k.half(), v.half(), allowed, **options)
-        return AttentionStages(**{name: part.float() for name, part in vars(found).items()})
-
-    return run
-
-
 def _of_bug(bug: Bug) -> SampleModule:
-    make = partial(ReusesBlockedScores, bug.function) if bug.key == SECOND_USE else partial(Bugged, bug)
+    make = partial(ReusesBlockedScores, bug.stages) if bug.key == SECOND_USE else partial(Bugged, bug)
     return SampleModule(bug.key, bug.title, make, bug.wrong, BUG_LAWS[bug.key], bug.variant, N_("the Bug clinic"))
 
 

@@ -3,11 +3,8 @@
 Sizes: B rows, H heads, T positions, D head width.
 """
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import TypedDict
 
 import torch
 from torch import Tensor
@@ -15,7 +12,7 @@ from torch import Tensor
 from i18n import say
 from model.attention import NO_TERMS, AttentionStages, ScoreTerms, attention_stages
 
-Attention = Callable[..., AttentionStages]  # called as attention_stages is; may have a parameter `case`
+Attention = Callable[["AttentionCase"], AttentionStages]
 
 
 class Crash(Exception):
@@ -46,13 +43,20 @@ class AttentionCase:
     masks: Tensor | None = None
     ahead: int = 1
 
+    def stages(self, fill: float = -torch.inf) -> AttentionStages:
+        """The right attention."""
+        return attention_stages(self.q, self.k, self.v, self.allowed, scale=self.scale, fill=fill, terms=self.terms)
+
     def run(self, attention: Attention) -> AttentionStages:
         """The attention on this case. Raises Crash where PyTorch refuses to compute it."""
-        more = {"case": self} if takes_case(attention) else {}
         try:
-            return attention(self.q, self.k, self.v, self.allowed, scale=self.scale, terms=self.terms, **more)
+            return attention(self)
         except (RuntimeError, TypeError) as error:  # TypeError: a size that is no whole number
             raise Crash(str(error).strip()) from error
+
+    def unmasked(self) -> "AttentionCase":
+        """Without a mask."""
+        return replace(self, allowed=torch.ones_like(self.allowed))
 
     def to(self, dtype: torch.dtype) -> "AttentionCase":
         """The same numbers in another precision."""
@@ -108,33 +112,20 @@ class AttentionCase:
         return replace(self, q=change(self.q), k=change(self.k), v=change(self.v), inputs=inputs, others=others)
 
 
-Known = AttentionCase | None  # the case that an attention is run on, for bugs that take more of it than q, k and v
-
-
 def bias_of(terms: ScoreTerms, rows: slice) -> Tensor | None:
     """The position bias of some rows of the batch, which may share one."""
     return terms.bias if terms.bias is None or len(terms.bias) == 1 else terms.bias[rows]
 
 
-@lru_cache(64)
-def takes_case(attention: Attention) -> bool:
-    """Whether it is called with the case, for what stands around the layer."""
-    return "case" in inspect.signature(attention).parameters
-
-
-class Options(TypedDict, total=False):
-    """What the core takes by name."""
-
-    scale: float | None
-    fill: float
-    terms: ScoreTerms
+def as_float32(stages: AttentionStages) -> AttentionStages:
+    return AttentionStages(**{name: part.float() for name, part in vars(stages).items()})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bug:
     """A bug, its mend, and what to say of it. Bugs of one title are variants of each other.
 
-    function: attention with the bug, called as the core is; the core itself where the bug lies outside of attention.
+    function: attention with the bug; the right one where the bug lies outside of attention.
     wrong, right: the lines of code, as many of the one as of the other. signs: what gives it away.
     hint: a nudge for who looks at its heatmap alone; empty where its heatmap shows nothing.
     law: the one of laws.LAWS that tells it best. blames: the mask that the cells it blocks wrongly are put down to.
@@ -146,7 +137,7 @@ class Bug:
     key: str
     title: str
     variant: str = ""
-    function: Attention = attention_stages
+    function: Attention = AttentionCase.stages
     wrong: str
     right: str
     signs: str
@@ -168,3 +159,12 @@ class Bug:
     def case(self, right: AttentionCase) -> AttentionCase:
         """What a right case is with this bug outside of attention."""
         return replace(right, ahead=self.ahead)
+
+    def on(self, case: AttentionCase) -> AttentionStages:
+        """The attention with the bug in the precision in which it shows, float32 in and out."""
+        return self.function(case) if self.dtype == torch.float32 else as_float32(self.function(case.to(self.dtype)))
+
+    def stages(self, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> AttentionStages:
+        """`on` these alone: q [B,H,T,D], k and v [B,Hkv,T,D], allowed bool, broadcastable to [B,1,T,T]."""
+        mask = allowed.expand(len(q), 1, q.shape[2], k.shape[2])
+        return self.on(AttentionCase(q, k, v, mask, torch.ones(len(q), k.shape[2], dtype=torch.bool)))

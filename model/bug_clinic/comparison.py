@@ -6,22 +6,28 @@ Sizes: H heads, T positions, D head width.
 import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
-from model.attention import AttentionStages, attention_stages
+from model.attention import AttentionStages
 from model.base import Model
-from model.bug_clinic.case import AttentionCase, Bug, Crash, takes_case
-from model.bug_clinic.laws import LAWS, Tried, Verdict, judge
+from model.bug_clinic.case import AttentionCase, Bug, Crash
+from model.bug_clinic.laws import Tried
+from model.bug_clinic.masks import MASKS
+from model.bug_clinic.modules import AROUND, TARGETS
 from model.bug_clinic.rerun import case_of
+from model.bug_clinic.scores import SCORES
 from model.kv_cache import network_of
 from model.masks import MaskSpec
 from model.text import TokenBatch, rows_of, shortened
 from model.trace import Trace
+
+BUGS = (*AROUND, *SCORES, *MASKS, TARGETS)
+BY_KEY = {bug.key: bug for bug in BUGS}
+TITLES = tuple(dict.fromkeys(bug.title for bug in BUGS))
 
 MOST_ROWS = 8
 MOST_TOKENS = 48  # of a row; all of them, and what is added, have room for a label
@@ -130,32 +136,11 @@ class BugComparison:
 
 
 @dataclass(frozen=True, eq=False)
-class Right:
-    """The right version alone, tried: what every bug of one number type is held against."""
-
-    tried: Tried
-
-    @property
-    def case(self) -> AttentionCase:
-        return self.tried.case
-
-    @cached_property
-    def stages(self) -> AttentionStages:
-        """[H,T,..], float32."""
-        return _row(self.tried.stages)
-
-    @cached_property
-    def verdicts(self) -> dict[str, Verdict]:
-        """For each law by its key."""
-        return {name: judge(law, self.tried) for name, law in LAWS.items()}
-
-
-@dataclass(frozen=True, eq=False)
 class BugTrial:
     """A bug tried, and the right version. buggy: the whole run with it, where it lies in other layers too."""
 
     tried: Tried
-    right: Right
+    right: Tried
     buggy: Trace | None
 
 
@@ -165,14 +150,13 @@ _right_of: Newest = WeakKeyDictionary()
 _trial_of: Newest = WeakKeyDictionary()
 
 
-def right_of(model: Model, trace: Trace, bug: Bug, layer: int, row: int) -> Right:
-    """What the bug is held against in one layer and row of a run; made once for bugs that need the same of it."""
-    beside = takes_case(bug.function)
+def right_of(model: Model, trace: Trace, dtype: torch.dtype, layer: int, row: int) -> Tried:
+    """What bugs of this number type are held against in one layer and row of a run; made once for all of them."""
 
-    def make() -> Right:
-        return Right(Tried(attention_stages, case_of(model, trace, layer, row, beside=beside).to(bug.dtype)))
+    def make() -> Tried:
+        return Tried(AttentionCase.stages, case_of(model, trace, layer, row).to(dtype))
 
-    return _once(_right_of, trace, (layer, row, bug.dtype, beside), make)
+    return _once(_right_of, trace, (layer, row, dtype), make)
 
 
 def trial_of(model: Model, trace: Trace, bug: Bug, layer: int, row: int) -> BugTrial:
@@ -182,25 +166,26 @@ def trial_of(model: Model, trace: Trace, bug: Bug, layer: int, row: int) -> BugT
     """
 
     def make() -> BugTrial:
-        right, buggy = right_of(model, trace, bug, layer, row), None
+        right, buggy = right_of(model, trace, bug.dtype, layer, row), None
         case = bug.case(right.case)
         if bug.first_layer and layer > 0 and trace.num_layers > 1 and model.standard.causal:
             buggy = model.run(trace.batch, _forgetful(model, trace.num_layers)).select(trace.name)
-            case = replace(case_of(model, buggy, layer, row, beside=False), allowed=right.case.allowed)
-        return BugTrial(Tried(bug.function if layer >= bug.first_layer else attention_stages, case), right, buggy)
+            case = replace(case_of(model, buggy, layer, row), allowed=right.case.allowed)
+        return BugTrial(Tried(bug.function if layer >= bug.first_layer else AttentionCase.stages, case), right, buggy)
 
     return _once(_trial_of, trace, (bug.key, layer, row), make)
 
 
 @torch.inference_mode()
-def compare(model: Model, trace: Trace, bug: Bug, layer: int, row: int) -> BugComparison:
-    """The bug beside the right version in one layer and row of a run under masks_for(model)."""
+def compare(model: Model, trace: Trace, row: int, key: str, layer: int) -> BugComparison:
+    """The bug of this key beside the right version in one row and layer of a run under masks_for(model)."""
+    bug = BY_KEY[key]
     trial, wrong, error = trial_of(model, trace, bug, layer, row), None, ""
     try:
-        wrong = _row(trial.tried.stages)
+        wrong = row_of(trial.tried.stages)
     except Crash as crash:
         error = str(crash)
-    return BugComparison(wrong, trial.right.stages, error, exact=_is_exact(model, bug, layer))
+    return BugComparison(wrong, row_of(trial.right.stages), error, exact=_is_exact(model, bug, layer))
 
 
 def _once(newest: Newest, trace: Trace, key: tuple[Hashable, ...], make: Callable[[], Made]) -> Made:
@@ -223,6 +208,6 @@ def _forgetful(model: Model, layers: int) -> MaskSpec:
     return masks_for(model).replace(causal=False, layers=tuple(range(1, layers)))
 
 
-def _row(stages: AttentionStages) -> AttentionStages:
+def row_of(stages: AttentionStages) -> AttentionStages:
     """The only row of a batch, [1,H,..] -> [H,..], float32."""
     return AttentionStages(**{name: part[0].float() for name, part in vars(stages).items()})

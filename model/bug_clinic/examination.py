@@ -2,27 +2,18 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Unpack
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from model.attention import AttentionStages, attention_stages
 from model.base import Model
-from model.bug_clinic.case import Attention, Bug, Crash, Options
-from model.bug_clinic.comparison import BugComparison, compare, trial_of
-from model.bug_clinic.laws import LAWS, Verdict, judge
-from model.bug_clinic.masks import MASKS
-from model.bug_clinic.modules import AROUND, TARGETS
+from model.bug_clinic.case import AttentionCase, Bug, Crash
+from model.bug_clinic.comparison import BY_KEY, trial_of
+from model.bug_clinic.laws import LAWS, Verdict
 from model.bug_clinic.rerun import rerun
-from model.bug_clinic.scores import SCORES
 from model.kv_cache import network_of
 from model.trace import Trace
-
-BUGS = (*AROUND, *SCORES, *MASKS, TARGETS)
-BY_KEY = {bug.key: bug for bug in BUGS}
-TITLES = tuple(dict.fromkeys(bug.title for bug in BUGS))
 
 
 @dataclass(frozen=True)
@@ -39,23 +30,11 @@ class Examination:
 
 
 @torch.inference_mode()
-def examine(model: Model, trace: Trace, bug: Bug, layer: int, row: int) -> Examination:
-    """The bug on one row of a run under masks_for(model), its laws in one layer."""
-    trial = trial_of(model, trace, bug, layer, row)
-    verdicts = {key: (judge(law, trial.tried), trial.right.verdicts[key]) for key, law in LAWS.items()}
-    return Examination(verdicts, _losses(model, trace, bug, row, trial.buggy))
-
-
-def in_precision(attention: Attention, dtype: torch.dtype) -> Attention:
-    """The same attention computed in dtype, float32 in and out."""
-    if dtype == torch.float32:
-        return attention
-
-    def run(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, **options: Unpack[Options]) -> AttentionStages:
-        stages = attention(q.to(dtype), k.to(dtype), v.to(dtype), allowed, **options)
-        return AttentionStages(**{name: part.float() for name, part in vars(stages).items()})
-
-    return run
+def examine(model: Model, trace: Trace, row: int, key: str, layer: int) -> Examination:
+    """The bug of this key on one row of a run under masks_for(model), its laws in one layer."""
+    trial = trial_of(model, trace, BY_KEY[key], layer, row)
+    verdicts = {law: (trial.tried.verdicts[law], trial.right.verdicts[law]) for law in LAWS}
+    return Examination(verdicts, _losses(model, trace, BY_KEY[key], row, trial.buggy))
 
 
 @torch.inference_mode()
@@ -79,9 +58,8 @@ def _losses(model: Model, trace: Trace, bug: Bug, row: int, buggy: Trace | None)
     network = network_of(model)
     if network is None:
         return nothing
-    attention = in_precision(bug.function, bug.dtype)
     try:
-        with_it = rerun(network, trace, row, lambda layer: attention if layer >= bug.first_layer else attention_stages)
+        with_it = rerun(network, trace, row, lambda layer: bug.on if layer >= bug.first_layer else AttentionCase.stages)
     except Crash:  # what PyTorch says is shown elsewhere
         return math.nan, right
     states = trace.states.clone()
@@ -90,13 +68,3 @@ def _losses(model: Model, trace: Trace, bug: Bug, row: int, buggy: Trace | None)
     real = trace.batch.real(row)
     with_bug = losses[real][1:].mean().item()  # NaN stays NaN here: a run without a number has no loss
     return with_bug, right
-
-
-def compared(model: Model, trace: Trace, row: int, bug: str, layer: int) -> BugComparison:
-    """The bug of this key beside its right version on one row of a run; see compare."""
-    return compare(model, trace, BY_KEY[bug], layer, row)
-
-
-def examined(model: Model, trace: Trace, row: int, bug: str, layer: int) -> Examination:
-    """What the bug of this key breaks on one row of a run; see examine."""
-    return examine(model, trace, BY_KEY[bug], layer, row)

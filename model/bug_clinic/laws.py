@@ -22,7 +22,7 @@ TOKENS_AT_ONCE = 16
 
 @dataclass(frozen=True, eq=False)
 class Tried:
-    """The pair. Whatever it computes raises Crash where PyTorch refuses."""
+    """The pair. Whatever it computes raises Crash where PyTorch refuses, but for `verdicts`."""
 
     attention: Attention
     case: AttentionCase
@@ -31,6 +31,11 @@ class Tried:
     def stages(self) -> AttentionStages:
         """The attention on the case as it is."""
         return self.case.run(self.attention)
+
+    @cached_property
+    def verdicts(self) -> dict[str, "Verdict"]:
+        """For each law by its key."""
+        return {name: judge(law, self) for name, law in LAWS.items()}
 
     def output(self, case: AttentionCase) -> Tensor:
         """[B,H,T,D]: the attention on another case."""

@@ -5,25 +5,19 @@ takes that apart. Sizes: B rows, H heads, Q = K = T positions.
 """
 
 from collections.abc import Callable
-from typing import Unpack
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from i18n import N_
-from model.attention import AttentionStages, attention_stages
-from model.bug_clinic.case import Attention, Bug, Known, Options
+from model.attention import AttentionStages
+from model.bug_clinic.case import Attention, AttentionCase, Bug
 
 
 def with_mask(change: Callable[[Tensor], Tensor]) -> Attention:
-    """Attention under a wrong mask. change: from the right mask, with both of its axes [.., Q, K], to the wrong one."""
-
-    def attention(
-        q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, **options: Unpack[Options]
-    ) -> AttentionStages:
-        return attention_stages(q, k, v, change(whole(q, k, allowed)), **options)
-
-    return attention
+    """Attention under a wrong mask. change: from the right mask to the wrong one."""
+    return lambda case: replace(case, allowed=change(case.allowed)).stages()
 
 
 def _without_diagonal(allowed: Tensor) -> Tensor:
@@ -54,11 +48,9 @@ def _joined_by_or(allowed: Tensor) -> Tensor:
     return order | real
 
 
-def masks_of_other_rows(
-    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, *, case: Known = None, **options: Unpack[Options]
-) -> AttentionStages:
+def masks_of_other_rows(case: AttentionCase) -> AttentionStages:
     """Each head under the mask that `repeat` gives it; under its own in a batch of one."""
-    return attention_stages(q, k, v, allowed if case is None or case.masks is None else case.masks, **options)
+    return case.stages() if case.masks is None else replace(case, allowed=case.masks).stages()
 
 
 def repeated(masks: Tensor, heads: int) -> Tensor:
@@ -72,12 +64,9 @@ def row_repeated(row: int, head: int, rows: int, heads: int) -> int:
     return (row * heads + head) % rows
 
 
-def asked_as_a_truth(
-    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, **options: Unpack[Options]
-) -> AttentionStages:
+def asked_as_a_truth(case: AttentionCase) -> AttentionStages:
     """Whether there is a mask asked of its cells. Raises RuntimeError for a mask of more than one."""
-    blocked = None if allowed is None else ~allowed
-    return attention_stages(q, k, v, allowed if blocked else None, **options)
+    return case.stages() if ~case.allowed else case.unmasked().stages()
 
 
 MASKS = (
@@ -204,13 +193,6 @@ MASKS = (
         needs=N_("a mask of more than one cell"),
     ),
 )
-
-
-def whole(q: Tensor, k: Tensor, allowed: Tensor | None) -> Tensor:
-    """The mask with both of its axes, [.., Q, K]."""
-    if allowed is None:
-        allowed = torch.ones(1, 1, dtype=torch.bool, device=q.device)
-    return allowed.expand(*allowed.shape[:-2], q.shape[-2], k.shape[-2])
 
 
 def _order_and_real(allowed: Tensor) -> tuple[Tensor, Tensor]:

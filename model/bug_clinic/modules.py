@@ -5,21 +5,19 @@ between: it lays the heads side by side again. Sizes: B rows, H heads, T positio
 """
 
 from dataclasses import replace
-from typing import Any, Unpack
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor
 
 from i18n import N_
-from model.attention import AttentionStages, attention_stages
-from model.bug_clinic.case import Bug, Known, Options
+from model.attention import AttentionStages
+from model.bug_clinic.case import AttentionCase, Bug
 
 
-def split_without_transpose(
-    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, **options: Unpack[Options]
-) -> AttentionStages:
+def split_without_transpose(case: AttentionCase) -> AttentionStages:
     """Heads cut and merged by view alone: what counts as one head's tokens are parts of few tokens."""
-    stages = attention_stages(_viewed(q), _viewed(k), _viewed(v), allowed, **options)
+    stages = replace(case, q=_viewed(case.q), k=_viewed(case.k), v=_viewed(case.v)).stages()
     return replace(stages, output=_viewed_back(stages.output))
 
 
@@ -33,42 +31,31 @@ def stretch(head: int, heads: int, length: int) -> tuple[int, int]:
     return part_at(head, 0, heads, length)[0], part_at(head, length - 1, heads, length)[0]
 
 
-def unprojected(
-    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, *, case: Known = None, **options: Unpack[Options]
-) -> AttentionStages:
+def unprojected(case: AttentionCase) -> AttentionStages:
     """The layer's inputs are queries, keys and values at once; where they are not known, q stands in for them."""
-    x = q if case is None or case.inputs is None else case.inputs
-    return attention_stages(x, x, x, allowed, **options)
+    x = case.q if case.inputs is None else case.inputs
+    return replace(case, q=x, k=x, v=x).stages()
 
 
-def fractional_width(
-    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, **options: Unpack[Options]
-) -> AttentionStages:
+def fractional_width(case: AttentionCase) -> AttentionStages:
     """A head's width as a quotient: no size for a view. Raises TypeError."""
-    heads, width = q.shape[-3], q.shape[-3] * q.shape[-1]
-    d: Any = width / heads
-    x = _side_by_side(q)
-    q = x.view(*x.shape[:-1], heads, d).transpose(-3, -2)
-    return attention_stages(q, k, v, allowed, **options)
+    x, heads = _side_by_side(case.q), case.q.shape[-3]
+    d: Any = x.shape[-1] / heads
+    return replace(case, q=x.view(*x.shape[:-1], heads, d).transpose(-3, -2)).stages()
 
 
-def output_of_one_head(
-    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, **options: Unpack[Options]
-) -> AttentionStages:
+def output_of_one_head(case: AttentionCase) -> AttentionStages:
     """An output layer that reads one head's width. Raises RuntimeError where there are several heads."""
-    stages = attention_stages(q, k, v, allowed, **options)
+    stages = case.stages()
     context = _side_by_side(stages.output)  # [B,T,W]
-    F.linear(context, context.new_zeros(context.shape[-1], v.shape[-1]))
+    F.linear(context, context.new_zeros(context.shape[-1], case.v.shape[-1]))
     return stages
 
 
-def one_module(
-    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, *, case: Known = None, **options: Unpack[Options]
-) -> AttentionStages:
+def one_module(case: AttentionCase) -> AttentionStages:
     """Another attention's module does this one's work too: its own q, k and v are nowhere."""
-    if case is not None and case.others is not None:
-        q, k, v = case.others
-    return attention_stages(q, k, v, allowed, **options)
+    q, k, v = case.others or (case.q, case.k, case.v)
+    return replace(case, q=q, k=k, v=v).stages()
 
 
 AROUND = (

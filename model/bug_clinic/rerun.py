@@ -11,7 +11,6 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from model.attention import attention_stages
 from model.base import Model
 from model.bug_clinic.case import Attention, AttentionCase, bias_of
 from model.bug_clinic.masks import repeated
@@ -21,9 +20,8 @@ from model.transformer import Block, Transformer, positions_of
 
 
 @torch.inference_mode()
-def case_of(model: Model, trace: Trace, layer: int, row: int, *, beside: bool = True) -> AttentionCase:
-    """One row of one layer of a run as a case for the laws, float32. beside: whether with what stands around it, for
-    which a model may have to run again."""
+def case_of(model: Model, trace: Trace, layer: int, row: int) -> AttentionCase:
+    """One row of one layer of a run as a case for the laws, float32. Our own Transformer runs again up to the layer."""
     record, one = trace.layers[layer], slice(row, row + 1)
     terms = (bias_of(record.terms, one), record.terms.sinks)
     bias, sinks = (None if term is None else term.float().cpu() for term in terms)
@@ -33,13 +31,11 @@ def case_of(model: Model, trace: Trace, layer: int, row: int, *, beside: bool = 
         trace.keys.keep[one].cpu(),
         record.scale,
         replace(record.terms, bias=bias, sinks=sinks),
+        masks=_repeated(trace, layer, row),
     )
-    if not beside:
-        return case
     network, other = network_of(model), other_layer(layer, trace.num_layers)
-    case = replace(case, masks=_repeated(trace, layer, row))
     if network is not None:
-        before = next(islice(streams(network, trace, row, lambda _: attention_stages), layer, None))
+        before = next(islice(streams(network, trace, row, lambda _: AttentionCase.stages), layer, None))
         read = _blocks(network)[layer].attention_norm(before)
         return replace(case, inputs=_cut(read, network.config.heads), others=_by_another(network, other, read))
     return case if other is None else replace(case, others=_projected(trace.layers[other], one))

@@ -5,73 +5,50 @@ Sizes: B rows, H heads, Q = K = T positions, D head width.
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Unpack
 
 import torch
 from torch import Tensor
 
 from i18n import N_
-from model.attention import AttentionStages, attention_stages
-from model.bug_clinic.case import Attention, Bug, Options
-from model.bug_clinic.masks import whole
+from model.attention import AttentionStages
+from model.bug_clinic.case import Attention, AttentionCase, Bug
 
 OVERFLOWING = -1e20  # the number that many write for "minus infinity"; float16 ends at -65504
 
 
 def with_scale(scale_of: Callable[[int, int], float]) -> Attention:
     """Attention with a wrong scale. scale_of: from the number of heads and a head's width to the factor of q·k."""
-
-    def attention(
-        q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, **options: Unpack[Options]
-    ) -> AttentionStages:
-        return attention_stages(q, k, v, allowed, **(options | {"scale": scale_of(q.shape[-3], q.shape[-1])}))
-
-    return attention
+    return lambda case: replace(case, scale=scale_of(case.q.shape[-3], case.q.shape[-1])).stages()
 
 
-def softmax_over_queries(
-    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, **options: Unpack[Options]
-) -> AttentionStages:
+def softmax_over_queries(case: AttentionCase) -> AttentionStages:
     """Softmax down the columns. A column that is blocked throughout gives 0, so that no NaN hides the rest."""
-    stages = attention_stages(q, k, v, allowed, **options)
-    weights = stages.masked.softmax(-2).nan_to_num(0.0)
-    return replace(stages, weights=weights, output=_values(weights, v))
+    stages = case.stages()
+    return _with_weights(stages, stages.masked.softmax(-2).nan_to_num(0.0), case)
 
 
-def masked_after_softmax(
-    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, **options: Unpack[Options]
-) -> AttentionStages:
+def masked_after_softmax(case: AttentionCase) -> AttentionStages:
     """Softmax over everything, and only then blocked cells times 0."""
-    stages = attention_stages(q, k, v, None, **options)
-    weights = stages.weights * whole(q, k, allowed)
-    return replace(stages, weights=weights, output=_values(weights, v))
+    stages = case.unmasked().stages()
+    return _with_weights(stages, stages.weights * case.allowed, case)
 
 
-def masked_in_place(
-    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, **options: Unpack[Options]
-) -> AttentionStages:
+def masked_in_place(case: AttentionCase) -> AttentionStages:
     """-inf written into the scores themselves: the weights are right, and the scores gone for the next user."""
-    stages = attention_stages(q, k, v, None, **options)
-    stages.scaled.masked_fill_(~whole(q, k, allowed), -torch.inf)
-    right = attention_stages(q, k, v, allowed, **options)
-    return replace(right, scaled=stages.scaled)
+    stages = case.stages()
+    return replace(stages, scaled=stages.scaled.masked_fill_(~case.allowed, -torch.inf))
 
 
-def filled_with_too_much(
-    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, **options: Unpack[Options]
-) -> AttentionStages:
+def filled_with_too_much(case: AttentionCase) -> AttentionStages:
     """-1e20 written into blocked cells. Raises RuntimeError in float16, which has no such number."""
-    return attention_stages(q, k, v, allowed, **(options | {"fill": OVERFLOWING}))
+    return case.stages(fill=OVERFLOWING)
 
 
-def added_too_much(
-    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, **options: Unpack[Options]
-) -> AttentionStages:
+def added_too_much(case: AttentionCase) -> AttentionStages:
     """-1e20 added in blocked cells: -inf in float16, and a row of nothing else becomes NaN."""
-    stages = attention_stages(q, k, v, None, **options)
-    masked = stages.scaled + (1 - whole(q, k, allowed).to(q.dtype)) * OVERFLOWING
-    weights = masked.softmax(-1)
-    return replace(stages, masked=masked, weights=weights, output=_values(weights, v))
+    stages = case.unmasked().stages()
+    masked = stages.scaled + (1 - case.allowed.to(case.q.dtype)) * OVERFLOWING
+    return _with_weights(replace(stages, masked=masked), masked.softmax(-1), case)
 
 
 _NO_NAN = ".masked_fill(~allowed.any(-1, keepdim=True), 0.0)  # a row with nothing to look at gets 0"
@@ -203,6 +180,7 @@ SCORES = (
 )
 
 
-def _values(weights: Tensor, v: Tensor) -> Tensor:
-    """weights [.., H, Q, K] @ v, whose heads may be shared."""
-    return weights @ v.repeat_interleave(weights.shape[-3] // v.shape[-3], dim=-3)
+def _with_weights(stages: AttentionStages, weights: Tensor, case: AttentionCase) -> AttentionStages:
+    """The same with other weights [.., H, Q, K], and the output that they give."""
+    values = case.v.repeat_interleave(weights.shape[-3] // case.v.shape[-3], dim=-3)
+    return replace(stages, weights=weights, output=weights @ values)

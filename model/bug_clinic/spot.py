@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from model.attention import AttentionStages, attention_stages
+from model.attention import AttentionStages
 from model.base import Model
-from model.bug_clinic.case import Bug
-from model.bug_clinic.examination import BUGS, BY_KEY
+from model.bug_clinic.case import AttentionCase, Bug
+from model.bug_clinic.comparison import BUGS, BY_KEY, row_of
 from model.bug_clinic.rerun import case_of
 from model.trace import Trace
 
@@ -106,7 +106,7 @@ def puzzle(model: Model, trace: Trace, row: int, number: int) -> Puzzle | None:
     chance.shuffle(layers)
     for layer in layers:
         case = case_of(model, trace, layer, row)
-        right = case.run(attention_stages).weights[0]
+        right = case.run(AttentionCase.stages).weights[0]
         weights = {bug.key: case.run(bug.function).weights[0] for bug in _seen_in(layer)}
         for key, head in _in_some_order(chance, weights, trace.num_heads):
             bug, shown = BY_KEY[key], weights[key][head]
@@ -135,11 +135,8 @@ def following(model: Model, trace: Trace, row: int, last: Puzzle) -> Puzzle | No
 def stages_of(model: Model, trace: Trace, row: int, asked: Puzzle) -> dict[str, AttentionStages]:
     """The puzzle's layer, [H,T,..], with each candidate by its key and right by "": all layers before it are right."""
     case = case_of(model, trace, asked.layer, row)
-    functions = {"": attention_stages} | {key: BY_KEY[key].function for key in asked.candidates}
-    found = {key: case.run(function) for key, function in functions.items()}
-    return {
-        key: AttentionStages(**{name: part[0] for name, part in vars(stages).items()}) for key, stages in found.items()
-    }
+    functions = {"": AttentionCase.stages} | {key: BY_KEY[key].function for key in asked.candidates}
+    return {key: row_of(case.run(function)) for key, function in functions.items()}
 
 
 def _seen_in(layer: int) -> list[Bug]:

@@ -9,7 +9,7 @@ from i18n import Said, spoken
 from mask_check.check import check
 from mask_check.findings import BROKEN, CheckReport
 from mask_check.registry import BUG_LAWS, SAMPLES, SOUND
-from model.bug_clinic.examination import BUGS
+from model.bug_clinic.comparison import BUGS
 
 SICK = [patient for patient in SAMPLES.values() if patient.law]
 

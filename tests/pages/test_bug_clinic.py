@@ -14,8 +14,8 @@ from model import catalog
 from model.base import Model
 from model.bug_clinic import comparison
 from model.bug_clinic.case import Bug
-from model.bug_clinic.comparison import compare
-from model.bug_clinic.examination import BUGS, BY_KEY, examine
+from model.bug_clinic.comparison import BUGS, BY_KEY, compare
+from model.bug_clinic.examination import examine
 from model.bug_clinic.laws import LAWS
 from model.bug_clinic.modules import part_at
 from model.bug_clinic.spot import NOT_TO_SEE
@@ -104,7 +104,7 @@ class TestAllBugs:
         typed = comparison.prepared(story, FIRST).lines
         trace = story.run(story.encode(list(typed), "left"))
         layer = catalog.first_head(story)[0]
-        pair, found = compare(story, trace, bug, layer, 0), examine(story, trace, bug, layer, 0)
+        pair, found = compare(story, trace, 0, bug.key, layer), examine(story, trace, 0, bug.key, layer)
         assert next(iter(page.laws())) == LAWS[bug.law].words
         laws = page.laws()
         for key, law in LAWS.items():

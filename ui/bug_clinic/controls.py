@@ -10,15 +10,17 @@ from model.base import Model
 from model.bug_clinic.case import Bug
 from model.bug_clinic.comparison import (
     ADDED,
+    BUGS,
+    BY_KEY,
     MOST_ROWS,
     MOST_TOKENS,
+    TITLES,
     BugComparison,
     Text,
     masks_for,
     prepared,
     targets_for,
 )
-from model.bug_clinic.examination import BUGS, BY_KEY, TITLES
 from model.bug_clinic.modules import stretch
 from model.bug_clinic.spot import PLAIN
 from ui import controls, link, run_view

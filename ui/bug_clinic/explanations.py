@@ -5,10 +5,9 @@ import torch
 from markupsafe import Markup
 
 from i18n import N_, say, say_all, say_count, together
-from model.bug_clinic import examination
 from model.bug_clinic.case import Bug
-from model.bug_clinic.comparison import BugComparison
-from model.bug_clinic.examination import Examination
+from model.bug_clinic.comparison import BugComparison, compare
+from model.bug_clinic.examination import Examination, examine
 from model.bug_clinic.masks import row_repeated
 from model.bug_clinic.modules import part_at
 from model.bug_clinic.rerun import other_layer
@@ -31,11 +30,11 @@ def code(bug: Bug) -> str:
 
 
 def compared(now: RunView, bug: Bug, layer: int) -> BugComparison:
-    return results.ask(examination.compared, now.run.model, now.run, now.row, bug.key, layer)
+    return results.ask(compare, now.run.model, now.run, now.row, bug.key, layer)
 
 
 def examined(now: RunView, bug: Bug, layer: int) -> Examination:
-    return results.ask(examination.examined, now.run.model, now.run, now.row, bug.key, layer)
+    return results.ask(examine, now.run.model, now.run, now.row, bug.key, layer)
 
 
 def effects(now: RunView, bug: Bug, pair: BugComparison, found: Examination, layer: int, head: int) -> list[str]:

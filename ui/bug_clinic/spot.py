@@ -10,7 +10,7 @@ import streamlit as st
 from i18n import N_, say
 from model.attention import AttentionStages
 from model.bug_clinic.case import Bug
-from model.bug_clinic.examination import BY_KEY
+from model.bug_clinic.comparison import BY_KEY
 from model.bug_clinic.spot import HeatmapDifference, Puzzle, difference, following, puzzle, stages_of
 from model.heads.view import HeadView
 from ui import results

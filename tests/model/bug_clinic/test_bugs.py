@@ -15,13 +15,14 @@ from torch import Tensor
 from model.attention import AttentionStages, MultiHeadAttention, ScoreTerms, attention_stages
 from model.bug_clinic import masks, modules, scores
 from model.bug_clinic.case import AttentionCase, Bug, Crash
-from model.bug_clinic.examination import BUGS, BY_KEY, TITLES
+from model.bug_clinic.comparison import BUGS, BY_KEY, TITLES
 from model.bug_clinic.laws import LAWS, Tried, judge
 from tests.tensors import assert_near
 
 B, H, T, D = 2, 3, 7, 5
 KEEP = torch.tensor([[False, False, True, True, True, True, True], [True] * T])  # padding on the left, and none
 TRIANGLE = torch.ones(T, T, dtype=torch.bool).tril()
+EVERY = torch.ones(1, 1, dtype=torch.bool)
 ALLOWED = TRIANGLE & KEEP[:, None, None, :]
 
 
@@ -64,7 +65,7 @@ class TestEachBug:
     @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
     def test_the_right_version_breaks_none(self, case: AttentionCase, dtype: torch.dtype) -> None:
-        found = {key: judge(law, Tried(attention_stages, case.to(dtype))) for key, law in LAWS.items()}
+        found = {key: judge(law, Tried(AttentionCase.stages, case.to(dtype))) for key, law in LAWS.items()}
         assert {key: verdict.amount for key, verdict in found.items() if verdict.broken} == {}
         measured = [key for key, verdict in found.items() if not math.isnan(verdict.amount)]
         assert set(LAWS) - {"empty"} <= set(measured), "a law that measures nothing holds for anything"
@@ -82,9 +83,8 @@ class TestEachBug:
         if bug.key in CRASHES:
             return
         q, k, v = (torch.randn(B, H, T, D, generator=torch.Generator().manual_seed(n)) for n in range(3))
-        for allowed in (None, TRIANGLE, ALLOWED):
-            options = {"scale": 0.3, "fill": -math.inf, "terms": ScoreTerms(softcap=2.0)}
-            stages = bug.function(q, k, v, allowed, **options)
+        for allowed in (TRIANGLE | True, TRIANGLE, ALLOWED):
+            stages = bug.stages(q, k, v, allowed)
             core = attention_stages(q, k, v, allowed)
             assert isinstance(stages, AttentionStages)
             for name in vars(core):
@@ -125,10 +125,11 @@ class TestAgainstTheWrongLineItself:
             others = [token for token in range(T) if not first <= token <= last]
             changed_k = k.clone()
             changed_k[:, :, others] = 0
-            same = modules.split_without_transpose(q, k, v, None).raw[:, head]
-            assert torch.equal(modules.split_without_transpose(q, changed_k, v, None).raw[:, head], same)
+            view = BY_KEY["view"]
+            same = view.stages(q, k, v, EVERY).raw[:, head]
+            assert torch.equal(view.stages(q, changed_k, v, EVERY).raw[:, head], same)
             changed_k[:, :, last] = 0
-            assert not torch.equal(modules.split_without_transpose(q, changed_k, v, None).raw[:, head], same)
+            assert not torch.equal(view.stages(q, changed_k, v, EVERY).raw[:, head], same)
 
     def test_view_fills_heads_with_all_parts_of_one_token_before_the_next_ones(self) -> None:
         filled = [modules.part_at(head, place, H, T) for head in range(H) for place in range(T)]
@@ -167,7 +168,7 @@ class TestByHand:
         """Width 2·3, heads of 2: √6, √(2/3) and 1 in place of √2."""
         q = torch.ones(1, 3, 1, 2)
         for key, scale in (("scale-width", 6**-0.5), ("scale-divided", 1.5**0.5), ("scale-none", 1.0)):
-            assert_near(BY_KEY[key].function(q, q, q, None).scaled, torch.full((1, 3, 1, 1), 2 * scale), 1e-6, key)
+            assert_near(BY_KEY[key].stages(q, q, q, EVERY).scaled, torch.full((1, 3, 1, 1), 2 * scale), 1e-6, key)
 
 
 class TestHalfPrecision:
@@ -183,7 +184,7 @@ class TestHalfPrecision:
         assert torch.equal(stages.weights.isnan().all(-1), empty)
         assert torch.equal(stages.weights.isnan().any(-1), empty)
         whole = some_case(keep=KEEP | True).to(torch.float16)
-        expected = whole.run(attention_stages).weights
+        expected = whole.run(AttentionCase.stages).weights
         assert_near(whole.run(scores.added_too_much).weights, expected, 1e-3, "no empty row, no harm")
 
 
@@ -198,7 +199,7 @@ class TestMasksOfOtherRows:
 
     def test_alone_a_row_gets_its_own(self) -> None:
         alone = some_case().text_alone(0)
-        assert_near(alone.run(masks.masks_of_other_rows).output, alone.run(attention_stages).output, 1e-6, "output")
+        assert_near(alone.run(masks.masks_of_other_rows).output, alone.run(AttentionCase.stages).output, 1e-6, "output")
 
 
 class TestCrashes:
@@ -227,22 +228,21 @@ class TestCrashes:
 
     def test_one_head_or_one_cell_does_not_crash(self) -> None:
         one = torch.ones(1, 1, 3, 5)
-        assert modules.output_of_one_head(one, one, one, None).output.shape == (1, 1, 3, 5)
-        cell = torch.ones(1, 1, 1, 1, dtype=torch.bool)
-        assert float(masks.asked_as_a_truth(one[:, :, :1], one[:, :, :1], one[:, :, :1], cell).weights) == 1
+        assert BY_KEY["narrow-output"].stages(one, one, one, EVERY).output.shape == (1, 1, 3, 5)
+        assert float(BY_KEY["if-mask"].stages(one[:, :, :1], one[:, :, :1], one[:, :, :1], EVERY).weights) == 1
 
 
 class TestTheTarget:
     def test_is_the_next_token_unless_the_targets_are_not_shifted(self) -> None:
         case = some_case()
-        assert judge(LAWS["target"], Tried(attention_stages, case)).amount == 0
-        assert judge(LAWS["target"], Tried(attention_stages, BY_KEY["targets"].case(case))).broken
+        assert judge(LAWS["target"], Tried(AttentionCase.stages, case)).amount == 0
+        assert judge(LAWS["target"], Tried(AttentionCase.stages, BY_KEY["targets"].case(case))).broken
 
     def test_a_later_token_that_is_not_the_target_breaks_the_causal_law_alone(self) -> None:
-        def far(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor, **options: object) -> AttentionStages:
+        def far(case: AttentionCase) -> AttentionStages:
             opened = torch.zeros(T, T, dtype=torch.bool)
             opened[3, 5] = True
-            return attention_stages(q, k, v, allowed | opened, **options)  # type: ignore[arg-type]
+            return replace(case, allowed=case.allowed | opened).stages()
 
         assert judge(LAWS["causal"], Tried(far, some_case())).broken
         assert not judge(LAWS["target"], Tried(far, some_case())).broken
@@ -254,24 +254,24 @@ class TestLaws:
         case = AttentionCase(
             one, one, one, torch.ones(1, 1, 1, 1, dtype=torch.bool), torch.ones(1, 1, dtype=torch.bool)
         )
-        silent = {key for key, law in LAWS.items() if math.isnan(law.measure(Tried(attention_stages, case)))}
+        silent = {key for key, law in LAWS.items() if math.isnan(law.measure(Tried(AttentionCase.stages, case)))}
         assert silent == {"empty", "causal", "target", "padded", "heads", "projected"}
-        assert not any(judge(law, Tried(attention_stages, case)).broken for law in LAWS.values())
+        assert not any(judge(law, Tried(AttentionCase.stages, case)).broken for law in LAWS.values())
         open_case = replace(some_case(), allowed=KEEP[:, None, None, :].expand(B, 1, T, T))
-        assert math.isnan(LAWS["causal"].measure(Tried(attention_stages, open_case)))
+        assert math.isnan(LAWS["causal"].measure(Tried(AttentionCase.stages, open_case)))
 
     def test_one_open_cell_is_a_look_ahead(self) -> None:
-        def leaky(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor, **options: object) -> AttentionStages:
+        def leaky(case: AttentionCase) -> AttentionStages:
             opened = torch.zeros(T, T, dtype=torch.bool)
             opened[3, 4] = True
-            return attention_stages(q, k, v, allowed | opened, **options)  # type: ignore[arg-type]
+            return replace(case, allowed=case.allowed | opened).stages()
 
         assert judge(LAWS["causal"], Tried(leaky, some_case())).broken
         assert judge(LAWS["blocked"], Tried(leaky, some_case())).broken
 
     def test_a_number_that_is_none_counts_as_the_largest_violation(self) -> None:
-        def broken(*args: Tensor, **options: object) -> AttentionStages:
-            stages = attention_stages(*args, **options)  # type: ignore[arg-type]
+        def broken(case: AttentionCase) -> AttentionStages:
+            stages = case.stages()
             return replace(stages, weights=stages.weights * math.nan, output=stages.output * math.nan)
 
         for key in ("blocked", "rows", "empty", "causal", "padded", "same", "heads"):

@@ -9,12 +9,11 @@ import pytest
 import torch
 
 from model import catalog
-from model.attention import attention_stages
 from model.base import Model
 from model.bug_clinic import comparison
-from model.bug_clinic.case import Bug
-from model.bug_clinic.comparison import compare
-from model.bug_clinic.examination import BUGS, BY_KEY, examine, unshifted_losses
+from model.bug_clinic.case import AttentionCase, Bug
+from model.bug_clinic.comparison import BUGS, BY_KEY, compare
+from model.bug_clinic.examination import examine, unshifted_losses
 from model.bug_clinic.rerun import rerun, streams
 from model.bug_clinic.spot import (
     CANDIDATES,
@@ -66,9 +65,9 @@ class TestRerun:
         assert network is not None
         for row in range(2):
             real = trace.batch.real(row)
-            found = rerun(network, trace, row, lambda _: attention_stages)
+            found = rerun(network, trace, row, lambda _: AttentionCase.stages)
             assert_near(found[0, real], trace.states[row, real], 1e-4, "states")
-            *before, _ = streams(network, trace, row, lambda _: attention_stages)
+            *before, _ = streams(network, trace, row, lambda _: AttentionCase.stages)
             for layer, (block, x) in enumerate(zip(network.blocks, before, strict=True)):
                 read = block.attention_norm(x)
                 q = block.attention.project(read, read, read)[0][0]
@@ -78,14 +77,14 @@ class TestRerun:
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.key)
 class TestExamination:
     def test_names_the_law(self, story: Model, trace: Trace, bug: Bug) -> None:
-        found = examine(story, trace, bug, 4, 0)
+        found = examine(story, trace, 0, bug.key, 4)
         wrong, right = found.verdicts[bug.law]
         assert wrong.broken
         assert wrong.amount > 100 * right.amount
         assert not any(verdict.broken for _, verdict in found.verdicts.values())
 
     def test_the_loss_with_the_bug_is_another(self, story: Model, trace: Trace, bug: Bug) -> None:
-        wrong, right = examine(story, trace, bug, 4, 0).loss
+        wrong, right = examine(story, trace, 0, bug.key, 4).loss
         assert right == pytest.approx(trace.losses(0).nanmean().item(), abs=1e-5)
         if bug.key == "in-place":
             assert wrong == pytest.approx(right, abs=1e-4)
@@ -101,7 +100,7 @@ def test_every_family_shows_every_bug_and_keeps_every_law(name: str, tmp_path: P
     trace = read(model, WORDS)
     for bug in BUGS:
         for layer in (0, trace.num_layers - 1):
-            pair, found = compare(model, trace, bug, layer, 0), examine(model, trace, bug, layer, 0)
+            pair, found = compare(model, trace, 0, bug.key, layer), examine(model, trace, 0, bug.key, layer)
             broken = {key: right.amount for key, (_, right) in found.verdicts.items() if right.broken}
             assert not broken, f"the right version in layer {layer}"
             caught = found.verdicts[bug.law][0].broken
@@ -118,7 +117,7 @@ def test_targets_that_are_not_shifted_by_hand(story: Model, trace: Trace) -> Non
     ids = trace.batch.ids[0, here]
     expected = torch.stack([-probabilities[place, token].log() for place, token in enumerate(ids)])
     assert_near(unshifted_losses(trace, 0), expected, 1e-3, "losses")
-    assert examine(story, trace, BY_KEY["targets"], 4, 0).loss[0] == pytest.approx(float(expected.mean()), abs=1e-3)
+    assert examine(story, trace, 0, "targets", 4).loss[0] == pytest.approx(float(expected.mean()), abs=1e-3)
 
 
 class TestWhereNoLaterTokenIsRead:
@@ -126,12 +125,12 @@ class TestWhereNoLaterTokenIsRead:
 
     @pytest.mark.parametrize("key", ["diagonal", "scale-width", "scale-divided", "wrong-axis", "first-layer"])
     def test_on_two_words(self, story: Model, key: str) -> None:
-        found = examine(story, read(story, "Hello world"), BY_KEY[key], 4, 0)
+        found = examine(story, read(story, "Hello world"), 0, key, 4)
         assert found.loss[0] < found.loss[1], "this text no longer shows what the test is about"
         assert found.broken("causal") == found.broken("target") == (key == "first-layer")
 
     def test_on_a_sentence(self, story: Model) -> None:
-        found = examine(story, read(story, "To be or not to be, that is the question."), BY_KEY["diagonal"], 4, 0)
+        found = examine(story, read(story, "To be or not to be, that is the question."), 0, "diagonal", 4)
         assert found.loss[0] < found.loss[1]
         assert not found.broken("causal")
 
