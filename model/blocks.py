@@ -3,7 +3,8 @@
 Sizes: B rows, T tokens (S of a source), W width, H heads, D head width.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -103,6 +104,87 @@ class CrossBlock(Block):
         x = x + attended
         attended, context_qkv = self.context_attention(self.context_norm(x), context_allowed, source)
         return self.feed_forward(x + attended), qkv, context_qkv
+
+
+PAD = 0  # the padding id, unless another is given
+Positions = Literal["sinusoidal", "learned"]
+LayerMasks = Sequence[Tensor | None]
+
+
+class Stack(nn.Module):
+    """Token embedding plus positions, layers, and the norm at the end: what an encoder and the decoders share."""
+
+    block: type[Block] = Block
+
+    def __init__(
+        self,
+        *,
+        vocabulary: int,
+        context: int,
+        layers: int,
+        heads: int,
+        width: int,
+        mlp_width: int | None = None,
+        positions: Positions = "sinusoidal",
+        pad: int = PAD,
+        epsilon: float = 1e-5,
+    ) -> None:
+        """context: the most tokens of an input. width: a multiple of heads, and even where positions are "sinusoidal".
+        mlp_width: 4·width unless given. pad: the id of padding. epsilon: the norms'."""
+        super().__init__()
+        if positions not in ("sinusoidal", "learned"):
+            raise ValueError(f'expected positions "sinusoidal" or "learned", got {positions!r}')
+        sizes = {"vocabulary": vocabulary, "context": context, "width": width, "layers": layers}
+        for name, size in sizes.items():
+            if size < 1:
+                raise ValueError(f"expected {name} of at least 1, got {size}")
+        self.vocabulary, self.context, self.width, self.pad = vocabulary, context, width, pad
+        self.token_embedding = embedding(vocabulary, width)
+        if positions == "learned":
+            self.position_embedding = embedding(context, width)
+        else:  # fixed numbers: no parameters, and in no checkpoint
+            self.position_table: Tensor
+            self.register_buffer("position_table", sinusoids(context, width), persistent=False)
+        self.learned = positions == "learned"
+        self.norm = nn.LayerNorm(width, epsilon)
+        self.blocks = nn.ModuleList(
+            self.block(width=width, heads=heads, mlp_width=mlp_width or 4 * width, epsilon=epsilon)
+            for _ in range(layers)
+        )
+
+    def embed(self, ids: Tensor, positions: Tensor, before: int = 0) -> Tensor:
+        """ids [B,T], positions [B,T] or [T] -> what enters the first layer, [B,T,W]. before: how many positions were
+        read already. Raises ValueError for more positions than the context or ids outside the vocabulary."""
+        check_ids(ids, self.vocabulary, self.context, before)
+        places: Tensor = self.position_embedding(positions) if self.learned else self.position_table[positions]
+        states: Tensor = self.token_embedding(ids) + places
+        return states
+
+    def positions(self, inputs: Tensor) -> Tensor:
+        """[B,T]: counted over the tokens that are no padding, so that the side of the padding shifts nothing."""
+        return positions_of(inputs != self.pad)
+
+    def states(
+        self,
+        ids: Tensor,
+        positions: Tensor,
+        allowed: LayerMasks,
+        past: Sequence[KeysValues] | None = None,
+        edits: Sequence[Edit] | None = None,
+    ) -> tuple[Tensor, list[Heads]]:
+        """ids [B,T], positions [B,T] or [T]; for each layer a mask that broadcasts to [B,H,T,T], or None.
+
+        past: every layer's keys and values of P positions read before, so that only those of ids are computed: a cached
+        step, whose masks are [B,H,T,P+T]. edits: for each layer, what becomes of its heads' outputs.
+        Returns the output [B,T,W], and for each layer q [B,H,T,D], and k, v [B,H,P+T,D]. Raises as embed.
+        """
+        x, qkvs = self.embed(ids, positions, past[0][0].shape[2] if past else 0), []
+        every: Sequence[KeysValues | None] = past or [None] * len(self.blocks)
+        edited: Sequence[Edit | None] = edits or [None] * len(self.blocks)
+        for block, mask, kept, edit in zip(self.blocks, allowed, every, edited, strict=True):
+            x, qkv = block(x, mask, kept, edit)
+            qkvs.append(qkv)
+        return self.norm(x), qkvs
 
 
 def embedding(entries: int, width: int) -> nn.Embedding:

@@ -1,7 +1,7 @@
 """The key-value cache: what a run keeps of earlier positions, and a step that computes the newest position alone.
 
-A cache holds each layer's keys and values. They are part of every run's trace, so a cache is taken from a trace, and a
-step makes a new one that is longer by one; nothing is kept in the model. For our own Transformer alone.
+Each layer's keys and values are part of every run's trace, and a step makes a new trace that is longer by one position;
+nothing is kept in the model. For our own Transformer alone.
 Sizes: L layers, H heads, K positions, D head width, W width, V vocabulary; one text, so B is 1.
 """
 
@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from model.attention import attention_stages
 from model.base import Model
+from model.blocks import Heads, KeysValues
 from model.decoder import DecoderModel
 from model.masks import MaskContext, MaskSpec, allowed_by_layer, layer_contexts
 from model.text import TokenBatch
@@ -20,40 +20,6 @@ from model.trace import LayerRecord, Trace
 from model.transformer import Transformer
 
 MOST_IN_FLOAT64 = 20_000_000  # parameters
-
-
-@dataclass(frozen=True, eq=False)
-class Cache:
-    """Keys and values of the positions so far: L of each, [1,H,K,D]. Read-only."""
-
-    keys: tuple[Tensor, ...]
-    values: tuple[Tensor, ...]
-
-    def __len__(self) -> int:
-        return self.keys[0].shape[2]
-
-    def nbytes(self) -> int:
-        """The memory its numbers take."""
-        return sum(tensor.numel() * tensor.element_size() for tensor in (*self.keys, *self.values))
-
-
-@dataclass(frozen=True, eq=False)
-class CachedStep:
-    """What one cached step computed.
-
-    states [1,1,W] of the newest position, queries: L of [1,H,1,D], cache: the one it was given and one position more.
-    allowed: L masks, bool and broadcastable to [1,H,1,K], or None where no mask is on.
-    """
-
-    states: Tensor
-    queries: tuple[Tensor, ...]
-    cache: Cache
-    allowed: tuple[Tensor | None, ...]
-
-    def weights(self) -> Tensor:
-        """[L,H,K]: the newest row of every head."""
-        layers = zip(self.queries, self.cache.keys, self.cache.values, self.allowed, strict=True)
-        return torch.stack([attention_stages(q, k, v, allowed).weights[0, :, 0] for q, k, v, allowed in layers])
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,43 +55,40 @@ def batch_of(model: Model, ids: tuple[int, ...]) -> TokenBatch:
     return TokenBatch(torch.tensor([ids]), keep, (tuple(map(model.label, ids)),), cut=("",))
 
 
-def cache_of(trace: Trace, length: int | None = None) -> Cache:
-    """The keys and values of a run's first `length` positions, all unless given."""
+def cache_of(trace: Trace, length: int | None = None) -> list[KeysValues]:
+    """The keys and values [1,H,K,D] of each layer for a run's first `length` positions, all unless given."""
     some = slice(0, length)
-    return Cache(
-        tuple(layer.k[:, :, some] for layer in trace.layers), tuple(layer.v[:, :, some] for layer in trace.layers)
-    )
+    return [(layer.k[:, :, some], layer.v[:, :, some]) for layer in trace.layers]
 
 
 @torch.inference_mode()
-def step(model: Model, cache: Cache, token: int, spec: MaskSpec | None = None) -> CachedStep:
+def step(model: Model, cache: list[KeysValues], token: int, spec: MaskSpec | None = None) -> tuple[Tensor, list[Heads]]:
     """The position after the cache's, computed alone: one query looks at the cached keys and at its own.
 
-    The masks are those of spec, the model's standard ones unless given, for queries=1: [1, K].
+    Returns its states [1,1,W], and for each layer q [1,H,1,D], and k, v [1,H,K,D] with those of the cache. The masks
+    are those of spec, the model's standard ones unless given, for queries=1: [1, K].
     Raises ValueError for a model that is none of ours, a full context or an id outside the vocabulary.
     """
     network = network_of(model)
     if network is None:
         raise ValueError(f"expected a model that runs on our own Transformer, got {model.name}")
-    position = len(cache)
+    position = cache[0][0].shape[2]
     keep = torch.ones(1, position + 1, dtype=torch.bool)
     contexts = layer_contexts(model.num_layers, keep, 1, model.num_heads, standard=model.standard)
-    allowed = tuple(allowed_by_layer(contexts, spec or model.standard))
-    past = list(zip(cache.keys, cache.values, strict=True))
-    states, qkvs = network(torch.tensor([[token]]), torch.tensor([position]), allowed, past)
-    queries, keys, values = zip(*qkvs, strict=True)
-    return CachedStep(states, queries, Cache(keys, values), allowed)
+    allowed = allowed_by_layer(contexts, spec or model.standard)
+    states, heads = network(torch.tensor([[token]]), torch.tensor([position]), allowed, cache)
+    return states, heads
 
 
 def extended(model: Model, trace: Trace, token: int) -> Trace:
     """The trace with one position more, by a cached step: what was there stays, one row is computed."""
-    ids = (*trace.batch.ids[0].tolist(), token)
-    batch, done = batch_of(model, ids), step(model, cache_of(trace), token, trace.spec)
+    batch = batch_of(model, (*trace.batch.ids[0].tolist(), token))
+    states, heads = step(model, cache_of(trace), token, trace.spec)
     layers = tuple(
         LayerRecord(torch.cat([old.q, q], dim=2), k, v, _context(old, batch))
-        for old, q, k, v in zip(trace.layers, done.queries, done.cache.keys, done.cache.values, strict=True)
+        for old, (q, k, v) in zip(trace.layers, heads, strict=True)
     )
-    return replace(trace, batch=batch, layers=layers, states=torch.cat([trace.states, done.states], dim=1))
+    return replace(trace, batch=batch, layers=layers, states=torch.cat([trace.states, states], dim=1))
 
 
 def cut(model: Model, trace: Trace, length: int) -> Trace:
@@ -176,19 +139,17 @@ def compare(model: Model, ids: tuple[int, ...], start: int, spec: MaskSpec | Non
     """
     if not 0 < start < len(ids):
         raise ValueError(f"expected a start from 1 to {len(ids) - 1}, got {start}")
-    full = model.run(batch_of(model, ids), spec)
-    cache = cache_of(model.run(batch_of(model, ids[:start]), spec))
+    full, trace = (model.run(batch_of(model, some), spec) for some in (ids, ids[:start]))
     logits, probabilities, rows, size = [], [], [], 0.0
     for position in range(start, len(ids)):
-        before = cache.nbytes()
-        done = step(model, cache, ids[position], spec)
-        cache, cached, whole = done.cache, done.weights(), _row(full, position)
+        before = sum(tensor.nbytes for pair in cache_of(trace) for tensor in pair)
+        trace = extended(model, trace, ids[position])
+        cached, whole = _row(trace, position), _row(full, position)
         rows.append((cached - whole[..., : position + 1]).abs().amax(-1))
-        ours, theirs = model.readout(done.states[0, 0]), model.readout(full.states[0, position])
+        ours, theirs = model.readout(trace.states[0, position]), model.readout(full.states[0, position])
         size = max(size, float(theirs.abs().max()))
         logits.append((ours - theirs).abs().max())
         probabilities.append((ours.softmax(-1) - theirs.softmax(-1)).abs().max())
-    mask = torch.ones(1, 1, 1, len(ids), dtype=torch.bool) if done.allowed[0] is None else done.allowed[0]
     return CacheComparison(
         logits=torch.stack(logits),
         probabilities=torch.stack(probabilities),
@@ -197,28 +158,23 @@ def compare(model: Model, ids: tuple[int, ...], start: int, spec: MaskSpec | Non
         guesses=(int(ours.argmax()), int(theirs.argmax())),
         cached=cached,
         full=whole,
-        allowed=mask.expand(1, mask.shape[1], 1, len(ids))[0, 0],
+        allowed=trace.allowed(0)[-1:],
         square=full.allowed(0),
         cache_bytes=before,
     )
 
 
 def fits_float64(model: Model) -> bool:
-    """Whether the model is small enough for in_float64."""
+    """Whether the model is small enough for compare_in_float64."""
     network = network_of(model)
     return network is not None and sum(one.numel() for one in network.parameters()) <= MOST_IN_FLOAT64
 
 
-def in_float64(model: Model) -> Model:
-    """The same model with numbers of twice the length, to tell rounding from error."""
+def compare_in_float64(model: Model, ids: tuple[int, ...], start: int) -> CacheComparison:
+    """As compare under the standard masks, with a copy of the model in float64, to tell rounding from error."""
     if not isinstance(model, DecoderModel):
         raise ValueError(f"expected a model that runs on our own Transformer, got {model.name}")
-    return DecoderModel(model.name, deepcopy(model.network).double(), model.tokenizer)
-
-
-def compare_in_float64(model: Model, ids: tuple[int, ...], start: int) -> CacheComparison:
-    """As compare under the standard masks, with a copy of the model in float64."""
-    return compare(in_float64(model), ids, start)
+    return compare(DecoderModel(model.name, deepcopy(model.network).double(), model.tokenizer), ids, start)
 
 
 def _context(old: LayerRecord, batch: TokenBatch) -> MaskContext:
@@ -227,6 +183,6 @@ def _context(old: LayerRecord, batch: TokenBatch) -> MaskContext:
 
 
 def _row(trace: Trace, position: int) -> Tensor:
-    """[L,H,T]: one row of every head of a full run."""
+    """[L,H,T]: one row of every head."""
     some = slice(position, position + 1)
     return torch.stack([layer.weights(trace.spec, 0, some)[:, 0] for layer in trace.layers])

@@ -5,20 +5,14 @@ Sizes: B rows, S source tokens, T target tokens, W width, H heads, D head width,
 Masks are boolean, True = may attend: [B,Q,K], or with the heads' axis [B,1,Q,K] or [B,H,Q,K].
 """
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from model import masks
 from model.attention import attention_stages
-from model.blocks import Block, CrossBlock, Heads, check_ids, embedding, positions_of, sinusoids
-
-PAD = 0  # the padding id, unless another is given
-Positions = Literal["sinusoidal", "learned"]
-LayerMasks = Sequence[Tensor | None]
+from model.blocks import PAD, CrossBlock, Heads, LayerMasks, Positions, Stack, check_ids
 
 
 def sequence_mask(seq: Tensor) -> Tensor:
@@ -38,63 +32,8 @@ def padding_mask(seq_k: Tensor, seq_q: Tensor, *, pad: int = PAD) -> Tensor:
     return (seq_k != pad)[:, None, :].expand(-1, seq_q.shape[1], -1)
 
 
-class _Stack(nn.Module):
-    """Token embedding plus positions, layers, and the norm at the end: what an encoder and a decoder share."""
-
-    block: type[Block]
-
-    def __init__(
-        self,
-        *,
-        vocabulary: int,
-        context: int,
-        layers: int,
-        heads: int,
-        width: int,
-        mlp_width: int | None = None,
-        positions: Positions = "sinusoidal",
-        pad: int = PAD,
-        epsilon: float = 1e-5,
-    ) -> None:
-        """context: the most tokens of an input. width: a multiple of heads, and even where positions are "sinusoidal".
-        mlp_width: 4·width unless given. pad: the id of padding. epsilon: the norms'."""
-        super().__init__()
-        if positions not in ("sinusoidal", "learned"):
-            raise ValueError(f'expected positions "sinusoidal" or "learned", got {positions!r}')
-        sizes = {"vocabulary": vocabulary, "context": context, "width": width, "layers": layers}
-        for name, size in sizes.items():
-            if size < 1:
-                raise ValueError(f"expected {name} of at least 1, got {size}")
-        self.vocabulary, self.context, self.width, self.pad = vocabulary, context, width, pad
-        self.token_embedding = embedding(vocabulary, width)
-        self.position_embedding = embedding(context, width) if positions == "learned" else None
-        if positions == "sinusoidal":  # fixed numbers: no parameters, and in no checkpoint
-            self.position_table: Tensor
-            self.register_buffer("position_table", sinusoids(context, width), persistent=False)
-        self.norm = nn.LayerNorm(width, epsilon)
-        self.blocks = nn.ModuleList(
-            self.block(width=width, heads=heads, mlp_width=mlp_width or 4 * width, epsilon=epsilon)
-            for _ in range(layers)
-        )
-
-    def embed(self, inputs: Tensor, positions: Tensor) -> Tensor:
-        """ids and positions [B,T] -> [B,T,W]."""
-        check_ids(inputs, self.vocabulary, self.context)
-        tokens: Tensor = self.token_embedding(inputs)
-        if self.position_embedding is None:
-            return tokens + self.position_table[positions]
-        states: Tensor = tokens + self.position_embedding(positions)
-        return states
-
-    def positions(self, inputs: Tensor) -> Tensor:
-        """[B,T]: counted over the tokens that are no padding, so that the side of the padding shifts nothing."""
-        return positions_of(inputs != self.pad)
-
-
-class Encoder(_Stack):
+class Encoder(Stack):
     """Reads a source as a whole: called (inputs) -> (output, self_attentions)."""
-
-    block = Block
 
     def forward(self, inputs: Tensor, self_mask: Tensor | None = None) -> tuple[Tensor, list[Tensor]]:
         """inputs ids [B,S] -> output [B,S,W], and each layer's attention [B,H,S,S].
@@ -109,19 +48,8 @@ class Encoder(_Stack):
         output, qkvs = self.states(inputs, self.positions(inputs), [allowed] * len(self.blocks))
         return output, [_weights(qkv, allowed) for qkv in qkvs]
 
-    def states(self, inputs: Tensor, positions: Tensor, allowed: LayerMasks) -> tuple[Tensor, list[Heads]]:
-        """ids and positions [B,S]; for each layer a mask that broadcasts to [B,H,S,S], or None.
 
-        Returns the output [B,S,W] and each layer's (q, k, v), each [B,H,S,D].
-        """
-        x, qkvs = self.embed(inputs, positions), []
-        for block, mask in zip(self.blocks, allowed, strict=True):
-            x, qkv = block(x, mask)
-            qkvs.append(qkv)
-        return self.norm(x), qkvs
-
-
-class Decoder(_Stack):
+class Decoder(Stack):
     """Writes a target while looking at a source:
     called (inputs, enc_output, context_mask) -> (output, self_attentions, context_attentions)."""
 
@@ -151,7 +79,7 @@ class Decoder(_Stack):
         self_attentions = [_weights(qkv, allowed) for qkv in qkvs]
         return output, self_attentions, [_weights(qkv, seen) for qkv in context_qkvs]
 
-    def states(
+    def states(  # type: ignore[override]  # another call than its base: it has a source
         self, inputs: Tensor, positions: Tensor, enc_output: Tensor, allowed: LayerMasks, context_allowed: LayerMasks
     ) -> tuple[Tensor, list[Heads], list[Heads]]:
         """ids and positions [B,T], enc_output [B,S,W]; for each layer masks that broadcast to [B,H,T,T] and [B,H,T,S].

@@ -120,7 +120,7 @@ def measure(model: Model, whole: Trace, length: int) -> Try:
         network.logits(states[0, -1])
 
     def one() -> None:
-        network.logits(kv_cache.step(model, cache, ids[-1]).states[0, 0])
+        network.logits(kv_cache.step(model, cache, ids[-1])[0][0, 0])
 
     return Try(length, _seconds(full), _seconds(one))
 

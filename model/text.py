@@ -13,6 +13,7 @@ from tokenizers.models import Unigram, WordLevel
 from tokenizers.pre_tokenizers import Sequence as Both
 from tokenizers.pre_tokenizers import Split
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from i18n import say
 from model.errors import panics_caught
@@ -124,6 +125,13 @@ def cut_words(cut: str, most: int) -> str:
     )
 
 
+def padded(rows: Sequence[Sequence[int]], pad: int, pad_side: str = "right") -> tuple[Tensor, Tensor]:
+    """Rows of ids, filled up to the longest on one side: ids int64 and keep bool [B,T], as TokenBatch has them."""
+    ids = [torch.tensor(row) for row in rows]
+    keep = pad_sequence([torch.ones(len(row), dtype=torch.bool) for row in rows], True, False, pad_side)
+    return pad_sequence(ids, True, pad, pad_side), keep
+
+
 class BatchTokenizer:
     """A tokenizer with a model's limits. Holds nothing of any text; safe to share between threads."""
 
@@ -166,16 +174,10 @@ class BatchTokenizer:
 
     def batch(self, rows: list[list[int]], pad_side: str, cut: tuple[str, ...] = ()) -> TokenBatch:
         """Rows of ids, padded on one side to the longest, with what to show for each."""
-        longest = max(map(len, rows))
-        ids = torch.full((len(rows), longest), self.pad)
-        keep = torch.zeros(len(rows), longest, dtype=torch.bool)
+        ids, keep = padded(rows, self.pad, pad_side)
         pieces = []
-        for number, row in enumerate(rows):
-            blank = longest - len(row)
-            here = slice(blank, longest) if pad_side == "left" else slice(0, len(row))
-            ids[number, here] = torch.tensor(row)
-            keep[number, here] = True
-            padding, shown = [PAD_PIECE] * blank, [self._label(token) for token in row]
+        for row in rows:
+            padding, shown = [PAD_PIECE] * (ids.shape[1] - len(row)), [self._label(token) for token in row]
             pieces.append(tuple(padding + shown if pad_side == "left" else shown + padding))
         return TokenBatch(ids, keep, tuple(pieces), pad_side, cut)
 

@@ -3,11 +3,11 @@ normalisation before each sub-layer, GELU in its tanh form, tied or untied outpu
 decoder with cross-attention (Vaswani et al. 2017), blocks.py their layers."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from torch import Tensor, nn
 
-from model.blocks import Block, Edit, Heads, KeysValues, check_ids, embedding, positions_of, positions_under
+from model.blocks import Block, Edit, Heads, KeysValues, LayerMasks, Stack, positions_of, positions_under
 from model.seq2seq import Decoder, Encoder, EncoderDecoder, EncoderDecoderConfig, padding_mask, sequence_mask
 
 __all__ = [
@@ -39,54 +39,29 @@ class TransformerConfig:
     tied: bool = True
 
 
-class Transformer(nn.Module):
+class Transformer(Stack):
     """ids in; the last layer's states and every layer's (q, k, v) out."""
 
     def __init__(self, config: TransformerConfig) -> None:
-        super().__init__()
+        sizes = asdict(config)
+        tied = sizes.pop("tied")
+        super().__init__(**sizes, positions="learned")
         self.config = config
-        self.token_embedding = embedding(config.vocabulary, config.width)
-        self.position_embedding = embedding(config.context, config.width)
-        mlp_width = config.mlp_width or 4 * config.width
-        self.blocks = nn.ModuleList(
-            Block(width=config.width, heads=config.heads, mlp_width=mlp_width, epsilon=config.epsilon)
-            for _ in range(config.layers)
-        )
-        self.norm = nn.LayerNorm(config.width, config.epsilon)
         self.unembedding = nn.Linear(config.width, config.vocabulary, bias=False)
-        if config.tied:
+        if tied:
             self.unembedding.weight = self.token_embedding.weight
 
     def forward(
         self,
         ids: Tensor,
         positions: Tensor,
-        allowed: Tensor | Sequence[Tensor | None] | None,
+        allowed: Tensor | LayerMasks | None,
         past: Sequence[KeysValues] | None = None,
         edits: Sequence[Edit] | None = None,
     ) -> tuple[Tensor, list[Heads]]:
-        """ids and positions [B,T] or positions [T]; allowed bool, broadcastable to [B,H,T,T], or one for each layer.
-
-        past: every layer's keys and values of P positions read before, so that only those of ids are computed: a cached
-        step, whose masks are [B,H,T,P+T]. edits: for each layer, what becomes of its heads' outputs.
-        Returns the states [B,T,W] that `logits` reads, and for each layer q [B,H,T,D], and k, v [B,H,P+T,D].
-        Raises ValueError for more positions than the context or ids outside the vocabulary.
-        """
-        x = self.embed(ids, positions, past[0][0].shape[2] if past else 0)
+        """`states`; allowed may also be one mask, or None, for all layers."""
         masks = [allowed] * len(self.blocks) if allowed is None or isinstance(allowed, Tensor) else allowed
-        qkvs = []
-        every: Sequence[KeysValues | None] = past or [None] * len(self.blocks)
-        edited: Sequence[Edit | None] = edits or [None] * len(self.blocks)
-        for block, mask, kept, edit in zip(self.blocks, masks, every, edited, strict=True):
-            x, qkv = block(x, mask, kept, edit)
-            qkvs.append(qkv)
-        return self.norm(x), qkvs
-
-    def embed(self, ids: Tensor, positions: Tensor, before: int = 0) -> Tensor:
-        """What enters the first layer, [B,T,W]. before: how many positions were read before. Raises as forward does."""
-        check_ids(ids, self.config.vocabulary, self.config.context, before)
-        states: Tensor = self.token_embedding(ids) + self.position_embedding(positions)
-        return states
+        return self.states(ids, positions, masks, past, edits)
 
     def logits(self, states: Tensor) -> Tensor:
         """[.., W] -> [.., V]."""

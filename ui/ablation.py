@@ -42,7 +42,7 @@ def show(now: RunView, batch: TokenBatch, query: int, target: int, off: HeadsOff
         words = say("{layer}: {measured} of {count} heads measured", layer=name, measured=measured, count=effects.size)
         progress.progress(layer / layers, words)
         asked = (ModelRef.of(now.model), batch, now.masks, now.row, query, target, layer, heads, replace(off, heads=()))
-        effects[layer] = results.ask(layer_effects, *asked).effects
+        effects[layer] = results.ask(layer_effects, *asked)
     progress.empty()
     number = now.model.describe().layer_number
     view = EffectsView(effects, [number(off.attention, layer) for layer in range(layers)], frozenset(off.heads))

@@ -197,7 +197,7 @@ def _token(chosen: ChosenRow, over: Over, names: list[str], of: RunView) -> Toke
     maps, position = _maps(of, over), chosen.query
     values, masks = maps.maps[:, position], set().union(*maps.blocked)
     if over == "flow":
-        values = of.ask(token_flow, position).flow
+        values = of.ask(token_flow, position)
     blocked = {name: np.stack([_row(layer.get(name), position, values) for layer in maps.blocked]) for name in masks}
     closed = {name: mask & (values == 0) for name, mask in sorted(blocked.items())}
     return TokenView(values, closed, names, chosen.pieces, say(UNITS[over]))

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from i18n import say, say_all
 from model.base import Model
-from model.text import TokenBatch
+from model.text import TokenBatch, padded
 
 UNIT_TEXTS, UNIT_CHARACTERS = 32, 20_000  # at most, so that one takes seconds, not minutes
 LONGEST = UNIT_CHARACTERS  # characters of a text; what is longer counts as several
@@ -160,13 +160,7 @@ def ids_of(batch: TokenBatch) -> tuple[int, ...]:
 
 def batch_of(rows: list[TokenRow]) -> TokenBatch:
     """Rows padded on the right. Padding is id 0, which no mask lets anybody see."""
-    longest = max(len(row.ids) for row in rows)
-    ids = torch.zeros(len(rows), longest, dtype=torch.long)
-    keep = torch.zeros(len(rows), longest, dtype=torch.bool)
-    for place, row in enumerate(rows):
-        ids[place, : len(row.ids)] = torch.tensor(row.ids)
-        keep[place, : len(row.ids)] = True
-    return TokenBatch(ids, keep, tuple(() for _ in rows))
+    return TokenBatch(*padded([row.ids for row in rows], 0), tuple(() for _ in rows))
 
 
 def punctuation_of(ids: Tensor, is_punctuation: dict[int, bool]) -> Tensor:

@@ -62,13 +62,6 @@ class AblationOutcome(TargetPrediction):
     candidates: tuple[tuple[str, float], ...]
 
 
-@dataclass(frozen=True, eq=False)
-class LayerEffects:
-    """effects: float32 [H]: by how many nats the loss of one prediction rises with each head of a layer off, alone."""
-
-    effects: np.ndarray
-
-
 def following(batch: TokenBatch, row: int, query: int) -> int | None:
     """The id that follows the query in the row; None where the row ends there, or at padding."""
     real = batch.real(row)
@@ -119,10 +112,10 @@ def layer_effects(
     layer: int,
     heads: int,
     way: HeadsOff,
-) -> LayerEffects:
-    """Each of a layer's heads off alone, the way that `way` says: what the loss of target after the query rises by.
+) -> np.ndarray:
+    """By how many nats the loss of target after the query rises with each head of a layer off, alone: float32 [H].
 
-    The heads are rows of one batch, as many at a time as the model takes.
+    way: how they are off. The heads are rows of one batch, as many at a time as the model takes.
     """
     alone = batch.rows([row])
     before = _log_probability(model, model.run(alone, spec).states[:, query], target)  # [1]
@@ -132,7 +125,8 @@ def layer_effects(
         each = [((layer, head),) for head in range(begin, min(begin + step, heads))]
         trace = model.run_edited(alone.rows([0] * len(each)), spec, _edit(way, each))
         after.append(_log_probability(model, trace.states[:, query], target))
-    return LayerEffects((before - torch.cat(after)).numpy())
+    effects: np.ndarray = (before - torch.cat(after)).numpy()
+    return effects
 
 
 def _log_probability(model: Model, states: Tensor, target: int) -> Tensor:

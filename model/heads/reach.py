@@ -27,17 +27,17 @@ class PathStep:
 
 @dataclass(frozen=True, eq=False)
 class Reach:
-    """Of one row of a run with T positions.
+    """Of one row of a run with T positions in L layers.
 
-    first: int16 [T,T], see `reach`. window: int64 [L,T], how many keys a query may look at in each layer alone.
+    first: int16 [T,T], see `reach`. window: int64 [L,T], how many keys a query may look at in each layer alone; seen:
+    the same, how many it can know of after 1, 2, … L layers, itself among them. blocked: of one layer, for each mask
+    that is on in it, bool [T,T], True = no head may look, for this mask.
     """
 
-    first: Tensor
-    window: Tensor
-
-    def seen(self) -> Tensor:
-        """int64 [L,T]: how many keys a query can know of after 1, 2, … L layers, itself among them."""
-        return counts(self.first, len(self.window))
+    first: np.ndarray
+    window: np.ndarray
+    seen: np.ndarray
+    blocked: dict[str, np.ndarray]
 
 
 def reach(allowed: list[Tensor]) -> Tensor:
@@ -48,50 +48,49 @@ def reach(allowed: list[Tensor]) -> Tensor:
     token, and all that it knew before, after every layer, even where its mask blocks them.
     Raises ValueError for anything but boolean squares of one size.
     """
-    _check(allowed)
+    square = (max(allowed[0].shape, default=0),) * 2 if allowed else ()
+    if not allowed or any((mask.dtype, mask.shape) != (torch.bool, square) for mask in allowed):
+        found = [(mask.dtype, list(mask.shape)) for mask in allowed]
+        why = f"expected a boolean square of one size for each of at least one layer, got {found}"  # not shown
+        raise ValueError(why)
     known = torch.eye(len(allowed[0]), dtype=torch.bool)
     first = known.to(torch.int16)
     settled = None  # a mask that adds nothing to what is known
     for layers, mask in enumerate(allowed, 1):
         if known.all() or (settled is not None and torch.equal(mask, settled)):
             continue
-        before, known = known, known | (mask if layers == 1 else _through(mask, known))
+        before, known = known, known | (mask.float() @ known.float() > 0)  # sums of at most T ones
         new = known & ~before
         first[new] = layers
         settled = None if new.any() else mask
     return first
 
 
-def counts(first: Tensor, layers: int) -> Tensor:
-    """first [T,T] as `reach` gives it -> int64 [layers,T]: how many keys each query knows of after n layers."""
-    return torch.stack([((first > 0) & (first <= n)).sum(-1) for n in range(1, layers + 1)])
-
-
-def reach_of(trace: Trace, row: int, masks: MaskSpec) -> Reach:
-    """Reach in one row of a run, were every layer of it under `masks`, each where they hold.
+def reach_of(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int) -> Reach:
+    """Reach in one row of a run, were every layer of it under `masks`, each where they hold; and what shuts one layer.
 
     Raises ValueError for a target that looks at its source: a product needs queries and keys to be the same tokens.
     """
     layers = layer_masks(trace, row, masks)
-    return Reach(reach(layers), torch.stack([mask.sum(-1) for mask in layers]))
-
-
-def looks_ahead(trace: Trace, row: int, masks: MaskSpec) -> bool:
-    """Whether some token may look at a later one in some layer: without that none can know its own answer."""
-    return any(bool(layer_mask(trace, layer, row, masks).triu(1).any()) for layer in range(trace.num_layers))
-
-
-def known_answers(first: Tensor, real: slice) -> list[int]:
-    """Among the real tokens, those that the position which predicts them, the one before, can know of after all layers;
-    none under a causal mask. first: as `reach` gives it."""
-    return [token for token in range(real.start + 1, real.stop) if first[token - 1, token] > 0]
+    first = reach(layers)
+    seen = [((first > 0) & (first <= n)).sum(-1) for n in range(1, len(layers) + 1)]
+    blocked = trace.blocked_by(layer, row, masks, head=head)
+    return Reach(
+        first.numpy(),
+        torch.stack([mask.sum(-1) for mask in layers]).numpy(),
+        torch.stack(seen).numpy(),
+        {name: (mask & ~layers[layer]).numpy() for name, mask in blocked.items()},
+    )
 
 
 def answers_known(trace: Trace, row: int, masks: MaskSpec) -> tuple[int, ...]:
-    """`known_answers` of the tokens that look in one row of a run, were every layer of it under `masks`."""
-    if not looks_ahead(trace, row, masks):
+    """The real tokens of a row that the position which predicts them, the one before, can know of after all layers,
+    were every layer under `masks`; none under a causal mask."""
+    layers = layer_masks(trace, row, masks)
+    if not any(mask.triu(1).any() for mask in layers):
         return ()
-    return tuple(known_answers(reach_of(trace, row, masks).first, trace.queries.real(row)))
+    first, real = reach(layers), trace.queries.real(row)
+    return tuple(token for token in range(real.start + 1, real.stop) if first[token - 1, token] > 0)
 
 
 def ways_to(trace: Trace, row: int, masks: MaskSpec, tokens: tuple[int, ...]) -> dict[int, tuple[PathStep, ...]]:
@@ -126,46 +125,8 @@ def layer_masks(trace: Trace, row: int, masks: MaskSpec) -> list[Tensor]:
     return [layer_mask(trace, layer, row, masks) for layer in range(trace.num_layers)]
 
 
-@dataclass(frozen=True, eq=False)
-class ShownReach:
-    """As Reach, as plain arrays; and of one layer, for each mask that is on in it, bool [T,T], True = no head may look,
-    for this mask. seen: int64 [L,T], see Reach.seen.
-    """
-
-    first: np.ndarray
-    window: np.ndarray
-    seen: np.ndarray
-    blocked: dict[str, np.ndarray]
-
-
-def shown_reach(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int) -> ShownReach:
-    """Reach in one row of a run, and what shuts one of its layers. Raises as reach_of."""
-    found = reach_of(trace, row, masks)
-    shut = ~layer_mask(trace, layer, row, masks)
-    blocked = trace.blocked_by(layer, row, masks, head=head)
-    return ShownReach(
-        found.first.numpy(),
-        found.window.numpy(),
-        found.seen().numpy(),
-        {name: (mask & shut).numpy() for name, mask in blocked.items()},
-    )
-
-
 def layer_mask(trace: Trace, layer: int, row: int, masks: MaskSpec) -> Tensor:
     """bool [Q,K], True = at least one head of the layer may look: one head is enough to bring the news."""
     heads = range(trace.num_heads)
     kinds = {head in masks.heads: head for head in heads} if masks.heads else {True: 0}  # heads of a kind are alike
     return torch.stack([trace.allowed(layer, row, masks, head=head) for head in kinds.values()]).any(0)
-
-
-def _through(mask: Tensor, known: Tensor) -> Tensor:
-    """bool [Q,T] by bool [T,K]: whether any token that q looks at knows of k. As numbers: sums of at most T ones."""
-    return (mask.float() @ known.float()) > 0
-
-
-def _check(allowed: list[Tensor]) -> None:
-    shapes = [(str(mask.dtype), list(mask.shape)) for mask in allowed]
-    size = len(allowed[0]) if allowed and allowed[0].ndim else 0
-    if not allowed or any(shape != ("torch.bool", [size, size]) for shape in shapes):
-        why = f"expected a boolean square of one size for each of at least one layer, got {shapes}"  # not shown
-        raise ValueError(why)

@@ -43,15 +43,6 @@ class LayerMaps:
         return self.maps.nbytes + sum(masks.values())
 
 
-@dataclass(frozen=True, eq=False)
-class TokenFlow:
-    """flow: float32 [L,T], from one query after layers 0 to l to each token of the text, each at most 1. A query's
-    flows to several tokens share capacities: they add up to no total.
-    """
-
-    flow: np.ndarray
-
-
 def layer_maps(trace: Trace, row: int, masks: MaskSpec, how: How) -> LayerMaps:
     """Over all heads of one row, under masks.
 
@@ -69,8 +60,8 @@ def layer_maps(trace: Trace, row: int, masks: MaskSpec, how: How) -> LayerMaps:
     return LayerMaps(rollout(maps) if how == "rollout" else maps, _blocked(trace, row, masks))
 
 
-def token_flow(trace: Trace, row: int, masks: MaskSpec, query: int) -> TokenFlow:
-    """Attention flow of one query of one row, from each layer down to every token.
+def token_flow(trace: Trace, row: int, masks: MaskSpec, query: int) -> np.ndarray:
+    """`flow` of one query of one row. The flows to several tokens share capacities: they add up to no total.
 
     Raises ValueError for a target that looks at its source, and for more tokens than MOST_FLOW leaves time for.
     """
@@ -82,7 +73,7 @@ def token_flow(trace: Trace, row: int, masks: MaskSpec, query: int) -> TokenFlow
             say("expected at most {most:,} tokens for attention flow over {layers} layers, got {length:,}",
                 most=most, layers=layers, length=length)
         )  # fmt: skip
-    return TokenFlow(flow(over_heads(trace, row, masks, "mean"), query))
+    return flow(over_heads(trace, row, masks, "mean"), query)
 
 
 def over_heads(trace: Trace, row: int, masks: MaskSpec, how: Literal["mean", "maximum"]) -> np.ndarray:
@@ -150,9 +141,10 @@ def _blocked(trace: Trace, row: int, masks: MaskSpec) -> tuple[dict[str, np.ndar
         names = set.intersection(*(set(one) for one in each))
         here = {name: np.all([one[name].numpy() for one in each], axis=0) for name in sorted(names)}
         before = found[-1] if found else {}
-        found.append({name: _shared(mask, before.get(name)) for name, mask in here.items()})
+        found.append(
+            {
+                name: before[name] if name in before and np.array_equal(mask, before[name]) else mask
+                for name, mask in here.items()
+            }
+        )
     return tuple(found)
-
-
-def _shared(mask: np.ndarray, before: np.ndarray | None) -> np.ndarray:
-    return before if before is not None and np.array_equal(mask, before) else mask

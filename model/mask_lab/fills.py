@@ -114,13 +114,15 @@ class FillComparison:
 
     rows: how many have a key to look at. blocked: how many of their cells are blocked. empty_row: the query whose row
     the reader's masks block as a whole, the first of several, or None: then a copy of the last row is blocked for the
-    demonstration. keys: how many there are in it. ours: what this program's own core makes of all that.
+    demonstration. keys: how many there are in it. has_sink: whether every row's denominator has one more score. ours:
+    what this program's own core makes of all that.
     """
 
     rows: int
     blocked: int
     empty_row: int | None
     keys: int
+    has_sink: bool
     ours: Result
     fills: tuple[Result, ...]
     after: tuple[Result, ...]
@@ -128,34 +130,24 @@ class FillComparison:
 
 @dataclass(frozen=True, eq=False)
 class _Case:
-    """Scores float32 [R,K], allowed bool [R,K], sink None or one score that is in every row's denominator alone.
+    """Rows of scores, of which the last is blocked as a whole and all others have a key to look at.
 
-    The last row is blocked as a whole, all others have a key to look at. exact: float64 [R-1,K].
-    blocked: bool [R-1,K], what allowed blocks in the others. cast: for each precision the scores in it, and what is
-    wrong where they do not fit.
+    allowed bool [R,K]; sink: None, or one score that is in every row's denominator alone. exact: the weights of all but
+    the last row, float64 [R-1,K]. cast: for each precision the scores [R,K] in it, and what is wrong where they do not
+    fit.
     """
 
-    scores: Tensor
     allowed: Tensor
     sink: float | None
     exact: Tensor
-    blocked: Tensor
     cast: dict[str, tuple[Tensor, str | None]]
 
 
-@dataclass(frozen=True)
-class OnAHead:
-    """What the ways of masking do to a head's scores, and whether it has a sink."""
-
-    comparison: FillComparison
-    has_sink: bool
-
-
-def on_a_head(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int) -> OnAHead:
+def on_a_head(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int) -> FillComparison:
     """`compare` on one head of a run, under its masks or others."""
     stages, sinks = trace.stages(layer, head, row, masks), trace.layers[layer].terms.sinks
     allowed = trace.allowed(layer, row, masks, head=head)
-    return OnAHead(compare(stages.scaled, allowed, None if sinks is None else float(sinks[head])), sinks is not None)
+    return compare(stages.scaled, allowed, None if sinks is None else float(sinks[head]))
 
 
 def compare(scores: Tensor, allowed: Tensor, sink: float | None = None) -> FillComparison:
@@ -173,62 +165,51 @@ def compare(scores: Tensor, allowed: Tensor, sink: float | None = None) -> FillC
     closed = scores == float("-inf")
     if not scores[~closed].isfinite().all():
         raise ValueError(say("expected finite scores, got some that are infinite or NaN"))
-    case, empty_row = _case(scores.float(), allowed & ~closed, sink)
-    ordinary = case.allowed[:-1]
+    open_cells = allowed & ~closed
+    empty = ~open_cells.any(-1)
+    whole = empty.nonzero().flatten().tolist()
+    demonstrated = scores[whole[0] if whole else -1]
+    rows = torch.cat([scores[~empty], demonstrated[None]]).float()
+    ordinary = open_cells[~empty]
+    exact = _softmax(rows[:-1].double().masked_fill(~ordinary, float("-inf")), sink)
+    cast = {name: _cast(rows, dtype) for name, dtype in DTYPES.items()}
+    case = _Case(torch.cat([ordinary, torch.zeros_like(allowed[:1])]), sink, exact, cast)
     return FillComparison(
         rows=len(ordinary),
         blocked=int((~ordinary).sum()),
-        empty_row=empty_row,
+        empty_row=whole[0] if whole else None,
         keys=scores.shape[1],
-        ours=_judged(OURS, "float32", float("-inf"), _ours(case), case),
-        fills=tuple(_filled(case, name, dtype) for name in FILLS for dtype in DTYPES),
-        after=tuple(_multiplied(case, renormalise, dtype) for renormalise in (False, True) for dtype in DTYPES),
+        has_sink=sink is not None,
+        ours=_tried(case, OURS, "float32", float("-inf"), empty_rows_are_0=True),
+        fills=tuple(_tried(case, name, dtype, _value(name, dtype)) for name in FILLS for dtype in DTYPES),
+        after=tuple(_tried(case, name, dtype, None) for name in (MULTIPLIED, RENORMALISED) for dtype in DTYPES),
     )
 
 
-def _case(scores: Tensor, allowed: Tensor, sink: float | None) -> tuple[_Case, int | None]:
-    empty = ~allowed.any(-1)
-    whole = empty.nonzero().flatten().tolist()
-    demonstrated = scores[whole[0] if whole else -1]
-    rows = torch.cat([scores[~empty], demonstrated[None]])
-    masks = torch.cat([allowed[~empty], torch.zeros_like(allowed[:1])])
-    exact = _softmax(rows[:-1].double().masked_fill(~masks[:-1], float("-inf")), sink)
-    cast = {dtype: _cast(rows, kind) for dtype, kind in DTYPES.items()}
-    return _Case(rows, masks, sink, exact, ~masks[:-1], cast), whole[0] if whole else None
-
-
-def _filled(case: _Case, name: str, dtype: str) -> Result:
-    """Mask before the softmax, by writing."""
-    kind = DTYPES[dtype]
+def _value(name: str, dtype: str) -> float:
     fill = FILLS[name]
-    value = torch.finfo(kind).min if fill is None else fill
+    return torch.finfo(DTYPES[dtype]).min if fill is None else fill
+
+
+def _tried(case: _Case, name: str, dtype: str, value: float | None, *, empty_rows_are_0: bool = False) -> Result:
+    """One way of masking: before the softmax by writing the value, or without one after it by multiplying."""
     scores, trouble = case.cast[dtype]
-    if trouble is None:
+    if trouble is None and value is not None:
         try:
             scores = scores.masked_fill(~case.allowed, value)
         except RuntimeError as error:  # the value does not fit
             trouble = str(error).splitlines()[0]
     if trouble is not None:
         return Result(name, dtype, value, trouble, None, None)
-    written = float(torch.tensor(value, dtype=kind))
-    return _judged(name, dtype, written, _softmax(scores, case.sink), case)
-
-
-def _multiplied(case: _Case, renormalise: bool, dtype: str) -> Result:
-    """Mask after the softmax, by multiplying; with or without making the rows sum to 1 again."""
-    name = RENORMALISED if renormalise else MULTIPLIED
-    scores, trouble = case.cast[dtype]
-    if trouble is not None:
-        return Result(name, dtype, None, trouble, None, None)
-    weights = _softmax(scores, case.sink) * case.allowed
-    if renormalise:
+    weights = _softmax(scores, case.sink)
+    if value is None:
+        weights = weights * case.allowed
+    if name == RENORMALISED:
         weights = weights / weights.sum(-1, keepdim=True)
-    return _judged(name, dtype, None, weights, case)
-
-
-def _ours(case: _Case) -> Tensor:
-    masked = case.scores.masked_fill(~case.allowed, float("-inf"))
-    return _softmax(masked, case.sink).masked_fill(~case.allowed.any(-1, keepdim=True), 0.0)
+    if empty_rows_are_0:
+        weights = weights.masked_fill(~case.allowed.any(-1, keepdim=True), 0.0)
+    written = None if value is None else float(torch.tensor(value, dtype=DTYPES[dtype]))
+    return Result(name, dtype, written, None, fate(weights[-1].double()), _damage(weights[:-1].double(), case))
 
 
 def _cast(scores: Tensor, dtype: torch.dtype) -> tuple[Tensor, str | None]:
@@ -249,10 +230,6 @@ def _softmax(scores: Tensor, sink: float | None) -> Tensor:
     return torch.cat([scores, column], dim=-1).softmax(-1)[:, :-1]
 
 
-def _judged(name: str, dtype: str, value: float | None, weights: Tensor, case: _Case) -> Result:
-    return Result(name, dtype, value, None, fate(weights[-1].double()), _damage(weights[:-1].double(), case))
-
-
 def fate(row: Tensor) -> RowFate:
     """What the weights [K] of a fully blocked row are, from the numbers."""
     total, largest = float(row.sum()), float(row.max())
@@ -268,7 +245,7 @@ def fate(row: Tensor) -> RowFate:
 
 def _damage(weights: Tensor, case: _Case) -> Damage:
     """weights: float64 [R-1,K]."""
-    blocked, exact, totals = case.blocked, case.exact, weights.sum(-1)
+    blocked, exact, totals = ~case.allowed[:-1], case.exact, weights.sum(-1)
     broken = totals.isnan()
     if broken.any():
         weights, blocked, exact, totals = (rows[~broken] for rows in (weights, blocked, exact, totals))

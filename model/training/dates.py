@@ -30,6 +30,7 @@ from model.cross_attention.reading import read
 from model.cross_attention.written_dates import examples
 from model.masks import MaskSpec
 from model.seq2seq import EncoderDecoder, EncoderDecoderConfig
+from model.text import padded
 from model.training.story import LossCurve
 from model.why_causal.live_training import Rates, new_optimizers, rate_at, update
 
@@ -221,12 +222,7 @@ def rows_of(some: Pairs, tokenizer: Tokenizer) -> tuple[Tensor, Tensor]:
     """Source ids [B,S] and target ids [B,T], the target between its start and its end token, padded on the right."""
     sources = [encoded.ids for encoded in tokenizer.encode_batch([source for source, _ in some])]
     targets = [[START, *encoded.ids, END] for encoded in tokenizer.encode_batch([target for _, target in some])]
-    return _padded(sources), _padded(targets)
-
-
-def _padded(rows: list[list[int]]) -> Tensor:
-    longest = max(map(len, rows))
-    return torch.tensor([row + [PAD] * (longest - len(row)) for row in rows])
+    return padded(sources, PAD)[0], padded(targets, PAD)[0]
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ T tokens of a text, L layers, H heads, V vocabulary. Losses are natural logarith
 
 import csv
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,8 @@ from torch import Tensor
 from model.base import CHECKPOINTS, Model, files_key
 from model.decoder import DecoderModel
 from model.gpt2 import load_transformer
+from model.heads.survey import every_weight
+from model.kv_cache import batch_of
 from model.masks import MaskSpec
 from model.sampling import Sampling, draw
 from model.text import FIRST_ID, PAD_ID, START_ID, BatchTokenizer, TokenBatch
@@ -210,8 +212,7 @@ def write(
     how = Sampling(temperature=0) if seed is None else Sampling(WARMTH, seed=seed)
     written = list(ids)
     for _ in range(min(count, model.context - len(ids))):
-        batch = _row(written)
-        trace = model.run(batch, under(causal))
+        trace = model.run(batch_of(model, tuple(written)), under(causal))
         logits = model.readout(trace.states[0, -1])
         logits[:FIRST_ID] = -torch.inf  # neither padding nor a second start
         written.append(draw(logits, how, len(written)).token)
@@ -223,9 +224,9 @@ def change(model: Model, batch: TokenBatch, place: int, token: int, *, causal: b
     """What moves in a run on the batch's only row when the token at `place`, from 1, becomes another."""
     if not 1 <= place < batch.ids.shape[1]:
         raise ValueError(f"expected a place from 1 to {batch.ids.shape[1] - 1}, got {place}")  # not shown
-    ids = batch.ids[0].tolist()
-    before = model.run(_row(ids), under(causal))
-    after = model.run(_row([*ids[:place], token, *ids[place + 1 :]]), under(causal))
+    ids = batch.ids.clone()
+    ids[0, place] = token
+    before, after = (model.run(replace(batch, ids=some), under(causal)) for some in (batch.ids, ids))
     logits = (after.logits[0] - before.logits[0]).abs().amax(-1)  # [T,V] -> [T]
     weights = (_weights(after) - _weights(before)).abs().amax((0, 1, 3))  # [L,H,T,T] -> [T]
     return Change(logits.numpy(), weights.numpy(), place)
@@ -242,14 +243,6 @@ def loss_and_accuracy(model: Model, ids: Tensor, targets: Tensor, *, causal: boo
     return float(torch.cat(losses).mean()), float(torch.cat(right).float().mean())
 
 
-def _row(ids: list[int]) -> TokenBatch:
-    row = torch.tensor([ids])
-    return TokenBatch(row, torch.ones_like(row) > 0, ())
-
-
 def _weights(trace: Trace, row: int = 0) -> Tensor:
     """All of them, [L,H,T,T]; the twins' context is short enough."""
-    layers: list[list[Tensor]] = [[] for _ in range(trace.num_layers)]
-    for layer, _, weights in trace.blocks(row):
-        layers[layer].append(weights)
-    return torch.stack([torch.cat(blocks, dim=1) for blocks in layers])
+    return torch.from_numpy(every_weight(trace, row))

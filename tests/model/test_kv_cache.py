@@ -49,7 +49,7 @@ class TestAStep:
 
     @pytest.mark.parametrize("text", TEXTS)
     def test_equals_it_to_a_billionth_in_float64(self, story: Model, text: str) -> None:
-        found = compare(kv_cache.in_float64(story), ids_of(story, text), 1)
+        found = kv_cache.compare_in_float64(story, ids_of(story, text), 1)
         assert float(found.logits.max()) <= 1e-9, f"the largest difference is {float(found.logits.max()):.3g}"
 
     def test_holds_over_a_whole_context(self, tiny: Model) -> None:
@@ -60,16 +60,11 @@ class TestAStep:
 
     def test_has_the_mask_of_one_query(self, tiny: Model) -> None:
         ids = ids_of(tiny, "the cat sat")
-        done = step(tiny, cache_of(tiny.run(batch_of(tiny, ids[:-1]))), ids[-1])
         made = built(CAUSAL, torch.ones(1, len(ids), dtype=torch.bool), queries=1)
         assert list(made) == ["causal"]
-        for allowed in done.allowed:
-            assert allowed is not None
-            assert allowed.shape == (1, 1, 1, len(ids))
-            assert torch.equal(allowed, masks.combine(made))
-        assert bool(done.allowed[0].all()), "the newest position may attend to all before it"
         found = compare(tiny, ids, len(ids) - 1)
-        assert found.allowed.shape == (1, len(ids))
+        assert torch.equal(found.allowed, masks.combine(made)[0, 0])
+        assert bool(found.allowed.all()), "the newest position may attend to all before it"
         assert torch.equal(found.square, torch.ones(len(ids), len(ids), dtype=torch.bool).tril())
 
     @pytest.mark.parametrize(
@@ -87,12 +82,14 @@ class TestAStep:
     def test_leaves_its_cache_and_the_model_as_they_were(self, tiny: Model) -> None:
         ids = ids_of(tiny, "the cat sat")
         cache, attributes = cache_of(tiny.run(batch_of(tiny, ids))), set(vars(tiny))
-        before = [tensor.clone() for tensor in (*cache.keys, *cache.values)]
-        longer = step(tiny, cache, ids[0]).cache
-        assert len(longer) == len(cache) + 1 == len(ids) + 1
-        assert all(torch.equal(old, new) for old, new in zip(before, (*cache.keys, *cache.values), strict=True))
+        before = [(k.clone(), v.clone()) for k, v in cache]
+        _, longer = step(tiny, cache, ids[0])
+        assert all(k.shape[2] == v.shape[2] == len(ids) + 1 for _, k, v in longer)
+        for old, new in zip(before, cache, strict=True):
+            assert all(map(torch.equal, old, new))
         assert set(vars(tiny)) == attributes
-        assert cache.nbytes() == 2 * 2 * len(ids) * 21 * 4  # keys and values, layers, positions, width, float32
+        bytes_kept = 2 * 2 * len(ids) * 21 * 4  # keys and values, layers, positions, width, float32
+        assert compare(tiny, (*ids, 7), len(ids)).cache_bytes == bytes_kept
 
     def test_says_what_it_cannot_do(self, tiny: Model, tmp_path: Path) -> None:
         full = (7,) * tiny.context
@@ -204,7 +201,7 @@ class TestCosts:
                 states, _ = network(ids, positions_of(torch.ones(1, keys, dtype=torch.bool)), None)
                 network.logits(states[0, -1:])
             else:
-                network.logits(step(tiny, cache_of(whole, keys - 1), int(ids[0, -1])).states[0])
+                network.logits(step(tiny, cache_of(whole, keys - 1), int(ids[0, -1]))[0][0])
         assert 2 * step_cost.multiply_adds(network.config, queries, keys) == counter.get_total_flops()
 
     def test_by_hand(self, tiny: Model) -> None:

@@ -69,7 +69,7 @@ def test_one_token_layer_by_layer(story: Model, over: str) -> None:
     for spec, found in ((MaskSpec(causal=False), now), (MaskSpec(), standard)):
         trace = story.run(batch, spec)
         if over == "flow":
-            expected = rollout.token_flow(trace, 0, spec, 11).flow
+            expected = rollout.token_flow(trace, 0, spec, 11)
         else:
             expected = rollout.layer_maps(trace, 0, spec, over).maps[:, 11]  # type: ignore[arg-type]
         closed = np.zeros(expected.shape, bool)

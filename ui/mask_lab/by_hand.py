@@ -8,7 +8,7 @@ import streamlit as st
 
 from i18n import ENGLISH, N_, language, say, spoken, together
 from model.mask_lab.empty_rows import empty_rows
-from model.mask_lab.fills import KEYS, MOST, QUERIES, TOKENS, VALUES, ByHand, OnAHead, by_hand, on_a_head
+from model.mask_lab.fills import KEYS, MOST, QUERIES, TOKENS, VALUES, ByHand, FillComparison, by_hand, on_a_head
 from ui import page, results
 from ui.guard import guarded
 from ui.results import cached_figure
@@ -91,10 +91,9 @@ how much of its attention is left; dividing by the new sum repairs that, until t
 def show_fills(now: RunView, layer: int, head: int) -> None:
     """Every value in every precision, on the head's own scores; and the mask before the softmax against after it."""
     with st.spinner(say("Trying every masking value …")):
-        measured: OnAHead = now.ask(on_a_head, layer, head)
-        found = measured.comparison
+        found = now.ask(on_a_head, layer, head)
     st.html(fills_sentence(found))
-    st.html(f"{fills_table(found)}{page.note(_about(measured, now.name(layer, head)))}")
+    st.html(f"{fills_table(found)}{page.note(_about(found, now.name(layer, head)))}")
     st.html(f"{order_sentence(found)}{order_table(found)}")
     with st.expander(say("A fully blocked row in each attention kernel")):
         st.html(cached_figure(empty_rows_table, results.ask(empty_rows)))
@@ -102,14 +101,13 @@ def show_fills(now: RunView, layer: int, head: int) -> None:
         st.markdown(say(HOW))
 
 
-def _about(measured: OnAHead, name: str) -> str:
-    found = measured.comparison
+def _about(found: FillComparison, name: str) -> str:
     scores = SCORES["blocked" if found.rows and found.blocked else "open" if found.rows else "closed"]
     counts = {"blocked": found.blocked, "cells": found.rows * found.keys}
     parts = [say(scores, head=name, **counts), say(NO_EMPTY_ROW), say(OTHER_COLUMNS)]
     if found.empty_row is not None:
         parts[1] = say(EMPTY_ROW, query=found.empty_row)
-    if measured.has_sink:
+    if found.has_sink:
         parts.append(say(SINK))
     return together(parts)
 

@@ -6,7 +6,7 @@ from functools import partial
 import streamlit as st
 
 from i18n import N_, say, together
-from model.heads.reach import PathStep, answers_known, shown_reach, ways_to
+from model.heads.reach import PathStep, answers_known, reach_of, ways_to
 from ui import explain, page
 from ui.heads import head as head_picture
 from ui.heads import query
@@ -116,7 +116,7 @@ def show_reach(now: RunView, layer: int, head: int, chosen: int) -> None:
         st.info(say("Reach is defined for self-attention: choose an attention other than “cross”."))
         return
     with st.spinner(say("Computing reach layer by layer …")):
-        found = now.ask(shown_reach, layer, head)
+        found = now.ask(reach_of, layer, head)
     view = ReachView(
         first=found.first,
         window=found.window,

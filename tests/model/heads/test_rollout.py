@@ -111,7 +111,7 @@ def test_layers_under_the_same_masks_share_them(tiny: Model, batch: TokenBatch) 
 def test_flow_of_a_run_stays_behind_the_mask(tiny: Model, batch: TokenBatch) -> None:
     trace = tiny.run(batch)
     query = batch.real(0).start + 3
-    found = token_flow(trace, 0, MaskSpec(), query).flow
+    found = token_flow(trace, 0, MaskSpec(), query)
     assert found.shape == (2, batch.ids.shape[1])
     assert (found[:, query + 1 :] == 0).all()
     assert (found[:, batch.real(0).start : query + 1] > 0).all()

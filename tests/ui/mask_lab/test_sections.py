@@ -114,11 +114,11 @@ class TestReach:
     @pytest.mark.parametrize("spec", SPECS)
     def test_it_is_that_of_the_masks_asked_for(self, spec: MaskSpec) -> None:
         shown = Section("reach", spec)
-        found = reach_of(story_trace(spec), 1, spec)
+        found = reach_of(story_trace(spec), 1, spec, 0, 0)
         np.testing.assert_array_equal(np.nan_to_num(shown.z("reach_figure", "reach")), found.first)
         shown.pick(11)
         assert f"position 11) may attend to {int(found.window[4, 11]) or 'no'} token" in shown.words()
-        assert int(shown.rows()[-1][2]) == found.seen()[-1, 11]
+        assert int(shown.rows()[-1][2]) == found.seen[-1, 11]
 
     def test_a_query_that_is_no_longer_there_is_replaced(self) -> None:
         shown = Section("reach", query=900)
