@@ -237,7 +237,7 @@ def _row(case: QuestionCase) -> Answer:
 
 def _habit(case: QuestionCase) -> Answer:
     """What does the head attend to most?"""
-    found = survey(case.trace, case.asked.row).measures()
+    found = survey(case.trace, case.asked.row).shares
     shares = {name: float(found[name][case.asked.layer, case.asked.head]) for name in HABITS}
     shares = {name: share for name, share in shares.items() if not np.isnan(share)}
     best = max(shares, key=lambda name: shares[name])
@@ -248,7 +248,7 @@ def _habit(case: QuestionCase) -> Answer:
 
 def _share(case: QuestionCase, what: str, none: str, some: str) -> Answer:
     """How much of the head's attention goes there? none, some: what is said of a share of 0 and of another."""
-    found = survey(case.trace, case.asked.row).measures()[what]
+    found = survey(case.trace, case.asked.row).shares[what]
     share = float(found[case.asked.layer, case.asked.head])
     if np.isnan(share):
         raise ValueError(say("expected a row whose tokens attend to something, got one where every cell is blocked"))

@@ -163,19 +163,16 @@ class Model(ABC):
         """What a page says of it."""
 
     @abstractmethod
-    def run(self, batch: TokenBatch, spec: MaskSpec | None = None) -> Trace:
-        """One forward pass under the masks of spec, the standard ones unless given.
+    def run(self, batch: TokenBatch, spec: MaskSpec | None = None, edit: HeadEdit | None = None) -> Trace:
+        """One forward pass under the masks of spec, the standard ones unless given, with what edit makes of each
+        attention's heads.
 
-        Raises ValueError for a spec of layers or heads that are not there.
+        Raises ValueError for a spec of layers or heads that are not there, NotSupported where heads cannot be edited.
         """
 
     @abstractmethod
     def readout(self, states: Tensor) -> Tensor:
         """Final states [.., W] -> logits [.., V]."""
-
-    def run_edited(self, batch: TokenBatch, spec: MaskSpec, edit: HeadEdit) -> Trace:
-        """`run`, but for what edit makes of each attention's heads. Raises NotSupported where that cannot be done."""
-        raise NotSupported(say("{model}: the outputs of its heads cannot be changed here", model=self.name))
 
     def run_calls(
         self, batch: TokenBatch, spec: MaskSpec, ends: Sequence[int], masking: Masking = MaskContext.allowed

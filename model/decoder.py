@@ -9,7 +9,7 @@ from torch import Tensor
 
 from model.attribution.linearized_run import FrozenDecoder
 from model.base import Description, HeadEdit, Model, Residuals, once
-from model.blocks import Edit, Heads
+from model.blocks import Edit
 from model.masks import AllowedCache, MaskContext, Masking, MaskSpec, allowed_by_layer, layer_contexts
 from model.text import BatchTokenizer, TokenBatch
 from model.trace import LayerRecord, Trace, records_of
@@ -70,12 +70,12 @@ class DecoderModel(Model):
         )
 
     @torch.inference_mode()
-    def run(self, batch: TokenBatch, spec: MaskSpec | None = None) -> Trace:
-        return self._run(batch, spec or self.standard, None)
-
-    @torch.inference_mode()
-    def run_edited(self, batch: TokenBatch, spec: MaskSpec, edit: HeadEdit) -> Trace:
-        return self._run(batch, spec, edit)
+    def run(self, batch: TokenBatch, spec: MaskSpec | None = None, edit: HeadEdit | None = None) -> Trace:
+        spec = spec or self.standard
+        contexts, allowed = self._masks(batch, spec)
+        edits = None if edit is None else [_at(context, edit) for context in contexts]
+        states, qkvs = self.network(batch.ids, positions_under(spec, batch), allowed, edits=edits)
+        return Trace(batch, spec, records_of(qkvs, contexts), states, self.readout)
 
     @torch.inference_mode()
     def run_calls(
@@ -106,12 +106,6 @@ class DecoderModel(Model):
     def readout(self, states: Tensor) -> Tensor:
         return self.network.logits(states)
 
-    def _run(self, batch: TokenBatch, spec: MaskSpec, edit: HeadEdit | None) -> Trace:
-        contexts, allowed = self._masks(batch, spec)
-        edits = None if edit is None else [_at(context, edit) for context in contexts]
-        states, qkvs = self.network(batch.ids, positions_under(spec, batch), allowed, edits=edits)
-        return Trace(batch, spec, records_of(qkvs, contexts), states, self.readout)
-
     def _masks(self, batch: TokenBatch, spec: MaskSpec) -> tuple[list[MaskContext], list[Tensor | None]]:
         """What each layer's masks are made of, and those under spec. Raises ValueError for a scope not there."""
         spec.check_scope(self.num_layers, self.num_heads)
@@ -125,8 +119,4 @@ class DecoderModel(Model):
 
 def _at(context: MaskContext, edit: HeadEdit) -> Edit:
     """The edit of one layer's heads."""
-
-    def edit_here(qkv: Heads, output: Tensor) -> Tensor:
-        return edit("self", context.layer, LayerRecord(*qkv, context), output)
-
-    return edit_here
+    return lambda qkv, output: edit("self", context.layer, LayerRecord(*qkv, context), output)

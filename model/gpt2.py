@@ -27,6 +27,18 @@ AS_WE_DO = {  # the ways of computing that our Transformer has; other values mak
 }
 
 
+FIELDS = {  # of our own config, and what GPT-2 calls them
+    "vocabulary": "vocab_size",
+    "context": "n_positions",
+    "layers": "n_layer",
+    "heads": "n_head",
+    "width": "n_embd",
+    "mlp_width": "n_inner",
+    "epsilon": "layer_norm_epsilon",
+    "tied": "tie_word_embeddings",
+}
+
+
 class GPT2Config(BaseModel):
     """The fields of GPT-2's config.json that shape the network."""
 
@@ -80,16 +92,7 @@ def read_config(folder: Path) -> TransformerConfig:
                 heads=config.n_head,
             )
         )
-    return TransformerConfig(
-        vocabulary=config.vocab_size,
-        context=config.n_positions,
-        layers=config.n_layer,
-        heads=config.n_head,
-        width=config.n_embd,
-        mlp_width=config.n_inner,
-        epsilon=config.layer_norm_epsilon,
-        tied=config.tie_word_embeddings,
-    )
+    return TransformerConfig(**{ours: getattr(config, theirs) for ours, theirs in FIELDS.items()})
 
 
 def load_transformer(folder: Path) -> Transformer:
@@ -134,21 +137,8 @@ def save_transformer(model: Transformer, folder: Path, dtype: torch.dtype = torc
             tensor = tensor.T
         tensors[theirs] = tensor.to(dtype).contiguous()
     write(folder / "model.safetensors", save(tensors, metadata={"format": "pt"}))
-    config = model.config
-    fields = {
-        "architectures": ["GPT2LMHeadModel"],
-        **GPT2Config(
-            model_type="gpt2",
-            vocab_size=config.vocabulary,
-            n_positions=config.context,
-            n_layer=config.layers,
-            n_head=config.heads,
-            n_embd=config.width,
-            n_inner=config.mlp_width,
-            layer_norm_epsilon=config.epsilon,
-            tie_word_embeddings=config.tied,
-        ).model_dump(),
-    }
+    sizes = {theirs: getattr(model.config, ours) for ours, theirs in FIELDS.items()}
+    fields = {"architectures": ["GPT2LMHeadModel"], **GPT2Config(model_type="gpt2", **sizes).model_dump()}
     write(folder / "config.json", (json.dumps(fields, indent=2) + "\n").encode())
 
 

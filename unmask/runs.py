@@ -85,7 +85,7 @@ class Run(HeadSource, Checkable):
 
     def measures(self) -> dict[str, np.ndarray]:
         """What each head does, in shares of its attention, 0 to 1, [L,H]: "previous", "first", "induction" …"""
-        return self.survey.measures()
+        return self.survey.shares
 
     def attention(self, name: str) -> "Run":
         """The same run, showing another of its attentions: "encoder", "decoder" or "cross" of an encoder-decoder."""

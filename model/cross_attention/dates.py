@@ -21,11 +21,11 @@ from tokenizers.pre_tokenizers import Split
 from torch import Tensor
 
 from i18n import N_, say
-from model.base import CHECKPOINTS, Description, Model, once
+from model.base import CHECKPOINTS, Description, HeadEdit, Model, once
 from model.blocks import positions_of, positions_under
 from model.cross_attention.days import held_out_days
 from model.cross_attention.written_dates import CHARACTERS, examples
-from model.errors import CheckpointError
+from model.errors import CheckpointError, NotSupported
 from model.files import write
 from model.masks import MASK_NAMES, MaskContext, MaskSpec, TextSplit, allowed_by_layer, layer_contexts
 from model.seq2seq import EncoderDecoder, EncoderDecoderConfig
@@ -117,12 +117,11 @@ class DatesModel(Model):
         )
 
     @torch.inference_mode()
-    def run(self, batch: TokenBatch, spec: MaskSpec | None = None) -> Trace:
-        """One forward pass under the masks of spec, the standard ones unless given: the decoder reads batch as it is.
-
-        Raises ValueError for a batch without a source and for a spec of layers or heads that are not there.
-        """
+    def run(self, batch: TokenBatch, spec: MaskSpec | None = None, edit: HeadEdit | None = None) -> Trace:
+        """As Model.run: the decoder reads batch as it is. Raises ValueError for a batch without a source."""
         spec = spec or self.standard
+        if edit is not None:
+            raise NotSupported(say("{model}: the outputs of its heads cannot be changed here", model=self.name))
         if batch.source is None:
             raise ValueError(
                 f"{self.name} is an encoder-decoder: expected a batch with a source"  # not shown

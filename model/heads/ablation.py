@@ -82,7 +82,7 @@ def outcome(
     likeliest of this run unless given. Raises ValueError for a head that is not there."""
     alone = batch.rows([row])
     _check(model, off)
-    trace = model.run_edited(alone, spec, _edit(off, [off.heads])) if off.heads else model.run(alone, spec)
+    trace = model.run(alone, spec, _edit(off, [off.heads]) if off.heads else None)
     logs = _after(trace, 0, query)
     top = logs.topk(min(TOP, len(logs)))
     pairs = zip(top.indices.tolist(), top.values.exp().tolist(), strict=True)
@@ -123,7 +123,7 @@ def layer_effects(
     after = []
     for begin in range(0, heads, step):
         each = [((layer, head),) for head in range(begin, min(begin + step, heads))]
-        trace = model.run_edited(alone.rows([0] * len(each)), spec, _edit(way, each))
+        trace = model.run(alone.rows([0] * len(each)), spec, _edit(way, each))
         after.append(_log_probability(model, trace.states[:, query], target))
     effects: np.ndarray = (before - torch.cat(after)).numpy()
     return effects

@@ -4,7 +4,7 @@ Sizes: L layers, H heads, Q queries, K keys, S and S' the sides of a thumbnail.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,20 +20,27 @@ from model.masks import MaskSpec
 from model.trace import Thumbnails, Trace
 
 HABITS = ("previous", "first", "itself", "duplicate", "induction")  # across texts "first" alone is there, the rest NaN
+SHARES = (*HABITS, "future", "padding")
 
 
-class HeadPatternScores:
-    """Means over the row's real queries that look at something and that the habit asks about: of "previous" those from
-    the third real token on, of all others from the second on, for what has no choice has no habit; of "duplicate" and
-    "induction" those whose token came up before. measures.py has the same shares of one head at a time.
+class AttentionShares:
+    """Each head's shares of attention (0 to 1) by SHARES, gathered block by block.
+
+    Means over the row's real queries that look at something and that a share asks about: of "previous" those from the
+    third real token on, of all other habits from the second on, for what has no choice has no habit; of "duplicate" and
+    "induction" those whose token came up before. "future" and "padding", on later tokens and on padding, do not
+    overlap: padding that comes later counts as padding. measures.py has the same shares of one head at a time.
     """
 
-    def __init__(self, trace: Trace, row: int) -> None:
+    def __init__(self, trace: Trace, row: int, masks: MaskSpec) -> None:
         queries, keys = trace.queries, trace.keys
-        begin = queries.real(row).start
-        self._first = keys.real(row).start
+        begin, real = queries.real(row).start, queries.keep[row].cpu()
+        self._first, self._keep = keys.real(row).start, keys.keep[row].cpu()
         self._across = queries is not keys
-        later = queries.keep[row].clone()
+        opened = any(KINDS[name].opens for name in masks.on()) or masks.drawn or masks.layers or masks.heads
+        self._never_later = masks.causal and not opened  # all later cells are exactly 0: nothing to add up
+        self._has_later = ["causal" in record.context.available for record in trace.layers]
+        later = real.clone()
         if not self._across:
             later[begin] = False
         much_later = later.clone()
@@ -42,36 +49,49 @@ class HeadPatternScores:
         same_before, follower = measures.same_before(ids), measures.followers(ids)
         self._cells = torch.stack([position - 1, position, follower], -1).clamp(min=0)  # [Q,3]
         self._pairs = (same_before & later[:, None]).nonzero()  # [P,2]: query, an earlier place of its token
-        asked = [much_later, later, later, later & same_before.any(-1), later & (follower >= 0)]
+        asked = [much_later, later, later, later & same_before.any(-1), later & (follower >= 0), real, real]
         self._asked = torch.stack(asked).float()  # [M,Q]
-        self._sums = torch.zeros(len(HABITS), trace.num_layers, trace.num_heads)
+        self._sums = torch.zeros(len(SHARES), trace.num_layers, trace.num_heads)
         self._counts = torch.zeros_like(self._sums)
 
-    def add(self, layer: int, queries: slice, weights: Tensor, looks: Tensor) -> None:
-        """weights [H, queries, K] of a layer; looks: bool [H, queries], the rows that look at something."""
-        weights = weights.cpu()
-        asked = self._asked[:, None, queries] * looks.cpu()  # [M,H,queries]
-        self._sums[:, layer] += (self._values(queries, weights) * asked).sum(-1)
+    def add(self, layer: int, queries: slice, weights: Tensor) -> None:
+        """weights [H, queries, K] of a layer, on the CPU."""
+        asked = self._asked[:, None, queries] * (weights.amax(-1) > 0)  # [M,H,queries]
+        values = torch.cat([self._habits(queries, weights), self._leak(layer, queries, weights)])
+        self._sums[:, layer] += (values * asked).sum(-1)
         self._counts[:, layer] += asked.sum(-1)
 
-    def means(self) -> Tensor:
-        """[L,H,M], shares from 0 to 1; NaN where no query is asked about."""
-        means = (self._sums / self._counts).permute(1, 2, 0).clone()
+    def means(self) -> dict[str, np.ndarray]:
+        """float32 [L,H] each; NaN where no query is asked about; "future" also where there is no later and earlier."""
+        means = self._sums / self._counts
         if self._across:
-            means[..., [place for place, name in enumerate(HABITS) if name != "first"]] = torch.nan
-        return means
+            means[[place for place, name in enumerate(HABITS) if name != "first"]] = torch.nan
+        return dict(zip(SHARES, means.numpy(), strict=True))
 
-    def _values(self, queries: slice, weights: Tensor) -> Tensor:
-        """[M,H,queries]"""
+    def _habits(self, queries: slice, weights: Tensor) -> Tensor:
+        """[5,H,queries]"""
         first = weights[..., self._first]
         if self._across:
             return first.expand(len(HABITS), *first.shape)
-        heads = len(weights)
-        cells = self._cells[queries].expand(heads, -1, -1)
+        cells = self._cells[queries].expand(len(weights), -1, -1)
         previous, itself, induction = weights.gather(-1, cells).unbind(-1)
         query, key = self._pairs[(self._pairs[:, 0] >= queries.start) & (self._pairs[:, 0] < queries.stop)].unbind(-1)
         duplicate = torch.zeros_like(first).index_add_(1, query - queries.start, weights[:, query - queries.start, key])
         return torch.stack([previous, first, itself, duplicate, induction])
+
+    def _leak(self, layer: int, queries: slice, weights: Tensor) -> Tensor:
+        """[2,H,queries]"""
+        leak = weights.new_zeros(2, *weights.shape[:2])
+        if not self._has_later[layer]:
+            leak[0] = torch.nan
+        elif not self._never_later:
+            begin = queries.start + 1  # columns before are later for none of them
+            position = torch.arange(queries.start, queries.stop)[:, None]
+            later = (torch.arange(begin, len(self._keep)) > position) & self._keep[begin:]
+            leak[0] = (weights[..., begin:] * later).sum(-1)
+        if not self._keep.all():
+            leak[1] = weights @ (~self._keep).to(weights.dtype)
+        return leak
 
 
 MOST_PIXELS = 589_824  # of all thumbnails together: 12 × 12 heads of 64 × 64
@@ -81,34 +101,31 @@ LARGEST, SMALLEST = 64, 4  # sides of a thumbnail
 @dataclass(frozen=True, eq=False)
 class Survey:
     """thumbnails: float32 [L,H,S,S'], the largest weight of each patch. blocked: bool [L,S,S'], patches that are
-    blocked as a whole. future, padding: float32 [L,H], shares of attention (0 to 1) on later tokens and on padding,
-    means over the row's real queries that look at something; NaN where there is no later and earlier. habits: float32
-    [L,H,M], see habits.py.
+    blocked as a whole. shares: by SHARES, float32 [L,H], see AttentionShares.
     """
 
     thumbnails: np.ndarray
     blocked: np.ndarray
-    future: np.ndarray
-    padding: np.ndarray
-    habits: np.ndarray
+    shares: dict[str, np.ndarray]
+
+    @property
+    def future(self) -> np.ndarray:
+        return self.shares["future"]
+
+    @property
+    def padding(self) -> np.ndarray:
+        return self.shares["padding"]
 
     def with_layer(self, layer: int, other: "Survey") -> "Survey":
         """This survey, but for one layer, which is the other's."""
-        one = np.arange(len(self.future)) == layer
-        pick = {
-            field.name: np.where(
-                one.reshape(-1, *(1,) * (getattr(self, field.name).ndim - 1)),
-                getattr(other, field.name),
-                getattr(self, field.name),
-            )
-            for field in fields(self)
-        }
-        return Survey(**pick)
 
-    def measures(self) -> dict[str, np.ndarray]:
-        """Each share of attention by its name, float32 [L,H]: the habits, and "future" and "padding"."""
-        named = {name: self.habits[..., place] for place, name in enumerate(HABITS)}
-        return named | {"future": self.future, "padding": self.padding}
+        def pick(own: np.ndarray, others: np.ndarray) -> np.ndarray:
+            mixed = own.copy()
+            mixed[layer] = others[layer]
+            return mixed
+
+        shares = {name: pick(own, other.shares[name]) for name, own in self.shares.items()}
+        return Survey(pick(self.thumbnails, other.thumbnails), pick(self.blocked, other.blocked), shares)
 
 
 def thumbnail_size(layers: int, heads: int) -> int:
@@ -123,52 +140,12 @@ def survey(trace: Trace, row: int = 0, masks: MaskSpec | None = None) -> Survey:
     A block of queries at a time: it needs memory for one block of weights, never for Q × K of a layer.
     """
     thumbnails = Thumbnails(trace, thumbnail_size(trace.num_layers, trace.num_heads))
-    shares = LeakTotals(trace, row, masks or trace.spec)
-    habits = HeadPatternScores(trace, row)
+    shares = AttentionShares(trace, row, masks or trace.spec)
     for layer, some, weights in trace.blocks(row, masks):
-        looks = weights.amax(-1) > 0  # [H, queries]: rows that look at something
         thumbnails.add(layer, some, weights)
-        shares.add(layer, some, weights, looks)
-        habits.add(layer, some, weights, looks)
-    future, padding = shares.means()
+        shares.add(layer, some, weights.cpu())
     blocked = _blocked(trace, row, masks, *thumbnails.result.shape[2:])
-    return Survey(thumbnails.result.numpy(), blocked, future.numpy(), padding.numpy(), habits.means().numpy())
-
-
-class LeakTotals:
-    """The shares of attention on later tokens and on padding, of every head, gathered block by block.
-
-    They do not overlap: padding that comes later counts as padding.
-    """
-
-    def __init__(self, trace: Trace, row: int, masks: MaskSpec) -> None:
-        self._trace, self._row = trace, row
-        opened = any(KINDS[name].opens for name in masks.on()) or masks.drawn or masks.layers or masks.heads
-        self._never_later = masks.causal and not opened  # all later cells are exactly 0: nothing to add up
-        self._sums = torch.zeros(3, trace.num_layers, trace.num_heads)  # future, padding, rows that look at something
-
-    def add(self, layer: int, queries: slice, weights: Tensor, looks: Tensor) -> None:
-        """weights [H, queries, K]; looks: bool [H, queries], the rows that look at something."""
-        context = self._trace.layers[layer].context
-        keep = context.keep[self._row].to(weights.device)
-        real = self._trace.queries.keep[self._row, queries].to(weights.device)
-        on_later = on_padding = weights.new_zeros(weights.shape[:2])  # [H, queries]
-        if "causal" not in context.available:
-            on_later = torch.full_like(on_later, torch.nan)
-        elif not self._never_later:
-            begin = queries.start + 1  # columns before are later for none of them
-            position = torch.arange(queries.start, queries.stop, device=weights.device)[:, None]
-            later = (torch.arange(begin, len(keep), device=weights.device) > position) & keep[begin:]
-            on_later = (weights[..., begin:] * later).sum(-1)
-        if not keep.all():
-            on_padding = weights @ (~keep).to(weights.dtype)
-        seen = looks.to(weights.dtype)
-        self._sums[:, layer] += torch.stack([on_later, on_padding, seen])[..., real].sum(-1).cpu()
-
-    def means(self) -> tuple[Tensor, Tensor]:
-        """Over the row's real queries that look at something: [L,H] each."""
-        future, padding, rows = self._sums
-        return future / rows, padding / rows
+    return Survey(thumbnails.result.numpy(), blocked, shares.means())
 
 
 def blocked_thumbnail(blocked: np.ndarray, tall: int, wide: int) -> np.ndarray:

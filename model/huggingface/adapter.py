@@ -109,14 +109,12 @@ class HuggingFaceModel(Model):
         return self._tokens.texts.vocabulary
 
     @torch.inference_mode()
-    def run(self, batch: TokenBatch, spec: MaskSpec | None = None) -> Trace:
+    def run(self, batch: TokenBatch, spec: MaskSpec | None = None, edit: HeadEdit | None = None) -> Trace:
         """As Model.run. Raises NotSupported if an attention of the network did not go through ours, ValueError for
         positions that the network does not take."""
-        return self._run(batch, self.standard if spec is None else spec, None)
-
-    @torch.inference_mode()
-    def run_edited(self, batch: TokenBatch, spec: MaskSpec, edit: HeadEdit) -> Trace:
-        return self._run(batch, spec, edit)
+        spec = spec or self.standard
+        with self._explained(spec, batch):
+            return self._traced(batch, spec, edit)
 
     @torch.inference_mode()
     def residuals(self, batch: TokenBatch, spec: MaskSpec) -> Residuals:
@@ -165,10 +163,6 @@ class HuggingFaceModel(Model):
                 run.positions = positions[:, start:end]
                 states.append(stack.states(run, here, past))
             return torch.cat(states, dim=1)
-
-    def _run(self, batch: TokenBatch, spec: MaskSpec, edit: HeadEdit | None) -> Trace:
-        with self._explained(spec, batch):
-            return self._traced(batch, spec, edit)
 
     @contextmanager
     def _explained(self, spec: MaskSpec, batch: TokenBatch) -> Iterator[None]:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from model.heads import survey
 from model.heads.survey import Survey
 from ui.heads import chosen, head, overview, query
 from ui.heads.chosen import hearing
@@ -21,8 +22,8 @@ class AttributedDict(dict):
     __getattr__, __setattr__ = dict.__getitem__, dict.__setitem__
 
 
-SHARES = np.zeros((1, 1), np.float32)
-SURVEY = Survey(np.zeros((1, 1, 2, 2), np.float32), np.zeros((1, 2, 2), bool), SHARES, SHARES, np.zeros((1, 1, 5)))
+SHARES = dict.fromkeys(survey.SHARES, np.zeros((1, 1), np.float32))
+SURVEY = Survey(np.zeros((1, 1, 2, 2), np.float32), np.zeros((1, 2, 2), bool), SHARES)
 NOW: Any = SimpleNamespace(
     model=SimpleNamespace(describe=lambda: SimpleNamespace(layer_numbers={})), run=SimpleNamespace(attention="self")
 )

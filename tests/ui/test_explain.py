@@ -36,7 +36,7 @@ def test_what_was_found_in_our_own_model() -> None:
 def test_the_mean_leak_is_that_of_the_heads_that_have_one_as_in_the_report() -> None:
     future = np.array([[0.25, np.nan, 0.5]], np.float32)  # the second head's rows look at nothing
     nothing = np.zeros((1, 3, 0), np.float32)
-    found = Survey(nothing, nothing > 0, future, np.full_like(future, np.nan), nothing)
+    found = Survey(nothing, nothing > 0, {"future": future, "padding": np.full_like(future, np.nan)})
     one, every = explain.leaks(found, 0, 2)
     assert (one.future, every.future) == (0.5, 0.375)
     assert np.isnan(every.padding)

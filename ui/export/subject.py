@@ -95,7 +95,7 @@ def report(subject: ExportSubject, link: str) -> str:
         tokens=MOST_TOKENS,
         numbers=found.layer_numbers.get(now.run.attention, ()),
         notes=leak_notes(survey.future, survey.padding),
-        measures=survey.measures(),
+        measures=survey.shares,
         across=now.run.attention == "cross",
     )
     view = ReportView(

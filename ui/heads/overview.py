@@ -45,7 +45,7 @@ def show(
     """Draw every head, this one as the chosen one; a pick goes to st.session_state.layer and .head before the next
     rerun, what dims heads to .dim and .dim_sorted. by: as overview_packet's."""
     numbers = now.model.describe().layer_numbers.get(now.run.attention, ())
-    heads: Any = {"layer": layer, "head": head, "numbers": numbers, "measures": found.measures(), "by": by}
+    heads: Any = {"layer": layer, "head": head, "numbers": numbers, "measures": found.shares, "by": by}
     packet = cached_figure(overview_packet, found.thumbnails, found.blocked, **heads)
 
     def picked() -> None:
