@@ -4,9 +4,8 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
 from uuid import uuid4
 
 from torch import Tensor, nn
@@ -21,23 +20,6 @@ from model.trace import LayerRecord, Trace
 CHECKPOINTS = Path(__file__).parent / "checkpoints"  # the models that ship, a folder each
 MOST_ROWS = 16
 TRACE_BYTES = 256 * 2**20  # what one run may keep, but that one full row is always allowed
-
-Answer = TypeVar("Answer")
-
-
-def once(method: Callable[[Any], Answer]) -> Callable[[Any], Answer]:
-    """A method whose answer never changes: found at the first call, and kept with its object."""
-    kept = f"_{method.__name__}_once"
-
-    @wraps(method)
-    def ask(self: Any) -> Answer:
-        if kept not in self.__dict__:
-            self.__dict__[kept] = method(self)
-        answer: Answer = self.__dict__[kept]
-        return answer
-
-    return ask
-
 
 HeadEdit = Callable[[str, int, LayerRecord, Tensor], Tensor]
 """(which attention, layer, its record, its heads' outputs [B,H,Q,D]) -> what its output projection gets instead."""
@@ -152,6 +134,11 @@ class Model(ABC):
     @abstractmethod
     def label(self, token: int) -> str:
         """What to show for an id."""
+
+    @cached_property
+    def parameters(self) -> int:
+        """How many numbers its weights are."""
+        return sum(weight.numel() for weight in self.network.parameters())
 
     @property
     def vocabulary(self) -> int:

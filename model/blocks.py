@@ -56,27 +56,14 @@ KeysValues = tuple[Tensor, Tensor]  # k and v [B,H,P,D] of P positions that were
 Edit = Callable[[Heads, Tensor], Tensor]  # the heads' outputs [B,H,Q,D] to what is projected in their place
 
 
-class FeedForward(nn.Module):
-    """x + mlp(norm(x)): two linear layers, each token by itself."""
+class Block(nn.Module):
+    """x + attention(norm(x)), then x + mlp(norm(x)): a layer of a decoder-only model, and of an encoder."""
 
-    def __init__(self, *, width: int, mlp_width: int, epsilon: float) -> None:
+    def __init__(self, *, width: int, heads: int, mlp_width: int, epsilon: float) -> None:
         super().__init__()
         self.mlp_norm = nn.LayerNorm(width, epsilon)
         self.mlp_in = nn.Linear(width, mlp_width)
         self.mlp_out = nn.Linear(mlp_width, width)
-
-    def feed_forward(self, x: Tensor) -> Tensor:
-        """[B,T,W] -> [B,T,W]."""
-        hidden = F.gelu(self.mlp_in(self.mlp_norm(x)), approximate="tanh")  # [B,T,4W]
-        added: Tensor = self.mlp_out(hidden)
-        return x + added
-
-
-class Block(FeedForward):
-    """x + attention(norm(x)), then x + mlp(norm(x)): a layer of a decoder-only model, and of an encoder."""
-
-    def __init__(self, *, width: int, heads: int, mlp_width: int, epsilon: float) -> None:
-        super().__init__(width=width, mlp_width=mlp_width, epsilon=epsilon)
         self.attention_norm = nn.LayerNorm(width, epsilon)
         self.attention = MultiHeadAttention(width, heads)
 
@@ -86,6 +73,12 @@ class Block(FeedForward):
         """x [B,T,W] -> [B,T,W]; q of its positions, k and v of those and, before them, of the past's."""
         attended, qkv = self.attention(self.attention_norm(x), allowed, past=past, edit=edit)
         return self.feed_forward(x + attended), qkv
+
+    def feed_forward(self, x: Tensor) -> Tensor:
+        """x + mlp(norm(x)): [B,T,W] -> [B,T,W]."""
+        hidden = F.gelu(self.mlp_in(self.mlp_norm(x)), approximate="tanh")  # [B,T,4W]
+        added: Tensor = self.mlp_out(hidden)
+        return x + added
 
 
 class CrossBlock(Block):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from model.attribution.linearized_run import FrozenDecoder
-from model.base import Description, HeadEdit, Model, Residuals, once
+from model.base import Description, HeadEdit, Model, Residuals
 from model.blocks import Edit
 from model.masks import AllowedCache, MaskContext, Masking, MaskSpec, allowed_by_layer, layer_contexts
 from model.text import BatchTokenizer, TokenBatch
@@ -56,7 +56,6 @@ class DecoderModel(Model):
     def vocabulary(self) -> int:
         return 0 if self._tokenizer is None else self._tokenizer.vocabulary
 
-    @once
     def describe(self) -> Description:
         return Description(
             architecture="GPT-2",
@@ -66,7 +65,7 @@ class DecoderModel(Model):
             key_value_heads=self.num_heads,
             context=self.context,
             masks=("causal", "padding"),
-            parameters=sum(parameter.numel() for parameter in self.network.parameters()),
+            parameters=self.parameters,
         )
 
     @torch.inference_mode()

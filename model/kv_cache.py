@@ -166,8 +166,7 @@ def compare(model: Model, ids: tuple[int, ...], start: int, spec: MaskSpec | Non
 
 def fits_float64(model: Model) -> bool:
     """Whether the model is small enough for compare_in_float64."""
-    network = network_of(model)
-    return network is not None and sum(one.numel() for one in network.parameters()) <= MOST_IN_FLOAT64
+    return network_of(model) is not None and model.parameters <= MOST_IN_FLOAT64
 
 
 def compare_in_float64(model: Model, ids: tuple[int, ...], start: int) -> CacheComparison:

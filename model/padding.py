@@ -98,14 +98,9 @@ class PaddingComparison:
         return [float(self.apart[row, self.batch.real(row)].max()) for row in range(len(self.apart))]
 
 
-def spec_alone(causal: bool) -> MaskSpec:
-    """The masks that a text by itself is run under."""
-    return MaskSpec(causal=causal)
-
-
 @torch.inference_mode()
 def alone(model: Model, *runs: Trace) -> Alone:
-    """Of a run of each text by itself under spec_alone, without padding, at positions 0…n-1."""
+    """Of a run of each text by itself under the causal mask or none, without padding, at positions 0…n-1."""
     states = tuple(run.states[0] for run in runs)
     largest = max(_largest_size(_values(model, some)) for some in torch.cat(states).split(BLOCK))
     return Alone(largest, _guesses(model, torch.stack([some[-1] for some in states])))

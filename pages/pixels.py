@@ -27,9 +27,9 @@ with guarded():
             levels, told = look.choose_picture()
             layer, head = controls.choose_head(model.num_layers, model.num_heads)
         elif part == "write":
-            classes, draw = controls.choose_sample(), controls.choose_draw()
+            classes, draw = controls.choose_sample(), controls.choose_sampling()
         else:
-            rows, draw = write.choose_start(), controls.choose_draw()
+            rows, draw = write.choose_start(), controls.choose_sampling()
         found = model.describe()
         about = say(
             "The digits model: {layers} layers × {heads} heads, {parameters:,} parameters, a class token and 64 pixels "

@@ -9,6 +9,7 @@ import streamlit as st
 from i18n import N_, say, say_all, together
 from model import padding
 from model.base import Model
+from model.masks import MaskSpec
 from model.padding import CHOICES, Alone, Guess, PaddingChoice, PaddingComparison, PaddingMask, PositionIds, Side
 from model.text import rows_of
 from serving.job import ModelRef, RunRef, digest
@@ -219,7 +220,7 @@ def _kept(what: Hashable, model: Model, found: PaddedTexts, causal: bool, make: 
 def _alone(model: Model, texts: tuple[str, ...], causal: bool) -> tuple[list[RunRef], Alone]:
     """The run of each text by itself, and what these come to."""
     ref = ModelRef.of(model)
-    runs = [RunRef(ref, model.encode([text]), padding.spec_alone(causal)) for text in texts]
+    runs = [RunRef(ref, model.encode([text]), MaskSpec(causal=causal)) for text in texts]
     return runs, results.ask(padding.alone, ref, *runs)
 
 

@@ -48,14 +48,9 @@ class Unit:
 def units_of_files(paths: list[Path]) -> Iterator[Unit]:
     """All their texts, in order. Raises ValueError for a file that holds none, OSError for one that is not there."""
     for source, path in enumerate(paths):
-        yield from units_of_file(path, source)
-
-
-def units_of_file(path: Path, source: int = 0) -> Iterator[Unit]:
-    """The same of one file."""
-    kind = suffix_of(path.name)
-    with path.open("r", encoding="utf-8-sig", newline="") as file:
-        yield from in_units(_texts(file, kind, path.name), source)
+        kind = suffix_of(path.name)
+        with path.open("r", encoding="utf-8-sig", newline="") as file:
+            yield from in_units(_texts(file, kind, path.name), source)
 
 
 def units_of_upload(name: str, data: bytes) -> list[Unit]:
@@ -83,7 +78,7 @@ def units_of_text(text: str) -> list[Unit]:
 
 def units_of_sample() -> list[Unit]:
     """The sample that ships: short texts of many kinds."""
-    return list(units_of_file(SAMPLE))
+    return list(units_of_files([SAMPLE]))
 
 
 def units_of_random(model: Model, rows: int = RANDOM_ROWS, span: int = RANDOM_SPAN, seed: int = 0) -> list[Unit]:
@@ -91,7 +86,7 @@ def units_of_random(model: Model, rows: int = RANDOM_ROWS, span: int = RANDOM_SP
 
     Before them stands what the model begins every text with.
     """
-    encoded = [ids_of(model.encode([text])) for unit in units_of_sample() for text in unit.texts]
+    encoded = [tuple(model.encode([text]).ids[0].tolist()) for unit in units_of_sample() for text in unit.texts]
     begin = _common(encoded)
     special = {*encoded[0][:begin], *encoded[0][len(encoded[0]) - _common([ids[::-1] for ids in encoded]) :]}
     ordinary = [token for token in range(model.vocabulary) if token not in special]
@@ -151,11 +146,6 @@ def rows_of_unit(model: Model, unit: Unit, length: int) -> Iterator[TokenRow]:
             left[number] = rest[end:]
         left = {number: rest for number, rest in left.items() if rest.strip()}
     yield from sorted(rows, key=lambda row: row.number)
-
-
-def ids_of(batch: TokenBatch) -> tuple[int, ...]:
-    """The ids of a batch of one row."""
-    return tuple(batch.ids[0].tolist())
 
 
 def batch_of(rows: list[TokenRow]) -> TokenBatch:

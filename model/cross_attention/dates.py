@@ -21,7 +21,7 @@ from tokenizers.pre_tokenizers import Split
 from torch import Tensor
 
 from i18n import N_, say
-from model.base import CHECKPOINTS, Description, HeadEdit, Model, once
+from model.base import CHECKPOINTS, Description, HeadEdit, Model
 from model.blocks import positions_of, positions_under
 from model.cross_attention.days import held_out_days
 from model.cross_attention.written_dates import CHARACTERS, examples
@@ -100,7 +100,6 @@ class DatesModel(Model):
     def label(self, token: int) -> str:
         return self._targets.label(token)
 
-    @once
     def describe(self) -> Description:
         config = self.network.config
         both = (config.heads, config.heads)
@@ -113,7 +112,7 @@ class DatesModel(Model):
             heads_by_part=dict.fromkeys(PARTS, both),
             context=config.context,
             masks=("causal", "padding"),
-            parameters=sum(parameter.numel() for parameter in self.network.parameters()),
+            parameters=self.parameters,
         )
 
     @torch.inference_mode()

@@ -58,13 +58,18 @@ def training_days() -> list[date]:
     return [day for day in map(day_of, range(DAYS)) if day not in held_out]
 
 
-def possible(year: int, month: int, day: int) -> date | None:
-    """The day of the calendar that this is, None where there is none or it is not among those that are known."""
+def on_calendar(year: int, month: int, day: int) -> date | None:
+    """The day of the calendar that this is, None where there is none."""
     try:
-        found = date(year, month, day)
+        return date(year, month, day)
     except ValueError:
         return None
-    return found if FIRST_DAY <= found <= LAST_DAY else None
+
+
+def possible(year: int, month: int, day: int) -> date | None:
+    """The same, of the days that are known."""
+    found = on_calendar(year, month, day)
+    return found if found and FIRST_DAY <= found <= LAST_DAY else None
 
 
 def year_in_words(year: int) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ weekday says nothing, even a wrong one. A month's name may have one letter wrong
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import date
 from functools import lru_cache
 from typing import Literal
@@ -20,6 +20,7 @@ from model.cross_attention.days import (
     ORDINALS,
     SHORT_WEEKDAYS,
     WEEKDAYS,
+    on_calendar,
     possible,
     year_in_words,
 )
@@ -62,20 +63,22 @@ _TIME = re.compile(
 )
 _MONTH_OF = {name.lower(): number for number, name in enumerate(MONTHS, 1)}
 _MONTH_OF |= {name[:3]: number for name, number in _MONTH_OF.items()} | {"sept": 9}
-_DAY_OF = {word: f"{number}th" for number, word in enumerate(ORDINALS, 1)}
-_YEAR_OF = {words: str(year) for year in range(FIRST_DAY.year, LAST_DAY.year + 1) for words in year_in_words(year)}
+_IN_DIGITS = {word.replace("-", " "): f"{number}th" for number, word in enumerate(ORDINALS, 1)}
+_DAYS = list(_IN_DIGITS)
+_IN_DIGITS |= {
+    words.replace("-", " "): str(year)
+    for year in range(FIRST_DAY.year, LAST_DAY.year + 1)
+    for words in year_in_words(year)
+}
 
 
-def _any_of(words: dict[str, str]) -> re.Pattern[str]:
-    """The words, the longest first, with a hyphen or a space inside."""
-    return re.compile(
-        "(?<![a-z])(?:"
-        + "|".join(re.sub("[- ]", "[ -]+", word) for word in sorted(words, key=len, reverse=True))
-        + ")(?![a-z])"
-    )
+def _any_of(words: Iterable[str]) -> re.Pattern[str]:
+    """The words, the longest first, with hyphens or spaces inside."""
+    longest_first = sorted(words, key=len, reverse=True)
+    return re.compile(f"(?<![a-z])(?:{'|'.join(longest_first).replace(' ', '[ -]+')})(?![a-z])")
 
 
-_DAY_WORDS, _YEAR_WORDS = _any_of(_DAY_OF), _any_of(_YEAR_OF)
+_DAY_WORDS, _YEAR_WORDS = _any_of(_DAYS), _any_of(_IN_DIGITS.keys() - set(_DAYS))
 
 
 def read(text: str) -> tuple[date, ...]:
@@ -94,7 +97,7 @@ def why_none(text: str) -> tuple[Why, str]:
     numbers = [number for written in _written(text) for readings in written for number in readings]
     if any(possible(*one) for one in numbers):
         return "several", ""
-    if any(_on_calendar(*one) for one in numbers):
+    if any(on_calendar(*one) for one in numbers):
         return "years", ""
     if numbers:
         return "calendar", ""
@@ -169,28 +172,15 @@ def _known(readings: Readings) -> tuple[date, ...]:
     return tuple(dict.fromkeys(day for one in readings if (day := possible(*one))))
 
 
-def _on_calendar(year: int, month: int, day: int) -> bool:
-    try:
-        date(year, month, day)
-    except ValueError:
-        return False
-    return True
-
-
 def _whole(year: str) -> int:
     return int(year) if len(year) == 4 else int(year) + (1900 if int(year) >= 50 else 2000)
 
 
 def _in_digits(text: str) -> str:
     """Ordinals and years in words as digits."""
-    text = _YEAR_WORDS.sub(lambda found: _YEAR_OF[_as_listed(found[0], _YEAR_OF)], text)
-    return _DAY_WORDS.sub(lambda found: _DAY_OF[_as_listed(found[0], _DAY_OF)], text)
-
-
-def _as_listed(words: str, listed: dict[str, str]) -> str:
-    """With the hyphens and spaces that the list has."""
-    spaced = " ".join(re.split("[ -]+", words))
-    return next(word for word in listed if word.replace("-", " ") == spaced)
+    for words in (_YEAR_WORDS, _DAY_WORDS):
+        text = words.sub(lambda found: _IN_DIGITS[" ".join(re.split("[ -]+", found[0]))], text)
+    return text
 
 
 def _one_apart(word: str, name: str) -> bool:

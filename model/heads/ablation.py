@@ -18,6 +18,7 @@ from i18n import say
 from model.base import HeadEdit, Model
 from model.heads.view import head_name
 from model.masks import MaskSpec
+from model.sampling import logits_at
 from model.text import TokenBatch
 from model.trace import LayerRecord, Trace
 
@@ -71,7 +72,7 @@ def following(batch: TokenBatch, row: int, query: int) -> int | None:
 @torch.inference_mode()
 def answer(model: Model, trace: Trace, row: int, query: int, target: int | None = None) -> TargetPrediction:
     """Of a run with all heads on. target: the token asked about, the likeliest unless given."""
-    return _answer(model, _after(trace, row, query), target)
+    return _answer(model, logits_at(trace, row, query).log_softmax(-1), target)
 
 
 @torch.inference_mode()
@@ -83,17 +84,12 @@ def outcome(
     alone = batch.rows([row])
     _check(model, off)
     trace = model.run(alone, spec, _edit(off, [off.heads]) if off.heads else None)
-    logs = _after(trace, 0, query)
+    logs = logits_at(trace, 0, query).log_softmax(-1)
     top = logs.topk(min(TOP, len(logs)))
     pairs = zip(top.indices.tolist(), top.values.exp().tolist(), strict=True)
     candidates = tuple((model.label(token), probability) for token, probability in pairs)
     asked = _answer(model, logs, target)
     return AblationOutcome(asked.target, asked.label, asked.log_probability, trace.losses().numpy(), candidates)
-
-
-def _after(trace: Trace, row: int, query: int) -> Tensor:
-    """Log-probabilities [V] of what follows the query."""
-    return trace.readout(trace.states[row, query]).float().log_softmax(-1).cpu()
 
 
 def _answer(model: Model, logs: Tensor, target: int | None) -> TargetPrediction:
@@ -139,7 +135,9 @@ def _edit(off: HeadsOff, each: Sequence[Sequence[Head]]) -> HeadEdit:
     instead: dict[str, Callable[[LayerRecord, Tensor, int, int], Tensor]] = {
         "zero": lambda record, output, row, head: torch.zeros_like(output[row, head]),
         "mean": _mean,
-        "mask": lambda record, output, row, head: _under(off.mask or MaskSpec(), record, row, head),
+        "mask": lambda record, output, row, head: record.stages(
+            off.mask or MaskSpec(), row, slice(head, head + 1), slice(0, output.shape[2])
+        ).output[0],
     }
 
     def edit(attention: str, layer: int, record: LayerRecord, output: Tensor) -> Tensor:
@@ -159,11 +157,6 @@ def _mean(record: LayerRecord, output: Tensor, row: int, head: int) -> Tensor:
     """[Q,D], the same in every query."""
     keep = record.context.keep[row, -output.shape[2] :]
     return output[row, head][keep].mean(0).expand_as(output[row, head])
-
-
-def _under(mask: MaskSpec, record: LayerRecord, row: int, head: int) -> Tensor:
-    """[Q,D]"""
-    return record.stages(mask, row, slice(head, head + 1), slice(0, record.q.shape[2])).output[0]
 
 
 def _check(model: Model, off: HeadsOff) -> None:

@@ -58,7 +58,7 @@ def logit_lens(model: Model, batch: TokenBatch, spec: MaskSpec, row: int, begin:
     following = torch.full((alone.ids.shape[1],), -1)
     following[real.start : real.stop - 1] = alone.ids[0, real.start + 1 : real.stop]
     wanted = following[here]
-    ids, probabilities, chances, ranks = [], [], [], []
+    found = []
     for stream in read.streams:
         logits = torch.cat([
             model.readout(read.final(part)).float().cpu() for part in stream[0, here].split(BLOCK)
@@ -66,17 +66,16 @@ def logit_lens(model: Model, batch: TokenBatch, spec: MaskSpec, row: int, begin:
         shares = logits.softmax(-1)  # [P,V]
         top = shares.topk(min(TOP, shares.shape[-1]))
         chance = shares.gather(-1, wanted.clamp(min=0)[:, None])
-        ids.append(top.indices)
-        probabilities.append(top.values)
-        chances.append(chance[:, 0].masked_fill(wanted < 0, torch.nan))
-        ranks.append((1 + (shares > chance).sum(-1)).masked_fill(wanted < 0, 0))
-    shown = {int(token) for token in torch.cat([torch.stack(ids).flatten(), wanted[wanted >= 0]]).unique()}
+        ranks = (1 + (shares > chance).sum(-1)).masked_fill(wanted < 0, 0)
+        found.append((top.indices, top.values, chance[:, 0].masked_fill(wanted < 0, torch.nan), ranks))
+    ids, probabilities, chances, places = (torch.stack(some).numpy() for some in zip(*found, strict=True))
+    shown = sorted({*ids.ravel().tolist(), *wanted[wanted >= 0].tolist()})
     return LogitLens(
         begin,
-        torch.stack(ids).numpy(),
-        torch.stack(probabilities).numpy(),
+        ids,
+        probabilities,
         wanted.numpy(),
-        torch.stack(chances).numpy(),
-        torch.stack(ranks).numpy(),
-        {token: model.label(token) for token in sorted(shown)},
+        chances,
+        places,
+        {token: model.label(token) for token in shown},
     )

@@ -1,12 +1,20 @@
-"""One query's row of one head, from q·k to its weights and its output, in double precision: what a person can check.
+"""One head of a run step by step, and one query's row of it, from q·k to its weights and its output, in double
+precision: what a person can check. Plain arrays, without torch.
 
-It says again in numpy what attention.py computes in torch; a test holds the two equal.
+The row says again in numpy what attention.py computes in torch; a test holds the two equal.
 """
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+from model.heads.view import HeadView, view_of
+
+if TYPE_CHECKING:
+    from model.spec import MaskSpec
+    from model.trace import Trace
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,3 +120,35 @@ class RowSteps:
         where there are enough of others."""
         order = np.lexsort((np.arange(len(self.raw)), -self.weights, ~self.free))
         return np.sort(order[:most])
+
+
+@dataclass(frozen=True, eq=False)
+class HeadSteps:
+    """raw: float32 [Q,K], q·k. values: [K,D], those of its key-value head. output: [Q,D]. row: the chosen query's."""
+
+    head: HeadView
+    raw: np.ndarray
+    values: np.ndarray
+    output: np.ndarray
+    row: RowSteps
+
+
+def head_steps(trace: "Trace", row: int, masks: "MaskSpec", layer: int, head: int, query: int) -> HeadSteps:
+    """A head under the run's masks or others, and all numbers of its row `query`."""
+    record, (stages, blocked) = trace.layers[layer], trace.stages_and_masks(layer, head, row, masks)
+    terms = record.terms_in(row, slice(head, head + 1), slice(query, query + 1))
+    values = record.v[row, record.key_value_head(head)].float().cpu().numpy()
+    shown = view_of(trace, row, layer, stages, blocked)
+    has_bias, has_sink = terms.bias is not None, terms.sinks is not None
+    steps = RowSteps(
+        raw=stages.raw[query].double().numpy(),
+        arithmetic=Arithmetic(record.factor, record.q.shape[-1], terms.softcap, has_bias, has_sink),
+        blocked={name: mask[query] for name, mask in shown.blocked.items()},
+        values=values,
+        query=trace.queries.pieces[row][query],
+        keys=list(trace.keys.pieces[row]),
+        position=query,
+        bias=None if terms.bias is None else terms.bias[0, 0].double().cpu().numpy(),
+        sink=None if terms.sinks is None else terms.sinks.item(),
+    )
+    return HeadSteps(shown, stages.raw.numpy(), values, stages.output.numpy(), steps)

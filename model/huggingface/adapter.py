@@ -8,6 +8,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from i18n import N_, say
-from model.base import TRACE_BYTES, Description, HeadEdit, Model, Residuals, once
+from model.base import TRACE_BYTES, Description, HeadEdit, Model, Residuals
 from model.errors import CheckpointError, NotSupported, Stopped, first_line
 from model.huggingface import checkpoint_files, fetching, formats, hub
 from model.huggingface.linearized_run import FrozenNetwork
@@ -212,13 +213,13 @@ class HuggingFaceModel(Model):
 
     def describe(self) -> Description:
         """What was found when it was loaded, in the reader's language."""
-        found, head = self._description(), self._head
+        found, head = self._description, self._head
         if head.adapted:
             merged = say("{architecture}, its adapter merged", architecture=found.architecture)
             found = replace(found, architecture=merged)
         return replace(found, precision=formats.said(head.stored))
 
-    @once
+    @cached_property
     def _description(self) -> Description:
         """All of it that is the same in every language."""
         network, sites = self.network, self._findings.sites
@@ -236,7 +237,7 @@ class HuggingFaceModel(Model):
             sizes={name: (size, [one for one, _ in sizes].count(name)) for name, size in reversed(sizes)},
             layer_numbers=self._findings.layer_numbers,
             layer_kinds=self._findings.layer_kinds,
-            parameters=sum(parameter.numel() for parameter in network.parameters()),
+            parameters=self.parameters,
         )
 
     @torch.inference_mode()

@@ -50,14 +50,21 @@ def code(kind: str, place: MaskContext, spec: MaskSpec, *, row: int = 0, head: i
     strokes = _strokes(ruling, int(keep.sum())) if "drawn" in place.available else []
     steps = [*_kinds(place, spec, head, keep), *_drawn(strokes)]
     tensors = list(_tensors(ruling, place, row, strokes, " ".join(condition for _, condition, _ in steps)))
-    lines = {KINDS[0]: _sdpa, KINDS[1]: _multihead, KINDS[2]: _flex}[kind](
-        [f"# The mask of layer {layer}, head {head}: allowed[q, k] = token q may attend to token k",
-         *(["# The composed masks hold elsewhere; these are the model's standard ones"] if outside else []),
-         f"T = {total}  # tokens" + ("" if keep.all() else ", padding included"), *tensors],
-        _statements(steps),
-        [*_nothing_to_attend_to(kind, place.allowed_in_row(spec, row, head)), f"heads, width = {place.heads}, {width}"],
-    )  # fmt: skip
-    return "\n".join(lines) + "\n"
+    first = [f"# The mask of layer {layer}, head {head}: allowed[q, k] = token q may attend to token k"]
+    if outside:
+        first.append("# The composed masks hold elsewhere; these are the model's standard ones")
+    first.append(f"T = {total}  # tokens" + ("" if keep.all() else ", padding included"))
+    last = [
+        *_nothing_to_attend_to(kind, place.allowed_in_row(spec, row, head)),
+        f"heads, width = {place.heads}, {width}",
+    ]
+    statements = "\n".join(_statements(steps))
+    return {KINDS[0]: _SDPA, KINDS[1]: _MULTIHEAD, KINDS[2]: _FLEX}[kind].format(
+        tensors="\n".join([*first, *tensors]),
+        statements=statements,
+        inside=textwrap.indent(statements, "    "),
+        sizes="\n".join(last),
+    )
 
 
 # --- the conditions ---
@@ -171,55 +178,44 @@ def _drawing(strokes: list[Drawn], *, padded: bool) -> Iterator[str]:
 # --- the three programs ---
 
 
-def _sdpa(tensors: list[str], statements: list[str], sizes: list[str]) -> Iterator[str]:
-    yield "import torch"
-    yield "import torch.nn.functional as F"
-    yield from _matrix(tensors, statements)
-    yield from sizes
-    yield "q, k, v = torch.randn(3, 1, heads, T, width)  # each [batch, heads, tokens, width]"
-    yield "output = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed)"
+_MATRIX = """
+{tensors}
 
+# of every cell, its query and its key
+q_idx, k_idx = torch.meshgrid(torch.arange(T), torch.arange(T), indexing="ij")
+{statements}
 
-def _multihead(tensors: list[str], statements: list[str], sizes: list[str]) -> Iterator[str]:
-    yield "import torch"
-    yield from _matrix(tensors, statements)
-    yield from sizes
-    yield "attention = torch.nn.MultiheadAttention(heads * width, heads, batch_first=True)"
-    yield "x = torch.randn(1, T, heads * width)  # [batch, tokens, width]; it makes q, k and v"
-    yield "# The inverse convention: in its attn_mask True means blocked"
-    yield "output, weights = attention(x, x, x, attn_mask=~allowed)"
+{sizes}
+"""
+_SDPA = f"""import torch
+import torch.nn.functional as F
+{_MATRIX}q, k, v = torch.randn(3, 1, heads, T, width)  # each [batch, heads, tokens, width]
+output = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed)
+"""
+_MULTIHEAD = f"""import torch
+{_MATRIX}attention = torch.nn.MultiheadAttention(heads * width, heads, batch_first=True)
+x = torch.randn(1, T, heads * width)  # [batch, tokens, width]; it makes q, k and v
+# The inverse convention: in its attn_mask True means blocked
+output, weights = attention(x, x, x, attn_mask=~allowed)
+"""
+_FLEX = """import torch
+from torch.nn.attention.flex_attention import create_block_mask, create_mask
+from torch.nn.attention.flex_attention import flex_attention
 
+{tensors}
 
-def _matrix(tensors: list[str], statements: list[str]) -> Iterator[str]:
-    """Every cell at once."""
-    yield ""
-    yield from tensors
-    yield ""
-    yield "# of every cell, its query and its key"
-    yield 'q_idx, k_idx = torch.meshgrid(torch.arange(T), torch.arange(T), indexing="ij")'
-    yield from statements
-    yield ""
+def mask_mod(b, h, q_idx, k_idx):
+{inside}
+    return allowed
 
+allowed = create_mask(mask_mod, 1, 1, T, T, device="cpu")[0, 0]  # all of it
+block_mask = create_block_mask(mask_mod, None, None, T, T, device="cpu")
 
-def _flex(tensors: list[str], statements: list[str], sizes: list[str]) -> Iterator[str]:
-    """A mask_mod, which says it of one cell."""
-    yield "import torch"
-    yield "from torch.nn.attention.flex_attention import create_block_mask, create_mask"
-    yield "from torch.nn.attention.flex_attention import flex_attention"
-    yield ""
-    yield from tensors
-    yield ""
-    yield "def mask_mod(b, h, q_idx, k_idx):"
-    yield from (f"    {statement}" for statement in statements)
-    yield "    return allowed"
-    yield ""
-    yield 'allowed = create_mask(mask_mod, 1, 1, T, T, device="cpu")[0, 0]  # all of it'
-    yield 'block_mask = create_block_mask(mask_mod, None, None, T, T, device="cpu")'
-    yield ""
-    yield from sizes
-    yield "q, k, v = torch.randn(3, 1, heads, T, width)  # each [batch, heads, tokens, width]"
-    yield "# torch.compile(flex_attention) is fast and needs a compiler; without, it warns"
-    yield "output = flex_attention(q, k, v, block_mask=block_mask)"
+{sizes}
+q, k, v = torch.randn(3, 1, heads, T, width)  # each [batch, heads, tokens, width]
+# torch.compile(flex_attention) is fast and needs a compiler; without, it warns
+output = flex_attention(q, k, v, block_mask=block_mask)
+"""
 
 
 def _nothing_to_attend_to(kind: str, allowed: Tensor) -> Iterator[str]:

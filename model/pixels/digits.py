@@ -142,39 +142,19 @@ def level_chances(trace: Trace, row: int = 0) -> Tensor:
 
 
 Kept = list[KeysValues]  # each layer's, of what was read
-TEMPERATURE, TOP_P = 0.8, 1.0  # what the card's numbers are measured with
-
-
-@dataclass(frozen=True)
-class Draw:
-    """How pixels are drawn: logits ÷ temperature, then the likeliest levels that together reach top_p.
-
-    temperature 0 takes the likeliest level; top_p from 0 (without) to 1 (all levels). One seed, one set of digits.
-    """
-
-    temperature: float = TEMPERATURE
-    top_p: float = TOP_P
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.temperature <= 10:
-            raise ValueError(f"expected a temperature from 0 to 10, got {self.temperature}")  # not shown
-        if not 0 < self.top_p <= 1:
-            raise ValueError(f"expected a top-p above 0 and at most 1, got {self.top_p}")  # not shown
+SAMPLING = Sampling(temperature=0.8)  # what the card's numbers are measured with
 
 
 def write(
-    model: DigitsModel, classes: Sequence[int] | np.ndarray, draw: Draw | None = None, given: np.ndarray | None = None
+    model: DigitsModel, classes: Sequence[int] | np.ndarray, how: Sampling = SAMPLING, given: np.ndarray | None = None
 ) -> np.ndarray:
     """Digits of these classes [N], N ≥ 1: uint8 [N,64]. given: levels [N,P] that every digit begins with.
 
     Under the causal mask a pixel needs no pixel after it, so they are written one by one, all digits at once.
     Digit n draws the same random numbers whatever the others are.
     """
-    draw = draw or Draw()
-    how = Sampling(draw.temperature, 0, draw.top_p)
     ids = to_ids(np.zeros((len(classes), 0)) if given is None else given, classes)
-    chances = torch.stack([_chances(draw.seed, row) for row in range(len(ids))])
+    chances = torch.stack([_chances(how.seed, row) for row in range(len(ids))])
     unread, kept = ids, None
     for pixel in range(ids.shape[1] - 1, PIXELS):
         logits, kept = read_on(model, unread, kept)

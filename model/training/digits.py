@@ -22,7 +22,8 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from model.gpt2 import save_transformer
 from model.masks import MaskSpec
 from model.pixels import digits
-from model.pixels.digits import CLASSES, TITLES, Digits, DigitsModel, Draw, real_digits, recogniser, write
+from model.pixels.digits import CLASSES, SAMPLING, TITLES, Digits, DigitsModel, real_digits, recogniser, write
+from model.sampling import Sampling
 from model.training.story import LossCurve
 from model.transformer import Transformer, TransformerConfig
 from model.why_causal.live_training import Rates, new_optimizers, new_transformer, rate_at, token_losses, update
@@ -35,30 +36,30 @@ def measure(folder: Path) -> dict[str, float]:
     torch.set_num_threads(1)
     model, data = digits.load(folder), real_digits()
     found = {
-        "parameters": float(sum(parameter.numel() for parameter in model.network.parameters())),
+        "parameters": float(model.parameters),
         "test_nats_a_pixel": mean_loss(model, data.test, causal=True),
         "test_nats_a_pixel_without_causal": mean_loss(model, data.test, causal=False),
         "train_nats_a_pixel": mean_loss(model, data.train, causal=True),
     }
     for kind in TITLES:
         found[f"{kind}_accuracy_on_real"] = recogniser(kind).accuracy
-    for draw in (Draw(), Draw(temperature=1.0)):
+    for how in (SAMPLING, Sampling()):
         for size in SIZES:
-            written = sample(model, size, draw)
+            written = sample(model, size, how)
             for kind in TITLES:
-                found[f"{kind}_recognises_{size}_at_{draw.temperature}"] = recogniser(kind).rate(written)
+                found[f"{kind}_recognises_{size}_at_{how.temperature}"] = recogniser(kind).rate(written)
             if size == SIZES[-1]:
                 copies = nearest(written.levels, data.train.levels)
-                found[f"copies_of_{size}_at_{draw.temperature}"] = float((copies == 0).mean())
-                found[f"nearest_of_{size}_at_{draw.temperature}"] = float(copies.mean())
+                found[f"copies_of_{size}_at_{how.temperature}"] = float((copies == 0).mean())
+                found[f"nearest_of_{size}_at_{how.temperature}"] = float(copies.mean())
     found["nearest_of_real_test"] = float(nearest(data.test.levels, data.train.levels).mean())
     return found
 
 
-def sample(model: DigitsModel, size: int, draw: Draw) -> Digits:
+def sample(model: DigitsModel, size: int, how: Sampling) -> Digits:
     """As many digits of each class, 0 to 9 again and again."""
     classes = np.tile(np.arange(CLASSES), size // CLASSES)
-    return Digits(write(model, classes, draw), classes)
+    return Digits(write(model, classes, how), classes)
 
 
 def mean_loss(model: DigitsModel, some: Digits, *, causal: bool) -> float:

@@ -68,7 +68,7 @@ class TwinPair:
 
     def run(self, batch: TokenBatch, one: Combination) -> Trace:
         """One forward pass."""
-        return self.models[one.trained].run(batch, under(one.run))
+        return self.models[one.trained].run(batch, MaskSpec(causal=one.run))
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +139,7 @@ def load(folder: Path = FOLDER) -> TwinPair:
         encoder = BatchTokenizer(tokenizer, network.config.context, pad=PAD_ID, start=START_ID)
         title = f"twin trained {with_or_without(trained)} the mask"  # not shown
         models[trained] = DecoderModel(title, network, encoder, key=files_key(title, folder / name))
-        models[trained].standard = under(trained)
+        models[trained].standard = MaskSpec(causal=trained)
     return TwinPair(models, tokenizer)
 
 
@@ -155,11 +155,6 @@ def curves(folder: Path = FOLDER) -> Curves:
         {way: columns[f"{word}_last_token"] for way, word in words.items()},
         {one: columns[f"{words[one.trained]}_run_{words[one.run]}"] for one in COMBINATIONS},
     )
-
-
-def under(causal: bool) -> MaskSpec:
-    """The masks of a run with the causal mask, or without."""
-    return MaskSpec(causal=causal)
 
 
 def with_or_without(causal: bool) -> str:
@@ -212,7 +207,7 @@ def write(
     how = Sampling(temperature=0) if seed is None else Sampling(WARMTH, seed=seed)
     written = list(ids)
     for _ in range(min(count, model.context - len(ids))):
-        trace = model.run(batch_of(model, tuple(written)), under(causal))
+        trace = model.run(batch_of(model, tuple(written)), MaskSpec(causal=causal))
         logits = model.readout(trace.states[0, -1])
         logits[:FIRST_ID] = -torch.inf  # neither padding nor a second start
         written.append(draw(logits, how, len(written)).token)
@@ -226,7 +221,7 @@ def change(model: Model, batch: TokenBatch, place: int, token: int, *, causal: b
         raise ValueError(f"expected a place from 1 to {batch.ids.shape[1] - 1}, got {place}")  # not shown
     ids = batch.ids.clone()
     ids[0, place] = token
-    before, after = (model.run(replace(batch, ids=some), under(causal)) for some in (batch.ids, ids))
+    before, after = (model.run(replace(batch, ids=some), MaskSpec(causal=causal)) for some in (batch.ids, ids))
     logits = (after.logits[0] - before.logits[0]).abs().amax(-1)  # [T,V] -> [T]
     weights = (_weights(after) - _weights(before)).abs().amax((0, 1, 3))  # [L,H,T,T] -> [T]
     return Change(logits.numpy(), weights.numpy(), place)
@@ -237,7 +232,7 @@ def loss_and_accuracy(model: Model, ids: Tensor, targets: Tensor, *, causal: boo
     """Mean nats a token and the share of targets held likeliest, of ids and targets [B,T]."""
     losses, right = [], []
     for some, wanted in zip(ids.split(50), targets.split(50), strict=True):
-        logits = model.run(TokenBatch(some, torch.ones_like(some) > 0, ()), under(causal)).logits
+        logits = model.run(TokenBatch(some, torch.ones_like(some) > 0, ()), MaskSpec(causal=causal)).logits
         losses.append(F.cross_entropy(logits.transpose(1, 2), wanted, reduction="none"))
         right.append(logits.argmax(-1) == wanted)
     return float(torch.cat(losses).mean()), float(torch.cat(right).float().mean())

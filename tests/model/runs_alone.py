@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from model.base import Model
-from model.padding import spec_alone
+from model.masks import MaskSpec
 from model.trace import Trace
 
 
 def runs_alone(model: Model, texts: Sequence[str], causal: bool) -> list[Trace]:
-    return [model.run(model.encode([text]), spec_alone(causal)) for text in texts]
+    return [model.run(model.encode([text]), MaskSpec(causal=causal)) for text in texts]

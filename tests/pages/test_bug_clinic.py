@@ -14,8 +14,7 @@ from model import catalog
 from model.base import Model
 from model.bug_clinic import comparison
 from model.bug_clinic.case import Bug
-from model.bug_clinic.comparison import BUGS, BY_KEY, compare
-from model.bug_clinic.examination import examine
+from model.bug_clinic.comparison import BUGS, BY_KEY, compare, examine
 from model.bug_clinic.laws import LAWS
 from model.bug_clinic.modules import part_at
 from model.bug_clinic.spot import NOT_TO_SEE

@@ -11,7 +11,7 @@ import pytest
 
 from model.masks import MaskSpec
 from model.pixels import digits
-from model.pixels.digits import Draw, class_chances, real_digits, recogniser, write
+from model.pixels.digits import SAMPLING, class_chances, real_digits, recogniser, write
 from tests.pages.page import Page, array, plain
 from tests.viz.packet import unpacked
 from viz.numbers import percent
@@ -142,7 +142,7 @@ def test_losses_are_drawn_pixel_by_pixel(model: digits.DigitsModel) -> None:
 def test_the_recognised_rate_is_counted_on_the_digits_shown(model: digits.DigitsModel) -> None:
     page = Pixels(part="write")
     classes = tuple(range(10)) * 2
-    read = recogniser().read(write(model, classes, Draw()))
+    read = recogniser().read(write(model, classes, SAMPLING))
     right = int((read == np.array(classes)).sum())
     assert page.words().startswith(f"{right} of 20 written digits ({percent(right / 20)}) are recognised")
     assert f"never saw is {percent(recogniser().accuracy)}" in page.words()
@@ -154,7 +154,7 @@ def test_the_recognised_rate_is_counted_on_the_digits_shown(model: digits.Digits
 
 def test_writing_that_was_stopped_waits_for_the_reader() -> None:
     page = Pixels(part="write")
-    page.app.session_state["pixels_stopped"] = repr(((0, 1, 2, 3, 4, 5, 6, 7, 8, 9), Draw()))
+    page.app.session_state["pixels_stopped"] = repr(((0, 1, 2, 3, 4, 5, 6, 7, 8, 9), SAMPLING))
     page.set(count=10)
     assert not [one for one in page.app.get("html") if "gallery" in one.proto.body]
     (button,) = [one for one in page.app.button if "Stopped" in one.label]
@@ -169,7 +169,7 @@ def test_completions_begin_with_the_drawing_and_the_class_is_the_likeliest(model
     chances = class_chances(model, given)
     told = int(chances.argmax())
     assert [row[0] for row in page.numbers("classes")] == [percent(float(chance)) for chance in chances]
-    made = write(model, [told] * 5, Draw(), np.repeat(given[None], 5, 0))
+    made = write(model, [told] * 5, SAMPLING, np.repeat(given[None], 5, 0))
     right = int((recogniser().read(made) == told).sum())
     assert f"From the 5 rows above the line the model wrote the rest 5 times; {right} of them" in page.words()
     canvas = page.canvases()["pixels_canvas"]
@@ -197,7 +197,7 @@ def test_a_real_digit_replaces_the_drawing() -> None:
 @pytest.mark.parametrize("source", ["written", "drawn"])
 def test_other_pictures_can_be_looked_into(source: str, model: digits.DigitsModel) -> None:
     page = Pixels().set(source=source)
-    levels = write(model, [3], Draw())[0] if source == "written" else third()
+    levels = write(model, [3], SAMPLING)[0] if source == "written" else third()
     assert page.canvases()["pixels_picture"]["levels"] == levels.tolist()
 
 

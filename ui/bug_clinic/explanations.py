@@ -6,8 +6,7 @@ from markupsafe import Markup
 
 from i18n import N_, say, say_all, say_count, together
 from model.bug_clinic.case import Bug
-from model.bug_clinic.comparison import BugComparison, compare
-from model.bug_clinic.examination import Examination, examine
+from model.bug_clinic.comparison import BugComparison, Examination, compare, examine
 from model.bug_clinic.masks import row_repeated
 from model.bug_clinic.modules import part_at
 from model.bug_clinic.rerun import other_layer

@@ -7,8 +7,7 @@ import torch
 from i18n import N_, say, say_count
 from model.attention import AttentionStages
 from model.bug_clinic.case import Bug
-from model.bug_clinic.comparison import BugComparison
-from model.bug_clinic.examination import Examination
+from model.bug_clinic.comparison import BugComparison, Examination
 from model.bug_clinic.laws import LAWS
 from model.bug_clinic.modules import part_at
 from model.heads.view import HeadView

@@ -4,8 +4,7 @@ import numpy as np
 import streamlit as st
 
 from i18n import N_, say, together
-from model.heads.head_steps import head_steps
-from model.heads.row_steps import RowSteps
+from model.heads.row_steps import RowSteps, head_steps
 from model.heads.view import coarser_words
 from ui import page
 from ui.run_view import RunView

@@ -8,7 +8,8 @@ import streamlit as st
 
 from i18n import say
 from model.pixels import digits
-from model.pixels.digits import DigitsModel, Draw, RealDigits, Recogniser, real_digits, recogniser, write
+from model.pixels.digits import DigitsModel, RealDigits, Recogniser, real_digits, recogniser, write
+from model.sampling import Sampling
 from serving.job import ModelRef
 from ui import results
 from ui.heads.head import canvas
@@ -34,10 +35,10 @@ def the_recogniser() -> Recogniser:
         return recogniser()
 
 
-def written(classes: tuple[int, ...], draw: Draw, given: np.ndarray | None = None) -> np.ndarray:
+def written(classes: tuple[int, ...], how: Sampling, given: np.ndarray | None = None) -> np.ndarray:
     """Digits of these classes, [N,64]; remembered. given: levels [P] that each of them begins with."""
     start = None if given is None else np.repeat(given[None], len(classes), axis=0)
-    return results.ask(write, ModelRef.of(the_model()), classes, draw, start)
+    return results.ask(write, ModelRef.of(the_model()), classes, how, start)
 
 
 def class_chances(given: np.ndarray) -> np.ndarray:

@@ -6,7 +6,8 @@ import streamlit as st
 from pydantic import BeforeValidator, ConfigDict, Field
 
 from i18n import N_, say
-from model.pixels.digits import PIXELS, SIDE, Draw
+from model.pixels.digits import PIXELS, SAMPLING, SIDE
+from model.sampling import Sampling
 from ui import link
 from ui.widgets.choices import bound, select
 
@@ -37,8 +38,8 @@ class PixelsLink(link.Link):
     pixels_wanted: MaybeDigit = OWN
     pixels_count: Annotated[Literal[*COUNTS], BeforeValidator(int)] = 20  # type: ignore[valid-type]
     pixels_seed: Annotated[int, Field(ge=0, le=9999)] = 0
-    pixels_temperature: Annotated[float, Field(ge=0, le=2)] = Draw.temperature
-    pixels_top_p: Annotated[float, Field(ge=0.05, le=1)] = Draw.top_p
+    pixels_temperature: Annotated[float, Field(ge=0, le=2)] = SAMPLING.temperature
+    pixels_top_p: Annotated[float, Field(ge=0.05, le=1)] = SAMPLING.top_p
     pixels_rows: Annotated[int, Field(ge=0, le=SIDE)] = 4
     pixels_finish_class: MaybeDigit = OWN
 
@@ -72,7 +73,7 @@ def choose_head(layers: int, heads: int) -> tuple[int, int]:
     return state.pixels_layer, state.pixels_head
 
 
-def choose_draw() -> Draw:
+def choose_sampling() -> Sampling:
     divided = say(
         "Logits are divided by the temperature before a level is sampled: 0 always takes the most likely, 1 leaves "
         "them unchanged."
@@ -81,7 +82,8 @@ def choose_draw() -> Draw:
     nucleus = say("Samples only from the most likely levels whose probabilities reach this sum; 1 keeps all.")
     top_p = st.slider(say("Top-p"), 0.05, 1.0, step=0.05, key="pixels_top_p", help=nucleus)
     same = say("The same seed and settings generate the same digits.")
-    return Draw(temperature, top_p, int(st.number_input(say("Seed"), 0, 9999, key="pixels_seed", help=same)))
+    seed = int(st.number_input(say("Seed"), 0, 9999, key="pixels_seed", help=same))
+    return Sampling(temperature, top_p=top_p, seed=seed)
 
 
 def choose_sample() -> tuple[int, ...]:

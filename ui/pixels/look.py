@@ -10,7 +10,7 @@ import streamlit as st
 from i18n import N_, say
 from model.heads.view import head_name
 from model.pixels import digits
-from model.pixels.digits import DigitsModel, Draw
+from model.pixels.digits import SAMPLING, DigitsModel
 from model.pixels.view import PixelView
 from ui import page, run_view
 from ui.controls import SCOPES, only
@@ -36,7 +36,7 @@ def choose_picture() -> tuple[np.ndarray, int]:
         levels = canvases.real_digit(own, nth)
     else:
         own, seed = controls.choose_digit(None)
-        levels = canvases.written((own,), Draw(seed=seed))[0]
+        levels = canvases.written((own,), replace(SAMPLING, seed=seed))[0]
     about = say(
         "The first token tells the model what to write. Choose another to see how a wrong class changes the loss."
     )

@@ -4,8 +4,9 @@ import numpy as np
 import streamlit as st
 
 from i18n import N_, say, say_count, together
-from model.pixels.digits import Draw, Kind
+from model.pixels.digits import Kind
 from model.pixels.view import class_name
+from model.sampling import Sampling
 from ui import page
 from ui.guard import guarded
 from ui.pixels import canvases, controls
@@ -18,8 +19,8 @@ RECOGNISERS: dict[Kind, str] = {"svc": N_("a support vector classifier"), "logis
 FRAMES = N_("Framed in green: recognised as its class. Dashed orange: recognised as another class.")
 
 
-def show_sample(classes: tuple[int, ...], draw: Draw) -> None:
-    levels = write_with_progress(classes, draw)
+def show_sample(classes: tuple[int, ...], how: Sampling) -> None:
+    levels = write_with_progress(classes, how)
     if levels is None:
         return
     reader, data = canvases.the_recogniser(), canvases.the_digits()
@@ -41,9 +42,9 @@ def show_sample(classes: tuple[int, ...], draw: Draw) -> None:
     st.caption(say(FRAMES))
 
 
-def write_with_progress(classes: tuple[int, ...], draw: Draw) -> np.ndarray | None:
+def write_with_progress(classes: tuple[int, ...], how: Sampling) -> np.ndarray | None:
     """The digits; None where the user has stopped the writing of just these."""
-    name = repr((classes, draw))  # of these settings, to remember what was stopped
+    name = repr((classes, how))  # of these settings, to remember what was stopped
     stop = lambda name: st.session_state.update(pixels_stopped=name)  # noqa: E731
     slot = st.empty()
     if st.session_state.get("pixels_stopped") == name:
@@ -55,7 +56,7 @@ def write_with_progress(classes: tuple[int, ...], draw: Draw) -> np.ndarray | No
     with slot.container(horizontal=True, vertical_alignment="center"):
         st.caption(words)
         st.button(say("Stop"), on_click=stop, args=(name,), icon=":material/stop:")
-    levels = canvases.written(classes, draw)  # where Streamlit leaves this run if the user has asked for another
+    levels = canvases.written(classes, how)  # where Streamlit leaves this run if the user has asked for another
     slot.empty()
     return levels
 
@@ -68,7 +69,7 @@ def choose_start() -> int:
     return st.slider(say("Rows given"), 0, SIDE, key="pixels_rows", help=about)
 
 
-def show_finish(rows: int, draw: Draw) -> None:
+def show_finish(rows: int, how: Sampling) -> None:
     given = canvases.drawing()[: rows * SIDE]
     chances = canvases.class_chances(given)
     left, right = st.columns([1.1, 1.6], gap="large")
@@ -76,7 +77,7 @@ def show_finish(rows: int, draw: Draw) -> None:
         label, words = say("Class given to the model"), N_("the most likely, {digit}")
         told = controls.choose_class(label, "pixels_finish_class", int(chances.argmax()), words)
         with guarded(say("Writing …")):
-            made = canvases.written((told,) * WAYS, draw, given)
+            made = canvases.written((told,) * WAYS, how, given)
         read = canvases.the_recogniser().read(made)
         st.html(page.sentence(_finish_sentence(rows, told, read, chances)))
         cards = [

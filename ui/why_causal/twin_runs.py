@@ -1,5 +1,6 @@
 """What the page Why causal computes of a text: four runs, what they write, what a changed token changes."""
 
+from model.masks import MaskSpec
 from model.text import TokenBatch
 from model.why_causal import twins
 from model.why_causal.twins import COMBINATIONS, Change, Combination, Curves, TwinOutcome, TwinPair
@@ -25,7 +26,7 @@ def run_all(found: TwinPair, batch: TokenBatch) -> dict[Combination, RunView]:
     """Both twins on the text, with the mask and without; nothing runs until it is asked for."""
     runs: dict[Combination, RunView] = {}
     for trained, model in found.models.items():
-        lifted, own = run_view.run_pair(model, batch, twins.under(not trained), 0, "self")
+        lifted, own = run_view.run_pair(model, batch, MaskSpec(causal=not trained), 0, "self")
         runs |= {Combination(trained, trained): own, Combination(trained, not trained): lifted}
     return {one: runs[one] for one in COMBINATIONS}
 

@@ -10,9 +10,7 @@ from model.atlas.texts import (
     UNIT_CHARACTERS,
     UNIT_TEXTS,
     batch_of,
-    ids_of,
     rows_of_unit,
-    units_of_file,
     units_of_files,
     units_of_random,
     units_of_sample,
@@ -30,7 +28,7 @@ def texts(units: object) -> list[str]:
 def test_a_line_of_a_txt_file_is_a_text(tmp_path: Path) -> None:
     path = tmp_path / "some.TXT"
     path.write_bytes("\ufeffone\r\n\r\n  \n two\rthree".encode())
-    assert texts(units_of_file(path)) == ["one", " two", "three"]
+    assert texts(units_of_files([path])) == ["one", " two", "three"]
 
 
 @pytest.mark.parametrize(
@@ -44,7 +42,7 @@ def test_a_line_of_a_txt_file_is_a_text(tmp_path: Path) -> None:
 def test_a_cell_of_a_csv_file_is_a_text(tmp_path: Path, table: str, expected: list[str]) -> None:
     path = tmp_path / "some.csv"
     path.write_text(table, encoding="utf-8")
-    assert texts(units_of_file(path)) == expected
+    assert texts(units_of_files([path])) == expected
 
 
 def test_texts_come_in_units_that_say_which_they_are(tmp_path: Path) -> None:
@@ -61,7 +59,7 @@ def test_a_unit_has_an_end_however_long_its_texts(tmp_path: Path) -> None:
     """One line of 50,000 characters, and one of a table: several texts, a unit each."""
     for name, begin in (("a.txt", ""), ("a.csv", "text\n")):
         (tmp_path / name).write_text(begin + "word " * 10_000, encoding="utf-8")
-        units = list(units_of_file(tmp_path / name))
+        units = list(units_of_files([tmp_path / name]))
         assert [(unit.number, unit.first, len(unit)) for unit in units] == [(0, 0, 1), (1, 1, 1), (2, 2, 1)]
         assert "".join(texts(units)).strip() == ("word " * 10_000).strip()
         assert max(map(len, texts(units))) == UNIT_CHARACTERS
@@ -71,7 +69,7 @@ def test_a_file_is_read_as_it_is_needed(tmp_path: Path) -> None:
     """The first unit is there before a byte that is no text is met."""
     path = tmp_path / "long.txt"
     path.write_bytes(b"a line\n" * 100_000 + b"\xff\xfe")
-    units = units_of_file(path)
+    units = units_of_files([path])
     assert next(units).texts == ("a line",) * UNIT_TEXTS
     with pytest.raises(ValueError, match=r"long\.txt: expected text in UTF-8"):
         list(units)
@@ -97,7 +95,7 @@ def test_a_file_that_cannot_be_read_is_a_sentence(name: str, data: bytes, words:
 def test_an_upload_is_what_the_file_is(tmp_path: Path) -> None:
     data = "text,n\nÄpfel und Birnen,1\n".encode()
     (tmp_path / "a.csv").write_bytes(data)
-    assert units_of_upload("a.csv", data) == list(units_of_file(tmp_path / "a.csv"))
+    assert units_of_upload("a.csv", data) == list(units_of_files([tmp_path / "a.csv"]))
     assert texts(units_of_text("one\n\ntwo")) == ["one", "two"]
     with pytest.raises(ValueError, match="expected a text, got none"):
         units_of_text(" \n")
@@ -108,7 +106,7 @@ def test_a_long_text_is_several_rows_that_hold_all_of_it(tiny: Model, length: in
     text = "the cat sat on the mat and the cat sat still " * 9
     (unit,) = units_of_text(text)
     rows = list(rows_of_unit(tiny, unit, length))
-    start = ids_of(tiny.encode(["the"]))[0]
+    start = int(tiny.encode(["the"]).ids[0, 0])
     assert "".join(row.text for row in rows) == text
     assert {row.ids[0] for row in rows} == {start}
     assert max(len(row.ids) for row in rows) == length
@@ -126,7 +124,7 @@ def test_rows_are_padded_on_the_right(tiny: Model) -> None:
 
 def test_random_tokens_come_twice_and_are_all_different(tiny: Model) -> None:
     (unit,) = units_of_random(tiny, rows=5, span=19)
-    start = ids_of(tiny.encode(["the"]))[0]
+    start = int(tiny.encode(["the"]).ids[0, 0])
     assert len(unit.rows) == 5
     assert len(set(unit.rows)) == 5
     for row in unit.rows:

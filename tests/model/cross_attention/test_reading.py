@@ -15,9 +15,9 @@ from model.cross_attention.days import (
     training_days,
     year_in_words,
 )
-from model.cross_attention.no_dates import KINDS, none_examples
 from model.cross_attention.reading import month_of, read, why_none
 from model.cross_attention.written_dates import CHARACTERS, SHAPES, UNKNOWN_CHARACTERS, examples, mistyped
+from model.training.dates import KINDS, none_examples
 
 CONTEXT = 96
 

@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from model import masks
+from model.masks import MaskSpec
 from model.text import START_ID, TokenBatch
 from model.training import twins as training
 from model.training.story import read_books
@@ -199,7 +200,7 @@ def test_writing_draws_from_the_last_token_and_stays_in_the_context(pair: TwinPa
     written = twins.write(model, given, causal=one.run, count=3)
     for length in (12, 13, 14):
         ids = torch.tensor([written[:length]])
-        logits = model.run(TokenBatch(ids, ids >= 0, ()), twins.under(one.run)).logits[0, -1]
+        logits = model.run(TokenBatch(ids, ids >= 0, ()), MaskSpec(causal=one.run)).logits[0, -1]
         assert written[length] == 2 + int(logits[2:].argmax())
     full = twins.write(model, given, causal=one.run, seed=5, count=1000)
     assert len(full) == pair.context
