@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from i18n import say
+from i18n import msg
 from model.errors import index
 from model.heads import measures
 from model.mask_kinds import KINDS
@@ -215,10 +215,10 @@ def changes(trace: Trace, other: Trace, row: int) -> Changes:
     shapes = [[(*record.q.shape[1:3], record.k.shape[2]) for record in one.layers] for one in (trace, other)]
     if shapes[0] != shapes[1]:
         raise ValueError(
-            say("expected two runs of one shape, got {one} and {other}", one=_said(trace), other=_said(other))
+            msg("expected two runs of one shape, got {one} and {other}", one=_said(trace), other=_said(other))
         )
     if not torch.equal(trace.batch.ids[row], other.batch.ids[row]):
-        raise ValueError(say("expected two runs on the same tokens, got other ones"))
+        raise ValueError(msg("expected two runs on the same tokens, got other ones"))
     thumbnails = Thumbnails(trace, thumbnail_size(trace.num_layers, trace.num_heads))
     for (layer, some, weights), (_, _, others) in zip(trace.blocks(row), other.blocks(row), strict=True):
         thumbnails.add(layer, some, (weights - others).abs())
@@ -304,7 +304,7 @@ def thumbnails(weights: np.ndarray) -> np.ndarray:
 
 
 def _said(trace: Trace) -> str:
-    return say(
+    return msg(
         "{layers} layers of {heads} heads on {tokens} tokens",
         layers=trace.num_layers, heads=trace.num_heads, tokens=trace.batch.ids.shape[1],
     )  # fmt: skip
