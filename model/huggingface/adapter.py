@@ -120,12 +120,9 @@ class HuggingFaceModel(Model):
 
     @torch.inference_mode()
     def residuals(self, batch: TokenBatch, spec: MaskSpec) -> Residuals:
-        try:
-            with self._residuals.reading() as read:
-                trace = self.run(batch, spec)
-            return residuals(read, trace.states)
-        except NotSupported as error:
-            raise NotSupported(msg("{model}: {problem}", model=self.name, problem=error)) from None
+        with self._residuals.reading() as read:
+            trace = self.run(batch, spec)
+        return residuals(read, trace.states)
 
     @torch.inference_mode()
     def frozen(self, trace: Trace, row: int) -> FrozenNetwork:
@@ -133,16 +130,13 @@ class HuggingFaceModel(Model):
 
         Raises NotSupported for all but a single stack whose layers add to one stream.
         """
-        try:
-            if isinstance(self._stacks, TwoStacks):
-                raise NotSupported(
-                    msg("it is an encoder-decoder: there are two residual streams, and heads that read both")
-                )
-            with self._residuals.reading() as read:
-                alone = self.run(trace.batch.rows([row]), trace.spec)
-            return FrozenNetwork(self._stacks, self._residuals, self._findings.sites, read, alone)
-        except NotSupported as error:
-            raise NotSupported(msg("{model}: {problem}", model=self.name, problem=error)) from None
+        if isinstance(self._stacks, TwoStacks):
+            raise NotSupported(
+                msg("It is an encoder-decoder: there are two residual streams, and heads that read both")
+            )
+        with self._residuals.reading() as read:
+            alone = self.run(trace.batch.rows([row]), trace.spec)
+        return FrozenNetwork(self._stacks, self._residuals, self._findings.sites, read, alone)
 
     @torch.inference_mode()
     def run_calls(

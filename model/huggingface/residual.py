@@ -21,10 +21,10 @@ from model.base import Residuals
 from model.errors import NotSupported
 
 NO_LIST = N_(
-    "its layers are not a list that each token's state passes through, so the states after each of them are "
+    "Its layers are not a list that each token's state passes through, so the states after each of them are "
     "not available"
 )
-NO_END = N_("what follows its last layer is not a norm or projection that Unmask can find")
+NO_END = N_("What follows its last layer is not a norm or projection that Unmask can find")
 TOLERANCE = 1e-5  # of the largest state
 ROOTS = {"rsqrt", "sqrt"}
 
