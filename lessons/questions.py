@@ -23,7 +23,7 @@ NO_CHANGE = 0.05  # nats/token: a smaller change of the mean loss is said to be 
 SAME = 1e-5  # of a weight: what float32 alone makes of a sum in another order
 SHARES = (0.0, 0.1, 0.5)  # where the choices of a share end
 SHARE_CHOICES = (N_("None at all"), N_("Up to 10%"), N_("10 to 50%"), N_("More than half"))
-HABITS = {  # each with what is said where it is the strongest
+HEAD_PATTERNS = {  # each with what is said where it is the strongest
     "first": (N_("The first token"), N_("{head} gives {share:percent} of its attention to the first token.")),
     "previous": (N_("The previous token"), N_("{head} gives {share:percent} of its attention to the previous token.")),
     "itself": (
@@ -182,8 +182,8 @@ def _looks(case: QuestionCase) -> Answer:
     if count < 2:
         raise ValueError(msg("expected a query that sees two tokens or more, got one that sees {count}", count=count))
     heaviest = [int(key) for key in np.argsort(-weights, kind="stable") if key in seen]
-    habits = [key for key in (int(seen[0]), query - 1, query) if key in seen]
-    keys = sorted(list(dict.fromkeys([heaviest[0], *habits, *heaviest]))[:MOST_CHOICES])
+    usual = [key for key in (int(seen[0]), query - 1, query) if key in seen]
+    keys = sorted(list(dict.fromkeys([heaviest[0], *usual, *heaviest]))[:MOST_CHOICES])
     why = Statement(
         N_("Of all tokens that {query} may attend to, it gives the most to {key}: {share:chance} of its attention."),
         {"query": case.token(query), "key": case.token(heaviest[0], key=True), "share": float(weights.max())},
@@ -235,15 +235,15 @@ def _row(case: QuestionCase) -> Answer:
     return _one_of(map(Statement, choices), right, Statement(why[right], values))
 
 
-def _habit(case: QuestionCase) -> Answer:
+def _head_pattern(case: QuestionCase) -> Answer:
     """What does the head attend to most?"""
     found = survey(case.trace, case.asked.row).measures()
-    shares = {name: float(found[name][case.asked.layer, case.asked.head]) for name in HABITS}
+    shares = {name: float(found[name][case.asked.layer, case.asked.head]) for name in HEAD_PATTERNS}
     shares = {name: share for name, share in shares.items() if not np.isnan(share)}
     best = max(shares, key=lambda name: shares[name])
     number = case.model.describe().layer_number(case.trace.name, case.asked.layer)
-    why = Statement(HABITS[best][1], {"head": head_name(number, case.asked.head), "share": shares[best]})
-    return _one_of([Statement(HABITS[name][0]) for name in shares], list(shares).index(best), why)
+    why = Statement(HEAD_PATTERNS[best][1], {"head": head_name(number, case.asked.head), "share": shares[best]})
+    return _one_of([Statement(HEAD_PATTERNS[name][0]) for name in shares], list(shares).index(best), why)
 
 
 def _share(case: QuestionCase, what: str, none: str, some: str) -> Answer:
@@ -290,7 +290,7 @@ KINDS: Mapping[str, Callable[[QuestionCase], Answer]] = {
     "sees": _sees,
     "next": _next,
     "row": _row,
-    "habit": _habit,
+    "habit": _head_pattern,
     "future": partial(
         _share,
         what="future",

@@ -19,12 +19,12 @@ from model.mask_kinds import KINDS
 from model.masks import MaskSpec
 from model.trace import Thumbnails, Trace
 
-HABITS = ("previous", "first", "itself", "duplicate", "induction")  # across texts "first" alone is there, the rest NaN
+HEAD_PATTERNS = ("previous", "first", "itself", "duplicate", "induction")  # across texts all but "first" are NaN
 
 
 class HeadPatternScores:
-    """Means over the row's real queries that look at something and that the habit asks about: of "previous" those from
-    the third real token on, of all others from the second on, for what has no choice has no habit; of "duplicate" and
+    """Means over the row's real queries that look at something and could follow the pattern: of "previous" those from
+    the third real token on, of all others from the second on, for one key alone is no choice; of "duplicate" and
     "induction" those whose token came up before. measures.py has the same shares of one head at a time.
     """
 
@@ -44,7 +44,7 @@ class HeadPatternScores:
         self._pairs = (same_before & later[:, None]).nonzero()  # [P,2]: query, an earlier place of its token
         asked = [much_later, later, later, later & same_before.any(-1), later & (follower >= 0)]
         self._asked = torch.stack(asked).float()  # [M,Q]
-        self._sums = torch.zeros(len(HABITS), trace.num_layers, trace.num_heads)
+        self._sums = torch.zeros(len(HEAD_PATTERNS), trace.num_layers, trace.num_heads)
         self._counts = torch.zeros_like(self._sums)
 
     def add(self, layer: int, queries: slice, weights: Tensor, looks: Tensor) -> None:
@@ -58,14 +58,14 @@ class HeadPatternScores:
         """[L,H,M], shares from 0 to 1; NaN where no query is asked about."""
         means = (self._sums / self._counts).permute(1, 2, 0).clone()
         if self._across:
-            means[..., [place for place, name in enumerate(HABITS) if name != "first"]] = torch.nan
+            means[..., [place for place, name in enumerate(HEAD_PATTERNS) if name != "first"]] = torch.nan
         return means
 
     def _values(self, queries: slice, weights: Tensor) -> Tensor:
         """[M,H,queries]"""
         first = weights[..., self._first]
         if self._across:
-            return first.expand(len(HABITS), *first.shape)
+            return first.expand(len(HEAD_PATTERNS), *first.shape)
         heads = len(weights)
         cells = self._cells[queries].expand(heads, -1, -1)
         previous, itself, induction = weights.gather(-1, cells).unbind(-1)
@@ -82,15 +82,15 @@ LARGEST, SMALLEST = 64, 4  # sides of a thumbnail
 class Survey:
     """thumbnails: float32 [L,H,S,S'], the largest weight of each patch. blocked: bool [L,S,S'], patches that are
     blocked as a whole. future, padding: float32 [L,H], shares of attention (0 to 1) on later tokens and on padding,
-    means over the row's real queries that look at something; NaN where there is no later and earlier. habits: float32
-    [L,H,M], see habits.py.
+    means over the row's real queries that look at something; NaN where there is no later and earlier. head_patterns:
+    float32 [L,H,M], of HEAD_PATTERNS.
     """
 
     thumbnails: np.ndarray
     blocked: np.ndarray
     future: np.ndarray
     padding: np.ndarray
-    habits: np.ndarray
+    head_patterns: np.ndarray
 
     def with_layer(self, layer: int, other: "Survey") -> "Survey":
         """This survey, but for one layer, which is the other's."""
@@ -106,8 +106,8 @@ class Survey:
         return Survey(**pick)
 
     def measures(self) -> dict[str, np.ndarray]:
-        """Each share of attention by its name, float32 [L,H]: the habits, and "future" and "padding"."""
-        named = {name: self.habits[..., place] for place, name in enumerate(HABITS)}
+        """Each share of attention by its name, float32 [L,H]: the head patterns, and "future" and "padding"."""
+        named = {name: self.head_patterns[..., place] for place, name in enumerate(HEAD_PATTERNS)}
         return named | {"future": self.future, "padding": self.padding}
 
 
@@ -124,15 +124,15 @@ def survey(trace: Trace, row: int = 0, masks: MaskSpec | None = None) -> Survey:
     """
     thumbnails = Thumbnails(trace, thumbnail_size(trace.num_layers, trace.num_heads))
     shares = LeakTotals(trace, row, masks or trace.spec)
-    habits = HeadPatternScores(trace, row)
+    patterns = HeadPatternScores(trace, row)
     for layer, some, weights in trace.blocks(row, masks):
         looks = weights.amax(-1) > 0  # [H, queries]: rows that look at something
         thumbnails.add(layer, some, weights)
         shares.add(layer, some, weights, looks)
-        habits.add(layer, some, weights, looks)
+        patterns.add(layer, some, weights, looks)
     future, padding = shares.means()
     blocked = _blocked(trace, row, masks, *thumbnails.result.shape[2:])
-    return Survey(thumbnails.result.numpy(), blocked, future.numpy(), padding.numpy(), habits.means().numpy())
+    return Survey(thumbnails.result.numpy(), blocked, future.numpy(), padding.numpy(), patterns.means().numpy())
 
 
 class LeakTotals:

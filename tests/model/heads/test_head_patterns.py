@@ -9,7 +9,7 @@ import torch
 from model import catalog
 from model.base import Model
 from model.heads import measures
-from model.heads.survey import HABITS, HeadPatternScores, survey
+from model.heads.survey import HEAD_PATTERNS, HeadPatternScores, survey
 from model.masks import MaskSpec
 
 LINES = ["the cat sat on the mat and the cat sat still on the mat", "a cat sat on a cat"]
@@ -37,13 +37,13 @@ def test_by_hand(tiny: Model) -> None:
     )
     for some in (slice(0, 3), slice(3, 5)):
         found.add(1, some, weights[:, some], weights[:, some].amax(-1) > 0)
-    means = dict(zip(HABITS, found.means()[1, 1].tolist(), strict=True))
+    means = dict(zip(HEAD_PATTERNS, found.means()[1, 1].tolist(), strict=True))
     assert means["previous"] == pytest.approx((0.2 + 0.5 + 0.25) / 3)  # queries 2, 3, 4
     assert means["first"] == pytest.approx((0.5 + 0.1 + 0 + 0.25) / 4)
     assert means["itself"] == pytest.approx((0.5 + 0.7 + 0.1 + 0) / 4)
     assert means["duplicate"] == pytest.approx((0 + 0.25) / 2)
     assert means["induction"] == pytest.approx((0.4 + 0.25) / 2)
-    of_first = dict(zip(HABITS, found.means()[1, 0].tolist(), strict=True))
+    of_first = dict(zip(HEAD_PATTERNS, found.means()[1, 0].tolist(), strict=True))
     assert of_first["first"] == 1
     assert of_first["duplicate"] == pytest.approx(1 / 2)  # a's earlier place, of query 3
     assert torch.isnan(found.means()[0]).all()
@@ -53,7 +53,7 @@ def test_by_hand(tiny: Model) -> None:
 @pytest.mark.parametrize("row", [0, 1])
 def test_they_are_the_measures_of_each_head(tiny: Model, spec: MaskSpec, row: int) -> None:
     trace = tiny.run(tiny.encode(LINES, "left"), spec)
-    found = survey(trace, row).habits
+    found = survey(trace, row).head_patterns
     real, begin = trace.batch.keep[row], trace.batch.real(row).start
     later, much_later = real.clone(), real.clone()
     later[begin] = False
@@ -68,25 +68,25 @@ def test_they_are_the_measures_of_each_head(tiny: Model, spec: MaskSpec, row: in
                 "induction": measures.induction(weights, trace.batch.ids[row], later),
             }
             for name, value in expected.items():
-                assert found[layer, head, HABITS.index(name)] == pytest.approx(float(value), abs=1e-6), name
+                assert found[layer, head, HEAD_PATTERNS.index(name)] == pytest.approx(float(value), abs=1e-6), name
 
 
 def test_in_blocks_they_are_the_same(tiny: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     trace = tiny.run(tiny.encode(LINES, "left"), MaskSpec(causal=False))
-    whole = survey(trace, 0).habits
+    whole = survey(trace, 0).head_patterns
     monkeypatch.setattr("model.trace.BLOCK_BYTES", 4 * trace.num_heads * trace.batch.ids.shape[1] * 3)
-    np.testing.assert_allclose(survey(trace, 0).habits, whole, atol=1e-6)
+    np.testing.assert_allclose(survey(trace, 0).head_patterns, whole, atol=1e-6)
 
 
 def test_where_nothing_repeats_nothing_is_said_of_repetition(tiny: Model) -> None:
-    found = survey(tiny.run(tiny.encode(["the cat"])), 0).habits
-    repeated = [HABITS.index(name) for name in ("duplicate", "induction")]
+    found = survey(tiny.run(tiny.encode(["the cat"])), 0).head_patterns
+    repeated = [HEAD_PATTERNS.index(name) for name in ("duplicate", "induction")]
     assert np.isnan(found[..., repeated]).all()
 
 
 def test_the_story_model_s_first_head_is_an_induction_head_and_nothing_else(story: Model) -> None:
     layer, head = catalog.first_head(story)
     text = "Peter blew his silver whistle twice, and Peter blew his silver whistle twice, and Peter blew his silver"
-    found = survey(story.run(story.encode([text])), 0).habits[layer, head]
-    assert found[HABITS.index("induction")] > 0.5
-    assert all(share < 0.5 for name, share in zip(HABITS, found, strict=True) if name != "induction")
+    found = survey(story.run(story.encode([text])), 0).head_patterns[layer, head]
+    assert found[HEAD_PATTERNS.index("induction")] > 0.5
+    assert all(share < 0.5 for name, share in zip(HEAD_PATTERNS, found, strict=True) if name != "induction")
