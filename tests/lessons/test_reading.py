@@ -3,8 +3,7 @@
 import pytest
 import yaml
 
-from i18n import LANGUAGES
-from i18n import spoken
+from i18n import LANGUAGES, spoken
 from lessons.reading import MOST_BYTES, read
 from lessons.shelf import FOLDER, shelf
 from model.masks import MaskSpec
