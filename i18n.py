@@ -1,7 +1,8 @@
-"""In which language a reader is spoken to: sentences are written in English, catalogues (locale/) have the others.
+"""Sentences in the user's language: written in English, translated by catalogues (locale/).
 
-A sentence is whole, with named places: no language is glued together from words of another. `say` gives it in the
-reader's language as it is being shown; what is a constant, or is kept for everybody, is marked by N_ and said later.
+A sentence is whole, with named places: no language is glued together from words of another. A page calls `say`. Code
+that serves users of all languages (model/, mask_check/, serving/) makes a `Message`, by `msg` and its siblings, in what
+it returns and raises; the page translates it, by `say(message)` or as a value of another sentence.
 """
 
 import gettext
@@ -9,11 +10,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from io import BytesIO
 from pathlib import Path
 from string import Formatter
-from typing import Any
+from typing import Any, ParamSpec, Self
 
 LANGUAGES = {"en": "English", "zh": "中文"}  # each by its own name; the first is the one that sentences are written in
 ENGLISH = next(iter(LANGUAGES))
@@ -24,17 +25,28 @@ HAN = re.compile("[\u3400-\u9fff]")
 FULL_STOP = re.compile("[。！？：；](</[a-z]+>)*$")  # as wide as a letter, half of it room; a tag may close after it
 
 _language: ContextVar[str | None] = ContextVar("language", default=None)
-_remember: ContextVar[bool] = ContextVar("remember", default=False)
 _ask: Callable[[], str | None] | None = None  # of whoever knows the reader: the page
 
 
-class Said(str):
-    """Words that know how they were made: `again` says them in another language."""
+class Message(str):
+    """A sentence that is translated where it is shown; as text it is English. It can be pickled.
 
-    made: tuple[Callable[..., str], tuple[Any, ...], dict[str, Any]]
+    translated: gives it in the user's language.
+    """
 
-    def lower(self) -> str:
-        return _said(str.lower, super().lower(), self)
+    translated: partial[str]
+
+    def __new__(cls, translated: partial[str]) -> Self:
+        with spoken(ENGLISH):
+            message = super().__new__(cls, translated())
+        message.translated = translated
+        return message
+
+    def __str__(self) -> str:
+        return self  # so that str(error) is a Message too
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Message, (self.translated,)
 
 
 def N_(sentence: str) -> str:
@@ -68,73 +80,69 @@ def spoken(name: str) -> Iterator[None]:
         _language.reset(before)
 
 
-@contextmanager
-def remembered() -> Iterator[None]:
-    """Everything said inside can be said `again`: for what is found once and read in several languages."""
-    before = _remember.set(True)
-    try:
-        yield
-    finally:
-        _remember.reset(before)
-
-
-def again(words: Any) -> Any:
-    """What was said inside `remembered`, in the language that is spoken now; anything else as it is."""
-    if isinstance(words, Said):
-        make, arguments, values = words.made
-        return make(*map(again, arguments), **{name: again(value) for name, value in values.items()})
-    return [again(one) for one in words] if isinstance(words, (list, tuple)) else words
+def translated(value: Any) -> Any:
+    """A Message, or that of an error, in the user's language; anything else as it is."""
+    value = str(value) if isinstance(value, Exception) else value
+    return value.translated() if isinstance(value, Message) else value
 
 
 def say(sentence: str, /, **values: Any) -> str:
-    """The sentence in the reader's language, its {named} places filled. English where it has no translation.
+    """The sentence in the user's language, its {named} places filled. English where it has no translation.
 
     sentence: a literal, or one marked by N_: the catalogue is made from the source. What was typed by anybody goes into
-    a place, never into the sentence.
+    a place, never into the sentence. Or a Message, without values. values: Messages and errors are translated too.
     """
+    if isinstance(sentence, Message):
+        return sentence.translated()
     found = _catalogue(language()).gettext(sentence) if sentence else ""
-    return _said(say, _filled(found, values) if values else found, sentence, **values)
+    return _filled(found, values)
 
 
 def say_count(one: str, many: str, count: int, /, **values: Any) -> str:
     """As say, of a number: `one` for 1, `many` else, by the language's own rule. {count} is there unless given."""
     found = _catalogue(language()).ngettext(one, many, count)
-    return _said(say_count, _filled(found, {"count": f"{count:,}"} | values), one, many, count, **values)
+    return _filled(found, {"count": f"{count:,}"} | values)
 
 
 def say_all(items: Sequence[str], /, *, last: str = "and") -> str:
     """Several things as one phrase: "a, b and c", or with last="or"; "a、b和c"."""
-    parts = [*items]
-    if len(parts) < 2:
-        return parts[0] if parts else ""
-    ends = {"head": listed(parts[:-1]), "tail": parts[-1]}
+    if len(items) < 2:
+        return listed(items)
+    ends = {"head": listed(items[:-1]), "tail": items[-1]}
     return say("{head} or {tail}", **ends) if last == "or" else say("{head} and {tail}", **ends)
 
 
 def listed(items: Iterable[str], between: str = N_(", ")) -> str:
-    """Several things beside each other, with the reader's own comma, or semicolon, between them."""
-    parts = [*items]
-    return _said(listed, say(between).join(parts), parts, between)
+    """Several things beside each other, with the language's own comma, or semicolon, between them."""
+    return say(between).join(map(translated, items))
 
 
 def together(sentences: Iterable[str]) -> str:
     """Sentences in a row, as one text: a space between two, and none after a Chinese full stop."""
-    all_of_them = [*sentences] or [""]
-    *some, last = all_of_them
-    text = "".join([*(one if FULL_STOP.search(one) else f"{one} " for one in some), last])
-    return _said(together, text, all_of_them)
+    *some, last = [*map(translated, sentences)] or [""]
+    return "".join([*(one if FULL_STOP.search(one) else f"{one} " for one in some), last])
 
 
-def _said(make: Callable[..., str], text: str, /, *arguments: Any, **values: Any) -> str:
-    """The text that make(*arguments, **values) gives, which knows that where it is to be remembered."""
-    if not _remember.get():
-        return text
-    found = Said(text)
-    found.made = make, arguments, values
-    return found
+Arguments = ParamSpec("Arguments")
+
+
+def _message(make: Callable[Arguments, str]) -> Callable[Arguments, Message]:
+    def message(*arguments: Arguments.args, **values: Arguments.kwargs) -> Message:
+        texts: Any = {name: str(value) if isinstance(value, Exception) else value for name, value in values.items()}
+        return Message(partial(make, *arguments, **texts))
+
+    return message
+
+
+# The same for code that serves users of all languages: each gives a Message. Its arguments can be pickled
+msg, msg_count, msg_all, msg_list = _message(say), _message(say_count), _message(say_all), _message(listed)
+msg_together = _message(together)
 
 
 def _filled(sentence: str, values: dict[str, Any]) -> str:
+    if not values:
+        return sentence  # in which braces are text
+    values = {name: translated(value) for name, value in values.items()}
     if language() not in SPACED:
         return sentence.format(**values)
     text = ""

@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from i18n import N_, say
+from i18n import N_, msg
 from lessons.statement import Statement
 from model import mask_kinds
 from model.base import Model
@@ -23,7 +23,7 @@ NO_CHANGE = 0.05  # nats/token: a smaller change of the mean loss is said to be 
 SAME = 1e-5  # of a weight: what float32 alone makes of a sum in another order
 SHARES = (0.0, 0.1, 0.5)  # where the choices of a share end
 SHARE_CHOICES = (N_("None at all"), N_("Up to 10%"), N_("10 to 50%"), N_("More than half"))
-HABITS = {  # each with what is said where it is the strongest
+HEAD_PATTERNS = {  # each with what is said where it is the strongest
     "first": (N_("The first token"), N_("{head} gives {share:percent} of its attention to the first token.")),
     "previous": (N_("The previous token"), N_("{head} gives {share:percent} of its attention to the previous token.")),
     "itself": (
@@ -96,7 +96,7 @@ class QuestionCase:
         if query is None:
             return self.trace.queries.real(self.asked.row).stop - 1
         if query > last:
-            raise ValueError(say("expected a query from 0 to {last}, got {query}", last=last, query=query))
+            raise ValueError(msg("expected a query from 0 to {last}, got {query}", last=last, query=query))
         return query
 
     def weights(self, trace: Trace) -> np.ndarray:
@@ -116,7 +116,7 @@ class QuestionCase:
         """The mean of the row's losses. Raises ValueError where there is none."""
         loss = _mean(trace.losses(self.asked.row).numpy())
         if np.isnan(loss):
-            raise ValueError(say("expected a text of at least two tokens, for a loss"))
+            raise ValueError(msg("expected a text of at least two tokens, for a loss"))
         return loss
 
 
@@ -146,7 +146,7 @@ def _texts(case: QuestionCase) -> Answer:
     """On how many of the texts does the mean loss fall, on how many does it rise?"""
     before, after = mean_losses(case.beside), mean_losses(case.trace)
     if len(before) != len(after) or len(after) < 3 or np.isnan(before + after).any():
-        raise ValueError(say("expected at least three texts of two tokens or more, the same number in both runs"))
+        raise ValueError(msg("expected at least three texts of two tokens or more, the same number in both runs"))
     changes, total = after - before, len(after)
     falls, rises = int((changes <= -NO_CHANGE).sum()), int((changes >= NO_CHANGE).sum())
     right = 0 if 2 * falls > total else 1 if 2 * rises > total else 2
@@ -180,10 +180,10 @@ def _looks(case: QuestionCase) -> Answer:
     seen = np.flatnonzero(case.allowed()[query])
     count = len(seen)
     if count < 2:
-        raise ValueError(say("expected a query that sees two tokens or more, got one that sees {count}", count=count))
+        raise ValueError(msg("expected a query that sees two tokens or more, got one that sees {count}", count=count))
     heaviest = [int(key) for key in np.argsort(-weights, kind="stable") if key in seen]
-    habits = [key for key in (int(seen[0]), query - 1, query) if key in seen]
-    keys = sorted(list(dict.fromkeys([heaviest[0], *habits, *heaviest]))[:MOST_CHOICES])
+    usual = [key for key in (int(seen[0]), query - 1, query) if key in seen]
+    keys = sorted(list(dict.fromkeys([heaviest[0], *usual, *heaviest]))[:MOST_CHOICES])
     why = Statement(
         N_("Of all tokens that {query} may attend to, it gives the most to {key}: {share:chance} of its attention."),
         {"query": case.token(query), "key": case.token(heaviest[0], key=True), "share": float(weights.max())},
@@ -223,7 +223,7 @@ def _row(case: QuestionCase) -> Answer:
     query, one, other = case.query, case.weights(case.trace), case.weights(case.beside)
     if one.shape != other.shape:
         sizes = {"one": one.shape[1], "other": other.shape[1]}
-        raise ValueError(say("expected two runs on as many tokens, got {one} and {other}", **sizes))
+        raise ValueError(msg("expected two runs on as many tokens, got {one} and {other}", **sizes))
     most = float(np.abs(one[query] - other[query]).max())
     right = int(most < SAME)
     why = (
@@ -235,15 +235,15 @@ def _row(case: QuestionCase) -> Answer:
     return _one_of(map(Statement, choices), right, Statement(why[right], values))
 
 
-def _habit(case: QuestionCase) -> Answer:
+def _head_pattern(case: QuestionCase) -> Answer:
     """What does the head attend to most?"""
     found = survey(case.trace, case.asked.row).shares
-    shares = {name: float(found[name][case.asked.layer, case.asked.head]) for name in HABITS}
+    shares = {name: float(found[name][case.asked.layer, case.asked.head]) for name in HEAD_PATTERNS}
     shares = {name: share for name, share in shares.items() if not np.isnan(share)}
     best = max(shares, key=lambda name: shares[name])
     number = case.model.describe().layer_number(case.trace.name, case.asked.layer)
-    why = Statement(HABITS[best][1], {"head": head_name(number, case.asked.head), "share": shares[best]})
-    return _one_of([Statement(HABITS[name][0]) for name in shares], list(shares).index(best), why)
+    why = Statement(HEAD_PATTERNS[best][1], {"head": head_name(number, case.asked.head), "share": shares[best]})
+    return _one_of([Statement(HEAD_PATTERNS[name][0]) for name in shares], list(shares).index(best), why)
 
 
 def _share(case: QuestionCase, what: str, none: str, some: str) -> Answer:
@@ -251,7 +251,7 @@ def _share(case: QuestionCase, what: str, none: str, some: str) -> Answer:
     found = survey(case.trace, case.asked.row).shares[what]
     share = float(found[case.asked.layer, case.asked.head])
     if np.isnan(share):
-        raise ValueError(say("expected a row whose tokens attend to something, got one where every cell is blocked"))
+        raise ValueError(msg("expected a row whose tokens attend to something, got one where every cell is blocked"))
     right = sum(share > end for end in SHARES)
     return _one_of(map(Statement, SHARE_CHOICES), right, Statement(some if right else none, {"share": share}))
 
@@ -263,7 +263,7 @@ def _picture(case: QuestionCase) -> Answer:
     made = [case.trace.allowed(layer, row, masks, head=head).numpy() for masks in case.asked.among]
     right = frozenset(place for place, one in enumerate(made) if np.array_equal(one, cells))
     if not right or len(right) == len(made):
-        raise ValueError(say("expected masks of which at least one made the picture and at least one did not"))
+        raise ValueError(msg("expected masks of which at least one made the picture and at least one did not"))
     why = {"masks": masks_on(case.trace.spec, case.trace), "blocked": int((~cells).sum()), "total": cells.size}
     sentence = N_("The picture was made with: {masks}. It blocks {blocked} of {total} cells.")
     return Answer(tuple(masks_on(masks, case.trace) for masks in case.asked.among), right, Statement(sentence, why))
@@ -290,7 +290,7 @@ KINDS: Mapping[str, Callable[[QuestionCase], Answer]] = {
     "sees": _sees,
     "next": _next,
     "row": _row,
-    "habit": _habit,
+    "habit": _head_pattern,
     "future": partial(
         _share,
         what="future",

@@ -14,7 +14,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from yaml.nodes import MappingNode, Node, SequenceNode
 
-from i18n import say
+from i18n import listed, say
 from lessons.glossary import glossary
 from lessons.lesson import MOST_STEPS, Ask, ComparedStep, Front, Lesson, Step
 
@@ -268,7 +268,7 @@ def _problem(kind: type[BaseModel], settings: YamlMapping, error: Any) -> str:
         names = [one for one in model.model_fields if one not in ("title", "prose") or model is Front]
         return str(_wrong(line, say("one of {names}", names=", ".join(names)), name))
     if error["type"] == "value_error":
-        return say("line {line}: {problem}", line=line, problem=f"{name}: {error['ctx']['error']}")
+        return say("line {line}: {problem}", line=line, problem=listed([name, error["ctx"]["error"]], ": "))
     field = model.model_fields.get(field_name)
     described = say(field.description) if field and field.description else say("something else")
     expected = say("{name}, {description}", name=name, description=described)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from i18n import listed, say
+from i18n import msg, msg_list
 from mask_check.findings import BROKEN, CannotCheck, Finding
 from mask_check.subject import CheckedModule, counted_positions
 from mask_check.trial import CheckTrial, skipped, unknown
@@ -22,20 +22,20 @@ def judge(trial: CheckTrial) -> Finding:
     """The largest difference over all ways of going step by step."""
     subject = trial.subject
     if not (subject.takes("past_key_values") and subject.takes("use_cache")):
-        return skipped(say("its forward takes no past_key_values."))
+        return skipped(msg("its forward takes no past_key_values."))
     if trial.length < 4:
-        return skipped(say("the text is too short for steps."))
+        return skipped(msg("the text is too short for steps."))
     if bool(trial.declared.reach.triu(1).any()):
-        return skipped(say("a token that sees later ones cannot be computed before them."))
+        return skipped(msg("a token that sees later ones cannot be computed before them."))
     prompt = max(trial.length // 3, 1)
     if not _gives_cache(trial, prompt):
-        return skipped(say("it returns no past_key_values when asked to use a cache."))
+        return skipped(msg("it returns no past_key_values when asked to use a cache."))
     chunks = [prompt, *_chunks(trial.length - prompt, (1, 3, 2))]
     ways: dict[str, Callable[[], Tensor | None]] = {
-        say("token by token"): lambda: _stepped(trial, [1] * trial.length),
-        say("in chunks"): lambda: _stepped(trial, chunks),
-        say("in a static cache"): lambda: _static(trial, prompt),
-        say("after left padding"): lambda: _after_left_padding(trial, prompt),
+        msg("token by token"): lambda: _stepped(trial, [1] * trial.length),
+        msg("in chunks"): lambda: _stepped(trial, chunks),
+        msg("in a static cache"): lambda: _static(trial, prompt),
+        msg("after left padding"): lambda: _after_left_padding(trial, prompt),
     }
     most, words, gone, errors = 0.0, "", [], []
     for way, run in ways.items():
@@ -45,7 +45,7 @@ def judge(trial: CheckTrial) -> Finding:
             raise
         except Exception as error:  # noqa: BLE001 - a stranger's forward may raise anything
             values = {"way": way, "error": type(error).__name__, "words": str(error)[:100]}
-            errors.append(say("{way}, it raised {error}: {words}.", **values))
+            errors.append(msg("{way}, it raised {error}: {words}.", **values))
             continue
         if found is None:
             continue
@@ -53,9 +53,9 @@ def judge(trial: CheckTrial) -> Finding:
         difference = trial.difference(found, trial.alone[: len(found)])
         if difference.amount > trial.tolerance and not words:
             values = {"way": way} | difference.values
-            words = say("{way}, output {where} differs by {amount} from the text run all at once.", **values)
+            words = msg("{way}, output {where} differs by {amount} from the text run all at once.", **values)
         most = max(most, difference.amount)
-    kept = say("{ways}: the same as all at once.", ways=listed(gone))
+    kept = msg("{ways}: the same as all at once.", ways=msg_list(gone))
     finding = trial.finding(most, broken=words, kept=kept)
     return unknown(errors[0], finding) if errors and finding.verdict != BROKEN else finding
 

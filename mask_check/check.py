@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from i18n import N_, remembered, say
+from i18n import N_, msg
 from mask_check import cache, kernels, packing, padding, reach, source
 from mask_check.declared import Mask
 from mask_check.findings import LAWS, CannotCheck, CheckReport, Finding
@@ -67,12 +67,12 @@ def check(
     """
     started = time.monotonic()
     if type(seed) is not int or not 0 <= seed < 2**31:
-        raise CannotCheck(say("expected a seed from 0 to {most}, got {seed}", most=2**31 - 1, seed=repr(seed)[:40]))
+        raise CannotCheck(msg("expected a seed from 0 to {most}, got {seed}", most=2**31 - 1, seed=repr(seed)[:40]))
     if seconds is not None and not (isinstance(seconds, int | float) and seconds >= 0):
-        raise CannotCheck(say("expected a number of seconds, got {seconds}", seconds=repr(seconds)[:40]))
+        raise CannotCheck(msg("expected a number of seconds, got {seconds}", seconds=repr(seconds)[:40]))
     subject = CheckedModule(module, seconds=seconds)
     small = subject.parameters < machine.FEW
-    with remembered(), evaluating(module), machine.one_thread() if small else nullcontext():
+    with evaluating(module), machine.one_thread() if small else nullcontext():
         report = progress or (lambda _law, _share: None)
         subject.before_forward = partial(report, ROUNDING, 0.0)
         trial = prepare(subject, ids, mask=mask, length=length, seed=seed, kernels=kernel_names)
@@ -106,7 +106,7 @@ def _timed(law: str, judge: Callable[[], Finding]) -> Finding:
     except (CannotCheck, MemoryError):
         raise
     except Exception as error:  # noqa: BLE001 - a stranger's forward may raise anything
-        finding = unknown(say("it raised {error}: {words}", error=type(error).__name__, words=first_line(error)))
+        finding = unknown(msg("it raised {error}: {words}", error=type(error).__name__, words=first_line(error)))
     return replace(finding, law=law, seconds=time.monotonic() - started)
 
 
@@ -120,7 +120,6 @@ def check_checkpoint(
     seconds: float,
 ) -> CheckReport:
     """Reports the law in hand and the share of the laws that is done. Raises what loading and checking raise."""
-    with remembered():
-        network = own_network.load(name, folder, Settings.from_environment(), getattr(torch, number_type))
+    network = own_network.load(name, folder, Settings.from_environment(), getattr(torch, number_type))
     title = f"{Path(name).name} ({type(network).__name__})"
     return check(network, name=title, ids=ids, pieces=pieces, seconds=seconds, progress=lambda *now: report(now))

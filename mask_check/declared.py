@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from i18n import N_, listed, say
+from i18n import N_, msg, msg_list
 from mask_check.findings import CannotCheck
 from mask_check.subject import text_config
 from model.spec import MOST_POSITIONS
@@ -50,16 +50,15 @@ class LayerMask:
 
     @property
     def words(self) -> str:
-        """In the reader's language."""
-        parts = [say("causal") if self.causal else say("both directions")]
+        parts = [msg("causal") if self.causal else msg("both directions")]
         if self.window is not None:
             wide = {"size": self.window}
-            parts.append(say("window {size}", **wide) if self.causal else say("window {size} to each side", **wide))
+            parts.append(msg("window {size}", **wide) if self.causal else msg("window {size} to each side", **wide))
         if self.chunk is not None:
-            parts.append(say("chunks of {size}", size=self.chunk))
+            parts.append(msg("chunks of {size}", size=self.chunk))
         if self.prefix:
-            parts.append(say("prefix of {size}", size=self.prefix))
-        return listed(parts)
+            parts.append(msg("prefix of {size}", size=self.prefix))
+        return msg_list(parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,12 +88,12 @@ def declare(config: Any, length: int, mask: Mask = None, kind: str | None = None
     "chunk:C" or "prefix:P" for every layer; bool [T,T], for all layers together or one for each.
     """
     if isinstance(mask, Tensor | np.ndarray):
-        return Declared((_square(mask, length),), say("a mask given by hand"))
+        return Declared((_square(mask, length),), msg("a mask given by hand"))
     if isinstance(mask, str):
         layer = _parsed(mask)
         return _declared([layer] * (_count(config) or 1), length)
     if isinstance(mask, Sequence) and mask:
-        return Declared(tuple(_square(one, length) for one in mask), say("masks given by hand, one for each layer"))
+        return Declared(tuple(_square(one, length) for one in mask), msg("masks given by hand, one for each layer"))
     if mask is not None:
         raise CannotCheck(f"{NAMED}, or bool [{length}, {length}], got {mask!r}"[:200])  # not shown
     layers = layers_of(config, kind)
@@ -149,14 +148,14 @@ def farthest(layers: Sequence[LayerMask]) -> int | None:
 
 def _declared(layers: Sequence[LayerMask], length: int, *, exact: bool = True) -> Declared:
     kinds = list(dict.fromkeys(layers))
-    several = (
-        say("{some} of {all} layers {mask}", some=layers.count(kind), all=len(layers), mask=kind.words)
+    several = [
+        msg("{some} of {all} layers {mask}", some=layers.count(kind), all=len(layers), mask=kind.words)
         for kind in kinds
-    )
-    words = kinds[0].words if len(kinds) == 1 else listed(several, N_("; "))
+    ]
+    words = kinds[0].words if len(kinds) == 1 else msg_list(several, N_("; "))
     reach = farthest(layers)
     if reach is not None and len(layers) > 1 and any(layer.window for layer in layers):
-        words = say("{mask} (a reach of {reach} over {all} layers)", mask=words, reach=reach, all=len(layers))
+        words = msg("{mask} (a reach of {reach} over {all} layers)", mask=words, reach=reach, all=len(layers))
     return Declared(tuple(layer.allowed(length) for layer in layers), words, exact)
 
 

@@ -3,12 +3,12 @@
 T positions. A pair (i, j) is an output position i and the position j whose token was changed.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from i18n import N_, again
+from i18n import N_
 
 Verdict = Literal["obeys", "broken", "cannot tell", "does not apply"]
 OBEYS: Verdict = "obeys"
@@ -157,11 +157,6 @@ class CheckReport:
         if self.broken:
             return 1
         return 0 if self.finding(DECISIVE).verdict == OBEYS else 2
-
-    def again(self) -> "CheckReport":
-        """The same in the language that is spoken now."""
-        findings = tuple(replace(finding, words=again(finding.words)) for finding in self.findings)
-        return replace(self, declared=again(self.declared), kernel=again(self.kernel), findings=findings)
 
     def nbytes(self) -> int:
         """The memory it takes, in bytes, about."""

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from i18n import N_, say, together
+from i18n import N_, msg, msg_together
 from mask_check.findings import BROKEN, CANNOT_TELL, DOES_NOT_APPLY, CheckReport, MeasuredMask
 
 WORDS = {BROKEN: "BROKEN", DOES_NOT_APPLY: "–", CANNOT_TELL: "cannot tell"}  # not shown
@@ -49,11 +49,11 @@ def as_text(report: CheckReport, *, picture: bool = False) -> str:
 
 def verdict_of(report: CheckReport) -> str:
     """The verdict, on how many tokens, and how many of them were changed where a large module allowed fewer."""
-    words = say(VERDICTS[report.exit_code], count=report.length)
+    words = msg(VERDICTS[report.exit_code], count=report.length)
     changed = report.length if report.mask is None else int(report.mask.measured.sum())
     if changed == report.length:
         return words
-    return together([words, say("{changed:,} of them were changed, one at a time.", changed=changed)])
+    return msg_together([words, msg("{changed:,} of them were changed, one at a time.", changed=changed)])
 
 
 def amount_text(amount: float) -> str:

@@ -7,7 +7,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from i18n import N_, listed, say, say_all, together
+from i18n import N_, msg, msg_all, msg_list, msg_together
 from mask_check.findings import BROKEN, CannotCheck, Finding
 from mask_check.padding import padded, positions
 from mask_check.subject import CheckedModule, evaluating
@@ -22,7 +22,7 @@ ROWS_BESIDE = 4
 def current(module: nn.Module) -> str:
     """The name of the attention kernel that the module runs with, "its own" where it has no choice."""
     name = attention_name(getattr(module, "config", None))
-    return str(name) if name else say("its own")
+    return str(name) if name else msg("its own")
 
 
 def check_names(subject: CheckedModule, asked: Any) -> None:
@@ -38,7 +38,7 @@ def check_names(subject: CheckedModule, asked: Any) -> None:
     for name in asked if several else [asked]:
         if not several or name not in known:
             values = {"known": ", ".join(dict.fromkeys(known)), "got": repr(name)[:80]}
-            raise CannotCheck(say("expected a tuple of attention kernels out of {known}, got {got}", **values))
+            raise CannotCheck(msg("expected a tuple of attention kernels out of {known}, got {got}", **values))
 
 
 def judge(trial: CheckTrial) -> Finding:
@@ -46,7 +46,7 @@ def judge(trial: CheckTrial) -> Finding:
     module, own = trial.subject.module, current(trial.subject.module)
     asked = trial.kernels or cast(tuple[str, ...], getattr(module, "attention_kernels", CHEAP))
     if not hasattr(module, "set_attn_implementation"):
-        return skipped(say("it offers no choice of attention kernels."))
+        return skipped(msg("it offers no choice of attention kernels."))
     expected = [trial.alone, *_padded(trial)]
     tried, refused, most = [], [], 0.0
     for name in asked:
@@ -54,7 +54,7 @@ def judge(trial: CheckTrial) -> Finding:
             continue
         with using(module, name, own) as refusal:
             if refusal:
-                refused.append(f"{name} ({refusal})")
+                refused.append(msg("{name} ({why})", name=name, why=refusal))
                 continue
             tried.append(name)
             try:
@@ -62,26 +62,26 @@ def judge(trial: CheckTrial) -> Finding:
             except (CannotCheck, MemoryError):
                 raise
             except Exception as error:  # noqa: BLE001 - a kernel that was offered and cannot be computed
-                words = say("{name} cannot be computed: {error}", name=name, error=first_line(error))
+                words = msg("{name} cannot be computed: {error}", name=name, error=first_line(error))
                 return Finding(BROKEN, words, torch.inf, trial.tolerance)
         for padded_row, here, there in zip((False, True), found, expected, strict=False):
             difference = trial.difference(here, there)
             if difference.amount > trial.tolerance:
                 values = {"own": own, "name": name} | difference.values
-                words = say("output {where} differs by {amount} between {own} and {name}.", **values)
+                words = msg("output {where} differs by {amount} between {own} and {name}.", **values)
                 if padded_row:
-                    words = say(
+                    words = msg(
                         "output {where} of a row padded on the left differs by {amount} between {own} and {name}.",
                         **values,
                     )
                 return Finding(BROKEN, words, difference.amount, trial.tolerance)
             most = max(most, difference.amount)
     if not tried:
-        others = listed(refused, N_("; ")) or say("no other requested")
-        return skipped(say("it runs with {own} and with nothing else: {others}.", own=own, others=others))
-    agree = say("{kernels} agree.", kernels=say_all([own, *tried]))
+        others = msg_list(refused, N_("; ")) or msg("no other requested")
+        return skipped(msg("it runs with {own} and with nothing else: {others}.", own=own, others=others))
+    agree = msg("{kernels} agree.", kernels=msg_all([own, *tried]))
     if trial.kernels and refused:
-        agree = together([agree, say("Not compared: {refused}.", refused=listed(refused, N_("; ")))])
+        agree = msg_together([agree, msg("Not compared: {refused}.", refused=msg_list(refused, N_("; ")))])
     return trial.finding(most, broken="", kept=agree)
 
 
@@ -91,10 +91,10 @@ def judge_batch(trial: CheckTrial) -> Finding:
     found = trial.subject.batch_outputs(torch.cat([beside, trial.ids[None]]))[-1]
     difference = trial.difference(found, trial.alone)
     values = {"count": ROWS_BESIDE} | difference.values
-    differs = say("among {count} other rows output {where} differs by {amount} from the row alone.", **values)
-    kept = say("the row is the same among {count} others.", count=ROWS_BESIDE)
+    differs = msg("among {count} other rows output {where} differs by {amount} from the row alone.", **values)
+    kept = msg("the row is the same among {count} others.", count=ROWS_BESIDE)
     return trial.finding(
-        difference.amount, broken=together([differs, what_mixes_rows(trial.subject.module)]), kept=kept
+        difference.amount, broken=msg_together([differs, what_mixes_rows(trial.subject.module)]), kept=kept
     )
 
 
@@ -103,11 +103,11 @@ def what_mixes_rows(module: nn.Module) -> str:
     for name, part in module.named_modules():
         values = {"part": name or type(part).__name__}
         if isinstance(part, nn.MultiheadAttention | nn.RNNBase) and not part.batch_first:
-            return say(
+            return msg(
                 "{part} has batch_first=False: it takes the first axis for positions and the second for rows.", **values
             )
         if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.running_mean is None:
-            return say(
+            return msg(
                 "{part} has track_running_stats=False: it normalizes by the mean and variance of the batch.", **values
             )
     return ""
@@ -120,7 +120,7 @@ def using(module: Any, name: str, own: str) -> Iterator[str]:
     try:
         module.set_attn_implementation(name)
         if current(module) != name:
-            refusal = say("not offered")
+            refusal = msg("not offered")
     except (ValueError, ImportError, TypeError, KeyError) as error:
         refusal = first_line(error)[:80]
     try:
@@ -148,13 +148,13 @@ def judge_training_mode(trial: CheckTrial) -> Finding:
         found = trial.subject.outputs(trial.ids[None])[0]
         again = trial.subject.outputs(trial.ids[None])[0]
     difference = trial.difference(found, trial.alone)
-    broken = say(
+    broken = msg(
         "output {where} differs by {amount} between training mode without dropout and eval mode.", **difference.values
     )
-    kept = say("training mode without dropout gives the same outputs as eval mode.")
+    kept = msg("training mode without dropout gives the same outputs as eval mode.")
     finding = trial.finding(difference.amount, broken=broken, kept=kept)
     if trial.difference(found, again).amount > trial.tolerance:
-        return unknown(say("in training mode it is random, though every dropout was set to 0."), finding)
+        return unknown(msg("in training mode it is random, though every dropout was set to 0."), finding)
     return finding
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from i18n import say, say_all
+from i18n import msg, msg_all
 from mask_check.findings import BROKEN, CannotCheck, Finding
 from mask_check.subject import CheckedModule, apart
 from mask_check.trial import CheckTrial, first_above, skipped, unknown, worst
@@ -27,17 +27,17 @@ def judge(trial: CheckTrial) -> Finding:
     """Two documents in one row: each as alone, and no token of the first moves the second."""
     first = trial.length * 2 // 5
     if first < 1:
-        return skipped(say("the text is too short for two documents."))
+        return skipped(msg("the text is too short for two documents."))
     known = conventions(trial, first)
     findings = [_judge(trial, first, *how) for how in known]
     if not findings:
-        return skipped(say("it has no convention for packed documents that this check knows."))
+        return skipped(msg("it has no convention for packed documents that this check knows."))
     wrong = worst(findings)
     if wrong:
         return wrong
     most = max(findings, key=lambda finding: finding.amount or 0.0)
-    how = say_all([words for words, _ in known])
-    return replace(most, words=say("{how}: both documents give the same outputs as alone.", how=how))
+    how = msg_all([words for words, _ in known])
+    return replace(most, words=msg("{how}: both documents give the same outputs as alone.", how=how))
 
 
 def conventions(trial: CheckTrial, first: int) -> list[tuple[str, dict[str, Any]]]:
@@ -49,17 +49,18 @@ def conventions(trial: CheckTrial, first: int) -> list[tuple[str, dict[str, Any]
     lengths = torch.tensor([0, first, length], dtype=torch.int32, device=trial.ids.device)
     known = dict.fromkeys(DOCUMENT_ARGUMENTS, (row >= first).long()[None]) | dict.fromkeys(LENGTH_ARGUMENTS, lengths)
     taken = [name for name in known if subject.takes(name)][:1]
-    found = [(say("by {name}", name=name), {name: known[name]} | too) for name in taken]
+    found: list[tuple[str, dict[str, Any]]]
+    found = [(msg("by {name}", name=name), {name: known[name]} | too) for name in taken]
     if not found and too and not _has_state(subject.config):
         rows = rows_of_positions(subject)
         if rows == 1:
-            found.append((say("by positions that restart"), too))
+            found.append((msg("by positions that restart"), too))
         elif rows:
-            words = say("by positions that restart, in {rows} rows", rows=rows)
+            words = msg("by positions that restart, in {rows} rows", rows=rows)
             found.append((words, {"position_ids": restarted.expand(rows, 1, -1)}))
     mask = explicit_mask(trial, first)
     if mask is not None:
-        found.append((say("by a mask [1,1,T,T] of its documents"), {"attention_mask": mask, "position_ids": restarted}))
+        found.append((msg("by a mask [1,1,T,T] of its documents"), {"attention_mask": mask, "position_ids": restarted}))
     return found
 
 
@@ -94,18 +95,18 @@ def _judge(trial: CheckTrial, first: int, words: str, arguments: dict[str, Any])
     found = trial.subject.outputs(trial.ids[None], **arguments)[0]
     alone = [trial.subject.outputs(trial.ids[None, :first])[0], trial.subject.outputs(trial.ids[None, first:])[0]]
     difference = trial.difference(found, torch.cat(alone))
-    broken = say("{how}: output {where} differs by {amount} from its document alone.", how=words, **difference.values)
+    broken = msg("{how}: output {where} differs by {amount} from its document alone.", how=words, **difference.values)
     finding = trial.finding(difference.amount, broken=broken, kept="")
     pair = _seen_across(trial, first, arguments, found)
     if finding.verdict == BROKEN and pair is not None:
         values = {"how": words, "output": pair[0], "token": pair[1]}
-        seen = say(
+        seen = msg(
             "{how}: output {output} of the second document moves when token {token} of the first is changed.", **values
         )
         return replace(finding, words=seen, pair=pair)
     joined = trial.difference(trial.alone[first:], alone[1])  # the positive control: without the convention
     if finding.verdict != BROKEN and joined.amount <= trial.tolerance:
-        return unknown(say("as one document they give the same outputs too, so this proves nothing."), finding)
+        return unknown(msg("as one document they give the same outputs too, so this proves nothing."), finding)
     return finding
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from i18n import say, say_count
+from i18n import msg, msg_count
 from mask_check.findings import BROKEN, OBEYS, Finding
 from mask_check.subject import CheckedModule, apart, counted_positions
 from mask_check.tolerance import Products
@@ -21,22 +21,22 @@ def judge(trial: CheckTrial, side: str) -> Finding:
     found = trial.subject.outputs(ids, keep, **positions(trial.subject, keep, side))
     short, long = trial.difference(found[0, real], trial.part_alone), trial.difference(found[1], trial.alone)
     pads = _pads(trial.length - trial.part, side)
-    broken = say(
+    broken = msg(
         "with {pads}, output {where} of the row differs by {amount} from the row alone.", pads=pads, **short.values
     )
     pair: tuple[int, int] | None = (real.start + short.where, int((~keep[0]).nonzero()[0]))
     if long.amount > short.amount:
         pair = None
-        broken = say(
+        broken = msg(
             "in a batch with a mask, output {where} of an unpadded row differs by {amount} from the row alone.",
             **long.values,
         )
     elif not bool(torch.isfinite(found[0, real]).all()):
-        broken = say("with {pads}, output {where} of the row is not a number.", pads=pads, where=short.where)
-    kept = say("{pads}: the row gives the same outputs as alone.", pads=pads)
+        broken = msg("with {pads}, output {where} of the row is not a number.", pads=pads, where=short.where)
+    kept = msg("{pads}: the row gives the same outputs as alone.", pads=pads)
     finding = trial.finding(max(short.amount, long.amount), broken=broken, kept=kept, pair=pair)
     if finding.verdict == BROKEN and side == "left" and long.amount <= trial.tolerance and _cannot_shift(trial):
-        why = say(
+        why = msg(
             "positions are counted from the row's first cell and it takes no position_ids, so a row shifted to the "
             "right has other positions; what its pads contain does not matter. Pad on the right."
         )
@@ -49,7 +49,7 @@ def judge_content(trial: CheckTrial) -> Finding:
     why = _why_not(trial)
     if why:
         return skipped(why)
-    most, pair, words = 0.0, None, say("changing the ids of the pads moves nothing.")
+    most, pair, words = 0.0, None, msg("changing the ids of the pads moves nothing.")
     tolerance = trial.noise.beside  # the same sizes twice, but where experts share out the tokens, pads among them
     for side in ["right"] if trial.subject.counts_by_itself else ["right", "left"]:
         amount, each, cells = _content(trial, side)
@@ -60,16 +60,16 @@ def judge_content(trial: CheckTrial) -> Finding:
             where = first_above(each, tolerance)
             pair = cells[0] + where, cells[1]
             values = {"where": where, "moved": written(float(each[where]))}
-            words = say(
+            words = msg(
                 "changing the ids of the pads on the right moves output {where} of the row by {moved}.", **values
             )
             if side == "left":
-                words = say(
+                words = msg(
                     "changing the ids of the pads on the left moves output {where} of the row by {moved}.", **values
                 )
     finding = Finding(OBEYS if pair is None else BROKEN, words, most, tolerance, pair)
     if finding.verdict != BROKEN and not _unmasked_would_move(trial):
-        return unknown(say("without a padding mask the same ids move nothing either."), finding)
+        return unknown(msg("without a padding mask the same ids move nothing either."), finding)
     return finding
 
 
@@ -95,12 +95,12 @@ def positions(subject: CheckedModule, keep: Tensor, side: str) -> dict[str, Any]
 
 def _why_not(trial: CheckTrial) -> str:
     if trial.length < 3:
-        return say("the text is too short for a row that needs padding.")
+        return msg("the text is too short for a row that needs padding.")
     if trial.subject.kind == "encoder-decoder":
-        return say("an encoder-decoder's padding is in its source: see the check of the source's padding.")
+        return msg("an encoder-decoder's padding is in its source: see the check of the source's padding.")
     if trial.subject.takes_mask:
         return ""
-    return say("its forward takes no attention_mask, so it cannot be told of padding.")
+    return msg("its forward takes no attention_mask, so it cannot be told of padding.")
 
 
 def _with_two_contents(trial: CheckTrial, side: str) -> tuple[Tensor, Tensor, Tensor, slice]:
@@ -139,8 +139,8 @@ def _sizes_differ(trial: CheckTrial, side: str) -> bool:
 
 def _pads(count: int, side: str) -> str:
     if side == "left":
-        return say_count("{count} pad on the left", "{count} pads on the left", count)
-    return say_count("{count} pad on the right", "{count} pads on the right", count)
+        return msg_count("{count} pad on the left", "{count} pads on the left", count)
+    return msg_count("{count} pad on the right", "{count} pads on the right", count)
 
 
 def _cannot_shift(trial: CheckTrial) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from i18n import say, together
+from i18n import msg, msg_together
 from mask_check.declared import Mask, declare, farthest, layers_of
 from mask_check.findings import CannotCheck
 from mask_check.kernels import check_names, what_mixes_rows
@@ -61,11 +61,11 @@ def prepare(
     wrong = (wrong.isnan() | wrong.isposinf()).any(-1)  # some models give -inf to entries that are never predicted
     if bool(wrong.any()):
         first = int(wrong.nonzero()[0])
-        raise CannotCheck(say("its outputs are not finite (NaN or infinity) from position {first} on", first=first))
+        raise CannotCheck(msg("its outputs are not finite (NaN or infinity) from position {first} on", first=first))
     company = torch.stack([_random(pool, generator, len(row)) for _ in range(COMPANY)]).to(row)
     noise = noise_of(subject, row[None], company, seed)
     if not math.isfinite(noise.across):
-        raise CannotCheck(say("one more rounding in every part turns its outputs into NaN: nothing can be measured"))
+        raise CannotCheck(msg("one more rounding in every part turns its outputs into NaN: nothing can be measured"))
     subject.find_positions(row, noise.across)
     pad = getattr(subject.config, "pad_token_id", None)
     pad = pad if isinstance(pad, int) and 0 <= pad < vocabulary else 0
@@ -88,16 +88,16 @@ def _first_outputs(subject: CheckedModule, row: Tensor) -> Tensor:
     except CannotCheck:
         raise
     except Exception as error:
-        values = {"error": type(error).__name__, "count": len(row), "words": first_line(error)}
-        why = say("its forward raised {error} on {count} tokens: {words}", **values)
+        values = {"error": type(error).__name__, "count": len(row), "words": first_line(error).rstrip(".")}
+        why = msg("its forward raised {error} on {count} tokens: {words}", **values)
         mixed = what_mixes_rows(subject.module)
         with suppress(Exception):
             subject.outputs(row[None, :PROBE])
             mixed = ""
             if len(row) > PROBE:
                 values["fewer"] = PROBE
-                why = say("its forward raised {error} on {count} tokens, and none on {fewer}: {words}", **values)
-        raise CannotCheck(together([f"{why.rstrip('.')}.", mixed]) if mixed else why) from error
+                why = msg("its forward raised {error} on {count} tokens, and none on {fewer}: {words}", **values)
+        raise CannotCheck(msg_together([msg("{problem}.", problem=why), mixed]) if mixed else why) from error
 
 
 def _vocabulary(subject: CheckedModule, length: int) -> int:
@@ -118,7 +118,7 @@ def _vocabulary(subject: CheckedModule, length: int) -> int:
     with hooked(embeddings(subject.module), look):
         _first_outputs(subject, ids[0])
     if not sizes or max(sizes) < 2:
-        raise CannotCheck(say("no embedding was found that reads its ids: give it a config with vocab_size"))
+        raise CannotCheck(msg("no embedding was found that reads its ids: give it a config with vocab_size"))
     return max(sizes)
 
 
@@ -140,14 +140,14 @@ def _positions(config: Any) -> tuple[int, str]:
 
 def _check_length(subject: CheckedModule, asked: Any) -> None:
     if type(asked) is not int or asked < 2:
-        raise CannotCheck(say("expected a length of at least 2 tokens, got {asked}", asked=repr(asked)[:40]))
+        raise CannotCheck(msg("expected a length of at least 2 tokens, got {asked}", asked=repr(asked)[:40]))
     most, name = _positions(subject.config)
     if most and asked > most:
         values = {"most": most, "name": name, "asked": asked}
-        raise CannotCheck(say("expected at most {most:,} tokens, which is its {name}, got {asked:,}", **values))
+        raise CannotCheck(msg("expected at most {most:,} tokens, which is its {name}, got {asked:,}", **values))
     needed, free = needed_bytes(subject.config, asked), machine.free_bytes()
     if needed > MEMORY_SHARE * free:
-        words = say(
+        words = msg(
             "expected fewer than {asked:,} tokens: about {needed:,.1f} GB would be needed, and {free:,.1f} GB are free",
             asked=asked,
             needed=needed / 1e9,
@@ -171,11 +171,11 @@ def _row_of(ids: Any) -> Tensor:
     try:
         given = torch.as_tensor(ids)
     except (TypeError, ValueError, RuntimeError):
-        raise CannotCheck(say("expected ids as whole numbers [T], got {ids}", ids=repr(ids)[:80])) from None
+        raise CannotCheck(msg("expected ids as whole numbers [T], got {ids}", ids=repr(ids)[:80])) from None
     given = given[0] if given.ndim == 2 and len(given) == 1 else given
     if given.ndim != 1 or given.is_floating_point() or given.is_complex() or given.dtype == torch.bool:
         got = f"{str(given.dtype).removeprefix('torch.')} {list(given.shape)}"
-        raise CannotCheck(say("expected ids as whole numbers [T], got {ids}", ids=got))
+        raise CannotCheck(msg("expected ids as whole numbers [T], got {ids}", ids=got))
     return given.long()
 
 
@@ -194,5 +194,5 @@ def _random(pool: Tensor, generator: torch.Generator, many: int) -> Tensor:
 def _checked(row: Tensor, vocabulary: int) -> Tensor:
     if len(row) < 2 or int(row.min()) < 0 or int(row.max()) >= vocabulary:
         values = {"last": vocabulary - 1, "ids": row.tolist()[:8]}
-        raise CannotCheck(say("expected at least 2 ids from 0 to {last}, got {ids}", **values))
+        raise CannotCheck(msg("expected at least 2 ids from 0 to {last}, got {ids}", **values))
     return row

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from i18n import say, say_count, together
+from i18n import msg, msg_count, msg_together
 from mask_check.findings import BROKEN, OBEYS, Finding, MeasuredMask
 from mask_check.subject import CheckedModule, apart, embeddings, hooked
 from mask_check.trial import CheckTrial, unknown, written
@@ -55,14 +55,14 @@ def judge(trial: CheckTrial) -> Finding:
     dead = [int(j) for j in measured if not open_and_moved[:, j].any()]
     if dead:
         values = {"token": dead[0], "tried": SUBSTITUTES + MORE}
-        why = say("changing token {token} moved no output at all, with {tried} other tokens.", **values)
+        why = msg("changing token {token} moved no output at all, with {tried} other tokens.", **values)
         return unknown(why, finding)
     others = mask.declared & ~np.eye(len(mask.declared), dtype=bool)
     if others[:, measured].any() and not (open_and_moved & others).any():
-        why = say("no token moved the output of another, not even where the mask allows it: nothing can be concluded.")
+        why = msg("no token moved the output of another, not even where the mask allows it: nothing can be concluded.")
         return unknown(why, finding)
     seen = {"seen": int((open_and_moved & others)[:, measured].sum()), "all": int(others[:, measured].sum())}
-    words = say("{seen:,} of {all:,} open pairs were seen to be open, and no closed one.", **seen)
+    words = msg("{seen:,} of {all:,} open pairs were seen to be open, and no closed one.", **seen)
     return replace(finding, words=words)
 
 
@@ -70,13 +70,13 @@ def _leak_words(row: int, column: int, size: str, count: int) -> str:
     """What the first leaking pair, of so many, shows."""
     values: dict[str, Any] = {"row": row, "column": column, "size": size}
     if column > row:
-        return say_count(
+        return msg_count(
             "output {row} moves by {size} when token {column} is changed: it sees a later token.",
             "output {row} moves by {size} when token {column} is changed: it sees a later token, one of {count} pairs.",
             count,
             **values,
         )
-    return say_count(
+    return msg_count(
         "output {row} moves by {size} when token {column} is changed: it sees a token that its mask closes.",
         "output {row} moves by {size} when token {column} is changed: it sees a token that its mask closes, one of "
         "{count} pairs.",
@@ -111,59 +111,59 @@ def judge_gradients(trial: CheckTrial) -> Finding:
     try:
         gradients = measure_gradients(trial, rows)
     except RuntimeError as error:  # an operation that has no backward
-        return unknown(say("no gradient could be taken ({error}).", error=first_line(error)))
+        return unknown(msg("no gradient could be taken ({error}).", error=first_line(error)))
     if gradients is None:
-        why = say("no embedding was found that reads the ids, so there is nothing to differentiate with respect to.")
+        why = msg("no embedding was found that reads the ids, so there is nothing to differentiate with respect to.")
         return unknown(why)
     declared = trial.declared.reach[rows]
     largest = float(torch.nan_to_num(gradients, nan=torch.inf).max())
     tolerance = torch.finfo(trial.subject.dtype).eps * largest if largest < torch.inf else 0.0
     if not bool(gradients.isfinite().all()):
         row, column = [int(one) for one in (~gradients.isfinite()).nonzero()[0]]
-        words = say(
+        words = msg(
             "the gradient of output {row} with respect to token {column} is not a number.", row=rows[row], column=column
         )
         return Finding(BROKEN, words, torch.inf, tolerance, (rows[row], column))
     if largest == 0.0:
-        return unknown(say("every gradient is 0, even where the mask is open."))
+        return unknown(msg("every gradient is 0, even where the mask is open."))
     closed = torch.where(declared, 0.0, gradients)
     amount = float(closed.max())
     if amount > tolerance:
         row, column = [int(one) for one in (closed > tolerance).nonzero()[0]]
         values = {"row": rows[row], "size": written(float(gradients[row, column])), "column": column}
-        words = say(
+        words = msg(
             "output {row} has a gradient of {size} with respect to token {column}, which its mask closes.", **values
         )
         return Finding(BROKEN, words, amount, tolerance, (rows[row], column))
     others = declared & (torch.tensor(rows)[:, None] != torch.arange(trial.length))
     if bool(others.any()) and not bool((gradients[others] > 0).any()):
-        return unknown(say("no output has a gradient with respect to another token, not even where the mask is open."))
+        return unknown(msg("no output has a gradient with respect to another token, not even where the mask is open."))
     if trial.declared.exact:
         shut = shut_distances(gradients, others, rows)
         if shut:
             _, row, column = shut
             silent = int((gradients[others] == 0).sum())
             count = int(others.sum())
-            all_open = say("{silent:,} of {count:,} open pairs are silent.", silent=silent, count=count)
-            words = together([_shut_words(*shut), all_open])
+            all_open = msg("{silent:,} of {count:,} open pairs are silent.", silent=silent, count=count)
+            words = msg_together([_shut_words(*shut), all_open])
             return Finding(BROKEN, words, pair=(row, column), silent=silent)
     count, closed_pairs = int((gradients[~declared] == 0).sum()), int((~declared).sum())
-    words = say("exactly 0 in {count:,} of {closed:,} closed pairs.", count=count, closed=closed_pairs)
+    words = msg("exactly 0 in {count:,} of {closed:,} closed pairs.", count=count, closed=closed_pairs)
     if not closed_pairs:
-        words = say("its mask closes no pair.")
+        words = msg("its mask closes no pair.")
     return Finding(OBEYS, words, amount, tolerance)
 
 
 def _shut_words(distance: int, row: int, column: int) -> str:
     if distance > 0:
-        return say(
+        return msg(
             "the mask is declared open {distance} back, but no output has a gradient that far: that of output {row} "
             "with respect to token {column} is 0, like all others at this distance.",
             distance=distance,
             row=row,
             column=column,
         )
-    return say(
+    return msg(
         "the mask is declared open {distance} ahead, but no output has a gradient that far: that of output {row} with "
         "respect to token {column} is 0, like all others at this distance.",
         distance=-distance,

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from i18n import N_, say
+from i18n import N_, msg
 from mask_check import samples
 from mask_check.sample_networks import SmallConfig, SmallDecoder, SmallOutput, SmallPair
 from mask_check.samples import ReusesBlockedScores
@@ -40,8 +40,8 @@ class SampleModule:
     @property
     def name(self) -> str:
         """The title, with the variant where there are several, in the reader's language."""
-        title = say(self.title)
-        return say("{title}: {variant}", title=title, variant=say(self.variant)) if self.variant else title
+        title = msg(self.title)
+        return msg("{title}: {variant}", title=title, variant=msg(self.variant)) if self.variant else title
 
 
 def _sound(key: str, title: str, said: str, **config: Any) -> SampleModule:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from i18n import say, together
+from i18n import msg, msg_together
 from mask_check import padding, reach
 from mask_check.declared import declare
 from mask_check.findings import BROKEN, OBEYS, Finding
@@ -42,11 +42,11 @@ def judge(trial: CheckTrial) -> Finding:
     """The first of its laws that is broken, or what all of them found."""
     pair, source = trial.subject, trial.subject.source
     if pair.kind != "encoder-decoder" or source is None:
-        return skipped(say("it has no encoder beside its decoder."))
+        return skipped(msg("it has no encoder beside its decoder."))
     encoder = EncoderOnly(pair, trial.ids[:1])
     with torch.no_grad():
         if not isinstance(encoder(source[None]), Tensor):
-            return skipped(say("its outputs have no {states}.", states=STATES))
+            return skipped(msg("its outputs have no {states}.", states=STATES))
     own = of_encoder(trial, encoder, source)
     findings = [replace(reach.judge(own), law="reach"), replace(reach.judge_gradients(own), law="gradients")]
     if pair.takes_mask:
@@ -54,11 +54,11 @@ def judge(trial: CheckTrial) -> Finding:
         findings.append(replace(padding.judge_content(own), law="pad-content"))
     wrong = worst(findings)
     if wrong:
-        return replace(wrong, words=say("{law}: {found}", law=say(wrong.name).lower(), found=wrong.words))
+        return replace(wrong, words=msg("{law}: {found}", law=msg(wrong.name), found=wrong.words))
     most = findings[-1] if pair.takes_mask else findings[0]
-    words = say("its states: {found}", found=findings[0].words)
+    words = msg("its states: {found}", found=findings[0].words)
     if pair.takes_mask:
-        words = together([words, say("Pads after its source move none, whatever they contain.")])
+        words = msg_together([words, msg("Pads after its source move none, whatever they contain.")])
     return Finding(OBEYS, words, most.amount, most.tolerance)
 
 
@@ -76,9 +76,9 @@ def judge_cross(trial: CheckTrial) -> Finding:
     """A source padded on the right against the source alone; other ids under its pads; another source."""
     subject, source = trial.subject, trial.subject.source
     if subject.kind != "encoder-decoder" or source is None:
-        return skipped(say("it has no cross-attention."))
+        return skipped(msg("it has no cross-attention."))
     if not subject.takes_mask:
-        return skipped(say("its forward takes no attention_mask for the source."))
+        return skipped(msg("its forward takes no attention_mask for the source."))
     own, length = subject.ids_name, len(source)
     pads = source.new_full((PADS,), trial.pad)
     keep = torch.ones(1, length + PADS, dtype=torch.long, device=source.device)
@@ -88,7 +88,7 @@ def judge_cross(trial: CheckTrial) -> Finding:
     difference = trial.difference(padded, trial.alone)
     if difference.amount > trial.tolerance:
         values = {"pads": PADS} | difference.values
-        words = say(
+        words = msg(
             "with {pads} pads after its source, output {where} differs by {amount} from the source alone.", **values
         )
         return Finding(BROKEN, words, difference.amount, trial.tolerance, (difference.where, length))
@@ -96,11 +96,11 @@ def judge_cross(trial: CheckTrial) -> Finding:
     other = subject.outputs(ids, **{own: torch.cat([source, filled])[None], "attention_mask": keep})[0]
     moved = trial.difference(other, padded)
     values = {"where": moved.where, "moved": written(moved.amount)}
-    broken = say("changing the ids of the source's pads moves output {where} by {moved}.", **values)
-    kept = say("{pads} pads after its source move nothing, whatever they contain.", pads=PADS)
+    broken = msg("changing the ids of the source's pads moves output {where} by {moved}.", **values)
+    kept = msg("{pads} pads after its source move nothing, whatever they contain.", pads=PADS)
     most = max(difference.amount, moved.amount)
     finding = trial.finding(most, broken=broken, kept=kept, pair=(moved.where, length))
     changed = subject.outputs(ids, **{own: trial.other(source, trial.generator(6))[None]})[0]
     if finding.verdict != BROKEN and trial.difference(changed, trial.alone).amount <= trial.tolerance:
-        return unknown(say("another source moves nothing either: perhaps it is not read at all."), finding)
+        return unknown(msg("another source moves nothing either: perhaps it is not read at all."), finding)
     return finding

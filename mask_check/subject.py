@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from i18n import say
+from i18n import msg
 from mask_check.findings import CannotCheck
 from model.huggingface.stacks import USUAL, counts_by_ids
 
@@ -51,13 +51,13 @@ class CheckedModule:
         for name, one in signature.items():
             if one.default is one.empty and name in NEEDS:
                 raise CannotCheck(
-                    say("its forward needs {what}: only models that read token ids alone can be checked", what=name)
+                    msg("its forward needs {what}: only models that read token ids alone can be checked", what=name)
                 )
         first = (name for name, one in signature.items() if one.kind == one.POSITIONAL_OR_KEYWORD)
         self.ids_name = next((name for name in (*IDS, *first) if name in self._takes), "")
         if not self.ids_name:
             raise CannotCheck(
-                say("expected a forward that takes token ids, such as forward(input_ids), got one without")
+                msg("expected a forward that takes token ids, such as forward(input_ids), got one without")
             )
         pair = bool(getattr(self.config, "is_encoder_decoder", False)) or "decoder_input_ids" in self._takes
         self.kind = "encoder-decoder" if pair else "decoder"
@@ -139,7 +139,7 @@ class CheckedModule:
         """What the module itself returns. more: arguments by the names that a decoder has for them; a None among them
         is left out."""
         if self._until is not None and time.monotonic() > self._until:
-            words = say(
+            words = msg(
                 "the check was stopped after {seconds:.0f} s and {forwards} forwards; allow more seconds, or check "
                 "a shorter text",
                 seconds=self._seconds,
@@ -175,7 +175,7 @@ class CheckedModule:
             got = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
             values = {"rows": ids.shape[0], "length": ids.shape[1], "got": got}
             raise CannotCheck(
-                say("expected logits of every position, [{rows}, {length}, V], from its forward, got {got}", **values)
+                msg("expected logits of every position, [{rows}, {length}, V], from its forward, got {got}", **values)
             )
         return logits.float()
 

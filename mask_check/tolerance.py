@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from i18n import say
+from i18n import msg
 from mask_check.findings import SAFETY, CannotCheck, Noise
 from mask_check.subject import CheckedModule, apart, hooked
 
@@ -46,13 +46,13 @@ def _random_words(amount: float, tokens: int, *, drawn: bool) -> str:
     """drawn: whether the outputs agree once the same random numbers are drawn."""
     values = {"count": tokens, "amount": f"{amount:.3g}"}
     if drawn:
-        return say(
+        return msg(
             "in eval mode the same {count} tokens give outputs that differ by {amount} from one run to the next, and "
             "that agree where torch's random numbers are the same: dropout, or something else random, is active. "
             "F.dropout needs training=self.training",
             **values,
         )
-    return say(
+    return msg(
         "in eval mode the same {count} tokens give outputs that differ by {amount} from one run to the next, more than "
         "rounding explains",
         **values,

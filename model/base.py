@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from torch import Tensor, nn
 
-from i18n import say
+from i18n import N_, msg, msg_list
 from model.attribution.linearized_run import LinearizedRun
 from model.errors import CheckpointError, NotSupported
 from model.masks import MaskContext, Masking, MaskSpec
@@ -47,7 +47,7 @@ class Description:
     layer_numbers: for an attention by its name, the number in the network of each of its layers, counted from 0; empty
     where they are simply 0, 1, 2 … layer_kinds: of a network that mixes layers with and without attention, what each
     of them is: "attention", "state space", "linear attention" …, to be said where they are shown; else empty.
-    precision: in a few words, in the reader's language, where its weights are not float32 from the file on.
+    precision: in a few words, where its weights are not float32 from the file on.
     """
 
     architecture: str
@@ -75,10 +75,10 @@ class Description:
         if not others:
             return ""
         kinds = {kind: [number for number, other in others if other == kind] for _, kind in others}
-        each = [say("{kind} in {layers}", kind=say(kind), layers=_ranges(numbers)) for kind, numbers in kinds.items()]
-        return say(
+        each = [msg("{kind} in {layers}", kind=msg(kind), layers=_ranges(numbers)) for kind, numbers in kinds.items()]
+        return msg(
             "Layers without attention: {kinds}. Lifting a mask affects only the attention layers.",
-            kinds=say("; ").join(each),
+            kinds=msg_list(each, N_("; ")),
         )
 
 
@@ -167,16 +167,16 @@ class Model(ABC):
         """The states [B,T,W] of a text read in several calls with a cache of keys and values, each up to one of `ends`,
         the last of which is T. masking: gives each call's mask, [Q,K]. Raises NotSupported where there is no cache.
         """
-        raise NotSupported(say("{model}: it cannot be run in several calls here", model=self.name))
+        raise NotSupported(msg("{model}: it cannot be run in several calls here", model=self.name))
 
     def residuals(self, batch: TokenBatch, spec: MaskSpec) -> Residuals:
         """The residual stream of a run under spec. Raises NotSupported where it is not known."""
-        raise NotSupported(say("{model}: the states after each of its layers are not available here", model=self.name))
+        raise NotSupported(msg("{model}: the states after each of its layers are not available here", model=self.name))
 
     def frozen(self, trace: Trace, row: int) -> LinearizedRun:
         """One row of a run of this model with its norms frozen. Raises NotSupported where that is not known."""
         raise NotSupported(
-            say("{model}: what its parts add to the residual stream is not available here", model=self.name)
+            msg("{model}: what its parts add to the residual stream is not available here", model=self.name)
         )
 
 
@@ -185,7 +185,7 @@ def check_finite(name: str, network: nn.Module) -> None:
     for part, weight in network.named_parameters():
         if weight.numel() and not all(end.isfinite() for end in weight.aminmax()):  # which makes no copy
             raise CheckpointError(
-                say("{model}: its weights hold numbers that are not finite ({part}). Choose another model.",
+                msg("{model}: its weights hold numbers that are not finite ({part}). Choose another model.",
                     model=name, part=part)
             )  # fmt: skip
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tokenizers import Tokenizer
 from tokenizers.implementations import ByteLevelBPETokenizer
 
-from i18n import N_, say
+from i18n import N_, msg
 from model.base import CHECKPOINTS, Model, check_finite, files_key
 from model.decoder import DecoderModel
 from model.errors import CheckpointError, panics_caught
@@ -148,7 +148,7 @@ def check_offered(name: str, settings: Settings) -> None:
     """Raises CheckpointError for a name that the operator does not offer."""
     if settings.models and name not in settings.models:
         names = ", ".join(settings.models)
-        raise CheckpointError(say("{name} is not available here. Choose one of {names}.", name=name, names=names))
+        raise CheckpointError(msg("{name} is not available here. Choose one of {names}.", name=name, names=names))
 
 
 def _entry(name: str) -> Entry | None:
@@ -195,7 +195,7 @@ def _decoder(name: str, folder: Path, tokens: int) -> DecoderModel:
     entries, known = tokenizer.get_vocab_size(), network.config.vocabulary
     if entries > known:
         raise CheckpointError(
-            say(
+            msg(
                 "{folder}: expected a tokenizer of at most {known} entries (the model's vocabulary), found {entries}",
                 folder=folder, known=known, entries=entries,
             )
@@ -220,8 +220,8 @@ def _tokenizer(folder: Path) -> Tokenizer:
                 return Tokenizer.from_str(pair.to_str())
     except Exception as error:  # noqa: BLE001 - the library raises plain Exception
         raise CheckpointError(
-            say("{folder}: expected a tokenizer, found a damaged one ({error})", folder=folder, error=error)
+            msg("{folder}: expected a tokenizer, found a damaged one ({error})", folder=folder, error=error)
         ) from None
     raise CheckpointError(
-        say("{folder}: expected tokenizer.json (or vocab.json and merges.txt), found none", folder=folder)
+        msg("{folder}: expected tokenizer.json (or vocab.json and merges.txt), found none", folder=folder)
     )

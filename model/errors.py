@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from i18n import Message
+
 
 class CheckpointError(ValueError):
     """A checkpoint that cannot be loaded; the message names the file, what was expected and what was found."""
@@ -38,8 +40,11 @@ def panics_caught() -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """What a library's error says, cut short."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+    """What a library's error says, cut short; one of ours as it is."""
+    words = str(error)
+    if isinstance(words, Message):
+        return words
+    return (words.strip().splitlines() or [type(error).__name__])[0][:200]
 
 
 def index(name: str, value: Any, count: int, *, first: int = 0) -> int:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from i18n import say
+from i18n import msg
 
 MOST_ENTRIES = 1_000  # of an archive: its list alone takes memory
 CENTRAL_ENTRY = b"PK\x01\x02"  # what each entry of a ZIP's list begins with
@@ -34,18 +34,18 @@ def unzip(data: bytes, most: int) -> dict[str, bytes]:
     """
     entries = data.count(CENTRAL_ENTRY)
     if entries > MOST_ENTRIES:
-        raise ValueError(say("an archive of {count:,} files", count=entries))
+        raise ValueError(msg("an archive of {count:,} files", count=entries))
     found: dict[str, bytes] = {}
     left = most
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         for entry in archive.infolist():
             if entry.compress_type not in METHODS:
-                raise ValueError(say("a compression other than Deflate"))
+                raise ValueError(msg("a compression other than Deflate"))
             with archive.open(entry) as file:
                 found[entry.filename] = file.read(left + 1)
             left -= len(found[entry.filename])
             if left < 0:
-                raise ValueError(say("more than {most:.0f} MB unpacked", most=most / 2**20))
+                raise ValueError(msg("more than {most:.0f} MB unpacked", most=most / 2**20))
     return found
 
 
@@ -81,10 +81,10 @@ def read_regular(path: Path, most: int) -> bytes:
     """
     with open(path, "rb", opener=_without_waiting) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise OSError(say("{path} is not a regular file", path=path))
+            raise OSError(msg("{path} is not a regular file", path=path))
         data = file.read(most + 1)
     if len(data) > most:
-        raise OSError(say("{path} has more than {most:,} bytes", path=path, most=most))
+        raise OSError(msg("{path} has more than {most:,} bytes", path=path, most=most))
     return data
 
 

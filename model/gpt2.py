@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from i18n import say
+from i18n import msg
 from model.errors import CheckpointError
 from model.files import write
 from model.transformer import Transformer, TransformerConfig
@@ -64,12 +64,12 @@ def read_config(folder: Path) -> TransformerConfig:
     try:
         config = GPT2Config.model_validate_json(path.read_bytes())
     except FileNotFoundError:
-        raise CheckpointError(say("{path}: expected a model's config.json, found no such file", path=path)) from None
+        raise CheckpointError(msg("{path}: expected a model's config.json, found no such file", path=path)) from None
     except ValidationError as error:
         first = error.errors()[0]
-        field = ".".join(map(str, first["loc"])) or say("the file")
+        field = ".".join(map(str, first["loc"])) or msg("the file")
         raise CheckpointError(
-            say(
+            msg(
                 "{path}: expected {field} as GPT-2 writes it ({problem}), found {found!r}",
                 path=path,
                 field=field,
@@ -81,11 +81,11 @@ def read_config(folder: Path) -> TransformerConfig:
         if getattr(config, name) != value:
             got = getattr(config, name)
             raise CheckpointError(
-                say("{path}: expected {name} {value!r}, found {got!r}", path=path, name=name, value=value, got=got)
+                msg("{path}: expected {name} {value!r}, found {got!r}", path=path, name=name, value=value, got=got)
             )
     if config.n_embd % config.n_head:
         raise CheckpointError(
-            say(
+            msg(
                 "{path}: expected a width (n_embd) that is a multiple of the heads (n_head), found {width} and {heads}",
                 path=path,
                 width=config.n_embd,
@@ -109,10 +109,10 @@ def load_transformer(folder: Path) -> Transformer:
         with safe_open(path, framework="pt") as file:
             state = dict(_read(file, path, model))
     except FileNotFoundError:
-        raise CheckpointError(say("{path}: expected the weights, found no such file", path=path)) from None
+        raise CheckpointError(msg("{path}: expected the weights, found no such file", path=path)) from None
     except (SafetensorError, OSError) as error:
         raise CheckpointError(
-            say(
+            msg(
                 "{path}: expected a safetensors file, found a damaged or truncated one ({error})",
                 path=path,
                 error=error,
@@ -176,7 +176,7 @@ def _read(file: safe_open, path: Path, model: Transformer) -> Iterator[tuple[str
         name = theirs if theirs in stored else theirs.removeprefix("transformer.")
         if name not in stored:
             raise CheckpointError(
-                say(
+                msg(
                     "{path}: expected a tensor {name}, found none ({count} others)",
                     path=path, name=theirs, count=len(stored),
                 )
@@ -189,7 +189,7 @@ def _read(file: safe_open, path: Path, model: Transformer) -> Iterator[tuple[str
         if found != expected:
             shapes_said = {"value": list(expected), "got": list(found)}
             raise CheckpointError(
-                say("{path}: expected {name} {value!r}, found {got!r}", path=path, name=name, **shapes_said)
+                msg("{path}: expected {name} {value!r}, found {got!r}", path=path, name=name, **shapes_said)
             )
         tensor = file.get_tensor(name).to(torch.float32)
         if _transposed(theirs):

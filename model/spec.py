@@ -4,7 +4,7 @@ import json
 from dataclasses import astuple, dataclass, fields, make_dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from i18n import N_, say
+from i18n import N_, msg
 from model.mask_kinds import KINDS
 
 MOST_POSITIONS = 1_000_000  # more than any text here has
@@ -139,7 +139,7 @@ class MaskSpec(_Kinds):
             data = json.loads(text)
         except (ValueError, RecursionError) as error:
             why = str(error)[:100]
-            raise ValueError(say("expected a mask as JSON, got invalid JSON ({why})", why=why)) from None
+            raise ValueError(msg("expected a mask as JSON, got invalid JSON ({why})", why=why)) from None
         return cls._from_data(data)
 
     @classmethod
@@ -177,9 +177,9 @@ def _is_count(value: Any) -> bool:
 def _expect(right: bool, name: str, expected: str, got: Any, most: int | str = "") -> None:
     """name: a field's, or marked to be said. expected: marked, with a place for `most`."""
     if not right:
-        name = name if name.isidentifier() else say(name)  # a field is called as in JSON
-        wanted = say(expected, most=most)
-        raise ValueError(say("{name}: expected {wanted}, got {got}", name=name, wanted=wanted, got=_shown(got)))
+        name = name if name.isidentifier() else msg(name)  # a field is called as in JSON
+        wanted = msg(expected, most=most)
+        raise ValueError(msg("{name}: expected {wanted}, got {got}", name=name, wanted=wanted, got=_shown(got)))
 
 
 def _shown(got: Any) -> str:
@@ -187,7 +187,7 @@ def _shown(got: Any) -> str:
     try:
         shown = repr(got)
     except (ValueError, RecursionError):
-        return say("a {kind} too large to show", kind=type(got).__name__)
+        return msg("a {kind} too large to show", kind=type(got).__name__)
     return shown if len(shown) <= 80 else shown[:80] + "…"
 
 

@@ -9,7 +9,7 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from i18n import say
+from i18n import msg
 from model import kv_cache
 from model.base import Model
 from model.kv_cache import batch_of
@@ -36,7 +36,7 @@ class OldRows:
 def old_rows(model: Model, ids: tuple[int, ...], spec: MaskSpec) -> OldRows:
     """Run ids without and with the last one, and compare. Raises ValueError for fewer than two."""
     if len(ids) < 2:
-        raise ValueError(say("expected at least 2 tokens, got {count}", count=len(ids)))
+        raise ValueError(msg("expected at least 2 tokens, got {count}", count=len(ids)))
     old = slice(0, len(ids) - 1)
     before, after = model.run(batch_of(model, ids[:-1]), spec), model.run(batch_of(model, ids), spec)
     rows, kept = [], []

@@ -15,7 +15,7 @@ from tokenizers.pre_tokenizers import Split
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from i18n import say
+from i18n import msg
 from model.errors import panics_caught
 
 Row = TypeVar("Row")
@@ -116,7 +116,7 @@ def cut_words(cut: str, most: int) -> str:
     """In a sentence: what of a text did not fit into `most` tokens; "" where nothing was cut."""
     if not cut:
         return ""
-    return say(
+    return msg(
         "The model reads at most {most:,} tokens: the last {count:,} characters of the text are cut, from "
         "“{beginning}” on.",
         most=most,
@@ -162,11 +162,11 @@ class BatchTokenizer:
         if pad_side not in ("left", "right"):
             raise ValueError(f'expected pad_side "left" or "right", got {pad_side!r}')
         if not texts:
-            raise ValueError(say("expected at least one text, got none"))
+            raise ValueError(msg("expected at least one text, got none"))
         encoded = [self._ids(text) for text in texts]
         empty = [number for number, text in enumerate(texts) if not text or not encoded[number][0]]
         if empty:
-            raise ValueError(say("expected text in every row, got none in row {row}", row=empty[0]))
+            raise ValueError(msg("expected text in every row, got none in row {row}", row=empty[0]))
         rows = [[*self.start, *ids, *self.end] for ids, _, _ in encoded]
         batch = self.batch(rows, pad_side, tuple(cut for _, _, cut in encoded))
         ends = tuple(self._row_ends(batch, row, ends) for row, (_, ends, _) in enumerate(encoded))
@@ -220,7 +220,7 @@ class BatchTokenizer:
                 return self._tokenizer.encode_batch([clean], add_special_tokens=False)[0]  # encode holds Python's lock
         except Exception as error:  # noqa: BLE001 - the library raises plain Exception
             raise ValueError(
-                say(
+                msg(
                     "expected a text of tokens that the tokenizer knows, got one that it refuses ({error})", error=error
                 )
             ) from None
@@ -261,7 +261,7 @@ def check_targets(targets: Sequence[str], texts: Sequence[str]) -> None:
     """Raises ValueError for targets that are not one a text."""
     if len(targets) != len(texts):
         raise ValueError(
-            say("expected one target for each text, got {targets} for {texts}: write as many, or none",
+            msg("expected one target for each text, got {targets} for {texts}: write as many, or none",
                 targets=len(targets), texts=len(texts))
         )  # fmt: skip
 

@@ -84,7 +84,7 @@ for column, key, title, name, view in zip(st.columns(2, gap="small"), "ab", name
         moves = query.moves(a, parts[0]) if key == "a" else None
         head_picture.show(figure, alt, room="one", key=f"head_{key}", above=ABOVE, moves=moves)
         if coarser_words(view):
-            st.caption(coarser_words(view))
+            st.caption(say(coarser_words(view)))
 left, right = st.columns(2, gap="small")
 sentences = [cached_figure(compare.weights_sentence, heads[0] if heads[0] == heads[1] else "", *views)]
 with left:

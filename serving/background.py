@@ -16,7 +16,7 @@ from threading import Lock, RLock, Thread
 from time import monotonic, sleep
 from typing import Any, Literal
 
-from i18n import N_, language, say, say_count, spoken
+from i18n import N_, msg, msg_count
 from serving import machine
 from serving.settings import Settings
 
@@ -27,10 +27,10 @@ USUAL_SECONDS = 30.0  # expected of a job until some have finished
 LEFT_SECONDS = 10.0  # many times the interval at which a page looks
 LOOK = 0.2  # seconds between two checks
 GO_ON, PAUSE = b"go on", b"pause"
-STOPPED = N_("Stopped.")
-ENDED = N_("It ended before it was finished. Start it again.")
+STOPPED = msg("Stopped.")
+ENDED = msg("It ended before it was finished. Start it again.")
 TOO_LONG = N_("Stopped after {minutes:.0f} minutes, the time limit.")
-UNSEEN = N_("Stopped because no one was watching.")
+UNSEEN = msg("Stopped because no one was watching.")
 
 State = Literal["waiting", "starting", "running", "paused", "done", "stopped", "failed"]
 QUEUE_FULL = N_("The queue is full: {count} trainings and checks are waiting. Expected wait: {wait}.")
@@ -76,12 +76,11 @@ class Background:
         self._so_far, self._lock = Watched(), RLock()
         self._left_seconds, self._most_seconds = left_seconds, most_seconds
         self._began = self._seen = monotonic()
-        self._language = language()
-        self._job = pickle.dumps((self._language, function, arguments, options), pickle.HIGHEST_PROTOCOL)
+        self._job = pickle.dumps((function, arguments, options), pickle.HIGHEST_PROTOCOL)
         self._process: subprocess.Popen | None = None
         with _counting:
             if len(_waiting) >= MOST_WAITING:
-                raise TooManyBackgroundJobs(say(QUEUE_FULL, count=len(_waiting), wait=_duration(_expected_wait(1))))
+                raise TooManyBackgroundJobs(msg(QUEUE_FULL, count=len(_waiting), wait=_duration(_expected_wait(1))))
             _waiting.append(self)
         self._start_in_turn()
         Thread(target=self._listen, daemon=True).start()
@@ -96,7 +95,7 @@ class Background:
         with _counting:
             position = _waiting.index(self) + 1 if self in _waiting else 1
             seconds = _expected_wait(position)
-        return replace(now, why=say(IN_QUEUE, position=position, wait=_duration(seconds)))
+        return replace(now, why=msg(IN_QUEUE, position=position, wait=_duration(seconds)))
 
     def finish(self, look: Callable[[Watched], object]) -> Any:
         """Wait for the answer. look: called with its state; when it raises, the job ends.
@@ -125,7 +124,7 @@ class Background:
 
     def stop(self, why: str = "") -> None:
         """Ends the job at once; its reports stay."""
-        self._change(state="stopped", why=why or self._said(STOPPED))
+        self._change(state="stopped", why=why or STOPPED)
         with _counting:
             if self in _waiting:
                 _waiting.remove(self)
@@ -176,7 +175,7 @@ class Background:
                 self._end_in_time()
         except (EOFError, OSError, pickle.UnpicklingError):
             self._process.wait()
-            self._change(state="failed", why=self._said(ENDED))
+            self._change(state="failed", why=ENDED)
             self._connection.close()
 
     def _hear(self, kind: str, what: Any) -> None:
@@ -193,14 +192,9 @@ class Background:
     def _end_in_time(self) -> None:
         now = monotonic()
         if self._process is not None and now - self._began > self._most_seconds:
-            self.stop(self._said(TOO_LONG, minutes=self._most_seconds / 60))
+            self.stop(msg(TOO_LONG, minutes=self._most_seconds / 60))
         elif now - self._seen > self._left_seconds:
-            self.stop(self._said(UNSEEN))
-
-    def _said(self, sentence: str, **values: Any) -> str:
-        """In the language of its user: the thread that listens has no page."""
-        with spoken(self._language):
-            return say(sentence, **values)
+            self.stop(UNSEEN)
 
     def _change(self, **fields: Any) -> None:
         """Nothing changes the state once it is over."""
@@ -234,5 +228,5 @@ def _expected_wait(position: int) -> float:
 
 def _duration(seconds: float) -> str:
     if seconds >= 90:
-        return say_count("{count} minute", "{count} minutes", round(seconds / 60))
-    return say_count("{count} second", "{count} seconds", max(round(seconds), 1))
+        return msg_count("{count} minute", "{count} minutes", round(seconds / 60))
+    return msg_count("{count} second", "{count} seconds", max(round(seconds), 1))

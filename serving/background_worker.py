@@ -9,7 +9,6 @@ from multiprocessing.connection import Connection
 from threading import Event, Thread
 from typing import Any
 
-from i18n import spoken
 from model.errors import panics_caught
 
 NICENESS = 10  # a tenth of a page's share of a busy core; with more, a training on a busy server never ends
@@ -49,10 +48,10 @@ def main(descriptor: int) -> None:
     if hasattr(os, "nice"):
         os.nice(NICENESS)
     connection = Connection(descriptor)
-    language, function, arguments, options = pickle.loads(connection.recv_bytes())  # noqa: S301 - of our server
+    function, arguments, options = pickle.loads(connection.recv_bytes())  # noqa: S301 - of our server
     report = JobReporter(connection)
     try:
-        with spoken(language), panics_caught():
+        with panics_caught():
             report.send("answer", function(report, *arguments, **options))
     except Exception as error:  # noqa: BLE001 - it is the reader's
         report.send("error", error)

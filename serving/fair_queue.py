@@ -13,11 +13,11 @@ from time import monotonic
 
 from cachetools import LRUCache
 
-from i18n import N_, say, spoken
+from i18n import N_, msg
 from serving.job import Job
 
 MOST_REMEMBERED = 10_000  # runs of which it is known which worker has their traces
-STOPPED = N_("This server is being stopped. Try again in a minute")
+STOPPED = msg("This server is being stopped. Try again in a minute")
 FIRST_GUESS = 0.5  # seconds of a job, until some were done
 QUEUE_FULL = N_("The queue is full: {waiting} requests are waiting. Try again in about {seconds:.0f} seconds")
 
@@ -57,12 +57,12 @@ class FairQueue:
         """Add a job. affinity_key: see Job.affinity_key; () if any worker will do. Raises QueueFull."""
         with self._changed:
             if self._closed:
-                raise QueueFull(say(STOPPED))
+                raise QueueFull(STOPPED)
             mine, waiting = self._readers.get(reader, ()), self.waiting()
             if waiting >= self._most_waiting:
-                raise QueueFull(say(QUEUE_FULL, waiting=waiting, seconds=self.expected_wait()))
+                raise QueueFull(msg(QUEUE_FULL, waiting=waiting, seconds=self.expected_wait()))
             if len(mine) >= self._most_a_reader:
-                raise QueueFull(say("Too many requests: {count} of yours are still waiting", count=len(mine)))
+                raise QueueFull(msg("Too many requests: {count} of yours are still waiting", count=len(mine)))
             ticket = Ticket(job, reader, affinity_key, low_priority=low_priority)
             self._readers.setdefault(reader, deque()).append(ticket)
             self._changed.notify_all()
@@ -166,6 +166,4 @@ class FairQueue:
 
 
 def _refuse(ticket: Ticket) -> None:
-    """In the language of its user: this thread has no page."""
-    with spoken(ticket.job.language):
-        ticket.answer.set_exception(QueueFull(say(STOPPED)))
+    ticket.answer.set_exception(QueueFull(STOPPED))

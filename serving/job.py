@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from i18n import language
 from model.base import Model
 from model.masks import MaskSpec
 from model.text import TokenBatch
@@ -100,13 +99,11 @@ class Job:
     """function(*arguments, **options), with models and traces for references among the arguments.
 
     function: of a module, or a method of a class there, found by its name. Raises ValueError for any other.
-    language: of its messages.
     """
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
-    language: str = field(default_factory=language)
 
     def __post_init__(self) -> None:
         module, name = self.function.__module__, self.function.__qualname__

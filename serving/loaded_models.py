@@ -9,7 +9,7 @@ from pathlib import Path
 from threading import Lock, Thread
 from time import monotonic
 
-from i18n import N_, language, say, spoken
+from i18n import N_, msg
 from model import catalog
 from model.base import Model, files_key
 from model.errors import Stopped
@@ -24,7 +24,7 @@ STILL_LOADING = N_("Another model has been loading for {minutes:.0f} minutes. Tr
 
 class Load:
     """One load. waiting: how many wait for it; it is stopped at its next report when nobody does. said: what it is
-    doing, in the language of its first user, as its error is.
+    doing.
     """
 
     def __init__(self) -> None:
@@ -47,25 +47,22 @@ class Load:
 
 
 class Loads:
-    """The loads of a process that have not ended. Users of the same language who want the same model share one; of two
-    languages the second load finds the model of the first, or fails with its own message.
-    """
+    """The loads of a process that have not ended. Users who want the same model share one."""
 
     def __init__(self) -> None:
-        self._loads: dict[tuple[str, str], Load] = {}
+        self._loads: dict[str, Load] = {}
         self._lock = Lock()
 
     def get(self, name: str, make: Callable[[Report], Model], show: Callable[[str], None]) -> Model:
         """The model that make gives. show: see Load.wait; when it raises, its caller no longer waits."""
-        key = (language(), name)
         while True:
             with self._lock:
-                load = self._loads.get(key)
+                load = self._loads.get(name)
                 if load is not None and not load.model.done():
                     load.waiting += 1
                 else:
-                    load = self._loads[key] = Load()
-                    Thread(target=self._run, args=(key, load, make), daemon=True).start()
+                    load = self._loads[name] = Load()
+                    Thread(target=self._run, args=(name, load, make), daemon=True).start()
             try:
                 return load.wait(show)
             except Stopped:  # because all who waited before had left
@@ -74,16 +71,15 @@ class Loads:
                 with self._lock:
                     load.waiting -= 1
 
-    def _run(self, key: tuple[str, str], load: Load, make: Callable[[Report], Model]) -> None:
+    def _run(self, name: str, load: Load, make: Callable[[Report], Model]) -> None:
         try:
-            with spoken(key[0]):
-                load.model.set_result(make(load.report))
+            load.model.set_result(make(load.report))
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is raised where the load is waited for
             load.model.set_exception(error)
         finally:
             with self._lock:
-                if self._loads.get(key) is load:
-                    del self._loads[key]  # it would keep its model in memory
+                if self._loads.get(name) is load:
+                    del self._loads[name]  # it would keep its model in memory
 
 
 MOST_WAIT = 600.0  # seconds of one load for another
@@ -137,7 +133,7 @@ class LoadedModels:
         model = self.load(ref.name)
         if model.key != ref.key and _stamp(ref.name):
             raise ValueError(
-                say("The files of {model} have changed since this page was loaded. Reload the page", model=ref.name)
+                msg("The files of {model} have changed since this page was loaded. Reload the page", model=ref.name)
             )
         return model
 
@@ -174,7 +170,7 @@ def _wait_for(lock: Lock, report: Report) -> None:
     while not lock.acquire(timeout=LOOK_SECONDS):
         report("")
         if monotonic() > end:
-            raise QueueFull(say(STILL_LOADING, minutes=MOST_WAIT / 60))
+            raise QueueFull(msg(STILL_LOADING, minutes=MOST_WAIT / 60))
 
 
 def _digits() -> Model:

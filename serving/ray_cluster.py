@@ -103,7 +103,7 @@ class RayWorker:
         try:
             answer = self._replicas.do.remote(message, seconds, affinity_key=affinity_key).result(timeout_s=seconds)
         except TimeoutError:
-            raise TooSlow(seconds) from None
+            raise TooSlow.after(seconds) from None
         except (RayError, RayServeException):
             raise WorkerLost from None
         return told(answer)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from cachetools import LRUCache
 
-from i18n import N_, say, spoken
+from i18n import N_, msg
 from model import kv_cache
 from model.base import Model
 from model.errors import panics_caught
@@ -149,7 +149,7 @@ class Engine:
 
     def do(self, job: Job) -> Any:
         """The job's answer. Raises what its function raises, and what loading and running its model raise."""
-        with spoken(job.language), panics_caught():
+        with panics_caught():
             return job.function(*map(self._found, job.arguments), **job.options)
 
     def _found(self, argument: Any) -> Any:
@@ -178,5 +178,5 @@ class Engine:
 def _checked(model: Model, trace: Trace) -> Trace:
     """Raises ValueError for a run whose numbers overflowed."""
     if trace.states[trace.batch.keep].isnan().any():
-        raise ValueError(say(GIVES_NAN, model=model.name))
+        raise ValueError(msg(GIVES_NAN, model=model.name))
     return trace

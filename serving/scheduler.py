@@ -10,7 +10,7 @@ from threading import Thread
 from time import monotonic, sleep
 from typing import Any, Literal, Protocol
 
-from i18n import N_, say, spoken
+from i18n import N_, msg
 from serving.fair_queue import FairQueue, Ticket
 from serving.job import Job
 from serving.result_cache import Engine
@@ -31,12 +31,9 @@ TIME_LIMIT = N_(
 class TooSlow(ValueError):
     """A job was stopped at its time limit."""
 
-    def __init__(self, seconds: float) -> None:
-        super().__init__(say(TIME_LIMIT, seconds=seconds))
-        self.seconds = seconds
-
-    def __reduce__(self) -> tuple[type, tuple[float]]:
-        return TooSlow, (self.seconds,)
+    @classmethod
+    def after(cls, seconds: float) -> "TooSlow":
+        return cls(msg(TIME_LIMIT, seconds=seconds))
 
 
 class LostTwice(ValueError):
@@ -110,7 +107,7 @@ class Scheduler:
             while not ticket.answer.done():
                 still_wanted()
                 if ticket.started and monotonic() - ticket.started > self._seconds + SPARE:
-                    raise TooSlow(self._seconds)  # its worker cannot stop it
+                    raise TooSlow.after(self._seconds)  # its worker cannot stop it
                 wait([ticket.answer], LOOK)
         except BaseException:
             self._queue.leave(ticket)
@@ -144,8 +141,7 @@ class Scheduler:
                 ticket = self._queue.next(number)
                 if ticket is not None:
                     self._states[number] = "busy"
-                    with spoken(ticket.job.language):
-                        self._do(ticket, number, worker)
+                    self._do(ticket, number, worker)
 
     def _do(self, ticket: Ticket, number: int, worker: Worker) -> None:
         began = ticket.started
@@ -158,7 +154,7 @@ class Scheduler:
             if not ticket.losses:
                 self._queue.again(ticket)
             else:
-                ticket.answer.set_exception(LostTwice(say(LOST_TWICE)))
+                ticket.answer.set_exception(LostTwice(LOST_TWICE))
         except BaseException as error:  # noqa: BLE001 - raised where the answer is waited for
             outcome = "refused" if isinstance(error, TOLD) else "failed"
             outcome = "too slow" if isinstance(error, TooSlow) else outcome  # not shown
@@ -175,7 +171,7 @@ class Scheduler:
                 logging.getLogger(__name__).exception("an observer of jobs failed")  # not shown
 
 
-LOST_TWICE = N_(
+LOST_TWICE = msg(
     "The worker process ended twice while computing this, perhaps because memory ran out. Try a shorter text, fewer "
     "lines or a smaller model"
 )

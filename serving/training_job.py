@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from i18n import N_, say
+from i18n import N_, msg
 from serving.background import LEFT_SECONDS, Background, State, Watched
 
 MOST_STEPS = 600
@@ -58,9 +58,9 @@ class Training(Background):
     ) -> None:
         text = clean(text)
         if len(text) < LEAST_CHARACTERS:
-            raise ValueError(say(TEXT_TOO_SHORT, least=LEAST_CHARACTERS, count=len(text)))
+            raise ValueError(msg(TEXT_TOO_SHORT, least=LEAST_CHARACTERS, count=len(text)))
         if not 1 <= steps <= MOST_STEPS:
-            raise ValueError(say("Training takes 1 to {most} steps here, not {steps}.", most=MOST_STEPS, steps=steps))
+            raise ValueError(msg("Training takes 1 to {most} steps here, not {steps}.", most=MOST_STEPS, steps=steps))
         self.causal, self.total_steps = causal, steps
         super().__init__(_train, text, causal, steps, seed, left_seconds=left_seconds)
 

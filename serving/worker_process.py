@@ -82,7 +82,7 @@ class WorkerProcess:
         while True:
             left = end - monotonic()
             if left <= 0:
-                raise TooSlow(seconds)
+                raise TooSlow.after(seconds)
             if not self._connection.poll(min(left, patience)):
                 if left > patience:
                     raise EOFError

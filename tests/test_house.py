@@ -38,6 +38,8 @@ BELOW = {  # a layer -> those of ours it may import
     "serve": {"ui", "viz", "serving", "lessons", "mask_check", "model", "i18n"},
     "unmask": {"unmask", "viz", "serving", "mask_check", "model", "i18n"},
 }
+LANGUAGE_FREE = {"model", "mask_check", "serving"}  # they make messages, which the pages translate
+MESSAGES = re.compile(r"i18n\.(N_|Message|msg\w*)")
 SHARED = {"heads", "atlas", "attribution", "huggingface"}  # folders of model/ that belong to no page
 
 PRIVATE = {  # what a package does not document, as a pattern -> the one file that may name it
@@ -79,6 +81,20 @@ def test_no_file_of_a_folder_names_what_it_may_not_import(folder: str, forbidden
 def test_every_layer_imports_only_those_below_it() -> None:
     found = [one for one in imports() if top(one.imported) not in BELOW[top(one.importer)]]
     assert not [str(one) for one in found if one.imported not in LEAVES]
+
+
+def test_what_is_made_for_all_readers_is_in_no_reader_s_language() -> None:
+    found = [
+        f"{module} imports {name}"
+        for module, file in modules().items()
+        if top(module) in LANGUAGE_FREE
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in names(node)
+        if top(name) == "i18n"
+    ]
+    assert found, "not even messages"
+    assert not [one for one in found if not MESSAGES.fullmatch(one.rpartition(" ")[2])]
 
 
 def test_the_leaves_import_nothing_of_ours_but_leaves() -> None:

@@ -23,23 +23,27 @@ from i18n import (
     ENGLISH,
     LANGUAGES,
     N_,
-    Said,
-    again,
+    Message,
     known_by,
     language,
     listed,
-    remembered,
+    msg,
+    msg_all,
+    msg_count,
+    msg_list,
+    msg_together,
     say,
     say_all,
     say_count,
     spoken,
     together,
+    translated,
 )
 
 ROOT = Path(__file__).parents[1]
 OTHERS = [name for name in LANGUAGES if name != ENGLISH]
 ROOMS = ("model", "mask_check", "lessons", "serving", "viz", "ui", "pages")
-KEYWORDS = {"say": (1,), "say_count": (1, 2), "N_": (1,)}
+KEYWORDS = {"say": (1,), "say_count": (1, 2), "msg": (1,), "msg_count": (1, 2), "N_": (1,)}
 WORDS = re.compile(r"[A-Za-z]{2,}[,;:.]? [A-Za-z]{2,}")
 CODE = re.compile(r"[<>{}=_\\$]|^\s*[.#@\[]|var\(|https?:|px|\bdef\b|\bimport\b")  # HTML, CSS, JavaScript, formulas
 FOR_PROGRAMMERS = {  # raised at who calls the core in code of his own; no page brings it about
@@ -183,24 +187,34 @@ def test_numbers_and_lists_follow_the_language() -> None:
         assert say_all(["因果", "填充"]) == "因果和填充"
 
 
-def test_what_was_remembered_is_said_again_in_another_language_by_another_process_too() -> None:
-    def words() -> list[str]:
-        masks = listed([say("causal"), say("padding")])
-        tokens = say_count(N_("{count} token"), N_("{count} tokens"), 2300)
-        both = say_all([say("causal"), masks, tokens])
-        return [masks, tokens, both, say("declared: {mask}", mask=both), together([both, say("Explore").lower()])]
-
-    with remembered():
-        english = words()
+def test_a_message_is_english_and_is_said_in_the_language_of_whoever_reads_it_in_another_process_too() -> None:
+    masks = msg_list([msg("causal"), msg("padding")])
+    tokens = msg_count(N_("{count} token"), N_("{count} tokens"), 2300)
+    both = msg_all([msg("causal"), masks, tokens], last="or")
+    declared = msg("declared: {mask}", mask=both)
+    made = [masks, tokens, both, declared, msg_together([declared, msg("Explore")])]
+    english = ["causal, padding", "2,300 tokens", "causal, causal, padding or 2,300 tokens"]
+    english += [f"declared: {english[2]}", f"declared: {english[2]} Explore"]
+    for messages in (made, pickle.loads(pickle.dumps(made))):  # noqa: S301 - its own
+        assert messages == [say(one) for one in messages] == english
         with spoken("zh"):
-            chinese = words()
-    assert english == words()
+            assert [str(one) for one in messages] == english, "as text it stays English"
+            chinese = [say(one) for one in messages]
+            assert chinese[3] == say("declared: {mask}", mask=both) == f"{say('declared: {mask}', mask='')}{chinese[2]}"
+            assert chinese[0] == listed([say("causal"), say("padding")])
+        assert not [one for one in chinese if one in english or isinstance(one, Message)]
+
+
+def test_an_error_s_message_is_translated_in_another_sentence_and_another_s_error_stays() -> None:
+    error = pickle.loads(pickle.dumps(ValueError(msg("line {line}: {problem}", line=2, problem=msg("a mask")))))  # noqa: S301 - its own
+    around = msg("{model}: {problem}", model="gpt2", problem=error)
+    assert str(error) == "line 2: a mask"
     with spoken("zh"):
-        assert chinese == again(pickle.loads(pickle.dumps(english))) == words()  # noqa: S301 - its own
-    assert again(chinese) == english
-    assert not [one for one in english if one in chinese]
-    assert not isinstance(say("Explore"), Said), "elsewhere nothing is kept beside the words"
-    assert again("as it is") == "as it is"
+        assert translated(error) == say("line {line}: {problem}", line=2, problem=say("a mask")) != str(error)
+        assert say(around) == say("{model}: {problem}", model="gpt2", problem=error)
+        assert translated(error) in say(around)
+        assert say("{problem}.", problem=KeyError("x")) == "'x'。"
+        assert translated("as it is") == "as it is"
 
 
 def test_a_space_stands_in_chinese_between_a_letter_and_a_character_whatever_fills_the_place() -> None:

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
+from functools import partial
 
 import streamlit as st
 import torch
 
-from i18n import N_, again, say
+from i18n import N_, Message, msg, say, translated
 from ui.markdown import lines
 
 TROUBLE = (ValueError, OSError, MemoryError)  # what loading or running a model ends in; OSError: no files to be had
@@ -19,18 +20,18 @@ ALLOCATOR = (  # what torch's RuntimeErrors then say
 _words: ContextVar[str] = ContextVar("_words", default="")
 
 
-def problem_in(error: Exception) -> str | None:
-    """What to tell the reader, one sentence without its full stop; None for an error that is ours to mend.
-
-    Of one that was `remembered` when it was raised, for another reader it may be, in the language of this one.
-    """
-    told = again(error.args[0]) if len(error.args) == 1 else error
-    words = str(told).strip().rstrip(".。")
+def problem_in(error: Exception) -> Message | None:
+    """What to tell the reader, one sentence without its full stop; None for an error that is ours to mend."""
+    words = str(error)
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or (
         isinstance(error, RuntimeError) and any(sign in words for sign in ALLOCATOR)
     ):
-        return say(NO_MEMORY)
-    return (words or type(error).__name__) if isinstance(error, TROUBLE) else None
+        return msg(NO_MEMORY)
+    return Message(partial(_without_stop, words or type(error).__name__)) if isinstance(error, TROUBLE) else None
+
+
+def _without_stop(words: str) -> str:
+    return str(translated(words)).strip().rstrip(".。")
 
 
 @contextmanager
@@ -47,7 +48,7 @@ def guarded(words: str = "", *, on_trouble: Callable[[], None] = lambda: None) -
         if problem is None:
             raise
         on_trouble()
-        st.error(say("{problem}.", problem=lines(problem.splitlines())), icon=":material/error:")
+        st.error(say("{problem}.", problem=lines(say(problem).splitlines())), icon=":material/error:")
         st.stop()
     finally:
         _words.reset(before)

@@ -2,13 +2,13 @@
 
 import time
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import streamlit as st
 import torch
 
-from i18n import N_, remembered, say, say_count, together
+from i18n import N_, listed, msg, say, say_count, together
 from mask_check.check import Progress, check
 from mask_check.declared import declare
 from mask_check.findings import CannotCheck, CheckReport
@@ -73,7 +73,7 @@ def read(model: Model, text: str) -> CheckInput:
     batch = model.encode([line], "right", [line] if model.kind == "encoder-decoder" else None)
     many = int(batch.keep[0].sum())
     if many < 2:
-        raise CannotCheck(say("a check needs a text of at least two tokens: type one more word"))
+        raise CannotCheck(msg("a check needs a text of at least two tokens: type one more word"))
     kept = min(many, MOST_TOKENS)
     return CheckInput(tuple(batch.ids[0, :kept].tolist()), tuple(batch.pieces[0][:kept]), many > kept)
 
@@ -94,7 +94,7 @@ def of_model(model: Model, reading: CheckInput, number_type: str) -> CheckReport
             words = N_(
                 "{name} has {size:,.0f} MB of weights, more than the limit here: run python -m unmask check {name}"
             )
-            raise CannotCheck(say(words, name=name, size=size))
+            raise CannotCheck(msg(words, name=name, size=size))
         given = (name, folder, reading.ids, reading.pieces, number_type, SECONDS)
         going = Background(check_checkpoint, *given)  # a network of its own, and a process: no page waits for it
         return going.finish(lambda now: show(*(now.reports[-1] if now.reports else (now.why or LOADING, 0.0))))
@@ -118,17 +118,17 @@ def of_sample(sample: SampleModule, number_type: str) -> CheckReport:
         module = sample.make().to(getattr(torch, number_type))
         return check(module, name=sample.name, seconds=SECONDS, progress=show)
 
-    return replace(_with_progress(("obey", sample.key, number_type), make), name=sample.name)
+    return _with_progress(("obey", sample.key, number_type), make)
 
 
 def _with_progress(
     key: tuple[Hashable, ...], make: Callable[[Progress], CheckReport], meanwhile: Callable[[], None] = lambda: None
 ) -> CheckReport:
-    """The report of this key, kept for the readers of all languages. While it is made: how far it is, a button that
+    """The report of this key, kept for every user. While it is made: how far it is, a button that
     ends it before its next forward, and below them what meanwhile draws."""
     kept = results.result_cache().find(key)
     if kept is not None:
-        return kept.again()
+        return kept
     slot, name = st.empty(), repr(key)
     if st.session_state.get("obey_stopped") == name:
         slot.button(say("Stopped. Run the check again"), on_click=_stop, args=("",), icon=":material/play_arrow:")
@@ -147,12 +147,8 @@ def _with_progress(
             bar.progress(share, say(law))  # where Streamlit leaves this run if the reader has asked for another
             shown = time.monotonic()
 
-    def remembering() -> CheckReport:
-        with remembered():  # who waits for it may read it, and why it cannot be, in another language
-            return make(show)
-
     try:
-        return results.result_cache().get(key, remembering, lambda: show(WAITING, 0.0)).again()
+        return results.result_cache().get(key, lambda: make(show), lambda: show(WAITING, 0.0))
     finally:
         slot.empty()
         below.empty()
@@ -173,7 +169,7 @@ def of_what(sample: SampleModule) -> str:
 def size(report: CheckReport) -> str:
     length = say_count("{count} token", "{count} tokens", report.length)
     declared = say("declared: {mask}", mask=report.declared)
-    return escaped(" · ".join([report.name, say(report.kind), report.dtype, report.kernel, length, declared]))
+    return escaped(listed([report.name, say(report.kind), report.dtype, report.kernel, length, declared], " · "))
 
 
 def key(report: CheckReport) -> str:

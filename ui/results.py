@@ -50,8 +50,8 @@ def kept(key: Hashable, make: Callable[[], Made], still_wanted: Callable[[], obj
 def ask(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     """function(*arguments, **options) of model/, remembered; see serving.job for what the arguments may be.
 
-    Raises what the function raises, and sentences for the reader (ValueError) of a queue that is full and of a job that
-    takes too long. Where the reader has asked for something else meanwhile, Streamlit leaves the script here.
+    Raises what the function raises, and ValueError where the queue is full or the job takes too long. Where the user
+    has asked for something else meanwhile, Streamlit leaves the script here.
     """
     job, looks = Job(function, arguments, options), count()
     with ExitStack() as spinner:
@@ -61,7 +61,7 @@ def ask(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
             if next(looks) == 1:  # it takes a moment: a spinner is a thread and two messages, shown or not
                 spinner.enter_context(waiting())
 
-        return kept(job.key, lambda: scheduler().ask(job, reader(), look), look)
+        return result_cache().get(job.key, lambda: scheduler().ask(job, reader(), look), look)
 
 
 def ask_anew(function: Callable[..., Any], *arguments: Any) -> Any:

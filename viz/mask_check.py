@@ -64,8 +64,8 @@ def view_of(report: CheckReport) -> CheckView:
     length, mask = report.length, report.mask
     nothing = np.zeros((length, length), bool)
     return CheckView(
-        title=report.name,
-        verdict=verdict_of(report),
+        title=say(report.name),
+        verdict=say(verdict_of(report)),
         moved=np.full((length, length), np.nan) if mask is None else mask.moved,
         declared=nothing if mask is None else mask.declared,
         reaches=nothing if mask is None else mask.reaches,
@@ -106,7 +106,7 @@ def laws_table(view: CheckView) -> Markup:
         verdict = tag("b", say(law.verdict)) if law.verdict == "broken" else say(law.verdict)
         amounts = _silent(law.silent) or _amount(law.amount), _amount(law.tolerance)
         numbers = [td(amount, "number") for amount in amounts]
-        found = td(law.words, style="white-space:normal;min-width:16rem")
+        found = td(say(law.words), style="white-space:normal;min-width:16rem")
         rows.append([td(join((swatch(COLOURS[law.verdict]), verdict))), td(say(law.name)), *numbers, found])
     return tag("div", table(rows), style="overflow-x:auto", tabindex="0")
 
@@ -225,7 +225,7 @@ def sentence(view: CheckView) -> str:
     by = {verdict: [law for law in view.laws if law.verdict == verdict] for verdict in COLOURS}
     broken, unsure = by["broken"], by["cannot tell"]
     if broken:
-        said = [broken[0].words[:1].upper() + broken[0].words[1:]]
+        said = [say(broken[0].words)]
         if len(broken) > 1:
             said.append(say("{count} properties are violated in all.", count=len(broken)))
         return _paragraph(view, said)

@@ -87,7 +87,7 @@ def _loss_of(place: int, now: np.ndarray, standard: np.ndarray, tokens: Sequence
     return say("“{token}” ({before:.2f} → {after:.2f})", token=token, before=standard[place], after=now[place])
 
 
-MUCH = 0.25  # a share of attention that makes a habit
+MUCH = 0.25  # a share of attention that makes a pattern
 LITTLE = 0.02  # a share of attention below which nobody would speak of a leak
 
 
@@ -121,7 +121,7 @@ def sentence(scene: HeadScene) -> str:
     if scene.causal == scene.standard_causal and scene.padding and not scene.lifted:
         if scene.tokens == 1 and not scene.across:
             return say("This row has one token, which can attend only to itself: try a longer text.")
-        return together([_habit(scene), _next(scene)])
+        return together([_head_pattern(scene), _next(scene)])
     parts = [_causal(scene)] if scene.causal != scene.standard_causal else []
     parts += [say(STYLES[name].lifted, head=scene.name) for name in scene.lifted]
     parts += [] if scene.padding else [_padding(scene)]
@@ -149,7 +149,7 @@ LIFTED = {  # what there is to see without the standard masks
     "layer_only": N_("Only {layer}'s weights are recomputed, from the standard run's queries and keys; the other "
                      "layers and the predictions do not change."),
 }  # fmt: skip
-HABITS = {
+HEAD_PATTERNS = {
     "induction": N_("Where a token came up before ({queries}), {share} of {head}'s attention is on what followed it: "
                     "an induction head."),
     "followed": N_("Where a token came up before ({queries}), {share} of {head}'s attention is on what followed it."),
@@ -182,20 +182,22 @@ def _padding(scene: HeadScene) -> str:
     return say_one(LIFTED, "to_padding" if much else "little_to_padding", share=percent(scene.leak.padding))
 
 
-def _habit(scene: HeadScene) -> str:
-    """The first habit that is strong enough; the commonest, looking at the first token, comes last."""
+def _head_pattern(scene: HeadScene) -> str:
+    """The first pattern that is strong enough; the commonest, looking at the first token, comes last."""
     clear = scene.induction >= NAMED and scene.repeats >= LEAST_QUERIES
-    habits = [
+    patterns = [
         (scene.induction, MUCH, "induction" if clear else "followed"),
         (scene.previous, MUCH, "previous"),
         (scene.itself, 0.5, "itself"),
         (scene.first, MUCH, "first"),
     ]
-    for share, enough, habit in habits:
+    for share, enough, pattern in patterns:
         if share >= enough:  # never so for NaN
             queries = say_count("{count} query", "{count} queries", scene.repeats)
-            return say(HABITS[habit], share=percent(share), head=scene.name, queries=queries)
-    return say_one(HABITS, "none" if math.isnan(scene.spread) else "spread", head=scene.name, spread=scene.spread)
+            return say(HEAD_PATTERNS[pattern], share=percent(share), head=scene.name, queries=queries)
+    return say_one(
+        HEAD_PATTERNS, "none" if math.isnan(scene.spread) else "spread", head=scene.name, spread=scene.spread
+    )
 
 
 def _next(scene: HeadScene) -> str:

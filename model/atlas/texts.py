@@ -17,7 +17,7 @@ from typing import TextIO
 import torch
 from torch import Tensor
 
-from i18n import say, say_all
+from i18n import msg, msg_all
 from model.base import Model
 from model.text import TokenBatch, padded
 
@@ -57,22 +57,22 @@ def units_of_upload(name: str, data: bytes) -> list[Unit]:
     """A file that somebody sent. Raises ValueError for one that is too large, is no text or has none."""
     if len(data) > MOST_UPLOAD:
         raise ValueError(
-            say("{file}: expected a file of at most {most:.0f} MB, got {size:.1f} MB",
+            msg("{file}: expected a file of at most {most:.0f} MB, got {size:.1f} MB",
                 file=name, most=MOST_UPLOAD / 1e6, size=len(data) / 1e6)
         )  # fmt: skip
     kind = suffix_of(name)
     with io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig", newline="") as file:
         units = list(in_units(_texts(file, kind, name)))
     if not units:
-        raise ValueError(say("{file}: expected a text in it, found none", file=name))
+        raise ValueError(msg("{file}: expected a text in it, found none", file=name))
     return units
 
 
 def units_of_text(text: str) -> list[Unit]:
     """A text that was typed, one row a line. Raises ValueError where there is nothing in it."""
-    units = list(in_units(_lines(io.StringIO(text), say("the text"))))
+    units = list(in_units(_lines(io.StringIO(text), msg("the text"))))
     if not units:
-        raise ValueError(say("expected a text, got none"))
+        raise ValueError(msg("expected a text, got none"))
     return units
 
 
@@ -115,8 +115,8 @@ def suffix_of(name: str) -> str:
     """ ".txt" or ".csv". Raises ValueError for another kind of file."""
     kind = Path(name).suffix.lower()
     if kind not in SUFFIXES:
-        endings = say_all(SUFFIXES, last="or")
-        raise ValueError(say("{file}: expected a file whose name ends in {endings}", file=name, endings=endings))
+        endings = msg_all(SUFFIXES, last="or")
+        raise ValueError(msg("{file}: expected a file whose name ends in {endings}", file=name, endings=endings))
     return kind
 
 
@@ -164,18 +164,18 @@ def _texts(file: TextIO, kind: str, name: str) -> Iterator[str]:
         yield from (_cells(file, name) if kind == ".csv" else _lines(file, name))
     except UnicodeDecodeError as error:
         raise ValueError(
-            say("{file}: expected text in UTF-8, got invalid bytes ({why})", file=name, why=error.reason)
+            msg("{file}: expected text in UTF-8, got invalid bytes ({why})", file=name, why=error.reason)
         ) from None
     except csv.Error as error:
         raise ValueError(
-            say("{file}: expected a table in CSV, got one that cannot be read ({why})", file=name, why=error)
+            msg("{file}: expected a table in CSV, got one that cannot be read ({why})", file=name, why=error)
         ) from None
 
 
 def _lines(file: TextIO, name: str) -> Iterator[str]:
     while line := file.readline(LONGEST):
         if "\0" in line:
-            raise ValueError(say("{file}: expected text, got a file with zero bytes in it", file=name))
+            raise ValueError(msg("{file}: expected text, got a file with zero bytes in it", file=name))
         yield from (part for part in line.splitlines() if part.strip())
 
 
@@ -186,7 +186,7 @@ def _cells(file: TextIO, name: str) -> Iterator[str]:
     for row in rows:
         cell = " ".join(row[column].split()) if column < len(row) else ""
         if "\0" in cell:
-            raise ValueError(say("{file}: expected text, got a file with zero bytes in it", file=name))
+            raise ValueError(msg("{file}: expected text, got a file with zero bytes in it", file=name))
         yield from (cell[begin : begin + LONGEST] for begin in range(0, len(cell), LONGEST))
 
 

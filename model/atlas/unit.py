@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 import torch
 
-from i18n import say
+from i18n import msg
 from model.atlas.batch import measure_batch
 from model.atlas.result import NAMES
 from model.atlas.tally import SAMPLED, Sample, Tally
@@ -38,7 +38,7 @@ def check(model: Model, masks: MaskSpec) -> None:
     """Raises ValueError for what an atlas is not made of."""
     if model.kind == "encoder-decoder":
         raise ValueError(
-            say(
+            msg(
                 "{model} is an encoder-decoder: an atlas is for decoders and encoders, whose tokens attend to one text",
                 model=model.name,
             )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from i18n import say
+from i18n import msg
 from model.attention import NO_TERMS, AttentionStages, ScoreTerms, attention_stages
 
 Attention = Callable[["AttentionCase"], AttentionStages]
@@ -152,9 +152,9 @@ class Bug:
 
     @property
     def name(self) -> str:
-        """The title, with the variant where there are several, in the reader's language."""
-        title = say(self.title)
-        return say("{title}: {variant}", title=title, variant=say(self.variant)) if self.variant else title
+        """The title, with the variant where there are several."""
+        title = msg(self.title)
+        return msg("{title}: {variant}", title=title, variant=msg(self.variant)) if self.variant else title
 
     def case(self, right: AttentionCase) -> AttentionCase:
         """What a right case is with this bug outside of attention."""

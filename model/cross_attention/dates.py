@@ -20,7 +20,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Split
 from torch import Tensor
 
-from i18n import N_, say
+from i18n import N_, msg
 from model.base import CHECKPOINTS, Description, HeadEdit, Model
 from model.blocks import positions_of, positions_under
 from model.cross_attention.days import held_out_days
@@ -120,7 +120,7 @@ class DatesModel(Model):
         """As Model.run: the decoder reads batch as it is. Raises ValueError for a batch without a source."""
         spec = spec or self.standard
         if edit is not None:
-            raise NotSupported(say("{model}: the outputs of its heads cannot be changed here", model=self.name))
+            raise NotSupported(msg("{model}: the outputs of its heads cannot be changed here", model=self.name))
         if batch.source is None:
             raise ValueError(
                 f"{self.name} is an encoder-decoder: expected a batch with a source"  # not shown
@@ -205,13 +205,13 @@ def load(folder: Path = FOLDER, name: str = "dates") -> DatesModel:
     try:
         network.load_state_dict({name: tensor.float() for name, tensor in load_file(weights_path).items()})
     except (SafetensorError, OSError, RuntimeError) as error:
-        words = say("{path}: expected the weights of {config}, found {error}")
-        raise CheckpointError(words.format(path=weights_path, config=config_path.name, error=error)) from None
+        words = N_("{path}: expected the weights of {config}, found {error}")
+        raise CheckpointError(msg(words, path=weights_path, config=config_path.name, error=error)) from None
     try:
         tokenizer = Tokenizer.from_file(str(tokenizer_path))
     except Exception as error:  # noqa: BLE001 - the library raises plain Exception
-        words = say("{path}: expected a tokenizer, found none ({error})")
-        raise CheckpointError(words.format(path=tokenizer_path, error=error)) from None
+        words = N_("{path}: expected a tokenizer, found none ({error})")
+        raise CheckpointError(msg(words, path=tokenizer_path, error=error)) from None
     return DatesModel(name, network.eval().requires_grad_(False), tokenizer)
 
 
@@ -238,14 +238,14 @@ def _read_config(path: Path) -> EncoderDecoderConfig:
         fields = json.loads(path.read_bytes())
         if not isinstance(fields, dict) or fields.pop("model_type", None) != MODEL_TYPE:
             raise CheckpointError(
-                say("{path}: expected model_type {kind!r}, found another", path=path, kind=MODEL_TYPE)
+                msg("{path}: expected model_type {kind!r}, found another", path=path, kind=MODEL_TYPE)
             )
         return TypeAdapter(EncoderDecoderConfig).validate_python(fields)
     except FileNotFoundError:
-        raise CheckpointError(say("{path}: expected a model's config.json, found no such file", path=path)) from None
+        raise CheckpointError(msg("{path}: expected a model's config.json, found no such file", path=path)) from None
     except (json.JSONDecodeError, ValidationError) as error:
-        words = say("{path}: expected the sizes of an encoder-decoder, found {error}")
-        raise CheckpointError(words.format(path=path, error=error)) from None
+        words = N_("{path}: expected the sizes of an encoder-decoder, found {error}")
+        raise CheckpointError(msg(words, path=path, error=error)) from None
 
 
 def _until_end(row: Sequence[int]) -> list[int]:

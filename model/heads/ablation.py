@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from i18n import say
+from i18n import msg
 from model.base import HeadEdit, Model
 from model.heads.view import head_name
 from model.masks import MaskSpec
@@ -166,7 +166,7 @@ def _check(model: Model, off: HeadsOff) -> None:
     for layer, head in off.heads:
         if not (0 <= layer < layers and 0 <= head < heads):
             raise ValueError(
-                say(
+                msg(
                     "expected heads of the {layers} × {heads} of attention {attention!r}, got {head}",
                     layers=layers,
                     heads=heads,

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from i18n import say
+from i18n import msg
 from model.masks import MaskSpec
 from model.trace import Trace
 
@@ -53,7 +53,7 @@ def layer_maps(trace: Trace, row: int, masks: MaskSpec, how: How) -> LayerMaps:
     length = trace.queries.ids.shape[1]
     if length > most:
         raise ValueError(
-            say("expected at most {most:,} tokens over all {layers} layers, got {length:,}",
+            msg("expected at most {most:,} tokens over all {layers} layers, got {length:,}",
                 most=most, layers=trace.num_layers, length=length)
         )  # fmt: skip
     maps = over_heads(trace, row, masks, "maximum" if how == "maximum" else "mean")
@@ -70,7 +70,7 @@ def token_flow(trace: Trace, row: int, masks: MaskSpec, query: int) -> np.ndarra
     most = int((MOST_FLOW / layers**2) ** (1 / 3))
     if length > most:
         raise ValueError(
-            say("expected at most {most:,} tokens for attention flow over {layers} layers, got {length:,}",
+            msg("expected at most {most:,} tokens for attention flow over {layers} layers, got {length:,}",
                 most=most, layers=layers, length=length)
         )  # fmt: skip
     return flow(over_heads(trace, row, masks, "mean"), query)
@@ -129,7 +129,7 @@ def with_residual(mean: np.ndarray) -> np.ndarray:
 
 def _check_square(trace: Trace) -> None:
     if trace.queries is not trace.keys:
-        raise ValueError(say("expected an attention of a text to itself, got one from a target to its source"))
+        raise ValueError(msg("expected an attention of a text to itself, got one from a target to its source"))
 
 
 def _blocked(trace: Trace, row: int, masks: MaskSpec) -> tuple[dict[str, np.ndarray], ...]:

@@ -12,22 +12,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from i18n import say
+from i18n import msg
 from model.errors import index
 from model.heads import measures
 from model.mask_kinds import KINDS
 from model.masks import MaskSpec
 from model.trace import Thumbnails, Trace
 
-HABITS = ("previous", "first", "itself", "duplicate", "induction")  # across texts "first" alone is there, the rest NaN
-SHARES = (*HABITS, "future", "padding")
+HEAD_PATTERNS = ("previous", "first", "itself", "duplicate", "induction")  # across texts all but "first" are NaN
+SHARES = (*HEAD_PATTERNS, "future", "padding")
 
 
 class AttentionShares:
     """Each head's shares of attention (0 to 1) by SHARES, gathered block by block.
 
     Means over the row's real queries that look at something and that a share asks about: of "previous" those from the
-    third real token on, of all other habits from the second on, for what has no choice has no habit; of "duplicate" and
+    third real token on, of all other patterns from the second on, for one key alone is no choice; of "duplicate" and
     "induction" those whose token came up before. "future" and "padding", on later tokens and on padding, do not
     overlap: padding that comes later counts as padding. measures.py has the same shares of one head at a time.
     """
@@ -57,7 +57,7 @@ class AttentionShares:
     def add(self, layer: int, queries: slice, weights: Tensor) -> None:
         """weights [H, queries, K] of a layer, on the CPU."""
         asked = self._asked[:, None, queries] * (weights.amax(-1) > 0)  # [M,H,queries]
-        values = torch.cat([self._habits(queries, weights), self._leak(layer, queries, weights)])
+        values = torch.cat([self._patterns(queries, weights), self._leak(layer, queries, weights)])
         self._sums[:, layer] += (values * asked).sum(-1)
         self._counts[:, layer] += asked.sum(-1)
 
@@ -65,14 +65,14 @@ class AttentionShares:
         """float32 [L,H] each; NaN where no query is asked about; "future" also where there is no later and earlier."""
         means = self._sums / self._counts
         if self._across:
-            means[[place for place, name in enumerate(HABITS) if name != "first"]] = torch.nan
+            means[[place for place, name in enumerate(HEAD_PATTERNS) if name != "first"]] = torch.nan
         return dict(zip(SHARES, means.numpy(), strict=True))
 
-    def _habits(self, queries: slice, weights: Tensor) -> Tensor:
+    def _patterns(self, queries: slice, weights: Tensor) -> Tensor:
         """[5,H,queries]"""
         first = weights[..., self._first]
         if self._across:
-            return first.expand(len(HABITS), *first.shape)
+            return first.expand(len(HEAD_PATTERNS), *first.shape)
         cells = self._cells[queries].expand(len(weights), -1, -1)
         previous, itself, induction = weights.gather(-1, cells).unbind(-1)
         query, key = self._pairs[(self._pairs[:, 0] >= queries.start) & (self._pairs[:, 0] < queries.stop)].unbind(-1)
@@ -192,10 +192,10 @@ def changes(trace: Trace, other: Trace, row: int) -> Changes:
     shapes = [[(*record.q.shape[1:3], record.k.shape[2]) for record in one.layers] for one in (trace, other)]
     if shapes[0] != shapes[1]:
         raise ValueError(
-            say("expected two runs of one shape, got {one} and {other}", one=_said(trace), other=_said(other))
+            msg("expected two runs of one shape, got {one} and {other}", one=_said(trace), other=_said(other))
         )
     if not torch.equal(trace.batch.ids[row], other.batch.ids[row]):
-        raise ValueError(say("expected two runs on the same tokens, got other ones"))
+        raise ValueError(msg("expected two runs on the same tokens, got other ones"))
     thumbnails = Thumbnails(trace, thumbnail_size(trace.num_layers, trace.num_heads))
     for (layer, some, weights), (_, _, others) in zip(trace.blocks(row), other.blocks(row), strict=True):
         thumbnails.add(layer, some, (weights - others).abs())
@@ -281,7 +281,7 @@ def thumbnails(weights: np.ndarray) -> np.ndarray:
 
 
 def _said(trace: Trace) -> str:
-    return say(
+    return msg(
         "{layers} layers of {heads} heads on {tokens} tokens",
         layers=trace.num_layers, heads=trace.num_heads, tokens=trace.batch.ids.shape[1],
     )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from i18n import say
+from i18n import msg
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -160,7 +160,7 @@ def coarser_words(view: HeadView) -> str:
     step, count = step_of(view), max(view.weights.shape)
     if step == 1:
         return ""
-    return say(
+    return msg(
         "{count:,} tokens are too many for a screen: each cell is the largest of {step}\u00a0×\u00a0{step}.",
         count=count, step=step,
     )  # fmt: skip

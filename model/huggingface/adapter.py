@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from i18n import N_, say
+from i18n import N_, msg
 from model.base import TRACE_BYTES, Description, HeadEdit, Model, Residuals
 from model.errors import CheckpointError, NotSupported, Stopped, first_line
 from model.huggingface import checkpoint_files, fetching, formats, hub
@@ -90,7 +90,7 @@ class HuggingFaceModel(Model):
         if writer is None:
             if targets is not None:
                 raise ValueError(
-                    say("{model} is not an encoder-decoder: it takes texts but no targets", model=self.name)
+                    msg("{model} is not an encoder-decoder: it takes texts but no targets", model=self.name)
                 )
             return batch
         if targets is None and not self.predicts:
@@ -119,12 +119,9 @@ class HuggingFaceModel(Model):
 
     @torch.inference_mode()
     def residuals(self, batch: TokenBatch, spec: MaskSpec) -> Residuals:
-        try:
-            with self._residuals.reading() as read:
-                trace = self.run(batch, spec)
-            return residuals(read, trace.states)
-        except NotSupported as error:
-            raise NotSupported(f"{self.name}: {error}") from None
+        with self._residuals.reading() as read:
+            trace = self.run(batch, spec)
+        return residuals(read, trace.states)
 
     @torch.inference_mode()
     def frozen(self, trace: Trace, row: int) -> FrozenNetwork:
@@ -132,17 +129,13 @@ class HuggingFaceModel(Model):
 
         Raises NotSupported for all but a single stack whose layers add to one stream.
         """
-        try:
-            if isinstance(self._stacks, TwoStacks):
-                raise NotSupported(
-                    say("it is an encoder-decoder: there are two residual streams, and heads that read both")
-                )
-            with self._residuals.reading() as read:
-                alone = self.run(trace.batch.rows([row]), trace.spec)
-            return FrozenNetwork(self._stacks, self._residuals, self._findings.sites, read, alone)
-        except NotSupported as error:
-            why = str(error)
-            raise NotSupported(why[0].upper() + why[1:]) from None
+        if isinstance(self._stacks, TwoStacks):
+            raise NotSupported(
+                msg("It is an encoder-decoder: there are two residual streams, and heads that read both")
+            )
+        with self._residuals.reading() as read:
+            alone = self.run(trace.batch.rows([row]), trace.spec)
+        return FrozenNetwork(self._stacks, self._residuals, self._findings.sites, read, alone)
 
     @torch.inference_mode()
     def run_calls(
@@ -172,7 +165,7 @@ class HuggingFaceModel(Model):
         spec.check_scope(max(self.describe().layers.values()), max(site.heads[0] for site in self._findings.sites))
         counted = spec.positions == "counted" and batch.positions is None
         if not counted and not self._stacks.takes_positions:
-            raise ValueError(say(COUNTED_ONLY, model=self.name, positions=spec.positions))
+            raise ValueError(msg(COUNTED_ONLY, model=self.name, positions=spec.positions))
         try:
             yield
         except NotSupported as error:
@@ -180,7 +173,7 @@ class HuggingFaceModel(Model):
         except (ValueError, MemoryError):
             raise
         except Exception as error:  # noqa: BLE001 - what a stranger's network raises on some text, nobody can list
-            why = say("it failed on this text ({error}: {why})", error=type(error).__name__, why=first_line(error))
+            why = msg("it failed on this text ({error}: {why})", error=type(error).__name__, why=first_line(error))
             raise refusal(self.name, self.network.config.model_type, why) from None
 
     def _traced(self, batch: TokenBatch, spec: MaskSpec, edit: HeadEdit | None) -> Trace:
@@ -206,27 +199,25 @@ class HuggingFaceModel(Model):
         count = batch.ids.shape[1]
         if count > self.context:
             raise ValueError(
-                say("expected at most {most} tokens (the context), got {count}", most=self.context, count=count)
+                msg("expected at most {most} tokens (the context), got {count}", most=self.context, count=count)
             )
         source = None if batch.source is None else self._inputs(batch.source)
         return Inputs(batch.ids.to(self._device), batch.keep.to(self._device), source)
 
     def describe(self) -> Description:
-        """What was found when it was loaded, in the reader's language."""
-        found, head = self._description, self._head
-        if head.adapted:
-            merged = say("{architecture}, its adapter merged", architecture=found.architecture)
-            found = replace(found, architecture=merged)
-        return replace(found, precision=formats.said(head.stored))
+        return self._description
 
     @cached_property
     def _description(self) -> Description:
-        """All of it that is the same in every language."""
+        """What was found when it was loaded."""
         network, sites = self.network, self._findings.sites
+        architecture = type(network).__name__
+        if self._head.adapted:
+            architecture = msg("{architecture}, its adapter merged", architecture=architecture)
         sizes = [one for site in sites for one in site.native.sizes]
         causal = ["causal"] if any(site.causal for site in sites) else []
         return Description(
-            architecture=type(network).__name__,
+            architecture=architecture,
             kind=self.kind,
             layers={part: sum(site.part == part for site in sites) for part in self.attentions},
             heads=self.num_heads,
@@ -238,6 +229,7 @@ class HuggingFaceModel(Model):
             layer_numbers=self._findings.layer_numbers,
             layer_kinds=self._findings.layer_kinds,
             parameters=self.parameters,
+            precision=formats.said(self._head.stored),
         )
 
     @torch.inference_mode()
@@ -270,7 +262,7 @@ class HuggingFaceModel(Model):
     def readout(self, states: Tensor) -> Tensor:
         """Raises NotSupported for a model without a language-model head."""
         if not self.predicts:
-            raise NotSupported(say(NO_HEAD, model=self.name))
+            raise NotSupported(msg(NO_HEAD, model=self.name))
         return self._stacks.logits(states)
 
 
@@ -328,9 +320,9 @@ def _examined(
         findings = examine(stacks, report)
         return HuggingFaceModel(name, stacks, findings, tokenizers, head=head, tokens=tokens)
     except NotSupported as error:
-        raise refusal(name, model_type, str(error)) from None
+        raise refusal(name, model_type, error) from None
     except (CheckpointError, Stopped):
         raise
     except Exception as error:  # noqa: BLE001 - what an architecture unlike the others raises, nobody can list
-        why = say("it cannot be run on its own ({error}: {why})", error=type(error).__name__, why=first_line(error))
+        why = msg("it cannot be run on its own ({error}: {why})", error=type(error).__name__, why=first_line(error))
         raise refusal(name, model_type, why) from None

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from i18n import say
+from i18n import msg
 from model.attention import ScoreTerms
 from model.errors import NotSupported
 from model.huggingface.internals import KNOWN_KEYWORDS
@@ -68,7 +68,7 @@ class AttentionRun:
 
     def attend(self, call: Call) -> Tensor:
         """The output [B,H,Q,D]. This class is the run of an output head, which must not attend."""
-        raise NotSupported(say("its output head has its own attention"))
+        raise NotSupported(msg("its output head has its own attention"))
 
     def watch(self, stack: nn.Module) -> AbstractContextManager[None]:
         """Entered while a stack runs."""
@@ -108,7 +108,7 @@ def _attention(
     unknown = sorted(name for name, value in extra.items() if value is not None and name not in KNOWN_KEYWORDS)
     if unknown:
         raise NotSupported(
-            say("its attention depends on {names}, which Unmask does not support", names=", ".join(unknown))
+            msg("its attention depends on {names}, which Unmask does not support", names=", ".join(unknown))
         )
     terms = ScoreTerms(extra.get("softcap"), _bias(extra.get("position_bias")), extra.get("s_aux", extra.get("sinks")))
     added = () if attention_mask is None else (attention_mask,)
@@ -126,7 +126,7 @@ def _bias(bias: Tensor | None) -> Tensor | None:
 def _chosen(indices: Tensor, keys: int) -> Tensor:
     """The keys that an indexer chose for each query, [B,Q,n], as a mask: bool [B,1,Q,K], True = may attend."""
     if indices.ndim != 3 or bool((indices < 0).any()):
-        raise NotSupported(say("it selects the tokens it attends to in a way that Unmask does not support"))
+        raise NotSupported(msg("it selects the tokens it attends to in a way that Unmask does not support"))
     none = torch.zeros(*indices.shape[:2], keys, dtype=torch.bool, device=indices.device)
     return none.scatter(-1, indices.long(), True)[:, None]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from i18n import N_, say, say_all
+from i18n import N_, msg, msg_all
 from model.errors import CheckpointError, TooLarge, first_line
 from model.files import read_regular
 from model.huggingface import formats
@@ -98,9 +98,9 @@ def needed(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
 def check_config_is_there(name: str, files: Collection[str]) -> None:
     """Raises CheckpointError where there is no config.json."""
     if CONFIG not in files and formats.MODULES in files and not is_path(name):
-        raise CheckpointError(say(SENTENCE_TRANSFORMERS, model=name))
+        raise CheckpointError(msg(SENTENCE_TRANSFORMERS, model=name))
     if CONFIG not in files:
-        raise CheckpointError(say(NO_CONFIG, model=name, file=CONFIG))
+        raise CheckpointError(msg(NO_CONFIG, model=name, file=CONFIG))
 
 
 def tokenizer_files(name: str, files: Collection[str]) -> tuple[str, ...]:
@@ -110,8 +110,8 @@ def tokenizer_files(name: str, files: Collection[str]) -> tuple[str, ...]:
             return tokenizer
     lacking = [part for part in MARIAN if part not in files]
     if "source.spm" in files or "target.spm" in files:
-        raise CheckpointError(say(MARIAN_LACKS, model=name, files=say_all(lacking), all=", ".join(MARIAN)))
-    raise CheckpointError(say(NO_TOKENIZER, model=name))
+        raise CheckpointError(msg(MARIAN_LACKS, model=name, files=msg_all(lacking), all=", ".join(MARIAN)))
+    raise CheckpointError(msg(NO_TOKENIZER, model=name))
 
 
 def weight_files(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
@@ -120,7 +120,7 @@ def weight_files(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
     if not formats.is_beside_its_base(files):
         return base
     if formats.ADAPTER_WEIGHTS not in files:
-        raise CheckpointError(say(ADAPTER_LACKS, model=name, file=formats.ADAPTER_WEIGHTS))
+        raise CheckpointError(msg(ADAPTER_LACKS, model=name, file=formats.ADAPTER_WEIGHTS))
     return (*base, formats.ADAPTER_WEIGHTS)
 
 
@@ -134,24 +134,24 @@ def _base_weight_files(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
     if variant is not None:
         return (f"model.{variant}.safetensors",)
     if any(file.endswith(PICKLES) for file in files):
-        raise CheckpointError(say(PICKLES_ONLY, model=name))
+        raise CheckpointError(msg(PICKLES_ONLY, model=name))
     other = formats.other_weights(files)
     if other is not None:
-        raise CheckpointError(say(OTHER_NAME, model=name, other=other, file=WEIGHTS))
-    raise CheckpointError(say(NO_WEIGHTS, model=name, file=WEIGHTS))
+        raise CheckpointError(msg(OTHER_NAME, model=name, other=other, file=WEIGHTS))
+    raise CheckpointError(msg(NO_WEIGHTS, model=name, file=WEIGHTS))
 
 
 def check_small_files(name: str, files: Mapping[str, int]) -> None:
     """Raises TooLarge for a configuration and tokenizer, name -> bytes, that are too large."""
     size = sum(files.values())
     if size > MOST_SMALL_BYTES:
-        raise TooLarge(say(SMALL_FILES_TOO_LARGE, model=name, size=size / 1e6, most=MOST_SMALL_BYTES / 1e6))
+        raise TooLarge(msg(SMALL_FILES_TOO_LARGE, model=name, size=size / 1e6, most=MOST_SMALL_BYTES / 1e6))
 
 
 def check_loaded_size(name: str, size: float, settings: Settings) -> None:
     """Raises TooLarge when weights of `size` bytes in memory are more than is allowed, or than is free."""
     if size > settings.max_weights_bytes:
-        raise TooLarge(say(OVER_LIMIT, model=name, size=_gigabytes(size), limit=_gigabytes(settings.max_weights_bytes)))
+        raise TooLarge(msg(OVER_LIMIT, model=name, size=_gigabytes(size), limit=_gigabytes(settings.max_weights_bytes)))
     check_memory(name, size)
 
 
@@ -159,7 +159,7 @@ def check_memory(name: str, size: float) -> None:
     """Raises TooLarge if `size` bytes are more than the free memory."""
     free = machine.free_bytes()
     if size > free:
-        raise TooLarge(say(OVER_MEMORY, model=name, size=_gigabytes(size), free=_gigabytes(free)))
+        raise TooLarge(msg(OVER_MEMORY, model=name, size=_gigabytes(size), free=_gigabytes(free)))
 
 
 def local_files(folder: Path) -> dict[str, int]:
@@ -181,19 +181,19 @@ def allowed_folder(name: str, settings: Settings) -> Path:
     try:
         folder = Path(name).expanduser().resolve()
     except (OSError, RuntimeError, ValueError):  # no such user, circular links, an impossible name
-        why = say("{path!r} is not a folder on this machine. Check the path.", path=name[:200])
+        why = msg("{path!r} is not a folder on this machine. Check the path.", path=name[:200])
         raise CheckpointError(why) from None
     root = settings.model_root
     if root is not None and not folder.is_relative_to(root.expanduser().resolve()):
         raise CheckpointError(
-            say("{path} is outside the folder that this server loads models from. Choose one inside it.", path=name)
+            msg("{path} is outside the folder that this server loads models from. Choose one inside it.", path=name)
         )
     if not _is_folder(folder):
-        raise CheckpointError(say("{path} is not a folder on this machine. Check the path.", path=name[:200]))
+        raise CheckpointError(msg("{path} is not a folder on this machine. Check the path.", path=name[:200]))
     inside = formats.transformer_inside(folder, lambda path: read_any_json(name, path))
     odd = next((path.name for path in inside.iterdir() if path.exists() and not (path.is_file() or path.is_dir())), "")
     if odd:
-        raise CheckpointError(say(NOT_REGULAR, model=name, file=odd))
+        raise CheckpointError(msg(NOT_REGULAR, model=name, file=odd))
     return inside
 
 
@@ -211,7 +211,7 @@ def check_folder(name: str, folder: Path, settings: Settings) -> dict[str, Any]:
     if INDEX in wanted:
         missing = sorted(set(_shards(name, folder)) - set(wanted))
         if missing:
-            raise CheckpointError(say(SHARD_MISSING, model=name, file=INDEX, missing=missing[0]))
+            raise CheckpointError(msg(SHARD_MISSING, model=name, file=INDEX, missing=missing[0]))
     return config
 
 
@@ -223,7 +223,7 @@ def check_limits(name: str, folder: Path, settings: Settings) -> None:
         root = settings.model_root.expanduser().resolve()
         outside = [file for file in files if not (folder / file).resolve().is_relative_to(root)]
         if outside:
-            raise CheckpointError(say(LINK_OUTSIDE, model=name, file=outside[0]))
+            raise CheckpointError(msg(LINK_OUTSIDE, model=name, file=outside[0]))
     weights = [folder / file for file in weight_files(name, files) if file.endswith(".safetensors")]
     check_loaded_size(
         name, sum(formats.growth(stored_as(name, file)) * file.stat().st_size for file in weights), settings
@@ -235,12 +235,12 @@ def read_config(name: str, folder: Path) -> dict[str, Any]:
     config = read_json(name, folder / CONFIG)
     if not isinstance(config.get("model_type"), str):
         raise CheckpointError(
-            say("{model}: config.json has no model_type, so its architecture is unknown.", model=name)
+            msg("{model}: config.json has no model_type, so its architecture is unknown.", model=name)
         )
     for part in (config, *(value for value in config.values() if isinstance(value, dict))):
         for field, count in part.items():
             if LAYERS.fullmatch(field) and isinstance(count, int | float) and count > MOST_LAYERS:
-                raise CheckpointError(say(TOO_MANY_LAYERS, model=name, count=count, field=field, most=MOST_LAYERS))
+                raise CheckpointError(msg(TOO_MANY_LAYERS, model=name, count=count, field=field, most=MOST_LAYERS))
     return config
 
 
@@ -249,7 +249,7 @@ def read_json(name: str, path: Path) -> dict[str, Any]:
     content = read_any_json(name, path)
     if not isinstance(content, dict):
         raise CheckpointError(
-            say("{model}: {file} is not a JSON object. Fetch the file again.", model=name, file=path.name)
+            msg("{model}: {file} is not a JSON object. Fetch the file again.", model=name, file=path.name)
         )
     return content
 
@@ -259,7 +259,7 @@ def read_any_json(name: str, path: Path) -> Any:
     try:
         return json.loads(read_regular(path, MOST_SMALL_BYTES))
     except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(say(UNREADABLE, model=name, file=path.name, why=first_line(error))) from None
+        raise CheckpointError(msg(UNREADABLE, model=name, file=path.name, why=first_line(error))) from None
 
 
 def _shards(name: str, folder: Path) -> list[str]:
@@ -267,7 +267,7 @@ def _shards(name: str, folder: Path) -> list[str]:
         return []
     weight_map = read_json(name, folder / INDEX).get("weight_map")
     if not isinstance(weight_map, dict):
-        raise CheckpointError(say("{model}: {file} has no weight_map. Fetch the files again.", model=name, file=INDEX))
+        raise CheckpointError(msg("{model}: {file} has no weight_map. Fetch the files again.", model=name, file=INDEX))
     return [str(shard) for shard in weight_map.values()]
 
 
@@ -284,7 +284,7 @@ def stored_as(name: str, path: Path) -> str:
             first = next(iter(file.keys()), None)
             return "F32" if first is None else file.get_slice(first).get_dtype()
     except (SafetensorError, OSError) as error:
-        raise CheckpointError(say(DAMAGED, model=name, file=path.name, why=error)) from None
+        raise CheckpointError(msg(DAMAGED, model=name, file=path.name, why=error)) from None
 
 
 def _is_folder(path: Path) -> bool:

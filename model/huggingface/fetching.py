@@ -12,7 +12,7 @@ from huggingface_hub.utils import validate_repo_id
 from tokenizers import Tokenizer
 from transformers import AutoConfig, PreTrainedModel
 
-from i18n import N_, say
+from i18n import N_, msg
 from model.errors import CheckpointError, NotSupported, first_line, panics_caught
 from model.huggingface import checkpoint_files, formats, hub
 from model.huggingface.loading import SAFE, check_vocabulary, read_tokenizers
@@ -54,7 +54,7 @@ def cached(name: str) -> Path | None:
     try:
         validate_repo_id(name)
     except HFValidationError as error:
-        raise CheckpointError(say(NO_SUCH_ID, name=name[:100], why=error)) from None
+        raise CheckpointError(msg(NO_SUCH_ID, name=name[:100], why=error)) from None
     folder = hub.cached_folder(name)
     modules = None if folder else hub.cached(name, (formats.MODULES,))
     if modules is not None:
@@ -144,7 +144,7 @@ def without_weights(folder: Path) -> PreTrainedModel:
     except NotSupported:
         raise
     except Exception as error:  # noqa: BLE001 - sizes that an architecture cannot have show in any way
-        why = say(INVALID_NETWORK, name=folder.name, why=first_line(error))
+        why = msg(INVALID_NETWORK, name=folder.name, why=first_line(error))
         raise CheckpointError(why) from None
 
 
@@ -160,15 +160,15 @@ def check_tokenizer(name: str, tokenizer: Tokenizer) -> None:
     """Raises CheckpointError for a tokenizer that cannot be used."""
     grown = _growth(tokenizer)
     if grown > MOST_FOR_ONE:
-        raise CheckpointError(say(GROWS, model=name, count=grown))
+        raise CheckpointError(msg(GROWS, model=name, count=grown))
     try:
         with panics_caught():
             around = len(tokenizer.encode_batch(["a"])[0].ids)
             tokenizer.encode_batch(_texts())
     except Exception as error:  # noqa: BLE001 - the library raises plain Exception
-        raise CheckpointError(say(FAILS_ON_TEXTS, model=name, why=first_line(error))) from None
+        raise CheckpointError(msg(FAILS_ON_TEXTS, model=name, why=first_line(error))) from None
     if around > MOST_AROUND:
-        raise CheckpointError(say(AROUND_TEXT, model=name, count=around))
+        raise CheckpointError(msg(AROUND_TEXT, model=name, count=around))
 
 
 def _texts() -> list[str]:

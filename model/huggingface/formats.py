@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from i18n import N_, say
+from i18n import N_, msg
 from model.errors import CheckpointError
 
 FACTORS = {"F64": 0.5, "F32": 1, "F16": 2, "BF16": 2}  # bytes as float32 ÷ bytes in the file
@@ -51,8 +51,8 @@ def said(stored: str) -> str:
         names = {"BF16": "bfloat16", "F16": "float16"}
         if stored not in names:
             return ""
-        return say("stored in {kind} and computed in float32, twice the memory", kind=names[stored])
-    return say("held and computed in {kind}, shown in float32", kind=str(held_in(stored)).removeprefix("torch."))
+        return msg("stored in {kind} and computed in float32, twice the memory", kind=names[stored])
+    return msg("held and computed in {kind}, shown in float32", kind=str(held_in(stored)).removeprefix("torch."))
 
 
 ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -71,10 +71,11 @@ QUANTISED_AS = {
 def check_files(name: str, files: Collection[str], read: Callable[[str], Mapping[str, Any]]) -> None:
     """Raises CheckpointError for a format that is not supported. read: name -> a small JSON file's content."""
     if ADAPTER in files and not is_beside_its_base(files):
-        base = str(read(ADAPTER).get("base_model_name_or_path") or say("its base model"))[:200]
-        raise CheckpointError(say(ADAPTER_ALONE, model=name, base=base))
+        named = read(ADAPTER).get("base_model_name_or_path")
+        base = str(named)[:200] if named else msg("its base model")
+        raise CheckpointError(msg(ADAPTER_ALONE, model=name, base=base))
     if not any(file.endswith(".safetensors") for file in files) and any(file.endswith(".gguf") for file in files):
-        raise CheckpointError(say(GGUF, model=name))
+        raise CheckpointError(msg(GGUF, model=name))
 
 
 def is_beside_its_base(files: Collection[str]) -> bool:
@@ -87,14 +88,14 @@ def check_config(name: str, config: Mapping[str, Any]) -> None:
     """Raises CheckpointError for quantised weights."""
     found = config.get("quantization_config")
     if isinstance(config.get("quantization"), dict) and not found:
-        how = say("MLX's quantisation, for Apple's chips")
+        how: str = msg("MLX's quantisation, for Apple's chips")
     elif found:
         method = str(found.get("quant_method") if isinstance(found, dict) else found)
         known = QUANTISED_AS.get(method.lower())
-        how = method[:40] if known is None else say(known)
+        how = method[:40] if known is None else msg(known)
     else:
         return
-    raise CheckpointError(say(QUANTISED, model=name, how=how))
+    raise CheckpointError(msg(QUANTISED, model=name, how=how))
 
 
 def variant(files: Collection[str]) -> str | None:

@@ -25,7 +25,7 @@ from huggingface_hub.errors import (
 )
 from tqdm.auto import tqdm
 
-from i18n import N_, say
+from i18n import N_, msg
 from model.errors import NotAvailable, Stopped, first_line
 
 REACH_SECONDS = 1.5
@@ -97,10 +97,10 @@ def download(repo: str, files: tuple[str, ...], progress: Progress | None = None
     except NotAvailable:
         raise
     except RemoteEntryNotFoundError as error:
-        why = say(NO_SUCH_FILES, repo=repo, files=", ".join(files), why=first_line(error))
+        why = msg(NO_SUCH_FILES, repo=repo, files=", ".join(files), why=first_line(error))
         raise NotAvailable(why) from None
     except (HTTPError, OSError) as error:
-        why = say(INTERRUPTED, repo=repo, why=first_line(error))
+        why = msg(INTERRUPTED, repo=repo, why=first_line(error))
         raise NotAvailable(why) from None
 
 
@@ -135,7 +135,7 @@ def _waited_for(repo: str, files: tuple[str, ...], progress: Progress) -> Path:
                 progress(*far)
                 go_on.put(True)
             if monotonic() - moved > PATIENCE:
-                raise NotAvailable(say(STALLED, repo=repo, seconds=PATIENCE))
+                raise NotAvailable(msg(STALLED, repo=repo, seconds=PATIENCE))
         return arrived.result()
     finally:
         go_on.put(False)
@@ -144,19 +144,19 @@ def _waited_for(repo: str, files: tuple[str, ...], progress: Progress) -> Path:
 def _reach(repo: str, name: str, request: Callable[[], Answer]) -> Answer:
     """The answer to one request, made in a thread: looking up a host's name has no time limit otherwise."""
     if constants.HF_HUB_OFFLINE:
-        raise NotAvailable(say(OFFLINE, repo=repo))
+        raise NotAvailable(msg(OFFLINE, repo=repo))
     pool = ThreadPoolExecutor(1)
     try:
         return pool.submit(request).result(REACH_SECONDS)
     except GatedRepoError:
-        raise NotAvailable(say(GATED, repo=repo)) from None
+        raise NotAvailable(msg(GATED, repo=repo)) from None
     except RepositoryNotFoundError:
-        raise NotAvailable(say(NO_REPOSITORY, repo=repo)) from None
+        raise NotAvailable(msg(NO_REPOSITORY, repo=repo)) from None
     except (EntryNotFoundError, LocalEntryNotFoundError):
-        why = say("{repo} has no file {file}: choose a repository that has one.", repo=repo, file=name)
+        why = msg("{repo} has no file {file}: choose a repository that has one.", repo=repo, file=name)
         raise NotAvailable(why) from None
     except Exception as error:  # noqa: BLE001 - whatever the network does
-        raise NotAvailable(say(UNREACHABLE, repo=repo, why=first_line(error))) from None
+        raise NotAvailable(msg(UNREACHABLE, repo=repo, why=first_line(error))) from None
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 

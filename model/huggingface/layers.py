@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from i18n import N_, say
+from i18n import N_, msg, msg_list
 from model.errors import NotSupported
 
 ATTENTION = "attention"
@@ -103,8 +103,7 @@ def kinds(stack: nn.Module, places: list[Place | None], shown: tuple[int, ...]) 
 
 
 def parts_beside(layer: nn.Module, attention: nn.Module | None) -> str:
-    """What of a layer writes into the residual stream besides its attention: "MLP", "state space + MLP" …, in the
-    reader's language."""
+    """What of a layer writes into the residual stream besides its attention: "MLP", "state space + MLP" …"""
     found = set()
     for name, part in layer.named_children():
         words = f"{name} {type(part).__name__}".lower()
@@ -112,7 +111,7 @@ def parts_beside(layer: nn.Module, attention: nn.Module | None) -> str:
         if not holds_it and "norm" not in words and next(part.parameters(), None) is not None:
             linear = LINEAR_ATTENTION if LINEAR.search(words) else None
             found.add(linear or next(kind for known, kind in BESIDE if re.search(known, words)))
-    return " + ".join([*map(say, sorted(found - {"MLP"})), *(["MLP"] if "MLP" in found or not found else [])])
+    return msg_list([*map(msg, sorted(found - {"MLP"})), *(["MLP"] if "MLP" in found or not found else [])], " + ")
 
 
 def unseen(stack: nn.Module) -> str:
@@ -121,10 +120,10 @@ def unseen(stack: nn.Module) -> str:
     parts = " ".join(type(module).__name__ for module in stack.modules()).lower()
     kind = next((kind for words, kind in KINDS if kind is not None and re.search(words, parts)), None)
     if kind in (STATE_SPACE, RECURRENCE, LINEAR_ATTENTION):
-        return say("it has no attention between tokens: its layers are a {kind}", kind=say(kind))
+        return msg("it has no attention between tokens: its layers are a {kind}", kind=msg(kind))
     if own:
-        return say("its attention ({name}) is not a softmax over all tokens that Unmask can trace", name=own[0])
-    return say("it has no attention")
+        return msg("its attention ({name}) is not a softmax over all tokens that Unmask can trace", name=own[0])
+    return msg("it has no attention")
 
 
 def _kind(number: int, layer: nn.Module) -> str:
@@ -135,5 +134,5 @@ def _kind(number: int, layer: nn.Module) -> str:
     names = " ".join(parts).lower()
     kind = next((kind for words, kind in KINDS if re.search(words, names)), None)
     if kind is None:
-        raise NotSupported(say(UNKNOWN_KIND, number=number, name=type(layer).__name__))
+        raise NotSupported(msg(UNKNOWN_KIND, number=number, name=type(layer).__name__))
     return kind

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from i18n import N_, say
+from i18n import N_, msg
 from model.attribution.linearized_run import (
     BIASES,
     EMBEDDING,
@@ -163,7 +163,7 @@ class LayerProbe:
                 made = x
             except Exception as error:  # noqa: BLE001 - what a stranger's layer raises on its own, nobody can list
                 why = f"{type(error).__name__}: {first_line(error)}"
-                raise NotSupported(say("Its layers cannot be called one by one ({why})", why=why)) from None
+                raise NotSupported(msg("Its layers cannot be called one by one ({why})", why=why)) from None
         return norms.kept, made
 
     def _filled(self, one: Tensor) -> Tensor:
@@ -187,15 +187,15 @@ class FrozenNetwork(LinearizedRun):
         """read, trace: of a batch of one row. sites: the attention of each of its layers."""
         numbers = layer_numbers([site.place for site in sites])
         if numbers is None:
-            raise NotSupported(say(NO_LIST))
+            raise NotSupported(msg(NO_LIST))
         self._final = residuals(read, trace.states).final
         if len(set(numbers)) < len(numbers):
-            raise NotSupported(say(SEVERAL))
+            raise NotSupported(msg(SEVERAL))
         leaving = read.streams[1:]
         if any(not torch.equal(left, came) for left, came in zip(leaving, read.entered[1:], strict=False)):
-            raise NotSupported(say(APART))
+            raise NotSupported(msg(APART))
         if len(read.layers) != len(leaving) or max(numbers) >= len(leaving):
-            raise NotSupported(say(NO_LIST))
+            raise NotSupported(msg(NO_LIST))
         self._stack, self._hooks, self._read, self._trace = stack, hooks, read, trace
         self._numbers = numbers  # in the network's list of layers
         self._attentions = {number: site.module for number, site in zip(numbers, sites, strict=True)}
@@ -221,7 +221,7 @@ class FrozenNetwork(LinearizedRun):
                 left = left - heads.sum(1) - bias
             parts.append(left)
             others = parts_beside(self._read.layers[number].module, self._attentions.get(number))
-            names.append(f"{head_name(number)} {others}")
+            names.append(msg("{layer} {parts}", layer=head_name(number), parts=others))
         return Stream((*names, BIASES), torch.stack([*parts, biases]))
 
     @torch.inference_mode()
@@ -253,7 +253,7 @@ class FrozenNetwork(LinearizedRun):
         nothing, whole, rest = made[:3]
         each: Tensor = made[3:] - nothing
         if not _near(rest + each.sum(0), whole):
-            raise NotSupported(say(HEAD))
+            raise NotSupported(msg(HEAD))
         return each
 
     def _embedded(self, places: list[int]) -> tuple[list[str], list[Tensor]]:
@@ -283,12 +283,12 @@ class FrozenNetwork(LinearizedRun):
         x = self._read.streams[self._numbers[layer]][0, position].double().cpu()
         nothing, everything = made[-2], made[-1]
         if not _near(nothing, x + bias):
-            raise NotSupported(say(NORMED))
+            raise NotSupported(msg(NORMED))
         each = made[:-2] - nothing
         if not each.any():
-            raise NotSupported(say(UNSEEN))
+            raise NotSupported(msg(UNSEEN))
         if not _near(each.sum(0), everything - nothing):
-            raise NotSupported(say(NOT_LINEAR))
+            raise NotSupported(msg(NOT_LINEAR))
         return each, bias
 
     def _adds(self, layer: int, position: int, outputs: Tensor) -> tuple[Tensor, Tensor]:

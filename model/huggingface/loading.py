@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
-from i18n import N_, say, say_all
+from i18n import N_, msg, msg_all
 from model.base import check_finite
 from model.errors import CheckpointError, NotSupported, Stopped, first_line, panics_caught
 from model.huggingface import checkpoint_files, formats, internals
@@ -43,7 +43,7 @@ def _counted(make: Callable[..., Any], arguments: tuple[Any, ...], options: dict
 
 def _reported(items: list[Any], report: Report) -> Iterator[Any]:
     for place, item in enumerate(items, 1):
-        report(say("tensor {place} of {all}", place=place, all=len(items)))
+        report(msg("tensor {place} of {all}", place=place, all=len(items)))
         yield item
 
 
@@ -72,7 +72,7 @@ def read_network(name: str, folder: Path, report: Report = lambda _: None) -> tu
     size = sum(files[file] for file in checkpoint_files.weight_files(name, files))
     stored = checkpoint_files.stored_type(name, folder)
     token = _REPORT.set(
-        lambda words: report(say("reading {size:,.0f} MB of weights, {words}", size=size / 1e6, words=words))
+        lambda words: report(msg("reading {size:,.0f} MB of weights, {words}", size=size / 1e6, words=words))
     )
     try:
         network, found = from_pretrained(name, folder, formats.held_in(stored), attn_implementation="eager")
@@ -105,11 +105,11 @@ def from_pretrained(name: str, folder: Path, dtype: torch.dtype, **options: Any)
             **options,
         )
     except NotSupported as error:
-        raise refusal(name, config.model_type, str(error)) from None
+        raise refusal(name, config.model_type, error) from None
     except Stopped:
         raise
     except Exception as error:  # noqa: BLE001 - a damaged file raises whatever its reader happens to raise
-        why = say("{model}: the weights do not fit the configuration ({why}).", model=name, why=first_line(error))
+        why = msg("{model}: the weights do not fit the configuration ({why}).", model=name, why=first_line(error))
         raise CheckpointError(why) from None
     return network.eval().requires_grad_(False), found
 
@@ -128,10 +128,10 @@ def read_tokenizers(name: str, folder: Path, model_type: str) -> tuple[Tokenizer
     except CheckpointError:
         raise
     except Exception as error:  # noqa: BLE001 - the libraries raise plain Exception
-        raise CheckpointError(say(UNREADABLE, model=name, why=first_line(error), files=say_all(files))) from None
+        raise CheckpointError(msg(UNREADABLE, model=name, why=first_line(error), files=msg_all(files))) from None
     if min(tokenizer.get_vocab_size() for tokenizer in tokenizers) < 2:
         raise CheckpointError(
-            say("{model} has no tokenizer that knows any token. Save its tokenizer beside its weights.", model=name)
+            msg("{model} has no tokenizer that knows any token. Save its tokenizer beside its weights.", model=name)
         )
     return tokenizers
 
@@ -140,7 +140,7 @@ def check_vocabulary(name: str, network: PreTrainedModel, tokenizer: Tokenizer) 
     """Raises CheckpointError when the tokenizer has ids that the network does not know."""
     highest, known = max(tokenizer.get_vocab().values()), vocabulary_of(network)
     if highest >= known:
-        raise CheckpointError(say(OTHER_VOCABULARY, model=name, highest=highest, known=known))
+        raise CheckpointError(msg(OTHER_VOCABULARY, model=name, highest=highest, known=known))
 
 
 def tokens_of(network: PreTrainedModel, tokenizers: tuple[Tokenizer, Tokenizer], context: int) -> Tokenizers:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig
 
-from i18n import N_, say
+from i18n import N_, msg
 from model.errors import NotSupported
 from model.mask_kinds import KINDS, Cells
 from model.masks import MaskContext
@@ -86,7 +86,7 @@ def of_cells(blocked: Tensor, keep: Tensor, real: Tensor, edges: tuple[int, ...]
     for candidate in _candidates(edges):
         if not differs(blocked, ~candidate.over(keep, blocked.shape[-2]), real):
             return candidate
-    raise NotSupported(say(OWN_MASK))
+    raise NotSupported(msg(OWN_MASK))
 
 
 def differs(one: Tensor, other: Tensor, real: Tensor) -> bool:

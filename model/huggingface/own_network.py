@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from transformers import CONFIG_MAPPING, PreTrainedModel
 
-from i18n import N_, say
+from i18n import N_, msg
 from model import catalog
 from model.errors import CheckpointError, NotAvailable, NotSupported
 from model.huggingface import checkpoint_files, hub, weights
@@ -54,13 +54,13 @@ def load(name: str, folder: Path, settings: Settings, dtype: torch.dtype = torch
         asked = {"model": name, "kind": model_type[:60]}
         if "auto_map" in config:
             raise NotSupported(
-                say("{model}: its architecture ({kind}) needs custom code, which is never run here", **asked)
+                msg("{model}: its architecture ({kind}) needs custom code, which is never run here", **asked)
             )
-        raise NotSupported(say("{model}: its architecture ({kind}) is unknown to transformers", **asked))
+        raise NotSupported(msg("{model}: its architecture ({kind}) is unknown to transformers", **asked))
     try:
         network: PreTrainedModel = from_pretrained(name, folder, dtype)[0]
     except NotSupported:
-        why = say(NOT_LANGUAGE_MODEL, model=name, kind=model_type)
+        why = msg(NOT_LANGUAGE_MODEL, model=name, kind=model_type)
         raise NotSupported(why) from None
     weights.merge(name, network, folder)
     return network

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from i18n import N_, say
+from i18n import N_, msg
 from model import masks
 from model.attention import attend
 from model.errors import NotSupported
@@ -87,7 +87,7 @@ class Probe(AttentionRun):
         keep, real = self._keeps[part], self._keeps[self.part]
         shape = (len(keep), real.shape[1], keep.shape[1])
         if (len(call.q), call.q.shape[2], call.k.shape[2]) != shape:
-            raise NotSupported(say(OTHER_TOKENS, queries=call.q.shape[2], keys=call.k.shape[2], tokens=keep.shape[1]))
+            raise NotSupported(msg(OTHER_TOKENS, queries=call.q.shape[2], keys=call.k.shape[2], tokens=keep.shape[1]))
         native, masks_itself, selects = self._native(call, keep, real)
         own_code = call.module is None
         module = self._running.module() if own_code else call.module
@@ -106,12 +106,12 @@ class Probe(AttentionRun):
             if given is not None:
                 asked = given[1]
                 if asked is None:
-                    raise NotSupported(say(native_masks.OWN_MASK))
+                    raise NotSupported(msg(native_masks.OWN_MASK))
                 continue
             cells, bias = native_masks.split(added)
             if cells is not None and bias is not None:
                 raise NotSupported(
-                    say("its position bias and its mask are one number, so the mask cannot be lifted alone")
+                    msg("its position bias and its mask are one number, so the mask cannot be lifted alone")
                 )
             if cells is not None:
                 blocked = blocked | cells

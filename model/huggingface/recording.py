@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from i18n import N_, say
+from i18n import N_, msg
 from model.attention import ScoreTerms, attend
 from model.base import HeadEdit
 from model.errors import NotSupported
@@ -67,7 +67,7 @@ class Recording(AttentionRun):
     def attend(self, call: Call) -> Tensor:
         site = self._sites[len(self.records)] if len(self.records) < len(self._sites) else None
         if site is None or call.module not in (None, site.module):
-            raise NotSupported(say("its attentions do not run in the same order as when it was loaded"))
+            raise NotSupported(msg("its attentions do not run in the same order as when it was loaded"))
         terms = self._terms(site, call)
         context = self._context(site, call)
         self.records.append(LayerRecord(call.q, call.k, call.v, context, scale=call.scale, terms=terms))
@@ -78,7 +78,7 @@ class Recording(AttentionRun):
     def layers(self) -> dict[str, tuple[LayerRecord, ...]]:
         """The records of each part. Raises NotSupported unless every attention of the network came through here."""
         if len(self.records) != len(self._sites):
-            raise NotSupported(say(NOT_INTERCEPTED, count=len(self.records), all=len(self._sites)))
+            raise NotSupported(msg(NOT_INTERCEPTED, count=len(self.records), all=len(self._sites)))
         parts = dict.fromkeys(site.part for site in self._sites)
         pairs = list(zip(self._sites, self.records, strict=True))
         return {part: tuple(record for site, record in pairs if site.part == part) for part in parts}
@@ -126,8 +126,8 @@ class Recording(AttentionRun):
         blocked = expected.new_zeros(1, 1, 1, 1) if blocked is None else blocked
         wanted = blocked | expected if not site.masks_itself else blocked
         if native_masks.differs(wanted, expected, queries):
-            problem = say(native_masks.OWN_MASK)
-            raise NotSupported(say("on {count} tokens {problem}", count=call.k.shape[2], problem=problem))
+            problem = msg(native_masks.OWN_MASK)
+            raise NotSupported(msg("on {count} tokens {problem}", count=call.k.shape[2], problem=problem))
 
 
 def _without_unchosen(terms: ScoreTerms, site: Site, blocked: Tensor | None, keep: Tensor) -> ScoreTerms:

@@ -16,15 +16,15 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from i18n import N_, say
+from i18n import N_, msg
 from model.base import Residuals
 from model.errors import NotSupported
 
 NO_LIST = N_(
-    "its layers are not a list that each token's state passes through, so the states after each of them are "
+    "Its layers are not a list that each token's state passes through, so the states after each of them are "
     "not available"
 )
-NO_END = N_("what follows its last layer is not a norm or projection that Unmask can find")
+NO_END = N_("What follows its last layer is not a norm or projection that Unmask can find")
 TOLERANCE = 1e-5  # of the largest state
 ROOTS = {"rsqrt", "sqrt"}
 
@@ -136,7 +136,7 @@ class ResidualHooks:
     def reading(self) -> Iterator[ResidualStreams]:
         """Within it, this thread's run of the stack is read. Raises NotSupported for a stack without such a list."""
         if not self._known:
-            raise NotSupported(say(NO_LIST))
+            raise NotSupported(msg(NO_LIST))
         token = _READING.set(ResidualStreams())
         try:
             yield _READING.get()  # type: ignore[misc]
@@ -150,7 +150,7 @@ def residuals(read: ResidualStreams, states: Tensor) -> Residuals:
     Raises NotSupported unless the modules after the last layer make those states of its output.
     """
     if not read.streams or any(stream.shape != read.streams[0].shape for stream in read.streams):
-        raise NotSupported(say(NO_LIST))
+        raise NotSupported(msg(NO_LIST))
     here, after = read.streams[-1], []
     for module, given, made in read.calls:
         if given.data_ptr() == here.data_ptr() and given.shape == here.shape:
@@ -162,7 +162,7 @@ def residuals(read: ResidualStreams, states: Tensor) -> Residuals:
 
     ends, most = final(read.streams[-1]), TOLERANCE * max(float(states.abs().max()), 1.0)
     if ends.shape != states.shape or not float((ends - states).abs().max()) <= most:
-        raise NotSupported(say(NO_END))
+        raise NotSupported(msg(NO_END))
     return Residuals(tuple(read.streams), final)
 
 

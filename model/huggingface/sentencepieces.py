@@ -13,7 +13,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import PreTokenizer
 from tokenizers.processors import TemplateProcessing
 
-from i18n import N_, say
+from i18n import N_, msg
 from model.errors import CheckpointError
 from model.huggingface.checkpoint_files import MARIAN, TOKENIZER_CONFIG, read_json
 
@@ -45,14 +45,14 @@ def read_marian(name: str, folder: Path) -> tuple[Tokenizer, Tokenizer]:
     """
     source, target, vocabulary = (folder / part for part in MARIAN)
     if _said(name, folder).get("separate_vocabs"):
-        raise CheckpointError(say(TWO_VOCABULARIES, model=name))
+        raise CheckpointError(msg(TWO_VOCABULARIES, model=name))
     ids = read_json(name, vocabulary)
     bad = [piece for piece, token in ids.items() if type(token) is not int or token < 0]
     lacks = [piece for piece in (END, UNKNOWN) if piece not in ids]
     if bad:
-        raise CheckpointError(say(BAD_ID, model=name, file=vocabulary.name, piece=bad[0], id=ids[bad[0]]))
+        raise CheckpointError(msg(BAD_ID, model=name, file=vocabulary.name, piece=bad[0], id=ids[bad[0]]))
     if lacks:
-        raise CheckpointError(say(NO_PIECE, model=name, file=vocabulary.name, piece=lacks[0]))
+        raise CheckpointError(msg(NO_PIECE, model=name, file=vocabulary.name, piece=lacks[0]))
     # a typed </s> is text, also to a file that knows none of its letters and gives it back as one unknown piece
     words = {piece: token for piece, token in ids.items() if piece not in (END, UNKNOWN, PAD)}
     cutters = [_Cutter(_processor(name, path), words, ids[UNKNOWN], LANGUAGE) for path in (source, target)]
@@ -66,7 +66,7 @@ def read_lone(name: str, path: Path, model_type: str) -> Tokenizer:
     Raises CheckpointError for a damaged file, and for a family that numbers the pieces or prepares its texts otherwise.
     """
     if model_type not in ADDED:
-        raise CheckpointError(say(LONE_FILE, model=name, kind=model_type, file=path.name, families=", ".join(ADDED)))
+        raise CheckpointError(msg(LONE_FILE, model=name, kind=model_type, file=path.name, families=", ".join(ADDED)))
     processor, said = _processor(name, path), _said(name, path.parent)
     pieces = {processor.id_to_piece(token): token for token in range(processor.get_piece_size())}
     words = {piece: token for piece, token in pieces.items() if not processor.is_control(token)}
@@ -128,7 +128,7 @@ def _processor(name: str, path: Path) -> SentencePieceProcessor:
     except (DecodeError, RuntimeError):
         whole = False
     if not whole:
-        raise CheckpointError(say(DAMAGED, model=name, file=path.name))
+        raise CheckpointError(msg(DAMAGED, model=name, file=path.name))
     return processor
 
 

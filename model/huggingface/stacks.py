@@ -25,7 +25,7 @@ from transformers.cache_utils import (
 )
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
-from i18n import say
+from i18n import msg
 from model.errors import NotSupported
 from model.huggingface.attention_hook import AttentionRun, active_run, give_positions
 from model.huggingface.own_attention import OwnAttention
@@ -179,7 +179,7 @@ class TwoStacks(Stacks):
         self.encoder, decoder = network.get_encoder(), _without_head(network.get_decoder())
         reads = getattr(self.encoder, "main_input_name", "input_ids")
         if reads != "input_ids":
-            raise NotSupported(say("its encoder reads {what}, not text", what=reads.replace("_", " ")))
+            raise NotSupported(msg("its encoder reads {what}, not text", what=reads.replace("_", " ")))
         super().__init__(network, decoder, decoder)
         self.parts = {"encoder": self.encoder, "decoder": decoder}
         for stack in self.parts.values():
@@ -259,7 +259,7 @@ def vocabulary_of(network: PreTrainedModel) -> int:
             continue
         if isinstance(weight, Tensor) and weight.ndim == 2:
             return len(weight)
-    raise NotSupported(say("it has no token embedding table in the expected place"))
+    raise NotSupported(msg("it has no token embedding table in the expected place"))
 
 
 def logits_of(output: Any) -> Tensor:
@@ -268,7 +268,7 @@ def logits_of(output: Any) -> Tensor:
         found = getattr(output, name, None)
         if isinstance(found, Tensor):
             return found
-    raise NotSupported(say("it returns no logits"))
+    raise NotSupported(msg("it returns no logits"))
 
 
 def device_of(network: PreTrainedModel) -> torch.device:

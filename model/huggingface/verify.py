@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from transformers import CONFIG_MAPPING
 
-from i18n import N_, say
+from i18n import N_, msg
 from model.errors import NotSupported, first_line
 from model.huggingface import attention_hook, formats, internals, layers
 from model.huggingface.attention_hook import AttentionRun, Call
@@ -75,8 +75,8 @@ OTHER_LOGITS = N_(
 )
 
 
-def refusal(name: str, model_type: str, why: str) -> NotSupported:
-    return NotSupported(say(CANNOT_BE_SHOWN, model=name, kind=model_type, why=why, supported=SUPPORTED))
+def refusal(name: str, model_type: str, why: str | NotSupported) -> NotSupported:
+    return NotSupported(msg(CANNOT_BE_SHOWN, model=name, kind=model_type, why=why, supported=SUPPORTED))
 
 
 def check_type(name: str, config: dict[str, Any]) -> None:
@@ -85,12 +85,12 @@ def check_type(name: str, config: dict[str, Any]) -> None:
     model_type = config["model_type"]
     formats.check_config(name, config)
     if model_type not in CONFIG_MAPPING and "auto_map" in config:
-        raise refusal(name, model_type, say("it needs custom code, which Unmask never runs"))
+        raise refusal(name, model_type, msg("it needs custom code, which Unmask never runs"))
     if model_type not in CONFIG_MAPPING:
-        raise refusal(name, model_type, say("the installed transformers does not support its architecture"))
+        raise refusal(name, model_type, msg("the installed transformers does not support its architecture"))
     why = NOT_SHOWN.get(model_type) or _reads_no_text(model_type, bool(config.get("is_encoder_decoder")))
     if why is not None:
-        raise refusal(name, model_type, say(why))
+        raise refusal(name, model_type, msg(why))
 
 
 def _reads_no_text(model_type: str, encoder_decoder: bool) -> str | None:
@@ -135,11 +135,11 @@ def examine(stacks: Stacks, report: Callable[[str], None] = lambda _: None) -> F
 
     Raises NotSupported for a network whose attention does not all go through ours, or whose logits then differ.
     """
-    report(say("running it as transformers does"))
+    report(msg("running it as transformers does"))
     inputs = _inputs(stacks)
     expected = _reference(stacks, inputs)
     _switch(stacks, attention_hook.NAME)
-    report(say("looking for its attentions"))
+    report(msg("looking for its attentions"))
     if isinstance(stacks, OneStack) and stacks.takes_positions:
         first = first_position(stacks, inputs.ids[:1])
         stacks.takes_positions, stacks.first_position = first is not None, first or 0
@@ -153,7 +153,7 @@ def examine(stacks: Stacks, report: Callable[[str], None] = lambda _: None) -> F
     stacks.states(probe, inputs)
     sites = tuple(probe.sites)
     kinds = _layer_kinds(stacks, sites)
-    report(say("comparing our logits with its own"))
+    report(msg("comparing our logits with its own"))
     run = Recording(sites, MaskSpec(causal=any(site.causal for site in sites)), inputs.keeps())
     states = stacks.states(run, inputs)
     run.layers()
@@ -212,8 +212,8 @@ def _reference(stacks: Stacks, inputs: Inputs) -> Tensor:
         return stacks.reference(inputs)
     except Exception as error:  # noqa: BLE001 - sizes that an architecture cannot have show only here, in any way
         if NEEDS_MORE.search(str(error)):
-            raise NeedsMore(say("it does not run on text alone ({why})", why=first_line(error))) from None
-        why = say("transformers itself cannot run it ({error}: {why})", error=type(error).__name__, why=error)
+            raise NeedsMore(msg("it does not run on text alone ({why})", why=first_line(error))) from None
+        why = msg("transformers itself cannot run it ({error}: {why})", error=type(error).__name__, why=error)
         raise NotSupported(why) from None
 
 
@@ -229,7 +229,7 @@ def _layer_kinds(stacks: Stacks, sites: Sequence[Site]) -> tuple[dict[str, tuple
         if part not in places:
             raise NotSupported(layers.unseen(stack))
     if "decoder" in places and "cross" not in places:
-        raise NotSupported(say("its decoder does not attend to its source in a way that Unmask can trace"))
+        raise NotSupported(msg("its decoder does not attend to its source in a way that Unmask can trace"))
     numbers = {part: found for part in places if (found := layers.numbers(places[part])) is not None}
     kinds = layers.kinds(stacks.stack, places["self"], numbers["self"]) if "self" in numbers else ()
     counted = {part: found for part, found in numbers.items() if found != tuple(range(len(found)))}
@@ -241,7 +241,7 @@ def _check_logits(ours: Tensor, theirs: Tensor, keep: Tensor) -> None:
     allowed = TOLERANCE.get(theirs.dtype, COARSE) * max(float(theirs.abs().max()), 1.0)
     difference = float((ours - theirs.float()).abs().max())
     if not difference <= allowed:
-        raise NotSupported(say(OTHER_LOGITS, difference=difference))
+        raise NotSupported(msg(OTHER_LOGITS, difference=difference))
 
 
 class _Reached(Exception):

@@ -21,7 +21,7 @@ from transformers import (
 )
 from transformers.pytorch_utils import Conv1D
 
-from i18n import N_, say
+from i18n import N_, msg
 from model.errors import CheckpointError, NotSupported
 from model.huggingface import checkpoint_files, formats
 from model.huggingface.internals import classes_of_task
@@ -57,11 +57,11 @@ def merge(name: str, network: PreTrainedModel, folder: Path) -> bool:
         tensors = load_file(folder / formats.ADAPTER_WEIGHTS)
     except (SafetensorError, OSError) as error:
         raise CheckpointError(
-            say("{model}: its adapter's weights cannot be read ({why}). Fetch them again.", model=name, why=error)
+            msg("{model}: its adapter's weights cannot be read ({why}). Fetch them again.", model=name, why=error)
         ) from None
     targets = {key.removesuffix(A) for key in tensors if key.endswith(A)}
     if not targets or set(tensors) != {target + end for target in targets for end in (A, B)}:
-        raise _refusal(name, say("weights other than pairs of lora_A and lora_B"))
+        raise _refusal(name, msg("weights other than pairs of lora_A and lora_B"))
     for target in sorted(targets):
         _add(name, network, target, tensors[target + B].float() * scale, tensors[target + A].float())
     return True
@@ -70,7 +70,7 @@ def merge(name: str, network: PreTrainedModel, folder: Path) -> bool:
 def _scale(name: str, config: dict[str, Any]) -> float:
     kind = str(config.get("peft_type", "LORA"))
     if kind != "LORA":
-        raise _refusal(name, say("the kind {kind}", kind=kind[:40]))
+        raise _refusal(name, msg("the kind {kind}", kind=kind[:40]))
     used = [field for field, value in config.items() if value and NOT_PLAIN.fullmatch(field)]
     if config.get("bias", "none") != "none" or config.get("lora_bias"):
         used.append("bias")
@@ -78,7 +78,7 @@ def _scale(name: str, config: dict[str, Any]) -> float:
         raise _refusal(name, ", ".join(used))
     alpha, rank = config.get("lora_alpha"), config.get("r")
     if not isinstance(alpha, int | float) or not isinstance(rank, int) or rank < 1:
-        raise _refusal(name, say("no rank and alpha"))
+        raise _refusal(name, msg("no rank and alpha"))
     return alpha / (rank**0.5 if config.get("use_rslora") else rank)
 
 
@@ -87,21 +87,21 @@ def _add(name: str, network: PreTrainedModel, target: str, b: Tensor, a: Tensor)
     try:
         module = network.get_submodule(target.removeprefix(BEFORE))
     except AttributeError:
-        why = say("weights for {target}, which its network does not have", target=target[:80])
+        why = msg("weights for {target}, which its network does not have", target=target[:80])
         raise _refusal(name, why) from None
     if not isinstance(module, nn.Linear | Conv1D) or module is network.get_output_embeddings():
-        why = say("weights for {target} ({kind})", target=target[:80], kind=type(module).__name__)
+        why = msg("weights for {target} ({kind})", target=target[:80], kind=type(module).__name__)
         raise _refusal(name, why)
     left, right = (a.T, b.T) if isinstance(module, Conv1D) else (b, a)  # Conv1D's weight is [in,out]
     shape = [*left.shape[:1], *right.shape[1:]]
     if shape != list(module.weight.shape):  # before they are multiplied: little makes much
         shapes = {"shape": shape, "own": list(module.weight.shape)}
-        raise _refusal(name, say("weights of {shape} for {target}, which has {own}", target=target[:80], **shapes))
+        raise _refusal(name, msg("weights of {shape} for {target}, which has {own}", target=target[:80], **shapes))
     module.weight += (left @ right).to(module.weight)
 
 
 def _refusal(name: str, what: str) -> CheckpointError:
-    return CheckpointError(say(CANNOT_MERGE, model=name, what=what))
+    return CheckpointError(msg(CANNOT_MERGE, model=name, what=what))
 
 
 LANGUAGE_MODELS: dict[Any, str] = {  # auto class -> its task, in order of preference
@@ -146,12 +146,12 @@ def class_for(config: PreTrainedConfig) -> Any:
     if config.is_encoder_decoder:  # never its decoder alone
         known = [auto for auto in known if auto in (AutoModelForSeq2SeqLM, AutoModelForImageTextToText)]
         if not known:
-            raise NotSupported(say("it is an encoder-decoder whose source is not text (speech, for example)"))
+            raise NotSupported(msg("it is an encoder-decoder whose source is not text (speech, for example)"))
     elif getattr(config, "is_decoder", False):
         known = [auto for auto in known if auto is not AutoModelForMaskedLM]
     found = next(iter(known), None) or _saved_class(config)
     if found is None:
-        raise NotSupported(say("transformers has no language model of this kind"))
+        raise NotSupported(msg("transformers has no language model of this kind"))
     return found
 
 
@@ -168,13 +168,13 @@ def check_report(name: str, network: PreTrainedModel, report: dict[str, Any]) ->
     """The head that the files hold. Raises CheckpointError for missing weights and for unexpected ones."""
     lost = sorted(key for key in report["missing_keys"] if key.startswith(stack_names(network)))
     if lost:
-        raise CheckpointError(say(MISSING_WEIGHTS, model=name, count=len(lost), first=lost[0]))
+        raise CheckpointError(msg(MISSING_WEIGHTS, model=name, count=len(lost), first=lost[0]))
     over = sorted(key for key in report["unexpected_keys"] if not any(re.search(known, key) for known in NOT_NEEDED))
     if over:
         listed = ", ".join(over[:2])
         if len(over) > 2:
-            listed = say("{listed} and {count} more", listed=listed, count=len(over) - 2)
-        raise CheckpointError(say(UNEXPECTED_WEIGHTS, model=name, listed=listed))
+            listed = msg("{listed} and {count} more", listed=listed, count=len(over) - 2)
+        raise CheckpointError(msg(UNEXPECTED_WEIGHTS, model=name, listed=listed))
     saved_as = next(iter(network.config.architectures or ()), None)
     return OutputHead(not report["missing_keys"] and (saved_as is None or _is_language_model(saved_as)))
 
@@ -183,7 +183,7 @@ def head_of(name: str, network: PreTrainedModel) -> OutputHead:
     """The head of a network in memory. Raises NotSupported for one without."""
     architecture = type(network).__name__
     if not _is_language_model(architecture):
-        raise NotSupported(say(NO_LANGUAGE_MODEL, model=name, architecture=architecture))
+        raise NotSupported(msg(NO_LANGUAGE_MODEL, model=name, architecture=architecture))
     return OutputHead(True)
 
 

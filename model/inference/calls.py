@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from i18n import say
+from i18n import msg
 from model.base import Model
 from model.masks import MaskContext, MaskSpec
 from model.text import TokenBatch
@@ -69,15 +69,15 @@ def ends_of(tokens: int, chunks: Sequence[int] | int, prefix: int = 0) -> list[i
     Raises ValueError for other sizes.
     """
     if not 0 <= prefix < tokens:
-        raise ValueError(say("expected a prefix from 0 to {most}, got {got}", most=tokens - 1, got=prefix))
+        raise ValueError(msg("expected a prefix from 0 to {most}, got {got}", most=tokens - 1, got=prefix))
     rest = tokens - prefix
     if isinstance(chunks, int):
         if chunks < 1:
-            raise ValueError(say("expected chunks of at least 1 token, got {got}", got=chunks))
+            raise ValueError(msg("expected chunks of at least 1 token, got {got}", got=chunks))
         chunks = [min(chunks, rest - start) for start in range(0, rest, chunks)]
     if sum(chunks) != rest or min(chunks) < 1:
         sizes = ", ".join(map(str, chunks))
-        raise ValueError(say("expected chunks of {count} tokens together, got {sizes}", count=rest, sizes=sizes))
+        raise ValueError(msg("expected chunks of {count} tokens together, got {sizes}", count=rest, sizes=sizes))
     return [end for end in np.cumsum([prefix, *chunks]).tolist() if end]
 
 
@@ -90,7 +90,7 @@ def compare_calls(
     Raises ValueError for another alignment than ALIGNMENTS, and what Model.run_calls raises.
     """
     if align not in ALIGNMENTS:
-        raise ValueError(say("expected an alignment of {names}, got {got}", names=", ".join(ALIGNMENTS), got=align))
+        raise ValueError(msg("expected an alignment of {names}, got {got}", names=", ".join(ALIGNMENTS), got=align))
     trace = model.run(batch, spec)
     states = model.run_calls(batch, spec, ends, ALIGNMENTS[align])
     ours, theirs = model.readout(states)[0].float(), model.readout(trace.states)[0].float()

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from i18n import say
+from i18n import msg
 from model.base import Model
 from model.errors import index
 from model.kv_cache import batch_of
@@ -61,7 +61,7 @@ class DraftTree:
 def depths(parents: Sequence[int]) -> list[int]:
     """How many nodes are above each one. Raises ValueError unless each parent is −1 or an earlier node."""
     if not 1 <= len(parents) <= MOST_NODES:
-        raise ValueError(say("expected 1 to {most} nodes, got {got}", most=MOST_NODES, got=len(parents)))
+        raise ValueError(msg("expected 1 to {most} nodes, got {got}", most=MOST_NODES, got=len(parents)))
     found: list[int] = []
     for node, parent in enumerate(parents):
         parent = index("parent", parent, node, first=-1)
@@ -81,7 +81,7 @@ def branch(parents: Sequence[int], node: int) -> list[int]:
 def ordered(parents: Sequence[int], order: str) -> list[int]:
     """The nodes in the order of the row: depth-first, or breadth-first."""
     if order not in ORDERS:
-        raise ValueError(say("expected an order of {names}, got {got}", names=", ".join(ORDERS), got=order))
+        raise ValueError(msg("expected an order of {names}, got {got}", names=", ".join(ORDERS), got=order))
     paths = {node: branch(parents, node) for node in range(len(parents))}
     return sorted(paths, key=lambda node: (len(paths[node]) if order == "breadth" else 0, paths[node]))
 
@@ -116,11 +116,11 @@ def verify_tree(
     Raises ValueError for parents that are no tree, and for another order or positions; what Model.run raises.
     """
     if positions not in POSITIONS:
-        raise ValueError(say("expected positions of {names}, got {got}", names=", ".join(POSITIONS), got=positions))
+        raise ValueError(msg("expected positions of {names}, got {got}", names=", ".join(POSITIONS), got=positions))
     depths(parents)
     drafted = draft(model, ids, parents) if tokens is None else list(tokens)
     if len(drafted) != len(parents):
-        raise ValueError(say("expected {count} tokens, got {got}", count=len(parents), got=len(drafted)))
+        raise ValueError(msg("expected {count} tokens, got {got}", count=len(parents), got=len(drafted)))
     row = ordered(parents, order)
     above = [row.index(parents[node]) if parents[node] >= 0 else -1 for node in row]
     here, start = [drafted[node] for node in row], len(ids)

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from i18n import say
+from i18n import msg
 from model.base import Model
 from model.kv_cache import batch_of
 from model.mask_kinds import KINDS
@@ -51,7 +51,7 @@ def pack(model: Model, batch: TokenBatch, separator: str) -> PackedLosses:
     parts = batch.split(separator)[0]
     sizes = [size for size in torch.bincount(parts).tolist() if size]
     if len(sizes) < 2:
-        raise ValueError(say("expected a text of several documents, got one: “{separator}” does not split it",
+        raise ValueError(msg("expected a text of several documents, got one: “{separator}” does not split it",
                              separator=separator))  # fmt: skip
     texts = batch.ids[0].split(sizes)
     alone = [_logits(model, batch_of(model, tuple(text.tolist())), model.standard) for text in texts]

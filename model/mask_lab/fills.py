@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from i18n import N_, say
+from i18n import N_, msg
 from model.attention import attention_stages
 from model.masks import MaskSpec, causal
 from model.trace import Trace
@@ -164,7 +164,7 @@ def compare(scores: Tensor, allowed: Tensor, sink: float | None = None) -> FillC
         )
     closed = scores == float("-inf")
     if not scores[~closed].isfinite().all():
-        raise ValueError(say("expected finite scores, got some that are infinite or NaN"))
+        raise ValueError(msg("expected finite scores, got some that are infinite or NaN"))
     open_cells = allowed & ~closed
     empty = ~open_cells.any(-1)
     whole = empty.nonzero().flatten().tolist()
@@ -218,7 +218,7 @@ def _cast(scores: Tensor, dtype: torch.dtype) -> tuple[Tensor, str | None]:
     largest, most = float(finite.max()) if finite.numel() else 0.0, torch.finfo(dtype).max
     cast = scores.to(dtype)
     if torch.tensor(largest).to(dtype).isinf():
-        words = say("a score of ±{largest:.3g} is more than the largest number, {most:.3g}", largest=largest, most=most)
+        words = msg("a score of ±{largest:.3g} is more than the largest number, {most:.3g}", largest=largest, most=most)
         return cast, words
     return cast, None
 

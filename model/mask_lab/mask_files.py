@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from i18n import say
+from i18n import msg
 from model.files import NpyHeader, npy_header
 from model.masks import MaskContext, MaskSpec
 from model.spec import MOST_BYTES, MOST_STROKES, OFF, Stroke
@@ -37,29 +37,29 @@ def read_npy(data: bytes) -> np.ndarray:
     Raises ValueError, saying what was expected, for everything else.
     """
     if len(data) > MOST_BYTES:
-        raise ValueError(say("expected an NPY file of at most {most:,} bytes, got {size:,}: cut the mask to fewer "
+        raise ValueError(msg("expected an NPY file of at most {most:,} bytes, got {size:,}: cut the mask to fewer "
                              "tokens, or save it as JSON", most=MOST_BYTES, size=len(data)))  # fmt: skip
     if not data.startswith(np.lib.format.MAGIC_PREFIX):
         raise ValueError(_no_npy(data))
     shape, fortran, dtype, offset = _header(data)
     if dtype.hasobject:
-        raise ValueError(say("expected an array of bool, got one of Python objects, which are pickled and never "
+        raise ValueError(msg("expected an array of bool, got one of Python objects, which are pickled and never "
                              "opened: save mask.astype(bool)"))  # fmt: skip
     if dtype != np.bool_:
-        raise ValueError(say("expected an array of bool, True = may attend, got {kind}: the meaning of numbers "
+        raise ValueError(msg("expected an array of bool, True = may attend, got {kind}: the meaning of numbers "
                              "varies, so save mask.astype(bool) if 1 = may "
                              "attend, or mask == 0 for an additive mask", kind=str(dtype)[:40]))  # fmt: skip
     if len(shape) != 2 or min(shape) < 1:
-        raise ValueError(say("expected a matrix, queries by keys, got the shape {shape}: save one head's mask",
+        raise ValueError(msg("expected a matrix, queries by keys, got the shape {shape}: save one head's mask",
                              shape=str(shape)[:60]))  # fmt: skip
     cells = np.frombuffer(data, np.uint8, offset=offset)
     if cells.size != shape[0] * shape[1]:
-        raise ValueError(say("expected {size:,} bytes of cells after the header, got {found:,}: the file is "
+        raise ValueError(msg("expected {size:,} bytes of cells after the header, got {found:,}: the file is "
                              "incomplete, save it again", size=shape[0] * shape[1], found=cells.size))  # fmt: skip
     if cells.max() > 1:
         largest = int(cells.max())
         raise ValueError(
-            say("expected cells that are 0 or 1, got a {cell}: save it again with numpy.save", cell=largest)
+            msg("expected cells that are 0 or 1, got a {cell}: save it again with numpy.save", cell=largest)
         )
     return cells.astype(bool).reshape(shape, order="F" if fortran else "C")
 
@@ -73,21 +73,21 @@ def as_drawing(cells: np.ndarray, keep: Tensor) -> MaskSpec:
     """
     total, real = len(keep), int(keep.sum())
     if cells.shape[0] != cells.shape[1]:
-        raise ValueError(say("expected a square mask, as many queries as keys, got {shape}: save the mask of a text's "
+        raise ValueError(msg("expected a square mask, as many queries as keys, got {shape}: save the mask of a text's "
                              "attention to itself", shape=_by(*cells.shape)))  # fmt: skip
     if len(cells) not in (total, real):
         shapes = {"size": _by(real, real), "padded": _by(total, total), "got": _by(*cells.shape)}
         raise ValueError(
-            say("expected a mask of {size} cells, for the tokens of this row, got {got}: load it on the text that it "
+            msg("expected a mask of {size} cells, for the tokens of this row, got {got}: load it on the text that it "
                 "was made for", **shapes)
             if total == real
-            else say("expected a mask of {size} cells, for the tokens of this row, or {padded} with its padding, got "
+            else msg("expected a mask of {size} cells, for the tokens of this row, or {padded} with its padding, got "
                      "{got}: load it on the text that it was made for", **shapes)
         )  # fmt: skip
     here = keep.cpu().numpy()
     blocked = rectangles(~(cells if len(cells) == real else cells[np.ix_(here, here)]))
     if len(blocked) > MOST_STROKES:
-        raise ValueError(say("expected blocked cells that {most:,} rectangles can cover, got {count:,} of them: load a "
+        raise ValueError(msg("expected blocked cells that {most:,} rectangles can cover, got {count:,} of them: load a "
                              "mask of fewer tokens, or one whose blocked cells lie together",
                              most=MOST_STROKES, count=len(blocked)))  # fmt: skip
     drawing = OFF.replace(drawn=tuple(Stroke("block", *rectangle) for rectangle in blocked))
@@ -127,23 +127,23 @@ def _header(data: bytes) -> NpyHeader:
     try:
         return npy_header(data)
     except KeyError as version:
-        raise ValueError(say("expected an NPY file of version 1.0 or 2.0, got {version}: save a plain bool matrix with "
+        raise ValueError(msg("expected an NPY file of version 1.0 or 2.0, got {version}: save a plain bool matrix with "
                              "numpy.save", version=".".join(map(str, version.args[0])))) from None  # fmt: skip
     except UNREADABLE:
-        raise ValueError(say("expected the header of an NPY file, got one that cannot be read: save it again with "
+        raise ValueError(msg("expected the header of an NPY file, got one that cannot be read: save it again with "
                              "numpy.save")) from None  # fmt: skip
 
 
 def _no_npy(data: bytes) -> str:
     """What is wrong with a file that does not begin as one."""
     if not data:
-        return say("expected an NPY file, got an empty one: save it again with numpy.save")
+        return msg("expected an NPY file, got an empty one: save it again with numpy.save")
     if data.startswith(b"PK"):
-        return say("expected an NPY file, got a zip archive: save one matrix with numpy.save, not numpy.savez")
+        return msg("expected an NPY file, got a zip archive: save one matrix with numpy.save, not numpy.savez")
     if data.startswith(PICKLED):
-        return say("expected an NPY file, got a pickle, which is never opened: save the matrix with numpy.save(file, "
+        return msg("expected an NPY file, got a pickle, which is never opened: save the matrix with numpy.save(file, "
                    "mask, allow_pickle=False)")  # fmt: skip
-    return say("expected an NPY file, got something else: save the matrix with numpy.save")
+    return msg("expected an NPY file, got something else: save the matrix with numpy.save")
 
 
 def _by(*sizes: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from i18n import say
+from i18n import msg
 from model.files import npy_header
 
 MOST_TOKENS = 1_024  # of each side
@@ -28,17 +28,17 @@ def read_mask(given: Any) -> tuple[np.ndarray, bool]:
     """
     array = _array(given)
     if not 2 <= array.ndim <= 4:
-        raise ValueError(say("expected a mask of 2 to 4 dimensions, got {count}", count=array.ndim))
+        raise ValueError(msg("expected a mask of 2 to 4 dimensions, got {count}", count=array.ndim))
     if 0 in array.shape:
-        raise ValueError(say("expected a mask with cells in it, got none"))
+        raise ValueError(msg("expected a mask with cells in it, got none"))
     if max(array.shape[-2:]) > MOST_TOKENS or array.size > MOST_CELLS:
         shape = " × ".join(map(str, array.shape))
-        raise ValueError(say("expected at most {most:,} queries and keys, got {shape}", most=MOST_TOKENS, shape=shape))
+        raise ValueError(msg("expected at most {most:,} queries and keys, got {shape}", most=MOST_TOKENS, shape=shape))
     masks = _allowed(array).reshape(-1, *array.shape[-2:])
     if masks.shape[1] > masks.shape[2]:
         sizes = {"queries": masks.shape[1], "keys": masks.shape[2]}
         raise ValueError(
-            say("expected at least as many keys as queries, got {queries} queries and {keys} keys", **sizes)
+            msg("expected at least as many keys as queries, got {queries} queries and {keys} keys", **sizes)
         )
     return masks[0], bool((masks != masks[0]).any())
 
@@ -55,7 +55,7 @@ def _array(given: Any) -> np.ndarray:
     except ValueError:  # rows of different lengths
         array = np.array(None)
     if array.dtype.kind not in "biuf":
-        raise ValueError(say("expected an array of numbers or booleans, got {got}", got=type(given).__name__))
+        raise ValueError(msg("expected an array of numbers or booleans, got {got}", got=type(given).__name__))
     return array
 
 
@@ -66,17 +66,17 @@ def _from_npy(data: bytes) -> np.ndarray:
             raise ValueError
         array: np.ndarray = np.load(io.BytesIO(data), allow_pickle=False)
     except Exception:  # noqa: BLE001  # numpy's parser raises many kinds
-        raise ValueError(say("expected an NPY file of at most {most:,} numbers", most=MOST_CELLS)) from None
+        raise ValueError(msg("expected an NPY file of at most {most:,} numbers", most=MOST_CELLS)) from None
     return array
 
 
 def _printed(text: str) -> np.ndarray:
     """A tensor as PyTorch or NumPy prints it, or bare rows of numbers."""
     if len(text) > MOST_BYTES:
-        raise ValueError(say("expected at most {most:,} characters", most=MOST_BYTES))
+        raise ValueError(msg("expected at most {most:,} characters", most=MOST_BYTES))
     if "..." in text or "…" in text:
         raise ValueError(
-            say('expected every cell, got “...”: print the tensor after torch.set_printoptions(profile="full")')
+            msg('expected every cell, got “...”: print the tensor after torch.set_printoptions(profile="full")')
         )
     end = AFTER.search(text)
     text = text[: end.start() + 1] if end else text
@@ -84,13 +84,13 @@ def _printed(text: str) -> np.ndarray:
         text = "[" + "".join(f"[{line}]" for line in text.splitlines() if line.strip()) + "]"
     array = np.array(_nested(text[text.index("[") : text.rfind("]") + 1]))
     if array.dtype.kind not in "bif":
-        raise ValueError(say("expected a printed tensor of numbers or booleans"))
+        raise ValueError(msg("expected a printed tensor of numbers or booleans"))
     return array
 
 
 def _nested(text: str) -> list[Any]:
     """Lists of lists of numbers. Raises ValueError where brackets do not match, and for rows of different lengths."""
-    problem = say("expected a printed tensor: rows of equal length in brackets")
+    problem = msg("expected a printed tensor: rows of equal length in brackets")
     found: list[Any] = []
     open_lists = [found]
     for word in WORD.findall(text):
@@ -131,4 +131,4 @@ def _allowed(array: np.ndarray) -> np.ndarray:
     if np.isin(values[values > LARGE], (0,)).all() and not np.isnan(values).any():
         return zero
     strange = next(value for value in values if not (value <= LARGE or value in (0, 1)) or np.isnan(value))
-    raise ValueError(say("expected 0 and 1, True and False, or 0 and −∞, got {value}", value=f"{strange:.4g}"))
+    raise ValueError(msg("expected 0 and 1, True and False, or 0 and −∞, got {value}", value=f"{strange:.4g}"))

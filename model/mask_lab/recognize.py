@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from i18n import listed, say, say_all, say_count, together
+from i18n import msg, msg_all, msg_count, msg_list, msg_together
 from model.mask_kinds import KINDS, Cells
 from model.mask_lab.read_mask import MOST_TOKENS, read_mask
 from model.spec import MOST_STROKES
@@ -75,9 +75,9 @@ def name_mask(given: Any) -> NamedMask:
     reading = _read(allowed)
     differs = np.argwhere(allowed != _meant(reading, allowed))
     found = NamedMask(allowed, dict(reading.kinds), _masks(allowed, reading), differs, "")
-    first = say("The masks of this batch differ; this is the first.") if others_differ else ""
+    first = msg("The masks of this batch differ; this is the first.") if others_differ else ""
     sentences = [first, reading.fault, _in_words(reading), _differences(found, reading), _empty(found)]
-    return replace(found, sentence=together(filter(None, sentences)))
+    return replace(found, sentence=msg_together([*filter(None, sentences)]))
 
 
 def positions(queries: int, keys: int, shift: int = 0, /) -> np.ndarray:
@@ -133,16 +133,16 @@ def _mistakes(allowed: np.ndarray) -> Iterator[tuple[np.ndarray, int, str]]:
     """What the author may have done: the mask to be read instead, how far its queries are moved, and a sentence."""
     queries, keys = allowed.shape
     if queries == keys:
-        yield allowed.T, 0, say("It is transposed: its rows are keys and its columns queries.")
+        yield allowed.T, 0, msg("It is transposed: its rows are keys and its columns queries.")
     else:
         place = {"queries": queries, "keys": keys, "position": keys - queries}
-        yield allowed, queries - keys, say(
+        yield allowed, queries - keys, msg(
             "It is aligned at the top left. With {queries} queries and {keys} keys, the first query stands at position "
             "{position}: align it at the bottom right.", **place
         )  # fmt: skip
-    yield ~allowed, 0, say("It is inverted: it allows what is to be blocked, and blocks what is to be allowed.")
-    yield allowed, -1, say("It is off by one: each token has the row of the token before it.")
-    yield allowed, 1, say("It is off by one: each token has the row of the token after it.")
+    yield ~allowed, 0, msg("It is inverted: it allows what is to be blocked, and blocks what is to be allowed.")
+    yield allowed, -1, msg("It is off by one: each token has the row of the token before it.")
+    yield allowed, 1, msg("It is off by one: each token has the row of the token after it.")
 
 
 def _exact(allowed: np.ndarray, shift: int = 0, within: np.ndarray | bool = True) -> Reading | None:
@@ -322,20 +322,20 @@ def _strokes(allowed: np.ndarray, wrong: np.ndarray) -> Iterator[list[Any]]:
 
 
 def _in_words(reading: Reading) -> str:
-    phrases = [say(KINDS[name].phrase, size=value) for name, value in reading.kinds]
+    phrases = [msg(KINDS[name].phrase, size=value) for name, value in reading.kinds]
     if reading.parts:
-        phrases.append(say("documents of {sizes} tokens", sizes=_listed([f"{size:,}" for size in reading.parts])))
+        phrases.append(msg("documents of {sizes} tokens", sizes=_listed([f"{size:,}" for size in reading.parts])))
     if reading.padding:
-        phrases.append(say_count("{count} key of padding at one end", "{count} keys of padding at one end",
+        phrases.append(msg_count("{count} key of padding at one end", "{count} keys of padding at one end",
                                  abs(reading.padding)))  # fmt: skip
     if reading.within:
-        phrases.append(say("opened cells within the {kind}", kind=say(KINDS[reading.within].phrase)))
+        phrases.append(msg("opened cells within the {kind}", kind=msg(KINDS[reading.within].phrase)))
     if not phrases:
-        return say("It blocks every cell.") if reading.cells else say("It blocks nothing.")
-    kinds = say_all(phrases)
+        return msg("It blocks every cell.") if reading.cells else msg("It blocks nothing.")
+    kinds = msg_all(phrases)
     if reading.fault:
-        return say("It seems meant as: {kinds}.", kinds=kinds)
-    return say("The nearest kinds are: {kinds}.", kinds=kinds) if reading.cells else say("It is: {kinds}.", kinds=kinds)
+        return msg("It seems meant as: {kinds}.", kinds=kinds)
+    return msg("The nearest kinds are: {kinds}.", kinds=kinds) if reading.cells else msg("It is: {kinds}.", kinds=kinds)
 
 
 def _differences(found: "NamedMask", reading: Reading) -> str:
@@ -343,13 +343,13 @@ def _differences(found: "NamedMask", reading: Reading) -> str:
     if not reading.cells or reading.fault or not reading.kinds:
         return ""
     cells = [f"({query}, {key})" for query, key in found.differs[: MOST_LISTED + 1].tolist()]
-    return say_count("{count} cell (query, key) differs: {cells}.", "{count} cells (query, key) differ: {cells}.",
+    return msg_count("{count} cell (query, key) differs: {cells}.", "{count} cells (query, key) differ: {cells}.",
                      len(found.differs), cells=_listed(cells))  # fmt: skip
 
 
 def _empty(found: "NamedMask") -> str:
     rows = [f"{row:,}" for row in found.empty_rows[: MOST_LISTED + 1]]
-    return say_count(
+    return msg_count(
         "Query {rows} has no allowed key: its softmax is NaN in most implementations.",
         "{count} queries have no allowed key ({rows}): their softmax is NaN in most implementations.",
         len(found.empty_rows), rows=_listed(rows),
@@ -357,4 +357,4 @@ def _empty(found: "NamedMask") -> str:
 
 
 def _listed(words: list[str]) -> str:
-    return listed([*words[:MOST_LISTED], "…"] if len(words) > MOST_LISTED else words)
+    return msg_list([*words[:MOST_LISTED], "…"] if len(words) > MOST_LISTED else words)

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from i18n import N_, say
+from i18n import N_, msg
 from model import masks, sampling
 from model.base import CHECKPOINTS, files_key
 from model.blocks import KeysValues
@@ -58,7 +58,7 @@ def load(folder: Path = FOLDER) -> DigitsModel:
     config = network.config
     if (config.vocabulary, config.context) != (VOCABULARY, POSITIONS):
         raise CheckpointError(
-            say(
+            msg(
                 "{folder}: expected a vocabulary of {entries} and a context of {context}, found {found} and {had}",
                 folder=folder,
                 entries=VOCABULARY,

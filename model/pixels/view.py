@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from i18n import say
+from i18n import msg
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,4 +47,4 @@ class PixelView:
 
 def class_name(digit: int) -> str:
     """What a class token says: "class 3"."""
-    return say("class {digit}", digit=digit)
+    return msg("class {digit}", digit=digit)

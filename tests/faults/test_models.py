@@ -250,7 +250,7 @@ def test_after_a_hostile_folder_the_next_one_loads(sound: dict[str, Path], tmp_p
     assert app.markdown[-1].value == str(sound["gpt2"])
 
 
-@pytest.mark.parametrize("error", [TooSlow(60), LostTwice("ended twice")])
+@pytest.mark.parametrize("error", [TooSlow.after(60), LostTwice("ended twice")])
 def test_what_the_inspector_gave_up_is_a_sentence(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     class GivesUp:
         def ask(self, *_: object) -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from lessons.questions import HABITS, KINDS, Answer, QuestionSubject, answer
+from lessons.questions import HEAD_PATTERNS, KINDS, Answer, QuestionSubject, answer
 from model.base import Model
 from model.masks import MaskSpec
 
@@ -101,10 +101,10 @@ def test_a_row_changes_where_a_mask_reaches_it(story: Model, masks: MaskSpec, pa
 
 
 @pytest.mark.parametrize(
-    ("head", "habit"), [((5, 2), "first"), ((0, 3), "previous"), ((4, 1), "itself"), ((4, 0), "induction")]
+    ("head", "pattern"), [((5, 2), "first"), ((0, 3), "previous"), ((4, 1), "itself"), ((4, 0), "induction")]
 )
-def test_the_habit_is_the_largest_of_the_measured_shares(story: Model, head: tuple[int, int], habit: str) -> None:
-    assert right(ask(story, "habit", PETER, head=head)) == [HABITS[habit][0]]
+def test_the_pattern_is_the_largest_of_the_measured_shares(story: Model, head: tuple[int, int], pattern: str) -> None:
+    assert right(ask(story, "habit", PETER, head=head)) == [HEAD_PATTERNS[pattern][0]]
 
 
 @pytest.mark.parametrize(

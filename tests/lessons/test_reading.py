@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from i18n import LANGUAGES
+from i18n import LANGUAGES, spoken
 from lessons.reading import MOST_BYTES, read
 from lessons.shelf import FOLDER, shelf
 from model.masks import MaskSpec
@@ -101,6 +101,11 @@ def test_a_mistake_is_said_with_its_line(written: str, instead: str, line: int, 
     with pytest.raises(ValueError, match=rf"^line {line}: ") as error:
         read(LESSON.replace(written, instead), ["padding", "windows"])
     assert said in str(error.value)
+
+
+def test_a_mistake_in_masks_is_said_in_the_user_s_language() -> None:
+    with spoken("zh"), pytest.raises(ValueError, match="masks: sliding：应为“0（关闭）到 1000000 的整数”"):
+        read(LESSON.replace('"sliding": 3}', '"sliding": -3}'))
 
 
 def test_all_mistakes_are_said_at_once_in_the_order_of_their_lines() -> None:

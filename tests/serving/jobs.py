@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from i18n import say
+from i18n import msg
 
 if TYPE_CHECKING:
     from model.base import Model
@@ -111,7 +111,7 @@ def refuse_later(report: Callable[[int], None], number: int) -> None:
 
 def refuse_said() -> None:
     """In whatever language it is asked in."""
-    raise ValueError(say("expected a text, got none"))
+    raise ValueError(msg("expected a text, got none"))
 
 
 def refuse_said_later(report: Callable[[int], None]) -> None:

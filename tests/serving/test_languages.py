@@ -1,15 +1,16 @@
-"""What jobs, loads and long jobs say is in the language of who asked, whichever thread or process says it."""
+"""What jobs, loads and long jobs say is translated for whoever reads it, whichever thread or process says it."""
 
+import pickle
 from collections.abc import Callable, Iterator
 from threading import Event, Thread
 from typing import Any
 
 import pytest
 
-from i18n import LANGUAGES, say, spoken
+from i18n import LANGUAGES, msg, spoken, translated
 from model.base import Model
 from serving.background import Background
-from serving.fair_queue import FairQueue, QueueFull
+from serving.fair_queue import FairQueue
 from serving.job import Job
 from serving.loaded_models import Loads, Report
 from serving.result_cache import Engine
@@ -48,7 +49,7 @@ def lost() -> None:
 
 
 def too_slow() -> None:
-    raise TooSlow(0.1)
+    raise TooSlow.after(0.1)
 
 
 @pytest.fixture(params=["process", "worker"])
@@ -59,45 +60,56 @@ def home(request: pytest.FixtureRequest) -> Iterator[Scheduler]:
     found.close()
 
 
-def test_a_job_s_error(home: Scheduler) -> None:
+def told(error: BaseException | str) -> dict[str, str]:
+    """What a reader of each language is told."""
+    found = {}
     for name in LANGUAGES:
-        with spoken(name), pytest.raises(ValueError, match=NOTHING[name]):
-            home.ask(Job(jobs.refuse_said))
+        with spoken(name):
+            found[name] = translated(error)
+    return found
 
 
-@pytest.mark.parametrize("name", LANGUAGES)
+def assert_told(error: BaseException | str, words: dict[str, str]) -> None:
+    found = told(error)
+    assert all(words[name] in found[name] for name in LANGUAGES), found
+
+
+def test_a_job_s_error(home: Scheduler) -> None:
+    with spoken("zh"), pytest.raises(ValueError, match=NOTHING["en"]) as error:
+        home.ask(Job(jobs.refuse_said))
+    assert_told(error.value, NOTHING)
+
+
 @pytest.mark.parametrize(("does", "words"), [(lost, TWICE), (too_slow, SLOW)])
-def test_a_hand_s_own_trouble(name: str, does: Callable[[], Any], words: dict[str, str]) -> None:
+def test_a_hand_s_own_trouble(does: Callable[[], Any], words: dict[str, str]) -> None:
     home = home_of(Hand(does))
-    with spoken(name), pytest.raises(ValueError, match=words[name]):
+    with pytest.raises(ValueError, match=words["en"]) as error:
         home.ask(Job(jobs.process))
+    assert_told(error.value, words)
+    assert_told(pickle.loads(pickle.dumps(error.value)), words)  # noqa: S301 - its own
     home.close()
 
 
-def test_each_who_waits_in_a_queue_that_is_closed() -> None:
-    queue, tickets = new_queue(), {}
-    for name in LANGUAGES:
-        with spoken(name):
-            tickets[name] = queue.enter(Job(jobs.process), name)
+def test_who_waits_in_a_queue_that_is_closed() -> None:
+    queue = new_queue()
+    ticket = queue.enter(Job(jobs.process), "reader")
     queue.close()
-    for name, ticket in tickets.items():
-        with pytest.raises(QueueFull, match=STOPPED[name]):
-            ticket.answer.result(WAIT)
+    assert_told(ticket.answer.exception(WAIT) or "", STOPPED)
 
 
-def test_two_readers_of_one_load_are_each_told_in_their_own_language() -> None:
+def test_readers_of_all_languages_wait_for_the_same_load() -> None:
     loads, waits, said = Loads(), {name: Event() for name in LANGUAGES}, {}
+    begun: list[int] = []
 
     def make(report: Report) -> Model:
+        begun.append(1)
         assert all(one.wait(WAIT) for one in waits.values())
-        raise ValueError(say("expected a text, got none"))
+        raise ValueError(msg("expected a text, got none"))
 
     def wait(name: str) -> None:
-        with spoken(name):
-            try:
-                loads.get("model", make, lambda _: waits[name].set())
-            except ValueError as error:
-                said[name] = str(error)
+        with spoken(name), pytest.raises(ValueError, match=NOTHING["en"]) as error:
+            loads.get("model", make, lambda _: waits[name].set())
+        said[name] = told(error.value)[name]
 
     readers = [Thread(target=wait, args=(name,)) for name in LANGUAGES]
     for reader in readers:
@@ -105,14 +117,15 @@ def test_two_readers_of_one_load_are_each_told_in_their_own_language() -> None:
     for reader in readers:
         reader.join(WAIT)
     assert said == NOTHING
+    assert begun == [1]
 
 
 def test_a_long_job_s_error_and_its_end() -> None:
-    with spoken("zh"):
-        job = Background(jobs.refuse_said_later)
-        with pytest.raises(ValueError, match=NOTHING["zh"]):
-            job.finish(lambda now: None)
-        left = Background(jobs.count, 10_000, pause=0.01, left_seconds=0.0)
+    job = Background(jobs.refuse_said_later)
+    with pytest.raises(ValueError, match=NOTHING["en"]) as error:
+        job.finish(lambda now: None)
+    assert told(error.value) == told(job.watched().why) == NOTHING
+    left = Background(jobs.count, 10_000, pause=0.01, left_seconds=0.0)
     while not (now := left._so_far).over:  # `watched` would tell it that somebody is there
         left._process.wait(WAIT)
-    assert (now.state, now.why) == ("stopped", "已停止，因为没有人在看。")
+    assert (now.state, told(now.why)["zh"]) == ("stopped", "已停止，因为没有人在看。")

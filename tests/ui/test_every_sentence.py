@@ -8,8 +8,9 @@ import logging
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
+from gettext import NullTranslations
 from string import Formatter
 
 import pytest
@@ -55,18 +56,25 @@ Spoken = tuple[str, Said]
 def heard(monkeypatch: pytest.MonkeyPatch) -> list[Spoken]:
     """What is said from here on: the sentence as it is in the source, and what its places were filled with."""
     found: list[Spoken] = []
-    told = i18n._said
+    key, filled = "", i18n._filled
 
-    def listen(make: Callable[..., str], text: str, /, *arguments: object, **values: object) -> str:
-        if make is i18n.say:
-            found.append((str(arguments[0]), _filled(str(arguments[0]), values)))
-        elif make is i18n.say_count:
-            one, many, count = arguments
-            key = str(one if count == 1 and plain(str(one)) in CLAIMS else many)
-            found.append((key, _filled(key, {"count": count} | values)))
-        return told(make, text, *arguments, **values)
+    class Catalogue(NullTranslations):
+        def gettext(self, message: str) -> str:
+            nonlocal key
+            key = message
+            return message
 
-    monkeypatch.setattr(i18n, "_said", listen)
+        def ngettext(self, one: str, many: str, count: int) -> str:
+            nonlocal key
+            key = one if count == 1 and plain(one) in CLAIMS else many
+            return one if count == 1 else many
+
+    def listen(sentence: str, values: dict[str, object]) -> str:
+        found.append((key, _filled(key, values)))
+        return filled(sentence, values)
+
+    monkeypatch.setattr(i18n, "_catalogue", lambda _: Catalogue())
+    monkeypatch.setattr(i18n, "_filled", listen)
     return found
 
 

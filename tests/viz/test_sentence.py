@@ -26,7 +26,7 @@ def shares_in(words: str) -> list[str]:
 
 class TestStandardMasks:
     @pytest.mark.parametrize(
-        ("habit", "words"),
+        ("pattern", "words"),
         [
             ("induction", "induction head"),
             ("previous", "just before"),
@@ -35,13 +35,13 @@ class TestStandardMasks:
         ],
     )
     @pytest.mark.parametrize("share", [0.5, 0.613, 0.873])
-    def test_the_strongest_habit_is_named_with_its_share(self, habit: str, words: str, share: float) -> None:
-        found = sentence(replace(STANDARD, **{habit: share}))
+    def test_the_strongest_pattern_is_named_with_its_share(self, pattern: str, words: str, share: float) -> None:
+        found = sentence(replace(STANDARD, **{pattern: share}))
         assert words in found
         assert shares_in(found) == [percent(share)]
         assert "L3 H2" in found
 
-    def test_of_two_habits_the_rarer(self) -> None:
+    def test_of_two_patterns_the_rarer(self) -> None:
         assert "induction head" in sentence(replace(STANDARD, previous=0.6, induction=0.5, first=0.55))
         assert "just before" in sentence(replace(STANDARD, previous=0.3, induction=0.2, first=0.7))
 
@@ -68,7 +68,7 @@ class TestStandardMasks:
     def test_a_head_stays_on_itself_from_a_half(self) -> None:
         assert "stays" not in sentence(replace(STANDARD, itself=0.49))
 
-    def test_a_head_without_a_habit_is_said_to_have_none(self) -> None:
+    def test_a_head_without_a_pattern_is_said_to_have_none(self) -> None:
         found = sentence(replace(STANDARD, previous=0.2, induction=math.nan, first=0.24))
         assert "as widely as 5.7 equal weights" in found
         assert not shares_in(found)

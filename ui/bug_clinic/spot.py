@@ -81,7 +81,7 @@ def _candidate(key: str, place: int, bug: Bug, state: dict[str, Any]) -> None:
     icon = ":material/check:" if over and key == bug.key else None
     icon = ":material/close:" if over and key == state["answer"] != bug.key else icon
     take = partial(_answer, key, bug.key)
-    st.button(BY_KEY[key].name, key=f"candidate_{place}", icon=icon, disabled=over, width="stretch", on_click=take)
+    st.button(say(BY_KEY[key].name), key=f"candidate_{place}", icon=icon, disabled=over, width="stretch", on_click=take)
 
 
 def _explain(now: RunView, asked: Puzzle, stages: dict[str, AttentionStages], answer: str, shown: HeadView) -> None:

@@ -8,6 +8,7 @@ from i18n import N_, say, together
 from model.heads.view import HeadView
 from ui import explain, link, page
 from ui.export.subject import ExportSubject
+from ui.guard import problem_in
 from ui.markdown import escaped
 from ui.widgets.choices import deferred, one_of
 from ui.widgets.uploads import download, uploaded, uploader
@@ -102,7 +103,7 @@ def opened() -> None:
         try:
             st.session_state[OPENED] = data.read(file.getvalue())
         except ValueError as error:
-            problem, words = escaped(str(error).rstrip(".")), N_("{file} was not opened: {problem}.")
+            problem, words = escaped(problem_in(error) or ""), N_("{file} was not opened: {problem}.")
             st.session_state[OPENED] = say(words, file=escaped(file.name), problem=problem)
 
     label, most = say("An NPZ or safetensors file saved by this page"), most_opened() // 2**20

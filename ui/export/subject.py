@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from i18n import say
 from model.heads.view import HeadView
 from model.text import cut_words
 from ui import explain
@@ -100,7 +101,7 @@ def report(subject: ExportSubject, link: str) -> str:
     )
     view = ReportView(
         model=subject.model,
-        network=f"{found.architecture}, {found.kind}",
+        network=f"{say(found.architecture)}, {found.kind}",
         attention=now.run.attention,
         tokens=int(now.run.queries.keep[now.row].sum()),
         masks=subject.masks,

@@ -9,7 +9,7 @@ from typing import Literal
 
 import streamlit as st
 
-from i18n import N_, language, say, spoken
+from i18n import N_, msg, say
 from model.atlas import progress
 from model.atlas.result import Atlas
 from model.atlas.tally import Tally
@@ -63,7 +63,7 @@ class AtlasStatus:
 
 
 class Measuring:
-    """One of them. Raises TooManyAtlases when the queue is full. What it says is in the language of who began it."""
+    """One of them. Raises TooManyAtlases when the queue is full."""
 
     def __init__(self, model: Model, units: list[Unit], length: int, ask: Ask) -> None:
         """ask: for a unit wherever units are measured; waits for it as long as the function that it is given raises
@@ -73,7 +73,7 @@ class Measuring:
         self._done = 0
         self._atlas: Atlas | None = None
         self._state: State = "stopped"
-        self._why = ""
+        self._why: str = ""
         self._over = Event()
         self.go_on()
 
@@ -84,24 +84,23 @@ class Measuring:
                 return
             if len(_queue) >= MOST_AT_ONCE + MOST_WAITING:
                 full = N_("{count} atlases wait in the queue, the most that it holds. Try again in a minute")
-                raise TooManyAtlases(say(full, count=MOST_WAITING))
+                raise TooManyAtlases(msg(full, count=MOST_WAITING))
             _queue.append(self)
         self._state = "waiting" if self._position() else "running"
         self._why, self._seen = "", time.monotonic()
         self._over.clear()
-        self._language = language()
         Thread(target=self._run, daemon=True).start()
 
     def stop(self, why: str = "") -> None:
         """After the texts in hand; what it has come to stays."""
-        self._why = self._why or why or say("Stopped.")
+        self._why = self._why or why or msg("Stopped.")
         self._over.set()
 
     def watch(self) -> AtlasStatus:
         """How far it is; also tells it that somebody is there."""
         self._seen = time.monotonic()
         state, position = self._state, self._position()
-        why = say("In the queue: position {position}.", position=position) if state == "waiting" else self._why
+        why = msg("In the queue: position {position}.", position=position) if state == "waiting" else self._why
         return AtlasStatus(state, self._done, len(self._units), self._atlas, why)
 
     def wait(self, seconds: float) -> None:
@@ -116,19 +115,15 @@ class Measuring:
             return max(_queue.index(self) + 1 - MOST_AT_ONCE, 0) if self in _queue else 0
 
     def _run(self) -> None:
-        with spoken(self._language):  # and so are the jobs that it asks for
-            self._measure()
-
-    def _measure(self) -> None:
         began = shown = time.monotonic()
 
         def still_wanted() -> None:
             """While it waits for its turn, between two units, and while the next one waits for a worker."""
             now = time.monotonic()
             if now - self._seen > LEFT_SECONDS:
-                self.stop(say("Stopped because no one was watching."))
+                self.stop(msg("Stopped because no one was watching."))
             if now - began > MOST_SECONDS:
-                self.stop(say("Stopped after {minutes:.0f} minutes.", minutes=MOST_SECONDS / 60))
+                self.stop(msg("Stopped after {minutes:.0f} minutes.", minutes=MOST_SECONDS / 60))
             if self._over.is_set():
                 raise NotWanted
 
@@ -153,7 +148,7 @@ class Measuring:
             self._state = "stopped"
         except Exception as error:
             problem = problem_in(error)
-            self._why = say("{problem}.", problem=problem or say("It ended with an internal error"))
+            self._why = msg("{problem}.", problem=problem or msg("It ended with an internal error"))
             self._state = "failed"
             if problem is None:
                 raise

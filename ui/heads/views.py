@@ -201,7 +201,7 @@ def show_carried(chosen: ChosenHead) -> None:
         try:
             effect = chosen.ask(direct_effect, *asked)
         except NotSupported as error:
-            st.caption(say("{clauses}.", clauses=escaped(str(error))))
+            st.caption(say("{clauses}.", clauses=escaped(error)))
             return
         st.html(effect_table(effect))
         about = say(EFFECT, mean=signed(effect.mean))

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from i18n import N_, language, say, together
+from i18n import N_, msg, say, together
 from model import catalog
 from model.base import Description, Model
 from model.errors import CheckpointError, TooLarge
@@ -48,6 +48,8 @@ EXAMPLES = {
 FIRST = next(iter(EXAMPLES.values()))
 SPARE_BYTES = 10**9  # of the disk, left free by a download
 Found = TypeVar("Found")
+NO_NAME = msg("Enter a model: its id on the Hugging Face Hub, or a folder")
+STOPPED = N_("The loading of {model} was stopped")
 FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Real-IP", "Via")  # headers that a proxy adds
 
 
@@ -133,7 +135,7 @@ def _load(name: str) -> Model:
         if line is None:
             box = slot.container()
             line = box.empty()
-            stop = lambda: _fail(say("The loading of {model} was stopped", model=name))  # noqa: E731
+            stop = lambda: st.session_state.update(failure=msg(STOPPED, model=name))  # noqa: E731
             box.button(say("Stop loading"), key=f"stop_loading_{name}", icon=":material/stop:", on_click=stop)
         line.caption(escaped(words or say("waiting for another model's load")))
 
@@ -142,19 +144,9 @@ def _load(name: str) -> Model:
     return model
 
 
-def _fail(problem: str) -> None:
-    """Remember it until the reader tries again, chooses otherwise or reads in another language."""
-    st.session_state.failure = language(), problem
-
-
-def _failure() -> str | None:
-    spoken, problem = st.session_state.get("failure") or (language(), None)
-    return problem if spoken == language() else None
-
-
 def get_or_keep(name: str) -> Model:
     """The model; where it cannot be had, a sentence that says why, and the model that this reader had before."""
-    problem = _failure() if name else say("Enter a model: its id on the Hugging Face Hub, or a folder.")
+    problem = st.session_state.get("failure") if name else NO_NAME
     if problem is None:
         try:
             size = _to_download(name)
@@ -166,13 +158,13 @@ def get_or_keep(name: str) -> Model:
             problem = problem_in(error)
             if problem is None:
                 raise
-            _fail(problem)
+            st.session_state.failure = problem
         else:
             kept = _kept()
             _ask(name, size, say("Until then this page shows the {model} model.", model=escaped(kept.name)))
             return kept
     kept, words = _kept(), N_("{problem}. Until then this page shows the {model} model.")
-    said = say(words, problem=escaped(problem.rstrip(".。")), model=escaped(kept.name))
+    said = say(words, problem=escaped(problem), model=escaped(kept.name))
     st.error(said, icon=":material/error:")
     if name:
         st.button(say("Try again"), on_click=forget_failure)
@@ -308,7 +300,7 @@ def model_found(model: Model) -> str:
     if model.context < found.context:
         facts.append(say("{positions:,} used here", positions=model.context))
     if found.precision:
-        facts.append(found.precision)
+        facts.append(say(found.precision))
     masks = say(", ").join(_mask(found, name) for name in found.masks)
     listed = say(", ").join(facts)
     said = say("{model}: {facts}. Masks: {masks}.", model=title_of(model), facts=listed, masks=masks)

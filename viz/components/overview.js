@@ -23,7 +23,7 @@ function share(packet, measure, layer, head) {
 }
 
 // The clearest of the measures that heads are called by, null where none is clear.
-function habit(packet, layer, head) {
+function pattern(packet, layer, head) {
   let found = null;
   packet.measures.forEach(({ tag }, measure) => {
     const value = share(packet, measure, layer, head);
@@ -105,7 +105,7 @@ function letters(canvas, packet, order) {
   const { cell, tall } = layout(packet, widthOf(canvas));
   if (Math.min(cell, tall) < LEAST_TAGGED) return [];
   return order.flatMap((heads, layer) => heads.flatMap((head, column) => {
-    const known = habit(packet, layer, head);
+    const known = pattern(packet, layer, head);
     if (!known) return [];
     const [left, top] = [LABEL + (column + 1) * cell - gapOf(cell) - 12, LABEL + layer * tall];
     return [make("span", { text: packet.measures[known.measure].tag, style: `left:${left}px;top:${top}px` })];
@@ -150,7 +150,7 @@ function percent(share) {
 
 // What is said of a head: where it is, what it is called by, and the measure that dims it.
 function about(packet, { layer, head }, by) {
-  const known = habit(packet, layer, head);
+  const known = pattern(packet, layer, head);
   const parts = known ? [`${packet.measures[known.measure].title} ${percent(known.value)}`] : [];
   if (by.measure >= 0 && by.measure !== known?.measure) {
     const value = share(packet, by.measure, layer, head);
@@ -165,7 +165,7 @@ function about(packet, { layer, head }, by) {
 function legend(packet) {
   const met = new Set();
   for (let at = 0; at < packet.layers * packet.heads; at++) {
-    met.add(habit(packet, Math.floor(at / packet.heads), at % packet.heads)?.measure);
+    met.add(pattern(packet, Math.floor(at / packet.heads), at % packet.heads)?.measure);
   }
   const named = packet.measures.filter((_, measure) => met.has(measure)).map(({ tag, title }) => `${tag} ${title}`);
   return named.length ? fill(packet.words.legend, { letters: named.join(packet.words.comma), share: packet.clear }) : "";

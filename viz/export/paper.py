@@ -6,7 +6,7 @@ Made by matplotlib, which needs no browser. Text stays text in SVG and PDF.
 import io
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import matplotlib as mpl
@@ -21,7 +21,7 @@ from matplotlib.path import Path
 from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
 
-from i18n import say
+from i18n import language, say, spoken
 from model.atlas.result import Atlas
 from viz.export.fonts import drawable, families, wrapped
 from viz.head_atlas.scatter import GREY, axis_range, axis_title, even_at, labelled, measured
@@ -55,6 +55,7 @@ class Paper:
     caption: str
     kind: str = "svg"
     scale: int = 1
+    language: str = field(default_factory=language)
 
     def said(self, text: str) -> str:
         """The text as this kind of file shows it: a character that no font here has stays itself in SVG alone."""
@@ -124,8 +125,9 @@ class Sheet:
 
 
 def file_of(draw: Callable[..., Sheet], paper: Paper, *of: Any) -> bytes:
-    """draw(paper, *of) as the paper's kind of file."""
-    return draw(paper, *of).file()
+    """draw(paper, *of) as the paper's kind of file, in the paper's language: whoever calls it may have no reader."""
+    with spoken(paper.language):
+        return draw(paper, *of).file()
 
 
 def tidy(panel: Axes, x: str, y: str = "", *, token_ticks: Literal["", "x", "y"] = "") -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup, escape
 
-from i18n import N_, say, say_all, say_count, together
+from i18n import N_, say, say_all, say_count, together, translated
 from viz.heads.cells import weight_text
 from viz.html import join, power_of_ten, say_one, table, tag, td, th
 from viz.numbers import percent
@@ -145,7 +145,7 @@ def _order_cells(result: "Result", keys: int) -> list[Markup]:
 
 
 def _does_not_fit(result: "Result", columns: int) -> list[Markup]:
-    words = say("<b>does not fit</b>: {problem}", problem=escape(result.overflow or ""))
+    words = say("<b>does not fit</b>: {problem}", problem=escape(translated(result.overflow)))
     return [td(Markup(words), colspan=columns)]
 
 

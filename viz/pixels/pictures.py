@@ -47,7 +47,7 @@ HINT_DRAWING = N_(
 
 def name_of(cell: int, class_name: str) -> str:
     """A cell's name: the class token's, or its row and column from 0, "r2 c5"."""
-    return class_name if cell == 0 else f"r{(cell - 1) // SIDE} c{(cell - 1) % SIDE}"
+    return say(class_name) if cell == 0 else f"r{(cell - 1) // SIDE} c{(cell - 1) % SIDE}"
 
 
 def head_packet(view: PixelView, layer: int, head: int, zmax: float, *, heard: bool = True) -> bytes:
@@ -156,7 +156,7 @@ def _page(levels: Sequence[int] | np.ndarray, blocked: np.ndarray, class_name: s
     return {
         "levels": [int(level) for level in levels],
         "blocked": [bool(one) for one in blocked],
-        "className": class_name,
+        "className": say(class_name),
         "greys": list(GREYS),
         "words": words("pixels"),
         **{"rows": 1, "columns": 1, "query": -1, "given": PIXELS, "epoch": 0, "number": 0},

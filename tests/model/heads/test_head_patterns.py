@@ -9,7 +9,7 @@ import torch
 from model import catalog
 from model.base import Model
 from model.heads import measures
-from model.heads.survey import HABITS, AttentionShares, survey
+from model.heads.survey import HEAD_PATTERNS, AttentionShares, survey
 from model.masks import MaskSpec
 
 LINES = ["the cat sat on the mat and the cat sat still on the mat", "a cat sat on a cat"]
@@ -88,4 +88,4 @@ def test_the_story_model_s_first_head_is_an_induction_head_and_nothing_else(stor
     layer, head = catalog.first_head(story)
     text = "Peter blew his silver whistle twice, and Peter blew his silver whistle twice, and Peter blew his silver"
     found = survey(story.run(story.encode([text])), 0).shares
-    assert [name for name in HABITS if found[name][layer, head] >= 0.5] == ["induction"]
+    assert [name for name in HEAD_PATTERNS if found[name][layer, head] >= 0.5] == ["induction"]

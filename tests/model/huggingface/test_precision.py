@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from i18n import spoken
+from i18n import say, spoken
 from model.huggingface import adapter, checkpoint_files, formats
 from model.masks import MaskSpec
 from serving.settings import Settings
@@ -82,7 +82,7 @@ def test_the_page_says_it_and_the_limit_counts_memory_as_loaded(
     model = adapter.load(str(tmp_path), settings=Settings())
     assert words in model_found(model)
     with spoken("zh"):
-        assert model.describe().precision == in_chinese
+        assert say(model.describe().precision) == in_chinese
     assert model.describe().precision == words
     counted: list[float] = []
     monkeypatch.setattr(checkpoint_files, "check_loaded_size", lambda _, bytes_, __: counted.append(bytes_))
