@@ -9,11 +9,11 @@ from torch import Tensor
 
 from model.attribution.linearized_run import FrozenDecoder
 from model.base import Description, HeadEdit, Model, Residuals
-from model.blocks import Edit
+from model.blocks import Edit, positions_under
 from model.masks import AllowedCache, MaskContext, Masking, MaskSpec, allowed_by_layer, layer_contexts
 from model.text import BatchTokenizer, TokenBatch
 from model.trace import LayerRecord, Trace, records_of
-from model.transformer import Transformer, positions_under
+from model.transformer import Transformer
 
 
 class DecoderModel(Model):

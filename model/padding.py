@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from model.base import Model
+from model.blocks import positions_under
 from model.masks import MaskSpec
 from model.text import TokenBatch, shortened
 from model.trace import Trace
-from model.transformer import positions_under
 
 Side = Literal["left", "right"]
 PaddingMask = Literal["off", "keys", "both"]

@@ -12,10 +12,11 @@ from torch import Tensor
 from i18n import msg
 from model import kv_cache
 from model.base import Model
+from model.blocks import positions_of
 from model.kv_cache import batch_of
 from model.masks import MaskSpec
 from model.trace import Trace
-from model.transformer import TransformerConfig, positions_of
+from model.transformer import TransformerConfig
 
 
 @dataclass(frozen=True, eq=False)

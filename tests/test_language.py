@@ -48,13 +48,13 @@ WORDS = re.compile(r"[A-Za-z]{2,}[,;:.]? [A-Za-z]{2,}")
 CODE = re.compile(r"[<>{}=_\\$]|^\s*[.#@\[]|var\(|https?:|px|\bdef\b|\bimport\b")  # HTML, CSS, JavaScript, formulas
 FOR_PROGRAMMERS = {  # raised at who calls the core in code of his own; no page brings it about
     "model/attention.py", "model/blocks.py", "model/decoder.py", "model/kv_cache.py", "model/masks.py",
-    "model/why_causal/live_training.py", "model/sampling.py", "model/seq2seq.py",
+    "model/why_causal/live_training.py", "model/sampling.py",
     "model/trace.py", "model/transformer.py",
 }  # fmt: skip
 NOT_SHOWN = (  # a command's own output; logs; metrics, health; code to take away; what dates in English are made of
     "model/training/", "model/atlas/__main__.py", "model/atlas/ray_cluster.py", "model/mask_lab/mask_code.py",
     "serving/logs.py", "model/mask_kinds.py", "serving/health.py", "serving/health.py",
-    "model/cross_attention/days.py", "model/cross_attention/written_dates.py",
+    "model/cross_attention/written_dates.py",
 )  # fmt: skip
 
 

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from model import catalog
-from model.atlas import threads
-from model.atlas.progress import AtlasProgress, about, begun, load, made_of, save
+from model.atlas.progress import AtlasProgress, about, begun, load, made_of, measured_in_threads, save
 from model.atlas.result import Atlas
 from model.atlas.table import as_parquet, examples_path, examples_table, heads_table
 from model.atlas.texts import Unit, units_of_files, units_of_random
@@ -70,7 +69,7 @@ def _run(given: argparse.Namespace) -> int:
 
         done = ray_cluster.measured(given.model, units, masks, length, progress, given.ray)
     else:
-        done = threads.measured(model, units, masks, length, progress)
+        done = measured_in_threads(model, units, masks, length, progress)
     with _stop_asked_for() as asked:
         finished = _follow(done, progress, lambda: save(state, settings, progress), asked)
     if not finished:

@@ -1,17 +1,23 @@
 """An atlas as it grows: unit after unit, saved and gone on with. The page and the command both make theirs so."""
 
 import json
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
+
+import torch
 
 from model.atlas.result import Atlas, atlas_of
 from model.atlas.tally import Tally
 from model.atlas.texts import Unit
-from model.atlas.unit import empty_tally
+from model.atlas.unit import empty_tally, measure_unit
 from model.base import Model
 from model.files import write
 from model.masks import MaskSpec
+from serving import machine
 
 Measure = Callable[[Unit, int], Tally]  # of a unit, and the bar of the sample: measure_unit with all else given
 STATE = b"unmask atlas 1\n"  # what a saved state begins with
@@ -84,3 +90,38 @@ def load(path: Path, settings: dict[str, object]) -> AtlasProgress:
         why = f"{path} is of an atlas with other settings ({names}): delete it, or write with -o elsewhere"  # not shown
         raise ValueError(why)
     return progress
+
+
+def measured_in_threads(
+    model: Model, units: Iterable[Unit], masks: MaskSpec, length: int, progress: AtlasProgress
+) -> Iterator[Unit]:
+    """`measured`; of a small model several units in hand, and a thread for each. On tensors this small the threads of
+    one unit mostly wait for each other: with a unit each, they do not."""
+
+    def measure(unit: Unit, bar: int) -> Tally:
+        return measure_unit(model, unit, masks, length, bar)
+
+    if model.describe().parameters < machine.FEW:
+        return _side_by_side(units, progress, measure, torch.get_num_threads())
+    return measured(units, progress, measure)
+
+
+def _side_by_side(units: Iterable[Unit], progress: AtlasProgress, measure: Measure, many: int) -> Iterator[Unit]:
+    def alone(unit: Unit, bar: int) -> Tally:
+        with machine.one_thread():
+            return measure(unit, bar)
+
+    left = (unit for unit in units if not progress.has(unit))
+    in_hand: deque[tuple[Unit, Future[Tally]]] = deque()
+    pool = ThreadPoolExecutor(many)
+    try:
+        while True:
+            for unit in islice(left, many + 1 - len(in_hand)):  # one more: who is done with one has the next
+                in_hand.append((unit, pool.submit(alone, unit, progress.tally.sample.bar)))
+            if not in_hand:
+                return
+            unit, tally = in_hand.popleft()
+            progress.add(unit, tally.result())
+            yield unit
+    finally:
+        pool.shutdown(cancel_futures=True)  # those that nobody waits for any more

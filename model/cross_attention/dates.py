@@ -23,14 +23,13 @@ from torch import Tensor
 from i18n import N_, msg
 from model.base import CHECKPOINTS, Description, HeadEdit, Model
 from model.blocks import positions_of, positions_under
-from model.cross_attention.days import held_out_days
-from model.cross_attention.written_dates import CHARACTERS, examples
+from model.cross_attention.written_dates import CHARACTERS, examples, held_out_days
 from model.errors import CheckpointError, NotSupported
 from model.files import write
 from model.masks import MASK_NAMES, MaskContext, MaskSpec, TextSplit, allowed_by_layer, layer_contexts
-from model.seq2seq import EncoderDecoder, EncoderDecoderConfig
 from model.text import BatchTokenizer, TokenBatch, check_targets
 from model.trace import Attention, LayerRecord, Trace, records_of
+from model.transformer import EncoderDecoder, EncoderDecoderConfig
 
 FOLDER = CHECKPOINTS / "dates"
 PAD, START, END, UNKNOWN = range(4)

@@ -13,7 +13,7 @@ from datetime import date
 from functools import lru_cache
 from typing import Literal
 
-from model.cross_attention.days import (
+from model.cross_attention.written_dates import (
     FIRST_DAY,
     LAST_DAY,
     MONTHS,

@@ -20,6 +20,7 @@ from transformers import PreTrainedModel
 
 from i18n import N_, msg
 from model.base import TRACE_BYTES, Description, HeadEdit, Model, Residuals
+from model.blocks import positions_under
 from model.errors import CheckpointError, NotSupported, Stopped, first_line
 from model.huggingface import checkpoint_files, fetching, formats, hub
 from model.huggingface.linearized_run import FrozenNetwork
@@ -32,7 +33,6 @@ from model.huggingface.weights import OutputHead, head_of
 from model.masks import NATIVE, MaskContext, Masking, MaskSpec
 from model.text import TokenBatch, check_targets
 from model.trace import Attention, Trace
-from model.transformer import positions_under
 from serving.settings import Settings
 
 LEAST_CONTEXT = 512  # tokens that are allowed however much a run keeps

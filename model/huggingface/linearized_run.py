@@ -23,6 +23,7 @@ from model.attribution.linearized_run import (
     Stream,
     head_outputs,
 )
+from model.blocks import positions_under
 from model.errors import NotSupported, first_line
 from model.heads.view import head_name
 from model.huggingface.attention_hook import AttentionRun, Call
@@ -32,7 +33,6 @@ from model.huggingface.probe import Site
 from model.huggingface.residual import NO_LIST, FrozenNorms, ResidualHooks, ResidualStreams, Uncapped, residuals
 from model.huggingface.stacks import Inputs, Replacement, Stacks, device_of, intercepted
 from model.trace import Trace
-from model.transformer import positions_under
 
 SLOTS = 32  # positions of a probe
 TOLERANCE = 1e-4  # of the largest number: float32, through a layer

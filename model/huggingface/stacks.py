@@ -26,10 +26,10 @@ from transformers.cache_utils import (
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
 from i18n import msg
+from model.blocks import positions_of
 from model.errors import NotSupported
 from model.huggingface.attention_hook import AttentionRun, active_run, give_positions
 from model.huggingface.own_attention import OwnAttention
-from model.transformer import positions_of
 
 USUAL = (0, 1, 2)  # possible numbers of the first token; 2 in RoBERTa's position embeddings, where 1 is padding
 USUAL_CONTEXT = 512  # for models with relative positions, which state no limit: T5's in training

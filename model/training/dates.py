@@ -24,7 +24,10 @@ from torch import Tensor, nn
 
 from model.cross_attention import dates
 from model.cross_attention.dates import BATCH, END, FOLDER, PAD, START, DatesModel, Pairs, answer_chances, exact_match
-from model.cross_attention.days import (
+from model.cross_attention.reading import read
+from model.cross_attention.written_dates import (
+    AFTER,
+    BEFORE,
     FIRST_DAY,
     LAST_DAY,
     MONTHS,
@@ -32,27 +35,22 @@ from model.cross_attention.days import (
     ORDINALS,
     SHORT_WEEKDAYS,
     SURE,
-    WEEKDAYS,
-    held_out_days,
-    training_days,
-)
-from model.cross_attention.reading import read
-from model.cross_attention.written_dates import (
-    AFTER,
-    BEFORE,
     UNKNOWN_CHARACTERS,
+    WEEKDAYS,
     examples,
+    held_out_days,
     mistyped,
     time_of_day,
+    training_days,
     with_surroundings,
     word,
     words,
     write_numbers,
 )
 from model.masks import MaskSpec
-from model.seq2seq import EncoderDecoder, EncoderDecoderConfig
 from model.text import padded
 from model.training.story import LossCurve
+from model.transformer import EncoderDecoder, EncoderDecoderConfig
 from model.why_causal.live_training import Rates, new_optimizers, rate_at, update
 
 LIST = Path(__file__).with_name("dates_people_write.csv")

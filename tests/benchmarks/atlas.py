@@ -9,8 +9,7 @@ from multiprocessing import get_context
 import torch
 
 from model import catalog
-from model.atlas import threads
-from model.atlas.progress import begun
+from model.atlas.progress import begun, measured_in_threads
 from model.atlas.texts import Unit, batch_of, rows_of_unit, units_of_sample
 from model.atlas.unit import batches
 from model.base import Model
@@ -61,7 +60,7 @@ def _ratio(what: str, model: Model, units: list[Unit]) -> Ratio:
 
 
 def _atlas(model: Model, units: list[Unit]) -> None:
-    for _ in threads.measured(model, units, model.standard, TOKENS, begun(model, TOKENS)):
+    for _ in measured_in_threads(model, units, model.standard, TOKENS, begun(model, TOKENS)):
         pass
 
 

@@ -17,13 +17,14 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from model import masks
 from model.attention import attend, attention_stages
 from model.base import Model
+from model.blocks import positions_of
 from model.decoder import DecoderModel
 from model.gpt2 import load_transformer, save_transformer
 from model.masks import MaskContext, MaskSpec
 from model.text import BatchTokenizer, TokenBatch
 from model.trace import LayerRecord, Trace
 from model.training.story import train_tokenizer
-from model.transformer import Transformer, TransformerConfig, positions_of
+from model.transformer import Transformer, TransformerConfig
 from tests.tensors import assert_near, largest_difference
 
 CONFIGS = {

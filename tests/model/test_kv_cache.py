@@ -13,12 +13,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from model import catalog, kv_cache, masks, step_cost
 from model.base import Model
+from model.blocks import positions_of
 from model.kv_cache import batch_of, cache_of, compare, cut, extended, follow, step
 from model.masks import MaskSpec
 from model.spec import Stroke
 from model.step_cost import Cost, Try, old_rows
 from model.trace import Trace
-from model.transformer import positions_of
 from tests.model.huggingface.families import save
 from tests.model.random_specs import built
 from tests.tensors import assert_near

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from model.base import Model
+from model.blocks import positions_under
 from model.masks import MaskSpec, Stroke
 from model.spec import OFF
 from model.text import TokenBatch
 from model.trace import Trace
-from model.transformer import positions_under
 from tests.model.random_specs import random_spec
 from tests.tensors import assert_near, largest_difference
 

@@ -6,10 +6,9 @@ from markupsafe import Markup
 
 from i18n import N_, say, say_all, say_count, together
 from model.bug_clinic.case import Bug
-from model.bug_clinic.comparison import BugComparison, Examination, compare, examine
+from model.bug_clinic.comparison import BugComparison, Examination, compare, examine, other_layer
 from model.bug_clinic.masks import row_repeated
 from model.bug_clinic.modules import part_at
-from model.bug_clinic.rerun import other_layer
 from ui import results
 from ui.explain import title_of
 from ui.markdown import escaped

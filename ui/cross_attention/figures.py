@@ -11,9 +11,8 @@ import torch
 from i18n import N_, say
 from model.base import Model, TokenizedText
 from model.cross_attention.dates import UNKNOWN, DatesModel, Written, answer_chances, measure
-from model.cross_attention.days import HELD_OUT_DAYS, NO_DATE, read_iso
 from model.cross_attention.reading import read, why_none
-from model.cross_attention.written_dates import SHAPES
+from model.cross_attention.written_dates import HELD_OUT_DAYS, NO_DATE, SHAPES, read_iso
 from model.heads.view import HeadView, head_name
 from model.masks import MaskSpec
 from model.sampling import logits_at, predictions

@@ -6,8 +6,8 @@ from datetime import date
 from markupsafe import Markup, escape
 
 from i18n import ENGLISH, N_, language, say, together
-from model.cross_attention.days import NO_DATE, SURE
 from model.cross_attention.reading import Why
+from model.cross_attention.written_dates import NO_DATE, SURE
 from viz.cross_attention.alignment import Alignment
 from viz.html import join, tag, td, th
 from viz.numbers import chance, percent

@@ -16,7 +16,6 @@ import pytest
 
 from model.atlas import __main__ as atlas
 from model.atlas import progress as atlas_progress
-from model.atlas import threads
 from model.atlas import unit as atlas_unit
 from model.atlas.result import NAMES
 from model.atlas.table import as_parquet, examples_path, examples_table, heads_table
@@ -101,7 +100,7 @@ def test_stopped_and_gone_on_with_it_is_the_same_table(
     whole, parts = tmp_path / "whole.parquet", tmp_path / "parts.parquet"
     assert atlas.main([str(tiny_folder), str(texts), "-o", str(whole)]) == 0
     measured: list[int] = []
-    original = threads.measure_unit
+    original = atlas_progress.measure_unit
 
     def interrupted(model: Model, unit: Any, *rest: Any) -> Any:
         measured.append(unit.number)
@@ -110,7 +109,7 @@ def test_stopped_and_gone_on_with_it_is_the_same_table(
         return original(model, unit, *rest)
 
     with monkeypatch.context() as patched:
-        patched.setattr(threads, "measure_unit", interrupted)
+        patched.setattr(atlas_progress, "measure_unit", interrupted)
         for first, texts_so_far in enumerate((32, 64)):
             measured.clear()
             assert atlas.main([str(tiny_folder), str(texts), "-o", str(parts)]) == 130

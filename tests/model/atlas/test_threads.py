@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from model.atlas import progress as atlas_progress
-from model.atlas import threads as atlas_threads
 from model.atlas.progress import AtlasProgress
 from model.atlas.texts import Unit, units_of_text
 from model.atlas.unit import measure_unit
@@ -46,7 +45,7 @@ def one_by_one(model: Model, units: list[Unit]) -> AtlasProgress:
 
 
 def side_by_side(model: Model, units: list[Unit], progress: AtlasProgress) -> Iterator[Unit]:
-    return atlas_threads.measured(model, units, model.standard, LENGTH, progress)
+    return atlas_progress.measured_in_threads(model, units, model.standard, LENGTH, progress)
 
 
 def test_it_is_the_same_in_the_same_order(tiny: Model, units: list[Unit], on_many_cores: Callable) -> None:
@@ -67,7 +66,7 @@ def test_several_are_in_hand_with_one_thread_each(
             together.wait(60)  # it breaks where there are fewer
         return measure_unit(model, unit, *rest)
 
-    monkeypatch.setattr(atlas_threads, "measure_unit", measure)
+    monkeypatch.setattr(atlas_progress, "measure_unit", measure)
     on_many_cores(lambda: list(side_by_side(tiny, units, atlas_progress.begun(tiny, LENGTH))))
     assert counted == [1] * len(units)
 
@@ -97,7 +96,7 @@ def test_what_goes_wrong_in_a_thread_is_said_by_the_caller(
             raise ValueError("a unit that cannot be measured")
         return measure_unit(model, unit, *rest)
 
-    monkeypatch.setattr(atlas_threads, "measure_unit", measure)
+    monkeypatch.setattr(atlas_progress, "measure_unit", measure)
     progress = atlas_progress.begun(tiny, LENGTH)
     with pytest.raises(ValueError, match="a unit that cannot be measured"):
         on_many_cores(lambda: list(side_by_side(tiny, units, progress)))
@@ -111,7 +110,7 @@ def test_a_large_model_is_given_all_threads(tiny: Model, units: list[Unit], monk
         where.append(threading.current_thread())
         return measure_unit(model, unit, *rest)
 
-    monkeypatch.setattr(atlas_threads, "measure_unit", measure)
+    monkeypatch.setattr(atlas_progress, "measure_unit", measure)
     monkeypatch.setattr(machine, "FEW", 1)
     list(side_by_side(tiny, units[:2], atlas_progress.begun(tiny, LENGTH)))
     assert where == [threading.current_thread()] * 2

@@ -12,8 +12,7 @@ from model import catalog
 from model.base import Model
 from model.bug_clinic import comparison
 from model.bug_clinic.case import AttentionCase, Bug
-from model.bug_clinic.comparison import BUGS, BY_KEY, compare, examine, unshifted_losses
-from model.bug_clinic.rerun import rerun, streams
+from model.bug_clinic.comparison import BUGS, BY_KEY, compare, examine, rerun, streams, unshifted_losses
 from model.bug_clinic.spot import (
     CANDIDATES,
     FEATURES,

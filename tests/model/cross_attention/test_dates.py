@@ -19,9 +19,8 @@ from model.cross_attention.dates import (
     measure,
     shown_the_answer,
 )
-from model.cross_attention.days import NO_DATE, SURE, held_out_days
 from model.cross_attention.reading import read
-from model.cross_attention.written_dates import examples
+from model.cross_attention.written_dates import NO_DATE, SURE, examples, held_out_days
 from model.errors import CheckpointError
 from model.masks import MaskSpec
 from model.training.dates import DatesRecipe, answered, none_examples, people_write, rows_of, train, training_rows

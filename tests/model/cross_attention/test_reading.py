@@ -5,18 +5,22 @@ from datetime import date
 
 import pytest
 
-from model.cross_attention.days import (
+from model.cross_attention.reading import month_of, read, why_none
+from model.cross_attention.written_dates import (
+    CHARACTERS,
     DAYS,
     HELD_OUT_DAYS,
     NO_DATE,
+    SHAPES,
+    UNKNOWN_CHARACTERS,
     day_of,
+    examples,
     held_out_days,
+    mistyped,
     read_iso,
     training_days,
     year_in_words,
 )
-from model.cross_attention.reading import month_of, read, why_none
-from model.cross_attention.written_dates import CHARACTERS, SHAPES, UNKNOWN_CHARACTERS, examples, mistyped
 from model.training.dates import KINDS, none_examples
 
 CONTEXT = 96

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from model.base import Model
+from model.blocks import positions_under
 from model.decoder import DecoderModel
 from model.heads.ablation import HeadsOff, following, layer_effects, outcome
 from model.masks import MaskSpec, Stroke
 from model.text import TokenBatch
-from model.transformer import positions_under
 
 TEXTS = ["the cat sat on the mat and the cat", "the mat on"]
 NOTHING = (Stroke("block", 0, 0, 200, 200),)

@@ -13,12 +13,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from model.blocks import positions_of, positions_under
 from model.errors import NotSupported
 from model.huggingface import recording
 from model.huggingface.adapter import HuggingFaceModel
 from model.masks import MaskSpec, Stroke
 from model.text import TokenBatch
-from model.transformer import positions_of, positions_under
 from tests.model.huggingface import families
 from tests.model.huggingface.family import LOGITS, TEXTS, Family
 from tests.tensors import assert_near, largest_difference

@@ -15,11 +15,11 @@ import transformers as hf
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from model.blocks import positions_of
 from model.huggingface import adapter
 from model.huggingface.adapter import HuggingFaceModel
 from model.masks import MaskSpec
 from model.text import TokenBatch
-from model.transformer import positions_of
 from serving.settings import Settings
 from tests.model.huggingface import families
 from tests.model.huggingface.more_families import ALL, MULTIMODAL, PAIRS

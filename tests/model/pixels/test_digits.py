@@ -20,9 +20,7 @@ from model.pixels.digits import (
     PIXELS,
     POSITIONS,
     SAMPLING,
-    TEMPERATURE,
     TITLES,
-    TOP_P,
     DigitsModel,
     class_chances,
     read_on,
@@ -204,10 +202,10 @@ def test_four_of_five_written_digits_are_recognised_as_on_the_card(hundred: meas
     rate = reader.rate(hundred)
     assert rate >= ENOUGH, f"{rate:.0%} of 100 written digits are recognised by {TITLES[kind]}"
     # another processor may round a pixel's probability the other way, and write a few digits otherwise
-    assert rate == pytest.approx(float(card()[f"{kind}_recognises_100_at_{TEMPERATURE}"]), abs=0.03)
+    assert rate == pytest.approx(float(card()[f"{kind}_recognises_100_at_{SAMPLING.temperature}"]), abs=0.03)
     assert reader.accuracy == pytest.approx(float(card()[f"{kind}_accuracy_on_real"]), abs=0.006)
     assert reader.accuracy > 0.9
-    assert TOP_P == 1
+    assert SAMPLING.top_p == 1
 
 
 def test_the_loss_with_and_without_the_causal_mask_is_the_cards(model: DigitsModel) -> None:

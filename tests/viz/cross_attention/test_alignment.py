@@ -7,7 +7,7 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from model.cross_attention.days import read_iso
+from model.cross_attention.written_dates import read_iso
 from viz.cross_attention import words
 from viz.cross_attention.alignment import FAINTEST, LINES_A_STEP, Alignment, alignment_alt, alignment_figure
 from viz.cross_attention.words import BreakRow, WrittenAnswer, judgement, step_words, verdict
