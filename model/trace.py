@@ -236,7 +236,7 @@ class Trace:
         made: AllowedCache = {}  # masks that layers have in common
         for layer, record in enumerate(self.layers):
             self._check(layer, 0, row)
-            queries, keys = self._shape(layer)
+            queries, keys = record.q.shape[2], record.k.shape[2]
             step = max(BLOCK_BYTES // (4 * record.q.shape[1] * keys), 1)
             for begin in range(0, queries, step):
                 some = slice(begin, min(begin + step, queries))
@@ -260,10 +260,6 @@ class Trace:
         tensors = [tensor for record in records for tensor in (record.q, record.k, record.v, record.terms.bias)]
         kept = [tensor.untyped_storage() for tensor in (self.states, *tensors) if tensor is not None]
         return sum({storage.data_ptr(): storage.nbytes() for storage in kept}.values())
-
-    def _shape(self, layer: int) -> tuple[int, int]:
-        record = self.layers[layer]
-        return record.q.shape[2], record.k.shape[2]
 
     def _check(self, layer: int, head: int, row: int) -> None:
         index("layer", layer, self.num_layers)

@@ -12,7 +12,7 @@ import json
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,6 @@ from typing import Any
 
 from model import catalog
 from model.atlas.progress import AtlasProgress, about, begun, load, made_of, measured_in_threads, save
-from model.atlas.result import Atlas
 from model.atlas.table import as_parquet, examples_path, examples_table, heads_table
 from model.atlas.texts import Unit, units_of_files, units_of_random
 from model.atlas.unit import LONGEST_ROW, check, row_length
@@ -30,12 +29,6 @@ from serving import machine
 
 SAVE_EVERY = 30.0  # seconds between two savings of what there is so far
 STOPPED = 130  # the exit status of a program that Ctrl-C ended
-
-
-def write_tables(out: Path, atlas: Atlas, said: dict[str, object]) -> None:
-    """Both tables."""
-    write(out, as_parquet(heads_table(atlas), said))
-    write(examples_path(out), as_parquet(examples_table(atlas), said))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -78,15 +71,16 @@ def _run(given: argparse.Namespace) -> int:
     if not progress.tally.rows:
         raise ValueError("expected a text of at least two tokens in the files, found none")
     atlas = made_of(progress, model)
-    write_tables(given.out, atlas, about(model, masks, length, atlas))
+    metadata = about(model, masks, length, atlas)
+    write(given.out, as_parquet(heads_table(atlas), metadata))
+    write(examples_path(given.out), as_parquet(examples_table(atlas), metadata))
     state.unlink(missing_ok=True)
     print(f"{given.out}: {model.num_layers} × {model.num_heads} heads, {atlas.texts:,} texts, {atlas.read:,} tokens")
     return 0
 
 
-def _follow(done: Iterator[Unit], progress: AtlasProgress, keep: object, asked: list[int]) -> bool:
+def _follow(done: Iterator[Unit], progress: AtlasProgress, keep: Callable[[], None], asked: list[int]) -> bool:
     """Measure to the end, saving now and then; False where somebody asked it to stop."""
-    assert callable(keep)
     began = saved = time.monotonic()
     for _ in done:
         now = time.monotonic()

@@ -172,7 +172,8 @@ def trial_of(model: Model, trace: Trace, bug: Bug, layer: int, row: int) -> BugT
         right, buggy = right_of(model, trace, bug.dtype, layer, row), None
         case = bug.case(right.case)
         if bug.first_layer and layer > 0 and trace.num_layers > 1 and model.standard.causal:
-            buggy = model.run(trace.batch, _forgetful(model, trace.num_layers)).select(trace.name)
+            later = tuple(range(1, trace.num_layers))
+            buggy = model.run(trace.batch, masks_for(model).replace(causal=False, layers=later)).select(trace.name)
             case = replace(case_of(model, buggy, layer, row), allowed=right.case.allowed)
         return BugTrial(Tried(bug.function if layer >= bug.first_layer else AttentionCase.stages, case), right, buggy)
 
@@ -204,11 +205,6 @@ def _is_exact(model: Model, bug: Bug, layer: int) -> bool:
     if bug.key == "unprojected":
         return network_of(model) is not None
     return not bug.first_layer or layer < 2 or bool(model.standard.causal)  # layer 1 reads what the right layer 0 made
-
-
-def _forgetful(model: Model, layers: int) -> MaskSpec:
-    """The causal mask in the first layer only."""
-    return masks_for(model).replace(causal=False, layers=tuple(range(1, layers)))
 
 
 def row_of(stages: AttentionStages) -> AttentionStages:

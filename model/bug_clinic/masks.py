@@ -20,32 +20,9 @@ def with_mask(change: Callable[[Tensor], Tensor]) -> Attention:
     return lambda case: replace(case, allowed=change(case.allowed)).stages()
 
 
-def _without_diagonal(allowed: Tensor) -> Tensor:
-    """The triangle off by one: a token cannot see itself."""
-    return allowed & ~torch.eye(*allowed.shape[-2:], dtype=torch.bool, device=allowed.device)
-
-
-def _transposed(allowed: Tensor) -> Tensor:
-    """The other triangle: a token sees itself and what comes later."""
-    order, real = _order_and_real(allowed)
-    return order.mT & real
-
-
-def _padding_only(allowed: Tensor) -> Tensor:
-    """The mask of the layers after the first when only the first is given the causal mask."""
-    return _order_and_real(allowed)[1]
-
-
-def _padding_on_the_wrong_axis(allowed: Tensor) -> Tensor:
-    """The padding mask as [B,1,T,1]: padding looks at nobody, and everybody may look at padding."""
-    order, real = _order_and_real(allowed)
-    return order & real.mT
-
-
-def _joined_by_or(allowed: Tensor) -> Tensor:
-    """Allowed where one mask allows it, not where all do."""
-    order, real = _order_and_real(allowed)
-    return order | real
+def with_parts(join: Callable[[Tensor, Tensor], Tensor]) -> Attention:
+    """Attention under a mask joined wrongly, of the order of tokens [.., T, T] and the real ones [.., 1, T]."""
+    return with_mask(lambda allowed: join(*_order_and_real(allowed)))
 
 
 def masks_of_other_rows(case: AttentionCase) -> AttentionStages:
@@ -89,7 +66,9 @@ MASKS = (
         key="diagonal",
         title=N_("Causal triangle"),
         variant=N_("off by one"),
-        function=with_mask(_without_diagonal),
+        function=with_mask(
+            lambda allowed: allowed & ~torch.eye(allowed.shape[-1], dtype=torch.bool)
+        ),
         wrong="causal = ~torch.ones(T, T, dtype=torch.bool).triu(diagonal=0)",
         right="causal = ~torch.ones(T, T, dtype=torch.bool).triu(diagonal=1)",
         signs=N_("No token sees itself, and the first has no allowed key: a plain softmax makes its row NaN."),
@@ -102,7 +81,7 @@ MASKS = (
         key="transposed",
         title=N_("Causal triangle"),
         variant=N_("transposed"),
-        function=with_mask(_transposed),
+        function=with_parts(lambda order, real: order.mT & real),
         wrong="causal = torch.ones(T, T, dtype=torch.bool).triu()",
         right="causal = torch.ones(T, T, dtype=torch.bool).tril()",
         signs=N_(
@@ -117,7 +96,7 @@ MASKS = (
     Bug(
         key="first-layer",
         title=N_("Causal in the first layer only"),
-        function=with_mask(_padding_only),
+        function=with_parts(lambda order, real: real),
         wrong="x = block(x, allowed if number == 0 else padding)",
         right="x = block(x, allowed)",
         signs=N_(
@@ -133,7 +112,7 @@ MASKS = (
     Bug(
         key="wrong-axis",
         title=N_("Padding mask on the wrong axis"),
-        function=with_mask(_padding_on_the_wrong_axis),
+        function=with_parts(lambda order, real: order & real.mT),
         wrong="allowed = causal & keep[:, None, :, None]  # [B,1,T,1]",
         right="allowed = causal & keep[:, None, None, :]  # [B,1,1,T]",
         signs=N_(
@@ -150,7 +129,7 @@ MASKS = (
     Bug(
         key="or",
         title=N_("Masks combined with “or”"),
-        function=with_mask(_joined_by_or),
+        function=with_parts(lambda order, real: order | real),
         wrong="allowed = causal | keep[:, None, None, :]",
         right="allowed = causal & keep[:, None, None, :]",
         signs=N_(

@@ -106,7 +106,8 @@ def puzzle(model: Model, trace: Trace, row: int, number: int) -> Puzzle | None:
     for layer in layers:
         case = case_of(model, trace, layer, row)
         right = case.run(AttentionCase.stages).weights[0]
-        weights = {bug.key: case.run(bug.function).weights[0] for bug in _seen_in(layer)}
+        seen = [bug for bug in BUGS if bug.key not in NOT_TO_SEE and layer >= bug.first_layer]
+        weights = {bug.key: case.run(bug.function).weights[0] for bug in seen}
         for key, head in _in_some_order(chance, weights, trace.num_heads):
             bug, shown = BY_KEY[key], weights[key][head]
             if not _differ(shown, right[head]):
@@ -136,11 +137,6 @@ def stages_of(model: Model, trace: Trace, row: int, asked: Puzzle) -> dict[str, 
     case = case_of(model, trace, asked.layer, row)
     functions = {"": AttentionCase.stages} | {key: BY_KEY[key].function for key in asked.candidates}
     return {key: row_of(case.run(function)) for key, function in functions.items()}
-
-
-def _seen_in(layer: int) -> list[Bug]:
-    """The bugs that this layer's weights show."""
-    return [bug for bug in BUGS if bug.key not in NOT_TO_SEE and layer >= bug.first_layer]
 
 
 def _in_some_order(chance: random.Random, weights: dict[str, Tensor], heads: int) -> Iterator[tuple[str, int]]:

@@ -227,7 +227,7 @@ def given_weights(attentions: Any, row: int, *, across: bool = False) -> np.ndar
     if getattr(attentions, "beam_indices", None) is not None:
         raise ValueError("expected greedy or sampled steps, got those of a beam search (num_beams=1)")  # not shown
     steps = found if _is_tuple(found) and all(map(_is_tuple, found)) else [found]
-    if not all(_is_tuple(step) and all(map(_is_array, step)) for step in steps):
+    if not all(_is_tuple(step) and all(isinstance(one, Tensor | np.ndarray) for one in step) for step in steps):
         raise ValueError(
             "expected a tuple of a tensor [B,H,Q,K] for each layer, or generate's tuple of such tuples "
             "(output_attentions=True, and attention that gives its weights: attn_implementation='eager'), got "
@@ -289,10 +289,6 @@ def _said(trace: Trace) -> str:
 
 def _is_tuple(some: Any) -> bool:
     return isinstance(some, tuple | list) and len(some) > 0
-
-
-def _is_array(one: Any) -> bool:
-    return isinstance(one, torch.Tensor | np.ndarray)
 
 
 def _kind(attentions: Any) -> str:
