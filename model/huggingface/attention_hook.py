@@ -42,6 +42,10 @@ class Call:
     terms: ScoreTerms
 
 
+class Reached(Exception):
+    """Raised by a run that ends a pass at an attention: the rest need not run."""
+
+
 class AttentionRun:
     """Computes the attentions of one pass through a network.
 
@@ -110,17 +114,14 @@ def _attention(
         raise NotSupported(
             msg("its attention depends on {names}, which Unmask does not support", names=", ".join(unknown))
         )
-    terms = ScoreTerms(extra.get("softcap"), _bias(extra.get("position_bias")), extra.get("s_aux", extra.get("sinks")))
+    bias = extra.get("position_bias")
+    bias = bias if bias is not None and bool(bias.any()) else None  # T5's cross-attention gets zeros
+    terms = ScoreTerms(extra.get("softcap"), bias, extra.get("s_aux", extra.get("sinks")))
     added = () if attention_mask is None else (attention_mask,)
     if extra.get("indices") is not None:
         added = (*added, _chosen(extra["indices"], key.shape[2]))
     call = Call(module, query, key, value, added, scaling, terms)
     return attend_in_run(call).transpose(1, 2).contiguous(), None
-
-
-def _bias(bias: Tensor | None) -> Tensor | None:
-    """None for a bias of zeros, which is what T5's cross-attention gets."""
-    return bias if bias is not None and bool(bias.any()) else None
 
 
 def _chosen(indices: Tensor, keys: int) -> Tensor:

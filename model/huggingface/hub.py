@@ -19,7 +19,6 @@ from huggingface_hub import HfApi, constants, get_hf_file_metadata, hf_hub_downl
 from huggingface_hub.errors import (
     EntryNotFoundError,
     GatedRepoError,
-    LocalEntryNotFoundError,
     RemoteEntryNotFoundError,
     RepositoryNotFoundError,
 )
@@ -152,7 +151,7 @@ def _reach(repo: str, name: str, request: Callable[[], Answer]) -> Answer:
         raise NotAvailable(msg(GATED, repo=repo)) from None
     except RepositoryNotFoundError:
         raise NotAvailable(msg(NO_REPOSITORY, repo=repo)) from None
-    except (EntryNotFoundError, LocalEntryNotFoundError):
+    except EntryNotFoundError:
         why = msg("{repo} has no file {file}: choose a repository that has one.", repo=repo, file=name)
         raise NotAvailable(why) from None
     except Exception as error:  # noqa: BLE001 - whatever the network does

@@ -26,7 +26,7 @@ from model.attribution.linearized_run import (
 from model.blocks import positions_under
 from model.errors import NotSupported, first_line
 from model.heads.view import head_name
-from model.huggingface.attention_hook import AttentionRun, Call
+from model.huggingface.attention_hook import AttentionRun, Call, Reached
 from model.huggingface.layers import numbers as layer_numbers
 from model.huggingface.layers import parts_beside
 from model.huggingface.probe import Site
@@ -57,14 +57,10 @@ class _ScriptedAttention(AttentionRun):
     def attend(self, call: Call) -> Tensor:
         self.call = call
         if self.ends:
-            raise _Reached
+            raise Reached
         if self.outputs is None:
             return call.q.new_zeros(*call.q.shape[:-1], call.v.shape[-1])
         return self.outputs.transpose(1, 2)
-
-
-class _Reached(Exception):
-    """Ends a layer at its attention."""
 
 
 class _ZeroModule(Replacement):
@@ -159,7 +155,7 @@ class LayerProbe:
         with intercepted(run, layer.module, 1), FrozenNorms(kept) as norms:
             try:
                 made = layer.again(x.clone(), module or layer.module)
-            except _Reached:
+            except Reached:
                 made = x
             except Exception as error:  # noqa: BLE001 - what a stranger's layer raises on its own, nobody can list
                 why = f"{type(error).__name__}: {first_line(error)}"

@@ -17,7 +17,7 @@ from transformers import CONFIG_MAPPING
 from i18n import N_, msg
 from model.errors import NotSupported, first_line
 from model.huggingface import attention_hook, formats, internals, layers
-from model.huggingface.attention_hook import AttentionRun, Call
+from model.huggingface.attention_hook import AttentionRun, Call, Reached
 from model.huggingface.layers import Place
 from model.huggingface.native_masks import edges_of, far_positions
 from model.huggingface.probe import Probe, Site
@@ -244,10 +244,6 @@ def _check_logits(ours: Tensor, theirs: Tensor, keep: Tensor) -> None:
         raise NotSupported(msg(OTHER_LOGITS, difference=difference))
 
 
-class _Reached(Exception):
-    """The first attention: the rest of the network need not run."""
-
-
 class _FirstCall(AttentionRun):
     """Ends the pass at the first attention and keeps its inputs."""
 
@@ -255,7 +251,7 @@ class _FirstCall(AttentionRun):
 
     def attend(self, call: Call) -> Tensor:
         self.call = call
-        raise _Reached
+        raise Reached
 
 
 def first_position(stack: OneStack, ids: Tensor) -> int | None:
@@ -281,7 +277,7 @@ def _first_call(stack: OneStack, ids: Tensor) -> Call | None:
     try:
         with intercepted(run, stack.network, len(ids)):
             stack.reference(Inputs(ids, torch.ones_like(ids, dtype=torch.bool)))
-    except _Reached:
+    except Reached:
         pass
     except IndexError:  # positions beyond its table
         return None
