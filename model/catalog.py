@@ -139,7 +139,6 @@ def load(
 
 
 def first_head(model: Model) -> tuple[int, int]:
-    """The layer and head to show before anybody has chosen one."""
     entry = ENTRIES.get(model.name)
     return (entry and entry.first_head) or (model.num_layers // 2, 0)
 

@@ -117,5 +117,4 @@ class DecoderModel(Model):
 
 
 def _at(context: MaskContext, edit: HeadEdit) -> Edit:
-    """The edit of one layer's heads."""
     return lambda qkv, output: edit("self", context.layer, LayerRecord(*qkv, context), output)

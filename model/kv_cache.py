@@ -165,7 +165,6 @@ def compare(model: Model, ids: tuple[int, ...], start: int, spec: MaskSpec | Non
 
 
 def fits_float64(model: Model) -> bool:
-    """Whether the model is small enough for compare_in_float64."""
     return network_of(model) is not None and model.parameters <= MOST_IN_FLOAT64
 
 

@@ -94,7 +94,6 @@ class PaddingComparison:
     at_end: tuple[Guess | None, ...]
 
     def largest(self) -> list[float]:
-        """The largest difference of each text."""
         return [float(self.apart[row, self.batch.real(row)].max()) for row in range(len(self.apart))]
 
 

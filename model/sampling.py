@@ -124,11 +124,9 @@ class Continuation:
         return self.prompt + self.written
 
     def plus(self, token: int, *, by_hand: bool = False) -> "Continuation":
-        """One token more."""
         return replace(self, written=(*self.written, token), by_hand=(*self.by_hand, by_hand))
 
     def cut(self, written: int) -> "Continuation":
-        """The first so many of the written tokens."""
         return replace(self, written=self.written[:written], by_hand=self.by_hand[:written])
 
     def instead(self, place: int, token: int) -> "Continuation":

@@ -182,7 +182,6 @@ class BatchTokenizer:
         return TokenBatch(ids, keep, tuple(pieces), pad_side, cut)
 
     def label(self, token: int) -> str:
-        """What to show for an id."""
         return self._label(token)
 
     @property

@@ -109,7 +109,6 @@ class LayerRecord:
 
 
 def records_of(qkvs: list[Heads], contexts: list[MaskContext]) -> tuple[LayerRecord, ...]:
-    """A record for each layer of a stack."""
     return tuple(LayerRecord(*qkv, context) for qkv, context in zip(qkvs, contexts, strict=True))
 
 

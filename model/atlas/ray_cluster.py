@@ -44,7 +44,6 @@ def measured(
 
 
 def _item(name: str, unit: Unit, masks: MaskSpec, length: int, bar: int) -> dict[str, Any]:
-    """A unit as plain data."""
     job = [unit.source, unit.number, unit.first, unit.texts, unit.rows, length, bar]
     return {"model": name, "masks": masks.to_json(), "job": json.dumps(job)}
 
@@ -59,7 +58,6 @@ def _measure(item: dict[str, Any]) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def _model(name: str) -> Model:
-    """Loaded once for each worker."""
     machine.keep_freed_memory()
     return catalog.load(name)
 

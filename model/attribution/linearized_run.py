@@ -151,7 +151,6 @@ def _feed_forward(block: Block, x: Tensor) -> Tensor:
 
 
 def _linear(layer: nn.Linear, x: Tensor) -> Tensor:
-    """The layer in double precision."""
     return F.linear(x, layer.weight.double(), None if layer.bias is None else layer.bias.double())
 
 

@@ -55,7 +55,6 @@ class AttentionCase:
             raise Crash(str(error).strip()) from error
 
     def unmasked(self) -> "AttentionCase":
-        """Without a mask."""
         return replace(self, allowed=torch.ones_like(self.allowed))
 
     def to(self, dtype: torch.dtype) -> "AttentionCase":
@@ -152,7 +151,6 @@ class Bug:
 
     @property
     def name(self) -> str:
-        """The title, with the variant where there are several."""
         title = msg(self.title)
         return msg("{title}: {variant}", title=title, variant=msg(self.variant)) if self.variant else title
 

@@ -127,7 +127,6 @@ class BugComparison:
         return self.wrong is not None and bool((self.change_of_weights() > 0).any())
 
     def has_nan(self) -> bool:
-        """Whether a weight with the bug is no number."""
         return self.wrong is not None and bool(self.wrong.weights.isnan().any())
 
     def _difference(self, part: str) -> Tensor:
@@ -221,7 +220,6 @@ class Examination:
     loss: tuple[float, float]
 
     def broken(self, law: str) -> bool:
-        """Whether the bug breaks the law of this key."""
         return self.verdicts[law][0].broken
 
 
@@ -289,7 +287,6 @@ def case_of(model: Model, trace: Trace, layer: int, row: int) -> AttentionCase:
 
 
 def _projected(record: LayerRecord, rows: slice) -> tuple[Tensor, Tensor, Tensor]:
-    """q, k and v of some rows, float32."""
     return record.q[rows].float().cpu(), record.k[rows].float().cpu(), record.v[rows].float().cpu()
 
 

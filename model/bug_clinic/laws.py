@@ -34,7 +34,6 @@ class Tried:
 
     @cached_property
     def verdicts(self) -> dict[str, "Verdict"]:
-        """For each law by its key."""
         return {name: judge(law, self) for name, law in LAWS.items()}
 
     def output(self, case: AttentionCase) -> Tensor:

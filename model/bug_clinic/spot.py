@@ -16,38 +16,14 @@ from model.trace import Trace
 PLAIN = 0.05  # a difference of a feature that a person can see
 
 
-def later(weights: Tensor, keep: Tensor) -> float:
-    """The share of real tokens' weight that goes to later tokens, of all that goes to real ones."""
-    among = weights[keep][:, keep]
-    return _share(among.triu(1), among)
-
-
-def padding(weights: Tensor, keep: Tensor) -> float:
-    """The share of real tokens' weight that goes to padding."""
-    return _share(weights[keep][:, ~keep], weights[keep])
-
-
-def itself(weights: Tensor, keep: Tensor) -> float:
-    """The mean weight that a real token gives itself."""
-    return float(weights.diagonal()[keep].mean())
-
-
-def largest(weights: Tensor, keep: Tensor) -> float:
-    """The mean of the largest weight in a real token's row."""
-    return float(weights[keep].amax(-1).mean())
-
-
-def least_sum(weights: Tensor, keep: Tensor) -> float:
-    """The smallest sum of a real token's row."""
-    return float(weights[keep].sum(-1).min())
-
-
-FEATURES: dict[str, Callable[[Tensor, Tensor], float]] = {
-    "later": later,
-    "padding": padding,
-    "sum": least_sum,
-    "itself": itself,
-    "largest": largest,
+FEATURES: dict[str, Callable[[Tensor, Tensor], float]] = {  # of one head's weights [T,T] and keep [T]
+    # the share of real tokens' weight that goes to later tokens, of all that goes to real ones; and to padding
+    "later": lambda weights, keep: _share(weights[keep][:, keep].triu(1), weights[keep][:, keep]),
+    "padding": lambda weights, keep: _share(weights[keep][:, ~keep], weights[keep]),
+    # of real tokens' rows the smallest sum, the mean weight on the token itself, and the mean of the largest weights
+    "sum": lambda weights, keep: float(weights[keep].sum(-1).min()),
+    "itself": lambda weights, keep: float(weights.diagonal()[keep].mean()),
+    "largest": lambda weights, keep: float(weights[keep].amax(-1).mean()),
 }
 
 

@@ -121,7 +121,6 @@ def path(allowed: list[Tensor], query: int, key: int) -> tuple[PathStep, ...]:
 
 
 def layer_masks(trace: Trace, row: int, masks: MaskSpec) -> list[Tensor]:
-    """`layer_mask` of every layer."""
     return [layer_mask(trace, layer, row, masks) for layer in range(trace.num_layers)]
 
 

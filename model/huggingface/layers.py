@@ -69,7 +69,6 @@ class RunningModules:
                 hook.remove()
 
     def module(self) -> nn.Module | None:
-        """The innermost."""
         return self._running[-1][1] if self._running else None
 
     def place(self) -> Place | None:

@@ -194,5 +194,4 @@ def _is_language_model(architecture: str) -> bool:
 
 
 def _names(classes: str | Collection[str]) -> set[str]:
-    """The names of a class, or of several, as a set."""
     return {classes} if isinstance(classes, str) else set(classes)

@@ -31,7 +31,6 @@ class PixelView:
 
     @property
     def class_name(self) -> str:
-        """What the class token says: "class 3"."""
         return class_name(self.told)
 
     @property

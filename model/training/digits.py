@@ -81,7 +81,6 @@ def nearest(some: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def report(folder: Path) -> str:
-    """The measured numbers, a line each."""
     return "\n".join(f"{name}: {value:.4f}" for name, value in measure(folder).items())
 
 

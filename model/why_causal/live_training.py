@@ -137,7 +137,6 @@ class Alphabet:
         return torch.tensor([self._id_of.get(character, other) for character in text])
 
     def decode(self, ids: list[int]) -> str:
-        """The characters in a row."""
         return "".join(self.characters[number] for number in ids)
 
 

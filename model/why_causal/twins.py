@@ -59,15 +59,12 @@ class TwinPair:
         return self.models[True].encode([text])
 
     def decode(self, ids: list[int]) -> str:
-        """The text of ids, without the start token."""
         return self.tokenizer.decode([token for token in ids if token != START_ID])
 
     def words(self) -> range:
-        """The ids of ordinary tokens."""
         return range(FIRST_ID, self.tokenizer.get_vocab_size())
 
     def run(self, batch: TokenBatch, one: Combination) -> Trace:
-        """One forward pass."""
         return self.models[one.trained].run(batch, MaskSpec(causal=one.run))
 
 
@@ -158,7 +155,6 @@ def curves(folder: Path = FOLDER) -> Curves:
 
 
 def with_or_without(causal: bool) -> str:
-    """Which of the two, in a word."""
     return "with" if causal else "without"
 
 
