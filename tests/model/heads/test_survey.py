@@ -53,7 +53,7 @@ def test_a_layers_survey_takes_the_place_of_another(tiny: Model, batch: TokenBat
     standard, lifted = survey(trace, 1), survey(trace, 1, MaskSpec(causal=False))
     mixed, expected = standard.with_layer(1, lifted), survey(trace, 1, MaskSpec(causal=False, layers=(1,)))
     for name in Survey.__dataclass_fields__:
-        np.testing.assert_array_equal(getattr(mixed, name), getattr(expected, name), err_msg=name)
+        np.testing.assert_equal(getattr(mixed, name), getattr(expected, name), err_msg=name)
     assert not np.array_equal(mixed.thumbnails, standard.thumbnails)
 
 
