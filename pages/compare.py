@@ -86,7 +86,7 @@ for column, key, title, name, view in zip(st.columns(2, gap="small"), "ab", name
         if coarser_words(view):
             st.caption(coarser_words(view))
 left, right = st.columns(2, gap="small")
-sentences = [cached_figure(compare.weights_sentence, heads[0] if heads[0] == heads[1] else "", *views)]
+sentences = [cached_figure(compare.weights_sentence, *views)]
 with left:
     if compare.comparable(*views):
         st.markdown("#### B − A")

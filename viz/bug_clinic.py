@@ -11,7 +11,7 @@ from i18n import N_, say
 from model.heads.view import HeadView
 from viz.head import comparison_figure
 from viz.heatmap import CachedFigure
-from viz.html import join, swatch, table, tag, td, th
+from viz.html import join, paragraph, swatch, table, tag, td, th
 from viz.numbers import number, percent
 
 if TYPE_CHECKING:  # it imports torch
@@ -31,14 +31,12 @@ FEATURES: dict[str, tuple[str, Callable[[float], str]]] = {  # what is said of o
 
 @dataclass(frozen=True)
 class LawFinding:
-    """What a law measured: the violation (NaN: nothing could be measured), whether that breaks it, and in what.
-
-    error: what PyTorch said where it computed nothing.
-    """
+    """What a law measured: the violation (NaN: nothing could be measured), whether that breaks it, and in what it is
+    measured: "weight", "output" … error: what PyTorch said where it computed nothing."""
 
     amount: float
     broken: bool
-    of: str  # what the amount is a number of: "weight", "output", "scores" …
+    of: str
     error: str = ""
 
 
@@ -59,7 +57,7 @@ def law_told(row: LawRow, *, title: str) -> Markup:
     for side, finding in ((WITH_BUG, row.wrong), (RIGHT, row.right)):
         text = say("crashes") if finding.error and finding.broken else amount_text(finding)
         sides.append(join([say(side), " ", _cell(finding, row, "span", text)]))
-    return join([tag("p", tag("b", title), class_="key"), tag("p", _named(row)), tag("p", join(sides, " · "))])
+    return join([paragraph(tag("b", title), "key"), tag("p", _named(row)), tag("p", join(sides, " · "))])
 
 
 def law_table(rows: list[LawRow]) -> Markup:
@@ -104,10 +102,7 @@ def _cell(finding: LawFinding, row: LawRow, element: str, text: str) -> Markup:
 
 
 def told_apart(apart: "HeatmapDifference", one: str, other: str, view: HeadView) -> str:
-    """In what two heatmaps differ, as a sentence: `one` and `other` name them, "with that bug", "here".
-
-    view: the one on the screen, for the labels of its axes.
-    """
+    """In what two heatmaps differ, in a sentence: `one` and `other` name them. view: the one shown, for its labels."""
     if not apart.feature:
         query, key = apart.cell
         cell = {"query": query, "looker": view.queries[query], "key": key, "looked": view.keys[key]}

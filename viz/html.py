@@ -80,6 +80,11 @@ def filled(sentence: str, **places: object) -> Markup:
     return escape(sentence).format(**places)
 
 
+def paragraph(words: str, kind: str = "sentence") -> Markup:
+    """Words, escaped unless they are Markup, as a page's sentence, or as its "key"."""
+    return tag("p", words, class_=kind)
+
+
 def swatch(colour: str) -> Markup:
     """A small square of a colour of ours."""
     return Markup('<span class="swatch" style="background:{}"></span>').format(colour)

@@ -142,7 +142,7 @@ class TestWhy:
         assert f"is {'+' if score > 0 else '−'}{abs(score):.3f}" in texts(page)
 
     def test_a_blocked_cell_has_a_score_and_says_what_blocks_it(self) -> None:
-        assert "Causal blocks it, so the score has no effect." in texts(Explore(view="why", query="3", key="9"))
+        assert "Blocked by causal: the score has no effect." in texts(Explore(view="why", query="3", key="9"))
 
     def test_until_a_key_is_chosen_it_is_the_heaviest(self) -> None:
         page = Explore(view="why", query="6")

@@ -78,8 +78,9 @@ def _filled(sentence: str, values: dict[str, object]) -> Said:
 
 SHARE, COUNT = r"(?:[<>] )?[\d.]+%?", r"[\d,]+"
 SHAPES = dict.fromkeys(("moved", "opened", "share", "before", "after"), SHARE) | dict.fromkeys(("half", "keys"), COUNT)
-SHAPES |= {"token": r"(?:(?!After ).)+? \(\d+\)", "nats": "nats", "gain": r"\d+: .+? \([\d.]+ → [\d.]+\)"}
-SHAPES["loss"] = rf"{SHAPES['gain']}|[\d.]+"
+CHANGE = r"\d+: .+? \([\d.]+ → [\d.]+\)"
+SHAPES |= {"token": r"(?:(?!After ).)+? \(\d+\)", "nats": "nats", "changes": f"{CHANGE}(?:, {CHANGE})?"}
+SHAPES |= {"path": r"in L.+? \(\d+\)", "loss": r"[\d.]+"}
 
 
 def read(sentence: str, said: Said, text: str, number: int, *, markup: bool) -> Said:
@@ -136,7 +137,7 @@ def said_of(facts: Facts, *, lab: bool) -> Iterator[tuple[str, bool]]:
     if only:
         return  # nothing of the predictions
     predicted, found = [one.predictions(at) for one in (now, standard)], effect_of(now, standard, at)
-    yield after_query(found, changed=changed), True
+    yield after_query(found), True
     if changed:
         yield explain.what_moved(pieces, at, *predicted), True
         yield effect(found), True
