@@ -76,8 +76,8 @@ def say_one(sentences: Mapping[Any, str], which: object, **places: Any) -> str:
 
 
 def filled(sentence: str, **places: object) -> Markup:
-    """A sentence that was said, with its {places} filled: both are escaped unless they are Markup."""
-    return escape(sentence).format(**places)
+    """A sentence of ours, HTML, with its {places} filled: what fills them is escaped unless it is Markup."""
+    return Markup(sentence).format(**places)
 
 
 def paragraph(words: str, kind: str = "sentence") -> Markup:

@@ -36,7 +36,7 @@ class TestTheFirstView:
         after = [percent(float(choice.after[token])) if choice.after[token] > 0 else "out" for token in top]
         expected = [(story.label(t), percent(float(choice.before[t])), a) for t, a in zip(top, after, strict=True)]
         assert page.candidates() == expected
-        assert f"seed 1 samples “{story.label(choice.token)}”" in page.sentences()[0]
+        assert f"seed 1 give “{story.label(choice.token)}”" in page.sentences()[0]
         assert not page.said("error") + page.said("warning")
         buttons = page.buttons()
         assert (buttons["step"], buttons["play"], buttons["back"], buttons["start_over"]) == (True, True, False, False)
@@ -44,7 +44,7 @@ class TestTheFirstView:
     def test_says_where_the_newest_row_looks(self, story: Model) -> None:
         page = Generation(layer="2", head="3")
         row = story.run(story.encode([PROMPT])).weights(2, 3)[-1]
-        assert "The newest row of L2 H3" in page.sentences()[0]
+        assert "of L2 H3" in page.sentences()[0]
         assert f"puts {percent(float(row.max()))} of its attention" in page.sentences()[0]
         assert f"(position {int(row.argmax())})" in page.sentences()[0]
 
@@ -122,7 +122,7 @@ class TestWriting:
     def test_settings_change_what_is_drawn_at_once(self, story: Model) -> None:
         page = Generation()
         page.set(seed=3)
-        assert "seed 3 samples" in page.sentences()[0]
+        assert "seed 3 give" in page.sentences()[0]
         page.set(temperature=0.0)
         assert "temperature 0 takes the most likely" in page.sentences()[0]
         assert page.candidates()[0][2] == "100%"

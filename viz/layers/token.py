@@ -23,7 +23,7 @@ from viz.heatmap import (
     hatching,
     title,
 )
-from viz.html import escaped, say_one
+from viz.html import escaped
 from viz.layers.lens import column_names
 from viz.numbers import chance, percent
 from viz.palette import SEQUENTIAL_SCALE
@@ -35,9 +35,8 @@ TOP, BETWEEN, BOTTOM = 34, 40, 84
 
 @dataclass(frozen=True, eq=False)
 class TokenView:
-    """One query over L layers and K keys. values: float32 [L,K]. blocked: for each mask, bool [L,K]. layers, keys: a
-    label each. first: the position of the first key; step: how many each column stands for. unit: what a value is.
-    """
+    """One query over L layers and K keys. values: float32 [L,K]. blocked: for each mask, bool [L,K]. first: the first
+    key's position; step: how many keys a column stands for. unit: what a value is."""
 
     values: np.ndarray
     blocked: dict[str, np.ndarray]
@@ -151,14 +150,7 @@ def _columns(view: TokenView) -> tuple[list[int], int]:
 if TYPE_CHECKING:  # it imports torch
     from model.heads.logit_lens import LogitLens
 
-NOTICED = 0.05  # a change of a value that is worth a sentence
-SETTLED = {  # since when a prediction is ranked first
-    "first": N_("After “{token}” the model predicts “{label}” ({chance}), ranked first from the embedding on."),
-    "layer": N_("After “{token}” the model predicts “{label}” ({chance}), ranked first from {layer} on; after "
-                "{earlier} it was “{before}”."),
-    "last": N_("After “{token}” the model predicts “{label}” ({chance}): only its last layer ranks it first; after "
-               "{earlier} it was “{before}”."),
-}  # fmt: skip
+SETTLED = N_("After “{token}” the model predicts “{label}” ({chance}), ranked first from {layer} on.")
 SEEN = {
     "maximum": N_("The largest weight that “{token}” gives one token in a single head is in {layer}: {share} to "
                   "{other}."),
@@ -175,20 +167,16 @@ def lens_sentence(lens: "LogitLens", place: int, piece: str, standard: "LogitLen
     names, tops = column_names(len(lens.ids)), lens.ids[:, place, 0]
     label, share = lens.labels[int(tops[-1])], float(lens.probabilities[-1, place, 0])
     settled = lens.settled(place)
-    about = {"token": escape(piece), "label": escape(label), "chance": chance(share)}
+    about = {"token": escape(piece), "label": escape(label), "chance": chance(share), "layer": names[settled]}
+    said = [say(SETTLED, **about)]
     if settled:
         before = escape(lens.labels[int(tops[settled - 1])])
-        about |= {"layer": names[settled], "earlier": names[settled - 1], "before": before}
-    since = "last" if settled == len(names) - 1 else "layer"
-    sentence = say_one(SETTLED, since if settled else "first", **about)
-    return sentence if standard is None else together([sentence, _as_standard(standard, place, label)])
-
-
-def _as_standard(standard: "LogitLens", place: int, label: str) -> str:
-    was, share = standard.labels[int(standard.ids[-1, place, 0])], chance(float(standard.probabilities[-1, place, 0]))
-    if was == label:
-        return say("Under the standard masks it predicts the same ({chance}).", chance=share)
-    return say("Under the standard masks it predicts “{label}” ({chance}).", label=escape(was), chance=share)
+        said.append(say("After {layer} it was “{before}”.", layer=names[settled - 1], before=before))
+    if standard is not None:
+        was, share = standard.labels[int(standard.ids[-1, place, 0])], float(standard.probabilities[-1, place, 0])
+        words = N_("Under the standard masks it predicts “{label}” ({chance}).")
+        said.append(say(words, label=escape(was), chance=chance(share)))
+    return together(said)
 
 
 def token_sentence(view: TokenView, how: str, query: int, piece: str, standard: TokenView | None = None) -> str:
@@ -206,23 +194,18 @@ def _seen(view: TokenView, how: str, query: int, piece: str) -> str:
         where = {"layer": view.layers[layer], "other": _name(view, key, query)}
         return say(SEEN[how], token=token, share=percent(float(view.values[layer, key])), **where)
     others = view.values[-1].copy()
-    itself = float(others[query - view.first]) if 0 <= query - view.first < len(others) else np.nan
-    if not np.isnan(itself):
-        others[query - view.first] = 0
+    here = slice(max(query - view.first, 0), max(query - view.first + 1, 0))  # empty where the query is out of sight
+    itself, others[here] = float(others[here].sum()), 0
     best = int(others.argmax())
     if others[best] == 0:
         return say("By the end of {layer}, “{token}” has received nothing but its own state.", layer=last, token=token)
-    about = {"layer": last, "token": token, "other": _name(view, best, query)}
-    if how == "rollout":
-        return say(SEEN[how], itself=percent(itself), share=percent(float(others[best])), **about)
-    return say(SEEN[how], flow=float(others[best]), **about)
+    about = {"layer": last, "token": token, "other": _name(view, best, query), "flow": float(others[best])}
+    return say(SEEN[how], itself=percent(itself), share=percent(float(others[best])), **about)
 
 
 def _moved(view: TokenView, standard: TokenView, query: int) -> str:
     change = np.abs(view.values - standard.values)
     layer, key = divmod(int(change.argmax()), change.shape[1])
-    if change[layer, key] < NOTICED:
-        return say("Under the standard masks no value here differs by {least} or more.", least=NOTICED)
     where = {"layer": view.layers[layer], "other": _name(view, key, query)}
     values = {"was": standard.values[layer, key], "now": view.values[layer, key]}
     return say("The largest change from the standard masks is {layer} on {other}: {was:.2f} → {now:.2f}.",

@@ -40,10 +40,9 @@ def changed(effect: Effect, **losses: float) -> Effect:
 def test_the_row_s_last_prediction_has_a_statement_of_its_own() -> None:
     moved = replace(QUIET, query=2, predicted_last=(Candidate("⏎", 0.624), Candidate("The", 0.975)))
     said = words(effect(moved))
-    assert (
-        said
-        == f"{UNCHANGED} After f (6) the most likely next token was <b>⏎</b> ({chance(0.624)}) and is <b>The</b> ({chance(0.975)})."
-    )
+    chances = [f"({chance(share)})" for share in (0.624, 0.975)]
+    was_and_is = "was ⏎ {} and is The {}.".format(*chances)
+    assert said == f"{UNCHANGED} After f (6) the most likely next token {was_and_is}"
     assert words(effect(replace(moved, last=2))) == UNCHANGED
 
 
