@@ -111,8 +111,10 @@ def _moved(who: Markup, row: BarRow, standard: HeadView) -> Markup:
         for key in np.argsort(-np.abs(change), kind="stable")[:2]
         if abs(change[key]) >= VISIBLE
     ]
+    if not largest:
+        return moved
     changes = filled(say("The largest changes: {changes}."), changes=join(largest, say(", ")))
-    return join((moved, changes), " ") if largest else moved
+    return join((moved, changes), " ")
 
 
 def rest_words(row: BarRow, shown: int) -> str:

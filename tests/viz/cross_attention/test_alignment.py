@@ -123,7 +123,8 @@ class TestWords:
         said = self.answer(**both, wrote=wrote)
         assert said.startswith(
             f"Under the standard masks the model writes {wrote}, which is {judged}. The text could mean 3 April 2021 "
-            "or, the month first, 4 March 2021, and nothing in it says which: the model gives the two a probability of 71.0% and 27.0%."
+            "or, the month first, 4 March 2021, and nothing in it says which: the model gives the two a probability of "
+            "71.0% and 27.0%."
         )
 
     def test_another_day_than_the_text_means_is_wrong_however_real_it_is(self) -> None:
