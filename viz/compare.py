@@ -7,9 +7,7 @@ from markupsafe import escape
 
 from i18n import N_, say, together
 from model.heads.view import HeadView
-from viz.head import head_figure
-from viz.heatmap import CachedFigure, figure
-from viz.numbers import Candidate, chance, percent
+from viz.numbers import Candidate, chance
 
 NOTICED = 0.005  # a weight's change that shows in two digits
 LENGTHS = N_("A and B have different lengths ({a} and {b} cells): both are shown, without a difference.")
@@ -20,13 +18,6 @@ MOST = N_("A and B differ most where “{query}” ({query_at}) attends to “{k
 def comparable(one: HeadView, other: HeadView) -> bool:
     """Whether a difference can be drawn: as many queries and keys."""
     return one.weights.shape == other.weights.shape
-
-
-def side_figure(view: HeadView, zmax: float, *, dark: bool, query: int | None) -> CachedFigure:
-    """A or B, in colours from 0 to zmax, the same for both. query: the position whose row is framed."""
-    plain = head_figure(view, dark=dark, query=query).to_dict()
-    traces = [trace | {"zmax": zmax} if trace["name"] == "weights" else trace for trace in plain["data"]]
-    return figure(traces, plain["layout"])
 
 
 def weights_sentence(one: HeadView, other: HeadView) -> str:
@@ -52,16 +43,6 @@ def prediction_sentence(one: Sequence[Candidate], other: Sequence[Candidate]) ->
     shares = {"a": chance(one[0].probability), "b": chance(other[0].probability)}
     tokens = {"one": escape(one[0].label), "other": escape(other[0].label)}
     return say("Next, A predicts “{one}” ({a}), B “{other}” ({b}).", **tokens, **shares)
-
-
-def pictured(name: str, view: HeadView) -> str:
-    """A heatmap for whoever cannot see it."""
-    query, key = divmod(int(view.weights.argmax()), view.weights.shape[1])
-    sizes = {"queries": view.weights.shape[0], "keys": view.weights.shape[1], "largest": view.weights.max()}
-    cell = {"query": view.queries[query], "key": view.keys[key]}
-    return say("{head}: {queries} queries by {keys} keys. The largest weight, {largest:.2f}, is that of {query} on "
-               "{key}. {share} of the cells are blocked.", head=name, share=percent(float(view.any_blocked().mean())),
-               **sizes, **cell)  # fmt: skip
 
 
 def _both(one: str, other: str) -> str:

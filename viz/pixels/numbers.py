@@ -82,14 +82,6 @@ def level_table(now: np.ndarray, standard: np.ndarray, true: int, what: str, *, 
     return table(rows, "numbers levels")  # not shown
 
 
-def share_table(rows: Sequence[tuple[str, str, str]], *, changed: bool) -> Markup:
-    """(what, now, standard) a row; the standard column only where something is changed."""
-    heads = (say("now"), say("standard")) if changed else ("",)
-    title = [th(say("measured")), *(th(head, "number") for head in heads)]
-    body = [[td(what), *(td(value, "number") for value in values[: len(heads)])] for what, *values in rows]
-    return table([title, *body], "numbers shares")  # not shown
-
-
 def loss_figure(now: np.ndarray, standard: np.ndarray, levels: Sequence[int], *, changed: bool) -> CachedFigure:
     """Nats a pixel [64] on the picture: one heatmap, or now and standard side by side on the same colours.
 

@@ -9,8 +9,9 @@ from PIL import Image
 
 from model.pixels.view import PixelView
 from tests.viz.packet import unpacked
+from viz.numbers import share_table
 from viz.palette import MASK_COLOURS, SEQUENTIAL
-from viz.pixels.numbers import level_table, sentence, share_table, where
+from viz.pixels.numbers import level_table, sentence, where
 from viz.pixels.pictures import (
     GREYS,
     GalleryCard,
