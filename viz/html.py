@@ -6,7 +6,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from i18n import N_, say
+from i18n import N_, listed, say
 from viz.mask_styles import STYLES, mask_name
 
 SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -56,8 +56,7 @@ def signs(labels: Iterable[str]) -> str:
     """What the signs in these labels stand for; nothing where there are none."""
     text = "".join(labels)
     said = [say(meaning) for sign, meaning in SIGNS.items() if sign in text]
-    clauses = say("; ").join(said)
-    return say("{clauses}.", clauses=clauses) if said else ""
+    return say("{clauses}.", clauses=listed(said, N_("; "))) if said else ""
 
 
 def shortened(label: str, most: int) -> str:

@@ -1,6 +1,5 @@
 """Where one token looks, layer by layer: a heatmap whose rows are layers, the first on top, its columns keys."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -10,25 +9,14 @@ from markupsafe import escape
 
 from i18n import N_, say, together
 from model.heads.view import MOST_CELLS
-from viz.charts import both_sides, heat
-from viz.heatmap import (
-    AXIS,
-    LONGEST_TICK,
-    MOST_TICKS,
-    CachedFigure,
-    Part,
-    colour_bar,
-    colour_range,
-    figure,
-    hatching,
-    title,
-)
+from viz.charts import both_sides, heat, token_axis
+from viz.head import TITLES
+from viz.heatmap import AXIS, MOST_TICKS, CachedFigure, Part, colour_bar, colour_range, figure, hatching, title
 from viz.html import escaped
 from viz.layers.lens import column_names
 from viz.numbers import chance, percent
 from viz.palette import SEQUENTIAL_SCALE
 
-TITLES = (N_("now"), N_("standard masks"), N_("now − standard"))
 ROW, MOST = 34, 480  # pixels of a layer, and of a picture
 TOP, BETWEEN, BOTTOM = 34, 40, 84
 
@@ -110,16 +98,12 @@ def _trace(view: TokenView, place: str, *, change: bool) -> Part:
 
 
 def _axes(view: TokenView, place: str, domain: tuple[float, float], *, last: bool) -> Part:
-    every = math.ceil(len(view.keys) / MOST_TICKS)
-    shown = range(0, len(view.keys), every)
-    keys: Part = {"tickmode": "array", "tickvals": list(shown), "tickangle": -90}
-    keys |= {"ticktext": [escaped(view.keys[one][:LONGEST_TICK]) for one in shown]}
-    keys |= {"tickfont": {"size": 11 if len(view.keys) <= 32 else 9}, "showticklabels": last}
+    font = {"size": 11 if len(view.keys) <= 32 else 9}
+    keys = token_axis(view.keys, MOST_TICKS) | {"tickfont": font, "showticklabels": last}
     layers: Part = {"tickmode": "array", "tickvals": list(range(len(view.layers))), "ticktext": list(view.layers)}
     layers |= {"tickfont": {"size": 11}, "autorange": "reversed", "domain": list(domain)}
-    together = {"matches": "x"} if place else {}
-    x, y = AXIS | {"anchor": "y" + place} | together | keys, AXIS | {"anchor": "x" + place} | layers
-    return {f"xaxis{place}": x, f"yaxis{place}": y}
+    keys |= {"anchor": "y" + place} | ({"matches": "x"} if place else {})
+    return {f"xaxis{place}": AXIS | keys, f"yaxis{place}": AXIS | layers | {"anchor": "x" + place}}
 
 
 def _coarser(view: TokenView) -> TokenView:

@@ -108,8 +108,8 @@ class TestColours:
         assert Colours(range="largest").top(view) >= free.max()
 
     def test_they_say_what_they_mean(self) -> None:
-        assert STANDARD_COLOURS.words(0.7, sides=True) == (
-            "Colours run from 0 to 0.70, the same on both sides; brightness is the square root of the weight."
+        assert STANDARD_COLOURS.words(0.7) == (
+            "Colours run from 0 to 0.70; brightness is the square root of the weight."
         )
         assert "the 1% of weights above it all look the same" in Colours(range="percentile").words(0.123)
 
