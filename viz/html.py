@@ -1,8 +1,7 @@
 """Small pieces of HTML, escaped where they hold what somebody typed."""
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from markupsafe import Markup, escape
 
@@ -67,11 +66,6 @@ def shortened(label: str, most: int) -> str:
 def escaped(label: str) -> str:
     """A text for plotly, which reads labels as a little HTML: it knows &lt;, &gt; and &amp; but no quotes' names."""
     return label.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
-def say_one(sentences: Mapping[Any, str], which: object, **places: Any) -> str:
-    """One of several sentences that N_ has marked. (Any literal within say(…) gets into the catalogue.)"""
-    return say(sentences[which], **places)
 
 
 def filled(sentence: str, **places: object) -> Markup:

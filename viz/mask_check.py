@@ -9,7 +9,7 @@ from i18n import N_, listed, say, say_count, together
 from mask_check.findings import CANNOT_TELL, CheckReport, MeasuredMask
 from mask_check.formats import amount_text, verdict_of
 from model.heads.view import HeadView
-from viz.charts import NEVER, RIGHT, flat, two_masks, unweighted
+from viz.charts import NEVER, RIGHT, flat, scatter, two_masks, unweighted
 from viz.hatch import data_uri, hatch_png
 from viz.heatmap import CachedFigure, Part, axis_names, cells, colour_bar, figure, hatching, margin, title
 from viz.heatmap import axes as axes_of
@@ -144,15 +144,9 @@ def _declared(declared: np.ndarray, axes: HeadView, *, dark: bool, place: str) -
 def _marks(axes: HeadView, cells: np.ndarray, symbol: str, size: int, name: str) -> list[Part]:
     names = axis_names(axes)
     rows, columns = np.nonzero(cells)
-    marks = {
-        "type": "scatter",
-        "x": [names["x"][column] for column in columns],
-        "y": [names["y"][row] for row in rows],
-        "mode": "markers",
-        "marker": {"symbol": symbol, "size": size, "color": MARK, "line": {"width": 1, "color": MARK}},
-        "hoverinfo": "skip",
-        "name": name,
-    }
+    x, y = [names["x"][column] for column in columns], [names["y"][row] for row in rows]
+    marker = {"symbol": symbol, "size": size, "color": MARK, "line": {"width": 1, "color": MARK}}
+    marks = scatter(x, y, name, marker=marker)
     return [marks | {"xaxis": "x" + place, "yaxis": "y" + place} for place in ("", "2")] if len(rows) else []
 
 

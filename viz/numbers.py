@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from i18n import say
 from viz import palette
-from viz.charts import LEGEND, position_names, token_axis
+from viz.charts import LEGEND, position_names, scatter, token_axis
 from viz.heatmap import LONGEST_TICK, figure
 from viz.html import SUPERSCRIPT, join, power_of_ten, table, tag, td, th, track
 from viz.palette import MASK_COLOURS, NOW, STANDARD, rgb
@@ -78,17 +78,10 @@ def loss_figure(
     """Loss per token in nats [T], NaN where there is none; pieces [T]. names: of the two, in the reader's language."""
     names = names or _now_and_standard()
     series = [(names[0], now, NOW), (names[1], standard, STANDARD)] if changed else [(names[1], standard, STANDARD)]
+    mode, hover = "lines+markers" if len(pieces) <= 128 else "lines", say("{loss} nats", loss="%{y:.2f}")
     curves = [
-        {
-            "type": "scatter",
-            "x": position_names(pieces),
-            "y": values.astype(np.float32),
-            "name": name,
-            "mode": "lines+markers" if len(pieces) <= 128 else "lines",
-            "line": {"color": colour, "width": 1.5},
-            "marker": {"size": 4},
-            "hovertemplate": say("{loss} nats", loss="%{y:.2f}"),
-        }
+        scatter(position_names(pieces), values.astype(np.float32), name, hover, mode=mode, marker={"size": 4})
+        | {"line": {"color": colour, "width": 1.5}, "hovertemplate": hover}
         for name, values, colour in series
     ]
     places = token_axis(pieces, 30) | {"type": "category", "tickfont": {"size": LOSS_LABEL}}
@@ -185,20 +178,15 @@ def leak_grid(shares: np.ndarray, names: Sequence[Sequence[str]], what: str) -> 
 
 
 def leak_notes(future: np.ndarray, padding: np.ndarray) -> list[list[str]]:
-    """For each head of [L,H] a line, which leaves out what is not known."""
-    return [
-        [_note(later, pads) for later, pads in zip(*some, strict=True)]
-        for some in zip(future.tolist(), padding.tolist(), strict=True)
-    ]
+    """For each head of [L,H] a line; "" where nothing is known."""
+    return [list(map(_note, *some)) for some in zip(future.tolist(), padding.tolist(), strict=True)]
 
 
-def _note(later: float, pads: float) -> str:
-    shares = {"later": percent(later), "padding": percent(pads)}
-    if np.isnan(later):
-        return "" if np.isnan(pads) else say("{padding} of its attention is on padding.", **shares)
-    if np.isnan(pads):
-        return say("{later} of its attention is on later tokens.", **shares)
-    return say("{later} of its attention is on later tokens and {padding} on padding.", **shares)
+def _note(later: float, padding: float) -> str:
+    if math.isnan(later) and math.isnan(padding):
+        return ""
+    shares = {"later": percent(later), "padding": percent(padding)}
+    return say("Share of its attention on later tokens: {later}; on padding: {padding}.", **shares)
 
 
 def mean_share(shares: np.ndarray) -> float:

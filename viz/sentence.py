@@ -9,7 +9,7 @@ from markupsafe import Markup, escape
 
 from i18n import N_, say, together
 from model.atlas.result import LEAST_QUERIES, NAMED
-from viz.html import filled, say_one
+from viz.html import filled
 from viz.mask_styles import STYLES
 from viz.numbers import Candidate, LeakShares, chance, percent
 
@@ -120,8 +120,6 @@ HABITS = {
     "previous": N_("{share} of {head}'s attention goes to the token just before."),
     "itself": N_("{share} of {head}'s attention stays on the token itself."),
     "first": N_("{share} of {head}'s attention goes to the first token."),
-    "none": N_("No token after the first attends to anything in {head}."),
-    "spread": N_("{head} spreads each row's attention as widely as {spread:.1f} equal weights would."),
 }  # fmt: skip
 
 
@@ -156,7 +154,10 @@ def _habit(scene: HeadScene) -> str:
     for share, enough, habit in habits:
         if share >= enough:  # never so for NaN
             return say(HABITS[habit], share=percent(share), head=scene.name, queries=scene.repeats)
-    return say_one(HABITS, "none" if math.isnan(scene.spread) else "spread", head=scene.name, spread=scene.spread)
+    if math.isnan(scene.spread):
+        return say("No token after the first attends to anything in {head}.", head=scene.name)
+    words = N_("{head} spreads each row's attention as widely as {spread:.1f} equal weights would.")
+    return say(words, head=scene.name, spread=scene.spread)
 
 
 def _next(scene: HeadScene) -> str:

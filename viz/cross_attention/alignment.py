@@ -10,7 +10,7 @@ import numpy as np
 from markupsafe import Markup
 
 from i18n import N_, listed, say
-from viz.charts import MARGIN, bars, position_names
+from viz.charts import MARGIN, bars, position_names, scatter
 from viz.heads.cells import weight_text
 from viz.heatmap import LONGEST_TICK, CachedFigure, Part, figure
 from viz.html import escaped, shortened, table, td, th
@@ -135,19 +135,9 @@ def _outputs(found: Alignment) -> Part:
         looks = {"position": key, "token": escaped(found.source[key]), "weight": weight_text(found.weights[step, key])}
         about = {"output": escaped(output), "chance": escaped(chance(float(found.probabilities[step])))}
         said.append(say(STEP, step=step + 1, **about, **looks))
-    return {
-        "type": "scatter",
-        "x": _places(len(found.outputs)),
-        "y": np.zeros(len(found.outputs), np.float32),
-        "mode": "markers",
-        "marker": {"size": 9, "color": [NOW if step == found.step else STANDARD for step in range(len(found.outputs))]},
-        "cliponaxis": False,
-        "customdata": said,
-        "hovertemplate": "%{customdata}<extra></extra>",
-        "xaxis": "x2",
-        "yaxis": "y",
-        "name": "outputs",
-    }
+    marker = {"size": 9, "color": [NOW if step == found.step else STANDARD for step in range(len(said))]}
+    points = scatter(_places(len(said)), np.zeros(len(said), np.float32), "outputs", "%{customdata}", marker=marker)
+    return points | {"cliponaxis": False, "customdata": said, "xaxis": "x2", "yaxis": "y"}
 
 
 def _labels(labels: list[str], chosen: int | None) -> Part:

@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from i18n import N_, say
 from model.heads.view import HeadView, cropped
-from viz.charts import LEGEND, MARGIN, bars, token_axis
+from viz.charts import LEGEND, MARGIN, bars, scatter, token_axis
 from viz.heads.cells import weight_text
 from viz.heatmap import KEY_TITLE, CachedFigure, Part, axis_names, figure, looks_at
 from viz.html import escaped, filled, join, paragraph, tag
@@ -72,20 +72,14 @@ def bars_figure(row: BarRow, *, largest_first: bool) -> CachedFigure:
     for words, cells in blocked_groups(row.view):
         here = places[cells[0][places]]
         first = next(name for name, mask in row.view.blocked.items() if mask[cells].any())
-        said = {"name": words, "hovertemplate": f"{hover}{words}<extra></extra>"}
-        traces.append(_crosses(names[here], MASK_COLOURS[first]) | said)
+        cross = {"symbol": "x", "size": PERIOD, "color": MASK_COLOURS[first]}
+        zeros = np.zeros(len(here), np.float32)
+        traces.append(scatter(names[here].tolist(), zeros, words, hover + words, marker=cross))
     across = token_axis([row.view.keys[place] for place in places], MOST_LABELS, 0.6)
     across |= {"type": "category", "automargin": True, "title": {"text": say(KEY_TITLE)}}
     heights = {"title": {"text": say("weight")}, "rangemode": "tozero", "automargin": True}
     layout = {"height": 330, "margin": MARGIN, "bargap": 0.15, "legend": LEGEND, "barmode": "group"}
     return figure(traces, layout | {"xaxis": across, "yaxis": heights, "showlegend": len(traces) > 1})
-
-
-def _crosses(names: np.ndarray, colour: str) -> Part:
-    """On the ground line, at keys that are blocked."""
-    zeros = np.zeros(len(names), np.float32)
-    cross = {"symbol": "x", "size": PERIOD, "color": colour}
-    return {"type": "scatter", "mode": "markers", "x": names.tolist(), "y": zeros, "marker": cross}
 
 
 def where_it_lies(row: BarRow) -> str:

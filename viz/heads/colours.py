@@ -7,7 +7,6 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
-from plotly.colors import sample_colorscale
 from plotly.colors import sequential as plotly_palettes
 
 from i18n import N_, listed, say
@@ -16,7 +15,7 @@ from viz.head import head_range
 from viz.heads.cells import around, weight_text
 from viz.heatmap import CachedFigure, Part, figure
 from viz.mask_styles import mask_names
-from viz.palette import SEQUENTIAL
+from viz.palette import SEQUENTIAL, sequential
 from viz.reasons import blocking
 
 MOST_ROWS = 64  # and columns
@@ -53,7 +52,6 @@ PALETTES = {  # all even to the eye and safe for colour blindness
     "magma": plotly_palettes.Magma,
     "inferno": plotly_palettes.Inferno,
 }
-STEPS = 33
 PERCENT = 99
 
 Range = Literal["largest", "one", "percentile"]
@@ -80,10 +78,7 @@ class Colours:
 
     def scale(self) -> list[list[float | str]]:
         """A plotly colour scale."""
-        places = [step / (STEPS - 1) for step in range(STEPS)]
-        power = 2 if self.brightness == "root" else 1
-        colours = sample_colorscale(PALETTES[self.palette], places)
-        return [[place**power, colour] for place, colour in zip(places, colours, strict=True)]
+        return sequential(PALETTES[self.palette], 2 if self.brightness == "root" else 1)
 
     def words(self, top: float) -> str:
         """What the colours mean, in a sentence."""

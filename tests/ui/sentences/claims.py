@@ -251,7 +251,7 @@ CLAIMS: dict[str, Claim] = {
     ),
     "Tokens {first}–{last} of {count:,} are shown; {share} of the query's weight lies outside.": _outside,
     # viz/numbers.py
-    "{later} of its attention is on later tokens and {padding} on padding.": lambda said, facts: (
+    "Share of its attention on later tokens: {later}; on padding: {padding}.": lambda said, facts: (
         same(said["later"], facts.later) and same(said["padding"], facts.padding)
     ),
     # viz/layers/token.py
