@@ -95,7 +95,7 @@ class TestWriting:
         logits = story.run(batch_of(story, before.ids[:-3])).logits[0, -1]
         wanted = logits.topk(10).indices.tolist()
         assert [label for label, _, _ in page.candidates()] == [story.label(token) for token in wanted]
-        assert "The row before that choice" in page.sentences()[0]
+        assert "There the next token was" in page.sentences()[0]
         place = next(n for n, token in enumerate(wanted) if token != before.written[1])
         page.press(f"candidate_{place}")
         assert page.path == before.instead(1, wanted[place])
@@ -124,7 +124,7 @@ class TestWriting:
         page.set(seed=3)
         assert "seed 3 give" in page.sentences()[0]
         page.set(temperature=0.0)
-        assert "temperature 0 takes the most likely" in page.sentences()[0]
+        assert "temperature 0 and seed" in page.sentences()[0]
         assert page.candidates()[0][2] == "100%"
         assert {row[2] for row in page.candidates()[1:]} == {"out"}
 

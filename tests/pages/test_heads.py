@@ -167,6 +167,6 @@ class TestNumbers:
         assert after["zmax"] == 1
         assert before["colorscale"] != after["colorscale"]
         np.testing.assert_allclose([stop for stop, _ in after["colorscale"]], np.linspace(0, 1, 33))
-        assert "Colours run from 0 to 1.00; brightness is the weight itself." in texts(page)
+        assert "Colours run from 0 to 1.00; brightness is the weight." in texts(page)
         again = next(one for one in Explore().figures()["head_figure"]["data"] if one["name"] == "weights")
         assert again["colorscale"] == before["colorscale"], "one reader's colours are another's"
