@@ -142,8 +142,8 @@ def show_token(chosen: ChosenRow, over: Over, names: list[str], now: RunView, st
     other = others[0] if others else None
     real = chosen.batch.real(chosen.row)
     if now.masks.padding and (standard is None or standard.masks.padding):
-        rows, columns = (0, len(names)), (real.start, real.stop)
-        view, other = cropped(view, rows, columns), None if other is None else cropped(other, rows, columns)
+        every, part = (0, len(names)), (real.start, real.stop)
+        view, other = cropped(view, every, part), None if other is None else cropped(other, every, part)
     unit = say(UNITS[over])
     figure = cached_figure(token_figure, view, other, unit, dark=page.is_dark())
     piece = chosen.pieces[chosen.query]

@@ -64,7 +64,7 @@ def leak_table(
     return share_table(rows, changed=changed)
 
 
-def share_table(rows: Sequence[tuple[str, str, str]], *, changed: bool) -> Markup:
+def share_table(rows: Sequence[Sequence[str]], *, changed: bool) -> Markup:
     """(what, now, standard) a row; the standard column only where something is changed."""
     heads = _now_and_standard() if changed else ("",)
     title = [th(say("measured")), *(th(head, "number") for head in heads)]
