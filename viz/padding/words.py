@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from markupsafe import escape
+from markupsafe import Markup, escape
 
 from i18n import N_, say, say_all, together
 from viz.html import amount, join, tag
@@ -114,19 +114,19 @@ def reading(texts: Sequence[PaddedText], side: str) -> str:
     return together(said)
 
 
-def listed(cases: Sequence[Case]) -> str:
+def listed(cases: Sequence[Case]) -> Markup:
     """The cases as HTML, side by side where there is room."""
     titled = [(say("{name}.", name=title), text) for title, text in cases]
     items = join(tag("div", join((tag("b", title), text), " ")) for title, text in titled)
     return STYLE + tag("div", items, class_="reasons")
 
 
-STYLE = """
+STYLE = Markup("""
 <style>
   div.reasons { display: grid; grid-template-columns: repeat(auto-fill, minmax(22rem, 1fr)); gap: .8rem 1.6rem; }
   div.reasons div { line-height: 1.45; font-size: .95rem; }
 </style>
-"""
+""")
 
 
 def _mended(ways: Sequence[Way], shown: Way, cells: int) -> str:
