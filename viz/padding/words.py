@@ -9,7 +9,7 @@ from i18n import N_, say, say_all, together
 from viz.html import amount, join, tag
 from viz.numbers import chance
 from viz.padding.grid import PaddedText
-from viz.padding.tables import Way, position_words, way_name
+from viz.padding.tables import SIDES, Way, choices, way_name
 
 Case = tuple[str, str]  # of an explanation: its title, its text
 READ = {  # where the next token is read
@@ -18,13 +18,6 @@ READ = {  # where the next token is read
     "right": N_("The next token is read at a sentence's last real token. With padding on the right, logits[:, −1] is a "
                 "padding cell's row for every shorter sentence."),
 }  # fmt: skip
-CHOICES = {  # what is to be chosen, as a part of a sentence
-    "left": N_("padding on the left"),
-    "right": N_("padding on the right"),
-    "off": N_("no padding mask"),
-    "keys": N_("the padding mask on keys"),
-    "both": N_("the padding mask on keys and queries"),
-}
 WHY = {  # whether the causal mask is on
     ("right", True): N_("It comes after the sentence, and the causal mask already hides later cells from every token. "
                         "Position ids count from cell 0 either way."),
@@ -85,10 +78,10 @@ def reasons(ways: Sequence[Way], *, causal: bool, cells: int) -> list[Case]:
     """Why, one case after the other."""
     counted = {(way.side, way.mask): way for way in ways if way.positions != "cells"}
     cases = []
-    for side, title in (("right", say("Right padding")), ("left", say("Left padding"))):
+    for side in ("right", "left"):
         amounts = {"without": amount(counted[side, "off"].apart), "masked": amount(counted[side, "keys"].apart)}
         numbers = say("Largest difference without a padding mask: {without}; with one: {masked}.", **amounts)
-        cases.append((title, together([say(WHY[side, causal]), numbers])))
+        cases.append((say(SIDES[side]), together([say(WHY[side, causal]), numbers])))
     naive = next((way for way in ways if (way.side, way.mask, way.positions) == ("left", "keys", "cells")), None)
     positions = say("This model computes them itself and accepts none, so only the masks can be chosen.")
     if naive is not None:
@@ -134,17 +127,14 @@ def _mended(ways: Sequence[Way], shown: Way, cells: int) -> str:
     better = [way for way in ways if way.correct]
     if not better:
         return say("No padding setting is correct here.")
-    best = min(better, key=lambda way: len(_changes(shown, way, cells)) + 2 * (way.side != shown.side))
-    places = {"changes": say_all(_changes(shown, best, cells)), "amount": amount(best.apart)}
-    return say("With {changes} the largest difference is {amount}: correct.", **places)
+    before = choices(shown, cells)
 
+    def changes(way: Way) -> list[str]:
+        return [after for after in choices(way, cells) if after not in before]
 
-def _changes(one: Way, other: Way, cells: int) -> list[str]:
-    pairs = ((one.side, other.side), (one.mask, other.mask))
-    changes = [say(CHOICES[chosen]) for before, chosen in pairs if before != chosen]
-    if one.positions != other.positions:
-        changes.append(say("position ids {which}", which=position_words(other.positions, cells)))
-    return changes
+    best = min(better, key=lambda way: len(changes(way)) + 2 * (way.side != shown.side))
+    words = N_("Correct would be: {changes}. The largest difference is then {amount}.")
+    return say(words, changes=say_all(changes(best)), amount=amount(best.apart))
 
 
 def _with_less(ways: Sequence[Way], shown: Way, cells: int) -> str:

@@ -118,13 +118,13 @@ class TestWords:
         assert "Left padding, padding mask on keys, position ids 0…2: wrong" in said
         assert "Sentence 2's logits differ by up to 3.1" in said
         assert "instead of <b>“·x”</b> (25.0%)" in said
-        assert f"With position ids from the mask the largest difference is {amount(2e-6)}" in said
+        assert f"Correct would be: position ids from the mask. The largest difference is then {amount(2e-6)}" in said
         assert "<script>" not in said
 
     def test_what_mends_two_mistakes_names_both(self) -> None:
         ways = all_ways()
         said = words.advice(ways, one(ways, "left", "off", "cells"), 3)
-        assert "the padding mask on keys and position ids from the mask" in said
+        assert "padding mask on keys and position ids from the mask" in said
 
     def test_a_correct_way_says_what_it_needs(self) -> None:
         ways = all_ways()
