@@ -61,15 +61,15 @@ def leak_table(
         (say("all heads: on later tokens"), *(percent(leak.future) for leak in model)),
         (say("all heads: on padding"), *(percent(leak.padding) for leak in model)),
     ]
-    return share_table(rows, changed=changed)
+    return share_table(say("attention"), rows, changed=changed)
 
 
-def share_table(rows: Sequence[Sequence[str]], *, changed: bool) -> Markup:
+def share_table(title: str, rows: Sequence[Sequence[str]], *, changed: bool) -> Markup:
     """(what, now, standard) a row; the standard column only where something is changed."""
     heads = _now_and_standard() if changed else ("",)
-    title = [th(say("measured")), *(th(head, "number") for head in heads)]
+    above = [th(title), *(th(head, "number") for head in heads)]
     body = [[td(what, "wraps"), *(td(value, "number") for value in values[: len(heads)])] for what, *values in rows]
-    return table([title, *body], "numbers shares")  # not shown
+    return table([above, *body], "numbers shares")  # not shown
 
 
 def loss_figure(

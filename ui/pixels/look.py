@@ -92,7 +92,7 @@ def show(now: PixelView, standard: PixelView, layer: int, head: int) -> None:
         what = say("{pixel}, before it is written", pixel=name_of(now.pixel + 1, ""))
         true = int(now.levels[now.pixel])
         st.html(level_table(now.chances, standard.chances, true, what, changed=changed))
-        st.html(share_table(_shares(now, standard, name, layer, head), changed=changed))
+        st.html(share_table(say("measured"), _shares(now, standard, name, layer, head), changed=changed))
     with middle if changed else left:
         st.caption(say("Loss of every pixel: how much each surprises the model"))
         figure = cached_figure(loss_figure, now.losses, standard.losses, tuple(now.levels.tolist()), changed=changed)

@@ -111,9 +111,9 @@ def test_the_true_level_is_marked_in_the_table() -> None:
 
 def test_a_table_of_shares_has_the_standard_beside_only_what_changed() -> None:
     rows = [("on <later> pixels", "41.0%", "0%")]
-    assert "on &lt;later&gt; pixels" in share_table(rows, changed=True)
-    assert '<td class="number">0%</td>' in share_table(rows, changed=True)
-    assert '<td class="number">0%</td>' not in share_table(rows, changed=False)
+    assert "on &lt;later&gt; pixels" in share_table("measured", rows, changed=True)
+    assert '<td class="number">0%</td>' in share_table("measured", rows, changed=True)
+    assert '<td class="number">0%</td>' not in share_table("measured", rows, changed=False)
 
 
 def test_a_picture_is_paper_and_ink_with_a_line_below_what_was_given() -> None:
