@@ -28,7 +28,7 @@ def loss_words(now: np.ndarray, standard: np.ndarray, tokens: Sequence[str]) -> 
     if abs(change[largest]) < SEEN:
         return together([*said, say("No token's loss changes by {least} nats or more.", least=SEEN)])
     counts = {"worse": int((change > NOTICED).sum()), "better": int((change < -NOTICED).sum()), "nats": NOTICED}
-    said.append(say("By more than {nats} nats, {better:,} tokens are predicted better and {worse:,} worse.", **counts))
+    said.append(say("Tokens predicted better by more than {nats} nats: {better:,}; worse: {worse:,}.", **counts))
     losses = {"before": standard[largest], "after": now[largest]}
     words = N_("The largest change is that of “{token}”: {before:.2f} → {after:.2f}.")
     return together([*said, say(words, token=escape(tokens[largest]), **losses)])

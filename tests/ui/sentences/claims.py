@@ -202,7 +202,7 @@ CLAIMS: dict[str, Claim] = {
     "No token's loss changes by {least} nats or more.": lambda said, facts: (
         np.nanmax(np.abs(facts.change)) < float(said["least"]) + 1e-4
     ),
-    "By more than {nats} nats, {better:,} tokens are predicted better and {worse:,} worse.": lambda said, facts: all(
+    "Tokens predicted better by more than {nats} nats: {better:,}; worse: {worse:,}.": lambda said, facts: all(
         abs(int(said[way]) - (facts.change * sign > 0.1).sum()) <= (np.abs(facts.change * sign - 0.1) < 1e-3).sum()
         for way, sign in (("better", -1), ("worse", 1))
     ),
