@@ -110,10 +110,11 @@ def _of_next(lens: "LogitLens", reading: int, place: int) -> tuple[str, str]:
 
 def _shades() -> str:
     colours = np.frombuffer(palette(SHADES), np.uint8).reshape(SHADES, 3).tolist()
-    looks = [
-        f"background: rgb({red},{green},{blue}); color: {ink_on(red, green, blue)};" for red, green, blue in colours
-    ]
-    return "\n  ".join(f"table.lens td.s{shade} {{ {look} }}" for shade, look in enumerate(looks))  # not shown
+    rules = []
+    for shade, (red, green, blue) in enumerate(colours):
+        look = f"{{ background: rgb({red},{green},{blue}); color: {ink_on(red, green, blue)}; }}"
+        rules.append(f"table.lens td.s{shade} {look}")  # not shown
+    return "\n  ".join(rules)
 
 
 STYLE = f"""
