@@ -111,14 +111,10 @@ def th(content: object = "", kind: str = "", **attributes: object) -> Markup:
     return tag("th", content, **({"class_": kind} if kind else {}), **attributes)
 
 
-def bar(share: float, colour: str) -> Markup:
-    """A share, 0 to 1, as a bar in its table cell."""
-    return tag("div", class_="bar", style=f"width:{min(max(share, 0.0), 1.0) * 100:.1f}%;background:{colour}")
-
-
 def track(share: float, colour: str) -> Markup:
-    """A cell with a bar."""
-    return td(bar(share, colour), "track")
+    """A cell with a share, 0 to 1, as a bar."""
+    width = min(max(share, 0.0), 1.0) * 100
+    return td(tag("div", class_="bar", style=f"width:{width:.1f}%;background:{colour}"), "track")
 
 
 def table(rows: Iterable[Iterable[Markup]], classes: str = "numbers") -> Markup:
