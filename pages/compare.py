@@ -19,7 +19,7 @@ from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.widgets.choices import one_of
 from viz import compare
-from viz.head import difference_figure, head_range
+from viz.head import difference_figure, head_figure, head_range
 from viz.numbers import next_token_table
 
 ABOVE = 220  # pixels over the pictures as the page opens, without the titles in their margins
@@ -79,14 +79,14 @@ for column, key, title, name, view in zip(st.columns(2, gap="small"), "ab", name
     with column:
         with st.container(key=f"above_{key}"):
             st.markdown(f"#### {title}")
-        figure = cached_figure(compare.side_figure, view, zmax, dark=page.is_dark(), query=query.picked())
-        alt = cached_figure(compare.pictured, title if name in title else f"{title}, {name}", view)
+        figure = cached_figure(head_figure, view, zmax=zmax, dark=page.is_dark(), query=query.picked())
+        alt = explain.head_alt(title if name in title else f"{title}, {name}", view, changed=False)
         moves = query.moves(a, parts[0]) if key == "a" else None
         head_picture.show(figure, alt, room="one", key=f"head_{key}", above=ABOVE, moves=moves)
         if coarser_words(view):
             st.caption(say(coarser_words(view)))
 left, right = st.columns(2, gap="small")
-sentences = [cached_figure(compare.weights_sentence, heads[0] if heads[0] == heads[1] else "", *views)]
+sentences = [cached_figure(compare.weights_sentence, *views)]
 with left:
     if compare.comparable(*views):
         st.markdown("#### B − A")

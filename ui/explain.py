@@ -236,7 +236,7 @@ def loss_caption(now: np.ndarray, standard: np.ndarray, *, changed: bool) -> str
 
 def key(views: list[HeadView], zmax: float, *, colours: Colours = STANDARD_COLOURS, sharing: str = "") -> str:
     """HTML: how to read the colours and the hatching of the heatmaps, the first of which is the large one."""
-    parts = [*([sharing] if sharing else []), colours.words(zmax, sides=len(views) > 1)]
+    parts = [*([sharing] if sharing else []), colours.words(zmax)]
     names = dict.fromkeys(name for view in views for name, mask in view.blocked.items() if mask.any())
     if names:
         masks = say(", ").join(map(named, names))

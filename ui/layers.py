@@ -1,6 +1,6 @@
 """The page's three pictures: the logit lens, one token layer by layer, and all tokens at one layer."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
@@ -26,7 +26,7 @@ from ui.widgets.choices import bound, select
 from viz.head import comparison_figure, head_figure
 from viz.layers import token as words
 from viz.layers.lens import candidates_table, key, lens_table
-from viz.layers.token import TokenView, reduced_words, token_figure
+from viz.layers.token import reduced_words, token_figure
 from viz.palette import WIDE
 
 Across = Literal["lens", "token", "all"]
@@ -142,11 +142,12 @@ def show_token(chosen: ChosenRow, over: Over, names: list[str], now: RunView, st
     other = others[0] if others else None
     real = chosen.batch.real(chosen.row)
     if now.masks.padding and (standard is None or standard.masks.padding):
-        view = view.cropped(real.start, real.stop)
-        other = None if other is None else other.cropped(real.start, real.stop)
-    figure = cached_figure(token_figure, view, other, dark=page.is_dark())
+        every, part = (0, len(names)), (real.start, real.stop)
+        view, other = cropped(view, every, part), None if other is None else cropped(other, every, part)
+    unit = say(UNITS[over])
+    figure = cached_figure(token_figure, view, other, unit, dark=page.is_dark())
     piece = chosen.pieces[chosen.query]
-    page.chart(figure, "token_layers", words.token_alt(view, piece))
+    page.chart(figure, "token_layers", words.token_alt(view, unit, piece))
     about = N_("Rows: layers, the first on top. Columns: what “{token}” ({position}) attends to.")
     rows = say(about, token=escaped(piece), position=chosen.query)
     alone = say(ATTENTION_ALONE) if over in ("rollout", "flow") else ""
@@ -180,7 +181,7 @@ def show_all(
     shown_of = say("{what} by the end of {layer}.", **what) if over == "rollout" else say("{what} in {layer}.", **what)
     alone = say(ATTENTION_ALONE) if over == "rollout" else ""
     st.caption(together(filter(None, [shown_of, coarser_words(shown[0]), alone])))
-    token = [_of_query(view, chosen, over, name) for view in views]
+    token = [_of_query(view, chosen.query, name) for view in views]
     return words.token_sentence(token[0], over, chosen.query, chosen.pieces[chosen.query], *token[1:])
 
 
@@ -193,14 +194,14 @@ def _maps(of: RunView, over: Over) -> LayerMaps:
     return of.ask(layer_maps, how)
 
 
-def _token(chosen: ChosenRow, over: Over, names: list[str], of: RunView) -> TokenView:
+def _token(chosen: ChosenRow, over: Over, names: list[str], of: RunView) -> HeadView:
     maps, position = _maps(of, over), chosen.query
     values, masks = maps.maps[:, position], set().union(*maps.blocked)
     if over == "flow":
         values = of.ask(token_flow, position)
     blocked = {name: np.stack([_row(layer.get(name), position, values) for layer in maps.blocked]) for name in masks}
     closed = {name: mask & (values == 0) for name, mask in sorted(blocked.items())}
-    return TokenView(values, closed, names, chosen.pieces, say(UNITS[over]))
+    return HeadView(values, values, closed, names, list(chosen.pieces))
 
 
 def _row(mask: np.ndarray | None, position: int, values: np.ndarray) -> np.ndarray:
@@ -212,10 +213,8 @@ def _map(chosen: ChosenRow, over: Over, layer: int, of: RunView) -> HeadView:
     return HeadView(maps.maps[layer], maps.maps[layer], maps.closed(layer), pieces, pieces)
 
 
-def _of_query(view: HeadView, chosen: ChosenRow, over: Over, name: str) -> TokenView:
-    here = slice(chosen.query, chosen.query + 1)
-    masks = {mask: cells[here] for mask, cells in view.blocked.items()}
-    return TokenView(view.weights[here], masks, [name], chosen.pieces, say(UNITS[over]))
+def _of_query(view: HeadView, at: int, name: str) -> HeadView:
+    return replace(cropped(view, (at, at + 1), (0, len(view.keys))), queries=[name], first=0)
 
 
 def _map_figure(views: list[HeadView], unit: str, *, dark: bool, query: int | None) -> go.Figure:

@@ -8,38 +8,29 @@ import numpy as np
 import plotly.graph_objects as go
 from markupsafe import Markup, escape
 
-from i18n import N_, say, say_all, say_count, together
+from i18n import N_, say, say_all, together
 from model.heads.view import head_name
 from viz.charts import both_sides, heat
 from viz.heatmap import AXIS, colour_bar, figure
-from viz.html import say_one, signed, table, td, th, track
+from viz.html import signed, table, td, th, track
 from viz.numbers import chance
 from viz.palette import MARK, NOW, STANDARD, diverging
 
 NOTICED = 0.005  # nats: below that a loss is what it was, in two digits
 ROW, LEAST, MOST = 26, 240, 620  # pixels of a layer, and of the picture
 LISTED = 10
-CHANGES = {  # of the loss, without some heads
-    "none": N_("Turning {heads} off ({way}) changes the loss of “{target}” after “{query}” ({position}) by less than "
-               "{least} nats."),
-    "rise": N_("Turning {heads} off ({way}) raises the loss of “{target}” after “{query}” ({position}) by {nats:.2f} "
-               "nats: {before} → {after}."),
-    "fall": N_("Turning {heads} off ({way}) lowers the loss of “{target}” after “{query}” ({position}) by {nats:.2f} "
-               "nats: {before} → {after}."),
-}  # fmt: skip
-LARGEST = {
-    "rise": N_("Of {heads}, each turned off alone, {head} matters most: turning it off raises the loss by {nats:.2f} "
-               "nats."),
-    "fall": N_("Of {heads}, each turned off alone, {head} matters most: turning it off lowers the loss by {nats:.2f} "
-               "nats."),
-}  # fmt: skip
+CHANGE = N_(
+    "Turning {heads} off ({way}) changes the loss of “{target}” after “{query}” ({position}) by {nats} nats, and its "
+    "probability from {before} to {after}."
+)
+MEASURED = N_("Turned off one at a time: {count} of {total} heads.")
+LARGEST = N_("{head} matters most: it changes the loss by {nats} nats.")
 
 
 @dataclass(frozen=True)
 class AskedPrediction:
-    """The prediction that is asked about: the token (target) after the query, at its position. follows: whether it does
-    follow in the text; else it is the likeliest with all heads on.
-    """
+    """The token (target) predicted after the query, at its position. follows: it does follow in the text; else it is
+    the likeliest with all heads on."""
 
     target: str
     query: str
@@ -71,18 +62,16 @@ def sentence(names: Sequence[str], way: str, asked: AskedPrediction, before: flo
     log-probabilities with all heads and without these."""
     if not names:
         return say("No head is off. Choose heads above, or rank them all by their effect on this prediction.")
-    change = before - after
-    about = {"heads": say_all(names), "way": way, "position": asked.position, "nats": abs(change), "least": NOTICED}
+    about = {"heads": say_all(names), "way": way, "position": asked.position, "nats": signed(before - after, 2)}
     about |= {"target": escape(asked.target), "query": escape(asked.query)}
-    about |= {"before": chance(math.exp(before)), "after": chance(math.exp(after))}
-    return say_one(CHANGES, "none" if abs(change) < NOTICED else "rise" if change > 0 else "fall", **about)
+    return say(CHANGE, before=chance(math.exp(before)), after=chance(math.exp(after)), **about)
 
 
 def what_is_asked(asked: AskedPrediction) -> str:
     """Which token the numbers are of, in markdown without what the reader typed."""
-    if asked.follows:
-        return say("the token that follows in the text")
-    return say("the most likely token with all heads on")
+    return (
+        say("the token that follows in the text") if asked.follows else say("the most likely token with all heads on")
+    )
 
 
 def effects_figure(view: EffectsView, *, dark: bool) -> go.Figure:
@@ -92,15 +81,9 @@ def effects_figure(view: EffectsView, *, dark: bool) -> go.Figure:
     names = [[view.name(layer, head) for head in range(heads)] for layer in range(layers)]
     stops = [(float(at), colour) for at, colour in diverging(dark)]
     hover = say("%{text} off: %{z:+.3f} nats")
-    trace = heat(
-        view.effects, [f"H{head}" for head in range(heads)], list(map(head_name, view.layers)), "effects", hover
-    )
-    trace |= both_sides(reach, dark) | {
-        "text": names,
-        "xgap": 1,
-        "ygap": 1,
-        "colorbar": colour_bar(say("nats"), x=1.01),
-    }
+    columns, rows = [f"H{head}" for head in range(heads)], list(map(head_name, view.layers))
+    trace = heat(view.effects, columns, rows, "effects", hover) | both_sides(reach, dark)
+    trace |= {"text": names, "xgap": 1, "ygap": 1, "colorbar": colour_bar(say("nats"), x=1.01)}
     trace["colorscale"] = [[0.5 + 2 * (at - 0.5) * abs(at - 0.5), colour] for at, colour in stops]
     axis = AXIS | {"tickfont": {"size": 11}}
     frame = {"type": "rect", "line": {"color": MARK, "width": 2}}
@@ -138,18 +121,12 @@ def ranking_sentence(view: EffectsView) -> str:
         return ""
     sizes = np.array([abs(view.effects[place]) for place in ranked])
     strongest = ranked[int(sizes.argmax())]
-    value = float(view.effects[strongest])
-    whole = say_count("{count} head", "all {count} heads", len(ranked))
-    if len(ranked) < view.effects.size:
-        whole = say_count("the first head", "the first {count} heads", len(ranked))
-    if abs(value) < NOTICED:
-        return say("None of {heads}, turned off alone, changes it by {least} nats or more.", heads=whole, least=NOTICED)
-    most = say_one(LARGEST, "rise" if value > 0 else "fall", heads=whole, head=view.name(*strongest), nats=abs(value))
-    few = int((sizes < 0.05).sum())
-    rest = say_count(
-        "{count} of them changes it by less than 0.05.", "{count} of them change it by less than 0.05.", few
-    )
-    return together([most, rest]) if few else most
+    measured = say(MEASURED, count=len(ranked), total=view.effects.size)
+    if max(sizes) < NOTICED:
+        return together([measured, say("None changes the loss by {least} nats or more.", least=NOTICED)])
+    most = say(LARGEST, head=view.name(*strongest), nats=signed(float(view.effects[strongest]), 2))
+    few = say("Heads that change it by less than 0.05: {count}.", count=int((sizes < 0.05).sum()))
+    return together([measured, most, few])
 
 
 def effects_alt(view: EffectsView) -> str:

@@ -52,6 +52,12 @@ def bars(x: Any, y: np.ndarray, name: str, hover: str, colour: str | list[str]) 
     return {"type": "bar", "x": x, "y": np.asarray(y, np.float32), "name": name} | look
 
 
+def scatter(x: Any, y: Any, name: str, hover: str = "", *, mode: str = "markers", **look: Any) -> Part:
+    """Points, or a line through them; without a tooltip unless hover has its words."""
+    said = {"hovertemplate": hover + "<extra></extra>"} if hover else {"hoverinfo": "skip"}
+    return {"type": "scatter", "x": x, "y": y, "name": name, "mode": mode} | said | look
+
+
 LEFT, RIGHT = (0.0, 1 / TWO), (1 - 1 / TWO, 1.0)  # of the width, of two masks
 NEVER = {True: "#2a2d33", False: "#e4e6eb"}  # a cell that nothing reaches, in the dark and in the light
 

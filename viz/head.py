@@ -33,16 +33,23 @@ TITLES = (N_("now"), N_("standard masks"), N_("now − standard"))
 
 
 def head_figure(
-    now: HeadView, *, dark: bool, wide: float = 1, tall: float = 1, query: int | None = None
+    now: HeadView,
+    *,
+    dark: bool,
+    wide: float = 1,
+    tall: float = 1,
+    query: int | None = None,
+    zmax: float | None = None,
 ) -> CachedFigure:
     """One heatmap in a room so many sides wide, beside which WIDE leaves the place of a comparison's small pictures.
 
-    tall: the room's height in sides. query: the position whose row is framed.
+    tall: the room's height in sides. query: the position whose row is framed. zmax: of the last colour, head_range's
+    unless given.
     """
     view = coarser(now)
     layout = _layout(view, dark, query) | axes(view) | {"images": hatching(view.blocked, dark=dark)}
     layout["xaxis"]["domain"] = [0, 1 / wide]
-    weights = weights_trace(view, head_range(now), **_at_picture(view, wide, tall))
+    weights = weights_trace(view, zmax or head_range(now), **_at_picture(view, wide, tall))
     return figure([*blocked_traces(view), weights], layout)
 
 

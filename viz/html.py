@@ -1,12 +1,11 @@
 """Small pieces of HTML, escaped where they hold what somebody typed."""
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from markupsafe import Markup, escape
 
-from i18n import N_, say
+from i18n import N_, listed, say
 from viz.mask_styles import STYLES, mask_name
 
 SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -56,8 +55,7 @@ def signs(labels: Iterable[str]) -> str:
     """What the signs in these labels stand for; nothing where there are none."""
     text = "".join(labels)
     said = [say(meaning) for sign, meaning in SIGNS.items() if sign in text]
-    clauses = say("; ").join(said)
-    return say("{clauses}.", clauses=clauses) if said else ""
+    return say("{clauses}.", clauses=listed(said, N_("; "))) if said else ""
 
 
 def shortened(label: str, most: int) -> str:
@@ -70,14 +68,14 @@ def escaped(label: str) -> str:
     return label.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def say_one(sentences: Mapping[Any, str], which: object, **places: Any) -> str:
-    """One of several sentences that N_ has marked. (Any literal within say(…) gets into the catalogue.)"""
-    return say(sentences[which], **places)
-
-
 def filled(sentence: str, **places: object) -> Markup:
-    """A sentence that was said, with its {places} filled: both are escaped unless they are Markup."""
-    return escape(sentence).format(**places)
+    """A sentence of ours, HTML, with its {places} filled: what fills them is escaped unless it is Markup."""
+    return Markup(sentence).format(**places)
+
+
+def paragraph(words: str, kind: str = "sentence") -> Markup:
+    """Words, escaped unless they are Markup, as a page's sentence, or as its "key"."""
+    return tag("p", words, class_=kind)
 
 
 def swatch(colour: str) -> Markup:
@@ -113,14 +111,10 @@ def th(content: object = "", kind: str = "", **attributes: object) -> Markup:
     return tag("th", content, **({"class_": kind} if kind else {}), **attributes)
 
 
-def bar(share: float, colour: str) -> Markup:
-    """A share, 0 to 1, as a bar in its table cell."""
-    return tag("div", class_="bar", style=f"width:{min(max(share, 0.0), 1.0) * 100:.1f}%;background:{colour}")
-
-
 def track(share: float, colour: str) -> Markup:
-    """A cell with a bar."""
-    return td(bar(share, colour), "track")
+    """A cell with a share, 0 to 1, as a bar."""
+    width = min(max(share, 0.0), 1.0) * 100
+    return td(tag("div", class_="bar", style=f"width:{width:.1f}%;background:{colour}"), "track")
 
 
 def table(rows: Iterable[Iterable[Markup]], classes: str = "numbers") -> Markup:

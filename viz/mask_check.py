@@ -1,17 +1,15 @@
 """A check of a model's mask: what really reaches what beside what is declared, and the laws one by one."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from markupsafe import Markup, escape
 
 from i18n import N_, listed, say, say_count, together
-from mask_check.findings import CheckReport, Finding
-from mask_check.formats import verdict_of
+from mask_check.findings import CANNOT_TELL, CheckReport, MeasuredMask
+from mask_check.formats import amount_text, verdict_of
 from model.heads.view import HeadView
-from viz.charts import NEVER, RIGHT, flat, two_masks, unweighted
+from viz.charts import NEVER, RIGHT, flat, scatter, two_masks, unweighted
 from viz.hatch import data_uri, hatch_png
 from viz.heatmap import CachedFigure, Part, axis_names, cells, colour_bar, figure, hatching, margin, title
 from viz.heatmap import axes as axes_of
@@ -32,61 +30,25 @@ CELL = 9  # pixels of the small picture
 MOST_NAMED = 12
 
 
-@dataclass(frozen=True, eq=False)
-class CheckView:
-    """A check on T tokens.
-
-    moved: float [T,T], how far output i (row) moves when token j (column) is changed; NaN where that was not tried.
-    declared: bool [T,T], True = may reach. reaches: bool [T,T], moved by more than rounding. tokens: a label each.
-    """
-
-    title: str
-    verdict: str
-    moved: np.ndarray
-    declared: np.ndarray
-    reaches: np.ndarray
-    tokens: list[str]
-    laws: Sequence[Finding]
-
-    @property
-    def leaks(self) -> np.ndarray:
-        """bool [T,T]: reaches where that is declared closed."""
-        return self.reaches & ~self.declared
-
-    @property
-    def silent(self) -> np.ndarray:
-        """bool [T,T]: declared open, tried, and not seen to reach."""
-        return self.declared & ~self.reaches & ~np.isnan(self.moved)
+def _mask_of(report: CheckReport) -> MeasuredMask:
+    """What was measured, or a mask in which nothing is."""
+    nothing = np.zeros((report.length, report.length), bool)
+    return report.mask or MeasuredMask(np.full(nothing.shape, np.nan), nothing, 0.0)
 
 
-def view_of(report: CheckReport) -> CheckView:
-    """A report as what is drawn. One without a measured mask has one of nothing tried."""
-    length, mask = report.length, report.mask
-    nothing = np.zeros((length, length), bool)
-    return CheckView(
-        title=say(report.name),
-        verdict=say(verdict_of(report)),
-        moved=np.full((length, length), np.nan) if mask is None else mask.moved,
-        declared=nothing if mask is None else mask.declared,
-        reaches=nothing if mask is None else mask.reaches,
-        tokens=list(report.pieces),
-        laws=report.findings,
-    )
-
-
-def mask_figure(view: CheckView, *, dark: bool) -> CachedFigure:
+def mask_figure(report: CheckReport, *, dark: bool) -> CachedFigure:
     """Left, what was measured; right, what is declared; cells that disagree are marked in both."""
-    axes = unweighted({}, view.tokens)
-    declared, images = _declared(view.declared, axes, dark=dark, place="2")
-    marked = ((view.leaks, "x", 8, "leak"), (view.silent, "circle-open", 6, "not seen"))  # not shown
+    mask, axes = _mask_of(report), unweighted({}, list(report.pieces))
+    declared, images = _declared(mask.declared, axes, dark=dark, place="2")
+    marked = ((mask.leaks, "x", 8, "leak"), (mask.silent, "circle-open", 6, "not seen"))  # not shown
     marks = [mark for some in marked for mark in _marks(axes, *some)]
     layout = two_masks(axes)
-    end = len(view.tokens) - 0.5
+    end = report.length - 0.5
     layout["xaxis"] |= {"title": {"text": say(KEY)}, "range": [-0.5, end]}
     layout["yaxis"] |= {"title": {"text": say(QUERY)}, "range": [end, -0.5], "autorange": False}
     titles = [title(f"<b>{say(text)}</b>", x, 1) for text, x in zip(TITLES, (0.0, RIGHT[0]), strict=True)]
     layout |= {"showlegend": False, "images": images, "annotations": titles}
-    return figure([*_measured(view, axes, dark=dark), *declared, *marks], layout)
+    return figure([*_measured(mask, axes, dark=dark), *declared, *marks], layout)
 
 
 def declared_figure(tokens: list[str], declared: np.ndarray, *, dark: bool) -> CachedFigure:
@@ -98,25 +60,27 @@ def declared_figure(tokens: list[str], declared: np.ndarray, *, dark: bool) -> C
     return figure(traces, layout | {"images": images, "annotations": [title(f"<b>{say(TITLES[1])}</b>", 0, 1)]})
 
 
-def laws_table(view: CheckView) -> Markup:
+def laws_table(report: CheckReport) -> Markup:
     """An HTML table: broken laws first, those that do not apply last."""
     measures = [th(say("most"), "number"), th(say("tolerated"), "number")]
     rows = [[th(say("verdict")), th(say("property")), *measures, th(say("found"))]]
-    for law in sorted(view.laws, key=lambda law: ORDER.index(law.verdict)):
+    for law in sorted(report.findings, key=lambda law: ORDER.index(law.verdict)):
         verdict = tag("b", say(law.verdict)) if law.verdict == "broken" else say(law.verdict)
-        amounts = _silent(law.silent) or _amount(law.amount), _amount(law.tolerance)
-        numbers = [td(amount, "number") for amount in amounts]
+        most = _amount(law.amount)
+        if law.silent:
+            most = say_count("{count} silent pair", "{count} silent pairs", law.silent)
+        numbers = [td(amount, "number") for amount in (most, _amount(law.tolerance))]
         found = td(say(law.words), style="white-space:normal;min-width:16rem")
         rows.append([td(join((swatch(COLOURS[law.verdict]), verdict))), td(say(law.name)), *numbers, found])
     return tag("div", table(rows), style="overflow-x:auto", tabindex="0")
 
 
-def named_pairs(view: CheckView) -> str:
+def named_pairs(report: CheckReport) -> str:
     """HTML: the leaks by their tokens, "" where there is none."""
-    pairs = np.argwhere(view.leaks)
+    pairs = np.argwhere(_mask_of(report).leaks)
     if not len(pairs):
         return ""
-    tokens = [token.strip() for token in view.tokens]
+    tokens = [token.strip() for token in report.pieces]
     named = listed(
         say("{row} “{output}” by {column} “{token}”", row=row, output=tokens[row], column=column, token=tokens[column])
         for row, column in pairs[:MOST_NAMED].tolist()
@@ -126,27 +90,28 @@ def named_pairs(view: CheckView) -> str:
     return tag("p", say("Outputs moved by a token that their mask closes: {named}.", named=named), class_="key")
 
 
-def report_html(view: CheckView) -> str:
+def report_html(report: CheckReport) -> str:
     """All of it without a script, for a notebook: the verdict, both masks as small pictures, the table."""
+    mask = _mask_of(report)
     pictures = "".join(
-        f'<figure style="margin:0 1.5em 0 0"><figcaption>{say(title)}</figcaption>{picture}</figure>'
-        for title, picture in zip(TITLES, (_small(view, view.reaches), _small(view, view.declared)), strict=True)
+        f'<figure style="margin:0 1.5em 0 0"><figcaption>{say(title)}</figcaption>{_small(mask, cells)}</figure>'
+        for title, cells in zip(TITLES, (mask.reaches, mask.declared), strict=True)
     )
     style = (
         "<style>.unmask td,.unmask th{text-align:left!important;padding:.15em .6em}"
         ".unmask .swatch{display:inline-block;width:.8em;height:.8em;margin-right:.35em}</style>"
     )
     return (
-        f'<div class="unmask">{style}<p><b>{escape(view.title)}</b>: {escape(view.verdict)}</p>'
-        f'<div style="display:flex">{pictures}</div>{named_pairs(view)}{laws_table(view)}</div>'
+        f'<div class="unmask">{style}<p><b>{escape(report.name)}</b>: {escape(verdict_of(report))}</p>'
+        f'<div style="display:flex">{pictures}</div>{named_pairs(report)}{laws_table(report)}</div>'
     )
 
 
-def _measured(view: CheckView, axes: HeadView, *, dark: bool) -> list[Part]:
+def _measured(mask: MeasuredMask, axes: HeadView, *, dark: bool) -> list[Part]:
     """How far each output moves, on a scale of powers of ten, and those that do not."""
-    finite = np.where(np.isfinite(view.moved), view.moved, 1.0)
-    size = np.where(view.reaches, np.log10(np.maximum(finite, 1e-30)), np.nan)
-    low, high = (float(np.nanmin(size)), float(np.nanmax(size))) if view.reaches.any() else (-1.0, 0.0)
+    finite = np.where(np.isfinite(mask.moved), mask.moved, 1.0)
+    size = np.where(mask.reaches, np.log10(np.maximum(finite, 1e-30)), np.nan)
+    low, high = (float(np.nanmin(size)), float(np.nanmax(size))) if mask.reaches.any() else (-1.0, 0.0)
     low, high = math.floor(low), max(math.ceil(high), math.floor(low) + 1)
     ticks = list(range(low, high + 1, max(1, (high - low) // 6)))
     labels = {"tickvals": ticks, "ticktext": [f"1e{tick}" for tick in ticks]}
@@ -156,11 +121,11 @@ def _measured(view: CheckView, axes: HeadView, *, dark: bool) -> list[Part]:
         "zmax": high,
         "colorscale": EVEN_SCALE,
         "colorbar": colour_bar(say("moves by"), x=1, xanchor="left", xpad=8, y=1, yanchor="top", ypad=0, **labels),
-        "customdata": view.moved,
+        "customdata": mask.moved,
         "hovertemplate": words + "<extra></extra>",
         "name": "measured",
     }
-    still = ~np.isnan(view.moved) & ~view.reaches
+    still = ~np.isnan(mask.moved) & ~mask.reaches
     words = say("{output} does not move<br>when {token} is changed", **PLACES)
     return [measured, flat(axes, still, NEVER[dark], "still", words)] if still.any() else [measured]
 
@@ -179,24 +144,18 @@ def _declared(declared: np.ndarray, axes: HeadView, *, dark: bool, place: str) -
 def _marks(axes: HeadView, cells: np.ndarray, symbol: str, size: int, name: str) -> list[Part]:
     names = axis_names(axes)
     rows, columns = np.nonzero(cells)
-    marks = {
-        "type": "scatter",
-        "x": [names["x"][column] for column in columns],
-        "y": [names["y"][row] for row in rows],
-        "mode": "markers",
-        "marker": {"symbol": symbol, "size": size, "color": MARK, "line": {"width": 1, "color": MARK}},
-        "hoverinfo": "skip",
-        "name": name,
-    }
+    x, y = [names["x"][column] for column in columns], [names["y"][row] for row in rows]
+    marker = {"symbol": symbol, "size": size, "color": MARK, "line": {"width": 1, "color": MARK}}
+    marks = scatter(x, y, name, marker=marker)
     return [marks | {"xaxis": "x" + place, "yaxis": "y" + place} for place in ("", "2")] if len(rows) else []
 
 
-def _small(view: CheckView, open_cells: np.ndarray) -> str:
+def _small(mask: MeasuredMask, open_cells: np.ndarray) -> str:
     """[T,T] as an SVG: open cells filled, closed ones hatched, those that disagree marked."""
     rows, columns = open_cells.shape
     png = data_uri(hatch_png({"causal": ~open_cells}, dark=False))
     size = f'width="{columns * CELL}" height="{rows * CELL}"'
-    cells = _squares(open_cells, ALLOWED, 0) + _squares(view.leaks, MARK, 2)
+    cells = _squares(open_cells, ALLOWED, 0) + _squares(mask.leaks, MARK, 2)
     picture = f'<image href="{png}" {size} style="image-rendering:pixelated"/>'
     return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{picture}{cells}</svg>'
 
@@ -210,41 +169,33 @@ def _squares(cells: np.ndarray, colour: str, edge: int) -> str:
     )
 
 
-def _silent(count: int) -> str:
-    return say_count("{count} silent pair", "{count} silent pairs", count) if count else ""
-
-
 def _amount(amount: float | None) -> str:
-    if amount is None:
-        return "–"
-    return "NaN" if not math.isfinite(amount) else "0" if amount == 0 else f"{amount:.2g}"
+    return "–" if amount is None else amount_text(amount)
 
 
-def sentence(view: CheckView) -> str:
+def sentence(report: CheckReport) -> str:
     """HTML: what to notice."""
-    by = {verdict: [law for law in view.laws if law.verdict == verdict] for verdict in COLOURS}
-    broken, unsure = by["broken"], by["cannot tell"]
+    broken = report.broken
     if broken:
         said = [say(broken[0].words)]
         if len(broken) > 1:
             said.append(say("{count} properties are violated in all.", count=len(broken)))
-        return _paragraph(view, said)
-    closed = int((~view.declared & ~np.isnan(view.moved)).sum())
-    opened = view.declared & ~np.isnan(view.moved) & ~np.eye(len(view.declared), dtype=bool)
+    else:
+        said = _passed(_mask_of(report))
+        unsure = sum(law.verdict == CANNOT_TELL for law in report.findings)
+        said += [say("Checks that cannot tell: {count}.", count=unsure)] if unsure else []
+    return tag("p", Markup(together([tag("b", say(verdict_of(report))), escape(together(said))])), class_="sentence")
+
+
+def _passed(mask: MeasuredMask) -> list[str]:
+    """Through how many of the pairs of two tokens that were tried anything passed."""
+    tried = mask.measured[None] & ~np.eye(len(mask.declared), dtype=bool)
+    closed, opened = tried & ~mask.declared, tried & mask.declared
     said = []
-    if closed:
-        said.append(say_count("Nothing passed through the {count} pair that its mask closes.",
-                              "Nothing passed through the {count} pairs that its mask closes.", closed))  # fmt: skip
+    if closed.any():
+        said.append(say("Pairs of tokens that its mask closes: {count:,}; nothing passed.", count=int(closed.sum())))
     if opened.any():
-        said.append(say_count(
-            "Something passed through {through:,} of the {count} pair of two tokens that it opens.",
-            "Something passed through {through:,} of the {count} pairs of two tokens that it opens.",
-            int(opened.sum()), through=int((opened & view.reaches).sum()),
-        ))  # fmt: skip
-    if unsure:
-        said.append(say_count("{count} check cannot tell.", "{count} checks cannot tell.", len(unsure)))
-    return _paragraph(view, said)
-
-
-def _paragraph(view: CheckView, said: list[str]) -> Markup:
-    return tag("p", Markup(together([tag("b", view.verdict), escape(together(said))])), class_="sentence")
+        through = int((opened & mask.reaches).sum())
+        words = N_("Pairs of tokens that it opens: {count:,}; something passed through {through:,} of them.")
+        said.append(say(words, count=int(opened.sum()), through=through))
+    return said

@@ -10,18 +10,14 @@ from markupsafe import Markup
 
 from i18n import say
 from viz import palette
-from viz.heatmap import figure
-from viz.html import SUPERSCRIPT, escaped, join, power_of_ten, table, tag, td, th, track
+from viz.charts import LEGEND, position_names, scatter, token_axis
+from viz.heatmap import LONGEST_TICK, figure
+from viz.html import SUPERSCRIPT, join, power_of_ten, table, tag, td, th, track
 from viz.palette import MASK_COLOURS, NOW, STANDARD, rgb
 
 TOP = 10
 LEAST_TOP = 0.1  # nats: the loss axis reaches at least so far; a loss of 0.0003 is nothing to zoom into
 LOSS_LABEL = 10  # the size of its tokens' letters in pixels
-LOSS_LAYOUT = {
-    "height": 290,
-    "hovermode": "x unified",
-    "legend": {"orientation": "h", "y": 1.12, "x": 0},
-}
 
 
 @dataclass(frozen=True)
@@ -60,18 +56,20 @@ def leak_table(
 ) -> str:
     """head and model are (now, standard) each; name is the head's, "L3 H2". One column while nothing is changed."""
     rows = [
-        (say("{head}: on later tokens", head=name), [leak.future for leak in head]),
-        (say("{head}: on padding", head=name), [leak.padding for leak in head]),
-        (say("all heads: on later tokens"), [leak.future for leak in model]),
-        (say("all heads: on padding"), [leak.padding for leak in model]),
+        (say("{head}: on later tokens", head=name), *(percent(leak.future) for leak in head)),
+        (say("{head}: on padding", head=name), *(percent(leak.padding) for leak in head)),
+        (say("all heads: on later tokens"), *(percent(leak.future) for leak in model)),
+        (say("all heads: on padding"), *(percent(leak.padding) for leak in model)),
     ]
-    columns = _now_and_standard() if changed else (say("leak"),)
-    titles = [th(say("attention")), *(th(column, "number") for column in columns)]
-    body = [
-        [td(what, "wraps"), *(td(percent(share), "number") for share in shares[: len(columns)])]
-        for what, shares in rows
-    ]
-    return table([titles, *body])
+    return share_table(say("attention"), rows, changed=changed)
+
+
+def share_table(title: str, rows: Sequence[Sequence[str]], *, changed: bool) -> Markup:
+    """(what, now, standard) a row; the standard column only where something is changed."""
+    heads = _now_and_standard() if changed else ("",)
+    above = [th(title), *(th(head, "number") for head in heads)]
+    body = [[td(what, "wraps"), *(td(value, "number") for value in values[: len(heads)])] for what, *values in rows]
+    return table([above, *body], "numbers shares")  # not shown
 
 
 def loss_figure(
@@ -79,32 +77,14 @@ def loss_figure(
 ) -> go.Figure:
     """Loss per token in nats [T], NaN where there is none; pieces [T]. names: of the two, in the reader's language."""
     names = names or _now_and_standard()
-    tokens = [f"{place}: {escaped(piece)}" for place, piece in enumerate(pieces)]
     series = [(names[0], now, NOW), (names[1], standard, STANDARD)] if changed else [(names[1], standard, STANDARD)]
+    mode, hover = "lines+markers" if len(pieces) <= 128 else "lines", say("{loss} nats", loss="%{y:.2f}")
     curves = [
-        {
-            "type": "scatter",
-            "x": tokens,
-            "y": values.astype(np.float32),
-            "name": name,
-            "mode": "lines+markers" if len(pieces) <= 128 else "lines",
-            "line": {"color": colour, "width": 1.5},
-            "marker": {"size": 4},
-            "hovertemplate": say("{loss} nats", loss="%{y:.2f}"),
-        }
+        scatter(position_names(pieces), values.astype(np.float32), name, hover, mode=mode, marker={"size": 4})
+        | {"line": {"color": colour, "width": 1.5}, "hovertemplate": hover}
         for name, values, colour in series
     ]
-    every = math.ceil(len(pieces) / 30)
-    labels = [piece[:12] for piece in pieces[::every]]
-    places = {
-        "type": "category",
-        "tickmode": "array",
-        "tickvals": list(range(0, len(pieces), every)),
-        "ticktext": list(map(escaped, labels)),
-        "tickangle": -90,
-        "tickfont": {"size": LOSS_LABEL},
-        "range": [-0.5, len(pieces) - 0.5],
-    }
+    places = token_axis(pieces, 30) | {"type": "category", "tickfont": {"size": LOSS_LABEL}}
     heights = {
         "title": {"text": say("loss, nats/token")},
         "rangemode": "tozero",
@@ -112,9 +92,10 @@ def loss_figure(
         "exponentformat": "none",
     }
     # plotly would draw it a second time to make room for what it finds too large
-    below = palette.margin((), labels, LOSS_LABEL)["b"] - palette.TITLE
+    below = palette.margin((), [piece[:LONGEST_TICK] for piece in pieces], LOSS_LABEL)["b"] - palette.TITLE
     margin = {"l": 60, "r": 12, "t": 33 if changed else 8, "b": below, "autoexpand": False}
-    return figure(curves, LOSS_LAYOUT | {"margin": margin, "xaxis": places, "yaxis": heights, "showlegend": changed})
+    look = {"height": 290, "hovermode": "x unified", "legend": LEGEND, "margin": margin, "showlegend": changed}
+    return figure(curves, look | {"xaxis": places, "yaxis": heights})
 
 
 def _now_and_standard() -> tuple[str, str]:
@@ -197,20 +178,15 @@ def leak_grid(shares: np.ndarray, names: Sequence[Sequence[str]], what: str) -> 
 
 
 def leak_notes(future: np.ndarray, padding: np.ndarray) -> list[list[str]]:
-    """For each head of [L,H] a line, which leaves out what is not known."""
-    return [
-        [_note(later, pads) for later, pads in zip(*some, strict=True)]
-        for some in zip(future.tolist(), padding.tolist(), strict=True)
-    ]
+    """For each head of [L,H] a line; "" where nothing is known."""
+    return [list(map(_note, *some)) for some in zip(future.tolist(), padding.tolist(), strict=True)]
 
 
-def _note(later: float, pads: float) -> str:
-    shares = {"later": percent(later), "padding": percent(pads)}
-    if np.isnan(later):
-        return "" if np.isnan(pads) else say("{padding} of its attention is on padding.", **shares)
-    if np.isnan(pads):
-        return say("{later} of its attention is on later tokens.", **shares)
-    return say("{later} of its attention is on later tokens and {padding} on padding.", **shares)
+def _note(later: float, padding: float) -> str:
+    if math.isnan(later) and math.isnan(padding):
+        return ""
+    shares = {"later": percent(later), "padding": percent(padding)}
+    return say("Share of its attention on later tokens: {later}; on padding: {padding}.", **shares)
 
 
 def mean_share(shares: np.ndarray) -> float:

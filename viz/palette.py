@@ -3,7 +3,7 @@
 Viridis is even to the eye, safe for colour blindness, and dark at 0 in both themes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from unicodedata import east_asian_width
 
 from plotly.colors import sample_colorscale
@@ -47,14 +47,13 @@ def diverging(dark: bool) -> list[list[float | str]]:
     return [[0.0, "#2166ac"], [0.25, "#67a9cf"], [0.5, middle], [0.75, "#ef8a62"], [1.0, "#b2182b"]]
 
 
-def sequential() -> list[list[float | str]]:
-    """A plotly colour scale for weights: brightness goes with the square root of the weight.
+def sequential(colours: Sequence[str] = SEQUENTIAL, power: float = 2) -> list[list[float | str]]:
+    """A plotly colour scale for weights: brightness goes with the square root of the weight, or with its 1/power.
 
     Most of a head's weights are small; on a straight scale they are all one dark colour.
     """
-    stops = table(33)
-    colours = [f"rgb{tuple(stops[3 * step : 3 * step + 3])}" for step in range(33)]
-    return [[(step / 32) ** 2, colour] for step, colour in enumerate(colours)]
+    places = [step / 32 for step in range(33)]
+    return [[at**power, one] for at, one in zip(places, sample_colorscale(list(colours), places), strict=True)]
 
 
 def rgb(colour: str) -> tuple[int, int, int]:
@@ -82,5 +81,5 @@ def stops(scale: list, entries: int) -> bytes:
     return bytes(round(part * 255) for triple in triples for part in triple)
 
 
-EVEN_SCALE = [[place / 10, colour] for place, colour in enumerate(SEQUENTIAL)]  # the same without the root
+EVEN_SCALE = sequential(power=1)
 SEQUENTIAL_SCALE = sequential()  # made once: every heatmap has it

@@ -46,7 +46,7 @@ class Explore(Page):
 
     def leaks(self) -> list[tuple[str, str]]:
         """(now, standard) of the head's leak to later tokens and to padding, then of all heads'."""
-        (table,) = [one for one in self.html() if 'class="numbers"' in one]
+        (table,) = [one for one in self.html() if 'class="numbers shares"' in one]
         return re.findall(r'<td class="number">(.*?)</td><td class="number">(.*?)</td>', table)
 
     def sentence(self) -> str:

@@ -69,11 +69,10 @@ class TestFirstView:
         assert len(BESIDE) - len(FIRST) == 5  # cells of padding, which can be looked at one by one
         written = model.write(model.encode_source([FIRST, BESIDE]))
         least = min(written.probabilities[0][:10])
-        assert page.sentence().startswith("The model writes 2021-03-03, which is correct: the text means 3 March 2021.")
-        assert (
-            f"{'Every character has a probability of' if least >= 0.9995 else 'with'} {chance(least)}."
-            in page.sentence()
+        assert page.sentence().startswith(
+            "Under the standard masks the model writes 2021-03-03, which is correct: the text means 3 March 2021."
         )
+        assert f"with {chance(least)}." in page.sentence()
         outputs, (chances,) = page.strip()
         assert "".join(outputs) == "2021-03-03<end>"
         assert chances == [chance(one) for one in written.probabilities[0]]
@@ -136,7 +135,7 @@ class TestMasks:
         weights = np.mean([trace.select(part).weights(layer, head).numpy() for head in range(4)], axis=0)
         np.testing.assert_allclose(page.weights(part), weights, atol=1e-6)
         wrote = model.write(model.encode_source([FIRST, BESIDE]), spec).texts[0]
-        assert ("when it writes by itself, it writes the same." in page.sentence()) == (wrote == "2021-03-03")
+        assert f"when it writes by itself, it writes {wrote}," in page.sentence()
 
     def test_the_standard_masks_and_the_change_can_be_seen_beside(self) -> None:
         page = CrossAttention(padding="false")

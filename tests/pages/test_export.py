@@ -85,7 +85,7 @@ def test_the_caption_says_which_masks_hold_and_which_are_lifted(monkeypatch: pyt
     Export()
     Export(causal="false", scope="layer")
     (lifted, one), (plain, other), (only, _) = said
-    assert "Masks: padding; lifted: causal. Queries 0–" in lifted
+    assert "Masks: padding; lifted: causal. Rows are queries 0–" in lifted
     assert one.of[1] is not None
     assert one.of[2].palette == "magma"
     assert "Masks: causal, padding. " in plain

@@ -36,7 +36,7 @@ class TestTheFirstView:
         after = [percent(float(choice.after[token])) if choice.after[token] > 0 else "out" for token in top]
         expected = [(story.label(t), percent(float(choice.before[t])), a) for t, a in zip(top, after, strict=True)]
         assert page.candidates() == expected
-        assert f"seed 1 samples “{story.label(choice.token)}”" in page.sentences()[0]
+        assert f"seed 1 give “{story.label(choice.token)}”" in page.sentences()[0]
         assert not page.said("error") + page.said("warning")
         buttons = page.buttons()
         assert (buttons["step"], buttons["play"], buttons["back"], buttons["start_over"]) == (True, True, False, False)
@@ -44,7 +44,7 @@ class TestTheFirstView:
     def test_says_where_the_newest_row_looks(self, story: Model) -> None:
         page = Generation(layer="2", head="3")
         row = story.run(story.encode([PROMPT])).weights(2, 3)[-1]
-        assert "The newest row of L2 H3" in page.sentences()[0]
+        assert "of L2 H3" in page.sentences()[0]
         assert f"puts {percent(float(row.max()))} of its attention" in page.sentences()[0]
         assert f"(position {int(row.argmax())})" in page.sentences()[0]
 
@@ -95,7 +95,7 @@ class TestWriting:
         logits = story.run(batch_of(story, before.ids[:-3])).logits[0, -1]
         wanted = logits.topk(10).indices.tolist()
         assert [label for label, _, _ in page.candidates()] == [story.label(token) for token in wanted]
-        assert "The row before that choice" in page.sentences()[0]
+        assert "There the next token was" in page.sentences()[0]
         place = next(n for n, token in enumerate(wanted) if token != before.written[1])
         page.press(f"candidate_{place}")
         assert page.path == before.instead(1, wanted[place])
@@ -122,9 +122,9 @@ class TestWriting:
     def test_settings_change_what_is_drawn_at_once(self, story: Model) -> None:
         page = Generation()
         page.set(seed=3)
-        assert "seed 3 samples" in page.sentences()[0]
+        assert "seed 3 give" in page.sentences()[0]
         page.set(temperature=0.0)
-        assert "temperature 0 takes the most likely" in page.sentences()[0]
+        assert "temperature 0 and seed" in page.sentences()[0]
         assert page.candidates()[0][2] == "100%"
         assert {row[2] for row in page.candidates()[1:]} == {"out"}
 

@@ -142,7 +142,7 @@ class TestWhy:
         assert f"is {'+' if score > 0 else '−'}{abs(score):.3f}" in texts(page)
 
     def test_a_blocked_cell_has_a_score_and_says_what_blocks_it(self) -> None:
-        assert "Causal blocks it, so the score has no effect." in texts(Explore(view="why", query="3", key="9"))
+        assert "Blocked by causal: the score has no effect." in texts(Explore(view="why", query="3", key="9"))
 
     def test_until_a_key_is_chosen_it_is_the_heaviest(self) -> None:
         page = Explore(view="why", query="6")
@@ -167,6 +167,6 @@ class TestNumbers:
         assert after["zmax"] == 1
         assert before["colorscale"] != after["colorscale"]
         np.testing.assert_allclose([stop for stop, _ in after["colorscale"]], np.linspace(0, 1, 33))
-        assert "Colours run from 0 to 1.00; brightness is the weight itself." in texts(page)
+        assert "Colours run from 0 to 1.00; brightness is the weight." in texts(page)
         again = next(one for one in Explore().figures()["head_figure"]["data"] if one["name"] == "weights")
         assert again["colorscale"] == before["colorscale"], "one reader's colours are another's"

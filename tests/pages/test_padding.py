@@ -155,7 +155,6 @@ class TestOtherModels:
     def test_rotary_positions(self, folders: dict[str, str]) -> None:
         page = Padding(model=folders["llama"], text="the cat\nthe cat sat on a mat\na")
         assert page.verdicts() == ["correct"] * 6 + ["wrong", "correct", "correct"] * 2
-        assert "works with any position ids" in "".join(page.html())
 
     def test_an_encoder_has_no_causal_mask_and_no_next_token(self, folders: dict[str, str]) -> None:
         page = Padding(model=folders["bert"], text="the cat\nthe cat sat on a mat\na")

@@ -75,7 +75,7 @@ def test_the_first_view_has_a_digit_and_every_head_and_the_future_hatched(model:
     pixel = picture["chosen"]
     assert picture["blocked"] == [False] * (pixel + 2) + [True] * (63 - pixel)
     assert len(heads["pictures"]) == model.num_layers * model.num_heads
-    assert f"The {63 - pixel} later pixels are blocked" in page.words()
+    assert f"Later pixels that are blocked: {63 - pixel}." in page.words()
     assert "pixels_standard" not in packets
     assert [row[0] for row in page.numbers("shares")[:4]] == ["0%"] * 4
 
@@ -98,8 +98,6 @@ def test_every_number_of_a_lifted_mask_is_the_models(model: digits.DigitsModel) 
         [percent(float(chances[0][level])), percent(float(chances[1][level]))] for level in range(8)
     ]
     assert f"from {losses[1]:.3f} to {losses[0]:.3f} nats/pixel" in page.words()
-    verdict = "does not read the answer" if losses[0] > losses[1] else "later pixels help it"
-    assert verdict in page.words()
     weights = digits.attention(now, 21)[2, 1]
     assert (
         f"r2 c4 attends to r3 c0 (level {levels[24]}): weight {weights[25]:.4f}"

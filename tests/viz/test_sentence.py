@@ -54,16 +54,12 @@ class TestStandardMasks:
     def test_an_induction_head_needs_as_many_queries_as_in_the_atlas(self) -> None:
         found = sentence(replace(STANDARD, induction=0.9, repeats=LEAST_QUERIES - 1))
         assert "induction head" not in found
-        assert f"({LEAST_QUERIES - 1} queries), 90.0" in found
-        assert "(1 query)" in sentence(replace(STANDARD, induction=0.9, repeats=1))
+        assert f"(queries: {LEAST_QUERIES - 1}), 90.0" in found
 
     def test_one_token_has_only_itself_to_look_at(self) -> None:
         unmeasured = dict.fromkeys(("previous", "itself", "first", "induction", "spread"), math.nan)
         alone = replace(STANDARD, tokens=1, repeats=0, **unmeasured)
         assert "can attend only to itself" in sentence(alone)
-        lifted = sentence(replace(alone, causal=False))
-        assert "nothing changes here" in lifted
-        assert not shares_in(lifted)
 
     def test_a_head_stays_on_itself_from_a_half(self) -> None:
         assert "stays" not in sentence(replace(STANDARD, itself=0.49))
@@ -95,11 +91,10 @@ class TestLiftedMasks:
         found = sentence(replace(STANDARD, standard_causal=False))
         assert "never had" in found
 
-    @pytest.mark.parametrize(("across", "who"), [(True, "target"), (False, "encoder")])
-    def test_where_no_causal_mask_can_be_the_switch_is_said_to_do_nothing(self, across: bool, who: str) -> None:
+    @pytest.mark.parametrize("across", [True, False])
+    def test_where_no_causal_mask_can_be_the_switch_is_said_to_do_nothing(self, across: bool) -> None:
         found = sentence(replace(STANDARD, causal=False, across=across, can_be_causal=False, leak=LeakShares(0.4, 0)))
         assert "does not apply to this attention" in found
-        assert who in found
         assert not shares_in(found)
 
     def test_a_window_that_is_off(self) -> None:

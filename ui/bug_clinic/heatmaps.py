@@ -8,7 +8,7 @@ from i18n import N_, say, say_count
 from model.attention import AttentionStages
 from model.bug_clinic.case import Bug
 from model.bug_clinic.comparison import BugComparison, Examination
-from model.bug_clinic.laws import LAWS
+from model.bug_clinic.laws import LAWS, Law, Verdict
 from model.bug_clinic.modules import part_at
 from model.heads.view import HeadView
 from ui import explain, page
@@ -17,7 +17,7 @@ from ui.heads.head import show as show_figure
 from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView, shape_of
-from viz.bug_clinic import LawFinding, LawRow, bug_figure, law_table, law_told
+from viz.bug_clinic import bug_figure, law_table, law_told
 from viz.head import head_figure, head_range
 from viz.palette import WIDE
 
@@ -133,7 +133,7 @@ STYLE = """
 def show_beside(now: RunView, bug: Bug, pair: BugComparison, found: Examination, layer: int, head: int) -> None:
     st.html(STYLE)
     with st.container(key="told"):
-        st.html(cached_figure(law_told, _row(bug.law, found), title=_law_title(bug, found)))
+        st.html(cached_figure(law_told, *_row(bug.law, found), title=_law_title(bug, found)))
         _title(say("The fix"))
         st.code(explanations.code(bug), language="diff", wrap_lines=True)
         _title(say("Effect here"))
@@ -167,10 +167,8 @@ def _title(title: str) -> None:
     st.html(page.note(f"<b>{title}</b>"))
 
 
-def _row(key: str, found: Examination) -> LawRow:
-    law = LAWS[key]
-    wrong, right = (LawFinding(one.amount, one.broken, say(law.of), one.error) for one in found.verdicts[key])
-    return LawRow(say(law.words), wrong, right, say(law.needs))
+def _row(key: str, found: Examination) -> tuple[Law, Verdict, Verdict]:
+    return LAWS[key], *found.verdicts[key]
 
 
 def _law_title(bug: Bug, found: Examination) -> str:

@@ -12,7 +12,7 @@ from i18n import N_, say
 from model.base import Model, TokenizedText
 from model.cross_attention.dates import UNKNOWN, DatesModel, Written, answer_chances, measure
 from model.cross_attention.reading import read, why_none
-from model.cross_attention.written_dates import HELD_OUT_DAYS, NO_DATE, SHAPES, read_iso
+from model.cross_attention.written_dates import HELD_OUT_DAYS, NO_DATE, SHAPES
 from model.heads.view import HeadView, head_name
 from model.masks import MaskSpec
 from model.sampling import logits_at, predictions
@@ -203,13 +203,11 @@ def _answer(model: DatesModel, lines: SourceTexts, spec: MaskSpec, row: int) -> 
         meant=meant,
         chances=results.ask(answer_chances, ModelRef.of(model), lines.reading.rows[row], answers) if answers else (),
         wrote=wrote,
-        day=read_iso(wrote),
         chance=math.prod(standard.probabilities[row]),
         least=chances[least],
         at=say("{character} (character {number})", character=end, number=least + 1),
         lifted="" if spec == model.standard else _name_of(spec),
         now=now,
-        now_day=read_iso(now),
         why_none=why_none(_line(model, lines, row)),
     )
 
@@ -266,7 +264,7 @@ def _breaks(model: DatesModel, lines: SourceTexts, row: int) -> list[BreakRow]:
     for name, masks in MASKS.items():
         found = results.ask(measure, ModelRef.of(model), masks, SAMPLE)
         wrote = written(model, lines, masks).texts[row]
-        judged = judgement(meant, wrote, read_iso(wrote))
+        judged = judgement(meant, wrote)
         rows.append(BreakRow(name, wrote, judged, found.exact, found.characters, found.probability))
     return rows
 

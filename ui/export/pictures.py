@@ -24,7 +24,7 @@ from viz.export.why import why_picture
 from viz.heads import arcs, tokens
 from viz.heads.bars import BarRow
 from viz.heads.cells import weight_text
-from viz.heads.score_split import plain_sum_words
+from viz.heads.score_split import sum_words
 from viz.heads.tokens import left_out, light_words
 
 FILES = {"every": "all-heads", "tokens": "text", "why": "score"}  # what a file's name calls a picture, if not its key
@@ -120,7 +120,7 @@ def _why(subject: ExportSubject, part: Part) -> PrintedPicture:
     blocked = [name for name, mask in view.blocked.items() if mask[at, to]]
 
     def how() -> list[str]:
-        return [plain_sum_words(found, *names, score=score, weight=weight, blocked=blocked), *words.of_why(found)]
+        return [sum_words(found, *names, score=score, weight=weight, blocked=blocked), *words.of_why(found)]
 
     return _picture(subject, why_picture, (found,), cropped(view, (at, at + 1), (to, to + 1)), how)
 

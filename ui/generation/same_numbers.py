@@ -12,7 +12,7 @@ from ui import page, results
 from ui.generation.writing import Writing
 from ui.guard import guarded
 from ui.run_view import name_of
-from viz.generation.cache import MOST_KEYS, CachedRow, cached_row_figure, differences_table
+from viz.generation.cache import MOST_KEYS, cached_row_figure, differences_table
 from viz.heatmap import CachedFigure
 from viz.numbers import number
 
@@ -117,4 +117,4 @@ def _work(model: Model, found: CacheComparison, count: int) -> str:
 
 def _figure(model: Model, found: CacheComparison, ids: tuple[int, ...], layer: int, head: int) -> CachedFigure:
     rows = (found.cached[layer, head].numpy(), found.full[layer, head].numpy())
-    return cached_row_figure(CachedRow(*rows, found.allowed[0].numpy(), [model.label(token) for token in ids]))
+    return cached_row_figure(*rows, found.allowed[0].numpy(), [model.label(token) for token in ids])

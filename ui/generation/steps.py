@@ -145,7 +145,6 @@ def _say(model: Model, writing: Writing) -> None:
 def _scene(
     model: Model, sampling: Sampling, choice: SampledToken, place: int | None, view: HeadView, row: int, name: str
 ) -> WritingScene:
-    writing: Writing = st.session_state.writing
     key = int(view.weights[row].argmax())
     return WritingScene(
         name=name,
@@ -155,7 +154,6 @@ def _scene(
         weight=float(view.weights[row, key]),
         place=place,
         chosen=_chance(model, choice, choice.token),
-        by_hand=place is not None and writing.path.by_hand[place],
         left=choice.left,
         vocabulary=len(choice.before),
         temperature=sampling.temperature,

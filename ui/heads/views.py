@@ -31,7 +31,7 @@ from viz.heads.score_split import largest_dimensions, pairs_table, sources_table
 from viz.heads.tokens import left_out, light_words, tokens_packet
 from viz.heads.tokens import shown as tokens_part
 from viz.heatmap import margin
-from viz.html import signed
+from viz.html import paragraph, signed
 from viz.palette import WIDE
 
 VIEWS = {
@@ -229,7 +229,7 @@ def _show_cell(chosen: ChosenHead, key: int) -> None:
     names = f"{at}: {view.queries[at]}", f"{key}: {view.keys[key]}"
     blocked = [name for name, mask in view.blocked.items() if mask[at, key]]
     score, weight = float(view.scaled[at, key]), weight_text(view.weights[at, key])
-    st.html(sum_words(found, *names, score=score, weight=weight, blocked=blocked))
+    st.html(paragraph(sum_words(found, *names, score=score, weight=weight, blocked=blocked), "key"))
     largest = largest_dimensions(found)
     words = N_("The {count} numbers of the query, of the key, and their products. {largest}")
     alt = say(words, count=len(found.q), largest=largest)

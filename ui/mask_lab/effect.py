@@ -43,7 +43,7 @@ def show(now: RunView, standard: RunView, chosen: int) -> None:
     curves = (predictions.losses, others.losses)
     left, right = st.columns(2, gap="medium")
     follows = cached_figure(next_token_table, predictions.candidates, others.candidates, changed=changed)
-    left.html("".join([after_query(found, changed=changed), follows]))
+    left.html("".join([after_query(found), follows]))
     with right:
         st.caption(cached_figure(explain.loss_caption, *curves, changed=changed))
         figure = cached_figure(losses_figure, found, changed=changed)

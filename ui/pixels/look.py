@@ -18,8 +18,8 @@ from ui.pixels import canvases, controls
 from ui.results import cached_figure
 from ui.run_view import RunView
 from ui.widgets.choices import one_of, select
-from viz.numbers import chance, percent
-from viz.pixels.numbers import Seen, level_table, loss_figure, share_table
+from viz.numbers import chance, percent, share_table
+from viz.pixels.numbers import level_table, loss_figure
 from viz.pixels.numbers import sentence as seen_sentence
 from viz.pixels.pictures import PIXELS, head_packet, heads_packet, largest, name_of, scale_html
 
@@ -92,7 +92,7 @@ def show(now: PixelView, standard: PixelView, layer: int, head: int) -> None:
         what = say("{pixel}, before it is written", pixel=name_of(now.pixel + 1, ""))
         true = int(now.levels[now.pixel])
         st.html(level_table(now.chances, standard.chances, true, what, changed=changed))
-        st.html(share_table(_shares(now, standard, name, layer, head), changed=changed))
+        st.html(share_table(say("measured"), _shares(now, standard, name, layer, head), changed=changed))
     with middle if changed else left:
         st.caption(say("Loss of every pixel: how much each surprises the model"))
         figure = cached_figure(loss_figure, now.losses, standard.losses, tuple(now.levels.tolist()), changed=changed)
@@ -103,17 +103,7 @@ def show(now: PixelView, standard: PixelView, layer: int, head: int) -> None:
 
 
 def sentence(now: PixelView, standard: PixelView, layer: int, head: int, scope: str) -> str:
-    true = now.levels[now.pixel]
-    scene = Seen(
-        name=head_name(layer, head),
-        view=now,
-        weights=now.weights[layer, head],
-        leak=float(now.leak[layer, head]),
-        chance=(float(now.chances[true]), float(standard.chances[true])),
-        loss=(float(now.losses.mean()), float(standard.losses.mean())),
-        layer_only=scope == "layer",
-    )
-    return seen_sentence(scene)
+    return seen_sentence(now, standard, layer, head, layer_only=scope == "layer")
 
 
 def _shares(now: PixelView, standard: PixelView, name: str, layer: int, head: int) -> list[tuple[str, str, str]]:

@@ -87,11 +87,9 @@ function show(element, cells, own, onPick) {
       return line.path;
     }));
     least.textContent = slider.ariaValueText = String(threshold());
-    const more = found.length > drawn.length;
-    const some = hidden >= 0 ? (more ? words.lines_both : words.lines_hidden) : more ? words.lines_strongest : words.lines;
-    const none = hidden >= 0 ? words.lines_none_hidden : words.lines_none;
-    const largest = found.length ? "" : weightText(linesOf(cells, 0, hidden)[0]?.weight ?? 0);
-    count.textContent = fill(found.length ? some : none, { count: drawn.length, all: found.length, least: threshold(), largest });
+    const largest = weightText(linesOf(cells, 0, hidden)[0]?.weight ?? 0);
+    const counted = fill(words.lines, { count: drawn.length, all: found.length, least: threshold(), largest });
+    count.textContent = hidden >= 0 ? `${counted} ${words.hidden}` : counted;
     light();
   };
   const light = () => {

@@ -247,25 +247,18 @@ function listen(self) {
 }
 
 export function draw(element, data, onPick) {
-  if (!element.firstElementChild) element.innerHTML = PARTS; // once: the canvas has the drawing
-  speak(element, headerOf(data).words);
-  const canvas = element.querySelector("canvas");
+  const canvas = furnished(element, data, PARTS);
   canvas.studio ||= studio(canvas, element);
   const self = canvas.studio;
   self.send = (drawing) => onPick("drawn", drawing);
   self.choose = (position) => onPick("query", position);
-  const resized = new ResizeObserver(self.resized);
   const hear = (event) => event.target.closest?.(HEAD) && listen(self);
   document.addEventListener("pointerover", hear);
-  const end = receive(canvas, data, (packet) => {
-    self.take(read(packet));
-    resized.observe(canvas);
-  });
+  const end = receiveSized(canvas, data, (packet) => self.take(read(packet)), self.resized, canvas);
   return () => {
     end();
     clearTimeout(self.leaving);
     self.leaving = setTimeout(() => canvas.isConnected || clearTimeout(self.timer)); // another page was chosen
-    resized.disconnect();
     document.removeEventListener("pointerover", hear);
   };
 }

@@ -183,9 +183,8 @@ const PARTS = `
 `;
 
 export function draw(element, data, onPick) {
-  if (!element.firstElementChild) element.innerHTML = PARTS; // once: a canvas that stays keeps its focus
-  speak(element, headerOf(data).words);
-  const [canvas, name] = [element.querySelector("canvas"), element.querySelector(".name")];
+  const canvas = furnished(element, data, PARTS);
+  const name = element.querySelector(".name");
   let packet = null;
   let cursor = null;
   let all = null; // the picture, painted once for a packet and a width
@@ -255,23 +254,18 @@ export function draw(element, data, onPick) {
     else return;
     event.preventDefault();
   };
-  const resized = new ResizeObserver(() => {
+  const resized = () => {
     if (widthOf(canvas) === wide) return; // it tells of the size that it finds, too
     all = null;
     show();
-  });
-
-  const end = receive(element, data, (unpacked) => {
+  };
+  const take = (unpacked) => {
     packet = read(unpacked);
     offer();
     arrange();
     canvas.setAttribute("aria-label", fill(packet.words.alt, packet));
     show();
     say();
-    resized.observe(canvas.parentElement);
-  });
-  return () => {
-    end();
-    resized.disconnect();
   };
+  return receiveSized(canvas, data, take, resized);
 }

@@ -122,6 +122,26 @@ function receive(element, data, take) {
   };
 }
 
+// Give a view its fixed parts, once, so that what is in them keeps its focus and its drawing; and their words.
+function furnished(element, data, parts) {
+  if (!element.firstElementChild) element.innerHTML = parts;
+  speak(element, headerOf(data).words);
+  return element.querySelector("canvas");
+}
+
+// receive, for a canvas that is painted anew, by resized(), when what it is as large as changes its size.
+function receiveSized(canvas, data, take, resized, watched = canvas.parentElement) {
+  const observer = new ResizeObserver(resized);
+  const end = receive(canvas, data, (packet) => {
+    take(packet);
+    observer.observe(watched);
+  });
+  return () => {
+    end();
+    observer.disconnect();
+  };
+}
+
 // An element with a class, a text and children.
 function make(name, { text, children = [], ...attributes } = {}) {
   const element = document.createElement(name);

@@ -230,20 +230,10 @@ function furnish(tools, { greys, words }) {
 }
 
 export function draw(element, data, onPick) {
-  if (!element.firstElementChild) element.innerHTML = PARTS; // once: the canvas has the drawing
-  speak(element, headerOf(data).words);
-  const canvas = element.querySelector("canvas");
+  const canvas = furnished(element, data, PARTS);
   canvas.easel ||= easel(canvas, element);
   const self = canvas.easel;
   self.pick = (at) => onPick("pick", at);
   self.send = (drawing) => onPick("drawn", drawing);
-  const resized = new ResizeObserver(() => self.show());
-  const end = receive(canvas, data, ({ header }) => {
-    self.take(header);
-    resized.observe(canvas.parentElement);
-  });
-  return () => {
-    end();
-    resized.disconnect();
-  };
+  return receiveSized(canvas, data, ({ header }) => self.take(header), self.show);
 }

@@ -61,17 +61,8 @@ WORDS = {
         "from": N_("Weights from"),
         "hide": N_("Hide the first token"),
         "blocked": N_("{key} · {cell} for {query}"),
-        "lines": N_("{count} lines."),
-        "lines_none": N_("No weight here is {least} or more; the largest is {largest}."),
-        "lines_none_hidden": N_("Without the first token no weight here is {least} or more; the largest is {largest}."),
-        "lines_strongest": N_("{count} lines, the strongest of {all}."),
-        "lines_hidden": N_(
-            "{count} lines, without the first token; the other weights stay as they are, nothing is renormalised."
-        ),
-        "lines_both": N_(
-            "{count} lines, the strongest of {all}, without the first token; the other weights stay as they are, "
-            "nothing is renormalised."
-        ),
+        "lines": N_("{count} lines, the strongest of {all} weights of {least} or more; the largest is {largest}."),
+        "hidden": N_("The first token is left out: the other weights stay as they are, nothing is renormalised."),
     },
     "overview": _SHARED
     | {

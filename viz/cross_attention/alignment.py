@@ -10,7 +10,7 @@ import numpy as np
 from markupsafe import Markup
 
 from i18n import N_, listed, say
-from viz.charts import MARGIN, bars
+from viz.charts import MARGIN, bars, position_names, scatter
 from viz.heads.cells import weight_text
 from viz.heatmap import LONGEST_TICK, CachedFigure, Part, figure
 from viz.html import escaped, shortened, table, td, th
@@ -40,14 +40,6 @@ class Alignment:
     blocked: np.ndarray
     probabilities: np.ndarray
     step: int
-
-    def __post_init__(self) -> None:
-        shape = (len(self.outputs), len(self.source))
-        if self.weights.shape != shape or self.blocked.shape != shape:
-            got = f"{self.weights.shape} and {self.blocked.shape}"
-            raise ValueError(f"expected weights and blocked {shape}, got {got}")  # not shown
-        if not 0 <= self.step < len(self.outputs):
-            raise ValueError(f"expected a step from 0 to {len(self.outputs) - 1}, got {self.step}")  # not shown
 
     def heaviest(self, step: int | None = None) -> int:
         """The source position that a step (the one looked at, unless given) looks at most."""
@@ -90,9 +82,7 @@ def written_strip(outputs: list[str], now: np.ndarray, standard: np.ndarray | No
     """
     framed = {"aria_current": "true", "style": f"outline:2px solid {NOW}; border-radius:3px"}
     boxes = [td(output, "token", **(framed if place == step else {})) for place, output in enumerate(outputs)]
-    rows = [(say("probability"), now)]
-    if standard is not None:
-        rows = [(say("now"), now), (say("standard masks"), standard)]
+    rows = [(say("now"), now)] + ([] if standard is None else [(say("standard masks"), standard)])
     lines = [[th(say("writes")), *boxes], *([th(name), *map(_probability, row)] for name, row in rows)]
     return table(lines, "numbers written") + STRIP_STYLE  # not shown
 
@@ -128,13 +118,10 @@ def _lines_of(found: Alignment, step: int) -> list[Part]:
 def _row(found: Alignment) -> Part:
     weights, blocked = found.weights[found.step], found.blocked[found.step]
     colours = [MASK_COLOURS["padding"] if pad else NOW for pad in found.padding]
-    padding, halted = say("{token} (padding)"), say("blocked")
+    padding, halted = say(" (padding)"), say("blocked")
     said = [
-        f"{place}: {padding.format(token=escaped(label)) if pad else escaped(label)}<br>"
-        + (halted if stop else say("weight {weight}", weight=weight_text(weight)))
-        for place, (label, pad, stop, weight) in enumerate(
-            zip(found.source, found.padding, blocked, weights, strict=True)
-        )
+        f"{name}{padding if pad else ''}<br>{halted if stop else say('weight {weight}', weight=weight_text(weight))}"
+        for name, pad, stop, weight in zip(position_names(found.source), found.padding, blocked, weights, strict=True)
     ]
     row = bars(_places(len(found.source)), weights, "source row", "%{customdata}", colours)  # not shown
     return row | {"customdata": said, "width": 0.85 / len(found.source), "xaxis": "x", "yaxis": "y2"}
@@ -148,19 +135,9 @@ def _outputs(found: Alignment) -> Part:
         looks = {"position": key, "token": escaped(found.source[key]), "weight": weight_text(found.weights[step, key])}
         about = {"output": escaped(output), "chance": escaped(chance(float(found.probabilities[step])))}
         said.append(say(STEP, step=step + 1, **about, **looks))
-    return {
-        "type": "scatter",
-        "x": _places(len(found.outputs)),
-        "y": np.zeros(len(found.outputs), np.float32),
-        "mode": "markers",
-        "marker": {"size": 9, "color": [NOW if step == found.step else STANDARD for step in range(len(found.outputs))]},
-        "cliponaxis": False,
-        "customdata": said,
-        "hovertemplate": "%{customdata}<extra></extra>",
-        "xaxis": "x2",
-        "yaxis": "y",
-        "name": "outputs",
-    }
+    marker = {"size": 9, "color": [NOW if step == found.step else STANDARD for step in range(len(said))]}
+    points = scatter(_places(len(said)), np.zeros(len(said), np.float32), "outputs", "%{customdata}", marker=marker)
+    return points | {"cliponaxis": False, "customdata": said, "xaxis": "x2", "yaxis": "y"}
 
 
 def _labels(labels: list[str], chosen: int | None) -> Part:

@@ -3,35 +3,24 @@
 from dataclasses import dataclass
 from datetime import date
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from i18n import ENGLISH, N_, language, say, together
 from model.cross_attention.reading import Why
-from model.cross_attention.written_dates import NO_DATE, SURE
+from model.cross_attention.written_dates import NO_DATE
 from viz.cross_attention.alignment import Alignment
-from viz.html import join, tag, td, th
+from viz.html import filled, join, paragraph, tag, td, th
 from viz.numbers import chance, percent
 
-LIFTED_SHARES = {  # and the same where the share is not the standard masks'
-    "padding": (
-        N_("Without the <b>padding mask</b> the encoder and the decoder read padding characters: {share} of the dates "
-           "are written correctly, as with the standard masks."),
-        N_("Without the <b>padding mask</b> the encoder and the decoder read padding characters: {share} of the dates "
-           "are written correctly instead of {usual}."),
-    ),
-    "shown": (
-        N_("Without the <b>causal mask</b> the decoder, shown the right answer as in training, can read the characters "
-           "that it must predict. It never could in training: it gets {share} of them right, as with the standard "
-           "masks."),
-        N_("Without the <b>causal mask</b> the decoder, shown the right answer as in training, can read the characters "
-           "that it must predict. It never could in training: it gets {share} of them right instead of {usual}."),
-    ),
-    "alone": (
-        N_("When it writes by itself, there is nothing to the right of the newest character; only earlier characters "
-           "now see later ones: {share} of the dates are written correctly, as with the standard masks."),
-        N_("When it writes by itself, there is nothing to the right of the newest character; only earlier characters "
-           "now see later ones: {share} of the dates are written correctly instead of {usual}."),
-    ),
+LIFTED_SHARES = {
+    "padding": N_("Without the <b>padding mask</b> the encoder and the decoder read padding characters: {share} of the "
+                  "dates are written correctly, {usual} under the standard masks."),
+    "shown": N_("Without the <b>causal mask</b> the decoder, shown the right answer as in training, can read the "
+                "characters that it must predict. It never could in training: it gets {share} of them right, {usual} "
+                "under the standard masks."),
+    "alone": N_("When it writes by itself, there is nothing to the right of the newest character; only earlier "
+                "characters now see later ones: {share} of the dates are written correctly, {usual} under the standard "
+                "masks."),
 }  # fmt: skip
 RULES = N_("""
 The model was trained on dates in English made by a generator, in {shapes} shapes: `3 March 2021`, `March 3rd, 2021`,
@@ -72,7 +61,7 @@ class BreakRow:
 
 def table(rows: list[BreakRow], now: str, count: int) -> Markup:
     """Every choice of masks, the one on screen framed."""
-    several = Markup(say("{count} held-out dates,<br>written by itself")).format(count=count)
+    several = filled(say("{count} held-out dates,<br>written by itself"), count=count)
     same = Markup(say("the same dates,<br>shown the right answer"))
     above = [th(), th(say("your text, written by itself"), colspan=2), th(several, "number"),
              th(same, "number", colspan=2)]  # fmt: skip
@@ -87,23 +76,18 @@ def table(rows: list[BreakRow], now: str, count: int) -> Markup:
 
 
 def words(standard: BreakRow, padding: BreakRow, causal: BreakRow) -> Markup:
-    """What the table says, in words: shares beside the standard masks', or that they are the same."""
-    shown = _said("shown", causal.characters, standard.characters)
-    alone = _said("alone", causal.exact, standard.exact)
-    return tag("p", _said("padding", padding.exact, standard.exact)) + tag("p", Markup(together([shown, alone])))
+    """What the table says, in words: shares beside the standard masks'."""
+    lifted = {
+        "padding": (padding.exact, standard.exact),
+        "shown": (causal.characters, standard.characters),
+        "alone": (causal.exact, standard.exact),
+    }
+    return join(
+        tag("p", filled(say(LIFTED_SHARES[what]), share=percent(share), usual=percent(usual)))
+        for what, (share, usual) in lifted.items()
+    )
 
 
-def _said(what: str, share: float, usual: float) -> Markup:
-    """what: of LIFTED_SHARES, the first of the two where the shares are written alike."""
-    same, other = LIFTED_SHARES[what]
-    shares = {"share": percent(share), "usual": percent(usual)}
-    alike = shares["share"] == shares["usual"]
-    return Markup(say(same if alike else other)).format(**shares)
-
-
-DAY_FIRST = N_("which is the reading with the day first")
-MONTH_FIRST = N_("which is the reading with the month first")
-NO_DAY = N_("which is wrong, and not a calendar date")
 NO_DATE_BECAUSE: dict[Why, str] = {
     "several": N_("by the rules below it is not a date, because the text names several days"),
     "years": N_("the day is outside the years 1900 to 2099, and by the rules below it is not a date"),
@@ -113,11 +97,6 @@ NO_DATE_BECAUSE: dict[Why, str] = {
                   "below"),
     "nothing": N_("by the rules below the text names no single day"),
 }  # fmt: skip
-LIFTED = {  # the masks by their names in the table, where some are lifted
-    "without the padding mask": N_("Without the padding mask"),  # not shown: a key
-    "without the causal mask": N_("Without the causal mask"),  # not shown: a key
-    "without both masks": N_("Without both masks"),  # not shown: a key
-}
 
 
 @dataclass(frozen=True)
@@ -126,94 +105,61 @@ class WrittenAnswer:
 
     meant: the days that the text means by the rules: none, one, or two where day and month could be either, the one
     with the day first before the other. chances: of each of them as a whole answer. wrote: what the model wrote under
-    the standard masks; day: the day of the calendar that this is, or None; chance: that answer's, as a whole. least:
-    the smallest among its characters, and `at`, that character. lifted: "without the padding mask" or its like, ""
-    where no mask is lifted; now: what it writes by itself then. why_none: of a text that means no day, what
-    model/cross_attention/reading.py tells. Chances are probabilities, 0 to 1.
+    the standard masks; chance: that answer's, as a whole. least: the smallest among its characters, and `at`, that
+    character. lifted: "without the padding mask" or its like, "" where no mask is lifted; now: what it writes by itself
+    then. why_none: of a text that means no day, what model/cross_attention/reading.py tells. Chances are from 0 to 1.
     """
 
     meant: tuple[date, ...]
     chances: tuple[float, ...]
     wrote: str
-    day: date | None
     chance: float
     least: float
     at: str
     lifted: str = ""
     now: str = ""
-    now_day: date | None = None
     why_none: tuple[Why, str] = ("nothing", "")
 
 
 def verdict(answer: WrittenAnswer) -> Markup:
     """One paragraph: what was written, whether it is right, how sure the model is, and what lifted masks make of it."""
-    words = [_two_readings(answer)] if len(answer.meant) == 2 else _judged(answer)
-    least = chance(answer.least)
-    if least == chance(1):
-        words.append(Markup(say("Every character has a probability of {chance}.")).format(chance=least))
-    else:
-        uncertain = say("Its least certain character is {at}, with {chance}.")
-        words.append(Markup(uncertain).format(at=answer.at, chance=least))
-    if answer.lifted:
-        words.append(_under_lifted(answer))
-    return Markup('<p class="sentence">{}</p>').format(Markup(" ").join(words))
-
-
-def _writes(answer: WrittenAnswer) -> Markup:
-    if answer.lifted:
-        words = say("Under the standard masks the model writes <b>{wrote}</b>")
-    else:
-        words = say("The model writes <b>{wrote}</b>")
-    return Markup(words).format(wrote=answer.wrote or say("nothing"))
-
-
-def _judged(answer: WrittenAnswer) -> list[Markup]:
-    judged = judgement(answer.meant, answer.wrote, answer.day)
-    if answer.meant:
-        means = say("{writes}, {judged}: the text means {day}.")
-        words = Markup(means).format(writes=_writes(answer), judged=judged, day=_long(answer.meant[0]))
-    else:
-        reason, word = answer.why_none
-        why = Markup(say(NO_DATE_BECAUSE[reason])).format(word=word)
-        words = Markup(say("{writes}, {judged}: {why}.")).format(writes=_writes(answer), judged=judged, why=why)
-    if answer.chance >= SURE:
-        return [words]
-    unsure = say("It is unsure: this answer as a whole has a probability of {chance}.")
-    return [words, Markup(unsure).format(chance=chance(answer.chance))]
-
-
-def _two_readings(answer: WrittenAnswer) -> Markup:
-    words = say(
-        "{writes}, {judged}. The text could mean {one} or, the month first, {other}, and nothing in it says "
-        "which: the model gives the two a probability of {chance_of_one} and {chance_of_other}."
+    sure = say(
+        "This answer as a whole has a probability of {chance}; its least certain character is {at}, with {least}."
     )
-    days = dict(zip(("one", "other"), map(_long, answer.meant), strict=True))
-    chances = dict(zip(("chance_of_one", "chance_of_other"), map(chance, answer.chances), strict=True))
-    judged = judgement(answer.meant, answer.wrote, answer.day)
-    return Markup(words).format(writes=_writes(answer), judged=judged, **days, **chances)
+    chances = {"chance": chance(answer.chance), "least": chance(answer.least)}
+    said = [_judged(answer), filled(sure, at=answer.at, **chances)]
+    if answer.lifted:
+        words = say("{masks}, when it writes by itself, it writes <b>{wrote}</b>, {judged}.")
+        now = {"wrote": answer.now or say("nothing"), "judged": judgement(answer.meant, answer.now)}
+        said.append(filled(words, masks=say(answer.lifted).capitalize(), **now))
+    return paragraph(Markup(together(said)))
 
 
-def _under_lifted(answer: WrittenAnswer) -> Markup:
-    masks = say(LIFTED[answer.lifted])
-    if answer.now == answer.wrote:
-        return Markup(say("{masks}, when it writes by itself, it writes the same.")).format(masks=masks)
-    words = say("{masks}, when it writes by itself, it writes <b>{wrote}</b>, {judged}.")
-    judged = judgement(answer.meant, answer.now, answer.now_day)
-    return Markup(words).format(masks=masks, wrote=answer.now or say("nothing"), judged=judged)
+def _judged(answer: WrittenAnswer) -> Markup:
+    wrote = {"wrote": answer.wrote or say("nothing"), "judged": judgement(answer.meant, answer.wrote)}
+    days = [_long(day) for day in answer.meant]
+    if len(days) == 2:
+        words = say(
+            "Under the standard masks the model writes <b>{wrote}</b>, {judged}. The text could mean {one} or, the "
+            "month first, {other}, and nothing in it says which: the model gives the two a probability of "
+            "{chance_of_one} and {chance_of_other}."
+        )
+        chances = dict(zip(("chance_of_one", "chance_of_other"), map(chance, answer.chances), strict=True))
+        return filled(words, one=days[0], other=days[1], **wrote, **chances)
+    reason, word = answer.why_none
+    why = say("the text means {day}", day=days[0]) if days else filled(say(NO_DATE_BECAUSE[reason]), word=word)
+    return filled(say("Under the standard masks the model writes <b>{wrote}</b>, {judged}: {why}."), why=why, **wrote)
 
 
-def judgement(meant: tuple[date, ...], wrote: str, day: date | None) -> str:
-    """What the written is, after a comma: right or wrong, or which of two readings.
-
-    meant: the days that the text means, as in Answer. day: the one that was written, None where it is none.
-    """
+def judgement(meant: tuple[date, ...], wrote: str) -> str:
+    """What the written is, after a comma: right or wrong, or which of two readings. meant: as in WrittenAnswer."""
     answers = [one.isoformat() for one in meant] or [NO_DATE]
-    if wrote in answers and len(answers) == 1:
+    if wrote not in answers:
+        return say("which is wrong")
+    if len(answers) == 1:
         return say("which is correct")
-    if wrote in answers:
-        day_first = wrote == answers[0]
-        return say(DAY_FIRST) if day_first else say(MONTH_FIRST)
-    return say("which is wrong") if day is not None or wrote == NO_DATE else say(NO_DAY)
+    day_first = N_("which is the reading with the day first")
+    return say(day_first if wrote == answers[0] else N_("which is the reading with the month first"))
 
 
 def step_words(found: Alignment) -> Markup:
@@ -222,17 +168,15 @@ def step_words(found: Alignment) -> Markup:
     about = {"step": found.step + 1, "output": found.outputs[found.step]}
     if not row.any():
         words = say("Step {step} writes <b>{output}</b> and has nothing to attend to.")
-        return tag("p", Markup(words).format(**about), class_="key")
+        return paragraph(filled(words, **about), "key")
     looks = say(
         "Step {step} writes <b>{output}</b> with {chance} and attends most to <b>{token}</b> (position {position}), "
         "with a weight of {weight:.2f}."
     )
     key = {"token": found.source[heavy], "position": heavy, "weight": row[heavy]}
-    words = Markup(looks).format(chance=chance(float(found.probabilities[found.step])), **about, **key)
-    if found.padding.any():
-        share = percent(float(row[found.padding].sum()))
-        words = Markup(together([words, escape(say("{share} of the row is on padding.", share=share))]))
-    return tag("p", words, class_="key")
+    words = filled(looks, chance=chance(float(found.probabilities[found.step])), **about, **key)
+    padding = filled(say("{share} of the row is on padding."), share=percent(float(row[found.padding].sum())))
+    return paragraph(Markup(together([words, padding])), "key")
 
 
 def _long(day: date) -> str:

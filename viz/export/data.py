@@ -39,11 +39,9 @@ EXPECTED = {  # what is said of a file that is none of ours
     "about_size": N_("expected at most {most:.0f} MB of {file}, got {found:.0f}"),
     "about": N_("expected an export of Unmask, but its {file} does not fit ({where}: {problem})"),
     "arrays": N_("expected the arrays weights, scores, layers and heads, found no {missing}"),
-    "weights": N_("expected weights [N, {queries}, {keys}] for its tokens, got {found}"),
     "masks": N_("expected masks of {known}, got {found}"),
     "array": N_("expected {name} as {expected}, got {found}"),
     "numbers": N_("expected weights from 0 to 1, and scores that are numbers"),
-    "places": N_("expected {name} as whole numbers [{count}], got {found}"),
     "heads": N_("expected {count} different heads with layer {layer}, head {head} among them"),
     "npz": N_("expected an NPZ that Unmask saved, got one that cannot be read ({problem})"),
     "plain": N_("expected plain numbers, row by row"),
@@ -196,22 +194,19 @@ def _heads(about: About, arrays: Mapping[str, np.ndarray]) -> Heads:
     missing = {"weights", "scores", "layers", "heads"} - set(arrays)
     if missing:
         raise _wrong("arrays", missing=say_all(sorted(missing), last="or"))
-    weights, scores = arrays["weights"], arrays["scores"]
-    shape, sides = weights.shape, (len(about.queries), len(about.keys))
-    if weights.ndim != 3 or shape[1:] != sides:
-        raise _wrong("weights", queries=sides[0], keys=sides[1], found=list(shape))
     masks = {name.removeprefix(MASK): array for name, array in arrays.items() if name.startswith(MASK)}
     if unknown := set(masks) - set(LINES):
         raise _wrong("masks", known=", ".join(LINES), found=", ".join(sorted(unknown))[:80])
-    expected = {"weights": np.float32, "scores": np.float32} | dict.fromkeys((MASK + name for name in masks), np.bool_)
-    for name, kind in expected.items():
-        if arrays[name].dtype != kind or arrays[name].shape != shape:
-            raise _wrong("array", name=name, expected=f"{np.dtype(kind)} {list(shape)}", found=_described(arrays[name]))
+    weights, scores = arrays["weights"], arrays["scores"]
+    shape = (*weights.shape[:1], len(about.queries), len(about.keys))
+    kinds = {"weights": "f4", "scores": "f4", "layers": "i8", "heads": "i8"} | {MASK + name: "?" for name in masks}
+    for name, kind in kinds.items():
+        array, wanted = arrays[name], shape[:1] if kind == "i8" else shape
+        if array.dtype != kind or array.shape != wanted:
+            expected, found = f"{np.dtype(kind)} {list(wanted)}", f"{array.dtype} {list(array.shape)}"
+            raise _wrong("array", name=name, expected=expected, found=found)
     if not ((weights >= 0) & (weights <= 1 + 1e-5)).all() or np.isnan(scores).any():
         raise _wrong("numbers")
-    for name in ("layers", "heads"):
-        if arrays[name].dtype.kind not in "iu" or arrays[name].shape != shape[:1]:
-            raise _wrong("places", name=name, count=shape[0], found=_described(arrays[name]))
     places = list(zip(arrays["layers"].tolist(), arrays["heads"].tolist(), strict=True))
     if len(set(places)) != shape[0] or (about.layer, about.head) not in places:
         raise _wrong("heads", count=shape[0], layer=about.layer, head=about.head)
@@ -250,10 +245,6 @@ def _read_safetensors(data: bytes) -> tuple[str | bytes, dict[str, np.ndarray]]:
     except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise _wrong("file", problem=first_line(error)) from None
     return about, arrays
-
-
-def _described(array: np.ndarray) -> str:
-    return f"{array.dtype} {list(array.shape)}"
 
 
 def _cell(label: str) -> str:

@@ -48,12 +48,10 @@ TERMS = N_(
 def masks_said(on: Sequence[str], lifted: Sequence[str], *, only_layer: bool) -> str:
     """Which masks hold and which are lifted."""
     held, up = (listed(map(mask_name, names)) for names in (on, lifted))
-    masks = {"on": held or say("none"), "lifted": up}
     if not up:
-        return masks["on"]
-    if only_layer:
-        return say("{on}; lifted: {lifted}, in this layer only", **masks)
-    return say("{on}; lifted: {lifted}", **masks)
+        return held or say("none")
+    words = N_("{on}; lifted: {lifted}, in this layer only") if only_layer else N_("{on}; lifted: {lifted}")
+    return say(words, on=held or say("none"), lifted=up)
 
 
 def caption(what: str, how: Sequence[str], *, masks: str, sha256: str, version: str) -> str:
@@ -76,10 +74,7 @@ def of_change(view: HeadView) -> list[str]:
 def _axes(view: HeadView) -> list[str]:
     rows, columns = view.weights.shape
     queries, keys = f"{view.first}–{view.first + rows - 1}", f"{view.first_key}–{view.first_key + columns - 1}"
-    return [
-        say("Queries {queries} and keys {keys} are shown.", queries=queries, keys=keys),
-        say("Rows are queries, columns are keys."),
-    ]
+    return [say("Rows are queries {queries}, columns are keys {keys}.", queries=queries, keys=keys)]
 
 
 def of_every(queries: int, side: int) -> list[str]:
@@ -122,10 +117,7 @@ def of_why(found: ScoreSplit) -> list[str]:
     if found.sources is None:
         return [*how, say("The score is not split by source. {reason}.", reason=found.why_not)]
     left, rest = other_pairs(found)
-    how.append(say(TERMS))
-    if left:
-        how.append(say("The other {count:,} terms sum to {rest}.", count=left, rest=signed(rest)))
-    return how
+    return [*how, say(TERMS), say("The other {count:,} terms sum to {rest}.", count=left, rest=signed(rest))]
 
 
 def of_lit() -> list[str]:

@@ -29,23 +29,14 @@ MEASURED = N_(
 MOST_KEYS = 64  # columns of the cached row that a picture has room for
 
 
-@dataclass(frozen=True, eq=False)
-class CachedRow:
-    """One head's newest row: by a cached step and by the full run, weights [K], and where it may look, bool [K]."""
-
-    cached: np.ndarray
-    full: np.ndarray
-    allowed: np.ndarray
-    keys: Sequence[str]
-
-
-def cached_row_figure(row: CachedRow) -> CachedFigure:
-    """The mask [1, K] of a cached step, and the row under it beside the full run's last row; the last keys of many."""
-    first = max(len(row.keys) - MOST_KEYS, 0)
-    names = position_names(row.keys)[first:]
+def cached_row_figure(cached: np.ndarray, full: np.ndarray, allowed: np.ndarray, keys: Sequence[str]) -> CachedFigure:
+    """One head's newest row, by a cached step and by the full run, weights [K], under its mask, bool [K]; the last keys
+    of many."""
+    first = max(len(keys) - MOST_KEYS, 0)
+    names = position_names(keys)[first:]
     unseen = np.full(len(names), np.nan)
-    seen = np.stack([row.allowed[first:], unseen, unseen])
-    weights = np.stack([unseen, row.cached[first:], row.full[first:]])
+    seen = np.stack([allowed[first:], unseen, unseen])
+    weights = np.stack([unseen, cached[first:], full[first:]])
     lines = [say("mask [1, K]"), say("cached row"), say("full run's last row")]
     plain = {"zmin": 0, "showscale": False, "xgap": 1, "ygap": 4}
     traces = [
@@ -54,9 +45,9 @@ def cached_row_figure(row: CachedRow) -> CachedFigure:
     ]
     traces[0] |= {"zmax": 1, "colorscale": [[0, MASK_COLOURS["causal"]], [1, ALLOWED]]}
     traces[0] |= {"text": np.where(seen == 1, say("visible"), say("blocked"))}
-    traces[1] |= {"zmax": colour_range(row.cached, row.full), "colorscale": SEQUENTIAL_SCALE}
+    traces[1] |= {"zmax": colour_range(cached, full), "colorscale": SEQUENTIAL_SCALE}
     heights = {"type": "category", "autorange": "reversed", "showgrid": False, "ticks": ""}
-    axes = {"xaxis": _keys(row.keys[first:]) | {"showgrid": False}, "yaxis": heights}
+    axes = {"xaxis": _keys(keys[first:]) | {"showgrid": False}, "yaxis": heights}
     return figure(traces, {"height": 250, "margin": MARGIN} | axes)
 
 
@@ -106,14 +97,14 @@ def cost_sentence(costs: Costs) -> str:
     full, cached = costs.counted_full[-1], costs.counted_cached[-1]
     steps = {"last": last, "full": _millions(full), "cached": _millions(cached), "times": full / cached}
     growth = {"full_growth": full / costs.counted_full[0], "cached_growth": cached / costs.counted_cached[0]}
-    words = say(COUNTED, **steps, **growth)
-    if not costs.lengths:
-        return words
-    if not costs.clear:
-        return together([words, say(NOISY)])
-    times = {"begin": costs.full[0], "end": costs.full[-1], "least": min(costs.cached), "most": max(costs.cached)}
-    measured = {name: seconds * 1e3 for name, seconds in times.items()}
-    return together([words, say(MEASURED, first=costs.lengths[0], last=costs.lengths[-1], **measured)])
+    words = [say(COUNTED, **steps, **growth)]
+    if costs.lengths and costs.clear:
+        times = {"begin": costs.full[0], "end": costs.full[-1], "least": min(costs.cached), "most": max(costs.cached)}
+        measured = {name: seconds * 1e3 for name, seconds in times.items()}
+        words.append(say(MEASURED, first=costs.lengths[0], last=costs.lengths[-1], **measured))
+    elif costs.lengths:
+        words.append(say(NOISY))
+    return together(words)
 
 
 def old_rows_figure(rows: np.ndarray, labels: Sequence[str], *, causal: bool) -> CachedFigure:
@@ -140,6 +131,4 @@ def differences_table(head: Sequence[str], rows: Sequence[tuple[str, Sequence[fl
 
 
 def _millions(count: int) -> str:
-    if count < 1e9:
-        return say("{count:,.1f} million", count=count / 1e6)
-    return say("{count:,.2f} billion", count=count / 1e9)
+    return say("{count:,.1f} million", count=count / 1e6)

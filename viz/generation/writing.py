@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from i18n import N_, say, say_all, say_count, together
-from viz.html import join, say_one, swatch, tag
+from i18n import N_, say, say_all, together
+from viz.html import filled, join, swatch, tag
 from viz.numbers import chance as chance_words
 from viz.numbers import percent
 from viz.palette import NOW, STANDARD
@@ -37,9 +37,8 @@ class WritingScene:
     """What the page's sentence is about.
 
     query, key: position and label of the row looked at and of the key that has most of its weight, `weight`, in the
-    head `name`, one of `heads`. place: the written token whose choice is looked at, from 0; None for the one that comes
-    next. chosen: that token. left, vocabulary: how many tokens may be drawn of how many. settings: what of the sampling
-    changes the model's probabilities, in words.
+    head `name`, one of `heads`. place: the written token that is looked at, from 0; None for the one that comes next.
+    chosen: that token. left, vocabulary: how many tokens may be drawn of how many. settings: as `settings` gives them.
     """
 
     name: str
@@ -49,7 +48,6 @@ class WritingScene:
     weight: float
     place: int | None
     chosen: Chance
-    by_hand: bool
     left: int
     vocabulary: int
     temperature: float
@@ -67,43 +65,25 @@ def settings(temperature: float, top_k: int, top_p: float) -> tuple[str, ...]:
     return tuple(say(words, value=value) for words, value, off in on if value != off)
 
 
-MADE = {  # of a probability; True: as the sampling is set now, and not when the token was written
-    ("out", False): N_("{before} by the model, left out by {how}"),
-    ("out", True): N_("{before} by the model, left out by {how} as set now"),
-    ("drawn", False): N_("{before} by the model, {after} with {how}"),
-    ("drawn", True): N_("{before} by the model, {after} with {how} as set now"),
-}
-ROWS = {
-    "newest": N_("The newest row of {head}, “{label}” at position {at}, puts {share} of its attention on “{seen}” "
-                 "(position {seen_at})."),
-    "before": N_("The row before that choice of {head}, “{label}” at position {at}, puts {share} of its attention on "
-                 "“{seen}” (position {seen_at})."),
-}  # fmt: skip
-CHOSEN = {
-    "by_hand": N_("There you chose <b>“{token}”</b>: {chances}. Choose another to cut the text there and continue "
-                  "with it."),
-    "sampled": N_("There it was followed by <b>“{token}”</b>: {chances}. Choose another to cut the text there and "
-                  "continue with it."),
-}  # fmt: skip
-NEXT_TOKEN = {
-    "likeliest": N_("The next token depends on the rows of all {heads:,} heads and everything computed between them, "
-                    "not on this row alone: temperature 0 takes the most likely <b>“{token}”</b>, {chances}."),
-    "sampled": N_("The next token depends on the rows of all {heads:,} heads and everything computed between them, not "
-                  "on this row alone: seed {seed} samples <b>“{token}”</b>, {chances}."),
-}  # fmt: skip
+SAMPLED = N_("{before} by the model, {after} with {how} as set now, which leaves {left:,} of {vocabulary:,} tokens")
+ROW = N_("Row {at} of {head}, “{label}”, puts {share} of its attention on “{seen}” (position {seen_at}).")
+CHOSEN = N_(
+    "There the next token was <b>“{token}”</b>: {chances}. Choose another to cut the text there and continue with it."
+)
+NEXT_TOKEN = N_(
+    "The next token depends on the rows of all {heads:,} heads and everything computed between them, not on this row "
+    "alone: temperature {temperature:g} and seed {seed} give <b>“{token}”</b>, {chances}."
+)
 
 
 def sentence(scene: WritingScene) -> Markup:
     """What to notice."""
     (at, label), (seen_at, seen) = scene.query, scene.key
     about = {"head": scene.name, "label": label, "at": at, "seen": seen, "seen_at": seen_at}
-    row = Markup(say_one(ROWS, "newest" if scene.place is None else "before"))
-    if scene.place is None:
-        told = say_one(NEXT_TOKEN, "sampled" if scene.temperature else "likeliest")
-    else:
-        told = say_one(CHOSEN, "by_hand" if scene.by_hand else "sampled")
-    token = {"heads": scene.heads, "seed": scene.seed, "token": scene.chosen.label, "chances": _chances(scene)}
-    return Markup(together([row.format(share=percent(scene.weight), **about), Markup(told).format(**token)]))
+    row = filled(say(ROW), share=percent(scene.weight), **about)
+    sampling = {"heads": scene.heads, "seed": scene.seed, "temperature": scene.temperature}
+    told = say(NEXT_TOKEN if scene.place is None else CHOSEN)
+    return Markup(together([row, filled(told, token=scene.chosen.label, chances=_chances(scene), **sampling)]))
 
 
 def text_html(tokens: Sequence[Token], newest: int) -> Markup:
@@ -132,19 +112,12 @@ def chances_head(what: str) -> Markup:
 
 
 def _chances(scene: WritingScene) -> str:
-    """What the model gives the token, what the sampling makes of it, and what it leaves; silent where all stays."""
+    """What the model gives the token, and what the sampling makes of it where it changes anything."""
     before, after = chance_words(scene.chosen.before), percent(scene.chosen.after)
-    found = {"before": before, "after": after, "how": say_all(scene.settings)}
-    if not scene.settings or (scene.chosen.after and scene.place is not None and after == before):
-        made = say("{before} by the model", **found)
-    else:
-        made = say_one(MADE, ("out" if scene.chosen.after == 0 else "drawn", scene.place is not None), **found)
-    if not scene.settings or scene.chosen.after == 0 or scene.left == scene.vocabulary:
-        return made
-    return say_count(
-        "{made}; {count} of {vocabulary:,} tokens is left", "{made}; {count} of {vocabulary:,} tokens are left",
-        scene.left, made=made, vocabulary=scene.vocabulary,
-    )  # fmt: skip
+    if not scene.settings:
+        return say("{before} by the model", before=before)
+    left = {"left": scene.left, "vocabulary": scene.vocabulary}
+    return say(SAMPLED, before=before, after=after, how=say_all(scene.settings), **left)
 
 
 def _token(place: int, token: Token, newest: bool) -> Markup:
@@ -153,7 +126,10 @@ def _token(place: int, token: Token, newest: bool) -> Markup:
     title, kind = f"{place}: {label}", "prompt"
     if token.probability is not None:
         kind = "written by-hand" if token.by_hand else "written"  # not shown
-        found = {"token": title, "chance": chance_words(token.probability)}
-        by_hand = say("{token}, {chance} by the model, chosen by you", **found)
-        title = by_hand if token.by_hand else say("{token}, {chance} by the model", **found)
+        found = (
+            N_("{token}, {chance} by the model, chosen by you")
+            if token.by_hand
+            else N_("{token}, {chance} by the model")
+        )
+        title = say(found, token=title, chance=chance_words(token.probability))
     return tag("span", shown, class_=kind + " newest" * newest, title=title) + Markup("<br>") * label.count("⏎")

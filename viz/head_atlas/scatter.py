@@ -7,6 +7,7 @@ import numpy as np
 from i18n import say
 from model.atlas.result import BINS, FARTHEST, MEASURES, NAMES, Atlas
 from viz.charts import MARGIN, bars
+from viz.charts import scatter as points
 from viz.head_atlas.tables import called
 from viz.heatmap import CachedFigure, Part, figure
 from viz.palette import EVEN_SCALE, MARK, NOW
@@ -33,10 +34,11 @@ def scatter(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> CachedFigu
         "colorbar": {"title": {"text": say("layer")}, "thickness": 12, "tickformat": "d"},
     }
     plain = {"marker": {"opacity": 1}}
-    points = _points("heads", places, across, up, colours | {"size": 11, "line": {"width": 1, "color": GREY}}) | {
+    hover = f"%{{text}}<br>{titles[0]} %{{x:.3f}}<br>{titles[1]} %{{y:.3f}}"
+    marker = colours | {"size": 11, "line": {"width": 1, "color": GREY}}
+    dots = _points("heads", places, across, up, marker, hover) | {
         "customdata": [list(place) for place in places],
         "text": [_hover(atlas, place) for place in places],
-        "hovertemplate": f"%{{text}}<br>{titles[0]} %{{x:.3f}}<br>{titles[1]} %{{y:.3f}}<extra></extra>",
         "selected": plain,
         "unselected": plain,
     }
@@ -46,19 +48,20 @@ def scatter(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> CachedFigu
         "text": [atlas.name(place) for place in beside],
         "textposition": "top center",  # not shown
         "textfont": {"size": 11},
-        "hoverinfo": "skip",
     }
     circle = {"size": 20, "symbol": "circle-open", "color": MARK, "line": {"width": 2.5}}
-    ring = _points("chosen", [chosen], across, up, circle) | {"hoverinfo": "skip"}
+    ring = _points("chosen", [chosen], across, up, circle)
     axes = {"xaxis": _axis(x, across), "yaxis": _axis(y, up), "shapes": _even_lines(atlas, x, y)}
     look = {"height": HEIGHT, "margin": MARGIN | {"t": 12}, "showlegend": False, "uirevision": f"{x} {y}"}
-    return figure([ring, points, labels], axes | look)
+    return figure([ring, dots, labels], axes | look)
 
 
-def _points(name: str, places: list[tuple[int, ...]], across: np.ndarray, up: np.ndarray, marker: Part) -> Part:
+def _points(
+    name: str, places: list[tuple[int, ...]], across: np.ndarray, up: np.ndarray, marker: Part, hover: str = ""
+) -> Part:
     """Heads by their two measures [L,H]."""
-    where = {"x": [float(across[place]) for place in places], "y": [float(up[place]) for place in places]}
-    return where | {"type": "scatter", "mode": "markers", "marker": marker, "name": name}
+    x, y = ([float(values[place]) for place in places] for values in (across, up))
+    return points(x, y, name, hover, marker=marker)
 
 
 def distances(atlas: Atlas, layer: int, head: int) -> CachedFigure:
@@ -69,15 +72,8 @@ def distances(atlas: Atlas, layer: int, head: int) -> CachedFigure:
     places = list(range(len(names) - first))
     heights = bars(places, shares[first:], "share", "%{customdata}: %{y:.1%}", NOW)
     heights["customdata"] = names[first:]
-    dashes = {
-        "type": "scatter",
-        "mode": "markers",
-        "x": places,
-        "y": even[first:].astype(np.float32),
-        "marker": {"symbol": "line-ew-open", "size": 18, "color": GREY, "line": {"width": 2}},
-        "hovertemplate": f"{evenly}: %{{y:.1%}}<extra></extra>",
-        "name": "even",
-    }
+    dash = {"symbol": "line-ew-open", "size": 18, "color": GREY, "line": {"width": 2}}
+    dashes = points(places, even[first:].astype(np.float32), "even", f"{evenly}: %{{y:.1%}}", marker=dash)
     ticks = {"tickmode": "array", "tickvals": places, "ticktext": names[first:], "title": {"text": say("tokens back")}}
     axes = {"xaxis": ticks, "yaxis": {"tickformat": ".0%", "rangemode": "tozero"}}
     return figure([heights, dashes], axes | {"height": LOW, "margin": MARGIN, "showlegend": False, "bargap": 0.25})

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
-from i18n import N_, listed, say, say_all
+from i18n import N_, listed, say, say_all, together
 from model.atlas.result import (
     LEAST_QUERIES,
     LEAST_SEEN,
@@ -19,12 +19,12 @@ from model.atlas.result import (
     TokenShare,
 )
 from viz.heads.cells import weight_text
-from viz.html import join, table, tag, td, th, track
+from viz.html import filled, join, paragraph, table, tag, td, th, track
 from viz.numbers import percent, whole_percent
 from viz.palette import MARK, NOW
 
 MOST_LISTED = 8  # heads of a kind
-NO_INDUCTION = N_("{heads} None matches induction on these texts; try Random, where all tokens occur twice.")
+NO_INDUCTION = N_("None matches induction on these texts; try Random, where all tokens occur twice.")
 
 
 def amount(name: str, value: float) -> str:
@@ -56,23 +56,16 @@ def kinds(atlas: Atlas) -> dict[str, list[tuple[int, int]]]:
 def summary(atlas: Atlas, *, random: bool) -> Markup:
     """What heads there are. random: whether the texts were random tokens."""
     total, found = atlas.layers * atlas.heads, kinds(atlas)
-    if not found:
-        return _sentence(say("None of these {total} heads matches a pattern on these texts.", total=total))
     parts = []
     for name, heads in found.items():
         some = listed(atlas.name(place) for place in heads[:MOST_LISTED])
         if len(heads) > MOST_LISTED:
             some = say("{listed} and {count} more", listed=some, count=len(heads) - MOST_LISTED)
-        parts.append(Markup(say("{kind} {heads}")).format(kind=tag("b", say(MEASURES[name].names)), heads=some))
-    every = join(parts, say("; "))
-    said = Markup(say("Of {total} heads, these match a pattern: {kinds}.")).format(total=total, kinds=every)
-    if not random and "induction" not in found:
-        said = Markup(say(NO_INDUCTION)).format(heads=said)
-    return _sentence(said)
-
-
-def _sentence(words: str) -> Markup:
-    return tag("p", words, class_="sentence")
+        parts.append(filled(say("{kind} {heads}"), kind=tag("b", say(MEASURES[name].names)), heads=some))
+    every = join(parts, say("; ")) or say("none")
+    said = [filled(say("Of {total} heads, these match a pattern: {kinds}."), total=total, kinds=every)]
+    said += [] if random or "induction" in found else [escape(say(NO_INDUCTION))]
+    return paragraph(Markup(together(said)))
 
 
 def naming() -> str:
@@ -99,14 +92,13 @@ def head_sentence(atlas: Atlas, layer: int, head: int) -> Markup:
     if names:
         measures = listed((_against(atlas, one, layer, head) for one in names), N_("; "))
         kinds = say_all([say(MEASURES[one].names) for one in names])
-        words = Markup(say("{head} matches {names}: {measures}."))
-        return _sentence(words.format(head=name, names=kinds, measures=measures))
+        return paragraph(filled(say("{head} matches {names}: {measures}."), head=name, names=kinds, measures=measures))
     shares = [one for one in NAMES if MEASURES[one].names and atlas.measure(one)[layer, head] > 0]
     if not shares:
-        return _sentence(Markup(say("{head} has nothing to measure in these texts.")).format(head=name))
+        return paragraph(filled(say("{head} has nothing to measure in these texts."), head=name))
     best = max(shares, key=lambda one: atlas.measure(one)[layer, head])
-    words = Markup(say("{head} matches no pattern here. The largest measured share: {measure}."))
-    return _sentence(words.format(head=name, measure=_against(atlas, best, layer, head)))
+    words = say("{head} matches no pattern here. The largest measured share: {measure}.")
+    return paragraph(filled(words, head=name, measure=_against(atlas, best, layer, head)))
 
 
 def tokens() -> str:
@@ -180,17 +172,12 @@ def deciles_html(deciles: Sequence[Decile], name: str) -> Markup:
 
 def _example(one: Example, name: str) -> Markup:
     begin, end = max(one.query - BEFORE, 0), min(one.query + AFTER + 1, len(one.pieces))
-    weights = dict(one.keys)
+    weights, gap = dict(one.keys), tag("span", " … ", class_="far")
     far = [key for key in sorted(weights) if not begin <= key < end and weights[key] >= 0.1]
-    parts = [tag("span", amount(name, one.value), class_="value")]
-    for key in far:
-        parts += [_piece(one, key, weights), tag("span", " … ", class_="far")]
-    if begin and not far:
-        parts.append(tag("span", "… ", class_="far"))
-    parts += [_piece(one, place, weights) for place in range(begin, end)]
-    if end < len(one.pieces):
-        parts.append(tag("span", " …", class_="far"))
-    return tag("p", join(parts))
+    before = [part for key in far for part in (_piece(one, key, weights), gap)] or [gap] * (begin > 0)
+    near = [_piece(one, place, weights) for place in range(begin, end)]
+    after = [gap] * (end < len(one.pieces))
+    return tag("p", join([tag("span", amount(name, one.value), class_="value"), *before, *near, *after]))
 
 
 def _piece(one: Example, place: int, weights: dict[int, float]) -> Markup:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -16,9 +17,7 @@ MOST_HEADS = len(COLOURS)
 LEAST, LEAST_EVER = 0.1, 0.0001  # the smallest weight that gets a line at first; and of four digits
 
 
-def shown(view: HeadView, part: tuple[int, int], query: int) -> HeadView:
-    """What of a whole view is shown: the query and what stands around it."""
-    return around(view, part, query, MOST_TOKENS)
+shown = partial(around, most=MOST_TOKENS)  # what of a whole view is shown: the query and what stands around it
 
 
 def least(view: HeadView) -> float:

@@ -7,10 +7,10 @@ from markupsafe import Markup
 
 from i18n import N_, say
 from model.heads.view import HeadView, cropped
-from viz.charts import LEGEND, MARGIN, bars, token_axis
+from viz.charts import LEGEND, MARGIN, bars, scatter, token_axis
 from viz.heads.cells import weight_text
 from viz.heatmap import KEY_TITLE, CachedFigure, Part, axis_names, figure, looks_at
-from viz.html import escaped, filled, join, tag
+from viz.html import escaped, filled, join, paragraph, tag
 from viz.mask_styles import PERIOD
 from viz.numbers import percent
 from viz.palette import MASK_COLOURS, NOW, STANDARD
@@ -18,22 +18,16 @@ from viz.reasons import blocked_groups
 
 MOST_SORTED = 32  # bars
 MOST_LABELS = 40
-NOWHERE = {  # whether a query attends to anything now, and under the standard masks
-    (False, False): N_("{query} attends to nothing now and under the standard masks: every key is blocked."),
-    (False, True): N_("{query} attends to nothing now: every key is blocked."),
-    (True, False): N_("{query} attends to nothing under the standard masks: every key is blocked."),
-}
-MOVED = {  # whether keys are open that the standard masks block
-    True: N_("{query}: {moved} of its weight has moved compared with the standard masks; {opened} of its weight is on "
-             "keys that those block."),
-    False: N_("{query}: {moved} of its weight has moved compared with the standard masks."),
-}  # fmt: skip
+VISIBLE = 5e-5  # a smaller change of a weight does not show in its four digits
+MOVED = N_(
+    "{query}: {moved} of its weight has moved compared with the standard masks; {opened} of its weight is on keys that "
+    "those block."
+)
 
 
 @dataclass(frozen=True, eq=False)
 class BarRow:
-    """One query over K keys. view: its own row of the head, [1,K]; standard: likewise under the standard masks, or
-    None where nothing is changed."""
+    """One query over K keys. view: its row of the head, [1,K]; standard: under the standard masks; None: as now."""
 
     view: HeadView
     standard: HeadView | None
@@ -50,11 +44,9 @@ class BarRow:
 
     def largest(self, most: int = MOST_SORTED) -> np.ndarray:
         """At most so many keys, the heaviest (now or as standard) first; no key that is blocked in both."""
-        both = self.now if self.standard is None else np.maximum(self.now, self.standard.weights[0])
-        free = ~self.view.any_blocked()[0]
-        if self.standard is not None:
-            free |= ~self.standard.any_blocked()[0]
-        order = np.argsort(-both, kind="stable")
+        views = [self.view] if self.standard is None else [self.view, self.standard]
+        free = ~np.all([view.any_blocked()[0] for view in views], axis=0)
+        order = np.argsort(-np.max([view.weights[0] for view in views], axis=0), kind="stable")
         return order[free[order]][:most]
 
 
@@ -80,8 +72,9 @@ def bars_figure(row: BarRow, *, largest_first: bool) -> CachedFigure:
     for words, cells in blocked_groups(row.view):
         here = places[cells[0][places]]
         first = next(name for name, mask in row.view.blocked.items() if mask[cells].any())
-        said = {"name": words, "hovertemplate": f"{hover}{words}<extra></extra>"}
-        traces.append(_crosses(names[here], MASK_COLOURS[first]) | said)
+        cross = {"symbol": "x", "size": PERIOD, "color": MASK_COLOURS[first]}
+        zeros = np.zeros(len(here), np.float32)
+        traces.append(scatter(names[here].tolist(), zeros, words, hover + words, marker=cross))
     across = token_axis([row.view.keys[place] for place in places], MOST_LABELS, 0.6)
     across |= {"type": "category", "automargin": True, "title": {"text": say(KEY_TITLE)}}
     heights = {"title": {"text": say("weight")}, "rangemode": "tozero", "automargin": True}
@@ -89,75 +82,46 @@ def bars_figure(row: BarRow, *, largest_first: bool) -> CachedFigure:
     return figure(traces, layout | {"xaxis": across, "yaxis": heights, "showlegend": len(traces) > 1})
 
 
-def _crosses(names: np.ndarray, colour: str) -> Part:
-    """On the ground line, at keys that are blocked."""
-    zeros = np.zeros(len(names), np.float32)
-    cross = {"symbol": "x", "size": PERIOD, "color": colour}
-    return {"type": "scatter", "mode": "markers", "x": names.tolist(), "y": zeros, "marker": cross}
-
-
 def where_it_lies(row: BarRow) -> str:
     """HTML: on how few keys the query's weight lies, or where changed masks moved it."""
     who = tag("b", row.name)
-    if row.standard is None:
-        words = _spread(who, row.now, row.view.any_blocked()[0])
-    else:
-        words = _moved(who, row, row.now.astype(np.float64), row.standard.weights[0].astype(np.float64))
-    return tag("p", words, class_="key")
+    if not row.now.any():
+        return paragraph(filled(say("{query} attends to nothing: every key is blocked."), query=who), "key")
+    return paragraph(_spread(who, row) if row.standard is None else _moved(who, row, row.standard), "key")
 
 
-def _moved(who: Markup, row: BarRow, now: np.ndarray, before: np.ndarray) -> Markup:
-    """What the changed masks did to the weights [K]."""
-    assert row.standard is not None
-    if not now.any() or not before.any():
-        return filled(say(NOWHERE[bool(now.any()), bool(before.any())]), query=who)
-    moved = np.abs(now - before).sum() / 2
-    if moved < 5e-5:
-        return filled(
-            say("{query} attends as before: the changed masks move less than 0.01% of its weight."), query=who
-        )
-    opened = float(now[row.standard.any_blocked()[0] & ~row.view.any_blocked()[0]].sum())
-    whole = filled(say(MOVED[opened > 0]), query=who, moved=percent(moved), opened=percent(opened))
-    return join((whole, _from_to(row, now, before)), " ")
+def _moved(who: Markup, row: BarRow, standard: HeadView) -> Markup:
+    """What the changed masks did to the weights."""
+    now, before = row.now.astype(np.float64), standard.weights[0].astype(np.float64)
+    if not before.any():
+        words = say("{query} attends to nothing under the standard masks: every key is blocked.")
+        return filled(words, query=who)
+    change = now - before
+    opened = float(now[standard.any_blocked()[0] & ~row.view.any_blocked()[0]].sum())
+    moved = filled(say(MOVED), query=who, moved=percent(np.abs(change).sum() / 2), opened=percent(opened))
 
-
-def _from_to(row: BarRow, now: np.ndarray, before: np.ndarray) -> Markup:
-    """The keys that gained and that lost most; weights [K] that differ."""
-    gain, loss = int((now - before).argmax()), int((now - before).argmin())
-    gains, loses = now[gain] > before[gain], now[loss] < before[loss]
-    if gains and loses:
-        said = say("The most goes to {gain}, from {loss}.")
-    elif gains:
-        said = say("The most goes to {gain}.")
-    else:
-        said = say("The most comes from {loss}.")
-
-    def key(place: int) -> Markup:
-        name = tag("b", f"{place}: {row.view.keys[place]}")
-        return join((name, f" ({weight_text(before[place])} → {weight_text(now[place])})"))
-
-    return filled(said, gain=key(gain), loss=key(loss))
+    largest = [
+        join((tag("b", f"{key}: {row.view.keys[key]}"), f" ({weight_text(before[key])} → {weight_text(now[key])})"))
+        for key in np.argsort(-np.abs(change), kind="stable")[:2]
+        if abs(change[key]) >= VISIBLE
+    ]
+    if not largest:
+        return moved
+    changes = filled(say("The largest changes: {changes}."), changes=join(largest, say(", ")))
+    return join((moved, changes), " ")
 
 
 def rest_words(row: BarRow, shown: int) -> str:
     """What the bars of the largest keys leave out; "" where that is nothing."""
-    order = row.largest(len(row.now))
-    if len(order) <= shown:
+    rest = row.largest(len(row.now))[shown:]
+    if not len(rest):
         return ""
-    rest = float(row.now[order[shown:]].sum())
-    return say(
-        "The other {count:,} keys together: {share} of the weight.", count=len(order) - shown, share=percent(rest)
-    )
+    share = percent(float(row.now[rest].sum()))
+    return say("The other {count:,} keys together: {share} of the weight.", count=len(rest), share=share)
 
 
-def _spread(who: Markup, now: np.ndarray, blocked: np.ndarray) -> Markup:
-    total = float(now.sum(dtype=np.float64))
-    if total == 0:
-        return filled(say("{query} attends to nothing: every key is blocked."), query=who)
-    free = int((~blocked).sum())
-    if free == 1:
-        return filled(say("{query} has all its weight on its only allowed key."), query=who)
-    shares = np.cumsum(np.sort(now.astype(np.float64))[::-1]) / total
+def _spread(who: Markup, row: BarRow) -> Markup:
+    shares = np.cumsum(np.sort(row.now.astype(np.float64))[::-1]) / row.now.sum(dtype=np.float64)
     half, most = (int(np.searchsorted(shares, share - 1e-6)) + 1 for share in (0.5, 0.9))
     said = say("{query}: half of its weight is on {half} of its {keys:,} allowed keys, 90% on {most}.")
-    return filled(said, query=who, half=half, keys=free, most=most)
+    return filled(said, query=who, half=half, keys=int((~row.view.any_blocked()).sum()), most=most)

@@ -8,25 +8,17 @@ from markupsafe import Markup
 from i18n import N_, say
 from model.attribution.parts import Carried, DirectEffect
 from viz.heads.cells import weight_text
-from viz.html import filled, signed, table, tag, td, th, track
+from viz.html import filled, paragraph, signed, table, tag, td, th, track
 from viz.numbers import percent
 from viz.palette import NOW, STANDARD
 
 MOST_KEYS = 12  # rows of the table
 SMALLEST = 0.0005  # logits; a smaller change shows as 0
 APART = 0.05  # shares that differ by more are worth a sentence
-WHY = {  # whether the key's value vector is the shorter, and whether other keys have weight, too
-    (True, True): N_("{query} gives {key} {weight} of its weight, and {carried} of its weighted values come from "
-                     "there: its value vector is short (norm {length:.3g}; weighted mean of the others: "
-                     "{others:.3g})."),
-    (True, False): N_("{query} gives {key} {weight} of its weight, and {carried} of its weighted values come from "
-                      "there: its value vector is short (norm {length:.3g})."),
-    (False, True): N_("{query} gives {key} {weight} of its weight, and {carried} of its weighted values come from "
-                      "there: its value vector is long (norm {length:.3g}; weighted mean of the others: "
-                      "{others:.3g})."),
-    (False, False): N_("{query} gives {key} {weight} of its weight, and {carried} of its weighted values come from "
-                       "there: its value vector is long (norm {length:.3g})."),
-}  # fmt: skip
+WHY = N_(
+    "{query} gives {key} {weight} of its weight, and {carried} of its weighted values come from there: the norm of its "
+    "value vector is {length:.3g}, the weighted mean over all keys {mean:.3g}."
+)
 
 
 def carried_table(found: Carried, keys: Sequence[str]) -> str:
@@ -62,28 +54,19 @@ def why_they_differ(found: Carried, name: str, keys: Sequence[str]) -> str:
     who = tag("b", name)
     if not found.weights.any():
         said = say("{query} attends to nothing, so its output is 0: every key is blocked.")
-        return tag("p", filled(said, query=who), class_="key")
+        return paragraph(filled(said, query=who), "key")
     weights, moved = shares_of(found.weights), shares_of(found.moved)
-    looked = np.flatnonzero(found.weights > 0)
     most = int(np.abs(weights - moved).argmax())
     if abs(weights[most] - moved[most]) < APART:
-        sizes = found.value_norms[looked]
+        sizes = found.value_norms[found.weights > 0]
         said = say(
             "{query}: the weighted values follow the weights here; no key's share differs by {points:.0f} percentage "
             "points. The norms of the values are between {least:.3g} and {most:.3g}."
         )
-        words = filled(said, query=who, points=APART * 100, least=sizes.min(), most=sizes.max())
-        return tag("p", words, class_="key")
-    rest = np.delete(found.weights, most).sum()
-    about = {
-        "query": who,
-        "key": tag("b", f"{most}: {keys[most]}"),
-        "weight": percent(float(weights[most])),
-        "carried": percent(float(moved[most])),
-        "length": found.value_norms[most],
-        "others": np.delete(found.moved, most).sum() / rest if rest > 0 else 0.0,
-    }
-    return tag("p", filled(say(WHY[bool(moved[most] < weights[most]), bool(rest > 0)]), **about), class_="key")
+        return paragraph(filled(said, query=who, points=APART * 100, least=sizes.min(), most=sizes.max()), "key")
+    shares = {"weight": percent(float(weights[most])), "carried": percent(float(moved[most]))}
+    norms = {"length": found.value_norms[most], "mean": found.moved.sum() / found.weights.sum()}
+    return paragraph(filled(say(WHY), query=who, key=tag("b", f"{most}: {keys[most]}"), **shares, **norms), "key")
 
 
 def effect_table(found: DirectEffect) -> str:

@@ -7,16 +7,15 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
-from plotly.colors import sample_colorscale
 from plotly.colors import sequential as plotly_palettes
 
-from i18n import say
+from i18n import N_, listed, say
 from model.heads.view import HeadView
 from viz.head import head_range
 from viz.heads.cells import around, weight_text
 from viz.heatmap import CachedFigure, Part, figure
 from viz.mask_styles import mask_names
-from viz.palette import SEQUENTIAL
+from viz.palette import SEQUENTIAL, sequential
 from viz.reasons import blocking
 
 MOST_ROWS = 64  # and columns
@@ -53,7 +52,6 @@ PALETTES = {  # all even to the eye and safe for colour blindness
     "magma": plotly_palettes.Magma,
     "inferno": plotly_palettes.Inferno,
 }
-STEPS = 33
 PERCENT = 99
 
 Range = Literal["largest", "one", "percentile"]
@@ -80,27 +78,17 @@ class Colours:
 
     def scale(self) -> list[list[float | str]]:
         """A plotly colour scale."""
-        places = [step / (STEPS - 1) for step in range(STEPS)]
-        power = 2 if self.brightness == "root" else 1
-        colours = sample_colorscale(PALETTES[self.palette], places)
-        return [[place**power, colour] for place, colour in zip(places, colours, strict=True)]
+        return sequential(PALETTES[self.palette], 2 if self.brightness == "root" else 1)
 
-    def words(self, top: float, *, sides: bool = False) -> str:
-        """What the colours mean, in a sentence. sides: whether there are pictures on two sides."""
+    def words(self, top: float) -> str:
+        """What the colours mean, in a sentence."""
         digits = 3 if self.range == "percentile" else 2
-        most = f"{top:.{digits}f}"
-        if sides:
-            parts = [say("Colours run from 0 to {most}, the same on both sides", most=most)]
-        else:
-            parts = [say("Colours run from 0 to {most}", most=most)]
+        parts = [say("Colours run from 0 to {most}", most=f"{top:.{digits}f}")]
         if self.range == "percentile":
             parts.append(say("the {percent}% of weights above it all look the same", percent=100 - PERCENT))
-        if self.brightness == "root":
-            parts.append(say("brightness is the square root of the weight"))
-        else:
-            parts.append(say("brightness is the weight itself"))
-        clauses = say("; ").join(parts)
-        return say("{clauses}.", clauses=clauses)
+        root = self.brightness == "root"
+        parts.append(say("brightness is the square root of the weight") if root else say("brightness is the weight"))
+        return say("{clauses}.", clauses=listed(parts, N_("; ")))
 
     def given_to(self, picture: CachedFigure, *views: HeadView) -> CachedFigure:
         """viz.head's picture of these views, its heatmaps of weights in these colours."""
@@ -111,7 +99,7 @@ class Colours:
             parts.append(say("linear"))
         if self.range == "percentile":
             parts.append(say("{percent}th percentile", percent=PERCENT))
-        title = say(", ").join(parts)
+        title = listed(parts)
         plain, colours = picture.to_dict(), {"zmax": self.top(*views), "colorscale": self.scale()}
 
         def recoloured(trace: Part) -> Part:

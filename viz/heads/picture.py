@@ -1,72 +1,19 @@
 """One head's heatmap, or the difference of two, as bytes for components/heatmap.js."""
 
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from i18n import say, together
+from i18n import say
 from model.heads.view import HeadView
-from viz.components.words import packed, words
+from viz.components.words import words
 from viz.head import head_range
-from viz.heads.cells import cells_packet, described
-from viz.heads.tokens import brightest, light_words
+from viz.heads.cells import cells_packet
 from viz.heatmap import KEY_TITLE, QUERY_TITLE
 from viz.palette import diverging, stops, table
 
 MOST_CELLS = 144 * 128 * 128  # of all heads: 4.7 MB, 6.3 MB in base64, should they not deflate at all
-SHIFT = 10_000  # added to the ten-thousandths: a change may be negative
-
-
-def every_packet(
-    heads: Mapping[tuple[int, int], HeadView],
-    *,
-    picture: dict[str, Any],
-    most: Callable[[HeadView], float],
-    views: Sequence[str],
-    names: Sequence[Sequence[str]],
-    notes: Sequence[Sequence[str]],
-    chosen: Sequence[tuple[int, int]],
-    absent: str,
-    across: bool = False,
-) -> bytes:
-    """The heads that are held, over the same queries and keys, by layer and head; the names of all heads, held or not.
-
-    picture: viz.heads.picture's header of the kind of number that they are. most: the number of a head's last colour.
-    views: those that draw a head. chosen: the heads to choose first, of which the first is shown. absent: what is said
-    of a head that is not held, "{}" standing for its name. across: the keys are another text.
-
-    The planes: of all numbers in ten-thousandths, SHIFT added, the high bytes, then the low ones, uint8 [n,Q,K] each;
-    then what blocks the cells, uint16 [m,Q,K], of which each head has one.
-    """
-    about, planes = described(list(heads.values()))
-    masks: dict[bytes, int] = {}  # a plane -> its number: most heads have the same
-    lit = light_words if "tokens" in views else lambda _: ""
-    held = [
-        {
-            "head": [layer, head],
-            "plane": masks.setdefault(plane.tobytes(), len(masks)),
-            "most": most(view),
-            "brightest": brightest(view),
-            "note": together(filter(None, (notes[layer][head] if notes else "", lit(view)))),
-        }
-        for ((layer, head), view), plane in zip(heads.items(), planes, strict=True)
-    ]
-    header = {
-        "held": held,
-        "shift": SHIFT,
-        "views": list(views),
-        "names": [list(row) for row in names],
-        "chosen": [list(one) for one in chosen],
-        "absent": absent,
-        "among": [about["first"], about["first"] + len(about["queries"])],
-        "across": across,
-        "words": words(*views),
-    }
-    numbers = np.stack([ten_thousandths(view.weights) for view in heads.values()]) + SHIFT
-    high, low = (numbers >> 8).astype(np.uint8), (numbers & 255).astype(np.uint8)
-    return packed(about | picture | header, high.tobytes(), low.tobytes(), *masks)
 
 
 def ten_thousandths(numbers: np.ndarray) -> np.ndarray:

@@ -1,29 +1,23 @@
 """One cell's score taken apart: query and key as strips, and tables of what wrote them."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
-from i18n import N_, listed, say, say_count, together
+from i18n import N_, listed, say, together
 from model.attribution.parts import ScoreSplit
 from viz.charts import MARGIN, both_sides, heat
 from viz.heatmap import CachedFigure, Part, figure
-from viz.html import filled, join, signed, table, tag, td, th, track
+from viz.html import signed, table, tag, td, th, track
 from viz.mask_styles import mask_names
 from viz.palette import NOW, STANDARD
 
 MOST_PAIRS, MOST_SOURCES = 10, 8  # rows
-SCORES = {  # whether the model caps the score, and whether it adds to it
-    (True, True): N_("The score of {query} on {key} is {score}: q·k × {scale:.4g}; the model caps it at ±{most:g}; the "
-                     "model adds {added} for the two positions: {sum} goes into the softmax."),
-    (True, False): N_("The score of {query} on {key} is {score}: q·k × {scale:.4g}; the model caps it at ±{most:g}: "
-                      "{sum} goes into the softmax."),
-    (False, True): N_("The score of {query} on {key} is {score}: q·k × {scale:.4g}; the model adds {added} for the two "
-                      "positions: {sum} goes into the softmax."),
-    (False, False): N_("The score of {query} on {key} is {score}: q·k × {scale:.4g}."),
-}  # fmt: skip
+SCORE = N_("The score of {query} on {key} is {score}: q·k × {scale:.4g}.")
+CAPPED = N_("The model caps it at ±{most:g}.")
+ADDED = N_("The model adds {added} for the two positions.")
+SUM = N_("{sum} goes into the softmax.")
 STRIPS = (  # and what part of the height each has
     (N_("query"), 0.72, 1.0),
     (N_("key"), 0.40, 0.68),
@@ -55,34 +49,16 @@ def reaches(found: ScoreSplit) -> tuple[float, float, float]:
 
 
 def sum_words(found: ScoreSplit, query: str, key: str, *, score: float, weight: str, blocked: Sequence[str]) -> str:
-    """HTML: the cell's numbers. score: what the softmax takes, with what the model adds to q·k or caps."""
-    places = {"query": tag("b", query), "key": tag("b", key), **_numbers(found, score)}
-    return tag("p", join((filled(_score(found), **places), _outcome(weight, blocked)), " "), class_="key")
-
-
-def plain_sum_words(
-    found: ScoreSplit, query: str, key: str, *, score: float, weight: str, blocked: Sequence[str]
-) -> str:
-    """The same without markup."""
-    places = {"query": query, "key": key, **_numbers(found, score)}
-    return together([_score(found).format(**places), _outcome(weight, blocked)])
-
-
-def _numbers(found: ScoreSplit, score: float) -> dict[str, Any]:
-    signs = {"score": signed(found.score), "added": signed(found.added), "sum": signed(score)}
-    return signs | {"scale": found.scale, "most": found.softcap}
-
-
-def _outcome(weight: str, blocked: Sequence[str]) -> str:
-    if not blocked:
-        return say("Its weight is {weight}.", weight=weight)
-    names = mask_names(blocked).capitalize()
-    return say_count("{masks} blocks it, so the score has no effect.", "{masks} block it, so the score has no effect.",
-                     len(blocked), masks=names)  # fmt: skip
-
-
-def _score(found: ScoreSplit) -> str:
-    return say(SCORES[found.softcap is not None, bool(found.added)])
+    """The cell's numbers. score: what the softmax takes, with what the model adds to q·k or caps. HTML where query and
+    key are."""
+    said = [say(SCORE, query=query, key=key, score=signed(found.score), scale=found.scale)]
+    said += [] if found.softcap is None else [say(CAPPED, most=found.softcap)]
+    said += [say(ADDED, added=signed(found.added))] if found.added else []
+    said += [say(SUM, sum=signed(score))] if len(said) > 1 else []
+    outcome = say("Its weight is {weight}.", weight=weight)
+    if blocked:
+        outcome = say("Blocked by {masks}: the score has no effect.", masks=mask_names(blocked))
+    return together([*said, outcome])
 
 
 def largest_dimensions(found: ScoreSplit) -> str:
@@ -117,10 +93,10 @@ def pairs_table(found: ScoreSplit) -> str:
     rows += [[td(one), td(other), *_term(term, longest)] for one, other, term in pairs]
     left, rest = other_pairs(found)
     if left:
-        rows.append([td(say("the other {count:,} pairs", count=left), colspan=2), *_term(rest, None)])
-    rows.append([td(tag("b", say("the score")), colspan=2), *_term(found.score, None)])
+        rows.append([td(say("the other {count:,} pairs", count=left), colspan=2), *_term(rest)])
+    rows.append([td(tag("b", say("the score")), colspan=2), *_term(found.score)])
     if found.added:
-        rows.append([td(say("the model's own, for the positions"), colspan=2), *_term(found.added, None)])
+        rows.append([td(say("the model's own, for the positions"), colspan=2), *_term(found.added)])
     return table(rows)
 
 
@@ -136,13 +112,12 @@ def sources_table(found: ScoreSplit, side: str) -> str:
     rows += [[td(say(found.sources[place])), *_term(float(each[place]), longest)] for place in order]
     if len(each) > len(order):
         rest = found.score - float(each[order].sum())
-        rows.append([td(say("the other {count:,}", count=len(each) - len(order))), *_term(rest, None)])
-    rows.append([td(tag("b", say("the score"))), *_term(found.score, None)])
+        rows.append([td(say("the other {count:,}", count=len(each) - len(order))), *_term(rest)])
+    rows.append([td(tag("b", say("the score"))), *_term(found.score)])
     return table(rows)
 
 
-def _term(value: float, longest: float | None) -> tuple[Markup, Markup]:
-    """A number and its bar; no bar where longest is None."""
-    colour = NOW if value > 0 else STANDARD
-    drawn = td("", "track") if longest is None else track(abs(value) / longest, colour)
+def _term(value: float, longest: float | None = None) -> tuple[Markup, Markup]:
+    """A number and its bar, if longest is what fills it."""
+    drawn = track(abs(value) / longest, NOW if value > 0 else STANDARD) if longest else td("", "track")
     return td(signed(float(value)), "number"), drawn

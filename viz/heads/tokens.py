@@ -1,6 +1,7 @@
 """The text itself, each token lit by how much another looks at it, as bytes for components/tokens.js."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -14,9 +15,7 @@ MOST_TOKENS = 128  # of each text: as many as the heatmap gives a cell each
 FAINT = 0.1  # a largest weight below it would be lit too weakly to be seen
 
 
-def shown(view: HeadView, part: tuple[int, int], query: int) -> HeadView:
-    """What of a whole view is shown: the query and what stands around it."""
-    return around(view, part, query, MOST_TOKENS)
+shown = partial(around, most=MOST_TOKENS)  # what of a whole view is shown: the query and what stands around it
 
 
 def tokens_packet(

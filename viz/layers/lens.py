@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 from markupsafe import Markup
 
-from i18n import N_, say
+from i18n import N_, listed, say
 from model.heads.view import head_name
 from viz.html import join, table, tag, td, th
 from viz.numbers import chance
-from viz.palette import MARK, NOW, SEQUENTIAL, ink_on, rgb
+from viz.palette import MARK, NOW, ink_on
+from viz.palette import table as palette
 
 if TYPE_CHECKING:  # it imports torch
     from model.heads.logit_lens import LogitLens
@@ -50,13 +52,11 @@ def candidates_table(lens: "LogitLens", place: int) -> Markup:
     beside = say("next") if follows < 0 else say("“{token}”, the actual next token", token=lens.labels[follows])
     rows = []
     for reading, name in enumerate(column_names(len(lens.ids))):
-        first, *others = _candidates(lens, reading, place)
-        said = say(", ").join(f"{label} {chance(share)}" for label, share in others[:2])
+        (label, share), *others = _candidates(lens, reading, place)
+        said = listed(f"{other} {chance(its)}" for other, its in others[:2])
         if follows >= 0:
-            share, rank = float(lens.next_probabilities[reading, place]), int(lens.next_ranks[reading, place])
-            said = say(", ").join((chance(share), ordinal(rank)))
-        cells = [td(name), td(first[0], "token", translate="no"), td(chance(first[1]), "number"), td(said, "wide")]
-        rows.append(cells)
+            said = listed(_of_next(lens, reading, place))
+        rows.append([td(name), td(label, "token", translate="no"), td(chance(share), "number"), td(said, "wide")])
     head = [th(say("after")), th(say("most likely"), colspan=2), th(beside)]
     return table([head, *rows], CANDIDATES)
 
@@ -84,10 +84,10 @@ def _cell(lens: "LogitLens", reading: int, place: int, name: str, standard: "Log
     found = _candidates(lens, reading, place)
     label, share = found[0]
     top, follows = int(lens.ids[reading, place, 0]), int(lens.next_ids[place])
-    parts = [f"{name}: " + say(", ").join(f"{one} {chance(probability)}" for one, probability in found)]
+    parts = [f"{name}: " + listed(f"{one} {chance(probability)}" for one, probability in found)]
     if follows >= 0:
-        probability, rank = float(lens.next_probabilities[reading, place]), int(lens.next_ranks[reading, place])
-        next_one = {"token": lens.labels[follows], "chance": chance(probability), "rank": ordinal(rank)}
+        share_of_next, rank = _of_next(lens, reading, place)
+        next_one = {"token": lens.labels[follows], "chance": share_of_next, "rank": rank}
         parts.append(say("“{token}”, the actual next token: {chance}, {rank}", **next_one))
     marks = ["follows"] if top == follows else []
     if standard is not None and top != int(standard.ids[reading, place, 0]):
@@ -103,13 +103,15 @@ def _candidates(lens: "LogitLens", reading: int, place: int) -> list[tuple[str, 
     return [(lens.labels[int(one)], float(share)) for one, share in zip(ids, shares, strict=True)]
 
 
+def _of_next(lens: "LogitLens", reading: int, place: int) -> tuple[str, str]:
+    """The probability and the rank of the token that follows in the text."""
+    return chance(float(lens.next_probabilities[reading, place])), ordinal(int(lens.next_ranks[reading, place]))
+
+
 def _shades() -> str:
+    colours = np.frombuffer(palette(SHADES), np.uint8).reshape(SHADES, 3).tolist()
     rules = []
-    for shade in range(SHADES):
-        at = shade / (SHADES - 1) * (len(SEQUENTIAL) - 1)
-        low = min(int(at), len(SEQUENTIAL) - 2)
-        ends = zip(rgb(SEQUENTIAL[low]), rgb(SEQUENTIAL[low + 1]), strict=True)
-        red, green, blue = (round(one + (other - one) * (at - low)) for one, other in ends)
+    for shade, (red, green, blue) in enumerate(colours):
         look = f"{{ background: rgb({red},{green},{blue}); color: {ink_on(red, green, blue)}; }}"
         rules.append(f"table.lens td.s{shade} {look}")  # not shown
     return "\n  ".join(rules)

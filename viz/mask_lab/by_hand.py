@@ -7,7 +7,7 @@ import numpy as np
 from markupsafe import Markup
 
 from i18n import say
-from viz.html import fixed, join, tag, td, th
+from viz.html import fixed, join, table, tag, td, th
 
 if TYPE_CHECKING:  # for the names of the fields: pictures are made without torch
     from model.mask_lab.fills import ByHand
@@ -24,8 +24,7 @@ STYLE = """<style>
 
 def rounded(value: float) -> str:
     """At most two digits after the point, as one writes by hand."""
-    shown = fixed(value, 2)
-    return shown.rstrip("0").rstrip(".") or "0"
+    return fixed(value, 2).rstrip("0").rstrip(".") or "0"
 
 
 def stages(found: "ByHand", tokens: Sequence[str]) -> list[tuple[str, list[str], list[list[str]]]]:
@@ -50,10 +49,11 @@ def stages_html(found: "ByHand", tokens: Sequence[str]) -> Markup:
 
 
 def _table(name: str, columns: Sequence[str], cells: Sequence[Sequence[str]], tokens: Sequence[str]) -> Markup:
-    head = tag("tr", join([th(), *(th(column) for column in columns)]))
-    marked = [[td(cell, "blocked" if cell == BLOCKED else "open") for cell in row] for row in cells]
-    rows = [tag("tr", join([th(token), *row])) for token, row in zip(tokens, marked, strict=True)]
-    return tag("figure", join([tag("figcaption", name), tag("table", join([head, *rows]))]))
+    rows = [
+        [th(token), *(td(cell, "blocked" if cell == BLOCKED else "open") for cell in row)]
+        for token, row in zip(tokens, cells, strict=True)
+    ]
+    return tag("figure", tag("figcaption", name) + table([[th(), *map(th, columns)], *rows], "stage"))
 
 
 def _cells(numbers: np.ndarray) -> list[list[str]]:

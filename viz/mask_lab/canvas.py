@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from i18n import N_, say, say_all, together
+from i18n import N_, listed, say, say_all, together
 from model.heads.view import MaskView
 from viz.components.words import packed, words
 from viz.hatch import ink
@@ -41,9 +41,8 @@ def canvas_packet(
     below: Sequence[tuple[str, int, int, int, int]] = (),
 ) -> bytes:
     """The queries and the keys from a position up to, without, another. epoch: a new one where the page itself set the
-    drawing. number: of the last drawing that the page heard of. most: how many strokes a drawing may have;
-    0: it is there to look at. query: the position whose row is framed; None where none is chosen on it. below: the
-    strokes of a drawing that is switched off.
+    drawing. number: of the last drawing that the page heard of. most: strokes, 0 of a canvas to look at. query: the
+    position whose row is framed, or None. below: the strokes of a drawing that is switched off.
 
     The packet has a plane, uint16 [Q,K]: which of the header's verdicts each cell has.
     """
@@ -74,8 +73,8 @@ def canvas_packet(
 
 
 def verdicts_of(view: MaskView, part: tuple[slice, slice]) -> tuple[list[list[dict[str, Any]]], np.ndarray]:
-    """What is so with the cells of a part, for each combination of masks that there is: a verdict where no stroke, one
-    that blocks, or one that opens lies on top. And which combination each cell has, uint16 [Q,K]."""
+    """For each combination of masks in a part: a verdict without a stroke, with one that blocks, and with one that
+    opens. And which combination each cell has, uint16 [Q,K]."""
     blockers, openers = ({name: mask[part] for name, mask in some.items()} for some in (view.blockers, view.openers))
     padding = (view.place < 0)[part[0], None] | (view.place < 0)[None, part[1]]
     masks = [*blockers.values(), *openers.values(), padding]
@@ -132,13 +131,9 @@ def formula(view: MaskView) -> str:
         drawn_open = say("drawn open")
         whole = f"({whole}) ∨ {swatch(MASK_COLOURS['drawn'])}{drawn_open}"
     openings = say_all([mask_name(name) for name in view.openers], last="or")
-    words = [
-        say("A cell is blocked if any mask blocks it, unless {openings} opens it again.", openings=openings)
-        if opened
-        else say("A cell is blocked if any mask blocks it.")
-    ]
-    if view.strokes:
-        words.append(say("{drawn} overrides everything.", drawn=named("drawn")))
+    unless = N_("A cell is blocked if any mask blocks it, unless {openings} opens it again.")
+    words = [say(unless, openings=openings) if openings else say("A cell is blocked if any mask blocks it.")]
+    words += [say("{drawn} overrides everything.", drawn=named("drawn"))] if kinds else []
     allowed = say("allowed")
     return f'<p class="formula"><b>{allowed} = {whole}</b> {together(words)}</p>'
 
@@ -155,20 +150,12 @@ def counts(blocked: dict[str, np.ndarray], view: MaskView) -> str:
         first[name], whole[name] = int((mask & ~taken).sum()), int(mask.sum())
         taken |= mask
     first, whole = ({name: count for name, count in some.items() if count} for some in (first, whole))
-    counted = {"count": int(taken.sum()), "total": taken.size}
-    parts = [
-        say("<b>{count:,} of {total:,} cells blocked</b>: {masks}.", **counted, masks=_list(first))
-        if taken.any()
-        else say("<b>{count:,} of {total:,} cells blocked</b>.", **counted)
-    ]
-    if first != whole:
-        alone = _list(whole)
-        parts.append(
-            say("A cell that several masks block counts for the first; each counted alone: {masks}.", masks=alone)
-        )
+    parts = [say("<b>{count:,} of {total:,} cells blocked</b>.", count=int(taken.sum()), total=taken.size)]
+    alone = N_("A cell that several masks block counts for the first; each counted alone: {masks}.")
+    parts += [say("By mask: {masks}.", masks=_list(first))] if first else []
+    parts += [say(alone, masks=_list(whole))] if first != whole else []
     opened = {name: count for name, count in _opened(view, taken).items() if count}
-    if opened:
-        parts.append(say("Opened again: {openings}.", openings=_list(opened)))
+    parts += [say("Opened again: {openings}.", openings=_list(opened))] if opened else []
     return f'<p class="counts">{together(parts)}</p>'
 
 
@@ -184,5 +171,4 @@ def _opened(view: MaskView, blocked: np.ndarray) -> dict[str, int]:
 
 
 def _list(numbers: dict[str, int]) -> str:
-    parts = [say("{count:,} {mask}", count=count, mask=named(name)) for name, count in numbers.items()]
-    return say(", ").join(parts)
+    return listed(say("{count:,} {mask}", count=count, mask=named(name)) for name, count in numbers.items())

@@ -6,31 +6,28 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup, escape
 
-from i18n import N_, say, say_all, say_count, together, translated
+from i18n import N_, listed, say, together, translated
 from viz.heads.cells import weight_text
-from viz.html import join, power_of_ten, say_one, table, tag, td, th
-from viz.numbers import percent
+from viz.html import join, paragraph, table, tag, td, th
+from viz.numbers import number, percent
 
 if TYPE_CHECKING:  # for the names of the fields: pictures are made without torch
     from model.mask_lab.fills import Damage, FillComparison, Result, RowFate
 
 NOTICED = 1e-4  # a share of attention that the tables set in bold
-EMPTY_ROWS = {  # whether some fills make them NaN, and some uniform
-    (True, True): N_("A fully blocked row becomes NaN with {nans}, and uniform attention over {keys} with {spread}; "
-                     "Unmask sets it to 0."),
-    (True, False): N_("A fully blocked row becomes NaN with {nans}; Unmask sets it to 0."),
-    (False, True): N_("A fully blocked row becomes uniform attention over {keys} with {spread}; Unmask sets it to 0."),
-}  # fmt: skip
+FULLY_BLOCKED, LARGEST_ERROR = N_("a fully blocked row becomes"), N_("largest error of a weight")
+EMPTY_ROWS = N_(
+    "A fully blocked row becomes NaN with: {nans}; uniform attention over all {keys} keys with: {spread}. Unmask sets "
+    "it to 0."
+)
 MULTIPLIED = N_(
     "Multiplying by the mask after the softmax, a row keeps only {share} of its attention: the blocked cells had taken "
     "their share already."
 )
-RENORMALISED = {  # which rows are 0 / 0
-    "some": N_("Renormalised to sum to 1, {nans:,} of {rows:,} rows are 0 / 0: nothing was left."),
-    "empty": N_("Renormalised to sum to 1, the weights are off by at most {most}, but a row without a single allowed "
-                "key is 0 / 0."),
-    "all": N_("Renormalised to sum to 1, the weights are off by at most {most}."),
-}  # fmt: skip
+RENORMALISED = N_(
+    "Renormalised to sum to 1, the weights are off by at most {most}; a row where nothing is left is 0 / 0 ({nans:,} "
+    "of {rows:,} rows here)."
+)
 FATES = {  # of a row that is blocked as a whole
     "NaN": "<b>NaN</b>",
     "zero": N_("0 everywhere"),
@@ -41,29 +38,22 @@ FATES = {  # of a row that is blocked as a whole
 
 def fills_table(found: "FillComparison") -> Markup:
     """Every value in every precision, written before the softmax; at the end this program's own way."""
-    head = [
-        th(say("written into blocked cells")),
-        th(say("precision")),
-        th(say("stands in the cell")),
-        th(say("a fully blocked row becomes")),
-        th(say("on one blocked cell, at most"), "number"),
-        th(say("on a row's blocked cells, at most"), "number"),
-        th(say("largest error of a weight"), "number"),
-    ]
+    words = (N_("written into blocked cells"), N_("precision"), N_("stands in the cell"), FULLY_BLOCKED)
+    numbers = (N_("on one blocked cell, at most"), N_("on a row's blocked cells, at most"), LARGEST_ERROR)
     rows = [row for name, some in _by_name(found.fills) for row in _group(say(name), some, found.keys, _fill_cells)]
     own = join((tag("b", "Unmask"), f": {say(found.ours.name)}"))
-    return table([head, *rows, *_group(own, [found.ours], found.keys, _fill_cells)], "numbers fills")  # not shown
+    rows += _group(own, [found.ours], found.keys, _fill_cells)
+    return table([[*map(th, map(say, words)), *_number_heads(numbers)], *rows], "numbers fills")  # not shown
+
+
+def _number_heads(names: Iterable[str]) -> list[Markup]:
+    return [th(say(name), "number") for name in names]
 
 
 def order_table(found: "FillComparison") -> Markup:
     """Mask before the softmax against multiplying by it after."""
-    head = [
-        th(say("the mask")),
-        th(say("precision")),
-        th(say("rows sum to"), "number"),
-        th(say("largest error of a weight"), "number"),
-        th(say("a fully blocked row becomes")),
-    ]
+    numbers = _number_heads((N_("rows sum to"), LARGEST_ERROR))
+    head = [th(say("the mask")), th(say("precision")), *numbers, th(say(FULLY_BLOCKED))]
     name, before = _by_name(found.fills)[0]
     rows = _group(say("before the softmax: {way}", way=say(name)), before, found.keys, _order_cells)
     for name, some in _by_name(found.after):
@@ -71,49 +61,34 @@ def order_table(found: "FillComparison") -> Markup:
     return table([head, *rows], "numbers fills")  # not shown
 
 
-def fills_sentence(found: "FillComparison") -> str:
+def fills_sentence(found: "FillComparison") -> Markup:
     """What to notice about the values."""
     plain = [result for result in found.fills if result.dtype == "float32"]
+    nans, spread = (
+        listed(result.name for result in plain if result.empty and result.empty.kind == kind)
+        for kind in ("NaN", "uniform")
+    )
     parts = []
-    nans = [result.name for result in plain if result.empty and result.empty.kind == "NaN"]
-    spread = [result.name for result in plain if result.empty and result.empty.kind == "uniform"]
-    keys = say_count("one key", "all {count} keys", found.keys)
-    places = {"nans": say_all(nans), "spread": say_all(spread), "keys": keys}
     if nans or spread:
-        parts.append(say_one(EMPTY_ROWS, (bool(nans), bool(spread)), **places))
+        parts.append(say(EMPTY_ROWS, nans=nans or say("none"), spread=spread or say("none"), keys=found.keys))
     leaks = {result.name: result.damage.blocked_total for result in plain if result.damage}
     worst = max(leaks, key=lambda name: (leaks[name] == leaks[name], leaks[name]), default=None)  # NaN comes last
-    if worst is not None and leaks[worst] > 0:
-        share = percent(leaks[worst]).removeprefix("< ")
-        leak = N_("{fill} leaves at most {share} of a row's attention on cells that are blocked.")
-        parts.append(say(leak, fill=worst, share=share))
-    elif worst is not None and leaks[worst] == 0:
-        parts.append(say("On this head none of them leaves any weight on a blocked cell in float32."))
+    if worst is not None and leaks[worst] == leaks[worst]:
+        leak = N_("Largest share of a row's attention on blocked cells in float32: {share}, with {fill}.")
+        parts.append(say(leak, fill=worst, share=percent(leaks[worst])))
     for dtype in dict.fromkeys(result.dtype for result in found.fills):
-        refused = [result.name for result in found.fills if result.dtype == dtype and result.overflow]
-        if len(refused) == len(plain):
-            parts.append(say("This head's scores do not fit {dtype}.", dtype=dtype))
-        elif refused:
-            about = {"fills": say_all(refused), "dtype": dtype}
-            some = say_count("{fills} does not fit {dtype}.", "{fills} do not fit {dtype}.", len(refused), **about)
-            parts.append(some)
-    return f'<p class="sentence">{together(parts)}</p>'
+        refused = listed(result.name for result in found.fills if result.dtype == dtype and result.overflow)
+        parts += [say("What does not fit {dtype}: {fills}.", fills=refused, dtype=dtype)] if refused else []
+    return paragraph(together(parts))
 
 
-def order_sentence(found: "FillComparison") -> str:
+def order_sentence(found: "FillComparison") -> Markup:
     """What to notice about the order."""
     lost, again = found.after[0], next(result for result in found.after if result.name != found.after[0].name)
     if lost.damage is None or again.damage is None or found.blocked == 0 or found.rows == 0:
-        return ""
-    share = escape(percent(lost.damage.least_total))
-    return f'<p class="sentence">{say(MULTIPLIED, share=share)} {_made_whole(again, again.damage, found.rows)}</p>'
-
-
-def _made_whole(again: "Result", damage: "Damage", rows: int) -> str:
-    """What rows are that were multiplied and made to sum to 1."""
-    empty = again.empty is not None and again.empty.kind == "NaN"
-    kind = "some" if damage.nans else "empty" if empty else "all"
-    return say_one(RENORMALISED, kind, nans=damage.nans, rows=rows, most=_small(damage.difference))
+        return Markup()
+    whole = say(RENORMALISED, nans=again.damage.nans, rows=found.rows, most=_small(again.damage.difference))
+    return paragraph(together([say(MULTIPLIED, share=percent(lost.damage.least_total)), whole]))
 
 
 def _by_name(results: Iterable["Result"]) -> list[tuple[str, list["Result"]]]:
@@ -169,13 +144,8 @@ def _value(value: float | None) -> str:
     return (f"{value:.0f}" if abs(value) < 1e6 else f"{digits}e{int(power)}").replace("-", "−")
 
 
-def _small(number: float) -> str:
-    """Two digits: "0", "0.021", "8 × 10⁻⁸"; "–" for NaN."""
-    if number != number:
-        return "–"
-    if number == 0 or number >= 1e-4:
-        return f"{number:.2g}"
-    return power_of_ten(number, 1)
+def _small(value: float) -> str:
+    return "–" if value != value else number(value)
 
 
 def empty_rows_table(found: Mapping[str, Mapping[str, str]]) -> Markup:

@@ -5,16 +5,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
-from i18n import say, say_count, together
+from i18n import N_, say
 from model.heads.view import HeadView, coarser, reduced
 from viz.charts import NEVER, RIGHT, flat, two_masks, unweighted
 from viz.heatmap import CachedFigure, Part, blocked_traces, cells, colour_bar, figure, frames, hatching, title
-from viz.html import table, tag, td, th, track
+from viz.html import filled, paragraph, table, td, th, track
 from viz.palette import table as colours
 
 MOST_CELLS = 192  # a side: two pictures share the width
+STACKED = N_(
+    "Of all tokens, <b>{token}</b> (position {position}) may attend to {alone:,} in layer {layer} alone. After the "
+    "last layer it can depend on {seen:,} ({ahead:,} of them later in the text); layers needed for that: {settled} of "
+    "{layers}."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,8 +46,7 @@ def reach_figure(view: ReachView, *, dark: bool) -> CachedFigure:
     """Left, what one layer lets through; right, after how many layers: two pictures that zoom together."""
     mask = coarser(unweighted(view.blocked, view.tokens), MOST_CELLS)
     alone = say("layer {layer} alone: what a token may attend to", layer=view.names[view.layer])
-    stacked = say_count("stacked: after how many of {count} layer it can depend on it",
-                        "stacked: after how many of {count} layers it can depend on it", len(view.window))  # fmt: skip
+    stacked = say("stacked: after how many layers (of {count}) it can depend on it", count=len(view.window))
     layout = two_masks(mask) | {
         "annotations": [title(f"<b>{text}</b>", x, 1) for text, x in ((alone, 0), (stacked, RIGHT[0]))],
         "images": hatching(mask.blocked, dark=dark),
@@ -63,7 +67,7 @@ def reach_table(view: ReachView) -> Markup:
         else:
             spans.append([layer, layer])
     counts = [th(say("may attend to in that layer"), "number"), th(say("can depend on"), "number")]
-    head = [th(say("after")), *counts, th(), th(say("farthest back"))]
+    head = [th(say("layers")), *counts, th(), th(say("farthest back"))]
     return table([head, *(_table_row(view, *span) for span in spans)])
 
 
@@ -71,43 +75,18 @@ def reach_sentence(view: ReachView) -> str:
     """HTML: what to notice, of the picked query."""
     seen, alone = int(view.seen[-1, view.query]), int(view.window[view.layer, view.query])
     about = {"layer": view.names[view.layer], "token": view.tokens[view.query], "position": view.query}
-    about |= {"alone": _tokens(alone), "stacked": _stacked(view, alone, seen)}
-    said = say("In layer {layer}, <b>{token}</b> (position {position}) may attend to {alone}; {stacked}")
-    words = Markup(said).format(**about)
+    about |= {"alone": alone, "seen": seen}
     ahead = int((view.first[view.query, view.query + 1 :] > 0).sum())
-    if ahead:
-        later = say_count("{count} of them comes later in the text.", "{count} of them come later in the text.", ahead)
-        words = Markup(together([words, escape(later)]))
-    return tag("p", words, class_="sentence")
-
-
-def _stacked(view: ReachView, alone: int, seen: int) -> str:
-    layers = len(view.window)
-    told = {"after": say_count("after {count} layer", "after all {count} layers", layers), "known": _tokens(seen)}
-    if alone == seen:  # what a query may look at is among what it can know of
-        return say("{after} it can depend on no other: no path goes farther.", **told)
-    if seen == 1:
-        return say("{after} it can depend only on itself, because its own state is carried along.", **told)
     settled = int((view.seen[:, view.query] < seen).sum()) + 1
-    if settled < layers:
-        return say_count("{after} it can depend on {known}; the first layer is enough.",
-                         "{after} it can depend on {known}; the first {count} layers are enough.",
-                         settled, **told)  # fmt: skip
-    return say("{after} it can depend on {known}.", **told)
-
-
-def _tokens(count: int) -> str:
-    return say_count("{count} token", "{count} tokens", count) if count else say("no token")
+    return paragraph(filled(say(STACKED), ahead=ahead, settled=settled, layers=len(view.window), **about))
 
 
 def _table_row(view: ReachView, begin: int, end: int) -> list[Markup]:
     reached = view.first[view.query]
     back = view.query - int(np.flatnonzero((reached > 0) & (reached <= begin + 1)).min())
     seen, alone = int(view.seen[begin, view.query]), int(view.window[begin, view.query])
-    after, where = say_count("{count} layer", "{count} layers", end + 1), view.names[begin]
-    if begin < end:
-        after = say("{first} to {last}", first=begin + 1, last=after)
-        where = say("{first} to {last}", first=where, last=view.names[end])
+    span = N_("{first} to {last}") if begin < end else "{last}"
+    after, where = (say(span, first=some[begin], last=some[end]) for some in (range(1, end + 2), view.names))
     farthest = say("{count:,} back: {token}", count=back, token=view.tokens[view.query - back]) if back > 0 else "–"
     numbers = [td(f"{alone:,}", "number"), td(f"{seen:,}", "number"), track(seen / len(view.tokens), _colours(1)[0])]
     return [td(f"{after} ({where})"), *numbers, td(farthest, "token")]

@@ -7,7 +7,7 @@ from i18n import N_, say, together
 from model.heads.row_steps import RowSteps
 from viz.charts import MARGIN, bars
 from viz.heatmap import CachedFigure, Part, figure
-from viz.html import escaped, fixed, join, named, power_of_ten, shortened, table, tag, td, th, track
+from viz.html import escaped, filled, fixed, join, named, paragraph, power_of_ten, shortened, table, tag, td, th, track
 from viz.palette import NOW, STANDARD
 
 ALL_BLOCKED = N_("Every key of {query} is blocked: it attends to nothing, its weights are all 0 and its output is 0.")
@@ -27,20 +27,15 @@ def steps_table(row: RowSteps) -> Markup:
     left = np.setdiff1d(np.arange(len(row.raw)), shown)
     span = 4 + (row.arithmetic.softcap is not None) + 2 * (row.bias is not None)  # columns before e^
     if left.size:
-        rows.append(_sum_row(_others(row, left), span, row.exp[left].sum(), row.weights[left].sum()))
+        blocked = int((~row.free[left]).sum())
+        words = say("the other {count:,} keys, {blocked:,} of them blocked", count=left.size, blocked=blocked)
+        rows.append(_sum_row(words, span, row.exp[left].sum(), row.weights[left].sum()))
     sink = row.sink_exp / row.total if row.total else 0.0
     if row.sink is not None:
         words = say("the head's sink, a score of {score} without a key", score=fixed(row.sink, 4))
         rows.append(_sum_row(words, span, row.sink_exp, sink))
     rows.append(_sum_row(tag("b", say("sum")), span, row.total, row.weights.sum() + sink))
     return table(rows, "numbers steps")  # not shown
-
-
-def _others(row: RowSteps, left: np.ndarray) -> str:
-    blocked = int((~row.free[left]).sum())
-    if not blocked:
-        return say("the other {count:,} keys", count=left.size)
-    return say("the other {count:,} keys, {blocked:,} of them blocked", count=left.size, blocked=blocked)
 
 
 def values_figure(row: RowSteps) -> CachedFigure:
@@ -82,36 +77,26 @@ def _value_axis(label: str, reach: float, place: int, count: int) -> Part:
     return ticks | zero | {"domain": domain, "range": [-reach, reach], "fixedrange": True, "anchor": "x"}
 
 
-def steps_sentence(row: RowSteps) -> str:
-    """HTML: what to notice in the row."""
+def steps_sentence(row: RowSteps) -> Markup:
+    """What to notice in the row."""
     who = _name(row.query, row.position)
-    blocked = int((~row.free).sum())
-    if blocked == len(row.raw):
+    if not row.free.any():
         words = [say(ALL_BLOCKED, query=who)]
         words += [say("The sink takes everything.")] if row.sink is not None else []
-        return f'<p class="sentence">{together(words)}</p>'
-    heavy = int(row.weights.argmax())
+        return paragraph(Markup(together(words)))
+    heavy, other = int(row.weights.argmax()), int(np.where(row.free, -np.inf, row.score).argmax())
     numbers = {"weight": row.weights[heavy], "score": fixed(row.score[heavy], 2)}
-    looks = say(LOOKS, query=who, key=_name(row.keys[heavy], heavy), **numbers)
-    return f'<p class="sentence">{looks} {_wrote_in_all(row, heavy, blocked)}</p>'
-
-
-def _wrote_in_all(row: RowSteps, heavy: int, blocked: int) -> str:
-    if not blocked:
-        return say("The mask blocks nothing here.")
-    cells: dict[str, object] = {"count": blocked, "total": len(row.raw)}
-    hidden = np.where(row.free, -np.inf, row.score)
-    if hidden.max() <= row.score[heavy]:
-        return say("The mask wrote −∞ into {count:,} of {total:,} cells.", **cells)
-    other = int(hidden.argmax())
-    cells |= {"key": _name(row.keys[other], other), "score": fixed(row.score[other], 2)}
-    return say(
-        "The mask wrote −∞ into {count:,} of {total:,} cells; without it {key} would lead with {score}.", **cells
-    )
+    words = [say(LOOKS, query=who, key=_name(row.keys[heavy], heavy), **numbers)]
+    words.append(say("The mask wrote −∞ into {count:,} of {total:,} cells.", count=int((~row.free).sum()),
+                     total=len(row.raw)))  # fmt: skip
+    if not row.free[other] and row.score[other] > row.score[heavy]:
+        leads = N_("Without it {key} would have the largest score, {score}.")
+        words.append(say(leads, key=_name(row.keys[other], other), score=fixed(row.score[other], 2)))
+    return paragraph(Markup(together(words)))
 
 
 def _name(token: str, position: int) -> Markup:
-    return Markup(say("<b>{token}</b> (position {position})")).format(token=token, position=position)
+    return filled(say("<b>{token}</b> (position {position})"), token=token, position=position)
 
 
 def _table_head(row: RowSteps) -> list[Markup]:
@@ -144,11 +129,7 @@ def _sum_row(words: str, span: int, exp: float, weight: float) -> list[Markup]:
 
 def _share(value: float) -> str:
     """Six digits; "0" only for exactly 0; what six digits would show as 0 as a power of ten."""
-    if value == 0:
-        return "0"
-    if value >= 5e-7:
-        return f"{value:.6f}"
-    return power_of_ten(value)
+    return f"{value:.6f}" if value >= 5e-7 else power_of_ten(value) if value else "0"
 
 
 def _label(place: int, key: str, weight: float) -> str:

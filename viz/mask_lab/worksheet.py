@@ -25,26 +25,20 @@ def worksheet(
 ) -> bytes:
     """A PDF of one page. given: queries, keys and values [T,D]. answers: whether the stages are filled in."""
     with mpl.rc_context({"pdf.fonttype": 42, "font.family": families(title + task)}):
-        return _drawn(found, given, tokens, title, task, answers=answers)
-
-
-def _drawn(
-    found: "ByHand", given: Sequence[np.ndarray], tokens: Sequence[str], title: str, task: str, *, answers: bool
-) -> bytes:
-    figure = Figure(figsize=PAPER)
-    figure.text(0.08, 0.955, title, fontsize=17, weight="bold")
-    figure.text(0.08, 0.938, task, fontsize=9.5, va="top", wrap=True, linespacing=1.4)
-    for place, (name, numbers) in enumerate(zip(("q", "k", "v"), given, strict=True)):
-        cells = [[rounded(float(one)) for one in row] for row in numbers]
-        _table(figure.add_axes((0.13 + 0.29 * place, 0.72, 0.21, 0.125)), name, ["1", "2"], cells, tokens)
-    for place, (name, columns, cells) in enumerate(stages(found, tokens)):
-        room = (0.13 + 0.45 * (place % 2), 0.51 - 0.22 * (place // 2), 0.36, 0.15)
-        shown = cells if answers else [[""] * len(row) for row in cells]
-        blocked = found.allowed if place == 2 and answers else None
-        _table(figure.add_axes(room), name, columns, shown, tokens, blocked)
-    file = io.BytesIO()
-    figure.savefig(file, format="pdf", metadata={"CreationDate": None})
-    return file.getvalue()
+        figure = Figure(figsize=PAPER)
+        figure.text(0.08, 0.955, title, fontsize=17, weight="bold")
+        figure.text(0.08, 0.938, task, fontsize=9.5, va="top", wrap=True, linespacing=1.4)
+        for place, (name, numbers) in enumerate(zip(("q", "k", "v"), given, strict=True)):
+            cells = [[rounded(float(one)) for one in row] for row in numbers]
+            _table(figure.add_axes((0.13 + 0.29 * place, 0.72, 0.21, 0.125)), name, ["1", "2"], cells, tokens)
+        for place, (name, columns, cells) in enumerate(stages(found, tokens)):
+            room = (0.13 + 0.45 * (place % 2), 0.51 - 0.22 * (place // 2), 0.36, 0.15)
+            shown = cells if answers else [[""] * len(row) for row in cells]
+            blocked = found.allowed if place == 2 and answers else None
+            _table(figure.add_axes(room), name, columns, shown, tokens, blocked)
+        file = io.BytesIO()
+        figure.savefig(file, format="pdf", metadata={"CreationDate": None})
+        return file.getvalue()
 
 
 def _table(

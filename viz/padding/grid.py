@@ -4,10 +4,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from markupsafe import escape
+from markupsafe import Markup
 
-from i18n import N_, say, say_all, together
-from viz.html import amount
+from i18n import N_, listed, say, say_all, together
+from viz.html import amount, join, table, tag, td, th
 from viz.numbers import Candidate
 from viz.palette import MASK_COLOURS, NOW, rgb
 
@@ -77,14 +77,11 @@ def grid(texts: Sequence[PaddedText], mask: str, tolerance: float, what: str = L
 
     Where it is wider than the screen it can be scrolled, and begins where its rows meet: at the side without padding.
     """
-    head = "".join(f'<th scope="col">{cell}</th>' for cell in range(len(texts[0].pieces)))
+    head = [th(say("cell"), scope="row"), *(th(cell, scope="col") for cell in range(len(texts[0].pieces)))]
     most = max(text.largest for text in texts)
-    rows = "".join(_row(text, mask, tolerance, most) for text in texts)
-    side = " right" if any(not text.keep[0] for text in texts) else ""
-    label = escape(alt(texts, mask, tolerance))
-    corner = say("cell")
-    table = f'<table class="padded"><tr><th scope="row">{corner}</th>{head}</tr>{rows}</table>'
-    box = f'<div class="padded{side}" tabindex="0" role="region" aria-label="{label}">{table}</div>'
+    rows = table([head, *(_row(text, mask, tolerance, most) for text in texts)], "padded")
+    side = "padded right" if any(not text.keep[0] for text in texts) else "padded"  # not shown
+    box = tag("div", rows, class_=side, tabindex="0", role="region", aria_label=alt(texts, mask, tolerance))
     return f"{STYLE}{_upright(texts)}{box}{_key(texts, mask, tolerance, what)}"
 
 
@@ -93,7 +90,7 @@ def alt(texts: Sequence[PaddedText], mask: str, tolerance: float) -> str:
     padded = [text for text in texts if text.padding]
     widths = say_all([say("{count} of sentence {number}", count=one.padding, number=one.number) for one in padded])
     changed = [text for text in texts if text.largest > tolerance]
-    where = say(", ").join(
+    where = listed(
         say("sentence {number} by up to {amount}", number=text.number, amount=amount(text.largest)) for text in changed
     )
     sizes = {"sentences": len(texts), "cells": len(texts[0].pieces)}
@@ -110,30 +107,29 @@ def _upright(texts: Sequence[PaddedText]) -> str:
     return f"<style>@container (min-width: {width:.0f}px) {{ {rule} }}</style>"
 
 
-def _row(text: PaddedText, mask: str, tolerance: float, most: float) -> str:
-    ours, theirs = say("sentence {number} (ours)", number=text.number), say("sentence {number}", number=text.number)
-    position, difference = say("position id"), say("difference")
-    lines = f'<span class="t">{ours if text.ours else theirs}</span>'
-    lines += f'<span class="p">{position}</span>' if text.positions else ""
-    cells = "".join(_cell(text, cell, mask, tolerance, most) for cell in range(len(text.pieces)))
-    return f'<tr><th scope="row">{lines}<span class="d">{difference}</span></th>{cells}</tr>'
+def _row(text: PaddedText, mask: str, tolerance: float, most: float) -> list[Markup]:
+    name = N_("sentence {number} (ours)") if text.ours else N_("sentence {number}")
+    position = say("position id") if text.positions else None
+    head = th(_lines(say(name, number=text.number), position, say("difference")), scope="row")
+    return [head, *(_cell(text, cell, mask, tolerance, most) for cell in range(len(text.pieces)))]
 
 
-def _cell(text: PaddedText, cell: int, mask: str, tolerance: float, most: float) -> str:
-    real, apart = text.keep[cell], text.apart[cell]
-    position = f'<span class="p">{text.positions[cell]}</span>' if text.positions else ""
-    token = f'<span class="t">{escape(text.pieces[cell])}</span>'
-    if not real:
-        return f'<td class="pad {mask}" title="{say(MASKED[mask])}">{token}{position}<span class="d"></span></td>'
-    read = " read" if cell == text.last and text.padded is not None else ""
-    if apart <= tolerance:
-        near = f'<span class="d" title="{amount(apart)}">=</span>'
-        return f'<td class="same{read}">{token}{position}{near}</td>'
-    share = min(apart / most, 1.0) if math.isfinite(most) else 1.0
-    shade = f"rgba({','.join(map(str, rgb(NOW)))},{0.14 + 0.4 * share:.2f})"
+def _lines(token: str, position: object, difference: str) -> Markup:
+    parts = [tag("span", token, class_="t"), tag("span", difference, class_="d")]
+    return join(parts if position is None else [parts[0], tag("span", position, class_="p"), parts[1]])
+
+
+def _cell(text: PaddedText, cell: int, mask: str, tolerance: float, most: float) -> Markup:
+    token, position = text.pieces[cell], text.positions[cell] if text.positions else None
+    if not text.keep[cell]:
+        return td(_lines(token, position, ""), f"pad {mask}", title=say(MASKED[mask]))
+    apart, read = text.apart[cell], " read" * (cell == text.last and text.padded is not None)
     away = say("differs by {amount} from the same token alone", amount=amount(apart))
-    difference = f'<span class="d">{amount(apart)}</span>'
-    return f'<td class="apart{read}" style="background:{shade}" title="{away}">{token}{position}{difference}</td>'
+    if apart <= tolerance:
+        return td(_lines(token, position, "="), "same" + read, title=away)
+    share = min(apart / most, 1.0) if math.isfinite(most) else 1.0
+    shade = f"background:rgba({','.join(map(str, rgb(NOW)))},{0.14 + 0.4 * share:.2f})"
+    return td(_lines(token, position, amount(apart)), "apart" + read, style=shade, title=away)
 
 
 def _key(texts: Sequence[PaddedText], mask: str, tolerance: float, what: str) -> str:

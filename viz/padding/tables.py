@@ -11,9 +11,12 @@ from viz.numbers import Candidate, chance
 from viz.padding.grid import PaddedText
 from viz.palette import NOW, STANDARD
 
-MASKS = {"off": N_("no padding mask"), "keys": N_("mask on keys"), "both": N_("mask on keys and queries")}
-IN_A_NAME = MASKS | {"keys": N_("padding mask on keys"), "both": N_("padding mask on keys and queries")}
-SIDES = {"left": N_("left padding, ids {ids}"), "right": N_("right padding, ids {ids}")}
+SIDES = {"left": N_("Left padding"), "right": N_("Right padding")}
+MASKS = {
+    "off": N_("no padding mask"),
+    "keys": N_("padding mask on keys"),
+    "both": N_("padding mask on keys and queries"),
+}
 
 
 @dataclass(frozen=True)
@@ -58,11 +61,15 @@ def way_label(way: Way, texts: int) -> str:
     return label + " · " + say("{others} of {texts} next tokens differ", others=way.others, texts=texts)
 
 
-def way_name(way: Way, cells: int) -> str:
-    """ "Left padding, no padding mask, position ids 0…22"."""
-    side = say("Left padding") if way.side == "left" else say("Right padding")
+def choices(way: Way, cells: int) -> list[str]:
+    """What is chosen: "Left padding", "no padding mask", "position ids 0…22"."""
     ids = say("position ids {which}", which=position_words(way.positions, cells))
-    return listed([side, say(IN_A_NAME[way.mask]), ids])
+    return [say(SIDES[way.side]), say(MASKS[way.mask]), ids]
+
+
+def way_name(way: Way, cells: int) -> str:
+    """Its choices as one phrase."""
+    return listed(choices(way, cells))
 
 
 def ways_style(ways: Sequence[Way]) -> str:
@@ -79,8 +86,8 @@ def position_words(positions: str, cells: int) -> str:
 
 
 def side_label(side: str, positions: str, cells: int) -> str:
-    """ "left padding, ids 0…22", the name of a row of ways."""
-    return say(SIDES[side], ids=position_words(positions, cells))
+    """ "Left padding, ids 0…22", the name of a row of ways."""
+    return say("{side}, ids {ids}", side=say(SIDES[side]), ids=position_words(positions, cells))
 
 
 def _cells(text: PaddedText, tolerance: float, trap: bool) -> list[Markup]:

@@ -5,44 +5,39 @@ from dataclasses import replace
 
 from markupsafe import Markup, escape
 
-from i18n import N_, say, say_all, say_count, together
-from viz.html import amount, say_one
+from i18n import N_, say, say_all, together
+from viz.html import amount, join, tag
 from viz.numbers import chance
 from viz.padding.grid import PaddedText
-from viz.padding.tables import Way, position_words, way_name
+from viz.padding.tables import SIDES, Way, choices, way_name
 
 Case = tuple[str, str]  # of an explanation: its title, its text
 READ = {  # where the next token is read
     "left": N_("The next token is read at a sentence's last real token. With padding on the left that is the last cell "
                "of every row, where logits[:, −1] reads: that is why texts are padded on the left for generation."),
-    "wrong": N_("The next token is read at a sentence's last real token. With padding on the right, logits[:, −1] is a "
-                "padding cell's row for every shorter sentence: for sentence {number} it predicts “{wrong}” instead of "
-                "“{right}”."),
-    "same": N_("The next token is read at a sentence's last real token. With padding on the right, logits[:, −1] is a "
-               "padding cell's row for every shorter sentence, although here it predicts the same token."),
+    "right": N_("The next token is read at a sentence's last real token. With padding on the right, logits[:, −1] is a "
+                "padding cell's row for every shorter sentence."),
 }  # fmt: skip
-CHOICES = {  # what is to be chosen, as a part of a sentence
-    "left": N_("padding on the left"),
-    "right": N_("padding on the right"),
-    "off": N_("no padding mask"),
-    "keys": N_("the padding mask on keys"),
-    "both": N_("the padding mask on keys and queries"),
-}
-WHY = {
-    "causal": N_("It comes after the sentence, and the causal mask already hides later cells from every token. "
-                 "Position ids count from cell 0 either way."),
-    "whole_row": N_("Without the causal mask every token attends to the whole row, including the padding after it."),
-    "after": N_("It comes after the sentence."),
-    "before": N_("It comes before the sentence."),
-    "before_causal": N_("It comes before the sentence, where the causal mask lets every token attend to it."),
-    "before_whole_row": N_("It comes before the sentence, where every token attends to it."),
-    "absolute": N_("Counted from cell 0, a sentence begins at a later position than it has alone, and this model "
-                   "depends on absolute position ids, as one with learned positions does."),
-    "relative": N_("Counted from cell 0, all tokens of a sentence are shifted by the same number, and for this model "
-                   "only the distance between tokens matters, as one with rotary or relative positions does."),
-    "queries": N_("It also keeps padding from attending to anything. No real token attends to padding under either "
-                  "mask, so nothing that padding attends to reaches a sentence."),
+WHY = {  # whether the causal mask is on
+    ("right", True): N_("It comes after the sentence, and the causal mask already hides later cells from every token. "
+                        "Position ids count from cell 0 either way."),
+    ("right", False): N_("It comes after the sentence. Without the causal mask every token attends to the whole row."),
+    ("left", True): N_("It comes before the sentence, where the causal mask lets every token attend to it."),
+    ("left", False): N_("It comes before the sentence, where every token attends to it."),
 }  # fmt: skip
+POSITIONS = N_(
+    "Counted from cell 0, all tokens of a sentence with padding on the left are shifted by the same number. That "
+    "matters to a model with absolute position ids, such as learned positions, and not where only distances count, as "
+    "with rotary or relative positions."
+)
+QUERIES = N_(
+    "It also keeps padding from attending to anything. No real token attends to padding under either mask, so nothing "
+    "that padding attends to reaches a sentence."
+)
+OTHER_TOKEN = N_(
+    "Sentence {number}'s most likely next token is <b>“{found}”</b> ({chance}) instead of <b>“{expected}”</b> "
+    "({expected_chance})."
+)
 
 
 def sentence(texts: Sequence[PaddedText], shown: Way, what: str) -> str:
@@ -51,83 +46,80 @@ def sentence(texts: Sequence[PaddedText], shown: Way, what: str) -> str:
     if not any(text.padding for text in texts):
         return say("All sentences are {cells} tokens long: nothing is padded, and every choice is the same run.",
                    cells=cells)  # fmt: skip
-    way = way_name(shown, cells)
-    if shown.correct:
-        title = say("{way}: correct.", way=way)
-        return together([f"<b>{title}</b>", _same(shown, say(what))])
+    title = N_("{way}: correct.") if shown.correct else N_("{way}: wrong.")
+    said = [f"<b>{say(title, way=way_name(shown, cells))}</b>"]
     worst = max(texts, key=lambda text: text.largest)
-    away = say("Sentence {number}'s {what} differ by up to {amount} from those of the same sentence alone.",
-               number=worst.number, what=say(what), amount=amount(worst.largest))  # fmt: skip
-    title = say("{way}: wrong.", way=way)
-    return together([f"<b>{title}</b>", away, _consequence(texts, worst)]).rstrip()
+    away = {"number": worst.number, "what": say(what), "amount": amount(worst.largest)}
+    if shown.correct:
+        said.append(say("Every sentence has the same {what} as alone: a largest difference of {amount}.", **away))
+    else:
+        words = N_("Sentence {number}'s {what} differ by up to {amount} from those of the same sentence alone.")
+        said.append(say(words, **away))
+    return together([*said, *_other_token(texts, worst)])
 
 
-def _same(shown: Way, what: str) -> str:
-    rounding = say("largest difference {amount}: rounding", amount=amount(shown.apart))
-    places = {"what": what, "rounding": rounding if shown.apart else say("without any difference")}
-    if shown.others is None:
-        return say("Every sentence has the same {what} as alone ({rounding}).", **places)
-    return say(
-        "Every sentence has the same {what} as alone ({rounding}), and the same most likely next token.", **places
-    )
+def _other_token(texts: Sequence[PaddedText], worst: PaddedText) -> list[str]:
+    """Of the first sentence, the worst one if that may be, whose likeliest next token is another than alone."""
+    for text in (worst, *texts):
+        if text.alone and text.padded and text.goes_on_otherwise():
+            found, expected = text.padded, text.alone
+            chances = {"chance": chance(found.probability), "expected_chance": chance(expected.probability)}
+            labels = {"found": escape(found.label), "expected": escape(expected.label)}
+            return [say(OTHER_TOKEN, number=text.number, **chances, **labels)]
+    return [say("The most likely next token of every sentence stays the same.")] if worst.alone else []
 
 
 def advice(ways: Sequence[Way], shown: Way, cells: int) -> str:
-    """What would mend the way shown, or what it could do without; nothing where no way is better, as plain text."""
-    return _could_do_without(ways, shown, cells) if shown.correct else _mended(ways, shown, cells)
+    """What would mend the way shown, or what comes of less than it has, as plain text."""
+    return _with_less(ways, shown, cells) if shown.correct else _mended(ways, shown, cells)
 
 
 def reasons(ways: Sequence[Way], *, causal: bool, cells: int) -> list[Case]:
     """Why, one case after the other."""
     counted = {(way.side, way.mask): way for way in ways if way.positions != "cells"}
+    cases = []
+    for side in ("right", "left"):
+        amounts = {"without": amount(counted[side, "off"].apart), "masked": amount(counted[side, "keys"].apart)}
+        numbers = say("Largest difference without a padding mask: {without}; with one: {masked}.", **amounts)
+        cases.append((say(SIDES[side]), together([say(WHY[side, causal]), numbers])))
     naive = next((way for way in ways if (way.side, way.mask, way.positions) == ("left", "keys", "cells")), None)
-    positions = _positions(naive, counted["left", "keys"], cells)
-    return [_right(counted, causal), _left(counted, causal), positions, _queries(ways)]
+    positions = say("This model computes them itself and accepts none, so only the masks can be chosen.")
+    if naive is not None:
+        numbers = say("Largest difference with ids 0…{last}: {naive}; from the mask: {counted}.", last=cells - 1,
+                      naive=amount(naive.apart), counted=amount(counted["left", "keys"].apart))  # fmt: skip
+        positions = together([say(POSITIONS), numbers])
+    return [*cases, (say("Position ids"), positions), (say("Masking queries too"), _queries(ways))]
 
 
 def reading(texts: Sequence[PaddedText], side: str) -> str:
     """Where the next token is read, and what the last cell would say instead."""
-    if side == "right":
-        for text in texts:
-            if text.padding and text.at_end and text.padded and text.at_end.label != text.padded.label:
-                tokens = {"wrong": text.at_end.label, "right": text.padded.label}
-                return say_one(READ, "wrong", number=text.number, **tokens)
-        return say_one(READ, "same")
-    wrong = sum(text.goes_on_otherwise() for text in texts)
-    still = say_count(
-        "Here {count} of {total} sentences still gets a different token than alone: its padding mask or position ids "
-        "are wrong.",
-        "Here {count} of {total} sentences still get a different token than alone: their padding mask or position ids "
-        "are wrong.",
-        wrong, total=len(texts),
-    )  # fmt: skip
-    return together([say_one(READ, "left"), still] if wrong else [say_one(READ, "left")])
+    said = [say(READ[side])]
+    if side == "left":
+        wrong = sum(text.goes_on_otherwise() for text in texts)
+        words = N_("Sentences that get another token here than alone, by their padding mask or position ids: {wrong} "
+                   "of {total}.")  # fmt: skip
+        return together([*said, say(words, wrong=wrong, total=len(texts))] if wrong else said)
+    for text in texts:
+        if text.padding and text.at_end and text.padded and text.at_end.label != text.padded.label:
+            tokens = {"wrong": text.at_end.label, "right": text.padded.label}
+            words = N_("There it predicts “{wrong}” for sentence {number} instead of “{right}”.")
+            return together([*said, say(words, number=text.number, **tokens)])
+    return together(said)
 
 
-def listed(cases: Sequence[Case]) -> str:
+def listed(cases: Sequence[Case]) -> Markup:
     """The cases as HTML, side by side where there is room."""
     titled = [(say("{name}.", name=title), text) for title, text in cases]
-    items = "".join(f"<div><b>{escape(title)}</b> {escape(text)}</div>" for title, text in titled)
-    return f'{STYLE}<div class="reasons">{items}</div>'
+    items = join(tag("div", join((tag("b", title), text), " ")) for title, text in titled)
+    return STYLE + tag("div", items, class_="reasons")
 
 
-STYLE = """
+STYLE = Markup("""
 <style>
   div.reasons { display: grid; grid-template-columns: repeat(auto-fill, minmax(22rem, 1fr)); gap: .8rem 1.6rem; }
   div.reasons div { line-height: 1.45; font-size: .95rem; }
 </style>
-"""
-
-
-def _consequence(texts: Sequence[PaddedText], worst: PaddedText) -> str:
-    for text in (worst, *texts):
-        if text.alone and text.padded and text.goes_on_otherwise():
-            found, expected = text.padded, text.alone
-            chances = {"chance": chance(found.probability), "expected_chance": chance(expected.probability)}
-            return Markup(say("Sentence {number}'s most likely next token is <b>“{found}”</b> ({chance}) instead of "
-                              "<b>“{expected}”</b> ({expected_chance}).", number=text.number, **chances,
-                              found=escape(found.label), expected=escape(expected.label)))  # fmt: skip
-    return "" if worst.alone is None else say("The most likely next token of every sentence stays the same.")
+""")
 
 
 def _mended(ways: Sequence[Way], shown: Way, cells: int) -> str:
@@ -135,80 +127,37 @@ def _mended(ways: Sequence[Way], shown: Way, cells: int) -> str:
     better = [way for way in ways if way.correct]
     if not better:
         return say("No padding setting is correct here.")
-    best = min(better, key=lambda way: len(_changes(shown, way, cells)) + 2 * (way.side != shown.side))
-    places = {"changes": say_all(_changes(shown, best, cells)), "amount": amount(best.apart)}
-    return say("With {changes} the largest difference is {amount}: correct.", **places)
+    before = choices(shown, cells)
+
+    def changes(way: Way) -> list[str]:
+        return [after for after in choices(way, cells) if after not in before]
+
+    best = min(better, key=lambda way: len(changes(way)) + 2 * (way.side != shown.side))
+    words = N_("Correct would be: {changes}. The largest difference is then {amount}.")
+    return say(words, changes=say_all(changes(best)), amount=amount(best.apart))
 
 
-def _changes(one: Way, other: Way, cells: int) -> list[str]:
-    pairs = ((one.side, other.side), (one.mask, other.mask))
-    changes = [say(CHOICES[chosen]) for before, chosen in pairs if before != chosen]
-    if one.positions != other.positions:
-        changes.append(say("position ids {which}", which=position_words(other.positions, cells)))
-    return changes
-
-
-def _could_do_without(ways: Sequence[Way], shown: Way, cells: int) -> str:
-    """For a correct way: what happens without its mask, and with the other position ids."""
+def _with_less(ways: Sequence[Way], shown: Way, cells: int) -> str:
+    """For a correct way: what comes of it without its mask, and with the other position ids."""
     by_choice = {(way.side, way.mask, way.positions): way for way in ways}
     simpler = {  # in one respect
-        say("without the padding mask"): replace(shown, mask="off"),
-        say("with position ids 0…{last}", last=cells - 1): replace(shown, positions="cells"),
+        say("Without the padding mask"): replace(shown, mask="off"),
+        say("With position ids 0…{last}", last=cells - 1): replace(shown, positions="cells"),
     }
-    choices = {words: (way.side, way.mask, way.positions) for words, way in simpler.items() if way != shown}
-    found = {words: by_choice[choice] for words, choice in choices.items() if choice in by_choice}
-    if not found:
-        return say("It needs neither a padding mask nor position ids.")
-    spare = [words for words, way in found.items() if way.correct]
-    parts = []
-    for words, way in found.items():
-        said = say("{change} the largest difference would be {amount}.", change=words, amount=amount(way.apart))
-        parts += [] if way.correct else [said[:1].upper() + said[1:]]
-    if spare:
-        parts.append(say("It is equally correct {changes}.", changes=say_all(spare, last="or")))
-    return together(parts)
+    found = {
+        change: by_choice.get((way.side, way.mask, way.positions)) for change, way in simpler.items() if way != shown
+    }
+    return together(
+        say("{change}: a largest difference of {amount}.", change=change, amount=amount(way.apart))
+        for change, way in found.items()
+        if way is not None
+    )
 
 
-def _right(found: dict[tuple[str, str], Way], causal: bool) -> Case:
-    without, masked = found["right", "off"], found["right", "keys"]
-    title, why = say("Right padding"), "after"
-    if causal and without.correct:
-        title, why = say("Right padding needs no padding mask"), "causal"
-    elif not causal and not without.correct:
-        title, why = say("Right padding needs the padding mask"), "whole_row"
-    return title, together([say(WHY[why]), _without_and_with(without, masked)])
-
-
-def _left(found: dict[tuple[str, str], Way], causal: bool) -> Case:
-    without, masked = found["left", "off"], found["left", "keys"]
-    title = say("Left padding") if without.correct else say("Left padding needs the padding mask")
-    why = "before" if without.correct else "before_causal" if causal else "before_whole_row"
-    return title, together([say(WHY[why]), _without_and_with(without, masked)])
-
-
-def _positions(naive: Way | None, counted: Way, cells: int) -> Case:
-    """naive: with ids counted from cell 0; None of a model that takes no ids."""
-    if naive is None:
-        own = say("It computes them itself and accepts none, so only the masks can be chosen.")
-        return say("Position ids: this model's own"), own
-    numbers = say("Largest difference with ids 0…{last}: {naive}; from the mask: {counted}.",
-                  last=cells - 1, naive=amount(naive.apart), counted=amount(counted.apart))  # fmt: skip
-    if naive.correct:
-        return say("Left padding works with any position ids here"), together([say_one(WHY, "relative"), numbers])
-    return say("Left padding needs position ids too"), together([say_one(WHY, "absolute"), numbers])
-
-
-def _without_and_with(without: Way, masked: Way) -> str:
-    amounts = {"without": amount(without.apart), "masked": amount(masked.apart)}
-    return say("Largest difference without a padding mask: {without}; with one: {masked}.", **amounts)
-
-
-def _queries(ways: Sequence[Way]) -> Case:
+def _queries(ways: Sequence[Way]) -> str:
     keys, both = (
         {(way.side, way.positions): way.apart for way in ways if way.mask == mask} for mask in ("keys", "both")
     )
     most = max((abs(keys[choice] - both[choice]) for choice in keys if keys[choice] != both[choice]), default=0.0)
-    numbers = say("The table's last two columns hold the same numbers.")
-    if most:
-        numbers = say("The table's last two columns differ by at most {amount}.", amount=amount(most))
-    return say("Masking queries too changes no sentence"), together([say_one(WHY, "queries"), numbers])
+    numbers = say("The table's last two columns differ by at most {amount}.", amount=amount(most))
+    return together([say(QUERIES), numbers])

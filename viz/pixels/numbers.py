@@ -1,12 +1,12 @@
 """What the digits model expects of a picture, in numbers: HTML tables, and the loss of every pixel as a figure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from markupsafe import Markup, escape
 
-from i18n import N_, say, say_count, together
+from i18n import N_, listed, say, together
+from model.heads.view import head_name
 from model.pixels.view import PixelView
 from viz.charts import MARGIN, heat
 from viz.heatmap import CachedFigure, Part, colour_bar, figure, title
@@ -15,81 +15,34 @@ from viz.numbers import chance, percent
 from viz.palette import NOW, SEQUENTIAL_SCALE, STANDARD
 from viz.pixels.pictures import CELLS, GREYS, LEVELS, SIDE, name_of, strongest
 
-SAME = 0.005  # nats a pixel; a smaller change of the loss is called none
-LOSS = {
-    "rises": N_("Over the image the loss rises from {standard:.3f} to {now:.3f} nats/pixel: in training it never saw "
-                "later pixels, and it <b>does not read the answer</b> from them."),
-    "falls": N_("Over the image the loss falls from {standard:.3f} to {now:.3f} nats/pixel: <b>later pixels help "
-                "it</b>."),
-    "stays": N_("Over the image the loss hardly changes, from {standard:.3f} to {now:.3f} nats/pixel."),
-}  # fmt: skip
-HERE = {
-    "same": N_("The true level of {pixel} has a probability of {now}, as before."),
-    "other": N_("The true level of {pixel} has a probability of {now} instead of {standard}."),
-}
+LOSS = N_(
+    "Over the image the loss goes from {standard:.3f} to {now:.3f} nats/pixel: in training it never saw later pixels."
+)
 LAYER_ONLY = N_(
     "Only this layer’s weights are recomputed, from the standard run’s queries and keys; predictions do not change."
 )
 
 
-@dataclass(frozen=True, eq=False)
-class Seen:
-    """Shares and probabilities 0 to 1; pairs are (now, standard). weights [65]: the head's, from the view's query.
-
-    leak: what of them is on later cells. chance: of the pixel's true level. loss: over the image, nats a pixel.
-    """
-
-    name: str
-    view: PixelView
-    weights: np.ndarray
-    leak: float
-    chance: tuple[float, float]
-    loss: tuple[float, float]
-    layer_only: bool
-
-
-def sentence(seen: Seen) -> Markup:
-    """What is seen, and what to try next."""
-    view = seen.view
-    if view.blocked.any() or view.query == CELLS - 1:
-        return _looks(seen)
-    about = {"share": percent(seen.leak), "head": seen.name, "looker": name_of(view.query, view.class_name)}
-    leak = say("Without the causal mask, {share} of {head}’s attention from {looker} goes to later pixels.", **about)
-    if seen.layer_only:
-        return escape(together([leak, say(LAYER_ONLY)]))
-    return Markup(together([escape(leak), _answer(seen)]))
-
-
-def _looks(seen: Seen) -> Markup:
-    view, after = seen.view, int(seen.view.blocked.sum())
-    looker, picked = name_of(view.query, view.class_name), name_of(view.pixel + 1, "")
-    shares = (f"{percent(float(seen.weights[cell]))} {where(cell, view)}" for cell in strongest(seen.weights))
-    about = {"head": seen.name, "looker": looker, "picked": picked, "places": say(", ").join(shares)}
-    looks = (
-        say("{head}, from {looker}: {places}.", **about)
-        if looker == picked
-        else say("{head}, writing {picked} from {looker}: {places}.", **about)
-    )
-    rest = (
-        say_count(
-            "The {count} later pixel is blocked. Switch <b>Causal</b> off to see what leaks.",
-            "The {count} later pixels are blocked. Switch <b>Causal</b> off to see what leaks.",
-            after,
+def sentence(now: PixelView, standard: PixelView, layer: int, head: int, *, layer_only: bool) -> Markup:
+    """What a head looks at from the view's query, and what a lifted mask makes of it, or what to try next."""
+    name, looker = head_name(layer, head), name_of(now.query, now.class_name)
+    if now.blocked.any() or now.query == CELLS - 1:
+        weights = now.weights[layer, head]
+        places = listed(f"{percent(float(weights[cell]))} {where(cell, now)}" for cell in strongest(weights))
+        looks = say("{head}, from {looker}: {places}.", head=name, looker=looker, places=places)
+        rest = say(
+            "Later pixels that are blocked: {count}. Switch Causal off to see what leaks.", count=now.blocked.sum()
         )
-        if after
-        else say("Nothing comes after it, so nothing is blocked. Pick a pixel further up to see the mask.")
-    )
-    return Markup(together([escape(looks), rest]))
-
-
-def _answer(seen: Seen) -> Markup:
-    now, standard = seen.loss
-    change = "rises" if now > standard + SAME else "falls" if now < standard - SAME else "stays"
-    chances = {"now": chance(seen.chance[0]), "standard": chance(seen.chance[1])}
-    here = HERE["same" if chances["now"] == chances["standard"] else "other"]
-    pixel = name_of(seen.view.pixel + 1, "")
-    loss = say(LOSS[change], now=now, standard=standard)
-    return Markup(together([loss, escape(say(here, pixel=pixel, **chances))]))
+        return escape(together([looks, rest]))
+    leak = N_("Without the causal mask, {share} of {head}’s attention from {looker} goes to later pixels.")
+    said = [say(leak, share=percent(float(now.leak[layer, head])), head=name, looker=looker)]
+    if layer_only:
+        return escape(together([*said, say(LAYER_ONLY)]))
+    true = now.levels[now.pixel]
+    chances = {"now": chance(float(now.chances[true])), "standard": chance(float(standard.chances[true]))}
+    here = N_("The true level of {pixel} has a probability of {now}, {standard} under the standard masks.")
+    said.append(say(LOSS, now=now.losses.mean(), standard=standard.losses.mean()))
+    return escape(together([*said, say(here, pixel=name_of(now.pixel + 1, ""), **chances)]))
 
 
 def where(cell: int, view: PixelView) -> str:
@@ -127,14 +80,6 @@ def level_table(now: np.ndarray, standard: np.ndarray, true: int, what: str, *, 
         bars = [cell for _, some, colour in lists for cell in _bar(float(some[level]), colour)]
         rows.append([td(join((square, name)), "token"), *bars])
     return table(rows, "numbers levels")  # not shown
-
-
-def share_table(rows: Sequence[tuple[str, str, str]], *, changed: bool) -> Markup:
-    """(what, now, standard) a row; the standard column only where something is changed."""
-    heads = (say("now"), say("standard")) if changed else ("",)
-    title = [th(say("measured")), *(th(head, "number") for head in heads)]
-    body = [[td(what), *(td(value, "number") for value in values[: len(heads)])] for what, *values in rows]
-    return table([title, *body], "numbers shares")  # not shown
 
 
 def loss_figure(now: np.ndarray, standard: np.ndarray, levels: Sequence[int], *, changed: bool) -> CachedFigure:

@@ -7,14 +7,25 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from i18n import N_, say
+from i18n import N_, say, together
 from model.heads.view import HeadView, head_name
+from viz.components.words import packed, words
 from viz.head import head_range
-from viz.heads.cells import around
-from viz.heads.picture import MOST_CELLS, change_range, difference_header, every_packet, picture_header, room_for
+from viz.heads.cells import around, described
+from viz.heads.picture import (
+    MOST_CELLS,
+    change_range,
+    difference_header,
+    picture_header,
+    room_for,
+    ten_thousandths,
+)
+from viz.heads.tokens import brightest, light_words
 from viz.html import join, tag
 from viz.overview import overview_packet
 from viz.saved.standalone import document, inlined
+
+SHIFT = 10_000  # added to the ten-thousandths: a change may be negative
 
 
 @dataclass(frozen=True)
@@ -31,19 +42,13 @@ WEIGHTS = NumberKind(
     picture_header,
     head_range,
     ("heatmap", "tokens"),
-    N_(
-        "Every head, colours from 0 to 1: rows are layers, columns are heads. Click one, or use the arrow keys and "
-        "Enter."
-    ),
+    N_("Every head, colours from 0 to 1: rows are layers, columns are heads. Click one, or use arrow keys and Enter."),
 )
 CHANGES = NumberKind(
     difference_header,
     change_range,
     ("heatmap",),
-    N_(
-        "The largest change of a weight in each patch, from 0 to 1, without its sign. Click one, or use the arrow "
-        "keys and Enter."
-    ),
+    N_("The largest change of a weight in each patch, without its sign. Click one, or use arrow keys and Enter."),
 )
 
 
@@ -122,6 +127,37 @@ def part_words(whole: HeadView, view: HeadView) -> str:
                "{keys:,}.", **places)  # fmt: skip
 
 
+def heads_packet(heads: AllHeads, kind: NumberKind, absent: str) -> bytes:
+    """The heads that are held in full, and the names of all. absent: as explorer_page's.
+
+    The planes: of all numbers in ten-thousandths, SHIFT added, the high bytes, then the low ones, uint8 [n,Q,K] each;
+    then what blocks the cells, uint16 [m,Q,K], of which each head has one.
+    """
+    views = list(heads.heads.values())
+    about, planes = described(views)
+    masks: dict[bytes, int] = {}  # a plane -> its number: most heads have the same
+    held = []
+    for ((layer, head), view), plane in zip(heads.heads.items(), planes, strict=True):
+        notes = [heads.notes[layer][head] if heads.notes else "", light_words(view) if "tokens" in kind.views else ""]
+        number = masks.setdefault(plane.tobytes(), len(masks))
+        one = {"head": [layer, head], "plane": number, "most": kind.most(view), "brightest": brightest(view)}
+        held.append(one | {"note": together(filter(None, notes))})
+    header = {
+        "held": held,
+        "shift": SHIFT,
+        "views": list(kind.views),
+        "names": heads.names,
+        "chosen": [list(one) for one in heads.chosen],
+        "absent": absent,
+        "among": [about["first"], about["first"] + len(about["queries"])],
+        "across": heads.across,
+        "words": words(*kind.views),
+    }
+    numbers = np.stack([ten_thousandths(view.weights) for view in views]) + SHIFT
+    high, low = (numbers >> 8).astype(np.uint8), (numbers & 255).astype(np.uint8)
+    return packed(about | kind.header(heads.query) | header, high.tobytes(), low.tobytes(), *masks)
+
+
 def explorer_page(
     title: str,
     heads: AllHeads,
@@ -134,17 +170,6 @@ def explorer_page(
 ) -> str:
     """A whole document. absent: what is said of a head that is not held, "{}" standing for its name. above, below: HTML
     around the pictures. style: a file of components/ for it."""
-    packet = every_packet(
-        heads.heads,
-        picture=kind.header(heads.query),
-        most=kind.most,
-        views=kind.views,
-        names=heads.names,
-        notes=heads.notes,
-        chosen=heads.chosen,
-        absent=absent,
-        across=heads.across,
-    )
     left = (
         tag("p", say(kind.caption), class_="note"),
         tag("div", class_="view overview", data_part="overview"),  # not shown
@@ -160,7 +185,7 @@ def explorer_page(
         Markup(above),
         tag("div", join((tag("div", join(left)), tag("div", join(right)))), class_="explorer"),
         inlined("overview", heads.overview()),
-        inlined("heads", packet),
+        inlined("heads", heads_packet(heads, kind, absent)),
         Markup(below),
     )
     styles = ("explorer.css", style) if style else ("explorer.css",)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from markupsafe import Markup
 
-from i18n import N_, say, say_count, together
+from i18n import N_, say, together
 from viz.html import join, signs, table, tag, td, th
 from viz.numbers import Candidate, LeakShares, leak_table, mean_share, next_token_table
 from viz.palette import NOW, rgb
@@ -18,6 +18,10 @@ from viz.saved.explorer import AllHeads, explorer_page
 from viz.sentence import loss_words
 
 ABSENT = N_("{} is included only as a thumbnail: this report has no room for its weights.")
+HELD = N_(
+    "{held} of {heads} heads are included in full, to four digits, and any others as thumbnails, to keep the file "
+    "below 8 MB."
+)
 WORST = 8.0  # nats, of a loss in the strongest colour
 Shares = tuple[LeakShares, LeakShares]
 MOST_TOKENS = 1024  # of each side of a head in full
@@ -61,9 +65,11 @@ class ReportView:
 def report_page(view: ReportView) -> str:
     """The file's text."""
     title = say("{model}: what every head attends to", model=view.model)
+    layers, heads = view.heads.thumbnails.shape[:2]
+    held = say(HELD, held=len(view.heads.heads), heads=layers * heads)
     rows = [[th(name, scope="row"), td(what)] for name, what in _about(view) if what]
     about = table(rows, "numbers about")  # not shown
-    above = join((tag("h1", title), about, tag("p", held_words(view), class_="note")))
+    above = join((tag("h1", title), about, tag("p", held, class_="note")))
     link = tag("p", tag("a", say("This view in a running app"), href=view.link)) if view.link else ""
     text = (tag("h2", say("The text")), tag("pre", view.text), tag("p", signs(view.labels), class_="note"), link)
     below = join((*_numbers(view), *text))
@@ -81,22 +87,6 @@ def _about(view: ReportView) -> list[tuple[str, str]]:
         (say("masks, in full"), view.spec),
         (say("created with"), view.versions),
     ]
-
-
-def held_words(view: ReportView) -> str:
-    """In a sentence: that a weight has four digits, and what there was no room for."""
-    layers, heads = view.heads.thumbnails.shape[:2]
-    held, every = len(view.heads.heads), layers * heads
-    words = say("Weights are held to four digits, as their tooltips show them.")
-    if held == every:
-        return words
-    some = say_count(
-        "{count} of {heads} heads is included in full, the others as thumbnails, to keep the file below 8 MB.",
-        "{count} of {heads} heads are included in full, the others as thumbnails, to keep the file below 8 MB.",
-        held,
-        heads=every,
-    )
-    return together([words, some])
 
 
 def _numbers(view: ReportView) -> list[str]:

@@ -39,26 +39,14 @@ Said = dict[str, str]
 Claim = Callable[[Said, Facts], bool]
 
 
-def _last_loss(said: Said, facts: Facts, sign: int, key: str) -> bool:
-    """The count of tokens noticeably better or worse, and the extreme one with both losses."""
-    moved = facts.change[~np.isnan(facts.change)] * sign
-    count = int((moved > 0.1).sum())
-    text, before, after = re.fullmatch("“(.*)” \\(([\\d.]+) → ([\\d.]+)\\)", said[key], re.DOTALL).groups()
-    extreme = int(np.nanargmax(facts.change * sign))
-    return (
-        abs(int(said["count"]) - count) <= int((np.abs(moved - 0.1) < 1e-3).sum())
-        and facts.pieces[extreme] == text and near(before, facts.loss0[extreme]) and near(after, facts.loss[extreme])
-    )  # fmt: skip
-
-
-def _predicted(said: Said, facts: Facts, *, stays: bool) -> bool:
+def _predicted(said: Said, facts: Facts) -> bool:
     token, position = re.fullmatch("(.*) \\((\\d+)\\)", said["token"], re.DOTALL).groups()
     at = facts.place(token, position)
     label = facts.now.model.label
     now, old = (int(logs[at].argmax()) for logs in (facts.logs, facts.logs0))
     chances = np.exp(facts.logs[at, now]), np.exp(facts.logs0[at, old])
     right = label(now) == said["now"] and same(said["after"], chances[0]) and same(said["before"], chances[1])
-    return right and (label(old) == said["now"] if stays else label(old) == said["standard"] != said["now"])
+    return right and label(old) == said["standard"]
 
 
 def _known(said: Said, facts: Facts) -> bool:
@@ -66,7 +54,7 @@ def _known(said: Said, facts: Facts) -> bool:
     for part in said["positions"].split(", "):
         ends = [int(one) for one in part.split(" to ")]
         found |= set(range(ends[0], ends[-1] + 1))
-    return found == facts.knows(False) - facts.knows(True) and int(said.get("count", 1)) == len(found)
+    return found == facts.knows(False) - facts.knows(True)
 
 
 def _half(said: Said, facts: Facts) -> bool:
@@ -78,33 +66,27 @@ def _half(said: Said, facts: Facts) -> bool:
     return keys == facts.open[facts.at].sum() and all(enough) and all(less)
 
 
-def _moved(said: Said, facts: Facts, *, opened: bool) -> bool:
+def _moved(said: Said, facts: Facts) -> bool:
     now, old = facts.w[facts.at], facts.w0[facts.at]
     on_blocked = now[~facts.open0[facts.at] & facts.open[facts.at]].sum()
     right = same(said["moved"], np.abs(now - old).sum() / 2, 1e-4)
-    return right and (same(said["opened"], on_blocked, 1e-4) if opened else on_blocked == 0)
+    return right and same(said["opened"], on_blocked, 1e-4)
 
 
-def _gains(said: Said, facts: Facts, *names: str) -> bool:
-    change = facts.w[facts.at] - facts.w0[facts.at]
-    for name in names:
-        place, token, before, after = re.fullmatch("(\\d+): (.*) \\(([\\d.]+) → ([\\d.]+)\\)", said[name]).groups()
+def _changes(said: Said, facts: Facts) -> bool:
+    """The keys with the largest changes of their weights, and both weights."""
+    now, old = facts.w[facts.at], facts.w0[facts.at]
+    most = np.sort(np.abs(now - old))[::-1]
+    found = re.findall(r"(\d+): (.*?) \(([\d.]+) → ([\d.]+)\)", said["changes"], re.DOTALL)
+    for change, (place, token, before, after) in zip(most, found, strict=False):
         key = facts.place(token, place)
-        best = change.max() if name == "gain" else change.min()
-        if abs(change[key] - best) > 1e-5 or not near(before, facts.w0[facts.at, key], 4):
+        if (
+            abs(abs(now[key] - old[key]) - change) > 1e-5
+            or not near(before, old[key], 4)
+            or not near(after, now[key], 4)
+        ):
             return False
-        if not near(after, facts.w[facts.at, key], 4):
-            return False
-    return True
-
-
-def _falls(said: Said, facts: Facts, rose: int | None = None) -> bool:
-    gains = {token: facts.loss0[token] - facts.loss[token] for token in facts.knows(False) - facts.knows(True)}
-    best = max(gains, key=lambda token: gains[token])
-    fell = float(said["before"]) > float(said["after"])
-    close = abs(facts.loss0[best] - facts.loss[best] - (float(said["before"]) - float(said["after"]))) < 0.021
-    others = sum(gain < -0.005 for gain in gains.values())
-    return fell and close and (rose is None or abs(others - rose) <= sum(abs(gain) < 0.011 for gain in gains.values()))
+    return bool(found)
 
 
 def _largest(said: Said, facts: Facts) -> bool:
@@ -113,13 +95,6 @@ def _largest(said: Said, facts: Facts) -> bool:
     view = facts.w[slice(*facts.part[0]), slice(*facts.part[1])]
     where = facts.pieces[query] == looker and facts.pieces[key] == looked
     return where and near(said["weight"], view.max()) and abs(facts.w[query, key] - view.max()) < 1e-5
-
-
-def _mean(said: Said, facts: Facts, sign: int) -> bool:
-    now, old = float(np.nanmean(facts.loss)), float(np.nanmean(facts.loss0))
-    moved = now - old
-    right = near(said["after"], now) and near(said["before"], old)
-    return right and (said["before"] != said["after"]) and moved * sign > 0
 
 
 def _layers(facts: Facts) -> np.ndarray:
@@ -138,13 +113,11 @@ def _most_of_mean(said: Said, facts: Facts) -> bool:
     return same(said["share"], means.max(), 1e-4) and abs(means[layer, key] - means.max()) < 1e-5
 
 
-def _cost(said: Said, facts: Facts, sign: int) -> bool:
+def _cost(said: Said, facts: Facts) -> bool:
     target = facts.logs0[facts.at].argmax()
     before, after = facts.logs0[facts.at, target], facts.logs[facts.at, target]
-    if not sign:
-        return abs(before - after) < float(said["least"]) + 1e-4
     right = same(said["before"], np.exp(before), 1e-4) and same(said["after"], np.exp(after), 1e-4)
-    return right and near(said["nats"], abs(before - after)) and (before - after) * sign > 0
+    return right and near(said["nats"], before - after)
 
 
 def _outside(said: Said, facts: Facts) -> bool:
@@ -162,29 +135,31 @@ def _rest(said: Said, facts: Facts) -> bool:
     return int(said["count"]) == len(rest) and (close or same(said["share"], facts.w[facts.at, rest].sum(), 1e-4))
 
 
-def _gets_out(said: Said, facts: Facts) -> bool:
-    """Every look of the way is allowed in its layer, and the last one is of the token that predicts this one."""
-    token = int(said["token"].rpartition("(")[2][:-1])
-    looks = re.findall(r"in (?:layer )?L(\d) .+? \((\d+)\)(?:, which predicts it,)? may attend to (?:it|.+? \((\d+)\))",
-                       said["way"])  # fmt: skip
-    allowed = [facts.runs[0].allowed(int(layer), facts.now.row, facts.now.masks, head=head)[int(query), int(key or token)]
+def _leaks(said: Said, facts: Facts) -> bool:
+    """The token gains most; every step of its path is allowed in its layer, the last one of what predicts the token."""
+    name, _, place = said["token"].rpartition(" (")
+    token = facts.place(name, place[:-1])
+    gains = {one: facts.loss0[one] - facts.loss[one] for one in facts.knows(False) - facts.knows(True)}
+    right = near(said["before"], facts.loss0[token]) and near(said["after"], facts.loss[token])
+    looks = re.findall(r"in L(\d) .+? \((\d+)\) may attend to .+? \((\d+)\)", said["path"], re.DOTALL)
+    allowed = [facts.runs[0].allowed(int(layer), facts.now.row, facts.now.masks, head=head)[int(query), int(key)]
                for layer, query, key in looks for head in range(6)]  # fmt: skip
-    every = np.array(allowed).reshape(-1, 6).any(1).all()
-    return bool(every) and int(looks[-1][1]) == token - 1 and token in facts.knows(False)
+    every = bool(np.array(allowed).reshape(-1, 6).any(1).all())
+    return right and every and gains[token] > max(gains.values()) - 0.011 and int(looks[-1][1]) == token - 1
 
 
 NO_CLAIM = {"{clauses}.", "Beside it: the same head under the standard masks, and the difference.", plain(NATS)}
 CLAIMS: dict[str, Claim] = {
     # viz/sentence.py
-    "Where a token came up before ({queries}), {share} of {head}'s attention is on what followed it.": lambda said, facts: (
+    "Where a token came up before (queries: {queries}), {share} of {head}'s attention is on what followed it.": lambda said, facts: (
         same(said["share"], float(np.mean([facts.w[cell] for cell in facts.repeats()])))
-        and int(said["queries"].split()[0]) == len(facts.repeats())
+        and int(said["queries"]) == len(facts.repeats())
         and (len(facts.repeats()) < LEAST_QUERIES or float(said["share"][:-1]) < 50.1)
     ),
-    "Where a token came up before ({queries}), {share} of {head}'s attention is on what followed it: an induction head.": (
+    "Where a token came up before (queries: {queries}), {share} of {head}'s attention is on what followed it: an induction head.": (
         lambda said, facts: (
             same(said["share"], float(np.mean([facts.w[cell] for cell in facts.repeats()])))
-            and int(said["queries"].split()[0]) == len(facts.repeats()) >= LEAST_QUERIES
+            and int(said["queries"]) == len(facts.repeats()) >= LEAST_QUERIES
         )
     ),
     "{share} of {head}'s attention goes to the token just before.": lambda said, facts: same(
@@ -207,10 +182,6 @@ CLAIMS: dict[str, Claim] = {
     "Without the causal mask, {share} of this head's attention goes to tokens that come later.": lambda said, facts: (
         not facts.now.masks.causal and same(said["share"], facts.later)
     ),
-    "Without the causal mask, {share} of this head's attention goes to tokens that come later; other heads may attend "
-    "to later tokens more.": lambda said, facts: (
-        not facts.now.masks.causal and same(said["share"], facts.later) and len(facts.real) > 1
-    ),
     "The padding mask is off, but this row has no padding: choose a shorter row, or add a second line of another "
     "length.": lambda said, facts: bool(facts.keep.all()),
     "The padding mask is off, but real tokens are not affected: with padding on the right, the causal mask already "
@@ -220,72 +191,33 @@ CLAIMS: dict[str, Claim] = {
     "Without the padding mask, {share} of this head's attention goes to padding, which is not part of the text.": (
         lambda said, facts: same(said["share"], facts.padding)
     ),
-    "Without the padding mask, {share} of this head's attention goes to padding; other heads may give it more.": (
-        lambda said, facts: same(said["share"], facts.padding)
-    ),
     "Only {layer}'s weights are recomputed, from the standard run's queries and keys; the other layers and the "
     "predictions do not change.": lambda said, facts: (
         int(said["layer"][1:]) == facts.layer and np.array_equal(facts.logs, facts.logs0)
     ),
     # viz/sentence.py
-    "No token's loss changes by {least} nats or more: the mean is {mean} nats/token.": lambda said, facts: (
-        np.nanmax(np.abs(facts.change)) < 0.01 + 1e-4 and near(said["mean"], np.nanmean(facts.loss))
+    "Mean loss: {before:.2f} → {after:.2f} nats/token.": lambda said, facts: (
+        near(said["before"], np.nanmean(facts.loss0)) and near(said["after"], np.nanmean(facts.loss))
     ),
-    "The mean loss stays at {mean} nats/token: {tokens}.": lambda said, facts: (
-        near(said["mean"], np.nanmean(facts.loss)) and near(said["mean"], np.nanmean(facts.loss0))
+    "No token's loss changes by {least} nats or more.": lambda said, facts: (
+        np.nanmax(np.abs(facts.change)) < float(said["least"]) + 1e-4
     ),
-    "The mean loss rises from {before} to {after} nats/token: {tokens}.": lambda said, facts: _mean(said, facts, 1),
-    "The mean loss falls from {before} to {after} nats/token: {tokens}.": lambda said, facts: _mean(said, facts, -1),
-    "no token's by more than {nats} nats": lambda said, facts: (
-        np.nanmax(np.abs(facts.change)) < float(said["nats"]) + 1e-4
+    "Tokens predicted better by more than {nats} nats: {better:,}; worse: {worse:,}.": lambda said, facts: all(
+        abs(int(said[way]) - (facts.change * sign > 0.1).sum()) <= (np.abs(facts.change * sign - 0.1) < 1e-3).sum()
+        for way, sign in (("better", -1), ("worse", 1))
     ),
-    "no token is predicted noticeably better": lambda said, facts: np.nanmin(facts.change) > -0.1 - 1e-4,
-    "no token is predicted noticeably worse": lambda said, facts: np.nanmax(facts.change) < 0.1 + 1e-4,
-    "{count} tokens are predicted better, most of all {token}": lambda said, facts: _last_loss(
-        said, facts, -1, "token"
-    ),
-    "{count} tokens are predicted worse, most of all {token}": lambda said, facts: _last_loss(said, facts, 1, "token"),
-    "After {token} the most likely next token stays {now}: {after}, before {before}.": lambda said, facts: _predicted(
-        said, facts, stays=True
-    ),
-    "After {token} the most likely next token was {standard} ({before}) and is {now} ({after}).": lambda said, facts: (
-        _predicted(said, facts, stays=False)
-    ),
-    # viz/mask_lab/effect.py
-    "No token's loss changes by {least} nats or more, and the prediction after {token} is unchanged.": (
-        lambda said, facts: (
-            np.nanmax(np.abs(np.append(facts.change, 0))) < 0.01 + 1e-4
-            and facts.logs[facts.at].argmax() == facts.logs0[facts.at].argmax()
-            and abs(np.exp(facts.logs[facts.at].max()) - np.exp(facts.logs0[facts.at].max())) < 0.0011
-        )
-    ),
-    "The mean loss is {mean} {nats} per token, under the standard masks {before}.": lambda said, facts: (
-        near(said["mean"], np.nanmean(facts.loss)) and near(said["before"], np.nanmean(facts.loss0))
-    ),
-    "The largest change is that of {token}, from {before:.2f} to {after:.2f} {nats}.": lambda said, facts: (
+    "The largest change is that of “{token}”: {before:.2f} → {after:.2f}.": lambda said, facts: (
         abs(abs(float(said["before"]) - float(said["after"])) - np.nanmax(np.abs(facts.change))) < 0.0102
+        and said["token"] in facts.pieces
     ),
-    "One token has leaked to the position that must predict it ({positions}).": _known,
-    "{count} tokens have leaked to the positions that must predict them ({positions}).": _known,
-    "{token} gains most: {way}.": _gets_out,
-    "{token} leaks like this: {way}.": _gets_out,
-    "Its loss falls from {before} to {after} {nats}.": lambda said, facts: _falls(said, facts, 0),
-    "Its loss falls from {before} to {after} {nats}; that of the other rises.": lambda said, facts: _falls(
-        said, facts, 1
+    "After {token} the most likely next token was {standard} ({before}) and is {now} ({after}).": _predicted,
+    # viz/mask_lab/effect.py
+    "The prediction does not change.": lambda said, facts: (
+        facts.logs[facts.at].argmax() == facts.logs0[facts.at].argmax()
     ),
-    "Its loss falls from {before} to {after} {nats}; {count} of the others rise.": lambda said, facts: _falls(
-        said, facts, int(said["count"])
-    ),
-    "Yet its loss does not fall.": lambda said, facts: (
-        facts.change[list(facts.knows(False) - facts.knows(True))].min() > -0.011
-    ),
-    "Yet the loss of none of them falls.": lambda said, facts: (
-        facts.change[list(facts.knows(False) - facts.knows(True))].min() > -0.011
-    ),
+    "Tokens that have leaked to the positions that must predict them: {positions}.": _known,
+    "The loss of {token} goes from {before:.2f} to {after:.2f} {nats}. Its path: {path}.": _leaks,
     "What follows {token}.": lambda said, facts: facts.at == facts.real[-1] or not facts.keep[facts.at],
-    "What follows {token}. The actual token is {next}: a loss of {loss:.2f} {nats}.": lambda said, facts: near(
-        said["loss"], facts.loss[facts.at + 1]
-    ),
     "What follows {token}. The actual token is {next}: a loss of {loss:.2f} {nats}, {before:.2f} under the standard "
     "masks.": (
         lambda said, facts: (
@@ -306,33 +238,20 @@ CLAIMS: dict[str, Claim] = {
     ),
     # viz/heads
     "{query}: half of its weight is on {half} of its {keys:,} allowed keys, 90% on {most}.": _half,
-    "{query} has all its weight on its only allowed key.": lambda said, facts: facts.open[facts.at].sum() == 1,
     "{query} attends to nothing: every key is blocked.": lambda said, facts: not facts.open[facts.at].any(),
-    "{query} attends to nothing now: every key is blocked.": lambda said, facts: (
-        not facts.open[facts.at].any() and facts.open0[facts.at].any()
-    ),
-    "{query} attends to nothing now and under the standard masks: every key is blocked.": lambda said, facts: (
-        not facts.open[facts.at].any() and not facts.open0[facts.at].any()
-    ),
     "{query} attends to nothing under the standard masks: every key is blocked.": lambda said, facts: (
         facts.open[facts.at].any() and not facts.open0[facts.at].any()
     ),
-    "{query} attends as before: the changed masks move less than 0.01% of its weight.": lambda said, facts: (
-        np.abs(facts.w[facts.at] - facts.w0[facts.at]).sum() / 2 < 2e-4
-    ),
-    "{query}: {moved} of its weight has moved compared with the standard masks.": lambda said, facts: _moved(
-        said, facts, opened=False
-    ),
     "{query}: {moved} of its weight has moved compared with the standard masks; {opened} of its weight is on keys "
-    "that those block.": lambda said, facts: _moved(said, facts, opened=True),
-    "The most goes to {gain}, from {loss}.": lambda said, facts: _gains(said, facts, "gain", "loss"),
+    "that those block.": _moved,
+    "The largest changes: {changes}.": _changes,
     "The other {count:,} keys together: {share} of the weight.": _rest,
     "Colours are scaled: the largest weight shown, {weight}, looks like a weight of 1.": lambda said, facts: (
         abs(float(said["weight"]) - facts.w.max()) < 5e-4
     ),
     "Tokens {first}–{last} of {count:,} are shown; {share} of the query's weight lies outside.": _outside,
     # viz/numbers.py
-    "{later} of its attention is on later tokens and {padding} on padding.": lambda said, facts: (
+    "Share of its attention on later tokens: {later}; on padding: {padding}.": lambda said, facts: (
         same(said["later"], facts.later) and same(said["padding"], facts.padding)
     ),
     # viz/layers/token.py
@@ -340,11 +259,6 @@ CLAIMS: dict[str, Claim] = {
     "The largest mean weight over heads that “{token}” "
     "gives one token is in {layer}: {share} to {other}.": _most_of_mean,
     # viz/ablation.py
-    "Turning {heads} off ({way}) changes the loss of “{target}” after “{query}” ({position}) by less than {least} nats.": (
-        lambda said, facts: _cost(said, facts, 0)
-    ),
-    "Turning {heads} off ({way}) raises the loss of “{target}” after “{query}” ({position}) by {nats:.2f} nats: "
-    "{before} → {after}.": (lambda said, facts: _cost(said, facts, 1)),
-    "Turning {heads} off ({way}) lowers the loss of “{target}” after “{query}” ({position}) by {nats:.2f} nats: "
-    "{before} → {after}.": (lambda said, facts: _cost(said, facts, -1)),
+    "Turning {heads} off ({way}) changes the loss of “{target}” after “{query}” ({position}) by {nats} nats, and its "
+    "probability from {before} to {after}.": _cost,
 }

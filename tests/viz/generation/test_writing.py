@@ -5,9 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pytest
 
-from viz.generation.cache import CachedRow, Costs, cached_row_figure, cost_figure, cost_sentence, differences_table
+from viz.generation.cache import Costs, cached_row_figure, cost_figure, cost_sentence, differences_table
 from viz.generation.writing import Chance, Token, WritingScene, chance_html, chances_head, sentence, settings, text_html
 
 NASTY = "<script>alert(1)</script>"
@@ -21,7 +20,6 @@ SCENE = WritingScene(
     weight=0.512,
     place=None,
     chosen=Chance(9, "·cat", 0.25, 0.5),
-    by_hand=False,
     left=3,
     vocabulary=4096,
     temperature=0.8,
@@ -38,33 +36,30 @@ class TestTheSentence:
     def test_says_where_the_newest_row_looks_and_what_is_drawn(self) -> None:
         words = re.sub("<.*?>", "", sentence(scene()))
         assert words == (
-            "The newest row of L4 H0, “·silver” at position 7, puts 51.2% of its attention on “·whist” (position 3). "
+            "Row 7 of L4 H0, “·silver”, puts 51.2% of its attention on “·whist” (position 3). "
             "The next token depends on the rows of all 36 heads and everything computed between them, not on "
-            "this row alone: seed 5 samples “·cat”, 25.0% by the model, 50.0% with temperature 0.8, top-k 40 and "
-            "top-p 0.95; 3 of 4,096 tokens are left."
+            "this row alone: temperature 0.8 and seed 5 give “·cat”, 25.0% by the model, 50.0% with temperature 0.8, "
+            "top-k 40 and top-p 0.95 as set now, which leaves 3 of 4,096 tokens."
         )
 
     def test_is_silent_about_a_sampling_that_changes_nothing(self) -> None:
         assert settings(1.0, 0, 1.0) == ()
         words = sentence(scene(settings=(), left=4096, chosen=Chance(9, "·cat", 0.25, 0.25)))
-        assert re.sub("<.*?>", "", words).endswith("samples “·cat”, 25.0% by the model.")
+        assert re.sub("<.*?>", "", words).endswith("seed 5 give “·cat”, 25.0% by the model.")
 
     def test_names_what_changes_the_probabilities_and_calls_no_temperature_a_filter(self) -> None:
         assert settings(0.7, 0, 1.0) == ("temperature 0.7",)
         assert settings(0.0, 9, 0.5) == ("temperature 0", "top-k 9", "top-p 0.5")
         words = sentence(scene(settings=("temperature 0.7",), left=4096))
-        assert "50.0% with temperature 0.7." in words
+        assert "50.0% with temperature 0.7 as set now" in words
         assert "filter" not in words + chance_html(SCENE.chosen, drawn=True) + chances_head("next")
 
     def test_says_that_a_token_taken_before_is_now_left_out(self) -> None:
         words = sentence(scene(place=1, chosen=Chance(9, "·cat", 0.25, 0.0), settings=("top-k 1",)))
-        assert "25.0% by the model, left out by top-k 1 as set now" in words
+        assert "25.0% by the model, 0% with top-k 1 as set now" in words
 
-    @pytest.mark.parametrize(("by_hand", "who"), [(True, "you chose"), (False, "it was followed by")])
-    def test_is_about_the_choice_that_is_looked_at(self, by_hand: bool, who: str) -> None:
-        words = sentence(scene(place=1, by_hand=by_hand))
-        assert who in words
-        assert "The row before that choice" in words
+    def test_is_about_the_choice_that_is_looked_at(self) -> None:
+        assert "There the next token was" in sentence(scene(place=1))
 
     def test_escapes_every_token(self) -> None:
         words = sentence(scene(query=(7, NASTY), key=(3, NASTY), chosen=Chance(9, NASTY, 0.25, 0.5)))
@@ -91,7 +86,7 @@ class TestTheText:
 class TestTheCachedRow:
     def test_shows_the_last_64_keys_of_many(self) -> None:
         row = np.arange(100, dtype=np.float32) / 100
-        figure = cached_row_figure(CachedRow(row, row, np.ones(100, bool), [str(n) for n in range(100)]))
+        figure = cached_row_figure(row, row, np.ones(100, bool), [str(n) for n in range(100)])
         assert figure.data[1].z.shape == (3, 64)
         assert figure.data[1].x[0] == "36: 36"
         np.testing.assert_array_equal(figure.data[1].z[1], row[36:])

@@ -71,7 +71,7 @@ def test_a_head_without_a_name_may_put_half_of_its_attention_in_one_place() -> N
     most = made(previous=[[0.99] * 3] * 2)
     for unnamed in (replace(most, even=most.even * 2.5), replace(most, counts=most.counts // 4)):
         said = tables.summary(unnamed, random=False)
-        assert "matches a pattern on these texts" in said
+        assert "these match a pattern: none." in said
         assert "half" not in said
         assert "L3 H0</b> matches no pattern here" in tables.head_sentence(unnamed, 0, 0)
     assert "50% of its attention" in tables.naming()
@@ -86,7 +86,7 @@ def test_the_sentence_names_heads_by_what_they_are_called() -> None:
         "L3 H0 matches induction: induction 90.0%, uniform attention 20.0%."
     )
     assert "matches no pattern here" in tables.head_sentence(atlas, 0, 1)
-    assert "None of these 6 heads matches a pattern on these texts." in tables.summary(made(), random=False)
+    assert "Of 6 heads, these match a pattern: none." in tables.summary(made(), random=False)
     without = made(same=[[0.1, 0.1, 0.6], [0.1, 0.1, 0.1]])
     assert "None matches induction" in tables.summary(without, random=False)
     assert "None matches induction" not in tables.summary(without, random=True)

@@ -21,7 +21,6 @@ from viz.heads.score_split import (
     MOST_PAIRS,
     largest_dimensions,
     pairs_table,
-    plain_sum_words,
     sources_table,
     strips_figure,
     sum_words,
@@ -109,8 +108,8 @@ class TestColours:
         assert Colours(range="largest").top(view) >= free.max()
 
     def test_they_say_what_they_mean(self) -> None:
-        assert STANDARD_COLOURS.words(0.7, sides=True) == (
-            "Colours run from 0 to 0.70, the same on both sides; brightness is the square root of the weight."
+        assert STANDARD_COLOURS.words(0.7) == (
+            "Colours run from 0 to 0.70; brightness is the square root of the weight."
         )
         assert "the 1% of weights above it all look the same" in Colours(range="percentile").words(0.123)
 
@@ -180,11 +179,13 @@ class TestCarried:
     def test_the_sentence_names_the_key_whose_share_differs_most(self) -> None:
         found = moving([0.8, 0.1, 0.1], [1, 8, 8])  # moved: 0.8, 0.8, 0.8
         assert plain(why_they_differ(found, "2: c", ["a", "b", "c"])) == (
-            "2: c gives 0: a 80.0% of its weight, and 33.3% of its weighted values come from there: its value vector "
-            "is short (norm 1; weighted mean of the others: 8)."
+            "2: c gives 0: a 80.0% of its weight, and 33.3% of its weighted values come from there: the norm of its "
+            "value vector is 1, the weighted mean over all keys 2.4."
         )
         long = moving([0.4, 0.3, 0.3], [8, 1, 1])
-        assert "its value vector is long (norm 8" in plain(why_they_differ(long, "2: c", ["a", "b", "c"]))
+        assert "the norm of its value vector is 8, the weighted mean over all keys 3.8." in plain(
+            why_they_differ(long, "2: c", ["a", "b", "c"])
+        )
 
     def test_where_values_are_alike_it_says_that_they_are(self) -> None:
         words = plain(why_they_differ(moving([0.7, 0.3, 0], [4, 4.1, 90]), "2: c", ["a", "b", "c"]))
@@ -246,11 +247,10 @@ class TestScoreSplit:
 
     def test_a_cap_or_a_bias_of_the_model_is_told_and_a_blocked_cell_named(self) -> None:
         found = split()
-        words = plain(sum_words(found, "3: a", "1: b", score=found.score, weight="0.5000", blocked=[]))
+        words = sum_words(found, "3: a", "1: b", score=found.score, weight="0.5000", blocked=[])
         assert words.endswith("× 0.5. Its weight is 0.5000.")
         found = replace(found, added=1.25, softcap=30.0)
-        words = plain(sum_words(found, "3: a", "1: b", score=7.5, weight="", blocked=["causal", "padding"]))
-        assert "caps it at ±30; the model adds +1.250 for the two positions: +7.500 goes into the softmax" in words
+        words = sum_words(found, "3: a", "1: b", score=7.5, weight="", blocked=["causal", "padding"])
+        assert "caps it at ±30. The model adds +1.250 for the two positions. +7.500 goes into the softmax." in words
         assert "for the positions" in pairs_table(found)
-        assert words.endswith("Causal and padding block it, so the score has no effect.")
-        assert plain_sum_words(found, "3: a", "1: b", score=7.5, weight="", blocked=["causal", "padding"]) == words
+        assert words.endswith("Blocked by causal and padding: the score has no effect.")

@@ -9,16 +9,14 @@ from tests.viz.views import causal, padded
 from viz.heads.cells import weight_text
 from viz.heads.picture import (
     MOST_CELLS,
-    SHIFT,
     changed,
     difference_header,
     difference_packet,
-    every_packet,
-    picture_header,
     picture_packet,
     room_for,
     ten_thousandths,
 )
+from viz.saved.explorer import SHIFT, WEIGHTS, AllHeads, heads_packet
 
 
 def head(seed: int, blocked: dict[str, np.ndarray], queries: int = 5, keys: int = 7) -> HeadView:
@@ -40,9 +38,8 @@ def test_ten_thousandths_are_the_digits_that_every_view_writes() -> None:
 def test_many_heads_are_read_back() -> None:
     first, second = {"causal": causal(5)}, {"causal": causal(5), "padding": padded(5, 2)}
     heads = {(1, 0): head(1, first, 5, 5), (0, 2): head(2, second, 5, 5), (1, 1): head(3, first, 5, 5)}
-    names = [[f"L{layer} H{one}" for one in range(3)] for layer in range(2)]
-    packet = every_packet(heads, picture=picture_header(3), most=lambda view: float(view.weights.max()), notes=[],
-                          views=("heatmap",), names=names, chosen=[(1, 0)], absent="{}")  # fmt: skip
+    thumbnails, none = np.zeros((2, 3, 1, 1), np.float32), np.zeros((2, 1, 1), bool)
+    packet = heads_packet(AllHeads(thumbnails, none, heads, [(1, 0)], 3), WEIGHTS, "{}")
     header, body = unpacked(packet)
     assert [(*one["head"], one["plane"]) for one in header["held"]] == [
         (1, 0, 0),

@@ -73,20 +73,18 @@ class TestSentences:
         words = fills_sentence(found)
         (leak,) = [one.damage.blocked_total for one in found.fills if one.name == "−10" and one.dtype == "float32"
                    if one.damage]  # fmt: skip
-        assert "becomes NaN with −∞, and uniform attention over all 13 keys with finfo.min, −1e20" in words
-        assert f"−10 leaves at most {percent(leak)} of a row's attention" in words
-        assert "−1e20 and −1e9 do not fit float16" in words
+        assert "becomes NaN with: −∞; uniform attention over all 13 keys with: finfo.min, −1e20" in words
+        assert f"on blocked cells in float32: {percent(leak)}, with −10." in words
+        assert "What does not fit float16: −1e20, −1e9." in words
 
     def test_where_nothing_leaks_they_say_so(self) -> None:
-        assert "none of them leaves any weight" in fills_sentence(compare(torch.full((3, 3), 200.0), ALLOWED[:3, :3]))
-
-    def test_where_no_score_fits(self) -> None:
-        assert "This head's scores do not fit float16." in fills_sentence(compared(1e5))
+        found = compare(torch.full((3, 3), 200.0), ALLOWED[:3, :3])
+        assert "on blocked cells in float32: 0%," in fills_sentence(found)
 
     @pytest.mark.parametrize("allowed", [torch.ones(3, 3, dtype=torch.bool), torch.zeros(3, 3, dtype=torch.bool)])
     def test_where_nothing_or_everything_is_blocked_no_sentence_speaks_of_a_leak(self, allowed: torch.Tensor) -> None:
         found = compared(allowed=allowed)
-        assert "attention on cells" not in fills_sentence(found)
+        assert "attention on blocked cells" not in fills_sentence(found)
         assert "nan" not in fills_sentence(found) + fills_table(found) + order_table(found)
         assert order_sentence(found) == ""
 
@@ -99,9 +97,9 @@ class TestSentences:
 
     def test_rows_of_which_nothing_is_left_are_counted(self) -> None:
         found = compare(torch.tensor([[-200.0, 0.0], [0.0, 0.0]]), torch.tensor([[True, False], [True, True]]))
-        assert "1 of 2 rows are 0 / 0" in order_sentence(found)
+        assert "(1 of 2 rows here)" in order_sentence(found)
         assert "1 rows NaN" in order_table(found)
 
     def test_a_sink_leaves_no_nan(self) -> None:
         words = fills_sentence(compared(sink=0.5))
-        assert "NaN" not in words
+        assert "becomes NaN with: none;" in words

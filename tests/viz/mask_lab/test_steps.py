@@ -235,9 +235,9 @@ class TestSentence:
     def test_it_says_who_would_lead_without_the_mask(self) -> None:
         raw = np.array([1.0, 2.0, 9.0])
         row = replace(row_of(3), raw=raw, blocked={"causal": np.array([False, False, True])})
-        assert "without it <b>k2</b> (position 2) would lead" in steps_sentence(row)
+        assert "Without it <b>k2</b> (position 2) would have the largest score" in steps_sentence(row)
         row = replace(row_of(3), raw=raw, blocked={"causal": np.array([True, False, False])})
         assert "would lead" not in steps_sentence(row)
 
     def test_without_a_blocked_cell(self) -> None:
-        assert "The mask blocks nothing here." in steps_sentence(row_of())
+        assert "The mask wrote −∞ into 0 of 13 cells." in steps_sentence(row_of())

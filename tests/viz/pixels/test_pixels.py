@@ -9,8 +9,9 @@ from PIL import Image
 
 from model.pixels.view import PixelView
 from tests.viz.packet import unpacked
+from viz.numbers import share_table
 from viz.palette import MASK_COLOURS, SEQUENTIAL
-from viz.pixels.numbers import Seen, level_table, sentence, share_table, where
+from viz.pixels.numbers import level_table, sentence, where
 from viz.pixels.pictures import (
     GREYS,
     GalleryCard,
@@ -110,9 +111,9 @@ def test_the_true_level_is_marked_in_the_table() -> None:
 
 def test_a_table_of_shares_has_the_standard_beside_only_what_changed() -> None:
     rows = [("on <later> pixels", "41.0%", "0%")]
-    assert "on &lt;later&gt; pixels" in share_table(rows, changed=True)
-    assert '<td class="number">0%</td>' in share_table(rows, changed=True)
-    assert '<td class="number">0%</td>' not in share_table(rows, changed=False)
+    assert "on &lt;later&gt; pixels" in share_table("measured", rows, changed=True)
+    assert '<td class="number">0%</td>' in share_table("measured", rows, changed=True)
+    assert '<td class="number">0%</td>' not in share_table("measured", rows, changed=False)
 
 
 def test_a_picture_is_paper_and_ink_with_a_line_below_what_was_given() -> None:
@@ -139,17 +140,10 @@ def test_a_gallery_frames_what_is_recognised_and_escapes_its_captions() -> None:
     assert 'alt="A written digit: 3, read as 3"' in found
 
 
-def seen(**changes: object) -> Seen:
-    one = view(causal=bool(changes.pop("causal", True)))
-    plain = Seen("L1 H1", one, one.weights[1, 1], 0.4, (0.25, 0.75), (1.0, 0.6), False)
-    return replace(plain, **changes)  # type: ignore[arg-type]
-
-
 def test_the_sentence_says_where_the_head_looks_and_what_is_blocked() -> None:
-    assert sentence(seen()).startswith("L1 H1, from r2 c2: 50.0% on the class token, 50.0% on r1 c2, straight above.")
-    assert "The 45 later pixels are blocked" in sentence(seen())
-    last = view(63, 64)
-    assert "Nothing comes after it" in sentence(replace(seen(), view=last))
+    said = sentence(view(), view(), 1, 1, layer_only=False)
+    assert said.startswith("L1 H1, from r2 c2: 50.0% on the class token, 50.0% on r1 c2, straight above.")
+    assert "Later pixels that are blocked: 45." in said
 
 
 def test_neighbours_are_called_by_where_they_are() -> None:
@@ -165,5 +159,5 @@ def test_the_step_that_writes_a_pixel_speaks_of_that_pixel() -> None:
     assert where(11, writer) == "on r1 c2, straight above"
     assert where(18, writer) == "on r2 c1, to its left"
     assert where(12, writer) == "on r1 c3, above to the right"
-    words = sentence(replace(seen(), view=writer))
-    assert words.startswith("L1 H1, writing r2 c2 from r2 c1: 50.0% on the class token")
+    words = sentence(writer, writer, 1, 1, layer_only=False)
+    assert words.startswith("L1 H1, from r2 c1: 50.0% on the class token")
