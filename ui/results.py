@@ -64,9 +64,9 @@ def ask(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         return kept(job.key, lambda: scheduler().ask(job, reader(), look), look)
 
 
-def ask_anew(function: Callable[..., Any], *arguments: Any) -> Any:
-    """As ask, and not remembered: what is another every time, a measured time above all."""
-    return scheduler().ask(Job(function, arguments), reader(), still_wanted)
+def ask_anew(function: Callable[..., Any], *arguments: Any, low_priority: bool = False) -> Any:
+    """As ask, and not remembered. low_priority: all other jobs go first."""
+    return scheduler().ask(Job(function, arguments), reader(), still_wanted, low_priority=low_priority)
 
 
 def reader() -> str:
