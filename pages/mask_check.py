@@ -12,7 +12,7 @@ from ui.guard import guarded
 from ui.heads import head as head_picture
 from ui.markdown import escaped
 from ui.widgets.choices import one_of, select
-from viz.mask_check import laws_table, mask_figure, named_pairs, sentence, view_of
+from viz.mask_check import laws_table, mask_figure, named_pairs, sentence
 
 mask_check.CheckLink.restore()
 with st.sidebar:
@@ -37,17 +37,16 @@ else:
     if reading.cut:
         notes = say("Only the first {count} tokens of the first line are read.", count=report.length)
 
-view = view_of(report)
 st.markdown(page.heading(say("Mask check"), mask_check.size(report)))
-st.html(sentence(view))
+st.html(sentence(report))
 if notes:
     st.markdown(notes)
-figure = mask_figure(view, dark=page.is_dark())
+figure = mask_figure(report, dark=page.is_dark())
 head_picture.show(figure, mask_check.alt(report), room="two", key="obey_figure", on_pick=None)
-marks = f"{mask_check.key(report)}{named_pairs(view)}"
+marks = f"{mask_check.key(report)}{named_pairs(report)}"
 if marks:
     st.html(marks)
-st.html(laws_table(view))
+st.html(laws_table(report))
 st.caption(mask_check.numbers(report))
 with st.expander(say("How it is measured")):
     st.markdown(say(mask_check.HOW))

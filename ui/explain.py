@@ -57,6 +57,11 @@ OVERVIEW = N_(
 NATS = N_("A token's loss is −ln of its predicted probability, in nats: 0 means certain, 2.3 a probability of 10%.")
 
 
+def no_predictions(model: Model) -> str:
+    """Why the model predicts no next token."""
+    return say(NO_PREDICTIONS["encoder" if model.kind == "encoder" else "decoder"])
+
+
 def title_of(model: Model) -> str:
     """The model's name for markdown."""
     return escaped(plain_title(model))

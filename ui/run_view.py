@@ -42,6 +42,16 @@ class RunView:
     masks: MaskSpec
     row: int
 
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """A label for each query position of the row."""
+        return self.run.queries.pieces[self.row]
+
+    @property
+    def real(self) -> slice:
+        """The positions of the row's queries that are no padding."""
+        return self.run.queries.real(self.row)
+
     def ask(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """function(trace, row, masks, *arguments, **options) of model/, remembered. Raises as results.ask."""
         return results.ask(function, self.run, self.row, self.masks, *arguments, **options)

@@ -17,7 +17,7 @@ from mask_check.registry import SAMPLES
 from model.base import Model
 from model.text import TokenBatch
 from serving.settings import Settings
-from viz.mask_check import report_html, view_of
+from viz.mask_check import report_html
 
 if TYPE_CHECKING:
     from model.huggingface.hub import Progress
@@ -45,7 +45,7 @@ class Report(CheckReport):
         return self.mask.moved
 
     def _repr_html_(self) -> str:
-        return report_html(view_of(self))
+        return report_html(self)
 
 
 def check(

@@ -1,14 +1,12 @@
 """A check of a model's mask: what really reaches what beside what is declared, and the laws one by one."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from markupsafe import Markup, escape
 
 from i18n import N_, listed, say, say_count, together
-from mask_check.findings import CheckReport, Finding
+from mask_check.findings import CheckReport, MeasuredMask
 from mask_check.formats import verdict_of
 from model.heads.view import HeadView
 from viz.charts import NEVER, RIGHT, flat, two_masks, unweighted
@@ -32,56 +30,20 @@ CELL = 9  # pixels of the small picture
 MOST_NAMED = 12
 
 
-@dataclass(frozen=True, eq=False)
-class CheckView:
-    """A check on T tokens.
-
-    moved: float [T,T], how far output i (row) moves when token j (column) is changed; NaN where that was not tried.
-    declared: bool [T,T], True = may reach. reaches: bool [T,T], moved by more than rounding. tokens: a label each.
-    """
-
-    title: str
-    verdict: str
-    moved: np.ndarray
-    declared: np.ndarray
-    reaches: np.ndarray
-    tokens: list[str]
-    laws: Sequence[Finding]
-
-    @property
-    def leaks(self) -> np.ndarray:
-        """bool [T,T]: reaches where that is declared closed."""
-        return self.reaches & ~self.declared
-
-    @property
-    def silent(self) -> np.ndarray:
-        """bool [T,T]: declared open, tried, and not seen to reach."""
-        return self.declared & ~self.reaches & ~np.isnan(self.moved)
+def shown_mask(report: CheckReport) -> MeasuredMask:
+    """What the check measured; one of nothing tried for a module whose mask could not be measured."""
+    nothing = np.zeros((report.length, report.length), bool)
+    return report.mask or MeasuredMask(np.full(nothing.shape, np.nan), nothing, 0.0)
 
 
-def view_of(report: CheckReport) -> CheckView:
-    """A report as what is drawn. One without a measured mask has one of nothing tried."""
-    length, mask = report.length, report.mask
-    nothing = np.zeros((length, length), bool)
-    return CheckView(
-        title=report.name,
-        verdict=verdict_of(report),
-        moved=np.full((length, length), np.nan) if mask is None else mask.moved,
-        declared=nothing if mask is None else mask.declared,
-        reaches=nothing if mask is None else mask.reaches,
-        tokens=list(report.pieces),
-        laws=report.findings,
-    )
-
-
-def mask_figure(view: CheckView, *, dark: bool) -> CachedFigure:
+def mask_figure(report: CheckReport, *, dark: bool) -> CachedFigure:
     """Left, what was measured; right, what is declared; cells that disagree are marked in both."""
-    axes = unweighted({}, view.tokens)
+    axes, view = unweighted({}, list(report.pieces)), shown_mask(report)
     declared, images = _declared(view.declared, axes, dark=dark, place="2")
     marked = ((view.leaks, "x", 8, "leak"), (view.silent, "circle-open", 6, "not seen"))  # not shown
     marks = [mark for some in marked for mark in _marks(axes, *some)]
     layout = two_masks(axes)
-    end = len(view.tokens) - 0.5
+    end = report.length - 0.5
     layout["xaxis"] |= {"title": {"text": say(KEY)}, "range": [-0.5, end]}
     layout["yaxis"] |= {"title": {"text": say(QUERY)}, "range": [end, -0.5], "autorange": False}
     titles = [title(f"<b>{say(text)}</b>", x, 1) for text, x in zip(TITLES, (0.0, RIGHT[0]), strict=True)]
@@ -98,11 +60,11 @@ def declared_figure(tokens: list[str], declared: np.ndarray, *, dark: bool) -> C
     return figure(traces, layout | {"images": images, "annotations": [title(f"<b>{say(TITLES[1])}</b>", 0, 1)]})
 
 
-def laws_table(view: CheckView) -> Markup:
+def laws_table(report: CheckReport) -> Markup:
     """An HTML table: broken laws first, those that do not apply last."""
     measures = [th(say("most"), "number"), th(say("tolerated"), "number")]
     rows = [[th(say("verdict")), th(say("property")), *measures, th(say("found"))]]
-    for law in sorted(view.laws, key=lambda law: ORDER.index(law.verdict)):
+    for law in sorted(report.findings, key=lambda law: ORDER.index(law.verdict)):
         verdict = tag("b", say(law.verdict)) if law.verdict == "broken" else say(law.verdict)
         amounts = _silent(law.silent) or _amount(law.amount), _amount(law.tolerance)
         numbers = [td(amount, "number") for amount in amounts]
@@ -111,12 +73,12 @@ def laws_table(view: CheckView) -> Markup:
     return tag("div", table(rows), style="overflow-x:auto", tabindex="0")
 
 
-def named_pairs(view: CheckView) -> str:
+def named_pairs(report: CheckReport) -> str:
     """HTML: the leaks by their tokens, "" where there is none."""
-    pairs = np.argwhere(view.leaks)
+    pairs = np.argwhere(shown_mask(report).leaks)
     if not len(pairs):
         return ""
-    tokens = [token.strip() for token in view.tokens]
+    tokens = [token.strip() for token in report.pieces]
     named = listed(
         say("{row} “{output}” by {column} “{token}”", row=row, output=tokens[row], column=column, token=tokens[column])
         for row, column in pairs[:MOST_NAMED].tolist()
@@ -126,8 +88,9 @@ def named_pairs(view: CheckView) -> str:
     return tag("p", say("Outputs moved by a token that their mask closes: {named}.", named=named), class_="key")
 
 
-def report_html(view: CheckView) -> str:
+def report_html(report: CheckReport) -> str:
     """All of it without a script, for a notebook: the verdict, both masks as small pictures, the table."""
+    view = shown_mask(report)
     pictures = "".join(
         f'<figure style="margin:0 1.5em 0 0"><figcaption>{say(title)}</figcaption>{picture}</figure>'
         for title, picture in zip(TITLES, (_small(view, view.reaches), _small(view, view.declared)), strict=True)
@@ -137,12 +100,12 @@ def report_html(view: CheckView) -> str:
         ".unmask .swatch{display:inline-block;width:.8em;height:.8em;margin-right:.35em}</style>"
     )
     return (
-        f'<div class="unmask">{style}<p><b>{escape(view.title)}</b>: {escape(view.verdict)}</p>'
-        f'<div style="display:flex">{pictures}</div>{named_pairs(view)}{laws_table(view)}</div>'
+        f'<div class="unmask">{style}<p><b>{escape(report.name)}</b>: {escape(verdict_of(report))}</p>'
+        f'<div style="display:flex">{pictures}</div>{named_pairs(report)}{laws_table(report)}</div>'
     )
 
 
-def _measured(view: CheckView, axes: HeadView, *, dark: bool) -> list[Part]:
+def _measured(view: MeasuredMask, axes: HeadView, *, dark: bool) -> list[Part]:
     """How far each output moves, on a scale of powers of ten, and those that do not."""
     finite = np.where(np.isfinite(view.moved), view.moved, 1.0)
     size = np.where(view.reaches, np.log10(np.maximum(finite, 1e-30)), np.nan)
@@ -191,7 +154,7 @@ def _marks(axes: HeadView, cells: np.ndarray, symbol: str, size: int, name: str)
     return [marks | {"xaxis": "x" + place, "yaxis": "y" + place} for place in ("", "2")] if len(rows) else []
 
 
-def _small(view: CheckView, open_cells: np.ndarray) -> str:
+def _small(view: MeasuredMask, open_cells: np.ndarray) -> str:
     """[T,T] as an SVG: open cells filled, closed ones hatched, those that disagree marked."""
     rows, columns = open_cells.shape
     png = data_uri(hatch_png({"causal": ~open_cells}, dark=False))
@@ -220,15 +183,16 @@ def _amount(amount: float | None) -> str:
     return "NaN" if not math.isfinite(amount) else "0" if amount == 0 else f"{amount:.2g}"
 
 
-def sentence(view: CheckView) -> str:
+def sentence(report: CheckReport) -> str:
     """HTML: what to notice."""
-    by = {verdict: [law for law in view.laws if law.verdict == verdict] for verdict in COLOURS}
+    view = shown_mask(report)
+    by = {verdict: [law for law in report.findings if law.verdict == verdict] for verdict in COLOURS}
     broken, unsure = by["broken"], by["cannot tell"]
     if broken:
         said = [broken[0].words[:1].upper() + broken[0].words[1:]]
         if len(broken) > 1:
             said.append(say("{count} properties are violated in all.", count=len(broken)))
-        return _paragraph(view, said)
+        return _paragraph(report, said)
     closed = int((~view.declared & ~np.isnan(view.moved)).sum())
     opened = view.declared & ~np.isnan(view.moved) & ~np.eye(len(view.declared), dtype=bool)
     said = []
@@ -243,8 +207,8 @@ def sentence(view: CheckView) -> str:
         ))  # fmt: skip
     if unsure:
         said.append(say_count("{count} check cannot tell.", "{count} checks cannot tell.", len(unsure)))
-    return _paragraph(view, said)
+    return _paragraph(report, said)
 
 
-def _paragraph(view: CheckView, said: list[str]) -> Markup:
-    return tag("p", Markup(together([tag("b", view.verdict), escape(together(said))])), class_="sentence")
+def _paragraph(report: CheckReport, said: list[str]) -> Markup:
+    return tag("p", Markup(together([tag("b", verdict_of(report)), escape(together(said))])), class_="sentence")

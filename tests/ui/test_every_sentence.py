@@ -20,7 +20,7 @@ from model import catalog
 from model.base import Model, tokenize
 from model.heads.ablation import HeadsOff, answer, outcome
 from model.heads.rollout import layer_maps
-from model.heads.view import cropped
+from model.heads.view import HeadView, cropped
 from model.masks import MaskSpec
 from tests.model.random_specs import random_spec
 from tests.ui.sentences.claims import CLAIMS, NO_CLAIM, Said, plain
@@ -31,7 +31,7 @@ from viz.ablation import AskedPrediction
 from viz.ablation import sentence as ablation_sentence
 from viz.heads.bars import rest_words, row_of, where_it_lies
 from viz.heads.tokens import left_out, light_words
-from viz.layers.token import TokenView, token_sentence
+from viz.layers.token import token_sentence
 from viz.mask_lab.effect import after_query, effect
 from viz.numbers import leak_notes
 from viz.sentence import sentence
@@ -128,7 +128,8 @@ def said_of(facts: Facts, *, lab: bool) -> Iterator[tuple[str, bool]]:
     yield light_words(whole), True
     survey = now.survey()
     yield leak_notes(*(shares[place][None, None] for shares in (survey.future, survey.padding)))[0][0], True
-    lines = TokenView(now.ask(layer_maps, "mean").maps[:, at], {}, [f"L{one}" for one in range(6)], pieces, "")
+    means = now.ask(layer_maps, "mean").maps[:, at]
+    lines = HeadView(means, means, {}, [f"L{one}" for one in range(6)], pieces)
     yield token_sentence(lines, "mean", at, pieces[at]), True
     if not lab:
         scope = "layer" if only else "model"

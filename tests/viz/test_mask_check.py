@@ -7,8 +7,8 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from mask_check.findings import Finding
-from viz.mask_check import CheckView, laws_table, mask_figure, named_pairs, report_html, sentence
+from mask_check.findings import CheckReport, Finding, MeasuredMask, Noise
+from viz.mask_check import laws_table, mask_figure, named_pairs, report_html, sentence
 
 TOKENS = ["<s>", "a&b", "cat", "sat", "on"]
 LAWS = [
@@ -19,55 +19,62 @@ LAWS = [
 ]
 
 
+def report_of(mask: MeasuredMask | None, laws: list[Finding], length: int = 5) -> CheckReport:
+    noise = Noise(0.0, 0.0)
+    return CheckReport("a <model>", "decoder", "causal", length, tuple(TOKENS[:length]), "float32", "sdpa", 1, 0, noise,
+                       tuple(laws), mask)  # fmt: skip
+
+
 @pytest.fixture
-def view() -> CheckView:
+def view() -> CheckReport:
     """One leak, (1, 3); one open pair that nothing came through, (4, 1); column 2 not tried."""
     declared = np.tri(5, dtype=bool)
     moved = np.where(declared, 0.25, 0.0)
     moved[1, 3], moved[4, 1], moved[:, 2] = 0.5, 0.0, np.nan
-    reaches = np.nan_to_num(moved) > 0.1
-    return CheckView("a <model>", "It does not obey its mask.", moved, declared, reaches, TOKENS, LAWS)
+    return report_of(MeasuredMask(moved, declared, 0.1), LAWS)
 
 
 def traces(figure: go.Figure, name: str) -> list:
     return [trace for trace in figure.data if trace.name == name]
 
 
-def test_cells_that_disagree_are_marked_in_both(view: CheckView) -> None:
+def test_cells_that_disagree_are_marked_in_both(view: CheckReport) -> None:
     figure = mask_figure(view, dark=False)
     assert [(mark.x, mark.y) for mark in traces(figure, "leak")] == [(("3: sat",), ("1: a&amp;b",))] * 2
     assert [(mark.x, mark.y) for mark in traces(figure, "not seen")] == [(("1: a&amp;b",), ("4: on",))] * 2
     assert {mark.xaxis for mark in traces(figure, "leak")} == {"x", "x2"}
 
 
-def test_no_marks_where_all_agrees(view: CheckView) -> None:
+def test_no_marks_where_all_agrees(view: CheckReport) -> None:
     whole = np.tri(5, dtype=bool)
-    agreed = CheckView("m", "It obeys its mask.", whole * 0.5, whole, whole, TOKENS, LAWS[:2])
+    agreed = report_of(
+        MeasuredMask(whole * 0.5, whole, 0.1), [*LAWS[:2], Finding("obeys", "as declared.", law="reach")]
+    )
     figure = mask_figure(agreed, dark=False)
     assert not traces(figure, "leak")
     assert not traces(figure, "not seen")
     assert named_pairs(agreed) == ""
     said = re.sub("<.*?>", "", sentence(agreed))
     assert said == (
-        "It obeys its mask. Nothing passed through the 10 pairs that its mask closes. "
+        "It obeys its mask on the 5 tokens checked. Nothing passed through the 10 pairs that its mask closes. "
         "Something passed through 10 of the 10 pairs of two tokens that it opens."
     )
 
 
 def test_a_mask_with_nothing_measured_is_drawn_all_the_same() -> None:
-    nothing = np.zeros((3, 3), bool)
-    empty = CheckView("m", "?", np.full((3, 3), np.nan), ~nothing, nothing, TOKENS[:3], [])
-    assert len(traces(mask_figure(empty, dark=True), "open")) == 1
+    empty = report_of(None, [Finding("cannot tell", "it raised.", law="reach")], 3)
+    assert len(traces(mask_figure(empty, dark=True), "closed")) == 1
     assert "<svg" in report_html(empty)
 
 
-def test_an_output_that_became_nan_is_drawn_as_reached(view: CheckView) -> None:
-    view.moved[4, 0] = np.inf
+def test_an_output_that_became_nan_is_drawn_as_reached(view: CheckReport) -> None:
+    assert view.mask is not None
+    view.mask.moved[4, 0] = np.inf
     (measured,) = traces(mask_figure(view, dark=False), "measured")
     assert np.isfinite(measured.z[4, 0])
 
 
-def test_the_table_begins_with_what_is_broken_and_escapes(view: CheckView) -> None:
+def test_the_table_begins_with_what_is_broken_and_escapes(view: CheckReport) -> None:
     table = laws_table(view)
     assert re.findall(r"</span>(?:<b>)?([a-z ]+)<", table) == ["broken", "cannot tell", "obeys", "does not apply"]
     assert "<i>" not in table
@@ -75,24 +82,24 @@ def test_the_table_begins_with_what_is_broken_and_escapes(view: CheckView) -> No
     assert '<td class="number">0.73</td><td class="number">1.5e-06</td>' in table
 
 
-def test_the_pairs_are_named_by_their_tokens(view: CheckView) -> None:
+def test_the_pairs_are_named_by_their_tokens(view: CheckReport) -> None:
     assert "1 “a&amp;b” by 3 “sat”." in named_pairs(view)
 
 
-def test_the_sentence_says_what_is_broken(view: CheckView) -> None:
+def test_the_sentence_says_what_is_broken(view: CheckReport) -> None:
     said = sentence(view)
-    assert "<b>It does not obey its mask.</b> Output 1 moves by &lt;i&gt;." in said
+    assert "one at a time.</b> Output 1 moves by &lt;i&gt;." in said
     assert "properties are violated" not in said  # it is the only one
 
 
-def test_a_notebooks_page_has_both_masks(view: CheckView) -> None:
+def test_a_notebooks_page_has_both_masks(view: CheckReport) -> None:
     page = report_html(view)
     assert page.count("<svg") == 2
     assert "a &lt;model&gt;" in page
     assert "<script" not in page
 
 
-def test_a_law_that_silent_pairs_break_has_their_number(view: CheckView) -> None:
+def test_a_law_that_silent_pairs_break_has_their_number(view: CheckReport) -> None:
     law = Finding("broken", "no gradient 4 back.", silent=57, law="gradients")
-    table = laws_table(replace(view, laws=[law]))
+    table = laws_table(replace(view, findings=(law,)))
     assert re.findall('<td class="number">(.*?)</td>', table) == ["57 silent pairs", "–"]

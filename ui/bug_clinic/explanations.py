@@ -82,7 +82,7 @@ def _on_the_output(now: RunView, bug: Bug, pair: BugComparison, found: Examinati
         return say(words, **about, lost=int(lost.sum()), positions=len(lost))
     if change.max() == 0:
         return _nothing_in_the_output(now, bug, found, layer)
-    real = change[:, now.run.queries.real(now.row)]
+    real = change[:, now.real]
     if real.max() == 0:
         return say(
             "The output of layer {layer} changes only in the rows of padding, by up to {most}: no real token is "
@@ -90,7 +90,7 @@ def _on_the_output(now: RunView, bug: Bug, pair: BugComparison, found: Examinati
             **about,
         )
     head, position = divmod(int(change.argmax()), change.shape[1])
-    token = escaped(now.run.queries.pieces[now.row][position])
+    token = escaped(now.tokens[position])
     about |= {"head": head, "place": position, "token": token, "right": number(float(pair.right.output.abs().max()))}
     return say(
         "The output of layer {layer} changes by up to {most} (head {head}, position {place}, “{token}”); in the "
@@ -119,7 +119,7 @@ def _nothing_in_the_output(now: RunView, bug: Bug, found: Examination, layer: in
 def _on_this_head(now: RunView, bug: Bug, pair: BugComparison, head: int) -> list[str]:
     heads = shape_of(now)[1]
     if bug.key == "view" and heads > 1:
-        pieces = now.run.queries.pieces[now.row]
+        pieces = now.tokens
         (first, begins), (last, ends) = (part_at(head, place, heads, len(pieces)) for place in (0, len(pieces) - 1))
         text = escaped("".join(pieces[first : last + 1]))
         words = N_(

@@ -40,7 +40,7 @@ def view(now: RunView, bug: Bug | None, stages: AttentionStages, layer: int, hea
         stages.weights[head].nan_to_num(0.0).numpy(),
         stages.scaled[head].numpy(),
         {name: mask.numpy() for name, mask in by.items()},
-        names(now, bug, head, now.run.queries.pieces[now.row]),
+        names(now, bug, head, now.tokens),
         names(now, bug, head, now.run.keys.pieces[now.row]),
     )
 

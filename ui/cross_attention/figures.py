@@ -217,7 +217,7 @@ def _answer(model: DatesModel, lines: SourceTexts, spec: MaskSpec, row: int) -> 
 
 def alignment(model: Model, part: AttentionPair, *, changed: bool) -> None:
     if not model.predicts:
-        st.info(explain.NO_PREDICTIONS["decoder"])
+        st.info(explain.no_predictions(model))
         return
     now, standard = steps(part.now, part.standard), steps(part.standard, part.standard)
     strip = st.empty()
@@ -306,7 +306,7 @@ def _heatmap(model: Model, parts: dict[str, AttentionPair], part: str, shown: st
         figure = cached_figure(difference_figure, now, standard, dark=dark, tall=tall)
     else:
         figure = cached_figure(head_figure, shown_view, dark=dark, tall=tall)
-    begin = parts[part].now.run.queries.real(parts[part].now.row).start
+    begin = parts[part].now.real.start
     go_to_step = lambda position, _: st.session_state.update(cross_step=max(position - begin, 0))  # noqa: E731
     on_pick = go_to_step if part == "cross" else None
     head_picture.show(figure, alt, room="one", key=f"{part}_figure", tall=tall, on_pick=on_pick)

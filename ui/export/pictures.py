@@ -70,7 +70,7 @@ def _every(subject: ExportSubject, part: Part) -> PrintedPicture:
     def caption() -> str:
         sentence = N_("Attention of all {layers} × {heads} heads of {model}.")
         what = say(sentence, layers=layers, heads=heads, model=subject.model)
-        return subject.caption(what, words.of_every(len(run.queries.pieces[subject.now.row]), side))
+        return subject.caption(what, words.of_every(len(subject.now.tokens), side))
 
     of = found.thumbnails, found.blocked, numbers
     return PrintedPicture(every_picture, of, lambda: say("{model} · all heads", model=subject.model), caption, [])

@@ -91,7 +91,7 @@ def report(subject: ExportSubject, link: str) -> str:
         survey.thumbnails,
         survey.blocked,
         [subject.place],
-        now.run.queries.real(now.row).stop - 1,
+        now.real.stop - 1,
         tokens=MOST_TOKENS,
         numbers=found.layer_numbers.get(now.run.attention, ()),
         notes=leak_notes(survey.future, survey.padding),

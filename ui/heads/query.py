@@ -70,13 +70,13 @@ def chosen(now: RunView) -> int:
     A click on a picture chooses one, by setting "query" in its callback.
     """
     query = st.session_state.get("query")
-    if not isinstance(query, int) or not 0 <= query < len(now.run.queries.pieces[now.row]):
+    if not isinstance(query, int) or not 0 <= query < len(now.tokens):
         query = st.session_state.query = None
-    return now.run.queries.real(now.row).stop - 1 if query is None else query
+    return now.real.stop - 1 if query is None else query
 
 
 def choose(now: RunView) -> int:
-    pieces = now.run.queries.pieces[now.row]
+    pieces = now.tokens
     name, shown = lambda position: f"{position}: {pieces[position]}", bound("query", chosen(now))
     return st.selectbox(say("Query"), range(len(pieces)), format_func=name, help=say(HELP), **shown)
 
@@ -89,7 +89,7 @@ def picked() -> int | None:
 
 def moves(now: RunView, part: tuple[int, int]) -> Moves:
     """How keys move the query among the positions of a part, from one up to, without, another."""
-    pieces = now.run.queries.pieces[now.row]
+    pieces = now.tokens
     return Moves(chosen(now), (part[0], min(part[1], len(pieces))), pieces)
 
 

@@ -74,7 +74,7 @@ def _view(step: Step, name: str, text: str, masks: MaskSpec | None) -> RunView:
         raise step.wrong("head", say(words, model=name, last=heads - 1, head=head))
     spec = model.standard if masks is None else masks
     found = RunView(model, RunRef(ModelRef.of(model), reading.batch, spec, step.attention), spec, step.row - 1)
-    last = len(found.run.queries.pieces[found.row]) - 1
+    last = len(found.tokens) - 1
     if step.query is not None and step.query > last:
         raise step.wrong("query", say("expected a query from 0 to {last}, got {query}", last=last, query=step.query))
     return found

@@ -137,7 +137,7 @@ def _picture(step: Step, found: runs.StepRuns, *, hidden: bool) -> None:
     elif shown == "beside" and not same:
         _shown(step, found.beside, None)
     else:
-        query = found.now.run.queries.real(found.now.row).stop - 1 if step.query is None else step.query
+        query = found.now.real.stop - 1 if step.query is None else step.query
         about_a_query = step.ask is not None and step.ask.kind in ("looks", "sees", "next", "row")
         _tokens(found.now, query if about_a_query else None)
 

@@ -4,23 +4,23 @@ import numpy as np
 import streamlit as st
 
 from i18n import N_, say, together
-from model.heads.head_steps import head_steps
+from model.heads.head_steps import HeadSteps, head_steps
 from model.heads.row_steps import RowSteps
 from model.heads.view import coarser_words
 from ui import page
 from ui.run_view import RunView
 from viz.mask_lab.row import MOST_KEYS, drawn_values, steps_sentence, steps_table, values_figure
-from viz.mask_lab.steps import StepsView, steps_figure
+from viz.mask_lab.steps import steps_figure
 from viz.numbers import percent
 
 
 def show(now: RunView, layer: int, head: int, chosen: int) -> None:
     found = now.ask(head_steps, layer, head, chosen)
-    row, view = found.row, StepsView(found.head, found.raw, found.values, found.output, found.row.arithmetic, chosen)
+    row = found.row
     st.html(steps_sentence(row))
-    page.chart(steps_figure(view, dark=page.is_dark()), "steps_figure", _alt(view, row, now.name(layer, head)))
+    page.chart(steps_figure(found, dark=page.is_dark()), "steps_figure", _alt(found, now.name(layer, head)))
     colours = say("Scores, values and output: blue is below 0, red above. Zoom in one panel and the others follow.")
-    st.html(page.note(together(filter(None, [colours, coarser_words(view.head)]))))
+    st.html(page.note(together(filter(None, [colours, coarser_words(found.head)]))))
     numbers, values = st.columns([1.7, 1], gap="medium")
     numbers.html("".join([steps_table(row), page.note(_about_the_table(row))]))
     with values:
@@ -61,17 +61,17 @@ def _about_the_values(row: RowSteps) -> str:
     return say(every if len(drawn) == free else some, count=len(drawn), free=free, share=share)
 
 
-def _alt(view: StepsView, row: RowSteps, name: str) -> str:
-    queries, keys = view.raw.shape
-    raw, scaled = view.raw, view.head.scaled
+def _alt(found: HeadSteps, name: str) -> str:
+    queries, keys = found.raw.shape
+    raw, scaled = found.raw, found.head.scaled
     scores = {"raw_least": raw.min(), "raw_most": raw.max(), "least": scaled.min(), "most": scaled.max()}
-    weights = {"blocked": int(view.head.any_blocked().sum()), "weight": view.head.weights.max()}
+    weights = {"blocked": int(found.head.any_blocked().sum()), "weight": found.head.weights.max()}
     words = N_(
         "{head} step by step, {queries} queries by {keys} keys: q·k from {raw_least:.2f} to {raw_most:.2f}, scaled "
         "from {least:.2f} to {most:.2f}, {blocked:,} cells blocked, weights up to {weight:.3f}, the keys' values, and "
         "for each query an output of {width} numbers. Query {query} ({token}) is framed."
     )
-    framed = {"width": view.values.shape[1], "query": row.position, "token": row.query}
+    framed = {"width": found.values.shape[1], "query": found.row.position, "token": found.row.query}
     return say(words, head=name, queries=queries, keys=keys, **scores, **weights, **framed)
 
 

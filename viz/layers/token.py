@@ -1,15 +1,17 @@
-"""Where one token looks, layer by layer: a heatmap whose rows are layers, the first on top, its columns keys."""
+"""Where one token looks, layer by layer: a heatmap whose rows are layers, the first on top, its columns keys.
+
+A view of it is a HeadView: weights [L,K], what one query gives each key in each layer; queries: a label for each layer.
+"""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from markupsafe import escape
 
 from i18n import N_, say, together
-from model.heads.view import MOST_CELLS
+from model.heads.view import MOST_CELLS, HeadView
 from viz.charts import both_sides, heat
 from viz.heatmap import (
     AXIS,
@@ -33,32 +35,7 @@ ROW, MOST = 34, 480  # pixels of a layer, and of a picture
 TOP, BETWEEN, BOTTOM = 34, 40, 84
 
 
-@dataclass(frozen=True, eq=False)
-class TokenView:
-    """One query over L layers and K keys. values: float32 [L,K]. blocked: for each mask, bool [L,K]. layers, keys: a
-    label each. first: the position of the first key; step: how many each column stands for. unit: what a value is.
-    """
-
-    values: np.ndarray
-    blocked: dict[str, np.ndarray]
-    layers: Sequence[str]
-    keys: Sequence[str]
-    unit: str
-    first: int = 0
-    step: int = 1
-
-    def any_blocked(self) -> np.ndarray:
-        """bool [L,K], True where at least one mask blocks the cell."""
-        return np.any([np.zeros(self.values.shape, bool), *self.blocked.values()], axis=0)
-
-    def cropped(self, begin: int, end: int) -> "TokenView":
-        """The keys from a position up to, without, another."""
-        part = slice(begin - self.first, end - self.first)
-        masks = {name: mask[:, part] for name, mask in self.blocked.items()}
-        return replace(self, values=self.values[:, part], blocked=masks, keys=self.keys[part], first=begin)
-
-
-def reduced_words(view: TokenView) -> str:
+def reduced_words(view: HeadView) -> str:
     """In a sentence: how many keys a column stands for; "" for one."""
     _, step = _columns(view)
     if step == 1:
@@ -67,11 +44,11 @@ def reduced_words(view: TokenView) -> str:
                count=len(view.keys), step=step)  # fmt: skip
 
 
-def token_figure(now: TokenView, standard: TokenView | None, *, dark: bool) -> CachedFigure:
-    """One picture, or three one above the other: now, under the standard masks, and the difference."""
+def token_figure(now: HeadView, standard: HeadView | None, unit: str, *, dark: bool) -> CachedFigure:
+    """One picture, or three one above the other: now, under the standard masks, and their difference."""
     views = [_coarser(view) for view in ([now] if standard is None else [now, standard])]
-    tall = min(ROW * len(now.layers), MOST if standard is None else MOST // 2)
-    colours = {"zmin": 0, "zmax": colour_range(*(view.values for view in views)), "colorscale": SEQUENTIAL_SCALE}
+    tall = min(ROW * len(now.queries), MOST if standard is None else MOST // 2)
+    colours = {"zmin": 0, "zmax": colour_range(*(view.weights for view in views)), "colorscale": SEQUENTIAL_SCALE}
     pictures = [(view, colours) for view in views]
     if standard is not None:
         pictures.append(_difference(now, standard, *views, dark=dark))
@@ -84,7 +61,8 @@ def token_figure(now: TokenView, standard: TokenView | None, *, dark: bool) -> C
         top = 1 - number * (tall + BETWEEN) / room
         place = str(number + 1) if number else ""
         bar = {"x": 1.01, "y": top, "yanchor": "top", "len": tall / room, "ypad": 0}
-        traces.append(_trace(view, place, change=number == 2) | some | {"colorbar": colour_bar(view.unit, **bar)})
+        what = say("change") if number == 2 else unit
+        traces.append(_trace(view, place, what, change=number == 2) | some | {"colorbar": colour_bar(what, **bar)})
         layout |= _axes(view, place, (max(top - tall / room, 0), top), last=number == count - 1)
         layout["images"] += hatching(view.blocked, dark=dark, place=place)
         if standard is not None:
@@ -93,56 +71,56 @@ def token_figure(now: TokenView, standard: TokenView | None, *, dark: bool) -> C
 
 
 def _difference(
-    now: TokenView, standard: TokenView, view: TokenView, other: TokenView, *, dark: bool
-) -> tuple[TokenView, Part]:
+    now: HeadView, standard: HeadView, view: HeadView, other: HeadView, *, dark: bool
+) -> tuple[HeadView, Part]:
     """now - standard, hatched where both are blocked, and its colours. view, other: both as coarse as it is shown."""
     closed = view.any_blocked() & other.any_blocked()
     both = {name: mask & closed for name, mask in other.blocked.items()}
     change = _change(now, standard)
     reach = max(float(np.abs(change[~closed]).max(initial=0.0)), 0.01)
-    return replace(view, values=change, blocked=both, unit=say("change")), both_sides(reach, dark)
+    return replace(view, weights=change, blocked=both), both_sides(reach, dark)
 
 
-def _trace(view: TokenView, place: str, *, change: bool) -> Part:
-    keys = [f"{view.first + column * view.step}: {escaped(label)}" for column, label in enumerate(view.keys)]
-    hover = say("<b>%{y}</b> on <b>%{x}</b>") + f"<br>{view.unit} %{{z:{'+' if change else ''}.4f}}"
-    values = np.where(view.any_blocked(), np.nan, view.values)
-    return heat(values, keys, list(view.layers), "difference" if change else "weights", hover, place)
+def _trace(view: HeadView, place: str, unit: str, *, change: bool) -> Part:
+    keys = [f"{view.first_key + column * view.step}: {escaped(label)}" for column, label in enumerate(view.keys)]
+    hover = say("<b>%{y}</b> on <b>%{x}</b>") + f"<br>{unit} %{{z:{'+' if change else ''}.4f}}"
+    values = np.where(view.any_blocked(), np.nan, view.weights)
+    return heat(values, keys, view.queries, "difference" if change else "weights", hover, place)
 
 
-def _axes(view: TokenView, place: str, domain: tuple[float, float], *, last: bool) -> Part:
+def _axes(view: HeadView, place: str, domain: tuple[float, float], *, last: bool) -> Part:
     every = math.ceil(len(view.keys) / MOST_TICKS)
     shown = range(0, len(view.keys), every)
     keys: Part = {"tickmode": "array", "tickvals": list(shown), "tickangle": -90}
     keys |= {"ticktext": [escaped(view.keys[one][:LONGEST_TICK]) for one in shown]}
     keys |= {"tickfont": {"size": 11 if len(view.keys) <= 32 else 9}, "showticklabels": last}
-    layers: Part = {"tickmode": "array", "tickvals": list(range(len(view.layers))), "ticktext": list(view.layers)}
+    layers: Part = {"tickmode": "array", "tickvals": list(range(len(view.queries))), "ticktext": view.queries}
     layers |= {"tickfont": {"size": 11}, "autorange": "reversed", "domain": list(domain)}
     together = {"matches": "x"} if place else {}
     x, y = AXIS | {"anchor": "y" + place} | together | keys, AXIS | {"anchor": "x" + place} | layers
     return {f"xaxis{place}": x, f"yaxis{place}": y}
 
 
-def _coarser(view: TokenView) -> TokenView:
+def _coarser(view: HeadView) -> HeadView:
     """At most MOST_CELLS columns, each the largest value of several keys."""
     begins, step = _columns(view)
     if step == 1:
         return view
     masks = {name: np.logical_and.reduceat(mask, begins, axis=1) for name, mask in view.blocked.items()}
     keys = ["".join(view.keys[begin : begin + step]) for begin in begins]
-    values = np.maximum.reduceat(view.values, begins, axis=1)
-    return replace(view, values=values, blocked=masks, keys=keys, step=step)
+    values = np.maximum.reduceat(view.weights, begins, axis=1)
+    return replace(view, weights=values, blocked=masks, keys=keys, step=step)
 
 
-def _change(now: TokenView, standard: TokenView) -> np.ndarray:
+def _change(now: HeadView, standard: HeadView) -> np.ndarray:
     """now - standard; of several keys, the change of largest size."""
-    change = now.values - standard.values
+    change = now.weights - standard.weights
     begins, _ = _columns(now)
     most, least = (reduce.reduceat(change, begins, axis=1) for reduce in (np.maximum, np.minimum))
     return np.where(most >= -least, most, least)
 
 
-def _columns(view: TokenView) -> tuple[list[int], int]:
+def _columns(view: HeadView) -> tuple[list[int], int]:
     """Where each column begins, and how many keys it stands for."""
     step = -(-len(view.keys) // MOST_CELLS)
     return list(range(0, len(view.keys), step)), step
@@ -191,24 +169,24 @@ def _as_standard(standard: "LogitLens", place: int, label: str) -> str:
     return say("Under the standard masks it predicts “{label}” ({chance}).", label=escape(was), chance=share)
 
 
-def token_sentence(view: TokenView, how: str, query: int, piece: str, standard: TokenView | None = None) -> str:
+def token_sentence(view: HeadView, how: str, query: int, piece: str, standard: HeadView | None = None) -> str:
     """HTML: where one query looks, how: "mean", "maximum", "rollout" or "flow". query: its position."""
-    if not view.values.any():
+    if not view.weights.any():
         return say("“{token}” attends to nothing in any layer.", token=escape(piece))
     sentence = _seen(view, how, query, piece)
     return sentence if standard is None else together([sentence, _moved(view, standard, query)])
 
 
-def _seen(view: TokenView, how: str, query: int, piece: str) -> str:
-    token, last = escape(piece), view.layers[-1]
+def _seen(view: HeadView, how: str, query: int, piece: str) -> str:
+    token, last = escape(piece), view.queries[-1]
     if how in ("mean", "maximum"):
-        layer, key = divmod(int(view.values.argmax()), view.values.shape[1])
-        where = {"layer": view.layers[layer], "other": _name(view, key, query)}
-        return say(SEEN[how], token=token, share=percent(float(view.values[layer, key])), **where)
-    others = view.values[-1].copy()
-    itself = float(others[query - view.first]) if 0 <= query - view.first < len(others) else np.nan
+        layer, key = divmod(int(view.weights.argmax()), view.weights.shape[1])
+        where = {"layer": view.queries[layer], "other": _name(view, key, query)}
+        return say(SEEN[how], token=token, share=percent(float(view.weights[layer, key])), **where)
+    others = view.weights[-1].copy()
+    itself = float(others[query - view.first_key]) if 0 <= query - view.first_key < len(others) else np.nan
     if not np.isnan(itself):
-        others[query - view.first] = 0
+        others[query - view.first_key] = 0
     best = int(others.argmax())
     if others[best] == 0:
         return say("By the end of {layer}, “{token}” has received nothing but its own state.", layer=last, token=token)
@@ -218,27 +196,27 @@ def _seen(view: TokenView, how: str, query: int, piece: str) -> str:
     return say(SEEN[how], flow=float(others[best]), **about)
 
 
-def _moved(view: TokenView, standard: TokenView, query: int) -> str:
-    change = np.abs(view.values - standard.values)
+def _moved(view: HeadView, standard: HeadView, query: int) -> str:
+    change = np.abs(view.weights - standard.weights)
     layer, key = divmod(int(change.argmax()), change.shape[1])
     if change[layer, key] < NOTICED:
         return say("Under the standard masks no value here differs by {least} or more.", least=NOTICED)
-    where = {"layer": view.layers[layer], "other": _name(view, key, query)}
-    values = {"was": standard.values[layer, key], "now": view.values[layer, key]}
+    where = {"layer": view.queries[layer], "other": _name(view, key, query)}
+    values = {"was": standard.weights[layer, key], "now": view.weights[layer, key]}
     return say("The largest change from the standard masks is {layer} on {other}: {was:.2f} → {now:.2f}.",
                **where, **values)  # fmt: skip
 
 
-def _name(view: TokenView, key: int, query: int) -> str:
-    if view.first + key == query:
+def _name(view: HeadView, key: int, query: int) -> str:
+    if view.first_key + key == query:
         return say("itself")
-    return f"“{escape(view.keys[key])}” ({view.first + key})"
+    return f"“{escape(view.keys[key])}” ({view.first_key + key})"
 
 
-def token_alt(view: TokenView, piece: str) -> str:
+def token_alt(view: HeadView, piece: str, unit: str) -> str:
     """The picture for whoever cannot see it."""
-    layer, key = divmod(int(view.values.argmax()), view.values.shape[1])
-    sizes = {"unit": view.unit.capitalize(), "layers": len(view.layers), "keys": len(view.keys)}
-    where = {"layer": view.layers[layer], "position": view.first + key, "key": view.keys[key]}
+    layer, key = divmod(int(view.weights.argmax()), view.weights.shape[1])
+    sizes = {"unit": unit.capitalize(), "layers": len(view.queries), "keys": len(view.keys)}
+    where = {"layer": view.queries[layer], "position": view.first_key + key, "key": view.keys[key]}
     return say("{unit} of “{token}”, {layers} layers by {keys} keys. The largest, {largest:.2f}, is in {layer} on "
-               "{position} ({key}).", token=piece, largest=view.values.max(), **sizes, **where)  # fmt: skip
+               "{position} ({key}).", token=piece, largest=view.weights.max(), **sizes, **where)  # fmt: skip

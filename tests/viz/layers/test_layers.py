@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from model.heads.logit_lens import LogitLens
+from model.heads.view import HeadView
 from tests.viz.markup import plain
 from viz.layers import token
 from viz.layers.lens import candidates_table, key, lens_table, ordinal
-from viz.layers.token import TokenView, token_figure
+from viz.layers.token import token_figure
 
 LABELS = {3: "cat", 5: "<b>", 7: "dog"}
 IDS = np.array([[[3, 5], [7, 3]], [[5, 3], [3, 7]], [[7, 3], [3, 5]]])  # three readings of two places
@@ -19,7 +20,7 @@ NEXT = np.array([[0.01, np.nan], [0.2, np.nan], [0.75, np.nan]], np.float32)
 LENS = LogitLens(4, IDS, SHARES, np.array([7, -1]), NEXT, np.array([[22, 0], [3, 0], [1, 0]]), LABELS)
 PIECES = ["a", "b", "c", "d", "the", "<i>", "f"]
 VALUES = np.array([[0.1, 0.2, 0.7], [0.5, 0.3, 0.2]], np.float32)
-VIEW = TokenView(VALUES, {}, ["L0", "L3"], ["x", "<y>", "z"], "mean weight")
+VIEW = HeadView(VALUES, VALUES, {}, ["L0", "L3"], ["x", "<y>", "z"])
 
 
 class TestLens:
@@ -80,19 +81,15 @@ class TestToken:
         values = np.zeros((2, 300), np.float32)
         values[0, 7], values[1, 299] = 0.5, 0.25
         blocked = {"causal": np.arange(300)[None].repeat(2, 0) > 4}
-        long = TokenView(values, blocked, ["L0", "L1"], [f"t{key}" for key in range(300)], "mean weight")
-        drop = replace(long, values=np.where(values == 0.5, 0.0, values).astype(np.float32))
-        figure = token_figure(replace(drop, blocked={}), replace(long, blocked={}), dark=False)
+        long = HeadView(values, values, blocked, ["L0", "L1"], [f"t{key}" for key in range(300)])
+        drop = replace(long, weights=np.where(values == 0.5, 0.0, values).astype(np.float32))
+        figure = token_figure(replace(drop, blocked={}), replace(long, blocked={}), "mean weight", dark=False)
         z, change = np.array(figure.data[0].z), np.array(figure.data[2].z)
         assert z.shape == (2, 100)
         assert z[1, 99] == 0.25
         assert change[0, 2] == -0.5
         assert figure.data[0].x[2] == "6: t6t7t8"
-        assert np.isnan(np.array(token_figure(long, None, dark=False).data[0].z)[0]).sum() == 98
-
-    def test_cropping_keeps_positions(self) -> None:
-        part = VIEW.cropped(1, 3)
-        assert (part.first, part.keys, part.values.tolist()) == (1, ["<y>", "z"], VALUES[:, 1:].tolist())
+        assert np.isnan(np.array(token_figure(long, None, "mean weight", dark=False).data[0].z)[0]).sum() == 98
 
     @pytest.mark.parametrize(
         ("how", "query", "said"),
@@ -109,20 +106,20 @@ class TestToken:
         assert token.token_sentence(VIEW, how, query, "q") == said
 
     def test_what_is_not_there_is_not_said(self) -> None:
-        nothing = replace(VIEW, values=np.zeros((2, 3), np.float32))
+        nothing = replace(VIEW, weights=np.zeros((2, 3), np.float32))
         assert token.token_sentence(nothing, "mean", 1, "q") == "“q” attends to nothing in any layer."
-        alone = replace(VIEW, values=np.array([[0, 1, 0]] * 2, np.float32))
+        alone = replace(VIEW, weights=np.array([[0, 1, 0]] * 2, np.float32))
         assert (
             token.token_sentence(alone, "rollout", 1, "q")
             == "By the end of L3, “q” has received nothing but its own state."
         )
 
     def test_the_change_from_the_standard_masks(self) -> None:
-        other = replace(VIEW, values=VALUES + np.array([[0, 0, 0], [-0.3, 0, 0.04]], np.float32))
+        other = replace(VIEW, weights=VALUES + np.array([[0, 0, 0], [-0.3, 0, 0.04]], np.float32))
         assert token.token_sentence(VIEW, "mean", 1, "q", other).endswith(
             "The largest change from the standard masks is L3 on “x” (0): 0.20 → 0.50."
         )
-        near = replace(VIEW, values=VALUES + np.float32(0.01))
+        near = replace(VIEW, weights=VALUES + np.float32(0.01))
         assert token.token_sentence(VIEW, "mean", 1, "q", near).endswith("no value here differs by 0.05 or more.")
 
 
