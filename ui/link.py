@@ -45,6 +45,7 @@ class Link(BaseModel):
 
     model_config = ConfigDict(extra="ignore", validate_by_name=True, validate_by_alias=True)
     TEXT: ClassVar[str] = ""  # the field of the reader's text, None in it where there is none; "" where no field is
+    FIRST_TEXT: ClassVar[str] = ""  # what a page with a text of its own begins with
 
     @classmethod
     def read(cls) -> Self:
@@ -70,8 +71,13 @@ class Link(BaseModel):
 
     @classmethod
     def first(cls) -> dict[str, Any]:
-        """The page's own choices as it is first opened."""
-        return cls.read().model_dump(include=cls.own())
+        """The page's own choices as it is first opened; a text that was typed stays where the link has none."""
+        linked, state = cls.read(), st.session_state
+        chosen = {name: getattr(linked, name) for name in cls.own()}
+        if cls.TEXT in chosen:
+            state[f"linked_{cls.TEXT}"] = text = chosen[cls.TEXT]
+            chosen[cls.TEXT] = state.get(cls.TEXT, cls.FIRST_TEXT) if text is None else text
+        return chosen
 
     @classmethod
     def restore(cls) -> None:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
@@ -15,7 +14,10 @@ from viz.html import join, swatch, table, tag, td, th
 from viz.numbers import number, percent
 
 if TYPE_CHECKING:  # it imports torch
+    from model.bug_clinic.laws import Law, Verdict
     from model.bug_clinic.spot import HeatmapDifference
+
+Judged = tuple["Law", "Verdict", "Verdict"]  # a law, and what it says of the bug and of the right version
 
 WITH_BUG, RIGHT = N_("with the bug"), N_("correct version")
 BROKEN, HELD = "#D55E00", "#009E73"
@@ -29,50 +31,26 @@ FEATURES: dict[str, tuple[str, Callable[[float], str]]] = {  # what is said of o
 }
 
 
-@dataclass(frozen=True)
-class LawFinding:
-    """What a law measured: the violation (NaN: nothing could be measured), whether that breaks it, and in what.
-
-    error: what PyTorch said where it computed nothing.
-    """
-
-    amount: float
-    broken: bool
-    of: str  # what the amount is a number of: "weight", "output", "scores" …
-    error: str = ""
-
-
-@dataclass(frozen=True)
-class LawRow:
-    """A law in words, its findings with the bug and without, and what it needs where it can say nothing here; all in
-    the reader's language."""
-
-    words: str
-    wrong: LawFinding
-    right: LawFinding
-    needs: str
-
-
-def law_told(row: LawRow, *, title: str) -> Markup:
+def law_told(law: "Law", wrong: "Verdict", right: "Verdict", *, title: str) -> Markup:
     """One law by itself: the title, its words, and what was found with the bug and without; not PyTorch's own words."""
     sides = []
-    for side, finding in ((WITH_BUG, row.wrong), (RIGHT, row.right)):
+    for side, finding in ((WITH_BUG, wrong), (RIGHT, right)):
         text = say("crashes") if finding.error and finding.broken else amount_text(finding)
-        sides.append(join([say(side), " ", _cell(finding, row, "span", text)]))
-    return join([tag("p", tag("b", title), class_="key"), tag("p", _named(row)), tag("p", join(sides, " · "))])
+        sides.append(join([say(side), " ", _cell(finding, law, "span", text)]))
+    return join([tag("p", tag("b", title), class_="key"), tag("p", _named(law)), tag("p", join(sides, " · "))])
 
 
-def law_table(rows: list[LawRow]) -> Markup:
+def law_table(rows: list[Judged]) -> Markup:
     """A row for each law: its words, and what was found with the bug and without."""
     head = (th(say(words)) for words in (N_("property"), WITH_BUG, RIGHT))
     body = []
-    for row in rows:
-        findings = [_cell(finding, row, "td", amount_text(finding)) for finding in (row.wrong, row.right)]
-        body.append([td(_named(row), style="white-space:normal"), *findings])
+    for law, *verdicts in rows:
+        findings = [_cell(finding, law, "td", amount_text(finding)) for finding in verdicts]
+        body.append([td(_named(law), style="white-space:normal"), *findings])
     return table([head, *body], "numbers laws")  # not shown
 
 
-def amount_text(finding: LawFinding) -> str:
+def amount_text(finding: "Verdict") -> str:
     """What a person reads of a finding: "broken: 7.97", "held: 0", "crashes: mat1 and mat2 …", "–"."""
     if math.isnan(finding.amount):
         return "–"
@@ -91,13 +69,13 @@ def bug_figure(wrong: HeadView, right: HeadView, *, dark: bool, nan: bool) -> Ca
     return figure
 
 
-def _named(row: LawRow) -> Markup:
-    return join([row.words, " ", tag("span", f"({row.wrong.of})", style="opacity:.75")])
+def _named(law: "Law") -> Markup:
+    return join([say(law.words), " ", tag("span", f"({say(law.of)})", style="opacity:.75")])
 
 
-def _cell(finding: LawFinding, row: LawRow, element: str, text: str) -> Markup:
+def _cell(finding: "Verdict", law: "Law", element: str, text: str) -> Markup:
     if math.isnan(finding.amount):
-        why = say("nothing was computed") if finding.error else say("needs {what}", what=row.needs)
+        why = say("nothing was computed") if finding.error else say("needs {what}", what=say(law.needs))
         return tag(element, text, title=why)
     said = join([swatch(BROKEN if finding.broken else HELD), tag("b", text) if finding.broken else text])
     return tag(element, said, style="white-space:normal" if finding.error else "")

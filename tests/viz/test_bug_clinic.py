@@ -8,9 +8,14 @@ import numpy as np
 import pytest
 
 from model.bug_clinic import spot
+from model.bug_clinic.laws import Law, Verdict
 from model.heads.view import HeadView
-from viz.bug_clinic import FEATURES, LawFinding, LawRow, amount_text, law_table, law_told, told_apart
+from viz.bug_clinic import FEATURES, amount_text, law_table, law_told, told_apart
 from viz.numbers import number
+
+
+def law(words: str, needs: str) -> Law:
+    return Law(words, lambda tried: 0.0, "errors", needs=needs)
 
 
 @pytest.mark.parametrize(
@@ -34,24 +39,24 @@ def test_numbers(value: float, text: str) -> None:
 @pytest.mark.parametrize(
     ("finding", "text"),
     [
-        (LawFinding(0.31, True, "weight"), "violated: 0.31"),
-        (LawFinding(2e-7, False, "weight"), "holds: 2\u202f×\u202f10⁻⁷"),
-        (LawFinding(math.nan, False, "weight"), "–"),
-        (LawFinding(math.inf, True, "output"), "violated: NaN"),
-        (LawFinding(math.inf, True, "errors", "sizes do not fit"), "crashes: sizes do not fit"),
-        (LawFinding(math.nan, False, "output", "sizes do not fit"), "–"),
+        (Verdict(0.31, True), "violated: 0.31"),
+        (Verdict(2e-7, False), "holds: 2\u202f×\u202f10⁻⁷"),
+        (Verdict(math.nan, False), "–"),
+        (Verdict(math.inf, True), "violated: NaN"),
+        (Verdict(math.inf, True, "sizes do not fit"), "crashes: sizes do not fit"),
+        (Verdict(math.nan, False, "sizes do not fit"), "–"),
     ],
 )
-def test_findings(finding: LawFinding, text: str) -> None:
+def test_findings(finding: Verdict, text: str) -> None:
     assert amount_text(finding) == text
 
 
 def test_a_table_has_a_row_for_each_law_in_order() -> None:
-    held, broken, silent = (LawFinding(amount, amount == 1, "weight") for amount in (0.0, 1.0, math.nan))
+    held, broken, silent = (Verdict(amount, amount == 1) for amount in (0.0, 1.0, math.nan))
     rows = [
-        LawRow("held <b>", held, held, ""),
-        LawRow("broken", broken, held, ""),
-        LawRow("silent", silent, silent, 'a "quote"'),
+        (law("held <b>", ""), held, held),
+        (law("broken", ""), broken, held),
+        (law("silent", 'a "quote"'), silent, silent),
     ]
     table = law_table(rows)
     assert re.findall(r'white-space:normal">([^<]*?) <span', table) == ["held &lt;b&gt;", "broken", "silent"]
@@ -60,8 +65,8 @@ def test_a_table_has_a_row_for_each_law_in_order() -> None:
 
 
 def test_a_law_by_itself_says_both_sides_and_leaves_a_crash_in_words_to_the_page() -> None:
-    crash, held = LawFinding(math.inf, True, "errors", "got <b>float</b>"), LawFinding(0.0, False, "errors")
-    told = law_told(LawRow("runs <i>", crash, held, ""), title="The violated property")
+    crash, held = Verdict(math.inf, True, "got <b>float</b>"), Verdict(0.0, False)
+    told = law_told(*(law("runs <i>", ""), crash, held), title="The violated property")
     plain = re.sub("<[^>]*>", "|", told)
     assert re.sub(r"\|+", "|", plain) == (
         "|The violated property|runs &lt;i&gt; |(errors)|with the bug |crashes| · correct version |holds: 0|"
@@ -69,8 +74,8 @@ def test_a_law_by_itself_says_both_sides_and_leaves_a_crash_in_words_to_the_page
 
 
 def test_what_pytorch_said_stays_in_its_cell() -> None:
-    crash, held = LawFinding(math.inf, True, "errors", "got <b>float</b>"), LawFinding(0.0, False, "errors")
-    table = law_table([LawRow("runs", crash, held, "")])
+    crash, held = Verdict(math.inf, True, "got <b>float</b>"), Verdict(0.0, False)
+    table = law_table([(law("runs", ""), crash, held)])
     assert "crashes: got &lt;b&gt;float&lt;/b&gt;" in table
 
 

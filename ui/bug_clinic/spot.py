@@ -16,7 +16,7 @@ from model.heads.view import HeadView
 from ui import results
 from ui.bug_clinic import controls, explanations, heatmaps
 from ui.markdown import escaped
-from ui.run_view import RunView, shape_of
+from ui.run_view import RunView
 from viz.bug_clinic import told_apart
 
 
@@ -49,14 +49,11 @@ def play(now: RunView, asked: Puzzle) -> None:
     with picture:
         shown = heatmaps.view(now, bug, stages[bug.key], asked.layer, asked.head)
         right = heatmaps.view(now, None, stages[""], asked.layer, asked.head)
-        parts = shape_of(now)[1] if bug.key == "view" else 0
         if state["answer"]:
-            heatmaps.draw(shown, right)
-            heatmaps.say_key([shown] if parts else [shown, right], parts=parts)
+            heatmaps.draw_both(now, bug, shown, right)
         else:  # the names of what a row is would be the answer
             unnamed = heatmaps.view(now, None, stages[bug.key], asked.layer, asked.head)
-            heatmaps.draw_alone(unnamed, heatmaps.alt_with_a_bug(unnamed))
-            heatmaps.say_key([shown])
+            heatmaps.draw_one(unnamed, heatmaps.WITH_A_BUG, blocked=shown)
     with left:
         which = N_("**Which bug is this?** Layer {layer}, head {head} of your text, with one bug in it.")
         st.markdown(say(which, layer=now.number(asked.layer), head=asked.head))

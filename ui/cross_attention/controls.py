@@ -1,7 +1,7 @@
 """The Cross-attention page's model, its controls and its link, and the texts of its batch."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import streamlit as st
 from pydantic import ConfigDict
@@ -63,17 +63,9 @@ class DatesLink(CrossLink):
     """This page's link, with the model that ships: its text is a date, apart from the text of other pages."""
 
     TEXT: ClassVar[str] = "date_text"
+    FIRST_TEXT: ClassVar[str] = FIRST
     date_text: Annotated[str | None, at_most(100_000)] = None
     cross_beside: Literal[*LONGER] | None = None  # type: ignore[valid-type]
-
-    @classmethod
-    def first(cls) -> dict[str, Any]:
-        """A text that was typed stays where the link has none."""
-        chosen, state = super().first(), st.session_state
-        state.linked_date_text = chosen["date_text"]
-        if chosen["date_text"] is None:
-            chosen["date_text"] = state.get("date_text", FIRST)
-        return chosen
 
 
 def share(model: Model, text: str) -> None:
