@@ -17,10 +17,9 @@ from ui.widgets.choices import one_of
 chosen = controls.open_model(ours.DatesLink.restore)
 with guarded():
     model = ours.model_of(chosen)
-if model is not chosen and chosen.name != "story":
-    st.info(say(ours.NO_SOURCE[chosen.kind], model=explain.title_of(chosen)))
-elif model is not chosen:
-    st.sidebar.caption(say(ours.NO_SOURCE[chosen.kind], model=explain.title_of(chosen)))
+if model is not chosen:
+    tell = st.sidebar.caption if chosen.name == "story" else st.info
+    tell(say(ours.NO_SOURCE, model=explain.title_of(chosen)))
 with st.sidebar:
     text, targets = ours.choose_texts(model)
 controls.ask_for_text(text)

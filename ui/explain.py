@@ -83,29 +83,24 @@ def size(batch: TokenBatch, row: int) -> str:
     return say("{tokens} + {padding} padding", tokens=tokens, padding=padding) if padding else tokens
 
 
-CUT = {
-    "row": N_(
-        "{model} reads at most {most:,} tokens. Row {row} shows the first {most:,}; its last {count:,} characters are "
-        "cut, from “{beginning}” on."
-    ),
-    "source": N_(
-        "{model} reads at most {most:,} tokens. Source row {row} shows the first {most:,}; its last {count:,} "
-        "characters are cut, from “{beginning}” on."
-    ),
-    "target": N_(
-        "{model} reads at most {most:,} tokens. Target row {row} shows the first {most:,}; its last {count:,} "
-        "characters are cut, from “{beginning}” on."
-    ),
-}
+CUT = N_(
+    "{model} reads at most {most:,} tokens. {where} shows the first {most:,}; its last {count:,} characters are cut, "
+    "from “{beginning}” on."
+)
+ROWS = {"text": N_("Row {row}"), "source": N_("Source row {row}"), "target": N_("Target row {row}")}
 
 
 def limits(model: Model, reading: TokenizedText) -> list[str]:
     """A sentence for everything of the text that is not shown."""
     batch = reading.batch
-    if batch.source is None:
-        notes = _cuts(model, batch.cut, CUT["row"])
-    else:
-        notes = _cuts(model, batch.source.cut, CUT["source"]) + _cuts(model, batch.cut, CUT["target"])
+    texts = {"text": batch} if batch.source is None else {"source": batch.source, "target": batch}
+    about = {"model": title_of(model), "most": model.context}
+    notes = [
+        say(CUT, **about, where=say(ROWS[name], row=row), count=len(cut), beginning=escaped(beginning(cut)))
+        for name, one in texts.items()
+        for row, cut in enumerate(one.cut, 1)
+        if cut
+    ]
     if reading.rows_left_out:
         words = N_(
             "Only the first {count:,} lines are shown, {left:,} more are left out: the page takes at most {most} "
@@ -113,7 +108,7 @@ def limits(model: Model, reading: TokenizedText) -> list[str]:
         )
         most = Settings.from_environment().rows
         notes.append(say(words, count=len(reading.rows), left=reading.rows_left_out, most=most))
-    return notes + _in_bytes(model, reading.batch if reading.batch.source is None else reading.batch.source)
+    return notes + _in_bytes(model, batch.source or batch)
 
 
 def _in_bytes(model: Model, batch: TokenBatch) -> list[str]:
@@ -129,15 +124,6 @@ def _in_bytes(model: Model, batch: TokenBatch) -> list[str]:
             )
             return [say(words, model=title_of(model), row=row, count=count, tokens=len(real), example=example)]
     return []
-
-
-def _cuts(model: Model, cuts: tuple[str, ...], sentence: str) -> list[str]:
-    about = {"model": title_of(model), "most": model.context}
-    return [
-        say(sentence, **about, row=number, count=len(cut), beginning=escaped(beginning(cut)))
-        for number, cut in enumerate(cuts, 1)
-        if cut
-    ]
 
 
 def scene(now: RunView, scope: str, name: str, view: HeadView, layer: int, head: int) -> HeadScene:

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, TypeVar
 
 import streamlit as st
 
 from i18n import N_, say, say_all, together
 from model import padding
 from model.base import Model
-from model.padding import CHOICES, Alone, Guess, PaddingChoice, PaddingComparison, PaddingMask, PositionIds, Side
+from model.padding import CHOICES, Alone, Guess, PaddingChoice, PaddingComparison, PositionIds
 from model.text import rows_of
 from serving.job import ModelRef, RunRef, digest
 from ui import controls, explain, link, results
@@ -21,7 +21,6 @@ from viz.padding.grid import PaddedText
 from viz.padding.tables import MASKS as MASK_TITLES
 from viz.padding.tables import Way, side_label, way_label, way_name, ways_style
 
-SIDES = {"left": N_("left"), "right": N_("right")}
 MASKS = {"off": N_("off"), "keys": N_("on keys"), "both": N_("on keys and queries")}
 POSITIONS = {"counted": N_("from the mask"), "cells": "0…T−1"}
 ENCODER_DECODER = N_(
@@ -82,17 +81,16 @@ def choose(model: Model, own: bool) -> tuple[PaddingChoice, bool]:
         "of cells."
     )
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        side = one_of(say("Pad side"), SIDES, "pad", width="content", help=filled)
+        side = one_of(say("Pad side"), controls.SIDES, "pad", width="content", help=filled)
         mask = one_of(say("Padding mask"), MASKS, "padding_mask", width="content", help=on_queries)
-        positions = "counted"
+        positions: PositionIds = "counted"
         if not own:
             positions = one_of(say("Position ids"), POSITIONS, "position_ids", width="content", help=counted)
         controls.mask_switch(model, "causal")
     if own:
         name = explain.title_of(model)
         st.caption(say("{model} computes its own position ids, so there are none to choose.", model=name))
-    choice = PaddingChoice(cast(Side, side), cast(PaddingMask, mask), cast(PositionIds, positions))
-    return choice, st.session_state.causal
+    return PaddingChoice(side, mask, positions), st.session_state.causal
 
 
 def notes(model: Model) -> list[str]:
@@ -141,21 +139,14 @@ def _cuts(model: Model, rows: list[str], texts: list[str]) -> list[str]:
     ]
 
 
-BECAUSE = {  # the user's lines that are shown -> why there are lines of ours
-    0: N_("No text yet, so this page adds two lines of its own: {lines}."),
-    1: N_("One line alone needs no padding, so this page adds two lines of its own: {lines}."),
-    2: N_(
-        "These lines are all of the same length and need no padding, so this page adds two lines of its own: {lines}."
-    ),
-}
+BECAUSE = N_("Padding needs lines of different lengths, so this page adds two of its own: {lines}.")
 
 
 def offer_ours(found: PaddedTexts) -> None:
     """Say that lines are ours and why, and let the user take them over."""
     shown = say_all([f"“{text}”" for text in OURS])
-    because = say(BECAUSE[min(len(found.texts) - found.ours, 2)], lines=shown)
     words, button = st.columns([5, 1.2], vertical_alignment="center")
-    words.caption(together([because, say("Type yours on the left, one per line.")]))
+    words.caption(together([say(BECAUSE, lines=shown), say("Type yours on the left, one per line.")]))
     button.button(say("Edit these lines"), on_click=lambda: st.session_state.update(text=found.whole))
 
 

@@ -120,7 +120,7 @@ def test_where_no_token_came_up_often_the_table_says_so_and_has_no_rows() -> Non
 
 
 def test_what_is_not_read_of_a_long_text_at_once_is_said() -> None:
-    sentences = "cut into rows of 256", "among the first 48 tokens"
+    sentences = "cut into rows of 256", "among the first 48 tokens of"
     page = HeadAtlas(source="text", section="find", text="the cat sat on the mat and saw a dog. " * 40)
     assert [sentence in page.words() for sentence in sentences] == [True, True]
     assert "rows of 256: there are 2." in page.words()

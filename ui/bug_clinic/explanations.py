@@ -159,12 +159,10 @@ def _on_the_loss(now: RunView, bug: Bug, found: Examination, layer: int) -> list
     where = say("every layer") if not bug.first_layer else say("every layer after the first")
     if np.isnan(wrong):
         return [say("With the bug in {where}, NaN spreads to every token: the model predicts nothing.", where=where)]
-    if f"{wrong:.2f}" == f"{right:.2f}":
-        same = N_("With the bug in {where}, the mean loss of this row stays {right:.2f} nats.")
-        return [say(same, where=where, right=right)]
-    words = N_("With the bug in {where}, the mean loss of this row goes from {right:.2f} to **{wrong:.2f}** nats.")
+    words = N_("With the bug in {where}, the mean loss of this row is **{wrong:.2f}** nats; without it, {right:.2f}.")
     moved = say(words, where=where, right=right, wrong=wrong)
-    why = _why(found, lower=wrong < right) if layer >= bug.first_layer else ""
+    differs = f"{wrong:.2f}" != f"{right:.2f}"
+    why = _why(found, lower=wrong < right) if differs and layer >= bug.first_layer else ""
     return [together([moved, why]).rstrip()]
 
 

@@ -76,16 +76,10 @@ def share(model: Model, text: str) -> None:
     controls.share(DatesLink, model, text=None, target="", **usual)
 
 
-NO_SOURCE = {
-    "encoder": N_(
-        "{model} is an encoder: it has no source to attend to, so this page shows the built-in dates model. Choose an "
-        "encoder-decoder from the hub (T5, BART, Marian) under *Another model…* to get the same views."
-    ),
-    "decoder": N_(
-        "{model} is a decoder: it has no source to attend to, so this page shows the built-in dates model. Choose an "
-        "encoder-decoder from the hub (T5, BART, Marian) under *Another model…* to get the same views."
-    ),
-}
+NO_SOURCE = N_(
+    "{model} has no source to attend to, so this page shows the built-in dates model. Choose an encoder-decoder from "
+    "the hub (T5, BART, Marian) under *Another model…* to get the same views."
+)
 
 
 def model_of(chosen: Model) -> Model:

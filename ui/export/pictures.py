@@ -146,12 +146,8 @@ def _picture(
     """A picture of the chosen head, and of others of its layer. how: to read it."""
 
     def caption() -> str:
-        about = {"layer": subject.now.number(subject.layer), "head": subject.head, "model": subject.model}
-        what = say("Attention of layer {layer}, head {head} of {model}.", **about)
-        if others:
-            heads = say(", ").join(map(str, (subject.head, *others)))
-            what = say("Attention of layer {layer}, heads {heads} of {model}.", **about, heads=heads)
-        return subject.caption(what, how())
+        heads = say(", ").join(subject.now.name(subject.layer, head) for head in (subject.head, *others))
+        return subject.caption(say("Attention of {heads} of {model}.", heads=heads, model=subject.model), how())
 
     return PrintedPicture(draw, of, lambda: f"{subject.model} · {subject.name}", caption, [*view.queries, *view.keys])
 

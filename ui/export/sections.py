@@ -47,11 +47,9 @@ def _limits(view: HeadView, every: int) -> list[str]:
     """A sentence for each thing that is not offered, or that cannot be opened again. every: of how many heads there is
     a file too, 0 for none."""
     said, most = [], data.MOST_BYTES / 2**20
-    if not data.fits(view):
-        said.append(say("One head of this text exceeds the file limit of {most:.0f} MB: shorten the text.", most=most))
-    elif not every:
-        words = N_("All heads of this text together exceed the file limit of {most:.0f} MB: shorten the text.")
-        said.append(say(words, most=most))
+    if not every:
+        one = say("one head of this text") if not data.fits(view) else say("all heads of this text together")
+        said.append(say("More than the file limit of {most:.0f} MB: {what}.", most=most, what=one))
     largest = data.size_of(view, every or 1)
     if largest > most_opened() and data.fits(view):
         words = N_(

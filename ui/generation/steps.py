@@ -199,13 +199,9 @@ def _candidates(model: Model, writing: Writing, choice: SampledToken, place: int
     return say("{which}; filled: {filled}; {click}. {signs}", which=which, filled=filled, click=click, signs=seen)
 
 
-PART = N_(
+HEATMAP = N_(
     "{name} is layer {layer}, head {head}. The heatmap shows positions {begin} to {last} of {length} and frames the "
     "row at the position whose next token is listed; every step adds a row at the bottom."
-)
-WHOLE = N_(
-    "{name} is layer {layer}, head {head}. The heatmap frames the row at the position whose next token is listed; "
-    "every step adds a row at the bottom."
 )
 
 
@@ -219,7 +215,7 @@ def _heatmap(view: HeadView, row: int, name: str, layer: int, head: int) -> str:
     _growing(data=growing_packet(shown, name=name, query=row, alt=alt), key="head_figure")
     end = begin + len(shown.queries)
     part = {"begin": begin, "last": end - 1, "length": length}
-    words = say(PART if end - begin < length else WHOLE, name=name, layer=layer, head=head, **part)
+    words = say(HEATMAP, name=name, layer=layer, head=head, **part)
     return together([words, *([say("Hatched: blocked by a mask.")] if shown.any_blocked().any() else [])])
 
 

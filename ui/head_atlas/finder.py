@@ -54,11 +54,11 @@ def _by_marks(model: Model, text: str, atlas: Atlas, masks: MaskSpec) -> None:
     with guarded():
         batch = run_view.tokenize(model, line, "right", None).batch
         pieces = batch.pieces[0][:MOST_MARKED]
-    part = N_(
-        "Heads that attend from one token to another: mark both among the first {most} tokens of the text on the left."
+    words = N_(
+        "Heads that attend from one token to another: mark both among the first {count} tokens of the first line on "
+        "the left."
     )
-    whole = N_("Heads that attend from one token to another: mark both in the first line of the text on the left.")
-    st.caption(say(part if len(batch.pieces[0]) > MOST_MARKED else whole, most=MOST_MARKED))
+    st.caption(say(words, count=len(pieces)))
     labels = _labels(pieces)
     _mark_first((model.key, line), batch.ids[0, : len(pieces)])
     look: Any = {"format_func": labels.__getitem__, "selection_mode": "multi", "wrap": True, "on_change": _keep_marks}

@@ -104,9 +104,8 @@ def show_fills(now: RunView, layer: int, head: int) -> None:
 
 def _about(measured: OnAHead, name: str) -> str:
     found = measured.comparison
-    scores = SCORES["blocked" if found.rows and found.blocked else "open" if found.rows else "closed"]
-    counts = {"blocked": found.blocked, "cells": found.rows * found.keys}
-    parts = [say(scores, head=name, **counts), say(NO_EMPTY_ROW), say(OTHER_COLUMNS)]
+    counts = {"blocked": found.blocked, "cells": found.rows * found.keys, "rows": found.rows}
+    parts = [say(SCORES, head=name, **counts), say(NO_EMPTY_ROW), say(OTHER_COLUMNS)]
     if found.empty_row is not None:
         parts[1] = say(EMPTY_ROW, query=found.empty_row)
     if measured.has_sink:
@@ -114,11 +113,10 @@ def _about(measured: OnAHead, name: str) -> str:
     return together(parts)
 
 
-SCORES = {
-    "closed": N_("The scores are those of {head} on this text; none of its rows has an allowed key."),
-    "open": N_("The scores are those of {head} on this text; no cell of it is blocked."),
-    "blocked": N_("The scores are those of {head} on this text; {blocked:,} of {cells:,} cells are blocked."),
-}
+SCORES = N_(
+    "The scores are those of {head} on this text: {rows:,} rows with an allowed key, {blocked:,} of their {cells:,} "
+    "cells blocked."
+)
 NO_EMPTY_ROW = N_("No row is fully blocked, so a copy of the last one is blocked for demonstration.")
 EMPTY_ROW = N_("The fully blocked row is that of query {query}, which has no allowed key under these masks.")
 OTHER_COLUMNS = N_(

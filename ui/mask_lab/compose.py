@@ -152,16 +152,6 @@ def drawing() -> tuple[tuple[Stroke, ...], tuple[Stroke, ...]]:
     return (strokes, ()) if st.session_state.mask_drawn_on else ((), strokes)
 
 
-def epoch() -> int:
-    """Changes when the page itself sets the drawing."""
-    return st.session_state.mask_epoch
-
-
-def number() -> int:
-    """The last drawing of the canvas that arrived here."""
-    return st.session_state.mask_number
-
-
 def text_key(batch: TokenBatch) -> str:
     """What tells texts apart, for a drawing that lies on one: their tokens, wherever padding stands."""
     rows = [ids[keep].tolist() for ids, keep in zip(batch.ids, batch.keep, strict=True)]

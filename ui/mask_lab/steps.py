@@ -49,16 +49,12 @@ def _about_the_values(row: RowSteps) -> str:
     drawn = drawn_values(row)
     if not drawn:
         return say("Nothing is added: the output is 0.")
-    free, share = int(row.free.sum()), percent(float(row.weights[drawn].sum()))
-    every = N_(
-        "Pale: the value v of every key that is not blocked. Red: weight × value, what it adds. Below: the sum over "
-        "all keys."
+    words = N_(
+        "Pale: the value v of {count} of the {free:,} keys that are not blocked, those with the largest weights "
+        "({share} of the weight). Red: weight × value, what it adds. Below: the sum over all keys."
     )
-    some = N_(
-        "Pale: the value v of the {count} largest-weight keys of {free:,} that are not blocked ({share} of the "
-        "weight). Red: weight × value, what it adds. Below: the sum over all keys."
-    )
-    return say(every if len(drawn) == free else some, count=len(drawn), free=free, share=share)
+    share = percent(float(row.weights[drawn].sum()))
+    return say(words, count=len(drawn), free=int(row.free.sum()), share=share)
 
 
 def _alt(found: HeadSteps, name: str) -> str:

@@ -84,8 +84,7 @@ def show_finish(rows: int, draw: Draw) -> None:
             for levels, found in zip(made, read, strict=True)
         ]
         st.html(gallery(cards, WAYS))
-        st.caption(say("Above the line: given. Framed in green: recognised as its class; dashed orange: recognised as "
-                       "another class."))  # fmt: skip
+        st.caption(together([say("Above the line: given."), say(FRAMES)]))
         st.html(class_table(chances, told))
     with left:
         canvases.show_canvas(class_name(told), len(given))

@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from i18n import N_, say
+from i18n import N_, say, together
 from model.heads.view import head_name
 from serving import training_job
 from serving.training_job import Training, TrainingProgress
@@ -23,16 +23,10 @@ STEPS = (100, 200, 300, 400, training_job.MOST_STEPS)
 MASKS = {False: N_("without the mask"), True: N_("with the mask")}
 ENOUGH = 300  # steps, after which a head copied in every text tried, of 600 to 8,000 characters
 STANDS = 0.5  # a copy head: more than half of its attention is on the next character
-PRESS_START = {
-    False: N_(
-        "Press Start to train a two-layer model on these characters without the mask. Then train another with the "
-        "mask, and compare the curves."
-    ),
-    True: N_(
-        "Press Start to train a two-layer model on these characters with the mask. Then train another without the "
-        "mask, and compare the curves."
-    ),
-}
+PRESS_START = N_(
+    "Press Start to train a two-layer model on these characters. Then train another with the other setting of the "
+    "mask, and compare the curves."
+)
 STATES = {
     "starting": N_("Starting …"),
     "running": N_("Training"),
@@ -124,8 +118,7 @@ def _buttons(progress: TrainingProgress) -> None:
 def _look(phase: str) -> None:
     training: Training | None = st.session_state.live_training
     if training is None and not st.session_state.live_kept:
-        chosen = st.session_state.live_causal
-        st.info(say(PRESS_START[chosen]))
+        st.info(say(PRESS_START))
         return
     now = training.watch() if training else None
     if phase != _phase(now):
@@ -207,9 +200,7 @@ def _alt(lines: list[Curve]) -> str:
         for line in lines
         if len(line.y)
     ]
-    if not ends:
-        return say("Training loss in nats/character over the steps. No step yet.")
-    return say("Training loss in nats/character over the steps. {ends}", ends=say("; ").join(ends))
+    return together(filter(None, [say("Training loss in nats/character over the steps."), say("; ").join(ends)]))
 
 
 def _start(steps: int | None = None, causal: bool | None = None) -> None:

@@ -13,7 +13,6 @@ from ui.markdown import escaped
 from viz.numbers import number, percent
 from viz.why_causal.charts import Curve, nats
 
-ROUNDING = 1e-4  # of a logit; a larger change is none of float32's
 ALIKE = 0.05  # nats a token; two losses closer than that are called alike
 OFTEN = 0.5  # of all places: what is true of fewer explains no mean
 WHAT_THE_MASK_CHANGES = N_(
@@ -26,18 +25,7 @@ PROOF = N_(
     "line), grey from it on. Weights are compared over all heads and layers."
 )
 LABELS = N_("Labels show a space as ·, a line end as ⏎; \\<start\\> precedes every text.")
-KEPT = {
-    "exactly": N_(
-        "Mask on, nothing changes in {where}: the largest change of a logit is <b>{logit}</b>, of a weight {weight}."
-    ),
-    "almost": N_(
-        "Mask on, almost nothing changes in {where}: the largest change of a logit is <b>{logit}</b>, of a weight "
-        "{weight}."
-    ),
-    "not": N_(
-        "Mask on, something changes in {where}: the largest change of a logit is <b>{logit}</b>, of a weight {weight}."
-    ),
-}
+KEPT = N_("Mask on, the largest change of a logit in {where} is <b>{logit}</b>, of a weight {weight}.")
 LIFTED = N_("Mask off, earlier tokens see it: the largest is <b>{logit}</b>, of a weight {weight}.")
 MOVED = {True: N_("run with the mask"), False: N_("run without the mask")}
 
@@ -138,22 +126,9 @@ def sentence(
 def _put_back(outcomes: dict[Combination, TwinOutcome], batch: TokenBatch, vocabulary: int) -> Markup:
     """What the mask makes of the first one's loss, beside its twin's; where it is no worse, why."""
     own, other = outcomes[Combination(False, True)], outcomes[Combination(True, True)]
-    losses = {"own": own.loss, "other": other.loss}
-    if own.loss > other.loss + ALIKE:
-        worse = say("With the mask put back its loss is <b>{own:.1f} nats/token</b>, its twin’s {other:.1f}.")
-        return Markup(worse).format(**losses)
-    if own.loss < other.loss - ALIKE:
-        found = say(
-            "With the mask put back it is <b>the other way round</b> for this text: its loss is <b>{own:.1f} "
-            "nats/token</b>, its twin’s {other:.1f}."
-        )
-    else:
-        found = say(
-            "With the mask put back it is <b>no different</b> for this text: its loss is <b>{own:.1f} nats/token</b>, "
-            "its twin’s {other:.1f}."
-        )
-    why = _why_not(own, other, twins.repeats(batch), vocabulary)
-    return Markup(" ").join([Markup(found).format(**losses), *why])
+    words = say("With the mask put back its loss is <b>{own:.1f} nats/token</b>, its twin’s {other:.1f}.")
+    why = _why_not(own, other, twins.repeats(batch), vocabulary) if own.loss <= other.loss + ALIKE else []
+    return Markup(" ").join([Markup(words).format(own=own.loss, other=other.loss), *why])
 
 
 def _why_not(own: TwinOutcome, other: TwinOutcome, repeats: float, vocabulary: int) -> list[str]:
@@ -180,17 +155,11 @@ def head_sentence(outcomes: dict[Combination, TwinOutcome], one: Combination, he
     named = {"head": head_name(*head), "share": percent(float(free[head]))}
     if one.run:
         return say("With the mask, {head} puts exactly 0 on the next token; without, {share}.", **named)
-    named["most"] = percent(float(others.max()))
-    if one.trained:
-        return say(
-            "{head} puts {share} of its attention on the next token, the one that it must predict (averaged over all "
-            "positions that have one). In the twin trained without it the highest is {most}.",
-            **named,
-        )
     return say(
         "{head} puts {share} of its attention on the next token, the one that it must predict (averaged over all "
-        "positions that have one). In the twin trained with the mask the highest is {most}.",
+        "positions that have one). In its twin the highest is {most}.",
         **named,
+        most=percent(float(others.max())),
     )
 
 
@@ -199,10 +168,9 @@ def proof_sentence(changes: dict[bool, Change], same: bool) -> Markup:
         return Markup(say("The token is the same as before: choose another one to see what changes."))
     on, off, place = changes[True].earlier(), changes[False].earlier(), changes[True].place
     where = say_count("the one row before it", "the {count} rows before it", place)
-    kept = KEPT["exactly" if max(on) == 0 else "almost" if max(on) < ROUNDING else "not"]
     return Markup(" ").join(
         Markup(say(words)).format(where=where, logit=amount(logit), weight=amount(weight))
-        for words, (logit, weight) in ((kept, on), (LIFTED, off))
+        for words, (logit, weight) in ((KEPT, on), (LIFTED, off))
     )
 
 
