@@ -8,7 +8,7 @@ page.set_up("Export")  # first, so that the browser has something to fetch while
 
 from i18n import say
 from ui import controls, explain, link, run_view
-from ui.export import sections
+from ui.export import export_files
 from ui.export import subject as report
 from ui.export.subject import ExportSubject
 from ui.guard import guarded
@@ -40,16 +40,16 @@ title.markdown(page.heading(say("Export"), explain.title_of(model), subject.name
 with st.sidebar:
     part = controls.choose_positions(*size)
 
-section = sections.choose()
+section = export_files.choose()
 if section == "Picture":
     from ui.export import pictures  # matplotlib takes a second, and no other part needs it
 
     pictures.show(subject, part)
 elif section == "Numbers":
-    sections.numbers(subject)
+    export_files.numbers(subject)
 elif section == "Report":
-    address = sections.link_to_explore()
-    sections.report(lambda: report.report(subject, address))
+    address = export_files.link_to_explore()
+    export_files.report(lambda: report.report(subject, address))
 else:
-    sections.opened()
+    export_files.opened()
 controls.share(link.View, model, masks=None)

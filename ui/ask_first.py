@@ -13,7 +13,7 @@ from model.text import TokenBatch
 from serving.job import ModelRef, RunRef, digest, shape_of
 from ui import results
 from ui.guard import TROUBLE
-from ui.lessons.runs import verdict
+from ui.lessons.step_runs import verdict
 from ui.markdown import escaped
 from ui.streamlit_internals import css
 from viz.lessons import screen

@@ -16,7 +16,7 @@ from model.masks import MaskSpec
 from tests.model.huggingface.families import save
 from tests.pages.explore import Explore, array
 from ui import printed, results
-from ui.export import pictures, sections
+from ui.export import export_files, pictures
 from ui.widgets.choices import plain
 from viz.export import data, fonts
 from viz.export.paper import Paper
@@ -192,7 +192,7 @@ def test_what_this_server_does_not_open_again_is_said(monkeypatch: pytest.Monkey
         return " ".join(one.value for one in Export().set(section="Numbers").app.caption)
 
     assert "opened again" not in said()
-    monkeypatch.setattr(sections, "most_opened", lambda: 1000)
+    monkeypatch.setattr(export_files, "most_opened", lambda: 1000)
     assert "can be opened again here; these numbers take up to" in said()
 
 
