@@ -33,7 +33,7 @@ with st.sidebar:
 with sentence_slot, guarded(say("Encoding and decoding with {model} …", model=explain.title_of(model))):
     lines = ours.read(model, text, targets, beside)
     with st.sidebar:
-        row = controls.choose_row(lines.readers, "cross_row")
+        row = controls.choose_row(lines.own_rows, "cross_row")
     parts = figures.run(model, lines, spec, row)
 source = parts["cross"][0].run.keys
 title.markdown(page.heading(say("Cross-attention"), explain.title_of(model), explain.size(source, row)))

@@ -1,4 +1,4 @@
-"""Ask me first: a page that a reader flips a mask on asks what that will do, and shows it once there is an answer."""
+"""Ask me first: a page that a user flips a mask on asks what that will do, and shows it once there is an answer."""
 
 from collections.abc import Hashable
 from functools import partial
@@ -44,7 +44,7 @@ def switch() -> None:
 def masks_to_show(
     model: Model, batch: TokenBatch, spec: MaskSpec, row: int, attention: str, layer: int, head: int
 ) -> MaskSpec:
-    """spec; or, where the reader wants to be asked, the masks before it until they have said what it will do."""
+    """spec; or, where the user wants to be asked, the masks before it until they have said what it will do."""
     state = st.session_state
     if not state.get("ask_first"):
         state.pop("first_shown", None)

@@ -203,12 +203,12 @@ def open_masks(title: str, model: Model, batch: TokenBatch, row: int) -> MaskSpe
 
 
 def switches(model: Model) -> list[str]:
-    """The masks that a reader can switch: all models' and the model's own."""
+    """The masks that a user can switch: all models' and the model's own."""
     return [name for name in NATIVE if name in ("causal", "padding", *model.describe().masks)]
 
 
 def held_and_lifted(model: Model, spec: MaskSpec) -> tuple[list[str], list[str]]:
-    """Of the masks that a reader can switch: those that hold, and those of the model's own that do not."""
+    """Of the masks that a user can switch: those that hold, and those of the model's own that do not."""
     names = switches(model)
     held = [name for name in names if getattr(spec, name)]
     return held, [name for name in names if getattr(model.standard, name) and name not in held]

@@ -164,7 +164,7 @@ def scene(now: RunView, scope: str, name: str, view: HeadView, layer: int, head:
 
 
 def what_moved(pieces: Sequence[str], position: int, now: RowPredictions, standard: RowPredictions) -> str:
-    """What a change did to the losses of a row, and to what is predicted after the token at `place`. HTML."""
+    """What a change did to the losses of a row, and to what is predicted after the token at `position`. HTML."""
     losses = loss_words(now.losses, standard.losses, list(pieces))
     after = prediction_words(pieces[position], position, standard.candidates[0], now.candidates[0])
     return together(filter(None, [losses, after]))

@@ -20,9 +20,9 @@ _words: ContextVar[str] = ContextVar("_words", default="")
 
 
 def problem_in(error: Exception) -> str | None:
-    """What to tell the reader, one sentence without its full stop; None for an error that is ours to mend.
+    """What to tell the user, one sentence without its full stop; None for an error that is ours to mend.
 
-    Of one that was `remembered` when it was raised, for another reader it may be, in the language of this one.
+    Of one that was `remembered` when it was raised, for another user it may be, in the language of this one.
     """
     told = again(error.args[0]) if len(error.args) == 1 else error
     words = str(told).strip().rstrip(".。")

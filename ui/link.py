@@ -44,7 +44,7 @@ class Link(BaseModel):
     """What every page's link holds; a field that makes no sense gets its default."""
 
     model_config = ConfigDict(extra="ignore", validate_by_name=True, validate_by_alias=True)
-    TEXT: ClassVar[str] = ""  # the field of the reader's text, None in it where there is none; "" where no field is
+    TEXT: ClassVar[str] = ""  # the field of the user's text, None in it where there is none; "" where no field is
     FIRST_TEXT: ClassVar[str] = ""  # what a page with a text of its own begins with
 
     @classmethod

@@ -124,7 +124,7 @@ def of_sample(sample: SampleModule, number_type: str) -> CheckReport:
 def _with_progress(
     key: tuple[Hashable, ...], make: Callable[[Progress], CheckReport], meanwhile: Callable[[], None] = lambda: None
 ) -> CheckReport:
-    """The report of this key, kept for the readers of all languages. While it is made: how far it is, a button that
+    """The report of this key, kept for the users of all languages. While it is made: how far it is, a button that
     ends it before its next forward, and below them what meanwhile draws."""
     kept = results.result_cache().find(key)
     if kept is not None:
@@ -144,7 +144,7 @@ def _with_progress(
     def show(law: str, share: float) -> None:
         nonlocal shown
         if time.monotonic() - shown > BETWEEN:
-            bar.progress(share, say(law))  # where Streamlit leaves this run if the reader has asked for another
+            bar.progress(share, say(law))  # where Streamlit leaves this run if the user has asked for another
             shown = time.monotonic()
 
     def remembering() -> CheckReport:

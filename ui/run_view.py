@@ -1,4 +1,4 @@
-"""What the reader looks at: one row of a batch, under the chosen and under the standard masks.
+"""What the user looks at: one row of a batch, under the chosen and under the standard masks.
 
 A view holds plain data alone: which run it is of. What is drawn of it is asked for as a job, wherever the run's trace
 is, and its answer kept (results.py). A rerun with nothing changed computes nothing.

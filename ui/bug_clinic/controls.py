@@ -77,7 +77,7 @@ def read(model: Model, text: str) -> tuple[Text, run_view.TokenizedText]:
 
 
 def notes(model: Model, text: Text) -> list[str]:
-    """A sentence for everything that is not as the reader typed it."""
+    """A sentence for everything that is not as the user typed it."""
     found = []
     if text.added:
         row = len(text.lines)

@@ -120,7 +120,7 @@ def _on_this_head(now: RunView, bug: Bug, pair: BugComparison, head: int) -> lis
     heads = shape_of(now)[1]
     if bug.key == "view" and heads > 1:
         pieces = now.tokens
-        (first, begins), (last, ends) = (part_at(head, place, heads, len(pieces)) for place in (0, len(pieces) - 1))
+        (first, begins), (last, ends) = (part_at(head, at, heads, len(pieces)) for at in (0, len(pieces) - 1))
         text = escaped("".join(pieces[first : last + 1]))
         words = N_(
             "The so-called head {head} sees only positions {first} to {last}, from part {begins} of the first to part "

@@ -61,7 +61,7 @@ def names(now: RunView, bug: Bug | None, head: int, pieces: tuple[str, ...]) -> 
     if bug is None or bug.key != "view":
         return list(pieces)
     heads = shape_of(now)[1]
-    found = (part_at(head, place, heads, len(pieces)) for place in range(len(pieces)))
+    found = (part_at(head, position, heads, len(pieces)) for position in range(len(pieces)))
     return [f"{pieces[token][:9]}:{part}" for token, part in found]
 
 

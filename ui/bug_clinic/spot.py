@@ -57,8 +57,8 @@ def play(now: RunView, asked: Puzzle) -> None:
     with left:
         which = N_("**Which bug is this?** Layer {layer}, head {head} of your text, with one bug in it.")
         st.markdown(say(which, layer=now.number(asked.layer), head=asked.head))
-        for place, key in enumerate(asked.candidates):
-            _candidate(key, place, bug, state)
+        for number, key in enumerate(asked.candidates):
+            _candidate(key, number, bug, state)
         if state["answer"]:
             _explain(now, asked, stages, state["answer"], shown)
         elif state["hint"]:
@@ -73,12 +73,12 @@ def play(now: RunView, asked: Puzzle) -> None:
         controls.share_puzzle(asked.number)
 
 
-def _candidate(key: str, place: int, bug: Bug, state: dict[str, Any]) -> None:
+def _candidate(key: str, number: int, bug: Bug, state: dict[str, Any]) -> None:
     over = bool(state["answer"])
     icon = ":material/check:" if over and key == bug.key else None
     icon = ":material/close:" if over and key == state["answer"] != bug.key else icon
     take = partial(_answer, key, bug.key)
-    st.button(BY_KEY[key].name, key=f"candidate_{place}", icon=icon, disabled=over, width="stretch", on_click=take)
+    st.button(BY_KEY[key].name, key=f"candidate_{number}", icon=icon, disabled=over, width="stretch", on_click=take)
 
 
 def _explain(now: RunView, asked: Puzzle, stages: dict[str, AttentionStages], answer: str, shown: HeadView) -> None:

@@ -137,7 +137,7 @@ def written(model: DatesModel, lines: SourceTexts, spec: MaskSpec) -> Written:
 
 
 def notes(model: Model, lines: SourceTexts, spec: MaskSpec, row: int) -> list[str]:
-    """A sentence for everything that the reader should know of the batch."""
+    """A sentence for everything that the user should know of the batch."""
     found = explain.limits(model, _of_the_reader(lines))
     source = lines.reading.batch.source
     assert source is not None
@@ -155,7 +155,7 @@ def notes(model: Model, lines: SourceTexts, spec: MaskSpec, row: int) -> list[st
 
 def _of_the_reader(lines: SourceTexts) -> TokenizedText:
     """The reading as though nothing of our lines were cut: nobody needs to know."""
-    batch, count = lines.reading.batch, len(lines.readers)
+    batch, count = lines.reading.batch, len(lines.own_rows)
     own = [replace(one, cut=one.cut[:count]) for one in (batch, batch.source) if one is not None]
     return replace(lines.reading, batch=replace(own[0], source=own[1] if own[1:] else None))
 

@@ -36,7 +36,7 @@ def choose() -> str:
 def numbers(subject: ExportSubject) -> None:
     view, every = subject.views()[0], subject.every()
     kinds = KINDS if data.fits(view) else KINDS[-1:]
-    _files(subject, [subject.place], kinds, "take", "{kind}", subject.file_name("head"))
+    _files(subject, [subject.chosen], kinds, "take", "{kind}", subject.file_name("head"))
     if every:
         _files(subject, every, KINDS[:2], "take_all", N_("All heads, {kind}"), subject.file_name("all-heads"))
     if limits := _limits(view, len(every)):
@@ -61,7 +61,7 @@ def _limits(view: HeadView, every: int) -> list[str]:
 
 
 def most_opened() -> int:
-    """The bytes of a file that this server takes from a reader."""
+    """The bytes of a file that this server takes from a user."""
     return min(data.MOST_BYTES, st.get_option("server.maxUploadSize") * 2**20)
 
 

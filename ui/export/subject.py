@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import numpy as np
+
 from model.heads.view import HeadView
 from model.text import cut_words
 from ui import explain
@@ -36,7 +38,7 @@ class ExportSubject:
 
     @property
     def name(self) -> str:
-        return self.now.name(*self.place)
+        return self.now.name(*self.chosen)
 
     def file_name(self, what: str) -> str:
         """Of a file of it, without an ending: the model, the head, the masks that are lifted and what it holds."""
@@ -45,7 +47,7 @@ class ExportSubject:
         return "-".join(["unmask", model, self.name.replace(" ", ""), *lifted, what])
 
     @property
-    def place(self) -> tuple[int, int]:
+    def chosen(self) -> tuple[int, int]:
         return self.layer, self.head
 
     @property
@@ -54,7 +56,7 @@ class ExportSubject:
 
     def views(self) -> list[HeadView]:
         """The whole head now and, where that is another, under the standard masks."""
-        return [view.head(*self.place) for view in (self.now, self.standard) if view]
+        return [view.head(*self.chosen) for view in (self.now, self.standard) if view]
 
     def caption(self, what: str, how: Sequence[str]) -> str:
         """Below a picture, in words that make it possible to make it again. what: is on it; how: to read it."""
@@ -62,9 +64,8 @@ class ExportSubject:
 
     def every(self) -> list[tuple[int, int]]:
         """All heads, where they are not too many for one file; else none."""
-        layers, heads = shape_of(self.now)
-        places = [(layer, head) for layer in range(layers) for head in range(heads)]
-        return places if fits(self.now.head(*self.place), len(places)) else []
+        every = list(np.ndindex(*shape_of(self.now)))
+        return every if fits(self.now.head(*self.chosen), len(every)) else []
 
     def export(self, which: Sequence[tuple[int, int]]) -> Export:
         """The numbers of these heads, the chosen one among them."""
@@ -78,7 +79,7 @@ class ExportSubject:
             query_ids=query_ids, key_ids=key_ids,
             layer_numbers=self.now.model.describe().layer_numbers.get(attention, ()),
         )  # fmt: skip
-        return Export(about, {place: self.now.head(*place) for place in which})
+        return Export(about, {chosen: self.now.head(*chosen) for chosen in which})
 
 
 def report(subject: ExportSubject, link: str) -> str:
@@ -90,7 +91,7 @@ def report(subject: ExportSubject, link: str) -> str:
         now.head,
         survey.thumbnails,
         survey.blocked,
-        [subject.place],
+        [subject.chosen],
         now.real.stop - 1,
         tokens=MOST_TOKENS,
         numbers=found.layer_numbers.get(now.run.attention, ()),

@@ -151,7 +151,7 @@ COUNTED = N_(
 
 @dataclass(frozen=True)
 class MeasuredCost:
-    """What was measured of one reader's text. stopped: by the reader, before all was."""
+    """What was measured of one user's text. stopped: by the user, before all was."""
 
     model: str
     ids: tuple[int, ...]

@@ -54,7 +54,7 @@ class GenerationLink(link.TextLink):
 
 @dataclass(frozen=True)
 class Writing:
-    """One reader's text. model: the key of the model that writes it.
+    """One user's text. model: the key of the model that writes it.
 
     chances: how likely the model found each written token, 0 to 1. due: whether a step is asked for and not yet taken.
     last: when the newest token was written, in seconds of time.monotonic.
@@ -70,9 +70,9 @@ class Writing:
     def plus(self, token: int, chance: float) -> "Writing":
         return replace(self, path=self.path.plus(token), chances=(*self.chances, chance))
 
-    def instead(self, place: int, token: int, chance: float) -> "Writing":
-        """Another token, taken by hand, as the written token number `place`; the text ends there."""
-        return replace(self, path=self.path.instead(place, token), chances=(*self.chances[:place], chance))
+    def instead(self, index: int, token: int, chance: float) -> "Writing":
+        """Another token, taken by hand, as the written token number `index`; the text ends there."""
+        return replace(self, path=self.path.instead(index, token), chances=(*self.chances[:index], chance))
 
     def cut(self, written: int) -> "Writing":
         """The first so many of the written tokens."""
@@ -178,9 +178,9 @@ def halt() -> None:
         st.session_state.writing = replace(st.session_state.writing, playing=False, due=False)
 
 
-def take(place: int, token: int, chance: float) -> None:
-    """Go on with another token as the written token number `place`."""
-    _set(st.session_state.writing.instead(place, token, chance))
+def take(index: int, token: int, chance: float) -> None:
+    """Go on with another token as the written token number `index`."""
+    _set(st.session_state.writing.instead(index, token, chance))
 
 
 def _play(on: bool) -> None:
@@ -210,7 +210,7 @@ def look_at(model: Model, path: Continuation, cache: bool) -> RunView:
     if not cache:
         return RunView(model, RunRef(ref, batch, model.standard), model.standard, 0)
     run = GrownRunRef(ref, batch, model.standard, prompt=len(path.prompt))
-    newest, before = st.session_state.get("grown", (None, None))  # the traces of this reader's last two texts, by key
+    newest, before = st.session_state.get("grown", (None, None))  # the traces of this user's last two texts, by key
     if newest != run.trace_key:
         newest, before = run.trace_key, newest
     st.session_state.grown = newest, before
@@ -233,9 +233,9 @@ def advance(model: Model, sampling: Sampling, cache: bool) -> Writing:
     return writing
 
 
-def choice_of(now: RunView, path: Continuation, sampling: Sampling, place: int | None) -> generation.SampledToken:
-    """What the sampling makes of one place: the written token number `place`, None for the next."""
-    position = len(path.prompt) + (len(path.written) if place is None else place)
+def choice_of(now: RunView, path: Continuation, sampling: Sampling, index: int | None) -> generation.SampledToken:
+    """What the sampling makes of one place: the written token number `index`, None for the next."""
+    position = len(path.prompt) + (len(path.written) if index is None else index)
     logits = results.ask(logits_at, now.run, 0, position - 1)
     choice = generation.draw(logits, sampling, position)
-    return choice if place is None else replace(choice, token=path.written[place])
+    return choice if index is None else replace(choice, token=path.written[index])

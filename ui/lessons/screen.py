@@ -72,7 +72,7 @@ def show(lesson: Lesson, name: str, number: int) -> None:
 
 
 def show_end(lesson: Lesson, name: str) -> None:
-    """The lesson's summary, and each question with this reader's answer and the right one, computed from its run."""
+    """The lesson's summary, and each question with this user's answer and the right one, computed from its run."""
     left, right = st.columns([1, 1.3], gap="large") if lesson.summary else (st.container(), st.container())
     asked = {number: step for number, step in enumerate(lesson.steps, 1) if step.ask}
     given = {number: choices.given(name, number) for number in asked}

@@ -45,7 +45,7 @@ def show() -> None:
 
 
 def printed_in() -> str:
-    """The worksheets' language: the reader's, where a font that is installed has its letters; else English."""
+    """The worksheets' language: the user's, where a font that is installed has its letters; else English."""
     if language() == ENGLISH:
         return ENGLISH
     from viz.export.fonts import language_of  # matplotlib takes a second, and is asked for seldom
@@ -69,7 +69,7 @@ TASK = N_(
 
 
 def _edited(name: str, slot: st.delta_generator.DeltaGenerator) -> np.ndarray:
-    """[T,D] as the reader has it; an empty cell counts 0."""
+    """[T,D] as the user has it; an empty cell counts 0."""
     table = pd.DataFrame(GIVEN[name], index=list(TOKENS), columns=[f"{name}1", f"{name}2"])
     number = {column: st.column_config.NumberColumn(min_value=-MOST, max_value=MOST, step=0.5) for column in table}
     return slot.data_editor(table, key=f"hand_{name}", column_config=number).fillna(0.0).to_numpy(np.float64)

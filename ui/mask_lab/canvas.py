@@ -49,7 +49,7 @@ def show(
     drawing, and what is chosen with the key q becomes the choice "query".
 
     text: what the drawing then belongs to, as compose.text_key gives it. Of strokes it shows those of the page: a
-    reader who is asked first draws before they hold. in_scope: whether the composed masks hold in the layer shown;
+    user who is asked first draws before they hold. in_scope: whether the composed masks hold in the layer shown;
     elsewhere a drawing changes nothing, so none is shown and nothing can be drawn.
     """
     strokes, below = (tuple(map(astuple, some)) for some in (compose.drawing() if in_scope else ((), ())))

@@ -1,4 +1,4 @@
-"""The masks that a reader composes: a switch and a parameter for each kind, and a drawing. MaskSpec is the result.
+"""The masks that a user composes: a switch and a parameter for each kind, and a drawing. MaskSpec is the result.
 
 Choices live in st.session_state under `mask_` names; those of the model's own masks under the names that Explore uses.
 """

@@ -73,6 +73,6 @@ def _alt(found: HeadSteps, name: str) -> str:
 
 def _values_alt(row: RowSteps) -> str:
     drawn = drawn_values(row)
-    heavy = say(", ").join(f"{row.keys[place]} {row.weights[place]:.3f}" for place in drawn)
+    heavy = say(", ").join(f"{row.keys[key]} {row.weights[key]:.3f}" for key in drawn)
     words = N_("Bars: the values of {count} keys with their weights ({weights}), and their weighted sum, the output.")
     return say(words, count=len(drawn), weights=heavy)

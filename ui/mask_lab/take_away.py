@@ -26,7 +26,7 @@ JSON_HELP = N_("All masks as composed, with the layers and heads that they apply
 
 
 def show(now: RunView, layer: int, head: int, load: Callable[[MaskSpec], None]) -> None:
-    """The mask of one head as PyTorch code, NPY and JSON; a file that the reader uploads goes to load, once.
+    """The mask of one head as PyTorch code, NPY and JSON; a file that the user uploads goes to load, once.
 
     load is called from a widget's callback, so that it may set the state of widgets.
     """

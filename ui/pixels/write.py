@@ -1,4 +1,4 @@
-"""Write new digits and have them recognised; finish what the reader has begun."""
+"""Write new digits and have them recognised; finish what the user has begun."""
 
 import numpy as np
 import streamlit as st
@@ -22,15 +22,15 @@ def show_sample(classes: tuple[int, ...], draw: Draw) -> None:
     levels = write_with_progress(classes, draw)
     if levels is None:
         return
-    reader, data = canvases.the_recogniser(), canvases.the_digits()
-    read = reader.read(levels)
+    recogniser, data = canvases.the_recogniser(), canvases.the_digits()
+    read = recogniser.read(levels)
     right, count = int((read == np.array(classes)).sum()), len(classes)
     words = say(
         "{right} of {count} written digits ({share}) are recognised as their class by {recogniser} trained on "
         "{train:,} real digits and on no written ones. Its accuracy on {test} real digits that it never saw is "
         "{accuracy}.",
-        right=right, count=count, share=percent(right / count), recogniser=say(RECOGNISERS[reader.kind]),
-        train=len(data.train.classes), test=len(data.test.classes), accuracy=percent(reader.accuracy),
+        right=right, count=count, share=percent(right / count), recogniser=say(RECOGNISERS[recogniser.kind]),
+        train=len(data.train.classes), test=len(data.test.classes), accuracy=percent(recogniser.accuracy),
     )  # fmt: skip
     st.html(page.sentence(words))
     cards = [

@@ -1,4 +1,4 @@
-"""Train it yourself: a small model that trains while the reader watches. It belongs to this session alone."""
+"""Train it yourself: a small model that trains while the user watches. It belongs to this session alone."""
 
 from dataclasses import dataclass
 from functools import cache, partial
