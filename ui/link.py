@@ -26,18 +26,11 @@ def at_most(length: int) -> BeforeValidator:
 
 
 def _whole(value: Any) -> int | None:
-    """The nearest number from 0 on. Raises ValueError for what is no number at all."""
-    return None if value is None else min(max(round(float(str(value)[:20])), 0), 10_000)
+    """The nearest number from 0 to 10,000. Raises ValueError for what is no number at all."""
+    return None if value is None else round(min(max(float(str(value)[:20]), 0), 10_000))
 
 
-def _rounded(value: Any) -> int | None:
-    try:
-        return _whole(value)
-    except OverflowError:
-        raise ValueError("expected a finite number") from None  # not shown
-
-
-Whole = Annotated[int, BeforeValidator(_rounded)]
+Whole = Annotated[int, BeforeValidator(_whole)]
 
 
 class Link(BaseModel):

@@ -274,10 +274,10 @@ class TestOtherModels:
         assert "runs on its own code here" in page.words()
         assert not [toggle for toggle in page.app.toggle if toggle.key == "cache"]
 
-    @pytest.mark.parametrize(("name", "words"), [("bert", "predicts no next token"), ("t5", "generates from a source")])
-    def test_what_is_no_decoder_is_said_to_be_none(self, folders: dict[str, str], name: str, words: str) -> None:
+    @pytest.mark.parametrize("name", ["bert", "t5"])
+    def test_what_is_no_decoder_is_said_to_be_none(self, folders: dict[str, str], name: str) -> None:
         page = Generation("the cat", model=folders[name])
-        assert words in page.words()
+        assert f"{name} is no decoder" in page.words()
         assert "step" not in page.buttons()
         page.set(model="story")
         assert page.press("step").path.written

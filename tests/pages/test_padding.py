@@ -131,7 +131,7 @@ class TestTexts:
     def test_lines_of_one_length_stand_with_ours(self) -> None:
         page = Padding(text="a cat\na cat")
         assert len(page.texts()) == 4
-        assert "same length" in page.words()
+        assert "Padding needs lines of different lengths" in page.words()
 
     def test_a_long_text_is_said_to_be_cut(self) -> None:
         page = Padding(text="the cat " * 3000 + "\nshort")

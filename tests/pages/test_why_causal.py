@@ -94,17 +94,17 @@ def test_the_last_step_ends_with_what_was_seen_in_numbers_of_the_runs(pair: Twin
     own, other = outcome(pair, WITHOUT_WITHOUT).copies, outcome(pair, WITH_WITHOUT).copies
     layer, best = twins.best_head(own)
     assert f"L{layer} H{best} puts {percent(float(own.max()))}" in head
-    assert f"has {percent(float(other.max()))}." in head
+    assert f"In its twin the highest is {percent(float(other.max()))}." in head
     model, batch = pair.models[True], pair.encode(TEXT)
     on, off = (twins.change(model, batch, 6, 99, causal=causal).earlier()[0] for causal in (True, False))
     assert on == 0
-    assert later.startswith("Another token at position 6")
-    assert f"is exactly 0 with the mask, and {sentences.amount(off)} without" in later
+    assert later.startswith("Mask on, the largest change of a logit in the 6 rows before it is exactly 0")
+    assert f"the largest is {sentences.amount(off)}" in later
 
 
 def test_what_was_seen_is_of_another_token_where_the_chosen_one_is_the_same(pair: TwinPair) -> None:
     page = WhyCausal(step="4").set(why_place=3, why_token=int(pair.encode(TEXT).ids[0, 3])).step(5)
-    assert "and exactly 0 without" not in seen(page)[2]
+    assert "the largest is exactly 0" not in seen(page)[2]
 
 
 def test_the_sentence_says_what_was_measured(pair: TwinPair) -> None:

@@ -80,15 +80,8 @@ def notes(model: Model, text: Text) -> list[str]:
     """A sentence for everything that is not as the user typed it."""
     found = []
     if text.added:
-        row = len(text.lines)
-        added = say_count(
-            "Row {row} was added: your first line and “{added}” It is longer, so your row gets padding.",
-            "Row {row} was added: your first line and “{added}” It is longer, so the other rows get padding.",
-            row - 1,
-            row=row,
-            added=ADDED,
-        )
-        found.append(added)
+        added = N_("Row {row} was added, your first line and “{added}”, so that another row is padded to its length.")
+        found.append(say(added, row=len(text.lines), added=ADDED))
     if text.left_out:
         left_out = say_count(
             "This page reads {most} lines; {count} more is left out.",

@@ -23,17 +23,10 @@ LEFT_ALONE = 30  # seconds without a token after which a text that played is fou
 NEXT = -1  # the choice that is looked at: the token that comes next
 MOST_SEED = 999_999
 MOST_K = 100_000
-NO_DECODER = {
-    "encoder": N_(
-        "This page is about decoders, which continue a text. {model} is an encoder; it reads a whole text at once and "
-        "predicts no next token. Choose a decoder on the left: the story model is always available."
-    ),
-    "encoder-decoder": N_(
-        "This page is about decoders, which continue a text. {model} is an encoder-decoder; it generates from a "
-        "source text, which the Cross-attention page shows. Choose a decoder on the left: the story model is always "
-        "available."
-    ),
-}
+NO_DECODER = N_(
+    "This page is about decoders, which continue a text; {model} is no decoder. Choose one on the left: the story "
+    "model is always available."
+)
 
 Hundredths = AfterValidator(lambda number: round(number, 2))
 
@@ -82,7 +75,7 @@ class Writing:
 def guard(model: Model) -> None:
     """Say why, and stop, for a model that does not go on with a text."""
     if model.kind != "decoder":
-        st.info(say(NO_DECODER[model.kind], model=explain.title_of(model)))
+        st.info(say(NO_DECODER, model=explain.title_of(model)))
         st.stop()
     if not model.predicts:
         why = explain.no_predictions(model)

@@ -174,48 +174,21 @@ def proof_sentence(changes: dict[bool, Change], same: bool) -> Markup:
     )
 
 
-def proof_alt(changes: dict[bool, Change]) -> str:
-    (on, _), (on_later, _) = changes[True].earlier(), changes[True].later()
-    (off, _), (off_later, _) = changes[False].earlier(), changes[False].later()
-    return say(
-        "The largest change of a logit at each token; mask on: at most {on} before position {place}, {on_later} from "
-        "it on; mask off: at most {off} before position {place}, {off_later} from it on.",
-        on=amount(on), on_later=amount(on_later), off=amount(off), off_later=amount(off_later),
-        place=changes[True].place,
-    )  # fmt: skip
+ROUNDS = {"free": Combination(False, False), "put_back": Combination(False, True), "twin": Combination(True, True)}
 
 
 def seen(outcomes: dict[Combination, TwinOutcome], changes: dict[bool, Change]) -> list[Markup]:
     """What the steps have shown of this text, a line each: the loss, the head that copies, the later token.
 
     changes: of the twin trained with the mask."""
-    free, put_back, twin = (
-        outcomes[one].loss for one in (Combination(False, False), Combination(False, True), Combination(True, True))
-    )
-    copies, others = (outcomes[Combination(way, False)].copies for way in (False, True))
+    losses = {name: nats(outcomes[one].loss) for name, one in ROUNDS.items()}
     loss = say(
         "Trained and run without the mask, a model has a loss of <b>{free} nats/token</b> on this text; with the mask "
         "put back, <b>{put_back}</b>. Its twin, trained and run with it, has {twin}."
     )
-    head = say(
-        "Its head {head} puts <b>{share}</b> of its attention on the next token, the answer; the highest of its "
-        "twin's heads, also run without the mask, has {most}."
-    )
-    later = say(
-        "Another token at position {place} of the text, in the twin trained with the mask: the largest change of an "
-        "earlier logit is <b>{on}</b> with the mask, and {off} without."
-    )
-    return [
-        Markup(loss).format(free=nats(free), put_back=nats(put_back), twin=nats(twin)),
-        Markup(head).format(
-            head=head_name(*twins.best_head(copies)),
-            share=percent(float(copies.max())),
-            most=percent(float(others.max())),
-        ),
-        Markup(later).format(
-            place=changes[True].place, on=amount(changes[True].earlier()[0]), off=amount(changes[False].earlier()[0])
-        ),
-    ]
+    free = Combination(False, False)
+    head = head_sentence(outcomes, free, twins.best_head(outcomes[free].copies))
+    return [Markup(loss).format(**losses), Markup.escape(head), proof_sentence(changes, same=False)]
 
 
 def amount(difference: float) -> str:
