@@ -99,14 +99,14 @@ def choose_text(model: Model) -> TokenizedText:
 
 def choose_masks(model: Model) -> MaskSpec:
     names = controls.switches(model)
-    switched = set(filter(None, st.session_state.b_off.split(",")))
-
-    def switch(name: str) -> bool:
-        take = lambda _: st.session_state.update(b_off=",".join(sorted(switched ^ {name})))  # noqa: E731
-        look = bound(f"b_{name}", getattr(model.standard, name) != (name in switched), take)
-        return st.toggle(say("B: {mask}", mask=mask_name(name)), width="content", **look)
-
-    chosen: dict[str, Any] = {name: switch(name) for name in names}
+    switched = set(st.session_state.b_off.split(","))
+    standard: dict[str, bool] = {name: getattr(model.standard, name) for name in names}
+    for name in names:
+        st.session_state[f"b_{name}"] = standard[name] != (name in switched)
+        st.toggle(
+            say("B: {mask}", mask=mask_name(name)), key=f"b_{name}", on_change=_take, args=(standard,), width="content"
+        )
+    chosen: dict[str, Any] = {name: st.session_state[f"b_{name}"] for name in names}
     return replace(model.standard, **chosen)
 
 
@@ -133,3 +133,8 @@ def titles(models: tuple[Model, Model], heads: tuple[str, str]) -> list[str]:
     differ += [heads] if heads[0] != heads[1] else []
     own = [" · ".join(names[side] for names in differ) for side in (0, 1)]
     return [f"{side}: {name}" if name else side for side, name in zip("AB", own, strict=True)]
+
+
+def _take(standard: dict[str, bool]) -> None:
+    switched = [name for name, on in standard.items() if st.session_state[f"b_{name}"] != on]
+    st.session_state.b_off = ",".join(switched)
