@@ -22,19 +22,10 @@ attention = controls.choose_attention(model.attentions)
 layers, heads = run_view.shape(model, attention)
 with st.sidebar:
     layer, head = controls.choose_head(model, layers, heads)
-on, lifted = controls.held_and_lifted(model, spec)
 with guarded(say("Running {model} …", model=explain.title_of(model))):
     pair = run_view.run_pair(model, reading.batch, spec, row, attention, only_layer=controls.only(scope, layer))
-    subject = ExportSubject(
-        now=pair[0],
-        standard=pair[1] if spec != model.standard else None,
-        layer=layer,
-        head=head,
-        on=on,
-        lifted=lifted,
-        only_layer=scope == "layer",
-        text=reading.rows[row],
-    )
+    standard = pair[1] if spec != model.standard else None
+    subject = ExportSubject(pair[0], standard, layer, head, reading.rows[row])
     size = subject.views()[0].weights.shape
 title.markdown(page.heading(say("Export"), explain.title_of(model), subject.name))
 with st.sidebar:

@@ -29,7 +29,6 @@ ASKS = {  # one after the other, those that can be asked
 }
 TURNS = tuple(ASKS)
 ASKING = N_("This is the run before the change. Answer the question to see the run after it.")
-NEED_PREDICTIONS = ("loss", "next")
 
 
 def switch() -> None:
@@ -80,13 +79,11 @@ def _question(
     """The kind of question after the last one, of those that these runs can be asked, and its answer."""
     begin = (TURNS.index(st.session_state.get("first_kind", TURNS[-1])) + 1) % len(TURNS)
     lifted = {name for name in ("causal", "padding") if getattr(before, name) and not getattr(spec, name)}
-    has_padding = not bool(runs[0].keys.keep[row].all())
-    unasked = ({"future"} if "causal" not in lifted else set()) | (
-        {"padding"} if "padding" not in lifted or not has_padding else set()
-    )
+    predicts = model.kind != "encoder" and model.predicts
+    asked_of = {"loss": predicts, "next": predicts, "future": "causal" in lifted}
+    asked_of["padding"] = "padding" in lifted and not bool(runs[0].keys.keep[row].all())
     for kind in (*TURNS[begin:], *TURNS[:begin]):
-        silent = kind in NEED_PREDICTIONS and (model.kind == "encoder" or not model.predicts)
-        if silent or kind in unasked:
+        if not asked_of.get(kind, True):
             continue
         asked = QuestionSubject(kind, row, layer, head, st.session_state.get("query"))
         try:

@@ -179,55 +179,56 @@ def own_positions(model: Model, texts: tuple[str, ...]) -> bool:
     return not results.kept(("own_positions", model.key), takes)
 
 
-def padded(model: Model, found: PaddedTexts, choice: PaddingChoice, causal: bool, own: bool) -> Padded:
-    """The texts as one batch padded by choice, beside each alone. own: the model takes no position ids but its own."""
+@dataclass(frozen=True, eq=False)
+class PaddingRuns:
+    """The texts as one batch padded in every way, beside each text alone. own: the model takes no position ids but its
+    own. Answers are remembered."""
 
-    def make() -> Padded:
-        runs, alone = _alone(model, found.texts, causal)
-        comparison = _compared(model, found.texts, choice, causal, runs)
-        texts = _rows(model, found, comparison, alone, own)
-        return Padded(texts, _way(model, choice, alone, comparison, own), alone.tolerance)
+    model: Model
+    found: PaddedTexts
+    causal: bool
+    own: bool
 
-    return _kept(("padded", choice, own), model, found, causal, make)
+    def padded(self, choice: PaddingChoice) -> Padded:
+        def make() -> Padded:
+            runs, alone = self._alone()
+            comparison = self._compared(choice, runs)
+            texts = _rows(self.model, self.found, comparison, alone, self.own)
+            return Padded(texts, self._way(choice, alone, comparison), alone.tolerance)
 
+        return self._kept(("padded", choice), make)
 
-def ways(model: Model, found: PaddedTexts, causal: bool, own: bool) -> list[Way]:
-    """All ways to pad; those with other position ids are left out for a model that works out its own."""
+    def ways(self) -> list[Way]:
+        """All ways to pad; those with other position ids are left out for a model that works out its own."""
 
-    def make() -> list[Way]:
-        runs, alone = _alone(model, found.texts, causal)
-        offered = [choice for choice in CHOICES if not (own and choice.positions == "cells")]
-        compared = {choice: _compared(model, found.texts, choice, causal, runs) for choice in offered}
-        return [_way(model, choice, alone, comparison, own) for choice, comparison in compared.items()]
+        def make() -> list[Way]:
+            runs, alone = self._alone()
+            offered = [choice for choice in CHOICES if not (self.own and choice.positions == "cells")]
+            return [self._way(choice, alone, self._compared(choice, runs)) for choice in offered]
 
-    return _kept(("ways", own), model, found, causal, make)
+        return self._kept("ways", make)
 
+    def _kept(self, what: Hashable, make: Callable[[], Made]) -> Made:
+        texts = digest((self.found.texts, self.found.ours))
+        return results.kept((what, self.model.key, texts, self.causal, self.own), make)
 
-def _kept(what: Hashable, model: Model, found: PaddedTexts, causal: bool, make: Callable[[], Made]) -> Made:
-    return results.kept((what, model.key, digest((found.texts, found.ours)), causal), make)
+    def _alone(self) -> tuple[list[RunRef], Alone]:
+        """The run of each text by itself, and what these come to."""
+        ref, spec = ModelRef.of(self.model), padding.spec_alone(self.causal)
+        runs = [RunRef(ref, self.model.encode([text]), spec) for text in self.found.texts]
+        return runs, results.ask(padding.alone, ref, *runs)
 
+    def _compared(self, choice: PaddingChoice, runs: list[RunRef]) -> PaddingComparison:
+        return results.ask(padding.compare, ModelRef.of(self.model), self.found.texts, choice, self.causal, *runs)
 
-def _alone(model: Model, texts: tuple[str, ...], causal: bool) -> tuple[list[RunRef], Alone]:
-    """The run of each text by itself, and what these come to."""
-    ref = ModelRef.of(model)
-    runs = [RunRef(ref, model.encode([text]), padding.spec_alone(causal)) for text in texts]
-    return runs, results.ask(padding.alone, ref, *runs)
-
-
-def _compared(
-    model: Model, texts: tuple[str, ...], choice: PaddingChoice, causal: bool, runs: list[RunRef]
-) -> PaddingComparison:
-    return results.ask(padding.compare, ModelRef.of(model), texts, choice, causal, *runs)
-
-
-def _way(model: Model, choice: PaddingChoice, alone: Alone, found: PaddingComparison, own: bool) -> Way:
-    apart = max(found.largest())
-    others = None
-    if padding.predicts_next(model):
-        pairs = zip(found.guesses, alone.guesses, strict=True)
-        others = sum(one is not None and other is not None and one.token != other.token for one, other in pairs)
-    positions = "own" if own else choice.positions
-    return Way(choice.side, choice.mask, positions, apart, others, apart <= alone.tolerance)
+    def _way(self, choice: PaddingChoice, alone: Alone, found: PaddingComparison) -> Way:
+        apart = max(found.largest())
+        others = None
+        if padding.predicts_next(self.model):
+            pairs = zip(found.guesses, alone.guesses, strict=True)
+            others = sum(one is not None and other is not None and one.token != other.token for one, other in pairs)
+        positions = "own" if self.own else choice.positions
+        return Way(choice.side, choice.mask, positions, apart, others, apart <= alone.tolerance)
 
 
 def _rows(model: Model, found: PaddedTexts, comparison: PaddingComparison, alone: Alone, own: bool) -> list[PaddedText]:

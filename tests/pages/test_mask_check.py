@@ -176,7 +176,7 @@ def test_one_that_was_stopped_is_not_begun_again_unasked(monkeypatch: pytest.Mon
     page = MaskCheckPage(what="patient", patient="pads")
     assert made == ["Attends to pads"]
     results.result_cache().forget(lambda _: True)
-    page.app.session_state["obey_stopped"] = repr(("obey", "pads", "float32"))  # as the button's click leaves it
+    page.app.session_state["stopped_work"] = repr(("obey", "pads", "float32"))  # as the button's click leaves it
     page.run()
     assert made == ["Attends to pads"]
     assert not page.app.get("plotly_chart")

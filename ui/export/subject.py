@@ -9,7 +9,7 @@ import numpy as np
 
 from model.heads.view import HeadView
 from model.text import cut_words
-from ui import explain
+from ui import controls, explain
 from ui.run_view import RunView, shape_of
 from viz.export.data import About, Export, fits, hash_of
 from viz.export.words import caption, masks_said, version, versions
@@ -21,15 +21,12 @@ from viz.saved.report import MOST_TOKENS, Numbers, ReportView, report_page
 @dataclass(frozen=True, eq=False)
 class ExportSubject:
     """standard: under the masks that the model was trained with; None where `now` is. layer, head: as the run counts
-    them. on, lifted: masks; only_layer: whether they are lifted in this layer alone. text: the row's."""
+    them. text: the row's."""
 
     now: RunView
     standard: RunView | None
     layer: int
     head: int
-    on: Sequence[str]
-    lifted: Sequence[str]
-    only_layer: bool
     text: str
 
     @property
@@ -43,7 +40,7 @@ class ExportSubject:
     def file_name(self, what: str) -> str:
         """Of a file of it, without an ending: the model, the head, the masks that are lifted and what it holds."""
         model = re.sub(r"[^\w.-]+", "-", Path(self.now.model.name).name)
-        lifted = (f"no-{mask}" for mask in self.lifted)
+        lifted = (f"no-{mask}" for mask in self._held_and_lifted()[1])
         return "-".join(["unmask", model, self.name.replace(" ", ""), *lifted, what])
 
     @property
@@ -52,7 +49,10 @@ class ExportSubject:
 
     @property
     def masks(self) -> str:
-        return masks_said(self.on, self.lifted, only_layer=self.only_layer)
+        return masks_said(*self._held_and_lifted(), only_layer=bool(self.now.masks.layers))
+
+    def _held_and_lifted(self) -> tuple[list[str], list[str]]:
+        return controls.held_and_lifted(self.now.model, self.now.masks)
 
     def views(self) -> list[HeadView]:
         """The whole head now and, where that is another, under the standard masks."""

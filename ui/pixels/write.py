@@ -9,6 +9,7 @@ from model.pixels.view import class_name
 from ui import page
 from ui.guard import guarded
 from ui.pixels import canvases, controls
+from ui.widgets.progress import stoppable
 from viz.numbers import chance, percent
 from viz.pixels.numbers import class_table
 from viz.pixels.pictures import SIDE, GalleryCard, gallery
@@ -43,21 +44,14 @@ def show_sample(classes: tuple[int, ...], draw: Draw) -> None:
 
 def write_with_progress(classes: tuple[int, ...], draw: Draw) -> np.ndarray | None:
     """The digits; None where the user has stopped the writing of just these."""
-    name = repr((classes, draw))  # of these settings, to remember what was stopped
-    stop = lambda name: st.session_state.update(pixels_stopped=name)  # noqa: E731
-    slot = st.empty()
-    if st.session_state.get("pixels_stopped") == name:
-        slot.button(say("Stopped. Write the digits again"), on_click=stop, args=("",), icon=":material/play_arrow:")
-        return None
     words = say_count(
         "Writing {count} digit, pixel by pixel …", "Writing {count} digits, pixel by pixel …", len(classes)
     )
-    with slot.container(horizontal=True, vertical_alignment="center"):
-        st.caption(words)
-        st.button(say("Stop"), on_click=stop, args=(name,), icon=":material/stop:")
-    levels = canvases.written(classes, draw)  # where Streamlit leaves this run if the user has asked for another
-    slot.empty()
-    return levels
+    with stoppable(repr((classes, draw)), say("Stopped. Write the digits again")) as line:
+        if line is None:
+            return None
+        line.caption(words)
+        return canvases.written(classes, draw)
 
 
 def choose_start() -> int:
