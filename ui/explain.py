@@ -59,7 +59,8 @@ NATS = N_("A token's loss is −ln of its predicted probability, in nats: 0 mean
 
 def no_predictions(model: Model) -> str:
     """Why the model predicts no next token."""
-    return say(NO_PREDICTIONS["encoder" if model.kind == "encoder" else "decoder"])
+    kind = "encoder" if model.kind == "encoder" else "decoder"
+    return say(NO_PREDICTIONS[kind])
 
 
 def title_of(model: Model) -> str:

@@ -239,7 +239,7 @@ class TestTheCache:
             page.app.session_state.measured, tries=page.app.session_state.measured.tries[:2], stopped=True
         )
         page.run()
-        assert "It was stopped early." in page.words()
+        assert "The measurement was stopped early." in page.words()
         assert len(array(page.figures()["cost_figure"]["data"][1]["x"])) == 2
 
     def test_without_the_causal_mask_old_rows_change(self) -> None:

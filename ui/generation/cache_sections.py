@@ -191,7 +191,7 @@ def show_cost(model: Model, config: TransformerConfig, ids: tuple[int, ...]) -> 
         page.chart(cost_figure(costs), "cost_figure", sentence)
     with status:
         how = say(COUNTED, rounds=step_cost.ROUNDS, lengths=len(found), tokens=len(measured.ids))
-        st.caption(together([how, say("It was stopped early.")]) if measured.stopped else how)
+        st.caption(together([how, say("The measurement was stopped early.")]) if measured.stopped else how)
         anew = lambda: state.update(measured=None)  # noqa: E731
         st.button(say("Measure this text again"), icon=":material/timer:", key="measure", on_click=anew)
 
