@@ -98,7 +98,9 @@ def test_the_last_step_ends_with_what_was_seen_in_numbers_of_the_runs(pair: Twin
     model, batch = pair.models[True], pair.encode(TEXT)
     on, off = (twins.change(model, batch, 6, 99, causal=causal).earlier()[0] for causal in (True, False))
     assert on == 0
-    assert later.startswith("Mask on, the largest change of a logit in the 6 rows before it is exactly 0")
+    assert later.startswith(
+        "Mask on, the largest change of a logit in the 6 rows before the changed token is exactly 0"
+    )
     assert f"the largest is {sentences.amount(off)}" in later
 
 
@@ -193,7 +195,7 @@ def test_the_proof_is_two_runs(pair: TwinPair, proof: WhyCausal, trained: bool) 
         np.testing.assert_allclose(array(trace["y"]), changes[run].logits, atol=1e-5)
     assert not array(bars[0]["y"])[:6].any()
     said = proof.sentences()[0]
-    assert "the largest change of a logit in the 6 rows before it is exactly 0" in said
+    assert "the largest change of a logit in the 6 rows before the changed token is exactly 0" in said
     assert f"the largest is {sentences.amount(changes[False].earlier()[0])}" in said
 
 

@@ -167,7 +167,9 @@ def proof_sentence(changes: dict[bool, Change], same: bool) -> Markup:
     if same:
         return Markup(say("The token is the same as before: choose another one to see what changes."))
     on, off = changes[True].earlier(), changes[False].earlier()
-    where = say_count("the one row before it", "the {count} rows before it", changes[True].place)
+    where = say_count(
+        "the one row before the changed token", "the {count} rows before the changed token", changes[True].place
+    )
     return Markup(" ").join(
         Markup(say(words)).format(where=where, logit=amount(logit), weight=amount(weight))
         for words, (logit, weight) in ((KEPT, on), (LIFTED, off))
