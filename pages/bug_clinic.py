@@ -13,6 +13,7 @@ from ui.bug_clinic import controls as clinic
 from ui.bug_clinic import explanations, heatmaps, spot
 from ui.guard import guarded
 from ui.sidebar.models import FIRST
+from ui.widgets import choices
 from ui.widgets.choices import one_of
 
 model, text = controls.open_page(clinic.ClinicLink.restore)
@@ -49,7 +50,7 @@ else:
     with bugs:
         bug = clinic.choose_bug()
     with guarded():
-        pair = explanations.compared(now, bug, clinic.layer_of(now))
+        pair = explanations.compared(now, bug, controls.nearest_head(model, *run_view.shape_of(now))[0])
     clinic.go_where_it_shows(now, bug, pair)
     with heads:
         layer, head = controls.choose_head(model, *run_view.shape_of(now))
@@ -64,5 +65,5 @@ else:
         heatmaps.show_beside(now, bug, pair, found, layer, head)
     heatmaps.show_laws(now, bug, found, layer)
 
-clinic.say_notes(model, lines)
+choices.show(clinic.notes(model, lines))
 controls.share(clinic.ClinicLink, model, puzzle=None, **(clinic.NO_ANSWER if mode == "spot" else {}))

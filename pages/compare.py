@@ -94,14 +94,14 @@ with left:
         alt = say("B minus A. {sentence}", sentence=sentences[0])
         head_picture.show(figure, alt, room="one", key="head_difference")
 with right, guarded(say("Predicting …")):
-    places = None if attention == "encoder" else (position, choosing.query_of_b(a, b, position))
-    found = [side.predictions(at) for side, at in zip((a, b), places or (None, None), strict=True)]
+    positions = None if attention == "encoder" else (position, choosing.query_of_b(a, b, position))
+    found = [side.predictions(at) for side, at in zip((a, b), positions or (None, None), strict=True)]
     if found[0] is not None and found[1] is not None:
         st.markdown("#### " + say("The next token"))
         lists = [one.candidates for one in found if one is not None]
         st.html(cached_figure(next_token_table, *lists, changed=True, names=("A", "B")))
-        if places:
-            both = zip((a, b), places, strict=True)
+        if positions:
+            both = zip((a, b), positions, strict=True)
             one, other_one = (f"“{escaped(side.run.batch.pieces[side.row][at])}” ({at})" for side, at in both)
             st.caption(say("After {one} in A, after {other} in B.", one=one, other=other_one))
         sentences.append(compare.prediction_sentence(*lists))

@@ -17,10 +17,9 @@ from ui.widgets.choices import one_of
 chosen = controls.open_model(ours.DatesLink.restore)
 with guarded():
     model = ours.model_of(chosen)
-if model is not chosen and chosen.name != "story":
-    st.info(say(ours.NO_SOURCE[chosen.kind], model=explain.title_of(chosen)))
-elif model is not chosen:
-    st.sidebar.caption(say(ours.NO_SOURCE[chosen.kind], model=explain.title_of(chosen)))
+if model is not chosen:
+    tell = st.sidebar.caption if chosen.name == "story" else st.info
+    tell(say(ours.NO_SOURCE, model=explain.title_of(chosen)))
 with st.sidebar:
     text, targets = ours.choose_texts(model)
 controls.ask_for_text(text)
@@ -34,9 +33,9 @@ with st.sidebar:
 with sentence_slot, guarded(say("Encoding and decoding with {model} …", model=explain.title_of(model))):
     lines = ours.read(model, text, targets, beside)
     with st.sidebar:
-        row = controls.choose_row(lines.readers, "cross_row")
+        row = controls.choose_row(lines.own_rows, "cross_row")
     parts = figures.run(model, lines, spec, row)
-source = parts["cross"].now.run.keys
+source = parts["cross"][0].run.keys
 title.markdown(page.heading(say("Cross-attention"), explain.title_of(model), explain.size(source, row)))
 for note in figures.notes(model, lines, spec, row):
     notes.caption(note)
@@ -45,12 +44,12 @@ changed = spec != model.standard
 figures.alignment(model, parts["cross"], changed=changed)
 if isinstance(model, DatesModel):
     with sentence_slot, guarded(say("Writing …")):
-        st.html(figures.verdict(model, lines, spec, parts["decoder"].now))
+        st.html(figures.verdict(model, lines, spec, parts["decoder"][0]))
 shown = one_of(say("Masks of the heatmaps"), ours.SHOWN, "cross_shown") if changed else "now"
 figures.heatmaps(model, parts, shown)
 if isinstance(model, DatesModel):
     with guarded(say("Writing {count} held-out dates …", count=figures.SAMPLE)):
-        figures.what_breaks(model, lines, spec, parts["decoder"].standard)
+        figures.what_breaks(model, lines, spec, parts["decoder"][1])
 else:
     figures.losses(parts["decoder"], changed=changed)
 ours.share(model, text)

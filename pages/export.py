@@ -8,7 +8,7 @@ page.set_up("Export")  # first, so that the browser has something to fetch while
 
 from i18n import say
 from ui import controls, explain, link, run_view
-from ui.export import sections
+from ui.export import export_files
 from ui.export import subject as report
 from ui.export.subject import ExportSubject
 from ui.guard import guarded
@@ -22,34 +22,25 @@ attention = controls.choose_attention(model.attentions)
 layers, heads = run_view.shape(model, attention)
 with st.sidebar:
     layer, head = controls.choose_head(model, layers, heads)
-on, lifted = controls.held_and_lifted(model, spec)
 with guarded(say("Running {model} …", model=explain.title_of(model))):
     pair = run_view.run_pair(model, reading.batch, spec, row, attention, only_layer=controls.only(scope, layer))
-    subject = ExportSubject(
-        now=pair[0],
-        standard=pair[1] if spec != model.standard else None,
-        layer=layer,
-        head=head,
-        on=on,
-        lifted=lifted,
-        only_layer=scope == "layer",
-        text=reading.rows[row],
-    )
+    standard = pair[1] if spec != model.standard else None
+    subject = ExportSubject(pair[0], standard, layer, head, reading.rows[row])
     size = subject.views()[0].weights.shape
 title.markdown(page.heading(say("Export"), explain.title_of(model), subject.name))
 with st.sidebar:
     part = controls.choose_positions(*size)
 
-section = sections.choose()
+section = export_files.choose()
 if section == "Picture":
     from ui.export import pictures  # matplotlib takes a second, and no other part needs it
 
     pictures.show(subject, part)
 elif section == "Numbers":
-    sections.numbers(subject)
+    export_files.numbers(subject)
 elif section == "Report":
-    address = sections.link_to_explore()
-    sections.report(lambda: report.report(subject, address))
+    address = export_files.link_to_explore()
+    export_files.report(lambda: report.report(subject, address))
 else:
-    sections.opened()
+    export_files.opened()
 controls.share(link.View, model, masks=None)

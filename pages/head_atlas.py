@@ -37,7 +37,7 @@ layer, head = controls.nearest_head(model, model.num_layers, model.num_heads)
 atlas_controls.share(model, text)  # before what may end the page
 with guarded(say("Measuring every head …")):
     texts_key, read = measuring.source(model, chosen, text)
-    atlas = measuring.find(model, texts_key, read, masks)
+    atlas, go_on = measuring.find(model, texts_key, read, masks)
 
 size = say_count(
     "{heads} heads · {count} text · {tokens:,} tokens",
@@ -73,3 +73,4 @@ elif section == "find":
     finder.show(model, text, atlas, masks)
 else:
     examples.table(atlas, model, about(model, masks, row_length(model), atlas))
+go_on()

@@ -25,7 +25,6 @@ with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
     query_slot, over_slot, layer_slot = st.container(width=170), st.container(width=210), st.container(width=110)
 with guarded(say("Running {model} …", model=explain.title_of(model))):
     now, standard = run_view.run_pair(model, reading.batch, spec, row, attention)
-tokens = reading.batch.source if attention == "encoder" and reading.batch.source else reading.batch
 changed = standard if spec != model.standard else None
 with query_slot:
     position = query.choose(now)
@@ -36,15 +35,14 @@ if section != "lens":
 if section == "all":
     with layer_slot:
         layer = layers.choose_layer(model, names)
-    part = controls.choose_positions(tokens.ids.shape[1], tokens.ids.shape[1])
+    part = controls.choose_positions(len(now.tokens), len(now.tokens))
 controls.share(layers.LayersLink, model, masks=None, section=None, scope="model", head=None)
 
-chosen = layers.ChosenRow(model, tokens, row, position)
 with guarded(say("Computing all layers …")):
     if section == "lens":
-        sentence = layers.show_lens(chosen, now, changed)
+        sentence = layers.show_lens(now, changed, position)
     elif section == "token":
-        sentence = layers.show_token(chosen, over, names, now, changed)
+        sentence = layers.show_token(now, changed, position, over)
     else:
-        sentence = layers.show_all(chosen, over, layer, names[layer], part, now, changed)
+        sentence = layers.show_all(now, changed, position, over, layer, names[layer], part)
 sentence_slot.html(page.sentence(sentence))

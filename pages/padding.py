@@ -30,7 +30,8 @@ with guarded():
 with switches:
     choice, causal = padding.choose(model, own)
 with guarded(say("Running {model} …", model=explain.title_of(model))):
-    seen = padding.padded(model, found, choice, causal, own)
+    runs = padding.PaddingRuns(model, found, causal, own)
+    seen = runs.padded(choice)
 texts, shown, cells, tolerance = seen.texts, seen.way, seen.cells, seen.tolerance
 what = LOGITS if model.predicts else STATES
 sentences = say_count("{count} sentence", "{count} sentences", len(texts))
@@ -54,7 +55,7 @@ with left:
 with right:
     st.markdown("#### " + say("All padding settings"))
     with guarded(say("Running all other padding settings …")):
-        every = padding.ways(model, found, causal, own)
+        every = runs.ways()
     padding.show_ways(every, shown, len(texts), cells)
     about = say(
         "Click a setting to see it above. Its number is the largest difference between any sentence's {what} in the "

@@ -9,7 +9,7 @@ page.set_up(N_("Why causal"))  # first, so that the browser has something to fet
 
 from ui import link
 from ui.guard import guarded
-from ui.why_causal import controls, live_training, sections, sentences, twin_runs
+from ui.why_causal import controls, live_training, sentences, steps, twin_runs
 from ui.why_causal.controls import WhyCausalLink
 
 WhyCausalLink.restore()
@@ -21,7 +21,7 @@ step = controls.choose_step()
 notes = st.container()
 with guarded():
     training = twin_runs.curves()
-beginning = sections.trained(training) if step == controls.LOSS else None  # what needs no text is there before the rest
+beginning = steps.trained(training) if step == controls.LOSS else None  # what needs no text is there before the rest
 if step == controls.TRAINING:
     live_training.show()
 else:
@@ -43,14 +43,14 @@ if note := sentences.cut_note(pair, batch):
     notes.warning(note)
 
 if beginning:
-    sections.losses(beginning, training, pair, batch, outcomes)
+    steps.losses(beginning, training, pair, batch, outcomes)
 elif step == controls.HEADS:
-    sections.heads(pair, batch, looks, outcomes)
+    steps.heads(pair, batch, looks, outcomes)
 elif step == controls.WRITTEN:
-    sections.writing(pair, batch, outcomes)
+    steps.writing(pair, batch, outcomes)
 elif step == controls.PROOF:
-    sections.proof(pair, batch)
+    steps.proof(pair, batch)
 else:
-    sections.seen(pair, batch, outcomes)
+    steps.seen(pair, batch, outcomes)
 with st.sidebar:
     link.share(controls.chosen_link(pair, batch))

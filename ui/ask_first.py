@@ -1,4 +1,4 @@
-"""Ask me first: a page that a reader flips a mask on asks what that will do, and shows it once there is an answer."""
+"""Ask me first: a page that a user flips a mask on asks what that will do, and shows it once there is an answer."""
 
 from collections.abc import Hashable
 from functools import partial
@@ -13,7 +13,7 @@ from model.text import TokenBatch
 from serving.job import ModelRef, RunRef, digest, shape_of
 from ui import results
 from ui.guard import TROUBLE
-from ui.lessons.runs import verdict
+from ui.lessons.step_runs import verdict
 from ui.markdown import escaped
 from ui.streamlit_internals import css
 from viz.lessons import screen
@@ -29,7 +29,6 @@ ASKS = {  # one after the other, those that can be asked
 }
 TURNS = tuple(ASKS)
 ASKING = N_("This is the run before the change. Answer the question to see the run after it.")
-NEED_PREDICTIONS = ("loss", "next")
 
 
 def switch() -> None:
@@ -44,7 +43,7 @@ def switch() -> None:
 def masks_to_show(
     model: Model, batch: TokenBatch, spec: MaskSpec, row: int, attention: str, layer: int, head: int
 ) -> MaskSpec:
-    """spec; or, where the reader wants to be asked, the masks before it until they have said what it will do."""
+    """spec; or, where the user wants to be asked, the masks before it until they have said what it will do."""
     state = st.session_state
     if not state.get("ask_first"):
         state.pop("first_shown", None)
@@ -80,13 +79,11 @@ def _question(
     """The kind of question after the last one, of those that these runs can be asked, and its answer."""
     begin = (TURNS.index(st.session_state.get("first_kind", TURNS[-1])) + 1) % len(TURNS)
     lifted = {name for name in ("causal", "padding") if getattr(before, name) and not getattr(spec, name)}
-    has_padding = not bool(runs[0].keys.keep[row].all())
-    unasked = ({"future"} if "causal" not in lifted else set()) | (
-        {"padding"} if "padding" not in lifted or not has_padding else set()
-    )
+    predicts = model.kind != "encoder" and model.predicts
+    asked_of = {"loss": predicts, "next": predicts, "future": "causal" in lifted}
+    asked_of["padding"] = "padding" in lifted and not bool(runs[0].keys.keep[row].all())
     for kind in (*TURNS[begin:], *TURNS[:begin]):
-        silent = kind in NEED_PREDICTIONS and (model.kind == "encoder" or not model.predicts)
-        if silent or kind in unasked:
+        if not asked_of.get(kind, True):
             continue
         asked = QuestionSubject(kind, row, layer, head, st.session_state.get("query"))
         try:

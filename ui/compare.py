@@ -119,9 +119,9 @@ def like(spec: MaskSpec, one: Model, other: Model) -> MaskSpec:
 
 
 def query_of_b(a: RunView, b: RunView, position: int) -> int:
-    """The token of B whose next one is predicted: its last until the reader picks one of A, then that of the same
+    """The token of B whose next one is predicted: its last until the user picks one of A, then that of the same
     number, or the nearest that there is. position: A's."""
-    ours, theirs = (side.run.queries.real(side.row) for side in (a, b))
+    ours, theirs = (side.real for side in (a, b))
     if query.picked() is None:
         return theirs.stop - 1
     return min(max(theirs.start + position - ours.start, theirs.start), theirs.stop - 1)

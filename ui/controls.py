@@ -28,6 +28,10 @@ from viz.mask_styles import STYLES
 OTHER = "another"
 A_LINE_EACH = N_("Type a text on the left, one sequence per line, or choose an example.")
 SCOPES = {"model": N_("re-run the model"), "layer": N_("this layer only")}
+SCOPE_HELP = N_(
+    "Re-run: every layer gets the inputs that result from these masks. This layer only: the chosen layer's weights are "
+    "recomputed from the standard run's queries and keys; other layers and the predictions do not change."
+)
 SIDES = {"left": N_("left"), "right": N_("right")}
 OF_THE_MODEL = ("layer", "head", "attention", *NATIVE)  # choices that another model starts anew
 
@@ -179,12 +183,7 @@ def choose_masks(model: Model) -> tuple[MaskSpec, str]:
     """The mask switches, and whether they re-run the model ("model") or redo this layer only ("layer")."""
     with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="medium"):
         spec = switch_masks(model)
-        either = say(
-            "Re-run: every layer gets the inputs that result from these masks. This layer only: the chosen layer's "
-            "weights are recomputed from the standard run's queries and keys; other layers and the predictions do not "
-            "change."
-        )
-        return spec, one_of(say("When a mask is off:"), SCOPES, "scope", width="content", help=either)
+        return spec, one_of(say("When a mask is off:"), SCOPES, "scope", width="content", help=say(SCOPE_HELP))
 
 
 def switch_masks(model: Model) -> MaskSpec:
@@ -204,12 +203,12 @@ def open_masks(title: str, model: Model, batch: TokenBatch, row: int) -> MaskSpe
 
 
 def switches(model: Model) -> list[str]:
-    """The masks that a reader can switch: all models' and the model's own."""
+    """The masks that a user can switch: all models' and the model's own."""
     return [name for name in NATIVE if name in ("causal", "padding", *model.describe().masks)]
 
 
 def held_and_lifted(model: Model, spec: MaskSpec) -> tuple[list[str], list[str]]:
-    """Of the masks that a reader can switch: those that hold, and those of the model's own that do not."""
+    """Of the masks that a user can switch: those that hold, and those of the model's own that do not."""
     names = switches(model)
     held = [name for name in names if getattr(spec, name)]
     return held, [name for name in names if getattr(model.standard, name) and name not in held]

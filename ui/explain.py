@@ -57,6 +57,12 @@ OVERVIEW = N_(
 NATS = N_("A token's loss is −ln of its predicted probability, in nats: 0 means certain, 2.3 a probability of 10%.")
 
 
+def no_predictions(model: Model) -> str:
+    """Why the model predicts no next token."""
+    kind = "encoder" if model.kind == "encoder" else "decoder"
+    return say(NO_PREDICTIONS[kind])
+
+
 def title_of(model: Model) -> str:
     """The model's name for markdown."""
     return escaped(plain_title(model))
@@ -78,29 +84,24 @@ def size(batch: TokenBatch, row: int) -> str:
     return say("{tokens} + {padding} padding", tokens=tokens, padding=padding) if padding else tokens
 
 
-CUT = {
-    "row": N_(
-        "{model} reads at most {most:,} tokens. Row {row} shows the first {most:,}; its last {count:,} characters are "
-        "cut, from “{beginning}” on."
-    ),
-    "source": N_(
-        "{model} reads at most {most:,} tokens. Source row {row} shows the first {most:,}; its last {count:,} "
-        "characters are cut, from “{beginning}” on."
-    ),
-    "target": N_(
-        "{model} reads at most {most:,} tokens. Target row {row} shows the first {most:,}; its last {count:,} "
-        "characters are cut, from “{beginning}” on."
-    ),
-}
+CUT = N_(
+    "{model} reads at most {most:,} tokens. {where} shows the first {most:,}; its last {count:,} characters are cut, "
+    "from “{beginning}” on."
+)
+ROWS = {"text": N_("Row {row}"), "source": N_("Source row {row}"), "target": N_("Target row {row}")}
 
 
 def limits(model: Model, reading: TokenizedText) -> list[str]:
     """A sentence for everything of the text that is not shown."""
     batch = reading.batch
-    if batch.source is None:
-        notes = _cuts(model, batch.cut, CUT["row"])
-    else:
-        notes = _cuts(model, batch.source.cut, CUT["source"]) + _cuts(model, batch.cut, CUT["target"])
+    texts = {"text": batch} if batch.source is None else {"source": batch.source, "target": batch}
+    about = {"model": title_of(model), "most": model.context}
+    notes = [
+        say(CUT, **about, where=say(ROWS[name], row=row), count=len(cut), beginning=escaped(beginning(cut)))
+        for name, one in texts.items()
+        for row, cut in enumerate(one.cut, 1)
+        if cut
+    ]
     if reading.rows_left_out:
         words = N_(
             "Only the first {count:,} lines are shown, {left:,} more are left out: the page takes at most {most} "
@@ -108,7 +109,7 @@ def limits(model: Model, reading: TokenizedText) -> list[str]:
         )
         most = Settings.from_environment().rows
         notes.append(say(words, count=len(reading.rows), left=reading.rows_left_out, most=most))
-    return notes + _in_bytes(model, reading.batch if reading.batch.source is None else reading.batch.source)
+    return notes + _in_bytes(model, batch.source or batch)
 
 
 def _in_bytes(model: Model, batch: TokenBatch) -> list[str]:
@@ -124,15 +125,6 @@ def _in_bytes(model: Model, batch: TokenBatch) -> list[str]:
             )
             return [say(words, model=title_of(model), row=row, count=count, tokens=len(real), example=example)]
     return []
-
-
-def _cuts(model: Model, cuts: tuple[str, ...], sentence: str) -> list[str]:
-    about = {"model": title_of(model), "most": model.context}
-    return [
-        say(sentence, **about, row=number, count=len(cut), beginning=escaped(beginning(cut)))
-        for number, cut in enumerate(cuts, 1)
-        if cut
-    ]
 
 
 def scene(now: RunView, scope: str, name: str, view: HeadView, layer: int, head: int) -> HeadScene:
@@ -173,7 +165,7 @@ def scene(now: RunView, scope: str, name: str, view: HeadView, layer: int, head:
 
 
 def what_moved(pieces: Sequence[str], position: int, now: RowPredictions, standard: RowPredictions) -> str:
-    """What a change did to the losses of a row, and to what is predicted after the token at `place`. HTML."""
+    """What a change did to the losses of a row, and to what is predicted after the token at `position`. HTML."""
     losses = loss_words(now.losses, standard.losses, list(pieces))
     after = prediction_words(pieces[position], position, standard.candidates[0], now.candidates[0])
     return together(filter(None, [losses, after]))

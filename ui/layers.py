@@ -1,6 +1,6 @@
 """The page's three pictures: the logit lens, one token layer by layer, and all tokens at one layer."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Literal
 
@@ -14,14 +14,12 @@ from model.base import Model
 from model.heads.logit_lens import LogitLens, logit_lens
 from model.heads.rollout import LayerMaps, layer_maps, token_flow
 from model.heads.view import HeadView, coarser_words, cropped
-from model.text import TokenBatch
-from serving.job import ModelRef
 from ui import explain, link, page, results
 from ui.heads import head as head_picture
-from ui.heads import query
+from ui.heads import query as queries
 from ui.markdown import escaped
 from ui.results import cached_figure
-from ui.run_view import RunView
+from ui.run_view import RunView, layer_names
 from ui.widgets.choices import bound, select
 from viz.head import comparison_figure, head_figure
 from viz.layers import token as words
@@ -79,46 +77,29 @@ LENS = N_(
 )
 
 
-@dataclass(frozen=True)
-class ChosenRow:
-    """The row that is looked at, and which of its queries; pieces: a label for each position."""
-
-    model: Model
-    batch: TokenBatch
-    row: int
-    query: int
-
-    @property
-    def pieces(self) -> tuple[str, ...]:
-        return self.batch.pieces[self.row]
-
-
-def show_lens(chosen: ChosenRow, now: RunView, standard: RunView | None) -> str:
+def show_lens(now: RunView, standard: RunView | None, query: int) -> str:
     """The table, and the candidates of the query; gives the sentence."""
-    if chosen.model.kind == "encoder" or not chosen.model.predicts:
-        st.info(explain.NO_PREDICTIONS["encoder" if chosen.model.kind == "encoder" else "decoder"])
+    if now.model.kind == "encoder" or not now.model.predicts:
+        st.info(explain.no_predictions(now.model))
         return say("There is nothing to predict here; the other two pictures show its attention.")
-    real = chosen.batch.real(chosen.row)
-    begin, end = lens_part(real.start, real.stop, chosen.query)
-    found = _lens(chosen, now, begin, end)
-    other = None if standard is None else _lens(chosen, standard, begin, end)
+    real, pieces = now.real, now.tokens
+    begin, end = lens_part(real.start, real.stop, query)
+    found, *others = [_lens(one, begin, end) for one in (now, standard) if one is not None]
+    other = others[0] if others else None
     if (begin, end) != (real.start, real.stop):
         words_of = N_("{shown} of {count:,} tokens are shown, those around the query: positions {first} to {last}.")
         st.caption(say(words_of, shown=end - begin, count=real.stop - real.start, first=begin, last=end - 1))
-    inside = begin <= chosen.query < end
+    inside = begin <= query < end
     beside = len(found.ids) <= MOST_BESIDE
     left, right = st.columns([1.6, 1], gap="small") if beside else (st.container(), st.container())
-    left.html(
-        "".join([cached_figure(lens_table, found, chosen.pieces, chosen.query, other), key(compared=other is not None)])
-    )
+    left.html(cached_figure(lens_table, found, pieces, query, other) + key(compared=other is not None))
     if inside:
-        piece = escaped(chosen.pieces[chosen.query])
-        right.markdown("#### " + say("After “{token}”, layer by layer", token=piece))
-        right.html(cached_figure(candidates_table, found, chosen.query - begin))
+        right.markdown("#### " + say("After “{token}”, layer by layer", token=escaped(pieces[query])))
+        right.html(cached_figure(candidates_table, found, query - begin))
     st.caption(say(LENS))
     if not inside:
         return say("The query is padding: choose another.")
-    return cached_figure(words.lens_sentence, found, chosen.query - begin, chosen.pieces[chosen.query], other)
+    return cached_figure(words.lens_sentence, found, query - begin, pieces[query], other)
 
 
 def lens_part(begin: int, end: int, chosen: int) -> tuple[int, int]:
@@ -133,88 +114,70 @@ def lens_part(begin: int, end: int, chosen: int) -> tuple[int, int]:
     return first, first + MOST_LENS
 
 
-def show_token(chosen: ChosenRow, over: Over, names: list[str], now: RunView, standard: RunView | None) -> str:
+def show_token(now: RunView, standard: RunView | None, query: int, over: Over) -> str:
     """Layers by keys; gives the sentence."""
-    what = ("token", over, chosen.query)
-    view, *others = [
-        of.kept(what, partial(_token, chosen, over, names, of)) for of in (now, standard) if of is not None
-    ]
+    runs, real, piece = [one for one in (now, standard) if one is not None], now.real, now.tokens[query]
+    view, *others = [one.kept(("token", over, query), partial(_token, one, query, over)) for one in runs]
+    if all(one.masks.padding for one in runs):
+        view, *others = [cropped(one, (0, len(one.queries)), (real.start, real.stop)) for one in (view, *others)]
     other = others[0] if others else None
-    real = chosen.batch.real(chosen.row)
-    if now.masks.padding and (standard is None or standard.masks.padding):
-        every, part = (0, len(names)), (real.start, real.stop)
-        view, other = cropped(view, every, part), None if other is None else cropped(other, every, part)
-    unit = say(UNITS[over])
-    figure = cached_figure(token_figure, view, other, unit, dark=page.is_dark())
-    piece = chosen.pieces[chosen.query]
-    page.chart(figure, "token_layers", words.token_alt(view, unit, piece))
+    figure = cached_figure(token_figure, view, other, say(UNITS[over]), dark=page.is_dark())
+    page.chart(figure, "token_layers", words.token_alt(view, say(UNITS[over]), piece))
     about = N_("Rows: layers, the first on top. Columns: what “{token}” ({position}) attends to.")
-    rows = say(about, token=escaped(piece), position=chosen.query)
     alone = say(ATTENTION_ALONE) if over in ("rollout", "flow") else ""
+    rows = say(about, token=escaped(piece), position=query)
     st.caption(together(filter(None, [rows, reduced_words(view), alone])))
-    return words.token_sentence(view, over, chosen.query, piece, other)
+    return words.token_sentence(view, over, query, piece, other)
 
 
 def show_all(
-    chosen: ChosenRow, over: Over, layer: int, name: str, part: tuple[int, int], now: RunView, standard: RunView | None
+    now: RunView, standard: RunView | None, query: int, over: Over, layer: int, name: str, part: tuple[int, int]
 ) -> str:
     """Queries by keys at one layer; gives the sentence, which is about the query."""
-    views = [
-        one.kept(("map", over, layer), partial(_map, chosen, over, layer, one))
-        for one in (now, standard)
-        if one is not None
-    ]
+    runs = [one for one in (now, standard) if one is not None]
+    views = [one.kept(("map", over, layer), partial(_map, one, over, layer)) for one in runs]
     picture, below = st.container(), st.container()
     with below:
-        keep = chosen.batch.keep[chosen.row].numpy()
+        keep = now.run.queries.keep[now.row].numpy()
         part = head_picture.without_padding(part, keep, masked=bool(now.masks.padding))
         rows, columns = head_picture.zoomed(part, part)
     shown = [cropped(view, rows, columns) for view in views]
-    dark = page.is_dark()
-    framed = query.picked()
-    figure = cached_figure(_map_figure, shown, say(UNITS[over]), dark=dark, query=framed)
+    figure = cached_figure(_map_figure, shown, say(UNITS[over]), dark=page.is_dark(), query=queries.picked())
     what = {"what": say(OVER[over]).capitalize(), "layer": name}
     with picture:
-        queries, keys = shown[0].weights.shape
-        alt = say("{what} in {layer}, {queries} queries by {keys} keys.", queries=queries, keys=keys, **what)
-        head_picture.show(figure, alt, room="pair", zooms=True, moves=query.moves(now, part))
+        sizes = dict(zip(("queries", "keys"), shown[0].weights.shape, strict=True))
+        alt = say("{what} in {layer}, {queries} queries by {keys} keys.", **sizes, **what)
+        head_picture.show(figure, alt, room="pair", zooms=True, moves=queries.moves(now, part))
     shown_of = say("{what} by the end of {layer}.", **what) if over == "rollout" else say("{what} in {layer}.", **what)
     alone = say(ATTENTION_ALONE) if over == "rollout" else ""
     st.caption(together(filter(None, [shown_of, coarser_words(shown[0]), alone])))
-    token = [_of_query(view, chosen.query, name) for view in views]
-    return words.token_sentence(token[0], over, chosen.query, chosen.pieces[chosen.query], *token[1:])
+    of_query = [replace(cropped(view, (query, query + 1), (0, len(view.keys))), queries=[name]) for view in views]
+    return words.token_sentence(of_query[0], over, query, now.tokens[query], *of_query[1:])
 
 
-def _lens(chosen: ChosenRow, of: RunView, begin: int, end: int) -> LogitLens:
-    return results.ask(logit_lens, ModelRef.of(chosen.model), chosen.batch, of.masks, chosen.row, begin, end)
+def _lens(of: RunView, begin: int, end: int) -> LogitLens:
+    return results.ask(logit_lens, of.run.model, of.run.batch, of.masks, of.row, begin, end)
 
 
 def _maps(of: RunView, over: Over) -> LayerMaps:
-    how = "mean" if over == "flow" else over
-    return of.ask(layer_maps, how)
+    return of.ask(layer_maps, "mean" if over == "flow" else over)
 
 
-def _token(chosen: ChosenRow, over: Over, names: list[str], of: RunView) -> HeadView:
-    maps, position = _maps(of, over), chosen.query
-    values, masks = maps.maps[:, position], set().union(*maps.blocked)
-    if over == "flow":
-        values = of.ask(token_flow, position)
-    blocked = {name: np.stack([_row(layer.get(name), position, values) for layer in maps.blocked]) for name in masks}
-    closed = {name: mask & (values == 0) for name, mask in sorted(blocked.items())}
-    return HeadView(values, values, closed, names, list(chosen.pieces))
+def _token(of: RunView, query: int, over: Over) -> HeadView:
+    """What one query gives each key, a row for each layer."""
+    maps = _maps(of, over)
+    values = of.ask(token_flow, query) if over == "flow" else maps.maps[:, query]
+    none = np.zeros(values.shape[1], bool)
+    closed = {
+        name: np.stack([layer[name][query] if name in layer else none for layer in maps.blocked]) & (values == 0)
+        for name in sorted(set().union(*maps.blocked))
+    }
+    return HeadView(values, values, closed, layer_names(of.model, of.run.attention), list(of.tokens))
 
 
-def _row(mask: np.ndarray | None, position: int, values: np.ndarray) -> np.ndarray:
-    return np.zeros(values.shape[1], bool) if mask is None else mask[position]
-
-
-def _map(chosen: ChosenRow, over: Over, layer: int, of: RunView) -> HeadView:
-    maps, pieces = _maps(of, over), list(chosen.pieces)
+def _map(of: RunView, over: Over, layer: int) -> HeadView:
+    maps, pieces = _maps(of, over), list(of.tokens)
     return HeadView(maps.maps[layer], maps.maps[layer], maps.closed(layer), pieces, pieces)
-
-
-def _of_query(view: HeadView, at: int, name: str) -> HeadView:
-    return replace(cropped(view, (at, at + 1), (0, len(view.keys))), queries=[name], first=0)
 
 
 def _map_figure(views: list[HeadView], unit: str, *, dark: bool, query: int | None) -> go.Figure:

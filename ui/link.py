@@ -26,25 +26,19 @@ def at_most(length: int) -> BeforeValidator:
 
 
 def _whole(value: Any) -> int | None:
-    """The nearest number from 0 on. Raises ValueError for what is no number at all."""
-    return None if value is None else min(max(round(float(str(value)[:20])), 0), 10_000)
+    """The nearest number from 0 to 10,000. Raises ValueError for what is no number at all."""
+    return None if value is None else round(min(max(float(str(value)[:20]), 0), 10_000))
 
 
-def _rounded(value: Any) -> int | None:
-    try:
-        return _whole(value)
-    except OverflowError:
-        raise ValueError("expected a finite number") from None  # not shown
-
-
-Whole = Annotated[int, BeforeValidator(_rounded)]
+Whole = Annotated[int, BeforeValidator(_whole)]
 
 
 class Link(BaseModel):
     """What every page's link holds; a field that makes no sense gets its default."""
 
     model_config = ConfigDict(extra="ignore", validate_by_name=True, validate_by_alias=True)
-    TEXT: ClassVar[str] = ""  # the field of the reader's text, None in it where there is none; "" where no field is
+    TEXT: ClassVar[str] = ""  # the field of the user's text, None in it where there is none; "" where no field is
+    FIRST_TEXT: ClassVar[str] = ""  # what a page with a text of its own begins with
 
     @classmethod
     def read(cls) -> Self:
@@ -70,8 +64,13 @@ class Link(BaseModel):
 
     @classmethod
     def first(cls) -> dict[str, Any]:
-        """The page's own choices as it is first opened."""
-        return cls.read().model_dump(include=cls.own())
+        """The page's own choices as it is first opened; a text that was typed stays where the link has none."""
+        linked, state = cls.read(), st.session_state
+        chosen = {name: getattr(linked, name) for name in cls.own()}
+        if cls.TEXT in chosen:
+            state[f"linked_{cls.TEXT}"] = text = chosen[cls.TEXT]
+            chosen[cls.TEXT] = state.get(cls.TEXT, cls.FIRST_TEXT) if text is None else text
+        return chosen
 
     @classmethod
     def restore(cls) -> None:

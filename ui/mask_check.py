@@ -22,6 +22,7 @@ from serving.settings import Settings
 from ui import link, page, results
 from ui.heads import head as head_picture
 from ui.markdown import escaped
+from ui.widgets.progress import stoppable
 from viz.mask_check import MARK, declared_figure
 
 WHATS = {"model": N_("A model"), "patient": N_("A sample module")}
@@ -129,33 +130,25 @@ def _with_progress(
     kept = results.result_cache().find(key)
     if kept is not None:
         return kept
-    slot, name = st.empty(), repr(key)
-    if st.session_state.get("obey_stopped") == name:
-        slot.button(say("Stopped. Run the check again"), on_click=_stop, args=("",), icon=":material/play_arrow:")
-        st.stop()
-    with slot.container(horizontal=True, vertical_alignment="center"):
-        bar = st.progress(0.0, say(LOADING))
-        st.button(say("Stop"), on_click=_stop, args=(name,), icon=":material/stop:", key="stop_checking")
-    below = st.empty()
-    with below.container():
-        meanwhile()
-    shown = 0.0
+    with stoppable(repr(key), say("Stopped. Run the check again")) as line:
+        if line is None:
+            st.stop()
+        line.progress(0.0, say(LOADING))
+        below = st.empty()
+        with below.container():
+            meanwhile()
+        shown = 0.0
 
-    def show(law: str, share: float) -> None:
-        nonlocal shown
-        if time.monotonic() - shown > BETWEEN:
-            bar.progress(share, say(law))  # where Streamlit leaves this run if the reader has asked for another
-            shown = time.monotonic()
+        def show(law: str, share: float) -> None:
+            nonlocal shown
+            if time.monotonic() - shown > BETWEEN:
+                line.progress(share, say(law))  # where Streamlit leaves this run if the user has asked for another
+                shown = time.monotonic()
 
-    try:
-        return results.result_cache().get(key, lambda: make(show), lambda: show(WAITING, 0.0))
-    finally:
-        slot.empty()
-        below.empty()
-
-
-def _stop(name: str) -> None:
-    st.session_state.obey_stopped = name
+        try:
+            return results.result_cache().get(key, lambda: make(show), lambda: show(WAITING, 0.0))
+        finally:
+            below.empty()
 
 
 def of_what(sample: SampleModule) -> str:

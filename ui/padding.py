@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, TypeVar
 
 import streamlit as st
 
@@ -10,7 +10,7 @@ from i18n import N_, say, say_all, together
 from model import padding
 from model.base import Model
 from model.masks import MaskSpec
-from model.padding import CHOICES, Alone, Guess, PaddingChoice, PaddingComparison, PaddingMask, PositionIds, Side
+from model.padding import CHOICES, Alone, Guess, PaddingChoice, PaddingComparison, PositionIds
 from model.text import rows_of
 from serving.job import ModelRef, RunRef, digest
 from ui import controls, explain, link, results
@@ -22,7 +22,6 @@ from viz.padding.grid import PaddedText
 from viz.padding.tables import MASKS as MASK_TITLES
 from viz.padding.tables import Way, side_label, way_label, way_name, ways_style
 
-SIDES = {"left": N_("left"), "right": N_("right")}
 MASKS = {"off": N_("off"), "keys": N_("on keys"), "both": N_("on keys and queries")}
 POSITIONS = {"counted": N_("from the mask"), "cells": "0…T−1"}
 ENCODER_DECODER = N_(
@@ -83,17 +82,16 @@ def choose(model: Model, own: bool) -> tuple[PaddingChoice, bool]:
         "of cells."
     )
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        side = one_of(say("Pad side"), SIDES, "pad", width="content", help=filled)
+        side = one_of(say("Pad side"), controls.SIDES, "pad", width="content", help=filled)
         mask = one_of(say("Padding mask"), MASKS, "padding_mask", width="content", help=on_queries)
-        positions = "counted"
+        positions: PositionIds = "counted"
         if not own:
             positions = one_of(say("Position ids"), POSITIONS, "position_ids", width="content", help=counted)
         controls.mask_switch(model, "causal")
     if own:
         name = explain.title_of(model)
         st.caption(say("{model} computes its own position ids, so there are none to choose.", model=name))
-    choice = PaddingChoice(cast(Side, side), cast(PaddingMask, mask), cast(PositionIds, positions))
-    return choice, st.session_state.causal
+    return PaddingChoice(side, mask, positions), st.session_state.causal
 
 
 def notes(model: Model) -> list[str]:
@@ -142,21 +140,14 @@ def _cuts(model: Model, rows: list[str], texts: list[str]) -> list[str]:
     ]
 
 
-BECAUSE = {  # the user's lines that are shown -> why there are lines of ours
-    0: N_("No text yet, so this page adds two lines of its own: {lines}."),
-    1: N_("One line alone needs no padding, so this page adds two lines of its own: {lines}."),
-    2: N_(
-        "These lines are all of the same length and need no padding, so this page adds two lines of its own: {lines}."
-    ),
-}
+BECAUSE = N_("Padding needs lines of different lengths, so this page adds two of its own: {lines}.")
 
 
 def offer_ours(found: PaddedTexts) -> None:
     """Say that lines are ours and why, and let the user take them over."""
     shown = say_all([f"“{text}”" for text in OURS])
-    because = say(BECAUSE[min(len(found.texts) - found.ours, 2)], lines=shown)
     words, button = st.columns([5, 1.2], vertical_alignment="center")
-    words.caption(together([because, say("Type yours on the left, one per line.")]))
+    words.caption(together([say(BECAUSE, lines=shown), say("Type yours on the left, one per line.")]))
     button.button(say("Edit these lines"), on_click=lambda: st.session_state.update(text=found.whole))
 
 
@@ -189,55 +180,56 @@ def own_positions(model: Model, texts: tuple[str, ...]) -> bool:
     return not results.kept(("own_positions", model.key), takes)
 
 
-def padded(model: Model, found: PaddedTexts, choice: PaddingChoice, causal: bool, own: bool) -> Padded:
-    """The texts as one batch padded by choice, beside each alone. own: the model takes no position ids but its own."""
+@dataclass(frozen=True, eq=False)
+class PaddingRuns:
+    """The texts as one batch padded in every way, beside each text alone. own: the model takes no position ids but its
+    own. Answers are remembered."""
 
-    def make() -> Padded:
-        runs, alone = _alone(model, found.texts, causal)
-        comparison = _compared(model, found.texts, choice, causal, runs)
-        texts = _rows(model, found, comparison, alone, own)
-        return Padded(texts, _way(model, choice, alone, comparison, own), alone.tolerance)
+    model: Model
+    found: PaddedTexts
+    causal: bool
+    own: bool
 
-    return _kept(("padded", choice, own), model, found, causal, make)
+    def padded(self, choice: PaddingChoice) -> Padded:
+        def make() -> Padded:
+            runs, alone = self._alone()
+            comparison = self._compared(choice, runs)
+            texts = _rows(self.model, self.found, comparison, alone, self.own)
+            return Padded(texts, self._way(choice, alone, comparison), alone.tolerance)
 
+        return self._kept(("padded", choice), make)
 
-def ways(model: Model, found: PaddedTexts, causal: bool, own: bool) -> list[Way]:
-    """All ways to pad; those with other position ids are left out for a model that works out its own."""
+    def ways(self) -> list[Way]:
+        """All ways to pad; those with other position ids are left out for a model that works out its own."""
 
-    def make() -> list[Way]:
-        runs, alone = _alone(model, found.texts, causal)
-        offered = [choice for choice in CHOICES if not (own and choice.positions == "cells")]
-        compared = {choice: _compared(model, found.texts, choice, causal, runs) for choice in offered}
-        return [_way(model, choice, alone, comparison, own) for choice, comparison in compared.items()]
+        def make() -> list[Way]:
+            runs, alone = self._alone()
+            offered = [choice for choice in CHOICES if not (self.own and choice.positions == "cells")]
+            return [self._way(choice, alone, self._compared(choice, runs)) for choice in offered]
 
-    return _kept(("ways", own), model, found, causal, make)
+        return self._kept("ways", make)
 
+    def _kept(self, what: Hashable, make: Callable[[], Made]) -> Made:
+        texts = digest((self.found.texts, self.found.ours))
+        return results.kept((what, self.model.key, texts, self.causal, self.own), make)
 
-def _kept(what: Hashable, model: Model, found: PaddedTexts, causal: bool, make: Callable[[], Made]) -> Made:
-    return results.kept((what, model.key, digest((found.texts, found.ours)), causal), make)
+    def _alone(self) -> tuple[list[RunRef], Alone]:
+        """The run of each text by itself, and what these come to."""
+        ref, spec = ModelRef.of(self.model), MaskSpec(causal=self.causal)
+        runs = [RunRef(ref, self.model.encode([text]), spec) for text in self.found.texts]
+        return runs, results.ask(padding.alone, ref, *runs)
 
+    def _compared(self, choice: PaddingChoice, runs: list[RunRef]) -> PaddingComparison:
+        return results.ask(padding.compare, ModelRef.of(self.model), self.found.texts, choice, self.causal, *runs)
 
-def _alone(model: Model, texts: tuple[str, ...], causal: bool) -> tuple[list[RunRef], Alone]:
-    """The run of each text by itself, and what these come to."""
-    ref = ModelRef.of(model)
-    runs = [RunRef(ref, model.encode([text]), MaskSpec(causal=causal)) for text in texts]
-    return runs, results.ask(padding.alone, ref, *runs)
-
-
-def _compared(
-    model: Model, texts: tuple[str, ...], choice: PaddingChoice, causal: bool, runs: list[RunRef]
-) -> PaddingComparison:
-    return results.ask(padding.compare, ModelRef.of(model), texts, choice, causal, *runs)
-
-
-def _way(model: Model, choice: PaddingChoice, alone: Alone, found: PaddingComparison, own: bool) -> Way:
-    apart = max(found.largest())
-    others = None
-    if padding.predicts_next(model):
-        pairs = zip(found.guesses, alone.guesses, strict=True)
-        others = sum(one is not None and other is not None and one.token != other.token for one, other in pairs)
-    positions = "own" if own else choice.positions
-    return Way(choice.side, choice.mask, positions, apart, others, apart <= alone.tolerance)
+    def _way(self, choice: PaddingChoice, alone: Alone, found: PaddingComparison) -> Way:
+        apart = max(found.largest())
+        others = None
+        if padding.predicts_next(self.model):
+            pairs = zip(found.guesses, alone.guesses, strict=True)
+            others = sum(one is not None and other is not None and one.token != other.token for one, other in pairs)
+        positions = "own" if self.own else choice.positions
+        return Way(choice.side, choice.mask, positions, apart, others, apart <= alone.tolerance)
 
 
 def _rows(model: Model, found: PaddedTexts, comparison: PaddingComparison, alone: Alone, own: bool) -> list[PaddedText]:

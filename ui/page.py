@@ -230,7 +230,7 @@ def chart(figure: "go.Figure", key: str, alt: str, **look: Any) -> Any:
 
 
 def is_dark() -> bool:
-    """Whether the reader sees the dark theme; light until the browser has told."""
+    """Whether the user sees the dark theme; light until the browser has told."""
     return st.context.theme.type == "dark"
 
 

@@ -29,12 +29,12 @@ class PrintedPicture:
     caption: Callable[[], str]
     labels: list[str]
 
-    def file(self, kind: str, scale: int = 1, reader: str = "") -> bytes:
+    def file(self, kind: str, scale: int = 1, session: str = "") -> bytes:
         """As a file of this kind, in a language that it can be written in; made in turn with all other jobs, within
-        their limits. reader: whose turn it takes."""
+        their limits. user: whose turn it takes."""
         with spoken(language_of(kind)):
             paper = Paper(self.title(), self.caption(), kind, scale)
-            return results.scheduler().ask(Job(file_of, (self.draw, paper, *self.of)), reader)
+            return results.scheduler().ask(Job(file_of, (self.draw, paper, *self.of)), session)
 
     def preview(self) -> tuple[str, int]:
         """As SVG, and how many pixels wide; remembered."""
@@ -51,7 +51,7 @@ def offer(picture: PrintedPicture, name: str) -> None:
 
 
 def say_what_has_no_font(picture: PrintedPicture) -> None:
-    """Which characters, and whether the reader's language, the fonts of this server cannot write."""
+    """Which characters, and whether the user's language, the fonts of this server cannot write."""
     missing = "".join(dict.fromkeys(one for label in picture.labels for one in label if drawable(one) != one))
     if missing:
         words = N_(
@@ -68,8 +68,8 @@ def say_what_has_no_font(picture: PrintedPicture) -> None:
 
 
 def _button(picture: PrintedPicture, name: str, label: str, help_text: str, scale: int = 1) -> None:
-    kind, reader = name.rpartition(".")[2], results.reader()
-    made = deferred(lambda: picture.file(kind, scale, reader))
+    kind, session = name.rpartition(".")[2], results.session()
+    made = deferred(lambda: picture.file(kind, scale, session))
     download(label, made, name, KINDS[kind], key=f"take_{kind}_{scale}", help=help_text)
 
 

@@ -43,7 +43,7 @@ def scheduler() -> Scheduler:
 
 
 def kept(key: Hashable, make: Callable[[], Made], still_wanted: Callable[[], object] = lambda: None) -> Made:
-    """What make() gives, remembered for every reader of the same language: there may be sentences in it."""
+    """What make() gives, remembered for every user of the same language: there may be sentences in it."""
     return result_cache().get((language(), key), make, still_wanted)
 
 
@@ -61,15 +61,15 @@ def ask(function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
             if next(looks) == 1:  # it takes a moment: a spinner is a thread and two messages, shown or not
                 spinner.enter_context(waiting())
 
-        return result_cache().get(job.key, lambda: scheduler().ask(job, reader(), look), look)
+        return result_cache().get(job.key, lambda: scheduler().ask(job, session(), look), look)
 
 
-def ask_anew(function: Callable[..., Any], *arguments: Any) -> Any:
-    """As ask, and not remembered: what is another every time, a measured time above all."""
-    return scheduler().ask(Job(function, arguments), reader(), still_wanted)
+def ask_anew(function: Callable[..., Any], *arguments: Any, low_priority: bool = False) -> Any:
+    """As ask, and not remembered. low_priority: all other jobs go first."""
+    return scheduler().ask(Job(function, arguments), session(), still_wanted, low_priority=low_priority)
 
 
-def reader() -> str:
+def session() -> str:
     """Whose turn it is: a page's session."""
     return session_id() or ""
 
@@ -89,7 +89,7 @@ Picture = TypeVar("Picture")
 def cached_figure(make: Callable[P, Picture], *arguments: P.args, **named: P.kwargs) -> Picture:
     """make(*arguments, **named), remembered for everybody in the process.
 
-    make: a function of a module that depends on its arguments and the reader's language alone: pictures, tables and
+    make: a function of a module that depends on its arguments and the user's language alone: pictures, tables and
     sentences are. Arguments are compared by what they hold, arrays by where they lie in memory: those of results are
     read-only and stay there, parts of them included. Of an array that is made anew at every rerun the picture is too:
     remember the array first.

@@ -1,4 +1,4 @@
-"""What the reader looks at: one row of a batch, under the chosen and under the standard masks.
+"""What the user looks at: one row of a batch, under the chosen and under the standard masks.
 
 A view holds plain data alone: which run it is of. What is drawn of it is asked for as a job, wherever the run's trace
 is, and its answer kept (results.py). A rerun with nothing changed computes nothing.
@@ -41,6 +41,16 @@ class RunView:
     run: RunRef
     masks: MaskSpec
     row: int
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """A label for each query position of the row."""
+        return self.run.queries.pieces[self.row]
+
+    @property
+    def real(self) -> slice:
+        """The positions of the row's queries that are no padding."""
+        return self.run.queries.real(self.row)
 
     def ask(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """function(trace, row, masks, *arguments, **options) of model/, remembered. Raises as results.ask."""

@@ -48,7 +48,7 @@ def in_the_app() -> str:
     model = catalog.load("story")
     batch = model.encode([TEXT])
     now, standard = run_view.run_pair(model, batch, MaskSpec(causal=False), 0, "self")
-    return exported(ExportSubject(now, standard, 4, 0, [], ["causal"], only_layer=False, text=TEXT), "")
+    return exported(ExportSubject(now, standard, 4, 0, TEXT), "")
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from ui.ablation import AblationLink
 from ui.bug_clinic.controls import ClinicLink
 from ui.compare import CompareLink
 from ui.cross_attention.controls import DatesLink
-from ui.export import sections as export
+from ui.export import export_files as export
 from ui.generation.writing import GenerationLink
 from ui.head_atlas.controls import AtlasLink
 from ui.inference import ServingLink
@@ -30,7 +30,7 @@ from ui.layers import LayersLink
 from ui.lessons.choices import LessonLink
 from ui.link import Link, View
 from ui.mask_check import CheckLink
-from ui.mask_lab import sections as mask_lab
+from ui.mask_lab import lab_sections as mask_lab
 from ui.padding import PaddingLink
 from ui.page import PAGES
 from ui.pixels.controls import PixelsLink

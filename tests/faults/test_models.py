@@ -235,7 +235,7 @@ def page() -> None:
 
 
 def test_after_a_hostile_folder_the_next_one_loads(sound: dict[str, Path], tmp_path: Path) -> None:
-    known_by(speech.of_reader)
+    known_by(speech.of_user)
     folder = shutil.copytree(sound["llama"], tmp_path / "llama")
     fifo("config.json")(folder)
     app = AppTest.from_function(page, default_timeout=90)

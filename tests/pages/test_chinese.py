@@ -22,7 +22,7 @@ from tests.pages.page import Here
 from tests.viz.packet import unpacked
 from ui import mask_check
 from ui.cross_attention import controls as dates
-from ui.export.sections import SECTIONS
+from ui.export.export_files import SECTIONS
 from ui.padding import OURS
 from ui.page import PAGES
 from ui.sidebar.models import EXAMPLES

@@ -16,7 +16,7 @@ from model.masks import MaskSpec
 from tests.model.huggingface.families import save
 from tests.pages.explore import Explore, array
 from ui import printed, results
-from ui.export import pictures, sections
+from ui.export import export_files, pictures
 from ui.widgets.choices import plain
 from viz.export import data, fonts
 from viz.export.paper import Paper
@@ -107,7 +107,7 @@ def test_every_picture_is_of_what_explore_shows(monkeypatch: pytest.MonkeyPatch)
     (all_said, every), (arcs_said, arcs), (tokens_said, tokens), (_, bars), (carried_said, carried), (cell, why) = said
     assert "Attention of all 6 × 6 heads of story. " in all_said
     np.testing.assert_allclose(every.of[0], trace.overview().numpy(), atol=1e-6)
-    assert "Attention of layer 2, heads 3, 1, 5 of story." in arcs_said
+    assert "Attention of L2 H3, L2 H1, L2 H5 of story." in arcs_said
     np.testing.assert_allclose(arcs.of[0][2].weights, trace.weights(2, 5).numpy(), atol=1e-6)
     assert "The query is 4: " in tokens_said
     for row in (tokens.of[0], bars.of[0].view):
@@ -175,8 +175,7 @@ def test_a_text_too_long_for_one_picture_or_file_says_so(monkeypatch: pytest.Mon
     assert any("label at most 5 tokens" in said for said in Export().said("info"))
     monkeypatch.setattr(data, "MOST_BYTES", 2000)
     assert any(
-        "All heads of this text together exceed" in caption.value
-        for caption in Export().set(section="Numbers").app.caption
+        "all heads of this text together" in caption.value for caption in Export().set(section="Numbers").app.caption
     )
 
 
@@ -184,7 +183,7 @@ def test_a_head_too_large_for_a_file_is_not_offered_as_one(monkeypatch: pytest.M
     monkeypatch.setattr(data, "MOST_BYTES", 500)
     taken = downloads(monkeypatch)
     page = Export().set(section="Numbers")
-    assert "One head of this text exceeds" in " ".join(one.value for one in page.app.caption)
+    assert "one head of this text" in " ".join(one.value for one in page.app.caption)
     assert set(taken) & {"NPZ", "safetensors", "CSV", "JSON"} == {"JSON"}
 
 
@@ -193,7 +192,7 @@ def test_what_this_server_does_not_open_again_is_said(monkeypatch: pytest.Monkey
         return " ".join(one.value for one in Export().set(section="Numbers").app.caption)
 
     assert "opened again" not in said()
-    monkeypatch.setattr(sections, "most_opened", lambda: 1000)
+    monkeypatch.setattr(export_files, "most_opened", lambda: 1000)
     assert "can be opened again here; these numbers take up to" in said()
 
 

@@ -1,28 +1,23 @@
 """The page Head atlas without a browser: what it shows of each kind of texts, its choices, and what it refuses."""
 
 import io
-import time
-from collections.abc import Callable
 from pathlib import Path
-from threading import Event
-from typing import Any, Self
+from typing import Any
 
 import pandas as pd
 import pytest
 
-from i18n import say, spoken
 from model import catalog
 from model.atlas import progress as atlas_progress
 from model.atlas.progress import Measure
 from model.atlas.table import measures_table
-from model.atlas.texts import Unit, units_of_sample
+from model.atlas.texts import units_of_sample
 from model.atlas.unit import measure_unit
-from model.base import Model
 from tests.apptest import key_of
 from tests.model.huggingface.families import save
 from tests.pages.page import Page
+from ui import results
 from ui.head_atlas import measuring
-from ui.head_atlas.measuring import Ask, Measuring, TooManyAtlases
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,18 +26,6 @@ class HeadAtlas(Page):
     """One user's page."""
 
     SCRIPT = "pages/head_atlas.py"
-
-    def run(self) -> Self:
-        """Until nothing is being measured any more."""
-        for _ in range(200):
-            super().run()
-            going = self.app.session_state.get("atlas_measuring", None)
-            if going is None or going[1].watch().state != "running":
-                break
-            time.sleep(0.1)
-        if going is not None and going[1].watch().state == "done":
-            self.app.run()
-        return self
 
     def points(self) -> dict[str, Any]:
         return self.trace("atlas_scatter", "heads")
@@ -54,7 +37,7 @@ def test_the_sample_is_there_at_once_with_the_head_that_is_chosen() -> None:
     assert "previous token L0 H3;" in page.words()
     points = page.points()
     assert len(points["x"]) == 36
-    assert page.app.session_state.get("atlas_measuring", None) is None
+    assert page.app.session_state.get("atlas_growing", None) is None
     assert "L4 H0 matches first token" in page.words()
     assert "None matches induction on these texts" in page.words()
     assert page.words().count("of the sampled queries") == 10
@@ -64,7 +47,11 @@ def test_its_numbers_are_those_of_the_command() -> None:
     page = HeadAtlas(section="all")
     story = catalog.load("story")
     progress = atlas_progress.begun(story, 256)
-    list(atlas_progress.measured(units_of_sample(), progress, measurer(story, 256)))
+    list(
+        atlas_progress.measured(
+            units_of_sample(), progress, lambda unit, bar: measure_unit(story, unit, story.standard, 256, bar)
+        )
+    )
     expected = measures_table(atlas_progress.made_of(progress, story))
     (shown,) = page.app.dataframe
     pd.testing.assert_frame_equal(shown.value.reset_index(drop=True), expected, check_dtype=False, rtol=1e-5)
@@ -104,7 +91,7 @@ def test_the_table_is_shown_in_chinese_and_written_in_english() -> None:
 
 def test_an_atlas_is_measured_once_for_all_languages(monkeypatch: pytest.MonkeyPatch) -> None:
     HeadAtlas()
-    monkeypatch.setattr(measuring, "Thread", None)
+    monkeypatch.setattr(results, "ask_anew", None)
     assert "22 段文本" in HeadAtlas(lang="zh").words()
 
 
@@ -133,7 +120,7 @@ def test_where_no_token_came_up_often_the_table_says_so_and_has_no_rows() -> Non
 
 
 def test_what_is_not_read_of_a_long_text_at_once_is_said() -> None:
-    sentences = "cut into rows of 256", "among the first 48 tokens"
+    sentences = "cut into rows of 256", "among the first 48 tokens of"
     page = HeadAtlas(source="text", section="find", text="the cat sat on the mat and saw a dog. " * 40)
     assert [sentence in page.words() for sentence in sentences] == [True, True]
     assert "rows of 256: there are 2." in page.words()
@@ -210,124 +197,65 @@ def test_an_example_goes_to_explore() -> None:
     assert page.app.text_area(key="text").value == page.app.session_state["text"]
 
 
-def measurer(model: Model, length: int) -> Measure:
-    return lambda unit, bar: measure_unit(model, unit, model.standard, length, bar)
+def progress_of(page: HeadAtlas) -> str:
+    (bar,) = page.app.get("progress")
+    return bar.proto.text
 
 
-def asking(model: Model, length: int) -> Ask:
-    return lambda unit, bar, still_wanted: measurer(model, length)(unit, bar)
+def test_a_measurement_that_is_stopped_shows_what_there_is_and_continues_to_the_same_numbers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = "\n".join(f"the cat sat on the mat and saw {number} dogs" for number in range(80))  # three units
+    whole = HeadAtlas(source="text", text=text, section="all")
+    assert "80 texts" in whole.words()
+    (expected,) = whole.app.dataframe
+    results.result_cache().forget(lambda key: isinstance(key, tuple) and key[0] == "atlas")
+    monkeypatch.setattr(measuring, "SHOW_EVERY", 0.0)  # a unit at a time
+    monkeypatch.setattr(measuring, "MOST_SECONDS", 0.0)
+    page = HeadAtlas(source="text", text=text, section="all")
+    assert progress_of(page).startswith("Stopped after 0 minutes. The result covers 33% of the texts: 32 texts")
+    page.press("atlas_go_on")
+    assert "64 texts" in page.words()
+    page.press("atlas_go_on")
+    (shown,) = page.app.dataframe
+    assert "atlas_go_on" not in [button.key for button in page.app.button]
+    pd.testing.assert_frame_equal(shown.value.drop(columns="called"), expected.value.drop(columns="called"))
 
 
-class Slow:
-    """What `measured` is while its reader looks on: a unit, and another only when the test lets it."""
+def test_a_measurement_goes_on_by_itself_until_it_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "\n".join(f"the dog sat on {number} mats" for number in range(80))
+    monkeypatch.setattr(measuring, "SHOW_EVERY", 0.0)
+    page = HeadAtlas(source="text", text=text)
+    assert "80 texts" in page.words()
+    page.set(text=text + "\nand a cat")
+    results.result_cache().forget(lambda key: isinstance(key, tuple) and key[0] == "atlas")
+    grow = measuring.GrowingAtlas.grow
 
-    def __init__(self) -> None:
-        self.left = 1
+    def stopped_after_two(self: measuring.GrowingAtlas, measure: Measure) -> None:
+        grow(self, measure)
+        if self.done == 2:
+            self.stop()
 
-    def __call__(self, *given: Any) -> Any:
-        for unit in original(*given):
-            yield unit
-            while self.left <= 0:
-                time.sleep(0.01)
-            self.left -= 1
-
-
-original = atlas_progress.measured
-
-
-def test_measuring_stops_and_goes_on_to_the_same_numbers(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    units = [Unit(0, number, 3 * number, ("the cat sat on the mat",) * 3) for number in range(6)]
-    whole = Measuring(tiny, units, 24, asking(tiny, 24))
-    whole.wait(60)
-    slow = Slow()
-    monkeypatch.setattr(atlas_progress, "measured", slow)
-    part = Measuring(tiny, units, 24, asking(tiny, 24))
-    part.stop()
-    slow.left = 99
-    part.wait(60)
-    look = part.watch()
-    assert look.state == "stopped"
-    assert look.why == "Stopped."
-    assert 0 < look.done < 6
-    assert look.atlas is not None
-    assert look.atlas.texts == 3 * look.done
-    part.go_on()
-    part.wait(60)
-    done, expected = part.watch().atlas, whole.watch().atlas
-    assert part.watch().state == whole.watch().state == "done"
-    assert done is not None
-    assert expected is not None
-    assert (done.means == expected.means)[~pd.isna(expected.means)].all()
+    monkeypatch.setattr(measuring.GrowingAtlas, "grow", stopped_after_two)
+    page.set(text=text + "\nand two cats")
+    assert progress_of(page).startswith("Stopped. The result covers 67% of the texts: 64 texts")
 
 
-def test_few_are_measured_at_once_and_an_error_is_a_sentence(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: Any) -> Any:
-        raise ValueError("expected something else, got this")
+def test_an_error_while_more_is_measured_is_a_sentence_and_what_there_is_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "\n".join(f"the king sat on {number} chairs" for number in range(40))
+    monkeypatch.setattr(measuring, "SHOW_EVERY", 0.0)
+    ask = results.ask_anew
 
-    unit = units_of_sample()
-    with monkeypatch.context() as patched:
-        patched.setattr(measuring, "_queue", [object()] * (measuring.MOST_AT_ONCE + measuring.MOST_WAITING))
-        with pytest.raises(TooManyAtlases, match="the most that it holds"):
-            Measuring(tiny, unit, 24, asking(tiny, 24))
-    monkeypatch.setattr(atlas_progress, "measured", fails)
-    failed = Measuring(tiny, unit, 24, asking(tiny, 24))
-    failed.wait(10)
-    assert failed.watch().state == "failed"
-    assert failed.watch().why == "expected something else, got this."
-    assert failed not in measuring._queue
+    def fails(function: Any, *arguments: Any, **options: Any) -> Any:
+        if arguments[1].number:
+            raise ValueError("expected something else, got this")
+        return ask(function, *arguments, **options)
 
-
-def test_the_next_one_waits_in_the_queue(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    queue = [object()] * (measuring.MOST_AT_ONCE + 1)
-    monkeypatch.setattr(measuring, "_queue", queue)
-    units = [Unit(0, number, number, ("the cat sat",)) for number in range(2)]
-    later = Measuring(tiny, units, 24, asking(tiny, 24))
-    assert (later.watch().state, later.watch().why) == ("waiting", "In the queue: position 2.")
-    queue.pop(0)
-    assert later.watch().why == "In the queue: position 1."
-    queue.pop(0)
-    while later.watch().state in ("waiting", "running"):
-        time.sleep(0.01)
-    assert later.watch().state == "done"
-    assert len(queue) == measuring.MOST_AT_ONCE - 1
-    queue.append(object())
-    stopped = Measuring(tiny, units, 24, asking(tiny, 24))
-    stopped.stop()
-    while stopped.watch().state == "waiting":
-        time.sleep(0.01)
-    assert (stopped.watch().why, stopped in queue) == ("Stopped.", False)
-
-
-def test_why_it_stopped_can_be_read_in_any_language(tiny: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "MOST_SECONDS", 1e-9)
-    units = [Unit(0, number, number, ("the cat sat",)) for number in range(2)]
-    going = Measuring(tiny, units, 24, asking(tiny, 24))
-    going.wait(20)
-    with spoken("zh"):
-        assert say(going.watch().why) == "已在 0 分钟后停止。"
-
-
-def test_a_unit_that_waits_in_the_queue_gives_up_its_place_when_its_reader_stops(tiny: Any) -> None:
-    """Else it is one of the few that may be measured at once for as long as others are busy, for nobody."""
-    waits = Event()
-
-    def ask(unit: Unit, bar: int, still_wanted: Callable[[], object]) -> Any:
-        if unit.number:
-            waits.set()
-            while True:
-                still_wanted()
-                time.sleep(0.01)
-        return measurer(tiny, 24)(unit, bar)
-
-    units = [Unit(0, number, 3 * number, ("the cat sat on the mat",) * 3) for number in range(2)]
-    going = Measuring(tiny, units, 24, ask)
-    assert waits.wait(20)
-    going.stop()
-    going.wait(20)
-    look = going.watch()
-    assert (look.state, look.done, look.why) == ("stopped", 1, "Stopped.")
-    assert look.atlas is not None
-    assert look.atlas.texts == 3
+    monkeypatch.setattr(results, "ask_anew", fails)
+    page = HeadAtlas(source="text", text=text)
+    assert [error.value for error in page.app.error] == ["expected something else, got this."]
+    assert "32 texts" in page.words()
+    assert progress_of(page).startswith("Measuring: 50%")
 
 
 @pytest.mark.parametrize(("text", "there"), [("Tom sat", False), ("Tom sat and Tom sat", True)])

@@ -13,7 +13,7 @@ from i18n import LANGUAGES
 from lessons.shelf import FOLDER, shelf
 from model import catalog
 from tests.pages.page import Page
-from ui.lessons import runs
+from ui.lessons import step_runs
 from ui.lessons.shelves import packed, unpacked
 from ui.sidebar import models
 
@@ -97,7 +97,7 @@ def test_no_fixed_guess_answers_more_than_half_of_a_kind_of_question(language: s
         assert one.lesson
         for step in one.lesson.steps:
             if step.ask:
-                answer = runs.answered(step, runs.pair(step))
+                answer = step_runs.answered(step, step_runs.pair(step))
                 right[alike.get(step.ask.kind, step.ask.kind)] += answer.right
     assert {"loss", "lower", "row", "sees", "looks", "picture", "future"} <= set(right)
     for kind, places in right.items():

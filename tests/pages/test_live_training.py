@@ -96,7 +96,7 @@ def test_where_no_head_copies_yet_it_is_said_and_more_steps_are_offered(page: Wh
     assert "No head copies yet**: the best, L0 H1, puts 7.0% of its attention on the next character" in said
     page.set(live_steps=100).press("live_longer")
     assert page["live_steps"] == page["live_training"].total_steps == 300
-    assert page["live_kept"][0].progress.losses == (1.266,)
+    assert page["live_kept"][0][1].watch().losses == (1.266,)
 
 
 def test_where_a_head_copies_nothing_more_is_offered(page: WhyCausal) -> None:

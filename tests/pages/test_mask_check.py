@@ -1,6 +1,7 @@
 """The page Mask check without a browser: models, patients, and what cannot be checked."""
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -176,7 +177,7 @@ def test_one_that_was_stopped_is_not_begun_again_unasked(monkeypatch: pytest.Mon
     page = MaskCheckPage(what="patient", patient="pads")
     assert made == ["Attends to pads"]
     results.result_cache().forget(lambda _: True)
-    page.app.session_state["obey_stopped"] = repr(("obey", "pads", "float32"))  # as the button's click leaves it
+    page.app.session_state["stopped_work"] = repr(("obey", "pads", "float32"))  # as the button's click leaves it
     page.run()
     assert made == ["Attends to pads"]
     assert not page.app.get("plotly_chart")
@@ -198,13 +199,14 @@ def test_who_waits_for_another_reader_s_check_may_leave(monkeypatch: pytest.Monk
 
     class Bar:
         def progress(self, share: float, words: str) -> None:
-            raise Left
+            if words == mask_check.WAITING:
+                raise Left
 
     def waiting(key: object, make: object, still_wanted: Callable[[], object] = lambda: None) -> None:
         still_wanted()
 
     monkeypatch.setattr(results, "result_cache", lambda: SimpleNamespace(find=lambda key: None, get=waiting))
-    monkeypatch.setattr(mask_check.st, "progress", lambda *_: Bar())
+    monkeypatch.setattr(mask_check, "stoppable", lambda *_: nullcontext(Bar()))
     with pytest.raises(Left):
         mask_check.of_sample(SAMPLES["pads"], "float32")
 

@@ -152,7 +152,7 @@ def test_the_recognised_rate_is_counted_on_the_digits_shown(model: digits.Digits
 
 def test_writing_that_was_stopped_waits_for_the_reader() -> None:
     page = Pixels(part="write")
-    page.app.session_state["pixels_stopped"] = repr(((0, 1, 2, 3, 4, 5, 6, 7, 8, 9), SAMPLING))
+    page.app.session_state["stopped_work"] = repr(((0, 1, 2, 3, 4, 5, 6, 7, 8, 9), SAMPLING))
     page.set(count=10)
     assert not [one for one in page.app.get("html") if "gallery" in one.proto.body]
     (button,) = [one for one in page.app.button if "Stopped" in one.label]

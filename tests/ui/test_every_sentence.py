@@ -138,7 +138,7 @@ def said_of(facts: Facts, *, lab: bool) -> Iterator[tuple[str, bool]]:
     survey = now.survey()
     yield leak_notes(*(shares[place][None, None] for shares in (survey.future, survey.padding)))[0][0], True
     means = now.ask(layer_maps, "mean").maps[:, at]
-    lines = HeadView(means, means, {}, [f"L{one}" for one in range(6)], list(pieces))
+    lines = HeadView(means, means, {}, [f"L{one}" for one in range(6)], pieces)
     yield token_sentence(lines, "mean", at, pieces[at]), True
     if not lab:
         scope = "layer" if only else "model"

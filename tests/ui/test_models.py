@@ -27,7 +27,7 @@ MEGABYTES = 548
 @pytest.fixture(autouse=True)
 def new_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing loaded, nothing kept; it knows its readers' languages."""
-    known_by(speech.of_reader)
+    known_by(speech.of_user)
     for made in (results.engine, results.scheduler, results.result_cache):
         monkeypatch.setattr(results, made.__name__, once(made.__wrapped__))
     st.cache_resource.clear()

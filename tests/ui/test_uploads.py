@@ -7,7 +7,7 @@ import pytest
 import streamlit as st
 from streamlit.runtime.uploaded_file_manager import DeletedFile
 
-from ui.export import sections
+from ui.export import export_files
 from ui.lessons import aside
 from ui.mask_lab import take_away
 
@@ -25,7 +25,7 @@ def callback_of(monkeypatch: pytest.MonkeyPatch, draw: Callable[[], object]) -> 
 def test_a_file_that_is_gone_opens_nothing(gone: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     state = dict.fromkeys(("take_export", "take_file", "lesson_file"), gone)
     monkeypatch.setattr(st, "session_state", Attributed(state))
-    export = callback_of(monkeypatch, sections.opened)
+    export = callback_of(monkeypatch, export_files.opened)
     mask = callback_of(monkeypatch, lambda: take_away._take_file(None, lambda spec: pytest.fail("a mask")))  # type: ignore[arg-type]
     for callback in (export, mask, aside._take_file):
         callback()

@@ -5,7 +5,6 @@ from typing import Any, Literal
 import streamlit as st
 
 from i18n import N_, say, say_count
-from model import catalog
 from model.base import Model
 from model.bug_clinic.case import Bug
 from model.bug_clinic.comparison import (
@@ -79,29 +78,12 @@ def read(model: Model, text: str) -> tuple[Text, run_view.TokenizedText]:
     return lines, run_view.tokenize(model, "\n".join(lines.lines), st.session_state.pad, targets_for(model, lines))
 
 
-def say_notes(model: Model, text: Text) -> None:
-    found = notes(model, text)
-    if len(found) == 1:
-        st.caption(found[0])
-    elif found:
-        with st.expander(say("{first} (+ {count} more)", first=found[0], count=len(found) - 1)):
-            for note in found[1:]:
-                st.caption(note)
-
-
 def notes(model: Model, text: Text) -> list[str]:
-    """A sentence for everything that is not as the reader typed it."""
+    """A sentence for everything that is not as the user typed it."""
     found = []
     if text.added:
-        row = len(text.lines)
-        added = say_count(
-            "Row {row} was added: your first line and “{added}” It is longer, so your row gets padding.",
-            "Row {row} was added: your first line and “{added}” It is longer, so the other rows get padding.",
-            row - 1,
-            row=row,
-            added=ADDED,
-        )
-        found.append(added)
+        added = N_("Row {row} was added, your first line and “{added}”, so that another row is padded to its length.")
+        found.append(say(added, row=len(text.lines), added=ADDED))
     if text.left_out:
         left_out = say_count(
             "This page reads {most} lines; {count} more is left out.",
@@ -138,16 +120,10 @@ def choose_bug() -> Bug:
     return BY_KEY[st.session_state.bug]
 
 
-def layer_of(now: RunView) -> int:
-    """The layer that is chosen, before its control is drawn."""
-    layer = st.session_state.layer
-    return min(catalog.first_head(now.model)[0] if layer is None else layer, run_view.shape_of(now)[0] - 1)
-
-
 def go_where_it_shows(now: RunView, bug: Bug, pair: BugComparison) -> None:
     """Another bug, model or text: choose the head that shows it best, where the chosen one does not show it.
 
-    Call before the head's own control is drawn; does nothing where a link names the head.
+    Call after controls.nearest_head, before the head's own control is drawn; does nothing where a link names the head.
     """
     state = st.session_state
     looked_at = (bug.key, now.run.key, now.row)
@@ -158,8 +134,7 @@ def go_where_it_shows(now: RunView, bug: Bug, pair: BugComparison) -> None:
     if linked or not pair.is_seen():
         return
     seen = [shows(now, bug, pair, head) for head in range(run_view.shape_of(now)[1])]
-    chosen = min(catalog.first_head(now.model)[1] if state.head is None else state.head, len(seen) - 1)
-    if max(seen) and seen[chosen] < PLAIN:
+    if max(seen) and seen[state.head] < PLAIN:
         state.head = seen.index(max(seen))
 
 

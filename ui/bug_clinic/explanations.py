@@ -79,7 +79,7 @@ def _on_the_output(now: RunView, bug: Bug, pair: BugComparison, found: Examinati
         return say(words, **about, lost=int(lost.sum()), positions=len(lost))
     if change.max() == 0:
         return _nothing_in_the_output(now, bug, found, layer)
-    real = change[:, now.run.queries.real(now.row)]
+    real = change[:, now.real]
     if real.max() == 0:
         return say(
             "The output of layer {layer} changes only in the rows of padding, by up to {most}: no real token is "
@@ -87,7 +87,7 @@ def _on_the_output(now: RunView, bug: Bug, pair: BugComparison, found: Examinati
             **about,
         )
     head, position = divmod(int(change.argmax()), change.shape[1])
-    token = escaped(now.run.queries.pieces[now.row][position])
+    token = escaped(now.tokens[position])
     about |= {"head": head, "place": position, "token": token, "right": number(float(pair.right.output.abs().max()))}
     return say(
         "The output of layer {layer} changes by up to {most} (head {head}, position {place}, “{token}”); in the "
@@ -116,8 +116,8 @@ def _nothing_in_the_output(now: RunView, bug: Bug, found: Examination, layer: in
 def _on_this_head(now: RunView, bug: Bug, pair: BugComparison, head: int) -> list[str]:
     heads = shape_of(now)[1]
     if bug.key == "view" and heads > 1:
-        pieces = now.run.queries.pieces[now.row]
-        (first, begins), (last, ends) = (part_at(head, place, heads, len(pieces)) for place in (0, len(pieces) - 1))
+        pieces = now.tokens
+        (first, begins), (last, ends) = (part_at(head, at, heads, len(pieces)) for at in (0, len(pieces) - 1))
         text = escaped("".join(pieces[first : last + 1]))
         words = N_(
             "The so-called head {head} sees only positions {first} to {last}, from part {begins} of the first to part "
@@ -156,12 +156,10 @@ def _on_the_loss(now: RunView, bug: Bug, found: Examination, layer: int) -> list
     where = say("every layer") if not bug.first_layer else say("every layer after the first")
     if np.isnan(wrong):
         return [say("With the bug in {where}, NaN spreads to every token: the model predicts nothing.", where=where)]
-    if f"{wrong:.2f}" == f"{right:.2f}":
-        same = N_("With the bug in {where}, the mean loss of this row stays {right:.2f} nats.")
-        return [say(same, where=where, right=right)]
-    words = N_("With the bug in {where}, the mean loss of this row goes from {right:.2f} to **{wrong:.2f}** nats.")
+    words = N_("With the bug in {where}, the mean loss of this row is **{wrong:.2f}** nats; without it, {right:.2f}.")
     moved = say(words, where=where, right=right, wrong=wrong)
-    why = _why(found, lower=wrong < right) if layer >= bug.first_layer else ""
+    differs = f"{wrong:.2f}" != f"{right:.2f}"
+    why = _why(found, lower=wrong < right) if differs and layer >= bug.first_layer else ""
     return [together([moved, why]).rstrip()]
 
 

@@ -19,6 +19,7 @@ from ui.results import cached_figure
 from ui.run_view import RunView, shape_of
 from viz.bug_clinic import bug_figure, law_table, law_told
 from viz.head import head_figure, head_range
+from viz.heatmap import CachedFigure
 from viz.palette import WIDE
 
 ABOVE = 275  # pixels of what stands over the picture
@@ -39,26 +40,19 @@ def view(now: RunView, bug: Bug | None, stages: AttentionStages, layer: int, hea
         stages.weights[head].nan_to_num(0.0).numpy(),
         stages.scaled[head].numpy(),
         {name: mask.numpy() for name, mask in by.items()},
-        names(now, bug, head, now.run.queries.pieces[now.row]),
+        names(now, bug, head, now.tokens),
         names(now, bug, head, now.run.keys.pieces[now.row]),
     )
 
 
 def show(now: RunView, bug: Bug, pair: BugComparison, layer: int, head: int, *, on: bool) -> None:
     right = now.kept(("right", bug.key, layer, head), lambda: view(now, None, pair.right, layer, head))
-    if not pair.is_seen() or pair.wrong is None:
-        draw_alone(right, _alt(CORRECT, right, right.weights.max()))
-        say_key([right])
-        return
-    if not on:
-        draw(None, right)
-        say_key([right])
-        return
-    stages, nan = pair.wrong, pair.has_nan()
-    wrong = now.kept(("wrong", bug.key, layer, head), lambda: view(now, bug, stages, layer, head))
-    parts = shape_of(now)[1] if bug.key == "view" else 0
-    draw(wrong, right, nan=nan)
-    say_key([wrong] if parts else [wrong, right], nan=nan, parts=parts)
+    stages = pair.wrong
+    if not on or stages is None:
+        draw_one(right, CORRECT, room="pair" if pair.is_seen() else "one")
+    else:
+        wrong = now.kept(("wrong", bug.key, layer, head), lambda: view(now, bug, stages, layer, head))
+        draw_both(now, bug, wrong, right, nan=pair.has_nan())
 
 
 def names(now: RunView, bug: Bug | None, head: int, pieces: tuple[str, ...]) -> list[str]:
@@ -66,42 +60,8 @@ def names(now: RunView, bug: Bug | None, head: int, pieces: tuple[str, ...]) -> 
     if bug is None or bug.key != "view":
         return list(pieces)
     heads = shape_of(now)[1]
-    found = (part_at(head, place, heads, len(pieces)) for place in range(len(pieces)))
+    found = (part_at(head, position, heads, len(pieces)) for position in range(len(pieces)))
     return [f"{pieces[token][:9]}:{part}" for token, part in found]
-
-
-def draw(wrong: HeadView | None, right: HeadView, *, nan: bool = False) -> None:
-    """With the bug, beside the right version and the difference; or, without wrong, the right version alone.
-
-    nan: the rows with nothing to look at hold no numbers with the bug.
-    """
-    dark = page.is_dark()
-    if wrong is None:
-        figure = cached_figure(head_figure, right, dark=dark, wide=WIDE)
-        alt = _alt(CORRECT, right, right.weights.max())
-    elif wrong.queries != right.queries:  # rows that mean something else cannot be compared cell by cell
-        draw_alone(wrong, alt_with_a_bug(wrong))
-        return
-    else:
-        figure = cached_figure(bug_figure, wrong, right, dark=dark, nan=nan)
-        alt = _alt(BOTH, right, float(np.abs(wrong.weights - right.weights).max()))
-    show_figure(figure, alt, room="pair", above=ABOVE, on_pick=None)
-
-
-def draw_alone(shown: HeadView, alt: str) -> None:
-    """A heatmap beside which no other will stand."""
-    show_figure(cached_figure(head_figure, shown, dark=page.is_dark()), alt, room="one", above=ABOVE, on_pick=None)
-
-
-def say_key(shown: list[HeadView], *, nan: bool = False, parts: int = 0) -> None:
-    """How to read the pictures. parts: of how many parts a token is, where rows and columns are parts of tokens."""
-    said = [cached_figure(explain.key, shown, head_range(*shown))]
-    if nan:
-        said.append(page.note(say("With the bug, a row with no allowed key is NaN.")))
-    if parts:
-        of_parts = N_("“token:2” is part 2 of a token, counted from 0; every token has {parts} parts, one per head.")
-        said.append(page.note(say(of_parts, parts=parts)))
-    st.html("".join(said))
 
 
 WITH_A_BUG = N_("Heatmap with a bug: {queries} queries by {keys} keys. The largest weight is {most:.2f}.")
@@ -112,12 +72,31 @@ BOTH = N_(
 )
 
 
-def alt_with_a_bug(shown: HeadView) -> str:
-    return _alt(WITH_A_BUG, shown, shown.weights.max())
+def draw_both(now: RunView, bug: Bug, wrong: HeadView, right: HeadView, *, nan: bool = False) -> None:
+    """With the bug, beside the right version and the difference; where rows are parts of tokens with the bug, that
+    alone. nan: the rows with nothing to look at hold no numbers with the bug."""
+    if bug.key == "view":
+        draw_one(wrong, WITH_A_BUG)
+        of_parts = N_("“token:2” is part 2 of a token, counted from 0; every token has {parts} parts, one per head.")
+        st.html(page.note(say(of_parts, parts=shape_of(now)[1])))
+        return
+    figure = cached_figure(bug_figure, wrong, right, dark=page.is_dark(), nan=nan)
+    _show(figure, [wrong, right], BOTH, float(np.abs(wrong.weights - right.weights).max()), "pair")
+    if nan:
+        st.html(page.note(say("With the bug, a row with no allowed key is NaN.")))
 
 
-def _alt(words: str, shown: HeadView, most: float) -> str:
-    return say(words, queries=shown.weights.shape[0], keys=shown.weights.shape[1], most=most)
+def draw_one(shown: HeadView, alt: str, *, blocked: HeadView | None = None, room: str = "one") -> None:
+    """alt: WITH_A_BUG or CORRECT. blocked: of which the key names the masks, where it is another. room: "pair" where a
+    comparison may take its place."""
+    figure = cached_figure(head_figure, shown, dark=page.is_dark(), wide=WIDE if room == "pair" else 1)
+    _show(figure, [blocked or shown], alt, float(shown.weights.max()), room)
+
+
+def _show(figure: CachedFigure, views: list[HeadView], alt: str, most: float, room: str) -> None:
+    queries, keys = views[0].weights.shape
+    show_figure(figure, say(alt, queries=queries, keys=keys, most=most), room=room, above=ABOVE, on_pick=None)
+    st.html(cached_figure(explain.key, views, head_range(*views)))
 
 
 STYLE = """

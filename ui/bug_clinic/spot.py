@@ -16,7 +16,7 @@ from model.heads.view import HeadView
 from ui import results
 from ui.bug_clinic import controls, explanations, heatmaps
 from ui.markdown import escaped
-from ui.run_view import RunView, shape_of
+from ui.run_view import RunView
 from viz.bug_clinic import told_apart
 
 
@@ -49,19 +49,16 @@ def play(now: RunView, asked: Puzzle) -> None:
     with picture:
         shown = heatmaps.view(now, bug, stages[bug.key], asked.layer, asked.head)
         right = heatmaps.view(now, None, stages[""], asked.layer, asked.head)
-        parts = shape_of(now)[1] if bug.key == "view" else 0
         if state["answer"]:
-            heatmaps.draw(shown, right)
-            heatmaps.say_key([shown] if parts else [shown, right], parts=parts)
+            heatmaps.draw_both(now, bug, shown, right)
         else:  # the names of what a row is would be the answer
             unnamed = heatmaps.view(now, None, stages[bug.key], asked.layer, asked.head)
-            heatmaps.draw_alone(unnamed, heatmaps.alt_with_a_bug(unnamed))
-            heatmaps.say_key([shown])
+            heatmaps.draw_one(unnamed, heatmaps.WITH_A_BUG, blocked=shown)
     with left:
         which = N_("**Which bug is this?** Layer {layer}, head {head} of your text, with one bug in it.")
         st.markdown(say(which, layer=now.number(asked.layer), head=asked.head))
-        for place, key in enumerate(asked.candidates):
-            _candidate(key, place, bug, state)
+        for number, key in enumerate(asked.candidates):
+            _candidate(key, number, bug, state)
         if state["answer"]:
             _explain(now, asked, stages, state["answer"], shown)
         elif state["hint"]:
@@ -76,12 +73,14 @@ def play(now: RunView, asked: Puzzle) -> None:
         controls.share_puzzle(asked.number)
 
 
-def _candidate(key: str, place: int, bug: Bug, state: dict[str, Any]) -> None:
+def _candidate(key: str, number: int, bug: Bug, state: dict[str, Any]) -> None:
     over = bool(state["answer"])
     icon = ":material/check:" if over and key == bug.key else None
     icon = ":material/close:" if over and key == state["answer"] != bug.key else icon
     take = partial(_answer, key, bug.key)
-    st.button(say(BY_KEY[key].name), key=f"candidate_{place}", icon=icon, disabled=over, width="stretch", on_click=take)
+    st.button(
+        say(BY_KEY[key].name), key=f"candidate_{number}", icon=icon, disabled=over, width="stretch", on_click=take
+    )
 
 
 def _explain(now: RunView, asked: Puzzle, stages: dict[str, AttentionStages], answer: str, shown: HeadView) -> None:

@@ -1,7 +1,7 @@
 """The Cross-attention page's model, its controls and its link, and the texts of its batch."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import streamlit as st
 from pydantic import ConfigDict
@@ -17,7 +17,7 @@ from ui.sidebar import models
 from ui.widgets.choices import bound
 
 FIRST = "3 Mar 2021"
-LONGER = (  # the lines that can stand beside the reader's, each about five characters longer
+LONGER = (  # the lines that can stand beside the user's, each about five characters longer
     "17 May 2014",
     "Wed, 7 May 2014",
     "Wednesday 7 May 2014",
@@ -29,7 +29,7 @@ LONGER = (  # the lines that can stand beside the reader's, each about five char
     "Wednesday, the twenty-third day of September, 1998",  # not shown in other languages
     "Wednesday, the twenty-third day of September, in the year 1998",  # not shown in other languages
 )
-MORE = 5  # characters of padding, or words, that the reader's line gets at first: few enough to be looked at one by one
+MORE = 5  # characters of padding, or words, that the user's line gets at first: few enough to be looked at one by one
 EXAMPLES = {
     N_("In a sentence, with the time"): "I was born on 14 February 1968, at 5:40 pm.",  # not shown in other languages
     N_("Two readings: day or month first?"): "3/4/97",
@@ -63,17 +63,9 @@ class DatesLink(CrossLink):
     """This page's link, with the model that ships: its text is a date, apart from the text of other pages."""
 
     TEXT: ClassVar[str] = "date_text"
+    FIRST_TEXT: ClassVar[str] = FIRST
     date_text: Annotated[str | None, at_most(100_000)] = None
     cross_beside: Literal[*LONGER] | None = None  # type: ignore[valid-type]
-
-    @classmethod
-    def first(cls) -> dict[str, Any]:
-        """A text that was typed stays where the link has none."""
-        chosen, state = super().first(), st.session_state
-        state.linked_date_text = chosen["date_text"]
-        if chosen["date_text"] is None:
-            chosen["date_text"] = state.get("date_text", FIRST)
-        return chosen
 
 
 def share(model: Model, text: str) -> None:
@@ -84,16 +76,10 @@ def share(model: Model, text: str) -> None:
     controls.share(DatesLink, model, text=None, target="", **usual)
 
 
-NO_SOURCE = {
-    "encoder": N_(
-        "{model} is an encoder: it has no source to attend to, so this page shows the built-in dates model. Choose an "
-        "encoder-decoder from the hub (T5, BART, Marian) under *Another model…* to get the same views."
-    ),
-    "decoder": N_(
-        "{model} is a decoder: it has no source to attend to, so this page shows the built-in dates model. Choose an "
-        "encoder-decoder from the hub (T5, BART, Marian) under *Another model…* to get the same views."
-    ),
-}
+NO_SOURCE = N_(
+    "{model} has no source to attend to, so this page shows the built-in dates model. Choose an encoder-decoder from "
+    "the hub (T5, BART, Marian) under *Another model…* to get the same views."
+)
 
 
 def model_of(chosen: Model) -> Model:
@@ -109,7 +95,7 @@ class SourceTexts:
     ours: int
 
     @property
-    def readers(self) -> list[str]:
+    def own_rows(self) -> list[str]:
         return self.reading.rows[: len(self.reading.rows) - self.ours]
 
 
@@ -122,7 +108,7 @@ def choose_texts(model: Model) -> tuple[str, list[str] | None]:
 
 
 def choose_beside(model: Model, text: str) -> str | None:
-    """The line of ours beside the reader's only one, so that there is padding; None where there are several."""
+    """The line of ours beside the user's only one, so that there is padding; None where there are several."""
     rows, left_out = rows_of(text, 1)
     if left_out:
         return None
@@ -187,7 +173,7 @@ def choose_step(outputs: list[str]) -> int:
 
 
 def _long_enough(text: str) -> str:
-    """The first line of ours that gives the reader's first one enough padding, or the longest."""
+    """The first line of ours that gives the user's first one enough padding, or the longest."""
     rows, _ = rows_of(text, 1)
     return next((line for line in LONGER if rows and len(line) >= len(rows[0]) + MORE), LONGER[-1])
 

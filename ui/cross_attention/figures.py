@@ -2,11 +2,9 @@
 
 import math
 from dataclasses import dataclass, replace
-from datetime import date
 
 import numpy as np
 import streamlit as st
-import torch
 
 from i18n import N_, say
 from model.base import Model, TokenizedText
@@ -37,7 +35,7 @@ from viz.cross_attention.alignment import (
 from viz.cross_attention.words import BreakRow, WrittenAnswer, judgement, step_words
 from viz.cross_attention.words import verdict as verdict_html
 from viz.head import difference_figure, head_figure, head_range
-from viz.numbers import Candidate, loss_figure, next_token_table
+from viz.numbers import TOP, loss_figure, next_token_table
 
 TITLES = {
     "cross": N_("Cross: the output attends to the source"),
@@ -63,39 +61,30 @@ MASKS = {  # of the table, in its order
 
 SAMPLE = 100  # held-out strings
 CANDIDATES = 6
+Pair = tuple[RunView, RunView]  # under the chosen and under the standard masks
 
 
-@dataclass(frozen=True, eq=False)
-class AttentionPair:
-    now: RunView
-    standard: RunView
-
-
-def run(model: Model, lines: SourceTexts, spec: MaskSpec, row: int) -> dict[str, AttentionPair]:
+def run(model: Model, lines: SourceTexts, spec: MaskSpec, row: int) -> dict[str, Pair]:
     """One run under spec and one under the standard masks, as each of their attentions. Raises what running raises."""
-    return {part: AttentionPair(*run_view.run_pair(model, lines.reading.batch, spec, row, part)) for part in PARTS}
+    return {part: run_view.run_pair(model, lines.reading.batch, spec, row, part) for part in PARTS}
 
 
 def head_view(found: RunView, layer: int, head: int | None) -> HeadView:
-    """A head, or None for the mean of the layer's heads; padding by its sign, which is shorter than its name."""
-    if head is None:
-        views = [found.head(layer, number) for number in range(run_view.shape_of(found)[1])]
+    """A head, or None for the mean of the layer's heads; padding by its sign, which is shorter than its name. Kept."""
+
+    def make() -> HeadView:
+        heads = range(run_view.shape_of(found)[1]) if head is None else [head]
+        views = [found.head(layer, number) for number in heads]
         weights, scaled = (np.mean([getattr(one, name) for one in views], axis=0) for name in ("weights", "scaled"))
-        one = replace(views[0], weights=weights, scaled=scaled)
-    else:
-        one = found.head(layer, head)
-    queries, keys = (_signed(batch, found.row) for batch in (found.run.queries, found.run.keys))
-    return replace(one, queries=queries, keys=keys)
+        queries, keys = (_signed(batch, found.row) for batch in (found.run.queries, found.run.keys))
+        return replace(views[0], weights=weights, scaled=scaled, queries=queries, keys=keys)
+
+    return found.kept(("signed head", layer, head), make)  # not shown
 
 
 def _signed(batch: TokenBatch, row: int) -> list[str]:
     pairs = zip(batch.pieces[row], batch.keep[row].tolist(), strict=True)
     return [piece if real else PADDING_SIGN for piece, real in pairs]
-
-
-def kept_view(found: RunView, layer: int, head: int | None) -> HeadView:
-    """head_view, remembered: pictures are recognised by the arrays that they are drawn of."""
-    return found.kept(("signed head", layer, head), lambda: head_view(found, layer, head))  # not shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,40 +104,24 @@ def steps(found: RunView, standard: RunView) -> Steps:
 
     The last output is what would come next under the standard masks.
     """
-    return found.kept("steps", lambda: _steps(found, standard))
 
+    def make() -> Steps:
+        here, model = found.run.batch.real(found.row), found.model
+        written, after = slice(here.start + 1, here.stop), (found.row, here.stop - 1)
+        last = int(results.ask(logits_at, standard.run, *after).argmax())
+        chance = float(results.ask(logits_at, found.run, *after).softmax(-1)[last])
+        losses = results.ask(predictions, found.run, found.row, None, TOP).losses
+        outputs = [*found.run.batch.pieces[found.row][written], model.label(last)]
+        return Steps(outputs, here, np.append(np.exp(-losses[written]), chance))
 
-def _steps(found: RunView, standard: RunView) -> Steps:
-    batch, row = found.run.batch, found.row
-    here = batch.real(row)
-    written = slice(here.start + 1, here.stop)
-    last = int(logits_after(standard, here.stop - 1).argmax())
-    outputs = [*batch.pieces[row][written], found.model.label(last)]
-    losses = results.ask(predictions, found.run, row, None, CANDIDATES).losses
-    chance = float(logits_after(found, here.stop - 1).softmax(-1)[last])
-    return Steps(outputs, here, np.append(np.exp(-losses[written]), chance))
-
-
-def logits_after(found: RunView, position: int) -> torch.Tensor:
-    """[V], of what follows the token at a position of the target."""
-    return results.ask(logits_at, found.run, found.row, position)
-
-
-def candidates(found: RunView, position: int) -> list[Candidate]:
-    def make() -> list[Candidate]:
-        chances = logits_after(found, position).softmax(-1)
-        top = chances.topk(min(CANDIDATES, len(chances)))
-        pairs = zip(top.indices.tolist(), top.values.tolist(), strict=True)
-        return [Candidate(found.model.label(token), chance) for token, chance in pairs]
-
-    return found.kept(("candidates", position), make)
+    return found.kept("steps", make)
 
 
 def alignment_of(found: RunView, layer: int, head: int | None, some: Steps, step: int) -> Alignment:
     """The cross-attention of each step: a head's, or the mean of the layer's heads."""
 
     def make() -> Alignment:
-        shown, rows, keep = kept_view(found, layer, head), some.queries, found.run.keys.keep[found.row].numpy()
+        shown, rows, keep = head_view(found, layer, head), some.queries, found.run.keys.keep[found.row].numpy()
         blocked, keys = shown.any_blocked()[rows], list(shown.keys)
         return Alignment(keys, some.outputs, shown.weights[rows], ~keep, blocked, some.probabilities, step)
 
@@ -163,7 +136,7 @@ def written(model: DatesModel, lines: SourceTexts, spec: MaskSpec) -> Written:
 
 
 def notes(model: Model, lines: SourceTexts, spec: MaskSpec, row: int) -> list[str]:
-    """A sentence for everything that the reader should know of the batch."""
+    """A sentence for everything that the user should know of the batch."""
     found = explain.limits(model, _of_the_reader(lines))
     source = lines.reading.batch.source
     assert source is not None
@@ -181,7 +154,7 @@ def notes(model: Model, lines: SourceTexts, spec: MaskSpec, row: int) -> list[st
 
 def _of_the_reader(lines: SourceTexts) -> TokenizedText:
     """The reading as though nothing of our lines were cut: nobody needs to know."""
-    batch, count = lines.reading.batch, len(lines.readers)
+    batch, count = lines.reading.batch, len(lines.own_rows)
     own = [replace(one, cut=one.cut[:count]) for one in (batch, batch.source) if one is not None]
     return replace(lines.reading, batch=replace(own[0], source=own[1] if own[1:] else None))
 
@@ -191,7 +164,7 @@ def verdict(model: DatesModel, lines: SourceTexts, spec: MaskSpec, now: RunView)
 
 
 def _answer(model: DatesModel, lines: SourceTexts, spec: MaskSpec, row: int) -> WrittenAnswer:
-    meant = _meant(model, lines, row)
+    meant = read(_line(model, lines, row))
     answers = tuple(day.isoformat() for day in meant)
     standard = written(model, lines, model.standard)
     wrote = standard.texts[row]
@@ -212,11 +185,11 @@ def _answer(model: DatesModel, lines: SourceTexts, spec: MaskSpec, row: int) -> 
     )
 
 
-def alignment(model: Model, part: AttentionPair, *, changed: bool) -> None:
+def alignment(model: Model, part: Pair, *, changed: bool) -> None:
     if not model.predicts:
-        st.info(explain.NO_PREDICTIONS["decoder"])
+        st.info(explain.no_predictions(model))
         return
-    now, standard = steps(part.now, part.standard), steps(part.standard, part.standard)
+    now, standard = (steps(one, part[1]) for one in part)
     strip = st.empty()
     slider, layer_head = st.columns([1.7, 1], vertical_alignment="bottom", gap="medium")
     with slider:
@@ -225,7 +198,7 @@ def alignment(model: Model, part: AttentionPair, *, changed: bool) -> None:
         layer, head = controls.choose_head(model, "cross")
     others = standard.probabilities if changed else None
     strip.html(cached_figure(written_strip, standard.outputs, now.probabilities, others, step))
-    found = alignment_of(part.now, layer, head, now, step)
+    found = alignment_of(part[0], layer, head, now, step)
     st.html(cached_figure(step_words, found))
     picture, table = st.columns([2.2 if changed else 3.3, 1], gap="medium")
     with picture:
@@ -237,11 +210,12 @@ def alignment(model: Model, part: AttentionPair, *, changed: bool) -> None:
         )
         st.caption(say(about, count=LINES_A_STEP))
     position = standard.queries.start + step
-    some = (candidates(part.now, position), candidates(part.standard, position))
+    found_next = [one.predictions(position) for one in part]
+    some = [one.candidates[:CANDIDATES] for one in found_next if one is not None]
     table.html(cached_figure(next_token_table, *some, changed=changed))
 
 
-def heatmaps(model: Model, parts: dict[str, AttentionPair], shown: str) -> None:
+def heatmaps(model: Model, parts: dict[str, Pair], shown: str) -> None:
     _heatmap(model, parts, "cross", shown)
     left, right = st.columns(2, gap="medium")
     for column, part in ((left, "encoder"), (right, "decoder")):
@@ -260,7 +234,7 @@ def what_breaks(model: DatesModel, lines: SourceTexts, spec: MaskSpec, standard:
 
 
 def _breaks(model: DatesModel, lines: SourceTexts, row: int) -> list[BreakRow]:
-    meant, rows = _meant(model, lines, row), []
+    meant, rows = read(_line(model, lines, row)), []
     for name, masks in MASKS.items():
         found = results.ask(measure, ModelRef.of(model), masks, SAMPLE)
         wrote = written(model, lines, masks).texts[row]
@@ -269,18 +243,14 @@ def _breaks(model: DatesModel, lines: SourceTexts, row: int) -> list[BreakRow]:
     return rows
 
 
-def losses(part: AttentionPair, *, changed: bool) -> None:
-    now, standard = part.now.predictions(), part.standard.predictions()
+def losses(part: Pair, *, changed: bool) -> None:
+    now, standard = (one.predictions() for one in part)
     if now is None or standard is None:
         return
     curves = (now.losses, standard.losses)
     st.caption(cached_figure(explain.loss_caption, *curves, changed=changed))
-    figure = cached_figure(loss_figure, *curves, part.now.run.batch.pieces[part.now.row], changed=changed)
+    figure = cached_figure(loss_figure, *curves, part[0].run.batch.pieces[part[0].row], changed=changed)
     page.chart(figure, "loss_figure", cached_figure(explain.loss_alt, *curves))
-
-
-def _meant(model: DatesModel, lines: SourceTexts, row: int) -> tuple[date, ...]:
-    return read(_line(model, lines, row))
 
 
 def _line(model: DatesModel, lines: SourceTexts, row: int) -> str:
@@ -291,11 +261,11 @@ def _name_of(spec: MaskSpec) -> str:
     return next(name for name, masks in MASKS.items() if masks == spec)
 
 
-def _heatmap(model: Model, parts: dict[str, AttentionPair], part: str, shown: str) -> None:
+def _heatmap(model: Model, parts: dict[str, Pair], part: str, shown: str) -> None:
     st.markdown("#### " + say(TITLES[part]))  # the cross-attention's head is chosen above, at the alignment
     layer, head = controls.chosen_head(part) if part == "cross" else controls.choose_head(model, part)
     name = f"{say(NAMES[part])} {head_name(layer, head)}" + ("" if head is not None else " " + say("mean of heads"))
-    now, standard = kept_view(parts[part].now, layer, head), kept_view(parts[part].standard, layer, head)
+    now, standard = (head_view(one, layer, head) for one in parts[part])
     shown_view = standard if shown == "standard" else now
     rows, columns = shown_view.weights.shape
     alt, tall, dark = cached_figure(explain.head_alt, name, shown_view, False), min(rows / columns, 1), page.is_dark()
@@ -303,7 +273,7 @@ def _heatmap(model: Model, parts: dict[str, AttentionPair], part: str, shown: st
         figure = cached_figure(difference_figure, now, standard, dark=dark, tall=tall)
     else:
         figure = cached_figure(head_figure, shown_view, dark=dark, tall=tall)
-    begin = parts[part].now.run.queries.real(parts[part].now.row).start
+    begin = parts[part][0].real.start
     go_to_step = lambda position, _: st.session_state.update(cross_step=max(position - begin, 0))  # noqa: E731
     on_pick = go_to_step if part == "cross" else None
     head_picture.show(figure, alt, room="one", key=f"{part}_figure", tall=tall, on_pick=on_pick)

@@ -1,4 +1,4 @@
-"""What the reader sees of a head or of all of them, as a picture for print."""
+"""What the user sees of a head or of all of them, as a picture for print."""
 
 from collections.abc import Callable, Sequence
 
@@ -33,7 +33,7 @@ How = Callable[[], list[str]]  # sentences, in the language in which it is calle
 
 
 def show(subject: ExportSubject, part: Part) -> None:
-    """A picture of the reader's choice. part: the positions that are shown large, from one up to, without, another."""
+    """A picture of the user's choice. part: the positions that are shown large, from one up to, without, another."""
     kinds = {kind: name for kind, (name, _) in PICTURES.items()}
     kind = one_of(say("Picture of"), kinds, "picture", label_visibility="collapsed")
     with guarded(say("Drawing …")):
@@ -70,7 +70,7 @@ def _every(subject: ExportSubject, part: Part) -> PrintedPicture:
     def caption() -> str:
         sentence = N_("Attention of all {layers} × {heads} heads of {model}.")
         what = say(sentence, layers=layers, heads=heads, model=subject.model)
-        return subject.caption(what, words.of_every(len(run.queries.pieces[subject.now.row]), side))
+        return subject.caption(what, words.of_every(len(subject.now.tokens), side))
 
     of = found.thumbnails, found.blocked, numbers
     return PrintedPicture(every_picture, of, lambda: say("{model} · all heads", model=subject.model), caption, [])
@@ -104,7 +104,7 @@ def _bars(subject: ExportSubject, part: Part) -> PrintedPicture:
 def _carried(subject: ExportSubject, part: Part) -> PrintedPicture:
     (row, *_), how = _rows(subject, part)
     now = subject.now
-    found = results.ask(carried, now.run.model, now.run, now.row, now.masks, *subject.place, row.first)
+    found = results.ask(carried, now.run.model, now.run, now.row, now.masks, *subject.chosen, row.first)
     both = lambda: [*how(), *words.of_carried(added=found.added is not None)]  # noqa: E731
     return _picture(subject, carried_picture, (row, found), row, both)
 
@@ -114,7 +114,7 @@ def _why(subject: ExportSubject, part: Part) -> PrintedPicture:
     with st.container(horizontal=True):
         at = query.choose(now)
         to = key.choose(view, at)
-    found = results.ask(score_split, now.run.model, now.run, now.row, *subject.place, at, to)
+    found = results.ask(score_split, now.run.model, now.run, now.row, *subject.chosen, at, to)
     score, weight = float(view.scaled[at, to]), weight_text(view.weights[at, to])
     names = f"{at}: {view.queries[at]}", f"{to}: {view.keys[to]}"
     blocked = [name for name, mask in view.blocked.items() if mask[at, to]]
@@ -126,7 +126,7 @@ def _why(subject: ExportSubject, part: Part) -> PrintedPicture:
 
 
 def _rows(subject: ExportSubject, part: Part) -> tuple[list[HeadView], How]:
-    """The row of the query that the reader chooses, now and as standard; and in words which it is."""
+    """The row of the query that the user chooses, now and as standard; and in words which it is."""
     at = query.choose(subject.now)
     whole = subject.views()
     near = tokens.shown(whole[0], part, at)
@@ -146,12 +146,8 @@ def _picture(
     """A picture of the chosen head, and of others of its layer. how: to read it."""
 
     def caption() -> str:
-        about = {"layer": subject.now.number(subject.layer), "head": subject.head, "model": subject.model}
-        what = say("Attention of layer {layer}, head {head} of {model}.", **about)
-        if others:
-            heads = say(", ").join(map(str, (subject.head, *others)))
-            what = say("Attention of layer {layer}, heads {heads} of {model}.", **about, heads=heads)
-        return subject.caption(what, how())
+        heads = say(", ").join(subject.now.name(subject.layer, head) for head in (subject.head, *others))
+        return subject.caption(say("Attention of {heads} of {model}.", heads=heads, model=subject.model), how())
 
     return PrintedPicture(draw, of, lambda: f"{subject.model} · {subject.name}", caption, [*view.queries, *view.keys])
 

@@ -5,10 +5,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import numpy as np
+
 from i18n import say
 from model.heads.view import HeadView
 from model.text import cut_words
-from ui import explain
+from ui import controls, explain
 from ui.run_view import RunView, shape_of
 from viz.export.data import About, Export, fits, hash_of
 from viz.export.words import caption, masks_said, version, versions
@@ -20,15 +22,12 @@ from viz.saved.report import MOST_TOKENS, Numbers, ReportView, report_page
 @dataclass(frozen=True, eq=False)
 class ExportSubject:
     """standard: under the masks that the model was trained with; None where `now` is. layer, head: as the run counts
-    them. on, lifted: masks; only_layer: whether they are lifted in this layer alone. text: the row's."""
+    them. text: the row's."""
 
     now: RunView
     standard: RunView | None
     layer: int
     head: int
-    on: Sequence[str]
-    lifted: Sequence[str]
-    only_layer: bool
     text: str
 
     @property
@@ -37,25 +36,28 @@ class ExportSubject:
 
     @property
     def name(self) -> str:
-        return self.now.name(*self.place)
+        return self.now.name(*self.chosen)
 
     def file_name(self, what: str) -> str:
         """Of a file of it, without an ending: the model, the head, the masks that are lifted and what it holds."""
         model = re.sub(r"[^\w.-]+", "-", Path(self.now.model.name).name)
-        lifted = (f"no-{mask}" for mask in self.lifted)
+        lifted = (f"no-{mask}" for mask in self._held_and_lifted()[1])
         return "-".join(["unmask", model, self.name.replace(" ", ""), *lifted, what])
 
     @property
-    def place(self) -> tuple[int, int]:
+    def chosen(self) -> tuple[int, int]:
         return self.layer, self.head
 
     @property
     def masks(self) -> str:
-        return masks_said(self.on, self.lifted, only_layer=self.only_layer)
+        return masks_said(*self._held_and_lifted(), only_layer=bool(self.now.masks.layers))
+
+    def _held_and_lifted(self) -> tuple[list[str], list[str]]:
+        return controls.held_and_lifted(self.now.model, self.now.masks)
 
     def views(self) -> list[HeadView]:
         """The whole head now and, where that is another, under the standard masks."""
-        return [view.head(*self.place) for view in (self.now, self.standard) if view]
+        return [view.head(*self.chosen) for view in (self.now, self.standard) if view]
 
     def caption(self, what: str, how: Sequence[str]) -> str:
         """Below a picture, in words that make it possible to make it again. what: is on it; how: to read it."""
@@ -63,9 +65,8 @@ class ExportSubject:
 
     def every(self) -> list[tuple[int, int]]:
         """All heads, where they are not too many for one file; else none."""
-        layers, heads = shape_of(self.now)
-        places = [(layer, head) for layer in range(layers) for head in range(heads)]
-        return places if fits(self.now.head(*self.place), len(places)) else []
+        every = list(np.ndindex(*shape_of(self.now)))
+        return every if fits(self.now.head(*self.chosen), len(every)) else []
 
     def export(self, which: Sequence[tuple[int, int]]) -> Export:
         """The numbers of these heads, the chosen one among them."""
@@ -79,7 +80,7 @@ class ExportSubject:
             query_ids=query_ids, key_ids=key_ids,
             layer_numbers=self.now.model.describe().layer_numbers.get(attention, ()),
         )  # fmt: skip
-        return Export(about, {place: self.now.head(*place) for place in which})
+        return Export(about, {chosen: self.now.head(*chosen) for chosen in which})
 
 
 def report(subject: ExportSubject, link: str) -> str:
@@ -91,8 +92,8 @@ def report(subject: ExportSubject, link: str) -> str:
         now.head,
         survey.thumbnails,
         survey.blocked,
-        [subject.place],
-        now.run.queries.real(now.row).stop - 1,
+        [subject.chosen],
+        now.real.stop - 1,
         tokens=MOST_TOKENS,
         numbers=found.layer_numbers.get(now.run.attention, ()),
         notes=leak_notes(survey.future, survey.padding),

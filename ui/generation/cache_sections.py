@@ -6,19 +6,28 @@ import streamlit as st
 from markupsafe import Markup
 from torch import Tensor
 
-from i18n import N_, say
+from i18n import N_, say, say_count, together
 from model import kv_cache, step_cost
 from model.base import Model
 from model.kv_cache import CacheComparison
 from model.step_cost import OldRows, Try, old_rows
-from serving.job import ModelRef, RunRef
+from model.transformer import TransformerConfig
+from serving.job import ModelRef, RunRef, digest
 from ui import explain, page, results
-from ui.generation import same_numbers
-from ui.generation.same_numbers import compared
 from ui.generation.writing import Writing
 from ui.guard import guarded
+from ui.run_view import name_of
 from ui.widgets.choices import one_of
-from viz.generation.cache import Costs, cost_figure, cost_sentence, differences_table, old_rows_figure
+from viz.generation.cache import (
+    MOST_KEYS,
+    Costs,
+    cached_row_figure,
+    cost_figure,
+    cost_sentence,
+    differences_table,
+    old_rows_figure,
+)
+from viz.heatmap import CachedFigure
 from viz.numbers import number
 
 SECTIONS = {
@@ -34,11 +43,14 @@ NOT_OURS = N_(
 
 def show(model: Model, writing: Writing, cache: bool, layer: int, head: int) -> None:
     """The section that is chosen; the others are not computed, and none while the text plays."""
-    if kv_cache.network_of(model) is None:
+    network = kv_cache.network_of(model)
+    if network is None:
         st.caption(say(NOT_OURS, model=explain.title_of(model)))
         return
-    one_of(say("Section"), SECTIONS, "generation_section", label_visibility="collapsed")
-    ids = writing.path.ids
+    section, ids = (
+        one_of(say("Section"), SECTIONS, "generation_section", label_visibility="collapsed"),
+        writing.path.ids,
+    )
     if writing.playing:
         st.caption(say("Pause, and this section is computed for the text as it is then."))
         return
@@ -46,12 +58,88 @@ def show(model: Model, writing: Writing, cache: bool, layer: int, head: int) -> 
         st.caption(say("A cache needs a position before the newest: write a token first."))
         return
     with guarded():
-        if st.session_state.generation_section == "cache":
-            same_numbers.show(model, writing, cache, layer, head)
-        elif st.session_state.generation_section == "cost":
-            show_cost(model, ids)
+        if section == "cache":
+            first = max(len(writing.path.prompt), len(ids) - MOST_COMPARED)
+            show_on_and_off(model, network.config, ids, first, layer, head)
+            st.caption(say("The switch above is on.") if cache else say("The switch above is off."))
+        elif section == "cost":
+            show_cost(model, network.config, ids)
         else:
             show_lifted(model, ids)
+
+
+EXACT = 1e-9  # of a logit in float64: rounding is less
+MOST_COMPARED = 8  # cached steps, the last ones
+STEP = N_(
+    "With the cache, the step to token {count} lets 1 query attend to {count} keys: a mask [1, {count}] with {open} of "
+    "{count} cells open. Without it, the step recomputes a square mask [{count}, {count}], {blocked:,} of its "
+    "{cells:,} cells blocked. The newest row of every head and the probabilities of the next token differ by at most "
+    "{largest}."
+)
+ALT = N_(
+    "The mask of the cached step, {open} of {keys} cells open, and below it the newest row of {head} from the cached "
+    "step and from the full run: they differ by at most {apart}."
+)
+HOW = N_("""
+A row of attention needs its own query, and the keys and values of all positions it may attend to. Under the causal mask
+nothing that comes later can change those, so they are computed once and kept: the **key-value cache**. A step then
+projects one token, appends its key and value, and lets **one** query attend: the mask is a rectangle [1, K] of K
+positions, not a square [K, K], and as the newest position may attend to all before it, every cell is open. The
+causal mask is still there, but has nothing left to block.
+""")
+WORK = N_(
+    "The cache holds {size:,.2f} MB: keys and values of {kept} positions in every layer.\n\nA step to token {count} "
+    "takes {one:,.1f} million multiply-adds with the cache (a multiplication and an addition each), {full:,.1f} "
+    "million without."
+)
+
+
+def compared(model: Model, ids: tuple[int, ...], start: int, causal: bool = True) -> CacheComparison:
+    return results.ask(kv_cache.compare, ModelRef.of(model), ids, start, model.standard.replace(causal=causal))
+
+
+def show_on_and_off(
+    model: Model, config: TransformerConfig, ids: tuple[int, ...], start: int, layer: int, head: int
+) -> None:
+    """The cache on and off: the same numbers, from another amount of work. start: the first cached step."""
+    start, count = min(start, len(ids) - 1), len(ids)
+    with guarded(say("Running both ways …")):
+        found, exact = compared(model, ids, start), float("nan")
+        if kv_cache.fits_float64(model):
+            exact = float(results.ask(kv_cache.compare_in_float64, ModelRef.of(model), ids, start).logits.max())
+    cells = {"open": int(found.allowed.sum()), "blocked": int((~found.square).sum()), "cells": count**2}
+    largest = max(float(found.rows.max()), float(found.probabilities.max()))
+    st.html(page.sentence(say(STEP, count=count, **cells, largest=number(largest))))
+    table, row = st.columns([1, 1.5], gap="large")
+    with table:
+        what = say_count("largest difference, newest step", "largest difference, last {count} steps", len(found.logits))
+        rows = [
+            (say("rows of all {count} heads", count=model.num_layers * model.num_heads), [float(found.rows.max())]),
+            (say("probabilities of the next token"), [float(found.probabilities.max())]),
+            (say("logits, in float32 (they reach {size:.1f})", size=found.size), [float(found.logits.max())]),
+            (say("logits, in float64"), [exact]),
+        ]
+        st.html(differences_table((what, say("cache on − off")), rows))
+        rounding = say("float32 holds about 7 digits, and the summation order differs.")
+        if exact < EXACT:
+            rounding = say("In float64 it all but vanishes: it is rounding error from a different summation order.")
+        full, one = (step_cost.multiply_adds(config, queries, count) / 1e6 for queries in (count, 1))
+        work = say(WORK, size=found.cache_bytes / 1e6, kept=count - 1, count=count, one=one, full=full)
+        st.caption(together([rounding, work]))
+    with row:
+        key = ("cached row", model.key, digest(ids), start, layer, head)  # not shown
+        figure = results.kept(key, lambda: _row_figure(model, found, ids, layer, head))
+        about = {"open": cells["open"], "keys": count, "head": name_of(model, "self", layer, head)}
+        page.chart(figure, "cached_row", say(ALT, **about, apart=number(float(found.rows.max()))))
+        if count > MOST_KEYS:
+            st.caption(say("Only the last {most} of {keys} keys are shown.", most=MOST_KEYS, keys=count))
+    with st.expander(say("How a cached step works")):
+        st.markdown(say(HOW))
+
+
+def _row_figure(model: Model, found: CacheComparison, ids: tuple[int, ...], layer: int, head: int) -> CachedFigure:
+    rows = (found.cached[layer, head].numpy(), found.full[layer, head].numpy())
+    return cached_row_figure(*rows, found.allowed[0].numpy(), [model.label(token) for token in ids])
 
 
 COUNTED = N_(
@@ -59,16 +147,11 @@ COUNTED = N_(
     "on this machine under its current load: the fastest of up to {rounds} runs at each of {lengths} lengths of the "
     "first {tokens:,} tokens, in turn."
 )
-STOPPED = N_(
-    "Counted: the multiplications of all matrix products and of the last token's logits, from their shapes. Measured "
-    "on this machine under its current load: the fastest of up to {rounds} runs at each of {lengths} lengths of the "
-    "first {tokens:,} tokens, in turn, stopped early."
-)
 
 
 @dataclass(frozen=True)
 class MeasuredCost:
-    """What was measured of one reader's text. stopped: by the reader, before all was."""
+    """What was measured of one user's text. stopped: by the user, before all was."""
 
     model: str
     ids: tuple[int, ...]
@@ -76,57 +159,54 @@ class MeasuredCost:
     stopped: bool = False
 
 
-def show_cost(model: Model, ids: tuple[int, ...]) -> None:
-    measured = st.session_state.get("measured")
+def show_cost(model: Model, config: TransformerConfig, ids: tuple[int, ...]) -> None:
+    measured, state = st.session_state.get("measured"), st.session_state
     if measured is None or measured.model != model.key or measured.ids != ids[: len(measured.ids)]:
-        measured = st.session_state.measured = MeasuredCost(model.key, ids)
+        measured = state.measured = MeasuredCost(model.key, ids)
     words, chart, status = st.container(), st.empty(), st.container()
     plan = step_cost.plan(len(measured.ids))
     missing = plan[len(measured.tries) :]
     if missing and not measured.stopped:
         with status:
-            st.button(say("Stop measuring"), icon=":material/stop:", key="stop_measuring", on_click=_stop)
+            stop = lambda: state.update(measured=replace(state.measured, stopped=True))  # noqa: E731
+            st.button(say("Stop measuring"), icon=":material/stop:", key="stop_measuring", on_click=stop)
             bar = st.progress(0.0)
         ref = ModelRef.of(model)
         run = RunRef(ref, kv_cache.batch_of(model, measured.ids), model.standard)
-        for length in missing:
+        for done, length in enumerate(missing, len(measured.tries) + 1):
             one = results.ask_anew(step_cost.measure, ref, run, length)
-            measured = replace(measured, tries=(*measured.tries, one))
-            st.session_state.measured = measured
-            done = len(measured.tries)
+            state.measured = replace(state.measured, tries=(*state.measured.tries, one))
             bar.progress(done / len(plan), say("Run {number} of {count}", number=done, count=len(plan)))
         st.rerun()
-    costs = _costs(model, ids, measured)
+    lengths, found = range(1, len(ids) + 1), step_cost.costs(measured.tries)
+    costs = Costs(
+        [step_cost.multiply_adds(config, length, length) for length in lengths],
+        [step_cost.multiply_adds(config, 1, length) for length in lengths],
+        found,
+        step_cost.clear(found),
+    )
     sentence = cost_sentence(costs)
     words.html(page.sentence(sentence))
     with chart:
         page.chart(cost_figure(costs), "cost_figure", sentence)
     with status:
-        how = STOPPED if measured.stopped else COUNTED
-        st.caption(say(how, rounds=step_cost.ROUNDS, lengths=len(costs.lengths), tokens=len(measured.ids)))
-        anew = lambda: st.session_state.update(measured=None)  # noqa: E731
+        how = say(COUNTED, rounds=step_cost.ROUNDS, lengths=len(found), tokens=len(measured.ids))
+        st.caption(together([how, say("The measurement was stopped early.")]) if measured.stopped else how)
+        anew = lambda: state.update(measured=None)  # noqa: E731
         st.button(say("Measure this text again"), icon=":material/timer:", key="measure", on_click=anew)
 
 
-def _costs(model: Model, ids: tuple[int, ...], measured: MeasuredCost) -> Costs:
-    config = kv_cache.network_of(model).config  # type: ignore[union-attr]  # the page has looked
-    lengths = range(1, len(ids) + 1)
-    found = step_cost.costs(measured.tries)
-    return Costs(
-        [step_cost.multiply_adds(config, length, length) for length in lengths],
-        [step_cost.multiply_adds(config, 1, length) for length in lengths],
-        [cost.length for cost in found],
-        [cost.full for cost in found],
-        [cost.cached for cost in found],
-        step_cost.clear(found),
-    )
-
-
-def _stop() -> None:
-    st.session_state.measured = replace(st.session_state.measured, stopped=True)
-
-
 NOTICED = 1e-5  # a change that is no rounding
+KEPT = N_(
+    "Under the causal mask the newest token, “{newest}”, changes {changed} of the {rows} rows above it: their weights "
+    "differ by {weights}, the keys and values by {kept}. So the cached keys and values are still valid: a cached "
+    "step's logits are within {logits} of the full run's."
+)
+CHANGED = N_(
+    "Without the causal mask the newest token, “{newest}”, changes {changed} of the {rows} rows above it: a weight by "
+    "up to {weights}, the cached keys and values by up to {kept}. A cached step uses the old ones: its logits are off "
+    "by {logits}, and it continues with “{cached}”; the full run continues with “{full}”."
+)
 
 
 def show_lifted(model: Model, ids: tuple[int, ...]) -> None:
@@ -156,47 +236,26 @@ def show_lifted(model: Model, ids: tuple[int, ...]) -> None:
             (say("error of the cached step's logits"), [float(step.logits.max()) for step in apart.values()]),
         ]
         st.html(differences_table(heading, rows))
-    st.caption(
-        say(
-            "The model runs on the text with and without its newest token, and the old rows of both runs are "
-            "compared. A layer's keys and values are computed from the output of the layers before it: in layer 0 "
-            "from the token and its position alone, in later layers from everything the old rows could see."
-        )
+    how = say(
+        "The model runs on the text with and without its newest token, and the old rows of both runs are compared. A "
+        "layer's keys and values are computed from the output of the layers before it: in layer 0 from the token and "
+        "its position alone, in later layers from everything the old rows could see."
     )
+    st.caption(how)
 
 
 def _lift_sentence(model: Model, ids: tuple[int, ...], change: OldRows, apart: CacheComparison, causal: bool) -> Markup:
-    found = {
-        "newest": model.label(ids[-1]),
-        "changed": int((change.rows > NOTICED).sum()),
-        "rows": len(change.rows),
-        "weights": _most(change.rows),
-        "kept": _most(change.kept),
-        "logits": _most(apart.logits),
-    }
-    if causal:
-        words = say(
-            "Under the causal mask the newest token, “{newest}”, changes {changed} of the {rows} rows above it: their "
-            "weights differ by {weights}, the keys and values by {kept}. So the cached keys and values are still "
-            "valid: a cached step's logits are within {logits} of the full run's."
-        )
-        return Markup(words).format(**found)
-    ours, theirs = apart.guesses
-    found |= {"ours": model.label(ours), "theirs": model.label(theirs)}
-    if ours != theirs:
-        words = say(
-            "Without the causal mask the newest token, “{newest}”, changes {changed} of the {rows} rows above it: a "
-            "weight by up to {weights}, the cached keys and values by up to {kept}. A cached step uses the old ones: "
-            "its logits are off by {logits}; it would continue with “{ours}” where the full run continues with "
-            "“{theirs}”."
-        )
-    else:
-        words = say(
-            "Without the causal mask the newest token, “{newest}”, changes {changed} of the {rows} rows above it: a "
-            "weight by up to {weights}, the cached keys and values by up to {kept}. A cached step uses the old ones: "
-            "its logits are off by {logits}; both would still continue with “{theirs}”."
-        )
-    return Markup(words).format(**found)
+    cached, full = map(model.label, apart.guesses)
+    return Markup(say(KEPT if causal else CHANGED)).format(
+        newest=model.label(ids[-1]),
+        changed=int((change.rows > NOTICED).sum()),
+        rows=len(change.rows),
+        weights=_most(change.rows),
+        kept=_most(change.kept),
+        logits=_most(apart.logits),
+        cached=cached,
+        full=full,
+    )
 
 
 def _most(differences: Tensor) -> str:

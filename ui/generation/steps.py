@@ -87,19 +87,19 @@ def _play_part(model_key: str, sampling: Sampling, cache: bool, layer: int, head
             advance(model, sampling, cache)
         writing: Writing = st.session_state.writing
         now = look_at(model, writing.path, cache)
-        place = _choice_at(writing)
-        choice = choice_of(now, writing.path, sampling, place)
+        index = _choice_at(writing)
+        choice = choice_of(now, writing.path, sampling, index)
         view = now.head(layer, head)
-    row = len(writing.path.prompt) + (len(writing.path.written) if place is None else place) - 1
+    row = len(writing.path.prompt) + (len(writing.path.written) if index is None else index) - 1
     name = now.name(layer, head)
     _say(model, writing)
     with st.container(key="generation_scene"):
-        said = sentence(_scene(model, sampling, choice, place, view, row, name))
-        text = text_html(_tokens(model, writing), row if place is None else row + 1)
+        said = sentence(_scene(model, sampling, choice, index, view, row, name))
+        text = text_html(_tokens(model, writing), row if index is None else row + 1)
         st.html(f'<p class="sentence">{said}</p>{text}')
     left, right = st.columns([1, 1.7], gap="medium")
     with left:
-        how_to_choose = _candidates(model, writing, choice, place)
+        how_to_choose = _candidates(model, writing, choice, index)
     with right:
         how_to_read = _heatmap(view, row, name, now.number(layer), head)
     with st.container(key="generation_notes"):
@@ -143,7 +143,7 @@ def _say(model: Model, writing: Writing) -> None:
 
 
 def _scene(
-    model: Model, sampling: Sampling, choice: SampledToken, place: int | None, view: HeadView, row: int, name: str
+    model: Model, sampling: Sampling, choice: SampledToken, index: int | None, view: HeadView, row: int, name: str
 ) -> WritingScene:
     key = int(view.weights[row].argmax())
     return WritingScene(
@@ -152,7 +152,7 @@ def _scene(
         query=(row, view.queries[row]),
         key=(key, view.keys[key]),
         weight=float(view.weights[row, key]),
-        place=place,
+        place=index,
         chosen=_chance(model, choice, choice.token),
         left=choice.left,
         vocabulary=len(choice.before),
@@ -162,33 +162,33 @@ def _scene(
     )
 
 
-def _candidates(model: Model, writing: Writing, choice: SampledToken, place: int | None) -> str:
+def _candidates(model: Model, writing: Writing, choice: SampledToken, index: int | None) -> str:
     """The ten likeliest, each a button that takes its path; the drawn one in any case. Returns how to read them."""
     path = writing.path
-    places = [NEXT, *reversed(range(len(path.written)))]
-    if st.session_state.get("choice_at", NEXT) not in places or writing.playing:
+    choices = [NEXT, *reversed(range(len(path.written)))]
+    if st.session_state.get("choice_at", NEXT) not in choices or writing.playing:
         st.session_state.choice_at = NEXT
     about = say("The next token, or one already generated: choosing another cuts the text there.")
-    title, free = partial(_title, model, path), not writing.playing and len(places) > 1
-    st.selectbox(say("Candidates for"), places, key="choice_at", disabled=not free, format_func=title, help=about)
+    title, free = partial(_title, model, path), not writing.playing and len(choices) > 1
+    st.selectbox(say("Candidates for"), choices, key="choice_at", disabled=not free, format_func=title, help=about)
     tokens = choice.before.topk(min(TOP, len(choice.before))).indices.tolist()
     which = say_count("The most likely token", "The {count} most likely tokens", len(tokens))
     if choice.token not in tokens:
         tokens[-1] = choice.token
         which = say("The {count} most likely tokens and one more", count=len(tokens) - 1)
     shown = [_chance(model, choice, token) for token in tokens]
-    at = len(path.written) if place is None else place
-    free = not writing.playing and (place is not None or path.room(model.context) > 0)
+    at = len(path.written) if index is None else index
+    free = not writing.playing and (index is not None or path.room(model.context) > 0)
     with st.container(key="candidates"):
         bars = "".join(chance_html(one, drawn=one.token == choice.token) for one in shown)
         number = len(path.prompt) + at
-        st.html(chances_head(say("next token") if place is None else say("token {number}", number=number)))
+        st.html(chances_head(say("next token") if index is None else say("token {number}", number=number)))
         st.html(f'<div class="chances">{bars}</div>')  # beside the buttons, each as tall as one
         for rank, one in enumerate(shown):
             look: Any = {"type": "primary" if one.token == choice.token else "secondary", "width": "stretch"}
             press = partial(take, at, one.token, one.before)
             st.button(_button_label(one.label), key=f"candidate_{rank}", disabled=not free, on_click=press, **look)
-    filled = say("the sampled token") if place is None else say("the token in the text")
+    filled = say("the sampled token") if index is None else say("the token in the text")
     if writing.playing:
         click = say("pause to choose another")
     else:
@@ -197,13 +197,9 @@ def _candidates(model: Model, writing: Writing, choice: SampledToken, place: int
     return say("{which}; filled: {filled}; {click}. {signs}", which=which, filled=filled, click=click, signs=seen)
 
 
-PART = N_(
+HEATMAP = N_(
     "{name} is layer {layer}, head {head}. The heatmap shows positions {begin} to {last} of {length} and frames the "
     "row at the position whose next token is listed; every step adds a row at the bottom."
-)
-WHOLE = N_(
-    "{name} is layer {layer}, head {head}. The heatmap frames the row at the position whose next token is listed; "
-    "every step adds a row at the bottom."
 )
 
 
@@ -217,7 +213,7 @@ def _heatmap(view: HeadView, row: int, name: str, layer: int, head: int) -> str:
     _growing(data=growing_packet(shown, name=name, query=row, alt=alt), key="head_figure")
     end = begin + len(shown.queries)
     part = {"begin": begin, "last": end - 1, "length": length}
-    words = say(PART if end - begin < length else WHOLE, name=name, layer=layer, head=head, **part)
+    words = say(HEATMAP, name=name, layer=layer, head=head, **part)
     return together([words, *([say("Hatched: blocked by a mask.")] if shown.any_blocked().any() else [])])
 
 

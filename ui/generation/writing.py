@@ -23,17 +23,10 @@ LEFT_ALONE = 30  # seconds without a token after which a text that played is fou
 NEXT = -1  # the choice that is looked at: the token that comes next
 MOST_SEED = 999_999
 MOST_K = 100_000
-NO_DECODER = {
-    "encoder": N_(
-        "This page is about decoders, which continue a text. {model} is an encoder; it reads a whole text at once and "
-        "predicts no next token. Choose a decoder on the left: the story model is always available."
-    ),
-    "encoder-decoder": N_(
-        "This page is about decoders, which continue a text. {model} is an encoder-decoder; it generates from a "
-        "source text, which the Cross-attention page shows. Choose a decoder on the left: the story model is always "
-        "available."
-    ),
-}
+NO_DECODER = N_(
+    "This page is about decoders, which continue a text; {model} is no decoder. Choose one on the left: the story "
+    "model is always available."
+)
 
 Hundredths = AfterValidator(lambda number: round(number, 2))
 
@@ -54,7 +47,7 @@ class GenerationLink(link.TextLink):
 
 @dataclass(frozen=True)
 class Writing:
-    """One reader's text. model: the key of the model that writes it.
+    """One user's text. model: the key of the model that writes it.
 
     chances: how likely the model found each written token, 0 to 1. due: whether a step is asked for and not yet taken.
     last: when the newest token was written, in seconds of time.monotonic.
@@ -70,9 +63,9 @@ class Writing:
     def plus(self, token: int, chance: float) -> "Writing":
         return replace(self, path=self.path.plus(token), chances=(*self.chances, chance))
 
-    def instead(self, place: int, token: int, chance: float) -> "Writing":
-        """Another token, taken by hand, as the written token number `place`; the text ends there."""
-        return replace(self, path=self.path.instead(place, token), chances=(*self.chances[:place], chance))
+    def instead(self, index: int, token: int, chance: float) -> "Writing":
+        """Another token, taken by hand, as the written token number `index`; the text ends there."""
+        return replace(self, path=self.path.instead(index, token), chances=(*self.chances[:index], chance))
 
     def cut(self, written: int) -> "Writing":
         """The first so many of the written tokens."""
@@ -82,10 +75,10 @@ class Writing:
 def guard(model: Model) -> None:
     """Say why, and stop, for a model that does not go on with a text."""
     if model.kind != "decoder":
-        st.info(say(NO_DECODER[model.kind], model=explain.title_of(model)))
+        st.info(say(NO_DECODER, model=explain.title_of(model)))
         st.stop()
     if not model.predicts:
-        why = say(explain.NO_PREDICTIONS["decoder"])
+        why = explain.no_predictions(model)
         st.info(say("{why} Choose another model on the left to generate text.", why=why))
         st.stop()
 
@@ -178,9 +171,9 @@ def halt() -> None:
         st.session_state.writing = replace(st.session_state.writing, playing=False, due=False)
 
 
-def take(place: int, token: int, chance: float) -> None:
-    """Go on with another token as the written token number `place`."""
-    _set(st.session_state.writing.instead(place, token, chance))
+def take(index: int, token: int, chance: float) -> None:
+    """Go on with another token as the written token number `index`."""
+    _set(st.session_state.writing.instead(index, token, chance))
 
 
 def _play(on: bool) -> None:
@@ -210,7 +203,7 @@ def look_at(model: Model, path: Continuation, cache: bool) -> RunView:
     if not cache:
         return RunView(model, RunRef(ref, batch, model.standard), model.standard, 0)
     run = GrownRunRef(ref, batch, model.standard, prompt=len(path.prompt))
-    newest, before = st.session_state.get("grown", (None, None))  # the traces of this reader's last two texts, by key
+    newest, before = st.session_state.get("grown", (None, None))  # the traces of this user's last two texts, by key
     if newest != run.trace_key:
         newest, before = run.trace_key, newest
     st.session_state.grown = newest, before
@@ -233,9 +226,9 @@ def advance(model: Model, sampling: Sampling, cache: bool) -> Writing:
     return writing
 
 
-def choice_of(now: RunView, path: Continuation, sampling: Sampling, place: int | None) -> generation.SampledToken:
-    """What the sampling makes of one place: the written token number `place`, None for the next."""
-    position = len(path.prompt) + (len(path.written) if place is None else place)
+def choice_of(now: RunView, path: Continuation, sampling: Sampling, index: int | None) -> generation.SampledToken:
+    """What the sampling makes of one place: the written token number `index`, None for the next."""
+    position = len(path.prompt) + (len(path.written) if index is None else index)
     logits = results.ask(logits_at, now.run, 0, position - 1)
     choice = generation.draw(logits, sampling, position)
-    return choice if place is None else replace(choice, token=path.written[place])
+    return choice if index is None else replace(choice, token=path.written[index])

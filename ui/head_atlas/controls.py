@@ -18,7 +18,7 @@ from viz.numbers import percent
 
 
 def lifted(model: Model) -> dict[str, Any]:
-    """The model's masks that are switched, as the reader has them."""
+    """The model's masks that are switched, as the user has them."""
     names = [name for name in model.describe().masks if name != "padding"]
     return {name: st.session_state[name] for name in names}
 
@@ -74,7 +74,7 @@ class AtlasLink(_Masked):
     atlas_y: Measure = FIRST_Y
     atlas_by: Measure | None = None  # None: what the head does most
     atlas_section: Literal[*SECTIONS] = "examples"  # type: ignore[valid-type]
-    atlas_looks: Marks = None  # the positions that the finder's reader marked; None: those marked until then
+    atlas_looks: Marks = None  # the positions that the finder's user marked; None: those marked until then
     atlas_at: Marks = None
     atlas_back: Annotated[int, BeforeValidator(lambda value: max(min(int(value), 512), -512))] = 2
 

@@ -87,7 +87,7 @@ def table(atlas: Atlas, model: Model, about: dict[str, object]) -> None:
     }
     columns |= {name: st.column_config.Column(say(title)) for name, title in HEAD_COLUMNS.items()}
     columns["called"]["width"] = "medium"  # else as wide as what the first heads are called
-    shown = frame.assign(called=[called(atlas, place) for place in np.ndindex(atlas.layers, atlas.heads)])
+    shown = frame.assign(called=[called(atlas, head) for head in np.ndindex(atlas.layers, atlas.heads)])
     look: Any = {"hide_index": True, "column_config": columns, "height": 420, "selection_mode": "single-row"}
     st.dataframe(shown, key="atlas_table", on_select=partial(_take_row, atlas.heads), **look)
     name = f"atlas_{model.name.rpartition('/')[2]}"

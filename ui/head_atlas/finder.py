@@ -1,4 +1,4 @@
-"""Find heads: by how far back they look, or by tokens that the reader marks in a sentence."""
+"""Find heads: by how far back they look, or by tokens that the user marks in a sentence."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -54,11 +54,11 @@ def _by_marks(model: Model, text: str, atlas: Atlas, masks: MaskSpec) -> None:
     with guarded():
         batch = run_view.tokenize(model, line, "right", None).batch
         pieces = batch.pieces[0][:MOST_MARKED]
-    part = N_(
-        "Heads that attend from one token to another: mark both among the first {most} tokens of the text on the left."
+    words = N_(
+        "Heads that attend from one token to another: mark both among the first {count} tokens of the first line on "
+        "the left."
     )
-    whole = N_("Heads that attend from one token to another: mark both in the first line of the text on the left.")
-    st.caption(say(part if len(batch.pieces[0]) > MOST_MARKED else whole, most=MOST_MARKED))
+    st.caption(say(words, count=len(pieces)))
     labels = _labels(pieces)
     _mark_first((model.key, line), batch.ids[0, : len(pieces)])
     look: Any = {"format_func": labels.__getitem__, "selection_mode": "multi", "wrap": True, "on_change": _keep_marks}
@@ -84,7 +84,8 @@ def _mark_first(tokens_of: tuple[str, str], ids: Tensor) -> None:
     if marked == tokens_of and (looks, at) == (state.atlas_looks, state.atlas_at) and "atlas_queries" in state:
         return
     state.atlas_marked = tokens_of, state.atlas_looks, state.atlas_at
-    linked = [[place for place in _places(marks) if place < len(ids)] for marks in (state.atlas_looks, state.atlas_at)]
+    marked_tokens = state.atlas_looks, state.atlas_at
+    linked = [[position for position in _positions(marks) if position < len(ids)] for marks in marked_tokens]
     if all(linked):
         state.atlas_queries, state.atlas_keys = linked
         return
@@ -101,16 +102,16 @@ def _keep_marks() -> None:
     st.session_state.atlas_marked = tokens_of, st.session_state.atlas_looks, st.session_state.atlas_at
 
 
-def _places(marks: str | None) -> list[int]:
-    return [int(place) for place in (marks or "").split(",") if place]
+def _positions(marks: str | None) -> list[int]:
+    return [int(position) for position in (marks or "").split(",") if position]
 
 
 def _ranked(atlas: Atlas, weights: np.ndarray, what: str, key: str) -> None:
     order = np.argsort(-np.nan_to_num(weights, nan=-1.0), axis=None, kind="stable")[:MOST_SHOWN]
-    places = [(int(layer), int(head)) for layer, head in zip(*np.unravel_index(order, weights.shape), strict=True)]
-    ranked = [(atlas.name(place), float(weights[place]), called(atlas, place)) for place in places]
+    heads = [(int(layer), int(head)) for layer, head in zip(*np.unravel_index(order, weights.shape), strict=True)]
+    ranked = [(atlas.name(head), float(weights[head]), called(atlas, head)) for head in heads]
     st.html(ranked_table(ranked, what))
-    st.button(say("Show {head}", head=atlas.name(places[0])), key=key, on_click=_take, args=places[0])
+    st.button(say("Show {head}", head=atlas.name(heads[0])), key=key, on_click=_take, args=heads[0])
 
 
 def _take(layer: int, head: int) -> None:
@@ -120,4 +121,4 @@ def _take(layer: int, head: int) -> None:
 def _labels(pieces: Sequence[str]) -> list[str]:
     """With its position where a token comes several times: of pills of one label Streamlit knows the last alone."""
     shown = [escaped(piece.replace("·", " ").strip() or piece) for piece in pieces]
-    return [f"{one} ({place})" if shown.count(one) > 1 else one for place, one in enumerate(shown)]
+    return [f"{one} ({position})" if shown.count(one) > 1 else one for position, one in enumerate(shown)]

@@ -1,4 +1,4 @@
-"""What every view of the head shows, and the choices that a reader makes in one and finds in all."""
+"""What every view of the head shows, and the choices that a user makes in one and finds in all."""
 
 import re
 from collections.abc import Callable
@@ -61,7 +61,7 @@ class ChosenHead:
 
 
 def pins() -> list[int]:
-    return [int(place) for place in (st.session_state.get("pins") or "").split(",") if place]
+    return [int(position) for position in (st.session_state.get("pins") or "").split(",") if position]
 
 
 def hearing(name: str) -> Callable[[], None]:

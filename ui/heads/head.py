@@ -98,32 +98,32 @@ def make_room(room: str, key: str, margin: Mapping[str, int], above: int, tall: 
     st.html(css(ROOM.replace("PLACE", f"st-key-{room}_{key}").replace("SIZES", sizes)))
 
 
-def listen(key: str, place: str, *, zooms: bool = False, on_pick: OnPick | None = choose_query) -> None:
-    """Hear the clicks on the chart of this key in the container of the name `place`: as show's, or on a bar, which has
-    one position and None."""
+def listen(key: str, container: str, *, zooms: bool = False, on_pick: OnPick | None = choose_query) -> None:
+    """Hear the clicks on the chart of this key in the container of this key: as show's, or on a bar, which has one
+    position and None."""
 
     listener_key = f"listening_{key}"  # by this name it is out of sight (ui/page.py)
 
     def take() -> None:
         picked = component_value(listener_key)
         sent = picked.get("pick")
-        places = wholes(sent, 2) or wholes(sent, 1)
-        if on_pick and places:
-            on_pick(places[0], places[1] if len(places) > 1 else None)
+        positions = wholes(sent, 2) or wholes(sent, 1)
+        if on_pick and positions:
+            on_pick(positions[0], positions[1] if len(positions) > 1 else None)
         zoom = picked.get("zoom")
         if zoom == "":
             st.session_state.zoom = None
         elif isinstance(zoom, str) and re.fullmatch(ZOOM, zoom):
             st.session_state.zoom = zoom
 
-    props = {"chart": f"st-key-{place}", "zooms": zooms, "picks": on_pick is not None}
+    props = {"chart": f"st-key-{container}", "zooms": zooms, "picks": on_pick is not None}
     _listener(data=props, key=listener_key, on_pick_change=take, on_zoom_change=take)
 
 
 def zoomed(rows: tuple[int, int], columns: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
     """The rows and columns to show of those given, each from a position up to, without, another: the choice "zoom".
 
-    Draws the way back to the whole where the reader has zoomed in.
+    Draws the way back to the whole where the user has zoomed in.
     """
     found = re.fullmatch(ZOOM, st.session_state.get("zoom") or "")
     if found is None:

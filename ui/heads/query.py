@@ -32,17 +32,17 @@ class Moves:
 
 
 def hear(
-    place: str, what: str, moves: Moves, *, role: Literal["application", "group"] = "group", framed: bool = False
+    container: str, what: str, moves: Moves, *, role: Literal["application", "group"] = "group", framed: bool = False
 ) -> None:
-    """Give the container of the name `place` the focus, and while it has it let keys move the choice "query".
+    """Give the container of the name `container` the focus, and while it has it let keys move the choice "query".
 
     what: the container's name for who cannot see it. role: "application" of a picture, "group" of what can be read.
     framed: whether it is a heatmap that frames the query's row.
     """
-    listener_key = f"listening_keys_{place}"  # by this name it is out of sight (ui/page.py)
+    listener_key = f"listening_keys_{container}"  # by this name it is out of sight (ui/page.py)
     first = max(moves.query - NAMED, 0)
     props = {
-        "place": f"st-key-{place}",
+        "place": f"st-key-{container}",
         "role": role,
         "words": say(MOVES, what=what, query="{query}"),
         "query": moves.query,
@@ -65,31 +65,31 @@ HELP = N_("The token that attends, a row of the heatmap. Its next token, loss, r
 
 
 def chosen(now: RunView) -> int:
-    """The position of the query that the reader picked, the row's last real token until then.
+    """The position of the query that the user picked, the row's last real token until then.
 
     A click on a picture chooses one, by setting "query" in its callback.
     """
     query = st.session_state.get("query")
-    if not isinstance(query, int) or not 0 <= query < len(now.run.queries.pieces[now.row]):
+    if not isinstance(query, int) or not 0 <= query < len(now.tokens):
         query = st.session_state.query = None
-    return now.run.queries.real(now.row).stop - 1 if query is None else query
+    return now.real.stop - 1 if query is None else query
 
 
 def choose(now: RunView) -> int:
-    pieces = now.run.queries.pieces[now.row]
+    pieces = now.tokens
     name, shown = lambda position: f"{position}: {pieces[position]}", bound("query", chosen(now))
     return st.selectbox(say("Query"), range(len(pieces)), format_func=name, help=say(HELP), **shown)
 
 
 def picked() -> int | None:
-    """The query that the reader picked, whose row is framed; None until then."""
+    """The query that the user picked, whose row is framed; None until then."""
     chosen = st.session_state.get("query")
     return chosen if isinstance(chosen, int) else None
 
 
 def moves(now: RunView, part: tuple[int, int]) -> Moves:
     """How keys move the query among the positions of a part, from one up to, without, another."""
-    pieces = now.run.queries.pieces[now.row]
+    pieces = now.tokens
     return Moves(chosen(now), (part[0], min(part[1], len(pieces))), pieces)
 
 

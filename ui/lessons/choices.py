@@ -1,4 +1,4 @@
-"""What a reader of the lessons has chosen: the lesson, the step, and the answers given so far."""
+"""What a user of the lessons has chosen: the lesson, the step, and the answers given so far."""
 
 import re
 from typing import Annotated, Any
@@ -10,7 +10,7 @@ from ui.link import LONGEST_LINK, Link, Whole
 
 PACKED = r"^[A-Za-z0-9_-]*$"
 ANSWERS = r"^(\d{1,2}-\d(,\d{1,2}-\d){0,29})?$"  # step-choice
-SHOWN = 9  # given instead of a choice: the reader asked for the answer
+SHOWN = 9  # given instead of a choice: the user asked for the answer
 
 
 class LessonLink(Link):
@@ -49,7 +49,7 @@ def take_linked(lesson: str) -> None:
     linked = st.session_state.pop("lesson_linked", None)
     if linked is None:
         return
-    others = {place: choice for place, choice in _answers().items() if place[0] != lesson}
+    others = {key: choice for key, choice in _answers().items() if key[0] != lesson}
     pairs = re.findall(r"(\d+)-(\d)", linked)
     st.session_state.lesson_answers = others | {(lesson, int(step)): int(choice) for step, choice in pairs}
 
@@ -64,7 +64,7 @@ def _answers() -> dict[tuple[str, int], int]:
 
 
 def given(lesson: str, step: int) -> int | None:
-    """The answer of this reader to the question of a step, the number of a choice or SHOWN; None until there is one."""
+    """The answer of this user to the question of a step, the number of a choice or SHOWN; None until there is one."""
     return _answers().get((lesson, step))
 
 

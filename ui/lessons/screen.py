@@ -14,8 +14,8 @@ from ui import explain, page, results
 from ui.guard import guarded, problem_in
 from ui.heads import head as head_picture
 from ui.heads import overview
-from ui.lessons import choices, runs
-from ui.lessons.runs import verdict
+from ui.lessons import choices, step_runs
+from ui.lessons.step_runs import verdict
 from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView
@@ -52,8 +52,8 @@ def show(lesson: Lesson, name: str, number: int) -> None:
     """name: what answers are kept under. number: of the step, from 1."""
     step = lesson.steps[number - 1]
     with guarded():
-        found = runs.pair(step)
-        answer = runs.answered(step, found) if step.ask else None
+        found = step_runs.pair(step)
+        answer = step_runs.answered(step, found) if step.ask else None
     given = choices.given(name, number)
     open_question = answer is not None and given is None and st.session_state.lesson_asks
     left, right = st.columns([1, 1.3], gap="large")
@@ -72,7 +72,7 @@ def show(lesson: Lesson, name: str, number: int) -> None:
 
 
 def show_end(lesson: Lesson, name: str) -> None:
-    """The lesson's summary, and each question with this reader's answer and the right one, computed from its run."""
+    """The lesson's summary, and each question with this user's answer and the right one, computed from its run."""
     left, right = st.columns([1, 1.3], gap="large") if lesson.summary else (st.container(), st.container())
     asked = {number: step for number, step in enumerate(lesson.steps, 1) if step.ask}
     given = {number: choices.given(name, number) for number in asked}
@@ -97,7 +97,7 @@ def show_end(lesson: Lesson, name: str) -> None:
 def _found(step: Step) -> Answer | str:
     """The answer to a step's question, or why there is none: a mistake in one step leaves the others."""
     try:
-        return runs.answered(step, runs.pair(step))
+        return step_runs.answered(step, step_runs.pair(step))
     except Exception as error:
         problem = problem_in(error)
         if problem is None:
@@ -125,7 +125,7 @@ def _ask(step: Step, answer: Answer, name: str, number: int) -> None:
     st.button(say("Show the answer"), key="reveal", type="tertiary", icon=icon, on_click=give)
 
 
-def _picture(step: Step, found: runs.StepRuns, *, hidden: bool) -> None:
+def _picture(step: Step, found: step_runs.StepRuns, *, hidden: bool) -> None:
     """What the step shows; until its question is answered, nothing that answers it."""
     if not hidden:
         _shown(step, found.now, found.beside if step.compares else None)
@@ -137,7 +137,7 @@ def _picture(step: Step, found: runs.StepRuns, *, hidden: bool) -> None:
     elif shown == "beside" and not same:
         _shown(step, found.beside, None)
     else:
-        query = found.now.run.queries.real(found.now.row).stop - 1 if step.query is None else step.query
+        query = found.now.real.stop - 1 if step.query is None else step.query
         about_a_query = step.ask is not None and step.ask.kind in ("looks", "sees", "next", "row")
         _tokens(found.now, query if about_a_query else None)
 

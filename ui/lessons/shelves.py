@@ -99,7 +99,7 @@ STYLE = """<style>
 
 
 def show(model: str) -> None:
-    """One line, while the reader has the model that it is about, and has not closed it in this session."""
+    """One line, while the user has the model that it is about, and has not closed it in this session."""
     state = st.session_state
     if model != MODEL or state.get("start_closed"):
         return

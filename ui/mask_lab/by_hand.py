@@ -45,7 +45,7 @@ def show() -> None:
 
 
 def printed_in() -> str:
-    """The worksheets' language: the reader's, where a font that is installed has its letters; else English."""
+    """The worksheets' language: the user's, where a font that is installed has its letters; else English."""
     if language() == ENGLISH:
         return ENGLISH
     from viz.export.fonts import language_of  # matplotlib takes a second, and is asked for seldom
@@ -69,7 +69,7 @@ TASK = N_(
 
 
 def _edited(name: str, slot: st.delta_generator.DeltaGenerator) -> np.ndarray:
-    """[T,D] as the reader has it; an empty cell counts 0."""
+    """[T,D] as the user has it; an empty cell counts 0."""
     table = pd.DataFrame(GIVEN[name], index=list(TOKENS), columns=[f"{name}1", f"{name}2"])
     number = {column: st.column_config.NumberColumn(min_value=-MOST, max_value=MOST, step=0.5) for column in table}
     return slot.data_editor(table, key=f"hand_{name}", column_config=number).fillna(0.0).to_numpy(np.float64)
@@ -102,9 +102,8 @@ def show_fills(now: RunView, layer: int, head: int) -> None:
 
 
 def _about(found: FillComparison, name: str) -> str:
-    scores = SCORES["blocked" if found.rows and found.blocked else "open" if found.rows else "closed"]
-    counts = {"blocked": found.blocked, "cells": found.rows * found.keys}
-    parts = [say(scores, head=name, **counts), say(NO_EMPTY_ROW), say(OTHER_COLUMNS)]
+    counts = {"blocked": found.blocked, "cells": found.rows * found.keys, "rows": found.rows}
+    parts = [say(SCORES, head=name, **counts), say(NO_EMPTY_ROW), say(OTHER_COLUMNS)]
     if found.empty_row is not None:
         parts[1] = say(EMPTY_ROW, query=found.empty_row)
     if found.has_sink:
@@ -112,11 +111,10 @@ def _about(found: FillComparison, name: str) -> str:
     return together(parts)
 
 
-SCORES = {
-    "closed": N_("The scores are those of {head} on this text; none of its rows has an allowed key."),
-    "open": N_("The scores are those of {head} on this text; no cell of it is blocked."),
-    "blocked": N_("The scores are those of {head} on this text; {blocked:,} of {cells:,} cells are blocked."),
-}
+SCORES = N_(
+    "The scores are those of {head} on this text: {rows:,} rows with an allowed key, {blocked:,} of their {cells:,} "
+    "cells blocked."
+)
 NO_EMPTY_ROW = N_("No row is fully blocked, so a copy of the last one is blocked for demonstration.")
 EMPTY_ROW = N_("The fully blocked row is that of query {query}, which has no allowed key under these masks.")
 OTHER_COLUMNS = N_(

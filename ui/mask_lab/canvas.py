@@ -49,7 +49,7 @@ def show(
     drawing, and what is chosen with the key q becomes the choice "query".
 
     text: what the drawing then belongs to, as compose.text_key gives it. Of strokes it shows those of the page: a
-    reader who is asked first draws before they hold. in_scope: whether the composed masks hold in the layer shown;
+    user who is asked first draws before they hold. in_scope: whether the composed masks hold in the layer shown;
     elsewhere a drawing changes nothing, so none is shown and nothing can be drawn.
     """
     strokes, below = (tuple(map(astuple, some)) for some in (compose.drawing() if in_scope else ((), ())))
@@ -58,8 +58,8 @@ def show(
         replace(view, strokes=strokes),
         rows=rows,
         columns=columns,
-        epoch=compose.epoch(),
-        number=compose.number(),
+        epoch=st.session_state.mask_epoch,
+        number=st.session_state.mask_number,
         most=MOST_STROKES if in_scope else 0,
         query=query,
         below=below,
@@ -73,7 +73,7 @@ def show(
 def take(key: str, text: str) -> None:
     """What the component under this key sent goes to compose's drawing; anything that is no drawing changes nothing."""
     drawing = component_value(key).get("drawn")
-    if not isinstance(drawing, dict) or drawing.get("epoch") != compose.epoch():
+    if not isinstance(drawing, dict) or drawing.get("epoch") != st.session_state.mask_epoch:
         return  # of a drawing that the page has replaced since
     try:
         strokes = tuple(map(stroke_of, drawing["strokes"]))

@@ -1,4 +1,4 @@
-"""The masks that a reader composes: a switch and a parameter for each kind, and a drawing. MaskSpec is the result.
+"""The masks that a user composes: a switch and a parameter for each kind, and a drawing. MaskSpec is the result.
 
 Choices live in st.session_state under `mask_` names; those of the model's own masks under the names that Explore uses.
 """
@@ -150,16 +150,6 @@ def drawing() -> tuple[tuple[Stroke, ...], tuple[Stroke, ...]]:
     """The strokes of the drawing, and those of one that is switched off; one of the two is empty."""
     strokes = st.session_state.mask_drawn
     return (strokes, ()) if st.session_state.mask_drawn_on else ((), strokes)
-
-
-def epoch() -> int:
-    """Changes when the page itself sets the drawing."""
-    return st.session_state.mask_epoch
-
-
-def number() -> int:
-    """The last drawing of the canvas that arrived here."""
-    return st.session_state.mask_number
 
 
 def text_key(batch: TokenBatch) -> str:

@@ -37,7 +37,7 @@ def show(now: RunView, standard: RunView, chosen: int) -> None:
     predictions, others = _predictions(now, standard, chosen)
     found = effect_of(now, standard, chosen)
     if predictions is None or others is None or found is None:
-        st.info(explain.NO_PREDICTIONS.get(now.model.kind, explain.NO_PREDICTIONS["decoder"]))
+        st.info(explain.no_predictions(now.model))
         return
     changed = now.masks != standard.masks
     curves = (predictions.losses, others.losses)
@@ -127,9 +127,10 @@ def show_reach(now: RunView, layer: int, head: int, chosen: int) -> None:
         query=chosen,
         names=layer_names(now.model, now.run.attention),
     )
-    st.html(reach_sentence(view))
+    sentence = reach_sentence(view)
+    st.html(sentence)
     figure = reach_figure(view, dark=page.is_dark())
-    head_picture.show(figure, _alt(view), room="two", key="reach_figure")
+    head_picture.show(figure, sentence.striptags(), room="two", key="reach_figure")
     st.html("".join([page.note(_key(now, view)), reach_table(view)]))
     with st.expander(say("How reach is computed")):
         st.markdown(say(HOW))
@@ -149,18 +150,3 @@ def _key(now: RunView, view: ReachView) -> str:
         step = -(-len(view.tokens) // MOST_CELLS)
         parts.append(say("Each cell shows the soonest of {step}\u00a0×\u00a0{step} pairs of tokens.", step=step))
     return together(parts)
-
-
-def _alt(view: ReachView) -> str:
-    about = {"tokens": len(view.tokens), "layers": len(view.window), "most": int(view.first.max())}
-    about |= {"never": int((view.first == 0).sum()), "pairs": view.first.size}
-    known = say(", ").join(map(str, view.seen[:, view.query].tolist()))
-    query = {"query": view.query, "token": view.tokens[view.query], "known": known}
-    return say(
-        "Reach of {tokens} tokens through {layers} layers. Information needs 1 to {most} layers from key to query; "
-        "{never:,} of {pairs:,} pairs are never connected. Query {query} ({token}) can depend on {known} tokens after "
-        "1, 2, … layers. Beside it: the masks of {layer} alone.",
-        **about,
-        **query,
-        layer=view.names[view.layer],
-    )

@@ -4,22 +4,22 @@ import numpy as np
 import streamlit as st
 
 from i18n import N_, say, together
-from model.heads.row_steps import RowSteps, head_steps
+from model.heads.row_steps import HeadSteps, RowSteps, head_steps
 from model.heads.view import coarser_words
 from ui import page
 from ui.run_view import RunView
 from viz.mask_lab.row import MOST_KEYS, drawn_values, steps_sentence, steps_table, values_figure
-from viz.mask_lab.steps import StepsView, steps_figure
+from viz.mask_lab.steps import steps_figure
 from viz.numbers import percent
 
 
 def show(now: RunView, layer: int, head: int, chosen: int) -> None:
     found = now.ask(head_steps, layer, head, chosen)
-    row, view = found.row, StepsView(found.head, found.raw, found.values, found.output, found.row.arithmetic, chosen)
+    row = found.row
     st.html(steps_sentence(row))
-    page.chart(steps_figure(view, dark=page.is_dark()), "steps_figure", _alt(view, row, now.name(layer, head)))
+    page.chart(steps_figure(found, dark=page.is_dark()), "steps_figure", _alt(found, now.name(layer, head)))
     colours = say("Scores, values and output: blue is below 0, red above. Zoom in one panel and the others follow.")
-    st.html(page.note(together(filter(None, [colours, coarser_words(view.head)]))))
+    st.html(page.note(together(filter(None, [colours, coarser_words(found.head)]))))
     numbers, values = st.columns([1.7, 1], gap="medium")
     numbers.html("".join([steps_table(row), page.note(_about_the_table(row))]))
     with values:
@@ -48,34 +48,30 @@ def _about_the_values(row: RowSteps) -> str:
     drawn = drawn_values(row)
     if not drawn:
         return say("Nothing is added: the output is 0.")
-    free, share = int(row.free.sum()), percent(float(row.weights[drawn].sum()))
-    every = N_(
-        "Pale: the value v of every key that is not blocked. Red: weight × value, what it adds. Below: the sum over "
-        "all keys."
+    words = N_(
+        "Pale: the value v of {count} of the {free:,} keys that are not blocked, those with the largest weights "
+        "({share} of the weight). Red: weight × value, what it adds. Below: the sum over all keys."
     )
-    some = N_(
-        "Pale: the value v of the {count} largest-weight keys of {free:,} that are not blocked ({share} of the "
-        "weight). Red: weight × value, what it adds. Below: the sum over all keys."
-    )
-    return say(every if len(drawn) == free else some, count=len(drawn), free=free, share=share)
+    share = percent(float(row.weights[drawn].sum()))
+    return say(words, count=len(drawn), free=int(row.free.sum()), share=share)
 
 
-def _alt(view: StepsView, row: RowSteps, name: str) -> str:
-    queries, keys = view.raw.shape
-    raw, scaled = view.raw, view.head.scaled
+def _alt(found: HeadSteps, name: str) -> str:
+    queries, keys = found.raw.shape
+    raw, scaled = found.raw, found.head.scaled
     scores = {"raw_least": raw.min(), "raw_most": raw.max(), "least": scaled.min(), "most": scaled.max()}
-    weights = {"blocked": int(view.head.any_blocked().sum()), "weight": view.head.weights.max()}
+    weights = {"blocked": int(found.head.any_blocked().sum()), "weight": found.head.weights.max()}
     words = N_(
         "{head} step by step, {queries} queries by {keys} keys: q·k from {raw_least:.2f} to {raw_most:.2f}, scaled "
         "from {least:.2f} to {most:.2f}, {blocked:,} cells blocked, weights up to {weight:.3f}, the keys' values, and "
         "for each query an output of {width} numbers. Query {query} ({token}) is framed."
     )
-    framed = {"width": view.values.shape[1], "query": row.position, "token": row.query}
+    framed = {"width": found.values.shape[1], "query": found.row.position, "token": found.row.query}
     return say(words, head=name, queries=queries, keys=keys, **scores, **weights, **framed)
 
 
 def _values_alt(row: RowSteps) -> str:
     drawn = drawn_values(row)
-    heavy = say(", ").join(f"{row.keys[place]} {row.weights[place]:.3f}" for place in drawn)
+    heavy = say(", ").join(f"{row.keys[key]} {row.weights[key]:.3f}" for key in drawn)
     words = N_("Bars: the values of {count} keys with their weights ({weights}), and their weighted sum, the output.")
     return say(words, count=len(drawn), weights=heavy)

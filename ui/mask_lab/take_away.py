@@ -26,7 +26,7 @@ JSON_HELP = N_("All masks as composed, with the layers and heads that they apply
 
 
 def show(now: RunView, layer: int, head: int, load: Callable[[MaskSpec], None]) -> None:
-    """The mask of one head as PyTorch code, NPY and JSON; a file that the reader uploads goes to load, once.
+    """The mask of one head as PyTorch code, NPY and JSON; a file that the user uploads goes to load, once.
 
     load is called from a widget's callback, so that it may set the state of widgets.
     """
@@ -107,32 +107,19 @@ def _read(name: str, data: bytes, now: RunView) -> tuple[MaskSpec, str]:
 
 
 def _drawing(name: str, spec: MaskSpec, cells: np.ndarray, keep: Tensor) -> str:
-    real, many, about = int(keep.sum()), len(spec.drawn), {"file": name, "real": int(keep.sum())}
-    if len(keep) == real:
-        return say_count(
-            "Loaded {file} as a drawing: {count} rectangle blocks its False cells, every other mask is off.",
-            "Loaded {file} as a drawing: {count} rectangles block its False cells, every other mask is off.",
-            many,
-            **about,
-        )
-    if len(cells) == real:
-        return say_count(
-            "Loaded {file} as a drawing: {count} rectangle blocks its False cells between the row's {real:,} real "
-            "tokens, and padding stays masked.",
-            "Loaded {file} as a drawing: {count} rectangles block its False cells between the row's {real:,} real "
-            "tokens, and padding stays masked.",
-            many,
-            **about,
-        )
+    real = int(keep.sum())
     found = say_count(
         "Loaded {file} as a drawing: {count} rectangle blocks its False cells between real tokens.",
         "Loaded {file} as a drawing: {count} rectangles block its False cells between real tokens.",
-        many,
-        **about,
+        len(spec.drawn),
+        file=name,
     )
-    on = N_("The cells of padding, which cannot be drawn on, follow the padding mask, which is on now.")
-    off = N_("The cells of padding, which cannot be drawn on, follow the padding mask, which is off now.")
+    if len(keep) == real:
+        return together([found, say("Every other mask is off.")])
+    if len(cells) == real:
+        return together([found, say("Padding stays masked.")])
+    follow = say("The cells of padding, which cannot be drawn on, follow the padding mask.")
     differing, kept = mask_files.differing(spec, cells, keep), say("They are kept as they were.")
     if differing:
         kept = say_count("{count} cell there could not be kept.", "{count} cells there could not be kept.", differing)
-    return together([found, say(on if spec.padding else off), kept])
+    return together([found, follow, kept])

@@ -58,7 +58,7 @@ def real_digit(digit: int, nth: int) -> np.ndarray:
 
 
 def drawing() -> np.ndarray:
-    """What the reader has drawn, levels [64]; a real digit at first."""
+    """What the user has drawn, levels [64]; a real digit at first."""
     state = st.session_state
     if state.pixels_drawing is None:
         state.pixels_drawing = real_digit(state.pixels_digit, state.pixels_nth).tolist()

@@ -21,7 +21,7 @@ MaybeDigit = Annotated[int, Field(ge=OWN, le=9)]
 
 
 class PixelsLink(link.Link):
-    """This page's link; the reader's drawing is not in it. pixel: from 0, row by row. nth: from 1."""
+    """This page's link; the user's drawing is not in it. pixel: from 0, row by row. nth: from 1."""
 
     model_config = ConfigDict(alias_generator=lambda name: name.removeprefix("pixels_"))
     pixels_part: Literal[*PARTS] = "look"  # type: ignore[valid-type]

@@ -13,7 +13,7 @@ from model.pixels import digits
 from model.pixels.digits import SAMPLING, DigitsModel
 from model.pixels.view import PixelView
 from ui import page, run_view
-from ui.controls import SCOPES, only
+from ui.controls import SCOPE_HELP, SCOPES, only
 from ui.pixels import canvases, controls
 from ui.results import cached_figure
 from ui.run_view import RunView
@@ -46,14 +46,10 @@ def choose_picture() -> tuple[np.ndarray, int]:
 
 def choose_mask() -> tuple[bool, str]:
     about = say("On: no pixel sees a later one. Off: every pixel sees them all.")
-    either = say(
-        "Re-run: every layer gets the inputs that result from these masks. This layer only: the chosen layer's weights "
-        "are recomputed from the standard run's queries and keys; the rest does not change."
-    )
     with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="medium"):
         causal = st.toggle(say("Causal"), key="pixels_causal", help=about, width="content")
         label = say("When a mask is off:")
-        return causal, one_of(label, SCOPES, "pixels_scope", disabled=causal, width="content", help=either)
+        return causal, one_of(label, SCOPES, "pixels_scope", disabled=causal, width="content", help=say(SCOPE_HELP))
 
 
 def run_pair(

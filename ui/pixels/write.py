@@ -1,4 +1,4 @@
-"""Write new digits and have them recognised; finish what the reader has begun."""
+"""Write new digits and have them recognised; finish what the user has begun."""
 
 import numpy as np
 import streamlit as st
@@ -10,6 +10,7 @@ from model.sampling import Sampling
 from ui import page
 from ui.guard import guarded
 from ui.pixels import canvases, controls
+from ui.widgets.progress import stoppable
 from viz.numbers import chance, percent
 from viz.pixels.numbers import class_table
 from viz.pixels.pictures import SIDE, GalleryCard, gallery
@@ -23,15 +24,15 @@ def show_sample(classes: tuple[int, ...], how: Sampling) -> None:
     levels = write_with_progress(classes, how)
     if levels is None:
         return
-    reader, data = canvases.the_recogniser(), canvases.the_digits()
-    read = reader.read(levels)
+    recogniser, data = canvases.the_recogniser(), canvases.the_digits()
+    read = recogniser.read(levels)
     right, count = int((read == np.array(classes)).sum()), len(classes)
     words = say(
         "{right} of {count} written digits ({share}) are recognised as their class by {recogniser} trained on "
         "{train:,} real digits and on no written ones. Its accuracy on {test} real digits that it never saw is "
         "{accuracy}.",
-        right=right, count=count, share=percent(right / count), recogniser=say(RECOGNISERS[reader.kind]),
-        train=len(data.train.classes), test=len(data.test.classes), accuracy=percent(reader.accuracy),
+        right=right, count=count, share=percent(right / count), recogniser=say(RECOGNISERS[recogniser.kind]),
+        train=len(data.train.classes), test=len(data.test.classes), accuracy=percent(recogniser.accuracy),
     )  # fmt: skip
     st.html(page.sentence(words))
     cards = [
@@ -44,21 +45,14 @@ def show_sample(classes: tuple[int, ...], how: Sampling) -> None:
 
 def write_with_progress(classes: tuple[int, ...], how: Sampling) -> np.ndarray | None:
     """The digits; None where the user has stopped the writing of just these."""
-    name = repr((classes, how))  # of these settings, to remember what was stopped
-    stop = lambda name: st.session_state.update(pixels_stopped=name)  # noqa: E731
-    slot = st.empty()
-    if st.session_state.get("pixels_stopped") == name:
-        slot.button(say("Stopped. Write the digits again"), on_click=stop, args=("",), icon=":material/play_arrow:")
-        return None
     words = say_count(
         "Writing {count} digit, pixel by pixel …", "Writing {count} digits, pixel by pixel …", len(classes)
     )
-    with slot.container(horizontal=True, vertical_alignment="center"):
-        st.caption(words)
-        st.button(say("Stop"), on_click=stop, args=(name,), icon=":material/stop:")
-    levels = canvases.written(classes, how)  # where Streamlit leaves this run if the user has asked for another
-    slot.empty()
-    return levels
+    with stoppable(repr((classes, how)), say("Stopped. Write the digits again")) as line:
+        if line is None:
+            return None
+        line.caption(words)
+        return canvases.written(classes, how)
 
 
 def choose_start() -> int:
@@ -85,8 +79,7 @@ def show_finish(rows: int, how: Sampling) -> None:
             for levels, found in zip(made, read, strict=True)
         ]
         st.html(gallery(cards, WAYS))
-        st.caption(say("Above the line: given. Framed in green: recognised as its class; dashed orange: recognised as "
-                       "another class."))  # fmt: skip
+        st.caption(together([say("Above the line: given."), say(FRAMES)]))
         st.html(class_table(chances, told))
     with left:
         canvases.show_canvas(class_name(told), len(given))

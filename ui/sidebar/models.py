@@ -1,4 +1,4 @@
-"""Models, shared by everybody in the process, read-only, a few at a time; and how a reader comes to one."""
+"""Models, shared by everybody in the process, read-only, a few at a time; and how a user comes to one."""
 
 import shutil
 from collections.abc import Callable
@@ -71,7 +71,7 @@ def inspected(function: Callable[[str, Settings], Found], name: str) -> Found:
         return function(name, given)
     catalog.check_offered(name, given)
     try:
-        return _inspector().ask(Job(function, (name, given)), results.reader(), results.still_wanted)
+        return _inspector().ask(Job(function, (name, given)), results.session(), results.still_wanted)
     except (TooSlow, LostTwice):
         words = N_(
             "{model}: its configuration and its tokenizer take too long to read, or too much memory. Choose another "
@@ -230,7 +230,7 @@ def _download(name: str) -> None:
 
 
 def download_size(name: str) -> int:
-    """The bytes to download, 0 where all is on this machine. The hub is asked once for each name that this reader
+    """The bytes to download, 0 where all is on this machine. The hub is asked once for each name that this user
     chooses. Raises what catalog.download_size raises."""
     asked, size = st.session_state.get("download_size", ("", 0))
     if asked != name or not size:
@@ -265,7 +265,7 @@ def _kept() -> Model:
 
 
 def _is_from_elsewhere() -> bool:
-    """Whether a reader may sit at another machine: the server listens to such, or a proxy has sent this one."""
+    """Whether a user may sit at another machine: the server listens to such, or a proxy has sent this one."""
     headers = st.context.headers
     asked_for = urlsplit(f"//{headers.get('Host') or 'localhost'}").hostname  # a proxy's own name, where it says it
     here = all(map(_is_this_machine, (st.get_option("server.address"), asked_for)))

@@ -1,4 +1,4 @@
-"""The language of a reader's pages: the browser's, or the one that he chose, which his links then hold as well."""
+"""The language of a user's pages: the browser's, or the one that he chose, which his links then hold as well."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from ui.widgets.choices import plain
 def restore() -> None:
     """Call before anything is said: the link's choice, where it has one."""
     choices.restore("kept_language", lambda: {"lang": _of_link()})
-    speak(of_reader() or ENGLISH)
+    speak(of_user() or ENGLISH)
 
 
 def choose() -> None:
@@ -25,8 +25,8 @@ def choose() -> None:
     st.segmented_control("Language · 语言", list(names), key="language_switch", on_change=take, **look)
 
 
-def of_reader() -> str | None:
-    """The reader's choice, or the browser's where it is one of ours; None outside of a page."""
+def of_user() -> str | None:
+    """The user's choice, or the browser's where it is one of ours; None outside of a page."""
     if session_id() is None:
         return None
     browsers = (st.context.locale or "").split("-")[0]
@@ -44,4 +44,4 @@ def _of_link() -> str | None:
     return asked if asked in LANGUAGES else None
 
 
-known_by(of_reader)
+known_by(of_user)

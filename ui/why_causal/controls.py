@@ -65,6 +65,7 @@ class WhyCausalLink(Link):
 
     model_config = ConfigDict(alias_generator=lambda name: name.removeprefix("why_"))
     TEXT: ClassVar[str] = "why_text"
+    FIRST_TEXT: ClassVar[str] = FIRST_TEXT
     why_text: Annotated[str | None, at_most(100_000)] = None
     why_step: Annotated[Literal[*NAMES], BeforeValidator(int)] = LOSS  # type: ignore[valid-type]
     why_writing: Literal[*WRITING] = "drawn"  # type: ignore[valid-type]
@@ -80,11 +81,7 @@ class WhyCausalLink(Link):
 
     @classmethod
     def first(cls) -> dict[str, Any]:
-        """Texts that were typed stay where the link has none."""
-        linked, state = cls.read(), st.session_state
-        state.linked_why_text = linked.why_text
-        text = state.get("why_text", FIRST_TEXT) if linked.why_text is None else linked.why_text
-        return dict(linked) | {"why_text": text, "live_text": state.get("live_text", live_training.fables())}
+        return super().first() | {"live_text": st.session_state.get("live_text", live_training.fables())}
 
 
 def chosen_link(found: TwinPair, batch: TokenBatch) -> WhyCausalLink:

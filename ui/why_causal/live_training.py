@@ -1,13 +1,12 @@
-"""Train it yourself: a small model that trains while the reader watches. It belongs to this session alone."""
+"""Train it yourself: a small model that trains while the user watches. It belongs to this session alone."""
 
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
-from i18n import N_, say
+from i18n import N_, say, together
 from model.heads.view import head_name
 from serving import training_job
 from serving.training_job import Training, TrainingProgress
@@ -23,31 +22,16 @@ STEPS = (100, 200, 300, 400, training_job.MOST_STEPS)
 MASKS = {False: N_("without the mask"), True: N_("with the mask")}
 ENOUGH = 300  # steps, after which a head copied in every text tried, of 600 to 8,000 characters
 STANDS = 0.5  # a copy head: more than half of its attention is on the next character
-PRESS_START = {
-    False: N_(
-        "Press Start to train a two-layer model on these characters without the mask. Then train another with the "
-        "mask, and compare the curves."
-    ),
-    True: N_(
-        "Press Start to train a two-layer model on these characters with the mask. Then train another without the "
-        "mask, and compare the curves."
-    ),
-}
+PRESS_START = N_(
+    "Press Start to train a two-layer model on these characters. Then train another with the other setting of the "
+    "mask, and compare the curves."
+)
 STATES = {
     "starting": N_("Starting …"),
     "running": N_("Training"),
     "paused": N_("Paused"),
     "done": N_("Done"),
 }
-
-
-@dataclass(frozen=True)
-class FinishedTraining:
-    """A training that is over, or was replaced by another."""
-
-    number: int
-    causal: bool
-    progress: TrainingProgress
 
 
 @cache
@@ -124,17 +108,16 @@ def _buttons(progress: TrainingProgress) -> None:
 def _look(phase: str) -> None:
     training: Training | None = st.session_state.live_training
     if training is None and not st.session_state.live_kept:
-        chosen = st.session_state.live_causal
-        st.info(say(PRESS_START[chosen]))
+        st.info(say(PRESS_START))
         return
     now = training.watch() if training else None
     if phase != _phase(now):
         st.rerun()  # the whole page once: the buttons follow, and the looks begin or end
-    lines = [_line(kept.number, kept.causal, kept.progress, old=True) for kept in st.session_state.live_kept]
+    lines = [_line(number, old, faint=True) for number, old in st.session_state.live_kept]
     if training and now:
         with st.container(key="live_status"):
             st.markdown(_status(training, now))
-        lines.append(_line(_next_number(), training.causal, now))
+        lines.append(_line(_next_number(), training, faint=False))
     steps = max([training.total_steps if training else 0, *(int(max(line.x, default=0)) for line in lines)])
     figure = loss_curves(lines, unit=say("nats/character"), height=300, steps=steps)
     page.chart(figure, "live_figure", _alt(lines))
@@ -142,9 +125,9 @@ def _look(phase: str) -> None:
         _results(training, now)
 
 
-def _line(number: int, causal: bool, progress: TrainingProgress, old: bool = False) -> Curve:
-    name = f"{number}: {say(MASKS[causal])}"
-    return Curve(name, progress.steps, progress.losses, causal, faint=old)
+def _line(number: int, training: Training, *, faint: bool) -> Curve:
+    now, name = training.watch(), f"{number}: {say(MASKS[training.causal])}"
+    return Curve(name, now.steps, now.losses, training.causal, faint=faint)
 
 
 def _status(training: Training, now: TrainingProgress) -> str:
@@ -207,9 +190,7 @@ def _alt(lines: list[Curve]) -> str:
         for line in lines
         if len(line.y)
     ]
-    if not ends:
-        return say("Training loss in nats/character over the steps. No step yet.")
-    return say("Training loss in nats/character over the steps. {ends}", ends=say("; ").join(ends))
+    return together(filter(None, [say("Training loss in nats/character over the steps."), say("; ").join(ends)]))
 
 
 def _start(steps: int | None = None, causal: bool | None = None) -> None:
@@ -230,15 +211,14 @@ def _forget_problem() -> None:
 
 
 def _keep() -> None:
-    """Put the training that is over with the earlier ones, if it came to anything."""
+    """Put the training with the earlier ones, as (number, training), if it came to anything."""
     state = st.session_state
     training: Training | None = state.live_training
     state.live_training = None
     if training and not training.watch().over:  # a second click that was quicker than the page
         training.stop()
     if training and training.watch().losses:
-        number = _next_number()
-        state.live_kept = [*state.live_kept, FinishedTraining(number, training.causal, training.watch())][-MOST_KEPT:]
+        state.live_kept = [*state.live_kept, (_next_number(), training)][-MOST_KEPT:]
 
 
 def _tell(what: str) -> None:
@@ -254,4 +234,4 @@ def _clear() -> None:
 def _next_number() -> int:
     """Of the next curve: the oldest ones leave the chart, their numbers are not used again."""
     kept = st.session_state.live_kept
-    return kept[-1].number + 1 if kept else 1
+    return kept[-1][0] + 1 if kept else 1

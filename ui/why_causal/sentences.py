@@ -13,7 +13,6 @@ from ui.markdown import escaped
 from viz.numbers import number, percent
 from viz.why_causal.charts import Curve, nats
 
-ROUNDING = 1e-4  # of a logit; a larger change is none of float32's
 ALIKE = 0.05  # nats a token; two losses closer than that are called alike
 OFTEN = 0.5  # of all places: what is true of fewer explains no mean
 WHAT_THE_MASK_CHANGES = N_(
@@ -26,18 +25,7 @@ PROOF = N_(
     "line), grey from it on. Weights are compared over all heads and layers."
 )
 LABELS = N_("Labels show a space as ·, a line end as ⏎; \\<start\\> precedes every text.")
-KEPT = {
-    "exactly": N_(
-        "Mask on, nothing changes in {where}: the largest change of a logit is <b>{logit}</b>, of a weight {weight}."
-    ),
-    "almost": N_(
-        "Mask on, almost nothing changes in {where}: the largest change of a logit is <b>{logit}</b>, of a weight "
-        "{weight}."
-    ),
-    "not": N_(
-        "Mask on, something changes in {where}: the largest change of a logit is <b>{logit}</b>, of a weight {weight}."
-    ),
-}
+KEPT = N_("Mask on, the largest change of a logit in {where} is <b>{logit}</b>, of a weight {weight}.")
 LIFTED = N_("Mask off, earlier tokens see it: the largest is <b>{logit}</b>, of a weight {weight}.")
 MOVED = {True: N_("run with the mask"), False: N_("run without the mask")}
 
@@ -138,22 +126,9 @@ def sentence(
 def _put_back(outcomes: dict[Combination, TwinOutcome], batch: TokenBatch, vocabulary: int) -> Markup:
     """What the mask makes of the first one's loss, beside its twin's; where it is no worse, why."""
     own, other = outcomes[Combination(False, True)], outcomes[Combination(True, True)]
-    losses = {"own": own.loss, "other": other.loss}
-    if own.loss > other.loss + ALIKE:
-        worse = say("With the mask put back its loss is <b>{own:.1f} nats/token</b>, its twin’s {other:.1f}.")
-        return Markup(worse).format(**losses)
-    if own.loss < other.loss - ALIKE:
-        found = say(
-            "With the mask put back it is <b>the other way round</b> for this text: its loss is <b>{own:.1f} "
-            "nats/token</b>, its twin’s {other:.1f}."
-        )
-    else:
-        found = say(
-            "With the mask put back it is <b>no different</b> for this text: its loss is <b>{own:.1f} nats/token</b>, "
-            "its twin’s {other:.1f}."
-        )
-    why = _why_not(own, other, twins.repeats(batch), vocabulary)
-    return Markup(" ").join([Markup(found).format(**losses), *why])
+    words = say("With the mask put back its loss is <b>{own:.1f} nats/token</b>, its twin’s {other:.1f}.")
+    why = _why_not(own, other, twins.repeats(batch), vocabulary) if own.loss <= other.loss + ALIKE else []
+    return Markup(" ").join([Markup(words).format(own=own.loss, other=other.loss), *why])
 
 
 def _why_not(own: TwinOutcome, other: TwinOutcome, repeats: float, vocabulary: int) -> list[str]:
@@ -180,74 +155,42 @@ def head_sentence(outcomes: dict[Combination, TwinOutcome], one: Combination, he
     named = {"head": head_name(*head), "share": percent(float(free[head]))}
     if one.run:
         return say("With the mask, {head} puts exactly 0 on the next token; without, {share}.", **named)
-    named["most"] = percent(float(others.max()))
-    if one.trained:
-        return say(
-            "{head} puts {share} of its attention on the next token, the one that it must predict (averaged over all "
-            "positions that have one). In the twin trained without it the highest is {most}.",
-            **named,
-        )
     return say(
         "{head} puts {share} of its attention on the next token, the one that it must predict (averaged over all "
-        "positions that have one). In the twin trained with the mask the highest is {most}.",
+        "positions that have one). In its twin the highest is {most}.",
         **named,
+        most=percent(float(others.max())),
     )
 
 
 def proof_sentence(changes: dict[bool, Change], same: bool) -> Markup:
     if same:
         return Markup(say("The token is the same as before: choose another one to see what changes."))
-    on, off, place = changes[True].earlier(), changes[False].earlier(), changes[True].place
-    where = say_count("the one row before it", "the {count} rows before it", place)
-    kept = KEPT["exactly" if max(on) == 0 else "almost" if max(on) < ROUNDING else "not"]
+    on, off = changes[True].earlier(), changes[False].earlier()
+    where = say_count(
+        "the one row before the changed token", "the {count} rows before the changed token", changes[True].place
+    )
     return Markup(" ").join(
         Markup(say(words)).format(where=where, logit=amount(logit), weight=amount(weight))
-        for words, (logit, weight) in ((kept, on), (LIFTED, off))
+        for words, (logit, weight) in ((KEPT, on), (LIFTED, off))
     )
 
 
-def proof_alt(changes: dict[bool, Change]) -> str:
-    (on, _), (on_later, _) = changes[True].earlier(), changes[True].later()
-    (off, _), (off_later, _) = changes[False].earlier(), changes[False].later()
-    return say(
-        "The largest change of a logit at each token; mask on: at most {on} before position {place}, {on_later} from "
-        "it on; mask off: at most {off} before position {place}, {off_later} from it on.",
-        on=amount(on), on_later=amount(on_later), off=amount(off), off_later=amount(off_later),
-        place=changes[True].place,
-    )  # fmt: skip
+ROUNDS = {"free": Combination(False, False), "put_back": Combination(False, True), "twin": Combination(True, True)}
 
 
 def seen(outcomes: dict[Combination, TwinOutcome], changes: dict[bool, Change]) -> list[Markup]:
     """What the steps have shown of this text, a line each: the loss, the head that copies, the later token.
 
     changes: of the twin trained with the mask."""
-    free, put_back, twin = (
-        outcomes[one].loss for one in (Combination(False, False), Combination(False, True), Combination(True, True))
-    )
-    copies, others = (outcomes[Combination(way, False)].copies for way in (False, True))
+    losses = {name: nats(outcomes[one].loss) for name, one in ROUNDS.items()}
     loss = say(
         "Trained and run without the mask, a model has a loss of <b>{free} nats/token</b> on this text; with the mask "
         "put back, <b>{put_back}</b>. Its twin, trained and run with it, has {twin}."
     )
-    head = say(
-        "Its head {head} puts <b>{share}</b> of its attention on the next token, the answer; the highest of its "
-        "twin's heads, also run without the mask, has {most}."
-    )
-    later = say(
-        "Another token at position {place} of the text, in the twin trained with the mask: the largest change of an "
-        "earlier logit is <b>{on}</b> with the mask, and {off} without."
-    )
-    return [
-        Markup(loss).format(free=nats(free), put_back=nats(put_back), twin=nats(twin)),
-        Markup(head).format(
-            head=head_name(*twins.best_head(copies)),
-            share=percent(float(copies.max())),
-            most=percent(float(others.max())),
-        ),
-        Markup(later).format(
-            place=changes[True].place, on=amount(changes[True].earlier()[0]), off=amount(changes[False].earlier()[0])
-        ),
-    ]
+    free = Combination(False, False)
+    head = head_sentence(outcomes, free, twins.best_head(outcomes[free].copies))
+    return [Markup(loss).format(**losses), Markup.escape(head), proof_sentence(changes, same=False)]
 
 
 def amount(difference: float) -> str:

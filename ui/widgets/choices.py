@@ -1,7 +1,7 @@
 """Choices that outlive the page they were made on, and come from its link: the one way there is.
 
 Streamlit forgets a widget's value once a page has not drawn it, and then an older value of the same key may come back.
-So every page keeps a copy of its choices under a name of its own, which holds when the reader comes back to it. A
+So every page keeps a copy of its choices under a name of its own, which holds when the user comes back to it. A
 choice is read from, and set in, st.session_state under its own key: before its widget is drawn, or in a callback.
 """
 
@@ -17,7 +17,7 @@ from ui import streamlit_internals
 def bound(choice: str, value: Any, take: Callable[[Any], object] | None = None) -> dict[str, Any]:
     """What a widget is drawn with that shows value in this run, beside its words and options: st.slider(…, **bound(…)).
 
-    take: called with what the reader takes; without, it goes to st.session_state[choice].
+    take: called with what the user takes; without, it goes to st.session_state[choice].
     """
     state = st.session_state
     keys = state.setdefault("bound_keys", {})
@@ -66,11 +66,11 @@ Made = TypeVar("Made")
 
 
 def deferred(make: Callable[[], Made]) -> Callable[[], Made]:
-    """make, to be called whenever: what it says is in the language of the reader whose page this is."""
-    reader = language()
+    """make, to be called whenever: what it says is in the language of the user whose page this is."""
+    spoken_here = language()
 
     def made() -> Made:
-        with spoken(reader):
+        with spoken(spoken_here):
             return make()
 
     return made

@@ -29,7 +29,7 @@ def wholes(sent: Any, count: int) -> list[int] | None:
 
 
 def chosen(view: HeadView, query: int) -> int:
-    """The position looked at: the one that the reader picked, the heaviest of the query's until then."""
+    """The position looked at: the one that the user picked, the heaviest of the query's until then."""
     picked = st.session_state.get("key")
     if isinstance(picked, int) and 0 <= picked < len(view.keys):
         return picked

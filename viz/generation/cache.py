@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from markupsafe import Markup
@@ -12,6 +13,9 @@ from viz.heatmap import CachedFigure, Part, colour_range, figure
 from viz.html import table, td, th
 from viz.numbers import number
 from viz.palette import ALLOWED, MASK_COLOURS, NOW, SEQUENTIAL_SCALE, STANDARD
+
+if TYPE_CHECKING:  # it imports torch
+    from model.step_cost import Cost
 
 COUNTED = N_(
     "The step to token {last:,} takes {full} multiply-adds (a multiplication and an addition each) without a cache and "
@@ -53,29 +57,33 @@ def cached_row_figure(cached: np.ndarray, full: np.ndarray, allowed: np.ndarray,
 
 @dataclass(frozen=True, eq=False)
 class Costs:
-    """What steps cost that read `lengths` tokens: multiply-adds, counted at every length from 1 on, and the seconds of
-    the quickest try. clear: whether the seconds differ by more than tries of one step do."""
+    """Multiply-adds of the steps that read 1, 2, … tokens, counted, and what was measured of some. clear: whether the
+    seconds differ by more than tries of one step do."""
 
     counted_full: Sequence[int]
     counted_cached: Sequence[int]
-    lengths: Sequence[int]
-    full: Sequence[float]
-    cached: Sequence[float]
+    measured: "list[Cost]"
     clear: bool
 
 
 def cost_figure(costs: Costs) -> CachedFigure:
     """Large the counted multiply-adds of each step, beside them the measured milliseconds as points."""
     counted = list(range(1, len(costs.counted_full) + 1))
+    lengths = [cost.length for cost in costs.measured]
     series = (
-        (say("without a cache"), NOW, costs.counted_full, costs.full),
-        (say("with the cache"), STANDARD, costs.counted_cached, costs.cached),
+        (say("without a cache"), NOW, costs.counted_full, [cost.full for cost in costs.measured]),
+        (say("with the cache"), STANDARD, costs.counted_cached, [cost.cached for cost in costs.measured]),
     )
     curves: list[Part] = []
     for name, colour, adds, seconds in series:
         common = {"type": "scatter", "name": name, "legendgroup": name}
         line = {"x": counted, "y": [one / 1e6 for one in adds], "mode": "lines", "line": {"color": colour, "width": 3}}
-        points = {"x": list(costs.lengths), "y": [one * 1e3 for one in seconds], "xaxis": "x2", "yaxis": "y2"}
+        points = {
+            "x": lengths,
+            "y": [one * 1e3 for one in seconds],
+            "xaxis": "x2",
+            "yaxis": "y2",
+        }
         points |= {"mode": "markers", "marker": {"color": colour, "size": 6}, "showlegend": False}
         curves.append(common | line | {"hovertemplate": "%{y:,.1f} " + say("million")})
         curves.append(common | points | {"hovertemplate": "%{y:.2f} " + say("ms")})
@@ -97,14 +105,15 @@ def cost_sentence(costs: Costs) -> str:
     full, cached = costs.counted_full[-1], costs.counted_cached[-1]
     steps = {"last": last, "full": _millions(full), "cached": _millions(cached), "times": full / cached}
     growth = {"full_growth": full / costs.counted_full[0], "cached_growth": cached / costs.counted_cached[0]}
-    words = [say(COUNTED, **steps, **growth)]
-    if costs.lengths and costs.clear:
-        times = {"begin": costs.full[0], "end": costs.full[-1], "least": min(costs.cached), "most": max(costs.cached)}
-        measured = {name: seconds * 1e3 for name, seconds in times.items()}
-        words.append(say(MEASURED, first=costs.lengths[0], last=costs.lengths[-1], **measured))
-    elif costs.lengths:
-        words.append(say(NOISY))
-    return together(words)
+    words = say(COUNTED, **steps, **growth)
+    if not costs.measured:
+        return words
+    if not costs.clear:
+        return together([words, say(NOISY)])
+    first, last_one, cached_ones = costs.measured[0], costs.measured[-1], [cost.cached for cost in costs.measured]
+    times = {"begin": first.full, "end": last_one.full, "least": min(cached_ones), "most": max(cached_ones)}
+    measured = {name: seconds * 1e3 for name, seconds in times.items()}
+    return together([words, say(MEASURED, first=first.length, last=last_one.length, **measured)])
 
 
 def old_rows_figure(rows: np.ndarray, labels: Sequence[str], *, causal: bool) -> CachedFigure:

@@ -1,4 +1,7 @@
-"""Where one token looks, layer by layer: a heatmap whose rows are layers, the first on top, its columns keys."""
+"""Where one token looks, layer by layer: a heatmap whose rows are layers, the first on top, its columns keys.
+
+A view of it is a HeadView: weights [L,K], what one query gives each key in each layer; queries: a label for each layer.
+"""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING

@@ -71,7 +71,7 @@ def reach_table(view: ReachView) -> Markup:
     return table([head, *(_table_row(view, *span) for span in spans)])
 
 
-def reach_sentence(view: ReachView) -> str:
+def reach_sentence(view: ReachView) -> Markup:
     """HTML: what to notice, of the picked query."""
     seen, alone = int(view.seen[-1, view.query]), int(view.window[view.layer, view.query])
     about = {"layer": view.names[view.layer], "token": view.tokens[view.query], "position": view.query}

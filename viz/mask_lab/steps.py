@@ -1,12 +1,11 @@
 """One head step by step: panels of all its queries that zoom together, each under its formula."""
 
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import plotly.graph_objects as go
 
 from i18n import say
-from model.heads.row_steps import Arithmetic
 from model.heads.view import HeadView, coarser
 from viz import heatmap
 from viz.charts import both_sides, heat
@@ -23,6 +22,9 @@ from viz.heatmap import (
     weights_trace,
 )
 
+if TYPE_CHECKING:  # it imports torch
+    from model.heads.row_steps import HeadSteps
+
 HEIGHT = 780  # pixels
 COLUMNS = ((0.0, 0.26), (0.36, 0.62), (0.72, 0.98))
 ROWS = ((0.56, 1.0), (0.0, 0.44))
@@ -30,29 +32,13 @@ RAW, SCALED, MASKED, WEIGHTS, VALUES, OUTPUT = PANELS = ("", "2", "3", "4", "5",
 WITH_BAR = (RAW, MASKED, OUTPUT)  # the others have the colours of the next
 
 
-@dataclass(frozen=True, eq=False)
-class StepsView:
-    """One head, Q queries by K keys, D numbers a value.
-
-    head: its weights, its scores before masking, and what is blocked. raw: q·k [Q,K]. values [K,D]. output [Q,D].
-    query: the picked row.
-    """
-
-    head: HeadView
-    raw: np.ndarray
-    values: np.ndarray
-    output: np.ndarray
-    arithmetic: Arithmetic
-    query: int
-
-
-def steps_figure(view: StepsView, *, dark: bool) -> go.Figure:
+def steps_figure(view: "HeadSteps", *, dark: bool) -> go.Figure:
     """Raw, scaled and masked scores; weights, values and output. Axes that mean the same zoom together."""
     head = coarser(view.head)
     layout = _layout(head) | {
         "annotations": _titles(view)
         + [note for place in (MASKED, WEIGHTS) for note in heatmap.empty_notes(head, dark=dark, place=place)],
-        "shapes": heatmap.frames(head, view.query, RAW, SCALED, MASKED, WEIGHTS, OUTPUT),
+        "shapes": heatmap.frames(head, view.row.position, RAW, SCALED, MASKED, WEIGHTS, OUTPUT),
         "images": [image for place in (MASKED, WEIGHTS) for image in hatching(head.blocked, dark=dark, place=place)],
     }
     weights = weights_trace(head, colour_range(view.head.weights), WEIGHTS, **_where(WEIGHTS))
@@ -60,7 +46,7 @@ def steps_figure(view: StepsView, *, dark: bool) -> go.Figure:
     return heatmap.figure(pictures, layout)
 
 
-def _scores(view: StepsView, head: HeadView, dark: bool) -> list[Part]:
+def _scores(view: "HeadSteps", head: HeadView, dark: bool) -> list[Part]:
     """Before and after scaling, and masked: the last two share their colours."""
     names = axis_names(head)
     raw = largest(view.raw, head.step, head.step)
@@ -75,7 +61,7 @@ def _scores(view: StepsView, head: HeadView, dark: bool) -> list[Part]:
     ]
 
 
-def _values(view: StepsView, head: HeadView, dark: bool) -> list[Part]:
+def _values(view: "HeadSteps", head: HeadView, dark: bool) -> list[Part]:
     """The values of the keys, and for every query their weighted sum, in one range of colours."""
     numbers = [say("number {number}", number=place) for place in range(view.values.shape[1])]
     reach = max(_reach_of(view.values), _reach_of(view.output))
@@ -114,12 +100,12 @@ def _layout(head: HeadView) -> Part:
     return layout
 
 
-def _titles(view: StepsView) -> list[Part]:
+def _titles(view: "HeadSteps") -> list[Part]:
     titles = (
         (say("1 raw"), "q·k"),
-        (say("2 scaled"), view.arithmetic.formula()),
+        (say("2 scaled"), view.row.arithmetic.formula()),
         (say("3 masked"), say("−∞ where blocked")),
-        (say("4 weights"), f"softmax: {view.arithmetic.softmax()}"),
+        (say("4 weights"), f"softmax: {view.row.arithmetic.softmax()}"),
         (say("the keys' values"), say("v, a row for each key")),
         (say("5 output"), say("Σ weight × v")),
     )

@@ -22,7 +22,7 @@ class State(dict):
 @pytest.fixture
 def state(monkeypatch: pytest.MonkeyPatch) -> State:
     state = State(mask_epoch=3, mask_number=0, mask_drawn=(), mask_drawn_on=False, mask_text=None)
-    for module in (compose, key):
+    for module in (canvas, compose, key):
         monkeypatch.setattr(module, "st", SimpleNamespace(session_state=state))
     return state
 

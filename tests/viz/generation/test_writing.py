@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from model.step_cost import Cost
 from viz.generation.cache import Costs, cached_row_figure, cost_figure, cost_sentence, differences_table
 from viz.generation.writing import Chance, Token, WritingScene, chance_html, chances_head, sentence, settings, text_html
 
@@ -83,6 +84,9 @@ class TestTheText:
         assert 'title="1: &#34;onmouseover=&#34;x' in page
 
 
+MEASURED = [Cost(2, 0.02, 0.004, 0.02), Cost(9, 0.05, 0.003, 0.05)]
+
+
 class TestTheCachedRow:
     def test_shows_the_last_64_keys_of_many(self) -> None:
         row = np.arange(100, dtype=np.float32) / 100
@@ -93,15 +97,15 @@ class TestTheCachedRow:
 
 
 class TestCosts:
-    costs = Costs([10_000_000, 40_000_000], [10_000_000, 11_000_000], [2, 9], [0.02, 0.05], [0.004, 0.003], clear=True)
+    costs = Costs([10_000_000, 40_000_000], [10_000_000, 11_000_000], MEASURED, clear=True)
 
     def test_are_counted_where_nothing_was_measured(self) -> None:
-        words = cost_sentence(Costs([1, 4], [1, 1], [], [], [], clear=False))
+        words = cost_sentence(Costs([1, 4], [1, 1], [], clear=False))
         assert "easured" not in words
 
     def test_never_let_noise_reverse_the_lesson(self) -> None:
         """11.4 ms at 2 tokens and 7.0 ms at 40 were once said to be what a step without a cache takes."""
-        noisy = replace(self.costs, full=[0.0114, 0.007], clear=False)
+        noisy = replace(self.costs, measured=[Cost(2, 0.0114, 0.004, 0.02), Cost(9, 0.007, 0.003, 0.05)], clear=False)
         words = cost_sentence(noisy)
         assert "too noisy" in words
         assert " ms" not in words

@@ -8,13 +8,13 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from model.heads.row_steps import Arithmetic, RowSteps
+from model.heads.row_steps import Arithmetic, HeadSteps, RowSteps
 from model.heads.view import MOST_CELLS, HeadView
 from tests.viz.markup import cells_of
 from tests.viz.spelled import number
 from tests.viz.views import causal, padded
 from viz.mask_lab.row import MOST_KEYS, MOST_VALUES, drawn_values, steps_sentence, steps_table, values_figure
-from viz.mask_lab.steps import MASKED, OUTPUT, RAW, SCALED, VALUES, WEIGHTS, StepsView, largest, steps_figure
+from viz.mask_lab.steps import MASKED, OUTPUT, RAW, SCALED, VALUES, WEIGHTS, largest, steps_figure
 
 TOKENS, WIDTH = 13, 5
 MASKS = {"causal": causal(TOKENS), "padding": padded(TOKENS, 2)}
@@ -35,7 +35,7 @@ def row_of(keys: int = TOKENS, seed: int = 0, arithmetic: Arithmetic = PLAIN, **
     )
 
 
-def steps_of(tokens: int = TOKENS, **blocked: np.ndarray) -> StepsView:
+def steps_of(tokens: int = TOKENS, **blocked: np.ndarray) -> HeadSteps:
     random = np.random.default_rng(1)
     raw = random.normal(size=(tokens, tokens)).astype(np.float32) * 7
     values = random.normal(size=(tokens, WIDTH)).astype(np.float32)
@@ -45,7 +45,7 @@ def steps_of(tokens: int = TOKENS, **blocked: np.ndarray) -> StepsView:
     weights = (powers / np.maximum(powers.sum(1, keepdims=True), 1e-30)).astype(np.float32)
     labels = [f"t{place}" for place in range(tokens)]
     head = HeadView(weights, scaled, blocked, labels, labels)
-    return StepsView(head, raw, values, weights @ values, PLAIN, tokens // 2)
+    return HeadSteps(head, raw, values, weights @ values, replace(row_of(tokens), position=tokens // 2))
 
 
 def panel(figure: go.Figure, place: str, names: tuple[str, ...]) -> Any:
@@ -182,7 +182,8 @@ class TestFigure:
         go.Figure(steps_figure(steps_of(**MASKS), dark=True).to_dict())  # raises ValueError
 
     def test_a_formula_stands_above_each(self) -> None:
-        view = replace(steps_of(), arithmetic=Arithmetic(0.5, WIDTH, 30.0, True, True))
+        row = row_of(arithmetic=Arithmetic(0.5, WIDTH, 30.0, True, True))
+        view = replace(steps_of(), row=row)
         titles = " ".join(note.text for note in steps_figure(view, dark=False).layout.annotations)
         for part in ("1 raw", "2 scaled", "30·tanh(q·k × 0.5 / 30) + bias", "3 masked", "4 weights",
                      "e<sup>sink</sup>", "5 output", "Σ weight × v"):  # fmt: skip

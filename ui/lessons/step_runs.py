@@ -19,8 +19,8 @@ from viz.lessons import screen
 
 
 def verdict(answer: Answer, given: int | None, question: str = "") -> Markup:
-    """given: the number of the choice; None, or of none, where the reader chose nothing. question: shown above it."""
-    right = " / ".join(screen.plain(answer.choices[place]) for place in sorted(answer.right))
+    """given: the number of the choice; None, or of none, where the user chose nothing. question: shown above it."""
+    right = " / ".join(screen.plain(answer.choices[number]) for number in sorted(answer.right))
     own = screen.plain(answer.choices[given]) if given is not None and given < len(answer.choices) else None
     if own is None:
         kind, first = "told", say("The answer is: {right}", right=right)
@@ -74,12 +74,12 @@ def _view(step: Step, name: str, text: str, masks: MaskSpec | None) -> RunView:
         raise step.wrong("head", say(words, model=name, last=heads - 1, head=head))
     spec = model.standard if masks is None else masks
     found = RunView(model, RunRef(ModelRef.of(model), reading.batch, spec, step.attention), spec, step.row - 1)
-    last = len(found.run.queries.pieces[found.row]) - 1
+    last = len(found.tokens) - 1
     if step.query is not None and step.query > last:
         raise step.wrong("query", say("expected a query from 0 to {last}, got {query}", last=last, query=step.query))
     return found
 
 
 def _model(name: str) -> Model:
-    """One that a page has for itself, or one that the reader could choose."""
+    """One that a page has for itself, or one that the user could choose."""
     return models.loaded().own(name) if name in OF_PAGES else models.get(name)

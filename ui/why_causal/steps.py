@@ -95,10 +95,11 @@ def proof(pair: TwinPair, batch: TokenBatch) -> None:
     trained, position, token = controls.choose_change(pair, batch)
     with guarded(say("Changing a token …")):
         changes = twin_runs.change(pair, batch, trained, position, token)
-    st.html(page.sentence(sentences.proof_sentence(changes, token == int(batch.ids[0, position]))))
+    sentence = sentences.proof_sentence(changes, token == int(batch.ids[0, position]))
+    st.html(page.sentence(sentence))
     moved = {say(sentences.MOVED[run]): change.logits for run, change in changes.items()}
     figure = cached_figure(change_bars, moved, batch.pieces[0], position)
-    page.chart(figure, "proof_figure", sentences.proof_alt(changes))
+    page.chart(figure, "proof_figure", sentence.striptags())
     st.caption(say(sentences.PROOF))
     link.write(chosen_link(pair, batch))
 

@@ -37,7 +37,7 @@ def choose() -> str:
 def numbers(subject: ExportSubject) -> None:
     view, every = subject.views()[0], subject.every()
     kinds = KINDS if data.fits(view) else KINDS[-1:]
-    _files(subject, [subject.place], kinds, "take", "{kind}", subject.file_name("head"))
+    _files(subject, [subject.chosen], kinds, "take", "{kind}", subject.file_name("head"))
     if every:
         _files(subject, every, KINDS[:2], "take_all", N_("All heads, {kind}"), subject.file_name("all-heads"))
     if limits := _limits(view, len(every)):
@@ -48,11 +48,9 @@ def _limits(view: HeadView, every: int) -> list[str]:
     """A sentence for each thing that is not offered, or that cannot be opened again. every: of how many heads there is
     a file too, 0 for none."""
     said, most = [], data.MOST_BYTES / 2**20
-    if not data.fits(view):
-        said.append(say("One head of this text exceeds the file limit of {most:.0f} MB: shorten the text.", most=most))
-    elif not every:
-        words = N_("All heads of this text together exceed the file limit of {most:.0f} MB: shorten the text.")
-        said.append(say(words, most=most))
+    if not every:
+        one = say("one head of this text") if not data.fits(view) else say("all heads of this text together")
+        said.append(say("More than the file limit of {most:.0f} MB: {what}.", most=most, what=one))
     largest = data.size_of(view, every or 1)
     if largest > most_opened() and data.fits(view):
         words = N_(
@@ -64,7 +62,7 @@ def _limits(view: HeadView, every: int) -> list[str]:
 
 
 def most_opened() -> int:
-    """The bytes of a file that this server takes from a reader."""
+    """The bytes of a file that this server takes from a user."""
     return min(data.MOST_BYTES, st.get_option("server.maxUploadSize") * 2**20)
 
 

@@ -42,7 +42,7 @@ def warn_of_a_changed_text(batch: TokenBatch) -> None:
     with st.container(horizontal=True, vertical_alignment="center"):
         st.warning(say("The text has changed under the drawn mask: its cells now cover other tokens."))
         st.button(say("Clear the drawing"), on_click=compose.set_drawing, args=((),))
-        keep = partial(compose.take_drawing, st.session_state.mask_drawn, text, compose.number())
+        keep = partial(compose.take_drawing, st.session_state.mask_drawn, text, st.session_state.mask_number)
         st.button(say("Keep it"), on_click=keep)
 
 
