@@ -20,7 +20,7 @@ def judge(trial: CheckTrial, side: str) -> Finding:
     ids, keep, real = padded(trial, side)
     found = trial.subject.outputs(ids, keep, **positions(trial.subject, keep, side))
     short, long = trial.difference(found[0, real], trial.part_alone), trial.difference(found[1], trial.alone)
-    pads = _pads(trial.length - trial.part, side)
+    pads = _pads(trial, side)
     broken = msg(
         "with {pads}, output {where} of the row differs by {amount} from the row alone.", pads=pads, **short.values
     )
@@ -59,14 +59,8 @@ def judge_content(trial: CheckTrial) -> Finding:
         if amount > tolerance and pair is None:
             where = first_above(each, tolerance)
             pair = cells[0] + where, cells[1]
-            values = {"where": where, "moved": written(float(each[where]))}
-            words = msg(
-                "changing the ids of the pads on the right moves output {where} of the row by {moved}.", **values
-            )
-            if side == "left":
-                words = msg(
-                    "changing the ids of the pads on the left moves output {where} of the row by {moved}.", **values
-                )
+            values = {"pads": _pads(trial, side), "where": where, "moved": written(float(each[where]))}
+            words = msg("changing the ids of {pads} moves output {where} of the row by {moved}.", **values)
     finding = Finding(OBEYS if pair is None else BROKEN, words, most, tolerance, pair)
     if finding.verdict != BROKEN and not _unmasked_would_move(trial):
         return unknown(msg("without a padding mask the same ids move nothing either."), finding)
@@ -137,7 +131,8 @@ def _sizes_differ(trial: CheckTrial, side: str) -> bool:
     return one.sizes != other.sizes
 
 
-def _pads(count: int, side: str) -> str:
+def _pads(trial: CheckTrial, side: str) -> str:
+    count = trial.length - trial.part
     if side == "left":
         return msg_count("{count} pad on the left", "{count} pads on the left", count)
     return msg_count("{count} pad on the right", "{count} pads on the right", count)

@@ -30,7 +30,6 @@ class ShownHeads:
 
     @property
     def part(self) -> HeadView:
-        """What is shown of the first head."""
         return self.parts[0]
 
     @property
