@@ -167,13 +167,11 @@ def _change(heads: ShownHeads) -> Canvas:
 
 
 def _tokens(heads: ShownHeads) -> Canvas:
-    where: dict[str, Any] = {"query": heads.query, "among": heads.among, "across": heads.across}
-    return Canvas("tokens", tokens_packet(heads.part, name=heads.name, **where))
+    return Canvas("tokens", tokens_packet(heads.part, name=heads.name, **heads.where))
 
 
 def _arcs(heads: ShownHeads) -> Canvas:
-    where: dict[str, Any] = {"query": heads.query, "among": heads.among, "across": heads.across}
-    return Canvas("arcs", arcs_packet(heads.parts, heads.names, first_token=0, **where))
+    return Canvas("arcs", arcs_packet(heads.parts, heads.names, first_token=0, **heads.where))
 
 
 def _left_out(heads: ShownHeads) -> str:
