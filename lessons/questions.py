@@ -100,11 +100,9 @@ class QuestionCase:
         return query
 
     def weights(self, trace: Trace) -> np.ndarray:
-        """[Q,K] of the head."""
         return trace.weights(self.asked.layer, self.asked.head, self.asked.row).numpy()
 
     def allowed(self) -> np.ndarray:
-        """bool [Q,K] of the head."""
         return self.trace.allowed(self.asked.layer, self.asked.row, head=self.asked.head).numpy()
 
     def token(self, position: int, *, key: bool = False) -> Statement:
@@ -135,7 +133,6 @@ def answer(model: Model, trace: Trace, beside: Trace, beside_name: str, asked: Q
 
 
 def _loss(case: QuestionCase) -> Answer:
-    """Does the mean loss fall, rise or stay?"""
     before, after = case.loss(case.beside), case.loss(case.trace)
     right = 2 if abs(after - before) < NO_CHANGE else int(after > before)
     choices = [N_("It goes down."), N_("It goes up."), N_("It stays the same.")]

@@ -80,7 +80,6 @@ class Finding:
 
     @property
     def name(self) -> str:
-        """The law's title, in English: to be said."""
         return LAWS[self.law]
 
 
@@ -143,7 +142,6 @@ class CheckReport:
 
     @property
     def broken(self) -> tuple[Finding, ...]:
-        """The laws that are broken."""
         return tuple(finding for finding in self.findings if finding.verdict == BROKEN)
 
     @property
@@ -157,10 +155,6 @@ class CheckReport:
         if self.broken:
             return 1
         return 0 if self.finding(DECISIVE).verdict == OBEYS else 2
-
-    def nbytes(self) -> int:
-        """The memory it takes, in bytes, about."""
-        return 10_000 + (0 if self.mask is None else self.mask.moved.nbytes + self.mask.declared.nbytes)
 
     def finding(self, law: str) -> Finding:
         """The finding of a law by its key. Raises KeyError where it was not asked."""

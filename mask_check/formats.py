@@ -84,7 +84,6 @@ def as_dict(report: CheckReport) -> dict[str, Any]:
 
 
 def as_json(report: CheckReport) -> str:
-    """as_dict, indented."""
     return json.dumps(as_dict(report), indent=2, allow_nan=False, ensure_ascii=False)
 
 

@@ -17,6 +17,8 @@ from model.huggingface.internals import attention_name
 
 CHEAP = ("eager", "sdpa")  # flex_attention is compiled at its first call: on a CPU that takes about a minute
 ROWS_BESIDE = 4
+DIFFERS = N_("output {where} differs by {amount} between {own} and {name}.")
+DIFFERS_PADDED = N_("output {where} of a row padded on the left differs by {amount} between {own} and {name}.")
 
 
 def current(module: nn.Module) -> str:
@@ -68,12 +70,7 @@ def judge(trial: CheckTrial) -> Finding:
             difference = trial.difference(here, there)
             if difference.amount > trial.tolerance:
                 values = {"own": own, "name": name} | difference.values
-                words = msg("output {where} differs by {amount} between {own} and {name}.", **values)
-                if padded_row:
-                    words = msg(
-                        "output {where} of a row padded on the left differs by {amount} between {own} and {name}.",
-                        **values,
-                    )
+                words = msg(DIFFERS_PADDED if padded_row else DIFFERS, **values)
                 return Finding(BROKEN, words, difference.amount, trial.tolerance)
             most = max(most, difference.amount)
     if not tried:

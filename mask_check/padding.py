@@ -20,7 +20,7 @@ def judge(trial: CheckTrial, side: str) -> Finding:
     ids, keep, real = padded(trial, side)
     found = trial.subject.outputs(ids, keep, **positions(trial.subject, keep, side))
     short, long = trial.difference(found[0, real], trial.part_alone), trial.difference(found[1], trial.alone)
-    pads = _pads(trial.length - trial.part, side)
+    pads = _pads(trial, side)
     broken = msg(
         "with {pads}, output {where} of the row differs by {amount} from the row alone.", pads=pads, **short.values
     )
@@ -52,23 +52,19 @@ def judge_content(trial: CheckTrial) -> Finding:
     most, pair, words = 0.0, None, msg("changing the ids of the pads moves nothing.")
     tolerance = trial.noise.beside  # the same sizes twice, but where experts share out the tokens, pads among them
     for side in ["right"] if trial.subject.counts_by_itself else ["right", "left"]:
-        amount, each, cells = _content(trial, side)
+        each = _moved(trial, side)
+        amount = float(each.max())
         most = max(most, amount)
         if tolerance < amount <= trial.tolerance and _sizes_differ(trial, side):
             tolerance = trial.tolerance
         if amount > tolerance and pair is None:
             where = first_above(each, tolerance)
-            pair = cells[0] + where, cells[1]
-            values = {"where": where, "moved": written(float(each[where]))}
-            words = msg(
-                "changing the ids of the pads on the right moves output {where} of the row by {moved}.", **values
-            )
-            if side == "left":
-                words = msg(
-                    "changing the ids of the pads on the left moves output {where} of the row by {moved}.", **values
-                )
+            pads = trial.length - trial.part
+            pair = (where, trial.part) if side == "right" else (pads + where, 0)
+            values = {"pads": _pads(trial, side), "where": where, "moved": written(float(each[where]))}
+            words = msg("changing the ids of {pads} moves output {where} of the row by {moved}.", **values)
     finding = Finding(OBEYS if pair is None else BROKEN, words, most, tolerance, pair)
-    if finding.verdict != BROKEN and not _unmasked_would_move(trial):
+    if finding.verdict != BROKEN and float(_moved(trial, "left", masked=False).max()) <= trial.noise.beside:
         return unknown(msg("without a padding mask the same ids move nothing either."), finding)
     return finding
 
@@ -103,41 +99,33 @@ def _why_not(trial: CheckTrial) -> str:
     return msg("its forward takes no attention_mask, so it cannot be told of padding.")
 
 
-def _with_two_contents(trial: CheckTrial, side: str) -> tuple[Tensor, Tensor, Tensor, slice]:
-    """What `padded` gives, its ids once more with others in the pads: ids and others [2,T], keep [2,T], the row."""
-    ids, keep, real = padded(trial, side)
-    others, _, _ = padded(trial, side, trial.other(ids[0], trial.generator(2)))
-    return ids, others, keep, real
+def _two_contents(trial: CheckTrial, side: str) -> list[Tensor]:
+    """The ids [2,T] of `padded`, and with others in the pads."""
+    ids, _, _ = padded(trial, side)
+    return [ids, padded(trial, side, trial.other(ids[0], trial.generator(2)))[0]]
 
 
-def _content(trial: CheckTrial, side: str) -> tuple[float, Tensor, tuple[int, int]]:
-    """How far other ids in the pads move the row, at each position [T']; the cells of its first token and first pad."""
-    ids, others, keep, real = _with_two_contents(trial, side)
-    more = positions(trial.subject, keep, side)
-    each = apart(trial.subject.outputs(others, keep, **more), trial.subject.outputs(ids, keep, **more))[0, real]
-    return float(each.max()), each, (real.start, int((~keep[0]).nonzero()[0]))
-
-
-def _unmasked_would_move(trial: CheckTrial) -> bool:
-    """The positive control: the same change of ids, on the left and unmasked, arrives at the row's real tokens."""
-    ids, others, keep, real = _with_two_contents(trial, "left")
-    everything = torch.ones_like(keep)
-    each = apart(trial.subject.outputs(others, everything), trial.subject.outputs(ids, everything))[0, real]
-    return float(each.max()) > trial.noise.beside
+def _moved(trial: CheckTrial, side: str, *, masked: bool = True) -> Tensor:
+    """How far other ids in the pads move the row, at each position [T']. Unmasked they should: the positive control."""
+    _, keep, real = padded(trial, side)
+    more = positions(trial.subject, keep, side) if masked else {}
+    keep = keep if masked else torch.ones_like(keep)
+    return apart(*(trial.subject.outputs(ids, keep, **more)[0, real] for ids in _two_contents(trial, side)))
 
 
 def _sizes_differ(trial: CheckTrial, side: str) -> bool:
     """Whether what pads contain changes the sizes of what is multiplied, and so the order of sums."""
-    ids, others, keep, _ = _with_two_contents(trial, side)
-    more = positions(trial.subject, keep, side)
-    one, other = (Products() for _ in range(2))
-    for products, rows in ((one, ids), (other, others)):
-        with products:
-            trial.subject.outputs(rows, keep, **more)
-    return one.sizes != other.sizes
+    _, keep, _ = padded(trial, side)
+    sizes: list[list[list[int]]] = []
+    for ids in _two_contents(trial, side):
+        with Products() as products:
+            trial.subject.outputs(ids, keep, **positions(trial.subject, keep, side))
+        sizes.append(products.sizes)
+    return sizes[0] != sizes[1]
 
 
-def _pads(count: int, side: str) -> str:
+def _pads(trial: CheckTrial, side: str) -> str:
+    count = trial.length - trial.part
     if side == "left":
         return msg_count("{count} pad on the left", "{count} pads on the left", count)
     return msg_count("{count} pad on the right", "{count} pads on the right", count)
@@ -148,5 +136,4 @@ def _cannot_shift(trial: CheckTrial) -> bool:
     subject = trial.subject
     if not subject.is_transformers or subject.names_positions:
         return False
-    amount, _, _ = _content(trial, "left")
-    return amount <= trial.noise.beside
+    return float(_moved(trial, "left").max()) <= trial.noise.beside

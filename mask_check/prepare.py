@@ -167,7 +167,6 @@ def needed_bytes(config: Any, length: int) -> float:
 
 
 def _row_of(ids: Any) -> Tensor:
-    """ids [T] or [1,T], as whole numbers."""
     try:
         given = torch.as_tensor(ids)
     except (TypeError, ValueError, RuntimeError):

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from i18n import msg, msg_count, msg_together
+from i18n import N_, msg
 from mask_check.findings import BROKEN, OBEYS, Finding, MeasuredMask
 from mask_check.subject import CheckedModule, apart, embeddings, hooked
 from mask_check.trial import CheckTrial, unknown, written
@@ -22,6 +22,13 @@ from model.errors import first_line
 SUBSTITUTES = 3
 FEWEST_SUBSTITUTES = 2
 MORE = 4  # further substitutes for a token whose change arrived nowhere
+LEAK = N_(
+    "output {row} moves by {size} when token {column} is changed, which its mask closes. Pairs that leak: {count:,}."
+)
+SHUT = N_(
+    "output {row} has no gradient with respect to token {column}, nor has any other output at this distance, where the "
+    "mask is declared open. Open pairs that are silent: {silent:,} of {count:,}."
+)
 GRADIENT_SHARE = 0.5  # of the rows that the substitutes may take: a backward pass costs two forwards
 
 
@@ -45,18 +52,19 @@ def judge(trial: CheckTrial) -> Finding:
     closed = np.where(mask.declared, 0.0, np.nan_to_num(mask.moved, posinf=np.inf))
     amount = float(closed.max(initial=0.0))
     if mask.leaks.any():
-        row, column = first_pair(mask.leaks)
-        count = int(mask.leaks.sum())
-        words = _leak_words(row, column, written(float(mask.moved[row, column])), count)
+        row, column = map(int, np.argwhere(mask.leaks)[0])
+        values = {"row": row, "column": column, "size": written(float(mask.moved[row, column]))}
+        words = msg(LEAK, **values, count=int(mask.leaks.sum()))
         return Finding(BROKEN, words, amount, mask.tolerance, (row, column))
     finding = Finding(OBEYS, "", amount, mask.tolerance)
     open_and_moved = mask.reaches & mask.declared
     measured = np.flatnonzero(mask.measured)
-    dead = [int(j) for j in measured if not open_and_moved[:, j].any()]
-    if dead:
-        values = {"token": dead[0], "tried": SUBSTITUTES + MORE}
-        why = msg("changing token {token} moved no output at all, with {tried} other tokens.", **values)
-        return unknown(why, finding)
+    dead = measured[~open_and_moved[:, measured].any(axis=0)]
+    if len(dead):
+        values = {"token": int(dead[0]), "tried": SUBSTITUTES + MORE}
+        return unknown(
+            msg("changing token {token} moved no output at all, with {tried} other tokens.", **values), finding
+        )
     others = mask.declared & ~np.eye(len(mask.declared), dtype=bool)
     if others[:, measured].any() and not (open_and_moved & others).any():
         why = msg("no token moved the output of another, not even where the mask allows it: nothing can be concluded.")
@@ -64,31 +72,6 @@ def judge(trial: CheckTrial) -> Finding:
     seen = {"seen": int((open_and_moved & others)[:, measured].sum()), "all": int(others[:, measured].sum())}
     words = msg("{seen:,} of {all:,} open pairs were seen to be open, and no closed one.", **seen)
     return replace(finding, words=words)
-
-
-def _leak_words(row: int, column: int, size: str, count: int) -> str:
-    """What the first leaking pair, of so many, shows."""
-    values: dict[str, Any] = {"row": row, "column": column, "size": size}
-    if column > row:
-        return msg_count(
-            "output {row} moves by {size} when token {column} is changed: it sees a later token.",
-            "output {row} moves by {size} when token {column} is changed: it sees a later token, one of {count} pairs.",
-            count,
-            **values,
-        )
-    return msg_count(
-        "output {row} moves by {size} when token {column} is changed: it sees a token that its mask closes.",
-        "output {row} moves by {size} when token {column} is changed: it sees a token that its mask closes, one of "
-        "{count} pairs.",
-        count,
-        **values,
-    )
-
-
-def first_pair(cells: np.ndarray) -> tuple[int, int]:
-    """The first True cell, row by row."""
-    row, column = np.argwhere(cells)[0]
-    return int(row), int(column)
 
 
 def _try(trial: CheckTrial, moved: Tensor, places: list[int], substitutes: int, generator: torch.Generator) -> None:
@@ -113,16 +96,14 @@ def judge_gradients(trial: CheckTrial) -> Finding:
     except RuntimeError as error:  # an operation that has no backward
         return unknown(msg("no gradient could be taken ({error}).", error=first_line(error)))
     if gradients is None:
-        why = msg("no embedding was found that reads the ids, so there is nothing to differentiate with respect to.")
-        return unknown(why)
+        return unknown(msg("no embedding was found that reads the ids: there is nothing to differentiate by."))
     declared = trial.declared.reach[rows]
     largest = float(torch.nan_to_num(gradients, nan=torch.inf).max())
     tolerance = torch.finfo(trial.subject.dtype).eps * largest if largest < torch.inf else 0.0
     if not bool(gradients.isfinite().all()):
         row, column = [int(one) for one in (~gradients.isfinite()).nonzero()[0]]
-        words = msg(
-            "the gradient of output {row} with respect to token {column} is not a number.", row=rows[row], column=column
-        )
+        values: dict[str, Any] = {"row": rows[row], "column": column}
+        words = msg("the gradient of output {row} with respect to token {column} is not a number.", **values)
         return Finding(BROKEN, words, torch.inf, tolerance, (rows[row], column))
     if largest == 0.0:
         return unknown(msg("every gradient is 0, even where the mask is open."))
@@ -139,14 +120,11 @@ def judge_gradients(trial: CheckTrial) -> Finding:
     if bool(others.any()) and not bool((gradients[others] > 0).any()):
         return unknown(msg("no output has a gradient with respect to another token, not even where the mask is open."))
     if trial.declared.exact:
-        shut = shut_distances(gradients, others, rows)
+        shut = first_shut_pair(gradients, others, rows)
         if shut:
-            _, row, column = shut
             silent = int((gradients[others] == 0).sum())
-            count = int(others.sum())
-            all_open = msg("{silent:,} of {count:,} open pairs are silent.", silent=silent, count=count)
-            words = msg_together([_shut_words(*shut), all_open])
-            return Finding(BROKEN, words, pair=(row, column), silent=silent)
+            words = msg(SHUT, row=shut[0], column=shut[1], silent=silent, count=int(others.sum()))
+            return Finding(BROKEN, words, pair=shut, silent=silent)
     count, closed_pairs = int((gradients[~declared] == 0).sum()), int((~declared).sum())
     words = msg("exactly 0 in {count:,} of {closed:,} closed pairs.", count=count, closed=closed_pairs)
     if not closed_pairs:
@@ -154,28 +132,9 @@ def judge_gradients(trial: CheckTrial) -> Finding:
     return Finding(OBEYS, words, amount, tolerance)
 
 
-def _shut_words(distance: int, row: int, column: int) -> str:
-    if distance > 0:
-        return msg(
-            "the mask is declared open {distance} back, but no output has a gradient that far: that of output {row} "
-            "with respect to token {column} is 0, like all others at this distance.",
-            distance=distance,
-            row=row,
-            column=column,
-        )
-    return msg(
-        "the mask is declared open {distance} ahead, but no output has a gradient that far: that of output {row} with "
-        "respect to token {column} is 0, like all others at this distance.",
-        distance=-distance,
-        row=row,
-        column=column,
-    )
-
-
-def shut_distances(gradients: Tensor, open_cells: Tensor, rows: list[int]) -> tuple[int, int, int] | None:
-    """The nearest distance i − j at which every pair declared open, two at least, has a gradient of exactly 0.
-
-    With its first pair (i, j). A whole diagonal that is shut is a mask; a single cell may be a weight too small.
+def first_shut_pair(gradients: Tensor, open_cells: Tensor, rows: list[int]) -> tuple[int, int] | None:
+    """The first pair (i, j) at the nearest distance i − j where every pair declared open, two at least, has a gradient
+    of exactly 0. A whole diagonal that is shut is a mask; a single cell may be a weight too small.
     """
     length = gradients.shape[1]
     for distance in sorted({*range(1 - length, length)} - {0}, key=lambda one: (abs(one), -one)):
@@ -186,7 +145,7 @@ def shut_distances(gradients: Tensor, open_cells: Tensor, rows: list[int]) -> tu
         ]
         if len(cells) > 1 and all(float(gradients[cell]) == 0.0 for cell in cells):
             place, column = cells[0]
-            return distance, rows[place], column
+            return rows[place], column
     return None
 
 

@@ -39,13 +39,12 @@ class SampleModule:
 
     @property
     def name(self) -> str:
-        """The title, with the variant where there are several, in the reader's language."""
+        """The title, with the variant where there are several."""
         title = msg(self.title)
         return msg("{title}: {variant}", title=title, variant=msg(self.variant)) if self.variant else title
 
 
 def _sound(key: str, title: str, said: str, **config: Any) -> SampleModule:
-    """A sound decoder whose configuration is this."""
     return SampleModule(key, title, partial(SmallDecoder, SmallConfig(**config)), said)
 
 
@@ -62,7 +61,6 @@ SOUND = (
 
 
 def _published(module: Any) -> SampleModule:
-    """A class of samples.py as the sample that it describes."""
     reported = getattr(module, "reported", "")
     return SampleModule(module.key, module.title, module, module.said, module.law, reported=reported)
 

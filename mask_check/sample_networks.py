@@ -101,7 +101,6 @@ class SmallDecoder(nn.Module):
         self.masks = layers_of(self.config, "decoder")
 
     def block(self) -> nn.Module:
-        """One layer."""
         width = self.config.hidden_size
         return Block(width=width, heads=self.config.num_attention_heads, mlp_width=2 * width, epsilon=1e-5)
 
@@ -197,7 +196,6 @@ class SmallDecoder(nn.Module):
         return self.stages(q, k, v, allowed).output.to(q.dtype)
 
     def for_sdpa(self, allowed: Tensor) -> Tensor | None:
-        """The mask that is given to scaled_dot_product_attention."""
         return allowed
 
     def flex(self, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
@@ -212,7 +210,6 @@ class SmallDecoder(nn.Module):
         return flex_attention(q, k, v, block_mask=self.for_flex(block_mask))
 
     def for_flex(self, block_mask: Any) -> Any:
-        """The block mask that is given to flex_attention."""
         return block_mask
 
 

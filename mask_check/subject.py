@@ -71,7 +71,6 @@ class CheckedModule:
         self.device = floating[0].device if floating else torch.device("cpu")
 
     def takes(self, name: str) -> bool:
-        """Whether the forward has an argument of this name."""
         return name in self._takes
 
     @property
@@ -181,7 +180,6 @@ class CheckedModule:
 
 
 def _logits(found: Any) -> Any:
-    """What stands for outputs in what a forward returned."""
     for name in ("logits", "prediction_logits", "last_hidden_state"):
         if not isinstance(found, Tensor) and getattr(found, name, None) is not None:
             return getattr(found, name)
@@ -207,7 +205,6 @@ def counted_positions(keep: Tensor) -> Tensor:
 
 
 def embeddings(module: nn.Module) -> list[nn.Embedding]:
-    """The parts that give a vector for each id."""
     return [part for part in module.modules() if isinstance(part, nn.Embedding)]
 
 

@@ -14,11 +14,20 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from i18n import msg
+from i18n import N_, msg
 from mask_check.findings import SAFETY, CannotCheck, Noise
 from mask_check.subject import CheckedModule, apart, hooked
 
 ROUNDS = 3
+CHANGES = N_(
+    "in eval mode the same {count} tokens give outputs that differ by {amount} from one run to the next, more than "
+    "rounding explains"
+)
+RANDOM = N_(
+    "in eval mode the same {count} tokens give outputs that differ by {amount} from one run to the next and agree "
+    "where torch's random numbers are the same: dropout, or something else random, is active. F.dropout needs "
+    "training=self.training"
+)
 
 
 def noise_of(subject: CheckedModule, ids: Tensor, company: Tensor, seed: int) -> Noise:
@@ -36,27 +45,11 @@ def noise_of(subject: CheckedModule, ids: Tensor, company: Tensor, seed: int) ->
     most = SAFETY * max(rounded, floor)
     if repeated > most:
         drawn = steady <= most < float(apart(base, subject.outputs(ids)).max())
-        raise CannotCheck(_random_words(repeated, ids.shape[1], drawn=drawn))
+        values = {"count": ids.shape[1], "amount": f"{repeated:.3g}"}
+        raise CannotCheck(msg(RANDOM if drawn else CHANGES, **values))
     mixed = max(float(apart(copies[:1], copies).max()), float(apart(copies[-1:], beside[-1:]).max()))
     subject.one_row = mixed > most
     return Noise(max(repeated, min(mixed, rounded), floor), rounded)
-
-
-def _random_words(amount: float, tokens: int, *, drawn: bool) -> str:
-    """drawn: whether the outputs agree once the same random numbers are drawn."""
-    values = {"count": tokens, "amount": f"{amount:.3g}"}
-    if drawn:
-        return msg(
-            "in eval mode the same {count} tokens give outputs that differ by {amount} from one run to the next, and "
-            "that agree where torch's random numbers are the same: dropout, or something else random, is active. "
-            "F.dropout needs training=self.training",
-            **values,
-        )
-    return msg(
-        "in eval mode the same {count} tokens give outputs that differ by {amount} from one run to the next, more than "
-        "rounding explains",
-        **values,
-    )
 
 
 def _rounded(subject: CheckedModule, ids: Tensor, seed: int) -> tuple[float, Tensor, float]:

@@ -71,7 +71,6 @@ class CheckTrial:
 
     @cached_property
     def part_alone(self) -> Tensor:
-        """The same of its shorter part."""
         return self.subject.outputs(self.ids[None, : self.part])[0]
 
     def spread(self, most: int) -> list[int]:
@@ -92,7 +91,6 @@ class CheckTrial:
         return torch.where(chosen == ids.cpu(), beside, chosen).to(ids)
 
     def random_rows(self, count: int, length: int, generator: torch.Generator) -> Tensor:
-        """[count, length] of the pool."""
         return self.pool[torch.randint(0, len(self.pool), (count, length), generator=generator)].to(self.ids)
 
     def changed_beside_base(self, rows: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
@@ -137,7 +135,6 @@ class Difference:
 
 
 def written(amount: float) -> str:
-    """An amount in a sentence."""
     return f"{amount:.3g}" if math.isfinite(amount) else "NaN"
 
 

@@ -39,5 +39,4 @@ def inspector(settings: Settings) -> Scheduler:
 
 
 def queue_for(settings: Settings, workers: int) -> FairQueue:
-    """A queue for so many workers."""
     return FairQueue(workers, most_waiting=settings.waiting_jobs, most_a_reader=settings.waiting_jobs_a_reader)

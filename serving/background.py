@@ -59,7 +59,7 @@ class Watched:
 
 
 class Background:
-    """A job: function(report, *arguments, **options). Its messages are in the language of the user who started it.
+    """A job: function(report, *arguments, **options).
 
     left_seconds: without a call of `watched` until it ends; most_seconds: until it ends in any case.
     Raises TooManyBackgroundJobs when the queue is full.
@@ -135,7 +135,6 @@ class Background:
             self._process.wait(2)  # so that its place is free for the next one
 
     def is_alive(self) -> bool:
-        """Whether its process still runs."""
         return self._process is not None and self._process.poll() is None
 
     def _start_in_turn(self) -> None:
@@ -211,7 +210,6 @@ _counting = Lock()  # of these three
 
 
 def most_at_once() -> int:
-    """How many jobs may run at a time."""
     return Settings.from_environment().background_jobs
 
 

@@ -69,7 +69,6 @@ class FairQueue:
             return ticket
 
     def leave(self, ticket: Ticket) -> None:
-        """Remove a job. If a worker does it, its answer is dropped."""
         with self._changed:
             ticket.left = True
             ticket.answer.cancel()
@@ -86,7 +85,6 @@ class FairQueue:
             return None
 
     def done(self, ticket: Ticket, seconds: float) -> None:
-        """A worker did a job in so many seconds."""
         with self._changed:
             if ticket.low_priority:
                 self._low_priority -= 1
@@ -108,7 +106,6 @@ class FairQueue:
             self._changed.notify_all()
 
     def lost(self, worker: int) -> None:
-        """A worker has lost its traces."""
         with self._changed:
             for run in [run for run, has in self._has.items() if has == worker]:
                 del self._has[run]
@@ -125,7 +122,6 @@ class FairQueue:
             self._changed.notify_all()
 
     def waiting(self) -> int:
-        """How many jobs are in the queue."""
         return sum(map(len, self._readers.values()))
 
     def expected_wait(self) -> float:

@@ -56,7 +56,6 @@ class Observed(Collector):
         self._seconds.labels(done.job, "worker").observe(done.took)
 
     def collect(self) -> Iterator[Metric]:
-        """The current values."""
         yield GaugeMetricFamily("unmask_jobs_waiting", "Jobs in the queue.", value=self._scheduler.waiting())
         states = {state: self._scheduler.workers(state) for state in get_args(WorkerState)}
         yield _gauges("unmask_workers", "Workers, which do one job at a time each.", "state", states)
@@ -79,7 +78,6 @@ class Observed(Collector):
 
 
 def _gauges(name: str, meaning: str, label: str, values: Mapping[str, float]) -> Metric:
-    """A metric with a value for each value of a label."""
     family = GaugeMetricFamily(name, meaning, labels=[label])
     for key, value in values.items():
         family.add_metric([key], value)

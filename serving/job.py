@@ -64,9 +64,7 @@ class RunRef:
         return self._source() if self.attention in ("encoder", "cross") else self.batch
 
     def _source(self) -> TokenBatch:
-        if self.batch.source is None:
-            why = f"expected a batch with a source, for its attention {self.attention!r}"  # not shown: pages give one
-            raise ValueError(why)
+        assert self.batch.source is not None, self.attention
         return self.batch.source
 
 
@@ -113,7 +111,6 @@ class Job:
 
     @property
     def name(self) -> str:
-        """The function's, with its module's."""
         return f"{self.function.__module__}.{self.function.__qualname__}"
 
     @cached_property

@@ -23,9 +23,7 @@ STILL_LOADING = N_("Another model has been loading for {minutes:.0f} minutes. Tr
 
 
 class Load:
-    """One load. waiting: how many wait for it; it is stopped at its next report when nobody does. said: what it is
-    doing.
-    """
+    """One load. waiting: how many wait for it; when nobody does, its next report stops it. said: its progress."""
 
     def __init__(self) -> None:
         self.waiting, self.said = 1, ""

@@ -23,7 +23,7 @@ from ray.serve.request_router import PendingRequest, RequestRouter, RunningRepli
 from serving import machine
 from serving.job import Job
 from serving.result_cache import Engine
-from serving.scheduler import SPARE, TooSlow, WorkerLost
+from serving.scheduler import SPARE, TooSlow, Worker, WorkerLost
 from serving.worker import answered, told
 
 NAME, LOOPBACK = "unmask", "127.0.0.1"
@@ -87,17 +87,14 @@ def _listen_on_loopback() -> None:
     replica.add_port_to_grpc_server = lambda server, address: opened(server, address.replace("[::]", LOOPBACK))
 
 
-class RayWorker:
-    """One of several that use the same replicas."""
+class RayWorker(Worker):
+    """One of several that use the same replicas, which Ray waits for. They stay for other servers of the same cluster:
+    `serve.delete` ends them."""
 
     def __init__(self, replicas: DeploymentHandle) -> None:
         self._replicas = replicas
 
-    def wait_until_ready(self) -> None:
-        """It always is: Ray waits for its replicas."""
-
     def do(self, job: Job, seconds: float) -> Any:
-        """The answer. Raises what the job raises; TooSlow; WorkerLost."""
         message = pickle.dumps(job, pickle.HIGHEST_PROTOCOL)
         affinity_key = repr(job.affinity_key[0]) if job.affinity_key else ""
         try:
@@ -107,9 +104,6 @@ class RayWorker:
         except (RayError, RayServeException):
             raise WorkerLost from None
         return told(answer)
-
-    def close(self) -> None:
-        """The replicas stay for other servers of the same cluster: `serve.delete` ends them."""
 
 
 def workers(address: str, most: int, models_in_memory: int, trace_bytes: int) -> list[RayWorker]:

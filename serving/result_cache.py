@@ -8,8 +8,6 @@ from sys import getsizeof
 from threading import Lock
 from typing import Any, TypeVar
 
-import numpy as np
-import torch
 from cachetools import LRUCache
 
 from i18n import N_, msg
@@ -77,12 +75,10 @@ class ResultCache:
                 return waited_for.result()
 
     def find(self, key: Hashable) -> Any:
-        """The result kept under key, or None."""
         with self._lock:
             return self._kept.get(key)
 
     def forget(self, wanted: Callable[[Hashable], bool]) -> None:
-        """Drop the results whose keys are wanted."""
         with self._lock:
             for key in [key for key in self._kept if wanted(key)]:
                 del self._kept[key]
@@ -119,13 +115,9 @@ class Cancelled(Exception):
 
 def nbytes(value: Any) -> int:
     """The memory of a result, in bytes, about: of its arrays, texts and parts."""
-    own = getattr(value, "nbytes", None)
-    if callable(own):
-        return own()
-    if isinstance(value, np.ndarray):
-        return value.nbytes
-    if isinstance(value, torch.Tensor):
-        return value.numel() * value.element_size()
+    own = getattr(value, "nbytes", None)  # a tensor's and an array's; a method of ours
+    if own is not None:
+        return own() if callable(own) else own
     if isinstance(value, str | bytes):
         return SMALL + len(value)
     if is_dataclass(value):
@@ -148,7 +140,6 @@ class Engine:
         self.models = LoadedModels(models_in_memory, self._forget)
 
     def do(self, job: Job) -> Any:
-        """The job's answer. Raises what its function raises, and what loading and running its model raise."""
         with panics_caught():
             return job.function(*map(self._found, job.arguments), **job.options)
 
@@ -176,7 +167,6 @@ class Engine:
 
 
 def _checked(model: Model, trace: Trace) -> Trace:
-    """Raises ValueError for a run whose numbers overflowed."""
     if trace.states[trace.batch.keep].isnan().any():
         raise ValueError(msg(GIVES_NAN, model=model.name))
     return trace

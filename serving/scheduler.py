@@ -8,7 +8,7 @@ from concurrent.futures import wait
 from dataclasses import dataclass
 from threading import Thread
 from time import monotonic, sleep
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from i18n import N_, msg
 from serving.fair_queue import FairQueue, Ticket
@@ -44,7 +44,7 @@ class WorkerLost(Exception):
     """The worker has ended or does not answer; another may try its job."""
 
 
-class Worker(Protocol):
+class Worker:
     """Does one job at a time."""
 
     def wait_until_ready(self) -> None:
@@ -52,6 +52,7 @@ class Worker(Protocol):
 
     def do(self, job: Job, seconds: float) -> Any:
         """The answer. Raises what the job raises, TooSlow or WorkerLost."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """End it."""
@@ -115,7 +116,6 @@ class Scheduler:
         return ticket.answer.result()
 
     def waiting(self) -> int:
-        """How many jobs are in the queue."""
         return self._queue.waiting()
 
     def workers(self, state: WorkerState) -> int:
@@ -177,17 +177,11 @@ LOST_TWICE = msg(
 )
 
 
-class InThisProcess:
-    """A worker of several that share one engine. A job cannot be stopped here."""
+class InThisProcess(Worker):
+    """One of several that share one engine. A job cannot be stopped here."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def wait_until_ready(self) -> None:
-        """It always is."""
-
     def do(self, job: Job, seconds: float) -> Any:
         return self._engine.do(job)
-
-    def close(self) -> None:
-        """It is a thread of this process."""

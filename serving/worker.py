@@ -40,7 +40,6 @@ class WorkerConnection:
 
 
 def main(descriptor: int, models_in_memory: int, trace_bytes: int) -> None:
-    """Do jobs until the connection ends."""
     logs.redact()
     torch.set_num_threads(1)
     engine, line = Engine(models_in_memory, trace_bytes), WorkerConnection(Connection(descriptor))

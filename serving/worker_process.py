@@ -13,14 +13,14 @@ from typing import Any
 
 from serving import machine
 from serving.job import Job
-from serving.scheduler import SPARE, TooSlow, WorkerLost
+from serving.scheduler import SPARE, TooSlow, Worker, WorkerLost
 from serving.worker import BEAT, READY, told
 
 SILENCE = 15.0  # seconds without a beat, after which a worker counts as stuck
 START = 120.0  # seconds that importing torch may take on a machine that is busy
 
 
-class WorkerProcess:
+class WorkerProcess(Worker):
     """A worker. busy: whether it does a job. models_in_memory, trace_bytes: of its engine. silence: see SILENCE.
     memory_bytes: that the process may take for itself, where the system can limit it; it ends when it takes more."""
 
@@ -34,11 +34,9 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """Of the process that does the jobs now."""
         return self._process.pid
 
     def wait_until_ready(self) -> None:
-        """Until it has imported torch, which takes seconds. Raises WorkerLost."""
         if self._ready:
             return
         try:
@@ -48,7 +46,6 @@ class WorkerProcess:
             raise WorkerLost from None
 
     def do(self, job: Job, seconds: float) -> Any:
-        """The answer. Raises what the job raises; TooSlow; WorkerLost."""
         message, self.busy = pickle.dumps(job, pickle.HIGHEST_PROTOCOL), True
         try:
             # should it stop in the middle of a word, nothing else would end the waiting for the rest
@@ -70,7 +67,6 @@ class WorkerProcess:
         return told(answer)
 
     def close(self) -> None:
-        """The process ends."""
         self._closed = True
         self._end()
 

@@ -127,7 +127,6 @@ class Checkable:
 
     @property
     def name(self) -> str:
-        """The model's."""
         return self.model.name
 
     def own_network(self) -> nn.Module:

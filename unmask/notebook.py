@@ -87,7 +87,6 @@ class LoadedModel(Checkable):
 
     @property
     def first_head(self) -> tuple[int, int]:
-        """A layer and head worth seeing first."""
         return catalog.first_head(self.model)
 
     def __repr__(self) -> str:

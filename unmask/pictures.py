@@ -63,7 +63,6 @@ class Picture:
     print: Callable[[str], bytes] | None = None
 
     def numpy(self) -> np.ndarray:
-        """Its numbers."""
         return self.numbers
 
     def file(self, kind: str = "html") -> bytes:
@@ -168,13 +167,11 @@ def _change(heads: ShownHeads) -> Canvas:
 
 
 def _tokens(heads: ShownHeads) -> Canvas:
-    where: dict[str, Any] = {"query": heads.query, "among": heads.among, "across": heads.across}
-    return Canvas("tokens", tokens_packet(heads.part, name=heads.name, **where))
+    return Canvas("tokens", tokens_packet(heads.part, name=heads.name, **heads.where))
 
 
 def _arcs(heads: ShownHeads) -> Canvas:
-    where: dict[str, Any] = {"query": heads.query, "among": heads.among, "across": heads.across}
-    return Canvas("arcs", arcs_packet(heads.parts, heads.names, first_token=0, **where))
+    return Canvas("arcs", arcs_packet(heads.parts, heads.names, first_token=0, **heads.where))
 
 
 def _left_out(heads: ShownHeads) -> str:
@@ -274,14 +271,10 @@ def changes_picture(name: str, heads: AllHeads, largest: np.ndarray, losses: str
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class LeakPicture(Picture):
-    """Shares of every head's attention on later tokens and on padding, float32 [L,H], 0 to 1; NaN where there is none.
-
-    names: of each layer's heads.
-    """
+    """Each head's shares of attention on later tokens and on padding, float32 [L,H]; NaN where there is none."""
 
     future: np.ndarray
     padding: np.ndarray
-    names: list[list[str]]
 
 
 def leak_picture(name: str, future: np.ndarray, padding: np.ndarray, names: list[list[str]]) -> LeakPicture:
@@ -289,7 +282,7 @@ def leak_picture(name: str, future: np.ndarray, padding: np.ndarray, names: list
     line = f"{name}: {later} of all attention on later tokens, {pads} on padding"
     grids = partial(map, leak_grid, (future, padding), (names, names), ("later tokens", "padding"))
     shares = np.stack([future, padding])
-    return LeakPicture(line, shares, shares, lambda: page(line, grids()), future=future, padding=padding, names=names)
+    return LeakPicture(line, shares, shares, lambda: page(line, grids()), future=future, padding=padding)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

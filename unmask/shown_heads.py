@@ -1,6 +1,7 @@
 """Heads of one layer, and the part of them that a picture has room for."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from model.heads.view import HeadView, cropped
 from viz.heads.cells import around
@@ -30,13 +31,13 @@ class ShownHeads:
 
     @property
     def part(self) -> HeadView:
-        """What is shown of the first head."""
         return self.parts[0]
 
     @property
-    def among(self) -> tuple[int, int]:
-        """The positions of the queries that are shown, from one up to, without, another."""
-        return self.part.first, self.part.first + len(self.part.queries)
+    def where(self) -> dict[str, Any]:
+        """Of a packet: the query, the positions of the queries that are shown, whether the keys are another text."""
+        among = self.part.first, self.part.first + len(self.part.queries)
+        return {"query": self.query, "among": among, "across": self.across}
 
     @property
     def row(self) -> HeadView:

@@ -39,7 +39,6 @@ class HeadSource(ABC):
         """Thumbnails float32 [L,H,S,S'], and bool [L,S,S'], patches that are blocked as a whole."""
 
     def first_head(self) -> tuple[int, int]:
-        """The one to show first."""
         return len(self.glance()[0]) // 2, 0
 
     def notes(self) -> list[list[str]]:
@@ -118,7 +117,6 @@ class GivenHeads(HeadSource):
         return len(self.queries) - 1
 
     def numpy(self) -> np.ndarray:
-        """float32 [L,H,Q,K]."""
         return self.weights
 
     def view(self, layer: int, head: int) -> HeadView:

@@ -25,7 +25,7 @@ def test_a_change_as_small_as_rounding_is_a_leak(name: str, verdict: str, monkey
     trial = trial_of(name)
     small = (trial.noise.beside + trial.tolerance) / 2
     assert trial.noise.beside < small < trial.tolerance
-    monkeypatch.setattr(padding, "_content", lambda *_: (small, torch.full((6,), small), (0, 6)))
+    monkeypatch.setattr(padding, "_moved", lambda *_, **__: torch.full((6,), small))
     assert padding.judge_content(trial).verdict == verdict
 
 
@@ -33,7 +33,7 @@ def test_a_change_as_small_as_rounding_is_a_leak(name: str, verdict: str, monkey
 def test_more_than_rounding_is_a_leak_whoever_shares_out_the_tokens(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     trial = trial_of(name)
     much = 2 * trial.tolerance
-    monkeypatch.setattr(padding, "_content", lambda *_: (much, torch.full((6,), much), (0, 6)))
+    monkeypatch.setattr(padding, "_moved", lambda *_, **__: torch.full((6,), much))
     assert padding.judge_content(trial).verdict == BROKEN
 
 

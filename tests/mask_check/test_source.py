@@ -40,13 +40,13 @@ def test_what_reaches_what_in_the_source() -> None:
 def test_a_causal_encoder_is_caught_by_this_law_alone() -> None:
     report = check(EncodesCausally())
     assert [finding.law for finding in report.broken] == ["encoder"]
-    assert "declared open 1 ahead" in report.finding("encoder").words
+    assert "where the mask is declared open" in report.finding("encoder").words
 
 
 def test_an_encoder_that_looks_at_pads_is_caught() -> None:
     finding = check(EncodesPads()).finding("encoder")
     assert finding.verdict == BROKEN
-    assert finding.words.startswith("padding on the right: with 3 pads")
+    assert finding.words.startswith("Padding on the right: with 3 pads")
 
 
 def test_pads_that_only_cross_attention_sees_are_not_the_encoders() -> None:
