@@ -82,7 +82,7 @@ def what_is_asked(asked: AskedPrediction) -> str:
     """Which token the numbers are of, in markdown without what the reader typed."""
     if asked.follows:
         return say("the token that follows in the text")
-    return say("the most likely token with all heads on")
+    return say("the most likely token (all heads on)")
 
 
 def effects_figure(view: EffectsView, *, dark: bool) -> go.Figure:

@@ -50,7 +50,7 @@ READING = {
     "cross": N_("Each row is the token just read and predicts the next one: the start token's row predicts the first."),
     "encoder": N_("Every row may attend to the whole source, including later tokens."),
     "decoder": N_(
-        "A row may attend to itself and at what stands before it; without the causal mask, also at the tokens that it "
+        "A row may attend to itself and to the tokens before it; without the causal mask, also to the tokens that it "
         "is still to write."
     ),
 }

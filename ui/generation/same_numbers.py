@@ -3,7 +3,7 @@
 import streamlit as st
 from markupsafe import Markup
 
-from i18n import N_, say, say_count, together
+from i18n import N_, large, say, say_count, together
 from model import kv_cache, step_cost
 from model.base import Model
 from model.kv_cache import CacheComparison
@@ -106,13 +106,12 @@ def _rounding(exact: CacheComparison | None) -> str:
 
 def _work(model: Model, found: CacheComparison, count: int) -> str:
     config = kv_cache.network_of(model).config  # type: ignore[union-attr]  # sections.show has looked
-    full, one = (step_cost.multiply_adds(config, queries, count) / 1e6 for queries in (count, 1))
+    full, one = (step_cost.multiply_adds(config, queries, count) for queries in (count, 1))
     words = N_(
         "The cache holds {size:,.2f} MB: keys and values of {kept} positions in every layer.\n\nA step to token "
-        "{count} takes {one:,.1f} million multiply-adds with the cache (a multiplication and an addition each), "
-        "{full:,.1f} million without."
+        "{count} takes {one} multiply-adds with the cache (a multiplication and an addition each), {full} without."
     )
-    return say(words, size=found.cache_bytes / 1e6, kept=count - 1, count=count, one=one, full=full)
+    return say(words, size=found.cache_bytes / 1e6, kept=count - 1, count=count, one=large(one), full=large(full))
 
 
 def _figure(model: Model, found: CacheComparison, ids: tuple[int, ...], layer: int, head: int) -> CachedFigure:

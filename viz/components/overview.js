@@ -168,7 +168,7 @@ function legend(packet) {
     met.add(habit(packet, Math.floor(at / packet.heads), at % packet.heads)?.measure);
   }
   const named = packet.measures.filter((_, measure) => met.has(measure)).map(({ tag, title }) => `${tag} ${title}`);
-  return named.length ? fill(packet.words.legend, { letters: named.join(packet.words.comma), share: packet.clear }) : "";
+  return named.length ? fill(packet.words.legend, { letters: named.join(packet.words.comma), share: `${100 * packet.clear}%` }) : "";
 }
 
 const PARTS = `

@@ -51,7 +51,8 @@ def candidates_table(lens: "LogitLens", place: int) -> Markup:
     rows = []
     for reading, name in enumerate(column_names(len(lens.ids))):
         first, *others = _candidates(lens, reading, place)
-        said = say(", ").join(f"{label} {chance(share)}" for label, share in others[:2])
+        nearest = (join((tag("code", label, translate="no"), chance(share)), " ") for label, share in others[:2])
+        said: str = join(nearest, say(", "))
         if follows >= 0:
             share, rank = float(lens.next_probabilities[reading, place]), int(lens.next_ranks[reading, place])
             said = say(", ").join((chance(share), ordinal(rank)))

@@ -111,7 +111,7 @@ def _upright(texts: Sequence[PaddedText]) -> str:
 
 
 def _row(text: PaddedText, mask: str, tolerance: float, most: float) -> str:
-    ours, theirs = say("sentence {number} (ours)", number=text.number), say("sentence {number}", number=text.number)
+    ours, theirs = say("sentence {number} (added)", number=text.number), say("sentence {number}", number=text.number)
     position, difference = say("position id"), say("difference")
     lines = f'<span class="t">{ours if text.ours else theirs}</span>'
     lines += f'<span class="p">{position}</span>' if text.positions else ""

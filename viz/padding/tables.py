@@ -84,7 +84,7 @@ def side_label(side: str, positions: str, cells: int) -> str:
 
 
 def _cells(text: PaddedText, tolerance: float, trap: bool) -> list[Markup]:
-    ours = " " + say("(ours)") if text.ours else ""
+    ours = " " + say("(added)") if text.ours else ""
     padding = " + " + say("{count} padding", count=text.padding) if text.padding else ""
     kind, exact = "wrong" if text.largest > tolerance else "correct", f"{text.largest:.6g}"
     cells = [td(f"{text.number}{ours}"), td(f"{text.tokens}{padding}"), td(amount(text.largest), kind, title=exact)]
