@@ -19,6 +19,7 @@ from viz.palette import MARK, NOW, STANDARD, diverging
 NOTICED = 0.005  # nats: below that a loss is what it was, in two digits
 ROW, LEAST, MOST = 26, 240, 620  # pixels of a layer, and of the picture
 LISTED = 10
+MOST_NAMED = 8  # heads in a sentence; more are counted
 CHANGES = {  # of the loss, without some heads
     "none": N_("Turning {heads} off ({way}) changes the loss of “{target}” after “{query}” ({position}) by less than "
                "{least} nats."),
@@ -72,7 +73,8 @@ def sentence(names: Sequence[str], way: str, asked: AskedPrediction, before: flo
     if not names:
         return say("No head is off. Choose heads above, or rank them all by their effect on this prediction.")
     change = before - after
-    about = {"heads": say_all(names), "way": way, "position": asked.position, "nats": abs(change), "least": NOTICED}
+    heads = say_all(names) if len(names) <= MOST_NAMED else say("{count} heads", count=len(names))
+    about = {"heads": heads, "way": way, "position": asked.position, "nats": abs(change), "least": NOTICED}
     about |= {"target": escape(asked.target), "query": escape(asked.query)}
     about |= {"before": chance(math.exp(before)), "after": chance(math.exp(after))}
     return say_one(CHANGES, "none" if abs(change) < NOTICED else "rise" if change > 0 else "fall", **about)
@@ -139,7 +141,7 @@ def ranking_sentence(view: EffectsView) -> str:
     sizes = np.array([abs(view.effects[place]) for place in ranked])
     strongest = ranked[int(sizes.argmax())]
     value = float(view.effects[strongest])
-    whole = say_count("{count} head", "all {count} heads", len(ranked))
+    whole = say_count("{count} head", "the {count} heads", len(ranked))
     if len(ranked) < view.effects.size:
         whole = say_count("the first head", "the first {count} heads", len(ranked))
     if abs(value) < NOTICED:

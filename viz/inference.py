@@ -12,6 +12,7 @@ from markupsafe import Markup
 from i18n import N_, listed, say, together
 from viz.heatmap import KEY_TITLE, LONGEST_TICK, MOST_TICKS, QUERY_TITLE, CachedFigure, figure
 from viz.html import escaped, shortened, table, tag
+from viz.numbers import percent
 from viz.palette import ALLOWED, NOW, STANDARD
 
 if TYPE_CHECKING:  # they import torch
@@ -36,7 +37,7 @@ CONVENTIONS = {
     "positions": N_("position ids only"), "neither": N_("neither"),
 }  # fmt: skip
 KERNELS = {
-    "is_causal": N_("SDPA, is_causal=True"), "varlen": N_("FlashAttention, varlen and window arguments"),
+    "is_causal": N_("SDPA, is_causal"), "varlen": N_("FlashAttention, varlen and window arguments"),
     "attn_mask": N_("SDPA, boolean attn_mask"), "flex": N_("FlexAttention, mask_mod and BlockMask"),
 }  # fmt: skip
 SERIES = (STANDARD, "#009E73", "#56B4E9", "#E69F00", NOW)
@@ -219,7 +220,7 @@ def cost_table(found: "MaskCost", head_size: int) -> Markup:
         (say("full blocks"), f"{found.full:,} / {blocks:,}"),
         (say("partial blocks"), f"{found.partial:,} / {blocks:,}"),
         (say("empty blocks"), f"{found.empty:,} / {blocks:,}"),
-        (say("scores computed and then masked"), f"{found.share:.1%}"),
+        (say("scores computed and then masked"), percent(found.share)),
         (say("operations of one head of {size}", size=head_size), f"{found.flops(head_size) / 1e9:,.2f} GFLOP"),
         (say("keys and values read, in 2 bytes"), f"{found.key_value_bytes(head_size) / 2**20:,.1f} MiB"),
         (say("the mask as a boolean tensor"), f"{found.dense_bytes / 2**20:,.1f} MiB"),
@@ -232,8 +233,8 @@ def cost_sentence(found: "MaskCost") -> str:
     """What a kernel that skips blocks saves."""
     blocks = len(found.blocks) ** 2
     return say("A kernel that skips empty blocks computes {share} of the {tokens} × {tokens} scores; {masked} of these "
-               "are masked afterwards.", share=f"{(found.full + found.partial) / blocks:.1%}",
-               tokens=f"{found.tokens:,}", masked=f"{found.share:.1%}")  # fmt: skip
+               "are masked afterwards.", share=percent((found.full + found.partial) / blocks),
+               tokens=f"{found.tokens:,}", masked=percent(found.share))  # fmt: skip
 
 
 def _cells(values: np.ndarray, colours: Sequence[str], names: Sequence[str], x: Part, y: Part) -> CachedFigure:

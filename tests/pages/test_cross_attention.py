@@ -93,7 +93,7 @@ class TestFirstView:
         np.testing.assert_allclose(page.row(), cross.weights(1, 3)[2].numpy(), atol=1e-6)
         said = page.words()
         weight = cross.weights(1, 3)[2].max()
-        assert f"Step 3 writes 2 with > 99.9% and attends most to 2 (position 8), with a weight of {weight:.2f}" in said
+        assert f"Step 3 writes 2 with >99.9% and attends most to 2 (position 8), with a weight of {weight:.2f}" in said
         page.set(cross_step=8)
         np.testing.assert_allclose(page.row(), cross.weights(1, 3)[8].numpy(), atol=1e-6)
 

@@ -21,6 +21,7 @@ VIEW = EffectsView(EFFECTS, [0, 3], frozenset({(1, 2)}))
      "L4 H0 off (zero) raises the loss of {} by 0.69 nats: 80.0% → 40.0%."),
         (["L4 H0"], math.log(0.4), math.log(0.8),
      "L4 H0 off (zero) lowers the loss of {} by 0.69 nats: 40.0% → 80.0%."),
+        (["L0 H0"] * 12, -1.0, -2.0, "12 heads off (zero) raises the loss of {} by 1.00 nats: 36.8% → 13.5%."),
         (["L4 H0"], -1.0, -1.004, "L4 H0 off (zero) changes the loss of {} by less than 0.005 nats."),
         (["L0 H1", "L2 H3"], -1.0, -2.0,
      "L0 H1 and L2 H3 off (zero) raises the loss of {} by 1.00 nats: 36.8% → 13.5%."),
@@ -39,7 +40,7 @@ def test_no_head_off_claims_nothing() -> None:
 
 def test_the_ranking_names_the_largest_either_way() -> None:
     assert ranking_sentence(VIEW) == (
-        "Of all 6 heads, each turned off alone, L0 H1 matters most: turning it off lowers the loss by 0.75 nats. "
+        "Of the 6 heads, each turned off alone, L0 H1 matters most: turning it off lowers the loss by 0.75 nats. "
         "3 of them change it by less than 0.05."
     )
     part = EffectsView(np.array([[0.5, 0.06, 0.07], [np.nan] * 3], np.float32), [0, 3], frozenset())
@@ -49,7 +50,7 @@ def test_the_ranking_names_the_largest_either_way() -> None:
         "0.50 nats."
     )
     small = EffectsView(np.full((1, 3), 0.004, np.float32), [0], frozenset())
-    assert ranking_sentence(small) == "None of all 3 heads, turned off alone, changes it by 0.005 nats or more."
+    assert ranking_sentence(small) == "None of the 3 heads, turned off alone, changes it by 0.005 nats or more."
     assert ranking_sentence(EffectsView(np.full((1, 3), np.nan, np.float32), [0], frozenset())) == ""
 
 

@@ -44,7 +44,7 @@ def fills_table(found: "FillComparison") -> Markup:
     head = [
         th(say("written into blocked cells")),
         th(say("precision")),
-        th(say("stands in the cell")),
+        th(say("value in the cell")),
         th(say("a fully blocked row becomes")),
         th(say("on one blocked cell, at most"), "number"),
         th(say("on a row's blocked cells, at most"), "number"),
