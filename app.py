@@ -94,7 +94,7 @@ with tokens, guarded(say("Predicting …")):
     asked = query.predicting(now, query.choose(now))
     predictions, standard_predictions = now.predictions(asked), standard.predictions(asked)
 if predictions is None or standard_predictions is None:
-    tokens.info(say(explain.NO_PREDICTIONS.get(model.kind, explain.NO_PREDICTIONS["decoder"])))
+    tokens.info(explain.no_predictions(model))
 else:
     tokens.html(
         cached_figure(next_token_table, predictions.candidates, standard_predictions.candidates, changed=changed)

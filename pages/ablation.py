@@ -21,7 +21,7 @@ model, text = controls.open_page(AblationLink.restore)
 reading, row = controls.open_text(model, text)
 batch = reading.batch
 if model.kind == "encoder" or not model.predicts:
-    st.info(explain.NO_PREDICTIONS["encoder" if model.kind == "encoder" else "decoder"])
+    st.info(explain.no_predictions(model))
     st.stop()
 
 spec = controls.open_masks(say("Ablation"), model, batch, row)

@@ -96,7 +96,7 @@ class ChosenRow:
 def show_lens(chosen: ChosenRow, now: RunView, standard: RunView | None) -> str:
     """The table, and the candidates of the query; gives the sentence."""
     if chosen.model.kind == "encoder" or not chosen.model.predicts:
-        st.info(explain.NO_PREDICTIONS["encoder" if chosen.model.kind == "encoder" else "decoder"])
+        st.info(explain.no_predictions(chosen.model))
         return say("There is nothing to predict here; the other two pictures show its attention.")
     real = chosen.batch.real(chosen.row)
     begin, end = lens_part(real.start, real.stop, chosen.query)

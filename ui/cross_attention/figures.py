@@ -217,7 +217,7 @@ def _answer(model: DatesModel, lines: SourceTexts, spec: MaskSpec, row: int) -> 
 
 def alignment(model: Model, part: AttentionPair, *, changed: bool) -> None:
     if not model.predicts:
-        st.info(explain.NO_PREDICTIONS["decoder"])
+        st.info(explain.no_predictions(model))
         return
     now, standard = steps(part.now, part.standard), steps(part.standard, part.standard)
     strip = st.empty()

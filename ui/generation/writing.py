@@ -85,7 +85,7 @@ def guard(model: Model) -> None:
         st.info(say(NO_DECODER[model.kind], model=explain.title_of(model)))
         st.stop()
     if not model.predicts:
-        why = say(explain.NO_PREDICTIONS["decoder"])
+        why = explain.no_predictions(model)
         st.info(say("{why} Choose another model on the left to generate text.", why=why))
         st.stop()
 

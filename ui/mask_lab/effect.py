@@ -37,7 +37,7 @@ def show(now: RunView, standard: RunView, chosen: int) -> None:
     predictions, others = _predictions(now, standard, chosen)
     found = effect_of(now, standard, chosen)
     if predictions is None or others is None or found is None:
-        st.info(explain.NO_PREDICTIONS.get(now.model.kind, explain.NO_PREDICTIONS["decoder"]))
+        st.info(explain.no_predictions(now.model))
         return
     changed = now.masks != standard.masks
     curves = (predictions.losses, others.losses)

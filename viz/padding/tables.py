@@ -68,7 +68,7 @@ def way_name(way: Way, cells: int) -> str:
 def ways_style(ways: Sequence[Way]) -> str:
     """Style: the buttons of correct and wrong ways in their colours, the one shown framed."""
     colours = {True: f"{STANDARD}33", False: f"{NOW}40"}
-    rules = [f".st-key-{way.key} button {{ background: {colours[way.correct]}; }}" for way in ways]
+    rules = [f".st-key-{way.key} button:is(*, :hover) {{ background: {colours[way.correct]}; }}" for way in ways]
     return f"<style>{WAYS}{''.join(rules)}</style>"
 
 
@@ -105,7 +105,7 @@ def _candidate(one: Candidate | None, expected: Candidate) -> Markup:
 
 
 WAYS = """
-  .st-key-ways button { min-height: 3.4rem; padding: .2rem .4rem; color: inherit; border-color: transparent; }
+  .st-key-ways button { transition: none; min-height: 3.4rem; padding: .2rem .4rem; color: inherit; border-color: transparent; }
   .st-key-ways button p { color: inherit; }
   .st-key-ways button:hover { color: inherit; border-color: currentColor; }
   .st-key-ways button div, .st-key-ways button p { white-space: normal; overflow: visible; }
