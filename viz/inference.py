@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from markupsafe import Markup
 
-from i18n import N_, listed, say, together
+from i18n import N_, listed, say, say_count, together
 from viz.heatmap import KEY_TITLE, LONGEST_TICK, MOST_TICKS, QUERY_TITLE, CachedFigure, figure
 from viz.html import escaped, shortened, table, tag
-from viz.numbers import percent
+from viz.numbers import number, percent
 from viz.palette import ALLOWED, NOW, STANDARD
 
 if TYPE_CHECKING:  # they import torch
@@ -41,10 +41,6 @@ KERNELS = {
     "attn_mask": N_("SDPA, boolean attn_mask"), "flex": N_("FlexAttention, mask_mod and BlockMask"),
 }  # fmt: skip
 SERIES = (STANDARD, "#009E73", "#56B4E9", "#E69F00", NOW)
-CALLS_EQUAL = N_(
-    "{count} calls compute {cells} cells, each once, and give the logits of one call: the largest difference is "
-    "{difference}, which is rounding."
-)
 CALLS_TOP_LEFT = N_(
     "Aligned at the top left, {count} calls leave out {missed} of the cells that one call computes: the largest "
     "difference between logits is {difference}."
@@ -54,8 +50,8 @@ CALLS_DIFFER = N_(
     "not carry its state from call to call."
 )
 TREE_EQUAL = N_(
-    "One call verifies {nodes} tokens, and each has the logits of its own branch run alone: the largest difference is "
-    "{difference}, which is rounding."
+    "One call verifies {nodes} tokens, and each has the logits of its own branch run alone up to rounding: the largest "
+    "difference is {difference}."
 )
 TREE_DIFFERS = N_(
     "One call verifies {nodes} tokens, but with other logits than each branch run alone: the largest difference is "
@@ -101,10 +97,16 @@ def calls_table(found: "CallsComparison") -> Markup:
 
 def calls_sentence(found: "CallsComparison", align: str) -> str:
     """How far the calls are from one call, and what a wrong alignment leaves out."""
-    sizes = {"count": len(found.calls), "cells": f"{found.computed:,}", "missed": f"{found.missed:,}"}
-    sizes["difference"] = _number(found.difference)
+    sizes = {"count": f"{len(found.calls):,}", "cells": f"{found.computed:,}", "missed": f"{found.missed:,}"}
+    sizes["difference"] = number(found.difference)
     if found.difference <= found.tolerance:
-        return say(CALLS_EQUAL, **sizes)
+        return say_count(
+            "One call computes {cells} cells.",
+            "{count} calls compute {cells} cells, each once, and give the logits of one call up to rounding: the "
+            "largest difference is {difference}.",
+            len(found.calls),
+            **sizes,
+        )
     return say(CALLS_TOP_LEFT if align == "top-left" else CALLS_DIFFER, **sizes)
 
 
@@ -147,7 +149,7 @@ def tree_figure(found: "DraftTree", start: str) -> CachedFigure:
 def tree_sentence(found: "DraftTree", tolerance: float) -> str:
     """Whether each branch is what it is alone, and what greedy verification accepts."""
     equal = found.difference <= tolerance
-    first = say(TREE_EQUAL if equal else TREE_DIFFERS, nodes=len(found.parents), difference=_number(found.difference))
+    first = say(TREE_EQUAL if equal else TREE_DIFFERS, nodes=len(found.parents), difference=number(found.difference))
     path = escaped("".join(found.labels[node] for node in found.accepted))
     accepted = say("Greedy verification accepts {count} tokens: “{path}”.", count=len(found.accepted), path=path)
     return together([first, accepted])
@@ -182,7 +184,7 @@ def packing_sentence(found: "PackedLosses", tolerance: float) -> str:
     """Which conventions keep the documents apart."""
     apart = [say(CONVENTIONS[name]) for name, difference in found.differences.items() if difference <= tolerance]
     others = [
-        f"{say(CONVENTIONS[name])} {_number(difference)}"
+        f"{say(CONVENTIONS[name])} {number(difference)}"
         for name, difference in found.differences.items()
         if difference > tolerance
     ]
@@ -275,7 +277,3 @@ def _depth_first(parents: Sequence[int], node: int = -1) -> list[int]:
     """The nodes below one, each before those below it."""
     children = [child for child, parent in enumerate(parents) if parent == node]
     return [one for child in children for one in (child, *_depth_first(parents, child))]
-
-
-def _number(value: float) -> str:
-    return f"{value:.1e}" if value < 0.001 else f"{value:.3g}"
