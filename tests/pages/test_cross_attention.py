@@ -204,7 +204,7 @@ class TestTexts:
     def test_several_lines_are_one_batch_without_one_of_ours(self) -> None:
         page = CrossAttention().type("3 March 2021\nWednesday, the 5th of May 1999\n\n1/2/33").set(cross_row=2)
         assert "1999-05-05" in page.sentence()
-        assert "(ours)" not in page.words()
+        assert "Added to the batch" not in page.words()
         assert "it has no padding" in page.words()
         assert "2033-02-01" in page.set(cross_row=3).sentence()
 
@@ -240,7 +240,7 @@ class TestOtherModels:
     def test_a_target_that_nobody_typed_is_written(self, folders: dict[str, str]) -> None:
         page = CrossAttention(model=folders["t5"], text="the cat\nthe cat sat on a mat and then")
         assert len(page.strip()[0]) >= 1
-        assert "(ours)" not in page.words()
+        assert "Added to the batch" not in page.words()
 
     def test_from_the_dates_model_to_another_and_back(self, folders: dict[str, str]) -> None:
         page = CrossAttention(model=folders["t5"], text="the cat", target="a mat")
