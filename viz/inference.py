@@ -88,9 +88,9 @@ def kernel_figure(found: "CallsComparison") -> CachedFigure:
 def calls_table(found: "CallsComparison") -> Markup:
     """A row for each call: its queries and keys, and of the cells of its rectangle those that were computed."""
     rows = [[tag("th", say(name)) for name in (N_("call"), N_("queries"), N_("keys"), N_("computed cells"))]]
-    for number, (queries, keys) in enumerate(found.calls):
-        computed = int((found.cells == number).sum())
-        numbers = f"{number + 1}", f"{queries:,}", f"{keys:,}", f"{computed:,} / {queries * keys:,}"
+    for call, (queries, keys) in enumerate(found.calls):
+        computed = int((found.cells == call).sum())
+        numbers = f"{call + 1}", f"{queries:,}", f"{keys:,}", f"{computed:,} / {queries * keys:,}"
         rows.append([tag("td", text, class_="number") for text in numbers])
     return table(rows, "numbers")
 

@@ -105,7 +105,8 @@ def _candidate(one: Candidate | None, expected: Candidate) -> Markup:
 
 
 WAYS = """
-  .st-key-ways button { transition: none; min-height: 3.4rem; padding: .2rem .4rem; color: inherit; border-color: transparent; }
+  .st-key-ways button { min-height: 3.4rem; padding: .2rem .4rem; color: inherit; border-color: transparent;
+    transition: none; }
   .st-key-ways button p { color: inherit; }
   .st-key-ways button:hover { color: inherit; border-color: currentColor; }
   .st-key-ways button div, .st-key-ways button p { white-space: normal; overflow: visible; }
