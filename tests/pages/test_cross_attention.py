@@ -131,6 +131,7 @@ class TestMasks:
         expected = np.exp(-trace.losses(0).numpy()[1:])
         assert now[:10] == [chance(float(one)) for one in expected]
         assert now != standard
+        assert "all of it as the decoder's input" in page.words()
         assert "".join(outputs) == "2021-03-03<end>"
         part, layer = ("cross", 0) if switch == "cross_padding" else ("decoder", 1)
         weights = np.mean([trace.select(part).weights(layer, head).numpy() for head in range(4)], axis=0)

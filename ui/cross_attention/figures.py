@@ -220,7 +220,7 @@ def alignment(model: Model, part: AttentionPair, *, changed: bool) -> None:
         st.info(explain.no_predictions(model))
         return
     now, standard = steps(part.now, part.standard), steps(part.standard, part.standard)
-    strip = st.empty()
+    strip = st.container()
     slider, layer_head = st.columns([1.7, 1], vertical_alignment="bottom", gap="medium")
     with slider:
         step = controls.choose_step(standard.outputs)
@@ -228,6 +228,8 @@ def alignment(model: Model, part: AttentionPair, *, changed: bool) -> None:
         layer, head = controls.choose_head(model, "cross")
     others = standard.probabilities if changed else None
     strip.html(cached_figure(written_strip, standard.outputs, now.probabilities, others, step))
+    if changed:
+        strip.caption(say("Probabilities are those of the output shown, with all of it as the decoder's input."))
     found = alignment_of(part.now, layer, head, now, step)
     st.html(cached_figure(step_words, found))
     picture, table = st.columns([2.2 if changed else 3.3, 1], gap="medium")
