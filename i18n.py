@@ -21,6 +21,7 @@ ENGLISH = next(iter(LANGUAGES))
 FOLDER = Path(__file__).parent / "locale"
 DOMAIN = "unmask"
 SPACED = {"zh"}  # where what fills a place decides whether a space stands beside it
+UNITS = {"en": ((1e9, "billion"), (1e6, "million")), "zh": ((1e8, "亿"), (1e4, "万"))}  # of large counts
 HAN = re.compile("[\u3400-\u9fff]")
 FULL_STOP = re.compile("[。！？：；](</[a-z]+>)*$")  # as wide as a letter, half of it room; a tag may close after it
 
@@ -102,6 +103,14 @@ def say_count(one: str, many: str, count: int, /, **values: Any) -> str:
     """As say, of a number: `one` for 1, `many` else, by the language's own rule. {count} is there unless given."""
     found = _catalogue(language()).ngettext(one, many, count)
     return _filled(found, {"count": f"{count:,}"} | values)
+
+
+def large(count: float) -> str:
+    """A count of many thousands, to three digits, in the units of the language: "3.51 million", "351 万"."""
+    units = UNITS[language()]
+    size, unit = next((one for one in units if count >= one[0]), units[-1])
+    number = count / size
+    return f"{number:,.0f} {unit}" if number >= 100 else f"{number:.3g} {unit}"
 
 
 def say_all(items: Sequence[str], /, *, last: str = "and") -> str:

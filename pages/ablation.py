@@ -69,8 +69,8 @@ with losses:
 
 st.markdown("#### " + say("Which head matters most?"))
 about = say(
-    "The increase in the loss of {token} with each head turned off alone, in the way chosen above. Colours follow its "
-    "square root.",
+    "Each cell: the increase in the loss of {token} when that head alone is turned off, as chosen above. Colours "
+    "follow the square root.",
     token=ablation.what_is_asked(asked),
 )
 st.caption(about)

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), *ROOT.glob("*.md"), *ROOT.glob("*/README.md")]
-PATH = re.compile(r"[\w.-]+(/[\w.-]+)*(/|\.(py|js|css|md|yaml|toml|txt|ipynb))")
+PATH = re.compile(r"tests(/\w+)+|[\w.-]+(/[\w.-]+)*(/|\.(py|js|css|md|yaml|toml|txt|ipynb))")
 ONLY_HERE = re.compile(r"NAME|name\.|\.venv|your|my|^(en|zh)/|report\.md")  # placeholders, and what a user has
 
 
@@ -30,5 +30,5 @@ def test_every_file_that_a_page_names_exists(page: Path) -> None:
 
 
 def test_names_are_found() -> None:
-    text = "`model/nothing.py` and `pages/NAME.py`, `a.b()`\n\n    python -m pytest tests/none.py -x\n"
-    assert named_files(text) == {"model/nothing.py", "tests/none.py"}
+    text = "`model/nothing.py` and `pages/NAME.py`, `a.b()`\n\n    python -m pytest tests/none.py tests/no/folder -x\n"
+    assert named_files(text) == {"model/nothing.py", "tests/none.py", "tests/no/folder"}

@@ -26,6 +26,7 @@ from i18n import (
     Message,
     known_by,
     language,
+    large,
     listed,
     msg,
     msg_all,
@@ -182,7 +183,10 @@ def test_numbers_and_lists_follow_the_language() -> None:
     assert say_all(["a"]) == "a"
     assert say_all(["a", "b", "c"]) == "a, b and c"
     assert say_all(["a", "b"], last="or") == "a or b"
+    counts = (740_000, 3_507_456, 124_439_808, 1.5e9)
+    assert [*map(large, counts)] == ["0.74 million", "3.51 million", "124 million", "1.5 billion"]
     with spoken("zh"):
+        assert [*map(large, counts)] == ["74 万", "351 万", "1.24 亿", "15 亿"]
         assert say_all(["a", "b", "c"]) == "a、b 和 c"
         assert say_all(["因果", "填充"]) == "因果和填充"
 

@@ -27,10 +27,6 @@ from viz.mask_styles import mask_names
 from viz.numbers import LeakShares, mean_share, percent
 from viz.sentence import HeadScene, loss_words, prediction_words
 
-NO_PREDICTIONS = {
-    "encoder": N_("An encoder reads the whole text at once and predicts no next token: only its attention is shown."),
-    "decoder": N_("This model was saved without its language-model head: only its attention is shown."),
-}
 FORMULA = N_("""
 A query **q** and a key **k**, d numbers each, come from the two tokens' states.
 
@@ -58,9 +54,10 @@ NATS = N_("A token's loss is −ln of its predicted probability, in nats: 0 mean
 
 
 def no_predictions(model: Model) -> str:
-    """Why the model predicts no next token."""
-    kind = "encoder" if model.kind == "encoder" else "decoder"
-    return say(NO_PREDICTIONS[kind])
+    """Why a model that predicts no next token does not."""
+    if model.kind == "encoder":
+        return say("An encoder reads the whole text at once and predicts no next token.")
+    return say("This model was saved without its language-model head and predicts no tokens.")
 
 
 def title_of(model: Model) -> str:

@@ -19,6 +19,7 @@ from viz.palette import MARK, NOW, STANDARD, diverging
 NOTICED = 0.005  # nats: below that a loss is what it was, in two digits
 ROW, LEAST, MOST = 26, 240, 620  # pixels of a layer, and of the picture
 LISTED = 10
+MOST_NAMED = 8  # heads in a sentence; more are counted
 CHANGE = N_(
     "Turning {heads} off ({way}) changes the loss of “{target}” after “{query}” ({position}) by {nats} nats, and its "
     "probability from {before} to {after}."
@@ -62,7 +63,8 @@ def sentence(names: Sequence[str], way: str, asked: AskedPrediction, before: flo
     log-probabilities with all heads and without these."""
     if not names:
         return say("No head is off. Choose heads above, or rank them all by their effect on this prediction.")
-    about = {"heads": say_all(names), "way": way, "position": asked.position, "nats": signed(before - after, 2)}
+    heads = say_all(names) if len(names) <= MOST_NAMED else say("{count} heads", count=len(names))
+    about = {"heads": heads, "way": way, "position": asked.position, "nats": signed(before - after, 2)}
     about |= {"target": escape(asked.target), "query": escape(asked.query)}
     return say(CHANGE, before=chance(math.exp(before)), after=chance(math.exp(after)), **about)
 

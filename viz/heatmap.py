@@ -25,7 +25,7 @@ from viz.html import escaped, shortened
 from viz.palette import MARK, SEQUENTIAL_SCALE
 from viz.reasons import empty_runs, reasons
 
-QUERY_TITLE, KEY_TITLE = N_("query: the token that looks"), N_("key: the token looked at")
+QUERY_TITLE, KEY_TITLE = N_("query: the token that attends"), N_("key: the token attended to")
 MOST_TICKS = 56  # labels that a large picture has room for
 LONGEST_TICK, LABEL_SIZE = 12, 11  # a label's letters, and its font's pixels where labels are few
 CLEAR = [[0, "rgba(0,0,0,0)"], [1, "rgba(0,0,0,0)"]]  # a colour scale

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from markupsafe import Markup
 
-from i18n import N_, listed, say, together
+from i18n import N_, listed, say, say_count, together
 from viz.heatmap import KEY_TITLE, LONGEST_TICK, MOST_TICKS, QUERY_TITLE, CachedFigure, figure
 from viz.html import escaped, shortened, table, tag
+from viz.numbers import number, percent
 from viz.palette import ALLOWED, NOW, STANDARD
 
 if TYPE_CHECKING:  # they import torch
@@ -36,14 +37,10 @@ CONVENTIONS = {
     "positions": N_("position ids only"), "neither": N_("neither"),
 }  # fmt: skip
 KERNELS = {
-    "is_causal": N_("SDPA, is_causal=True"), "varlen": N_("FlashAttention, varlen and window arguments"),
+    "is_causal": N_("SDPA, is_causal"), "varlen": N_("FlashAttention, varlen and window arguments"),
     "attn_mask": N_("SDPA, boolean attn_mask"), "flex": N_("FlexAttention, mask_mod and BlockMask"),
 }  # fmt: skip
 SERIES = (STANDARD, "#009E73", "#56B4E9", "#E69F00", NOW)
-CALLS_EQUAL = N_(
-    "{count} calls compute {cells} cells, each once, and give the logits of one call: the largest difference is "
-    "{difference}, which is rounding."
-)
 CALLS_TOP_LEFT = N_(
     "Aligned at the top left, {count} calls leave out {missed} of the cells that one call computes: the largest "
     "difference between logits is {difference}."
@@ -53,8 +50,8 @@ CALLS_DIFFER = N_(
     "not carry its state from call to call."
 )
 TREE_EQUAL = N_(
-    "One call verifies {nodes} tokens, and each has the logits of its own branch run alone: the largest difference is "
-    "{difference}, which is rounding."
+    "One call verifies {nodes} tokens, and each has the logits of its own branch run alone up to rounding: the largest "
+    "difference is {difference}."
 )
 TREE_DIFFERS = N_(
     "One call verifies {nodes} tokens, but with other logits than each branch run alone: the largest difference is "
@@ -91,19 +88,25 @@ def kernel_figure(found: "CallsComparison") -> CachedFigure:
 def calls_table(found: "CallsComparison") -> Markup:
     """A row for each call: its queries and keys, and of the cells of its rectangle those that were computed."""
     rows = [[tag("th", say(name)) for name in (N_("call"), N_("queries"), N_("keys"), N_("computed cells"))]]
-    for number, (queries, keys) in enumerate(found.calls):
-        computed = int((found.cells == number).sum())
-        numbers = f"{number + 1}", f"{queries:,}", f"{keys:,}", f"{computed:,} / {queries * keys:,}"
+    for call, (queries, keys) in enumerate(found.calls):
+        computed = int((found.cells == call).sum())
+        numbers = f"{call + 1}", f"{queries:,}", f"{keys:,}", f"{computed:,} / {queries * keys:,}"
         rows.append([tag("td", text, class_="number") for text in numbers])
     return table(rows, "numbers")
 
 
 def calls_sentence(found: "CallsComparison", align: str) -> str:
     """How far the calls are from one call, and what a wrong alignment leaves out."""
-    sizes = {"count": len(found.calls), "cells": f"{found.computed:,}", "missed": f"{found.missed:,}"}
-    sizes["difference"] = _number(found.difference)
+    sizes = {"count": f"{len(found.calls):,}", "cells": f"{found.computed:,}", "missed": f"{found.missed:,}"}
+    sizes["difference"] = number(found.difference)
     if found.difference <= found.tolerance:
-        return say(CALLS_EQUAL, **sizes)
+        return say_count(
+            "One call computes {cells} cells.",
+            "{count} calls compute {cells} cells, each once, and give the logits of one call up to rounding: the "
+            "largest difference is {difference}.",
+            len(found.calls),
+            **sizes,
+        )
     return say(CALLS_TOP_LEFT if align == "top-left" else CALLS_DIFFER, **sizes)
 
 
@@ -146,7 +149,7 @@ def tree_figure(found: "DraftTree", start: str) -> CachedFigure:
 def tree_sentence(found: "DraftTree", tolerance: float) -> str:
     """Whether each branch is what it is alone, and what greedy verification accepts."""
     equal = found.difference <= tolerance
-    first = say(TREE_EQUAL if equal else TREE_DIFFERS, nodes=len(found.parents), difference=_number(found.difference))
+    first = say(TREE_EQUAL if equal else TREE_DIFFERS, nodes=len(found.parents), difference=number(found.difference))
     path = escaped("".join(found.labels[node] for node in found.accepted))
     accepted = say("Greedy verification accepts {count} tokens: “{path}”.", count=len(found.accepted), path=path)
     return together([first, accepted])
@@ -181,7 +184,7 @@ def packing_sentence(found: "PackedLosses", tolerance: float) -> str:
     """Which conventions keep the documents apart."""
     apart = [say(CONVENTIONS[name]) for name, difference in found.differences.items() if difference <= tolerance]
     others = [
-        f"{say(CONVENTIONS[name])} {_number(difference)}"
+        f"{say(CONVENTIONS[name])} {number(difference)}"
         for name, difference in found.differences.items()
         if difference > tolerance
     ]
@@ -219,7 +222,7 @@ def cost_table(found: "MaskCost", head_size: int) -> Markup:
         (say("full blocks"), f"{found.full:,} / {blocks:,}"),
         (say("partial blocks"), f"{found.partial:,} / {blocks:,}"),
         (say("empty blocks"), f"{found.empty:,} / {blocks:,}"),
-        (say("scores computed and then masked"), f"{found.share:.1%}"),
+        (say("scores computed and then masked"), percent(found.share)),
         (say("operations of one head of {size}", size=head_size), f"{found.flops(head_size) / 1e9:,.2f} GFLOP"),
         (say("keys and values read, in 2 bytes"), f"{found.key_value_bytes(head_size) / 2**20:,.1f} MiB"),
         (say("the mask as a boolean tensor"), f"{found.dense_bytes / 2**20:,.1f} MiB"),
@@ -232,8 +235,8 @@ def cost_sentence(found: "MaskCost") -> str:
     """What a kernel that skips blocks saves."""
     blocks = len(found.blocks) ** 2
     return say("A kernel that skips empty blocks computes {share} of the {tokens} × {tokens} scores; {masked} of these "
-               "are masked afterwards.", share=f"{(found.full + found.partial) / blocks:.1%}",
-               tokens=f"{found.tokens:,}", masked=f"{found.share:.1%}")  # fmt: skip
+               "are masked afterwards.", share=percent((found.full + found.partial) / blocks),
+               tokens=f"{found.tokens:,}", masked=percent(found.share))  # fmt: skip
 
 
 def _cells(values: np.ndarray, colours: Sequence[str], names: Sequence[str], x: Part, y: Part) -> CachedFigure:
@@ -274,7 +277,3 @@ def _depth_first(parents: Sequence[int], node: int = -1) -> list[int]:
     """The nodes below one, each before those below it."""
     children = [child for child, parent in enumerate(parents) if parent == node]
     return [one for child in children for one in (child, *_depth_first(parents, child))]
-
-
-def _number(value: float) -> str:
-    return f"{value:.1e}" if value < 0.001 else f"{value:.3g}"

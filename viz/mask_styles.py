@@ -67,13 +67,13 @@ STYLES: dict[str, Style] = {
     ),
     "sliding": Style(
         N_("sliding"), N_("Sliding window"),
-        N_("With 4, a token may attend to itself and at the 3 tokens on either side of it; under the causal mask, the "
+        N_("With 4, a token may attend to itself and to the 3 tokens on either side; under the causal mask, to the "
            "3 before it."),
         "#0072B2", _DOWN, "----",
     ),
     "stride": Style(
         N_("stride"), N_("Stride"),
-        N_("With 2, a token may attend to itself and at every second token from there; with 3, at every third. "
+        N_("With 2, a token may attend to itself and to every second token from there; with 3, to every third. "
            "Together with a sliding window: a dilated window."),
         "#CC79A7", _ACROSS + 2 * _DOWN, "xxxx",
     ),

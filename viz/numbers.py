@@ -123,15 +123,15 @@ def whole_percent(share: float) -> str:
 def percent(share: float) -> str:
     """A share to a tenth of a percent: 0.4132 -> "41.3%"; NaN -> "–".
 
-    What is not exactly 0 or 1 never says so: 0.0004 -> "< 0.1%", 0.9996 -> "> 99.9%".
+    What is not exactly 0 or 1 never says so: 0.0004 -> "<0.1%", 0.9996 -> ">99.9%".
     """
     if math.isnan(share):
         return "–"
     if share <= 0 or share >= 1:
         return "0%" if share <= 0 else "100%"
     if share < 0.0005:
-        return "< 0.1%"
-    return f"{share * 100:.1f}%" if share < 0.9995 else "> 99.9%"
+        return "<0.1%"
+    return f"{share * 100:.1f}%" if share < 0.9995 else ">99.9%"
 
 
 def chance(probability: float) -> str:

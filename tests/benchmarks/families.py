@@ -20,11 +20,11 @@ from tests.tensors import largest_difference
 
 CAUSES = {
     "through transformers' attention interface": families.ALL,
-    "attention by code of their own": more_families.OWN_CODE,
+    "attention by their own code": more_families.OWN_CODE,
     "hybrids: their attention layers": more_families.HYBRIDS,
     "language parts of larger models, on text": more_families.MULTIMODAL,
     "encoder-decoders that wrap it": more_families.PAIRS,
-    "those that choose which tokens to look at": more_families.CHOOSING,
+    "those that select the tokens to attend to": more_families.CHOOSING,
 }
 
 

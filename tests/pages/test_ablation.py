@@ -117,8 +117,9 @@ def test_heads_are_read_as_they_are_written(written: str, heads: list[tuple[int,
 
 
 class TestOtherModels:
-    def test_an_encoder_predicts_nothing(self, folders: dict[str, str]) -> None:
-        assert "predicts no next token" in " ".join(Ablation(model=folders["bert"], text=TEXT).said("info"))
+    @pytest.mark.parametrize(("lang", "said"), [("en", "predicts no next token"), ("zh", "不预测下一个词元")])
+    def test_an_encoder_predicts_nothing(self, folders: dict[str, str], lang: str, said: str) -> None:
+        assert said in " ".join(Ablation(model=folders["bert"], text=TEXT, lang=lang).said("info"))
 
     def test_a_decoder_with_a_window(self, folders: dict[str, str]) -> None:
         page = Ablation(model=folders["mistral"], text=TEXT, ranking="true")

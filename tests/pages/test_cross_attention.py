@@ -92,7 +92,7 @@ class TestFirstView:
         np.testing.assert_allclose(page.row(), cross.weights(1, 3)[2].numpy(), atol=1e-6)
         said = page.words()
         weight = cross.weights(1, 3)[2].max()
-        assert f"Step 3 writes 2 with > 99.9% and attends most to 2 (position 8), with a weight of {weight:.2f}" in said
+        assert f"Step 3 writes 2 with >99.9% and attends most to 2 (position 8), with a weight of {weight:.2f}" in said
         page.set(cross_step=8)
         np.testing.assert_allclose(page.row(), cross.weights(1, 3)[8].numpy(), atol=1e-6)
 
@@ -130,6 +130,7 @@ class TestMasks:
         expected = np.exp(-trace.losses(0).numpy()[1:])
         assert now[:10] == [chance(float(one)) for one in expected]
         assert now != standard
+        assert "all of it as the decoder's input" in page.words()
         assert "".join(outputs) == "2021-03-03<end>"
         part, layer = ("cross", 0) if switch == "cross_padding" else ("decoder", 1)
         weights = np.mean([trace.select(part).weights(layer, head).numpy() for head in range(4)], axis=0)
@@ -203,7 +204,7 @@ class TestTexts:
     def test_several_lines_are_one_batch_without_one_of_ours(self) -> None:
         page = CrossAttention().type("3 March 2021\nWednesday, the 5th of May 1999\n\n1/2/33").set(cross_row=2)
         assert "1999-05-05" in page.sentence()
-        assert "(ours)" not in page.words()
+        assert "Added to the batch" not in page.words()
         assert "it has no padding" in page.words()
         assert "2033-02-01" in page.set(cross_row=3).sentence()
 
@@ -239,7 +240,7 @@ class TestOtherModels:
     def test_a_target_that_nobody_typed_is_written(self, folders: dict[str, str]) -> None:
         page = CrossAttention(model=folders["t5"], text="the cat\nthe cat sat on a mat and then")
         assert len(page.strip()[0]) >= 1
-        assert "(ours)" not in page.words()
+        assert "Added to the batch" not in page.words()
 
     def test_from_the_dates_model_to_another_and_back(self, folders: dict[str, str]) -> None:
         page = CrossAttention(model=folders["t5"], text="the cat", target="a mat")

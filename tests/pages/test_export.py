@@ -239,4 +239,4 @@ def test_a_chinese_readers_report_is_chinese_and_its_data_are_not(monkeypatch: p
     Export(lang="zh", causal="false").set(section=plain("报告"))
     html = taken["报告"]()
     assert "每个头看哪里" in html
-    assert "已解除：因果" in html
+    assert "已去掉：因果" in html

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from i18n import large
 from model import catalog, step_cost
 from model.base import Model
 from model.kv_cache import batch_of, network_of
@@ -200,10 +201,10 @@ class TestTheCache:
         assert network is not None
         page = Generation().press("step")
         count = len(page.path.ids)
-        full, one = (step_cost.multiply_adds(network.config, queries, count) / 1e6 for queries in (count, 1))
-        words = f"A step to token {count} takes {one:,.1f} million multiply-adds with the cache"
+        full, one = (large(step_cost.multiply_adds(network.config, queries, count)) for queries in (count, 1))
+        words = f"A step to token {count} takes {one} multiply-adds with the cache"
         assert words in page.words()
-        assert f"{full:,.1f} million without." in page.words()
+        assert f"{full} without." in page.words()
         assert "The switch above is on." in page.words()
         page.set(cache=False)
         assert words in page.words()

@@ -49,6 +49,7 @@ def test_calls_are_drawn_as_they_were_computed() -> None:
     np.testing.assert_array_equal(np.isnan(shown), found.cells < 0)
     np.testing.assert_array_equal(shown[found.cells >= 0], found.cells[found.cells >= 0] % len(pictures.CALLS))
     assert f"{count * (count + 1) // 2:,} cells, each once" in page.sentence()
+    assert "One call computes" in Serving(chunks=str(count)).sentence()
     page.app.button_group(key="align").set_value("top-left")
     page.run()
     wrong = compare_calls(story, batch, story.standard, ends_of(count, 3, 4), "top-left")

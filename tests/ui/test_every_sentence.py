@@ -84,7 +84,7 @@ def _filled(sentence: str, values: dict[str, object]) -> Said:
     return {name: format(values[name], form or "") for name, form in spec.items() if name in values}
 
 
-SHARE, COUNT = r"(?:[<>] )?[\d.]+%?", r"[\d,]+"
+SHARE, COUNT = r"[<>]?[\d.]+%?", r"[\d,]+"
 SHAPES = dict.fromkeys(("moved", "opened", "share", "before", "after"), SHARE) | dict.fromkeys(("half", "keys"), COUNT)
 CHANGE = r"\d+: .+? \([\d.]+ → [\d.]+\)"
 SHAPES |= {"token": r"(?:(?!After ).)+? \(\d+\)", "nats": "nats", "changes": f"{CHANGE}(?:, {CHANGE})?"}

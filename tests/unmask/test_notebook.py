@@ -342,8 +342,8 @@ def test_a_digit_and_where_a_pixel_looks() -> None:
 def test_no_token_is_certain() -> None:
     """float32 rounds a large probability to 1; the table says so, and so does the line."""
     found = predicted("after a", [Candidate("b", 1.0)])
-    assert repr(found) == "after a: b with > 99.9%"
-    assert "&gt; 99.9%" in found.page()
+    assert repr(found) == "after a: b with >99.9%"
+    assert "&gt;99.9%" in found.page()
 
 
 def test_a_hook_or_a_weight_that_came_after_loading_is_warned_of() -> None:

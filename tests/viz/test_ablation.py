@@ -21,6 +21,8 @@ VIEW = EffectsView(EFFECTS, [0, 3], frozenset({(1, 2)}))
      "L4 H0 off (zero) changes the loss of {} by +0.69 nats, and its probability from 80.0% to 40.0%."),
         (["L4 H0"], math.log(0.4), math.log(0.8),
      "L4 H0 off (zero) changes the loss of {} by −0.69 nats, and its probability from 40.0% to 80.0%."),
+        (["L0 H0"] * 12, -1.0, -2.0,
+     "12 heads off (zero) changes the loss of {} by +1.00 nats, and its probability from 36.8% to 13.5%."),
         (["L0 H1", "L2 H3"], -1.0, -2.0,
      "L0 H1 and L2 H3 off (zero) changes the loss of {} by +1.00 nats, and its probability from 36.8% to 13.5%."),
         (["L0 H1", "L1 H1", "L2 H3"], -1.0, -1.0,

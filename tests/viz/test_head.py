@@ -71,8 +71,8 @@ class TestOneHead:
         assert layout.yaxis.autorange == "reversed"
         assert layout.xaxis.autorange != "reversed"
         assert (layout.yaxis.title.text, layout.xaxis.title.text) == (QUERY_TITLE, KEY_TITLE)
-        assert "looks" in QUERY_TITLE
-        assert "looked at" in KEY_TITLE
+        assert "attends" in QUERY_TITLE
+        assert "attended to" in KEY_TITLE
 
     def test_a_token_that_comes_twice_keeps_two_columns(self) -> None:
         figure = head_figure(labelled(LABELS), dark=False)

@@ -44,9 +44,9 @@ class TestPercent:
             (0.4132, "41.3%"),
             (1, "100%"),
             (0.99949, "99.9%"),
-            (0.9996, "> 99.9%"),
-            (0.99999, "> 99.9%"),
-            (0.00042, "< 0.1%"),
+            (0.9996, ">99.9%"),
+            (0.99999, ">99.9%"),
+            (0.00042, "<0.1%"),
             (0.0006, "0.1%"),
             (math.nan, "–"),
         ],
@@ -59,8 +59,8 @@ class TestPercent:
         assert not {"0%", "100%", "0.0%", "100.0%"} & {percent(share) for share in shares}
 
     def test_no_probability_that_float32_rounds_is_said_to_be_certain(self) -> None:
-        assert chance(float(np.float32(1 - 1e-9))) == "> 99.9%"
-        assert chance(float(np.float32(1e-60))) == "< 0.1%"
+        assert chance(float(np.float32(1 - 1e-9))) == ">99.9%"
+        assert chance(float(np.float32(1e-60))) == "<0.1%"
         assert [chance(one) for one in (0.4132, math.nan)] == ["41.3%", "–"]
 
 

@@ -21,7 +21,7 @@ SHARES = [0.0, 0.0004, 0.1234, 0.41, 0.9999, 1.0]
 
 
 def shares_in(words: str) -> list[str]:
-    return re.findall(r"(?:[<>] )?\d+(?:\.\d+)?%", words)
+    return re.findall(r"[<>]?\d+(?:\.\d+)?%", words)
 
 
 class TestStandardMasks:

@@ -47,7 +47,7 @@ READING = {
     "cross": N_("Each row is the token just read and predicts the next one: the start token's row predicts the first."),
     "encoder": N_("Every row may attend to the whole source, including later tokens."),
     "decoder": N_(
-        "A row may attend to itself and at what stands before it; without the causal mask, also at the tokens that it "
+        "A row may attend to itself and to the tokens before it; without the causal mask, also to the tokens that it "
         "is still to write."
     ),
 }
@@ -190,7 +190,7 @@ def alignment(model: Model, part: Pair, *, changed: bool) -> None:
         st.info(explain.no_predictions(model))
         return
     now, standard = (steps(one, part[1]) for one in part)
-    strip = st.empty()
+    strip = st.container()
     slider, layer_head = st.columns([1.7, 1], vertical_alignment="bottom", gap="medium")
     with slider:
         step = controls.choose_step(standard.outputs)
@@ -198,6 +198,8 @@ def alignment(model: Model, part: Pair, *, changed: bool) -> None:
         layer, head = controls.choose_head(model, "cross")
     others = standard.probabilities if changed else None
     strip.html(cached_figure(written_strip, standard.outputs, now.probabilities, others, step))
+    if changed:
+        strip.caption(say("Probabilities are those of the output shown, with all of it as the decoder's input."))
     found = alignment_of(part[0], layer, head, now, step)
     st.html(cached_figure(step_words, found))
     picture, table = st.columns([2.2 if changed else 3.3, 1], gap="medium")

@@ -6,7 +6,7 @@ import streamlit as st
 from markupsafe import Markup
 from torch import Tensor
 
-from i18n import N_, say, say_count, together
+from i18n import N_, large, say, say_count, together
 from model import kv_cache, step_cost
 from model.base import Model
 from model.kv_cache import CacheComparison
@@ -89,8 +89,7 @@ causal mask is still there, but has nothing left to block.
 """)
 WORK = N_(
     "The cache holds {size:,.2f} MB: keys and values of {kept} positions in every layer.\n\nA step to token {count} "
-    "takes {one:,.1f} million multiply-adds with the cache (a multiplication and an addition each), {full:,.1f} "
-    "million without."
+    "takes {one} multiply-adds with the cache (a multiplication and an addition each), {full} without."
 )
 
 
@@ -123,7 +122,7 @@ def show_on_and_off(
         rounding = say("float32 holds about 7 digits, and the summation order differs.")
         if exact < EXACT:
             rounding = say("In float64 it all but vanishes: it is rounding error from a different summation order.")
-        full, one = (step_cost.multiply_adds(config, queries, count) / 1e6 for queries in (count, 1))
+        full, one = (large(step_cost.multiply_adds(config, queries, count)) for queries in (count, 1))
         work = say(WORK, size=found.cache_bytes / 1e6, kept=count - 1, count=count, one=one, full=full)
         st.caption(together([rounding, work]))
     with row:

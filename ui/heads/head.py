@@ -42,7 +42,7 @@ ROOMS = {"pair": WIDE, "one": 1, "two": TWO}  # how many of its sides wide a pic
 ROOM = """<style>
   .PLACE { container-type: inline-size; overflow-x: auto; SIZES }
   .PLACE > * {
-    --side: clamp(var(--least, 15rem), min((100cqw - var(--across)) / var(--sides),
+    --side: clamp(var(--least, 13rem), min((100cqw - var(--across)) / var(--sides),
       (100dvh - var(--above) - var(--down)) / var(--tall)), 70rem);
     --wide: calc(var(--side) * var(--sides) + var(--across)); min-width: var(--wide); max-width: var(--wide); }
   .PLACE $chart {

@@ -65,7 +65,7 @@ BESIDE = """<style>@media (min-width: 1600px) {
   $column:has(.st-key-tokens_beside) { position: relative; container-type: inline-size; }
   $column:has(.st-key-tokens_beside) div:has(> .st-key-tokens_beside) { position: static; }
   .st-key-tokens_beside { /* the room of a comparison, which a head without one leaves empty: ui/heads/head.py's ROOM */
-    --side: clamp(15rem, min((100cqw - ACROSS) / WIDE, 100dvh - ABOVE - DOWN), 70rem);
+    --side: clamp(13rem, min((100cqw - ACROSS) / WIDE, 100dvh - ABOVE - DOWN), 70rem);
     position: absolute; top: TOP; left: calc(var(--side) + ACROSS); right: 0; width: auto;
     max-height: var(--side); overflow-y: auto; }
 }
@@ -84,7 +84,7 @@ def show_tokens(chosen: ChosenHead) -> None:
         style = style.replace(word, f"{pixels}px")
     st.html(css(style))
     with st.container(key="said_beside"):
-        st.caption(say("The tokens stand beside the heatmap."))
+        st.caption(say("The tokens are beside the heatmap."))
     with st.container(key="tokens_beside"):
         draw_tokens(chosen)
 

@@ -58,7 +58,7 @@ def show_list(found: list[Shelved]) -> None:
             st.markdown(f"#### {number + 1} · {escaped(one.lesson.title)}")
             st.markdown(escaped(one.lesson.aim))
             facts = [_minutes(one.lesson)]
-            facts += [say("Needs: {needs}", needs=one.lesson.needs)] if one.lesson.needs else []
+            facts += [say("Needs: {needs}", needs=one.lesson.needs.rstrip(".。"))] if one.lesson.needs else []
             facts += [say("Next: {title}", title=titles[one.lesson.next])] if one.lesson.next in titles else []
             st.caption(" · ".join(map(escaped, facts)))
             look: Any = {"icon": ":material/play_arrow:", "shortcut": str(number + 1) if number < 9 else None}

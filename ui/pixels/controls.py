@@ -68,8 +68,8 @@ def choose_head(layers: int, heads: int) -> tuple[int, int]:
     with st.container(horizontal=True, wrap=False):
         st.selectbox(say("Layer"), range(layers), **bound("pixels_layer", state.pixels_layer))
         st.selectbox(say("Head"), range(heads), **bound("pixels_head", state.pixels_head))
-    about = say("A pixel is written by the step before it, at which the model has seen everything but this pixel.")
-    select(say("Who looks"), LOOKERS, "pixels_looker", help=about)
+    about = say("A pixel is predicted at the step before it: the query is then the previous pixel, or the class token.")
+    select(say("Query"), LOOKERS, "pixels_looker", help=about)
     return state.pixels_layer, state.pixels_head
 
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from i18n import N_, msg, say, together
+from i18n import N_, large, msg, say, together
 from model import catalog
 from model.base import Description, Model
 from model.errors import CheckpointError, TooLarge
@@ -280,19 +280,17 @@ def _is_this_machine(address: str | None) -> bool:
 
 
 KINDS = {
-    "decoder": N_("a decoder of {size} M parameters ({architecture})"),
-    "encoder": N_("an encoder of {size} M parameters ({architecture})"),
-    "encoder-decoder": N_("an encoder-decoder of {size} M parameters ({architecture})"),
+    "decoder": N_("a decoder of {size} parameters ({architecture})"),
+    "encoder": N_("an encoder of {size} parameters ({architecture})"),
+    "encoder-decoder": N_("an encoder-decoder of {size} parameters ({architecture})"),
 }
 
 
 def model_found(model: Model) -> str:
     found = model.describe()
-    millions = found.parameters / 1e6
-    size = f"{millions:,.0f}" if millions >= 10 else f"{millions:.2g}"
     layers = _counts(found.layers) if len(found.layers) > 1 else f"{found.layers['self']}"
     facts = [
-        say(KINDS[found.kind], size=size, architecture=found.architecture),
+        say(KINDS[found.kind], size=large(found.parameters), architecture=found.architecture),
         say("{counts} layers", counts=layers),
         _heads(found),
         say("context {positions:,}", positions=found.context),

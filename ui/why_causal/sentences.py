@@ -4,7 +4,7 @@ import math
 
 from markupsafe import Markup
 
-from i18n import N_, say, say_count
+from i18n import N_, large, say, say_count
 from model.heads.view import head_name
 from model.text import TokenBatch, beginning
 from model.why_causal import twins
@@ -83,8 +83,8 @@ def loss_alt(outcomes: dict[Combination, TwinOutcome]) -> str:
 
 
 def size(found: TwinPair, batch: TokenBatch) -> str:
-    millions = found.models[True].describe().parameters / 1e6
-    parameters = say("two twins · {millions:.2f} M parameters each", millions=millions)
+    count = found.models[True].describe().parameters
+    parameters = say("two models · {count} parameters each", count=large(count))
     return f"{parameters} · {say_count('{count} token', '{count} tokens', int(batch.keep.sum()))}"
 
 

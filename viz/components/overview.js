@@ -144,8 +144,8 @@ function moved(packet, from, key, order) {
 // As viz/numbers.py's percent.
 function percent(share) {
   if (share <= 0 || share >= 1) return share <= 0 ? "0%" : "100%";
-  if (share < 0.0005) return "< 0.1%";
-  return share < 0.9995 ? `${(100 * share).toFixed(1)}%` : "> 99.9%";
+  if (share < 0.0005) return "<0.1%";
+  return share < 0.9995 ? `${(100 * share).toFixed(1)}%` : ">99.9%";
 }
 
 // What is said of a head: where it is, what it is called by, and the measure that dims it.
@@ -168,7 +168,7 @@ function legend(packet) {
     met.add(pattern(packet, Math.floor(at / packet.heads), at % packet.heads)?.measure);
   }
   const named = packet.measures.filter((_, measure) => met.has(measure)).map(({ tag, title }) => `${tag} ${title}`);
-  return named.length ? fill(packet.words.legend, { letters: named.join(packet.words.comma), share: packet.clear }) : "";
+  return named.length ? fill(packet.words.legend, { letters: named.join(packet.words.comma), share: `${100 * packet.clear}%` }) : "";
 }
 
 const PARTS = `

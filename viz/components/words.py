@@ -68,12 +68,12 @@ WORDS = {
     | {
         "name": N_("Attention of every head"),
         "dim": N_("Dim by"),
-        "nothing": N_("nothing"),
+        "nothing": N_("off"),
         "sort": N_("strongest first"),
         "head": N_("Layer {layer}, head {head}"),
         "large": N_("Layer {layer}, head {head} (shown large)"),
         "measured": N_("{head}: {measures}"),
-        "legend": N_("{letters}: {share} of the head's attention or more, on this row."),
+        "legend": N_("{letters}: at least {share} of the head's attention on this row."),
         "alt": N_(
             "Attention of every head: {layers} layers in rows, {heads} heads in columns. Arrow keys move, Enter "
             "chooses a head."

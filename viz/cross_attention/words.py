@@ -38,7 +38,8 @@ dates are of those. A quarter of its training inputs were not dates; there it le
 Whether a text is a date, and which one, is decided here by a separate parser with the same rules, not by the model.
 """)
 STYLE = Markup("""<style>
-div.breaks { overflow-x: auto; }
+div.breaks { overflow-x: auto; margin-bottom: 1rem; }
+table.numbers.breaks th { white-space: nowrap; }
 table.numbers.breaks .token { max-width: 12rem; }
 table.numbers.breaks tr[aria-current] td { font-weight: 700; background: rgba(128,128,128,.14); }
 </style>""")

@@ -45,8 +45,8 @@ def lines_picture(paper: Paper, views: Sequence[HeadView], names: Sequence[str])
         colours = [to_rgba(colour, 0.15 + 0.85 * weight**0.5) for weight in weights]
         widths = [0.5 + 2.5 * weight for weight in weights]
         panel.add_collection(PathCollection(paths, facecolors="none", edgecolors=colours, linewidths=widths))
-    sheet.text(left - 0.08, 0.12, say("who looks"), 8, ha="right", va="center")
-    sheet.text(left + ACROSS + 0.08, 0.12, say("who is looked at"), 8, va="center")
+    sheet.text(left - 0.08, 0.12, say("query"), 8, ha="right", va="center")
+    sheet.text(left + ACROSS + 0.08, 0.12, say("key"), 8, va="center")
     for labels, x, side in ((queries, left - 0.08, "right"), (keys, left + ACROSS + 0.08, "left")):
         for place, label in enumerate(labels):
             sheet.text(x, 0.25 + (place + 0.5) * LINE, label, 9, ha=side, va="center")

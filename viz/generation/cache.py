@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from markupsafe import Markup
 
-from i18n import N_, say, together
+from i18n import N_, large, say, together
 from viz.charts import LEGEND, MARGIN, SMALL_LABELS, bars, heat, position_names, token_axis
 from viz.heatmap import CachedFigure, Part, colour_range, figure
 from viz.html import table, td, th
@@ -103,7 +103,7 @@ def cost_sentence(costs: Costs) -> str:
     """How both grow, in numbers."""
     last = len(costs.counted_full)
     full, cached = costs.counted_full[-1], costs.counted_cached[-1]
-    steps = {"last": last, "full": _millions(full), "cached": _millions(cached), "times": full / cached}
+    steps = {"last": last, "full": large(full), "cached": large(cached), "times": full / cached}
     growth = {"full_growth": full / costs.counted_full[0], "cached_growth": cached / costs.counted_cached[0]}
     words = say(COUNTED, **steps, **growth)
     if not costs.measured:
@@ -137,7 +137,3 @@ def differences_table(head: Sequence[str], rows: Sequence[tuple[str, Sequence[fl
         for what, numbers in rows
     ]
     return table([titles, *body], "numbers differences")  # not shown
-
-
-def _millions(count: int) -> str:
-    return say("{count:,.1f} million", count=count / 1e6)

@@ -53,7 +53,8 @@ def candidates_table(lens: "LogitLens", place: int) -> Markup:
     rows = []
     for reading, name in enumerate(column_names(len(lens.ids))):
         (label, share), *others = _candidates(lens, reading, place)
-        said = listed(f"{other} {chance(its)}" for other, its in others[:2])
+        nearest = (join((tag("code", other, translate="no"), chance(its)), " ") for other, its in others[:2])
+        said: str = join(nearest, say(", "))
         if follows >= 0:
             said = listed(_of_next(lens, reading, place))
         rows.append([td(name), td(label, "token", translate="no"), td(chance(share), "number"), td(said, "wide")])

@@ -38,7 +38,7 @@ FATES = {  # of a row that is blocked as a whole
 
 def fills_table(found: "FillComparison") -> Markup:
     """Every value in every precision, written before the softmax; at the end this program's own way."""
-    words = (N_("written into blocked cells"), N_("precision"), N_("stands in the cell"), FULLY_BLOCKED)
+    words = (N_("written into blocked cells"), N_("precision"), N_("value in the cell"), FULLY_BLOCKED)
     numbers = (N_("on one blocked cell, at most"), N_("on a row's blocked cells, at most"), LARGEST_ERROR)
     rows = [row for name, some in _by_name(found.fills) for row in _group(say(name), some, found.keys, _fill_cells)]
     own = join((tag("b", "Unmask"), f": {say(found.ours.name)}"))

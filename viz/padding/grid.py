@@ -108,7 +108,7 @@ def _upright(texts: Sequence[PaddedText]) -> str:
 
 
 def _row(text: PaddedText, mask: str, tolerance: float, most: float) -> list[Markup]:
-    name = N_("sentence {number} (ours)") if text.ours else N_("sentence {number}")
+    name = N_("sentence {number} (added)") if text.ours else N_("sentence {number}")
     position = say("position id") if text.positions else None
     head = th(_lines(say(name, number=text.number), position, say("difference")), scope="row")
     return [head, *(_cell(text, cell, mask, tolerance, most) for cell in range(len(text.pieces)))]

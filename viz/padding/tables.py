@@ -75,7 +75,7 @@ def way_name(way: Way, cells: int) -> str:
 def ways_style(ways: Sequence[Way]) -> str:
     """Style: the buttons of correct and wrong ways in their colours, the one shown framed."""
     colours = {True: f"{STANDARD}33", False: f"{NOW}40"}
-    rules = [f".st-key-{way.key} button {{ background: {colours[way.correct]}; }}" for way in ways]
+    rules = [f".st-key-{way.key} button:is(*, :hover) {{ background: {colours[way.correct]}; }}" for way in ways]
     return f"<style>{WAYS}{''.join(rules)}</style>"
 
 
@@ -91,7 +91,7 @@ def side_label(side: str, positions: str, cells: int) -> str:
 
 
 def _cells(text: PaddedText, tolerance: float, trap: bool) -> list[Markup]:
-    ours = " " + say("(ours)") if text.ours else ""
+    ours = " " + say("(added)") if text.ours else ""
     padding = " + " + say("{count} padding", count=text.padding) if text.padding else ""
     kind, exact = "wrong" if text.largest > tolerance else "correct", f"{text.largest:.6g}"
     cells = [td(f"{text.number}{ours}"), td(f"{text.tokens}{padding}"), td(amount(text.largest), kind, title=exact)]
@@ -112,7 +112,8 @@ def _candidate(one: Candidate | None, expected: Candidate) -> Markup:
 
 
 WAYS = """
-  .st-key-ways button { min-height: 3.4rem; padding: .2rem .4rem; color: inherit; border-color: transparent; }
+  .st-key-ways button { min-height: 3.4rem; padding: .2rem .4rem; color: inherit; border-color: transparent;
+    transition: none; }
   .st-key-ways button p { color: inherit; }
   .st-key-ways button:hover { color: inherit; border-color: currentColor; }
   .st-key-ways button div, .st-key-ways button p { white-space: normal; overflow: visible; }

@@ -119,6 +119,12 @@ def test_an_architecture_without_attention_is_refused_by_its_config_alone(folder
     assert verify.NOT_SHOWN[model_type] in str(caught.value)
 
 
+def test_the_documentation_has_every_reason() -> None:
+    documented = (Path(__file__).parents[3] / "docs/models.md").read_text(encoding="utf-8")
+    for types, why in verify.NOT_SHOWN_TYPES.items():
+        assert f"| {', '.join(types.split())} | {why} |" in documented
+
+
 def load_and_save_nothing() -> bytes:
     """A safetensors file of one number."""
     from safetensors.torch import save

@@ -22,9 +22,9 @@ def same(said: str, share: float, slack: float = 2e-5) -> bool:
     """Whether "41.3%" is what is said of a share; slack: of float32."""
     if np.isnan(share):
         return said == "–"
-    if said == "< 0.1%":
+    if said == "<0.1%":
         return 0 < share < 0.0005 + slack
-    if said == "> 99.9%":
+    if said == ">99.9%":
         return 0.9995 - slack < share
     if said in ("0%", "100%"):
         return abs(share - float(said == "100%")) < slack

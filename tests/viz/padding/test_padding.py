@@ -105,7 +105,7 @@ class TestTables:
     def test_every_way_has_a_colour_of_its_verdict(self) -> None:
         ways = all_ways()
         style = ways_style(ways)
-        found = dict(re.findall(r"\.st-key-(way_\w+) button { background: (#\w+)", style))
+        found = dict(re.findall(r"\.st-key-(way_\w+) button:is\(\*, :hover\) { background: (#\w+)", style))
         assert list(found) == [way.key for way in ways]
         assert len({(found[way.key], way.correct) for way in ways}) == 2
 
