@@ -138,9 +138,9 @@ function showHead() {
 
 function sentences({ leaks, only }, number) {
   const { future, padding } = leaks[number];
-  const said = [];
-  if (future > 0) said.push(fill(words.later, { share: percent(future) }));
-  if (padding > 0) said.push(fill(words.to_padding, { share: percent(padding) }));
+  const [said, head] = [[], control("name").textContent];
+  if (future > 0) said.push(fill(words.later, { head, share: percent(future) }));
+  if (padding > 0) said.push(fill(words.to_padding, { head, share: percent(padding) }));
   if (only) said.push(fill(words.layer_only, { layer: `L${state.layer}` }));
   return said;
 }

@@ -58,8 +58,8 @@ WORDS = {
     "difference": N_("now − standard"),
     "mean": N_("The mean loss is {now} nats/token."),
     "both_means": N_("The mean loss is {now} nats/token, under the standard masks {standard}."),
-    "later": LIFTED["later"],
-    "to_padding": LIFTED["to_padding"],
+    "later": N_("{share} of {head}'s attention goes to later tokens."),
+    "to_padding": N_("{share} of {head}'s attention goes to padding."),
     "layer_only": LIFTED["layer_only"],
     "after": N_("Most likely next tokens after {token}"),
     "nats": N_("{token}: {loss} nats"),
@@ -156,7 +156,7 @@ def _body(model: "BrowserModel", text: str, masks: dict[str, Any]) -> Iterator[M
                        "it.", **sizes), class_="note")  # fmt: skip
     yield tag("form", join(_controls(text, masks)), id="controls", autocomplete="off")
     yield tag("p", "", id="sentence", aria_live="polite")
-    yield tag("div", join(_pictures()), class_="explorer")
+    yield tag("div", join(_pictures(masks)), class_="explorer")
     tokens = tag("div", tag("h2", "", id="after") + tag("table", "", class_="numbers next", id="next"))  # not shown
     losses = tag("div", tag("h2", say("Loss of each token, in nats")) + tag("div", "", id="losses"))
     leaks = tag("div", tag("h2", say("Leak")) + tag("table", "", class_="numbers", id="leak"))
@@ -181,12 +181,6 @@ def _controls(text: str, masks: dict[str, Any]) -> Iterator[Markup]:
     reset = tag("button", say("Standard masks"), type="button", id="reset")
     switches = (tag("legend", say("Masks")), *own, scope, reset)
     yield tag("fieldset", join(switches), class_="line")
-    others = [_switch(name, kind, masks[name]) for name, kind in OFFERED.items() if not kind.own and not kind.joins]
-    on = {"open": ""} if any(masks[name] for name, kind in OFFERED.items() if not kind.own) or masks["drawn"] else {}
-    drawing = tag("div", "", class_="view mask", data_part="mask")
-    about = tag("p", say("0 or an empty field: off. Draw on the grid to block or open cells by hand."), class_="note")
-    more = (tag("summary", say("More masks, and a grid to draw on")), about, tag("div", join(others), class_="line"))
-    yield tag("details", join((*more, drawing)), id="more", **on)
 
 
 def _switch(name: str, kind: Kind, value: Any) -> Markup:
@@ -205,10 +199,20 @@ def _empty(name: str, **attributes: Any) -> Markup:
     return Markup(str(tag(name, "", **attributes)).removesuffix(f"</{name}>"))
 
 
-def _pictures() -> Iterator[Markup]:
+def _more(masks: dict[str, Any]) -> Markup:
+    others = [_switch(name, kind, masks[name]) for name, kind in OFFERED.items() if not kind.own and not kind.joins]
+    on = {"open": ""} if any(masks[name] for name, kind in OFFERED.items() if not kind.own) or masks["drawn"] else {}
+    drawing = tag("div", "", class_="view mask", data_part="mask")
+    about = tag("p", say("0 or an empty field: off. Draw on the grid to block or open cells by hand."), class_="note")
+    more = (tag("summary", say("More masks, and a grid to draw on")), about, tag("div", join(others), class_="line"))
+    return tag("details", join((*more, drawing)), id="more", **on)
+
+
+def _pictures(masks: dict[str, Any]) -> Iterator[Markup]:
     caption = say("Every head, colours from 0 to 1: rows are layers, columns are heads. Click one, or use the arrow "
                   "keys and Enter.")  # fmt: skip
-    yield tag("div", tag("p", caption, class_="note") + tag("div", "", class_="view overview", data_part="overview"))
+    overview = tag("div", "", class_="view overview", data_part="overview")
+    yield tag("div", join((tag("p", caption, class_="note"), overview, _more(masks))))
     heatmaps = [
         tag("figure", tag("figcaption", "") + tag("div", "", class_="view heatmap"), data_part=part)
         for part in ("now", "standard", "difference")
