@@ -65,6 +65,13 @@ async function refresh() {
   }
 }
 
+const leave = new Map(); // by element, what ends the view that is drawn in it
+
+function draw(view, element, data, onPick) {
+  leave.get(element)?.();
+  leave.set(element, globalThis.canvases[view](element, data, onPick));
+}
+
 // All of the page under its controls.
 function show() {
   const { runs } = shown;
@@ -77,7 +84,7 @@ function show() {
   for (const one of runs) {
     one.leaks = Array.from({ length: layers * heads }, (_, head) => leakOf(at3(one.run.weights, head, shown.row.ids.length), shown.row));
   }
-  globalThis.canvases.overview(part("overview"), overviewData(now.run, now.masksOf, shown.row, now.leaks, state), (what, at) => {
+  draw("overview", part("overview"), overviewData(now.run, now.masksOf, shown.row, now.leaks, state), (what, at) => {
     if (what !== "pick") return;
     [state.layer, state.head] = at;
     if (now.only) show();
@@ -102,19 +109,19 @@ function showHead() {
   const planes = runs.map((one) => at3(one.run.weights, number, rows));
   const names = runs.map((one) => one.masksOf(state.layer).namesAt);
   const [now, most] = [runs[0], rangeOf(...planes)];
-  const draw = (place, view, weights, namesAt, more) => {
+  const drawCells = (place, view, weights, namesAt, more) => {
     part(place).hidden = false;
-    const target = part(place).querySelector(".view") || part(place);
-    globalThis.canvases[view](target, cellsData(more.what === "change" ? "difference" : view, weights, namesAt, row, { query, name, ...more }), heard);
+    const data = cellsData(more.what === "change" ? "difference" : view, weights, namesAt, row, { query, name, ...more });
+    draw(view, part(place).querySelector(".view") || part(place), data, heard);
   };
   control("name").textContent = name;
-  draw("now", "heatmap", planes[0], names[0], { most });
+  drawCells("now", "heatmap", planes[0], names[0], { most });
   for (const place of ["standard", "difference"]) part(place).hidden = true;
   if (runs.length > 1) {
     const change = planes[0].map((weight, at) => weight - planes[1][at]);
     const both = (at) => (names[0](at).length && names[1](at).length ? [...new Set([...names[0](at), ...names[1](at)])] : []);
-    draw("standard", "heatmap", planes[1], names[1], { most });
-    draw("difference", "heatmap", change, both, { most: Math.max(largest(change), 0.01), what: "change" });
+    drawCells("standard", "heatmap", planes[1], names[1], { most });
+    drawCells("difference", "heatmap", change, both, { most: Math.max(largest(change), 0.01), what: "change" });
   }
   for (const place of ["now", "standard", "difference"]) part(place).firstElementChild.textContent = runs.length > 1 ? words[place] : "";
   const view = document.querySelector("[name=view]:checked").value;
@@ -122,8 +129,8 @@ function showHead() {
   const { pins, towards } = state;
   const more = { tokens: { pins, towards, brightest: brightest(planes[0]) },
                  arcs: { names: [name], suggested: leastLine(planes[0], rows), firstToken: row.place.indexOf(0) } };
-  draw(view, view, planes[0], names[0], more[view]);
-  globalThis.canvases.mask(part("mask"), maskData(shown.masks, row, { ...state, strokes: state.spec.drawn, query }), drawnOrChosen);
+  drawCells(view, view, planes[0], names[0], more[view]);
+  draw("mask", part("mask"), maskData(shown.masks, row, { ...state, strokes: state.spec.drawn, query }), drawnOrChosen);
   control("numbers").hidden = false;
   const predicting = now.only ? runs.slice(1) : runs; // one layer's weights change no prediction
   control("after").textContent = fill(words.after, { token: `${row.labels[query]} (${query})` });

@@ -14,6 +14,10 @@ worker.onmessage = ({ data: { id, share, answer, error } }) => {
   if (error) reject(error === "cancelled" ? new DOMException(error, "AbortError") : new Error(error));
   else resolve(answer);
 };
+worker.onerror = ({ message }) => {
+  for (const { reject } of asked.values()) reject(new Error(message || "the worker could not be started"));
+  asked.clear();
+};
 
 // What the worker answers. report(share): how much of it is done. signal: an AbortSignal, which ends it by an AbortError.
 function ask(question, { report, signal } = {}) {

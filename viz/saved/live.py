@@ -100,7 +100,7 @@ def live_page(model: "BrowserModel", text: str, masks: MaskSpec) -> str:
     ]
     return document(
         f"Unmask: {model.name}",
-        join((*_body(model, text, chosen), *blocks)),
+        join((tag("main", join(_body(model, text, chosen))), *blocks)),
         ("overview", "heatmap", "tokens", "arcs", "mask"),
         script=MODULES,
         styles=("explorer.css", "report.css", "live.css"),
@@ -134,7 +134,8 @@ class _JavaScript(ast.NodeTransformer):
 
 def _templates() -> dict[str, bytes]:
     """A packet of each view of a text of one token: its header has all that no text changes."""
-    label, one, where = "0" * 20, np.ones((1, 1), np.float32), {"query": 0, "among": (0, 1)}
+    label, one = "0" * 20, np.ones((1, 1), np.float32)
+    where: dict[str, Any] = {"query": 0, "among": (0, 1)}
     view = HeadView(one, one, {}, [label], [label])
     masks = MaskView({}, {}, np.zeros(1, int), (), [label])
     shares = {"future": one, "padding": one}
