@@ -185,7 +185,9 @@ control("controls").onsubmit = (event) => {
   event.preventDefault();
   refresh();
 };
-control("text").onkeydown = (event) => event.key === "Enter" && (event.ctrlKey || event.metaKey) && refresh();
+control("text").onkeydown = (event) => {
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) refresh();
+};
 for (const id of ["row", "side", "scope"]) control(id).onchange = refresh;
 for (const one of document.querySelectorAll("[name=view]")) one.onchange = () => shown && showHead();
 
