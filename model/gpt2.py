@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from i18n import say
+from i18n import N_, say
 from model.errors import CheckpointError, NotSupported
 from model.files import write
 from model.text import BatchTokenizer
@@ -233,17 +233,18 @@ def browser_model(model: Any, first_head: tuple[int, int]) -> BrowserModel:
     name, network = model.name, getattr(model, "network", None)
     tokenizer = getattr(model, "tokenizer", None)
     if not isinstance(network, Transformer) or not isinstance(tokenizer, BatchTokenizer):
-        raise NotSupported(say("{model}: expected a model in GPT-2's layout, which this is not", model=name))
+        raise NotSupported(
+            say("{model}: an offline page takes models in GPT-2's layout, which this one is not", model=name)
+        )
     parameters = sum(parameter.numel() for parameter in network.parameters())
     if parameters > MOST_IN_BROWSER:
         sizes = {"most": MOST_IN_BROWSER / 1e6, "found": parameters / 1e6}
-        raise NotSupported(
-            say("{model}: expected at most {most:.0f} million parameters, found {found:.1f}", model=name, **sizes)
-        )
+        words = N_("{model}: an offline page takes at most {most:.0f} million parameters, this model has {found:.1f}")
+        raise NotSupported(say(words, model=name, **sizes))
     config, state = network.config, network.state_dict()
     numbers = torch.cat([state[one].flatten() for _, ours in _names(config) for one in ours])
     if numbers.abs().max() > torch.finfo(torch.float16).max:
-        raise NotSupported(say("{model}: its weights are too large for float16", model=name))
+        raise NotSupported(say("{model}: its weights do not fit into the float16 of an offline page", model=name))
     tokens = [tokenizer.label(token) for token in range(config.vocabulary)]
     sizes = asdict(config) | {"mlpWidth": config.mlp_width or 4 * config.width}
     tables = tokenizer.byte_level_tables(name) | {"context": min(tokenizer.context, MOST_TOKENS_IN_BROWSER)}

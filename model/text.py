@@ -195,7 +195,9 @@ class BatchTokenizer:
         plain = before.get("type") == "ByteLevel" and before.get("use_regex") and not before.get("add_prefix_space")
         own = (found["normalizer"], bpe.get("dropout"), bpe.get("byte_fallback"), bpe.get("ignore_merges"), *self.end)
         if bpe["type"] != "BPE" or not plain or any(own) or not BYTE_OF.keys() <= bpe["vocab"].keys():
-            raise NotSupported(say("{model}: expected a tokenizer like GPT-2's, byte-level BPE", model=name))
+            raise NotSupported(
+                say("{model}: an offline page takes tokenizers like GPT-2's, byte-level BPE", model=name)
+            )
         merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in bpe["merges"]]
         tokens = [""] * (max(bpe["vocab"].values()) + 1)
         for token, number in bpe["vocab"].items():

@@ -64,7 +64,7 @@ def open_page(browser: Browser, file: Path) -> Iterator[Open]:
     watch, contexts = Watch(""), []
     expect.set_options(timeout=PATIENCE)
 
-    def opened(path: Path = file, words: str = "tokens, ", **how: Any) -> Page:
+    def opened(path: Path = file, words: str = "Tokens: ", **how: Any) -> Page:
         context = browser.new_context(offline=True, **({"viewport": {"width": 1280, "height": 900}} | how))
         contexts.append(context)
         page = context.new_page()
@@ -81,7 +81,7 @@ def open_page(browser: Browser, file: Path) -> Iterator[Open]:
     assert all(url.startswith(("file:", "data:", "blob:")) for url in watch.elsewhere)
 
 
-def ready(page: Page, words: str = "tokens, ") -> None:
+def ready(page: Page, words: str = "Tokens: ") -> None:
     """The text has been run under the masks that the controls ask for."""
     expect(page.locator("#status")).to_contain_text(words)
     expect(page.locator("#cancel")).to_be_disabled()

@@ -39,7 +39,7 @@ function load(report) {
 
 // One of several texts as the model reads it, padded to the longest: ids, positions counted over real tokens, keep (which are
 // real), place (which of the real ones, -1 at padding), labels, and where each token ends in its text.
-function readRow(texts, number, side = "right") {
+function readRow(texts, number, side = "left") {
   const rows = texts.map((text) => encode(tokenizer, text));
   const row = rows[number];
   const padding = Math.max(...rows.map(({ ids }) => ids.length)) - row.ids.length;

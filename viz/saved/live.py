@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from model.gpt2 import BrowserModel
 
 MODULES = ("packet.js", "page.js", "gpt2.js", "bpe.js", "mask_rules.js", "live_model.js", "live_views.js", "live.js")
-FIRST_TEXT = "The little cat saw the big dog, and the little cat saw the big dog"
+FIRST_TEXT = "The little cat saw the big dog, and the little cat saw the big dog"  # not shown so
 MOST_CHARACTERS, MOST_ROWS = 100_000, 16
 MOST_SIZE = 256  # of a mask's parameter: as many tokens as a page reads
 OFFERED = {name: kind for name, kind in KINDS.items() if not kind.sized}  # GPT-2 has none with a size of its own
@@ -50,7 +50,7 @@ WORDS = {
     "running": N_("Running {model} …"),
     "cancelled": N_("Cancelled."),
     "empty": N_("Type a text."),
-    "done": N_("{tokens} tokens, {seconds} s."),
+    "done": N_("Tokens: {tokens}; time: {seconds} s."),
     "cut": N_("The model reads at most {most} tokens: the text is cut from “{beginning}” on."),
     "rows": N_("Only the first {most} lines are read."),
     "now": N_("now"),
@@ -99,13 +99,13 @@ def live_page(model: "BrowserModel", text: str, masks: MaskSpec) -> str:
         tag("script", Markup(source("gpt2.js", "gpt2_worker.js")), type="text/plain", id="worker"),
     ]
     return document(
-        f"Unmask: {model.name}",
+        f"Unmask: {model.name}",  # not shown
         join((tag("main", join(_body(model, text, chosen))), *blocks)),
         ("overview", "heatmap", "tokens", "arcs", "mask"),
         script=MODULES,
         styles=("explorer.css", "report.css", "live.css"),
         code=kinds_script(),
-        sources="worker-src blob:",
+        sources="worker-src blob:",  # not shown
     )
 
 
@@ -172,7 +172,7 @@ def _controls(text: str, masks: dict[str, Any]) -> Iterator[Markup]:
     progress = tag("progress", "", id="progress", max=1, value=0, aria_label=say("Progress"))
     status = tag("span", say("Loading the model …"), id="status", role="status")
     row = tag("label", join((say("Row"), " ", tag("select", "", id="row"))), hidden="")
-    sides = (tag("option", say(name), value=side) for side, name in (("right", N_("right")), ("left", N_("left"))))
+    sides = (tag("option", say(name), value=side) for side, name in (("left", N_("left")), ("right", N_("right"))))
     side = tag("label", join((say("Pad side"), " ", tag("select", join(sides), id="side"))), hidden="")
     yield tag("div", join((run, cancel, progress, status, row, side)), class_="line")
     scopes = {"model": say("re-run the model"), "layer": say("this layer only")}
@@ -195,6 +195,10 @@ def _switch(name: str, kind: Kind, value: Any) -> Markup:
     return tag("label", join((_empty("input", **attributes), " ", say(STYLES[name].label))))
 
 
+def _view(name: str, **attributes: str) -> Markup:
+    return tag("div", "", class_=f"view {name}", **attributes)
+
+
 def _empty(name: str, **attributes: Any) -> Markup:
     """An element that has no content and no end."""
     return Markup(str(tag(name, "", **attributes)).removesuffix(f"</{name}>"))
@@ -203,19 +207,17 @@ def _empty(name: str, **attributes: Any) -> Markup:
 def _more(masks: dict[str, Any]) -> Markup:
     others = [_switch(name, kind, masks[name]) for name, kind in OFFERED.items() if not kind.own and not kind.joins]
     on = {"open": ""} if any(masks[name] for name, kind in OFFERED.items() if not kind.own) or masks["drawn"] else {}
-    drawing = tag("div", "", class_="view mask", data_part="mask")
     about = tag("p", say("0 or an empty field: off. Draw on the grid to block or open cells by hand."), class_="note")
     more = (tag("summary", say("More masks, and a grid to draw on")), about, tag("div", join(others), class_="line"))
-    return tag("details", join((*more, drawing)), id="more", **on)
+    return tag("details", join((*more, _view("mask", data_part="mask"))), id="more", **on)
 
 
 def _pictures(masks: dict[str, Any]) -> Iterator[Markup]:
     caption = say("Every head, colours from 0 to 1: rows are layers, columns are heads. Click one, or use the arrow "
                   "keys and Enter.")  # fmt: skip
-    overview = tag("div", "", class_="view overview", data_part="overview")
-    yield tag("div", join((tag("p", caption, class_="note"), overview, _more(masks))))
+    yield tag("div", join((tag("p", caption, class_="note"), _view("overview", data_part="overview"), _more(masks))))
     heatmaps = [
-        tag("figure", tag("figcaption", "") + tag("div", "", class_="view heatmap"), data_part=part)
+        tag("figure", tag("figcaption", "") + _view("heatmap"), data_part=part)
         for part in ("now", "standard", "difference")
     ]
     names = {"tokens": say("Tokens"), "arcs": say("Arcs")}
@@ -225,7 +227,7 @@ def _pictures(masks: dict[str, Any]) -> Iterator[Markup]:
         radio = _empty("input", type="radio", name_="view", value=view, **checked)
         views.append(tag("label", join((radio, " ", name))))
     choice = tag("fieldset", join((tag("legend", say("View")), *views)), class_="line")
-    below = (tag("div", "", class_=f"view {view}", data_part=view, hidden="") for view in names)
+    below = (_view(view, data_part=view, hidden="") for view in names)
     signs = tag("p", "", id="signs", class_="note")
     right = (tag("h2", "", id="name"), tag("div", join(heatmaps), class_="pictures"), choice, *below, signs)
     yield tag("div", join(right))
