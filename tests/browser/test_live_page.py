@@ -185,8 +185,8 @@ def test_its_masks_are_those_of_the_library_with_padding_too(browser: Browser) -
             place = np.where(keep, keep.cumsum() - 1, -1).tolist()
             about = {"ids": place, "place": place, "keep": keep.tolist(), "text": texts[row], "ends": batch.ends[row]}
             found = page.evaluate(
-                "([masks, row]) => { const { cells, namesAt } = composed(readSpec(masks), row);"
-                " return Array.from(cells, (_, at) => namesAt(at).join()); }",
+                "([masks, row]) => { const { which, blockedBy } = composed(readSpec(masks), row);"
+                " return Array.from(which, (one) => blockedBy[one].join()); }",
                 [masks, about],
             )
             spec = spec_of(MaskSpec(), masks)

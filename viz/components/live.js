@@ -107,21 +107,20 @@ function showHead() {
   const [number, rows, name] = [state.layer * about.config.heads + state.head, row.ids.length, `L${state.layer} H${state.head}`];
   const query = (state.query ??= row.place.indexOf(Math.max(...row.place)));
   const planes = runs.map((one) => at3(one.run.weights, number, rows));
-  const names = runs.map((one) => one.masksOf(state.layer).namesAt);
+  const masks = runs.map((one) => one.masksOf(state.layer));
   const [now, most] = [runs[0], rangeOf(...planes)];
-  const drawCells = (place, view, weights, namesAt, more) => {
+  const drawCells = (place, view, weights, masks, more) => {
     part(place).hidden = false;
-    const data = cellsData(more.what === "change" ? "difference" : view, weights, namesAt, row, { query, name, ...more });
+    const data = cellsData(more.what === "change" ? "difference" : view, weights, masks, row, { query, name, ...more });
     draw(view, part(place).querySelector(".view") || part(place), data, heard);
   };
   control("name").textContent = name;
-  drawCells("now", "heatmap", planes[0], names[0], { most });
+  drawCells("now", "heatmap", planes[0], masks[0], { most });
   for (const place of ["standard", "difference"]) part(place).hidden = true;
   if (runs.length > 1) {
     const change = planes[0].map((weight, at) => weight - planes[1][at]);
-    const both = (at) => (names[0](at).length && names[1](at).length ? [...new Set([...names[0](at), ...names[1](at)])] : []);
-    drawCells("standard", "heatmap", planes[1], names[1], { most });
-    drawCells("difference", "heatmap", change, both, { most: Math.max(largest(change), 0.01), what: "change" });
+    drawCells("standard", "heatmap", planes[1], masks[1], { most });
+    drawCells("difference", "heatmap", change, bothBlock(...masks), { most: Math.max(largest(change), 0.01), what: "change" });
   }
   for (const place of ["now", "standard", "difference"]) part(place).firstElementChild.textContent = runs.length > 1 ? words[place] : "";
   const view = document.querySelector("[name=view]:checked").value;
@@ -129,7 +128,7 @@ function showHead() {
   const { pins, towards } = state;
   const more = { tokens: { pins, towards, brightest: brightest(planes[0]) },
                  arcs: { names: [name], suggested: leastLine(planes[0], rows), firstToken: row.place.indexOf(0) } };
-  drawCells(view, view, planes[0], names[0], more[view]);
+  drawCells(view, view, planes[0], masks[0], more[view]);
   draw("mask", part("mask"), maskData(shown.masks, row, { ...state, strokes: state.spec.drawn, query }), drawnOrChosen);
   control("numbers").hidden = false;
   const predicting = now.only ? runs.slice(1) : runs; // one layer's weights change no prediction

@@ -73,7 +73,7 @@ function withLayer(standard, layer, { allowed }) {
   return { ...standard, weights };
 }
 
-// await unmask.run(text, {causal: false, sliding: 4}): a text under these masks, by MaskSpec's names; what is not named is
+// await unmask.run(text, {causal: false}): a text under these masks, by MaskSpec's names; what is not named is
 // as the model was trained. weights: Float32Array [layers, heads, T, T], rows are queries; losses [T] in nats; logits [T, V].
 // encode(text): its ids, where each ends in the text, and the end of it that did not fit.
 window.unmask = {

@@ -65,14 +65,16 @@ function overviewData({ weights }, masksOf, row, leaks, { layer, head }) {
   return { header: { ...header, layers, heads, tall: side, wide: side, layer, head, numbers, measures }, body: whole };
 }
 
-// A head's cells for heatmap.js, tokens.js and arcs.js. namesAt(cell): of the masks that block it.
-function cellsData(view, weights, namesAt, row, more) {
-  const reasons = new Map();
-  const blocked = Uint16Array.from(weights, (_, at) => {
-    const names = namesAt(at);
-    if (names.length && !reasons.has(names.join())) reasons.set(names.join(), names);
-    return names.length ? [...reasons.keys()].indexOf(names.join()) + 1 : 0;
-  });
+// A head's cells for heatmap.js, tokens.js and arcs.js. which, blockedBy: see mask_rules.js.
+function cellsData(view, weights, { which, blockedBy }, row, more) {
+  const reasons = new Map(); // the masks of each, by their names
+  const numbers = new Map(); // which reason each list of masks is, from 1; 0 for none
+  for (const one of new Set(which)) {
+    const names = blockedBy[one];
+    if (names.length) reasons.set(names.join(), names);
+    numbers.set(one, names.length && [...reasons.keys()].indexOf(names.join()) + 1);
+  }
+  const blocked = Uint16Array.from(which, (one) => numbers.get(one));
   const body = new Uint8Array(6 * weights.length);
   body.set(new Uint8Array(weights.slice().buffer));
   body.set(new Uint8Array(blocked.buffer), 4 * weights.length);
@@ -80,6 +82,14 @@ function cellsData(view, weights, namesAt, row, more) {
     { words: fill(words.blocked, { masks: namesOf(names) }), hatch: names.map((name) => about.inks[name]) }));
   const about_text = { queries: row.labels, keys: row.labels, among: [0, row.ids.length], reasons: said };
   return { header: { ...template[view].header, ...about_text, ...more }, body };
+}
+
+// Of cells that two masks block, which masks do.
+function bothBlock(one, other) {
+  const count = other.blockedBy.length;
+  const blockedBy = one.blockedBy.flatMap((names) => other.blockedBy.map((more) =>
+    (names.length && more.length ? [...new Set([...names, ...more])] : [])));
+  return { which: one.which.map((number, at) => number * count + other.which[at]), blockedBy };
 }
 
 // The largest weight, rounded up to hundredths, as viz.heatmap.colour_range.

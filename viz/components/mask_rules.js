@@ -32,7 +32,8 @@ function partsOf({ text, ends }, separator) {
 }
 
 // The cells of a row {ids, keep, place, text, ends} under a spec: `combinations` of masks, {shut, opening} by name and whether
-// there is padding; `cells`, which of them each cell has; `drawn`, which stroke lies on it. blockers: the masks' names.
+// there is padding; `cells`, which of them each cell has. blockers: the masks' names. blockedBy: lists of masks that block a
+// cell; `which`, which of them block each cell.
 function composed(spec, row) {
   const size = row.ids.length;
   const [blocking, opening] = [new Map(), new Map()];
@@ -65,9 +66,10 @@ function composed(spec, row) {
     }
     return known.get(bits);
   });
-  const blockedBy = combinations.map(({ shut, opening }) => Object.values(STROKES).map((stroke) =>
+  const kinds = Object.values(STROKES);
+  const which = Uint32Array.from(cells, (combination, at) => combination * kinds.length + drawn[at]);
+  const blockedBy = combinations.flatMap(({ shut, opening }) => kinds.map((stroke) =>
     [...(opening.length || stroke === STROKES.open ? [] : shut), ...(stroke === STROKES.block ? ["drawn"] : [])]));
-  const namesAt = (at) => blockedBy[cells[at]][drawn[at]];
-  const allowed = Uint8Array.from(drawn, (_, at) => (namesAt(at).length ? 0 : 1));
-  return { blockers: [...blocking.keys()], combinations, cells, namesAt, allowed };
+  const allowed = Uint8Array.from(which, (number) => (blockedBy[number].length ? 0 : 1));
+  return { blockers: [...blocking.keys()], combinations, cells, which, blockedBy, allowed };
 }
