@@ -16,8 +16,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from i18n import N_, say
-from model.errors import CheckpointError, NotSupported
+from i18n import say
+from model.errors import CheckpointError
 from model.files import write
 from model.text import BatchTokenizer
 from model.transformer import Transformer, TransformerConfig
@@ -228,25 +228,25 @@ class BrowserModel:
 
 
 def browser_model(model: Any, first_head: tuple[int, int]) -> BrowserModel:
-    """Of a decoder (model/decoder.py). Raises NotSupported for another model, another tokenizer than byte-level BPE,
-    too many parameters, and numbers that float16 cannot hold."""
+    """Of a decoder (model/decoder.py). Raises CheckpointError for another model, another tokenizer than byte-level
+    BPE, too many parameters, and numbers that float16 cannot hold."""
     name, network = model.name, getattr(model, "network", None)
     tokenizer = getattr(model, "tokenizer", None)
     if not isinstance(network, Transformer) or not isinstance(tokenizer, BatchTokenizer):
-        raise NotSupported(
-            say("{model}: an offline page takes models in GPT-2's layout, which this one is not", model=name)
-        )
+        raise CheckpointError(f"{name}: expected a model in GPT-2's layout, got another")  # not shown
     parameters = sum(parameter.numel() for parameter in network.parameters())
     if parameters > MOST_IN_BROWSER:
-        sizes = {"most": MOST_IN_BROWSER / 1e6, "found": parameters / 1e6}
-        words = N_("{model}: an offline page takes at most {most:.0f} million parameters, this model has {found:.1f}")
-        raise NotSupported(say(words, model=name, **sizes))
+        most = f"at most {MOST_IN_BROWSER / 1e6:.0f} million parameters"  # not shown
+        raise CheckpointError(f"{name}: expected {most}, got {parameters / 1e6:.1f}")
     config, state = network.config, network.state_dict()
     numbers = torch.cat([state[one].flatten() for _, ours in _names(config) for one in ours])
     if numbers.abs().max() > torch.finfo(torch.float16).max:
-        raise NotSupported(say("{model}: its weights do not fit into the float16 of an offline page", model=name))
+        raise CheckpointError(f"{name}: expected weights that float16 can hold")  # not shown
+    tables = tokenizer.byte_level_tables()
+    if tables is None:
+        raise CheckpointError(f"{name}: expected a tokenizer like GPT-2's, byte-level BPE")  # not shown
     tokens = [tokenizer.label(token) for token in range(config.vocabulary)]
     sizes = asdict(config) | {"mlpWidth": config.mlp_width or 4 * config.width}
-    tables = tokenizer.byte_level_tables(name) | {"context": min(tokenizer.context, MOST_TOKENS_IN_BROWSER)}
+    tables |= {"context": min(tokenizer.context, MOST_TOKENS_IN_BROWSER)}
     half = numbers.to(torch.float16).numpy().astype("<f2").tobytes()
     return BrowserModel(Path(name).name, sizes, half, tables, tokens, first_head)

@@ -16,7 +16,7 @@ from tokenizers.pre_tokenizers import Split
 from torch import Tensor
 
 from i18n import say
-from model.errors import NotSupported, panics_caught
+from model.errors import panics_caught
 
 Row = TypeVar("Row")
 
@@ -184,20 +184,15 @@ class BatchTokenizer:
         """What to show for an id."""
         return self._label(token)
 
-    def byte_level_tables(self, name: str) -> dict[str, Any]:
+    def byte_level_tables(self) -> dict[str, Any] | None:
         """For components/bpe.js: the vocabulary, "" where an id has no token; the merges, "a b", the first one first;
-        the ids before every text, and that of padding. name: of the model.
-
-        Raises NotSupported for anything but GPT-2's byte-level BPE.
-        """
+        the ids before every text, and that of padding. None for anything but GPT-2's byte-level BPE."""
         found = json.loads(self._tokenizer.to_str())
         bpe, before = found["model"], found["pre_tokenizer"] or {}
         plain = before.get("type") == "ByteLevel" and before.get("use_regex") and not before.get("add_prefix_space")
         own = (found["normalizer"], bpe.get("dropout"), bpe.get("byte_fallback"), bpe.get("ignore_merges"), *self.end)
         if bpe["type"] != "BPE" or not plain or any(own) or not BYTE_OF.keys() <= bpe["vocab"].keys():
-            raise NotSupported(
-                say("{model}: an offline page takes tokenizers like GPT-2's, byte-level BPE", model=name)
-            )
+            return None
         merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in bpe["merges"]]
         tokens = [""] * (max(bpe["vocab"].values()) + 1)
         for token, number in bpe["vocab"].items():

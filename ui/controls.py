@@ -12,8 +12,8 @@ import streamlit as st
 from i18n import N_, say
 from model import catalog
 from model.base import Model, TokenizedText
-from model.errors import NotSupported
-from model.gpt2 import browser_model
+from model.errors import CheckpointError
+from model.gpt2 import MOST_IN_BROWSER, browser_model
 from model.heads.view import MOST_CELLS
 from model.masks import NATIVE, MaskSpec
 from model.text import TokenBatch, rows_of
@@ -21,7 +21,6 @@ from model.transformer import Transformer
 from serving.settings import Settings
 from ui import explain, link, page, run_view
 from ui.guard import guarded
-from ui.markdown import escaped
 from ui.sidebar import models
 from ui.sidebar.models import EXAMPLES, FIRST, model_found
 from ui.widgets import choices
@@ -296,8 +295,9 @@ def offer_page(model: Model, text: str, spec: MaskSpec, head: tuple[int, int]) -
     with slot:
         try:
             found = browser_model(model, head)
-        except NotSupported as error:
-            st.caption(escaped(str(error)))
+        except CheckpointError:
+            words = N_("Offline pages hold models of at most {most:.0f} million parameters whose tokenizer is GPT-2's.")
+            st.caption(say(words, most=MOST_IN_BROWSER / 1e6))
             return
         st.caption(
             say("One HTML file with the model, **the text** and the masks. It runs in any browser, without a network.")

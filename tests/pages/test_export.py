@@ -17,7 +17,7 @@ from model.masks import MaskSpec
 from tests.model.huggingface.families import save
 from tests.pages.explore import Explore, array
 from tests.viz.packet import unpacked
-from ui import printed, results
+from ui import controls, printed, results
 from ui.export import pictures, sections
 from ui.widgets.choices import plain
 from viz.export import data, fonts
@@ -263,9 +263,10 @@ def test_explore_offers_a_page_that_holds_the_model(monkeypatch: pytest.MonkeyPa
 def test_explore_says_of_a_model_that_is_too_large_that_no_page_can_hold_it(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = downloads(monkeypatch)
     monkeypatch.setattr(gpt2, "MOST_IN_BROWSER", 1_000_000)
+    monkeypatch.setattr(controls, "MOST_IN_BROWSER", 1_000_000)
     explore = Explore(text=TEXT)
     explore.app.session_state["offline"] = True
     explore.app.run()
     assert not taken
-    words = "story: an offline page takes at most 1 million parameters, this model has 3.5"
+    words = "Offline pages hold models of at most 1 million parameters whose tokenizer is GPT-2's."
     assert words in [plain(caption.value) for caption in explore.app.caption]

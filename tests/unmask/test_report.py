@@ -122,13 +122,13 @@ def test_what_means_nothing_is_a_sentence_and_status_2(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--model", "dates"], "dates: an offline page takes models in GPT-2's layout, which this one is not"),
+        (["--model", "dates"], "dates: expected a model in GPT-2's layout, got another"),
         (["--model", "/no/such/folder"], "/no/such/folder is not a folder on this machine"),
         (["--model", "EMPTY"], "has no config.json"),
         (["--model", "BROKEN"], "model.safetensors is damaged or truncated"),
-        (["--model", "BERT"], "an offline page takes models in GPT-2's layout, which this one is not"),
-        (["--model", "LARGE"], "takes at most 30 million parameters, this model has 32.2"),
-        (["--model", "WORDS"], "an offline page takes tokenizers like GPT-2's, byte-level BPE"),
+        (["--model", "BERT"], "expected a model in GPT-2's layout"),
+        (["--model", "LARGE"], "expected at most 30 million parameters, got 32.2"),
+        (["--model", "WORDS"], "expected a tokenizer like GPT-2's, byte-level BPE"),
         (["--text", "a" * 100_001], "expected a text of at most 100,000 characters, got 100,001"),
         (["--lang", "fr"], "expected a language out of en, zh, got 'fr'"),
         (["--masks", "sideways"], "expected masks out of causal, padding"),
