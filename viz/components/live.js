@@ -40,12 +40,16 @@ async function refresh() {
     const row = readRow(read, control("row").selectedIndex, control("side").value);
     const [layer, one] = [control("scope").value === "layer", { row, name: words.standard, colour: about.series[1] }];
     const masks = { standard: composed(STANDARD_SPEC, row), now: composed(state.spec, row) };
+    const runUnder = async (some) => {
+      const { logits, ...kept } = await run(row, some, how); // of a large vocabulary they are the most of it
+      return kept;
+    };
     const key = JSON.stringify([row.ids, row.keep]);
-    if (standard?.for !== key) standard = { for: key, run: await run(row, masks.standard, how) };
+    if (standard?.for !== key) standard = { for: key, run: await runUnder(masks.standard) };
     const changed = masks.now.allowed.some((allowed, at) => allowed !== masks.standard.allowed[at]);
     const runs = [{ ...one, run: standard.run, masks: masks.standard, masksOf: () => masks.standard }];
     if (changed) runs.unshift({ ...one, masks: masks.now, name: words.now, colour: about.series[0], only: layer,
-                                run: layer ? null : await run(row, masks.now, how) });
+                                run: layer ? null : await runUnder(masks.now) });
     if (own !== going) return;
     if (shown && String(shown.row.ids) !== String(row.ids)) Object.assign(state, { query: null, pins: [] });
     shown = { row, runs, masks: masks.now };

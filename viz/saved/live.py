@@ -12,7 +12,7 @@ from markupsafe import Markup
 from i18n import N_, say
 from model.heads.view import HeadView, MaskView
 from model.mask_kinds import KINDS, Kind, Names
-from model.spec import LONGEST_SEPARATOR, MOST_STROKES, MaskSpec
+from model.spec import LONGEST_SEPARATOR, MOST_POSITIONS, MOST_STROKES, MaskSpec
 from viz.components import source
 from viz.components.words import packed
 from viz.hatch import LINES, ink
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 MODULES = ("packet.js", "page.js", "gpt2.js", "bpe.js", "mask_rules.js", "live_model.js", "live_views.js", "live.js")
 FIRST_TEXT = "The little cat saw the big dog, and the little cat saw the big dog"  # not shown so
 MOST_CHARACTERS, MOST_ROWS = 100_000, 16
-MOST_SIZE = 256  # of a mask's parameter: as many tokens as a page reads
 OFFERED = {name: kind for name, kind in KINDS.items() if not kind.sized}  # GPT-2 has none with a size of its own
 WORDS = {
     "comma": N_(", "),
@@ -191,7 +190,7 @@ def _switch(name: str, kind: Kind, value: Any) -> Markup:
     elif kind.splits:
         attributes |= {"type": "text", "size": 3, "value": value, "maxlength": LONGEST_SEPARATOR}
     else:
-        attributes |= {"type": "number", "min": 0, "max": MOST_SIZE, "value": min(value, MOST_SIZE)}
+        attributes |= {"type": "number", "min": 0, "max": MOST_POSITIONS, "value": value}
     return tag("label", join((_empty("input", **attributes), " ", say(STYLES[name].label))))
 
 
