@@ -51,7 +51,10 @@ def live_page() -> list[Ratio]:
         Ratio("a page that holds the model: 64 tokens, text → all heads, s", median(texts), 1, _spread(texts)),
         Ratio("a page that holds the model: flip → all heads, 64 tokens, s", median(flips), 0.7, _spread(flips)),
         Ratio(
-            "a page that holds the model: memory of its tab, MB", memory, 300, "proportional set size of the renderer"
+            "a page that holds the model: memory of its tab, MB",
+            median(memory),
+            300,
+            "proportional set size of the renderer",
         ),
     ]
 
