@@ -120,4 +120,5 @@ one, every = zip(*(explain.leaks(survey, layer, head) for survey in surveys), st
 leaks.html(cached_figure(leak_table, one, every, name, changed=changed))
 with st.sidebar:
     ask_first.switch()
+    controls.offer_page(model, text, spec, (layer, head))
 controls.share(link.View, model, masks=None)

@@ -6,7 +6,9 @@ GPT-2 keeps its linear layers as [in, out] and query, key and value side by side
 
 import json
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -17,8 +19,11 @@ from torch import Tensor
 from i18n import msg
 from model.errors import CheckpointError
 from model.files import write
+from model.text import BatchTokenizer
 from model.transformer import Transformer, TransformerConfig
 
+MOST_IN_BROWSER = 30_000_000  # parameters: 60 MB of float16, 80 MB of text in the page
+MOST_TOKENS_IN_BROWSER = 256
 AS_WE_DO = {  # the ways of computing that our Transformer has; other values make other models
     "model_type": "gpt2",
     "activation_function": "gelu_new",
@@ -196,3 +201,42 @@ def _read(file: safe_open, path: Path, model: Transformer) -> Iterator[tuple[str
             tensor = tensor.T
         # views of the file as it is mapped: processes that read the same one share its memory
         yield from zip(ours, tensor.chunk(len(ours)), strict=True)
+
+
+@dataclass(frozen=True, eq=False)
+class BrowserModel:
+    """A model for a page that runs it in the browser (viz/saved/live.py). config: sizes, for components/gpt2.js.
+    parameters: float16, little-endian, in the order of `_names`. tokenizer: for components/bpe.js. labels: what to
+    show for each id. first_head: (layer, head) to show first."""
+
+    name: str
+    config: dict[str, Any]
+    parameters: bytes
+    tokenizer: dict[str, Any]
+    labels: list[str]
+    first_head: tuple[int, int]
+
+
+def browser_model(model: Any, first_head: tuple[int, int]) -> BrowserModel:
+    """Of a decoder (model/decoder.py). Raises CheckpointError for another model, another tokenizer than byte-level
+    BPE, too many parameters, and numbers that float16 cannot hold."""
+    name, network = model.name, getattr(model, "network", None)
+    tokenizer = getattr(model, "tokenizer", None)
+    if not isinstance(network, Transformer) or not isinstance(tokenizer, BatchTokenizer):
+        raise CheckpointError(f"{name}: expected a model in GPT-2's layout, got another")  # not shown
+    parameters = sum(parameter.numel() for parameter in network.parameters())
+    if parameters > MOST_IN_BROWSER:
+        most = f"at most {MOST_IN_BROWSER / 1e6:.0f} million parameters"  # not shown
+        raise CheckpointError(f"{name}: expected {most}, got {parameters / 1e6:.1f}")
+    config, state = network.config, network.state_dict()
+    numbers = torch.cat([state[one].flatten() for _, ours in _names(config) for one in ours])
+    if numbers.abs().max() > torch.finfo(torch.float16).max:
+        raise CheckpointError(f"{name}: expected weights that float16 can hold")  # not shown
+    tables = tokenizer.byte_level_tables()
+    if tables is None:
+        raise CheckpointError(f"{name}: expected a tokenizer like GPT-2's, byte-level BPE")  # not shown
+    tokens = [tokenizer.label(token) for token in range(config.vocabulary)]
+    sizes = asdict(config) | {"mlpWidth": config.mlp_width or 4 * config.width}
+    tables |= {"context": min(tokenizer.context, MOST_TOKENS_IN_BROWSER)}
+    half = numbers.to(torch.float16).numpy().astype("<f2").tobytes()
+    return BrowserModel(Path(name).name, sizes, half, tables, tokens, first_head)

@@ -34,10 +34,9 @@ class Cells:
 
 @dataclass(frozen=True)
 class Names:
-    """What a program calls the parts of a cell. tokens: how many there are. padded: whether some of them are padding.
-    query, key: which of the real tokens it is, `tokens` at padding. apart: how many positions are between them."""
+    """What a program calls the parts of a cell. padded: whether some tokens are padding. query, key: which of the real
+    tokens it is, -1 at padding. apart: how many positions are between them."""
 
-    tokens: int
     padded: bool
     query: str
     key: str
@@ -98,11 +97,6 @@ def _chunks(cells: Cells, size: int) -> "Tensor | None":
     return cells.query_token // size == cells.key_token // size if size < cells.span else None
 
 
-def _chunks_code(names: Names, size: int) -> str:
-    same = f"{names.query} // {size} == {names.key} // {size}"
-    return f"({same}) & (keep[q_idx] == keep[k_idx])" if names.padded else same
-
-
 def _multiples(size: int, tokens: int) -> Iterable[int]:
     return range(0, tokens, size)
 
@@ -123,13 +117,13 @@ def _first(token: "Tensor", size: int) -> "Tensor":
 
 
 def _prefix_code(names: Names, size: int) -> str:
-    last = min(size, names.tokens)  # padding's place is the number of tokens
-    return f"({names.query} < {last}) & ({names.key} < {last})"
+    first = f"({names.query} < {size}) & ({names.key} < {size})"
+    return f"keep[q_idx] & keep[k_idx] & {first}" if names.padded else first
 
 
 def _sinks_code(names: Names, size: int) -> str:
-    first = f"{names.key} < {min(size, names.tokens)}"
-    return f"keep[q_idx] & ({first})" if names.padded else first
+    first = f"{names.key} < {size}"
+    return f"keep[q_idx] & keep[k_idx] & ({first})" if names.padded else first
 
 
 KINDS: dict[str, Kind] = {
@@ -148,7 +142,8 @@ KINDS: dict[str, Kind] = {
         N_("the model's own window of {size}"), own=True, sized=True, borders=None, arguments=("varlen",),
     ),
     "chunk": Kind(  # Llama 4
-        _chunks, _chunks_code, "chunk: the model attends within chunks of its own",
+        _chunks, lambda names, size: f"{names.query} // {size} == {names.key} // {size}",
+        "chunk: the model attends within chunks of its own",
         N_("the model's own chunks of {size}"), own=True, sized=True, borders=_multiples, arguments=("varlen",),
     ),
     "padding_queries": Kind(

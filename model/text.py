@@ -1,11 +1,12 @@
 """Text to tokens: ids, padded batches, and the pieces to show for them. Sizes: B rows, T tokens."""
 
+import json
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from tokenizers import Encoding, Regex, Tokenizer
@@ -183,6 +184,21 @@ class BatchTokenizer:
 
     def label(self, token: int) -> str:
         return self._label(token)
+
+    def byte_level_tables(self) -> dict[str, Any] | None:
+        """For components/bpe.js: the vocabulary, "" where an id has no token; the merges, "a b", the first one first;
+        the ids before every text, and that of padding. None for anything but GPT-2's byte-level BPE."""
+        found = json.loads(self._tokenizer.to_str())
+        bpe, before = found["model"], found["pre_tokenizer"] or {}
+        plain = before.get("type") == "ByteLevel" and before.get("use_regex") and not before.get("add_prefix_space")
+        own = (found["normalizer"], bpe.get("dropout"), bpe.get("byte_fallback"), bpe.get("ignore_merges"), *self.end)
+        if bpe["type"] != "BPE" or not plain or any(own) or not BYTE_OF.keys() <= bpe["vocab"].keys():
+            return None
+        merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in bpe["merges"]]
+        tokens = [""] * (max(bpe["vocab"].values()) + 1)
+        for token, number in bpe["vocab"].items():
+            tokens[number] = token
+        return {"vocabulary": tokens, "merges": merges, "start": self.start, "pad": self.pad}
 
     @property
     def vocabulary(self) -> int:

@@ -47,6 +47,7 @@ from viz.head import head_figure  # noqa: E402
 from viz.heads.bars import bars_figure, row_of  # noqa: E402
 from viz.heads.colours import numbers_table  # noqa: E402
 from viz.heads.score_split import _outcome  # noqa: E402
+from viz.saved.live import kinds_script  # noqa: E402
 
 SPEC = MaskSpec(**{GAPS: 3})
 FREE = replace(OFF, **{GAPS: 3})
@@ -72,6 +73,11 @@ def test_it_blocks_and_is_a_field_of_a_spec() -> None:
     assert (getattr(OFF, GAPS), SPEC.on()[GAPS]) == (0, 3)
     with pytest.raises(ValueError, match=f"{GAPS}: expected a whole number"):
         MaskSpec(**{GAPS: "3"})
+
+
+def test_a_page_that_holds_the_model_has_its_rule() -> None:
+    assert '"name": "gaps"' in kinds_script()
+    assert "=> (k_idx + 1) % size != 0 }" in kinds_script()
 
 
 def test_the_mask_lab_has_a_control_a_link_an_explanation_and_its_colour() -> None:

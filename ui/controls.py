@@ -12,16 +12,20 @@ import streamlit as st
 from i18n import N_, say
 from model import catalog
 from model.base import Model, TokenizedText
+from model.errors import CheckpointError
+from model.gpt2 import MOST_IN_BROWSER, browser_model
 from model.heads.view import MOST_CELLS
 from model.masks import NATIVE, MaskSpec
 from model.text import TokenBatch, rows_of
+from model.transformer import Transformer
 from serving.settings import Settings
 from ui import explain, link, page, run_view
 from ui.guard import guarded
 from ui.sidebar import models
 from ui.sidebar.models import EXAMPLES, FIRST, model_found
 from ui.widgets import choices
-from ui.widgets.choices import bound, one_of
+from ui.widgets.choices import bound, deferred, one_of
+from ui.widgets.uploads import download
 from viz.heatmap import MOST_TICKS
 from viz.mask_styles import STYLES
 
@@ -274,6 +278,31 @@ def share(kind: type[link.TextLink], model: Model, **others: Any) -> None:
         instead["attention"] = None
     with st.sidebar:
         link.share(kind.of_choices(**(instead | others)))
+
+
+def offer_page(model: Model, text: str, spec: MaskSpec, head: tuple[int, int]) -> None:
+    """Of a decoder of our own: a file that runs it in the browser, with this text and these masks."""
+    if not isinstance(getattr(model, "network", None), Transformer):
+        return
+    slot = st.popover(
+        say("Offline page"), icon=":material/download:", width="stretch", key="offline", on_change="rerun"
+    )
+    if not slot.open:
+        return
+    from viz.saved.live import MOST_CHARACTERS, live_page  # what nobody needs before
+
+    with slot:
+        try:
+            found = browser_model(model, head)
+        except CheckpointError:
+            words = N_("Offline pages hold models of at most {most:.0f} million parameters whose tokenizer is GPT-2's.")
+            st.caption(say(words, most=MOST_IN_BROWSER / 1e6))
+            return
+        st.caption(
+            say("One HTML file with the model, **the text** and the masks. It runs in any browser, without a network.")
+        )
+        make = deferred(lambda: live_page(found, text[:MOST_CHARACTERS], spec))
+        download(say("Offline page"), make, "attention.html", "text/html", key="take_page")
 
 
 def _model_title(name: str) -> str:

@@ -24,6 +24,14 @@ examples:
   {NAME} report --model gpt2 --text "Hello world" --masks none --head 5,1 --head 0,3
 """
 
+PAGE_EPILOG = f"""\
+The model has GPT-2's layout and at most 30 million parameters. The page makes no network request.
+
+examples:
+  {NAME} page -o attention.html
+  {NAME} page --model ./my-gpt2 --text "Once upon a time" --lang zh
+"""
+
 
 def seconds(said: str) -> float:
     """A time limit. Raises ValueError, of which argparse makes a sentence, for what is none."""
@@ -64,6 +72,14 @@ def parser() -> argparse.ArgumentParser:
     report.add_argument("--head", action="append", default=[], metavar="L,H", help="head to show first; repeatable")
     report.add_argument("-o", "--output", default="report.html", metavar="FILE", help="output file (report.html)")
     report.add_argument("--download", action="store_true", help="download a model that is not on this machine")
+    page = commands.add_parser("page", help="write one HTML file that runs a small model offline", epilog=PAGE_EPILOG,
+                               formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    page.add_argument("--model", default="story", help="a folder or a model name of the app (story)")
+    page.add_argument("--text", help="the text that it opens with")
+    page.add_argument("--masks", help="masks that are on at first: names with commas, none, or JSON")
+    page.add_argument("--lang", default="en", help="the page's language: en (default) or zh")
+    page.add_argument("-o", "--output", default="attention.html", metavar="FILE", help="output file (attention.html)")
+    page.add_argument("--download", action="store_true", help="download a model that is not on this machine")
     commands.add_parser("samples", help="list the sample modules, correct and broken")
     commands.add_parser("patients")  # the old name of samples
     commands.add_parser("train", help="retrain a built-in model", add_help=False)
@@ -81,6 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         None: lambda: command.open_app(),
         "check": lambda: command.check(asked),
         "report": lambda: command.report(asked),
+        "page": lambda: command.page(asked),
         "samples": lambda: command.samples(),
         "patients": lambda: command.samples(),
         "train": lambda: command.train(rest),

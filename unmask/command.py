@@ -15,6 +15,7 @@ import torch
 from mask_check import formats
 from mask_check.check import check as measure
 from model.base import CHECKPOINTS
+from model.files import write
 from model.text import cut_words
 from unmask.checking import PREFIXES, SAMPLES, network_of
 
@@ -83,6 +84,23 @@ def report(asked: argparse.Namespace) -> int:
     print(f"{asked.output}: {run!r}, {size / 1e6:.1f} MB")
     if run.cut:
         print(cut_words(run.cut, run.model.context), file=sys.stderr)
+    return 0
+
+
+def page(asked: argparse.Namespace) -> int:
+    """Write one HTML file that holds the model. 0: it is written; 2: it could not be, and why in a sentence."""
+    _quiet()
+    from unmask import report_request
+    from viz.saved.live import FIRST_TEXT
+
+    try:
+        written = report_request.live_page_of(asked, FIRST_TEXT if asked.text is None else asked.text)
+        write(Path(asked.output), written.encode("utf-8", "backslashreplace"))
+    except (ValueError, OSError, MemoryError) as error:
+        words = (str(error).strip() or type(error).__name__).rstrip(".")
+        print(f"No page was written: {words}.", file=sys.stderr)
+        return COULD_NOT
+    print(f"{asked.output}: {asked.model}, {len(written) / 1e6:.1f} MB")
     return 0
 
 

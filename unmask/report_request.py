@@ -5,16 +5,19 @@ import json
 from collections.abc import Sequence
 from urllib.parse import urlencode
 
+from i18n import LANGUAGES, spoken
 from model import catalog
 from model.errors import NotAvailable, items
+from model.gpt2 import browser_model
 from model.masks import NATIVE
 from model.spec import OFF, MaskSpec
 from model.text import cut_words
 from unmask.notebook import LoadedModel, load
 from unmask.pictures import Picture
-from unmask.runs import Run
+from unmask.runs import Run, spec_of
 from viz.export.words import versions
 from viz.heads.picture import MOST_CELLS
+from viz.saved.live import MOST_CHARACTERS, live_page
 from viz.saved.report import MOST_TOKENS, Numbers, ReportView, report_page
 
 
@@ -83,15 +86,35 @@ LONGEST_LINK = 8_000  # characters, as ui/link.py has it
 
 def run_of(asked: argparse.Namespace) -> tuple[Run, list[tuple[int, int]]]:
     """The run, and the heads to choose first. Raises ValueError and OSError with a sentence."""
+    _check_on_this_machine(asked)
+    heads = [head_of(said) for said in asked.head]
+    loaded = load(asked.model)
+    return loaded.run(asked.text, masks=masks_of(asked.masks, loaded), target=asked.target), heads
+
+
+def live_page_of(asked: argparse.Namespace, text: str) -> str:
+    """The page that holds the model. Raises ValueError and OSError with a sentence."""
+    if asked.lang not in LANGUAGES:
+        raise ValueError(f"expected a language out of {', '.join(LANGUAGES)}, got {asked.lang!r}")
+    if len(text) > MOST_CHARACTERS:
+        raise ValueError(f"expected a text of at most {MOST_CHARACTERS:,} characters, got {len(text):,}")
+    _check_on_this_machine(asked)
+    loaded = load(asked.model)
+    spec = spec_of(loaded.model.standard, masks_of(asked.masks, loaded))
+    if spec.layers or spec.heads or spec.positions != "counted":
+        raise ValueError("expected masks for all layers, heads and counted positions: a page has no others")
+    with spoken(asked.lang):
+        return live_page(browser_model(loaded.model, catalog.first_head(loaded.model)), text, spec)
+
+
+def _check_on_this_machine(asked: argparse.Namespace) -> None:
+    """Raises NotAvailable for a model that would have to be downloaded, unless that was asked for."""
     size = 0 if asked.download else catalog.download_size(asked.model)
     if size:
         why = (
             f"is not on this machine, and nothing is downloaded unasked: {size / 1e6:,.0f} MB; --download fetches them"
         )
         raise NotAvailable(f"{asked.model} {why}")
-    heads = [head_of(said) for said in asked.head]
-    loaded = load(asked.model)
-    return loaded.run(asked.text, masks=masks_of(asked.masks, loaded), target=asked.target), heads
 
 
 def masks_of(said: str | None, loaded: LoadedModel) -> MaskSpec | dict | None:

@@ -75,7 +75,7 @@ def _kinds(place: MaskContext, spec: MaskSpec, head: int, keep: Tensor) -> Itera
     kinds, (blockers, openings) = mask_kinds.KINDS, place.undrawn(spec, head)
     sides = ("q_idx", "k_idx") if keep.all() else ("place[q_idx]", "place[k_idx]")
     apart = "q_idx - k_idx" if "causal" in blockers else "(q_idx - k_idx).abs()"
-    names = mask_kinds.Names(len(keep), not keep.all(), *sides, apart)
+    names = mask_kinds.Names(not keep.all(), *sides, apart)
     on = place.on(spec, head)
     for sign, some in (("&", blockers), ("|", openings)):
         for name, parameter in [(name, on[name]) for one in some for name in on if one in (name, kinds[name].joins)]:
@@ -100,7 +100,10 @@ def _statements(steps: list[Step]) -> list[str]:
         whole = condition if condition in ("keep[k_idx]", "keep[q_idx]") else f"({condition})"
         statement = f"allowed = allowed {sign} {whole}" if number else f"allowed = {condition}"
         together = f"{statement}  # {what}"
-        lines += [together] if len(together) + 4 <= LINE else [f"# {what}", statement]  # 4: within a function
+        if len(together) + 4 <= LINE:  # 4: within a function
+            lines.append(together)
+        else:
+            lines += [f"# {what}", *_wrapped(statement, width=LINE - 4).splitlines()]
     return lines
 
 
@@ -112,8 +115,8 @@ def _tensors(ruling: MaskSpec, place: MaskContext, row: int, strokes: list[Drawn
         yield "# keep: True = a real token, False = padding"
         yield _assigned("keep", keep.tolist())
     if "place" in conditions:
-        yield "# place: a token's number among the real ones; T at padding"
-        yield "place = torch.where(keep, keep.cumsum(0) - 1, T)"
+        yield "# place: a token's number among the real ones; -1 at padding"
+        yield "place = torch.where(keep, keep.cumsum(0) - 1, -1)"
     for separator in (value for value in ruling.on().values() if isinstance(value, str)):
         if "document" in conditions and place.split is not None:
             yield f"# document: the number of each token's; the text is split after {separator!r}"
@@ -131,9 +134,9 @@ def _assigned(name: str, values: list[int] | list[bool]) -> str:
     return _wrapped(f"{name} = {first}.repeat_interleave(torch.tensor({lengths}))")
 
 
-def _wrapped(text: str, indent: str = "") -> str:
+def _wrapped(text: str, indent: str = "", width: int = LINE) -> str:
     """Broken at spaces, all of which are within brackets."""
-    return textwrap.fill(text, LINE, initial_indent=indent, subsequent_indent="    ", break_long_words=False,
+    return textwrap.fill(text, width, initial_indent=indent, subsequent_indent="    ", break_long_words=False,
                          break_on_hyphens=False)  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from tests.benchmarks.evict import evictions
 from tests.benchmarks.forward import traced_forward
 from tests.benchmarks.jobs import jobs_elsewhere
 from tests.benchmarks.lab import drawn_cell
+from tests.benchmarks.live import live_page
 from tests.benchmarks.llama import traced_llama
 from tests.benchmarks.long import long_texts
 from tests.benchmarks.memory import trace_memory
@@ -39,6 +40,7 @@ MEASUREMENTS: dict[str, Callable[[], list[Ratio]]] = {
     "beside": beside_trainings,
     "evict": evictions,
     "start": first_page,
+    "live": live_page,
     "pictures": first_pictures,
     "bertviz": beside_bertviz,
 }

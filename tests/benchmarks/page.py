@@ -68,7 +68,7 @@ def flipped_mask() -> list[Ratio]:
         for number in range(FLIPS):
             page = browser.new_page(viewport={"width": 1280, "height": 900})
             page.set_default_timeout(PATIENCE)
-            page.goto(f"{address}/?text={quote(_text_of_64_tokens(number))}")
+            page.goto(f"{address}/?text={quote(text_of_64_tokens(number))}")
             page.wait_for_function(PICTURES)
             page.wait_for_function(SETTLED)
             page.wait_for_timeout(1500)
@@ -135,7 +135,7 @@ def _rerun(page: Page) -> float:
     return took
 
 
-def _text_of_64_tokens(number: int) -> str:
+def text_of_64_tokens(number: int) -> str:
     model = catalog.load("story")
     words = np.random.default_rng(number).choice(WORDS.split(), 80).tolist()
     texts = (" ".join(words[:count]) for count in range(80, 1, -1))

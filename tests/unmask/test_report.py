@@ -1,16 +1,22 @@
-"""unmask report: one file with all of a run, and how large it gets."""
+"""unmask report: one file with all of a run, and how large it gets; unmask page: what it refuses."""
 
 import html
+import json
 import re
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
 import numpy as np
 import pytest
+import torch
 
 import unmask
+from model.gpt2 import save_transformer
 from model.heads.view import HeadView
 from model.masks import NATIVE
+from model.transformer import Transformer, TransformerConfig
+from tests.model.huggingface.families import save
+from tests.tiny import save_tiny
 from ui import link as pages
 from ui.link import View
 from unmask.__main__ import main
@@ -111,6 +117,52 @@ def test_what_means_nothing_is_a_sentence_and_status_2(
     assert words in said
     assert len(said.splitlines()) == 1
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--model", "dates"], "dates: expected a model in GPT-2's layout, got another"),
+        (["--model", "/no/such/folder"], "/no/such/folder is not a folder on this machine"),
+        (["--model", "EMPTY"], "has no config.json"),
+        (["--model", "BROKEN"], "model.safetensors is damaged or truncated"),
+        (["--model", "BERT"], "expected a model in GPT-2's layout"),
+        (["--model", "LARGE"], "expected at most 30 million parameters, got 32.2"),
+        (["--model", "WORDS"], "expected a tokenizer like GPT-2's, byte-level BPE"),
+        (["--text", "a" * 100_001], "expected a text of at most 100,000 characters, got 100,001"),
+        (["--lang", "fr"], "expected a language out of en, zh, got 'fr'"),
+        (["--masks", "sideways"], "expected masks out of causal, padding"),
+        (["--masks", '{"layers": [1]}'], "expected masks for all layers, heads and counted positions"),
+        (["-o", "/no/such/folder/page.html"], "No such file or directory"),
+    ],
+)
+def test_a_page_that_cannot_be_written_is_a_sentence_and_status_2(
+    arguments: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    folder = tmp_path / "model"
+    kind = arguments[1]
+    folder.mkdir()
+    if kind in ("BROKEN", "WORDS", "LARGE"):
+        save_tiny(folder)
+    if kind == "BROKEN":
+        weights = folder / "model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:200])
+    elif kind == "WORDS":
+        tokenizer = json.loads((folder / "tokenizer.json").read_text("utf-8"))
+        tokenizer["normalizer"] = {"type": "Lowercase"}
+        (folder / "tokenizer.json").write_text(json.dumps(tokenizer), "utf-8")
+    elif kind == "BERT":
+        save("bert", folder)
+    elif kind == "LARGE":
+        large = TransformerConfig(vocabulary=283, context=16, layers=1, heads=2, width=1624)
+        save_transformer(Transformer(large), folder, torch.float16)
+    arguments = [str(folder) if argument.isupper() else argument for argument in arguments]
+    assert main(["page", "-o", str(tmp_path / "page.html"), *arguments]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("No page was written: ")
+    assert words in said
+    assert len(said.splitlines()) == 1
+    assert not (tmp_path / "page.html").exists()
 
 
 def test_nothing_is_downloaded_without_a_word(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:

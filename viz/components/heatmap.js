@@ -157,9 +157,10 @@ function parts(element) {
 function show(element, cells, onPick) {
   const [canvas, said] = parts(element);
   let all = null; // the picture, painted once for a packet and a size
-  let cursor = null;
+  const still = element.cursor?.query < cells.rows && element.cursor.key < cells.columns;
+  let cursor = still ? element.cursor : null; // from one packet to the next
   const point = (at) => {
-    cursor = at;
+    cursor = element.cursor = at;
     paint(canvas, cells, (all ||= picture(canvas, cells)), cursor);
     said.textContent = cursor ? reading(cells, cursor) : cells.words.hint;
   };
@@ -169,8 +170,10 @@ function show(element, cells, onPick) {
     point(cursor);
     onPick("query", cells.query);
   };
-  canvas.onpointermove = (event) => point(cellAt(canvas, cells, event));
-  canvas.onpointerleave = () => point(null);
+  canvas.onpointerdown = canvas.onpointermove = (event) => point(cellAt(canvas, cells, event));
+  canvas.onpointerleave = (event) => {
+    if (event.pointerType !== "touch") point(null);
+  };
   canvas.onclick = (event) => pick(cellAt(canvas, cells, event));
   canvas.onkeydown = (event) => {
     if (event.key in STEPS) {

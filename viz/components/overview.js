@@ -141,13 +141,6 @@ function moved(packet, from, key, order) {
   return { layer, head: order[layer][column] };
 }
 
-// As viz/numbers.py's percent.
-function percent(share) {
-  if (share <= 0 || share >= 1) return share <= 0 ? "0%" : "100%";
-  if (share < 0.0005) return "<0.1%";
-  return share < 0.9995 ? `${(100 * share).toFixed(1)}%` : ">99.9%";
-}
-
 // What is said of a head: where it is, what it is called by, and the measure that dims it.
 function about(packet, { layer, head }, by) {
   const known = pattern(packet, layer, head);

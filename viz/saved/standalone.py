@@ -49,16 +49,24 @@ def page(title: str, parts: Iterable[Canvas | str]) -> str:
 
 
 def document(
-    title: str, body: Markup, views: Sequence[str], *, script: Sequence[str] = ("page.js",), styles: Sequence[str] = ()
+    title: str,
+    body: Markup,
+    views: Sequence[str],
+    *,
+    script: Sequence[str] = ("page.js",),
+    styles: Sequence[str] = (),
+    code: str = "",
+    sources: str = "",
 ) -> str:
     """HTML: the body, and a module for each of the views that are drawn in it; last the script which draws them.
 
-    script: what it is made of. styles: what it needs besides the views'. Files of components/.
+    script: what it is made of. styles: what it needs besides the views'. Files of components/. code: JavaScript before
+    the script's. sources: what else the page's policy allows.
     """
     used = list(dict.fromkeys(views))
     modules = [f"{source(*VIEWS[view])}\n(globalThis.canvases ??= {{}}).{view} = draw;\n" for view in used]
-    modules.append(source(*script))
-    policy = POLICY.format(" ".join(map(_hash, modules)))
+    modules.append(code + source(*script))
+    policy = "; ".join(filter(None, (POLICY.format(" ".join(map(_hash, modules))), sources)))
     css = "\n".join((source("page.css"), style(*used), source(*styles)))
     scripts = join(Markup('<script type="module">{}</script>').format(Markup(module)) for module in modules)
     return str(PAGE.format(language(), policy, title, Markup(css), body, scripts))

@@ -143,7 +143,9 @@ def cases(traces: dict[str, Trace]) -> list[Case]:
         chance = random.Random(seed)
         where, layer, head = chance.choice(list(traces)), chance.randrange(2), chance.randrange(3)
         row = chance.randrange(len(traces[where].batch.ids))
-        spec = random_spec(chance, separators=SEPARATORS, layers=range(2), heads=range(3))
+        spec = random_spec(chance, separators=SEPARATORS, layers=range(2), heads=range(3)).replace(
+            block_causal=chance.choice((0, 0, 2, 5))
+        )
         made += [case(f"seed {seed}, {where}", kind, traces[where], spec, row, layer, head) for kind in mask_code.KINDS]
     return made
 

@@ -1,0 +1,65 @@
+// The model in a Web Worker: put after gpt2.js. A message {id, what, …} is answered by {id, share} while it is being worked
+// on, and by {id, answer} or {id, error} in the end. {id, what: "cancel"} ends another: its error is "cancelled".
+
+const cancelled = new Set();
+let loading = null;
+
+const DO = {
+  // base64: the parameters as float16.
+  load({ config, base64 }, report) {
+    loading = (async () => {
+      const text = atob(base64);
+      const bytes = new Uint8Array(text.length);
+      for (let at = 0; at < text.length; at++) bytes[at] = text.charCodeAt(at);
+      return readNetwork(config, await fromHalves(new Uint16Array(bytes.buffer), report));
+    })();
+    return loading.then(() => ({}));
+  },
+  // As forward, and of a text whose real tokens keep says: its losses, and the `most` likeliest tokens after each.
+  async run({ ids, positions, keep, allowed, most }, report) {
+    const { queriesKeys, weights, logits } = await forward(await loading, ids, positions, allowed, report);
+    return { queriesKeys, weights, logits, ...predictions(logits, ids, keep, most) };
+  },
+};
+
+// losses [T], nats, NaN where a token is the first or padding; top and chances [T, most], the likeliest first.
+function predictions(logits, ids, keep, most) {
+  const [rows, vocabulary] = [ids.length, logits.length / ids.length];
+  const losses = new Float32Array(rows).fill(NaN);
+  const [top, chances] = [new Int32Array(rows * most), new Float32Array(rows * most)];
+  for (let row = 0; row < rows; row++) {
+    const here = logits.subarray(row * vocabulary, (row + 1) * vocabulary);
+    const best = [];
+    for (let token = 0; token < vocabulary; token++) {
+      if (best.length === most && here[token] <= here[best[most - 1]]) continue;
+      const place = best.findIndex((other) => here[token] > here[other]);
+      best.splice(place < 0 ? best.length : place, 0, token);
+      best.length = Math.min(best.length, most);
+    }
+    let sum = 0;
+    for (let token = 0; token < vocabulary; token++) sum += Math.exp(here[token] - here[best[0]]);
+    const total = here[best[0]] + Math.log(sum);
+    best.forEach((token, place) => {
+      top[row * most + place] = token;
+      chances[row * most + place] = Math.exp(here[token] - total);
+    });
+    if (row + 1 < rows && keep[row] && keep[row + 1]) losses[row + 1] = total - here[ids[row + 1]];
+  }
+  return { losses, top, chances };
+}
+
+onmessage = async ({ data: { id, what, ...given } }) => {
+  if (what === "cancel") return void cancelled.add(id);
+  const report = async (share) => {
+    postMessage({ id, share });
+    await new Promise((go) => setTimeout(go)); // messages that have come by now are heard first
+    if (cancelled.has(id)) throw new Error("cancelled");
+  };
+  try {
+    const answer = await DO[what](given, report);
+    postMessage({ id, answer }, Object.values(answer).flatMap(({ buffer }) => buffer ?? []));
+  } catch (error) {
+    postMessage({ id, error: error.message });
+  }
+  cancelled.delete(id);
+};

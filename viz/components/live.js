@@ -1,0 +1,197 @@
+// A page that runs the model itself: its controls. Put last, after live_views.js.
+
+const part = (name) => document.querySelector(`[data-part="${name}"]`);
+const control = (id) => document.getElementById(id);
+const switches = [...document.querySelectorAll("[data-mask]")];
+const STANDARD_SPEC = readSpec({});
+
+const state = {
+  spec: readSpec(about.masks), layer: about.head[0], head: about.head[1], query: null, pins: [], towards: "at",
+  number: 0, epoch: 0, // of the drawing, as mask.js counts
+};
+let standard = null; // the last run under the standard masks, and `for` which text
+let shown = null; // {row, runs}: what is on the page, now first
+let going = null; // the AbortController of the run that is under way
+
+const tell = (text) => { control("status").textContent = text; };
+const report = (share) => { control("progress").value = share; };
+
+// The lines that are read, and of several which one is looked at.
+function texts() {
+  const lines = control("text").value.split(/\r\n|\n|\r/).filter((line) => line.trim());
+  const read = lines.slice(0, about.mostRows);
+  const chosen = Math.min(control("row").selectedIndex, read.length - 1);
+  control("row").replaceChildren(...read.map((line, at) => new Option(`${at + 1}: ${line.slice(0, 40)}`, at)));
+  control("row").selectedIndex = Math.max(chosen, 0);
+  for (const id of ["row", "side"]) control(id).parentElement.hidden = read.length < 2;
+  return { read, left: lines.length - read.length };
+}
+
+// Read the controls, run what has to be run, and show it. A later call ends an earlier one.
+async function refresh() {
+  going?.abort();
+  const { read, left } = texts();
+  if (!read.length) return tell(words.empty);
+  const own = (going = new AbortController());
+  const [began, how] = [performance.now(), { signal: going.signal, report }];
+  control("cancel").disabled = false;
+  tell(fill(words.running, { model: about.name }));
+  try {
+    const row = readRow(read, control("row").selectedIndex, control("side").value);
+    const [layer, one] = [control("scope").value === "layer", { row, name: words.standard, colour: about.series[1] }];
+    const masks = { standard: composed(STANDARD_SPEC, row), now: composed(state.spec, row) };
+    const runUnder = async (some) => {
+      const { logits, ...kept } = await run(row, some, how); // of a large vocabulary they are the most of it
+      return kept;
+    };
+    const key = JSON.stringify([row.ids, row.keep]);
+    if (standard?.for !== key) standard = { for: key, run: await runUnder(masks.standard) };
+    const changed = masks.now.allowed.some((allowed, at) => allowed !== masks.standard.allowed[at]);
+    const runs = [{ ...one, run: standard.run, masks: masks.standard, masksOf: () => masks.standard }];
+    if (changed) runs.unshift({ ...one, masks: masks.now, name: words.now, colour: about.series[0], only: layer,
+                                run: layer ? null : await runUnder(masks.now) });
+    if (own !== going) return;
+    if (shown && String(shown.row.ids) !== String(row.ids)) Object.assign(state, { query: null, pins: [] });
+    shown = { row, runs, masks: masks.now };
+    show();
+    const said = [fill(words.done, { tokens: row.ids.length, seconds: ((performance.now() - began) / 1000).toFixed(2) })];
+    if (row.cut) said.push(fill(words.cut, { most: tokenizer.context, beginning: row.cut.slice(0, 40) }));
+    if (left) said.push(fill(words.rows, { most: about.mostRows }));
+    tell(said.join(" "));
+  } catch (error) {
+    if (own === going) tell(error.name === "AbortError" ? words.cancelled : error.message);
+  } finally {
+    if (own === going) {
+      control("cancel").disabled = true;
+      report(1);
+      going = null;
+    }
+  }
+}
+
+const leave = new Map(); // by element, what ends the view that is drawn in it
+
+function draw(view, element, data, onPick) {
+  leave.get(element)?.();
+  leave.set(element, globalThis.canvases[view](element, data, onPick));
+}
+
+// All of the page under its controls.
+function show() {
+  const { runs } = shown;
+  const [now] = runs;
+  const { layers, heads } = about.config;
+  if (now.only) {
+    const masks = [runs.at(-1).masks, now.masks];
+    Object.assign(now, { run: withLayer(standard.run, state.layer, now.masks), masksOf: (layer) => masks[Number(layer === state.layer)] });
+  } else now.masksOf = () => now.masks;
+  for (const one of runs) {
+    one.leaks = Array.from({ length: layers * heads }, (_, head) => leakOf(at3(one.run.weights, head, shown.row.ids.length), shown.row));
+  }
+  draw("overview", part("overview"), overviewData(now.run, now.masksOf, shown.row, now.leaks, state), (what, at) => {
+    if (what !== "pick") return;
+    [state.layer, state.head] = at;
+    if (now.only) show();
+    else showHead();
+  });
+  showHead();
+  const used = Object.keys(about.signs).filter((sign) => shown.row.labels.some((label) => label.includes(sign)));
+  control("signs").textContent = used.map((sign) => about.signs[sign]).join("; ");
+}
+
+function heard(what, value) {
+  if (what === "pins") state.pins = value.split(",").filter(Boolean).map(Number);
+  else state[what] = value;
+  if (what === "query") showHead();
+}
+
+// The chosen head, the mask, and what is said of both.
+function showHead() {
+  const { row, runs } = shown;
+  const [number, rows, name] = [state.layer * about.config.heads + state.head, row.ids.length, `L${state.layer} H${state.head}`];
+  const query = (state.query ??= row.place.indexOf(Math.max(...row.place)));
+  const planes = runs.map((one) => at3(one.run.weights, number, rows));
+  const masks = runs.map((one) => one.masksOf(state.layer));
+  const [now, most] = [runs[0], rangeOf(...planes)];
+  const drawCells = (place, view, weights, masks, more) => {
+    part(place).hidden = false;
+    const data = cellsData(more.what === "change" ? "difference" : view, weights, masks, row, { query, name, ...more });
+    draw(view, part(place).querySelector(".view") || part(place), data, heard);
+  };
+  control("name").textContent = name;
+  drawCells("now", "heatmap", planes[0], masks[0], { most });
+  for (const place of ["standard", "difference"]) part(place).hidden = true;
+  if (runs.length > 1) {
+    const change = planes[0].map((weight, at) => weight - planes[1][at]);
+    drawCells("standard", "heatmap", planes[1], masks[1], { most });
+    drawCells("difference", "heatmap", change, bothBlock(...masks), { most: Math.max(largest(change), 0.01), what: "change" });
+  }
+  for (const place of ["now", "standard", "difference"]) part(place).firstElementChild.textContent = runs.length > 1 ? words[place] : "";
+  const view = document.querySelector("[name=view]:checked").value;
+  for (const place of ["tokens", "arcs"]) part(place).hidden = place !== view;
+  const { pins, towards } = state;
+  const more = { tokens: { pins, towards, brightest: brightest(planes[0]) },
+                 arcs: { names: [name], suggested: leastLine(planes[0], rows), firstToken: row.place.indexOf(0) } };
+  drawCells(view, view, planes[0], masks[0], more[view]);
+  draw("mask", part("mask"), maskData(shown.masks, row, { ...state, strokes: state.spec.drawn, query }), drawnOrChosen);
+  control("numbers").hidden = false;
+  const predicting = now.only ? runs.slice(1) : runs; // one layer's weights change no prediction
+  control("after").textContent = fill(words.after, { token: `${row.labels[query]} (${query})` });
+  control("next").replaceChildren(...nextTokens(predicting, query));
+  const losses = predicting.map((one) => lossStrip(one, row, predicting.length < 2));
+  const means = losses.map(({ mean }) => mean);
+  const mean = means[0] ? [make("p", { text: fill(words[means[1] ? "both_means" : "mean"], { now: means[0], standard: means[1] }) })] : [];
+  control("losses").replaceChildren(...mean, ...losses.map(({ strip }) => strip));
+  control("leak").replaceChildren(...leakTable(runs, number, name));
+  control("sentence").textContent = sentences(now, number).join(" ");
+}
+
+function sentences({ leaks, only }, number) {
+  const { future, padding } = leaks[number];
+  const [said, head] = [[], control("name").textContent];
+  if (future > 0) said.push(fill(words.later, { head, share: percent(future) }));
+  if (padding > 0) said.push(fill(words.to_padding, { head, share: percent(padding) }));
+  if (only) said.push(fill(words.layer_only, { layer: `L${state.layer}` }));
+  return said;
+}
+
+function drawnOrChosen(what, value) {
+  if (what === "query") return heard(what, value);
+  state.number = value.number;
+  state.spec = { ...state.spec, drawn: value.strokes };
+  refresh();
+}
+
+// Put the masks into the controls: a drawing that the page itself takes away begins anew.
+function take(spec) {
+  if (state.spec.drawn !== spec.drawn) Object.assign(state, { number: 0, epoch: state.epoch + 1 });
+  state.spec = spec;
+  for (const one of switches) {
+    if (one.type === "checkbox") one.checked = spec[one.dataset.mask];
+    else one.value = spec[one.dataset.mask];
+  }
+  refresh();
+}
+
+for (const one of switches) {
+  one.onchange = () => {
+    const numeric = one.type === "number";
+    if (numeric) one.value = Math.round(Math.min(Math.max(Number(one.value), 0), one.max));
+    const value = one.type === "checkbox" ? one.checked : numeric ? Number(one.value) : one.value;
+    state.spec = { ...state.spec, [one.dataset.mask]: value };
+    refresh();
+  };
+}
+control("reset").onclick = () => take(STANDARD_SPEC);
+control("cancel").onclick = () => going?.abort();
+control("controls").onsubmit = (event) => {
+  event.preventDefault();
+  refresh();
+};
+control("text").onkeydown = (event) => {
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) refresh();
+};
+for (const id of ["row", "side", "scope"]) control(id).onchange = refresh;
+for (const one of document.querySelectorAll("[name=view]")) one.onchange = () => shown && showHead();
+
+load(report).then(refresh, (error) => tell(error.message));

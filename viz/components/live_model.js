@@ -1,0 +1,88 @@
+// The model of a page without a server, and its documented interface, window.unmask. Put after gpt2.js, bpe.js, mask_rules.js.
+
+const { header: about } = await unpack(inlined("about"));
+const tokenizer = readTokenizer(about.tokenizer);
+const CANDIDATES = 10; // next tokens that are told
+
+const worker = new Worker(URL.createObjectURL(new Blob([document.getElementById("worker").textContent], { type: "text/javascript" })));
+const asked = new Map(); // by their numbers, what the worker has not answered
+let questions = 0;
+worker.onmessage = ({ data: { id, share, answer, error } }) => {
+  const { resolve, reject, report } = asked.get(id);
+  if (share !== undefined) return report?.(share);
+  asked.delete(id);
+  if (error) reject(error === "cancelled" ? new DOMException(error, "AbortError") : new Error(error));
+  else resolve(answer);
+};
+worker.onerror = ({ message }) => {
+  for (const { reject } of asked.values()) reject(new Error(message || "the worker could not be started"));
+  asked.clear();
+};
+
+// What the worker answers. report(share): how much of it is done. signal: an AbortSignal, which ends it by an AbortError.
+function ask(question, { report, signal } = {}) {
+  return new Promise((resolve, reject) => {
+    const id = ++questions;
+    if (signal?.aborted) return reject(new DOMException("cancelled", "AbortError"));
+    signal?.addEventListener("abort", () => asked.has(id) && worker.postMessage({ id, what: "cancel" }));
+    asked.set(id, { resolve, reject, report });
+    worker.postMessage({ id, ...question });
+  });
+}
+
+function load(report) {
+  const base64 = document.getElementById("parameters");
+  const loaded = ask({ what: "load", config: about.config, base64: base64.textContent }, { report });
+  base64.remove(); // the worker has it
+  return loaded;
+}
+
+// One of several texts as the model reads it, padded to the longest: ids, positions counted over real tokens, keep (which are
+// real), place (which of the real ones, -1 at padding), labels, and where each token ends in its text.
+function readRow(texts, number, side = "left") {
+  const rows = texts.map((text) => encode(tokenizer, text));
+  const row = rows[number];
+  const padding = Math.max(...rows.map(({ ids }) => ids.length)) - row.ids.length;
+  const padded = (values, before, after) =>
+    side === "left" ? [...Array(padding).fill(before), ...values] : [...values, ...Array(padding).fill(after)];
+  const place = padded(row.ids.map((_, at) => at), -1, -1);
+  const ids = padded(row.ids, tokenizer.pad, tokenizer.pad);
+  return {
+    ids,
+    place,
+    positions: padded(row.ids.map((_, at) => at), 0, row.ids.length - 1),
+    keep: place.map((at) => at >= 0),
+    labels: ids.map((id) => about.labels[id]),
+    ends: padded(row.ends, 0, row.ends.at(-1)),
+    text: row.text,
+    cut: row.cut,
+  };
+}
+
+function run({ ids, positions, keep }, { allowed }, how) {
+  return ask({ what: "run", ids, positions, keep, allowed, most: CANDIDATES }, how);
+}
+
+// A run, but for the weights of one layer: those of the same queries and keys under other masks.
+function withLayer(standard, layer, { allowed }) {
+  const { heads, layers } = about.config;
+  const weights = standard.weights.slice();
+  const size = weights.length / layers;
+  const { q, k } = standard.queriesKeys[layer];
+  attentionWeights(q, k, heads, allowed, weights.subarray(layer * size, (layer + 1) * size).fill(0));
+  return { ...standard, weights };
+}
+
+// await unmask.run(text, {causal: false}): a text under these masks, by MaskSpec's names; what is not named is
+// as the model was trained. weights: Float32Array [layers, heads, T, T], rows are queries; losses [T] in nats; logits [T, V].
+// encode(text): its ids, where each ends in the text, and the end of it that did not fit.
+window.unmask = {
+  encode: (text) => encode(tokenizer, text),
+  async run(text, masks = {}, { signal } = {}) {
+    if (typeof text !== "string" || !text) throw new Error("expected a text");
+    const row = readRow([text], 0);
+    const { weights, losses, logits } = await run(row, composed(readSpec(masks), row), { signal });
+    const { layers, heads } = about.config;
+    return { ids: row.ids, tokens: row.labels, layers, heads, weights, losses, logits };
+  },
+};

@@ -1,0 +1,174 @@
+// What the views of a page without a server are given: the packets that Python makes elsewhere. Put after live_model.js.
+
+const template = {}; // by view, the packet of a text of one token: what no text changes
+for (const view of ["overview", "heatmap", "difference", "tokens", "arcs", "mask"]) template[view] = await unpack(inlined(`of_${view}`));
+
+const THUMBNAIL = 64; // cells of its side
+const FAINTEST = 0.1; // as in viz/heads/tokens.py
+const LEAST_LINE = [0.1, 0.0001]; // as in viz/heads/arcs.py: at first, and at all
+const { words } = about;
+
+const namesOf = (masks) => listed(masks.map((mask) => about.names[mask]));
+
+function listed(items) {
+  if (items.length < 2) return items.join("");
+  return fill(words.and, { head: items.slice(0, -1).join(words.comma), tail: items.at(-1) });
+}
+
+const at3 = (plane, head, rows) => plane.subarray(head * rows * rows, (head + 1) * rows * rows);
+
+// The shares of a head's attention that go to later tokens and to padding; NaN where no token attends to anything.
+function leakOf(weights, { keep }) {
+  const rows = keep.length;
+  let [future, padding, count] = [0, 0, 0];
+  for (let query = 0; query < rows; query++) {
+    const row = weights.subarray(query * rows, (query + 1) * rows);
+    if (!keep[query] || !row.some((weight) => weight > 0)) continue;
+    count++;
+    for (let key = 0; key < rows; key++) {
+      if (!keep[key]) padding += row[key];
+      else if (key > query) future += row[key];
+    }
+  }
+  return { future: future / count, padding: padding / count };
+}
+
+// All heads: a pixel is the largest weight of a patch, 0 to 254, or 255 where all of it is blocked. masksOf(layer).
+function overviewData({ weights }, masksOf, row, leaks, { layer, head }) {
+  const { layers, heads } = about.config;
+  const rows = row.ids.length;
+  const side = Math.min(rows, THUMBNAIL);
+  const { header, body } = template.overview;
+  const [palette, pixels] = [body.subarray(0, 765), new Uint8Array(layers * heads * side * side)];
+  const patch = Array.from({ length: side }, (_, at) => [Math.floor((at * rows) / side), Math.ceil(((at + 1) * rows) / side)]);
+  let out = 0;
+  for (let number = 0; number < layers * heads; number++) {
+    const [plane, { allowed }] = [at3(weights, number, rows), masksOf(Math.floor(number / heads))];
+    for (const [top, bottom] of patch) {
+      for (const [left, right] of patch) {
+        let most = -1;
+        for (let q = top; q < bottom; q++) {
+          for (let k = left; k < right; k++) if (allowed[q * rows + k] && plane[q * rows + k] > most) most = plane[q * rows + k];
+        }
+        pixels[out++] = most < 0 ? 255 : Math.round(Math.sqrt(Math.min(most, 1)) * 254);
+      }
+    }
+  }
+  const parts = (share) => (Number.isNaN(share) ? 65535 : Math.round(share * 65534));
+  const measures = header.measures.filter(({ name }) => leaks.some((leak) => leak[name] > 0));
+  const shares = Uint16Array.from(measures.flatMap(({ name }) => leaks.map((leak) => parts(leak[name]))));
+  const whole = new Uint8Array(palette.length + pixels.length + shares.byteLength);
+  whole.set(palette);
+  whole.set(pixels, palette.length);
+  whole.set(new Uint8Array(shares.buffer), palette.length + pixels.length);
+  const numbers = Array.from({ length: layers }, (_, at) => at);
+  return { header: { ...header, layers, heads, tall: side, wide: side, layer, head, numbers, measures }, body: whole };
+}
+
+// A head's cells for heatmap.js, tokens.js and arcs.js. which, blockedBy: see mask_rules.js.
+function cellsData(view, weights, { which, blockedBy }, row, more) {
+  const reasons = new Map(); // the masks of each, by their names
+  const numbers = new Map(); // which reason each list of masks is, from 1; 0 for none
+  for (const one of new Set(which)) {
+    const names = blockedBy[one];
+    if (names.length) reasons.set(names.join(), names);
+    numbers.set(one, names.length && [...reasons.keys()].indexOf(names.join()) + 1);
+  }
+  const blocked = Uint16Array.from(which, (one) => numbers.get(one));
+  const body = new Uint8Array(6 * weights.length);
+  body.set(new Uint8Array(weights.slice().buffer));
+  body.set(new Uint8Array(blocked.buffer), 4 * weights.length);
+  const said = [...reasons.values()].map((names) => (
+    { words: fill(words.blocked, { masks: namesOf(names) }), hatch: names.map((name) => about.inks[name]) }));
+  const about_text = { queries: row.labels, keys: row.labels, among: [0, row.ids.length], reasons: said };
+  return { header: { ...template[view].header, ...about_text, ...more }, body };
+}
+
+// Of cells that two masks block, which masks do.
+function bothBlock(one, other) {
+  const count = other.blockedBy.length;
+  const blockedBy = one.blockedBy.flatMap((names) => other.blockedBy.map((more) =>
+    (names.length && more.length ? [...new Set([...names, ...more])] : [])));
+  return { which: one.which.map((number, at) => number * count + other.which[at]), blockedBy };
+}
+
+// The largest weight, rounded up to hundredths, as viz.heatmap.colour_range.
+const rangeOf = (...planes) => Math.max(Math.ceil(Math.max(...planes.map(largest)) * 100 - 0.0005) / 100, 0.01);
+const largest = (weights) => weights.reduce((most, weight) => Math.max(most, Math.abs(weight)), 0);
+
+function brightest(weights) {
+  const most = largest(weights);
+  return most > 0 && most < FAINTEST ? most : 1;
+}
+
+// From which weight on lines are drawn at first: so that there is one for every second query.
+function leastLine(weights, rows) {
+  const enough = weights.slice().sort().at(-1 - Math.floor(rows / 2)) || LEAST_LINE[1];
+  return Math.max(Math.min(Number(enough.toPrecision(1)), LEAST_LINE[0]), LEAST_LINE[1]);
+}
+
+// The composed mask to draw on, as viz/mask_lab/canvas.py packs it. number, epoch: see mask.js.
+function maskData({ combinations, cells, blockers }, row, { strokes, query, number, epoch }) {
+  const [inked, rows] = [[...blockers, "drawn"], row.ids.length];
+  const verdicts = combinations.map((one) => (one.padding ? [""] : Object.keys(STROKES)).map((stroke) => verdict(one, stroke, inked)));
+  for (const one of verdicts) while (one.length < 3) one.push(one[0]);
+  const side = { first: 0, place: row.place, labels: row.labels };
+  const { header } = template.mask;
+  const sizes = { queries: rows, keys: rows };
+  return {
+    header: { ...header, rows: side, columns: side, tokens: Math.max(...row.place) + 1, strokes, verdicts, query, number, epoch,
+              masks: inked.map((name) => about.inks[name]), alt: fill(words.alt, sizes) },
+    body: new Uint8Array(cells.slice().buffer),
+  };
+}
+
+function verdict({ shut, opening, padding }, stroke, inked) {
+  const opener = stroke === "open" ? "drawn" : opening[0];
+  const blocking = [...(opener ? [] : shut), ...(stroke === "block" ? ["drawn"] : [])];
+  const masks = namesOf(blocking.length ? blocking : shut);
+  const says = blocking.length ? "blocked" : stroke === "open" ? (shut.length ? "drawn_over" : "drawn") : shut.length ? "reopened" : "allowed";
+  const why = fill(words[says], { masks, openers: namesOf(opening) });
+  const opened = !blocking.length && (shut.length || stroke === "open") ? about.colours[opener] : null;
+  return { words: padding ? fill(words.padding, { why }) : why, hatch: blocking.map((name) => inked.indexOf(name)), opened };
+}
+
+const chance = (share) => percent(Math.min(Math.max(share, 1e-9), 1 - 1e-9));
+
+const rowOf = (...cells) => make("tr", { children: cells });
+
+// The likeliest next tokens after a position, of each of the runs.
+function nextTokens(runs, position) {
+  const titles = runs.map(({ name }) => make("th", { text: name, colspan: 3 }));
+  const rows = Array.from({ length: Math.min(CANDIDATES, about.config.vocabulary) }, (_, rank) =>
+    rowOf(...runs.flatMap(({ run: { top, chances }, colour }) => {
+      const at = position * CANDIDATES + rank;
+      const bar = make("div", { class: "bar", style: `width:${(100 * chances[at]).toFixed(1)}%;background:${colour}` });
+      return [make("td", { class: "token", text: about.labels[top[at]] }), make("td", { class: "number", text: chance(chances[at]) }),
+              make("td", { class: "track", children: [bar] })];
+    })));
+  return runs.length > 1 ? [rowOf(...titles), ...rows] : rows;
+}
+
+// A text whose tokens are shaded by their losses.
+function lossStrip({ name, run: { losses }, colour }, row, only) {
+  const mean = losses.filter((loss) => !Number.isNaN(loss));
+  const tokens = row.labels.map((token, at) => {
+    const loss = losses[at];
+    const title = fill(words[Number.isNaN(loss) ? "no_loss" : "nats"], { token, loss: loss.toFixed(2) });
+    const shade = Math.round(Math.min((loss || 0) / about.worst, 1) * 70);
+    return make("span", { text: token, title, style: `background:color-mix(in srgb, ${colour} ${shade}%, transparent)` });
+  });
+  const strip = make("p", { class: "losses", children: only ? tokens : [make("b", { text: name }), ...tokens] });
+  return { strip, mean: mean.length ? (mean.reduce((sum, loss) => sum + loss, 0) / mean.length).toFixed(2) : "" };
+}
+
+function leakTable(runs, number, name) {
+  const mean = (shares) => shares.reduce((sum, share) => sum + share, 0) / shares.length;
+  const shares = (leaks) => [leaks[number].future, leaks[number].padding, mean(leaks.map((leak) => leak.future)), mean(leaks.map((leak) => leak.padding))];
+  const columns = runs.map(({ leaks }) => shares(leaks));
+  const titles = ["head_later", "head_padding", "all_later", "all_padding"].map((title) => fill(words[title], { head: name }));
+  const heads = runs.map((one) => make("th", { class: "number", text: runs.length > 1 ? one.name : words.leak }));
+  const cell = (share) => make("td", { class: "number", text: Number.isNaN(share) ? "–" : percent(share) });
+  return [rowOf(make("th", { text: words.attention }), ...heads),
+          ...titles.map((title, at) => rowOf(make("td", { class: "wraps", text: title }), ...columns.map((some) => cell(some[at]))))];
+}

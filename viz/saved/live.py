@@ -1,0 +1,232 @@
+"""A page that holds the model itself and runs it in the browser: text and masks can be changed without a server."""
+
+import ast
+import json
+from collections.abc import Iterator
+from dataclasses import astuple
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from markupsafe import Markup
+
+from i18n import N_, say
+from model.heads.view import HeadView, MaskView
+from model.mask_kinds import KINDS, Kind, Names
+from model.spec import LONGEST_SEPARATOR, MOST_POSITIONS, MOST_STROKES, MaskSpec
+from viz.components import source
+from viz.components.words import packed
+from viz.hatch import LINES, ink
+from viz.heads.arcs import arcs_packet
+from viz.heads.picture import difference_packet, picture_packet
+from viz.heads.tokens import tokens_packet
+from viz.html import SIGNS, join, tag
+from viz.mask_lab.canvas import ALT, canvas_packet
+from viz.mask_styles import STYLES
+from viz.overview import overview_packet
+from viz.palette import NOW, STANDARD
+from viz.saved.report import WORST
+from viz.saved.standalone import document, inlined
+from viz.sentence import LAYER_ONLY
+
+if TYPE_CHECKING:
+    from model.gpt2 import BrowserModel
+
+MODULES = ("packet.js", "page.js", "gpt2.js", "bpe.js", "mask_rules.js", "live_model.js", "live_views.js", "live.js")
+FIRST_TEXT = "The little cat saw the big dog, and the little cat saw the big dog"  # not shown so
+MOST_CHARACTERS, MOST_ROWS = 100_000, 16
+OFFERED = {name: kind for name, kind in KINDS.items() if not kind.sized}  # GPT-2 has none with a size of its own
+WORDS = {
+    "comma": N_(", "),
+    "and": N_("{head} and {tail}"),
+    "blocked": N_("blocked by {masks}"),
+    "reopened": N_("allowed: {masks} would block it, {openers} open it again"),
+    "drawn_over": N_("drawn open, {masks} would block it"),
+    "drawn": N_("drawn open"),
+    "allowed": N_("allowed"),
+    "padding": N_("{why}; padding cannot be drawn on"),
+    "alt": ALT,
+    "loading": N_("Loading the model …"),
+    "running": N_("Running {model} …"),
+    "cancelled": N_("Cancelled."),
+    "empty": N_("Type a text."),
+    "done": N_("Tokens: {tokens}; time: {seconds} s."),
+    "cut": N_("The model reads at most {most} tokens: the text is cut from “{beginning}” on."),
+    "rows": N_("Only the first {most} lines are read."),
+    "now": N_("now"),
+    "standard": N_("standard masks"),
+    "difference": N_("now − standard"),
+    "mean": N_("The mean loss is {now} nats/token."),
+    "both_means": N_("The mean loss is {now} nats/token, under the standard masks {standard}."),
+    "later": N_("{share} of {head}'s attention goes to later tokens."),
+    "to_padding": N_("{share} of {head}'s attention goes to padding."),
+    "layer_only": LAYER_ONLY,
+    "after": N_("Most likely next tokens after {token}"),
+    "nats": N_("{token}: {loss} nats"),
+    "no_loss": N_("{token}: no loss"),
+    "leak": N_("leak"),
+    "attention": N_("attention"),
+    "head_later": N_("{head}: on later tokens"),
+    "head_padding": N_("{head}: on padding"),
+    "all_later": N_("all heads: on later tokens"),
+    "all_padding": N_("all heads: on padding"),
+}
+
+
+def live_page(model: "BrowserModel", text: str, masks: MaskSpec) -> str:
+    """The file's text. masks: those that are on when it is opened, but for their layers and heads."""
+    chosen = {name: getattr(masks, name) for name in OFFERED} | {"drawn": [astuple(one) for one in masks.drawn]}
+    about = {
+        "name": model.name,
+        "config": model.config,
+        "tokenizer": model.tokenizer,
+        "labels": model.labels,
+        "head": model.first_head,
+        "masks": chosen,
+        "words": {name: say(sentence) for name, sentence in WORDS.items()},
+        "signs": {sign: say(meaning) for sign, meaning in SIGNS.items()},
+        "names": {name: say(style.name) for name, style in STYLES.items()},
+        "colours": {name: style.colour for name, style in STYLES.items()},
+        "inks": {name: ink(name) for name in LINES},
+        "series": [NOW, STANDARD],
+        "worst": WORST,
+        "mostRows": MOST_ROWS,
+    }
+    blocks = [
+        inlined("about", packed(about)),
+        *(inlined(f"of_{view}", packet) for view, packet in _templates().items()),
+        inlined("parameters", model.parameters),
+        tag("script", Markup(source("gpt2.js", "gpt2_worker.js")), type="text/plain", id="worker"),
+    ]
+    return document(
+        f"Unmask: {model.name}",  # not shown
+        join((tag("main", join(_body(model, text, chosen))), *blocks)),
+        ("overview", "heatmap", "tokens", "arcs", "mask"),
+        script=MODULES,
+        styles=("explorer.css", "report.css", "live.css"),
+        code=kinds_script(),
+        sources="worker-src blob:",  # not shown
+    )
+
+
+def kinds_script() -> str:
+    """MASK_KINDS for components/mask_rules.js: of each kind its parameter, and as a function which cells it leaves
+    allowed, or opens: the condition of its code, on token indices that are -1 at padding."""
+    names = Names(True, "token[q_idx]", "token[k_idx]", "Math.abs(q_idx - k_idx)")
+    kinds = "const MASK_KINDS = [\n"
+    for name, kind in OFFERED.items():
+        about = {field: getattr(kind, field) for field in ("first", "least", "off", "opens", "joins", "splits")}
+        rule = ast.unparse(_JavaScript().visit(ast.parse(kind.code(names, "size"), mode="eval")))
+        about |= {"name": name, "standard": kind.own or kind.off}
+        kinds += f"{{ ...{json.dumps(about)}, rule: (q_idx, k_idx, size, {{ token, keep, document }}) => {rule} }},\n"
+    return f"{kinds}];\n"
+
+
+class _JavaScript(ast.NodeTransformer):
+    """Python's // as a call of Math.floor; what else the conditions are made of is written alike."""
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        self.generic_visit(node)
+        if not isinstance(node.op, ast.FloorDiv):
+            return node
+        return ast.Call(ast.Name("Math.floor"), [ast.BinOp(node.left, ast.Div(), node.right)], [])
+
+
+def _templates() -> dict[str, bytes]:
+    """A packet of each view of a text of one token: its header has all that no text changes."""
+    label, one = "0" * 20, np.ones((1, 1), np.float32)
+    where: dict[str, Any] = {"query": 0, "among": (0, 1)}
+    view = HeadView(one, one, {}, [label], [label])
+    masks = MaskView({}, {}, np.zeros(1, int), (), [label])
+    shares = {"future": one, "padding": one}
+    return {
+        "overview": overview_packet(one[None, None], one[None] == 0, layer=0, head=0, measures=shares),
+        "heatmap": picture_packet(view, name="", query=0),
+        "difference": difference_packet(view, name="", query=0),
+        "tokens": tokens_packet(view, name="", **where),
+        "arcs": arcs_packet([view], [""], first_token=0, **where),
+        "mask": canvas_packet(masks, rows=(0, 1), columns=(0, 1), epoch=0, number=0, most=MOST_STROKES, query=0),
+    }
+
+
+def _body(model: "BrowserModel", text: str, masks: dict[str, Any]) -> Iterator[Markup]:
+    config = model.config
+    sizes = {"layers": config["layers"], "heads": config["heads"], "model": model.name}
+    yield tag("h1", "Unmask")
+    yield tag("p", say("{model}: {layers} layers × {heads} heads. The model runs in this page: nothing you type leaves "
+                       "it.", **sizes), class_="note")  # fmt: skip
+    yield tag("form", join(_controls(text, masks)), id="controls", autocomplete="off")
+    yield tag("p", "", id="sentence", aria_live="polite")
+    yield tag("div", join(_pictures(masks)), class_="explorer")
+    tokens = tag("div", tag("h2", "", id="after") + tag("table", "", class_="numbers next", id="next"))  # not shown
+    losses = tag("div", tag("h2", say("Loss of each token, in nats")) + tag("div", "", id="losses"))
+    leaks = tag("div", tag("h2", say("Leak")) + tag("table", "", class_="numbers", id="leak"))
+    yield tag("div", join((tokens, losses, leaks)), class_="strip", id="numbers", hidden="")
+
+
+def _controls(text: str, masks: dict[str, Any]) -> Iterator[Markup]:
+    area = tag("textarea", "\n" + text, id="text", rows=3, maxlength=MOST_CHARACTERS, spellcheck="false")
+    yield tag("label", join((say("Text, one sequence per line"), area)), class_="wide")
+    run = tag("button", say("Run"), type="submit")
+    cancel = tag("button", say("Cancel"), type="button", id="cancel", disabled="")
+    progress = tag("progress", "", id="progress", max=1, value=0, aria_label=say("Progress"))
+    status = tag("span", say("Loading the model …"), id="status", role="status")
+    row = tag("label", join((say("Row"), " ", tag("select", "", id="row"))), hidden="")
+    sides = (tag("option", say(name), value=side) for side, name in (("left", N_("left")), ("right", N_("right"))))
+    side = tag("label", join((say("Pad side"), " ", tag("select", join(sides), id="side"))), hidden="")
+    yield tag("div", join((run, cancel, progress, status, row, side)), class_="line")
+    scopes = {"model": say("re-run the model"), "layer": say("this layer only")}
+    options = join(tag("option", name, value=scope) for scope, name in scopes.items())
+    scope = tag("label", join((say("When a mask is off:"), " ", tag("select", options, id="scope"))))
+    own = [_switch(name, kind, masks[name]) for name, kind in OFFERED.items() if kind.own or kind.joins]
+    reset = tag("button", say("Standard masks"), type="button", id="reset")
+    switches = (tag("legend", say("Masks")), *own, scope, reset)
+    yield tag("fieldset", join(switches), class_="line")
+
+
+def _switch(name: str, kind: Kind, value: Any) -> Markup:
+    attributes: dict[str, Any] = {"data_mask": name, "title": say(STYLES[name].help)}
+    if isinstance(kind.off, bool):
+        attributes |= {"type": "checkbox"} | ({"checked": ""} if value else {})
+    elif kind.splits:
+        attributes |= {"type": "text", "size": 3, "value": value, "maxlength": LONGEST_SEPARATOR}
+    else:
+        attributes |= {"type": "number", "min": 0, "max": MOST_POSITIONS, "value": value}
+    return tag("label", join((_empty("input", **attributes), " ", say(STYLES[name].label))))
+
+
+def _view(name: str, **attributes: str) -> Markup:
+    return tag("div", "", class_=f"view {name}", **attributes)
+
+
+def _empty(name: str, **attributes: Any) -> Markup:
+    """An element that has no content and no end."""
+    return Markup(str(tag(name, "", **attributes)).removesuffix(f"</{name}>"))
+
+
+def _more(masks: dict[str, Any]) -> Markup:
+    others = [_switch(name, kind, masks[name]) for name, kind in OFFERED.items() if not kind.own and not kind.joins]
+    on = {"open": ""} if any(masks[name] for name, kind in OFFERED.items() if not kind.own) or masks["drawn"] else {}
+    about = tag("p", say("0 or an empty field: off. Draw on the grid to block or open cells by hand."), class_="note")
+    more = (tag("summary", say("More masks, and a grid to draw on")), about, tag("div", join(others), class_="line"))
+    return tag("details", join((*more, _view("mask", data_part="mask"))), id="more", **on)
+
+
+def _pictures(masks: dict[str, Any]) -> Iterator[Markup]:
+    caption = say("Every head, colours from 0 to 1: rows are layers, columns are heads. Click one, or use the arrow "
+                  "keys and Enter.")  # fmt: skip
+    yield tag("div", join((tag("p", caption, class_="note"), _view("overview", data_part="overview"), _more(masks))))
+    heatmaps = [
+        tag("figure", tag("figcaption", "") + _view("heatmap"), data_part=part)
+        for part in ("now", "standard", "difference")
+    ]
+    names = {"tokens": say("Tokens"), "arcs": say("Arcs")}
+    views = []
+    for view, name in names.items():
+        checked = {"checked": ""} if view == "tokens" else {}
+        radio = _empty("input", type="radio", name_="view", value=view, **checked)
+        views.append(tag("label", join((radio, " ", name))))
+    choice = tag("fieldset", join((tag("legend", say("View")), *views)), class_="line")
+    below = (_view(view, data_part=view, hidden="") for view in names)
+    signs = tag("p", "", id="signs", class_="note")
+    right = (tag("h2", "", id="name"), tag("div", join(heatmaps), class_="pictures"), choice, *below, signs)
+    yield tag("div", join(right))
