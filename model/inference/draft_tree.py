@@ -16,6 +16,7 @@ from torch import Tensor
 from i18n import say
 from model.base import Model
 from model.errors import index
+from model.inference.calls import continuation_ids
 from model.kv_cache import batch_of
 from model.masks import Stroke
 
@@ -84,6 +85,25 @@ def ordered(parents: Sequence[int], order: str) -> list[int]:
         raise ValueError(say("expected an order of {names}, got {got}", names=", ".join(ORDERS), got=order))
     paths = {node: branch(parents, node) for node in range(len(parents))}
     return sorted(paths, key=lambda node: (len(paths[node]) if order == "breadth" else 0, paths[node]))
+
+
+def typed_tree(model: Model, texts: Sequence[str]) -> tuple[list[int], list[int]]:
+    """The parents and tokens of a tree whose branches are these texts: what two begin with is in it once.
+
+    Raises ValueError for more than MOST_NODES tokens, and for a text without any.
+    """
+    parents: list[int] = []
+    tokens: list[int] = []
+    for text in texts:
+        node = -1
+        for token in continuation_ids(model, text)[0][: MOST_NODES + 1]:
+            pairs = list(zip(parents, tokens, strict=True))
+            if (node, token) not in pairs:
+                parents.append(node)
+                tokens.append(token)
+            node = pairs.index((node, token)) if (node, token) in pairs else len(pairs)
+    depths(parents)
+    return parents, tokens
 
 
 @torch.inference_mode()
