@@ -183,7 +183,7 @@ class HuggingFaceModel(Model):
         assert isinstance(self._stacks, OneStack)  # from which the pairs are
         cache = self._stacks.cache()
         for layer, pair in zip(cache.layers, pairs, strict=True):
-            layer.update(*pair)
+            layer.update(*pair)  # type: ignore[union-attr]  # see keys_values
         return cache
 
     def _run(self, batch: TokenBatch, spec: MaskSpec, edit: HeadEdit | None) -> Trace:

@@ -137,7 +137,8 @@ def compare_calls(
             masks.append(mask)
         return mask
 
-    calls, states, expected = [], [], []
+    calls: list[tuple[int, int]] = []
+    states, expected = [], []
     caches: dict[int, Any] = {0: None}  # after so many tokens
     for text, rows, steps in texts:
         trace, positions = model.run(text, spec), positions_under(spec, text)

@@ -200,7 +200,8 @@ class _Blocks:
         mask = kind.cells(_cells(ends[:, None], ends[None], self.tokens), value)
         assert mask is not None  # or it is not among the kinds
         corners = np.broadcast_to(mask.numpy(), (2 * count, 2 * count)).reshape(count, 2, count, 2)
-        least, most = corners.all(axis=(1, 3)), corners.any(axis=(1, 3))
+        least = np.asarray(corners.all(axis=(1, 3)))
+        most = np.asarray(corners.any(axis=(1, 3)))
         if not kind.once:
             inside = np.zeros(count, bool)
             borders = np.fromiter(kind.borders(value, self.tokens) if kind.borders else (), np.int64)

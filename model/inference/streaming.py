@@ -63,6 +63,11 @@ class StreamedText:
         return self.done == len(self.ids)
 
     @property
+    def learned(self) -> bool:
+        """Whether the model has learned sinks."""
+        return bool(self.weights.size and self.weights[:, -1].any())
+
+    @property
     def means(self) -> np.ndarray:
         """The mean loss with sinks and without, float32 [2], of the tokens after the first eviction."""
         past = self.losses[:, min(self.sinks + self.window, self.done - 1) : self.done]
