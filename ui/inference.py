@@ -37,7 +37,7 @@ SECTIONS = {
 }  # fmt: skip
 ALIGN = {
     "bottom-right": N_("bottom right"), "top-left": N_("top left (wrong)"),
-    "none": N_("no mask with a cache (wrong)"),
+    "none": N_("none with a cache (wrong)"),
 }  # fmt: skip
 ORDER = {"depth": N_("depth first"), "breadth": N_("breadth first")}
 POSITION = {"depth": N_("by depth"), "row": N_("by row (wrong)")}
@@ -46,7 +46,7 @@ SOURCES = {"sample": N_("Sample"), "text": N_("Text on the left")}
 BLOCK_SIZES = ("16", "32", "64", "128", "256")
 HEAD_SIZE = 64  # of the head whose operations are counted
 MOST_SLIDERS = 6
-FREE = MaskSpec()
+NO_MASKS = '{"causal": true}'  # but the causal one
 LOOK_EVERY = 0.3  # seconds between two parts of a stream
 PART_SECONDS = 0.7  # of reading in each of them
 
@@ -76,7 +76,7 @@ class ServingLink(link.View):
     stream_step: link.Whole = 8
     tokens: Annotated[int, Field(ge=1, le=MOST_TOKENS)] = 4096
     block: Literal[*BLOCK_SIZES] = "128"  # type: ignore[valid-type]
-    cost_masks: Annotated[str, link.at_most(link.LONGEST_MASKS)] = '{"causal": true}'
+    cost_masks: Annotated[str, link.at_most(link.LONGEST_MASKS)] = NO_MASKS
     cost_documents: Annotated[str, link.at_most(400)] = ""
 
 
@@ -117,6 +117,14 @@ class Row:
         return results.ask(function, ModelRef.of(self.model), *arguments, **options)
 
 
+def open_cost(masks: MaskSpec) -> None:
+    """Go to this page, to what these masks cost."""
+    first = ServingLink().model_dump(include=ServingLink.own())
+    here = {"serving": "cost", "cost_masks": masks.to_json()}
+    st.session_state.kept_ServingLink = st.session_state.get("kept_ServingLink", first) | here
+    st.switch_page("pages/serving.py")
+
+
 def choose_section() -> str:
     """Which of the page's parts."""
     return one_of(say("Shown"), SECTIONS, "serving", label_visibility="collapsed")
@@ -124,7 +132,9 @@ def choose_section() -> str:
 
 def share(model: Model) -> None:
     """Keep the URL true to the page, and offer links."""
-    controls.share(ServingLink, model, masks=None, section=None, scope="model", head=None, second="", drafts="")
+    masks = st.session_state.cost_masks
+    own = {"second": "", "drafts": "", "cost_masks": masks if len(masks) <= link.LONGEST_MASKS else NO_MASKS}
+    controls.share(ServingLink, model, masks=None, section=None, scope="model", head=None, **own)
 
 
 def offer(shown: Shown) -> None:
@@ -285,66 +295,55 @@ def show_streaming(row: Row) -> Shown:
     sample = "\n".join(text for unit in units_of_sample() for text in unit.texts)
     ids = ids_of(row.model, sample if source == "sample" else row.batch.texts[0], state.stream_tokens)
     sizes = {"window": state.stream_window, "sinks": state.stream_sinks, "step": state.stream_step}
-    key = (row.model.key, ids, *sizes.values())
     now: Stream | None = state.get("stream_now")
-    if now is None or now.key != key:
+    if now is None or (now.model.key, now.ids, now.sizes) != (row.model.key, ids, sizes):
         state.stream_now = None  # what it holds leaves the memory first
-        now = Stream(key, _read_part(ModelRef.of(row.model), ids, sizes, None, 0.0))
-        state.stream_now = now
-    state.stream_page_runs = True
-    labels = tuple(map(row.model.label, ids))
-    part = st.fragment(_read_on, run_every=LOOK_EVERY if now.going else None)
-    figures: dict[str, CachedFigure] = part(ModelRef.of(row.model), ids, labels, sizes, now.going)
+        now = Stream(ModelRef.of(row.model), ids, tuple(map(row.model.label, ids)), sizes)
+        now.read(0.0)
+        state.stream_now, state.stream_begun = now, True
+    figures: dict[str, CachedFigure] = st.fragment(_read_on, run_every=LOOK_EVERY if now.going else None)(now.going)
     arguments = ", ".join(f"{name}={value}" for name, value in ({"tokens": len(ids)} | sizes).items())
     return Shown(pictures.stream_sentence(now.found, row.model.context), figures, row.code(f"streamed({arguments})"))
 
 
 @dataclass
 class Stream:
-    """One reader's. key: of the text and the sizes."""
+    """One reader's. labels: of its tokens. found: what has been read."""
 
-    key: tuple[Any, ...]
-    found: StreamedText
+    model: ModelRef
+    ids: tuple[int, ...]
+    labels: tuple[str, ...]
+    sizes: dict[str, int]
+    found: Any = None
     going: bool = True
 
-
-def _read_part(
-    model: ModelRef, ids: tuple[int, ...], sizes: dict[str, int], so_far: StreamedText | None, seconds: float
-) -> StreamedText:
-    """The next part, computed in turn with other readers' jobs."""
-    job = Job(stream, (model, ids), {**sizes, "so_far": so_far, "seconds": seconds})
-    found: StreamedText = results.scheduler().ask(job, results.reader(), results.still_wanted)
-    return found
+    def read(self, seconds: float) -> None:
+        """The next part, computed in turn with other readers' jobs."""
+        job = Job(stream, (self.model, self.ids), {**self.sizes, "so_far": self.found, "seconds": seconds})
+        self.found = results.scheduler().ask(job, results.reader(), results.still_wanted)
 
 
-def _read_on(
-    model: ModelRef, ids: tuple[int, ...], labels: tuple[str, ...], sizes: dict[str, int], going: bool
-) -> dict[str, CachedFigure]:
-    """Read a part, and draw all there is; runs again by itself while it goes on. labels: of all tokens."""
+def _read_on(going: bool) -> dict[str, CachedFigure]:
+    """Read a part, and draw all there is; runs again by itself while it goes on."""
     now: Stream = st.session_state.stream_now
-    if now.going and not st.session_state.pop("stream_page_runs", False):
-        with guarded(on_trouble=partial(_go, now, False)):
-            now.found = _read_part(model, ids, sizes, now.found, PART_SECONDS)
-    now.going &= not now.found.over
+    if now.going and not st.session_state.pop("stream_begun", False):
+        with guarded(on_trouble=partial(setattr, now, "going", False)):
+            now.read(PART_SECONDS)
+    found: StreamedText = now.found
+    now.going &= not found.over
     if now.going != going:
         st.rerun()  # the whole page once: the sentence follows, and the looks begin or end
-    found = now.found
     if not found.over:
         with st.container(horizontal=True, vertical_alignment="center"):
-            done = say("{done:,} of {count:,} tokens read", done=found.done, count=len(ids))
-            st.progress(found.done / len(ids), done)
-            if going:
-                st.button(say("Stop"), on_click=_go, args=(now, False), icon=":material/stop:", key="stream_stop")
-            else:
-                st.button(say("Continue"), on_click=_go, args=(now, True), icon=":material/resume:", key="stream_go_on")
+            done = say("{done:,} of {count:,} tokens read", done=found.done, count=len(now.ids))
+            st.progress(found.done / len(now.ids), done)
+            words, icon = (say("Stop"), "stop") if going else (say("Continue"), "resume")
+            look: Any = {"key": f"stream_{icon}", "icon": f":material/{icon}:"}
+            st.button(words, on_click=setattr, args=(now, "going", not going), **look)
     alt = pictures.stream_alt(found)
-    figures = _chart(say("Loss and cache"), "stream", pictures.stream_figure(found), alt)
-    sinks = pictures.sinks_figure(found, [labels[token] for token in found.kept])
-    return figures | _chart(say("Attention of the newest token to the cache"), "stream_sinks", sinks, alt)
-
-
-def _go(now: Stream, on: bool) -> None:
-    now.going = on
+    figures = _chart(say("Loss and cache"), "stream_loss", pictures.stream_figure(found), alt)
+    sinks = pictures.sinks_figure(found, [now.labels[token] for token in found.kept])
+    return figures | _chart(say("Attention of the newest token to the cache"), "stream_weights", sinks, alt)
 
 
 def show_cost() -> Shown:
@@ -352,7 +351,7 @@ def show_cost() -> Shown:
     state = st.session_state
     top = st.container()
     with st.expander(say("Any masks, as JSON")):
-        st.text_area(say("Masks"), key="cost_masks", height=120, max_chars=link.LONGEST_MASKS,
+        st.text_area(say("Masks"), key="cost_masks", height=120, max_chars=100_000,
                      help=say("As the Mask Lab saves them under Export the mask; a drawing may be among them."),
                      )  # fmt: skip
     spec = MaskSpec.from_json(state.cost_masks)
@@ -371,7 +370,7 @@ def show_cost() -> Shown:
         figures = _chart(say("Blocks"), "cost_blocks", cached_figure(mask_cost.blocks_figure, found), sentence)
         st.html(mask_cost.blocks_key())
     right.html(cached_figure(mask_cost.cost_table, found, HEAD_SIZE))
-    masks = {name: value for name, value in json.loads(spec.to_json()).items() if value != getattr(FREE, name, None)}
+    masks = json.loads(spec.to_json())
     sizes = f"tokens={found.tokens}, block={found.block}, documents={list(documents)}"
     return Shown(sentence, figures, f"import unmask\n\nunmask.cost({masks}, {sizes})")
 

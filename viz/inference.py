@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from markupsafe import Markup
 
-from i18n import N_, listed, say, together
+from i18n import N_, listed, say, say_count, together
 from viz.heatmap import KEY_TITLE, LONGEST_TICK, MOST_TICKS, QUERY_TITLE, CachedFigure, figure
 from viz.html import escaped, shortened, table, tag
 from viz.palette import ALLOWED, NOW, STANDARD, sequential
@@ -194,8 +194,10 @@ def tree_sentence(found: "DraftTree", tolerance: float) -> str:
     equal = found.difference <= tolerance
     first = say(TREE_EQUAL if equal else TREE_DIFFERS, nodes=len(found.parents), difference=_number(found.difference))
     path = escaped("".join(found.labels[node] for node in found.accepted))
-    accepted = say("Greedy verification accepts {count} tokens: “{path}”.", count=len(found.accepted), path=path)
-    return together([first, accepted])
+    count = len(found.accepted)
+    accepted = say_count("Greedy verification accepts {count} token: “{path}”.",
+                         "Greedy verification accepts {count} tokens: “{path}”.", count, path=path)  # fmt: skip
+    return together([first, accepted if count else say("Greedy verification accepts no token.")])
 
 
 def mask_figure(allowed: np.ndarray, labels: Sequence[str]) -> CachedFigure:
@@ -255,7 +257,7 @@ def stream_figure(found: "StreamedText") -> CachedFigure:
     layout: Part = {
         "height": 400, "margin": {"l": 56, "r": 8, "t": 8, "b": 40}, "hovermode": "x",
         "legend": {"orientation": "h", "y": 1.18},
-        "xaxis": {"title": {"text": say("tokens read")}, "range": [0, len(found.ids)]},
+        "xaxis": {"title": {"text": say("tokens read")}, "range": [0, len(found.ids)], "anchor": "y2"},
         "yaxis": {"title": {"text": say("loss, nats, mean of {count}", count=span)}, "domain": [0.4, 1]},
         "yaxis2": {"title": {"text": "MiB"}, "domain": [0, 0.28], "rangemode": "tozero"},
         "shapes": [{"type": "line", "x0": begin, "x1": begin, "yref": "paper", "y0": 0, "y1": 1,
@@ -278,7 +280,8 @@ def sinks_figure(found: "StreamedText", labels: Sequence[str]) -> CachedFigure:
             "ticktext": [*across["ticktext"][:-1], names[-1]],
         }
     layout: Part = {
-        "height": 400, "margin": {"l": 8, "r": 8, "t": 8, "b": 8}, "xaxis": {"automargin": True, "ticks": ""} | across,
+        "height": 400, "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
+        "xaxis": {"automargin": True, "ticks": "", "tickangle": -90} | across,
         "yaxis": {"automargin": True, "autorange": "reversed", "title": {"text": say("head, layer by layer")}},
     }  # fmt: skip
     return figure([trace], layout)

@@ -13,7 +13,7 @@ from model.mask_lab import mask_code, mask_files
 from model.mask_lab.recognize import NamedMask, name_mask
 from model.masks import MaskSpec
 from model.spec import MOST_BYTES
-from ui import page, results, run_view
+from ui import inference, page, results, run_view
 from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView
@@ -64,6 +64,8 @@ def _offer_files(now: RunView, layer: int, head: int) -> None:
     with st.container(horizontal=True):
         download("NPY", npy, "mask.npy", "application/octet-stream", key="take_npy", help=say(NPY_HELP))
         download("JSON", json, "mask.json", "application/json", key="take_json", help=say(JSON_HELP))
+    if st.button(say("What this mask costs a kernel"), icon=":material/dns:", key="cost_of_mask"):
+        inference.open_cost(now.masks)
     if now.run.keys.keep.shape[1] ** 2 > MOST_BYTES:
         words = say("The NPY file of a text this long exceeds the {most:,} bytes that can be loaded.", most=MOST_BYTES)
         st.caption(words)
