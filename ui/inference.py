@@ -24,7 +24,7 @@ from serving.job import Job, ModelRef
 from ui import controls, link, page, results
 from ui.guard import guarded
 from ui.results import cached_figure
-from ui.widgets.choices import bound, one_of
+from ui.widgets.choices import bound, one_of, whole_number, whole_numbers
 from ui.widgets.uploads import download
 from viz import inference as pictures
 from viz import mask_cost
@@ -165,17 +165,16 @@ def _chart(title: str, key: str, figure: CachedFigure, sentence: str, **look: An
 
 def show_calls(row: Row) -> Shown:
     """The cells by the call that computed them."""
-    state = st.session_state
+    state, count = st.session_state, row.batch.ids.shape[1]
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         st.text_input(say("Chunk sizes"), key="chunks", width=180,
                       help=say("One number for all chunks, or several with commas, in order."))  # fmt: skip
-        st.number_input(say("Cached prefix"), 0, 10_000, key="cached", width=140)
+        whole_number(say("Cached prefix"), "cached", 0, count - 1, width=140)
         st.text_input(say("Second continuation of the prefix"), key="second", width=260, max_chars=400)
         align = one_of(say("Alignment of a call's mask"), ALIGN, "align", width="content")
     sliders = st.container(horizontal=True)
     sizes = whole_numbers(state.chunks)
     chunks: Any = sizes[0] if len(sizes) == 1 else sizes
-    count = row.batch.ids.shape[1]
     ends = ends_of(count, chunks, state.cached)
     with sliders:
         _drag(ends, count, len(sizes) == 1)
@@ -288,10 +287,11 @@ def show_streaming(row: Row) -> Shown:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         source = one_of(say("Text"), SOURCES, "stream_text", width="content",
                         help=say("A text that is shorter than the tokens asked for is repeated."))  # fmt: skip
-        st.number_input(say("Tokens"), 2, MOST_STREAMED, key="stream_tokens", width=120)
-        st.number_input(say("Sinks"), 0, 64, key="stream_sinks", width=110)
-        st.number_input(say("Window"), 1, 2_048, key="stream_window", width=120)
-        st.number_input(say("Tokens per call"), 1, 256, key="stream_step", width=120)
+        whole_number(say("Tokens"), "stream_tokens", 2, MOST_STREAMED, width=120)
+        whole_number(say("Sinks"), "stream_sinks", 0, min(row.model.context - 1, 64), width=110)
+        room = row.model.context - state.stream_sinks
+        whole_number(say("Window"), "stream_window", 1, min(room, 2_048), width=120)
+        whole_number(say("Tokens per call"), "stream_step", 1, min(state.stream_window, 256), width=120)
     sample = "\n".join(text for unit in units_of_sample() for text in unit.texts)
     ids = ids_of(row.model, sample if source == "sample" else row.batch.texts[0], state.stream_tokens)
     sizes = {"window": state.stream_window, "sinks": state.stream_sinks, "step": state.stream_step}
@@ -356,7 +356,7 @@ def show_cost() -> Shown:
                      )  # fmt: skip
     spec = MaskSpec.from_json(state.cost_masks)
     with top, st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        st.number_input(say("Tokens"), 1, MOST_TOKENS, key="tokens", width=140)
+        whole_number(say("Tokens"), "tokens", 1, MOST_TOKENS, width=140)
         st.selectbox(say("Block size"), BLOCK_SIZES, key="block", width=110)
         for name in COSTED:
             _choose_kind(name, spec)
@@ -387,14 +387,6 @@ def _choose_kind(name: str, spec: MaskSpec) -> None:
         st.toggle(label, help=words, **bind)
     else:
         st.number_input(label, 0, MOST_TOKENS, help=words, width=120, **bind)
-
-
-def whole_numbers(text: str) -> list[int]:
-    """Those of a text with commas between them. Raises ValueError for anything else."""
-    try:
-        return [int(one) for one in text.replace("，", ",").split(",")]
-    except ValueError:
-        raise ValueError(say("expected whole numbers with commas, got “{text}”", text=text[:40])) from None
 
 
 SHOWN = {"calls": show_calls, "tree": show_tree, "packing": show_packing, "streaming": show_streaming}

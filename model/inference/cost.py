@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from i18n import say
 from model.errors import index
 from model.mask_kinds import KINDS, Cells
 from model.spec import MaskSpec
@@ -107,13 +108,20 @@ def cost(
     """
     tokens = index("number of tokens", tokens, MOST_TOKENS + 1, first=1)  # not shown
     block = index("block size", block, MOST_BLOCK + 1, first=LEAST_BLOCK)  # not shown
-    sizes = [index("number of tokens", size, tokens + 1, first=1) for size in documents]
+    sizes = lengths_within(tokens, documents)
     spec = masks if isinstance(masks, MaskSpec) else MaskSpec.from_json(json.dumps(dict(masks)))
     counts = _Blocks(spec, tokens, block, sizes).counts()
     blocks = (counts > 0).astype(np.int8) + (counts == block**2)
     kinds = [*_kinds(spec, tokens), *([SPLIT] if sizes else [])]
     kernels = {kernel: _accepts(kernel, spec, kinds) for kernel in KERNELS}
     return MaskCost(tokens, block, blocks, int(counts.sum()), kernels)
+
+
+def lengths_within(tokens: int, sizes: Sequence[int]) -> list[int]:
+    """The lengths of documents in a text of so many tokens. Raises ValueError for one that is none."""
+    if wrong := [size for size in sizes if not 1 <= size <= tokens]:
+        raise ValueError(say("expected documents of 1 to {most:,} tokens, got {got}", most=tokens, got=wrong[0]))
+    return list(sizes)
 
 
 def _accepts(kernel: str, spec: MaskSpec, kinds: Sequence[str]) -> bool:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from i18n import say
 from model.base import Model
-from model.errors import index
+from model.inference.cost import lengths_within
 from model.kv_cache import batch_of
 from model.mask_kinds import KINDS
 from model.spec import MaskSpec
@@ -75,7 +75,7 @@ def pack(model: Model, batch: TokenBatch, documents: str | Sequence[int]) -> Pac
 def _marked(batch: TokenBatch, sizes: Sequence[int]) -> TokenBatch:
     """The batch as if its text had a letter for each token, and a full stop for the last one of each document."""
     tokens = batch.ids.shape[1]
-    ends = set(np.cumsum([index("number of tokens", size, tokens, first=1) for size in sizes]).tolist())
+    ends = set(np.cumsum(lengths_within(tokens, sizes)).tolist())
     text = "".join("." if place in ends else "x" for place in range(1, tokens + 1))
     return replace(batch, texts=(text,), ends=(tuple(range(1, tokens + 1)),))
 

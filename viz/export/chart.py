@@ -91,20 +91,18 @@ def as_csv(drawn: CachedFigure) -> str:
     """A line for each cell, bar or point: its series, where it is, and its value or name."""
     file = io.StringIO()
     lines = csv.writer(file)
-    lines.writerow(["series", "x", "y", "value"])  # not shown
+    lines.writerow(["series", "x", "x name", "y", "y name", "value"])  # not shown
     layout = drawn.layout.to_plotly_json()
-    names = [dict(zip(axis.get("tickvals", ()), map(unescape, axis.get("ticktext", ())), strict=True))
-             for axis in (layout.get("xaxis", {}), layout.get("yaxis", {}))]  # fmt: skip
+    across, down = (dict(zip(axis.get("tickvals", ()), map(unescape, axis.get("ticktext", ())), strict=True))
+                    for axis in (layout.get("xaxis", {}), layout.get("yaxis", {})))  # fmt: skip
     for trace in (one.to_plotly_json() for one in drawn.data):
+        name = cell(trace.get("name", ""))
         if trace["type"] != "heatmap":
-            values = trace.get("text", [""] * len(trace["x"]))
-            lines.writerows(
-                (cell(trace.get("name", "")), *place) for place in zip(trace["x"], trace["y"], values, strict=True)
-            )
+            values = [unescape(text) for text in trace.get("text", [""] * len(trace["x"]))]
+            places = zip(trace["x"], trace["y"], values, strict=True)
+            lines.writerows((name, x, "", y, "", cell(value)) for x, y, value in places)
             continue
-        for row, numbers in enumerate(np.asarray(trace["z"]).tolist()):
-            words = trace.get("hovertext")
-            shown = words[row] if words else numbers
-            lines.writerows((cell(names[1].get(row, row)), cell(names[0].get(column, column)), row, cell(value))
-                            for column, value in enumerate(shown) if value != "")  # fmt: skip
+        for row, values in enumerate(trace.get("hovertext", np.asarray(trace["z"]).tolist())):
+            lines.writerows((name, column, cell(across.get(column, "")), row, cell(down.get(row, "")), value)
+                            for column, value in enumerate(values) if value != "")  # fmt: skip
     return file.getvalue()
