@@ -117,10 +117,10 @@ def _begun(model: Model, ids: Sequence[int], window: int, sinks: int, step: int)
     if model.kind != "decoder" or not model.predicts:
         raise ValueError(say("{model} does not predict the next token from earlier ones: choose a decoder.",
                              model=model.name))  # fmt: skip
-    tokens = index("number of tokens", len(ids), MOST_STREAMED + 1, first=2)
-    sinks = index("number of sinks", sinks, model.context, first=0)
+    tokens = index("number of tokens", len(ids), MOST_STREAMED + 1, first=2)  # not shown
+    sinks = index("number of sinks", sinks, model.context, first=0)  # not shown
     window = index("window", window, model.context - sinks + 1, first=1)
-    step = index("number of tokens in a call", step, window + 1, first=1)
+    step = index("number of tokens in a call", step, window + 1, first=1)  # not shown
     losses = np.full((2, tokens), np.nan, np.float32)
     relative = _relative(model, ids)
     return StreamedText(tuple(ids), window, sinks, step, relative, 0, losses, [], [], np.empty((0, 1), np.float32), [])

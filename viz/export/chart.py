@@ -37,8 +37,9 @@ def chart_picture(paper: Paper, drawn: CachedFigure) -> Sheet:
         elif "text" in trace["mode"]:
             panel.scatter(trace["x"], trace["y"], s=40, zorder=2, c=list(trace["marker"]["color"]))
             for x, y, text in zip(trace["x"], trace["y"], trace["text"], strict=True):
-                panel.annotate(paper.said(unescape(text)), (x, y), (0, 6), textcoords="offset points", ha="center",
-                               fontsize=8, parse_math=False)  # fmt: skip
+                panel.text(
+                    x, y, paper.said(unescape(text)) + "\n", ha="center", va="center", fontsize=8, parse_math=False
+                )
         else:
             style = {"color": trace["line"]["color"], "linewidth": trace["line"].get("width", 1.5)}
             panel.plot(trace["x"], trace["y"], label=trace.get("name"), zorder=1, **style)
@@ -60,7 +61,7 @@ def _heatmap(panel: Any, trace: dict[str, Any]) -> None:
     for row, words in zip(numbers.filled(-1).astype(int), trace["hovertext"], strict=True):
         names |= {int(number): word for number, word in zip(row, words, strict=True) if number >= 0}
     patches = [Patch(color=colours[number], label=name) for number, name in sorted(names.items())]
-    panel.legend(handles=patches, fontsize=7, frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=4)
+    panel.legend(handles=patches, fontsize=7, frameon=False, loc=3, bbox_to_anchor=(0, 1), ncols=4)
 
 
 def _colour(colour: str) -> Any:
