@@ -235,7 +235,11 @@ def show_tree(row: Row) -> Shown:
                  help=say("Each line continues the text: begin it with a space where a new word begins."))  # fmt: skip
     texts = [line for line in state.drafts.splitlines() if line.strip()]
     parents, tokens = typed_tree(row.model, texts) if texts else (uniform_tree(whole_numbers(state.branching)), None)
-    ids, given = tuple(row.batch.ids[0].tolist()), tokens and tuple(tokens)
+    room = max(row.model.context - len(parents), 1)  # before the tree
+    ids, given = tuple(row.batch.ids[0, :room].tolist()), tokens and tuple(tokens)
+    labels = row.labels[:room]
+    if len(labels) < len(row.labels):
+        st.caption(say("The tree follows the first {count:,} tokens, which leave room for it.", count=len(labels)))
     both: dict[str, DraftTree] = {
         by: row.ask(verify_tree, ids, tuple(parents), given, order=order, positions=by) for by in POSITIONS
     }
@@ -245,7 +249,7 @@ def show_tree(row: Row) -> Shown:
     state.node = min(state.node, count - 1)
     left, right = st.columns([1, 1.1], gap="small")
     with left:
-        tree = cached_figure(pictures.tree_figure, found, row.labels[-1], state.node)
+        tree = cached_figure(pictures.tree_figure, found, labels[-1], state.node)
         title = say("The tree, and the path that greedy verification accepts")
         figures = _chart(title, "tree", tree, sentence, on_select=_take_node, selection_mode="points")
         names = [f"{number}: {label}" for number, label in enumerate(found.labels, 1)]
@@ -254,7 +258,7 @@ def show_tree(row: Row) -> Shown:
         other = both[next(by for by in POSITIONS if by != stand)]
         st.html(cached_figure(pictures.tree_table, found, other))
     with right:
-        mask = cached_figure(pictures.tree_mask_figure, found, row.labels, state.node)
+        mask = cached_figure(pictures.tree_mask_figure, found, labels, state.node)
         figures |= _chart(say("Its mask"), "tree_mask", mask, sentence)
     return Shown(sentence, figures, row.code(f"tree({texts or parents}, order={order!r}, positions={stand!r})"))
 

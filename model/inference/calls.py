@@ -81,7 +81,7 @@ def continuation_ids(model: Model, text: str) -> tuple[list[int], str]:
     did not fit."""
     batch = model.encode([text])
     ends = batch.ends[0] if batch.ends else (1,)
-    start = next(place for place, end in enumerate(ends) if end)
+    start = next((place for place, end in enumerate(ends) if end), 0)
     return batch.ids[0, start:].tolist(), batch.cut[0]
 
 

@@ -124,6 +124,12 @@ def test_typed_branches_and_what_a_draft_token_sees() -> None:
     assert [node for node, ring in zip(dots["customdata"], dots["marker"]["line"]["width"], strict=True) if ring] == [7]
 
 
+def test_a_tree_after_a_text_that_fills_the_context() -> None:
+    page = Serving(serving="tree", text="word " * 300)
+    assert "verifies 10 tokens, and each has the logits of its own branch" in page.sentence()
+    assert any("the first 246 tokens" in one.value for one in page.app.caption)
+
+
 def test_a_stream_goes_on_from_run_to_run() -> None:
     page = Serving(serving="streaming", stream_tokens="300", stream_window="20", stream_sinks="3", stream_step="4")
     assert page.figures().keys() == {"stream_loss", "stream_weights"}

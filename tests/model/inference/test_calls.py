@@ -189,7 +189,7 @@ def test_documents_by_their_lengths() -> None:
 
 
 def test_one_document_is_not_packed() -> None:
-    with pytest.raises(ValueError, match="expected documents of 1 to 24 tokens, got 0"):
+    with pytest.raises(ValueError, match="expected documents of 1 to 21 tokens, got 0"):
         unmask.load("story").run(TEXT).packed([5, 0])
     with pytest.raises(ValueError, match="expected a text of several documents"):
         unmask.load("story").run(TEXT).packed("#")
