@@ -13,9 +13,9 @@ from tests.benchmarks.memory import tensor_bytes
 from tests.benchmarks.report import Ratio
 
 TOKENS, PART = 4096, 512
-SIZES = {"window": 252, "sinks": 4, "step": 32}
+SIZES = {"window": 252, "sinks": 4, "step": 64}
 LONG, BLOCK, STRIDED = 32_768, 16, {"causal": True, "stride": 4}
-FIRST_BAR, MEMORY_BAR, SECONDS_BAR, MEGABYTES_BAR, TURNS = 6, 1.02, 1, 200, 5
+FIRST_BAR, MEMORY_BAR, SECONDS_BAR, MEGABYTES_BAR, TURNS = 6, 1.02, 1, 200, 3
 
 
 def streams_and_costs() -> list[Ratio]:

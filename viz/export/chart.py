@@ -38,7 +38,7 @@ def chart_picture(paper: Paper, drawn: CachedFigure) -> Sheet:
             panel.scatter(trace["x"], trace["y"], s=40, zorder=2, c=list(trace["marker"]["color"]))
             for x, y, text in zip(trace["x"], trace["y"], trace["text"], strict=True):
                 panel.text(
-                    x, y, paper.said(unescape(text)) + "\n", ha="center", va="center", fontsize=8, parse_math=False
+                    x, y, paper.said(unescape(text)) + "\n\n", ha="center", va="center", fontsize=8, parse_math=False
                 )
         else:
             style = {"color": trace["line"]["color"], "linewidth": trace["line"].get("width", 1.5)}
@@ -75,13 +75,15 @@ def _colour(colour: str) -> Any:
 def _axes(paper: Paper, panel: Any, layout: dict[str, Any], y: str) -> None:
     titles = [layout.get(axis, {}).get("title", {}).get("text", "") for axis in ("xaxis", y)]
     tidy(panel, *titles)
+    if layout.get(y, {}).get("visible") is False:
+        panel.set_axis_off()
     for axis, put in (("xaxis", panel.set_xticks), (y, panel.set_yticks)):
         found = layout.get(axis, {})
         if "tickvals" in found:
             turned = {"rotation": 90} if axis == "xaxis" else {}
             names = [paper.said(unescape(text)) for text in found["ticktext"]]
             put(found["tickvals"], names, fontsize=LABEL, parse_math=False, **turned)
-        elif found.get("showticklabels") is False or found.get("visible") is False:
+        elif found.get("showticklabels") is False:
             put([])
     reversed_axis = layout.get(y, {}).get("range", [0, 1])
     if reversed_axis[0] > reversed_axis[1]:
