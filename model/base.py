@@ -6,12 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from torch import Tensor, nn
 
 from i18n import N_, msg, msg_list
 from model.attribution.linearized_run import LinearizedRun
+from model.blocks import KeysValues
 from model.errors import CheckpointError, NotSupported
 from model.masks import MaskContext, Masking, MaskSpec
 from model.text import TokenBatch, rows_of
@@ -89,6 +91,16 @@ def _ranges(numbers: list[int]) -> str:
     return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(begins, ends, strict=True))
 
 
+@dataclass(frozen=True, eq=False)
+class CachedCall:
+    """What one call with a cache computed. states: [B,Q,W]. records: each layer's; their keys are all K positions'.
+    cache: for the next call; what it is, is the model's own affair."""
+
+    states: Tensor
+    records: tuple[LayerRecord, ...]
+    cache: Any
+
+
 class Model(ABC):
     """A network with its tokenizer. Read-only: a run leaves nothing in it, so many threads may share one.
 
@@ -161,13 +173,28 @@ class Model(ABC):
     def readout(self, states: Tensor) -> Tensor:
         """Final states [.., W] -> logits [.., V]."""
 
-    def run_calls(
-        self, batch: TokenBatch, spec: MaskSpec, ends: Sequence[int], masking: Masking = MaskContext.allowed
-    ) -> Tensor:
-        """The states [B,T,W] of a text read in several calls with a cache of keys and values, each up to one of `ends`,
-        the last of which is T. masking: gives each call's mask, [Q,K]. Raises NotSupported where there is no cache.
+    def call(
+        self,
+        batch: TokenBatch,
+        positions: Tensor,
+        spec: MaskSpec,
+        cache: Any = None,
+        masking: Masking = MaskContext.allowed,
+    ) -> CachedCall:
+        """Read the last Q of a batch's K tokens, at positions [B,Q]; the keys and values of the others are in the cache
+        of the call before, which does not change. masking: gives each layer's mask, [Q,K]. Raises NotSupported where
+        there is no cache.
         """
         raise NotSupported(msg("{model}: it cannot be run in several calls here", model=self.name))
+
+    def keys_values(self, cache: Any) -> list[KeysValues]:
+        """Each layer's. Raises NotSupported for a cache that holds other states too."""
+        pairs: list[KeysValues] = cache
+        return pairs
+
+    def cache_of(self, pairs: list[KeysValues]) -> Any:
+        """A cache of these keys and values."""
+        return pairs
 
     def residuals(self, batch: TokenBatch, spec: MaskSpec) -> Residuals:
         """The residual stream of a run under spec. Raises NotSupported where it is not known."""

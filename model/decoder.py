@@ -1,14 +1,13 @@
 """Our own decoder as a model: a Transformer with its tokenizer."""
 
-from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from model.attribution.linearized_run import FrozenDecoder
-from model.base import Description, HeadEdit, Model, Residuals
+from model.base import CachedCall, Description, HeadEdit, Model, Residuals
 from model.blocks import Edit, positions_under
 from model.masks import AllowedCache, MaskContext, Masking, MaskSpec, allowed_by_layer, layer_contexts
 from model.text import BatchTokenizer, TokenBatch
@@ -77,19 +76,20 @@ class DecoderModel(Model):
         return Trace(batch, spec, records_of(qkvs, contexts), states, self.readout)
 
     @torch.inference_mode()
-    def run_calls(
-        self, batch: TokenBatch, spec: MaskSpec, ends: Sequence[int], masking: Masking = MaskContext.allowed
-    ) -> Tensor:
-        """The states [B,T,W] of a text read in several calls with a cache of keys and values."""
-        states, past, positions = [], None, positions_under(spec, batch)
-        for start, end in pairwise([0, *ends]):
-            some, made = batch.columns(slice(end)), AllowedCache()
-            contexts = [replace(context, queries=end - start) for context in self._contexts(some)]
-            allowed = [masking(context, spec, made) for context in contexts]
-            done, qkvs = self.network(some.ids[:, start:], positions[:, start:end], allowed, past)
-            past = [(k, v) for _, k, v in qkvs]
-            states.append(done)
-        return torch.cat(states, dim=1)
+    def call(
+        self,
+        batch: TokenBatch,
+        positions: Tensor,
+        spec: MaskSpec,
+        cache: Any = None,
+        masking: Masking = MaskContext.allowed,
+    ) -> CachedCall:
+        """As Model.call; its cache is each layer's keys and values."""
+        queries, made = positions.shape[1], AllowedCache()
+        contexts = [replace(context, queries=queries) for context in self._contexts(batch)]
+        allowed = [masking(context, spec, made) for context in contexts]
+        states, qkvs = self.network(batch.ids[:, -queries:], positions, allowed, cache)
+        return CachedCall(states, records_of(qkvs, contexts), [(k, v) for _, k, v in qkvs])
 
     @torch.inference_mode()
     def residuals(self, batch: TokenBatch, spec: MaskSpec) -> Residuals:

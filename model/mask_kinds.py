@@ -55,7 +55,8 @@ class Kind:
     own: models are trained with it; sized: with a size of the model's own in positions, which is then the parameter.
     joins: the kind that it is part of: it holds where that one does, and its cells count as that one's.
     borders: from the parameter and the number of positions T, where it changes along the queries or the keys of a text
-    without padding: positions from 0 to T, in any order; None where only the distance from query to key counts.
+    without padding: positions from 0 to T, in any order; None where only the distance from query to key counts. once:
+    along each query and each key it changes at one of them at the most.
     arguments: of the fused kernels, those that have an argument for it: "is_causal" of SDPA, "varlen" of
     FlashAttention (causal, a window, sequences packed into one row).
     """
@@ -71,6 +72,7 @@ class Kind:
     sized: bool = False
     joins: str = ""
     borders: Callable[[Any, int], Iterable[int]] | None = lambda parameter, tokens: range(tokens)
+    once: bool = False
     arguments: tuple[str, ...] = ()
 
     @property
@@ -164,7 +166,7 @@ KINDS: dict[str, Kind] = {
         lambda cells, size: cells.query_token // size >= cells.key_token // size,
         lambda names, size: f"{names.query} // {size} >= {names.key} // {size}",
         "block-causal: a token sees its own block and the blocks before it",
-        N_("block-causal mask of {size}"), first=4, borders=_multiples,
+        N_("block-causal mask of {size}"), first=4, borders=_multiples, once=True,
     ),
     "documents": Kind(  # of a packed row
         _same_part, lambda names, _: "document[q_idx] == document[k_idx]", "documents: nobody looks across",
@@ -173,12 +175,12 @@ KINDS: dict[str, Kind] = {
     "prefix": Kind(  # T5's prefix language model, arXiv:1910.10683
         lambda cells, size: _first(cells.query_token, size) & _first(cells.key_token, size),
         _prefix_code, "prefix: the first tokens see each other",
-        N_("prefix of {size}"), first=4, opens=True, borders=_once,
+        N_("prefix of {size}"), first=4, opens=True, borders=_once, once=True,
     ),
     "sinks": Kind(  # StreamingLLM, arXiv:2309.17453
         lambda cells, size: (cells.query_token >= 0) & _first(cells.key_token, size),
         _sinks_code, "sinks: every token sees the first",
-        N_("{size} sinks"), first=1, opens=True, borders=_once,
+        N_("{size} sinks"), first=1, opens=True, borders=_once, once=True,
     ),
 }  # fmt: skip
 NEAR = "sliding"  # a kind of the reader's by which a token sees itself and what is near

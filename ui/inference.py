@@ -1,49 +1,91 @@
-"""The sections of the Serving page: a text in several calls, a draft tree, packed documents, and what a mask costs."""
+"""The sections of the Serving page: calls with a cache, draft trees, packed documents, streams, and costs of masks."""
 
+import json
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from functools import partial
+from html import unescape
+from typing import Annotated, Any, Literal, NamedTuple
 
 import streamlit as st
+from pydantic import Field
 
 from i18n import N_, say
+from model.atlas.texts import units_of_sample
 from model.base import Model, TokenizedText
-from model.inference.calls import ALIGNMENTS, ROUNDING, CallsComparison, compare_calls, ends_of
+from model.inference.calls import ALIGNMENTS, ROUNDING, CallsComparison, compare_calls, continuation_ids, ends_of
 from model.inference.cost import COSTED, MOST_TOKENS, MaskCost, cost
-from model.inference.draft_tree import MOST_NODES, ORDERS, POSITIONS, DraftTree, verify_tree
+from model.inference.draft_tree import ORDERS, POSITIONS, DraftTree, typed_tree, uniform_tree, verify_tree
 from model.inference.packing import PackedLosses, pack
+from model.inference.streaming import MOST_STREAMED, StreamedText, ids_of, stream
 from model.mask_kinds import KINDS
 from model.masks import MaskSpec
 from model.text import TokenBatch
-from serving.job import ModelRef
+from serving.job import Job, ModelRef
 from ui import controls, link, page, results
+from ui.guard import guarded
 from ui.results import cached_figure
-from ui.widgets.choices import bound, one_of
+from ui.widgets.choices import bound, one_of, whole_number, whole_numbers
+from ui.widgets.uploads import download
 from viz import inference as pictures
+from viz import mask_cost
+from viz.heatmap import CachedFigure
 from viz.mask_styles import STYLES
 
-SECTIONS = {"calls": N_("Calls"), "tree": N_("Draft tree"), "packing": N_("Packing"), "cost": N_("Cost of a mask")}
-ALIGN = {"bottom-right": N_("bottom right"), "top-left": N_("top left (wrong)")}
+SECTIONS = {
+    "calls": N_("Calls"), "tree": N_("Draft tree"), "packing": N_("Packing"), "streaming": N_("Streaming"),
+    "cost": N_("Cost of a mask"),
+}  # fmt: skip
+ALIGN = {
+    "bottom-right": N_("bottom right"), "top-left": N_("top left (wrong)"),
+    "none": N_("none with a cache (wrong)"),
+}  # fmt: skip
 ORDER = {"depth": N_("depth first"), "breadth": N_("breadth first")}
 POSITION = {"depth": N_("by depth"), "row": N_("by row (wrong)")}
+DOCUMENTS = {"separator": N_("by separator"), "lengths": N_("by length")}
+SOURCES = {"sample": N_("Sample"), "text": N_("Text on the left")}
 BLOCK_SIZES = ("16", "32", "64", "128", "256")
 HEAD_SIZE = 64  # of the head whose operations are counted
+MOST_SLIDERS = 6
+NO_MASKS = '{"causal": true}'  # but the causal one
+LOOK_EVERY = 0.3  # seconds between two parts of a stream
+PART_SECONDS = 0.7  # of reading in each of them
 
 
 class ServingLink(link.View):
     """This page's link. chunks: sizes of calls, with commas, or one for all; cached: the prefix. branching: how many
-    nodes follow each one, level by level. stand: where nodes stand. cost_masks: a MaskSpec as JSON."""
+    nodes follow each one, level by level; node: the chosen one. stand: where nodes stand. lengths: of documents, with
+    commas. cost_masks: a MaskSpec as JSON. second, drafts: typed texts, in no link."""
 
     serving: Literal[*SECTIONS] = "calls"  # type: ignore[valid-type]
     chunks: Annotated[str, link.at_most(400)] = "8"
     cached: link.Whole = 0
     align: Literal[*ALIGNMENTS] = "bottom-right"  # type: ignore[valid-type]
+    second: Annotated[str, link.at_most(400)] = ""
     branching: Annotated[str, link.at_most(40)] = "2, 2, 1"
+    drafts: Annotated[str, link.at_most(2_000)] = ""
+    node: link.Whole = 0
     order: Literal[*ORDERS] = "depth"  # type: ignore[valid-type]
     stand: Literal[*POSITIONS] = "depth"  # type: ignore[valid-type]
+    documents_by: Literal[*DOCUMENTS] = "separator"  # type: ignore[valid-type]
     separator: Annotated[str, link.at_most(40)] = ","
-    tokens: link.Whole = 4096
+    lengths: Annotated[str, link.at_most(400)] = "8"
+    stream_text: Literal[*SOURCES] = "sample"  # type: ignore[valid-type]
+    stream_tokens: link.Whole = 512
+    stream_window: link.Whole = 60
+    stream_sinks: link.Whole = 4
+    stream_step: link.Whole = 8
+    tokens: Annotated[int, Field(ge=1, le=MOST_TOKENS)] = 4096
     block: Literal[*BLOCK_SIZES] = "128"  # type: ignore[valid-type]
-    cost_masks: Annotated[str, link.at_most(link.LONGEST_MASKS)] = '{"causal": true}'
+    cost_masks: Annotated[str, link.at_most(link.LONGEST_MASKS)] = NO_MASKS
+    cost_documents: Annotated[str, link.at_most(400)] = ""
+
+
+class Shown(NamedTuple):
+    """What a section shows. sentence: about it. figures: by their titles. code: the same in Python."""
+
+    sentence: str
+    figures: dict[str, CachedFigure]
+    code: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,9 +107,22 @@ class Row:
     def labels(self) -> tuple[str, ...]:
         return self.batch.pieces[0]
 
+    def code(self, call: str) -> str:
+        """A call of the run's in Python."""
+        text = self.batch.texts[0] if self.batch.texts else ""
+        return f"import unmask\n\nrun = unmask.load({self.model.name!r}).run({text!r})\nrun.{call}"
+
     def ask(self, function: Any, *arguments: Any, **options: Any) -> Any:
         """function(model, *arguments) of model/, remembered."""
         return results.ask(function, ModelRef.of(self.model), *arguments, **options)
+
+
+def open_cost(masks: MaskSpec) -> None:
+    """Go to this page, to what these masks cost."""
+    first = ServingLink().model_dump(include=ServingLink.own())
+    here = {"serving": "cost", "cost_masks": masks.to_json()}
+    st.session_state.kept_ServingLink = st.session_state.get("kept_ServingLink", first) | here
+    st.switch_page("pages/serving.py")
 
 
 def choose_section() -> str:
@@ -77,83 +132,251 @@ def choose_section() -> str:
 
 def share(model: Model) -> None:
     """Keep the URL true to the page, and offer links."""
-    controls.share(ServingLink, model, masks=None, section=None, scope="model", head=None)
+    masks = st.session_state.cost_masks
+    own = {"second": "", "drafts": "", "cost_masks": masks if len(masks) <= link.LONGEST_MASKS else NO_MASKS}
+    controls.share(ServingLink, model, masks=None, section=None, scope="model", head=None, **own)
 
 
-def show_calls(row: Row) -> str:
-    """The cells by the call that computed them; gives the sentence."""
+def offer(shown: Shown) -> None:
+    """The section's figures as files, and its numbers in Python."""
+    slot = st.popover(say("Files and code"), icon=":material/download:", key="serving_files", on_change="rerun")
+    if not slot.open:
+        return
+    from ui import printed  # matplotlib takes a second, and nothing else here needs it
+    from viz.export.chart import as_csv, chart_picture
+
+    with slot, guarded(say("Drawing …")):
+        title = st.selectbox(say("Figure"), list(shown.figures), key="serving_figure") if shown.figures else None
+        if title:
+            figure = shown.figures[title]
+            about = unescape(shown.sentence)
+            picture = printed.PrintedPicture(chart_picture, (figure,), lambda: title, lambda: about, [])
+            printed.offer(picture, st.session_state.serving)
+            download("CSV", as_csv(figure), f"{st.session_state.serving}.csv", "text/csv", key="serving_csv")
+        st.code(shown.code, "python")
+
+
+def _chart(title: str, key: str, figure: CachedFigure, sentence: str, **look: Any) -> dict[str, CachedFigure]:
+    """Draw a figure under its title; gives both."""
+    st.markdown("#### " + title)
+    page.chart(figure, key, sentence, **look)
+    return {title: figure}
+
+
+def show_calls(row: Row) -> Shown:
+    """The cells by the call that computed them."""
+    state, count = st.session_state, row.batch.ids.shape[1]
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         st.text_input(say("Chunk sizes"), key="chunks", width=180,
                       help=say("One number for all chunks, or several with commas, in order."))  # fmt: skip
-        st.number_input(say("Cached prefix"), 0, 10_000, key="cached", width=140)
+        whole_number(say("Cached prefix"), "cached", 0, count - 1, width=140)
+        st.text_input(say("Second continuation of the prefix"), key="second", width=260, max_chars=400)
         align = one_of(say("Alignment of a call's mask"), ALIGN, "align", width="content")
-    count = row.batch.ids.shape[1]
-    sizes = whole_numbers(st.session_state.chunks)
+    sliders = st.container(horizontal=True)
+    sizes = whole_numbers(state.chunks)
     chunks: Any = sizes[0] if len(sizes) == 1 else sizes
-    ends = ends_of(count, chunks, st.session_state.cached)
-    found: CallsComparison = row.ask(compare_calls, row.batch, row.model.standard, tuple(ends), align)
-    sentence = pictures.calls_sentence(found, align)
+    ends = ends_of(count, chunks, state.cached)
+    with sliders:
+        _drag(ends, count, len(sizes) == 1)
+    if state.second and not state.cached:
+        raise ValueError(say("expected a cached prefix of at least 1 token for a second continuation"))
+    second = tuple(continuation_ids(row.model, state.second)[0]) if state.second else ()
+    found: CallsComparison = row.ask(compare_calls, row.batch, row.model.standard, tuple(ends), align, second)
+    sentence = pictures.calls_sentence(found, bool(second))
+    labels = [*row.labels, *(f"→ {row.model.label(token)}" for token in second)]
     left, right = st.columns([1.3, 1], gap="small")
     with left:
-        st.markdown("#### " + say("Which call computes which cell"))
-        page.chart(cached_figure(pictures.calls_figure, found, row.labels), "calls_cells", sentence)
+        cells = cached_figure(pictures.calls_figure, found, labels)
+        figures = _chart(say("Which call computes which cell"), "calls_cells", cells, sentence)
     with right:
-        st.markdown("#### " + say("Each call as its kernel sees it"))
-        page.chart(cached_figure(pictures.kernel_figure, found), "calls_kernel", sentence)
+        kernel = cached_figure(pictures.kernel_figure, found)
+        figures |= _chart(say("Each call as its kernel sees it"), "calls_kernel", kernel, sentence)
     with st.expander(say("Calls as a table")):
         st.html(cached_figure(pictures.calls_table, found))
-    return sentence
+    more = f", second={state.second!r}" if second else ""
+    return Shown(sentence, figures, row.code(f"served(chunks={chunks}, prefix={state.cached}, align={align!r}{more})"))
 
 
-def show_tree(row: Row) -> str:
-    """A tree of draft tokens and its mask; gives the sentence."""
+def _drag(ends: list[int], count: int, alike: bool) -> None:
+    """A slider for the size of all chunks, or one for the end of each call but the last."""
+    start = st.session_state.cached
+
+    def take(new: list[int]) -> None:
+        sizes = [end - begin for begin, end in zip([start, *new], new, strict=False)]
+        st.session_state.chunks = ", ".join(map(str, sizes))
+
+    def take_end(number: int, end: int) -> None:
+        take([*free[:number], min(max(end, [start, *free][number] + 1), free[number + 1] - 1), *free[number + 1 :]])
+
+    free = [end for end in ends if end > start]
+    if count - start < 2:
+        return
+    if alike:
+        size = min(max(whole_numbers(st.session_state.chunks)[0], 1), count - start)
+        st.slider(say("Size of all chunks"), 1, count - start, width=260,
+                  **bound("all_chunks", size, lambda size: st.session_state.update(chunks=str(size))))  # fmt: skip
+        st.button(say("Set each one"), on_click=take, args=(free,), disabled=not 2 <= len(free) <= MOST_SLIDERS + 1)
+    elif len(free) <= MOST_SLIDERS + 1:
+        first = int(start > 0)
+        for number, end in enumerate(free[:-1]):
+            st.slider(say("End of call {number}", number=first + number + 1), start + 1, count - 1, width=170,
+                      **bound(f"end_{number}", end, partial(take_end, number)))  # fmt: skip
+
+
+def show_tree(row: Row) -> Shown:
+    """A tree of draft tokens and its mask."""
+    state = st.session_state
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        st.text_input(say("Branches at each depth"), key="branching", width=180,
+        st.text_input(say("Branches at each depth"), key="branching", width=180, disabled=bool(state.drafts.strip()),
                       help=say("The model's most likely tokens, so many after each node."))  # fmt: skip
         order = one_of(say("Order of nodes"), ORDER, "order", width="content")
         stand = one_of(say("Position ids"), POSITION, "stand", width="content")
-    parents = tree_of(whole_numbers(st.session_state.branching))
-    ids = tuple(row.batch.ids[0].tolist())
-    found: DraftTree = row.ask(verify_tree, ids, tuple(parents), order=order, positions=stand)
+    st.text_area(say("Or type the branches, one per line"), key="drafts", height=80, max_chars=2_000,
+                 help=say("Each line continues the text: begin it with a space where a new word begins."))  # fmt: skip
+    texts = [line for line in state.drafts.splitlines() if line.strip()]
+    parents, tokens = typed_tree(row.model, texts) if texts else (uniform_tree(whole_numbers(state.branching)), None)
+    room = max(row.model.context - len(parents), 1)  # before the tree
+    ids, given = tuple(row.batch.ids[0, :room].tolist()), tokens and tuple(tokens)
+    labels = row.labels[:room]
+    if len(labels) < len(row.labels):
+        st.caption(say("The tree follows the first {count:,} tokens, which leave room for it.", count=len(labels)))
+    both: dict[str, DraftTree] = {
+        by: row.ask(verify_tree, ids, tuple(parents), given, order=order, positions=by) for by in POSITIONS
+    }
+    found = both[stand]
     sentence = pictures.tree_sentence(found, ROUNDING * found.size)
+    count = len(found.parents)
+    state.node = min(state.node, count - 1)
     left, right = st.columns([1, 1.1], gap="small")
     with left:
-        st.markdown("#### " + say("The tree, and the path that greedy verification accepts"))
-        page.chart(cached_figure(pictures.tree_figure, found, row.labels[-1]), "tree", sentence)
+        tree = cached_figure(pictures.tree_figure, found, labels[-1], state.node)
+        title = say("The tree, and the path that greedy verification accepts")
+        figures = _chart(title, "tree", tree, sentence, on_select=_take_node, selection_mode="points")
+        names = [f"{number}: {label}" for number, label in enumerate(found.labels, 1)]
+        st.selectbox(say("Show what a draft token sees"), range(count), format_func=names.__getitem__,
+                     **bound("node", state.node))  # fmt: skip
+        other = both[next(by for by in POSITIONS if by != stand)]
+        st.html(cached_figure(pictures.tree_table, found, other))
     with right:
-        st.markdown("#### " + say("Its mask"))
-        page.chart(
-            cached_figure(pictures.mask_figure, found.allowed, [*row.labels, *found.labels]), "tree_mask", sentence
-        )
-    return sentence
+        mask = cached_figure(pictures.tree_mask_figure, found, labels, state.node)
+        figures |= _chart(say("Its mask"), "tree_mask", mask, sentence)
+    return Shown(sentence, figures, row.code(f"tree({texts or parents}, order={order!r}, positions={stand!r})"))
 
 
-def show_packing(row: Row) -> str:
-    """Losses of documents packed and alone; gives the sentence."""
-    st.text_input(say("Documents end at"), key="separator", width=180)
-    found: PackedLosses = row.ask(pack, row.batch, st.session_state.separator)
-    sentence = pictures.packing_sentence(found, ROUNDING * found.size)
-    page.chart(cached_figure(pictures.packing_figure, found), "packing", sentence)
-    return sentence
+def _take_node() -> None:
+    points = st.session_state.tree.selection.points
+    if points and int(points[0].get("customdata", -1)) >= 0:
+        st.session_state.node = int(points[0]["customdata"])
 
 
-def show_cost() -> str:
-    """What the chosen mask costs a kernel that works on blocks; gives the sentence."""
+def show_packing(row: Row) -> Shown:
+    """Losses of documents packed and alone."""
     state = st.session_state
-    spec = MaskSpec.from_json(state.cost_masks)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        st.number_input(say("Tokens"), 1, MOST_TOKENS, key="tokens", width=140)
+        if one_of(say("Documents"), DOCUMENTS, "documents_by", width="content") == "separator":
+            documents: Any = st.text_input(say("Documents end at"), key="separator", width=180)
+        else:
+            st.text_input(say("Tokens of each document"), key="lengths", width=260,
+                          help=say("With commas; what is left of the text is one more document."))  # fmt: skip
+            documents = tuple(whole_numbers(state.lengths))
+    found: PackedLosses = row.ask(pack, row.batch, documents)
+    sentence = pictures.packing_sentence(found, ROUNDING * found.size)
+    figures = _chart(say("Loss of each document"), "packing", cached_figure(pictures.packing_figure, found), sentence)
+    return Shown(sentence, figures, row.code(f"packed({documents!r})"))
+
+
+def show_streaming(row: Row) -> Shown:
+    """A text longer than the cache, read part by part."""
+    state = st.session_state
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        source = one_of(say("Text"), SOURCES, "stream_text", width="content",
+                        help=say("A text that is shorter than the tokens asked for is repeated."))  # fmt: skip
+        whole_number(say("Tokens"), "stream_tokens", 2, MOST_STREAMED, width=120)
+        whole_number(say("Sinks"), "stream_sinks", 0, min(row.model.context - 1, 64), width=110)
+        room = row.model.context - state.stream_sinks
+        whole_number(say("Window"), "stream_window", 1, min(room, 2_048), width=120)
+        whole_number(say("Tokens per call"), "stream_step", 1, min(state.stream_window, 256), width=120)
+    sample = "\n".join(text for unit in units_of_sample() for text in unit.texts)
+    ids = ids_of(row.model, sample if source == "sample" else row.batch.texts[0], state.stream_tokens)
+    sizes = {"window": state.stream_window, "sinks": state.stream_sinks, "step": state.stream_step}
+    now: Stream | None = state.get("stream_now")
+    if now is None or (now.model.key, now.ids, now.sizes) != (row.model.key, ids, sizes):
+        state.stream_now = None  # what it holds leaves the memory first
+        now = Stream(ModelRef.of(row.model), ids, tuple(map(row.model.label, ids)), sizes)
+        now.read(0.0)
+        state.stream_now, state.stream_begun = now, True
+    figures: dict[str, CachedFigure] = st.fragment(_read_on, run_every=LOOK_EVERY if now.going else None)(now.going)
+    arguments = ", ".join(f"{name}={value}" for name, value in ({"tokens": len(ids)} | sizes).items())
+    return Shown(pictures.stream_sentence(now.found, row.model.context), figures, row.code(f"streamed({arguments})"))
+
+
+@dataclass
+class Stream:
+    """One reader's. labels: of its tokens. found: what has been read."""
+
+    model: ModelRef
+    ids: tuple[int, ...]
+    labels: tuple[str, ...]
+    sizes: dict[str, int]
+    found: Any = None
+    going: bool = True
+
+    def read(self, seconds: float) -> None:
+        """The next part, computed in turn with other readers' jobs."""
+        job = Job(stream, (self.model, self.ids), {**self.sizes, "so_far": self.found, "seconds": seconds})
+        self.found = results.scheduler().ask(job, results.session(), results.still_wanted)
+
+
+def _read_on(going: bool) -> dict[str, CachedFigure]:
+    """Read a part, and draw all there is; runs again by itself while it goes on."""
+    now: Stream = st.session_state.stream_now
+    if now.going and not st.session_state.pop("stream_begun", False):
+        with guarded(on_trouble=partial(setattr, now, "going", False)):
+            now.read(PART_SECONDS)
+    found: StreamedText = now.found
+    now.going &= not found.over
+    if now.going != going:
+        st.rerun()  # the whole page once: the sentence follows, and the looks begin or end
+    if not found.over:
+        with st.container(horizontal=True, vertical_alignment="center"):
+            done = say("{done:,} of {count:,} tokens read", done=found.done, count=len(now.ids))
+            st.progress(found.done / len(now.ids), done)
+            words, icon = (say("Stop"), "stop") if going else (say("Continue"), "resume")
+            look: Any = {"key": f"stream_{icon}", "icon": f":material/{icon}:"}
+            st.button(words, on_click=setattr, args=(now, "going", not going), **look)
+    alt = pictures.stream_alt(found)
+    figures = _chart(say("Loss and cache"), "stream_loss", pictures.stream_figure(found), alt)
+    sinks = pictures.sinks_figure(found, [now.labels[token] for token in found.kept])
+    return figures | _chart(say("Attention of the newest token to the cache"), "stream_weights", sinks, alt)
+
+
+def show_cost() -> Shown:
+    """What the chosen mask costs a kernel that works on blocks."""
+    state = st.session_state
+    top = st.container()
+    with st.expander(say("Any masks, as JSON")):
+        st.text_area(say("Masks"), key="cost_masks", height=120, max_chars=100_000,
+                     help=say("As the Mask Lab saves them under Export the mask; a drawing may be among them."),
+                     )  # fmt: skip
+    spec = MaskSpec.from_json(state.cost_masks)
+    with top, st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        whole_number(say("Tokens"), "tokens", 1, MOST_TOKENS, width=140)
         st.selectbox(say("Block size"), BLOCK_SIZES, key="block", width=110)
         for name in COSTED:
             _choose_kind(name, spec)
-    found: MaskCost = results.ask(cost, spec, state.tokens, int(state.block))
-    sentence = pictures.cost_sentence(found)
+        st.text_input(say("Tokens of each document"), key="cost_documents", width=200,
+                      help=say("With commas; what is left of the text is one more document."))  # fmt: skip
+    documents = tuple(whole_numbers(state.cost_documents)) if state.cost_documents.strip() else ()
+    found: MaskCost = results.ask(cost, spec, state.tokens, int(state.block), documents)
+    sentence = mask_cost.cost_sentence(found)
     left, right = st.columns([1.3, 1], gap="small")
     with left:
-        page.chart(cached_figure(pictures.blocks_figure, found), "cost_blocks", sentence)
-        st.html(pictures.blocks_key())
-    right.html(cached_figure(pictures.cost_table, found, HEAD_SIZE))
-    return sentence
+        figures = _chart(say("Blocks"), "cost_blocks", cached_figure(mask_cost.blocks_figure, found), sentence)
+        st.html(mask_cost.blocks_key())
+    right.html(cached_figure(mask_cost.cost_table, found, HEAD_SIZE))
+    masks = json.loads(spec.to_json())
+    sizes = f"tokens={found.tokens}, block={found.block}, documents={list(documents)}"
+    return Shown(sentence, figures, f"import unmask\n\nunmask.cost({masks}, {sizes})")
 
 
 def _choose_kind(name: str, spec: MaskSpec) -> None:
@@ -162,36 +385,12 @@ def _choose_kind(name: str, spec: MaskSpec) -> None:
     def take(value: Any) -> None:
         st.session_state.cost_masks = spec.replace(**{name: value}).to_json()
 
-    label, words, bind = (
-        say(STYLES[name].label),
-        say(STYLES[name].help),
-        bound(f"cost_{name}", getattr(spec, name), take),
-    )
+    label, words = say(STYLES[name].label), say(STYLES[name].help)
+    bind = bound(f"cost_{name}", getattr(spec, name), take)
     if KINDS[name].first is None:
         st.toggle(label, help=words, **bind)
     else:
         st.number_input(label, 0, MOST_TOKENS, help=words, width=120, **bind)
 
 
-def whole_numbers(text: str) -> list[int]:
-    """Those of a text with commas between them. Raises ValueError for anything else."""
-    try:
-        return [int(one) for one in text.replace("，", ",").split(",")]
-    except ValueError:
-        raise ValueError(say("expected whole numbers with commas, got “{text}”", text=text[:40])) from None
-
-
-def tree_of(branches: list[int]) -> list[int]:
-    """The parents of a tree whose nodes all have so many children, depth by depth. Raises ValueError for too many."""
-    parents: list[int] = []
-    level = [-1]
-    for count in branches:
-        if not 1 <= count <= MOST_NODES or len(parents) + count * len(level) > MOST_NODES:
-            raise ValueError(say("expected 1 to {most} nodes in the tree, got more or none", most=MOST_NODES))
-        start = len(parents)
-        parents += [parent for parent in level for _ in range(count)]
-        level = list(range(start, len(parents)))
-    return parents
-
-
-SHOWN = {"calls": show_calls, "tree": show_tree, "packing": show_packing}
+SHOWN = {"calls": show_calls, "tree": show_tree, "packing": show_packing, "streaming": show_streaming}

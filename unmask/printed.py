@@ -7,9 +7,8 @@ from typing import Any
 from i18n import say, spoken, together
 from unmask.shown_heads import ShownHeads
 from viz.export import words
-from viz.export.every import every_picture
 from viz.export.fonts import language_of
-from viz.export.paper import Paper, Sheet
+from viz.export.paper import Paper, Sheet, every_picture
 from viz.export.picture import change_picture, head_picture, lines_picture
 from viz.export.query import lit_picture
 from viz.heads import arcs

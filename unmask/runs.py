@@ -14,9 +14,10 @@ from model.base import Model
 from model.errors import index
 from model.heads.survey import Survey, changes, every_weight, survey
 from model.heads.view import HeadView, head_view
-from model.inference.calls import CallsComparison, compare_calls, ends_of
-from model.inference.draft_tree import DraftTree, verify_tree
+from model.inference.calls import CallsComparison, compare_calls, continuation_ids, ends_of
+from model.inference.draft_tree import DraftTree, typed_tree, verify_tree
 from model.inference.packing import PackedLosses, pack
+from model.inference.streaming import StreamedText, ids_of, stream
 from model.masks import MaskSpec
 from model.sampling import next_tokens
 from model.spec import stroke_of
@@ -96,38 +97,56 @@ class Run(HeadSource, Checkable):
         spec = spec_of(self.model.standard, masks)
         return replace(self, trace=self.model.run(self.trace.batch, spec).select(self.trace.name))
 
-    def served(self, chunks: Sequence[int] | int = 8, prefix: int = 0, align: str = "bottom-right") -> CallsComparison:
+    def served(
+        self, chunks: Sequence[int] | int = 8, prefix: int = 0, align: str = "bottom-right", second: str = ""
+    ) -> CallsComparison:
         """The row read in several calls with a cache, beside this run: after a prefix of so many tokens, in chunks of
-        these sizes, or all of one size. align: "bottom-right", or the wrong "top-left".
+        these sizes, or all of one size. align: "bottom-right", or the wrong "top-left" or "none". second: another
+        continuation of the cached prefix.
 
         Raises ValueError for sizes that do not fit, and for a model that cannot be run so.
         """
         alone = self.trace.batch.without_padding(self.row)
         ends = ends_of(alone.ids.shape[1], chunks, prefix)
-        return compare_calls(self.model, alone, self.masks, ends, align)
+        more = continuation_ids(self.model, second)[0] if second else ()
+        return compare_calls(self.model, alone, self.masks, ends, align, more)
 
     def tree(
         self,
-        parents: Sequence[int],
+        parents: Sequence[int] | Sequence[str],
         tokens: Sequence[int] | None = None,
         order: str = "depth",
         positions: str = "depth",
     ) -> DraftTree:
         """A tree of draft tokens after the row, verified in one call under the model's standard masks.
 
-        parents: of each node, −1 for the row's last token; tokens: their ids, by default the model's own top-k. order:
+        parents: of each node, −1 for the row's last token; tokens: their ids, by default the model's own top-k; or, in
+        place of both, the branches as texts. order:
         of the nodes in the call, "depth" or "breadth" first. positions: by "depth", or by "row", a known bug.
         Raises ValueError for what is no tree or does not fit.
         """
         ids = self.trace.batch.without_padding(self.row).ids[0].tolist()
-        return verify_tree(self.model, ids, parents, tokens, order=order, positions=positions)
+        nodes = [one for one in parents if not isinstance(one, str)]
+        if texts := [one for one in parents if isinstance(one, str)]:
+            nodes, tokens = typed_tree(self.model, texts)
+        return verify_tree(self.model, ids, nodes, tokens, order=order, positions=positions)
 
-    def packed(self, separator: str = ".") -> PackedLosses:
-        """The row as documents that end at each separator: their losses packed, under four conventions, and alone.
+    def packed(self, documents: str | Sequence[int] = ".") -> PackedLosses:
+        """The row as documents, by what they end with or how many tokens each has: their losses packed, under four
+        conventions, and alone.
 
         Raises ValueError for fewer than two documents.
         """
-        return pack(self.model, self.trace.batch.without_padding(self.row), separator)
+        return pack(self.model, self.trace.batch.without_padding(self.row), documents)
+
+    def streamed(self, tokens: int = 512, window: int = 60, sinks: int = 4, step: int = 8) -> StreamedText:
+        """The row's text, from its beginning again where it is shorter, read with a cache of sinks + window tokens from
+        which the others are dropped, with and without the sinks; `step` tokens in a call.
+
+        Raises ValueError for sizes that do not fit, and for a model that cannot be run so.
+        """
+        ids = ids_of(self.model, self.trace.batch.texts[self.row], tokens)
+        return stream(self.model, ids, window=window, sinks=sinks, step=step)
 
     @property
     def masks(self) -> MaskSpec:

@@ -1,4 +1,5 @@
-"""Pictures of the Serving page: which call computed which cell, a draft tree, packed documents, blocks of a mask.
+"""Pictures of the Serving page: which call computed which cell, a draft tree, packed and streamed texts, blocks of a
+mask.
 
 Sizes: T positions, N blocks a side.
 """
@@ -12,14 +13,14 @@ from markupsafe import Markup
 from i18n import N_, listed, say, say_count, together
 from viz.heatmap import KEY_TITLE, LONGEST_TICK, MOST_TICKS, QUERY_TITLE, CachedFigure, figure
 from viz.html import escaped, shortened, table, tag
-from viz.numbers import number, percent
-from viz.palette import ALLOWED, NOW, STANDARD
+from viz.numbers import number
+from viz.palette import ALLOWED, NOW, STANDARD, sequential
 
 if TYPE_CHECKING:  # they import torch
     from model.inference.calls import CallsComparison
-    from model.inference.cost import MaskCost
     from model.inference.draft_tree import DraftTree
     from model.inference.packing import PackedLosses
+    from model.inference.streaming import StreamedText
 
 CALLS = (
     "#4A90C2",
@@ -30,21 +31,18 @@ CALLS = (
     "#912DF5",
 )  # in turn
 GREY = "rgba(128,128,128,.28)"
-BLOCKS = {N_("empty: skipped"): GREY, N_("partial: computed, then masked"): "#E69F00", N_("full: computed"): ALLOWED}
-MOST_DRAWN = 256  # blocks a side
+LIT = "#E69F00"
+SMOOTHED = 32  # tokens
 CONVENTIONS = {
     "both": N_("mask and position ids"), "mask": N_("mask only"),
     "positions": N_("position ids only"), "neither": N_("neither"),
 }  # fmt: skip
-KERNELS = {
-    "is_causal": N_("SDPA, is_causal"), "varlen": N_("FlashAttention, varlen and window arguments"),
-    "attn_mask": N_("SDPA, boolean attn_mask"), "flex": N_("FlexAttention, mask_mod and BlockMask"),
-}  # fmt: skip
 SERIES = (STANDARD, "#009E73", "#56B4E9", "#E69F00", NOW)
-CALLS_TOP_LEFT = N_(
-    "Aligned at the top left, {count} calls leave out {missed} of the cells that one call computes: the largest "
-    "difference between logits is {difference}."
+CALLS_WRONG = N_(
+    "With this alignment {count} calls leave out {missed} of the cells that one call computes, and compute {extra} "
+    "that it does not: the largest difference between logits is {difference}."
 )
+SHARED = N_("The second continuation reads the {prefix} cached tokens instead of computing their {saved} cells again.")
 CALLS_DIFFER = N_(
     "{count} calls give other logits than one call: the largest difference is {difference}. A part of this model does "
     "not carry its state from call to call."
@@ -57,6 +55,20 @@ TREE_DIFFERS = N_(
     "One call verifies {nodes} tokens, but with other logits than each branch run alone: the largest difference is "
     "{difference}."
 )
+STREAMED_SINKS = N_(
+    "{done} tokens were read with a cache of {size} tokens, at most {held} MiB. Since the first key was dropped, the "
+    "mean loss is {with_sinks} nats with {sinks} sinks and {without} with the last {size} tokens alone."
+)
+STREAMED = N_(
+    "{done} tokens were read with a cache of the last {size} tokens, at most {held} MiB. Since the first key was "
+    "dropped, the mean loss is {without} nats."
+)
+RELATIVE = N_("Tokens stand where they are within the cache: in this model only distances count.")
+IN_TEXT = N_("Tokens stand where they are in the text: this model's positions are learned, and part of cached keys.")
+LEARNED = N_(
+    "This model's {context} positions are learned, and part of cached keys: tokens stand where they are in the text, "
+    "and after the last position they begin again behind the sinks."
+)
 PACKED_APART = N_("Documents packed into one row have the logits of each document alone with: {names}.")
 PACKED_MIXED = N_("No convention gives the logits of each document alone.")
 PACKED_OTHERS = N_("Largest difference with the others: {names}.")
@@ -66,7 +78,7 @@ Part = dict[str, Any]
 def calls_figure(found: "CallsComparison", labels: Sequence[str]) -> CachedFigure:
     """The T × T cells of the first layer, each in the colour of the call that computed it."""
     names = [say("call {number}", number=number + 1) for number in range(len(found.calls))]
-    return _cells(found.cells, CALLS, names, _tokens(labels, KEY_TITLE), _tokens(labels, QUERY_TITLE))
+    return coloured_cells(found.cells, CALLS, names, _tokens(labels, KEY_TITLE), _tokens(labels, QUERY_TITLE))
 
 
 def kernel_figure(found: "CallsComparison") -> CachedFigure:
@@ -76,13 +88,15 @@ def kernel_figure(found: "CallsComparison") -> CachedFigure:
     start = 0
     for queries, keys in found.calls:
         part = np.full((queries, tokens), -1)
-        part[:, :keys] = np.where(found.cells[start : start + queries, :keys] >= 0, len(rows) // 2 + 1, 0)
+        seen = np.r_[: keys - queries, start : start + queries]  # of the second continuation the prefix, and itself
+        computed = found.cells[start : start + queries][:, seen] == len(rows) // 2
+        part[:, :keys] = np.where(computed, len(rows) // 2 + 1, 0)
         rows += [part, np.full((gap, tokens), -1)]
         start += queries
     names = [say("blocked"), *(say("call {number}", number=number + 1) for number in range(len(found.calls)))]
     shown = np.concatenate(rows[:-1])
     colours = (GREY, *(CALLS[number % len(CALLS)] for number in range(len(found.calls))))
-    return _cells(shown, colours, names, {"title": {"text": say("keys")}}, {"showticklabels": False})
+    return coloured_cells(shown, colours, names, {"title": {"text": say("keys")}}, {"showticklabels": False})
 
 
 def calls_table(found: "CallsComparison") -> Markup:
@@ -95,23 +109,29 @@ def calls_table(found: "CallsComparison") -> Markup:
     return table(rows, "numbers")
 
 
-def calls_sentence(found: "CallsComparison", align: str) -> str:
-    """How far the calls are from one call, and what a wrong alignment leaves out."""
-    sizes = {"count": f"{len(found.calls):,}", "cells": f"{found.computed:,}", "missed": f"{found.missed:,}"}
-    sizes["difference"] = number(found.difference)
+def calls_sentence(found: "CallsComparison", second: bool) -> str:
+    """How far the calls are from one call, and what a wrong alignment leaves out or adds."""
+    sizes = {"count": len(found.calls), "cells": f"{found.computed:,}", "missed": f"{found.missed:,}",
+             "extra": f"{found.extra:,}", "difference": number(found.difference)}  # fmt: skip
+    if found.missed or found.extra or found.twice:
+        return say(CALLS_WRONG, **sizes)
+    first = say(CALLS_DIFFER, **sizes)
     if found.difference <= found.tolerance:
-        return say_count(
+        first = say_count(
             "One call computes {cells} cells.",
             "{count} calls compute {cells} cells, each once, and give the logits of one call up to rounding: the "
             "largest difference is {difference}.",
             len(found.calls),
             **sizes,
         )
-    return say(CALLS_TOP_LEFT if align == "top-left" else CALLS_DIFFER, **sizes)
+    prefix = found.calls[0][1]
+    saved = f"{int((found.cells[:prefix, :prefix] >= 0).sum()):,}"
+    return together([first, say(SHARED, prefix=prefix, saved=saved)]) if second else first
 
 
-def tree_figure(found: "DraftTree", start: str) -> CachedFigure:
-    """The tree of tokens, from the text's last token; the accepted path in its own colour."""
+def tree_figure(found: "DraftTree", start: str, chosen: int) -> CachedFigure:
+    """The tree of tokens, from the text's last token; the accepted path in its own colour, and a ring around the chosen
+    node (-1 for none) and those above it."""
     depth, down = [0] * len(found.parents), {-1: 0.0}
     for node, parent in enumerate(found.parents):
         depth[node] = 1 if parent < 0 else depth[parent] + 1
@@ -130,14 +150,18 @@ def tree_figure(found: "DraftTree", start: str) -> CachedFigure:
         for node, parent in enumerate(found.parents)
     ]  # fmt: skip
     nodes = [-1, *range(len(found.parents))]
+    lit = _above(found.parents, chosen)
     names = [escaped(label) for label in (start, *found.labels)]
     dots: Part = {
         "type": "scatter", "mode": "markers+text", "x": [across[node] for node in nodes],
         "y": [down[node] for node in nodes], "text": names, "textposition": "top center",  # not shown
-        "marker": {"size": 9, "color": [NOW if node in found.accepted else STANDARD for node in nodes]},
-        "hovertext": [say("position {position}", position=found.positions[node + len(found.positions) - len(depth)])
+        "marker": {"size": 11, "color": [NOW if node in found.accepted else STANDARD for node in nodes],
+                   "line": {"color": LIT, "width": [3 if node in lit else 0 for node in nodes]}},
+        "hovertext": [say("position {position}; sees the text and {path}",
+                          position=found.positions[node + len(found.positions) - len(depth)],
+                          path=escaped(" ".join(found.labels[one] for one in reversed(_above(found.parents, node)))))
                       if node >= 0 else say("the text's last token") for node in nodes],
-        "hoverinfo": "text", "showlegend": False,
+        "customdata": nodes, "hoverinfo": "text", "showlegend": False,
     }  # fmt: skip
     hidden = {"visible": False, "fixedrange": True}
     layout = {"xaxis": hidden | {"range": [-0.5, max(depth) + 0.6]}, "height": 320,
@@ -146,20 +170,46 @@ def tree_figure(found: "DraftTree", start: str) -> CachedFigure:
     return figure([*lines, dots], layout)
 
 
+def tree_mask_figure(found: "DraftTree", labels: Sequence[str], chosen: int) -> CachedFigure:
+    """The call's mask; in the chosen node's row, the draft tokens that it sees in their own colour."""
+    shown, start = found.allowed.astype(int), len(found.allowed) - len(found.parents)
+    shown[start + chosen, [start + node for node in _above(found.parents, chosen)]] = 2
+    names = [say("blocked"), say("allowed"), say("seen by the chosen token")]
+    sides = (_tokens([*labels, *found.labels], title) for title in (KEY_TITLE, QUERY_TITLE))
+    return coloured_cells(shown, (GREY, ALLOWED, LIT), names, *sides)
+
+
+def tree_table(found: "DraftTree", other: "DraftTree") -> Markup:
+    """What one call yields, and how far each choice of positions is from each branch alone. other: the same tree with
+    the other positions."""
+    by = {one.by: one.difference for one in (found, other)}
+    rows = [
+        (say("draft tokens"), str(len(found.parents))),
+        (say("accepted by greedy verification"), str(len(found.accepted))),
+        (say("tokens that the call yields"), str(found.tokens_per_call)),
+        (say("largest difference, positions by depth"), number(by["depth"])),
+        (say("largest difference, positions by row (wrong)"), number(by["row"])),
+    ]
+    return table([[tag("td", name, class_="wraps"), tag("td", number, class_="number")] for name, number in rows],
+                 "numbers")  # fmt: skip
+
+
 def tree_sentence(found: "DraftTree", tolerance: float) -> str:
     """Whether each branch is what it is alone, and what greedy verification accepts."""
     equal = found.difference <= tolerance
     first = say(TREE_EQUAL if equal else TREE_DIFFERS, nodes=len(found.parents), difference=number(found.difference))
     path = escaped("".join(found.labels[node] for node in found.accepted))
-    accepted = say("Greedy verification accepts {count} tokens: “{path}”.", count=len(found.accepted), path=path)
-    return together([first, accepted])
+    count = len(found.accepted)
+    accepted = say_count("Greedy verification accepts {count} token: “{path}”.",
+                         "Greedy verification accepts {count} tokens: “{path}”.", count, path=path)  # fmt: skip
+    return together([first, accepted if count else say("Greedy verification accepts no token.")])
 
 
 def mask_figure(allowed: np.ndarray, labels: Sequence[str]) -> CachedFigure:
     """A mask, bool [T,T]."""
     names = [say("blocked"), say("allowed")]
     sides = _tokens(labels, KEY_TITLE), _tokens(labels, QUERY_TITLE)
-    return _cells(allowed.astype(int), (GREY, ALLOWED), names, *sides)
+    return coloured_cells(allowed.astype(int), (GREY, ALLOWED), names, *sides)
 
 
 def packing_figure(found: "PackedLosses") -> CachedFigure:
@@ -192,54 +242,77 @@ def packing_sentence(found: "PackedLosses", tolerance: float) -> str:
     return together([first, say(PACKED_OTHERS, names=listed(others, N_("; ")))] if others else [first])
 
 
-def blocks_figure(found: "MaskCost") -> CachedFigure:
-    """The blocks that a kernel computes, skips, or computes whole to mask some of their scores; of many, several in a
-    cell, which is partial unless they are all alike."""
-    blocks = found.blocks
-    side = -(-len(blocks) // MOST_DRAWN)
-    if side > 1:
-        starts = np.arange(0, len(blocks), side)
-        least, most = (np.minimum.reduceat(np.minimum.reduceat(blocks, starts, 0), starts, 1),
-                       np.maximum.reduceat(np.maximum.reduceat(blocks, starts, 0), starts, 1))  # fmt: skip
-        blocks = np.where(least == most, least, 1)
-    names = list(map(say, BLOCKS))
-    axis = {"showticklabels": False}
-    return _cells(blocks.astype(int), tuple(BLOCKS.values()), names, axis | {"title": {"text": say("blocks of keys")}},
-                  axis | {"title": {"text": say("blocks of queries")}})  # fmt: skip
+def stream_figure(found: "StreamedText") -> CachedFigure:
+    """The mean loss of the last tokens as the text goes on, and what the cache holds, beside one of all tokens."""
+    begin = found.sinks + found.window
+    tokens, span = np.arange(1, len(found.ids)), max(min(SMOOTHED, len(found.ids) // 8), 1)
+    names = [say("with {sinks} sinks", sinks=found.sinks), say("the last {window} tokens alone", window=begin)]
+    lines: list[Part] = []
+    for name, losses, colour in [*zip(names, found.losses, (STANDARD, NOW), strict=True)][not found.sinks :]:
+        mean = np.convolve(losses[1:], np.ones(span) / span)[span - 1 : len(tokens)].astype(np.float32)
+        look = {"line": {"color": colour, "width": 2}}
+        lines.append({"type": "scatter", "mode": "lines", "name": name, "x": tokens[span - 1 :], "y": mean} | look)
+    ends = np.minimum(np.arange(1, len(found.cache_bytes) + 1) * found.step, len(found.ids))
+    held = np.array(found.cache_bytes) / 2**20
+    each = held[0] / ends[0] if len(held) else 0.0
+    for name, size, colour, dash in ((say("cache"), held, "#009E73", "solid"),
+                                     (say("cache of the whole text"), each * ends, "#8A8F98", "dot")):  # fmt: skip
+        lines.append({"type": "scatter", "mode": "lines", "name": name, "x": ends, "y": size.astype(np.float32),
+                      "yaxis": "y2", "line": {"color": colour, "dash": dash}})  # fmt: skip
+    layout: Part = {
+        "height": 400, "margin": {"l": 56, "r": 8, "t": 8, "b": 40}, "hovermode": "x",
+        "legend": {"orientation": "h", "y": 1.18},
+        "xaxis": {"title": {"text": say("tokens read")}, "range": [0, len(found.ids)], "anchor": "y2"},
+        "yaxis": {"title": {"text": say("loss, nats, mean of {count}", count=span)}, "domain": [0.4, 1]},
+        "yaxis2": {"title": {"text": "MiB"}, "domain": [0, 0.28], "rangemode": "tozero"},
+        "shapes": [{"type": "line", "x0": begin, "x1": begin, "yref": "paper", "y0": 0, "y1": 1,
+                    "line": {"color": "#8A8F98", "dash": "dash", "width": 1}}],
+    }  # fmt: skip
+    return figure(lines, layout)
 
 
-def blocks_key() -> Markup:
-    """The colours of the blocks."""
-    signs = [tag("span", tag("i", "", class_="swatch", style=f"background: {colour}") + say(name))
-             for name, colour in BLOCKS.items()]  # fmt: skip
-    return tag("p", Markup(" &ensp; ").join(signs), class_="key")
+def sinks_figure(found: "StreamedText", labels: Sequence[str]) -> CachedFigure:
+    """The newest token's attention in every head to what the cache holds. labels: of that."""
+    shown = found.weights if found.learned else found.weights[:, :-1]
+    names = [*labels, *([say("learned sink")] if found.learned else [])]
+    trace: Part = {"type": "heatmap", "z": shown, "zmin": 0, "zmax": 1, "colorscale": sequential(),
+                   "colorbar": {"thickness": 10, "title": {"text": say("weight")}},
+                   "hovertemplate": "%{y}, %{x}: %{z:.3f}<extra></extra>"}  # fmt: skip
+    across = _tokens(names, N_("key in the cache"))
+    if found.learned:  # always named
+        across |= {
+            "tickvals": [*across["tickvals"][:-1], len(labels)],
+            "ticktext": [*across["ticktext"][:-1], names[-1]],
+        }
+    layout: Part = {
+        "height": 400, "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
+        "xaxis": {"automargin": True, "ticks": "", "tickangle": -90} | across,
+        "yaxis": {"automargin": True, "autorange": "reversed", "title": {"text": say("head, layer by layer")}},
+    }  # fmt: skip
+    return figure([trace], layout)
 
 
-def cost_table(found: "MaskCost", head_size: int) -> Markup:
-    """The counts, what they mean in operations and bytes for one head, and the kernels that take the mask."""
-    blocks = len(found.blocks) ** 2
-    rows = [
-        (say("full blocks"), f"{found.full:,} / {blocks:,}"),
-        (say("partial blocks"), f"{found.partial:,} / {blocks:,}"),
-        (say("empty blocks"), f"{found.empty:,} / {blocks:,}"),
-        (say("scores computed and then masked"), percent(found.share)),
-        (say("operations of one head of {size}", size=head_size), f"{found.flops(head_size) / 1e9:,.2f} GFLOP"),
-        (say("keys and values read, in 2 bytes"), f"{found.key_value_bytes(head_size) / 2**20:,.1f} MiB"),
-        (say("the mask as a boolean tensor"), f"{found.dense_bytes / 2**20:,.1f} MiB"),
-        *((say(KERNELS[name]), say("yes") if takes else say("no")) for name, takes in found.kernels.items()),
-    ]
-    return table([[tag("td", name), tag("td", number, class_="number")] for name, number in rows], "numbers")
+def stream_alt(found: "StreamedText") -> str:
+    """The pictures of a stream in words."""
+    return say("The loss of {done} tokens, what the cache takes, and the newest token's attention to {kept} keys.",
+               done=f"{found.done:,}", kept=f"{len(found.kept):,}")  # fmt: skip
 
 
-def cost_sentence(found: "MaskCost") -> str:
-    """What a kernel that skips blocks saves."""
-    blocks = len(found.blocks) ** 2
-    return say("A kernel that skips empty blocks computes {share} of the {tokens} × {tokens} scores; {masked} of these "
-               "are masked afterwards.", share=percent((found.full + found.partial) / blocks),
-               tokens=f"{found.tokens:,}", masked=percent(found.share))  # fmt: skip
+def stream_sentence(found: "StreamedText", context: int) -> str:
+    """What sinks do for the loss, what the cache takes, and where tokens stand."""
+    size = found.sinks + found.window
+    if found.done <= size:
+        return say("{done} of {count} tokens have been read; keys are dropped from token {size} on.",
+                   done=f"{found.done:,}", count=f"{len(found.ids):,}", size=f"{size:,}")  # fmt: skip
+    with_sinks, without = (f"{mean:.2f}" for mean in found.means)
+    held = f"{max(found.cache_bytes) / 2**20:.2f}"
+    numbers = {"size": f"{size:,}", "sinks": found.sinks, "with_sinks": with_sinks, "without": without, "held": held}
+    first = say(STREAMED_SINKS if found.sinks else STREAMED, done=f"{found.done:,}", **numbers)
+    where = RELATIVE if found.relative else LEARNED if found.done > context else IN_TEXT
+    return together([first, say(where, context=f"{context:,}")])
 
 
-def _cells(values: np.ndarray, colours: Sequence[str], names: Sequence[str], x: Part, y: Part) -> CachedFigure:
+def coloured_cells(values: np.ndarray, colours: Sequence[str], names: Sequence[str], x: Part, y: Part) -> CachedFigure:
     """Whole numbers as coloured cells, −1 empty; each number has a name, and the colours come again and again."""
     kinds = values % len(colours)
     steps = len(colours)
@@ -271,6 +344,11 @@ def _tokens(labels: Sequence[str], title: str) -> Part:
         "ticktext": [escaped(shortened(labels[place], LONGEST_TICK)) for place in places],
         "title": {"text": say(title)},
     }
+
+
+def _above(parents: Sequence[int], node: int) -> list[int]:
+    """The node and those above it, up to the root; none of -1."""
+    return [] if node < 0 else [node, *_above(parents, parents[node])]
 
 
 def _depth_first(parents: Sequence[int], node: int = -1) -> list[int]:

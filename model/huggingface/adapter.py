@@ -5,11 +5,11 @@ Sizes: B rows, T tokens (S of the source), V vocabulary.
 """
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from itertools import pairwise, takewhile
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,11 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import PreTrainedModel
+from transformers.cache_utils import DynamicLayer
 
 from i18n import N_, msg
-from model.base import TRACE_BYTES, Description, HeadEdit, Model, Residuals
-from model.blocks import positions_under
+from model.base import TRACE_BYTES, CachedCall, Description, HeadEdit, Model, Residuals
+from model.blocks import KeysValues, positions_under
 from model.errors import CheckpointError, NotSupported, Stopped, first_line
 from model.huggingface import checkpoint_files, fetching, formats, hub
 from model.huggingface.linearized_run import FrozenNetwork
@@ -38,6 +39,9 @@ from serving.settings import Settings
 LEAST_CONTEXT = 512  # tokens that are allowed however much a run keeps
 MOST_WRITTEN = 40  # tokens of a target that the model generates
 COUNTED_ONLY = N_("{model} computes its own positions: expected counted ones, got {positions}")
+NO_EVICTION = N_(
+    "{model} has layers without attention, whose state holds the whole text: no key can be dropped from it"
+)
 NO_HEAD = N_("{model} was saved without a language-model head: it has attention to show, but predicts no tokens")
 
 
@@ -138,25 +142,40 @@ class HuggingFaceModel(Model):
         return FrozenNetwork(self._stacks, self._residuals, self._findings.sites, read, alone)
 
     @torch.inference_mode()
-    def run_calls(
-        self, batch: TokenBatch, spec: MaskSpec, ends: Sequence[int], masking: Masking = MaskContext.allowed
-    ) -> Tensor:
-        """As Model.run_calls, with transformers' own cache. Raises NotSupported for a network that takes none."""
+    def call(
+        self,
+        batch: TokenBatch,
+        positions: Tensor,
+        spec: MaskSpec,
+        cache: Any = None,
+        masking: Masking = MaskContext.allowed,
+    ) -> CachedCall:
+        """As Model.call, with transformers' own cache. Raises NotSupported for a network that takes none."""
         stack = self._stacks
         if not isinstance(stack, OneStack) or not stack.takes_cache:
-            return super().run_calls(batch, spec, ends, masking)
+            return super().call(batch, positions, spec, cache, masking)
         with self._explained(spec, batch):
-            inputs, past, states = self._inputs(batch), stack.cache(), []
-            positions = positions_under(spec, batch).to(self._device)
-            for start, end in pairwise([0, *ends]):
-                here = Inputs(inputs.ids[:, start:end], inputs.keep[:, :end])
-                splits = {"self": batch.columns(slice(end)).split}
-                run = Recording(
-                    self._findings.sites, spec, here.keeps(), standard=self.standard, splits=splits, masking=masking
-                )
-                run.positions = positions[:, start:end]
-                states.append(stack.states(run, here, past))
-            return torch.cat(states, dim=1)
+            inputs, splits = self._inputs(batch), {"self": batch.split}
+            here = Inputs(inputs.ids[:, -positions.shape[1] :], inputs.keep)
+            run = Recording(
+                self._findings.sites, spec, here.keeps(), standard=self.standard, splits=splits, masking=masking
+            )
+            run.positions = positions.to(self._device)
+            cache = stack.cache() if cache is None else copy.deepcopy(cache)
+            states = stack.states(run, here, cache)
+            return CachedCall(states, run.layers()[self._shown], cache)
+
+    def keys_values(self, cache: Any) -> list[KeysValues]:
+        if any(type(layer) is not DynamicLayer for layer in cache.layers):
+            raise NotSupported(msg(NO_EVICTION, model=self.name))
+        return [(layer.keys, layer.values) for layer in cache.layers]
+
+    def cache_of(self, pairs: list[KeysValues]) -> Any:
+        assert isinstance(self._stacks, OneStack)  # from which the pairs are
+        cache = self._stacks.cache()
+        for layer, pair in zip(cache.layers, pairs, strict=True):
+            layer.update(*pair)  # type: ignore[union-attr]  # see keys_values
+        return cache
 
     @contextmanager
     def _explained(self, spec: MaskSpec, batch: TokenBatch) -> Iterator[None]:

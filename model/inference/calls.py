@@ -2,13 +2,15 @@
 
 Each call computes the attention of its queries over all positions so far: a rectangle [Q,K] with Q <= K. Its mask is
 the last Q rows of the K × K mask ("bottom-right", FlashAttention's convention since 2.1). A kernel that lets the first
-query stand at position 0 ("top-left", is_causal of PyTorch's scaled_dot_product_attention) computes something else.
+query stand at position 0 ("top-left", is_causal of PyTorch's scaled_dot_product_attention) computes something else, as
+does one that is given a mask in the first call alone ("none").
 Sizes: T positions of a text, Q queries and K keys of a call.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,25 +18,42 @@ from torch import Tensor
 
 from i18n import msg
 from model.base import Model
-from model.masks import MaskContext, MaskSpec
+from model.blocks import positions_under
+from model.kv_cache import batch_of
+from model.masks import AllowedCache, MaskContext, Masking, MaskSpec
 from model.text import TokenBatch
 
 ROUNDING = 2e-5  # of the largest logit: the families of tests/model/inference stay below a fifth of it
-ALIGNMENTS = {"bottom-right": MaskContext.allowed, "top-left": MaskContext.allowed_at_top_left}
+
+
+def allowed_where_square(context: MaskContext, spec: MaskSpec, made: AllowedCache | None = None) -> Tensor | None:
+    """As a kernel that is given its mask only where Q = K, and none with a cache: wrong unless Q = 1."""
+    return context.allowed(spec, made) if context.queries == context.keep.shape[-1] else None
+
+
+ALIGNMENTS: dict[str, Masking] = {
+    "bottom-right": MaskContext.allowed,
+    "top-left": MaskContext.allowed_at_top_left,
+    "none": allowed_where_square,
+}
 
 
 @dataclass(frozen=True, eq=False)
 class CallsComparison:
-    """A text in several calls beside the same text in one.
+    """A text in several calls beside the same text in one. A second continuation of the cached prefix, if any, is
+    compared with the same tokens in one call too; its S tokens come after the text's T.
 
-    calls: each one's queries and keys. cells: int16 [T,T], the call that computed each cell of layer 0, −1 for none.
-    missed, extra: how many cells of layer 0 the calls left out that one call computes, and computed that it does not.
-    differences: float32 [T], for each position the largest difference between its logits and those of one call; size:
+    calls: each one's queries and keys. cells: int16 [T+S,T+S], the call that computed each cell of layer 0, −1 for
+    none. computed, twice: how many cells of layer 0 were computed, and how many of them more than once. missed, extra:
+    how many were left out that one call computes, and computed that it does not (a leak).
+    differences: float32 [T+S], for each token the largest difference between its logits and those of one call; size:
     the largest of those. losses, in_one: float32 [T], nats, NaN at the first position.
     """
 
     calls: list[tuple[int, int]]
     cells: np.ndarray
+    computed: int
+    twice: int
     missed: int
     extra: int
     differences: np.ndarray
@@ -53,13 +72,17 @@ class CallsComparison:
         return ROUNDING * self.size
 
     def numpy(self) -> np.ndarray:
-        """The call that computed each cell of the first layer, −1 for none: int16 [T,T]."""
+        """The call that computed each cell of the first layer, −1 for none: int16 [T+S,T+S]."""
         return self.cells
 
-    @property
-    def computed(self) -> int:
-        """How many cells of layer 0 were computed."""
-        return int((self.cells >= 0).sum())
+
+def continuation_ids(model: Model, text: str) -> tuple[list[int], str]:
+    """The tokens of a text that follows another, without those that the model has before a text; and what of the text
+    did not fit."""
+    batch = model.encode([text])
+    ends = batch.ends[0] if batch.ends else (1,)
+    start = next((place for place, end in enumerate(ends) if end), 0)
+    return batch.ids[0, start:].tolist(), batch.cut[0]
 
 
 def ends_of(tokens: int, chunks: Sequence[int] | int, prefix: int = 0) -> list[int]:
@@ -83,38 +106,67 @@ def ends_of(tokens: int, chunks: Sequence[int] | int, prefix: int = 0) -> list[i
 
 @torch.inference_mode()
 def compare_calls(
-    model: Model, batch: TokenBatch, spec: MaskSpec, ends: Sequence[int], align: str = "bottom-right"
+    model: Model,
+    batch: TokenBatch,
+    spec: MaskSpec,
+    ends: Sequence[int],
+    align: str = "bottom-right",
+    second: Sequence[int] = (),
 ) -> CallsComparison:
     """The only row of a batch, read up to one of `ends` after the other, beside one call under the same masks.
 
-    Raises ValueError for another alignment than ALIGNMENTS, and what Model.run_calls raises.
+    second: tokens read in one more call after what the first call computed.
+    Raises ValueError for another alignment than ALIGNMENTS, and what Model.call raises.
     """
     if align not in ALIGNMENTS:
         raise ValueError(msg("expected an alignment of {names}, got {got}", names=", ".join(ALIGNMENTS), got=align))
-    trace = model.run(batch, spec)
-    states = model.run_calls(batch, spec, ends, ALIGNMENTS[align])
-    ours, theirs = model.readout(states)[0].float(), model.readout(trace.states)[0].float()
-    right = trace.allowed(0).numpy()
-    cells, done = _cells(right, ends, align)
+    tokens, prefix = batch.ids.shape[1], ends[0]
+    texts = [
+        (batch, np.arange(tokens), [0, *ends])
+    ]  # each with the rows of its tokens, and where its calls begin and end
+    if second:
+        other = batch_of(model, (*batch.ids[0, :prefix].tolist(), *second))
+        texts.append((other, np.r_[:prefix, tokens : tokens + len(second)], [prefix, prefix + len(second)]))
+    counts = np.zeros((tokens + len(second),) * 2, np.int64)
+    cells, right = np.full(counts.shape, -1, np.int16), np.zeros(counts.shape, bool)
+    masks: list[Tensor | None] = []  # of layer 0, in each call
+
+    def masking(context: MaskContext, spec: MaskSpec, made: AllowedCache | None) -> Tensor | None:
+        mask = ALIGNMENTS[align](context, spec, made)
+        if context.layer == 0:
+            masks.append(mask)
+        return mask
+
+    calls: list[tuple[int, int]] = []
+    states, expected = [], []
+    caches: dict[int, Any] = {0: None}  # after so many tokens
+    for text, rows, steps in texts:
+        trace, positions = model.run(text, spec), positions_under(spec, text)
+        expected.append(trace.states[:, steps[0] :])
+        right[np.ix_(rows[steps[0] :], rows)] = trace.allowed(0)[steps[0] :].numpy()
+        for start, end in pairwise(steps):
+            done = model.call(text.columns(slice(end)), positions[:, start:end], spec, caches[start], masking)
+            caches = {count: cache for count, cache in caches.items() if count == prefix} | {end: done.cache}
+            states.append(done.states)
+            free = torch.ones(1, 1, 1, 1, dtype=torch.bool) if masks[-1] is None else masks[-1].cpu()
+            here = free.expand(1, -1, end - start, end)[0, 0].numpy()
+            where = np.ix_(rows[start:end], rows[:end])
+            counts[where] += here
+            cells[where] = np.where(here, len(calls), -1)
+            calls.append((end - start, end))
+    ours, theirs = (model.readout(torch.cat(some, dim=1))[0].float() for some in (states, expected))
     return CallsComparison(
-        calls=[(end - start, end) for start, end in pairwise([0, *ends])],
+        calls=calls,
         cells=cells,
-        missed=int((right & ~done).sum()),
-        extra=int((done & ~right).sum()),
+        computed=int(counts.sum()),
+        twice=int((counts > 1).sum()),
+        missed=int((right & (counts == 0)).sum()),
+        extra=int(((counts > 0) & ~right).sum()),
         differences=(ours - theirs).abs().amax(-1).cpu().numpy(),
         size=float(theirs.abs().max()),
-        losses=_losses(ours, batch.ids[0]),
-        in_one=_losses(theirs, batch.ids[0]),
+        losses=_losses(ours[:tokens], batch.ids[0]),
+        in_one=_losses(theirs[:tokens], batch.ids[0]),
     )
-
-
-def _cells(right: np.ndarray, ends: Sequence[int], align: str) -> tuple[np.ndarray, np.ndarray]:
-    """The call that computed each cell, and whether any did, where `right` is the mask of one call, bool [T,T]."""
-    cells = np.full(right.shape, -1, np.int16)
-    for number, (start, end) in enumerate(pairwise([0, *ends])):
-        rows = slice(start, end) if align == "bottom-right" else slice(0, end - start)
-        cells[start:end, :end][right[rows, :end]] = number
-    return cells, cells >= 0
 
 
 def _losses(logits: Tensor, ids: Tensor) -> np.ndarray:

@@ -3,15 +3,15 @@
 A block-sparse kernel (FlexAttention, FlashAttention) divides the T × T scores into blocks of B × B. It skips the empty
 ones, computes the full ones as they are, and computes the partial ones whole to mask some of their scores afterwards.
 
-The counts are exact. A kind of mask depends either on the distance from query to key alone, or is constant between a
-few borders. Between the borders of all kinds, drawn strokes and blocks, how many cells of a rectangle are allowed
-follows from the second cumulative sum over distances: with F(n) the sum over m < n of how many distances below m are
-allowed, queries q0 … q1 - 1 and keys k0 … k1 - 1 have
-F(q1 - k0 + 1) - F(q0 - k0 + 1) - F(q1 - k1 + 1) + F(q0 - k1 + 1) allowed cells.
+The counts are exact. A kind of mask depends either on the distance from query to key alone, or changes at a few
+borders. In a block without borders, how many cells are allowed follows from the second cumulative sum over distances:
+with F(n) the sum over m < n of how many distances below m are allowed, queries q … q + B - 1 and keys k … k + B - 1
+have F(q - k + B + 1) - 2 F(q - k + 1) + F(q - k - B + 1) allowed cells. Blocks with borders are counted cell by cell.
+Sizes: N blocks a side, of B × B cells; M of the blocks.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,20 +19,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from i18n import msg
 from model.errors import index
 from model.mask_kinds import KINDS, Cells
 from model.spec import MaskSpec
 
 MOST_TOKENS, MOST_BLOCK, LEAST_BLOCK = 32_768, 256, 16
-STRIPE = 500_000  # rectangles looked at together: a few times this many int64
+CELLS = 1_000_000  # looked at together, of blocks with borders
 
 EMPTY, PARTIAL, FULL = range(3)  # of a block
-BLOCKED, BY_DISTANCE, OPENED, DRAWN = range(4)  # of a rectangle: what decides which of its cells are allowed
+BLOCKED, BY_DISTANCE, OPENED, DRAWN = range(4)  # of a block without borders: what decides about its cells
 STROKES = {"block": DRAWN, "open": OPENED}
 ANY_MASK = ("attn_mask", "flex")  # SDPA's boolean tensor, and FlexAttention's function of q_idx and k_idx
 KERNELS = ("is_causal", "varlen", *ANY_MASK)
 
 
+SPLIT = next(name for name, kind in KINDS.items() if kind.splits)
 ZERO = torch.zeros(1, 1, 1, 1, dtype=torch.long)
 ONE_CELL = Cells(ZERO, ZERO, ZERO, ZERO, MOST_TOKENS)  # of a text without padding
 COSTED = tuple(
@@ -94,120 +96,176 @@ class MaskCost:
         return 2 * (self.full + self.partial) * self.block * head_size * bytes_per_number
 
 
-def cost(masks: MaskSpec | Mapping[str, Any], tokens: int = MOST_TOKENS, block: int = 128) -> MaskCost:
+def cost(
+    masks: MaskSpec | Mapping[str, Any], tokens: int = MOST_TOKENS, block: int = 128, documents: Sequence[int] = ()
+) -> MaskCost:
     """What a mask costs on a text of `tokens` real tokens, in blocks of `block` queries and keys.
 
     masks: a MaskSpec or a dict of its fields; what a text or a model decides (padding, separators, a model's own
-    window) has no effect. Raises ValueError for other fields, for more than MOST_TOKENS, and for a block that is not
-    from LEAST_BLOCK to MOST_BLOCK.
+    window) has no effect. documents: how many tokens each document of a packed text has; what is left is one more.
+    Raises ValueError for other fields, for more than MOST_TOKENS, and for a block that is not from LEAST_BLOCK to
+    MOST_BLOCK.
     """
     tokens = index("number of tokens", tokens, MOST_TOKENS + 1, first=1)  # not shown
     block = index("block size", block, MOST_BLOCK + 1, first=LEAST_BLOCK)  # not shown
+    sizes = lengths_within(tokens, documents)
     spec = masks if isinstance(masks, MaskSpec) else MaskSpec.from_json(json.dumps(dict(masks)))
-    counts = np.concatenate([*_rows_of_blocks(spec, tokens, block)])
+    counts = _Blocks(spec, tokens, block, sizes).counts()
     blocks = (counts > 0).astype(np.int8) + (counts == block**2)
-    kinds = _kinds(spec, tokens)
+    kinds = [*_kinds(spec, tokens), *([SPLIT] if sizes else [])]
     kernels = {kernel: _accepts(kernel, spec, kinds) for kernel in KERNELS}
     return MaskCost(tokens, block, blocks, int(counts.sum()), kernels)
 
 
-def _accepts(kernel: str, spec: MaskSpec, kinds: Mapping[str, Any]) -> bool:
+def lengths_within(tokens: int, sizes: Sequence[int]) -> list[int]:
+    """The lengths of documents in a text of so many tokens. Raises ValueError for one that is none."""
+    if wrong := [size for size in sizes if not 1 <= size <= tokens]:
+        raise ValueError(msg("expected documents of 1 to {most:,} tokens, got {got}", most=tokens, got=wrong[0]))
+    return list(sizes)
+
+
+def _accepts(kernel: str, spec: MaskSpec, kinds: Sequence[str]) -> bool:
     """Whether a kernel takes any mask, or has an argument for each one that is on."""
     return kernel in ANY_MASK or (not spec.drawn and all(kernel in KINDS[name].arguments for name in kinds))
 
 
 def _kinds(spec: MaskSpec, tokens: int) -> dict[str, Any]:
-    """The kinds that change something on such a text, each with its parameter."""
-    one = _cells(torch.zeros(1, dtype=torch.long), torch.zeros(1, dtype=torch.long), tokens)
+    """The kinds that change something on such a text, each with its parameter; those that block come first."""
+    one = _cells(ZERO, ZERO, tokens)
     on = {name: value for name, value in spec.on().items() if not KINDS[name].sized}
-    return {name: value for name, value in on.items() if KINDS[name].cells(one, value) is not None}
+    found = [(name, value) for name, value in on.items() if KINDS[name].cells(one, value) is not None]
+    return dict(sorted(found, key=lambda item: KINDS[item[0]].opens))
 
 
 def _cells(query: Tensor, key: Tensor, tokens: int) -> Cells:
-    """The cells where some queries [Q] meet some keys [K] of a text without padding."""
-    query, key = query[None, None, :, None], key[None, None, None]
+    """The cells where queries [..,Q,1] meet keys [..,1,K] of a text without padding."""
     return Cells(query, key, query, key, tokens)
 
 
-def _rows_of_blocks(spec: MaskSpec, tokens: int, block: int) -> Iterator[np.ndarray]:
-    """How many cells of each block are allowed, int64 [rows,N], some rows of blocks at a time."""
-    kinds = _kinds(spec, tokens)
-    by_distance = {name: value for name, value in kinds.items() if KINDS[name].borders is None}
-    others = {name: value for name, value in kinds.items() if name not in by_distance}
-    sums = _sums_over_distances(by_distance, tokens)
-    edges = np.arange(0, tokens, block)
-    begins = _borders(others, spec, tokens, edges)
-    ends = np.append(begins[1:], tokens)
-    first = np.append(np.searchsorted(begins, edges), len(begins))  # of each block, its first rectangle
-    rows = max(STRIPE * len(edges) // len(begins) ** 2, 1)
-    for some in range(0, len(edges), rows):
-        last = min(some + rows, len(edges))
-        here = slice(first[some], first[last])
-        states = _states(others, spec, begins[here], begins, tokens)
-        counts = _allowed(sums, states, (begins[here], ends[here]), (begins, ends))
-        counts = np.add.reduceat(counts, first[:-1], axis=1)
-        yield np.add.reduceat(counts, first[some:last] - first[some], axis=0)
+class _Blocks:
+    """The blocks of one mask on one text."""
 
+    def __init__(self, spec: MaskSpec, tokens: int, block: int, sizes: Sequence[int]) -> None:
+        self.spec, self.tokens, self.block = spec, tokens, block
+        self.first = np.arange(0, tokens, block)
+        self.last = np.minimum(self.first + block, tokens) - 1
+        self.kinds = _kinds(spec, tokens)
+        ends = np.minimum(np.cumsum([0, *sizes]), tokens)
+        self.part = np.repeat(np.arange(len(ends)), np.diff(ends, append=tokens))  # of each token, its document
 
-def _borders(kinds: Mapping[str, Any], spec: MaskSpec, tokens: int, edges: np.ndarray) -> np.ndarray:
-    """Where rectangles begin, sorted: at the edges of blocks, where a kind changes, and at the ends of strokes."""
-    found = [edges]
-    for name, value in kinds.items():
-        borders = KINDS[name].borders
-        found.append(np.fromiter(borders(value, tokens) if borders else (), np.int64))
-    for stroke in spec.drawn:
-        found.append(np.array([stroke.query, stroke.last_query + 1, stroke.key, stroke.last_key + 1]))
-    begins = np.unique(np.concatenate(found))
-    return begins[begins < tokens]
+    def counts(self) -> np.ndarray:
+        """How many cells of each block are allowed: int64 [N,N]."""
+        states, bordered = self._states()
+        apart = np.arange(len(states))[:, None] - np.arange(len(states))
+        counts: np.ndarray = self._by_distance()[states, apart + len(states) - 1]
+        rows, columns = np.nonzero(bordered)
+        some = max(CELLS // self.block**2, 1)
+        for start in range(0, len(rows), some):
+            here = slice(start, start + some)
+            counts[rows[here], columns[here]] = self._count_cells(rows[here], columns[here])
+        return counts
 
+    def _states(self) -> tuple[np.ndarray, np.ndarray]:
+        """int8 [N,N], what decides about the cells of each block, and bool [N,N], which of them have borders."""
+        count = len(self.first)
+        states, bordered = np.full((count, count), BY_DISTANCE, np.int8), np.zeros((count, count), bool)
+        bordered[self.last - self.first + 1 < self.block] = True  # the last one, where it reaches beyond the text
+        bordered |= bordered.T
+        begin, end = self.part[self.first], self.part[self.last]
+        states[(begin[:, None] > end) | (end[:, None] < begin)] = BLOCKED
+        bordered |= (states != BLOCKED) & ((begin < end) | (begin < end)[:, None])
+        for name, value in self.kinds.items():
+            if KINDS[name].borders is None:
+                continue
+            least, most = self._least_and_most(name, value)
+            bordered |= least != most
+            if KINDS[name].opens:
+                states[least] = OPENED
+            else:
+                states[~most] = BLOCKED
+        below = states.copy()
+        for stroke in self.spec.drawn:
+            touched, within = zip(*map(self._covered, (stroke.query, stroke.key), (stroke.last_query, stroke.last_key)),
+                                  strict=True)  # fmt: skip
+            states[within] = STROKES.get(stroke.kind, below[within])
+            edge = np.ones(bordered[touched].shape, bool)
+            edge[tuple(slice(w.start - t.start, w.stop - t.start) for t, w in zip(touched, within, strict=True))] = (
+                False
+            )
+            bordered[touched] |= edge
+        return states, bordered
 
-def _sums_over_distances(kinds: Mapping[str, Any], tokens: int) -> np.ndarray:
-    """F(n) of the module's text for n from 1 - T to T + 1, int64 [4, 2T + 1]: by what decides over a rectangle."""
-    distance = torch.arange(1 - tokens, tokens)
-    cells = _cells(distance, torch.zeros(1, dtype=torch.long), tokens)
-    opened = torch.zeros(len(distance), dtype=torch.bool)
-    free = ~opened
-    for name, value in kinds.items():
-        mask = KINDS[name].cells(cells, value)
-        if mask is None:
-            continue
-        if KINDS[name].opens:
-            opened = opened | mask.flatten()
-        else:
-            free = free & mask.flatten()
-    allowed = torch.stack([opened, free | opened, torch.ones_like(free), torch.zeros_like(free)]).long().numpy()
-    below = np.cumsum(np.pad(allowed, [(0, 0), (1, 0)]), axis=1)  # how many allowed distances are less than n
-    return np.cumsum(np.pad(below, [(0, 0), (1, 0)]), axis=1)
+    def _covered(self, first: int, last: int) -> tuple[slice, slice]:
+        """Of the positions from first to last: the blocks with one of them, and the blocks with no other."""
+        touched = slice(first // self.block, min(last // self.block + 1, len(self.first)))
+        begin = int(np.searchsorted(self.first, first))
+        return touched, slice(begin, max(int(np.searchsorted(self.last, last, "right")), begin))
 
+    def _least_and_most(self, name: str, value: Any) -> tuple[np.ndarray, np.ndarray]:
+        """bool [N,N] each: which blocks a kind allows, or opens, whole, and in part."""
+        kind, count = KINDS[name], len(self.first)
+        ends = torch.from_numpy(np.stack([self.first, self.last], axis=1).ravel())
+        mask = kind.cells(_cells(ends[:, None], ends[None], self.tokens), value)
+        assert mask is not None  # or it is not among the kinds
+        corners = np.broadcast_to(mask.numpy(), (2 * count, 2 * count)).reshape(count, 2, count, 2)
+        least = np.asarray(corners.all(axis=(1, 3)))
+        most = np.asarray(corners.any(axis=(1, 3)))
+        if not kind.once:
+            inside = np.zeros(count, bool)
+            borders = np.fromiter(kind.borders(value, self.tokens) if kind.borders else (), np.int64)
+            inside[borders[(borders % self.block > 0) & (borders < self.tokens)] // self.block] = True
+            least, most = (
+                np.where(inside | inside[:, None], one, found) for one, found in ((False, least), (True, most))
+            )
+        return least, most
 
-def _states(kinds: Mapping[str, Any], spec: MaskSpec, queries: np.ndarray, keys: np.ndarray, tokens: int) -> np.ndarray:
-    """int8 [Q,K]: what decides over the rectangles that begin at these queries and keys."""
-    states = np.full((len(queries), len(keys)), BY_DISTANCE, np.int8)
-    cells = _cells(torch.from_numpy(queries), torch.from_numpy(keys), tokens)
-    for name, value in sorted(kinds.items(), key=lambda item: KINDS[item[0]].opens):
-        mask = KINDS[name].cells(cells, value)
-        if mask is not None:
-            opens = KINDS[name].opens
-            states[np.broadcast_to(mask[0, 0].numpy() == opens, states.shape)] = OPENED if opens else BLOCKED
-    return _drawn_over(states, spec, queries, keys)
+    def _by_distance(self) -> np.ndarray:
+        """How many cells of a block are allowed, by what decides and by how many blocks it is from the diagonal: int64
+        [4, 2N-1], from 1 - N on."""
+        reach = len(self.first) * self.block
+        distance = torch.arange(-reach, reach)
+        opened, free = self._allowed(_cells(distance, torch.zeros_like(distance), self.tokens), by_distance=True)
+        allowed = torch.stack([opened, free | opened, torch.ones_like(free), torch.zeros_like(free)]).long().numpy()
+        below = np.cumsum(np.pad(allowed, [(0, 0), (1, 0)]), axis=1)  # how many allowed distances are less than n
+        sums = np.cumsum(np.pad(below, [(0, 0), (1, 0)]), axis=1)[:, 1 :: self.block]  # F(n + 1) of the module's text
+        counts: np.ndarray = sums[:, 2:] - 2 * sums[:, 1:-1] + sums[:, :-2]
+        return counts
 
+    def _allowed(self, cells: Cells, by_distance: bool) -> tuple[Tensor, Tensor]:
+        """What kinds open, and what none blocks. by_distance: those alone by which only the distance counts."""
+        free = torch.ones_like(cells.query + cells.key, dtype=torch.bool)
+        opened = ~free
+        for name, value in self.kinds.items():
+            mask = None if by_distance and KINDS[name].borders else KINDS[name].cells(cells, value)
+            if mask is not None and KINDS[name].opens:
+                opened = opened | mask
+            elif mask is not None:
+                free = free & mask
+        return opened, free
 
-def _drawn_over(states: np.ndarray, spec: MaskSpec, queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """The states, with what was drawn by hand over them."""
-    below = states.copy()
-    for stroke in spec.drawn:
-        rows = slice(*np.searchsorted(queries, [stroke.query, stroke.last_query + 1]))
-        columns = slice(*np.searchsorted(keys, [stroke.key, stroke.last_key + 1]))
-        states[rows, columns] = STROKES.get(stroke.kind, below[rows, columns])
-    return states
+    def _count_cells(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """How many cells of these blocks are allowed: int64 [M]."""
+        within = torch.arange(self.block)
+        query = torch.from_numpy(self.first[rows])[:, None, None] + within[:, None]
+        key = torch.from_numpy(self.first[columns])[:, None, None] + within
+        opened, free = self._allowed(_cells(query, key, self.tokens), by_distance=False)
+        last = self.tokens - 1
+        part = torch.from_numpy(self.part)
+        allowed = (free & (part[query.clamp(max=last)] == part[key.clamp(max=last)])) | opened
+        if self.spec.drawn:
+            self._draw(allowed.numpy(), rows, columns)
+        counts: np.ndarray = (allowed & (query <= last) & (key <= last)).sum((1, 2)).numpy()
+        return counts
 
-
-def _allowed(
-    sums: np.ndarray, states: np.ndarray, queries: tuple[np.ndarray, np.ndarray], keys: tuple[np.ndarray, np.ndarray]
-) -> np.ndarray:
-    """How many cells of each rectangle are allowed, int64 [Q,K]. queries, keys: where each begins and ends."""
-    (first, last), (begin, end) = ((one[:, None] for one in queries), (one[None] for one in keys))
-    zero = sums.shape[1] // 2  # the column of n = 1 is one further
-    at = [sums[states, zero + n] for n in (last - begin, first - begin, last - end, first - end)]
-    counts: np.ndarray = at[0] - at[1] - at[2] + at[3]
-    return counts
+    def _draw(self, allowed: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> None:
+        """Draw the strokes over the cells [M,B,B] of these blocks."""
+        below = allowed.copy()
+        tops, lefts = self.first[rows], self.first[columns]
+        for stroke in self.spec.drawn:
+            here = (tops <= stroke.last_query) & (stroke.query < tops + self.block)
+            here &= (lefts <= stroke.last_key) & (stroke.key < lefts + self.block)
+            for one in np.flatnonzero(here).tolist():
+                top, left = int(tops[one]), int(lefts[one])
+                cells = (one, slice(max(stroke.query - top, 0), stroke.last_query + 1 - top),
+                         slice(max(stroke.key - left, 0), stroke.last_key + 1 - left))  # fmt: skip
+                allowed[cells] = below[cells] if stroke.kind == "erase" else stroke.kind == "open"

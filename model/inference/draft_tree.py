@@ -16,6 +16,7 @@ from torch import Tensor
 from i18n import msg
 from model.base import Model
 from model.errors import index
+from model.inference.calls import continuation_ids
 from model.kv_cache import batch_of
 from model.masks import Stroke
 
@@ -28,15 +29,17 @@ MOST_NODES = 64
 class DraftTree:
     """A tree verified in one call beside each of its branches run alone. Nodes are counted as they stand in the row.
 
-    tokens: ids [N]; labels: what to show for each; parents: of each node, −1 for the text's last token. positions:
-    where each of the T tokens stands. allowed: bool [T,T], the call's mask. differences: float32 [N], for each node the
-    largest difference between its logits and those of its branch alone; size: the largest of those. accepted: the nodes
-    that greedy verification accepts, from the root on; each is the likeliest token after the one before.
+    tokens: ids [N]; labels: what to show for each; parents: of each node, −1 for the text's last token. by: of
+    POSITIONS; positions: where each of the T tokens stands. allowed: bool [T,T], the call's mask. differences: float32
+    [N], for each node the largest difference between its logits and those of its branch alone; size: the largest of
+    those. accepted: the nodes that greedy verification accepts, from the root on; each is the likeliest token after the
+    one before.
     """
 
     tokens: list[int]
     labels: list[str]
     parents: list[int]
+    by: str
     positions: list[int]
     allowed: np.ndarray
     differences: np.ndarray
@@ -86,6 +89,38 @@ def ordered(parents: Sequence[int], order: str) -> list[int]:
     return sorted(paths, key=lambda node: (len(paths[node]) if order == "breadth" else 0, paths[node]))
 
 
+def uniform_tree(branches: Sequence[int]) -> list[int]:
+    """The parents of a tree whose nodes all have so many children, depth by depth. Raises ValueError for too many."""
+    parents: list[int] = []
+    level = [-1]
+    for count in branches:
+        if not 1 <= count <= MOST_NODES or len(parents) + count * len(level) > MOST_NODES:
+            raise ValueError(msg("expected 1 to {most} nodes in the tree, got more or none", most=MOST_NODES))
+        start = len(parents)
+        parents += [parent for parent in level for _ in range(count)]
+        level = list(range(start, len(parents)))
+    return parents
+
+
+def typed_tree(model: Model, texts: Sequence[str]) -> tuple[list[int], list[int]]:
+    """The parents and tokens of a tree whose branches are these texts: what two begin with is in it once.
+
+    Raises ValueError for more than MOST_NODES tokens, and for a text without any.
+    """
+    parents: list[int] = []
+    tokens: list[int] = []
+    for text in texts:
+        node = -1
+        for token in continuation_ids(model, text)[0][: MOST_NODES + 1]:
+            pairs = list(zip(parents, tokens, strict=True))
+            if (node, token) not in pairs:
+                parents.append(node)
+                tokens.append(token)
+            node = pairs.index((node, token)) if (node, token) in pairs else len(pairs)
+    depths(parents)
+    return parents, tokens
+
+
 @torch.inference_mode()
 def draft(model: Model, ids: Sequence[int], parents: Sequence[int]) -> list[int]:
     """A token for each node: after its parent, of n siblings the n likeliest, in their order."""
@@ -133,6 +168,7 @@ def verify_tree(
         tokens=here,
         labels=[model.label(token) for token in here],
         parents=above,
+        by=positions,
         positions=[*range(start), *places],
         allowed=trace.allowed(0).numpy(),
         differences=(logits[start:] - torch.stack(alone)).abs().amax(-1).float().cpu().numpy(),

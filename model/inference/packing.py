@@ -14,6 +14,7 @@ from torch import Tensor
 
 from i18n import msg
 from model.base import Model
+from model.inference.cost import lengths_within
 from model.kv_cache import batch_of
 from model.mask_kinds import KINDS
 from model.spec import MaskSpec
@@ -43,16 +44,21 @@ class PackedLosses:
 
 
 @torch.inference_mode()
-def pack(model: Model, batch: TokenBatch, separator: str) -> PackedLosses:
-    """The only row of a batch as documents that end at each `separator`, under each of CONVENTIONS.
+def pack(model: Model, batch: TokenBatch, documents: str | Sequence[int]) -> PackedLosses:
+    """The only row of a batch as documents, under each of CONVENTIONS.
 
+    documents: what they end with, or how many tokens each has; what is left is one more.
     Raises ValueError for fewer than two documents, and what Model.run raises.
     """
+    if isinstance(documents, str):
+        separator = documents
+    else:
+        separator, batch = ".", _marked(batch, documents)
     parts = batch.split(separator)[0]
     sizes = [size for size in torch.bincount(parts).tolist() if size]
     if len(sizes) < 2:
         raise ValueError(msg("expected a text of several documents, got one: “{separator}” does not split it",
-                             separator=separator))  # fmt: skip
+                             separator=documents))  # fmt: skip
     texts = batch.ids[0].split(sizes)
     alone = [_logits(model, batch_of(model, tuple(text.tolist())), model.standard) for text in texts]
     restarting = torch.cat([torch.arange(size) for size in sizes])[None]
@@ -64,6 +70,14 @@ def pack(model: Model, batch: TokenBatch, separator: str) -> PackedLosses:
         differences[name] = max(float((one - other).abs().max()) for one, other in zip(row, alone, strict=True))
     size = max(float(one.abs().max()) for one in alone)
     return PackedLosses(sizes, _losses(alone, texts), packed, differences, size)
+
+
+def _marked(batch: TokenBatch, sizes: Sequence[int]) -> TokenBatch:
+    """The batch as if its text had a letter for each token, and a full stop for the last one of each document."""
+    tokens = batch.ids.shape[1]
+    ends = set(np.cumsum(lengths_within(tokens, sizes)).tolist())
+    text = "".join("." if place in ends else "x" for place in range(1, tokens + 1))
+    return replace(batch, texts=(text,), ends=(tuple(range(1, tokens + 1)),))
 
 
 def _logits(model: Model, batch: TokenBatch, spec: MaskSpec) -> Tensor:

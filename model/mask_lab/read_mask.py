@@ -16,6 +16,7 @@ MOST_CELLS = 16 * MOST_TOKENS**2  # of a batch
 MOST_BYTES = 64_000_000  # of a printed tensor or an NPY file
 WORD = re.compile(r"[\[\]]|[-+]?(?:inf|nan|\d+(?:\.\d*)?(?:e[-+]?\d+)?|\.\d+)|true|false", re.IGNORECASE)
 AFTER = re.compile(r"\]\s*,?\s*(?:dtype|device|grad_fn|requires_grad)\s*=")  # what a printed tensor says of itself
+DIGITS = re.compile(r"\s*(?:[01]+\s+)*[01]+\s*")  # rows without anything between their cells
 LARGE = -1_000.0  # what is added to a blocked score is at most this: −10,000 of BERT, a dtype's minimum, −∞
 
 
@@ -78,9 +79,11 @@ def _printed(text: str) -> np.ndarray:
         raise ValueError(
             msg('expected every cell, got “...”: print the tensor after torch.set_printoptions(profile="full")')
         )
+    text = text.replace("−", "-").replace("∞", "inf")
     end = AFTER.search(text)
     text = text[: end.start() + 1] if end else text
     if "[" not in text:
+        text = re.sub(r"(?<=[01])(?=[01])", " ", text) if DIGITS.fullmatch(text) else text
         text = "[" + "".join(f"[{line}]" for line in text.splitlines() if line.strip()) + "]"
     array = np.array(_nested(text[text.index("[") : text.rfind("]") + 1]))
     if array.dtype.kind not in "bif":

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from i18n import msg, msg_all, msg_count, msg_list, msg_together
+from i18n import N_, msg, msg_all, msg_count, msg_list, msg_together
 from model.mask_kinds import KINDS, Cells
 from model.mask_lab.read_mask import MOST_TOKENS, read_mask
 from model.spec import MOST_STROKES
@@ -23,6 +23,10 @@ MOST_ROWS = 48  # looked at to find the nearest kinds
 CLEARLY = 4  # times fewer cells differ where a mistake is named beside further differences
 MOST_LISTED = 5  # rows, cells or documents in a sentence
 
+OF_A_BATCH = N_(
+    "It seems to be the padding mask of a batch, with a row for each text: it says which tokens are padding, not which "
+    "query sees which key."
+)
 ZERO = torch.zeros(1, 1, 1, 1, dtype=torch.long)
 FEW = Cells(ZERO, ZERO, ZERO, ZERO, MOST_TOKENS)  # of a text without padding or separators
 Masks = dict[tuple[str, Any], np.ndarray]  # bool [Q,K], by kind and parameter
@@ -118,6 +122,8 @@ def _read(allowed: np.ndarray) -> Reading:
     plain = _exact(allowed) or _opened_within(allowed) or _documents(allowed) or _padded(allowed)
     if plain:
         return plain
+    if _of_a_batch(allowed):
+        return Reading((), cells=allowed.size, fault=msg(OF_A_BATCH))
     mistakes = [*_mistakes(allowed)]
     for mask, shift, fault in mistakes:
         found = _exact(mask, shift)
@@ -127,6 +133,14 @@ def _read(allowed: np.ndarray) -> Reading:
     others = [replace(_nearest(mask, shift), fault=fault) for mask, shift, fault in mistakes]
     best = min(others, key=lambda one: one.cells)
     return best if CLEARLY * best.cells < nearest.cells else nearest
+
+
+def _of_a_batch(allowed: np.ndarray) -> bool:
+    """Whether the rows are texts of some lengths, padded at one end."""
+    lengths = allowed.sum(axis=1)
+    from_left = np.arange(allowed.shape[1]) < lengths[:, None]
+    padded = any(np.array_equal(side, allowed) for side in (from_left, from_left[:, ::-1]))
+    return padded and len(allowed) < allowed.shape[1] == lengths.max() and (np.diff(lengths) != 1).any()
 
 
 def _mistakes(allowed: np.ndarray) -> Iterator[tuple[np.ndarray, int, str]]:
@@ -330,6 +344,8 @@ def _in_words(reading: Reading) -> str:
                                  abs(reading.padding)))  # fmt: skip
     if reading.within:
         phrases.append(msg("opened cells within the {kind}", kind=msg(KINDS[reading.within].phrase)))
+    if not phrases and reading.fault:
+        return ""
     if not phrases:
         return msg("It blocks every cell.") if reading.cells else msg("It blocks nothing.")
     kinds = msg_all(phrases)

@@ -26,6 +26,7 @@ from tests.benchmarks.page import first_page, flipped_mask, overview_bytes
 from tests.benchmarks.pictures import first_pictures
 from tests.benchmarks.readers import SWITCHES, readers
 from tests.benchmarks.report import Ratio, machine, table
+from tests.benchmarks.serving import streams_and_costs
 
 MEASUREMENTS: dict[str, Callable[[], list[Ratio]]] = {
     "forward": traced_forward,
@@ -36,6 +37,7 @@ MEASUREMENTS: dict[str, Callable[[], list[Ratio]]] = {
     "overview": overview_bytes,
     "flip": flipped_mask,
     "draw": drawn_cell,
+    "serving": streams_and_costs,
     "jobs": jobs_elsewhere,
     "beside": beside_trainings,
     "evict": evictions,

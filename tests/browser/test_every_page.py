@@ -45,6 +45,13 @@ def test_as_it_opens_on_a_phone_and_as_a_larger_window_shows_it(visit: Visit, pa
     assert not found
 
 
+@pytest.mark.parametrize("section", ["tree", "packing", "streaming&stream_tokens=100", "cost&tokens=32768&block=16"])
+def test_the_sections_of_the_serving_page(visit: Visit, section: str) -> None:
+    page = visit(f"serving={section}", kind=KINDS["serving"], **PHONE)
+    fits_a_phone(page)
+    assert not faults(page, page.looks(1280), {"1280 light": {}, "1280 dark": {"others": False}})
+
+
 def fits_a_phone(page: Explore) -> None:
     assert page.page.locator("h3").first.is_visible()
     main = page.page.locator("[data-testid=stMain]")

@@ -3,20 +3,27 @@
 python -m pytest tests/pages/test_serving.py
 """
 
+import csv
+import io
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from streamlit.testing.v1 import AppTest
 
+import unmask
 from model import catalog
 from model.inference.calls import compare_calls, ends_of
 from model.inference.cost import cost
-from model.inference.packing import pack
 from tests.pages.explore import Explore, array
 from tests.pages.test_mask_lab import Lab
 from viz import inference as pictures
+from viz import mask_cost
+from viz.export.chart import as_csv, chart_picture
+from viz.export.paper import Paper
 
 ROOT = Path(__file__).parents[2]
 TEXT = "Once upon a time there was a cat. A dog ran to it"
@@ -53,9 +60,40 @@ def test_calls_are_drawn_as_they_were_computed() -> None:
     page.app.button_group(key="align").set_value("top-left")
     page.run()
     wrong = compare_calls(story, batch, story.standard, ends_of(count, 3, 4), "top-left")
-    assert f"leave out {wrong.missed:,} of the cells" in page.sentence()
+    assert f"leave out {wrong.missed:,} of the cells that one call computes, and compute 0" in page.sentence()
     assert (page.cells("calls_cells") >= 0).sum() == wrong.computed
     assert page.app.query_params["align"] == "top-left"
+
+
+def test_a_second_continuation_reads_the_cached_prefix() -> None:
+    page = Serving(chunks="30", cached="4")
+    page.app.text_input(key="second").set_value(" lived a king")
+    page.run()
+    assert "reads the 4 cached tokens instead of computing their 10 cells again" in page.sentence()
+    cells, tokens = page.cells("calls_cells"), catalog.load("story").encode([TEXT]).ids.shape[1]
+    assert np.flatnonzero(~np.isnan(cells[-1])).tolist() == [0, 1, 2, 3, tokens, tokens + 1, tokens + 2]
+    assert "second" not in page.app.query_params
+    page.app.button_group(key="align").set_value("none")
+    page.run()
+    assert "leave out 0 of the cells that one call computes, and compute" in page.sentence()
+    page.app.number_input(key="cached").set_value(0)
+    page.run()
+    assert "a cached prefix of at least 1 token" in page.app.error[0].value
+
+
+def test_the_ends_of_calls_are_dragged() -> None:
+    page = Serving(chunks="5, 5, 5")
+    for end, sizes in ((8, "8, 2, 5"), (14, "9, 1, 5"), (1, "1, 9, 5")):
+        next(one for one in page.app.slider if one.label == "End of call 1").set_value(end)
+        page.run()
+        assert page.app.text_input(key="chunks").value == sizes
+    page = Serving(chunks="8")
+    page.app.slider[0].set_value(5)
+    page.run()
+    assert page.app.text_input(key="chunks").value == "5"
+    next(one for one in page.app.button if one.label == "Set each one").click()
+    page.run()
+    assert page.app.text_input(key="chunks").value == "5, 5, 5"
 
 
 def test_a_draft_tree() -> None:
@@ -64,34 +102,102 @@ def test_a_draft_tree() -> None:
     tokens = catalog.load("story").encode([TEXT]).ids.shape[1]
     mask = page.cells("tree_mask")
     assert mask.shape == (tokens + 6, tokens + 6)
-    assert mask[tokens:, tokens:].sum() == 9  # each node itself, and three of them their parent
+    assert (mask[tokens:, tokens:] > 0).sum() == 9  # each node itself, and three of them their parent
     page.app.button_group(key="stand").set_value("row")
     page.run()
     assert "with other logits than each branch run alone" in page.sentence()
+    rows = next(one.value for one in page.app.get("html") if "positions by row (wrong)" in one.value)
+    assert "accepted by greedy verification" in rows
 
 
-def test_packing_and_what_cannot_be_packed() -> None:
-    story = catalog.load("story")
-    found = pack(story, story.encode([TEXT]), ".")
-    page = Serving(serving="packing", separator=".")
-    bars = page.figures()["packing"]["data"]
-    for trace, losses in zip(bars, [found.alone, *found.packed.values()], strict=True):
-        np.testing.assert_allclose(array(trace["y"]), losses)
-    assert "logits of each document alone with: mask and position ids." in page.sentence()
-    page.app.text_input(key="separator").set_value("#")
+def test_typed_branches_and_what_a_draft_token_sees() -> None:
+    page = Serving(serving="tree", node="3")
+    page.app.text_area(key="drafts").set_value(" who was a boy\n who had a dog\n\n and")
     page.run()
-    assert "“#” does not split it" in page.app.error[0].value
-
-
-def test_the_cost_of_a_mask_follows_its_controls() -> None:
-    page = Serving(serving="cost", tokens="1000", block="64", cost_masks='{"causal": true, "sliding": 100}')
-    found = cost({"sliding": 100}, 1000, 64)
-    np.testing.assert_array_equal(page.cells("cost_blocks"), found.blocks)
-    numbers = [one.value for one in page.app.get("html") if "full blocks" in one.value]
-    assert f"{found.partial:,} / 256" in numbers[0]
-    page.app.toggle(key="cost_causal_0").set_value(False)
+    assert "verifies 8 tokens" in page.sentence()
+    tokens = catalog.load("story").encode([TEXT]).ids.shape[1]
+    mask = page.cells("tree_mask")
+    assert np.argwhere(mask == 2).tolist() == [[tokens + 3, tokens + node] for node in range(4)]
+    page.app.selectbox(key="node_0").set_value(7)
     page.run()
-    np.testing.assert_array_equal(page.cells("cost_blocks"), cost({"causal": False, "sliding": 100}, 1000, 64).blocks)
+    assert np.argwhere(page.cells("tree_mask") == 2).tolist() == [[tokens + 7, tokens + 7]]
+    (dots,) = [one for one in page.figures()["tree"]["data"] if "text" in one["mode"]]
+    assert [node for node, ring in zip(dots["customdata"], dots["marker"]["line"]["width"], strict=True) if ring] == [7]
+
+
+def test_a_tree_after_a_text_that_fills_the_context() -> None:
+    page = Serving(serving="tree", text="word " * 300)
+    assert "verifies 10 tokens, and each has the logits of its own branch" in page.sentence()
+    assert any("the first 246 tokens" in one.value for one in page.app.caption)
+
+
+def test_a_stream_goes_on_from_run_to_run() -> None:
+    page = Serving(serving="streaming", stream_tokens="300", stream_window="20", stream_sinks="3", stream_step="4")
+    assert page.figures().keys() == {"stream_loss", "stream_weights"}
+    assert "4 of 300 tokens have been read" in page.sentence()
+    page.app.button(key="stream_stop").click()
+    page.run()
+    stopped = page.sentence()
+    page.run()
+    assert page.sentence() == stopped
+    page.app.button(key="stream_resume").click()
+    for _ in range(100):
+        page.run()
+        if page.sentence().startswith('<p class="sentence">300 tokens were read with a cache of 23 tokens'):
+            break
+    assert "learned, and part of cached keys: tokens stand where they are in the text, and after the" in page.sentence()
+    with_sinks, without, held, whole = page.figures()["stream_loss"]["data"]
+    assert len(array(with_sinks["y"])) == len(array(without["y"])) == 300 - 32
+    size = 23 * 2 * 6 * 192 * 4 / 2**20
+    np.testing.assert_allclose(array(held["y"])[6:], size, rtol=0.1)
+    np.testing.assert_allclose(array(whole["y"])[-1], 300 / 23 * size, rtol=1e-3)
+    np.testing.assert_allclose(page.cells("stream_weights").sum(1), 1, atol=1e-5)
+    assert not page.app.session_state.stream_now.found.caches
+
+
+@pytest.mark.parametrize(
+    ("query", "value"),
+    [
+        ({"chunks": "3", "cached": "4"}, lambda found: found.calls == [(4, 4), (3, 7), (3, 10), (3, 13), (2, 15)]),
+        ({"serving": "tree", "branching": "2, 1"}, lambda found: len(found.tokens) == 4),
+        ({"serving": "packing", "documents_by": "lengths", "lengths": "6"}, lambda found: found.sizes == [6, 9]),
+        ({"serving": "streaming", "stream_tokens": "40", "stream_window": "9"}, lambda found: len(found.kept) == 13),
+        ({"serving": "cost", "tokens": "900", "block": "64"}, lambda found: found.empty == 105),
+    ],
+)
+def test_figures_and_code_to_take_away(query: dict[str, str], value: Callable[[Any], bool]) -> None:
+    page = Serving(**query)
+    page.app.session_state["serving_files"] = True
+    page.run()
+    kinds = {one.proto.label for one in page.app.get("download_button")}
+    assert {"SVG", "PDF", "PNG 1×", "CSV"} <= kinds
+    *lines, call = page.app.code[0].value.splitlines()
+    names: dict[str, Any] = {}
+    exec("\n".join([*lines, f"found = {call}"]), names)
+    assert value(names["found"])
+
+
+def test_what_is_taken_away_says_what_the_figure_shows() -> None:
+    run = unmask.load("story").run(TEXT)
+    calls, tree, stream = run.served(chunks=6), run.tree([-1, -1, 0]), run.streamed(60, window=9, sinks=2)
+    labels = [f"={label}" for label in run.labels]
+    drawn = {
+        "calls": pictures.calls_figure(calls, labels),
+        "tree": pictures.tree_figure(tree, "ran", 2),
+        "packing": pictures.packing_figure(run.packed(".")),
+        "stream": pictures.stream_figure(stream),
+        "weights": pictures.sinks_figure(stream, [str(token) for token in stream.kept]),
+        "cost": mask_cost.blocks_figure(cost({"causal": True}, 100, 32)),
+    }
+    for name, figure in drawn.items():
+        svg = chart_picture(Paper(name, "a caption & more"), figure).file().decode()
+        assert "<image" in svg if name in ("calls", "weights", "cost") else "<path" in svg
+        assert len(list(csv.reader(io.StringIO(as_csv(figure))))) > 3
+    lines = list(csv.reader(io.StringIO(as_csv(drawn["calls"]))))
+    assert lines[0] == ["series", "x", "x name", "y", "y name", "value"]
+    assert len(lines) == 1 + calls.computed
+    assert lines[2][1:5] == ["0", f"'={run.labels[0]}", "1", f"'={run.labels[1]}"]
+    assert {line[5] for line in lines[1:]} == {"call 1", "call 2", "call 3"}
 
 
 @pytest.mark.parametrize(
@@ -99,7 +205,8 @@ def test_the_cost_of_a_mask_follows_its_controls() -> None:
     [
         ({"chunks": "8,,3"}, "expected whole numbers with commas"),
         ({"chunks": "3, 3"}, "tokens together, got 3, 3"),
-        ({"cached": "5000"}, "expected a prefix from 0 to"),
+        ({"serving": "packing", "documents_by": "lengths", "lengths": "5, 0"}, "expected documents of 1 to 15 tokens"),
+        ({"serving": "cost", "cost_documents": "0"}, "expected documents of 1 to 4,096 tokens, got 0"),
         ({"serving": "tree", "branching": "9, 9, 9"}, "expected 1 to 64 nodes"),
         ({"serving": "cost", "cost_masks": "no"}, "expected a mask as JSON"),
     ],
@@ -110,7 +217,7 @@ def test_what_makes_no_sense_is_said(query: dict[str, str], words: str) -> None:
 
 def test_many_blocks_are_drawn_as_fewer() -> None:
     found = cost({"causal": True}, 32_768, 16)
-    shown = array(pictures.blocks_figure(found).to_dict()["data"][0]["z"])
+    shown = array(mask_cost.blocks_figure(found).to_dict()["data"][0]["z"])
     assert shown.shape == (256, 256)
     np.testing.assert_array_equal(np.diag(shown), 1)
     assert shown[200, 3] == 2

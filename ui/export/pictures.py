@@ -16,8 +16,7 @@ from ui.printed import PrintedPicture, offer, say_what_has_no_font
 from ui.widgets import key
 from ui.widgets.choices import one_of
 from viz.export import words
-from viz.export.every import every_picture
-from viz.export.paper import Sheet
+from viz.export.paper import Sheet, every_picture
 from viz.export.picture import MOST_SIDE, head_picture, lines_picture
 from viz.export.query import bars_picture, carried_picture, lit_picture
 from viz.export.why import why_picture

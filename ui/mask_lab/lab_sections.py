@@ -107,9 +107,9 @@ def show_section(now: RunView, standard: RunView, layer: int, head: int, chosen:
 
         by_hand.show_fills(now, layer, head)
     elif section == "name":
-        from ui.mask_lab import name_mask
+        from ui.mask_lab import take_away
 
-        name_mask.show(now, compose.load)
+        take_away.show_named(now, compose.load)
     else:
         from ui.mask_lab import take_away
 

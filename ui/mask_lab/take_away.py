@@ -1,5 +1,6 @@
-"""The mask to take away, as code and as files, and a file to load back."""
+"""Masks from and for elsewhere: one to take away, as code and as files, a file to load back, and one that is named."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,12 +10,15 @@ from torch import Tensor
 
 from i18n import N_, say, say_count, together
 from model.mask_lab import mask_code, mask_files
+from model.mask_lab.recognize import NamedMask, name_mask
 from model.masks import MaskSpec
 from model.spec import MOST_BYTES
-from ui import run_view
+from ui import inference, page, results, run_view
 from ui.markdown import escaped
+from ui.results import cached_figure
 from ui.run_view import RunView
 from ui.widgets.uploads import download, uploaded, uploader
+from viz.inference import mask_figure
 
 LONGEST_SHOWN = 60_000  # characters of code; a browser colours more of it for seconds
 ABOUT = N_(
@@ -60,6 +64,8 @@ def _offer_files(now: RunView, layer: int, head: int) -> None:
     with st.container(horizontal=True):
         download("NPY", npy, "mask.npy", "application/octet-stream", key="take_npy", help=say(NPY_HELP))
         download("JSON", json, "mask.json", "application/json", key="take_json", help=say(JSON_HELP))
+    if st.button(say("What this mask costs a kernel"), icon=":material/dns:", key="cost_of_mask"):
+        inference.open_cost(now.masks)
     if now.run.keys.keep.shape[1] ** 2 > MOST_BYTES:
         words = say("The NPY file of a text this long exceeds the {most:,} bytes that can be loaded.", most=MOST_BYTES)
         st.caption(words)
@@ -123,3 +129,48 @@ def _drawing(name: str, spec: MaskSpec, cells: np.ndarray, keep: Tensor) -> str:
     if differing:
         kept = say_count("{count} cell there could not be kept.", "{count} cells there could not be kept.", differing)
     return together([found, follow, kept])
+
+
+EXAMPLE = "tensor([[ True, False],\n        [ True,  True]])"  # not shown: the same in every language
+NAME_ABOUT = N_(
+    "Paste a mask as PyTorch or NumPy prints it, or load it as NPY: True or 1 = may attend, or 0 and −∞ as added to "
+    "scores. Each row is a query, each column a key."
+)
+
+
+def show_named(now: RunView, load: Callable[[MaskSpec], None]) -> None:
+    """What the mask is made of, or what is wrong with it; a button gives it to load, which runs it."""
+    left, right = st.columns([1, 1], gap="medium")
+    with left:
+        st.caption(say(NAME_ABOUT))
+        text = st.text_area(say("Mask"), key="named_mask", height=200, placeholder=EXAMPLE)
+        file = uploader(say("Load a mask, NPY"), ["npy"], key="named_file", max_upload_size=8)
+        given = text if text.strip() else file.getvalue() if file else None
+    if given is None:
+        return
+    try:
+        found: NamedMask = results.ask(name_mask, given)
+    except ValueError as error:
+        left.error(escaped(say("{problem}.", problem=error)))
+        return
+    with right:
+        st.markdown(escaped(say(found.sentence)))
+        labels = [str(query) for query in range(found.allowed.shape[1])]
+        page.chart(cached_figure(mask_figure, found.allowed, labels), "named", say(found.sentence))
+    with left:
+        _offer(found, now, load)
+
+
+def _offer(found: NamedMask, now: RunView, load: Callable[[MaskSpec], None]) -> None:
+    """A button that runs the mask; why it differs from the text's, where it does."""
+    tokens, size = int(now.run.keys.keep[now.row].sum()), found.allowed.shape[1]
+    if found.masks is None:
+        st.caption(say("This mask is of some of the queries only: it cannot be run on a whole text."))
+        return
+    spec = MaskSpec.from_json(json.dumps(found.masks))
+    st.button(say("Run this mask on the text"), on_click=load, args=(spec,), type="primary")
+    if tokens != size:
+        words = [say("The mask has {size:,} tokens, the text {tokens:,}.", size=size, tokens=tokens)]
+        if spec.drawn:
+            words.append(say("Drawn cells keep their positions."))
+        st.caption(together(words))

@@ -53,6 +53,20 @@ def select(label: str, words: Mapping[Any, str], key: str, **look: Any) -> Any:
     return st.session_state[key]
 
 
+def whole_numbers(text: str) -> list[int]:
+    """Those of a text with commas between them. Raises ValueError for anything else."""
+    try:
+        return [int(one) for one in text.replace("，", ",").split(",")]
+    except ValueError:
+        raise ValueError(say("expected whole numbers with commas, got “{text}”", text=text[:40])) from None
+
+
+def whole_number(label: str, key: str, least: int, most: int, **look: Any) -> None:
+    """A field for a whole number, in st.session_state[key]; one that is out of bounds is brought within them."""
+    st.session_state[key] = min(max(st.session_state[key], least), max(most, least))
+    st.number_input(label, least, max(most, least), key=key, **look)
+
+
 def plain(word: str) -> str:
     """A word as these rows show it that begins with no emoji.
 

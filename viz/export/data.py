@@ -142,8 +142,8 @@ def as_csv(export: Export) -> str:
     blockers = np.full(view.weights.shape, "", object)
     for names, blocked in blocking(view):
         blockers[blocked] = " and ".join(names)
-    keys, number = [*map(_cell, view.keys)], "{:.9g}".format
-    for query, label in enumerate(map(_cell, view.queries)):  # a row at a time: of a long text these are millions
+    keys, number = [*map(cell, view.keys)], "{:.9g}".format
+    for query, label in enumerate(map(cell, view.queries)):  # a row at a time: of a long text these are millions
         weights, scores = (map(number, some[query].tolist()) for some in (view.weights, view.scaled))
         every = zip(range(len(keys)), keys, weights, scores, blockers[query].tolist(), strict=True)
         lines.writerows((query, label, *cell) for cell in every)
@@ -247,5 +247,10 @@ def _read_safetensors(data: bytes) -> tuple[str | bytes, dict[str, np.ndarray]]:
     return about, arrays
 
 
-def _cell(label: str) -> str:
+def _described(array: np.ndarray) -> str:
+    return f"{array.dtype} {list(array.shape)}"
+
+
+def cell(label: str) -> str:
+    """A label as a table opens it: never as a formula."""
     return f"'{label}" if len(label) > 1 and label[0] in FORMULA_SIGNS else label

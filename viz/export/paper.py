@@ -14,7 +14,8 @@ import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import Colormap, LinearSegmentedColormap, ListedColormap
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Colormap, LinearSegmentedColormap, ListedColormap, PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, PathPatch
 from matplotlib.path import Path
@@ -23,6 +24,7 @@ from matplotlib.ticker import MaxNLocator
 
 from i18n import language, say, spoken
 from model.atlas.result import Atlas
+from model.heads.view import head_name
 from viz.export.fonts import drawable, families, wrapped
 from viz.head_atlas.scatter import GREY, axis_range, axis_title, even_at, labelled, measured
 from viz.heads.colours import PALETTES, STANDARD_COLOURS
@@ -223,4 +225,43 @@ def atlas_picture(paper: Paper, atlas: Atlas, x: str, y: str, chosen: tuple[int,
     beside = sheet.panel(LEFT + WIDE + 0.15, 0, 0.12, TALL)
     sheet.figure.colorbar(points, cax=beside, ticks=MaxNLocator(integer=True)).set_label(say("layer"), fontsize=8)
     beside.tick_params(labelsize=7)
+    return sheet
+
+
+GAP = 0.06  # of a thumbnail's side
+MOST_WIDE = 14.0  # inches of all thumbnails in a row
+LARGEST_SIDE, SMALLEST_SIDE = 0.95, 0.3  # of one
+
+
+def every_picture(paper: Paper, thumbnails: np.ndarray, blocked: np.ndarray, numbers: Sequence[int] = ()) -> Sheet:
+    """thumbnails: float32 [L,H,S,S'], weights, 0 to 1. blocked: bool [L,S,S'], patches that are blocked as a whole.
+    numbers: of each layer in the network, where they are not 0, 1, 2 …"""
+    layers, heads, tall, wide = thumbnails.shape
+    side = min(max(MOST_WIDE / heads, SMALLEST_SIDE), LARGEST_SIDE)
+    gap = round(max(tall, wide) * GAP) + 1
+    rows, columns = tall + gap, wide + gap
+    hidden = np.zeros((layers * rows - gap, heads * columns - gap), bool)
+    inch = side / max(rows, columns)
+    width, height = inch * hidden.shape[1], inch * hidden.shape[0]
+    sheet = Sheet(paper, max(0.55 + width + 0.95, 4.0), height + 0.35)
+    panel = sheet.panel(0.55, 0.25, width, height)
+    look: dict[str, Any] = {"cmap": sequential(), "norm": PowerNorm(0.5, 0, 1), "interpolation": "none"}
+    for layer, head in np.ndindex(layers, heads):  # a picture each, so that each can be taken out of a PDF
+        top, left = layer * rows, head * columns
+        hidden[top : top + tall, left : left + wide] = blocked[layer]
+        edges = (left - 0.5, left + wide - 0.5, top + tall - 0.5, top - 0.5)
+        panel.imshow(np.ma.masked_array(thumbnails[layer, head], blocked[layer]), extent=edges, **look)
+    panel.set(xlim=(-0.5, hidden.shape[1] - 0.5), ylim=(hidden.shape[0] - 0.5, -0.5))
+    hatch(panel, {ANY: hidden})
+    panel.set_frame_on(False)
+    panel.xaxis.tick_top()
+    panel.set_xticks(np.arange(heads) * columns + (wide - 1) / 2, [f"H{head}" for head in range(heads)])
+    panel.set_yticks(
+        np.arange(layers) * rows + (tall - 1) / 2, [head_name(number) for number in numbers or range(layers)]
+    )
+    panel.tick_params(length=0, labelsize=8)
+    beside = sheet.panel(0.55 + width + 0.12, 0.25, 0.1, min(height, 3.0))
+    sheet.figure.colorbar(ScalarMappable(PowerNorm(0.5, 0, 1), sequential()), cax=beside, label=say("weight"))
+    beside.tick_params(labelsize=7)
+    sheet.legend([ANY] if hidden.any() else [])
     return sheet

@@ -59,13 +59,25 @@ def test_calls_give_what_one_call_gives(model: Model, chunks: list[int] | int, p
         wrong = compare_calls(model, batch, model.standard, ends, "top-left")
         assert wrong.difference >= WRONG * wrong.tolerance
         assert wrong.missed > 0
+    if chunks != 1 and len(ends) > 1:  # a single query needs no mask
+        none = compare_calls(model, batch, model.standard, ends, "none")
+        assert none.difference >= WRONG * none.tolerance
+        assert none.extra > 0
+
+
+def test_two_continuations_share_a_prefix(model: Model) -> None:
+    batch = batch_of(model, tuple(ids_of(model)))
+    found = compare_calls(model, batch, model.standard, [7, 12, 17], second=[9, 41, 6, 30])
+    assert found.difference <= found.tolerance
+    assert found.calls == [(7, 7), (5, 12), (5, 17), (4, 11)]
+    np.testing.assert_array_equal(found.numpy()[17:, 7:17], -1)
 
 
 def test_each_cell_is_computed_once_by_its_call() -> None:
     found = unmask.load("story").run(TEXT).served(chunks=[8, 7, 3], prefix=3)
     assert found.calls == [(3, 3), (8, 11), (7, 18), (3, 21)]
     cells = found.numpy()
-    assert found.computed == 21 * 22 // 2
+    assert (found.computed, found.twice, found.missed, found.extra) == (21 * 22 // 2, 0, 0, 0)
     rows = np.repeat([0, 1, 2, 3], [3, 8, 7, 3])
     np.testing.assert_array_equal(cells, np.where(np.tril(np.ones((21, 21), bool)), rows[:, None], -1))
 
@@ -85,6 +97,14 @@ def test_under_other_masks_a_call_computes_what_they_allow() -> None:
 def test_sizes_that_do_not_fit(chunks: list[int] | int, prefix: int, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         ends_of(24, chunks, prefix)
+
+
+def test_cells_of_two_continuations() -> None:
+    found = unmask.load("story").run(TEXT).served(chunks=30, prefix=3, second=" said")
+    cells = found.numpy()
+    tokens = len(cells) - 1
+    assert (found.computed, found.twice) == (tokens * (tokens + 1) // 2 + 4, 0)
+    assert np.flatnonzero(cells[-1] == 2).tolist() == [0, 1, 2, tokens]
 
 
 PARENTS = [-1, -1, 0, 0, 1, 2, 2]
@@ -121,6 +141,16 @@ def test_verification_accepts_what_the_model_would_write() -> None:
     assert not verify_tree(story, ids, [-1], [first + 1]).accepted
 
 
+def test_typed_branches_share_what_they_begin_with() -> None:
+    run = unmask.load("story").run("Once upon a time")
+    found = run.tree([" there was a cat", " there was a dog", " and"])
+    assert found.labels == ["·there", "·was", "·a", "·cat", "·dog", "·and"]
+    assert found.parents == [-1, 0, 1, 2, 2, -1]
+    assert found.difference <= ROUNDING * found.size
+    with pytest.raises(ValueError, match="1 to 64 nodes"):
+        run.tree([" cat dog" * 40])
+
+
 @pytest.mark.parametrize("order", ["depth", "breadth"])
 def test_the_order_of_a_tree(order: str) -> None:
     assert ordered(PARENTS, order) == ([0, 2, 5, 6, 3, 1, 4] if order == "depth" else [0, 1, 2, 3, 4, 5, 6])
@@ -149,7 +179,18 @@ def test_packing_tells_the_conventions_apart(family: str, tmp_path: Path) -> Non
     assert sum(found.sizes) == batch.ids.shape[1]
 
 
+def test_documents_by_their_lengths() -> None:
+    run = unmask.load("story").run("the cat sat . a big mat . and then it saw one")
+    sizes = run.packed(".").sizes
+    by_lengths = run.packed(sizes[:-1])
+    assert by_lengths.sizes == sizes
+    for name, losses in run.packed(".").packed.items():
+        np.testing.assert_array_equal(by_lengths.packed[name], losses)
+
+
 def test_one_document_is_not_packed() -> None:
+    with pytest.raises(ValueError, match="expected documents of 1 to 21 tokens, got 0"):
+        unmask.load("story").run(TEXT).packed([5, 0])
     with pytest.raises(ValueError, match="expected a text of several documents"):
         unmask.load("story").run(TEXT).packed("#")
 

@@ -4,6 +4,7 @@ python -m pytest tests/model/inference/test_cost.py
 """
 
 import tracemalloc
+from itertools import accumulate
 from random import Random
 from typing import Any
 
@@ -34,9 +35,11 @@ def random_spec(random: Random, tokens: int) -> MaskSpec:
     return MaskSpec(drawn=tuple(strokes), **kinds)
 
 
-def allowed(spec: MaskSpec, tokens: int) -> torch.Tensor:
+def allowed(spec: MaskSpec, tokens: int, documents: list[int]) -> torch.Tensor:
     """bool [T,T], as a run masks it."""
-    found = MaskContext(torch.ones(1, tokens, dtype=torch.bool), tokens, 1).allowed(spec)
+    part = torch.tensor([sum(at >= end for end in accumulate(documents)) for at in range(tokens)])
+    spec = spec.replace(documents="." if documents else "")
+    found = MaskContext(torch.ones(1, tokens, dtype=torch.bool), tokens, 1, split=lambda _: part[None]).allowed(spec)
     return torch.ones(tokens, tokens, dtype=torch.bool) if found is None else found.expand(1, 1, -1, -1)[0, 0]
 
 
@@ -45,11 +48,12 @@ def test_blocks_are_those_of_flex_attention(seed: int) -> None:
     random = Random(seed)
     tokens, block = random.randint(1, 300), random.choice(SIZES)
     spec = random_spec(random, tokens)
-    mask = allowed(spec, tokens)
+    documents = [random.randint(1, tokens) for _ in range(random.choice((0, 0, 1, 3)))]
+    mask = allowed(spec, tokens, documents)
     theirs = create_block_mask(
         lambda batch, head, query, key: mask[query, key], 1, 1, tokens, tokens, device="cpu", BLOCK_SIZE=block
     )
-    found = cost(spec, tokens, block)
+    found = cost(spec, tokens, block, documents)
     count = -(-tokens // block)
     full, partial = int(theirs.full_kv_num_blocks.sum()), int(theirs.kv_num_blocks.sum())
     assert (found.full, found.partial) == (full, partial)
@@ -78,22 +82,38 @@ def test_numbers_of_a_small_mask_by_hand() -> None:
         ({"causal": True}, ["is_causal", "varlen", "attn_mask", "flex"]),
         ({"causal": True, "sliding": 8}, ["varlen", "attn_mask", "flex"]),
         ({"causal": True, "sinks": 1}, ["attn_mask", "flex"]),
+        ({"causal": True, "documents": 2}, ["varlen", "attn_mask", "flex"]),
         ({"drawn": [["block", 3, 1, 3, 1]]}, ["attn_mask", "flex"]),
         ({"causal": True, "sliding": 1000}, ["is_causal", "varlen", "attn_mask", "flex"]),  # wider than the text
     ],
 )
 def test_kernels_that_can_compute_it(masks: dict[str, Any], accepted: list[str]) -> None:
-    found: MaskCost = unmask.cost(masks, tokens=100, block=16)
+    parts = [30] * masks.pop("documents", 0)
+    found: MaskCost = unmask.cost(masks, tokens=100, block=16, documents=parts)
     assert [name for name, takes in found.kernels.items() if takes] == accepted
 
 
-def test_a_long_text_takes_no_square_memory() -> None:
+@pytest.mark.parametrize(
+    ("masks", "block"),
+    [
+        ({"causal": True, "sliding": 4096, "sinks": 4, "prefix": 300}, 128),
+        ({"causal": True, "stride": 4}, 16),
+        ({"causal": False, "block_causal": 3}, 256),
+    ],
+)
+def test_a_long_text_takes_no_square_memory(masks: dict[str, Any], block: int) -> None:
     tracemalloc.start()
-    found = unmask.cost({"causal": True, "sliding": 4096, "sinks": 4, "prefix": 300}, tokens=32_768, block=128)
+    found = unmask.cost(masks, tokens=32_768, block=block)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 200e6
-    assert found.full + found.partial + found.empty == 256**2
+    assert found.full + found.partial + found.empty == (32_768 // block) ** 2
+
+
+def test_block_causal_is_causal_and_more() -> None:
+    """From blocks of one token, which is the causal mask, to one block of all tokens, which is none."""
+    assert cost({"causal": False, "block_causal": 1}, 300, 32).allowed == cost({"causal": True}, 300, 32).allowed
+    assert cost({"causal": False, "block_causal": 300}, 300, 32).allowed == 300**2
 
 
 @pytest.mark.parametrize(

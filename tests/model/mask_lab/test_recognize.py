@@ -106,6 +106,15 @@ def test_two_of_three_calls_with_a_cache() -> None:
     assert "aligned at the top left. With 4 queries and 11 keys, the first query stands at position 7" in early.sentence
 
 
+@pytest.mark.parametrize("side", [1, -1])
+def test_a_padding_mask_of_a_batch(side: int) -> None:
+    lengths = np.array([3, 7, 5])
+    found = name_mask((np.arange(7) < lengths[:, None])[:, ::side])
+    assert "padding mask of a batch" in found.sentence
+    assert found.masks is None
+    assert "aligned at the top left" in name_mask(np.tril(np.ones((3, 7), bool))).sentence
+
+
 def test_padding_at_either_end() -> None:
     for real in (K >= 3, K < T - 3):
         found = name_mask(np.where(real, WINDOW, False))
@@ -120,8 +129,19 @@ def test_however_it_is_written(mask: np.ndarray) -> None:
     added = torch.where(torch.from_numpy(mask), 0.0, -torch.inf)
     torch.set_printoptions(profile="full")
     rows = "\n".join(" ".join(str(int(cell)) for cell in row) for row in mask)
-    written = [mask.tolist(), mask.astype(int), torch.from_numpy(mask)[None, None], added, added.bfloat16(), str(added),
-               str(torch.from_numpy(mask)), repr(mask), str(mask.astype(int)), rows, file.getvalue()]  # fmt: skip
+    half = torch.zeros(T, T).masked_fill(~torch.from_numpy(mask), torch.finfo(torch.float16).min).half()
+    floats, turned = io.BytesIO(), io.BytesIO()
+    np.save(floats, half.numpy()[None, None])
+    np.save(turned, np.asfortranarray(mask.astype(">i4")))
+    cuda = str(half[None])[:-1] + ", device='cuda:0', dtype=torch.float16, grad_fn=<MulBackward0>)"
+    jax = f"Array({mask.tolist()}, dtype=bool)"
+    tensorflow = f"<tf.Tensor: shape=(13, 13), dtype=bool, numpy=\n{mask!r}>"
+    written = [
+        mask.tolist(), mask.astype(int), torch.from_numpy(mask)[None, None], added, added.bfloat16(), str(added),
+        str(torch.from_numpy(mask)), repr(mask), str(mask.astype(int)), rows, file.getvalue(), cuda, jax, tensorflow,
+        floats.getvalue(), turned.getvalue(), rows.replace(" ", ""), rows.replace(" ", ","),
+        str(mask.tolist()).lower(), np.where(mask, 0, -1e9).tolist(), str(added.tolist()).replace("-inf", "−∞"),
+    ]  # fmt: skip
     torch.set_printoptions(profile="default")
     for given in written:
         np.testing.assert_array_equal(name_mask(given).allowed, mask)

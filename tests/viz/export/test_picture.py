@@ -19,9 +19,8 @@ from model.heads.view import HeadView, cropped
 from tests.viz.head_atlas.test_head_atlas import INDUCTION, made
 from tests.viz.views import causal, padded, view_of
 from viz.export import fonts, paper
-from viz.export.every import every_picture
 from viz.export.fonts import drawable
-from viz.export.paper import Paper, Sheet, atlas_picture
+from viz.export.paper import Paper, Sheet, atlas_picture, every_picture
 from viz.export.picture import MOST_SIDE, head_picture, lines_picture
 from viz.export.query import bars_picture, carried_picture, lit_picture
 from viz.export.why import why_picture

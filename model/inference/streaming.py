@@ -1,0 +1,206 @@
+"""A text longer than the cache, read as a stream: only the first tokens ("sinks") and the last ones stay in the cache.
+
+Before each call the keys and values in between are dropped, so that sinks + window positions are in memory at the most
+(StreamingLLM: Xiao et al. 2024, arXiv:2309.17453, whose evict_for_space does the same). Two caches of the same size are
+read side by side: with the sinks, and with the last tokens alone.
+
+Positions: where only distances count (rotary, ALiBi), a token stands where it is within the cache, as in StreamingLLM:
+the sinks are read again just before the window that has moved on. Where positions are learned, a key holds the one that
+it was read at: a token stands where it is in the text, and after the last position the numbers begin again behind the
+sinks.
+Sizes: T tokens of the text, s sinks, w window, Q tokens of a call, K positions in the cache, L layers, H heads.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from time import monotonic
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from i18n import msg
+from model.base import CachedCall, Model
+from model.blocks import KeysValues
+from model.errors import index
+from model.inference.calls import continuation_ids
+from model.text import TokenBatch
+
+MOST_STREAMED = 4_096
+MOST_CACHE_BYTES = 64 * 2**20  # of both caches
+TRIED = 8  # tokens by which is measured whether only distances count
+SHIFT_ROUNDING = 1e-3  # of the largest logit: rotated by thousands of positions, float32 has lost some digits
+
+
+@dataclass(frozen=True, eq=False)
+class StreamedText:
+    """How far a text has been read.
+
+    ids: of all T tokens. relative: whether only distances between positions count. done: tokens read. losses: float32
+    [2,T], nats, with sinks and without; NaN at the first token and where it has not been read. cache_bytes: of one
+    cache after each call. kept: the tokens in the cache with sinks. weights: float32 [L·H,K+1], the newest token's
+    attention with sinks, the last column what goes to learned sinks (gpt-oss), so that rows sum to 1. caches: keys and
+    values [2,Hkv,K,D] of each layer; none at the end.
+    """
+
+    ids: tuple[int, ...]
+    window: int
+    sinks: int
+    step: int
+    relative: bool
+    done: int
+    losses: np.ndarray
+    cache_bytes: list[int]
+    kept: list[int]
+    weights: np.ndarray
+    caches: list[KeysValues]
+
+    @property
+    def over(self) -> bool:
+        """Whether all of it has been read."""
+        return self.done == len(self.ids)
+
+    @property
+    def learned(self) -> bool:
+        """Whether the model has learned sinks."""
+        return bool(self.weights.size and self.weights[:, -1].any())
+
+    @property
+    def means(self) -> np.ndarray:
+        """The mean loss with sinks and without, float32 [2], of the tokens after the first eviction."""
+        past = self.losses[:, min(self.sinks + self.window, self.done - 1) : self.done]
+        means: np.ndarray = past.mean(axis=1)
+        return means
+
+    def numpy(self) -> np.ndarray:
+        """The losses with sinks and without: float32 [2,T]."""
+        return self.losses
+
+
+def ids_of(model: Model, text: str, count: int) -> tuple[int, ...]:
+    """So many tokens of a text longer than the model's context, from its beginning again where it is shorter."""
+    batch = model.encode([text])
+    ids, rest = batch.ids[0].tolist(), batch.cut[0]
+    while len(ids) < count:
+        more, rest = continuation_ids(model, rest or text)
+        ids += more
+    return tuple(ids[:count])
+
+
+@torch.inference_mode()
+def stream(
+    model: Model,
+    ids: Sequence[int],
+    *,
+    window: int = 60,
+    sinks: int = 4,
+    step: int = 8,
+    so_far: StreamedText | None = None,
+    seconds: float = float("inf"),
+) -> StreamedText:
+    """Read a text in calls of `step` tokens, for so many seconds, at least one call. so_far: what was read before.
+
+    Raises ValueError for sizes that do not fit, for a model that predicts no next token, and what Model.call raises.
+    """
+    began = monotonic()
+    now = _begun(model, ids, window, sinks, step) if so_far is None else so_far
+    while not now.over:
+        now = _next_call(model, now)
+        if monotonic() - began > seconds:
+            break
+    return now
+
+
+def _begun(model: Model, ids: Sequence[int], window: int, sinks: int, step: int) -> StreamedText:
+    if model.kind != "decoder" or not model.predicts:
+        raise ValueError(msg("{model} does not predict the next token from earlier ones: choose a decoder.",
+                             model=model.name))  # fmt: skip
+    tokens = index("number of tokens", len(ids), MOST_STREAMED + 1, first=2)  # not shown
+    sinks = index("number of sinks", sinks, model.context, first=0)  # not shown
+    window = index("window", window, model.context - sinks + 1, first=1)
+    step = index("number of tokens in a call", step, window + 1, first=1)  # not shown
+    losses = np.full((2, tokens), np.nan, np.float32)
+    relative = _relative(model, ids)
+    return StreamedText(tuple(ids), window, sinks, step, relative, 0, losses, [], [], np.empty((0, 1), np.float32), [])
+
+
+def _relative(model: Model, ids: Sequence[int]) -> bool:
+    """Whether the same tokens give the same logits at other positions, up to those of the last token."""
+    here = torch.tensor([ids[:TRIED]])
+    count = here.shape[1]
+    first = _call(model, here, torch.arange(count)[None])
+    for shift in sorted({min(model.context, len(ids)) - count, len(ids) - count} - {0}):
+        moved = _call(model, here, torch.arange(shift, shift + count)[None])
+        logits, others = model.readout(first.states), model.readout(moved.states)
+        if float((logits - others).abs().max()) > SHIFT_ROUNDING * float(logits.abs().max()):
+            return False
+    return True
+
+
+def _call(model: Model, ids: Tensor, positions: Tensor, pairs: Sequence[KeysValues] = ()) -> CachedCall:
+    """Tokens [B,Q] after those whose keys and values there are."""
+    rows, before = len(ids), pairs[0][0].shape[2] if pairs else 0
+    whole = torch.cat([ids.new_zeros(rows, before), ids], dim=1)
+    batch = TokenBatch(whole, torch.ones_like(whole, dtype=torch.bool), ((),) * rows)
+    return model.call(batch, positions, model.standard, model.cache_of(list(pairs)) if pairs else None)
+
+
+def _next_call(model: Model, now: StreamedText) -> StreamedText:
+    """The next tokens, after what they take the place of was dropped."""
+    end = min(now.done + now.step, len(now.ids))
+    here = list(range(now.done, end))
+    kept, pairs = now.kept, now.caches
+    if excess := max(len(kept) + len(here) - now.sinks - now.window, 0):
+        pairs = [(_dropped(k, now.sinks, excess), _dropped(v, now.sinks, excess)) for k, v in pairs]
+        kept = kept[: now.sinks] + kept[now.sinks + excess :]
+        if now.relative and now.sinks:
+            _move_sinks(model, now, pairs, kept[now.sinks] if len(kept) > now.sinks else now.done)
+    ids = torch.tensor([now.ids[now.done : end]] * 2)
+    positions = torch.tensor([[_position(model, now, token) for token in here]] * 2)
+    done = _call(model, ids, positions, pairs)
+    pairs = model.keys_values(done.cache)
+    size = sum(one[0].nbytes for pair in pairs for one in pair)
+    if size > MOST_CACHE_BYTES // 2:
+        most = MOST_CACHE_BYTES // 2 * len(kept + here) // size
+        raise ValueError(msg("expected at most {most:,} tokens in this model's cache: choose fewer sinks, or a smaller "
+                             "window", most=most))  # fmt: skip
+    given = torch.tensor(now.ids[now.done + 1 : end + 1], dtype=torch.long)
+    logits = model.readout(done.states)[:, : len(given)].float().cpu()
+    losses = now.losses.copy()
+    for row in range(2):
+        losses[row, now.done + 1 : end + 1] = F.cross_entropy(logits[row], given, reduction="none").numpy()
+    return replace(
+        now, done=end, losses=losses, cache_bytes=[*now.cache_bytes, size], kept=kept + here,
+        weights=_newest(model, done), caches=[] if end == len(now.ids) else pairs,
+    )  # fmt: skip
+
+
+def _dropped(held: Tensor, sinks: int, excess: int) -> Tensor:
+    """Keys or values [2,H,K,D] without those that leave: after the sinks in the first row, from the first in the other.
+    A copy: what is dropped leaves the memory."""
+    return torch.stack([torch.cat([held[0, :, :sinks], held[0, :, sinks + excess :]], dim=1), held[1, :, excess:]])
+
+
+def _move_sinks(model: Model, now: StreamedText, pairs: list[KeysValues], first: int) -> None:
+    """Give the sinks' keys the positions before the first one of the window."""
+    ids = torch.tensor([now.ids[: now.sinks]])
+    moved = model.keys_values(_call(model, ids, torch.arange(first - now.sinks, first)[None]).cache)
+    for (keys, _), (new, _) in zip(pairs, moved, strict=True):
+        keys[0, :, : now.sinks] = new[0]
+
+
+def _position(model: Model, now: StreamedText, token: int) -> int:
+    """Where a token stands: behind the last position there is, after the sinks again."""
+    if now.relative or token < model.context:
+        return token
+    return now.sinks + (token - now.sinks) % (model.context - now.sinks)
+
+
+def _newest(model: Model, done: CachedCall) -> np.ndarray:
+    """float32 [L·H,K+1]: the last query's attention in the first row, and what of it goes to learned sinks."""
+    last = slice(done.states.shape[1] - 1, None)
+    weights = torch.cat([one.weights(model.standard, 0, last)[:, 0] for one in done.records])
+    learned: Any = 1 - weights.sum(-1, keepdim=True) if any(one.terms.sinks is not None for one in done.records) else 0
+    return (torch.cat([weights, torch.zeros_like(weights[:, :1]) + learned], dim=1)).cpu().numpy()

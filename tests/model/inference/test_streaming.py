@@ -1,0 +1,160 @@
+"""A stream whose cache drops keys gives what a mask over the whole text gives, where positions are those of the text,
+and what StreamingLLM computes, where they are counted within the cache.
+
+python -m pytest tests/model/inference/test_streaming.py
+"""
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
+
+import unmask
+from model import catalog
+from model.atlas.texts import units_of_sample
+from model.inference.streaming import MOST_CACHE_BYTES, ids_of, stream
+from model.kv_cache import batch_of
+from model.spec import MaskSpec, Stroke
+from tests.model.inference.test_calls import load
+
+SAMPLE = "\n".join(text for unit in units_of_sample() for text in unit.texts)
+NO_LATER_SINKS = tuple(Stroke("block", row, row + 1, row, 2) for row in range(2))
+
+
+def numbers(count: int, vocabulary: int = 55) -> tuple[int, ...]:
+    return tuple(torch.randint(5, vocabulary, (count,), generator=torch.Generator().manual_seed(1)).tolist())
+
+
+def test_dropped_keys_are_masked_keys() -> None:
+    """Learned positions, a text within the context, one token in a call: a sliding window, with and without sinks."""
+    story = catalog.load("story")
+    ids = ids_of(story, SAMPLE, 120)
+    found = stream(story, ids, window=20, sinks=3, step=1)
+    for row, spec in enumerate((MaskSpec(sliding=20, sinks=3, drawn=NO_LATER_SINKS), MaskSpec(sliding=23))):
+        alone = story.run(batch_of(story, ids), spec).losses(0).numpy()
+        np.testing.assert_allclose(found.losses[row], alone, atol=1e-3)
+    assert found.kept == [0, 1, 2, *range(100, 120)]
+    assert not found.relative
+
+
+@pytest.mark.parametrize(("sinks", "step"), [(0, 1), (0, 7), (5, 4)])
+def test_a_cache_for_all_tokens_changes_nothing(sinks: int, step: int) -> None:
+    story = catalog.load("story")
+    ids = ids_of(story, SAMPLE, 60)
+    found = stream(story, ids, window=60, sinks=sinks, step=step)
+    alone = story.run(batch_of(story, ids)).losses(0).numpy()
+    for losses in found.losses:
+        np.testing.assert_allclose(losses, alone, atol=1e-3)
+
+
+def test_the_cache_stays_as_large_beyond_the_context() -> None:
+    found = unmask.load("story").run("Once upon a time there was a cat.").streamed(600, window=28, sinks=4, step=7)
+    config = catalog.load("story").network.config
+    assert set(found.cache_bytes[5:]) <= {
+        32 * 2 * config.layers * config.width * 4,
+        28 * 2 * config.layers * config.width * 4,
+    }
+    assert max(found.cache_bytes) == 32 * 2 * config.layers * config.width * 4
+    assert np.isfinite(found.losses[:, 1:]).all()
+    assert not found.caches
+
+
+def streaming_llm(network: torch.nn.Module, ids: tuple[int, ...], window: int, sinks: int) -> list[float]:
+    """The losses of a Llama as StreamingLLM computes them: keys are cached before they are rotated, and rotated by
+    where they are in the cache."""
+    stack, losses = network.model, []
+    caches: list[list[torch.Tensor]] = [[] for _ in stack.layers]
+    for token, following in pairwise(ids):
+        x = stack.embed_tokens(torch.tensor([[token]]))
+        for layer, cache in zip(stack.layers, caches, strict=True):
+            attention, normed = layer.self_attn, layer.input_layernorm(x)
+            q, k, v = (
+                project(normed).view(1, 1, -1, attention.head_dim).transpose(1, 2)
+                for project in (attention.q_proj, attention.k_proj, attention.v_proj)
+            )
+            cache.append((k, v))
+            if len(cache) > sinks + window:
+                del cache[sinks]
+            keys, values = (torch.cat(some, dim=2) for some in zip(*cache, strict=True))
+            cos, sin = stack.rotary_emb(x, torch.arange(len(cache))[None])
+            _, keys = apply_rotary_pos_emb(keys, keys, cos, sin)
+            q, _ = apply_rotary_pos_emb(q, q, cos[:, -1:], sin[:, -1:])
+            attended = F.scaled_dot_product_attention(q, keys, values, enable_gqa=True)
+            x = x + attention.o_proj(attended.transpose(1, 2).flatten(2))
+            x = x + layer.mlp(layer.post_attention_layernorm(x))
+        logits = network.lm_head(stack.norm(x))[0, 0]
+        losses.append(float(F.cross_entropy(logits, torch.tensor(following))))
+    return losses
+
+
+@torch.inference_mode()
+def test_rotary_positions_are_those_in_the_cache(tmp_path: Path) -> None:
+    llama = load("llama", tmp_path)
+    ids = numbers(80)
+    found = stream(llama, ids, window=12, sinks=3, step=1)
+    assert found.relative
+    for losses, sizes in zip(found.losses, ((12, 3), (15, 0)), strict=True):
+        np.testing.assert_allclose(losses[1:], streaming_llm(llama.network, ids, *sizes), atol=1e-4)
+
+
+def test_learned_sinks_have_a_column_of_their_own(tmp_path: Path) -> None:
+    found = stream(load("gpt_oss", tmp_path), numbers(50), window=12, sinks=3, step=4)
+    assert found.learned
+    assert found.weights.shape[1] == len(found.kept) + 1
+    np.testing.assert_allclose(found.weights.sum(1), 1, atol=1e-5)
+    story = catalog.load("story")
+    assert not stream(story, ids_of(story, SAMPLE, 50), window=12, sinks=3).learned
+
+
+@pytest.mark.parametrize("family", ["gemma3", "bloom", "gpt_neox", "opt"])
+def test_families(family: str, tmp_path: Path) -> None:
+    model = load(family, tmp_path)
+    found = stream(model, numbers(60, 50), window=10, sinks=2, step=5)
+    assert found.relative == (family != "opt")
+    assert np.isfinite(found.losses[:, 1:]).all()
+    assert len(set(found.cache_bytes[3:])) == 1
+
+
+def test_parts_give_what_the_whole_gives() -> None:
+    story = catalog.load("story")
+    ids = ids_of(story, SAMPLE, 90)
+    whole = stream(story, ids, window=20, sinks=2, step=5)
+    part = stream(story, ids, window=20, sinks=2, step=5, seconds=0)
+    assert part.done == 5
+    while not part.over:
+        part = stream(story, ids, window=20, sinks=2, step=5, so_far=part, seconds=0)
+    np.testing.assert_array_equal(part.losses, whole.losses)
+
+
+def test_ids_go_on_beyond_the_context_and_begin_again() -> None:
+    story = catalog.load("story")
+    ids = ids_of(story, SAMPLE, 900)
+    start = story.tokenizer.start
+    assert ids.count(start[0]) == 1
+    again = ids.index(ids[1], 2, 900)
+    assert ids_of(story, "Once upon a time", 9)[:5] == ids_of(story, "Once upon a time", 5)
+    assert again > story.context
+
+
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [
+        ({"window": 300}, "expected a window from 1 to 252, got 300"),
+        ({"window": 5, "step": 6}, "expected a number of tokens in a call from 1 to 5, got 6"),
+        ({"sinks": -1}, "expected a number of sinks"),
+        ({"tokens": 5000}, "expected a number of tokens from 2 to 4096, got 5000"),
+    ],
+)
+def test_sizes_that_do_not_fit(sizes: dict[str, int], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        unmask.load("story").run("Once upon a time").streamed(**sizes)
+
+
+def test_models_without_a_stream(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="layers without attention"):
+        stream(load("qwen3_next", tmp_path), numbers(30), window=10, sinks=2, step=5)
+    assert MOST_CACHE_BYTES < 100e6

@@ -1,0 +1,111 @@
+"""A figure of the Serving page for print, and its numbers: cells in colours, bars, lines and points."""
+
+import csv
+import io
+from html import unescape
+from typing import Any
+
+import numpy as np
+from matplotlib.colors import ListedColormap
+from matplotlib.patches import Patch
+
+from viz.export.data import cell
+from viz.export.paper import Paper, Sheet, sequential, tidy
+from viz.heatmap import CachedFigure
+
+LEFT, WIDE, TALL, RIGHT, BELOW = 1.1, 6.0, 4.4, 0.4, 0.9  # inches
+LABEL = 6.5  # points of a token
+
+
+def chart_picture(paper: Paper, drawn: CachedFigure) -> Sheet:
+    """The figure's traces on one panel; lines of a second y axis on a panel below."""
+    traces, layout = [one.to_plotly_json() for one in drawn.data], drawn.layout.to_plotly_json()
+    second = any(trace.get("yaxis") == "y2" for trace in traces)
+    sheet = Sheet(paper, LEFT + WIDE + RIGHT, TALL + BELOW + 1.6 * second)
+    panels = {"y": sheet.panel(LEFT, 0, WIDE, TALL)}
+    if second:
+        panels["y2"] = sheet.panel(LEFT, TALL + 0.5, WIDE, 1.1)
+    series = [trace for trace in traces if trace["type"] == "bar"]
+    for trace in traces:
+        panel = panels[trace.get("yaxis", "y")]
+        if trace["type"] == "heatmap":
+            _heatmap(panel, trace)
+        elif trace["type"] == "bar":
+            place = np.arange(len(trace["x"])) + (series.index(trace) - (len(series) - 1) / 2) * 0.8 / len(series)
+            panel.bar(place, trace["y"], 0.8 / len(series), color=trace["marker"]["color"], label=trace["name"])
+            panel.set_xticks(range(len(trace["x"])), trace["x"])
+        elif "text" in trace["mode"]:
+            panel.scatter(trace["x"], trace["y"], s=40, zorder=2, c=list(trace["marker"]["color"]))
+            for x, y, text in zip(trace["x"], trace["y"], trace["text"], strict=True):
+                panel.text(
+                    x, y, paper.said(unescape(text)) + "\n\n", ha="center", va="center", fontsize=8, parse_math=False
+                )
+        else:
+            style = {"color": trace["line"]["color"], "linewidth": trace["line"].get("width", 1.5)}
+            panel.plot(trace["x"], trace["y"], label=trace.get("name"), zorder=1, **style)
+    for name, panel in panels.items():
+        _axes(paper, panel, layout, name.replace("y", "yaxis"))
+        if panel.get_legend_handles_labels()[1]:
+            panel.legend(fontsize=7, frameon=False)
+    return sheet
+
+
+def _heatmap(panel: Any, trace: dict[str, Any]) -> None:
+    numbers = np.ma.masked_invalid(np.asarray(trace["z"], np.float64))
+    if trace.get("showscale", True):
+        panel.imshow(numbers, cmap=sequential(), vmin=0, vmax=1, aspect="auto", interpolation="none")
+        return
+    colours = [_colour(colour) for _, colour in trace["colorscale"][::2]]
+    panel.imshow(numbers, cmap=ListedColormap(colours), vmin=-0.5, vmax=len(colours) - 0.5, interpolation="none")
+    names: dict[int, str] = {}
+    for row, words in zip(numbers.filled(-1).astype(int), trace["hovertext"], strict=True):
+        names |= {int(number): word for number, word in zip(row, words, strict=True) if number >= 0}
+    patches = [Patch(color=colours[number], label=name) for number, name in sorted(names.items())]
+    panel.legend(handles=patches, fontsize=7, frameon=False, loc=3, bbox_to_anchor=(0, 1), ncols=4)
+
+
+def _colour(colour: str) -> Any:
+    """As matplotlib takes it."""
+    if not colour.startswith("rgba"):
+        return colour
+    red, green, blue, alpha = map(float, colour[5:-1].split(","))
+    return red / 255, green / 255, blue / 255, alpha
+
+
+def _axes(paper: Paper, panel: Any, layout: dict[str, Any], y: str) -> None:
+    titles = [layout.get(axis, {}).get("title", {}).get("text", "") for axis in ("xaxis", y)]
+    tidy(panel, *titles)
+    if layout.get(y, {}).get("visible") is False:
+        panel.set_axis_off()
+    for axis, put in (("xaxis", panel.set_xticks), (y, panel.set_yticks)):
+        found = layout.get(axis, {})
+        if "tickvals" in found:
+            turned = {"rotation": 90} if axis == "xaxis" else {}
+            names = [paper.said(unescape(text)) for text in found["ticktext"]]
+            put(found["tickvals"], names, fontsize=LABEL, parse_math=False, **turned)
+        elif found.get("showticklabels") is False:
+            put([])
+    reversed_axis = layout.get(y, {}).get("range", [0, 1])
+    if reversed_axis[0] > reversed_axis[1]:
+        panel.set_ylim(*reversed_axis)
+
+
+def as_csv(drawn: CachedFigure) -> str:
+    """A line for each cell, bar or point: its series, where it is, and its value or name."""
+    file = io.StringIO()
+    lines = csv.writer(file)
+    lines.writerow(["series", "x", "x name", "y", "y name", "value"])  # not shown
+    layout = drawn.layout.to_plotly_json()
+    across, down = (dict(zip(axis.get("tickvals", ()), map(unescape, axis.get("ticktext", ())), strict=True))
+                    for axis in (layout.get("xaxis", {}), layout.get("yaxis", {})))  # fmt: skip
+    for trace in (one.to_plotly_json() for one in drawn.data):
+        name = cell(trace.get("name", ""))
+        if trace["type"] != "heatmap":
+            values = [unescape(text) for text in trace.get("text", [""] * len(trace["x"]))]
+            places = zip(trace["x"], trace["y"], values, strict=True)
+            lines.writerows((name, x, "", y, "", cell(value)) for x, y, value in places)
+            continue
+        for row, values in enumerate(trace.get("hovertext", np.asarray(trace["z"]).tolist())):
+            lines.writerows((name, column, cell(across.get(column, "")), row, cell(down.get(row, "")), value)
+                            for column, value in enumerate(values) if value != "")  # fmt: skip
+    return file.getvalue()
