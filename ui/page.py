@@ -5,9 +5,10 @@ import json
 import os
 import socket
 from base64 import b64encode
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psutil
 import streamlit as st
@@ -18,6 +19,7 @@ from serving import logs
 from ui import streamlit_internals
 from ui.sidebar import speech
 from ui.widgets import choices
+from viz.components import source
 from viz.palette import APART, MARGIN, MASK_COLOURS
 
 if TYPE_CHECKING:  # the page shows itself before plotly is imported
@@ -52,7 +54,18 @@ SECTIONS = {  # each with its pages in the order in which they are read
 }
 PAGES = {path: page for pages in SECTIONS.values() for path, page in pages.items()}
 
-CHART = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}  # plotly's settings
+CHART = {  # plotly's settings
+    "displaylogo": False,
+    "showSendToCloud": False,
+    "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"],
+}
+
+_chart = st.components.v2.component(
+    "unmask_chart",
+    html='<div class="chart" role="figure"></div>',
+    js=source("axis_names.js", "plot_axes.js", "plotly_internals.js", "chart.js"),
+    isolate_styles=False,  # plotly's style is the page's
+)
 
 STYLE = """
 <style>
@@ -110,7 +123,7 @@ STYLE = """
   $page_link_anchor:focus-visible { background: transparent; outline: 2px solid currentColor; }
   $plot { contain: layout style; } /* to measure a label, it need not lay out the whole page */
   $plot text { fill: currentColor !important; }
-  @media (hover: none) { $chart:not(:hover) $plot_buttons { display: none; } } /* else over the legend, always */
+  @media (hover: none) { .chart:not(:hover) $plot_buttons { display: none; } } /* else over the legend, always */
   $layout_wrapper:has(> $vertical_block > $element:only-child > $empty) { display: none; }
   $multiselect [data-tag] > * { color: light-dark(#FFFFFF, #14171C) !important; }
   $code .token.deleted { color: light-dark(#A40E26, #FF9A94) !important; }
@@ -224,9 +237,25 @@ def note(html: str) -> str:
     return f'<p class="key">{html}</p>'
 
 
-def chart(figure: "go.Figure", key: str, alt: str, **look: Any) -> Any:
-    """One of viz's figures. look: as st.plotly_chart takes it."""
-    return st.plotly_chart(figure, key=key, config=CHART, alt=alt, **look)
+def chart(figure: "go.Figure", key: str, alt: str, *, height: int | None = None, **heard: Callable[[], None]) -> None:
+    """One of viz's figures. alt: it in words. height: in pixels, instead of the figure's own. heard: on_pick_change and on_zoom_change, called with what chart.js sends."""
+    from plotly.io.json import to_json_plotly
+
+    plain = figure.to_dict()
+    layout = {name: part for name, part in plain["layout"].items() if name != "template"}
+    _chart(
+        data={
+            "figure": to_json_plotly({"data": plain["data"], "layout": layout}),
+            "height": height or layout.get("height"),
+            "alt": alt,
+            "config": CHART,
+            "script": streamlit_internals.script_files()[0],
+            "picks": "on_pick_change" in heard,
+            "zooms": "on_zoom_change" in heard,
+        },
+        key=key,
+        **heard,
+    )
 
 
 def is_dark() -> bool:

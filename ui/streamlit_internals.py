@@ -21,7 +21,6 @@ from streamlit.runtime.state.session_state import Serialized, Value, WStates
 SELECTORS = {
     "block_container": ".block-container",
     "caption": '[data-testid="stCaptionContainer"]',
-    "chart": ".stPlotlyChart",
     "checkbox": '[data-testid="stCheckbox"]',
     "code": '[data-testid="stCode"]',
     "column": '[data-testid="stColumn"]',
@@ -59,6 +58,7 @@ def css(text: str) -> str:
     return Template(text).substitute(SELECTORS)
 
 
+@cache
 def script_files() -> list[str]:
     """The files of EARLY_SCRIPTS, relative to the address of the page; none for a part that is kept elsewhere."""
     folder = Path(st.__file__).parent / "static" / "static" / "js"
