@@ -238,7 +238,11 @@ def note(html: str) -> str:
 
 
 def chart(figure: "go.Figure", key: str, alt: str, *, height: int | None = None, **heard: Callable[[], None]) -> None:
-    """One of viz's figures. alt: it in words. height: in pixels, instead of the figure's own. heard: on_pick_change and on_zoom_change, called with what chart.js sends."""
+    """One of viz's figures.
+
+    alt: the figure in words. height: in pixels, instead of the figure's own. heard: on_pick_change and on_zoom_change,
+    called with what chart.js sends.
+    """
     from plotly.io.json import to_json_plotly
 
     plain = figure.to_dict()

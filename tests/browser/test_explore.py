@@ -219,7 +219,7 @@ class TestTheLook:
 
     def test_every_chart_says_in_words_what_it_shows(self, visit: Visit) -> None:
         page = visit(query(text=LINE, layer=2, head=1))
-        charts = page.page.locator(".stPlotlyChart")
+        charts = page.page.locator(".chart")
         labels = [chart.get_attribute("aria-label") or "" for chart in charts.all()]
         assert len(labels) == page.page.locator(".js-plotly-plot").count() == 2
         weights = page.weights()

@@ -161,6 +161,6 @@ def test_each_option_that_is_set_and_not_documented_is_there(option: str) -> Non
 
 
 def test_css_names_a_selector_of_the_list() -> None:
-    assert streamlit_internals.css("$chart:not(:hover) { }") == ".stPlotlyChart:not(:hover) { }"
+    assert streamlit_internals.css("$caption:not(:hover) { }") == '[data-testid="stCaptionContainer"]:not(:hover) { }'
     with pytest.raises(KeyError):
-        streamlit_internals.css("$chart $charts { }")
+        streamlit_internals.css("$caption $captions { }")

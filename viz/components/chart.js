@@ -69,6 +69,7 @@ async function draw(chart, own) {
   const config = { ...own.data.config, modeBarButtonsToAdd: [FULLSCREEN] };
   await plotly.react(chart, figure.data, { ...figure.layout, ...size, template: template(chart) }, config);
   if (!own.heard) hear(chart, own);
+  chart.ariaBusy = String(own.stale);
 }
 
 function hear(chart, own) {
@@ -97,6 +98,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
   const own = (chart.own ||= {});
   Object.assign(own, { data, send: setTriggerValue, stale: true }); // called for new data and for new colours of the page
   chart.setAttribute("aria-label", data.alt);
+  chart.ariaBusy = "true";
   chart.style.height = `${data.height ?? HEIGHT}px`;
   const drawn = () => { turn = turn.then(() => draw(chart, own)).then(painted); };
   drawn();
