@@ -100,7 +100,10 @@ export default function ({ data, parentElement, setTriggerValue }) {
   chart.setAttribute("aria-label", data.alt);
   chart.ariaBusy = "true";
   chart.style.height = `${data.height ?? HEIGHT}px`;
-  const drawn = () => { turn = turn.then(() => draw(chart, own)).then(painted); };
+  const drawn = () => {
+    const mine = turn.then(() => draw(chart, own));
+    turn = mine.catch(() => {}).then(painted); // one that fails leaves the others theirs
+  };
   drawn();
   own.observer ||= new ResizeObserver(() => {
     const size = sizeOf(chart);
