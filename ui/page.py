@@ -5,10 +5,10 @@ import json
 import os
 import socket
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import streamlit as st
@@ -238,15 +238,17 @@ def note(html: str) -> str:
     return f'<p class="key">{html}</p>'
 
 
-def chart(figure: "go.Figure", key: str, alt: str, *, height: int | None = None, **heard: Callable[[], None]) -> None:
+def chart(
+    figure: "go.Figure", key: str, alt: str, *, height: int | None = None, heard: Mapping[str, Any] | None = None
+) -> None:
     """One of viz's figures.
 
-    alt: the figure in words. height: in pixels, instead of the figure's own. heard: on_pick_change and on_zoom_change,
-    called with what chart.js sends.
+    alt: the figure in words. height: in pixels, instead of the figure's own. heard: the callbacks on_pick_change and
+    on_zoom_change, of what chart.js sends.
     """
     from plotly.io.json import to_json_plotly
 
-    plain = figure.to_dict()
+    plain, heard = figure.to_dict(), heard or {}
     layout = {name: part for name, part in plain["layout"].items() if name != "template"}
     _chart(
         data={

@@ -31,7 +31,7 @@ NOW: Any = SimpleNamespace(
 
 SHOWN: dict[str, Callable[[], object]] = {
     "overview": lambda: overview.show(NOW, SURVEY, 0, 0),
-    "head": lambda: page.chart(figure([], {}), "head_figure", "", **head.heard("head_figure", zooms=True)),
+    "head": lambda: page.chart(figure([], {}), "head_figure", "", heard=head.heard("head_figure", zooms=True)),
     "keys": lambda: query.hear("bars_of_query", "Bars", query.Moves(0, (0, 1), ["a"])),
     "pixels": lambda: canvases.show({}, "pixels_picture", lambda number: None),
 }

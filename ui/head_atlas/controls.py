@@ -33,7 +33,7 @@ def show(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> bool:
         return False
     words = N_("Every head as a point: {across} on the x axis, {up} on the y axis.")
     alt = say(words, across=title(x), up=title(y))
-    page.chart(scatter(atlas, x, y, chosen), "atlas_scatter", alt, **heard("atlas_scatter", on_pick=_take_head))
+    page.chart(scatter(atlas, x, y, chosen), "atlas_scatter", alt, heard=heard("atlas_scatter", on_pick=_take_head))
     return True
 
 

@@ -78,7 +78,7 @@ def show(
     margin = figure.layout.margin
     make_room(room, key, {side: margin[side] for side in "lrtb"}, above, tall)
     with st.container(key=f"{room}_{key}"):
-        page.chart(figure, key, alt, **heard(key, zooms=zooms, on_pick=on_pick))
+        page.chart(figure, key, alt, heard=heard(key, zooms=zooms, on_pick=on_pick))
     if moves:
         query.hear(f"{room}_{key}", say("Heatmap"), moves, role="application", framed=True)
 
@@ -93,7 +93,7 @@ def make_room(room: str, key: str, margin: Mapping[str, int], above: int, tall: 
     st.html(css(ROOM.replace("PLACE", f"st-key-{room}_{key}").replace("SIZES", sizes)))
 
 
-def heard(key: str, *, zooms: bool = False, on_pick: OnPick | None = choose_query) -> dict[str, Callable[[], None]]:
+def heard(key: str, *, zooms: bool = False, on_pick: OnPick | None = choose_query) -> dict[str, Any]:
     """What page.chart of this key calls: as show's, or on a bar, which has one position and None."""
 
     def take_pick() -> None:
