@@ -121,6 +121,7 @@ STYLE = """
   .st-key-steps_figure > * { min-width: 46rem; }
   $checkbox label:not([data-selected]):has([role="switch"]) > div:first-of-type { background: #6b7280 !important; }
   $page_link_anchor:focus-visible { background: transparent; outline: 2px solid currentColor; }
+  .chart:fullscreen { background: light-dark(#FFFFFF, #14171C); }
   $plot { contain: layout style; } /* to measure a label, it need not lay out the whole page */
   $plot text { fill: currentColor !important; }
   @media (hover: none) { .chart:not(:hover) $plot_buttons { display: none; } } /* else over the legend, always */
