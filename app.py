@@ -103,7 +103,7 @@ else:
         curves = (predictions.losses, standard_predictions.losses)
         figure = cached_figure(loss_figure, *curves, batch.pieces[row], changed=changed)
         st.caption(cached_figure(explain.loss_caption, *curves, changed=changed), help=say(explain.NATS))
-        st.plotly_chart(figure, key="loss_figure", config=page.CHART, alt=cached_figure(explain.loss_alt, *curves))
+        page.chart(figure, "loss_figure", cached_figure(explain.loss_alt, *curves))
     if now.masks != standard.masks and scope == "model":
         position = batch.real(row).stop - 1 if asked is None else asked
         pieces = batch.pieces[row]

@@ -41,7 +41,6 @@ with guarded(say("Running both …")):
 with guarded(say("Running {model} …", model=explain.title_of(model))):
     now, standard = run_view.run_pair(model, reading.batch, spec, row, attention)
     views = now.head(layer, head), standard.head(layer, head)
-    mask = now.ask(mask_view, layer, head)
 with query_slot:
     chosen = query.choose(now)
 part = controls.choose_positions(*views[0].weights.shape)
@@ -50,14 +49,15 @@ part = canvas.drawable(*part, chosen)
 rows, columns = head_picture.zoomed(part, part)
 with st.container(key="mask_and_head"):
     left, right = st.columns(2, gap="small")
-with left:
-    canvas.show(mask, rows, columns, compose.text_key(reading.batch), chosen, in_scope=in_scope)
-with right:
+with right:  # first: the canvas beside it has shown a stroke at once
     shown = one_of(say("Masks of the head"), lab_sections.SHOWN, "shown", label_visibility="collapsed")
     now_view, standard_view = (cropped(view, rows, columns) for view in views)
     figure = lab_sections.picture(shown, now_view, standard_view, chosen)
     alt = cached_figure(lab_sections.alt, now.name(layer, head), shown, now_view, standard_view)
     head_picture.show(figure, alt, room="one", above=canvas.ABOVE, zooms=True, moves=query.moves(now, part))
+with left, guarded():
+    mask = now.ask(mask_view, layer, head)
+    canvas.show(mask, rows, columns, compose.text_key(reading.batch), chosen, in_scope=in_scope)
 with said, guarded(say("Computing what each token can depend on …")):
     told = effect.sentence(now, standard, chosen) if spec == composed else say(ask_first.ASKING)
     said.html(told)

@@ -1,11 +1,12 @@
 """What AppTest does anew whenever it opens or runs a page, done once; and the keys of widgets."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import CodeType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -36,6 +37,13 @@ def done_once() -> Iterator[None]:
         patch.setattr(manifest_scanner, "scan_component_manifests", scan)
         patch.setattr(ScriptCache, "get_bytecode", get_bytecode)
         yield
+
+
+def charts(app: "AppTest") -> dict[str, dict[str, Any]]:
+    """What ui/page.py's chart sends to the browser, by its key, with the figure as data."""
+    drawn = [one.proto for one in app.get("bidi_component") if one.proto.component_name == "unmask_chart"]
+    sent = {proto.id.rpartition("-")[2]: json.loads(proto.json) for proto in drawn}
+    return {key: data | {"figure": json.loads(data["figure"])} for key, data in sent.items()}
 
 
 def key_of(app: "AppTest", choice: str) -> str:

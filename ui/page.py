@@ -5,6 +5,7 @@ import json
 import os
 import socket
 from base64 import b64encode
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from serving import logs
 from ui import streamlit_internals
 from ui.sidebar import speech
 from ui.widgets import choices
+from viz.components import source
 from viz.palette import APART, MARGIN, MASK_COLOURS
 
 if TYPE_CHECKING:  # the page shows itself before plotly is imported
@@ -52,7 +54,18 @@ SECTIONS = {  # each with its pages in the order in which they are read
 }
 PAGES = {path: page for pages in SECTIONS.values() for path, page in pages.items()}
 
-CHART = {"displaylogo": False, "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"]}  # plotly's settings
+CHART = {  # plotly's settings
+    "displaylogo": False,
+    "showSendToCloud": False,
+    "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"],
+}
+
+_chart = st.components.v2.component(
+    "unmask_chart",
+    html='<div class="chart" role="figure"></div>',
+    js=source("axis_names.js", "plot_axes.js", "plotly_internals.js", "chart.js"),
+    isolate_styles=False,  # plotly's style is the page's
+)
 
 STYLE = """
 <style>
@@ -108,9 +121,10 @@ STYLE = """
   .st-key-steps_figure > * { min-width: 46rem; }
   $checkbox label:not([data-selected]):has([role="switch"]) > div:first-of-type { background: #6b7280 !important; }
   $page_link_anchor:focus-visible { background: transparent; outline: 2px solid currentColor; }
+  .chart:fullscreen { background: light-dark(#FFFFFF, #14171C); }
   $plot { contain: layout style; } /* to measure a label, it need not lay out the whole page */
   $plot text { fill: currentColor !important; }
-  @media (hover: none) { $chart:not(:hover) $plot_buttons { display: none; } } /* else over the legend, always */
+  @media (hover: none) { .chart:not(:hover) $plot_buttons { display: none; } } /* else over the legend, always */
   $layout_wrapper:has(> $vertical_block > $element:only-child > $empty) { display: none; }
   $multiselect [data-tag] > * { color: light-dark(#FFFFFF, #14171C) !important; }
   $code .token.deleted { color: light-dark(#A40E26, #FF9A94) !important; }
@@ -139,6 +153,7 @@ def set_up(title: str) -> None:
     st.set_option("logger.enableRich", False)  # it would print what an exception says, past every logger
     tcp_nodelay()
     streamlit_internals.check_widget_values()
+    streamlit_internals.run_page_for_unknown_fragments()
     choices.begin_page(title)
     speech.restore()
     st.set_page_config(f"Unmask · {say(title)}", ICON, layout="wide", initial_sidebar_state="auto")
@@ -224,9 +239,31 @@ def note(html: str) -> str:
     return f'<p class="key">{html}</p>'
 
 
-def chart(figure: "go.Figure", key: str, alt: str, **look: Any) -> Any:
-    """One of viz's figures. look: as st.plotly_chart takes it."""
-    return st.plotly_chart(figure, key=key, config=CHART, alt=alt, **look)
+def chart(
+    figure: "go.Figure", key: str, alt: str, *, height: int | None = None, heard: Mapping[str, Any] | None = None
+) -> None:
+    """One of viz's figures.
+
+    alt: the figure in words. height: in pixels, instead of the figure's own. heard: the callbacks on_pick_change and
+    on_zoom_change, of what chart.js sends.
+    """
+    from plotly.io.json import to_json_plotly
+
+    plain, heard = figure.to_dict(), heard or {}
+    layout = {name: part for name, part in plain["layout"].items() if name != "template"}
+    _chart(
+        data={
+            "figure": to_json_plotly({"data": plain["data"], "layout": layout}),
+            "height": height or layout.get("height"),
+            "alt": alt,
+            "config": CHART,
+            "script": streamlit_internals.script_files()[0],
+            "picks": "on_pick_change" in heard,
+            "zooms": "on_zoom_change" in heard,
+        },
+        key=key,
+        **heard,
+    )
 
 
 def is_dark() -> bool:

@@ -12,7 +12,9 @@ from typing import Any
 
 import streamlit as st
 from streamlit.elements.lib.utils import user_key_from_element_id
+from streamlit.proto.ClientState_pb2 import ClientState
 from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
+from streamlit.runtime.app_session import AppSession
 from streamlit.runtime.scriptrunner import RerunData, get_script_run_ctx
 from streamlit.runtime.state.session_state import Serialized, Value, WStates
 
@@ -21,7 +23,6 @@ from streamlit.runtime.state.session_state import Serialized, Value, WStates
 SELECTORS = {
     "block_container": ".block-container",
     "caption": '[data-testid="stCaptionContainer"]',
-    "chart": ".stPlotlyChart",
     "checkbox": '[data-testid="stCheckbox"]',
     "code": '[data-testid="stCode"]',
     "column": '[data-testid="stColumn"]',
@@ -59,6 +60,7 @@ def css(text: str) -> str:
     return Template(text).substitute(SELECTORS)
 
 
+@cache
 def script_files() -> list[str]:
     """The files of EARLY_SCRIPTS, relative to the address of the page; none for a part that is kept elsewhere."""
     folder = Path(st.__file__).parent / "static" / "static" / "js"
@@ -138,6 +140,24 @@ def check_widget_values() -> None:
 
     WStates.set_widget_from_proto = take_checked  # type: ignore[method-assign]  # Streamlit has no hook for either
     WStates.__getitem__ = read_checked  # type: ignore[method-assign]
+
+
+@cache
+def run_page_for_unknown_fragments() -> None:
+    """From now on a click in a fragment that its session does not have, as after a restart, runs the whole page.
+
+    Streamlit would drop it, and the page would not show what the browser does. Runs by a fragment's own clock
+    (run_every) are still dropped.
+    Relies on: the method `AppSession.request_rerun`, which is replaced, and `AppSession.has_fragment`.
+    """
+    request = AppSession.request_rerun
+
+    def request_known(self: AppSession, client_state: ClientState | None) -> None:
+        if client_state and not client_state.is_auto_rerun and not self.has_fragment(client_state.fragment_id):
+            client_state.fragment_id = ""
+        request(self, client_state)
+
+    AppSession.request_rerun = request_known  # type: ignore[method-assign]  # Streamlit has no hook for it
 
 
 def _is_of_its_type(states: WStates, sent: WidgetState) -> bool:

@@ -126,8 +126,12 @@ def _check_described(name: str, folder: Path, config: dict[str, Any], stored: st
         check_vocabulary(name, network, tokenizers[0])
     except NotSupported as error:
         raise refusal(name, config["model_type"], str(error)) from None
-    held = formats.held_in(stored)
-    size = sum(parameter.numel() for parameter in network.parameters()) * held.itemsize
+    check_size(name, network, formats.held_in(stored), settings)
+
+
+def check_size(name: str, network: PreTrainedModel, dtype: torch.dtype, settings: Settings) -> None:
+    """Raises TooLarge for a network `without_weights` whose weights of this type are more than is allowed, or free."""
+    size = sum(parameter.numel() for parameter in network.parameters()) * dtype.itemsize
     checkpoint_files.check_loaded_size(name, size, settings)
 
 

@@ -11,7 +11,7 @@ from transformers import CONFIG_MAPPING, PreTrainedModel
 from i18n import N_, msg
 from model import catalog
 from model.errors import CheckpointError, NotAvailable, NotSupported
-from model.huggingface import checkpoint_files, hub, weights
+from model.huggingface import checkpoint_files, fetching, hub, weights
 from model.huggingface.loading import from_pretrained
 from serving.settings import Settings
 
@@ -58,6 +58,7 @@ def load(name: str, folder: Path, settings: Settings, dtype: torch.dtype = torch
             )
         raise NotSupported(msg("{model}: its architecture ({kind}) is unknown to transformers", **asked))
     try:
+        fetching.check_size(name, fetching.without_weights(folder), dtype, settings)  # weights that lack are made
         network: PreTrainedModel = from_pretrained(name, folder, dtype)[0]
     except NotSupported:
         why = msg(NOT_LANGUAGE_MODEL, model=name, kind=model_type)

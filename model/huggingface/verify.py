@@ -58,6 +58,7 @@ NOT_SHOWN_TYPES = {  # model types: why they are not shown
         "it needs an image with its text and never runs on text alone"
     ),
 }
+CONVOLUTION = N_("its attention adds a convolution over neighbouring tokens, padding included, which no mask blocks")
 NOT_SHOWN = {model_type: why for types, why in NOT_SHOWN_TYPES.items() for model_type in types.split()}
 SPEECH = N_("it is a speech model: it reads sound, not text")
 OTHER_SENSES = (  # tasks: why their models are not shown
@@ -88,7 +89,9 @@ def check_type(name: str, config: dict[str, Any]) -> None:
         raise refusal(name, model_type, msg("it needs custom code, which Unmask never runs"))
     if model_type not in CONFIG_MAPPING:
         raise refusal(name, model_type, msg("the installed transformers does not support its architecture"))
-    why = NOT_SHOWN.get(model_type) or _reads_no_text(model_type, bool(config.get("is_encoder_decoder")))
+    convolves = model_type == "nystromformer" and config.get("conv_kernel_size", 65) != 1  # 65: transformers' default
+    known = CONVOLUTION if convolves else NOT_SHOWN.get(model_type)
+    why = known or _reads_no_text(model_type, bool(config.get("is_encoder_decoder")))
     if why is not None:
         raise refusal(name, model_type, msg(why))
 

@@ -33,7 +33,8 @@ STATE = """() => {
 }"""
 
 STILL = """async (before) => {
-  const look = () => window.sent > window.heard ? null : (LOOK)();  // the server has not begun to answer
+  // the server has not begun to answer, or a chart is still to be drawn
+  const look = () => window.sent > window.heard || document.querySelector('.chart[aria-busy=true]') ? null : (LOOK)();
   const rest = () => new Promise((done) => setTimeout(done, POLLING));
   const end = Date.now() + TIMEOUT;
   let state = look();

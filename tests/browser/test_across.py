@@ -32,7 +32,7 @@ def test_a_picture_is_as_wide_as_its_box_where_the_window_is_low(visit: Visit, k
     page = visit("causal=false", width=1920, height=800, kind=kind)
     widths = page.page.evaluate(
         """() => [...document.querySelectorAll('[class*="st-key-pair_"], [class*="st-key-one_"]')].map((room) =>
-          [...room.querySelectorAll('.stPlotlyChart, .main-svg')].map((element) => element.clientWidth))"""
+          [...room.querySelectorAll('.chart, .main-svg')].map((element) => element.clientWidth))"""
     )
     assert widths
     assert all(len(set(some)) == 1 for some in widths), widths

@@ -18,8 +18,8 @@ PATHS = ["" if path == "app.py" else PurePath(path).stem for path in PAGES]
 STATE = """() => {
   const app = document.querySelector('[data-testid=stApp]');
   const still = app?.dataset.testScriptState === 'notRunning' && !document.querySelector('[data-testid=stSpinner]');
-  const charts = [...document.querySelectorAll('[data-testid=stPlotlyChart]')];
-  const there = document.querySelector('h3') && charts.every((chart) => chart.querySelector('.main-svg'));
+  const charts = [...document.querySelectorAll('.chart')];
+  const there = document.querySelector('h3') && charts.every((chart) => chart.ariaBusy === 'false');
   return still && there ? document.querySelector('[data-testid=stMain]').innerText : null;
 }"""
 EXPORT = {"en": "Export", "zh": "导出"}

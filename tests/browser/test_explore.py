@@ -217,9 +217,20 @@ class TestTheLook:
                 assert not page.cut_off(), look
             page.toggle("Causal")
 
+    def test_a_flip_draws_each_chart_once_and_in_its_place(self, visit: Visit) -> None:
+        page = visit(query(text=LINE, layer=2, head=1))
+        page.page.evaluate("""() => {
+          const react = Plotly.react;
+          window.charts = [...document.querySelectorAll('.chart')];
+          window.drawn = [];
+          Plotly.react = (chart, ...given) => { drawn.push(charts.indexOf(chart)); return react(chart, ...given); };
+        }""")
+        page.toggle("Causal")
+        assert page.page.evaluate("drawn") == [0, 1]
+
     def test_every_chart_says_in_words_what_it_shows(self, visit: Visit) -> None:
         page = visit(query(text=LINE, layer=2, head=1))
-        charts = page.page.locator(".stPlotlyChart")
+        charts = page.page.locator(".chart")
         labels = [chart.get_attribute("aria-label") or "" for chart in charts.all()]
         assert len(labels) == page.page.locator(".js-plotly-plot").count() == 2
         weights = page.weights()

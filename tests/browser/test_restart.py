@@ -9,6 +9,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.explore import TIMEOUT, Explore
 from tests.browser.running import free_port, running
+from tests.browser.why_causal import WhyCausal
 
 TEXT = "Peter lost his red hat"
 CONNECTION = """window.WebSocket = class extends WebSocket {
@@ -43,6 +44,19 @@ def test_after_a_lost_session_text_and_click_count(page: Page, tmp_path: Path) -
         page.evaluate("() => { window.lost = window.connection; }")
     with running("app.py", tmp_path / "second", port, **environment):
         _click_and_expect(explore, told)
+
+
+def test_a_click_in_a_part_that_runs_alone_counts_in_a_new_session(page: Page, tmp_path: Path) -> None:
+    """It comes before the new session has drawn that part: Streamlit knows none of its widgets yet."""
+    environment = {"HF_HUB_OFFLINE": "1", "STREAMLIT_SERVER_DISCONNECTED_SESSION_TTL": "0"}
+    with running("app.py", tmp_path / "log", **environment) as address:
+        causal = WhyCausal(page, f"{address}/why_causal?step=2")
+        heads = page.locator(".sentence")
+        told = heads.inner_text()
+        page.evaluate("() => { window.lost = window.connection; window.connection.close(); }")
+        page.wait_for_function(CONNECTED)
+        causal.pick("run with the mask")
+        expect(heads).not_to_have_text(told, timeout=TIMEOUT)
 
 
 def _click_and_expect(explore: Explore, told: str) -> None:

@@ -8,8 +8,7 @@ from tests.browser.explore import Explore
 
 STATE = """() => {
   const app = document.querySelector('[data-testid=stApp]');
-  const charts = [...document.querySelectorAll('.stPlotlyChart:not(.st-key-live_figure *)')].map(
-    (one) => one.querySelector('.js-plotly-plot')?._fullData);
+  const charts = [...document.querySelectorAll('.chart:not(.st-key-live_figure *)')].map((one) => one._fullData);
   const there = charts.length || document.querySelector('.four, .st-key-live_start');
   if (app?.dataset.testScriptState !== 'notRunning' || !there || charts.includes(undefined)) return null;
   const text = (query) => [...document.querySelectorAll(query)].map((element) => element.innerText).join('|');

@@ -7,6 +7,7 @@ file with a name where the page takes one. A page may say what is wrong with the
 that came with them.
 """
 
+import json
 import random
 import re
 import sys
@@ -17,7 +18,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from streamlit.testing.v1 import AppTest
 
-from tests.apptest import done_once
+from tests.apptest import charts, done_once
 from ui.ablation import AblationLink
 from ui.bug_clinic.controls import ClinicLink
 from ui.compare import CompareLink
@@ -183,8 +184,8 @@ def _markup(app: AppTest) -> Iterator[str]:
     for element in app.get("markdown"):
         if element.proto.allow_html:
             yield element.proto.body
-    for element in app.get("plotly_chart"):
-        yield element.proto.spec.replace("\\u003c", "<").replace('\\"', '"')
+    for chart in charts(app).values():
+        yield json.dumps(chart, ensure_ascii=False).replace('\\"', '"')
 
 
 class Tags(HTMLParser):

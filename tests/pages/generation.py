@@ -46,8 +46,8 @@ class Generation(Page):
 
     def weights(self) -> np.ndarray:
         """float [Q,K] of the heatmap."""
-        (component,) = self.app.get("bidi_component")
-        return read_cells(component.proto.bytes)[1]
+        (packet,) = self.packets().values()
+        return read_cells(packet)[1]
 
     def table(self) -> list[list[str]]:
         """The cells of the table of differences, the head left out."""

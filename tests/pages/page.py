@@ -1,7 +1,6 @@
 """A page of the app without a browser: Streamlit's own test runner, and what is sent to the browser."""
 
 import base64
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,7 @@ import numpy as np
 from streamlit.testing.v1 import AppTest
 
 from serving.background import Watched
-from tests.apptest import key_of
+from tests.apptest import charts, key_of
 from tests.viz.markup import plain
 
 ROOT = Path(__file__).parents[2]
@@ -77,8 +76,7 @@ class Page:
 
     def figures(self) -> dict[str, Any]:
         """The charts' JSON, by their key."""
-        charts = self.app.get("plotly_chart")
-        return {chart.proto.id.rpartition("-")[2]: json.loads(chart.proto.spec) for chart in charts}
+        return {key: chart["figure"] for key, chart in charts(self.app).items()}
 
     def trace(self, figure: str, name: str, **where: Any) -> Any:
         """The one trace of a chart that has this name, and these other properties."""

@@ -34,7 +34,7 @@ def opened(name: str, **query: str) -> AppTest:
 
 
 def shown(app: AppTest) -> int:
-    return sum(len(app.get(kind)) for kind in ("plotly_chart", "bidi_component", "html", "image"))
+    return sum(len(app.get(kind)) for kind in ("bidi_component", "html", "image"))
 
 
 def test_every_page_is_in_the_navigation() -> None:

@@ -12,6 +12,7 @@ import pytest
 from i18n import LANGUAGES
 from lessons.shelf import FOLDER, shelf
 from model import catalog
+from tests.apptest import charts
 from tests.pages.page import Page
 from ui.lessons import step_runs
 from ui.lessons.shelves import packed, unpacked
@@ -52,7 +53,7 @@ class Lessons(Page):
         return "".join(self.html())
 
     def has_picture(self) -> bool:
-        return bool(self.app.get("plotly_chart"))
+        return bool(charts(self.app))
 
 
 def test_what_is_asked_is_shown_once_it_is_answered_and_stays_answered() -> None:
@@ -107,9 +108,9 @@ def test_no_fixed_guess_answers_more_than_half_of_a_kind_of_question(language: s
 
 def test_nothing_names_the_masks_that_are_asked_for_before_they_are_guessed() -> None:
     page = Lessons(lesson="padding", step="2")
-    (chart,) = page.app.get("plotly_chart")
-    said = json.loads(chart.proto.spec)
-    assert "causal" not in chart.proto.alt
+    (chart,) = charts(page.app).values()
+    said = chart["figure"]
+    assert "causal" not in chart["alt"]
     assert "causal" not in json.dumps([one.get("hovertemplate", "") for one in said["data"]])
     assert not any("causal" in one.proto.body for one in page.app.get("html") if 'class="key"' in one.proto.body)
     page.press("answer_0")
@@ -157,8 +158,8 @@ def test_a_step_that_cannot_run_leaves_the_others_on_the_last_screen() -> None:
 
 def test_the_loss_axis_of_tiny_losses_counts_in_nats() -> None:
     page = Lessons(lesson="why_training", step="3")
-    (chart,) = page.app.get("plotly_chart")
-    heights = json.loads(chart.proto.spec)["layout"]["yaxis"]
+    (chart,) = charts(page.app).values()
+    heights = chart["figure"]["layout"]["yaxis"]
     assert heights["autorangeoptions"] == {"include": 0.1}
     assert heights["exponentformat"] == "none"
 
@@ -167,8 +168,8 @@ def test_the_losses_of_two_models_bear_their_names_and_of_one_model_twice_which_
     for step, names in (("1", {"The twin trained without the mask", "The twin trained with the mask"}),
                         ("3", {"this run", "compared with"})):  # fmt: skip
         page = Lessons(lesson="why_training", step=step).press("answer_0")
-        (chart,) = page.app.get("plotly_chart")
-        assert {curve["name"] for curve in json.loads(chart.proto.spec)["data"]} == names
+        (chart,) = charts(page.app).values()
+        assert {curve["name"] for curve in chart["figure"]["data"]} == names
 
 
 def test_asking_can_be_switched_off_and_the_language_changed() -> None:

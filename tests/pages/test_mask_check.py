@@ -137,13 +137,13 @@ def test_what_is_declared_is_there_first(name: str, tmp_path: Path, monkeypatch:
     for layer in before:
         np.testing.assert_array_equal(before[layer], after[layer])
     assert "nothing is measured yet" in said
-    assert len(page.app.get("plotly_chart")) == 1
+    assert len(page.figures()) == 1
 
 
 def test_what_cannot_be_checked_is_a_sentence() -> None:
     page = MaskCheckPage(model="dates", text="the 3rd of March 2021")
     assert "unknown to transformers" in page.app.error[0].value
-    assert not page.app.get("plotly_chart")
+    assert not page.figures()
 
 
 def test_a_model_too_large_for_a_page_is_sent_to_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +180,7 @@ def test_one_that_was_stopped_is_not_begun_again_unasked(monkeypatch: pytest.Mon
     page.app.session_state["stopped_work"] = repr(("obey", "pads", "float32"))  # as the button's click leaves it
     page.run()
     assert made == ["Attends to pads"]
-    assert not page.app.get("plotly_chart")
+    assert not page.figures()
     page.set(patient="wide")
     assert made == ["Attends to pads", "Window one too wide"]
     page.set(patient="pads")
@@ -188,7 +188,7 @@ def test_one_that_was_stopped_is_not_begun_again_unasked(monkeypatch: pytest.Mon
     again.click()
     page.run()
     assert made == ["Attends to pads", "Window one too wide", "Attends to pads"]
-    assert page.app.get("plotly_chart")
+    assert page.figures()
 
 
 def test_who_waits_for_another_reader_s_check_may_leave(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,4 +217,4 @@ def test_a_change_of_language_measures_nothing_again(checked: Checked) -> None:
     after = MaskCheckPage(what="patient", patient="diagonal", lang="zh")
     assert list(checked.reports) == made
     assert not [found for shown in texts(after.app) for found in english(shown)]
-    assert before.app.get("plotly_chart")[0].proto.spec != after.app.get("plotly_chart")[0].proto.spec
+    assert before.figures() != after.figures()

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from tests.apptest import charts
 from tests.model.huggingface.families import save
 
 APP = str(Path(__file__).parents[2] / "app.py")
@@ -90,9 +91,9 @@ def test_an_encoder_has_a_causal_switch_that_starts_off(folders: dict[str, str])
 
 def test_a_window_has_a_switch_of_its_own(folders: dict[str, str]) -> None:
     app = opened(model=folders["mistral"], text=TEXT)
-    before = app.get("plotly_chart")[0].proto.spec
+    before = charts(app)
     app.toggle(key="window").set_value(False)
-    assert healthy(app.run()).get("plotly_chart")[0].proto.spec != before
+    assert charts(healthy(app.run())) != before
 
 
 def test_a_model_whose_folder_goes_away_gives_way_to_the_story_model(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """The Pixels page without a browser: its numbers are those of the model that ships."""
 
 import html
-import json
 import re
 from pathlib import Path
 from typing import Any, Self
@@ -12,6 +11,7 @@ import pytest
 from model.masks import MaskSpec
 from model.pixels import digits
 from model.pixels.digits import SAMPLING, class_chances, real_digits, recogniser, write
+from tests.apptest import charts
 from tests.pages.page import Page, array, plain
 from tests.viz.packet import unpacked
 from viz.numbers import percent
@@ -41,7 +41,11 @@ class Pixels(Page):
 
     def canvases(self) -> dict[str, Any]:
         """What the canvases are sent, by key."""
-        return {one.proto.id.rpartition("-")[2]: unpacked(one.proto.bytes)[0] for one in self.app.get("bidi_component")}
+        return {
+            one.proto.id.rpartition("-")[2]: unpacked(one.proto.bytes)[0]
+            for one in self.app.get("bidi_component")
+            if one.proto.bytes
+        }
 
     def piece(self, what: str) -> str:
         (found,) = [one for one in self.html() if f'class="{what}"' in one]
@@ -130,11 +134,11 @@ def test_a_wrong_class_token_is_read_by_the_model(model: digits.DigitsModel) -> 
 
 
 def test_losses_are_drawn_pixel_by_pixel(model: digits.DigitsModel) -> None:
-    (chart,) = Pixels().app.get("plotly_chart")
-    (trace,) = json.loads(chart.proto.spec)["data"]
+    (chart,) = charts(Pixels().app).values()
+    (trace,) = chart["figure"]["data"]
     expected = model.run(digits.encode(third()[None], [3])).losses()[1:].reshape(8, 8)
     np.testing.assert_allclose(array(trace["z"]), expected, atol=1e-4)
-    assert chart.proto.alt or "Loss of every pixel" in str(chart.proto)
+    assert "Loss of every pixel" in chart["alt"]
 
 
 def test_the_recognised_rate_is_counted_on_the_digits_shown(model: digits.DigitsModel) -> None:

@@ -9,11 +9,13 @@ import pytest
 
 from model.heads import survey
 from model.heads.survey import Survey
+from ui import page
 from ui.heads import chosen, head, overview, query
 from ui.heads.chosen import hearing
 from ui.mask_lab import canvas
 from ui.pixels import canvases
 from ui.widgets.key import MOST
+from viz.heatmap import figure
 
 
 class AttributedDict(dict):
@@ -30,7 +32,7 @@ NOW: Any = SimpleNamespace(
 
 SHOWN: dict[str, Callable[[], object]] = {
     "overview": lambda: overview.show(NOW, SURVEY, 0, 0),
-    "head": lambda: head.listen("head_figure", "pair_head_figure"),
+    "head": lambda: page.chart(figure([], {}), "head_figure", "", heard=head.heard("head_figure", zooms=True)),
     "keys": lambda: query.hear("bars_of_query", "Bars", query.Moves(0, (0, 1), ["a"])),
     "pixels": lambda: canvases.show({}, "pixels_picture", lambda number: None),
 }
@@ -39,7 +41,7 @@ SHOWN: dict[str, Callable[[], object]] = {
 @pytest.mark.parametrize("name", SHOWN)
 def test_a_component_whose_page_is_gone_changes_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {}
-    parts = ((overview, "_component"), (head, "_listener"), (query, "_listener"), (canvases, "_component"))
+    parts = ((overview, "_component"), (page, "_chart"), (query, "_listener"), (canvases, "_component"))
     for module, component in parts:
         monkeypatch.setattr(module, component, lambda **what: given.update(what))
     SHOWN[name]()
@@ -64,7 +66,7 @@ def test_junk_changes_nothing_or_is_in_range(name: str, junk: Any, monkeypatch: 
     for module in (overview, head, query, canvases, chosen, canvas):
         monkeypatch.setattr(module, "component_value", lambda _: sent)
         monkeypatch.setattr(module.st, "session_state", state)
-    parts = ((overview, "_component"), (head, "_listener"), (query, "_listener"), (canvases, "_component"))
+    parts = ((overview, "_component"), (page, "_chart"), (query, "_listener"), (canvases, "_component"))
     for module, component in parts:
         monkeypatch.setattr(module, component, lambda **what: given.update(what))
     others = {

@@ -8,33 +8,51 @@ import logging
 import random
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from gettext import NullTranslations
 from string import Formatter
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import i18n
-from model import catalog
+from model import catalog, padding
 from model.base import Model, tokenize
-from model.heads.ablation import HeadsOff, answer, outcome
+from model.heads.ablation import HeadsOff, answer, layer_effects, outcome
+from model.heads.reach import shown_reach
 from model.heads.rollout import layer_maps
 from model.heads.view import HeadView, cropped
+from model.inference.calls import ROUNDING, compare_calls, ends_of
+from model.inference.cost import cost
+from model.inference.draft_tree import verify_tree
+from model.inference.packing import pack
 from model.masks import MaskSpec
+from model.text import TokenBatch
+from serving.job import ModelRef
 from tests.model.random_specs import random_spec
 from tests.ui.sentences.claims import CLAIMS, NO_CLAIM, Said, plain
 from tests.ui.sentences.facts import Facts
-from ui import explain, run_view
+from tests.ui.sentences.layer_claims import LAYER_CLAIMS
+from tests.ui.sentences.padding_claims import PADDING_CLAIMS, PaddedFacts
+from tests.ui.sentences.serving_claims import SERVING_CLAIMS, CallsFacts, CostFacts, PackingFacts, TreeFacts
+from ui import explain, results, run_view
+from ui.inference import tree_of
+from ui.layers import _lens
 from ui.mask_lab.effect import effect_of
-from viz.ablation import AskedPrediction
+from ui.padding import PaddedTexts, PaddingRuns
+from viz.ablation import AskedPrediction, EffectsView, ranking_sentence
 from viz.ablation import sentence as ablation_sentence
 from viz.heads.bars import rest_words, row_of, where_it_lies
 from viz.heads.tokens import left_out, light_words
-from viz.layers.token import token_sentence
+from viz.inference import calls_sentence, cost_sentence, packing_sentence, tree_sentence
+from viz.layers.token import lens_sentence, token_sentence
 from viz.mask_lab.effect import after_query, effect
+from viz.mask_lab.reach import ReachView, reach_sentence
 from viz.numbers import leak_notes
+from viz.padding import words as padding_words
 from viz.sentence import sentence
 
 pytestmark = pytest.mark.slow  # hundreds of combinations
@@ -53,7 +71,7 @@ TEXTS = (
 Spoken = tuple[str, Said]
 
 
-def heard(monkeypatch: pytest.MonkeyPatch) -> list[Spoken]:
+def heard(monkeypatch: pytest.MonkeyPatch, claims: Collection[str]) -> list[Spoken]:
     """What is said from here on: the sentence as it is in the source, and what its places were filled with."""
     found: list[Spoken] = []
     key, filled = "", i18n._filled
@@ -66,7 +84,7 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> list[Spoken]:
 
         def ngettext(self, one: str, many: str, count: int) -> str:
             nonlocal key
-            key = one if count == 1 and plain(one) in CLAIMS else many
+            key = one if count == 1 and plain(one) in claims else many
             return one if count == 1 else many
 
     def listen(sentence: str, values: dict[str, object]) -> str:
@@ -95,10 +113,11 @@ def read(sentence: str, said: Said, text: str, number: int, *, markup: bool) -> 
     """Its places; those that were filled after it was said out of the whole text, its number-th such sentence."""
     said = {name: plain(value) if markup else value for name, value in said.items()}
     parts = list(Formatter().parse(sentence))
+    shapes = SHAPES if "{position}" not in sentence else {}  # there it stands beside the token
     if {name for _, name, _, _ in parts if name} <= set(said):
         return said
     pattern = "".join(
-        re.escape(plain(part)) + (f"(?P<{name}>{SHAPES.get(name, '.+?')})" if name else "")
+        re.escape(plain(part)) + (f"(?P<{name}>{shapes.get(name, '.+?')})" if name else "")
         for part, name, _, _ in parts
     )
     return list(re.finditer(pattern, plain(text), re.DOTALL))[number].groupdict() | said
@@ -122,34 +141,42 @@ def facts_of(model: Model, chance: random.Random, *, lab: bool) -> Facts:
     return Facts(now, standard, runs, layer, head, chance.randrange(size), part)
 
 
-def said_of(facts: Facts, *, lab: bool) -> Iterator[tuple[str, bool]]:
-    """What Explore and the Mask Lab say of a run; and whether it is HTML."""
+def said_of(facts: Facts, *, lab: bool) -> Iterator[tuple[str, bool, Facts]]:
+    """What Explore, the Mask Lab and Across layers say of a run; whether it is HTML; and what it is judged by."""
     now, standard, at, pieces = facts.now, facts.standard, facts.at, facts.pieces
     place, changed = (facts.layer, facts.head), now.masks != standard.masks
     only = changed and now.run.spec == standard.run.spec
     whole = now.head(*place)
     view, row = cropped(whole, *facts.part), row_of(whole, standard.head(*place) if changed else None, at)
-    yield explain.head_alt(now.name(*place), view, changed), False
-    yield explain.key([view], 1.0), True
-    yield where_it_lies(row), True
-    yield rest_words(row, 3), True
-    yield left_out(whole, cropped(whole, (at, at + 1), facts.part[1]), at), True
-    yield light_words(whole), True
+    yield explain.head_alt(now.name(*place), view, changed), False, facts
+    yield explain.key([view], 1.0), True, facts
+    yield where_it_lies(row), True, facts
+    yield rest_words(row, 3), True, facts
+    yield left_out(whole, cropped(whole, (at, at + 1), facts.part[1]), at), True, facts
+    yield light_words(whole), True, facts
     survey = now.survey()
-    yield leak_notes(*(shares[place][None, None] for shares in (survey.future, survey.padding)))[0][0], True
-    means = now.ask(layer_maps, "mean").maps[:, at]
-    lines = HeadView(means, means, {}, [f"L{one}" for one in range(6)], pieces)
-    yield token_sentence(lines, "mean", at, pieces[at]), True
+    yield leak_notes(*(shares[place][None, None] for shares in (survey.future, survey.padding)))[0][0], True, facts
+    for how in ("mean", "maximum", "rollout"):
+        means = [of.ask(layer_maps, how).maps[:, at] for of in (now, standard)[: 1 + changed]]
+        lines = [HeadView(one, one, {}, [f"L{layer}" for layer in range(6)], pieces) for one in means]
+        yield token_sentence(lines[0], how, at, pieces[at], *lines[1:]), True, replace(facts, how=how)
+    found = now.ask(shown_reach, *place)
+    names = run_view.layer_names(now.model, "self")
+    reach = ReachView(found.first, found.window, found.seen, facts.layer, found.blocked, list(pieces), at, names)
+    yield reach_sentence(reach), True, facts
     if not lab:
         scope = "layer" if only else "model"
-        yield sentence(explain.scene(now, scope, now.name(*place), whole, *place)), True
+        yield sentence(explain.scene(now, scope, now.name(*place), whole, *place)), True, facts
     if only:
         return  # nothing of the predictions
     predicted, found = [one.predictions(at) for one in (now, standard)], effect_of(now, standard, at)
-    yield after_query(found), True
+    if facts.keep[at]:
+        lenses = [_lens(of, at, at + 1) for of in (now, standard)]
+        yield lens_sentence(lenses[0], 0, pieces[at], lenses[1] if changed else None), True, facts
+    yield after_query(found), True, facts
     if changed:
-        yield explain.what_moved(pieces, at, *predicted), True
-        yield effect(found), True
+        yield explain.what_moved(pieces, at, *predicted), True, facts
+        yield effect(found), True, facts
 
 
 def heads_off(model: Model, facts: Facts) -> tuple[Facts, str]:
@@ -171,39 +198,122 @@ def heads_off(model: Model, facts: Facts) -> tuple[Facts, str]:
     return replace(facts, runs=(model.run(batch, now.run.spec, edit), facts.runs[0])), words
 
 
-def test_every_sentence_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
-    logging.disable(logging.WARNING)  # of streamlit, that no page is being made
-    model, chance = catalog.load("story"), random.Random(31)
-    counted: Counter[str] = Counter()
-    words = heard(monkeypatch)
-    wrong, unknown = [], set()
+class Judge:
+    """Judges all that is said from here on. counted: how often each sentence with a claim has occurred."""
 
-    def check(text: str, facts: Facts, *, markup: bool) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, claims: dict[str, Callable[..., bool]]) -> None:
+        self.claims, self.counted = claims, Counter[str]()
+        self.words = heard(monkeypatch, claims)
+        self.wrong: dict[str, tuple[object, ...]] = {}
+        self.unknown: set[str] = set()
+
+    def check(self, text: str, facts: Any, *, markup: bool) -> None:
         here: Counter[str] = Counter()
-        for found, said in words:
+        for found, said in self.words:
             name = plain(found)
-            if name in CLAIMS:
-                counted[name] += 1
+            if name in self.claims:
+                self.counted[name] += 1
                 here[name] += 1
-                if not CLAIMS[name](read(found, said, text, here[name] - 1, markup=markup), facts):
-                    wrong.append((name, plain(text), facts.pieces, facts.now.masks, facts.at))
+                if not self.claims[name](read(found, said, text, here[name] - 1, markup=markup), facts):
+                    self.wrong[name] = plain(text), facts
             elif name.endswith(".") and name not in NO_CLAIM:
-                unknown.add(name)
-        words.clear()
+                self.unknown.add(name)
+        self.words.clear()
 
+    def report(self, least: int) -> None:
+        """Prints the counts. Raises AssertionError unless all are true and four in five of the sentences occurred."""
+        print(*(f"{count:5} {name}" for name, count in self.counted.most_common()), sep="\n")
+        print(f"{self.counted.total()} sentences, {len(self.wrong)} of them wrong")
+        assert not self.wrong
+        assert not self.unknown
+        assert self.counted.total() > least
+        never = set(self.claims) - set(self.counted)
+        assert len(never) < len(self.claims) / 5, never
+
+
+@pytest.fixture(autouse=True)
+def no_warnings() -> Iterator[None]:
+    """Of streamlit, that no page is being made."""
+    logging.disable(logging.WARNING)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def test_every_sentence_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, chance = catalog.load("story"), random.Random(31)
+    judge = Judge(monkeypatch, CLAIMS | LAYER_CLAIMS)
     for number in range(COMBINATIONS):
         facts = facts_of(model, chance, lab=number % 2 == 0)
-        words.clear()
-        for text, markup in said_of(facts, lab=number % 2 == 0):
-            check(text, facts, markup=markup)
+        judge.words.clear()
+        for text, markup, shown in said_of(facts, lab=number % 2 == 0):
+            judge.check(text, shown, markup=markup)
         if number % 5 == 0:
             changed, text = heads_off(model, facts)
-            check(text, changed, markup=True)
-    logging.disable(logging.NOTSET)
-    print(*(f"{count:5} {name}" for name, count in counted.most_common()), sep="\n")
-    print(f"{counted.total()} sentences, {len(wrong)} of them wrong")
-    assert not {one[0]: one[1:] for one in wrong}
-    assert not unknown
-    assert counted.total() > 10 * COMBINATIONS
-    never = set(CLAIMS) - set(counted)
-    assert len(never) < len(CLAIMS) / 5, never
+            judge.check(text, changed, markup=True)
+        if number % 20 == 0:
+            judge.check(ranking(facts), facts, markup=False)
+    judge.report(10 * COMBINATIONS)
+
+
+def ranking(facts: Facts) -> str:
+    """What Ablation says of all heads, each off alone."""
+    now, target = facts.now, int(facts.logs[facts.at].argmax())
+    asked = ModelRef.of(now.model), now.run.batch, now.run.spec, now.row, facts.at, target
+    effects = [results.ask(layer_effects, *asked, layer, 6, HeadsOff(())).effects for layer in range(6)]
+    return ranking_sentence(EffectsView(np.stack(effects), range(6), frozenset()))
+
+
+def test_every_sentence_of_padding_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On 40 batches and ways to pad them by chance."""
+    model, chance = catalog.load("story"), random.Random(7)
+    lines = [line for text in TEXTS for line in text.split("\n") if line.strip()]
+    judge = Judge(monkeypatch, PADDING_CLAIMS)
+    for _ in range(40):
+        texts, choice = tuple(chance.sample(lines, chance.randint(2, 4))), chance.choice(padding.CHOICES)
+        facts = PaddedFacts(model, texts, choice, causal=chance.random() < 0.7)
+        lines_of = PaddedTexts(texts, 0, (), "\n".join(texts))
+        judge.words.clear()
+        runs = PaddingRuns(model, lines_of, facts.causal, own=False)
+        shown, every = runs.padded(choice), runs.ways()
+        judge.words.clear()
+        judge.check(padding_words.sentence(shown.texts, shown.way, "logits"), facts, markup=True)
+        judge.check(padding_words.reading(shown.texts, choice.side), facts, markup=False)
+        if shown.cells > min(map(len, map(facts.alone, range(len(texts))))):
+            judge.check(padding_words.advice(every, shown.way, shown.cells), facts, markup=False)
+            found = padding_words.reasons(every, causal=facts.causal, cells=shown.cells)
+            judge.check(" ".join(text for _, text in found), facts, markup=False)
+    judge.report(300)
+
+
+def test_every_sentence_of_serving_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of texts read in calls, and of masks cut into blocks."""
+    model, chance = catalog.load("story"), random.Random(3)
+    judge = Judge(monkeypatch, SERVING_CLAIMS)
+    for number in range(40):
+        batch = model.encode([chance.choice([text for text in TEXTS if len(text) > 20 and "\n" not in text])])
+        size, align = batch.ids.shape[1], chance.choice(["bottom-right", "top-left"])
+        ends = tuple(ends_of(size, chance.randint(1, size - 1), chance.randrange(size // 2)))
+        found = compare_calls(model, batch, model.standard, ends, align)
+        judge.words.clear()
+        judge.check(calls_sentence(found, align), CallsFacts(model, batch, ends, align), markup=False)
+        spec = MaskSpec(causal=chance.random() < 0.7, padding=False, sliding=chance.choice([0, 1, 7, 40]))
+        facts = CostFacts(spec, chance.randint(1, 700), chance.choice([16, 32, 64, 128]))
+        judge.check(cost_sentence(cost(spec, facts.tokens, facts.block)), facts, markup=False)
+        if number % 4 == 0:
+            judge_tree(judge, model, batch, chance)
+    judge.report(80)
+
+
+def judge_tree(judge: Judge, model: Model, batch: TokenBatch, chance: random.Random) -> None:
+    """A tree of drafts after the text, and the text as documents, where it has several."""
+    ids, stand = tuple(batch.ids[0].tolist()), chance.choice(["depth", "row"])
+    tree = verify_tree(model, ids, tree_of(chance.choice([[1], [2, 1], [1, 2, 2], [1, 1, 1], [3, 2]])), positions=stand)
+    judge.words.clear()
+    tokens, parents = tuple(tree.tokens), tuple(tree.parents)
+    text = tree_sentence(tree, ROUNDING * tree.size)
+    judge.check(text, TreeFacts(model, ids, tokens, parents, stand), markup=True)
+    if any("." in piece for piece in batch.pieces[0][:-2]):
+        found = pack(model, batch, ".")
+        judge.words.clear()
+        text = packing_sentence(found, ROUNDING * found.size)
+        judge.check(text, PackingFacts(model, batch, tuple(found.sizes)), markup=False)

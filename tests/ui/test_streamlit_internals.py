@@ -5,11 +5,14 @@ The selectors are tested in a browser: tests/browser/test_internals.py.
 
 import inspect
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import streamlit as st
+from streamlit.proto.ClientState_pb2 import ClientState
 from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
+from streamlit.runtime.app_session import AppSession
 from streamlit.testing.v1 import AppTest
 
 from ui import page as page_set_up
@@ -84,6 +87,23 @@ def test_every_page_checks_what_a_browser_sends(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(streamlit_internals, "check_widget_values", lambda: calls.append(True))
     AppTest.from_file(Path(page_set_up.__file__).parents[1] / "pages" / "lessons.py").run(timeout=60)
     assert calls
+
+
+def test_a_click_in_a_fragment_that_a_session_does_not_have_runs_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(AppSession, "request_rerun", lambda _, state: asked.append(state and state.fragment_id))
+    streamlit_internals.run_page_for_unknown_fragments.__wrapped__()
+    session: Any = SimpleNamespace(has_fragment=lambda name: name == "known")
+    for state in (
+        ClientState(fragment_id="known"),
+        ClientState(fragment_id="lost"),
+        ClientState(fragment_id="lost", is_auto_rerun=True),
+        None,
+    ):
+        AppSession.request_rerun(session, state)
+    assert asked == ["known", "", "lost", None]
+    parameters = inspect.signature(AppSession.has_fragment).parameters
+    assert list(parameters) == ["self", "fragment_id"], broken("AppSession.has_fragment")
 
 
 def test_the_methods_that_are_replaced_take_what_ours_take() -> None:
@@ -161,6 +181,6 @@ def test_each_option_that_is_set_and_not_documented_is_there(option: str) -> Non
 
 
 def test_css_names_a_selector_of_the_list() -> None:
-    assert streamlit_internals.css("$chart:not(:hover) { }") == ".stPlotlyChart:not(:hover) { }"
+    assert streamlit_internals.css("$caption:not(:hover) { }") == '[data-testid="stCaptionContainer"]:not(:hover) { }'
     with pytest.raises(KeyError):
-        streamlit_internals.css("$chart $charts { }")
+        streamlit_internals.css("$caption $captions { }")

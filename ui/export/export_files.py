@@ -125,4 +125,4 @@ def _show(export: Export) -> None:
         st.markdown(say("{model} · {tokens} tokens · blocked by: {masks}", **facts))
     figure, alt = head_figure(shown, dark=page.is_dark()), explain.head_alt(names[chosen], shown, False)
     with st.container(key="one_opened"):
-        page.chart(figure, "opened_figure", alt, height="stretch")
+        page.chart(figure, "opened_figure", alt)

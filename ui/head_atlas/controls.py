@@ -11,6 +11,7 @@ from model.atlas.result import MEASURES, Atlas
 from model.base import Model
 from model.text import first_line
 from ui import controls, page
+from ui.heads.head import heard
 from ui.link import TextLink, Whole, with_masks
 from ui.widgets.choices import bound
 from viz.head_atlas.scatter import distance_names, scatter
@@ -31,8 +32,8 @@ def show(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> bool:
         st.info(say(none, measures=say_all(list(map(title, nowhere)))))
         return False
     words = N_("Every head as a point: {across} on the x axis, {up} on the y axis.")
-    alt, look = say(words, across=title(x), up=title(y)), {"on_select": _take_point, "selection_mode": "points"}
-    page.chart(scatter(atlas, x, y, chosen), "atlas_scatter", alt, **look)
+    alt = say(words, across=title(x), up=title(y))
+    page.chart(scatter(atlas, x, y, chosen), "atlas_scatter", alt, heard=heard("atlas_scatter", on_pick=_take_head))
     return True
 
 
@@ -43,10 +44,9 @@ def distances_alt(atlas: Atlas, layer: int, head: int) -> str:
     return say(words, head=atlas.name((layer, head)), share=percent(shares[most]), distance=names[most])
 
 
-def _take_point() -> None:
-    points = st.session_state.atlas_scatter.selection.points
-    if points and "customdata" in points[0]:
-        st.session_state.layer, st.session_state.head = map(int, points[0]["customdata"][:2])
+def _take_head(layer: int, head: int | None) -> None:
+    if head is not None:
+        st.session_state.layer, st.session_state.head = layer, head
 
 
 SOURCES = {"sample": N_("Sample"), "text": N_("Text on the left"), "file": N_("File"), "random": N_("Random")}

@@ -32,10 +32,6 @@ def canvas(view: str) -> Any:
     )
 
 
-_listener = st.components.v2.component(
-    "unmask_pick", html="<span></span>", js=source("axis_names.js", "plot_axes.js", "plotly_internals.js", "pick.js")
-)
-
 OnPick = Callable[[int, int | None], None]
 ABOVE = 195  # pixels over the picture as a page opens
 ROOMS = {"pair": WIDE, "one": 1, "two": TWO}  # how many of its sides wide a picture is, without its margins
@@ -45,7 +41,7 @@ ROOM = """<style>
     --side: clamp(var(--least, 13rem), min((100cqw - var(--across)) / var(--sides),
       (100dvh - var(--above) - var(--down)) / var(--tall)), 70rem);
     --wide: calc(var(--side) * var(--sides) + var(--across)); min-width: var(--wide); max-width: var(--wide); }
-  .PLACE $chart {
+  .PLACE .chart {
     width: var(--wide) !important;
     height: calc(var(--side) * var(--tall) + var(--down)) !important; }
 </style>"""  # of a place by its own class: of [class*=…] the browser styles all that is in whatever changes its class
@@ -82,8 +78,7 @@ def show(
     margin = figure.layout.margin
     make_room(room, key, {side: margin[side] for side in "lrtb"}, above, tall)
     with st.container(key=f"{room}_{key}"):
-        st.plotly_chart(figure, key=key, config=page.CHART, height="stretch", alt=alt)
-    listen(key, f"{room}_{key}", zooms=zooms, on_pick=on_pick)
+        page.chart(figure, key, alt, heard=heard(key, zooms=zooms, on_pick=on_pick))
     if moves:
         query.hear(f"{room}_{key}", say("Heatmap"), moves, role="application", framed=True)
 
@@ -98,26 +93,21 @@ def make_room(room: str, key: str, margin: Mapping[str, int], above: int, tall: 
     st.html(css(ROOM.replace("PLACE", f"st-key-{room}_{key}").replace("SIZES", sizes)))
 
 
-def listen(key: str, container: str, *, zooms: bool = False, on_pick: OnPick | None = choose_query) -> None:
-    """Hear the clicks on the chart of this key in the container of this key: as show's, or on a bar, which has one
-    position and None."""
+def heard(key: str, *, zooms: bool = False, on_pick: OnPick | None = choose_query) -> dict[str, Any]:
+    """What page.chart of this key calls: as show's, or on a bar, which has one position and None."""
 
-    listener_key = f"listening_{key}"  # by this name it is out of sight (ui/page.py)
-
-    def take() -> None:
-        picked = component_value(listener_key)
-        sent = picked.get("pick")
+    def take_pick() -> None:
+        sent = component_value(key).get("pick")
         positions = wholes(sent, 2) or wholes(sent, 1)
         if on_pick and positions:
             on_pick(positions[0], positions[1] if len(positions) > 1 else None)
-        zoom = picked.get("zoom")
-        if zoom == "":
-            st.session_state.zoom = None
-        elif isinstance(zoom, str) and re.fullmatch(ZOOM, zoom):
-            st.session_state.zoom = zoom
 
-    props = {"chart": f"st-key-{container}", "zooms": zooms, "picks": on_pick is not None}
-    _listener(data=props, key=listener_key, on_pick_change=take, on_zoom_change=take)
+    def take_zoom() -> None:
+        zoom = component_value(key).get("zoom")
+        if isinstance(zoom, str) and re.fullmatch(f"({ZOOM})?", zoom):
+            st.session_state.zoom = zoom or None
+
+    return ({"on_pick_change": take_pick} if on_pick else {}) | ({"on_zoom_change": take_zoom} if zooms else {})
 
 
 def zoomed(rows: tuple[int, int], columns: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -157,8 +157,7 @@ def show_bars(chosen: ChosenHead) -> None:
     alt = together([about, _largest(row)])
     figure = cached_figure(bars_figure, row, largest_first=st.session_state.sorted)
     with st.container(key="bars_of_query"):
-        page.chart(figure, "head_bars", alt)
-    head_picture.listen("head_bars", "bars_of_query")
+        page.chart(figure, "head_bars", alt, heard=head_picture.heard("head_bars"))
     query.hear("bars_of_query", say("Bars"), chosen.moves, role="application")
     if st.session_state.sorted and rest_words(row, MOST_SORTED):
         st.caption(rest_words(row, MOST_SORTED))

@@ -239,7 +239,7 @@ def _draw_losses(
         figure = enlarged(figure, size)
     with st.container(key="lesson_chart"):
         alt = cached_figure(explain.loss_alt, one, other)
-        page.chart(figure, "lesson_losses", alt, height="stretch" if size else 420)
+        page.chart(figure, "lesson_losses", alt, height=420)
 
 
 def _called(run: RunView) -> str:

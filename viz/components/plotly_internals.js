@@ -7,5 +7,12 @@
 // _fullLayout with the axes' _length and tickfont: of a chart whose margins plotly chooses nothing public has its length.
 function tickLabels(chart, letter) {
   const axis = chart._fullLayout?.[`${letter}axis`];
-  return axis ? { labels: [...chart.querySelectorAll(`.${letter}tick`)], length: axis._length, size: axis.tickfont.size } : null;
+  return axis?.tickfont ? { labels: [...chart.querySelectorAll(`.${letter}tick`)], length: axis._length, size: axis.tickfont.size } : null;
+}
+
+// Streamlit's plotly.js; address: of the script that brings it, relative to the page's. Relies on: plotly.js puts itself on the
+// window.
+async function streamlitsPlotly(address) {
+  if (!window.Plotly) await import(new URL(address, document.baseURI));
+  return window.Plotly;
 }

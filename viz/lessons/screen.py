@@ -98,7 +98,7 @@ PRESENTED = """
   .st-key-lesson_question p { font-size: max(1.15rem, 1.52vw); }
   [class*="st-key-answer_"] button p { font-size: max(1.05rem, 1.35vw); }
   .st-key-lesson_heads { zoom: var(--zoom); max-width: calc((100dvh - 16.5rem) / var(--zoom)); }
-  .st-key-lesson_chart $chart { height: calc(100dvh - 7.5rem) !important; }
+  .st-key-lesson_chart .chart { height: calc(100dvh - 7.5rem) !important; }
   p.key, $caption p { font-size: max(14px, 1.2vw); }
   ol.tokens li { font-size: max(1.1rem, 1.5vw); }
   ol.seen li { font-size: max(14px, 1.2vw); }

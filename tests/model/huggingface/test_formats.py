@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from model import catalog
-from model.errors import CheckpointError
+from model.errors import CheckpointError, TooLarge
 from model.huggingface import own_network
 from serving.settings import Settings
 from tests.model.huggingface import families
@@ -79,6 +79,14 @@ def test_an_adapter_beside_its_base_is_merged(folder: Path, rslora: bool, scale:
     expected = merged_by_hand(folder, products, scale)
     assert largest_difference(with_it, expected) <= 1e-4
     assert largest_difference(with_it, base) > 1e-2
+
+
+def test_weights_that_the_files_lack_count_for_the_limit_too(folder: Path) -> None:
+    """They would be made, as large as the configuration says."""
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"intermediate_size": 10**9}))
+    with pytest.raises(TooLarge, match="of memory for its weights, and the limit is"):
+        own_network.load("llama", folder, Settings())
 
 
 def test_an_adapter_of_a_gpt2_whose_weights_are_stored_the_other_way_round(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from model.mask_lab.empty_rows import KERNELS
 from model.mask_lab.fills import DTYPES, FILLS
 from model.masks import MaskSpec, Stroke
 from model.trace import Trace
-from tests.apptest import key_of
+from tests.apptest import charts, key_of
 from tests.model.huggingface import families
 from tests.pages.page import array
 from tests.viz.markup import cells_of
@@ -68,9 +68,9 @@ class Section:
         return self.app.session_state[key_of(self.app, "query")]
 
     def figure(self, key: str) -> dict[str, Any]:
-        (chart,) = [chart for chart in self.app.get("plotly_chart") if chart.proto.id.endswith(key)]
-        assert len(chart.proto.alt) > 60
-        return json.loads(chart.proto.spec)
+        chart = charts(self.app)[key]
+        assert len(chart["alt"]) > 60
+        return chart["figure"]
 
     def z(self, key: str, name: str) -> np.ndarray:
         (found,) = [trace for trace in self.figure(key)["data"] if trace.get("name") == name]
@@ -150,7 +150,7 @@ class TestSteps:
     def test_long_texts_stay_small(self) -> None:
         shown = Section("steps", lines=[" ".join([FIRST] * 10)], at=0)
         assert len(shown.rows()) == MOST_KEYS + 2
-        assert sum(len(chart.proto.spec) for chart in shown.app.get("plotly_chart")) < 1_500_000
+        assert sum(len(json.dumps(chart)) for chart in charts(shown.app).values()) < 1_500_000
         assert "the largest of 2\u00a0×\u00a02" in shown.words()
 
 

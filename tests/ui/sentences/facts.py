@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import torch
 
 from ui.run_view import RunView
 
@@ -19,6 +20,7 @@ class Facts:
     head: int
     at: int
     part: tuple[tuple[int, int], tuple[int, int]]
+    how: str = "mean"  # of all heads: "mean", "maximum" or "rollout"
 
     def _trace(self, old: bool):
         return self.runs[old]
@@ -128,6 +130,63 @@ class Facts:
             look = np.any(list(heads.values()), axis=0)
             reach = reach | ((look.astype(int) @ reach.astype(int)) > 0)
         return {int(one) for one in self.real[1:] if reach[one - 1, one]}
+
+    @cached_property
+    def windows(self) -> list[np.ndarray]:
+        """Of each layer bool [T,T]: whether any head may look."""
+        return [np.any([self._open(self.now, False, layer, head) for head in range(6)], axis=0) for layer in range(6)]
+
+    @cached_property
+    def reached(self) -> list[np.ndarray]:
+        """bool [T,T]: what each token can depend on after one layer, after two, … Its own state is carried along."""
+        found = [np.eye(len(self.ids), dtype=bool)]
+        for window in self.windows:
+            found.append(found[-1] | (window.astype(int) @ found[-1].astype(int) > 0))
+        return found[1:]
+
+    def maps(self, *, old: bool) -> np.ndarray:
+        """[L,T]: what the query gives to each token in each layer, over all heads; a rollout by the layer's end."""
+        view, size, found = (self.standard if old else self.now), len(self.ids), []
+        for layer in range(6):
+            heads = [self._trace(old).weights(layer, head, view.row, view.masks).numpy() for head in range(6)]
+            found.append(np.max(heads, axis=0) if self.how == "maximum" else np.mean(heads, axis=0))
+        if self.how == "rollout":
+            steps = [one + np.eye(size) for one in found]
+            steps = [one / one.sum(1, keepdims=True) for one in steps]
+            found = [np.linalg.multi_dot([*steps[layer::-1], np.eye(size)]) for layer in range(6)]
+        return np.stack([one[self.at] for one in found])
+
+    @cached_property
+    def readings(self) -> np.ndarray:
+        """[L+1,V]: log-probabilities after the query by the state before each layer, and after the last."""
+        network, states = self.now.model.network, []
+        before = lambda _, given: states.append(given[0])  # noqa: E731
+        hooks = [block.register_forward_pre_hook(before) for block in network.blocks]
+        hooks.append(network.norm.register_forward_pre_hook(before))
+        with torch.inference_mode():
+            self.now.model.run(self.now.run.batch, self.now.masks)
+            for hook in hooks:
+                hook.remove()
+            rows = [network.unembedding(network.norm(state[self.now.row, self.at])) for state in states]
+        return torch.stack(rows).log_softmax(-1).double().numpy()
+
+    @cached_property
+    def effects(self) -> np.ndarray:
+        """[L,H]: nats that the loss of the likeliest token after the query rises by without each head, alone."""
+        now, found = self.now, np.zeros((6, 6))
+        target = int(self.logs[self.at].argmax())
+        for layer, head in np.ndindex(6, 6):
+
+            def edit(attention: str, at: int, record: object, output: torch.Tensor, off=(layer, head)) -> torch.Tensor:
+                output = output.clone()
+                if at == off[0]:
+                    output[now.row, off[1]] = 0
+                return output
+
+            trace = now.model.run_edited(now.run.batch, now.run.spec, edit)
+            logits = trace.logits[now.row, self.at].double()
+            found[layer, head] = self.logs[self.at, target] - float(logits.log_softmax(-1)[target])
+        return found
 
     @property
     def shown(self) -> np.ndarray:

@@ -1,0 +1,214 @@
+"""What the sentences of the Padding page claim, judged by runs of the batch and of each text alone."""
+
+# ruff: noqa: E501 - each sentence stands in one piece, to be found by a search
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from model.base import Model
+from model.masks import MaskSpec
+from model.padding import CHOICES, PaddingChoice
+from tests.ui.sentences.claims import Said, same
+
+ROUNDING = 1e-4  # of the largest logit
+POWERS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
+
+
+@dataclass(frozen=True)
+class PaddedFacts:
+    """Texts padded by a choice, beside each alone. Whether two ways are alike is judged by all that model.padding offers."""
+
+    model: Model
+    texts: tuple[str, ...]
+    choice: PaddingChoice
+    causal: bool
+
+    @property
+    def cells(self) -> int:
+        return self.model.encode(list(self.texts)).ids.shape[1]
+
+    def alone(self, number: int) -> np.ndarray:
+        """Logits [n,V]."""
+        return _logits(self.model, (self.texts[number],), MaskSpec(causal=self.causal), "right")[0]
+
+    def padded(self, choice: PaddingChoice) -> list[np.ndarray]:
+        """Logits [n,V] of each text's own tokens."""
+        batch = self.model.encode(list(self.texts), choice.side)
+        logits = _logits(self.model, self.texts, choice.spec(self.causal), choice.side)
+        return [row[keep] for row, keep in zip(logits, batch.keep.numpy(), strict=True)]
+
+    def apart(self, choice: PaddingChoice) -> list[float]:
+        """The largest difference of each text."""
+        return _apart(self, choice)
+
+    def correct(self, choice: PaddingChoice) -> bool:
+        largest = max(np.abs(self.alone(number)).max() for number in range(len(self.texts)))
+        return max(self.apart(choice)) <= ROUNDING * largest
+
+    def others(self) -> list[int]:
+        """The texts whose most likely next token is another than alone."""
+        here = self.padded(self.choice)
+        tokens = [(int(here[row][-1].argmax()), int(self.alone(row)[-1].argmax())) for row in range(len(here))]
+        label = self.model.label
+        return [row for row, (now, alone) in enumerate(tokens) if label(now) != label(alone)]
+
+    def largest(self, side: str, mask: str, positions: str) -> float:
+        return max(self.apart(PaddingChoice(side, mask, positions)))
+
+
+@cache
+def _apart(facts: PaddedFacts, choice: PaddingChoice) -> list[float]:
+    return [float(np.abs(here - facts.alone(number)).max()) for number, here in enumerate(facts.padded(choice))]
+
+
+@cache
+def _logits(model: Model, texts: tuple[str, ...], spec: MaskSpec, side: str) -> np.ndarray:
+    return model.run(model.encode(list(texts), side), spec).logits.double().numpy()
+
+
+def size(said: str, value: float) -> bool:
+    """Whether "1.1 × 10⁻⁵" is what is said of a difference. What is rounding is another in every batch."""
+    if said == "0":
+        return value == 0
+    found = re.fullmatch(r"([\d.,]+)(?:\s×\s10([⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+))?|10([⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+)", said)
+    power = found[2] or found[3] or "0"
+    number = float((found[1] or "1").replace(",", "")) * 10.0 ** int(power.translate(POWERS))
+    return abs(number - value) <= 0.06 * max(number, value) or max(number, value) < 1e-4
+
+
+def _probability(logits: np.ndarray, token: int) -> float:
+    shares = np.exp(logits - logits.max())
+    return float(shares[token] / shares.sum())
+
+
+def _says_other(said: Said, facts: PaddedFacts) -> bool:
+    row = int(said["number"]) - 1
+    here, alone = facts.padded(facts.choice)[row][-1], facts.alone(row)[-1]
+    found, expected = int(here.argmax()), int(alone.argmax())
+    labels = facts.model.label(found) == said["found"] and facts.model.label(expected) == said["expected"]
+    shares = (
+        same(said["chance"], _probability(here, found), 1e-4),
+        same(said["expected_chance"], _probability(alone, expected), 1e-4),
+    )
+    return labels and all(shares) and row in facts.others()
+
+
+def _worst(said: Said, facts: PaddedFacts) -> bool:
+    apart = facts.apart(facts.choice)
+    return size(said["amount"], max(apart)) and apart[int(said["number"]) - 1] == max(apart)
+
+
+def _changed(words: str, facts: PaddedFacts) -> PaddingChoice:
+    """The choice with what the words name otherwise."""
+    side = (
+        "left" if "padding on the left" in words else "right" if "padding on the right" in words else facts.choice.side
+    )
+    masks = {
+        "keys and queries": "both",
+        "mask on keys": "keys",
+        "no padding mask": "off",
+        "without the padding mask": "off",
+    }
+    mask = next((mask for said, mask in masks.items() if said in words), facts.choice.mask)
+    ids = "cells" if "0…" in words else "counted" if "from the mask" in words else facts.choice.positions
+    return PaddingChoice(side, mask, ids)
+
+
+def _mended(said: Said, facts: PaddedFacts) -> bool:
+    changed = _changed(said["changes"], facts)
+    return (
+        facts.correct(changed) and not facts.correct(facts.choice) and size(said["amount"], max(facts.apart(changed)))
+    )
+
+
+def _would_be(said: Said, facts: PaddedFacts) -> bool:
+    """Said of what is correct too, and then left out."""
+    return size(said["amount"], max(facts.apart(_changed(said["change"].lower(), facts))))
+
+
+def _both(said: Said, facts: PaddedFacts) -> bool:
+    """Of one side, counted ids, under no mask and under one on keys."""
+    pairs = [[facts.largest(side, mask, "counted") for mask in ("off", "keys")] for side in ("left", "right")]
+    return any(size(said["without"], without) and size(said["masked"], masked) for without, masked in pairs)
+
+
+def _queries(facts: PaddedFacts) -> float:
+    ways = [(choice.side, choice.positions) for choice in CHOICES if choice.mask == "keys"]
+    return max(abs(facts.largest(side, "keys", ids) - facts.largest(side, "both", ids)) for side, ids in ways)
+
+
+def _wrong_end(said: Said, facts: PaddedFacts) -> bool:
+    row = int(said["number"]) - 1
+    batch = facts.model.encode(list(facts.texts), facts.choice.side)
+    logits = _logits(facts.model, facts.texts, facts.choice.spec(facts.causal), facts.choice.side)[row]
+    last = np.flatnonzero(batch.keep[row].numpy())[-1]
+    wrong, right = (facts.model.label(int(logits[at].argmax())) for at in (-1, last))
+    return wrong == said["wrong"] != right == said["right"] and facts.choice.side == "right"
+
+
+Claim = Callable[[Said, PaddedFacts], bool]
+READ = "The next token is read at a sentence's last real token. With padding on the "
+PADDING_CLAIMS: dict[str, Claim] = {
+    "All sentences are {cells} tokens long: nothing is padded, and every choice is the same run.": lambda said, facts: (
+        int(said["cells"]) == facts.cells and bool(facts.model.encode(list(facts.texts)).keep.all())
+    ),
+    "{way}: correct.": lambda said, facts: facts.correct(facts.choice) and said["way"].lower().startswith(facts.choice.side),
+    "{way}: wrong.": lambda said, facts: not facts.correct(facts.choice) and said["way"].lower().startswith(facts.choice.side),
+    "Sentence {number}'s {what} differ by up to {amount} from those of the same sentence alone.": _worst,
+    "Sentence {number}'s most likely next token is “{found}” ({chance}) instead of “{expected}” ({expected_chance}).": _says_other,
+    "The most likely next token of every sentence stays the same.": lambda said, facts: not facts.others(),
+    "Every sentence has the same {what} as alone ({rounding}), and the same most likely next token.": lambda said, facts: (
+        facts.correct(facts.choice) and not facts.others()
+    ),
+    "No padding setting is correct here.": lambda said, facts: not any(map(facts.correct, CHOICES)),
+    "With {changes} the largest difference is {amount}: correct.": _mended,
+    "{change} the largest difference would be {amount}.": _would_be,
+    "It is equally correct {changes}.": lambda said, facts: (
+        facts.correct(facts.choice) and all(facts.correct(_changed(one, facts)) for one in said["changes"].split(" or "))
+    ),
+    "It needs neither a padding mask nor position ids.": lambda said, facts: facts.correct(facts.choice) and (
+        (facts.choice.mask, facts.choice.positions) == ("off", "cells")
+    ),
+    READ + "left that is the last cell of every row, where logits[:, −1] reads: that is why texts are padded on the left for generation.": lambda said, facts: (
+        facts.choice.side == "left" and bool(facts.model.encode(list(facts.texts), "left").keep[:, -1].all())
+    ),
+    READ + "right, logits[:, −1] is a padding cell's row for every shorter sentence: for sentence {number} it predicts “{wrong}” instead of “{right}”.": _wrong_end,
+    READ + "right, logits[:, −1] is a padding cell's row for every shorter sentence, although here it predicts the same token.": lambda said, facts: (
+        facts.choice.side == "right"
+    ),
+    "Here {count} of {total} sentences still gets a different token than alone: its padding mask or position ids are wrong.": lambda said, facts: (
+        len(facts.others()) == 1
+    ),
+    "Here {count} of {total} sentences still get a different token than alone: their padding mask or position ids are wrong.": lambda said, facts: (
+        (int(said["count"]), int(said["total"])) == (len(facts.others()), len(facts.texts))
+    ),
+    "Largest difference without a padding mask: {without}; with one: {masked}.": _both,
+    "Largest difference with ids 0…{last}: {naive}; from the mask: {counted}.": lambda said, facts: (
+        size(said["naive"], facts.largest("left", "keys", "cells")) and size(said["counted"], facts.largest("left", "keys", "counted"))
+        and int(said["last"]) == facts.cells - 1
+    ),
+    "The table's last two columns differ by at most {amount}.": lambda said, facts: size(said["amount"], _queries(facts)),
+    "The table's last two columns hold the same numbers.": lambda said, facts: _queries(facts) < 1e-5,
+    "It comes after the sentence, and the causal mask already hides later cells from every token. Position ids count from cell 0 either way.": lambda said, facts: (
+        facts.causal and facts.correct(PaddingChoice("right", "off", "counted"))
+    ),
+    "Without the causal mask every token attends to the whole row, including the padding after it.": lambda said, facts: (
+        not facts.causal and not facts.correct(PaddingChoice("right", "off", "counted"))
+    ),
+    "It comes before the sentence, where the causal mask lets every token attend to it.": lambda said, facts: (
+        facts.causal and not facts.correct(PaddingChoice("left", "off", "counted"))
+    ),
+    "It comes before the sentence, where every token attends to it.": lambda said, facts: (
+        not facts.causal and not facts.correct(PaddingChoice("left", "off", "counted"))
+    ),
+    "Counted from cell 0, a sentence begins at a later position than it has alone, and this model depends on absolute position ids, as one with learned positions does.": lambda said, facts: (
+        not facts.correct(PaddingChoice("left", "keys", "cells"))
+    ),
+    "It also keeps padding from attending to anything. No real token attends to padding under either mask, so nothing that padding attends to reaches a sentence.": lambda said, facts: (
+        _queries(facts) < 1e-4
+    ),
+}  # fmt: skip

@@ -1,0 +1,118 @@
+// A plotly chart, drawn by the plotly.js that Streamlit brings. Streamlit's own chart draws every new figure twice in a new
+// place; this one draws it once, in the place of the one before. A click on a cell of a heatmap, or on a bar, sends its
+// positions [row, column], or [position] of what has but one, to the trigger "pick"; zooming in sends "first row-last row,first
+// column-last column" to "zoom", "" for the whole. Of points with customdata its first two numbers are sent. Put after axis_names.js, plot_axes.js and plotly_internals.js. data: see
+// ui/page.py. Only the browser knows how large the picture is: labels that have no room beside the next one are left out, every
+// second or third alike.
+
+const ROOM = 1.1; // of its own height that a label needs
+const HEIGHT = 450; // css pixels of a figure that has none of its own
+const FULLSCREEN = {
+  name: "fullscreen",
+  title: "Fullscreen",
+  icon: { width: 448, height: 512, path: "M32 32C14 32 0 46 0 64v96h64V96h64V32zM0 352v96c0 18 14 32 32 32h96v-64H64v-64zM320 32v64h64v64h64V64c0-18-14-32-32-32zM384 352v64h-64v64h96c18 0 32-14 32-32v-96z" },
+  click: (chart) => (document.fullscreenElement ? document.exitFullscreen() : chart.requestFullscreen()),
+};
+
+const framed = (chart) => Math.round((chart.layout.shapes?.[0]?.y0 ?? -0.5) + 0.5); // the row in a frame keeps its label
+
+function thin(chart) {
+  for (const letter of "xy") {
+    const { labels, length, size } = tickLabels(chart, letter) ?? { labels: [] };
+    if (labels.length < 2) continue;
+    const every = Math.ceil((ROOM * size) / (length / labels.length));
+    const kept = letter === "y" ? framed(chart) : 0;
+    labels.forEach((label, place) => { label.style.display = (place - kept) % every ? "none" : ""; });
+  }
+}
+
+function span(axis) {
+  const names = axis.names();
+  const low = Math.floor(Math.min(...axis.range) + 0.5); // a cell reaches half a position to either side
+  const high = Math.ceil(Math.max(...axis.range) - 0.5);
+  const first = position(names[Math.max(low, 0)], false);
+  const last = position(names[Math.min(high, names.length - 1)], true);
+  return first === null || last === null ? null : `${first}-${last}`;
+}
+
+// What a figure does not say itself, in the page's colours and sizes.
+function template(chart) {
+  const style = getComputedStyle(chart);
+  const [ink, ground] = [style.color, style.getPropertyValue("--st-background-color")];
+  const sized = (share) => ({ color: ink, family: style.fontFamily, size: share * parseFloat(style.getPropertyValue("--st-base-font-size")) });
+  const [small, large, line] = [sized(0.75), sized(0.875), "rgba(128, 128, 128, 0.22)"];
+  const axis = { tickfont: small, tickcolor: line, gridcolor: line, zerolinecolor: line, automargin: true };
+  return {
+    layout: {
+      font: small,
+      paper_bgcolor: ground,
+      plot_bgcolor: ground,
+      margin: { l: 0, r: 0, pad: 0.5 * sized(1).size },
+      hoverlabel: { bgcolor: ground, bordercolor: line, font: small },
+      legend: { font: small, valign: "top" },
+      xaxis: { ...axis, showgrid: false, zeroline: false, title: { font: large, standoff: 1.25 * sized(1).size } },
+      yaxis: { ...axis, title: { font: large, standoff: 1.5 * sized(1).size } },
+    },
+  };
+}
+
+const sizeOf = ({ clientWidth: width, clientHeight: height }) => ({ width, height });
+const painted = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+let turn = Promise.resolve(); // one chart after another, the first one on the page before the others are begun
+
+async function draw(chart, own) {
+  const plotly = await streamlitsPlotly(own.data.script);
+  const size = sizeOf(chart);
+  if (!own.stale || !size.width) return;
+  own.stale = false;
+  const figure = JSON.parse(own.data.figure);
+  const config = { ...own.data.config, modeBarButtonsToAdd: [FULLSCREEN] };
+  await plotly.react(chart, figure.data, { ...figure.layout, ...size, template: template(chart) }, config);
+  if (!own.heard) hear(chart, own);
+  chart.ariaBusy = String(own.stale);
+}
+
+function hear(chart, own) {
+  own.heard = true;
+  const zoomed = (event) => {
+    const names = Object.keys(event);
+    if (names.some((name) => name.endsWith("axis.autorange"))) own.send("zoom", "");
+    if (!names.some((name) => name.includes("axis.range"))) return;
+    const [rows, columns] = ["y", "x"].map((letter) => span(axisOf(chart, letter)));
+    if (rows && columns) own.send("zoom", `${rows},${columns}`);
+  };
+  const picked = (event) => {
+    const { x, y, customdata } = event.points?.[0] ?? {};
+    const named = [y, x].map((name) => position(name, false)).filter((place) => place !== null);
+    const places = Array.isArray(customdata) ? customdata.slice(0, 2) : named;
+    if (places.length) own.send("pick", places);
+  };
+  chart.on("plotly_afterplot", () => thin(chart));
+  chart.on("plotly_click", (event) => own.data.picks && picked(event));
+  chart.on("plotly_relayout", (event) => own.data.zooms && zoomed(event));
+  thin(chart);
+}
+
+export default function ({ data, parentElement, setTriggerValue }) {
+  const chart = parentElement.querySelector(".chart");
+  const own = (chart.own ||= {});
+  Object.assign(own, { data, send: setTriggerValue, stale: true }); // called for new data and for new colours of the page
+  chart.setAttribute("aria-label", data.alt);
+  chart.ariaBusy = "true";
+  chart.style.height = `${data.height ?? HEIGHT}px`;
+  const drawn = () => {
+    const mine = turn.then(() => draw(chart, own));
+    turn = mine.catch(() => {}).then(painted); // one that fails leaves the others theirs
+  };
+  drawn();
+  own.observer ||= new ResizeObserver(() => {
+    const size = sizeOf(chart);
+    if (own.stale) drawn();
+    else if (own.heard && size.width && (size.width !== chart.layout.width || size.height !== chart.layout.height)) window.Plotly.relayout(chart, size);
+  });
+  own.observer.observe(chart);
+  return () => {
+    own.observer.disconnect();
+    window.Plotly?.purge(chart);
+  };
+}
