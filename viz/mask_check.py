@@ -225,7 +225,8 @@ def sentence(view: CheckView) -> str:
     by = {verdict: [law for law in view.laws if law.verdict == verdict] for verdict in COLOURS}
     broken, unsure = by["broken"], by["cannot tell"]
     if broken:
-        said = [say(broken[0].words)]
+        found = say(broken[0].words)
+        said = [found[:1].upper() + found[1:]]
         if len(broken) > 1:
             said.append(say("{count} properties are violated in all.", count=len(broken)))
         return _paragraph(view, said)
