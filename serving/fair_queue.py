@@ -99,7 +99,7 @@ class FairQueue:
                 return
             ticket.started, ticket.affinity_key, ticket.losses = 0.0, (), ticket.losses + 1
             if self._closed:
-                _refuse(ticket)
+                ticket.answer.set_exception(QueueFull(STOPPED))
                 return
             self._readers.setdefault(ticket.reader, deque()).appendleft(ticket)
             self._readers.move_to_end(ticket.reader, last=False)
@@ -117,7 +117,7 @@ class FairQueue:
             self._closed = True
             for ticket in [ticket for some in self._readers.values() for ticket in some]:
                 if not ticket.answer.done():
-                    _refuse(ticket)
+                    ticket.answer.set_exception(QueueFull(STOPPED))
             self._readers.clear()
             self._changed.notify_all()
 
@@ -138,20 +138,17 @@ class FairQueue:
         ticket = next((ticket for ticket in mine if not ticket.low_priority), None)
         if ticket is None and self._low_priority < max(self._workers - 1, 1):
             ticket = next(iter(mine), None)
-        if ticket is not None:
-            self._remove(ticket)
-            if ticket.reader in self._readers:
-                self._readers.move_to_end(ticket.reader)
-            self._begin(ticket, worker)
-        return ticket
-
-    def _begin(self, ticket: Ticket, worker: int) -> None:
+        if ticket is None:
+            return None
+        self._remove(ticket)
+        if ticket.reader in self._readers:
+            self._readers.move_to_end(ticket.reader)
         self._low_priority += ticket.low_priority
         if not ticket.losses:
             ticket.answer.set_running_or_notify_cancel()
         ticket.started = monotonic()
-        for run in ticket.affinity_key:
-            self._has[run] = worker
+        self._has.update(dict.fromkeys(ticket.affinity_key, worker))
+        return ticket
 
     def _remove(self, ticket: Ticket) -> None:
         mine = self._readers.get(ticket.reader)
@@ -159,7 +156,3 @@ class FairQueue:
             mine.remove(ticket)
             if not mine:
                 del self._readers[ticket.reader]
-
-
-def _refuse(ticket: Ticket) -> None:
-    ticket.answer.set_exception(QueueFull(STOPPED))

@@ -177,7 +177,8 @@ def sentence(report: CheckReport) -> str:
     """HTML: what to notice."""
     broken = report.broken
     if broken:
-        said = [say(broken[0].words)]
+        found = say(broken[0].words)
+        said = [found[:1].upper() + found[1:]]
         if len(broken) > 1:
             said.append(say("{count} properties are violated in all.", count=len(broken)))
     else:
