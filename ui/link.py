@@ -191,15 +191,20 @@ def _offer(view: Link) -> None:
         st.code(bare.address(), language=None, wrap_lines=True)
         if not view.TEXT:
             return
-        if whole.fits():
-            st.caption(say("With the text, readable by anyone who has the link."))
-            st.code(whole.address(), language=None, wrap_lines=True)
-        else:
-            words = N_(
-                "A link holds at most {most:,} characters; with this text, URL-encoded, it would have {length:,}. "
-                "Shorten the text to share it."
-            )
-            st.caption(say(words, most=LONGEST_LINK, length=len(urlencode(whole.parameters()))))
+        show_address(whole, say("With the text, readable by anyone who has the link."))
+
+
+def show_address(view: Link, about: str) -> None:
+    """The address of a view with its text, under the sentence `about`; or that the text is too long for a link."""
+    if view.fits():
+        st.caption(about)
+        st.code(view.address(), language=None, wrap_lines=True)
+    else:
+        words = N_(
+            "A link holds at most {most:,} characters; with this text, URL-encoded, it would have {length:,}. Shorten "
+            "the text to share it."
+        )
+        st.caption(say(words, most=LONGEST_LINK, length=len(urlencode(view.parameters()))))
 
 
 def _with_and_without(view: Link) -> tuple[Link, Link]:
