@@ -53,7 +53,7 @@ def open_model(*own: Callable[[], None]) -> Model:
         restore()
     with st.sidebar:
         name = choose_model()
-    with st.container():  # its own place, so that what follows keeps its own whatever is said here
+    with st.container():  # so that what follows keeps its position whatever is said here
         if st.session_state.get("not_offered"):
             st.warning(models.not_offered(st.session_state.not_offered))
         model = models.get_or_keep(name)
