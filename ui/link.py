@@ -4,6 +4,7 @@ Each page's link is a model of its own, a subclass of Link: its fields are the k
 the URL a field goes by its alias where it has one: a page's own choices carry its name in the session alone.
 """
 
+import math
 from typing import Annotated, Any, ClassVar, Literal, Self
 from urllib.parse import urlencode
 
@@ -26,8 +27,13 @@ def at_most(length: int) -> BeforeValidator:
 
 
 def _whole(value: Any) -> int | None:
-    """The nearest number from 0 to 10,000. Raises ValueError for what is no number at all."""
-    return None if value is None else round(min(max(float(str(value)[:20]), 0), 10_000))
+    """The nearest number from 0 to 10,000. Raises ValueError for what is no finite number."""
+    if value is None:
+        return None
+    number = float(str(value)[:20])
+    if not math.isfinite(number):
+        raise ValueError("expected a finite number")  # not shown
+    return round(min(max(number, 0), 10_000))
 
 
 Whole = Annotated[int, BeforeValidator(_whole)]
