@@ -7,8 +7,6 @@ from ui import page
 
 page.set_up(N_("Head atlas"))  # first, so that the browser has something to fetch while torch is imported
 
-from dataclasses import replace
-
 from model.atlas.progress import about
 from model.atlas.unit import row_length
 from ui import controls, explain
@@ -29,10 +27,9 @@ texts, switches, axes = st.columns([1.9, 0.8, 1.6], vertical_alignment="bottom")
 with texts:
     chosen = one_of(say("Texts"), SOURCES, "atlas_source", help=say(atlas_controls.HELP))
 with switches, st.container(horizontal=True):
-    atlas_controls.choose_masks(model)
+    masks = atlas_controls.choose_masks(model)
 with axes:
     x, y = atlas_controls.choose_axes()
-masks = replace(model.standard, **atlas_controls.lifted(model))
 layer, head = controls.nearest_head(model, model.num_layers, model.num_heads)
 atlas_controls.share(model, text)  # before what may end the page
 with guarded(say("Measuring every head …")):

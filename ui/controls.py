@@ -57,7 +57,7 @@ def open_model(*own: Callable[[], None]) -> Model:
         restore()
     with st.sidebar:
         name = choose_model()
-    with st.container():  # its own place, so that what follows keeps its own whatever is said here
+    with st.container():  # so that what follows keeps its position whatever is said here
         if st.session_state.get("not_offered"):
             st.warning(models.not_offered(st.session_state.not_offered))
         model = models.get_or_keep(name)
@@ -186,13 +186,12 @@ def choose_attention(offered: Sequence[str]) -> str:
 def choose_masks(model: Model) -> tuple[MaskSpec, str]:
     """The mask switches, and whether they re-run the model ("model") or redo this layer only ("layer")."""
     with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="medium"):
-        spec = switch_masks(model)
+        spec = switch_masks(model, switches(model))
         return spec, one_of(say("When a mask is off:"), SCOPES, "scope", width="content", help=say(SCOPE_HELP))
 
 
-def switch_masks(model: Model) -> MaskSpec:
-    """The switches of the masks that the model can have, in the container that is open."""
-    names = switches(model)
+def switch_masks(model: Model, names: list[str]) -> MaskSpec:
+    """The switches of these masks, in the container that is open."""
     for name in names:
         mask_switch(model, name)
     return replace(model.standard, **{name: st.session_state[name] for name in names})
@@ -203,7 +202,7 @@ def open_masks(title: str, model: Model, batch: TokenBatch, row: int) -> MaskSpe
     left, right = st.columns([1.6, 1], vertical_alignment="bottom")
     left.markdown(page.heading(title, explain.title_of(model), explain.size(batch, row)))
     with right, st.container(horizontal=True, horizontal_alignment="right", gap="medium"):
-        return switch_masks(model)
+        return switch_masks(model, switches(model))
 
 
 def switches(model: Model) -> list[str]:

@@ -4,6 +4,7 @@ Each page's link is a model of its own, a subclass of Link: its fields are the k
 the URL a field goes by its alias where it has one: a page's own choices carry its name in the session alone.
 """
 
+import math
 from typing import Annotated, Any, ClassVar, Literal, Self
 from urllib.parse import urlencode
 
@@ -26,8 +27,13 @@ def at_most(length: int) -> BeforeValidator:
 
 
 def _whole(value: Any) -> int | None:
-    """The nearest number from 0 to 10,000. Raises ValueError for what is no number at all."""
-    return None if value is None else round(min(max(float(str(value)[:20]), 0), 10_000))
+    """The nearest number from 0 to 10,000. Raises ValueError for what is no finite number."""
+    if value is None:
+        return None
+    number = float(str(value)[:20])
+    if not math.isfinite(number):
+        raise ValueError("expected a finite number")  # not shown
+    return round(min(max(number, 0), 10_000))
 
 
 Whole = Annotated[int, BeforeValidator(_whole)]
@@ -191,15 +197,20 @@ def _offer(view: Link) -> None:
         st.code(bare.address(), language=None, wrap_lines=True)
         if not view.TEXT:
             return
-        if whole.fits():
-            st.caption(say("With the text, readable by anyone who has the link."))
-            st.code(whole.address(), language=None, wrap_lines=True)
-        else:
-            words = N_(
-                "A link holds at most {most:,} characters; with this text, URL-encoded, it would have {length:,}. "
-                "Shorten the text to share it."
-            )
-            st.caption(say(words, most=LONGEST_LINK, length=len(urlencode(whole.parameters()))))
+        show_address(whole, say("With the text, readable by anyone who has the link."))
+
+
+def show_address(view: Link, about: str) -> None:
+    """The address of a view with its text, under the sentence `about`; or that the text is too long for a link."""
+    if view.fits():
+        st.caption(about)
+        st.code(view.address(), language=None, wrap_lines=True)
+    else:
+        words = N_(
+            "A link holds at most {most:,} characters; with this text, URL-encoded, it would have {length:,}. Shorten "
+            "the text to share it."
+        )
+        st.caption(say(words, most=LONGEST_LINK, length=len(urlencode(view.parameters()))))
 
 
 def _with_and_without(view: Link) -> tuple[Link, Link]:

@@ -98,7 +98,7 @@ def test_no_fixed_guess_answers_more_than_half_of_a_kind_of_question(language: s
         assert one.lesson
         for step in one.lesson.steps:
             if step.ask:
-                answer = step_runs.answered(step, step_runs.pair(step))
+                answer = step_runs.answered(step, *step_runs.pair(step))
                 right[alike.get(step.ask.kind, step.ask.kind)] += answer.right
     assert {"loss", "lower", "row", "sees", "looks", "picture", "future"} <= set(right)
     for kind, places in right.items():

@@ -65,11 +65,7 @@ def share_puzzle(number: int) -> None:
         text=st.session_state.text,
     )
     with st.popover(say("Link to this puzzle"), icon=":material/link:"):
-        if asked.fits():
-            st.caption(say("Anyone who opens the link gets this puzzle and can read your text."))
-            st.code(asked.address(), language=None, wrap_lines=True)
-        else:
-            st.caption(say("This text is too long for a link. Shorten it to share the puzzle."))
+        link.show_address(asked, say("Anyone who opens the link gets this puzzle and can read your text."))
 
 
 def read(model: Model, text: str) -> tuple[Text, run_view.TokenizedText]:

@@ -227,7 +227,7 @@ def advance(model: Model, sampling: Sampling, cache: bool) -> Writing:
 
 
 def choice_of(now: RunView, path: Continuation, sampling: Sampling, index: int | None) -> generation.SampledToken:
-    """What the sampling makes of one place: the written token number `index`, None for the next."""
+    """What the sampling makes at one position: the written token number `index`, None for the next."""
     position = len(path.prompt) + (len(path.written) if index is None else index)
     logits = results.ask(logits_at, now.run, 0, position - 1)
     choice = generation.draw(logits, sampling, position)

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, ConfigDict, StringConstraints
 from i18n import N_, say, say_all
 from model.atlas.result import MEASURES, Atlas
 from model.base import Model
+from model.masks import MaskSpec
 from model.text import first_line
 from ui import controls, page
 from ui.heads.head import heard
@@ -16,12 +17,6 @@ from ui.link import TextLink, Whole, with_masks
 from ui.widgets.choices import bound
 from viz.head_atlas.scatter import distance_names, scatter
 from viz.numbers import percent
-
-
-def lifted(model: Model) -> dict[str, Any]:
-    """The model's masks that are switched, as the user has them."""
-    names = [name for name in model.describe().masks if name != "padding"]
-    return {name: st.session_state[name] for name in names}
 
 
 def show(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> bool:
@@ -86,11 +81,9 @@ def choose_axes() -> tuple[str, str]:
         return x, st.selectbox(say("Y axis"), list(MEASURES), format_func=title, key="atlas_y", help=up)
 
 
-def choose_masks(model: Model) -> None:
-    """The switches of the masks that the model was trained with, but padding: nobody looks at that here."""
-    for name in model.describe().masks:
-        if name != "padding":
-            controls.mask_switch(model, name)
+def choose_masks(model: Model) -> MaskSpec:
+    """Of the masks that the model was trained with all but padding, which nobody looks at here."""
+    return controls.switch_masks(model, [name for name in model.describe().masks if name != "padding"])
 
 
 def choose_by(atlas: Atlas, layer: int, head: int) -> str:

@@ -44,7 +44,7 @@ ROOM = """<style>
   .PLACE .chart {
     width: var(--wide) !important;
     height: calc(var(--side) * var(--tall) + var(--down)) !important; }
-</style>"""  # of a place by its own class: of [class*=…] the browser styles all that is in whatever changes its class
+</style>"""  # of a container by its own class: of [class*=…] the browser styles all in whatever changes its class
 LEAST_OWN = 1 / 3  # of a row's positions: with fewer tokens of its own, its padding is out of sight at first
 
 

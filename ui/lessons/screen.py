@@ -52,8 +52,8 @@ def show(lesson: Lesson, name: str, number: int) -> None:
     """name: what answers are kept under. number: of the step, from 1."""
     step = lesson.steps[number - 1]
     with guarded():
-        found = step_runs.pair(step)
-        answer = step_runs.answered(step, found) if step.ask else None
+        now, beside = step_runs.pair(step)
+        answer = step_runs.answered(step, now, beside) if step.ask else None
     given = choices.given(name, number)
     open_question = answer is not None and given is None and st.session_state.lesson_asks
     left, right = st.columns([1, 1.3], gap="large")
@@ -68,7 +68,7 @@ def show(lesson: Lesson, name: str, number: int) -> None:
             if step.notice:
                 st.html(cached_figure(prose, "**" + say("What to notice.") + f"** {step.notice}", "notice"))
     with right, guarded():
-        _picture(step, found, hidden=open_question)
+        _picture(step, now, beside, hidden=open_question)
 
 
 def show_end(lesson: Lesson, name: str) -> None:
@@ -97,7 +97,7 @@ def show_end(lesson: Lesson, name: str) -> None:
 def _found(step: Step) -> Answer | str:
     """The answer to a step's question, or why there is none: a mistake in one step leaves the others."""
     try:
-        return step_runs.answered(step, step_runs.pair(step))
+        return step_runs.answered(step, *step_runs.pair(step))
     except Exception as error:
         problem = problem_in(error)
         if problem is None:
@@ -125,21 +125,21 @@ def _ask(step: Step, answer: Answer, name: str, number: int) -> None:
     st.button(say("Show the answer"), key="reveal", type="tertiary", icon=icon, on_click=give)
 
 
-def _picture(step: Step, found: step_runs.StepRuns, *, hidden: bool) -> None:
+def _picture(step: Step, now: RunView, beside: RunView, *, hidden: bool) -> None:
     """What the step shows; until its question is answered, nothing that answers it."""
     if not hidden:
-        _shown(step, found.now, found.beside if step.compares else None)
+        _shown(step, now, beside if step.compares else None)
         return
     shown = BEFORE.get(step.ask.kind if step.ask else "", "")
-    same = found.now.run.key == found.beside.run.key
+    same = now.run.key == beside.run.key
     if shown == "now":
-        _unnamed(step, found.now)
+        _unnamed(step, now)
     elif shown == "beside" and not same:
-        _shown(step, found.beside, None)
+        _shown(step, beside, None)
     else:
-        query = found.now.real.stop - 1 if step.query is None else step.query
+        query = now.real.stop - 1 if step.query is None else step.query
         about_a_query = step.ask is not None and step.ask.kind in ("looks", "sees", "next", "row")
-        _tokens(found.now, query if about_a_query else None)
+        _tokens(now, query if about_a_query else None)
 
 
 def _shown(step: Step, now: RunView, beside: RunView | None) -> None:

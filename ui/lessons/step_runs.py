@@ -1,7 +1,5 @@
 """The runs of a lesson's step: what it shows, what that is compared with, and the answer to its question."""
 
-from dataclasses import dataclass
-
 from markupsafe import Markup
 
 from i18n import N_, say
@@ -32,26 +30,20 @@ def verdict(answer: Answer, given: int | None, question: str = "") -> Markup:
     return screen.verdict(kind, [first, screen.plain(answer.why)], question)
 
 
-@dataclass(frozen=True, eq=False)
-class StepRuns:
-    now: RunView
-    beside: RunView
-
-
-def pair(step: Step) -> StepRuns:
-    """Raises what loading a model and reading a text raise, ValueError for a row or head that is not there."""
+def pair(step: Step) -> tuple[RunView, RunView]:
+    """What the step shows, and what that is compared with. Raises what loading a model and reading a text raise,
+    ValueError for a row or head that is not there."""
     other = step.beside
     now = _view(step, step.model, step.text, step.masks)
-    return StepRuns(now, _view(step, other.model or step.model, other.text or step.text, other.masks))
+    return now, _view(step, other.model or step.model, other.text or step.text, other.masks)
 
 
-def answered(step: Step, found: StepRuns) -> Answer:
+def answered(step: Step, now: RunView, beside: RunView) -> Answer:
     """The answer to the step's question, computed from its runs. Raises ValueError where it cannot be asked of them."""
     assert step.ask is not None
     asked = QuestionSubject(step.ask.kind, step.row - 1, *step.head, step.query, step.ask.among)
-    ref = ModelRef.of(found.now.model)
     try:
-        return results.ask(answer, ref, found.now.run, found.beside.run, found.beside.model.name, asked)
+        return results.ask(answer, now.run.model, now.run, beside.run, beside.model.name, asked)
     except ValueError as error:
         raise step.wrong("ask", problem_in(error)) from None
 

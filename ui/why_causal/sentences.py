@@ -14,7 +14,7 @@ from viz.numbers import number, percent
 from viz.why_causal.charts import Curve, nats
 
 ALIKE = 0.05  # nats a token; two losses closer than that are called alike
-OFTEN = 0.5  # of all places: what is true of fewer explains no mean
+OFTEN = 0.5  # of all positions: what is true of fewer explains no mean
 WHAT_THE_MASK_CHANGES = N_(
     "During generation the newest token is the last one: there is nothing to its right, masked or not. The mask only "
     "decides whether earlier tokens see later ones. A model that learned to copy its right neighbour has nothing to "

@@ -25,7 +25,7 @@ Outcomes = dict[Combination, TwinOutcome]
 
 @dataclass(frozen=True)
 class Beginning:
-    """The places of the first step that wait for the text."""
+    """The containers of the first step that wait for the text."""
 
     sentence: DeltaGenerator
     caption: DeltaGenerator
