@@ -16,14 +16,14 @@ from model.bug_clinic import comparison
 from model.bug_clinic.case import Bug
 from model.bug_clinic.comparison import compare
 from model.bug_clinic.examination import BUGS, BY_KEY, examine
-from model.bug_clinic.laws import LAWS
+from model.bug_clinic.laws import LAWS, Verdict
 from model.bug_clinic.modules import part_at
 from model.bug_clinic.spot import NOT_TO_SEE
 from tests.model.huggingface.families import save
 from tests.pages.page import Page, array, plain
 from tests.pages.test_chinese import english, texts
 from ui.sidebar.models import FIRST
-from viz.bug_clinic import LawFinding, amount_text
+from viz.bug_clinic import amount_text
 
 ROOT = Path(__file__).parents[2]
 
@@ -109,7 +109,7 @@ class TestAllBugs:
         laws = page.laws()
         for key, law in LAWS.items():
             for text, verdict in zip(laws[law.words], found.verdicts[key], strict=True):
-                beside = LawFinding(verdict.amount, verdict.broken, law.of, "" if key == bug.law else verdict.error)
+                beside = Verdict(verdict.amount, verdict.broken, "" if key == bug.law else verdict.error)
                 crashes = key == bug.law and verdict.error
                 assert text == ("crashes" if crashes else amount_text(beside))
         folded = [found.verdicts[key][0] for key in LAWS if key != bug.law and not found.broken(key)]
