@@ -32,6 +32,7 @@ STYLES.setdefault(
 import unmask  # noqa: E402
 from lessons.questions import QuestionSubject, answer  # noqa: E402
 from model import catalog  # noqa: E402
+from model.attribution.parts import ScoreSplit  # noqa: E402
 from model.mask_lab import mask_code  # noqa: E402
 from model.spec import OFF, MaskSpec  # noqa: E402
 from tests.pages.test_mask_lab import Lab  # noqa: E402
@@ -46,7 +47,7 @@ from viz.export.query import bars_picture  # noqa: E402
 from viz.head import head_figure  # noqa: E402
 from viz.heads.bars import bars_figure, row_of  # noqa: E402
 from viz.heads.colours import numbers_table  # noqa: E402
-from viz.heads.score_split import _outcome  # noqa: E402
+from viz.heads.score_split import sum_words  # noqa: E402
 from viz.saved.live import kinds_script  # noqa: E402
 
 SPEC = MaskSpec(**{GAPS: 3})
@@ -112,7 +113,9 @@ def test_every_view_of_a_head_says_it(run: unmask.notebook.Run) -> None:
         assert [one["words"] for one in header["reasons"]] == ["blocked by gaps"]
     assert "blocked by gaps" in bars_figure(row_of(view, None, 5), largest_first=False).to_json()
     assert (numbers_table(view).to_numpy() == "gaps").sum() == blocked(len(view.keys)).sum()
-    assert _outcome("0", [GAPS]).startswith("Gaps blocks it")
+    nothing = np.zeros(1, np.float32)
+    split = ScoreSplit(nothing, nothing, 1.0, nothing, 0.0)
+    assert "Blocked by gaps" in sum_words(split, "a", "b", score=0.0, weight="0", blocked=[GAPS])
 
 
 def test_the_notebook_the_report_and_the_command_have_it(run: unmask.notebook.Run) -> None:

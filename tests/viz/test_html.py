@@ -4,7 +4,7 @@ import html
 
 from markupsafe import Markup
 
-from viz.html import bar, escaped, join, swatch, table, tag
+from viz.html import escaped, join, swatch, table, tag, track
 
 TYPED = """<b> & "x" 'y' &lt;"""
 
@@ -31,7 +31,7 @@ def test_parts_are_escaped_where_they_are_joined() -> None:
 
 
 def test_a_bar_is_as_wide_as_its_share_and_no_wider_than_its_cell() -> None:
-    widths = [bar(share, "#123456").partition("width:")[2].partition("%")[0] for share in (-0.1, 0.256, 1.0, 1.7)]
+    widths = [track(share, "#123456").partition("width:")[2].partition("%")[0] for share in (-0.1, 0.256, 1.0, 1.7)]
     assert widths == ["0.0", "25.6", "100.0", "100.0"]
 
 

@@ -82,7 +82,7 @@ def written_strip(outputs: list[str], now: np.ndarray, standard: np.ndarray | No
     """
     framed = {"aria_current": "true", "style": f"outline:2px solid {NOW}; border-radius:3px"}
     boxes = [td(output, "token", **(framed if place == step else {})) for place, output in enumerate(outputs)]
-    rows = [(say("now"), now)] + ([] if standard is None else [(say("standard masks"), standard)])
+    rows = [(say("probability"), now)] if standard is None else [(say("now"), now), (say("standard masks"), standard)]
     lines = [[th(say("writes")), *boxes], *([th(name), *map(_probability, row)] for name, row in rows)]
     return table(lines, "numbers written") + STRIP_STYLE  # not shown
 

@@ -117,7 +117,7 @@ class TestReach:
         found = reach_of(story_trace(spec), 1, spec, 0, 0)
         np.testing.assert_array_equal(np.nan_to_num(shown.z("reach_figure", "reach")), found.first)
         shown.pick(11)
-        assert f"position 11) may attend to {int(found.window[4, 11]) or 'no'} token" in shown.words()
+        assert f"position 11) may attend to {int(found.window[4, 11])} in layer" in shown.words()
         assert int(shown.rows()[-1][2]) == found.seen[-1, 11]
 
     def test_a_query_that_is_no_longer_there_is_replaced(self) -> None:
