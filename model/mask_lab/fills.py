@@ -180,7 +180,7 @@ def compare(scores: Tensor, allowed: Tensor, sink: float | None = None) -> FillC
         empty_row=whole[0] if whole else None,
         keys=scores.shape[1],
         has_sink=sink is not None,
-        ours=_tried(case, OURS, "float32", float("-inf"), empty_rows_are_0=True),
+        ours=_tried(case, OURS, "float32", float("-inf")),
         fills=tuple(_tried(case, name, dtype, _value(name, dtype)) for name in FILLS for dtype in DTYPES),
         after=tuple(_tried(case, name, dtype, None) for name in (MULTIPLIED, RENORMALISED) for dtype in DTYPES),
     )
@@ -191,7 +191,7 @@ def _value(name: str, dtype: str) -> float:
     return torch.finfo(DTYPES[dtype]).min if fill is None else fill
 
 
-def _tried(case: _Case, name: str, dtype: str, value: float | None, *, empty_rows_are_0: bool = False) -> Result:
+def _tried(case: _Case, name: str, dtype: str, value: float | None) -> Result:
     """One way of masking: before the softmax by writing the value, or without one after it by multiplying."""
     scores, trouble = case.cast[dtype]
     if trouble is None and value is not None:
@@ -206,7 +206,7 @@ def _tried(case: _Case, name: str, dtype: str, value: float | None, *, empty_row
         weights = weights * case.allowed
     if name == RENORMALISED:
         weights = weights / weights.sum(-1, keepdim=True)
-    if empty_rows_are_0:
+    if name == OURS:
         weights = weights.masked_fill(~case.allowed.any(-1, keepdim=True), 0.0)
     written = None if value is None else float(torch.tensor(value, dtype=DTYPES[dtype]))
     return Result(name, dtype, written, None, fate(weights[-1].double()), _damage(weights[:-1].double(), case))

@@ -107,7 +107,7 @@ def choose(model: Model) -> MaskSpec:
         chosen: dict[str, Any] = {name: st.session_state[name] for name in native}
         chosen |= {name: chosen[KINDS[name].joins] and st.session_state[f"mask_{name}"] for name in JOINED}
         chosen |= {name: _choose_composed(name) for name in COMPOSED}
-        chosen["drawn"] = _choose_samplingn()
+        chosen["drawn"] = _choose_drawn()
     split = [name for name in COMPOSED if KINDS[name].splits and chosen[name] and st.session_state.mask_restart]
     return replace(model.standard, **chosen, positions=(split or ["counted"])[0])
 
@@ -195,7 +195,7 @@ def _choose_native(model: Model, name: str) -> None:
             st.checkbox(say(STYLES[one].label), key=f"mask_{one}", width="content", help=say(STYLES[one].help))
 
 
-def _choose_samplingn() -> tuple[Stroke, ...]:
+def _choose_drawn() -> tuple[Stroke, ...]:
     state, style = st.session_state, STYLES["drawn"]
     look = bound("mask_drawn_on", state.mask_drawn_on, _switch) | {"help": say(style.help)}
     st.toggle(say(style.label), width="content", disabled=not state.mask_drawn, **look)
