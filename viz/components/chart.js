@@ -45,6 +45,7 @@ function template(chart) {
   return {
     layout: {
       font: small,
+      colorway: style.getPropertyValue("--st-chart-categorical-colors").split(","),
       paper_bgcolor: ground,
       plot_bgcolor: ground,
       margin: { l: 0, r: 0, pad: 0.5 * sized(1).size },
@@ -68,7 +69,7 @@ async function draw(chart, own) {
   const figure = JSON.parse(own.data.figure);
   const config = { ...own.data.config, modeBarButtonsToAdd: [FULLSCREEN] };
   await plotly.react(chart, figure.data, { ...figure.layout, ...size, template: template(chart) }, config);
-  if (!own.heard) hear(chart, own);
+  if (!own.heard && chart.on) hear(chart, own); // one that left the page meanwhile hears nothing
   chart.ariaBusy = String(own.stale);
 }
 
@@ -113,6 +114,7 @@ export default function ({ data, parentElement, setTriggerValue }) {
   own.observer.observe(chart);
   return () => {
     own.observer.disconnect();
+    delete chart.own;
     window.Plotly?.purge(chart);
   };
 }
