@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # it imports torch
 BLOCKS = {N_("empty: skipped"): GREY, N_("partial: computed, then masked"): "#E69F00", N_("full: computed"): ALLOWED}
 MOST_DRAWN = 256  # blocks a side
 KERNELS = {
-    "is_causal": N_("SDPA, is_causal=True"), "varlen": N_("FlashAttention, varlen and window arguments"),
+    "is_causal": N_("SDPA, is_causal"), "varlen": N_("FlashAttention, varlen and window arguments"),
     "attn_mask": N_("SDPA, boolean attn_mask"), "flex": N_("FlexAttention, mask_mod and BlockMask"),
 }  # fmt: skip
 
