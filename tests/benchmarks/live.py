@@ -5,12 +5,14 @@ from pathlib import Path
 from statistics import median
 
 import psutil
+from playwright.sync_api import Page
 
 from tests.benchmarks.page import FLIPS, PATIENCE, text_of_64_tokens
 from tests.benchmarks.report import Ratio
-from tests.browser.running import chromium
+from tests.browser import running
 from unmask.__main__ import main
 
+FLAGS = [flag for flag in running.FLAGS if "--js-flags" not in flag]  # a reader's browser keeps less garbage
 # From what is done on the page until both the overview and the large heatmap have changed, in seconds
 TIMED = """async ([type, text]) => {
   const look = () => ["overview", "now"].map((part) =>
@@ -34,37 +36,42 @@ OPENED = """() => document.querySelector('[data-part="now"] canvas')?.height > 1
 def live_page() -> list[Ratio]:
     """Opened FLIPS times, each with another text of 64 tokens and one flip of the causal mask."""
     opened, texts, flips, memory = [], [], [], []
-    with tempfile.TemporaryDirectory() as folder, chromium() as browser:
+    with tempfile.TemporaryDirectory() as folder, running.chromium(FLAGS) as browser:
         file = Path(folder, "attention.html")
         main(["page", "-o", str(file)])
         for number in range(FLIPS):
             page = browser.new_page(viewport={"width": 1280, "height": 900})
             page.set_default_timeout(PATIENCE)
             page.goto(file.as_uri())
-            opened.append(page.wait_for_function(OPENED).json_value())
-            texts.append(page.evaluate(TIMED, ["text", text_of_64_tokens(number)]))
-            flips.append(page.evaluate(TIMED, ["flip", ""]))
-            memory.append(_memory())
+            opened.append((page.wait_for_function(OPENED).json_value(), sum(_tab().cpu_times()[:2])))
+            texts.append(_timed(page, "text", text_of_64_tokens(number)))
+            flips.append(_timed(page, "flip"))
+            memory.append(_tab().memory_full_info().pss / 1e6)
             page.close()
+    what = "a page that holds the model: "
     return [
-        Ratio("a page that holds the model: opened → heatmap, s", median(opened), 3, _spread(opened)),
-        Ratio("a page that holds the model: 64 tokens, text → all heads, s", median(texts), 1, _spread(texts)),
-        Ratio("a page that holds the model: flip → all heads, 64 tokens, s", median(flips), 0.7, _spread(flips)),
-        Ratio(
-            "a page that holds the model: memory of its tab, MB",
-            median(memory),
-            300,
-            "proportional set size of the renderer",
-        ),
+        _seconds(f"{what}opened → heatmap, s", opened, 3),
+        _seconds(f"{what}64 tokens, text → all heads, s", texts, 1),
+        _seconds(f"{what}flip → all heads, 64 tokens, s", flips, 0.7),
+        Ratio(f"{what}memory of its tab, MB", median(memory), 300, "proportional set size of the renderer"),
     ]
 
 
-def _spread(seconds: list[float]) -> str:
-    return f"median of {len(seconds)}; {min(seconds):.2f} to {max(seconds):.2f} s"
+def _seconds(what: str, pairs: list[tuple[float, float]], bar: float) -> Ratio:
+    seconds, cores = zip(*pairs, strict=True)
+    detail = f"median of {len(pairs)}; {min(seconds):.2f} to {max(seconds):.2f} s; {median(cores):.2f} s of a core"
+    return Ratio(what, median(seconds), bar, detail)
 
 
-def _memory() -> float:
-    """Of the largest renderer that was started from here, in MB."""
+def _timed(page: Page, what: str, text: str = "") -> tuple[float, float]:
+    """In seconds: what a reader waits, and what it takes of a core."""
+    before = sum(_tab().cpu_times()[:2])
+    seconds: float = page.evaluate(TIMED, [what, text])
+    return seconds, sum(_tab().cpu_times()[:2]) - before
+
+
+def _tab() -> psutil.Process:
+    """The largest renderer that was started from here."""
     started = psutil.Process().children(recursive=True)
     renderers = [one for one in started if "--type=renderer" in one.cmdline()]
-    return max(one.memory_full_info().pss for one in renderers) / 1e6
+    return max(renderers, key=lambda one: one.memory_info().rss)

@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import urlopen
@@ -61,10 +61,10 @@ def free_port() -> int:
 
 
 @contextmanager
-def chromium() -> Iterator[Browser]:
+def chromium(flags: Sequence[str] = FLAGS) -> Iterator[Browser]:
     """A Chromium without a window. Raises RuntimeError where there is none."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=_find(playwright), args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=_find(playwright), args=list(flags))
         yield browser
         browser.close()
 

@@ -133,7 +133,7 @@ function showHead() {
   const more = { tokens: { pins, towards, brightest: brightest(planes[0]) },
                  arcs: { names: [name], suggested: leastLine(planes[0], rows), firstToken: row.place.indexOf(0) } };
   drawCells(view, view, planes[0], masks[0], more[view]);
-  draw("mask", part("mask"), maskData(shown.masks, row, { ...state, strokes: state.spec.drawn, query }), drawnOrChosen);
+  if (control("more").open) draw("mask", part("mask"), maskData(shown.masks, row, { ...state, strokes: state.spec.drawn, query }), drawnOrChosen);
   control("numbers").hidden = false;
   const predicting = now.only ? runs.slice(1) : runs; // one layer's weights change no prediction
   control("after").textContent = fill(words.after, { token: `${row.labels[query]} (${query})` });
@@ -182,6 +182,7 @@ for (const one of switches) {
     refresh();
   };
 }
+control("more").ontoggle = () => shown && showHead();
 control("reset").onclick = () => take(STANDARD_SPEC);
 control("cancel").onclick = () => going?.abort();
 control("controls").onsubmit = (event) => {
