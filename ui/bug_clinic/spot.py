@@ -69,7 +69,8 @@ def play(now: RunView, asked: Puzzle) -> None:
                     say("Hint"), key="hint", icon=":material/lightbulb:", on_click=lambda: state.update(hint=True)
                 )
             st.button(say("Next puzzle"), key="another", icon=":material/refresh:", on_click=_next, args=(now, asked))
-            st.caption(say("{right} of {all} correct", right=state["right"], all=state["of"]))
+            if state["of"]:
+                st.caption(say("{right} of {all} correct", right=state["right"], all=state["of"]))
         controls.share_puzzle(asked.number)
 
 
