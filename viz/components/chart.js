@@ -7,6 +7,7 @@
 
 const ROOM = 1.1; // of its own height that a label needs
 const HEIGHT = 450; // css pixels of a figure that has none of its own
+const AGAIN = 250; // milliseconds until a chart that could not be drawn is tried anew
 const FULLSCREEN = {
   name: "fullscreen",
   title: "Fullscreen",
@@ -102,8 +103,8 @@ export default function ({ data, parentElement, setTriggerValue }) {
   chart.ariaBusy = "true";
   chart.style.height = `${data.height ?? HEIGHT}px`;
   const drawn = () => {
-    const mine = turn.then(() => draw(chart, own));
-    turn = mine.catch(() => {}).then(painted); // one that fails leaves the others theirs
+    turn = turn.then(() => draw(chart, own)).catch(console.error).then(painted); // one that fails leaves the others theirs
+    setTimeout(() => own.stale && chart.isConnected && sizeOf(chart).width && drawn(), AGAIN);
   };
   drawn();
   own.observer ||= new ResizeObserver(() => {
