@@ -1,13 +1,14 @@
-// A plotly chart, drawn by the plotly.js that Streamlit brings. Streamlit's own chart draws every new figure twice in a new
-// place; this one draws it once, in the place of the one before. A click on a cell of a heatmap, or on a bar, sends its
-// positions [row, column], or [position] of what has but one, to the trigger "pick"; zooming in sends "first row-last row,first
-// column-last column" to "zoom", "" for the whole. Of points with customdata its first two numbers are sent. Put after axis_names.js, plot_axes.js and plotly_internals.js. data: see
-// ui/page.py. Only the browser knows how large the picture is: labels that have no room beside the next one are left out, every
-// second or third alike.
+// A Plotly chart, drawn by the plotly.js that Streamlit brings. Streamlit's own chart draws every new figure twice, in a new
+// element; this one draws it once, in the same element. Needs axis_names.js, plot_axes.js and plotly_internals.js before it.
+//
+// data: see ui/page.py. Triggers: "pick" on a click, with the positions [row, column] of a cell, [position] of a bar, or the
+// first two numbers of customdata; "zoom" with "first row-last row,first column-last column", "" for the whole. Only the browser
+// knows how large the picture is: tick labels that have no room beside the next one are hidden, at regular distances.
 
 const ROOM = 1.1; // of its own height that a label needs
 const HEIGHT = 450; // css pixels of a figure that has none of its own
-const AGAIN = 250; // milliseconds until a chart that could not be drawn is tried anew
+const AGAIN = 250; // milliseconds until a chart that could not be drawn is tried again
+const LONGEST = 2000; // milliseconds that the other charts wait for one: Plotly never ends one that is removed while it is drawn
 const FULLSCREEN = {
   name: "fullscreen",
   title: "Fullscreen",
@@ -59,13 +60,14 @@ function template(chart) {
 }
 
 const sizeOf = ({ clientWidth: width, clientHeight: height }) => ({ width, height });
+const after = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
 const painted = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
 let turn = Promise.resolve(); // one chart after another, the first one on the page before the others are begun
 
 async function draw(chart, own) {
   const plotly = await streamlitsPlotly(own.data.script);
   const size = sizeOf(chart);
-  if (!own.stale || !size.width) return;
+  if (chart.own !== own || !own.stale || !size.width) return; // the component was run again, is drawn already, or is hidden
   own.stale = false;
   const figure = JSON.parse(own.data.figure);
   const config = { ...own.data.config, modeBarButtonsToAdd: [FULLSCREEN] };
@@ -103,8 +105,8 @@ export default function ({ data, parentElement, setTriggerValue }) {
   chart.ariaBusy = "true";
   chart.style.height = `${data.height ?? HEIGHT}px`;
   const drawn = () => {
-    turn = turn.then(() => draw(chart, own)).catch(console.error).then(painted); // one that fails leaves the others theirs
-    setTimeout(() => own.stale && chart.isConnected && sizeOf(chart).width && drawn(), AGAIN);
+    turn = turn.then(() => Promise.race([draw(chart, own), after(LONGEST)])).catch(console.error).then(painted);
+    setTimeout(() => chart.own === own && own.stale && chart.isConnected && sizeOf(chart).width && drawn(), AGAIN);
   };
   drawn();
   own.observer ||= new ResizeObserver(() => {
