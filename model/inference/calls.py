@@ -104,6 +104,30 @@ def ends_of(tokens: int, chunks: Sequence[int] | int, prefix: int = 0) -> list[i
     return [end for end in np.cumsum([prefix, *chunks]).tolist() if end]
 
 
+class _ComputedCells:
+    """The cells of layer 0 that calls compute, [N,N]: how often each, and by which call at last (−1 for none)."""
+
+    def __init__(self, tokens: int, align: str) -> None:
+        self.counts, self.cells = np.zeros((tokens, tokens), np.int64), np.full((tokens, tokens), -1, np.int16)
+        self.calls: list[tuple[int, int]] = []
+        self._masking, self._mask = ALIGNMENTS[align], torch.empty(0)
+
+    def masking(self, context: MaskContext, spec: MaskSpec, made: AllowedCache | None = None) -> Tensor | None:
+        """The mask of a layer in the call that is being made."""
+        mask = self._masking(context, spec, made)
+        if context.layer == 0:
+            self._mask = torch.ones(1, 1, 1, 1, dtype=torch.bool) if mask is None else mask.cpu()
+        return mask
+
+    def add(self, queries: np.ndarray, keys: np.ndarray) -> None:
+        """Count the call that has been made, whose tokens are these rows and columns."""
+        here = self._mask.expand(1, -1, len(queries), len(keys))[0, 0].numpy()
+        where = np.ix_(queries, keys)
+        self.counts[where] += here
+        self.cells[where] = np.where(here, len(self.calls), -1)
+        self.calls.append((len(queries), len(keys)))
+
+
 @torch.inference_mode()
 def compare_calls(
     model: Model,
@@ -121,47 +145,32 @@ def compare_calls(
     if align not in ALIGNMENTS:
         raise ValueError(msg("expected an alignment of {names}, got {got}", names=", ".join(ALIGNMENTS), got=align))
     tokens, prefix = batch.ids.shape[1], ends[0]
-    texts = [
-        (batch, np.arange(tokens), [0, *ends])
-    ]  # each with the rows of its tokens, and where its calls begin and end
+    texts = [(batch, np.arange(tokens), [0, *ends])]  # the rows of its tokens; where its calls begin and end
     if second:
         other = batch_of(model, (*batch.ids[0, :prefix].tolist(), *second))
         texts.append((other, np.r_[:prefix, tokens : tokens + len(second)], [prefix, prefix + len(second)]))
-    counts = np.zeros((tokens + len(second),) * 2, np.int64)
-    cells, right = np.full(counts.shape, -1, np.int16), np.zeros(counts.shape, bool)
-    masks: list[Tensor | None] = []  # of layer 0, in each call
-
-    def masking(context: MaskContext, spec: MaskSpec, made: AllowedCache | None) -> Tensor | None:
-        mask = ALIGNMENTS[align](context, spec, made)
-        if context.layer == 0:
-            masks.append(mask)
-        return mask
-
-    calls: list[tuple[int, int]] = []
+    computed = _ComputedCells(tokens + len(second), align)
+    right = np.zeros(computed.cells.shape, bool)
     states, expected = [], []
     caches: dict[int, Any] = {0: None}  # after so many tokens
     for text, rows, steps in texts:
-        trace, positions = model.run(text, spec), positions_under(spec, text)
-        expected.append(trace.states[:, steps[0] :])
-        right[np.ix_(rows[steps[0] :], rows)] = trace.allowed(0)[steps[0] :].numpy()
+        trace, positions, first = model.run(text, spec), positions_under(spec, text), steps[0]
+        expected.append(trace.states[:, first:])
+        right[np.ix_(rows[first:], rows)] = trace.allowed(0)[first:].numpy()
         for start, end in pairwise(steps):
-            done = model.call(text.columns(slice(end)), positions[:, start:end], spec, caches[start], masking)
+            some, at = text.columns(slice(end)), positions[:, start:end]
+            done = model.call(some, at, spec, caches[start], computed.masking)
             caches = {count: cache for count, cache in caches.items() if count == prefix} | {end: done.cache}
             states.append(done.states)
-            free = torch.ones(1, 1, 1, 1, dtype=torch.bool) if masks[-1] is None else masks[-1].cpu()
-            here = free.expand(1, -1, end - start, end)[0, 0].numpy()
-            where = np.ix_(rows[start:end], rows[:end])
-            counts[where] += here
-            cells[where] = np.where(here, len(calls), -1)
-            calls.append((end - start, end))
+            computed.add(rows[start:end], rows[:end])
     ours, theirs = (model.readout(torch.cat(some, dim=1))[0].float() for some in (states, expected))
     return CallsComparison(
-        calls=calls,
-        cells=cells,
-        computed=int(counts.sum()),
-        twice=int((counts > 1).sum()),
-        missed=int((right & (counts == 0)).sum()),
-        extra=int(((counts > 0) & ~right).sum()),
+        calls=computed.calls,
+        cells=computed.cells,
+        computed=int(computed.counts.sum()),
+        twice=int((computed.counts > 1).sum()),
+        missed=int((right & (computed.counts == 0)).sum()),
+        extra=int(((computed.counts > 0) & ~right).sum()),
         differences=(ours - theirs).abs().amax(-1).cpu().numpy(),
         size=float(theirs.abs().max()),
         losses=_losses(ours[:tokens], batch.ids[0]),
