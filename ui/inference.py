@@ -23,6 +23,7 @@ from model.text import TokenBatch
 from serving.job import Job, ModelRef
 from ui import controls, link, page, results
 from ui.guard import guarded
+from ui.heads.head import heard
 from ui.results import cached_figure
 from ui.widgets.choices import bound, one_of, whole_number, whole_numbers
 from ui.widgets.uploads import download
@@ -251,7 +252,7 @@ def show_tree(row: Row) -> Shown:
     with left:
         tree = cached_figure(pictures.tree_figure, found, labels[-1], state.node)
         title = say("The tree, and the path that greedy verification accepts")
-        figures = _chart(title, "tree", tree, sentence, on_select=_take_node, selection_mode="points")
+        figures = _chart(title, "tree", tree, sentence, heard=heard("tree", on_pick=_take_node))
         names = [f"{number}: {label}" for number, label in enumerate(found.labels, 1)]
         st.selectbox(say("Show what a draft token sees"), range(count), format_func=names.__getitem__,
                      **bound("node", state.node))  # fmt: skip
@@ -263,10 +264,8 @@ def show_tree(row: Row) -> Shown:
     return Shown(sentence, figures, row.code(f"tree({texts or parents}, order={order!r}, positions={stand!r})"))
 
 
-def _take_node() -> None:
-    points = st.session_state.tree.selection.points
-    if points and int(points[0].get("customdata", -1)) >= 0:
-        st.session_state.node = int(points[0]["customdata"])
+def _take_node(node: int, _: int | None) -> None:
+    st.session_state.node = node
 
 
 def show_packing(row: Row) -> Shown:

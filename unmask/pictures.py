@@ -271,10 +271,11 @@ def changes_picture(name: str, heads: AllHeads, largest: np.ndarray, losses: str
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class LeakPicture(Picture):
-    """Each head's shares of attention on later tokens and on padding, float32 [L,H]; NaN where there is none."""
+    """Each head's shares of attention on later tokens and on padding, float32 [L,H]; NaN where there is none. names: of the heads."""
 
     future: np.ndarray
     padding: np.ndarray
+    names: list[list[str]]
 
 
 def leak_picture(name: str, future: np.ndarray, padding: np.ndarray, names: list[list[str]]) -> LeakPicture:
@@ -282,7 +283,7 @@ def leak_picture(name: str, future: np.ndarray, padding: np.ndarray, names: list
     line = f"{name}: {later} of all attention on later tokens, {pads} on padding"
     grids = partial(map, leak_grid, (future, padding), (names, names), ("later tokens", "padding"))
     shares = np.stack([future, padding])
-    return LeakPicture(line, shares, shares, lambda: page(line, grids()), future=future, padding=padding)
+    return LeakPicture(line, shares, shares, lambda: page(line, grids()), future=future, padding=padding, names=names)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

@@ -161,7 +161,7 @@ def tree_figure(found: "DraftTree", start: str, chosen: int) -> CachedFigure:
                           position=found.positions[node + len(found.positions) - len(depth)],
                           path=escaped(" ".join(found.labels[one] for one in reversed(_above(found.parents, node)))))
                       if node >= 0 else say("the text's last token") for node in nodes],
-        "customdata": nodes, "hoverinfo": "text", "showlegend": False,
+        "customdata": [[node] for node in nodes], "hoverinfo": "text", "showlegend": False,
     }  # fmt: skip
     hidden = {"visible": False, "fixedrange": True}
     layout = {"xaxis": hidden | {"range": [-0.5, max(depth) + 0.6]}, "height": 320,

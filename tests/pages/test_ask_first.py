@@ -43,7 +43,7 @@ def test_a_flip_is_shown_only_after_an_answer_and_the_answer_is_the_run_s() -> N
     means = re.findall(r"from ([\d.]+) to ([\d.]+)", said)[0]
     end = "That is right." if float(means[1]) > float(means[0]) else "Not quite. The answer is: It goes down."
     assert said.startswith(f"Your answer: It goes up. {end}")
-    assert f"from {means[0]} to {means[1]} nats" in page.sentence()
+    assert f"Mean loss: {means[0]} → {means[1]} nats" in page.sentence()
 
 
 def test_every_kind_has_its_turn_and_a_text_without_padding_is_not_asked_about_it() -> None:

@@ -122,7 +122,9 @@ def test_typed_branches_and_what_a_draft_token_sees() -> None:
     page.run()
     assert np.argwhere(page.cells("tree_mask") == 2).tolist() == [[tokens + 7, tokens + 7]]
     (dots,) = [one for one in page.figures()["tree"]["data"] if "text" in one["mode"]]
-    assert [node for node, ring in zip(dots["customdata"], dots["marker"]["line"]["width"], strict=True) if ring] == [7]
+    assert [node for node, ring in zip(dots["customdata"], dots["marker"]["line"]["width"], strict=True) if ring] == [
+        [7]
+    ]
 
 
 def test_a_tree_after_a_text_that_fills_the_context() -> None:

@@ -103,14 +103,6 @@ class TestWords:
             "97.5%."
         )
 
-    def test_where_no_character_is_less_certain_none_is_named(self) -> None:
-        assert self.answer(least=0.9998).endswith("Every character has a probability of &gt;99.9%.")
-
-    def test_an_answer_of_little_probability_is_called_unsure(self) -> None:
-        assert "It is unsure: this answer as a whole has a probability of 89.9%." in self.answer(chance=0.899)
-        assert "unsure" not in self.answer(chance=0.9)
-        assert "It is unsure" in self.answer(meant=(), chances=(), wrote="none", day=None, chance=0.5)
-
     @pytest.mark.parametrize(
         ("wrote", "judged"),
         [
