@@ -1,17 +1,20 @@
-"""The sections of the Serving page: a text in several calls, a draft tree, packed documents, a stream, a mask's cost."""
+"""The sections of the Serving page: calls with a cache, draft trees, packed documents, streams, and costs of masks."""
 
+import json
 from dataclasses import dataclass
+from functools import partial
+from html import unescape
 from typing import Annotated, Any, Literal, NamedTuple
 
 import streamlit as st
-from pydantic import BeforeValidator
+from pydantic import Field
 
 from i18n import N_, say
 from model.atlas.texts import units_of_sample
 from model.base import Model, TokenizedText
 from model.inference.calls import ALIGNMENTS, ROUNDING, CallsComparison, compare_calls, continuation_ids, ends_of
 from model.inference.cost import COSTED, MOST_TOKENS, MaskCost, cost
-from model.inference.draft_tree import MOST_NODES, ORDERS, POSITIONS, DraftTree, typed_tree, verify_tree
+from model.inference.draft_tree import ORDERS, POSITIONS, DraftTree, typed_tree, uniform_tree, verify_tree
 from model.inference.packing import PackedLosses, pack
 from model.inference.streaming import MOST_STREAMED, StreamedText, ids_of, stream
 from model.mask_kinds import KINDS
@@ -20,9 +23,9 @@ from model.text import TokenBatch
 from serving.job import Job, ModelRef
 from ui import controls, link, page, results
 from ui.guard import guarded
-from ui.markdown import escaped
 from ui.results import cached_figure
-from ui.widgets.choices import bound, one_of
+from ui.widgets.choices import bound, one_of, whole_number, whole_numbers
+from ui.widgets.uploads import download
 from viz import inference as pictures
 from viz import mask_cost
 from viz.heatmap import CachedFigure
@@ -34,7 +37,7 @@ SECTIONS = {
 }  # fmt: skip
 ALIGN = {
     "bottom-right": N_("bottom right"), "top-left": N_("top left (wrong)"),
-    "none": N_("no mask with a cache (wrong)"),
+    "none": N_("none with a cache (wrong)"),
 }  # fmt: skip
 ORDER = {"depth": N_("depth first"), "breadth": N_("breadth first")}
 POSITION = {"depth": N_("by depth"), "row": N_("by row (wrong)")}
@@ -43,12 +46,9 @@ SOURCES = {"sample": N_("Sample"), "text": N_("Text on the left")}
 BLOCK_SIZES = ("16", "32", "64", "128", "256")
 HEAD_SIZE = 64  # of the head whose operations are counted
 MOST_SLIDERS = 6
+NO_MASKS = '{"causal": true}'  # but the causal one
 LOOK_EVERY = 0.3  # seconds between two parts of a stream
 PART_SECONDS = 0.7  # of reading in each of them
-
-
-def _tokens(value: Any) -> int:
-    return min(max(int(value), 1), MOST_TOKENS)
 
 
 class ServingLink(link.View):
@@ -74,9 +74,9 @@ class ServingLink(link.View):
     stream_window: link.Whole = 60
     stream_sinks: link.Whole = 4
     stream_step: link.Whole = 8
-    tokens: Annotated[int, BeforeValidator(_tokens)] = 4096
+    tokens: Annotated[int, Field(ge=1, le=MOST_TOKENS)] = 4096
     block: Literal[*BLOCK_SIZES] = "128"  # type: ignore[valid-type]
-    cost_masks: Annotated[str, link.at_most(link.LONGEST_MASKS)] = '{"causal": true}'
+    cost_masks: Annotated[str, link.at_most(link.LONGEST_MASKS)] = NO_MASKS
     cost_documents: Annotated[str, link.at_most(400)] = ""
 
 
@@ -163,44 +163,18 @@ def _chart(title: str, key: str, figure: CachedFigure, sentence: str, **look: An
     return {title: figure}
 
 
-def offer(shown: Shown) -> None:
-    """The section's figures as files, and its numbers in Python."""
-    slot = st.popover(say("Files and code"), icon=":material/download:", key="serving_files", on_change="rerun")
-    if not slot.open:
-        return
-    from ui import printed  # matplotlib takes a second, and nothing else here needs it
-    from viz.export.chart import as_csv, chart_picture
-
-    with slot, guarded(say("Drawing …")):
-        title = st.selectbox(say("Figure"), list(shown.figures), key="serving_figure") if shown.figures else None
-        if title:
-            figure = shown.figures[title]
-            picture = printed.PrintedPicture(chart_picture, (figure,), lambda: title, lambda: plain_text(shown.sentence), [])
-            printed.offer(picture, st.session_state.serving)
-            download("CSV", as_csv(figure), f"{st.session_state.serving}.csv", "text/csv", key="serving_csv")
-        st.code(shown.code, "python")
-
-
-def _chart(title: str, key: str, figure: CachedFigure, sentence: str, **look: Any) -> dict[str, CachedFigure]:
-    """Draw a figure under its title; gives both."""
-    st.markdown("#### " + title)
-    page.chart(figure, key, sentence, **look)
-    return {title: figure}
-
-
 def show_calls(row: Row) -> Shown:
     """The cells by the call that computed them."""
-    state = st.session_state
+    state, count = st.session_state, row.batch.ids.shape[1]
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         st.text_input(say("Chunk sizes"), key="chunks", width=180,
                       help=say("One number for all chunks, or several with commas, in order."))  # fmt: skip
-        st.number_input(say("Cached prefix"), 0, 10_000, key="cached", width=140)
+        whole_number(say("Cached prefix"), "cached", 0, count - 1, width=140)
         st.text_input(say("Second continuation of the prefix"), key="second", width=260, max_chars=400)
         align = one_of(say("Alignment of a call's mask"), ALIGN, "align", width="content")
     sliders = st.container(horizontal=True)
     sizes = whole_numbers(state.chunks)
     chunks: Any = sizes[0] if len(sizes) == 1 else sizes
-    count = row.batch.ids.shape[1]
     ends = ends_of(count, chunks, state.cached)
     with sliders:
         _drag(ends, count, len(sizes) == 1)
@@ -260,8 +234,12 @@ def show_tree(row: Row) -> Shown:
     st.text_area(say("Or type the branches, one per line"), key="drafts", height=80, max_chars=2_000,
                  help=say("Each line continues the text: begin it with a space where a new word begins."))  # fmt: skip
     texts = [line for line in state.drafts.splitlines() if line.strip()]
-    parents, tokens = typed_tree(row.model, texts) if texts else (tree_of(whole_numbers(state.branching)), None)
-    ids, given = tuple(row.batch.ids[0].tolist()), tokens and tuple(tokens)
+    parents, tokens = typed_tree(row.model, texts) if texts else (uniform_tree(whole_numbers(state.branching)), None)
+    room = max(row.model.context - len(parents), 1)  # before the tree
+    ids, given = tuple(row.batch.ids[0, :room].tolist()), tokens and tuple(tokens)
+    labels = row.labels[:room]
+    if len(labels) < len(row.labels):
+        st.caption(say("The tree follows the first {count:,} tokens, which leave room for it.", count=len(labels)))
     both: dict[str, DraftTree] = {
         by: row.ask(verify_tree, ids, tuple(parents), given, order=order, positions=by) for by in POSITIONS
     }
@@ -271,15 +249,16 @@ def show_tree(row: Row) -> Shown:
     state.node = min(state.node, count - 1)
     left, right = st.columns([1, 1.1], gap="small")
     with left:
-        tree = cached_figure(pictures.tree_figure, found, row.labels[-1], state.node)
+        tree = cached_figure(pictures.tree_figure, found, labels[-1], state.node)
         title = say("The tree, and the path that greedy verification accepts")
         figures = _chart(title, "tree", tree, sentence, on_select=_take_node, selection_mode="points")
-        st.selectbox(say("Show what a draft token sees"), range(count),
-                     format_func=lambda node: f"{node + 1}: {found.labels[node]}", **bound("node", state.node))  # fmt: skip
+        names = [f"{number}: {label}" for number, label in enumerate(found.labels, 1)]
+        st.selectbox(say("Show what a draft token sees"), range(count), format_func=names.__getitem__,
+                     **bound("node", state.node))  # fmt: skip
         other = both[next(by for by in POSITIONS if by != stand)]
         st.html(cached_figure(pictures.tree_table, found, other))
     with right:
-        mask = cached_figure(pictures.tree_mask_figure, found, row.labels, state.node)
+        mask = cached_figure(pictures.tree_mask_figure, found, labels, state.node)
         figures |= _chart(say("Its mask"), "tree_mask", mask, sentence)
     return Shown(sentence, figures, row.code(f"tree({texts or parents}, order={order!r}, positions={stand!r})"))
 
@@ -312,25 +291,92 @@ def show_streaming(row: Row) -> Shown:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         source = one_of(say("Text"), SOURCES, "stream_text", width="content",
                         help=say("A text that is shorter than the tokens asked for is repeated."))  # fmt: skip
-        st.number_input(say("Tokens"), 2, MOST_STREAMED, key="stream_tokens", width=120)
-        st.number_input(say("Sinks"), 0, 64, key="stream_sinks", width=110)
-        st.number_input(say("Window"), 1, 2_048, key="stream_window", width=120)
-        st.number_input(say("Tokens per call"), 1, 256, key="stream_step", width=120)
-    text = "\n".join(unit.text for unit in units_of_sample()) if source == "sample" else row.batch.texts[0]
-    ids = cached_figure(ids_of, row.model, text, state.stream_tokens)
+        whole_number(say("Tokens"), "stream_tokens", 2, MOST_STREAMED, width=120)
+        whole_number(say("Sinks"), "stream_sinks", 0, min(row.model.context - 1, 64), width=110)
+        room = row.model.context - state.stream_sinks
+        whole_number(say("Window"), "stream_window", 1, min(room, 2_048), width=120)
+        whole_number(say("Tokens per call"), "stream_step", 1, min(state.stream_window, 256), width=120)
+    sample = "\n".join(text for unit in units_of_sample() for text in unit.texts)
+    ids = ids_of(row.model, sample if source == "sample" else row.batch.texts[0], state.stream_tokens)
     sizes = {"window": state.stream_window, "sinks": state.stream_sinks, "step": state.stream_step}
-    now: Stream = state.get("stream_now")
-    key = (row.model.key, ids, *sizes.values())
-    if now is None or now.key != key:
-        now = state.stream_now = Stream(key)
-    st.fragment(_read_on, run_every=LOOK_EVERY if now.going else None)(row.model.name, row.model.key, ids, sizes)
-    found = now.found
-    labels = tuple(row.model.label(ids[token]) for token in found.kept)
-    sentence = pictures.stream_sentence(found, row.model.context)
-    sinks = pictures.sinks_figure(found, labels)
-    figures = _chart(say("Attention of the newest token to the cache"), "stream_sinks", sinks, sentence)
-    figures = {say("Loss and cache"): pictures.stream_figure(found)} | figures
-    return Shown(sentence, figures, row.code(f"streamed(tokens={len(ids)}, {', '.join(f'{n}={v}' for n, v in sizes.items())})"))
+    now: Stream | None = state.get("stream_now")
+    if now is None or (now.model.key, now.ids, now.sizes) != (row.model.key, ids, sizes):
+        state.stream_now = None  # what it holds leaves the memory first
+        now = Stream(ModelRef.of(row.model), ids, tuple(map(row.model.label, ids)), sizes)
+        now.read(0.0)
+        state.stream_now, state.stream_begun = now, True
+    figures: dict[str, CachedFigure] = st.fragment(_read_on, run_every=LOOK_EVERY if now.going else None)(now.going)
+    arguments = ", ".join(f"{name}={value}" for name, value in ({"tokens": len(ids)} | sizes).items())
+    return Shown(pictures.stream_sentence(now.found, row.model.context), figures, row.code(f"streamed({arguments})"))
+
+
+@dataclass
+class Stream:
+    """One reader's. labels: of its tokens. found: what has been read."""
+
+    model: ModelRef
+    ids: tuple[int, ...]
+    labels: tuple[str, ...]
+    sizes: dict[str, int]
+    found: Any = None
+    going: bool = True
+
+    def read(self, seconds: float) -> None:
+        """The next part, computed in turn with other readers' jobs."""
+        job = Job(stream, (self.model, self.ids), {**self.sizes, "so_far": self.found, "seconds": seconds})
+        self.found = results.scheduler().ask(job, results.session(), results.still_wanted)
+
+
+def _read_on(going: bool) -> dict[str, CachedFigure]:
+    """Read a part, and draw all there is; runs again by itself while it goes on."""
+    now: Stream = st.session_state.stream_now
+    if now.going and not st.session_state.pop("stream_begun", False):
+        with guarded(on_trouble=partial(setattr, now, "going", False)):
+            now.read(PART_SECONDS)
+    found: StreamedText = now.found
+    now.going &= not found.over
+    if now.going != going:
+        st.rerun()  # the whole page once: the sentence follows, and the looks begin or end
+    if not found.over:
+        with st.container(horizontal=True, vertical_alignment="center"):
+            done = say("{done:,} of {count:,} tokens read", done=found.done, count=len(now.ids))
+            st.progress(found.done / len(now.ids), done)
+            words, icon = (say("Stop"), "stop") if going else (say("Continue"), "resume")
+            look: Any = {"key": f"stream_{icon}", "icon": f":material/{icon}:"}
+            st.button(words, on_click=setattr, args=(now, "going", not going), **look)
+    alt = pictures.stream_alt(found)
+    figures = _chart(say("Loss and cache"), "stream_loss", pictures.stream_figure(found), alt)
+    sinks = pictures.sinks_figure(found, [now.labels[token] for token in found.kept])
+    return figures | _chart(say("Attention of the newest token to the cache"), "stream_weights", sinks, alt)
+
+
+def show_cost() -> Shown:
+    """What the chosen mask costs a kernel that works on blocks."""
+    state = st.session_state
+    top = st.container()
+    with st.expander(say("Any masks, as JSON")):
+        st.text_area(say("Masks"), key="cost_masks", height=120, max_chars=100_000,
+                     help=say("As the Mask Lab saves them under Export the mask; a drawing may be among them."),
+                     )  # fmt: skip
+    spec = MaskSpec.from_json(state.cost_masks)
+    with top, st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        whole_number(say("Tokens"), "tokens", 1, MOST_TOKENS, width=140)
+        st.selectbox(say("Block size"), BLOCK_SIZES, key="block", width=110)
+        for name in COSTED:
+            _choose_kind(name, spec)
+        st.text_input(say("Tokens of each document"), key="cost_documents", width=200,
+                      help=say("With commas; what is left of the text is one more document."))  # fmt: skip
+    documents = tuple(whole_numbers(state.cost_documents)) if state.cost_documents.strip() else ()
+    found: MaskCost = results.ask(cost, spec, state.tokens, int(state.block), documents)
+    sentence = mask_cost.cost_sentence(found)
+    left, right = st.columns([1.3, 1], gap="small")
+    with left:
+        figures = _chart(say("Blocks"), "cost_blocks", cached_figure(mask_cost.blocks_figure, found), sentence)
+        st.html(mask_cost.blocks_key())
+    right.html(cached_figure(mask_cost.cost_table, found, HEAD_SIZE))
+    masks = json.loads(spec.to_json())
+    sizes = f"tokens={found.tokens}, block={found.block}, documents={list(documents)}"
+    return Shown(sentence, figures, f"import unmask\n\nunmask.cost({masks}, {sizes})")
 
 
 def _choose_kind(name: str, spec: MaskSpec) -> None:

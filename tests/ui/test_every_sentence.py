@@ -38,7 +38,14 @@ from tests.ui.sentences.claims import CLAIMS, NO_CLAIM, Said, plain
 from tests.ui.sentences.facts import Facts
 from tests.ui.sentences.layer_claims import LAYER_CLAIMS
 from tests.ui.sentences.padding_claims import PADDING_CLAIMS, PaddedFacts
-from tests.ui.sentences.serving_claims import SERVING_CLAIMS, CallsFacts, CostFacts, PackingFacts, StreamFacts, TreeFacts
+from tests.ui.sentences.serving_claims import (
+    SERVING_CLAIMS,
+    CallsFacts,
+    CostFacts,
+    PackingFacts,
+    StreamFacts,
+    TreeFacts,
+)
 from ui import explain, results, run_view
 from ui.layers import _lens
 from ui.mask_lab.effect import effect_of
@@ -49,8 +56,8 @@ from viz.heads.bars import rest_words, row_of, where_it_lies
 from viz.heads.tokens import left_out, light_words
 from viz.inference import calls_sentence, packing_sentence, stream_alt, stream_sentence, tree_sentence
 from viz.layers.token import lens_sentence, token_sentence
-from viz.mask_lab.effect import after_query, effect
 from viz.mask_cost import cost_sentence
+from viz.mask_lab.effect import after_query, effect
 from viz.mask_lab.reach import ReachView, reach_sentence
 from viz.numbers import leak_notes
 from viz.padding import words as padding_words
