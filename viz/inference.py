@@ -56,12 +56,12 @@ TREE_DIFFERS = N_(
     "{difference}."
 )
 STREAMED_SINKS = N_(
-    "{done} tokens were read with a cache of {size} tokens, at most {held} MiB. Since the first key was dropped, the "
-    "mean loss is {with_sinks} nats with {sinks} sinks and {without} with the last {size} tokens alone."
+    "{done} tokens were read with a cache of {size} tokens, at most {held} MiB. From position {size} on, the mean loss "
+    "is {with_sinks} nats with {sinks} sinks and {without} with the last {size} tokens alone."
 )
 STREAMED = N_(
-    "{done} tokens were read with a cache of the last {size} tokens, at most {held} MiB. Since the first key was "
-    "dropped, the mean loss is {without} nats."
+    "{done} tokens were read with a cache of the last {size} tokens, at most {held} MiB. From position {size} on, the "
+    "mean loss is {without} nats."
 )
 RELATIVE = N_("Tokens stand where they are within the cache: in this model only distances count.")
 IN_TEXT = N_("Tokens stand where they are in the text: this model's positions are learned, and part of cached keys.")
@@ -115,8 +115,9 @@ def calls_sentence(found: "CallsComparison", second: bool) -> str:
              "extra": f"{found.extra:,}", "difference": number(found.difference)}  # fmt: skip
     if found.missed or found.extra or found.twice:
         return say(CALLS_WRONG, **sizes)
-    first = say(CALLS_DIFFER, **sizes)
-    if found.difference <= found.tolerance:
+    if found.difference > found.tolerance:
+        first = say(CALLS_DIFFER, **sizes)
+    else:
         first = say_count(
             "One call computes {cells} cells.",
             "{count} calls compute {cells} cells, each once, and give the logits of one call up to rounding: the "
@@ -302,7 +303,7 @@ def stream_sentence(found: "StreamedText", context: int) -> str:
     """What sinks do for the loss, what the cache takes, and where tokens stand."""
     size = found.sinks + found.window
     if found.done <= size:
-        return say("{done} of {count} tokens have been read; keys are dropped from token {size} on.",
+        return say("{done} of {count} tokens have been read, and no key has been dropped: the cache holds {size}.",
                    done=f"{found.done:,}", count=f"{len(found.ids):,}", size=f"{size:,}")  # fmt: skip
     with_sinks, without = (f"{mean:.2f}" for mean in found.means)
     held = f"{max(found.cache_bytes) / 2**20:.2f}"

@@ -69,7 +69,7 @@ class StreamedText:
 
     @property
     def means(self) -> np.ndarray:
-        """The mean loss with sinks and without, float32 [2], of the tokens after the first eviction."""
+        """The mean loss with sinks and without, float32 [2], of the tokens from position sinks + window on."""
         past = self.losses[:, min(self.sinks + self.window, self.done - 1) : self.done]
         means: np.ndarray = past.mean(axis=1)
         return means

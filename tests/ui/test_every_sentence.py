@@ -22,13 +22,14 @@ import i18n
 from model import catalog, padding
 from model.base import Model, tokenize
 from model.heads.ablation import HeadsOff, answer, layer_effects, outcome
-from model.heads.reach import shown_reach
+from model.heads.reach import reach_of
 from model.heads.rollout import layer_maps
 from model.heads.view import HeadView, cropped
-from model.inference.calls import ROUNDING, compare_calls, ends_of
+from model.inference.calls import ALIGNMENTS, ROUNDING, compare_calls, ends_of
 from model.inference.cost import cost
-from model.inference.draft_tree import verify_tree
+from model.inference.draft_tree import uniform_tree, verify_tree
 from model.inference.packing import pack
+from model.inference.streaming import ids_of, stream
 from model.masks import MaskSpec
 from model.text import TokenBatch
 from serving.job import ModelRef
@@ -37,9 +38,15 @@ from tests.ui.sentences.claims import CLAIMS, NO_CLAIM, Said, plain
 from tests.ui.sentences.facts import Facts
 from tests.ui.sentences.layer_claims import LAYER_CLAIMS
 from tests.ui.sentences.padding_claims import PADDING_CLAIMS, PaddedFacts
-from tests.ui.sentences.serving_claims import SERVING_CLAIMS, CallsFacts, CostFacts, PackingFacts, TreeFacts
+from tests.ui.sentences.serving_claims import (
+    SERVING_CLAIMS,
+    CallsFacts,
+    CostFacts,
+    PackingFacts,
+    StreamFacts,
+    TreeFacts,
+)
 from ui import explain, results, run_view
-from ui.inference import tree_of
 from ui.layers import _lens
 from ui.mask_lab.effect import effect_of
 from ui.padding import PaddedTexts, PaddingRuns
@@ -47,8 +54,9 @@ from viz.ablation import AskedPrediction, EffectsView, ranking_sentence
 from viz.ablation import sentence as ablation_sentence
 from viz.heads.bars import rest_words, row_of, where_it_lies
 from viz.heads.tokens import left_out, light_words
-from viz.inference import calls_sentence, cost_sentence, packing_sentence, tree_sentence
+from viz.inference import calls_sentence, packing_sentence, stream_alt, stream_sentence, tree_sentence
 from viz.layers.token import lens_sentence, token_sentence
+from viz.mask_cost import cost_sentence
 from viz.mask_lab.effect import after_query, effect
 from viz.mask_lab.reach import ReachView, reach_sentence
 from viz.numbers import leak_notes
@@ -160,7 +168,7 @@ def said_of(facts: Facts, *, lab: bool) -> Iterator[tuple[str, bool, Facts]]:
         means = [of.ask(layer_maps, how).maps[:, at] for of in (now, standard)[: 1 + changed]]
         lines = [HeadView(one, one, {}, [f"L{layer}" for layer in range(6)], pieces) for one in means]
         yield token_sentence(lines[0], how, at, pieces[at], *lines[1:]), True, replace(facts, how=how)
-    found = now.ask(shown_reach, *place)
+    found = now.ask(reach_of, *place)
     names = run_view.layer_names(now.model, "self")
     reach = ReachView(found.first, found.window, found.seen, facts.layer, found.blocked, list(pieces), at, names)
     yield reach_sentence(reach), True, facts
@@ -259,7 +267,7 @@ def ranking(facts: Facts) -> str:
     """What Ablation says of all heads, each off alone."""
     now, target = facts.now, int(facts.logs[facts.at].argmax())
     asked = ModelRef.of(now.model), now.run.batch, now.run.spec, now.row, facts.at, target
-    effects = [results.ask(layer_effects, *asked, layer, 6, HeadsOff(())).effects for layer in range(6)]
+    effects = [results.ask(layer_effects, *asked, layer, 6, HeadsOff(())) for layer in range(6)]
     return ranking_sentence(EffectsView(np.stack(effects), range(6), frozenset()))
 
 
@@ -286,34 +294,54 @@ def test_every_sentence_of_padding_is_true(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_every_sentence_of_serving_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of texts read in calls, and of masks cut into blocks."""
+    """Of texts read in calls and as streams, of trees and documents, and of masks cut into blocks."""
     model, chance = catalog.load("story"), random.Random(3)
     judge = Judge(monkeypatch, SERVING_CLAIMS)
     for number in range(40):
         batch = model.encode([chance.choice([text for text in TEXTS if len(text) > 20 and "\n" not in text])])
-        size, align = batch.ids.shape[1], chance.choice(["bottom-right", "top-left"])
-        ends = tuple(ends_of(size, chance.randint(1, size - 1), chance.randrange(size // 2)))
-        found = compare_calls(model, batch, model.standard, ends, align)
+        ids, align = tuple(batch.ids[0].tolist()), chance.choice([*ALIGNMENTS])
+        prefix = chance.randrange(len(ids) // 2)
+        ends = tuple(ends_of(len(ids), chance.randint(1, len(ids)), prefix))
+        second = tuple(chance.choices(ids, k=3)) if prefix and chance.random() < 0.5 else ()
+        found = compare_calls(model, batch, model.standard, ends, align, second)
         judge.words.clear()
-        judge.check(calls_sentence(found, align), CallsFacts(model, batch, ends, align), markup=False)
+        facts = CallsFacts(model, ids, ends, align, second)
+        judge.check(calls_sentence(found, bool(second)), facts, markup=False)
         spec = MaskSpec(causal=chance.random() < 0.7, padding=False, sliding=chance.choice([0, 1, 7, 40]))
-        facts = CostFacts(spec, chance.randint(1, 700), chance.choice([16, 32, 64, 128]))
-        judge.check(cost_sentence(cost(spec, facts.tokens, facts.block)), facts, markup=False)
+        tokens, block = chance.randint(1, 700), chance.choice([16, 32, 64, 128])
+        documents = chance.choice([(), (chance.randint(1, tokens),)])
+        words = cost_sentence(cost(spec, tokens, block, documents))
+        judge.check(words, CostFacts(spec, tokens, block, documents), markup=False)
         if number % 4 == 0:
             judge_tree(judge, model, batch, chance)
+        if number % 8 == 0:
+            judge_stream(judge, model, 300 if number == 8 else chance.randint(40, 90), chance)
     judge.report(80)
 
 
 def judge_tree(judge: Judge, model: Model, batch: TokenBatch, chance: random.Random) -> None:
-    """A tree of drafts after the text, and the text as documents, where it has several."""
+    """A tree of drafts after the text, the model's own or any, and the text as documents, where it has several."""
     ids, stand = tuple(batch.ids[0].tolist()), chance.choice(["depth", "row"])
-    tree = verify_tree(model, ids, tree_of(chance.choice([[1], [2, 1], [1, 2, 2], [1, 1, 1], [3, 2]])), positions=stand)
+    parents = uniform_tree(chance.choice([[1], [2, 1], [1, 2, 2], [1, 1, 1], [3, 2]]))
+    given = chance.choice([None, chance.choices(ids, k=len(parents))])
+    tree = verify_tree(model, ids, parents, given, positions=stand)
     judge.words.clear()
-    tokens, parents = tuple(tree.tokens), tuple(tree.parents)
-    text = tree_sentence(tree, ROUNDING * tree.size)
-    judge.check(text, TreeFacts(model, ids, tokens, parents, stand), markup=True)
+    facts = TreeFacts(model, ids, tuple(tree.tokens), tuple(tree.parents), stand)
+    judge.check(tree_sentence(tree, ROUNDING * tree.size), facts, markup=True)
     if any("." in piece for piece in batch.pieces[0][:-2]):
         found = pack(model, batch, ".")
         judge.words.clear()
         text = packing_sentence(found, ROUNDING * found.size)
-        judge.check(text, PackingFacts(model, batch, tuple(found.sizes)), markup=False)
+        judge.check(text, PackingFacts(model, ids, tuple(found.sizes)), markup=False)
+
+
+def judge_stream(judge: Judge, model: Model, tokens: int, chance: random.Random) -> None:
+    """All texts as a stream, after its first call and at its end."""
+    ids, window = ids_of(model, " ".join(TEXTS), tokens), chance.randint(8, 30)
+    sizes = {"window": window, "sinks": chance.choice([0, 1, 4]), "step": chance.randint(1, 8)}
+    first = stream(model, ids, **sizes, seconds=0)
+    for found in (first, stream(model, ids, **sizes, so_far=first)):
+        facts = StreamFacts(model, ids, **sizes, done=found.done)
+        judge.words.clear()
+        judge.check(stream_sentence(found, model.context), facts, markup=False)
+        judge.check(stream_alt(found), facts, markup=False)

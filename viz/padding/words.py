@@ -83,8 +83,9 @@ def reasons(ways: Sequence[Way], *, causal: bool, cells: int) -> list[Case]:
         numbers = say("Largest difference without a padding mask: {without}; with one: {masked}.", **amounts)
         cases.append((say(SIDES[side]), together([say(WHY[side, causal]), numbers])))
     naive = next((way for way in ways if (way.side, way.mask, way.positions) == ("left", "keys", "cells")), None)
-    positions = say("This model computes them itself and accepts none, so only the masks can be chosen.")
-    if naive is not None:
+    if naive is None:
+        positions = say("This model computes them itself and accepts none, so only the masks can be chosen.")
+    else:
         numbers = say("Largest difference with ids 0…{last}: {naive}; from the mask: {counted}.", last=cells - 1,
                       naive=amount(naive.apart), counted=amount(counted["left", "keys"].apart))  # fmt: skip
         positions = together([say(POSITIONS), numbers])

@@ -97,22 +97,6 @@ def _largest(said: Said, facts: Facts) -> bool:
     return where and near(said["weight"], view.max()) and abs(facts.w[query, key] - view.max()) < 1e-5
 
 
-def _layers(facts: Facts) -> np.ndarray:
-    """The mean over heads of the query's weights: [L,K]."""
-    trace, masks = facts.runs[0], facts.now.masks
-    heads = [[trace.weights(layer, head, facts.now.row, masks).numpy()[facts.at] for head in range(6)] for layer in
-             range(6)]  # fmt: skip
-    return np.mean(heads, axis=1)
-
-
-def _most_of_mean(said: Said, facts: Facts) -> bool:
-    means = _layers(facts)
-    layer = int(said["layer"][1:])
-    named = re.fullmatch("“(.*)” \\((\\d+)\\)", said["other"], re.DOTALL)
-    key = facts.at if said["other"] == "itself" else facts.place(named[1], named[2])
-    return same(said["share"], means.max(), 1e-4) and abs(means[layer, key] - means.max()) < 1e-5
-
-
 def _cost(said: Said, facts: Facts) -> bool:
     target = facts.logs0[facts.at].argmax()
     before, after = facts.logs0[facts.at, target], facts.logs[facts.at, target]
@@ -254,10 +238,6 @@ CLAIMS: dict[str, Claim] = {
     "Share of its attention on later tokens: {later}; on padding: {padding}.": lambda said, facts: (
         same(said["later"], facts.later) and same(said["padding"], facts.padding)
     ),
-    # viz/layers/token.py
-    "“{token}” attends to nothing in any layer.": lambda said, facts: not _layers(facts).any(),
-    "The largest mean weight over heads that “{token}” "
-    "gives one token is in {layer}: {share} to {other}.": _most_of_mean,
     # viz/ablation.py
     "Turning {heads} off ({way}) changes the loss of “{target}” after “{query}” ({position}) by {nats} nats, and its "
     "probability from {before} to {after}.": _cost,

@@ -183,7 +183,7 @@ class Facts:
                     output[now.row, off[1]] = 0
                 return output
 
-            trace = now.model.run_edited(now.run.batch, now.run.spec, edit)
+            trace = now.model.run(now.run.batch, now.run.spec, edit)
             logits = trace.logits[now.row, self.at].double()
             found[layer, head] = self.logs[self.at, target] - float(logits.log_softmax(-1)[target])
         return found

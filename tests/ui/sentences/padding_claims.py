@@ -70,13 +70,16 @@ def _logits(model: Model, texts: tuple[str, ...], spec: MaskSpec, side: str) -> 
     return model.run(model.encode(list(texts), side), spec).logits.double().numpy()
 
 
-def size(said: str, value: float) -> bool:
-    """Whether "1.1 × 10⁻⁵" is what is said of a difference. What is rounding is another in every batch."""
-    if said == "0":
-        return value == 0
+def written(said: str) -> float:
+    """ "1.1 × 10⁻⁵" -> 1.1e-5."""
     found = re.fullmatch(r"([\d.,]+)(?:\s×\s10([⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+))?|10([⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+)", said)
     power = found[2] or found[3] or "0"
-    number = float((found[1] or "1").replace(",", "")) * 10.0 ** int(power.translate(POWERS))
+    return float((found[1] or "1").replace(",", "")) * 10.0 ** int(power.translate(POWERS))
+
+
+def size(said: str, value: float) -> bool:
+    """Whether "1.1 × 10⁻⁵" is what is said of a difference. What is rounding is another in every batch."""
+    number = written(said)
     return abs(number - value) <= 0.06 * max(number, value) or max(number, value) < 1e-4
 
 
@@ -104,9 +107,8 @@ def _worst(said: Said, facts: PaddedFacts) -> bool:
 
 def _changed(words: str, facts: PaddedFacts) -> PaddingChoice:
     """The choice with what the words name otherwise."""
-    side = (
-        "left" if "padding on the left" in words else "right" if "padding on the right" in words else facts.choice.side
-    )
+    words = words.lower()
+    side = next((side for side in ("left", "right") if f"{side} padding" in words), facts.choice.side)
     masks = {
         "keys and queries": "both",
         "mask on keys": "keys",
@@ -125,9 +127,10 @@ def _mended(said: Said, facts: PaddedFacts) -> bool:
     )
 
 
-def _would_be(said: Said, facts: PaddedFacts) -> bool:
-    """Said of what is correct too, and then left out."""
-    return size(said["amount"], max(facts.apart(_changed(said["change"].lower(), facts))))
+def _simpler(said: Said, facts: PaddedFacts) -> bool:
+    """Said of what is correct alone."""
+    changed = _changed(said["change"], facts)
+    return facts.correct(facts.choice) and changed != facts.choice and size(said["amount"], max(facts.apart(changed)))
 
 
 def _both(said: Said, facts: PaddedFacts) -> bool:
@@ -139,6 +142,16 @@ def _both(said: Said, facts: PaddedFacts) -> bool:
 def _queries(facts: PaddedFacts) -> float:
     ways = [(choice.side, choice.positions) for choice in CHOICES if choice.mask == "keys"]
     return max(abs(facts.largest(side, "keys", ids) - facts.largest(side, "both", ids)) for side, ids in ways)
+
+
+def _at_the_end(facts: PaddedFacts) -> np.ndarray:
+    """bool [B]: whether a row's last cell is a token of its text."""
+    return facts.model.encode(list(facts.texts), facts.choice.side).keep[:, -1].numpy()
+
+
+def _shorter_end_in_padding(facts: PaddedFacts) -> bool:
+    shorter = [len(facts.alone(row)) < facts.cells for row in range(len(facts.texts))]
+    return bool((_at_the_end(facts) != shorter).all())
 
 
 def _wrong_end(said: Said, facts: PaddedFacts) -> bool:
@@ -161,30 +174,21 @@ PADDING_CLAIMS: dict[str, Claim] = {
     "Sentence {number}'s {what} differ by up to {amount} from those of the same sentence alone.": _worst,
     "Sentence {number}'s most likely next token is “{found}” ({chance}) instead of “{expected}” ({expected_chance}).": _says_other,
     "The most likely next token of every sentence stays the same.": lambda said, facts: not facts.others(),
-    "Every sentence has the same {what} as alone ({rounding}), and the same most likely next token.": lambda said, facts: (
-        facts.correct(facts.choice) and not facts.others()
+    "Every sentence has the same {what} as alone: a largest difference of {amount}.": lambda said, facts: (
+        facts.correct(facts.choice) and size(said["amount"], max(facts.apart(facts.choice)))
     ),
     "No padding setting is correct here.": lambda said, facts: not any(map(facts.correct, CHOICES)),
-    "With {changes} the largest difference is {amount}: correct.": _mended,
-    "{change} the largest difference would be {amount}.": _would_be,
-    "It is equally correct {changes}.": lambda said, facts: (
-        facts.correct(facts.choice) and all(facts.correct(_changed(one, facts)) for one in said["changes"].split(" or "))
-    ),
-    "It needs neither a padding mask nor position ids.": lambda said, facts: facts.correct(facts.choice) and (
-        (facts.choice.mask, facts.choice.positions) == ("off", "cells")
-    ),
+    "Correct would be: {changes}. The largest difference is then {amount}.": _mended,
+    "{change}: a largest difference of {amount}.": _simpler,
     READ + "left that is the last cell of every row, where logits[:, −1] reads: that is why texts are padded on the left for generation.": lambda said, facts: (
-        facts.choice.side == "left" and bool(facts.model.encode(list(facts.texts), "left").keep[:, -1].all())
+        facts.choice.side == "left" and bool(_at_the_end(facts).all())
     ),
-    READ + "right, logits[:, −1] is a padding cell's row for every shorter sentence: for sentence {number} it predicts “{wrong}” instead of “{right}”.": _wrong_end,
-    READ + "right, logits[:, −1] is a padding cell's row for every shorter sentence, although here it predicts the same token.": lambda said, facts: (
-        facts.choice.side == "right"
+    READ + "right, logits[:, −1] is a padding cell's row for every shorter sentence.": lambda said, facts: (
+        facts.choice.side == "right" and _shorter_end_in_padding(facts)
     ),
-    "Here {count} of {total} sentences still gets a different token than alone: its padding mask or position ids are wrong.": lambda said, facts: (
-        len(facts.others()) == 1
-    ),
-    "Here {count} of {total} sentences still get a different token than alone: their padding mask or position ids are wrong.": lambda said, facts: (
-        (int(said["count"]), int(said["total"])) == (len(facts.others()), len(facts.texts))
+    "There it predicts “{wrong}” for sentence {number} instead of “{right}”.": _wrong_end,
+    "Sentences that get another token here than alone, by their padding mask or position ids: {wrong} of {total}.": lambda said, facts: (
+        (int(said["wrong"]), int(said["total"])) == (len(facts.others()), len(facts.texts)) and bool(facts.others())
     ),
     "Largest difference without a padding mask: {without}; with one: {masked}.": _both,
     "Largest difference with ids 0…{last}: {naive}; from the mask: {counted}.": lambda said, facts: (
@@ -192,11 +196,10 @@ PADDING_CLAIMS: dict[str, Claim] = {
         and int(said["last"]) == facts.cells - 1
     ),
     "The table's last two columns differ by at most {amount}.": lambda said, facts: size(said["amount"], _queries(facts)),
-    "The table's last two columns hold the same numbers.": lambda said, facts: _queries(facts) < 1e-5,
     "It comes after the sentence, and the causal mask already hides later cells from every token. Position ids count from cell 0 either way.": lambda said, facts: (
         facts.causal and facts.correct(PaddingChoice("right", "off", "counted"))
     ),
-    "Without the causal mask every token attends to the whole row, including the padding after it.": lambda said, facts: (
+    "It comes after the sentence. Without the causal mask every token attends to the whole row.": lambda said, facts: (
         not facts.causal and not facts.correct(PaddingChoice("right", "off", "counted"))
     ),
     "It comes before the sentence, where the causal mask lets every token attend to it.": lambda said, facts: (
@@ -205,7 +208,7 @@ PADDING_CLAIMS: dict[str, Claim] = {
     "It comes before the sentence, where every token attends to it.": lambda said, facts: (
         not facts.causal and not facts.correct(PaddingChoice("left", "off", "counted"))
     ),
-    "Counted from cell 0, a sentence begins at a later position than it has alone, and this model depends on absolute position ids, as one with learned positions does.": lambda said, facts: (
+    "Counted from cell 0, all tokens of a sentence with padding on the left are shifted by the same number. That matters to a model with absolute position ids, such as learned positions, and not where only distances count, as with rotary or relative positions.": lambda said, facts: (
         not facts.correct(PaddingChoice("left", "keys", "cells"))
     ),
     "It also keeps padding from attending to anything. No real token attends to padding under either mask, so nothing that padding attends to reaches a sentence.": lambda said, facts: (

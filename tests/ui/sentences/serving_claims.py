@@ -2,7 +2,7 @@
 
 # ruff: noqa: E501 - each sentence stands in one piece, to be found by a search
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,74 +11,129 @@ import torch
 from model.base import Model
 from model.masks import MaskSpec, Stroke
 from model.text import TokenBatch
-from tests.ui.sentences.claims import Said
+from tests.ui.sentences.claims import Said, near
+from tests.ui.sentences.padding_claims import written
+
+ROUNDED = 1e-3  # of a logit
+CONVENTIONS = {
+    "mask and position ids": (True, True), "mask only": (True, False), "position ids only": (False, True),
+    "neither": (False, False),
+}  # fmt: skip
 
 
-@dataclass(frozen=True, eq=False)
+def _causal(size: int) -> np.ndarray:
+    return np.tril(np.ones((size, size), bool))
+
+
+def _logits(
+    model: Model, ids: Sequence[int], allowed: np.ndarray | None = None, positions: Sequence[int] | None = None
+) -> np.ndarray:
+    """[T,V]. allowed: bool [T,T], that differs from the causal mask in one piece of each row."""
+    row, causal = torch.tensor([[*ids]]), _causal(len(ids))
+    cells = {} if allowed is None else {"block": causal & ~allowed, "open": allowed & ~causal}
+    strokes = [
+        Stroke(kind, query, int(keys[0]), query, int(keys[-1]))
+        for kind, other in cells.items()
+        for query, keys in ((query, np.flatnonzero(other[query])) for query in range(len(ids)))
+        if len(keys)
+    ]
+    places = None if positions is None else torch.tensor([[*positions]])
+    batch = TokenBatch(row, torch.ones_like(row, dtype=torch.bool), (("",) * len(ids),), positions=places)
+    logits: np.ndarray = model.run(batch, replace(model.standard, drawn=tuple(strokes))).logits[0].double().numpy()
+    return logits
+
+
+def _count(said: str) -> int:
+    return int(said.replace(",", ""))
+
+
+def _number(said: str, value: float) -> bool:
+    number = written(said)
+    return abs(number - value) <= 0.02 * max(number, value) or max(number, value) < ROUNDED
+
+
+@dataclass(frozen=True)
 class CallsFacts:
-    """A text read in calls that end at `ends`, aligned at the bottom right or at the top left."""
+    """A text read in calls that end at `ends`; a second one may follow the first call. align: "bottom-right",
+    "top-left" or "none", a mask in the first call alone."""
 
     model: Model
-    batch: TokenBatch
+    ids: tuple[int, ...]
     ends: tuple[int, ...]
     align: str
+    second: tuple[int, ...] = ()
 
     @property
-    def open(self) -> np.ndarray:
-        size = self.batch.ids.shape[1]
-        return np.tril(np.ones((size, size), bool))
+    def texts(self) -> list[tuple[tuple[int, ...], tuple[int, ...], int]]:
+        """Of each its ids, where its calls end, and its first position that no other text has."""
+        first = self.ends[0]
+        other = (*self.ids[:first], *self.second), (first, first + len(self.second)), first
+        return [(self.ids, self.ends, 0), *([other] if self.second else [])]
 
-    @property
-    def computed(self) -> np.ndarray:
-        """bool [T,T]: of each call the cells that its rectangle's triangle covers, in the corner that it is aligned at."""
-        cells, start = np.zeros_like(self.open), 0
-        for end in self.ends:
-            shift = start if self.align == "bottom-right" else 0
+    def computed(self, ends: Sequence[int]) -> np.ndarray:
+        """bool [T,T]: of each call the cells of its rectangle that its mask leaves open."""
+        cells, start = np.zeros((ends[-1], ends[-1]), bool), 0
+        for end in ends:
+            shift = {"bottom-right": start, "top-left": 0, "none": end if start else 0}[self.align]
             cells[start:end, :end] = np.tril(np.ones((end - start, end), bool), shift)
             start = end
         return cells
 
+    def cells(self) -> tuple[int, int, int]:
+        """How many are computed, left out, and computed although they should not be."""
+        found = np.zeros(3, int)
+        for _, ends, first in self.texts:
+            right, computed = _causal(ends[-1])[first:], self.computed(ends)[first:]
+            found += computed.sum(), (right & ~computed).sum(), (computed & ~right).sum()
+        return int(found[0]), int(found[1]), int(found[2])
+
     def difference(self) -> float:
         """The largest one between the logits of one call and those of a run under the mask that the calls compute."""
-        lost = self.open & ~self.computed
-        rows = [(int(row), np.flatnonzero(lost[row]).tolist()) for row in np.flatnonzero(lost.any(1))]
-        strokes = tuple(Stroke("block", row, keys[0], row, keys[-1]) for row, keys in rows)
-        plain, other = (
-            self.model.run(self.batch, spec).logits[0]
-            for spec in (self.model.standard, replace(self.model.standard, drawn=strokes))
-        )
-        return float((plain - other).abs().max())
+        apart = [
+            np.abs(_logits(self.model, ids) - _logits(self.model, ids, self.computed(ends)))[first:].max()
+            for ids, ends, first in self.texts
+        ]
+        return float(max(apart))
 
-
-def _number(said: str, value: float) -> bool:
-    return abs(float(said) - value) <= 0.02 * max(float(said), value) or max(float(said), value) < 1e-3
+    @property
+    def calls(self) -> int:
+        return len(self.ends) + bool(self.second)
 
 
 def _equal(said: Said, facts: CallsFacts) -> bool:
-    cells = int(said["cells"].replace(",", ""))
-    counted = cells == facts.open.sum() == facts.computed.sum() and int(said["count"]) == len(facts.ends)
-    return counted and (facts.computed == facts.open).all() and float(said["difference"]) < 1e-2
+    """Of one call, of which no difference is said, too."""
+    counted = facts.cells() == (_count(said["cells"]), 0, 0) and int(said.get("count", 1)) == facts.calls
+    return counted and written(said.get("difference", "0")) < ROUNDED
 
 
-def _left_out(said: Said, facts: CallsFacts) -> bool:
-    missed = int(said["missed"].replace(",", ""))
-    right = missed == (facts.open & ~facts.computed).sum() > 0 and int(said["count"]) == len(facts.ends)
-    return right and _number(said["difference"], facts.difference())
+def _wrong(said: Said, facts: CallsFacts) -> bool:
+    wrong = facts.cells()[1:]
+    counted = wrong == (_count(said["missed"]), _count(said["extra"])) != (0, 0) and int(said["count"]) == facts.calls
+    return counted and _number(said["difference"], facts.difference())
+
+
+def _shared(said: Said, facts: CallsFacts) -> bool:
+    prefix = facts.ends[0]
+    return _count(said["prefix"]) == prefix and _count(said["saved"]) == _causal(prefix).sum() and bool(facts.second)
 
 
 @dataclass(frozen=True)
 class CostFacts:
-    """A mask of T tokens, whose blocks are of so many positions."""
+    """A mask of T tokens, whose blocks are of so many positions. documents: sizes; what is left is one more."""
 
     spec: MaskSpec
     tokens: int
     block: int
+    documents: tuple[int, ...]
 
     @property
     def open(self) -> np.ndarray:
         """bool [T,T]."""
         at = np.arange(self.tokens)
-        open_cells = at[:, None] >= at if self.spec.causal else np.ones((self.tokens, self.tokens), bool)
+        document = np.searchsorted(np.cumsum(self.documents), at, side="right")
+        open_cells = document[:, None] == document
+        if self.spec.causal:
+            open_cells &= at[:, None] >= at
         return open_cells & (np.abs(at[:, None] - at) < self.spec.sliding) if self.spec.sliding else open_cells
 
 
@@ -87,7 +142,9 @@ def _cost(said: Said, facts: CostFacts) -> bool:
     padded = np.zeros((side * facts.block, side * facts.block), bool)
     padded[: facts.tokens, : facts.tokens] = facts.open
     any_open = padded.reshape(side, facts.block, side, facts.block).any((1, 3))
-    return said["share"] == f"{any_open.mean():.1%}" and int(said["tokens"].replace(",", "")) == facts.tokens
+    masked = 1 - padded.sum() / (any_open.sum() * facts.block**2)
+    shares = said["share"] == f"{any_open.mean():.1%}" and said["masked"] == f"{masked:.1%}"
+    return shares and _count(said["tokens"]) == facts.tokens
 
 
 @dataclass(frozen=True)
@@ -100,29 +157,35 @@ class TreeFacts:
     parents: tuple[int, ...]
     positions: str
 
-    def likeliest(self, path: list[int]) -> int:
-        """The id after the text and some nodes."""
-        ids = torch.tensor([[*self.ids, *(self.tokens[node] for node in path)]])
-        batch = TokenBatch(ids, torch.ones_like(ids, dtype=torch.bool), (("",) * ids.shape[1],))
-        return int(self.model.run(batch, self.model.standard).logits[0, -1].argmax())
-
     def accepted(self) -> list[int]:
         path: list[int] = []
         while True:
-            wanted, above = self.likeliest(path), path[-1] if path else -1
+            ids = *self.ids, *(self.tokens[node] for node in path)
+            wanted, above = int(_logits(self.model, ids)[-1].argmax()), path[-1] if path else -1
             children = [node for node, parent in enumerate(self.parents) if parent == above]
             fitting = [node for node in children if self.tokens[node] == wanted]
             if not fitting:
                 return path
             path.append(fitting[0])
 
-    @property
-    def stands_by_depth(self) -> bool:
-        """Whether each node's place in the row is that in its branch, or positions are told by depth."""
-        depth = []
-        for parent in self.parents:
-            depth.append(0 if parent < 0 else depth[parent] + 1)
-        return self.positions == "depth" or depth == list(range(len(depth)))
+    def difference(self) -> float:
+        """The largest one between the logits of a branch where it stands alone and where its nodes do."""
+        if self.positions == "depth":
+            return 0.0
+        apart, start = [], len(self.ids)
+        for node in range(len(self.tokens)):
+            path = [node]
+            while self.parents[path[0]] >= 0:
+                path.insert(0, self.parents[path[0]])
+            ids, places = (*self.ids, *(self.tokens[one] for one in path)), [start + one for one in path]
+            moved = _logits(self.model, ids, positions=[*range(start), *places])
+            apart.append(np.abs(moved[-1] - _logits(self.model, ids)[-1]).max())
+        return float(max(apart))
+
+
+def _branches(said: Said, facts: TreeFacts, *, equal: bool) -> bool:
+    right = _number(said["difference"], facts.difference()) and (written(said["difference"]) < ROUNDED) == equal
+    return right and int(said["nodes"]) == len(facts.parents)
 
 
 def _accepts(said: Said, facts: TreeFacts) -> bool:
@@ -132,44 +195,130 @@ def _accepts(said: Said, facts: TreeFacts) -> bool:
     )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class PackingFacts:
     """A text as documents of these sizes."""
 
     model: Model
-    batch: TokenBatch
+    ids: tuple[int, ...]
     sizes: tuple[int, ...]
 
-    def mixed(self) -> float:
-        """The largest difference of logits between the plain row and each document alone."""
-        row, found, start = self.model.run(self.batch, self.model.standard).logits[0], 0.0, 0
+    def difference(self, convention: str) -> float:
+        """The largest difference of logits between the row and each document alone."""
+        masked, restarted = CONVENTIONS[convention]
+        document = np.repeat(np.arange(len(self.sizes)), self.sizes)
+        allowed = _causal(len(self.ids)) & (document[:, None] == document) if masked else None
+        positions = [place for size in self.sizes for place in range(size)] if restarted else None
+        row, found, start = _logits(self.model, self.ids, allowed, positions), 0.0, 0
         for size in self.sizes:
-            ids = self.batch.ids[:, start : start + size]
-            alone = TokenBatch(ids, torch.ones_like(ids, dtype=torch.bool), (("",) * size,))
-            logits = self.model.run(alone, self.model.standard).logits[0]
-            found = max(found, float((row[start : start + size] - logits).abs().max()))
+            alone = _logits(self.model, self.ids[start : start + size])
+            found = max(found, float(np.abs(row[start : start + size] - alone).max()))
             start += size
         return found
 
 
-def _others(said: Said, facts: PackingFacts) -> bool:
-    neither = next(one for one in said["names"].split("; ") if one.startswith("neither "))
-    return _number(neither.removeprefix("neither "), facts.mixed())
+def _apart(said: Said, facts: PackingFacts) -> bool:
+    return said["names"].split("; ") == [name for name in CONVENTIONS if facts.difference(name) < ROUNDED]
+
+
+def _mixed(said: Said, facts: PackingFacts) -> bool:
+    differences = {name: facts.difference(name) for name in CONVENTIONS}
+    mixed = [name for name, difference in differences.items() if difference >= ROUNDED]
+    return all(
+        one.startswith(f"{name} ") and _number(one.removeprefix(f"{name} "), differences[name])
+        for name, one in zip(mixed, said["names"].split("; "), strict=True)
+    )
+
+
+@dataclass(frozen=True)
+class StreamFacts:
+    """A text read with a cache of `sinks` first tokens and a window, `step` tokens in a call, as far as `done`."""
+
+    model: Model
+    ids: tuple[int, ...]
+    window: int
+    sinks: int
+    step: int
+    done: int
+
+    @property
+    def size(self) -> int:
+        return self.window + self.sinks
+
+    def allowed(self, sinks: int) -> np.ndarray:
+        """bool [T,T]: the keys that are still there in each query's call, where so many first ones are kept."""
+        open_cells = _causal(self.done)
+        for start in range(0, self.done, self.step):
+            dropped = max(min(start + self.step, self.done) - self.size, 0)
+            open_cells[start : start + self.step, sinks : sinks + dropped] = False
+        return open_cells
+
+    def mean(self, sinks: int) -> float:
+        """The mean loss of the tokens from position `size` on."""
+        logits = _logits(self.model, self.ids[: self.done], self.allowed(sinks))
+        logs = logits - np.logaddexp.reduce(logits, axis=-1, keepdims=True)
+        return float(np.mean([-logs[token - 1, self.ids[token]] for token in range(self.size, self.done)]))
+
+    @property
+    def held(self) -> float:
+        """MiB: float32 keys and values of all layers."""
+        network = self.model.network
+        return 2 * 4 * len(network.blocks) * network.token_embedding.weight.shape[1] * self.size / 2**20
+
+    @property
+    def learned(self) -> bool:
+        """Whether the same tokens have other logits at other positions."""
+        ids = self.ids[:8]
+        moved = _logits(self.model, ids, positions=range(5, 5 + len(ids)))
+        return bool(np.abs(moved - _logits(self.model, ids)).max() > ROUNDED)
+
+    @property
+    def context(self) -> int:
+        return int(self.model.network.position_embedding.weight.shape[0])
+
+
+def _streamed(said: Said, facts: StreamFacts) -> bool:
+    sizes = _count(said["size"]) == facts.size and _count(said["done"]) == facts.done > facts.size
+    if not sizes or not near(said["held"], facts.held) or int(said.get("sinks", 0)) != facts.sinks:
+        return False
+    if facts.done > facts.context:
+        return True  # no run is as long
+    both = (said.get("with_sinks"), facts.sinks), (said["without"], 0)
+    return all(near(loss, facts.mean(sinks)) for loss, sinks in both if loss is not None)
+
+
+def _none_dropped(said: Said, facts: StreamFacts) -> bool:
+    sizes = (_count(said["done"]), _count(said["count"]), _count(said["size"]))
+    kept = bool((facts.allowed(facts.sinks) == _causal(facts.done)).all())
+    return sizes == (facts.done, len(facts.ids), facts.size) and kept
 
 
 SERVING_CLAIMS: dict[str, Callable[..., bool]] = {
-    "{count} calls compute {cells} cells, each once, and give the logits of one call: the largest difference is {difference}, which is rounding.": _equal,
-    "Aligned at the top left, {count} calls leave out {missed} of the cells that one call computes: the largest difference between logits is {difference}.": _left_out,
+    "One call computes {cells} cells.": _equal,
+    "{count} calls compute {cells} cells, each once, and give the logits of one call up to rounding: the largest difference is {difference}.": _equal,
+    "With this alignment {count} calls leave out {missed} of the cells that one call computes, and compute {extra} that it does not: the largest difference between logits is {difference}.": _wrong,
+    "The second continuation reads the {prefix} cached tokens instead of computing their {saved} cells again.": _shared,
     "A kernel that skips empty blocks computes {share} of the {tokens} × {tokens} scores; {masked} of these are masked afterwards.": _cost,
-    "One call verifies {nodes} tokens, and each has the logits of its own branch run alone: the largest difference is {difference}, which is rounding.": lambda said, facts: (
-        int(said["nodes"]) == len(facts.parents) and facts.stands_by_depth and float(said["difference"]) < 1e-2
+    "One call verifies {nodes} tokens, and each has the logits of its own branch run alone up to rounding: the largest difference is {difference}.": lambda said, facts: (
+        _branches(said, facts, equal=True)
     ),
     "One call verifies {nodes} tokens, but with other logits than each branch run alone: the largest difference is {difference}.": lambda said, facts: (
-        int(said["nodes"]) == len(facts.parents) and not facts.stands_by_depth
+        _branches(said, facts, equal=False)
     ),
     "Greedy verification accepts {count} tokens: “{path}”.": _accepts,
-    "Documents packed into one row have the logits of each document alone with: {names}.": lambda said, facts: (
-        said["names"].split("; ")[0] == "mask and position ids"
+    "Greedy verification accepts no token.": lambda said, facts: not facts.accepted(),
+    "Documents packed into one row have the logits of each document alone with: {names}.": _apart,
+    "Largest difference with the others: {names}.": _mixed,
+    "{done} of {count} tokens have been read, and no key has been dropped: the cache holds {size}.": _none_dropped,
+    "{done} tokens were read with a cache of {size} tokens, at most {held} MiB. From position {size} on, the mean loss is {with_sinks} nats with {sinks} sinks and {without} with the last {size} tokens alone.": _streamed,
+    "{done} tokens were read with a cache of the last {size} tokens, at most {held} MiB. From position {size} on, the mean loss is {without} nats.": _streamed,
+    "Tokens stand where they are in the text: this model's positions are learned, and part of cached keys.": lambda said, facts: (
+        facts.learned and facts.done <= facts.context
     ),
-    "Largest difference with the others: {names}.": _others,
+    "This model's {context} positions are learned, and part of cached keys: tokens stand where they are in the text, and after the last position they begin again behind the sinks.": lambda said, facts: (
+        facts.learned and facts.done > facts.context == _count(said["context"])
+    ),
+    "The loss of {done} tokens, what the cache takes, and the newest token's attention to {kept} keys.": lambda said, facts: (
+        _count(said["done"]) == facts.done and _count(said["kept"]) == facts.allowed(facts.sinks)[-1].sum()
+    ),
 }  # fmt: skip
