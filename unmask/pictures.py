@@ -271,7 +271,10 @@ def changes_picture(name: str, heads: AllHeads, largest: np.ndarray, losses: str
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class LeakPicture(Picture):
-    """Each head's shares of attention on later tokens and on padding, float32 [L,H]; NaN where there is none. names: of the heads."""
+    """Each head's shares of attention on later tokens and on padding, float32 [L,H]; NaN where there is none.
+
+    names: of the heads, layer by layer.
+    """
 
     future: np.ndarray
     padding: np.ndarray

@@ -66,7 +66,9 @@ MASKS = (
         key="diagonal",
         title=N_("Causal triangle"),
         variant=N_("off by one"),
-        function=with_mask(lambda allowed: allowed & ~torch.eye(allowed.shape[-1], dtype=torch.bool)),
+        function=with_mask(
+            lambda allowed: allowed & ~torch.eye(*allowed.shape[-2:], dtype=torch.bool, device=allowed.device)
+        ),
         wrong="causal = ~torch.ones(T, T, dtype=torch.bool).triu(diagonal=0)",
         right="causal = ~torch.ones(T, T, dtype=torch.bool).triu(diagonal=1)",
         signs=N_("No token sees itself, and the first has no allowed key: a plain softmax makes its row NaN."),
