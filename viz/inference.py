@@ -328,7 +328,7 @@ def coloured_cells(values: np.ndarray, colours: Sequence[str], names: Sequence[s
         trace |= {"xgap": 1, "ygap": 1}
     square = {"constrain": "domain", "showgrid": False, "zeroline": False, "ticks": ""}
     layout: Part = {
-        "xaxis": square | x, "yaxis": square | y | {"autorange": "reversed", "scaleanchor": "x"},
+        "xaxis": square | x | {"tickangle": -90}, "yaxis": square | y | {"autorange": "reversed", "scaleanchor": "x"},
         "margin": {"l": 8, "r": 8, "t": 8, "b": 8}, "height": 470,
     }  # fmt: skip
     for axis in (layout["xaxis"], layout["yaxis"]):
