@@ -118,6 +118,6 @@ export default function ({ data, parentElement, setTriggerValue }) {
   return () => {
     own.observer.disconnect();
     delete chart.own;
-    window.Plotly?.purge(chart);
+    turn = turn.then(() => chart.own || window.Plotly?.purge(chart)); // Plotly fails on one that is purged while it is drawn
   };
 }
