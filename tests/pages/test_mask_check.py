@@ -54,6 +54,7 @@ class Checked:
 @pytest.fixture(scope="module", autouse=True)
 def checked() -> Iterator[Checked]:
     """What the page checks by itself: the patients."""
+    results.result_cache().forget(lambda _: True)  # other tests of this process may have checked some of them
     with pytest.MonkeyPatch.context() as patch:
         kept = Checked()
         patch.setattr(mask_check, "check", kept)
