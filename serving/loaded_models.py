@@ -15,6 +15,7 @@ from model.base import Model, files_key
 from model.errors import Stopped
 from serving.fair_queue import QueueFull
 from serving.job import ModelRef
+from serving.machine import return_freed_memory
 from serving.settings import Settings
 
 Report = Callable[[str], None]
@@ -160,6 +161,7 @@ class LoadedModels:
         gc.unfreeze()
         gc.collect()
         gc.freeze()
+        return_freed_memory()
 
 
 def _wait_for(lock: Lock, report: Report) -> None:

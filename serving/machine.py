@@ -94,6 +94,12 @@ def keep_freed_memory() -> None:
         library.mallopt(M_TRIM_THRESHOLD, 64 * 2**20)
 
 
+def return_freed_memory() -> None:
+    """Return what is free in the heaps of all threads to the system. Does nothing with other C libraries."""
+    with suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def keep_ray_on_loopback() -> None:
     """Make a new Ray cluster listen at 127.0.0.1 alone, as on Windows and macOS. Call before Ray is imported.
 

@@ -15,6 +15,7 @@ from transformers import AutoConfig, PreTrainedModel
 from i18n import N_, msg
 from model.errors import CheckpointError, NotSupported, first_line, panics_caught
 from model.huggingface import checkpoint_files, formats, hub
+from model.huggingface.internals import remember_no_words
 from model.huggingface.loading import SAFE, check_vocabulary, read_tokenizers
 from model.huggingface.stacks import stacks_of
 from model.huggingface.verify import check_runs_on_text, check_type, refusal
@@ -161,7 +162,8 @@ PROSE = "It's 12:30, and THE cat sat on the mat; the dog â€” 3.14 metres away â€
 
 
 def check_tokenizer(name: str, tokenizer: Tokenizer) -> None:
-    """Raises CheckpointError for a tokenizer that cannot be used."""
+    """Raises CheckpointError for a tokenizer that cannot be used. It encodes slowly afterwards."""
+    remember_no_words(tokenizer)
     grown = _growth(tokenizer)
     if grown > MOST_FOR_ONE:
         raise CheckpointError(msg(GROWS, model=name, count=grown))

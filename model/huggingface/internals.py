@@ -1,4 +1,4 @@
-"""The parts of transformers used here that are not in its documented interface. No other file may use one.
+"""The parts of transformers and tokenizers used here that are not documented. No other file may use one.
 
 Each is checked by tests/model/huggingface/test_huggingface_internals.py, which `make upgrade-check` runs with the
 newest transformers. Checked with transformers 5.23.0. Importing this file imports nothing of transformers.
@@ -7,6 +7,8 @@ newest transformers. Checked with transformers 5.23.0. Importing this file impor
 from collections.abc import Mapping
 from typing import Any
 
+from tokenizers import Tokenizer
+from tokenizers.models import BPE, Unigram
 from torch import nn
 
 # Relies on: the `desc` of the progress bar over a checkpoint's tensors (core_model_loading.py); the hook that sees it,
@@ -66,3 +68,9 @@ def runs_with_static_cache(network: nn.Module) -> bool:
     Relies on: the class attribute `PreTrainedModel._can_compile_fullgraph`.
     """
     return getattr(network, "_can_compile_fullgraph", False)
+
+
+def remember_no_words(tokenizer: Tokenizer) -> None:
+    """Encode without a cache of words: tokenizers 0.23 does not free it with the tokenizer, two megabytes each."""
+    if isinstance(tokenizer.model, BPE | Unigram):
+        tokenizer.model._resize_cache(0)

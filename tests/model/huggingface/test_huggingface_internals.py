@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from tokenizers import Tokenizer
+from tokenizers.models import BPE, Unigram
 from transformers import AttentionInterface, AttentionMaskInterface, AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging
 
@@ -94,3 +96,9 @@ def test_a_decoder_says_that_it_runs_with_a_static_cache() -> None:
     part = broken("PreTrainedModel._can_compile_fullgraph")
     assert internals.runs_with_static_cache(families.random_network("llama")), part
     assert not internals.runs_with_static_cache(torch.nn.Linear(1, 1)), part
+
+
+@pytest.mark.parametrize("kind", [BPE, Unigram])
+def test_a_tokenizer_can_be_told_to_remember_no_words(kind: type) -> None:
+    assert hasattr(kind, "_resize_cache"), broken(f"tokenizers.models.{kind.__name__}._resize_cache")
+    internals.remember_no_words(Tokenizer(kind()))
