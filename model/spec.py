@@ -1,7 +1,7 @@
 """MaskSpec: which masks a reader asked for, where, and at which positions. Plain data, strictly typed."""
 
 import json
-from dataclasses import astuple, dataclass, fields, make_dataclass, replace
+from dataclasses import dataclass, fields, make_dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from i18n import N_, msg
@@ -125,7 +125,7 @@ class MaskSpec(_Kinds):
     def to_json(self) -> str:
         """Every field by its name; a stroke is a list [kind, query, key, last_query, last_key]."""
         data = {field.name: getattr(self, field.name) for field in fields(self)}
-        return json.dumps(data | {"drawn": [astuple(stroke) for stroke in self.drawn]}, ensure_ascii=False)
+        return json.dumps(data | {"drawn": [tuple(vars(stroke).values()) for stroke in self.drawn]}, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "MaskSpec":

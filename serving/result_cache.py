@@ -94,6 +94,7 @@ class ResultCache:
     def _make(self, key: Hashable, make: Callable[[], Result], promise: Future) -> Result:
         try:
             result = make()
+            size = nbytes(result)
         except BaseException as error:
             with self._lock:
                 del self._being_made[key]
@@ -102,7 +103,7 @@ class ResultCache:
             raise
         with self._lock:
             self.made += 1
-            if nbytes(result) <= self._kept.maxsize:
+            if size <= self._kept.maxsize:
                 self._kept[key] = result
             del self._being_made[key]
         promise.set_result(result)

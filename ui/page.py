@@ -23,7 +23,7 @@ from viz.components import source
 from viz.palette import APART, MARGIN, MASK_COLOURS
 
 if TYPE_CHECKING:  # the page shows itself before plotly is imported
-    import plotly.graph_objects as go
+    from viz.heatmap import CachedFigure
 
 PICTURE = b64encode((Path(__file__).parent / "icon.png").read_bytes()).decode()
 ICON = f"data:image/png;base64,{PICTURE}"  # ours: Streamlit fetches its icons' from the network, and reads a file anew
@@ -240,21 +240,18 @@ def note(html: str) -> str:
 
 
 def chart(
-    figure: "go.Figure", key: str, alt: str, *, height: int | None = None, heard: Mapping[str, Any] | None = None
+    figure: "CachedFigure", key: str, alt: str, *, height: int | None = None, heard: Mapping[str, Any] | None = None
 ) -> None:
     """One of viz's figures.
 
     alt: the figure in words. height: in pixels, instead of the figure's own. heard: the callbacks on_pick_change and
     on_zoom_change, of what chart.js sends.
     """
-    from plotly.io.json import to_json_plotly
-
-    plain, heard = figure.to_dict(), heard or {}
-    layout = {name: part for name, part in plain["layout"].items() if name != "template"}
+    heard = heard or {}
     _chart(
         data={
-            "figure": to_json_plotly({"data": plain["data"], "layout": layout}),
-            "height": height or layout.get("height"),
+            "figure": figure.text,
+            "height": height or figure.to_dict()["layout"].get("height"),
             "alt": alt,
             "config": CHART,
             "script": streamlit_internals.script_files()[0],
