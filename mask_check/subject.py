@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from i18n import msg
 from mask_check.findings import CannotCheck
-from model.huggingface.stacks import USUAL, counts_by_ids
+from model.blocks import FIRST_POSITIONS, counts_by_ids
 
 IDS = ("input_ids", "idx", "tokens", "ids", "x")
 TARGETS = "targets"  # nanoGPT's name for the ids that follow
@@ -94,13 +94,13 @@ class CheckedModule:
         return any(one.__module__.startswith("transformers.") for one in type(self.module).__mro__)
 
     def find_positions(self, ids: Tensor, tolerance: float) -> None:
-        """See whether it can be told positions: those that it counts by itself, from one of USUAL on, change nothing
-        for ids [T]. Afterwards `call` is told them as if they were counted from 0."""
+        """See whether it can be told positions: those that it counts by itself, from one of FIRST_POSITIONS on, change
+        nothing for ids [T]. Afterwards `call` is told them as if they were counted from 0."""
         if not self.names_positions:
             return
         counted = torch.arange(len(ids), device=ids.device)[None]
         untold = self.outputs(ids[None])
-        for first in (0,) if self._counts_by_ids else USUAL:
+        for first in (0,) if self._counts_by_ids else FIRST_POSITIONS:
             self._first = first
             try:
                 told = self.outputs(ids[None], position_ids=counted)

@@ -14,7 +14,15 @@ from model.attention import MultiHeadAttention
 from model.spec import MaskSpec
 from model.text import TokenBatch
 
+FIRST_POSITIONS = (0, 1, 2)  # numbers a first token may have; 2 in RoBERTa's position embeddings, where 1 is padding
 LONGEST_WAVE = 10_000.0
+
+
+def counts_by_ids(module: nn.Module) -> bool:
+    """Whether a module numbers tokens by which ids are padding, as RoBERTa and M2M-100 do."""
+    table = getattr(module, "position_embeddings", None)
+    numbered_from_padding = isinstance(table, nn.Embedding) and table.padding_idx is not None
+    return hasattr(module, "create_position_ids_from_input_ids") or numbered_from_padding
 
 
 def positions_of(keep: Tensor) -> Tensor:

@@ -3,13 +3,12 @@
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import streamlit as st
 import torch
 
 from i18n import N_, listed, msg, say, say_count, together
-from mask_check.check import Progress, check
 from mask_check.declared import declare
 from mask_check.findings import CannotCheck, CheckReport
 from mask_check.formats import amount_text
@@ -24,6 +23,9 @@ from ui.heads import head as head_picture
 from ui.markdown import escaped
 from ui.widgets.progress import stoppable
 from viz.mask_check import MARK, declared_figure
+
+if TYPE_CHECKING:
+    from mask_check.check import Progress
 
 WHATS = {"model": N_("A model"), "patient": N_("A sample module")}
 TYPES = ("float32", "bfloat16")
@@ -85,7 +87,7 @@ def of_model(model: Model, reading: CheckInput, number_type: str) -> CheckReport
     name = model.name
     folder = catalog.fetch(name, None, Settings.from_environment())
 
-    def make(show: Progress) -> CheckReport:
+    def make(show: "Progress") -> CheckReport:
         from mask_check.check import check_checkpoint
         from model.huggingface import checkpoint_files  # seconds to import, which a sample does without
 
@@ -115,7 +117,9 @@ def _show_declared(model: Model, reading: CheckInput) -> None:
 
 
 def of_sample(sample: SampleModule, number_type: str) -> CheckReport:
-    def make(show: Progress) -> CheckReport:
+    def make(show: "Progress") -> CheckReport:
+        from mask_check.check import check  # it imports transformers, which takes seconds
+
         module = sample.make().to(getattr(torch, number_type))
         return check(module, name=sample.name, seconds=SECONDS, progress=show)
 
@@ -123,7 +127,7 @@ def of_sample(sample: SampleModule, number_type: str) -> CheckReport:
 
 
 def _with_progress(
-    key: tuple[Hashable, ...], make: Callable[[Progress], CheckReport], meanwhile: Callable[[], None] = lambda: None
+    key: tuple[Hashable, ...], make: "Callable[[Progress], CheckReport]", meanwhile: Callable[[], None] = lambda: None
 ) -> CheckReport:
     """The report of this key, kept for every user. While it is made: how far it is, a button that
     ends it before its next forward, and below them what meanwhile draws."""

@@ -26,12 +26,11 @@ from transformers.cache_utils import (
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
 from i18n import msg
-from model.blocks import positions_of
+from model.blocks import counts_by_ids, positions_of
 from model.errors import NotSupported
 from model.huggingface.attention_hook import AttentionRun, active_run, give_positions
 from model.huggingface.own_attention import OwnAttention
 
-USUAL = (0, 1, 2)  # possible numbers of the first token; 2 in RoBERTa's position embeddings, where 1 is padding
 USUAL_CONTEXT = 512  # for models with relative positions, which state no limit: T5's in training
 LIMITS = ("max_position_embeddings", "max_seq_len", "max_target_positions")  # the last two: MPT, Whisper's decoder
 
@@ -233,13 +232,6 @@ class TwoStacks(Stacks):
 def stacks_of(network: PreTrainedModel) -> Stacks:
     """Raises NotSupported for a network that does not read text."""
     return TwoStacks(network) if network.config.is_encoder_decoder else OneStack(network)
-
-
-def counts_by_ids(module: nn.Module) -> bool:
-    """Whether a module numbers tokens by which ids are padding, as RoBERTa and M2M-100 do."""
-    table = getattr(module, "position_embeddings", None)
-    numbered_from_padding = isinstance(table, nn.Embedding) and table.padding_idx is not None
-    return hasattr(module, "create_position_ids_from_input_ids") or numbered_from_padding
 
 
 def stack_names(network: PreTrainedModel) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from torch import Tensor
 from transformers import CONFIG_MAPPING
 
 from i18n import N_, msg
+from model.blocks import FIRST_POSITIONS
 from model.errors import NotSupported, first_line
 from model.huggingface import attention_hook, formats, internals, layers
 from model.huggingface.attention_hook import AttentionRun, Call, Reached
@@ -22,7 +23,7 @@ from model.huggingface.layers import Place
 from model.huggingface.native_masks import edges_of, far_positions
 from model.huggingface.probe import Probe, Site
 from model.huggingface.recording import Recording
-from model.huggingface.stacks import USUAL, Inputs, OneStack, Stacks, TwoStacks, device_of, intercepted, vocabulary_of
+from model.huggingface.stacks import Inputs, OneStack, Stacks, TwoStacks, device_of, intercepted, vocabulary_of
 from model.masks import MaskSpec
 
 SUPPORTED = (
@@ -267,7 +268,7 @@ def first_position(stack: OneStack, ids: Tensor) -> int | None:
         stack.takes_positions = False
         by_itself = _first_call(stack, ids)
         stack.takes_positions = True
-        for stack.first_position in USUAL:
+        for stack.first_position in FIRST_POSITIONS:
             if _alike(_first_call(stack, ids), by_itself):
                 return stack.first_position
         return None
