@@ -80,7 +80,7 @@ def name_mask(given: Any) -> NamedMask:
     differs = np.argwhere(allowed != _meant(reading, allowed))
     found = NamedMask(allowed, dict(reading.kinds), _masks(allowed, reading), differs, "")
     first = msg("The masks of this batch differ; this is the first.") if others_differ else ""
-    sentences = [first, reading.fault, _in_words(reading), _differences(found, reading), _empty(found)]
+    sentences = [first, reading.fault, _in_words(found, reading), _differences(found, reading), _empty(found)]
     return replace(found, sentence=msg_together([*filter(None, sentences)]))
 
 
@@ -126,8 +126,8 @@ def _read(allowed: np.ndarray) -> Reading:
         return Reading((), cells=allowed.size, fault=msg(OF_A_BATCH))
     mistakes = [*_mistakes(allowed)]
     for mask, shift, fault in mistakes:
-        found = _exact(mask, shift)
-        if found and found.kinds:
+        found = _exact(mask, shift) or (None if shift else _documents(mask) or _padded(mask))
+        if found and (found.kinds or found.parts):
             return replace(found, fault=fault)
     nearest = _nearest(allowed)
     others = [replace(_nearest(mask, shift), fault=fault) for mask, shift, fault in mistakes]
@@ -304,7 +304,11 @@ def _padded(allowed: np.ndarray) -> Reading | None:
 def _meant(reading: Reading, allowed: np.ndarray) -> np.ndarray:
     """bool [Q,K]: the mask that the reading stands for. What padding sees does not count."""
     if reading.padding:
-        return allowed
+        real = slice(max(-reading.padding, 0), len(allowed) - max(reading.padding, 0))
+        meant = allowed.copy()
+        meant[:, : real.start] = meant[:, real.stop :] = False
+        meant[real, real] = _meant(replace(reading, padding=0), allowed[real, real])
+        return meant
     at, keys = positions(*allowed.shape), allowed.shape[1]
     meant = expected(reading.kinds, at, keys)
     if reading.within:
@@ -317,7 +321,7 @@ def _meant(reading: Reading, allowed: np.ndarray) -> np.ndarray:
 def _masks(allowed: np.ndarray, reading: Reading) -> dict[str, Any] | None:
     """The fields of a MaskSpec that give just this mask; of a padded one, its real tokens'."""
     kinds = {name: False for name, value in _candidates(allowed) if value is True} | dict(reading.kinds)
-    if reading.padding:
+    if reading.padding and not reading.fault:
         return kinds
     wrong = allowed != expected(reading.kinds, positions(*allowed.shape), allowed.shape[1])
     if not wrong.any():
@@ -335,7 +339,9 @@ def _strokes(allowed: np.ndarray, wrong: np.ndarray) -> Iterator[list[Any]]:
             yield ["open" if state[run[0]] else "block", query, int(keys[run[0]]), query, int(keys[run[-1]])]
 
 
-def _in_words(reading: Reading) -> str:
+def _in_words(found: "NamedMask", reading: Reading) -> str:
+    if not found.allowed.any():
+        return msg("It blocks every cell.")
     phrases = [msg(KINDS[name].phrase, size=value) for name, value in reading.kinds]
     if reading.parts:
         phrases.append(msg("documents of {sizes} tokens", sizes=_listed([f"{size:,}" for size in reading.parts])))
@@ -347,7 +353,7 @@ def _in_words(reading: Reading) -> str:
     if not phrases and reading.fault:
         return ""
     if not phrases:
-        return msg("It blocks every cell.") if reading.cells else msg("It blocks nothing.")
+        return msg("The nearest mask blocks nothing.") if reading.cells else msg("It blocks nothing.")
     kinds = msg_all(phrases)
     if reading.fault:
         return msg("It seems meant as: {kinds}.", kinds=kinds)
@@ -356,7 +362,7 @@ def _in_words(reading: Reading) -> str:
 
 def _differences(found: "NamedMask", reading: Reading) -> str:
     """Which cells are otherwise than the kinds would have it; of a mistake the sentence about it says that."""
-    if not reading.cells or reading.fault or not reading.kinds:
+    if not reading.cells or reading.fault or not found.allowed.any():
         return ""
     cells = [f"({query}, {key})" for query, key in found.differs[: MOST_LISTED + 1].tolist()]
     return msg_count("{count} cell (query, key) differs: {cells}.", "{count} cells (query, key) differ: {cells}.",
