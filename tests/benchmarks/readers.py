@@ -29,7 +29,7 @@ SWITCHES = {
     "compare": Switch("compare", "b_causal", (False, True)),
     "head_atlas": Switch("head_atlas", "atlas_section", ("examples", "find")),
     "export": Switch("export", "causal"),
-    "serving": Switch("serving", "align", ("bottom-right", "top-left")),
+    "serving": Switch("serving", "align", ("bottom right", "top left (wrong)")),
     "mask_check": Switch("mask_check", "what", ("model", "patient")),
 }
 FLIPS = 25  # of one reader, after a few that warm both servers up
