@@ -161,8 +161,15 @@ def _mistakes(allowed: np.ndarray) -> Iterator[tuple[np.ndarray, int, str]]:
 
 def _exact(allowed: np.ndarray, shift: int = 0, within: np.ndarray | bool = True) -> Reading | None:
     """The kinds that give just this mask inside of `within`, with as few as can be that open cells."""
-    at = positions(len(allowed), allowed.shape[1], shift)
-    masks = {one: _kind(one, at, allowed.shape[1]) for one in _candidates(allowed)}
+    some, all_rows = _some_rows(len(allowed)), np.arange(len(allowed))
+    found = _exact_in_rows(some, allowed, shift, within)  # most of what fits nowhere is told by some rows
+    return found if not found or len(some) == len(allowed) else _exact_in_rows(all_rows, allowed, shift, within)
+
+
+def _exact_in_rows(rows: np.ndarray, whole: np.ndarray, shift: int, within: np.ndarray | bool) -> Reading | None:
+    at, allowed = positions(*whole.shape, shift)[rows], whole[rows]
+    within = within if isinstance(within, bool) else within[rows]
+    masks = {one: _kind(one, at, allowed.shape[1]) for one in _candidates(whole)}
     inside = {one: mask for one, mask in masks.items() if KINDS[one[0]].opens and not (mask & within & ~allowed).any()}
     names = sorted({name for name, _ in inside}, key=list(KINDS).index)
     for some in chain.from_iterable(combinations(names, count) for count in range(len(names) + 1)):
@@ -199,9 +206,9 @@ def _needed(allowed: np.ndarray, blocking: Masks, opening: Masks, within: np.nda
 
 def _opened_within(allowed: np.ndarray) -> Reading | None:
     """A mask whose opened cells stay under a kind without parameter: sinks under the causal mask, say."""
-    for one in _candidates(allowed):
+    for one in [one for one in _candidates(allowed) if one[1] is True]:
         mask = _kind(one, positions(*allowed.shape), allowed.shape[1])
-        if one[1] is True and not (allowed & ~mask).any():
+        if not (allowed & ~mask).any():
             found = _exact(allowed, within=mask)
             if found:
                 return replace(found, kinds=tuple(dict([one, *found.kinds]).items()), within=one[0])
@@ -213,7 +220,7 @@ def _nearest(allowed: np.ndarray, shift: int = 0) -> Reading:
     of the rows where there are many."""
     queries, keys = allowed.shape
     at = positions(queries, keys, shift)
-    rows = np.unique(np.linspace(0, queries - 1, min(queries, MOST_ROWS)).astype(int))
+    rows = _some_rows(queries)
     masks = {one: _kind(one, at[rows], keys) for one in _candidates(allowed)}
 
     def differ(kinds: Kinds) -> int:
@@ -233,6 +240,10 @@ def _nearest(allowed: np.ndarray, shift: int = 0) -> Reading:
     best = min(map(better, starts), key=lambda kinds: (differ(kinds), len(kinds)))
     best = tuple(sorted(best, key=lambda one: [*KINDS].index(one[0])))
     return Reading(best, cells=int((expected(best, at, keys) != allowed).sum()))
+
+
+def _some_rows(count: int) -> np.ndarray:
+    return np.unique(np.linspace(0, count - 1, min(count, MOST_ROWS)).astype(int))
 
 
 def _candidates(allowed: np.ndarray) -> Iterator[tuple[str, Any]]:
