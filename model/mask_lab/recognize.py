@@ -167,7 +167,7 @@ def _exact(allowed: np.ndarray, shift: int = 0, within: np.ndarray | bool = True
 
 
 def _exact_in_rows(rows: np.ndarray, whole: np.ndarray, shift: int, within: np.ndarray | bool) -> Reading | None:
-    at, allowed = positions(*whole.shape, shift)[rows], whole[rows]
+    at, allowed = positions(len(whole), whole.shape[1], shift)[rows], whole[rows]
     within = within if isinstance(within, bool) else within[rows]
     masks = {one: _kind(one, at, allowed.shape[1]) for one in _candidates(whole)}
     inside = {one: mask for one, mask in masks.items() if KINDS[one[0]].opens and not (mask & within & ~allowed).any()}
