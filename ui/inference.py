@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import streamlit as st
 from pydantic import Field
 
-from i18n import N_, say
+from i18n import N_, say, together
 from model.atlas.texts import units_of_sample
 from model.base import Model, TokenizedText
 from model.inference.calls import ALIGNMENTS, ROUNDING, CallsComparison, compare_calls, continuation_ids, ends_of
@@ -36,10 +36,7 @@ SECTIONS = {
     "calls": N_("Calls"), "tree": N_("Draft tree"), "packing": N_("Packing"), "streaming": N_("Streaming"),
     "cost": N_("Cost of a mask"),
 }  # fmt: skip
-ALIGN = {
-    "bottom-right": N_("bottom right"), "top-left": N_("top left (wrong)"),
-    "none": N_("none with a cache (wrong)"),
-}  # fmt: skip
+ALIGN = {"bottom-right": N_("bottom right"), "top-left": N_("top left (wrong)"), "none": N_("no mask (wrong)")}
 ORDER = {"depth": N_("depth first"), "breadth": N_("breadth first")}
 POSITION = {"depth": N_("by depth"), "row": N_("by row (wrong)")}
 DOCUMENTS = {"separator": N_("by separator"), "lengths": N_("by length")}
@@ -120,9 +117,8 @@ class Row:
 
 def open_cost(masks: MaskSpec) -> None:
     """Go to this page, to what these masks cost."""
-    first = ServingLink().model_dump(include=ServingLink.own())
-    here = {"serving": "cost", "cost_masks": masks.to_json()}
-    st.session_state.kept_ServingLink = st.session_state.get("kept_ServingLink", first) | here
+    kept = st.session_state.get("kept_ServingLink", ServingLink().model_dump(include=ServingLink.own()))
+    st.session_state.kept_ServingLink = kept | {"serving": "cost", "cost_masks": masks.to_json()}
     st.switch_page("pages/serving.py")
 
 
@@ -172,7 +168,8 @@ def show_calls(row: Row) -> Shown:
                       help=say("One number for all chunks, or several with commas, in order."))  # fmt: skip
         whole_number(say("Cached prefix"), "cached", 0, count - 1, width=140)
         st.text_input(say("Second continuation of the prefix"), key="second", width=260, max_chars=400)
-        align = one_of(say("Alignment of a call's mask"), ALIGN, "align", width="content")
+        align = one_of(say("Alignment of a call's mask"), ALIGN, "align", width="content",
+                       help=say("No mask: calls after the first one have none."))  # fmt: skip
     sliders = st.container(horizontal=True)
     sizes = whole_numbers(state.chunks)
     chunks: Any = sizes[0] if len(sizes) == 1 else sizes
@@ -245,7 +242,7 @@ def show_tree(row: Row) -> Shown:
         by: row.ask(verify_tree, ids, tuple(parents), given, order=order, positions=by) for by in POSITIONS
     }
     found = both[stand]
-    sentence = pictures.tree_sentence(found, ROUNDING * found.size)
+    sentence = _with_other_layers(row, pictures.tree_sentence(found, ROUNDING * found.size))
     count = len(found.parents)
     state.node = min(state.node, count - 1)
     left, right = st.columns([1, 1.1], gap="small")
@@ -264,6 +261,12 @@ def show_tree(row: Row) -> Shown:
     return Shown(sentence, figures, row.code(f"tree({texts or parents}, order={order!r}, positions={stand!r})"))
 
 
+def _with_other_layers(row: Row, sentence: str) -> str:
+    """The sentence, and which layers carry a state past every mask, if any."""
+    others = row.model.describe().other_layers()
+    return together([sentence, say(others)]) if others else sentence
+
+
 def _take_node(node: int, _: int | None) -> None:
     st.session_state.node = node
 
@@ -279,7 +282,7 @@ def show_packing(row: Row) -> Shown:
                           help=say("With commas; what is left of the text is one more document."))  # fmt: skip
             documents = tuple(whole_numbers(state.lengths))
     found: PackedLosses = row.ask(pack, row.batch, documents)
-    sentence = pictures.packing_sentence(found, ROUNDING * found.size)
+    sentence = _with_other_layers(row, pictures.packing_sentence(found, ROUNDING * found.size))
     figures = _chart(say("Loss of each document"), "packing", cached_figure(pictures.packing_figure, found), sentence)
     return Shown(sentence, figures, row.code(f"packed({documents!r})"))
 

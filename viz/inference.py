@@ -42,6 +42,10 @@ CALLS_WRONG = N_(
     "With this alignment {count} calls leave out {missed} of the cells that one call computes, and compute {extra} "
     "that it does not: the largest difference between logits is {difference}."
 )
+CALLS_LATER = N_(
+    "With this alignment {count} calls compute the cells of one call in the first layer, but others in later layers: "
+    "the largest difference between logits is {difference}."
+)
 SHARED = N_("The second continuation reads the {prefix} cached tokens instead of computing their {saved} cells again.")
 CALLS_DIFFER = N_(
     "{count} calls give other logits than one call: the largest difference is {difference}. A part of this model does "
@@ -115,6 +119,8 @@ def calls_sentence(found: "CallsComparison", second: bool) -> str:
              "extra": f"{found.extra:,}", "difference": number(found.difference)}  # fmt: skip
     if found.missed or found.extra or found.twice:
         return say(CALLS_WRONG, **sizes)
+    if found.later:
+        return say(CALLS_LATER, **sizes)
     if found.difference > found.tolerance:
         first = say(CALLS_DIFFER, **sizes)
     else:
@@ -151,13 +157,12 @@ def tree_figure(found: "DraftTree", start: str, chosen: int) -> CachedFigure:
         for node, parent in enumerate(found.parents)
     ]  # fmt: skip
     nodes = [-1, *range(len(found.parents))]
-    lit = _above(found.parents, chosen)
     names = [escaped(label) for label in (start, *found.labels)]
     dots: Part = {
         "type": "scatter", "mode": "markers+text", "x": [across[node] for node in nodes],
         "y": [down[node] for node in nodes], "text": names, "textposition": "top center",  # not shown
         "marker": {"size": 11, "color": [NOW if node in found.accepted else STANDARD for node in nodes],
-                   "line": {"color": LIT, "width": [3 if node in lit else 0 for node in nodes]}},
+                   "line": {"color": LIT, "width": _rings(found, chosen)}},
         "hovertext": [say("position {position}; sees the text and {path}",
                           position=found.positions[node + len(found.positions) - len(depth)],
                           path=escaped(" ".join(found.labels[one] for one in reversed(_above(found.parents, node)))))
@@ -172,12 +177,20 @@ def tree_figure(found: "DraftTree", start: str, chosen: int) -> CachedFigure:
 
 
 def tree_mask_figure(found: "DraftTree", labels: Sequence[str], chosen: int) -> CachedFigure:
-    """The call's mask; in the chosen node's row, the draft tokens that it sees in their own colour."""
+    """The call's mask; in the chosen node's row, the draft tokens that it sees in their own colour. Over a row, the
+    tree has rings around what that one sees."""
     shown, start = found.allowed.astype(int), len(found.allowed) - len(found.parents)
-    shown[start + chosen, [start + node for node in _above(found.parents, chosen)]] = 2
+    shown[start + chosen, [start + node for node in _above(found.parents, chosen)]] *= 2
     names = [say("blocked"), say("allowed"), say("seen by the chosen token")]
     sides = (_tokens([*labels, *found.labels], title) for title in (KEY_TITLE, QUERY_TITLE))
-    return coloured_cells(shown, (GREY, ALLOWED, LIT), names, *sides)
+    rows = [_rings(found, node) for node in (*[-1] * start, *range(len(found.parents)), chosen)]  # that where none is
+    return coloured_cells(shown, (GREY, ALLOWED, LIT), names, *sides, meta={"rings": {"of": "tree", "rows": rows}})
+
+
+def _rings(found: "DraftTree", node: int) -> list[int]:
+    """How wide the ring is around the text and around each node of the tree, of which a node sees some."""
+    seen = _above(found.parents, node)
+    return [0, *(3 if one in seen else 0 for one in range(len(found.parents)))]
 
 
 def tree_table(found: "DraftTree", other: "DraftTree") -> Markup:
@@ -313,7 +326,9 @@ def stream_sentence(found: "StreamedText", context: int) -> str:
     return together([first, say(where, context=f"{context:,}")])
 
 
-def coloured_cells(values: np.ndarray, colours: Sequence[str], names: Sequence[str], x: Part, y: Part) -> CachedFigure:
+def coloured_cells(
+    values: np.ndarray, colours: Sequence[str], names: Sequence[str], x: Part, y: Part, **more: Any
+) -> CachedFigure:
     """Whole numbers as coloured cells, −1 empty; each number has a name, and the colours come again and again."""
     kinds = values % len(colours)
     steps = len(colours)
@@ -329,7 +344,7 @@ def coloured_cells(values: np.ndarray, colours: Sequence[str], names: Sequence[s
     square = {"constrain": "domain", "showgrid": False, "zeroline": False, "ticks": ""}
     layout: Part = {
         "xaxis": square | x | {"tickangle": -90}, "yaxis": square | y | {"autorange": "reversed", "scaleanchor": "x"},
-        "margin": {"l": 8, "r": 8, "t": 8, "b": 8}, "height": 470,
+        "margin": {"l": 8, "r": 8, "t": 8, "b": 8}, "height": 470, **more,
     }  # fmt: skip
     for axis in (layout["xaxis"], layout["yaxis"]):
         axis["automargin"] = True

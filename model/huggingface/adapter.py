@@ -184,7 +184,8 @@ class HuggingFaceModel(Model):
         spec.check_scope(max(self.describe().layers.values()), max(site.heads[0] for site in self._findings.sites))
         counted = spec.positions == "counted" and batch.positions is None
         if not counted and not self._stacks.takes_positions:
-            raise ValueError(msg(COUNTED_ONLY, model=self.name, positions=spec.positions))
+            given = spec.positions if batch.positions is None else batch.positions[0, -8:].tolist()
+            raise ValueError(msg(COUNTED_ONLY, model=self.name, positions=given))
         try:
             yield
         except NotSupported as error:

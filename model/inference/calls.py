@@ -31,6 +31,7 @@ def allowed_where_square(context: MaskContext, spec: MaskSpec, made: AllowedCach
     return context.allowed(spec, made) if context.queries == context.keep.shape[-1] else None
 
 
+ALL = torch.ones(1, 1, 1, 1, dtype=torch.bool)  # no mask
 ALIGNMENTS: dict[str, Masking] = {
     "bottom-right": MaskContext.allowed,
     "top-left": MaskContext.allowed_at_top_left,
@@ -56,6 +57,7 @@ class CallsComparison:
     twice: int
     missed: int
     extra: int
+    later: bool
     differences: np.ndarray
     size: float
     losses: np.ndarray
@@ -110,13 +112,17 @@ class _ComputedCells:
     def __init__(self, tokens: int, align: str) -> None:
         self.counts, self.cells = np.zeros((tokens, tokens), np.int64), np.full((tokens, tokens), -1, np.int16)
         self.calls: list[tuple[int, int]] = []
+        self.later = False  # whether a layer after the first has had another mask than it should have
         self._masking, self._mask = ALIGNMENTS[align], torch.empty(0)
 
     def masking(self, context: MaskContext, spec: MaskSpec, made: AllowedCache | None = None) -> Tensor | None:
         """The mask of a layer in the call that is being made."""
         mask = self._masking(context, spec, made)
         if context.layer == 0:
-            self._mask = torch.ones(1, 1, 1, 1, dtype=torch.bool) if mask is None else mask.cpu()
+            self._mask = ALL if mask is None else mask.cpu()
+        elif self._masking != MaskContext.allowed:
+            right = context.allowed(spec, made)
+            self.later |= bool(((ALL if mask is None else mask.cpu()) != (ALL if right is None else right.cpu())).any())
         return mask
 
     def add(self, queries: np.ndarray, keys: np.ndarray) -> None:
@@ -171,6 +177,7 @@ def compare_calls(
         twice=int((computed.counts > 1).sum()),
         missed=int((right & (computed.counts == 0)).sum()),
         extra=int(((computed.counts > 0) & ~right).sum()),
+        later=computed.later,
         differences=(ours - theirs).abs().amax(-1).cpu().numpy(),
         size=float(theirs.abs().max()),
         losses=_losses(ours[:tokens], batch.ids[0]),

@@ -171,6 +171,7 @@ class _Blocks:
         states, bordered = np.full((count, count), BY_DISTANCE, np.int8), np.zeros((count, count), bool)
         bordered[self.last - self.first + 1 < self.block] = True  # the last one, where it reaches beyond the text
         bordered |= bordered.T
+        beyond = bordered.copy()
         begin, end = self.part[self.first], self.part[self.last]
         states[(begin[:, None] > end) | (end[:, None] < begin)] = BLOCKED
         bordered |= (states != BLOCKED) & ((begin < end) | (begin < end)[:, None])
@@ -183,11 +184,14 @@ class _Blocks:
                 states[least] = OPENED
             else:
                 states[~most] = BLOCKED
-        below = states.copy()
+        below, bordered_below = states.copy(), bordered.copy()
         for stroke in self.spec.drawn:
             touched, within = zip(*map(self._covered, (stroke.query, stroke.key), (stroke.last_query, stroke.last_key)),
                                   strict=True)  # fmt: skip
             states[within] = STROKES.get(stroke.kind, below[within])
+            bordered[within] = (beyond if stroke.kind in STROKES else bordered_below)[
+                within
+            ]  # one colour over the rest
             edge = np.ones(bordered[touched].shape, bool)
             edge[tuple(slice(w.start - t.start, w.stop - t.start) for t, w in zip(touched, within, strict=True))] = (
                 False
@@ -233,7 +237,7 @@ class _Blocks:
 
     def _allowed(self, cells: Cells, by_distance: bool) -> tuple[Tensor, Tensor]:
         """What kinds open, and what none blocks. by_distance: those alone by which only the distance counts."""
-        free = torch.ones_like(cells.query + cells.key, dtype=torch.bool)
+        free = torch.ones(torch.broadcast_shapes(cells.query.shape, cells.key.shape), dtype=torch.bool)
         opened = ~free
         for name, value in self.kinds.items():
             mask = None if by_distance and KINDS[name].borders else KINDS[name].cells(cells, value)
@@ -259,11 +263,11 @@ class _Blocks:
 
     def _draw(self, allowed: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> None:
         """Draw the strokes over the cells [M,B,B] of these blocks."""
-        below = allowed.copy()
+        below, ends = allowed.copy(), self.block - 1
         tops, lefts = self.first[rows], self.first[columns]
         for stroke in self.spec.drawn:
-            here = (tops <= stroke.last_query) & (stroke.query < tops + self.block)
-            here &= (lefts <= stroke.last_key) & (stroke.key < lefts + self.block)
+            here = (tops <= stroke.last_query) & (stroke.query <= tops + ends)
+            here &= (lefts <= stroke.last_key) & (stroke.key <= lefts + ends)
             for one in np.flatnonzero(here).tolist():
                 top, left = int(tops[one]), int(lefts[one])
                 cells = (one, slice(max(stroke.query - top, 0), stroke.last_query + 1 - top),

@@ -18,7 +18,7 @@ from model.base import Model
 from model.errors import index
 from model.inference.calls import continuation_ids
 from model.kv_cache import batch_of
-from model.masks import Stroke
+from model.masks import AllowedCache, MaskContext, MaskSpec
 
 ORDERS = ("depth", "breadth")
 POSITIONS = ("depth", "row")
@@ -30,10 +30,10 @@ class DraftTree:
     """A tree verified in one call beside each of its branches run alone. Nodes are counted as they stand in the row.
 
     tokens: ids [N]; labels: what to show for each; parents: of each node, −1 for the text's last token. by: of
-    POSITIONS; positions: where each of the T tokens stands. allowed: bool [T,T], the call's mask. differences: float32
-    [N], for each node the largest difference between its logits and those of its branch alone; size: the largest of
-    those. accepted: the nodes that greedy verification accepts, from the root on; each is the likeliest token after the
-    one before.
+    POSITIONS; positions: where each of the T tokens stands. allowed: bool [T,T], the call's mask in layer 0.
+    differences: float32 [N], for each node the largest difference between its logits and those of its branch alone;
+    size: the largest of those. accepted: the nodes that greedy verification accepts, from the root on; each is the
+    likeliest token after the one before.
     """
 
     tokens: list[int]
@@ -148,7 +148,7 @@ def verify_tree(
 ) -> DraftTree:
     """The tree after a text [P], in one call. tokens: of the nodes, the model's own unless given (see draft).
 
-    Raises ValueError for parents that are no tree, and for another order or positions; what Model.run raises.
+    Raises ValueError for parents that are no tree, and for another order or positions; what Model.call raises.
     """
     if positions not in POSITIONS:
         raise ValueError(msg("expected positions of {names}, got {got}", names=", ".join(POSITIONS), got=positions))
@@ -160,31 +160,31 @@ def verify_tree(
     above = [row.index(parents[node]) if parents[node] >= 0 else -1 for node in row]
     here, start = [drafted[node] for node in row], len(ids)
     places = [start + (depth if positions == "depth" else node) for node, depth in enumerate(depths(above))]
-    batch = replace(batch_of(model, (*ids, *here)), positions=torch.tensor([[*range(start), *places]]))
-    trace = model.run(batch, model.standard.replace(drawn=_strokes(above, start)))
-    logits = model.readout(trace.states)[0]
+    where = torch.tensor([*range(start), *places])
+    batch = replace(batch_of(model, (*ids, *here)), positions=where[None])
+    tree = torch.ones(len(where), len(where), dtype=torch.bool).tril()
+    for node in range(len(row)):
+        tree[start + node, start:] = torch.isin(torch.arange(len(row)), torch.tensor(branch(above, node)))
+
+    def masking(context: MaskContext, spec: MaskSpec, made: AllowedCache | None = None) -> Tensor:
+        """What a token sees where it stands: a window of the model's own counts positions, not rows of the call."""
+        square, at = context.allowed(spec, made), where.to(context.keep.device)
+        return tree.to(at.device) if square is None else square[..., at, :][..., at] & tree.to(at.device)
+
+    done = model.call(batch, where[None], model.standard, masking=masking)
+    logits = model.readout(done.states)[0]
     alone = [_logits(model, [*ids, *(here[one] for one in branch(above, node))])[-1] for node in range(len(row))]
     return DraftTree(
         tokens=here,
         labels=[model.label(token) for token in here],
         parents=above,
         by=positions,
-        positions=[*range(start), *places],
-        allowed=trace.allowed(0).numpy(),
+        positions=where.tolist(),
+        allowed=masking(done.records[0].context, model.standard)[0, 0].cpu().numpy(),
         differences=(logits[start:] - torch.stack(alone)).abs().amax(-1).float().cpu().numpy(),
         size=float(torch.stack(alone).abs().max()),
         accepted=_accepted(logits[start - 1 :].argmax(-1).tolist(), here, above),
     )
-
-
-def _strokes(parents: Sequence[int], start: int) -> tuple[Stroke, ...]:
-    """What blocks each node's earlier neighbours in the row that are not above it."""
-    strokes = []
-    for node in range(len(parents)):
-        above = set(branch(parents, node))
-        strokes += [Stroke("block", start + node, start + other, start + node, start + other)
-                    for other in range(node) if other not in above]  # fmt: skip
-    return tuple(strokes)
 
 
 def _accepted(likeliest: Sequence[int], tokens: Sequence[int], parents: Sequence[int]) -> list[int]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from i18n import msg
+from i18n import N_, msg
 from model.files import npy_header
 
 MOST_TOKENS = 1_024  # of each side
@@ -16,7 +16,9 @@ MOST_CELLS = 16 * MOST_TOKENS**2  # of a batch
 MOST_BYTES = 64_000_000  # of a printed tensor or an NPY file
 WORD = re.compile(r"[\[\]]|[-+]?(?:inf|nan|\d+(?:\.\d*)?(?:e[-+]?\d+)?|\.\d+)|true|false", re.IGNORECASE)
 AFTER = re.compile(r"\]\s*,?\s*(?:dtype|device|grad_fn|requires_grad)\s*=")  # what a printed tensor says of itself
+SHAPE = re.compile(r"\bSize\(\[.*?\]\)")  # printed above a tensor
 DIGITS = re.compile(r"\s*(?:[01]+\s+)*[01]+\s*")  # rows without anything between their cells
+RAGGED = N_("expected rows of equal length")
 LARGE = -1_000.0  # what is added to a blocked score is at most this: −10,000 of BERT, a dtype's minimum, −∞
 
 
@@ -28,10 +30,10 @@ def read_mask(given: Any) -> tuple[np.ndarray, bool]:
     expected, for anything else.
     """
     array = _array(given)
-    if not 2 <= array.ndim <= 4:
-        raise ValueError(msg("expected a mask of 2 to 4 dimensions, got {count}", count=array.ndim))
     if 0 in array.shape:
         raise ValueError(msg("expected a mask with cells in it, got none"))
+    if not 2 <= array.ndim <= 4:
+        raise ValueError(msg("expected a mask of 2 to 4 dimensions, got {count}", count=array.ndim))
     if max(array.shape[-2:]) > MOST_TOKENS or array.size > MOST_CELLS:
         shape = " × ".join(map(str, array.shape))
         raise ValueError(msg("expected at most {most:,} queries and keys, got {shape}", most=MOST_TOKENS, shape=shape))
@@ -53,10 +55,11 @@ def _array(given: Any) -> np.ndarray:
         return (given if given.dtype == torch.bool else given.double()).detach().cpu().numpy()
     try:
         array = np.asarray(given)
-    except ValueError:  # rows of different lengths
-        array = np.array(None)
+    except ValueError:
+        raise ValueError(msg(RAGGED)) from None
     if array.dtype.kind not in "biuf":
-        raise ValueError(msg("expected an array of numbers or booleans, got {got}", got=type(given).__name__))
+        got = getattr(given, "dtype", type(given).__name__)
+        raise ValueError(msg("expected an array of numbers or booleans, got {got}", got=str(got)))
     return array
 
 
@@ -79,12 +82,13 @@ def _printed(text: str) -> np.ndarray:
         raise ValueError(
             msg('expected every cell, got “...”: print the tensor after torch.set_printoptions(profile="full")')
         )
-    text = text.replace("−", "-").replace("∞", "inf")
+    text = SHAPE.sub("", text).replace("−", "-").replace("∞", "inf")
     end = AFTER.search(text)
     text = text[: end.start() + 1] if end else text
     if "[" not in text:
         text = re.sub(r"(?<=[01])(?=[01])", " ", text) if DIGITS.fullmatch(text) else text
-        text = "[" + "".join(f"[{line}]" for line in text.splitlines() if line.strip()) + "]"
+        rows = [f"[{line}]" for line in text.splitlines() if line.strip()]
+        text = "".join(rows) if len(rows) == 1 else f"[{''.join(rows)}]"
     array = np.array(_nested(text[text.index("[") : text.rfind("]") + 1]))
     if array.dtype.kind not in "bif":
         raise ValueError(msg("expected a printed tensor of numbers or booleans"))
@@ -93,7 +97,7 @@ def _printed(text: str) -> np.ndarray:
 
 def _nested(text: str) -> list[Any]:
     """Lists of lists of numbers. Raises ValueError where brackets do not match, and for rows of different lengths."""
-    problem = msg("expected a printed tensor: rows of equal length in brackets")
+    problem = msg("expected a printed tensor: every bracket closed")
     found: list[Any] = []
     open_lists = [found]
     for word in WORD.findall(text):
@@ -106,12 +110,12 @@ def _nested(text: str) -> list[Any]:
             open_lists[-1].append(_value(word))
         if not 1 <= len(open_lists) <= 5:
             raise ValueError(problem)
+    if len(open_lists) > 1 or len(found) != 1:
+        raise ValueError(problem)
     try:
         np.array(found)
     except ValueError:
-        raise ValueError(problem) from None
-    if len(open_lists) > 1 or len(found) != 1:
-        raise ValueError(problem)
+        raise ValueError(msg(RAGGED)) from None
     rows: list[Any] = found[0]
     return rows
 
@@ -133,5 +137,6 @@ def _allowed(array: np.ndarray) -> np.ndarray:
         return ~zero
     if np.isin(values[values > LARGE], (0,)).all() and not np.isnan(values).any():
         return zero
-    strange = next(value for value in values if not (value <= LARGE or value in (0, 1)) or np.isnan(value))
-    raise ValueError(msg("expected 0 and 1, True and False, or 0 and −∞, got {value}", value=f"{strange:.4g}"))
+    strange = [value for value in values if not (value <= LARGE or value in (0, 1)) or np.isnan(value)][:1]
+    got = ", ".join(f"{value:.4g}" for value in strange or values[[0, -1]])  # of both kinds
+    raise ValueError(msg("expected 0 and 1, True and False, or 0 and −∞, got {value}", value=got))

@@ -80,7 +80,7 @@ def name_mask(given: Any) -> NamedMask:
     differs = np.argwhere(allowed != _meant(reading, allowed))
     found = NamedMask(allowed, dict(reading.kinds), _masks(allowed, reading), differs, "")
     first = msg("The masks of this batch differ; this is the first.") if others_differ else ""
-    sentences = [first, reading.fault, _in_words(reading), _differences(found, reading), _empty(found)]
+    sentences = [first, reading.fault, _in_words(found, reading), _differences(found, reading), _empty(found)]
     return replace(found, sentence=msg_together([*filter(None, sentences)]))
 
 
@@ -126,8 +126,8 @@ def _read(allowed: np.ndarray) -> Reading:
         return Reading((), cells=allowed.size, fault=msg(OF_A_BATCH))
     mistakes = [*_mistakes(allowed)]
     for mask, shift, fault in mistakes:
-        found = _exact(mask, shift)
-        if found and found.kinds:
+        found = _exact(mask, shift) or (None if shift else _documents(mask) or _padded(mask))
+        if found and (found.kinds or found.parts):
             return replace(found, fault=fault)
     nearest = _nearest(allowed)
     others = [replace(_nearest(mask, shift), fault=fault) for mask, shift, fault in mistakes]
@@ -161,8 +161,15 @@ def _mistakes(allowed: np.ndarray) -> Iterator[tuple[np.ndarray, int, str]]:
 
 def _exact(allowed: np.ndarray, shift: int = 0, within: np.ndarray | bool = True) -> Reading | None:
     """The kinds that give just this mask inside of `within`, with as few as can be that open cells."""
-    at = positions(len(allowed), allowed.shape[1], shift)
-    masks = {one: _kind(one, at, allowed.shape[1]) for one in _candidates(allowed)}
+    some, all_rows = _some_rows(len(allowed)), np.arange(len(allowed))
+    found = _exact_in_rows(some, allowed, shift, within)  # most of what fits nowhere is told by some rows
+    return found if not found or len(some) == len(allowed) else _exact_in_rows(all_rows, allowed, shift, within)
+
+
+def _exact_in_rows(rows: np.ndarray, whole: np.ndarray, shift: int, within: np.ndarray | bool) -> Reading | None:
+    at, allowed = positions(len(whole), whole.shape[1], shift)[rows], whole[rows]
+    within = within if isinstance(within, bool) else within[rows]
+    masks = {one: _kind(one, at, allowed.shape[1]) for one in _candidates(whole)}
     inside = {one: mask for one, mask in masks.items() if KINDS[one[0]].opens and not (mask & within & ~allowed).any()}
     names = sorted({name for name, _ in inside}, key=list(KINDS).index)
     for some in chain.from_iterable(combinations(names, count) for count in range(len(names) + 1)):
@@ -199,9 +206,9 @@ def _needed(allowed: np.ndarray, blocking: Masks, opening: Masks, within: np.nda
 
 def _opened_within(allowed: np.ndarray) -> Reading | None:
     """A mask whose opened cells stay under a kind without parameter: sinks under the causal mask, say."""
-    for one in _candidates(allowed):
+    for one in [one for one in _candidates(allowed) if one[1] is True]:
         mask = _kind(one, positions(*allowed.shape), allowed.shape[1])
-        if one[1] is True and not (allowed & ~mask).any():
+        if not (allowed & ~mask).any():
             found = _exact(allowed, within=mask)
             if found:
                 return replace(found, kinds=tuple(dict([one, *found.kinds]).items()), within=one[0])
@@ -213,7 +220,7 @@ def _nearest(allowed: np.ndarray, shift: int = 0) -> Reading:
     of the rows where there are many."""
     queries, keys = allowed.shape
     at = positions(queries, keys, shift)
-    rows = np.unique(np.linspace(0, queries - 1, min(queries, MOST_ROWS)).astype(int))
+    rows = _some_rows(queries)
     masks = {one: _kind(one, at[rows], keys) for one in _candidates(allowed)}
 
     def differ(kinds: Kinds) -> int:
@@ -233,6 +240,10 @@ def _nearest(allowed: np.ndarray, shift: int = 0) -> Reading:
     best = min(map(better, starts), key=lambda kinds: (differ(kinds), len(kinds)))
     best = tuple(sorted(best, key=lambda one: [*KINDS].index(one[0])))
     return Reading(best, cells=int((expected(best, at, keys) != allowed).sum()))
+
+
+def _some_rows(count: int) -> np.ndarray:
+    return np.unique(np.linspace(0, count - 1, min(count, MOST_ROWS)).astype(int))
 
 
 def _candidates(allowed: np.ndarray) -> Iterator[tuple[str, Any]]:
@@ -304,7 +315,11 @@ def _padded(allowed: np.ndarray) -> Reading | None:
 def _meant(reading: Reading, allowed: np.ndarray) -> np.ndarray:
     """bool [Q,K]: the mask that the reading stands for. What padding sees does not count."""
     if reading.padding:
-        return allowed
+        real = slice(max(-reading.padding, 0), len(allowed) - max(reading.padding, 0))
+        meant = allowed.copy()
+        meant[:, : real.start] = meant[:, real.stop :] = False
+        meant[real, real] = _meant(replace(reading, padding=0), allowed[real, real])
+        return meant
     at, keys = positions(*allowed.shape), allowed.shape[1]
     meant = expected(reading.kinds, at, keys)
     if reading.within:
@@ -317,7 +332,7 @@ def _meant(reading: Reading, allowed: np.ndarray) -> np.ndarray:
 def _masks(allowed: np.ndarray, reading: Reading) -> dict[str, Any] | None:
     """The fields of a MaskSpec that give just this mask; of a padded one, its real tokens'."""
     kinds = {name: False for name, value in _candidates(allowed) if value is True} | dict(reading.kinds)
-    if reading.padding:
+    if reading.padding and not reading.fault:
         return kinds
     wrong = allowed != expected(reading.kinds, positions(*allowed.shape), allowed.shape[1])
     if not wrong.any():
@@ -335,7 +350,9 @@ def _strokes(allowed: np.ndarray, wrong: np.ndarray) -> Iterator[list[Any]]:
             yield ["open" if state[run[0]] else "block", query, int(keys[run[0]]), query, int(keys[run[-1]])]
 
 
-def _in_words(reading: Reading) -> str:
+def _in_words(found: "NamedMask", reading: Reading) -> str:
+    if not found.allowed.any():
+        return msg("It blocks every cell.")
     phrases = [msg(KINDS[name].phrase, size=value) for name, value in reading.kinds]
     if reading.parts:
         phrases.append(msg("documents of {sizes} tokens", sizes=_listed([f"{size:,}" for size in reading.parts])))
@@ -347,7 +364,7 @@ def _in_words(reading: Reading) -> str:
     if not phrases and reading.fault:
         return ""
     if not phrases:
-        return msg("It blocks every cell.") if reading.cells else msg("It blocks nothing.")
+        return msg("The nearest mask blocks nothing.") if reading.cells else msg("It blocks nothing.")
     kinds = msg_all(phrases)
     if reading.fault:
         return msg("It seems meant as: {kinds}.", kinds=kinds)
@@ -356,7 +373,7 @@ def _in_words(reading: Reading) -> str:
 
 def _differences(found: "NamedMask", reading: Reading) -> str:
     """Which cells are otherwise than the kinds would have it; of a mistake the sentence about it says that."""
-    if not reading.cells or reading.fault or not reading.kinds:
+    if not reading.cells or reading.fault or not found.allowed.any():
         return ""
     cells = [f"({query}, {key})" for query, key in found.differs[: MOST_LISTED + 1].tolist()]
     return msg_count("{count} cell (query, key) differs: {cells}.", "{count} cells (query, key) differ: {cells}.",

@@ -25,7 +25,8 @@ CONTROLS = ("checkbox", "button_group", "text_area")
 
 @dataclass(frozen=True)
 class Switch:
-    """A page, and the control on it that is flipped: its key, and its two values, the one it begins with first.
+    """A page, and the control on it that is flipped: its key, and its two values as the page shows them, the one it
+    begins with first.
 
     link: where on the page it is, "step=2", for one that is not there at first."""
 
@@ -42,7 +43,7 @@ class Reader:
         self._socket, self._switch = socket, switch
         self._query = urlencode({"text": text} | dict(parse_qsl(switch.link)) | link)
         self._controls: dict[str, tuple[str, str]] = {}  # key -> id, and the part of the page that it is in
-        self._turns = 0
+        self._turns, self._options = 0, set[str]()
         self._began, self._pictured = 0.0, 0.0
 
     async def open(self) -> float:
@@ -65,6 +66,8 @@ class Reader:
         (message, state), value = self._set(self._switch.key), self._switch.values[self._turns % 2]
         if isinstance(value, bool):
             state.bool_value = value
+        elif value not in self._options:
+            raise RuntimeError(f"expected {value!r} to be one of {sorted(self._options)}")
         else:
             state.string_array_value.data.append(value)
         return await self._rerun(message)
@@ -107,6 +110,8 @@ class Reader:
             raise RuntimeError(f"{self._switch.page or 'app.py'} shows an error: {element}")
         if not self._pictured and _is_picture(element):
             self._pictured = time.perf_counter()
+        if kind == "button_group":
+            self._options |= {option.content for option in element.button_group.options}
         if kind in CONTROLS:
             identity = getattr(element, kind).id  # $$ID-hash-key
             self._controls[identity.split("-", 2)[-1]] = identity, delta.fragment_id

@@ -27,9 +27,10 @@ SWITCHES = {
     "layers": Switch("layers", "causal"),
     "ablation": Switch("ablation", "causal"),
     "compare": Switch("compare", "b_causal", (False, True)),
-    "head_atlas": Switch("head_atlas", "atlas_section", ("examples", "find")),
+    "head_atlas": Switch("head_atlas", "atlas_section", ("Where it is strongest", "Find heads")),
     "export": Switch("export", "causal"),
-    "mask_check": Switch("mask_check", "what", ("model", "patient")),
+    "serving": Switch("serving", "align", ("bottom right", "top left (wrong)")),
+    "mask_check": Switch("mask_check", "what", ("A model", "A sample module")),
 }
 FLIPS = 25  # of one reader, after a few that warm both servers up
 READERS, SECONDS, THINKING = 30, 45, 3.0  # how many, for how long, and how long each looks at a picture

@@ -52,6 +52,23 @@ def test_the_sections_of_the_serving_page(visit: Visit, section: str) -> None:
     assert not faults(page, page.looks(1280), {"1280 light": {}, "1280 dark": {"others": False}})
 
 
+def test_a_row_of_a_trees_mask_rings_what_it_sees(visit: Visit) -> None:
+    page = visit("serving=tree&branching=2,1", kind=KINDS["serving"]).page  # the nodes 0 and 2, then 1 and 3 below them
+    mask = page.locator(".st-key-tree_mask .nsewdrag").first
+    rings = "() => document.querySelector('.st-key-tree .js-plotly-plot').data.at(-1).marker.line.width.join('')"
+    assert page.evaluate(rings) == "03000"
+    box = mask.bounding_box()
+    assert box
+    mask.hover(position={"x": 9, "y": box["height"] - 3})
+    page.wait_for_function(f"() => ({rings})() === '00033'")
+    page.mouse.move(1, 1)
+    page.wait_for_function(f"() => ({rings})() === '03000'")
+    page.evaluate("""() => { const mask = document.querySelector('.st-key-tree_mask .js-plotly-plot');
+      const row = mask.layout.meta.rings.rows.length - 4; // a tap is a click without a hover
+      mask.emit('plotly_click', { points: [{ pointNumber: [row, 0] }] }); }""")
+    page.wait_for_function(f"() => ({rings})() === '03300'")
+
+
 def fits_a_phone(page: Explore) -> None:
     assert page.page.locator("h3").first.is_visible()
     main = page.page.locator("[data-testid=stMain]")

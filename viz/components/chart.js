@@ -76,6 +76,13 @@ async function draw(chart, own) {
   chart.ariaBusy = String(own.stale);
 }
 
+// Over a row of a mask whose layout.meta has rings: those of that row, [row][point], around the points of the figure `of`.
+function ring(chart, row) {
+  const { of, rows } = chart.layout.meta?.rings ?? {};
+  const other = of && document.querySelector(`.st-key-${of} .js-plotly-plot`);
+  if (other?.data) window.Plotly.restyle(other, { "marker.line.width": [rows.at(row)] }, [other.data.length - 1]);
+}
+
 function hear(chart, own) {
   own.heard = true;
   const zoomed = (event) => {
@@ -93,6 +100,8 @@ function hear(chart, own) {
   };
   chart.on("plotly_afterplot", () => thin(chart));
   chart.on("plotly_click", (event) => own.data.picks && picked(event));
+  for (const pointed of ["plotly_hover", "plotly_click"]) chart.on(pointed, ({ points }) => ring(chart, points[0].pointNumber[0])); // a tap is a click alone
+  chart.on("plotly_unhover", () => ring(chart, -1));
   chart.on("plotly_relayout", (event) => own.data.zooms && zoomed(event));
   thin(chart);
 }

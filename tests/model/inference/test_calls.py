@@ -22,9 +22,10 @@ from model.spec import MaskSpec
 from serving.settings import Settings
 from tests.model.huggingface import families
 from tests.model.huggingface.test_families import saved
+from viz.inference import calls_sentence
 
 TEXT = "Once upon a time there was a cat, a dog and one little bird. It was red."
-FAMILIES = ("story", "llama", "gemma3", "gpt_oss", "qwen3_next", "lfm2", "bamba", "falcon_h1", "bloom")
+FAMILIES = ("story", "gpt2", "llama", "gemma3", "gpt_oss", "qwen3_next", "lfm2", "bamba", "falcon_h1", "bloom")
 WRONG = 100  # times rounding, at the least
 
 
@@ -89,6 +90,16 @@ def test_under_other_masks_a_call_computes_what_they_allow() -> None:
     np.testing.assert_array_equal(found.numpy() >= 0, run.mask(0, 0).numpy())
 
 
+def test_a_wrong_mask_in_later_layers_alone_is_told(tmp_path: Path) -> None:
+    qwen2 = load("qwen2", tmp_path)  # a window of 4 from its second layer on
+    batch, ends = batch_of(qwen2, tuple(ids_of(qwen2))), ends_of(17, 1)
+    wrong = compare_calls(qwen2, batch, qwen2.standard, ends, "none")
+    assert (wrong.missed, wrong.extra) == (0, 0)
+    assert wrong.difference >= WRONG * wrong.tolerance
+    assert "but others in later layers" in calls_sentence(wrong, second=False)
+    assert not compare_calls(qwen2, batch, qwen2.standard, ends).later
+
+
 @pytest.mark.parametrize(
     ("chunks", "prefix", "words"),
     [([8, 8], 0, "chunks of 24 tokens together, got 8, 8"), ([24, 0], 0, "got 24, 0"), (0, 0, "at least 1 token"),
@@ -111,8 +122,9 @@ PARENTS = [-1, -1, 0, 0, 1, 2, 2]
 
 
 @pytest.mark.parametrize("order", ["depth", "breadth"])
-def test_a_tree_gives_each_branch_as_alone(order: str) -> None:
-    story = catalog.load("story")
+@pytest.mark.parametrize("family", ["story", "gpt2", "gemma3", "gpt_oss"])  # of the last two windows of 3 tokens
+def test_a_tree_gives_each_branch_as_alone(family: str, order: str, tmp_path: Path) -> None:
+    story = load(family, tmp_path)
     right = verify_tree(story, ids_of(story), PARENTS, order=order)
     wrong = verify_tree(story, ids_of(story), PARENTS, order=order, positions="row")
     assert right.difference <= ROUNDING * right.size

@@ -13,7 +13,7 @@ import torch
 from torch.nn.attention.flex_attention import create_block_mask
 
 import unmask
-from model.inference.cost import EMPTY, FULL, PARTIAL, MaskCost, cost
+from model.inference.cost import EMPTY, FULL, PARTIAL, MaskCost, _Blocks, cost
 from model.mask_kinds import KINDS
 from model.masks import MaskContext
 from model.spec import MaskSpec, Stroke
@@ -28,7 +28,7 @@ def random_spec(random: Random, tokens: int) -> MaskSpec:
         if isinstance(kind.first, int) and random.random() < 0.3:
             kinds[name] = random.randint(kind.least, tokens + 3 if random.random() < 0.5 else kind.least + 8)
     strokes = []
-    for _ in range(random.choice((0, 0, 1, 4))):
+    for _ in range(random.choice((0, 0, 1, 4, 12))):
         first, last, begin, end = (random.randint(0, tokens + 5) for _ in range(4))
         kind = random.choice(("block", "open", "erase"))
         strokes.append(Stroke(kind, min(first, last), min(begin, end), max(first, last), max(begin, end)))
@@ -108,6 +108,18 @@ def test_a_long_text_takes_no_square_memory(masks: dict[str, Any], block: int) -
     tracemalloc.stop()
     assert peak < 200e6
     assert found.full + found.partial + found.empty == (32_768 // block) ** 2
+
+
+def test_blocks_drawn_over_are_not_counted_cell_by_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[int] = []
+    count_cells = _Blocks._count_cells
+    monkeypatch.setattr(
+        _Blocks, "_count_cells", lambda self, some, others: counted.append(len(some)) or count_cells(self, some, others)
+    )  # fmt: skip
+    edges = [["block", 70 + 64 * row, 0, 90 + 64 * row, 1023] for row in range(15)]
+    found = cost({"drawn": [*edges, ["open", 64, 0, 1023, 1023]]}, 1024, 64)
+    assert (found.full, found.partial, found.allowed) == (15 * 16, 1, 15 * 16 * 64**2 + 65 * 32)
+    assert sum(counted) == 0
 
 
 def test_block_causal_is_causal_and_more() -> None:
