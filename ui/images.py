@@ -8,6 +8,7 @@ from typing import Annotated, Literal, cast
 
 import numpy as np
 import streamlit as st
+from markupsafe import Markup
 from PIL import Image
 from pydantic import AfterValidator, ConfigDict, Field, StringConstraints
 
@@ -214,7 +215,7 @@ def chosen_head(found: Captioned) -> int:
     return found.best if head is None or head > found.model.num_layers * found.model.num_heads else head
 
 
-def sentence(found: Captioned) -> str:
+def sentence(found: Captioned) -> Markup:
     best = None
     if found.located is not None:
         name = head_name(*divmod(found.best - 1, found.model.num_heads))

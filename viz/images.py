@@ -15,7 +15,7 @@ from model.heads.view import head_name
 from model.images.patches import Box
 from viz.components.words import packed, words
 from viz.hatch import data_uri, ink
-from viz.html import table, tag, td, th
+from viz.html import filled, table, tag, td, th
 from viz.numbers import chance, percent
 
 MASKS = {
@@ -29,7 +29,7 @@ HINTS = {
     "place": N_("Click where the centre of the shape shall be. Keys: arrows and Enter."),
     "remove": N_("Click a patch to remove it, or to bring it back. Keys: arrows and Enter."),
 }
-ALT = N_("The picture in {count} patches. Caption: {caption}. Arrow keys move over the patches.")
+ALT = N_("The picture, in {count} patches. Arrow keys move over them.")
 
 
 def picture_uri(picture: Image.Image) -> str:
@@ -61,7 +61,7 @@ def images_packet(
     another. mode: of HINTS.
     """
     layers, heads = weights.shape[:2]
-    every = [{"name": say("mean"), "share": ""}]
+    every = [{"name": say("mean of all heads"), "share": ""}]
     for layer, one in np.ndindex(layers, heads):
         share = "" if shares is None else percent(float(shares[layer, one]))
         every.append({"name": head_name(layer, one), "share": share})
@@ -82,7 +82,7 @@ def images_packet(
         "heads": every,
         "order": [0, *(ranked or range(1, len(every)))],
         **{"head": head, "word": word, "mode": mode, "hint": say(HINTS[mode]), "words": words("images")},
-        "alt": say(ALT, count=len(boxes), caption=" ".join(caption)),
+        "alt": say(ALT, count=len(boxes)),
     }
     return packed(about, planes.tobytes(), blocked.astype(np.uint8).tobytes())
 
@@ -115,25 +115,27 @@ def masks_sentence(found: np.ndarray, own: Sequence[str]) -> str:
 
 def sentence(
     caption: Sequence[str], true: Sequence[str] | None, standard: Sequence[str], best: tuple[str, float, float] | None
-) -> str:
+) -> Markup:
     """What the model writes, whether that is the scene's caption, and which head is best at finding its shapes.
 
     standard: what it writes under the mask that it was trained with, nothing removed. best: a head's name, its
     localization and the chance level.
     """
-    said = [say("The model writes “{caption}”.", caption=" ".join(caption))]
+    said: list[str] = [_quoting(say("The model writes “{caption}”."), caption)]
     if tuple(caption) != tuple(standard):
-        said.append(
-            say("Under its own mask, with all patches, the model writes “{caption}”.", caption=" ".join(standard))
-        )
+        said.append(_quoting(say("Under its own mask, with all patches, the model writes “{caption}”."), standard))
     if true is not None:
         right = tuple(caption) == tuple(true)
-        wrong = N_("The scene's caption is “{caption}”.")
-        said.append(say("That is the scene's caption.") if right else say(wrong, caption=" ".join(true)))
+        wrong = say("The scene's caption is “{caption}”.")
+        said.append(say("That is the scene's caption.") if right else _quoting(wrong, true))
     if best is not None:
         words = N_(
             "{head} puts {share} of its attention on the image inside the box of the shape described; spread "
             "evenly, it would be {chance}."
         )
         said.append(say(words, head=best[0], share=percent(best[1]), chance=percent(best[2])))
-    return together(said)
+    return Markup(together(said))
+
+
+def _quoting(words: str, caption: Sequence[str]) -> Markup:
+    return filled(words, caption=tag("span", " ".join(caption), translate="no"))
