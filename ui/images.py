@@ -218,21 +218,18 @@ def show(found: Captioned) -> None:
         picture=image.picture, smooth=image.scene is None, head=found.head,
         word=state.images_word if 0 <= state.images_word < len(now.words) else len(now.words),
     )  # fmt: skip
-    hear = {f"on_{name}_change": partial(heard, name, image) for name in ("word", "head", "spot")}
+    hear = {f"on_{name}_change": partial(heard, name, image.scene) for name in ("word", "head", "spot", "patch")}
     _component(data=packet, key="images_picture", **hear)
 
 
-def heard(name: str, image: ShownImage) -> None:
+def heard(name: str, scene: Scene | None) -> None:
     """What the picture sent."""
     state, sent = st.session_state, component_value("images_picture").get(name)
     number, point = whole(sent), wholes(sent, 2)
-    if name == "spot" and point is not None:
-        x, y = (min(one, 999) / 1000 for one in point)
-        if state.images_mode == "remove":
-            there = {n for n, one in enumerate(image.boxes) if one[0] <= x < one[2] and one[1] <= y < one[3]}
-            state.images_removed = ",".join(map(str, sorted({*removed()} ^ there)))
-        elif state.images_mode == "place" and image.scene is not None:
-            _place(image.scene, x * SIDE, y * SIDE)
+    if name == "spot" and point is not None and scene is not None:
+        _place(scene, *(one * SIDE / 1000 for one in point))
+    elif name == "patch" and number is not None:
+        state.images_removed = ",".join(map(str, sorted({*removed()} ^ {min(number, GRID * GRID - 1)})))
     elif name == "word" and number is not None:
         state.images_word = -1 if state.images_word == number else number
     elif name == "head" and number is not None:
@@ -260,8 +257,7 @@ def show_numbers(found: Captioned) -> None:
         rows.append((say("best localization"), *(percent(float(one.shares.max())) for one in found.located)))
         st.html(share_table(say("this scene"), rows, changed=found.spec != found.model.standard))
     every = [results.ask(measures.under_masks, ModelRef.of(model_of(version)), HELD_OUT) for version in VERSIONS]
-    st.html(images.masks_table(np.stack(every), VERSIONS, (found.model.version, state.images_mask)))
-    st.caption(say("{count} held-out scenes, computed here.", count=HELD_OUT))
+    st.html(images.masks_table(np.stack(every), VERSIONS, (found.model.version, state.images_mask), HELD_OUT))
 
 
 def show_heatmap(found: Captioned) -> None:

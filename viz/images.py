@@ -15,8 +15,8 @@ from model.heads.view import head_name
 from model.images.patches import Box
 from viz.components.words import packed, words
 from viz.hatch import data_uri, ink
-from viz.html import filled, table, tag, td, th
-from viz.numbers import chance, percent
+from viz.html import filled, paragraph, table, tag, td, th
+from viz.numbers import chance, number, percent
 
 MASKS = {
     "causal": N_("causal"), "prefix": N_("prefix"), "block": N_("block"), "window": N_("block within a window"),
@@ -73,10 +73,11 @@ def images_packet(
     return packed(about | plain, np.concatenate([flat, means], axis=1).astype("<f4").tobytes(), hatched.tobytes())
 
 
-def masks_table(found: np.ndarray, own: Sequence[str], shown: tuple[str, str]) -> Markup:
+def masks_table(found: np.ndarray, own: Sequence[str], shown: tuple[str, str], scenes: int) -> Markup:
     """What each version is worth under each mask. found: nats a word and the share of exact captions, [V, masks, 2].
 
-    own: the mask of each version. shown: the version and the mask that the page shows, whose cell is framed.
+    own: the mask of each version. shown: the version and the mask that the page shows, whose cell is framed. scenes: how
+    many it was measured on.
     """
     rows = [[th(say("image mask")), *(th(say("trained: {mask}", mask=say(MASKS[name]))) for name in own)]]
     best = found[:, :, 0].argmin(1)
@@ -84,12 +85,16 @@ def masks_table(found: np.ndarray, own: Sequence[str], shown: tuple[str, str]) -
         rows.append([td(say(name), "wraps")])
         for column, version in enumerate(own):
             loss, exact = found[column, row].tolist()
-            text = say("{loss:.3f} nats, {share} exact", loss=loss, share=percent(exact))
+            text = say("{loss} nats, {share} exact", loss=number(loss), share=percent(exact))
             frame = "outline:2px solid currentColor;outline-offset:-2px" if shown == (version, mask) else ""
             rows[-1].append(td(tag("b", text) if row == best[column] else text, "wraps", style=frame))
     right = sum(list(MASKS)[row] == version for row, version in zip(best, own, strict=True))
-    words = N_("{right} of {count} versions have their lowest loss (bold) under the mask that they were trained with.")
-    return table(rows, "numbers masks") + tag("p", say(words, right=right, count=len(own)), class_="key")  # not shown
+    words = N_(
+        "On {scenes} held-out scenes, {right} of {count} models have their lowest loss (bold) under the mask that they "
+        "were trained with."
+    )
+    said = say(words, scenes=scenes, right=right, count=len(own))
+    return table(rows, "numbers masks") + paragraph(said, "key")  # not shown
 
 
 def sentence(

@@ -16,14 +16,13 @@ from model.heads.view import HeadView, head_view
 from model.images import captioner
 from model.images.captioner import CONTEXT, END, ID_OF, LONGEST, MASKS, PATCHES, CaptionerModel, CaptionNetwork, encode
 from model.images.patches import grid_tokens
-from model.images.scenes import PROMPTS, SIDE, Scene, caption, held_out_scenes, render
+from model.images.scenes import SIDE, Scene, caption, held_out_scenes, render
 from model.masks import MaskContext, MaskSpec, Stroke
 from model.spec import MOST_POSITIONS
 from model.trace import Trace
 
 TOP = 5
 IGNORED = -100
-ROWS = 128  # run together
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,29 +99,24 @@ def locate(model: CaptionerModel, scene: Scene, prompt: str, spec: MaskSpec) -> 
     return LocatedHeads(found.loss, shares.mean(-1), float(inside.mean()))
 
 
-def prompt_of(number: int) -> str:
-    """Of the held-out scene of this number."""
-    return tuple(PROMPTS)[number % len(PROMPTS)]
-
-
 def mean_localization(model: CaptionerModel, count: int) -> tuple[np.ndarray, float]:
     """Each head's localization [L,H] over held-out scenes, under the model's own mask; and the chance level."""
-    scenes = enumerate(held_out_scenes(count))
-    found = [locate(model, scene, prompt_of(number), model.standard) for number, scene in scenes]
+    found = [locate(model, scene, prompt, model.standard) for scene, prompt in held_out_scenes(count)]
     return np.mean([one.shares for one in found], axis=0), float(np.mean([one.even for one in found]))
 
 
 def batch(
-    some: Sequence[Scene], prompts: Sequence[str], jitter: np.random.Generator | None = None
+    some: Sequence[tuple[Scene, str]], jitter: np.random.Generator | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """ids and targets [B,CONTEXT], patches [B,CONTEXT,N]: each scene with its caption; only that has targets."""
+    """Scenes, each with a prompt -> ids and targets [B,CONTEXT], patches [B,CONTEXT,N]; only captions have targets."""
     ids, targets = torch.full((len(some), CONTEXT), END), torch.full((len(some), CONTEXT), IGNORED)
     ids[:, :PATCHES] = captioner.IMAGE
-    for row, (scene, prompt) in enumerate(zip(some, prompts, strict=True)):
+    for row, (scene, prompt) in enumerate(some):
         words = [ID_OF[text] for text, _ in caption(scene, prompt)]
         ids[row, PATCHES : PATCHES + 1 + len(words)] = torch.tensor([ID_OF[prompt], *words])
         targets[row, PATCHES : PATCHES + 1 + len(words)] = torch.tensor([*words, END])
-    return ids, targets, F.pad(captioner.to_patches(render(some, jitter)), (0, 0, 0, CONTEXT - PATCHES))
+    patches = captioner.to_patches(render([scene for scene, _ in some], jitter))
+    return ids, targets, F.pad(patches, (0, 0, 0, CONTEXT - PATCHES))
 
 
 def losses_of(
@@ -142,15 +136,10 @@ def losses_of(
 def under_masks(model: CaptionerModel, count: int, *, unseen: bool = False) -> np.ndarray:
     """Over so many held-out scenes: nats a word and the share of exact captions, 0 to 1, under each mask of MASKS,
     float32 [masks,2]. unseen: as held_out_scenes'."""
-    some, totals, words = held_out_scenes(count, unseen=unseen), np.zeros((len(MASKS), 2)), 0
-    for begin in range(0, count, ROWS):
-        scenes = some[begin : begin + ROWS]
-        part = batch(scenes, [prompt_of(begin + row) for row in range(len(scenes))])
-        words += int((part[1] != IGNORED).sum())
-        for row, spec in enumerate(MASKS.values()):
-            losses, right = losses_of(model.network, spec, *part)
-            totals[row] += float(losses.sum()), float(right.sum())
-    return (totals / (words, count)).astype(np.float32)
+    part = batch(held_out_scenes(count, unseen=unseen))
+    found = [losses_of(model.network, spec, *part) for spec in MASKS.values()]
+    words = (part[1] != IGNORED).sum()
+    return np.array([(float(losses.sum() / words), float(right.mean())) for losses, right in found], np.float32)
 
 
 def folded_head(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int) -> HeadView:

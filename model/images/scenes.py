@@ -107,10 +107,11 @@ def random_scene(
             return scene
 
 
-def held_out_scenes(count: int, *, unseen: bool = False) -> list[Scene]:
-    """The same each time. unseen: of shapes in colours that they never had in training."""
-    draw = random.Random("card")
-    return [random_scene(draw, held_out=True, pair=draw.choice(UNSEEN) if unseen else None) for _ in range(count)]
+def held_out_scenes(count: int, *, unseen: bool = False) -> list[tuple[Scene, str]]:
+    """Each with a prompt; the same each time. unseen: with a shape in a colour that it never had in training."""
+    draw, prompts = random.Random("card"), tuple(PROMPTS)
+    pairs = (draw.choice(UNSEEN) if unseen else None for _ in range(count))
+    return [(random_scene(draw, held_out=True, pair=pair), prompts[n % 2]) for n, pair in enumerate(pairs)]
 
 
 def _random_shape(draw: random.Random, pair: tuple[str, str] | None) -> SceneShape:

@@ -21,7 +21,7 @@ from model.heads.view import head_name
 from model.images import captioner
 from model.images.captioner import MASKS, VERSIONS, WORDS, CaptionNetwork
 from model.images.measures import batch, losses_of, mean_localization, under_masks
-from model.images.scenes import PROMPTS, random_scene
+from model.images.scenes import PROMPTS, Scene, random_scene
 from model.training.story import LossCurve
 from model.transformer import TransformerConfig
 from model.why_causal.live_training import Rates, initialised, new_optimizers, rate_at, update
@@ -64,8 +64,8 @@ def train_version(version: str, out: Path, recipe: CaptionerRecipe) -> None:
     model, spec = initialised(CaptionNetwork(config)), MASKS[version]
     optimizers = new_optimizers(model, recipe)
     draw, jitter = random.Random(recipe.seed), np.random.default_rng(recipe.seed)
-    scenes = [random_scene(random.Random(row), held_out=True) for row in range(256)]
-    held_out = batch(scenes, prompts(random.Random(0), len(scenes)))
+    scenes = [random_scene(random.Random(number), held_out=True) for number in range(256)]
+    held_out = batch(with_prompts(random.Random(0), scenes))
     curve = LossCurve(out, ["step", "minutes", "rate", "training_loss", "held_out_loss", "held_out_exact"])
     losses: list[float] = []
     began = time.monotonic()
@@ -83,7 +83,7 @@ def train_version(version: str, out: Path, recipe: CaptionerRecipe) -> None:
         if done >= 1:
             break
         some = [random_scene(draw, held_out=False, count=draw.choice(COUNTS)) for _ in range(recipe.rows)]
-        nats, _ = losses_of(model, spec, *batch(some, prompts(draw, recipe.rows), jitter))
+        nats, _ = losses_of(model, spec, *batch(with_prompts(draw, some), jitter))
         loss = nats.sum() / (nats.detach() > 0).sum()
         loss.backward()
         losses.append(loss.item())
@@ -91,8 +91,8 @@ def train_version(version: str, out: Path, recipe: CaptionerRecipe) -> None:
     print(f"{version}: {step} steps of {recipe.rows} scenes; recipe {asdict(recipe)}")
 
 
-def prompts(draw: random.Random, rows: int) -> list[str]:
-    return [draw.choice(tuple(PROMPTS)) for _ in range(rows)]
+def with_prompts(draw: random.Random, some: list[Scene]) -> list[tuple[Scene, str]]:
+    return [(scene, draw.choice(tuple(PROMPTS))) for scene in some]
 
 
 def report(folder: Path, size: int = 2000) -> str:

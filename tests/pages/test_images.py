@@ -13,8 +13,8 @@ from model.images.measures import locate, under_masks, without, write
 from model.images.scenes import render, scene_of
 from tests.pages.page import Page, plain
 from tests.viz.packet import unpacked
-from ui.images import FIRST, HELD_OUT, heard, of_scene, of_upload
-from viz.numbers import percent
+from ui.images import FIRST, HELD_OUT, heard, of_upload
+from viz.numbers import number, percent
 
 
 class Images(Page):
@@ -58,9 +58,9 @@ def test_each_mask_is_measured_on_every_version_and_its_own_is_best() -> None:
     for version in VERSIONS:
         found = under_masks(captioner.load(version), HELD_OUT)
         for loss, exact in found:
-            assert f"{loss:.3f} nats, {percent(float(exact))} exact" in table
+            assert f"{number(float(loss))} nats, {percent(float(exact))} exact" in table
         assert list(MASKS)[found[:, 0].argmin()] == version
-    assert any("3 of 3 versions" in plain(one) for one in page.html())
+    assert any("3 of 3 models" in plain(one) for one in page.html())
 
 
 def test_the_heatmap_folds_and_unfolds_the_image() -> None:
@@ -82,25 +82,23 @@ def test_clicks_place_shapes_remove_patches_and_choose_words(monkeypatch: pytest
 
     def send(name: str, value: Any) -> None:
         sent.update({name: value})
-        heard(name, of_scene(scene_of(state.images_scene)))
+        heard(name, scene_of(state.images_scene))
 
     send("spot", [999, 0])  # into the corner: moved so that all of it is seen
     assert state.images_scene == f"{FIRST}_cross-green-small-44-4"
     send("spot", [250, 250])  # on the red square, which goes
     assert "red" not in state.images_scene
     state.images_mode = "remove"
-    send("spot", [200, 0])
-    assert state.images_removed == "1"
-    send("spot", [999, 999])
+    send("patch", 1)
+    send("patch", 35)
     assert state.images_removed == "1,35"
-    send("spot", [200, 0])
+    send("patch", 1)
     assert state.images_removed == "35"
-    for junk in (None, [1], [float("nan"), 0], "1", {}, [10**9, 0]):
-        send("spot", junk)
-        send("word", junk)
-        send("head", junk)
-    assert state.images_removed in ("", "35")
-    assert state.images_word == -1
+    before = dict(state)
+    for junk in (None, [1], [float("nan"), 0], "1", {}, [10**9, 0], -1, 0.5):
+        for name in ("spot", "word", "head", "patch"):
+            send(name, junk)
+    assert state == before
     send("word", 3)
     assert state.images_word == 3
     send("word", 3)

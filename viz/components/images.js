@@ -1,7 +1,7 @@
 // A picture, its patches and its caption: a word lights the patches that it attends to, a patch the words that attend to it.
 // Packet: see viz/images.py. Planes: weights float32 [heads, words + 1, patches], the mean of all heads first, the mean of all
 // words last; and which hatching each patch has for each of them, uint8 [words + 1, patches], 0 for none.
-// onPick("word", n), onPick("head", n), onPick("spot", [x, y]): a point, in thousandths of the picture's width and height.
+// onPick("word", n), onPick("head", n), onPick("patch", n), onPick("spot", [x, y]): a point, in thousandths of its sides.
 
 const VEIL = 0.8; // the opacity over a patch of weight 0
 const PARTS = `
@@ -104,7 +104,10 @@ function viewer(canvas, root) {
   const at = (patch) => {
     if (patch !== self.patch) { self.patch = patch; show(); }
   };
-  const send = (point) => self.page?.mode !== "look" && self.pick("spot", point.map((one) => Math.floor(Math.min(Math.max(one, 0), 0.999) * 1000)));
+  const send = (point) => {
+    if (self.page.mode === "place") self.pick("spot", point.map((one) => Math.floor(Math.min(Math.max(one, 0), 0.999) * 1000)));
+    if (self.page.mode === "remove" && self.patch !== null) self.pick("patch", self.patch);
+  };
   canvas.onpointermove = canvas.onpointerdown = (event) => {
     const [x, y] = spot(event);
     const found = self.page ? self.page.boxes.findIndex(([left, top, right, bottom]) => x >= left && x < right && y >= top && y < bottom) : -1;

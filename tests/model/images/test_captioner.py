@@ -54,9 +54,9 @@ def test_scenes_come_back_from_their_text_and_others_are_refused() -> None:
 
 def test_held_out_scenes_are_never_trained_on_and_unseen_pairs_are_apart() -> None:
     seen, unseen = held_out_scenes(40), held_out_scenes(40, unseen=True)
-    assert all(scene.held_out for scene in seen + unseen)
-    assert not any(scene.unseen for scene in seen)
-    assert all(scene.unseen for scene in unseen)
+    assert all(scene.held_out for scene, _ in seen + unseen)
+    assert not any(scene.unseen for scene, _ in seen)
+    assert all(scene.unseen for scene, _ in unseen)
 
 
 def test_the_pixels_of_one_patch_change_its_embedding_and_no_other(tiny: captioner.CaptionerModel) -> None:
