@@ -76,8 +76,8 @@ def images_packet(
 def masks_table(found: np.ndarray, own: Sequence[str], shown: tuple[str, str], scenes: int) -> Markup:
     """What each version is worth under each mask. found: nats a word and the share of exact captions, [V, masks, 2].
 
-    own: the mask of each version. shown: the version and the mask that the page shows, whose cell is framed. scenes: how
-    many it was measured on.
+    own: the mask of each version. shown: the version and the mask that the page shows, whose cell is framed. scenes:
+    how many it was measured on.
     """
     rows = [[th(say("image mask")), *(th(say("trained: {mask}", mask=say(MASKS[name]))) for name in own)]]
     best = found[:, :, 0].argmin(1)
