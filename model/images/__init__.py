@@ -1,0 +1,1 @@
+"""Images as tokens: reading them, and where each of their tokens is in them."""

@@ -1,0 +1,44 @@
+"""Where the tokens of an image are in it, in its own pixels, whatever was resized, cropped or merged before."""
+
+from dataclasses import dataclass
+
+Box = tuple[float, float, float, float]  # left, top, right, bottom, in pixels from the top left; the last two without
+
+
+@dataclass(frozen=True)
+class ImageToken:
+    """A token that stands for a part of an image. position: of the token in its row, from 0. box: what of the image it
+    was made from; empty (right = left) where that is padding alone. image: which of the row's images, from 0."""
+
+    position: int
+    box: Box
+    image: int = 0
+
+    def overlap(self, box: Box) -> float:
+        """The share, 0 to 1, of its own area that lies in a box."""
+        left, top, right, bottom = clipped(self.box, box)
+        own = (self.box[2] - self.box[0]) * (self.box[3] - self.box[1])
+        return (right - left) * (bottom - top) / own if own else 0.0
+
+
+def clipped(box: Box, within: Box) -> Box:
+    """What of a box lies within another; empty, at a corner of that one, where nothing does."""
+    left, top = max(box[0], within[0]), max(box[1], within[1])
+    return left, top, max(min(box[2], within[2]), left), max(min(box[3], within[3]), top)
+
+
+def grid_tokens(
+    first: int, rows: int, columns: int, region: Box, size: tuple[int, int], image: int = 0
+) -> tuple[ImageToken, ...]:
+    """The tokens of a grid, row by row from position `first` on, over a region of an image.
+
+    region: what the grid covers, in pixels of the image as it was read: a crop is smaller than the image, padding
+    reaches out of it. size: the image's, width and height, to which boxes are cut.
+    """
+    left, top, right, bottom = region
+    wide, high = (right - left) / columns, (bottom - top) / rows
+    tokens = []
+    for number in range(rows * columns):
+        x, y = left + number % columns * wide, top + number // columns * high
+        tokens.append(ImageToken(first + number, clipped((x, y, x + wide, y + high), (0, 0, *size)), image))
+    return tuple(tokens)

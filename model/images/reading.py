@@ -1,0 +1,62 @@
+"""A user's image as pixels. Untrusted: bounded before it is decoded, and never stored."""
+
+import io
+import warnings
+
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from i18n import N_, Message, msg
+
+FORMATS = ("PNG", "JPEG", "WEBP")
+MOST_BYTES, MOST_PIXELS = 5 * 2**20, 25_000_000
+LEAST_SIDE, MOST_RATIO = 8, 20  # pixels; of the longer side to the shorter
+
+
+def read_picture(data: bytes) -> Image.Image:
+    """A PNG, JPEG or WebP as RGB, turned as its EXIF orientation says, on white where it is transparent.
+
+    Raises ValueError, with a sentence, for another format (SVG among them), a damaged or animated image, and one of
+    more than MOST_BYTES or MOST_PIXELS or of a shape that no grid of patches fits.
+    """
+    if len(data) > MOST_BYTES:
+        most, found = MOST_BYTES // 2**20, len(data) / 2**20
+        raise ValueError(msg("expected an image of at most {most} MB, got {found:.1f} MB", most=most, found=found))
+    try:
+        with warnings.catch_warnings():  # Pillow warns of a decompression bomb before it refuses one
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            image = Image.open(io.BytesIO(data), formats=FORMATS)
+            _check(image)
+            image.load()
+            return _on_white(ImageOps.exif_transpose(image))
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise ValueError(msg(TOO_LARGE, most=MOST_PIXELS / 1e6)) from None
+    except UnidentifiedImageError:
+        raise ValueError(msg("expected a PNG, JPEG or WebP image, got something else")) from None
+    except (OSError, SyntaxError, ValueError, EOFError) as error:
+        if isinstance(str(error), Message):
+            raise  # one of ours
+        raise ValueError(msg("expected a whole image, got a damaged or truncated one")) from None
+
+
+TOO_LARGE = N_("expected an image of at most {most:.0f} megapixels, got a larger one")
+
+
+def _check(image: Image.Image) -> None:
+    """By its header alone, before a pixel is decoded."""
+    wide, high = image.size
+    if wide * high > MOST_PIXELS:
+        raise ValueError(msg(TOO_LARGE, most=MOST_PIXELS / 1e6))
+    if min(wide, high) < LEAST_SIDE or max(wide, high) > MOST_RATIO * min(wide, high):
+        words = N_("expected sides of at least {least} pixels, at most {ratio} : 1, got {wide} × {high}")
+        raise ValueError(msg(words, least=LEAST_SIDE, ratio=MOST_RATIO, wide=wide, high=high))
+    if getattr(image, "n_frames", 1) > 1:
+        raise ValueError(msg("expected a still image, got an animated one"))
+
+
+def _on_white(image: Image.Image) -> Image.Image:
+    if image.mode.startswith("I"):  # 16 bits, which convert would cut off at 255
+        image = image.point(lambda value: value / 256).convert("L")
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    return image.convert("RGB")

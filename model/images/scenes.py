@@ -1,0 +1,158 @@
+"""Scenes of one to three shapes, drawn as small pictures and described by captions of a small grammar.
+
+A picture is SIDE × SIDE pixels, RGB. A caption names the shapes in the order that its prompt asks for: "across", from
+left to right, or "down", from top to bottom.
+"""
+
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from model.images.patches import Box
+
+SIDE = 48
+COLOURS = {
+    "red": (214, 40, 40), "green": (46, 150, 60), "blue": (40, 80, 205),
+    "yellow": (242, 204, 30), "purple": (140, 50, 165), "orange": (246, 130, 28),
+}  # fmt: skip
+BACKGROUNDS = {"white": (250, 250, 250), "grey": (150, 150, 150), "sky": (190, 216, 240), "night": (26, 28, 42)}
+SHAPES = ("square", "circle", "triangle", "cross")
+SIZES = {"small": 4, "large": 8}  # from the centre to a side, in pixels
+MOST_SHAPES, GAP = 3, 8  # pixels between two centres, across and down, at the least: each order is then plain
+PROMPTS = {"across": ("x", ("left", "of")), "down": ("y", ("above",))}  # what orders the shapes, what is said between
+UNSEEN = (("green", "circle"), ("purple", "triangle"), ("orange", "cross"))  # of these pairs no scene is trained on
+_SHAPE = re.compile(rf"({'|'.join(SHAPES)})-({'|'.join(COLOURS)})-({'|'.join(SIZES)})-(\d\d?)-(\d\d?)")
+
+
+@dataclass(frozen=True)
+class SceneShape:
+    """x, y: its centre, in pixels from the top left."""
+
+    shape: str
+    colour: str
+    size: str
+    x: int
+    y: int
+
+    @property
+    def box(self) -> Box:
+        half = SIZES[self.size]
+        return self.x - half, self.y - half, self.x + half, self.y + half
+
+    def apart_from(self, other: "SceneShape", gap: int = 0) -> bool:
+        """Whether the two do not touch, and their centres are so many pixels apart, across and down."""
+        across, down = abs(self.x - other.x), abs(self.y - other.y)
+        return min(across, down) >= gap and max(across, down) > SIZES[self.size] + SIZES[other.size]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """held_out: never trained on, one scene of eight. unseen: a shape has a colour that it never had in training."""
+
+    shapes: tuple[SceneShape, ...]
+    background: str = "white"
+
+    @property
+    def held_out(self) -> bool:
+        return sum(3 * one.x + one.y for one in self.shapes) % 8 == 0
+
+    @property
+    def unseen(self) -> bool:
+        return any((one.colour, one.shape) in UNSEEN for one in self.shapes)
+
+    def text(self) -> str:
+        """For a link: "white_square-red-small-10-20_…"."""
+        shapes = (f"{one.shape}-{one.colour}-{one.size}-{one.x}-{one.y}" for one in self.shapes)
+        return "_".join([self.background, *shapes])
+
+
+def scene_of(text: str) -> Scene:
+    """Of what Scene.text wrote. Raises ValueError for anything else, and for shapes beyond the picture."""
+    background, *parts = text[:200].split("_")
+    found = [match.groups() for match in map(_SHAPE.fullmatch, parts) if match]
+    shapes = tuple(SceneShape(shape, colour, size, int(x), int(y)) for shape, colour, size, x, y in found)
+    inside = all(min(one.box) >= 0 and max(one.box) <= SIDE for one in shapes)
+    if background not in BACKGROUNDS or not inside or not len(shapes) == len(parts) <= MOST_SHAPES:
+        raise ValueError(f"expected a scene, got {text[:200]}")  # not shown
+    return Scene(shapes, background)
+
+
+def caption(scene: Scene, prompt: str) -> list[tuple[str, int | None]]:
+    """Each word, and which of the scene's shapes it describes; None for a word between two. Raises KeyError for another
+    prompt than those of PROMPTS."""
+    axis, between = PROMPTS[prompt]
+    words: list[tuple[str, int | None]] = []
+    for number in sorted(range(len(scene.shapes)), key=lambda one: getattr(scene.shapes[one], axis)):
+        one = scene.shapes[number]
+        words += [(text, None) for text in between] if words else []
+        words += [(text, number) for text in ("a", one.size, one.colour, one.shape)]
+    return words
+
+
+def random_scene(
+    draw: random.Random, *, held_out: bool, count: int | None = None, pair: tuple[str, str] | None = None
+) -> Scene:
+    """One that is held out, or not, of one to three shapes. pair: of UNSEEN, the first's; else no shape has any."""
+    while True:
+        wanted = count or draw.randint(1, MOST_SHAPES)
+        shapes = [_random_shape(draw, None if shape else pair) for shape in range(wanted)]
+        while not all(one.apart_from(other, GAP) for one, other in combinations(shapes, 2)):
+            shapes = [_random_shape(draw, None if shape else pair) for shape in range(wanted)]
+        scene = Scene(tuple(shapes), draw.choice(tuple(BACKGROUNDS)))
+        if scene.held_out == held_out and scene.unseen == (pair is not None):
+            return scene
+
+
+def held_out_scenes(count: int, *, unseen: bool = False) -> list[tuple[Scene, str]]:
+    """Each with a prompt; the same each time. unseen: with a shape in a colour that it never had in training."""
+    draw, prompts = random.Random("card"), tuple(PROMPTS)
+    pairs = (draw.choice(UNSEEN) if unseen else None for _ in range(count))
+    return [(random_scene(draw, held_out=True, pair=pair), prompts[n % 2]) for n, pair in enumerate(pairs)]
+
+
+def _random_shape(draw: random.Random, pair: tuple[str, str] | None) -> SceneShape:
+    colour, shape = pair or (draw.choice(tuple(COLOURS)), draw.choice(SHAPES))
+    size = draw.choice(tuple(SIZES))
+    room = SIZES[size], SIDE - SIZES[size]
+    return SceneShape(shape, colour, size, draw.randint(*room), draw.randint(*room))
+
+
+def render(scenes: Sequence[Scene], jitter: np.random.Generator | None = None) -> np.ndarray:
+    """Pictures, uint8 [N,SIDE,SIDE,3]. jitter: changes each colour a little, and adds noise."""
+
+    def colours_of(some: list[tuple[int, int, int]]) -> np.ndarray:
+        colours = np.array(some, np.float32)
+        moved = 0 if jitter is None else jitter.uniform(-16, 16, colours.shape).astype(np.float32)
+        return (colours + moved)[:, None, None]
+
+    grounds = colours_of([BACKGROUNDS[scene.background] for scene in scenes])
+    pictures = np.broadcast_to(grounds, (len(scenes), SIDE, SIDE, 3)).copy()
+    for nth in range(MOST_SHAPES):
+        some = [number for number, scene in enumerate(scenes) if len(scene.shapes) > nth]
+        if some:
+            shapes = [scenes[number].shapes[nth] for number in some]
+            colours = colours_of([COLOURS[one.colour] for one in shapes])
+            pictures[some] = np.where(_inside(shapes)[..., None], colours, pictures[some])
+    if jitter is not None:
+        pictures += jitter.normal(0, 5, pictures.shape)
+    return np.asarray(np.clip(np.rint(pictures), 0, 255), np.uint8)
+
+
+def _inside(shapes: Sequence[SceneShape]) -> np.ndarray:
+    """Which pixels are the shape's: bool [N,SIDE,SIDE]."""
+    half, x, y = np.array([(SIZES[one.size], one.x, one.y) for one in shapes]).T[..., None, None]
+    place = np.arange(SIDE) + 0.5
+    u, v = (place - x) / half, (place[:, None] - y) / half
+    far = np.maximum(abs(u), abs(v))  # 1 on the sides of its box
+    found = {
+        "square": far <= 1,
+        "circle": u**2 + v**2 <= 1,
+        "triangle": (far <= 1) & (2 * abs(u) <= v + 1),
+        "cross": (far <= 1) & (np.minimum(abs(u), abs(v)) <= 0.34),
+    }
+    kinds = np.array([one.shape for one in shapes])[:, None, None]
+    return np.select([kinds == name for name in found], list(found.values()))

@@ -1,0 +1,80 @@
+"""A user's image: what is read of it, and what is refused, with a sentence each."""
+
+import io
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from i18n import Message
+from model.images.patches import grid_tokens
+from model.images.reading import read_picture
+
+PIXELS = np.arange(9 * 14 * 3, dtype=np.uint8).reshape(9, 14, 3)
+
+
+def file_of(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return file.getvalue()
+
+
+def png_header(wide: int, high: int) -> bytes:
+    """A PNG that says to be so large, and is a few bytes."""
+
+    def chunk(name: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    header = struct.pack(">IIBBBBB", wide, high, 8, 2, 0, 0, 0)
+    data = chunk(b"IDAT", zlib.compress(bytes(10)))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + data + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize(("kind", "options"), [("PNG", {}), ("WEBP", {"lossless": True})])
+def test_pixels_are_read_as_they_are(kind: str, options: dict[str, object]) -> None:
+    np.testing.assert_array_equal(np.asarray(read_picture(file_of(Image.fromarray(PIXELS), kind, **options))), PIXELS)
+
+
+def test_exif_orientation_is_applied() -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned clockwise
+    found = np.asarray(read_picture(file_of(Image.fromarray(PIXELS), exif=exif)))
+    np.testing.assert_array_equal(found, np.rot90(PIXELS, -1))
+
+
+def test_transparent_is_white_and_16_bits_keep_their_brightness() -> None:
+    clear = Image.new("RGBA", (9, 14), (0, 0, 0, 0))
+    assert np.asarray(read_picture(file_of(clear))).min() == 255
+    grey = Image.fromarray(np.full((9, 14), 128 * 256, np.uint16))
+    assert set(np.asarray(read_picture(file_of(grey))).ravel()) == {128}
+
+
+BROKEN = file_of(Image.fromarray(PIXELS))
+ANIMATED = file_of(Image.new("RGB", (9, 14)), save_all=True, append_images=[Image.new("RGB", (9, 14), "red")])
+SVG = b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>"
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "PNG, JPEG or WebP"), (SVG, "PNG, JPEG or WebP"), (file_of(Image.new("P", (9, 9)), "GIF"), "PNG, JPEG"),
+        (BROKEN[:-30], "damaged"), (BROKEN[:60] + b"\0" * 20 + BROKEN[80:], "damaged"), (ANIMATED, "animated"),
+        (file_of(Image.new("RGB", (1, 10_000))), "1 × 10000"), (file_of(Image.new("RGB", (8, 161))), "8 × 161"),
+        (png_header(5_001, 5_000), "25 megapixels"), (png_header(10_000, 10_000), "25 megapixels"),
+        (png_header(60_000, 60_000), "25 megapixels"), (png_header(9, 14), "damaged"), (bytes(5 * 2**20 + 1), "5 MB"),
+    ],
+)  # fmt: skip
+def test_what_is_refused_is_said_in_a_sentence(data: bytes, words: str) -> None:
+    with pytest.raises(ValueError, match=words) as caught:
+        read_picture(data)
+    assert isinstance(caught.value.args[0], Message)
+
+
+def test_a_grid_covers_its_region_and_is_cut_to_the_image() -> None:
+    tokens = grid_tokens(5, 2, 3, (-4, 0, 20, 8), (18, 10))
+    assert [one.position for one in tokens] == [5, 6, 7, 8, 9, 10]
+    assert [one.box for one in tokens[:3]] == [(0, 0, 4, 4), (4, 0, 12, 4), (12, 0, 18, 4)]
+    assert [one.box[1::2] for one in tokens[3:]] == [(4, 8)] * 3
+    assert [one.overlap((8, 2, 100, 100)) for one in tokens[:3]] == [0, 0.25, 0.5]

@@ -1,0 +1,280 @@
+"""The Images page: its link, the scene that a user builds or the image that one uploads, and what the captioner makes
+of it."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from functools import partial
+from random import Random
+from typing import Annotated, Literal, cast
+
+import numpy as np
+import streamlit as st
+from PIL import Image
+from pydantic import AfterValidator, ConfigDict, Field, StringConstraints
+
+from i18n import N_, say
+from model.heads.view import head_name, head_view
+from model.images import measures, scenes
+from model.images.captioner import GRID, MASKS, PATCH_NAMES, PATCHES, VERSIONS, CaptionerModel, encode
+from model.images.measures import CaptionView, LocatedHeads
+from model.images.patches import Box, grid_tokens
+from model.images.reading import MOST_BYTES, read_picture
+from model.images.scenes import BACKGROUNDS, COLOURS, SHAPES, SIDE, SIZES, Scene, SceneShape, scene_of
+from model.spec import MaskSpec
+from serving.job import ModelRef, RunRef
+from ui import explain, link, page, results
+from ui.heads import head as head_picture
+from ui.heads.head import canvas
+from ui.markdown import escaped
+from ui.results import cached_figure
+from ui.run_view import RunView
+from ui.sidebar import models
+from ui.widgets.choices import bound, one_of, select
+from ui.widgets.key import component_value, whole, wholes
+from ui.widgets.uploads import uploaded, uploader
+from viz import images
+from viz.head import head_figure, head_range
+from viz.numbers import next_token_table, percent, share_table
+
+SOURCES = {"scene": N_("Build a scene"), "upload": N_("Upload an image")}
+MODES = {"look": N_("Look"), "place": N_("Place a shape"), "remove": N_("Remove patches")}
+PROMPTS = {"across": N_("across: from left to right"), "down": N_("down: from top to bottom")}
+PLACED: tuple[tuple[str, str, Collection[str]], ...] = (
+    ("images_size", N_("Size"), SIZES), ("images_colour", N_("Colour"), COLOURS), ("images_shape", N_("Shape"), SHAPES),
+)  # fmt: skip
+FIRST = "white_square-red-large-12-14_circle-blue-small-36-32"
+HELD_OUT = 64  # scenes that the table of masks is measured on
+LARGEST = 480  # pixels of an uploaded image as it is shown
+CANDIDATES = 5
+MEAN = 0  # in the place of a head; others are 1 + their number
+_component = canvas("images")
+
+
+class ImagesLink(link.Link):
+    """This page's link; an uploaded image is not in it. images_head: MEAN, or 1 + its number; None: the one with the
+    best localization. images_word: -1 for none. images_removed: patches, with commas."""
+
+    model_config = ConfigDict(alias_generator=lambda name: name.removeprefix("images_"))
+    images_source: Literal[*SOURCES] = "scene"  # type: ignore[valid-type]
+    images_scene: Annotated[str, AfterValidator(lambda text: scene_of(text).text())] = FIRST
+    images_prompt: Literal[*PROMPTS] = "across"  # type: ignore[valid-type]
+    images_version: Literal[*VERSIONS] = "prefix"  # type: ignore[valid-type]
+    images_mask: Literal[*MASKS] = "prefix"  # type: ignore[valid-type]
+    images_mode: Literal[*MODES] = "look"  # type: ignore[valid-type]
+    images_shape: Literal[*SHAPES] = "triangle"  # type: ignore[valid-type]
+    images_colour: Literal[*COLOURS] = "green"  # type: ignore[valid-type]
+    images_size: Literal[*SIZES] = "large"  # type: ignore[valid-type]
+    images_head: link.Whole | None = None
+    images_word: Annotated[int, Field(ge=-1, le=99)] = 2
+    images_removed: Annotated[str, StringConstraints(pattern=r"^(\d{1,2}(,\d{1,2}){0,35})?$")] = ""
+    images_folded: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class ShownImage:
+    """What the model reads: pixels uint8 [SIDE,SIDE,3]. picture: what is shown, a URI; boxes: the patches, in shares of
+    that. scene: None of an uploaded image."""
+
+    pixels: np.ndarray
+    picture: str
+    boxes: tuple[Box, ...]
+    scene: Scene | None = None
+
+
+def shown(picture: Image.Image, region: Box, scene: Scene | None = None) -> ShownImage:
+    """region: what the model reads of the picture, made SIDE pixels wide."""
+    wide, high = picture.size
+    tokens = grid_tokens(0, GRID, GRID, region, picture.size)
+    boxes = tuple((one.box[0] / wide, one.box[1] / high, one.box[2] / wide, one.box[3] / high) for one in tokens)
+    pixels = np.asarray(picture.resize((SIDE, SIDE), Image.Resampling.BOX, box=region))
+    picture.thumbnail((LARGEST, LARGEST))
+    return ShownImage(pixels, images.picture_uri(picture), boxes, scene)
+
+
+def of_scene(scene: Scene) -> ShownImage:
+    return shown(Image.fromarray(scenes.render([scene])[0]), (0, 0, SIDE, SIDE), scene)
+
+
+def of_upload(data: bytes) -> ShownImage:
+    """The square in its middle. Raises ValueError as read_picture."""
+    picture = read_picture(data)
+    side = min(picture.size)
+    left, top = ((length - side) // 2 for length in picture.size)
+    return shown(picture, (left, top, left + side, top + side))
+
+
+def choose_image() -> ShownImage | None:
+    """None until an image is uploaded, which is kept, small, for its own session alone."""
+    state = st.session_state
+
+    def take() -> None:
+        file = uploaded("images_file")
+        try:
+            state.update(images_upload=of_upload(file.getvalue()) if file else None, images_word=-1)
+        except ValueError as error:
+            state.images_upload = str(error)
+
+    if one_of(say("Image"), SOURCES, "images_source", width="stretch") == "upload":
+        about = say("PNG, JPEG or WebP, at most 5 MB. It is read once, shown to you alone and never stored.")
+        look = {"key": "images_file", "on_change": take, "max_upload_size": MOST_BYTES // 2**20, "help": about}
+        uploader(say("Image file"), ["png", "jpg", "jpeg", "webp"], **look)
+        found = state.get("images_upload")
+        if isinstance(found, str):
+            st.error(say("{problem}.", problem=escaped(say(found))), icon=":material/error:")
+        return found if isinstance(found, ShownImage) else None
+    scene = scene_of(state.images_scene)
+    repaint = lambda name: _take(replace(scene, background=name))  # noqa: E731
+    st.selectbox(say("Background"), BACKGROUNDS, **bound("images_background", scene.background, repaint))
+    with st.container(horizontal=True):
+        another = lambda: _take(scenes.random_scene(Random(), held_out=True))  # noqa: E731
+        st.button(say("Random scene"), on_click=another, key="images_random")
+        st.button(say("Clear"), on_click=lambda: _take(replace(scene, shapes=())), key="images_clear")
+    return results.kept(("scene", state.images_scene), partial(of_scene, scene))
+
+
+def _take(scene: Scene) -> None:
+    st.session_state.update(images_scene=scene.text(), images_word=-1)
+
+
+def choose_model() -> CaptionerModel:
+    names = {version: images.MASKS[version] for version in VERSIONS}
+    follow = lambda: st.session_state.update(images_mask=st.session_state.images_version)  # noqa: E731
+    about = say("Three models, the same but for the mask of the image tokens in training.")
+    version = select(say("Trained with image mask"), names, "images_version", on_change=follow, help=about)
+    select(say("Prompt"), PROMPTS, "images_prompt", help=say("What orders the shapes of the caption."))
+    return model_of(version)
+
+
+def model_of(version: str) -> CaptionerModel:
+    return cast(CaptionerModel, models.loaded().own(f"captioner-{version}"))
+
+
+def choose_mask() -> None:
+    about = say(
+        "What image tokens see of each other. Causal: the ones before. Prefix: all, and the prompt (PaliGemma). Block: "
+        "all. Block within a window: all that are near, as in Gemma 3's local layers."
+    )
+    one_of(say("Image mask"), images.MASKS, "images_mask", help=about, width="content")
+
+
+def removed() -> tuple[int, ...]:
+    numbers = {int(one) for one in st.session_state.images_removed.split(",") if one}
+    return tuple(sorted(numbers & set(range(PATCHES))))
+
+
+@dataclass(frozen=True, eq=False)
+class Captioned:
+    """now: under the chosen mask, without what is removed; standard: under the model's own. head: MEAN, or 1 + its
+    number. run: with the caption that was written. true: a scene's caption. located: what is measured on it, now and
+    under the model's own mask."""
+
+    model: CaptionerModel
+    image: ShownImage
+    spec: MaskSpec
+    now: CaptionView
+    standard: CaptionView
+    head: int
+    run: RunView
+    true: tuple[str, ...] | None = None
+    located: tuple[LocatedHeads, ...] | None = None
+
+
+def captioned(model: CaptionerModel, image: ShownImage) -> Captioned:
+    state, ref = st.session_state, ModelRef.of(model)
+    spec, prompt = measures.without(MASKS[state.images_mask], removed()), state.images_prompt
+    now, standard = (results.ask(measures.write, ref, image.pixels, prompt, one) for one in (spec, model.standard))
+    heads, chosen = model.num_layers * model.num_heads, state.images_head
+    head = MEAN if chosen is None or chosen > heads else chosen
+    run = RunView(model, RunRef(ref, encode(image.pixels[None], prompt, now.words), spec), spec, 0)
+    found = Captioned(model, image, spec, now, standard, head, run)
+    if image.scene is None or not image.scene.shapes:
+        return found
+    both = tuple(results.ask(measures.locate, ref, image.scene, prompt, one) for one in (spec, model.standard))
+    true = tuple(text for text, _ in scenes.caption(image.scene, prompt))
+    head = 1 + int(both[0].shares.argmax()) if chosen is None or chosen > heads else chosen
+    return replace(found, true=true, located=both, head=head)
+
+
+def sentence(found: Captioned) -> str:
+    best = None
+    if found.located is not None:
+        now = found.located[0]
+        name = head_name(*divmod(int(now.shares.argmax()), found.model.num_heads))
+        best = name, float(now.shares.max()), now.even
+    return images.sentence(found.now.words, found.true, found.standard.words, best)
+
+
+def show(found: Captioned) -> None:
+    """The picture, its caption, and every head."""
+    state, now, image = st.session_state, found.now, found.image
+    modes = {name: words for name, words in MODES.items() if image.scene or name != "place"}
+    if state.images_mode not in modes:
+        state.images_mode = "look"
+    mode = one_of(say("A click on the picture"), modes, "images_mode", width="content")
+    if mode == "place":
+        with st.container(horizontal=True):
+            for key, label, names in PLACED:
+                st.selectbox(say(label), names, key=key, width=115)
+    others = (*found.standard.words, *[""] * len(now.words))
+    packet = cached_figure(
+        images.images_packet, now.words, now.chances, now.weights, now.blocked,
+        None if found.located is None else found.located[0].shares, image.boxes, removed(), mode,
+        changed=tuple(one != other for one, other in zip(now.words, others, strict=False)), names=PATCH_NAMES,
+        picture=image.picture, smooth=image.scene is None, head=found.head,
+        word=state.images_word if 0 <= state.images_word < len(now.words) else len(now.words),
+    )  # fmt: skip
+    hear = {f"on_{name}_change": partial(heard, name, image.scene) for name in ("word", "head", "spot", "patch")}
+    _component(data=packet, key="images_picture", **hear)
+
+
+def heard(name: str, scene: Scene | None) -> None:
+    """What the picture sent."""
+    state, sent = st.session_state, component_value("images_picture").get(name)
+    number, point = whole(sent), wholes(sent, 2)
+    if name == "spot" and point is not None and scene is not None:
+        _place(scene, *(one * SIDE / 1000 for one in point))
+    elif name == "patch" and number is not None:
+        state.images_removed = ",".join(map(str, sorted({*removed()} ^ {min(number, PATCHES - 1)})))
+    elif name == "word" and number is not None:
+        state.images_word = -1 if state.images_word == number else number
+    elif name == "head" and number is not None:
+        state.images_head = number
+
+
+def _place(scene: Scene, x: float, y: float) -> None:
+    """A shape at a point of the picture, within its edges. Those that it touches go, and the first of too many."""
+    state = st.session_state
+    half = SIZES[state.images_size]
+    x, y = (min(max(round(one), half), SIDE - half) for one in (x, y))
+    new = SceneShape(state.images_shape, state.images_colour, state.images_size, x, y)
+    others = [one for one in scene.shapes if one.apart_from(new)]
+    _take(replace(scene, shapes=(*others[-scenes.MOST_SHAPES + 1 :], new)))
+
+
+def show_numbers(found: Captioned) -> None:
+    """The likeliest words at the one that is chosen; what the scene's caption costs; what each mask is worth."""
+    state, now = st.session_state, found.now
+    if 0 <= state.images_word < len(now.words):
+        predicted = found.run.predictions(PATCHES + state.images_word)
+        some = predicted.candidates[:CANDIDATES] if predicted else []
+        st.html(cached_figure(next_token_table, some, some, changed=False))
+    if found.located is not None:
+        rows = [(say("loss of the scene's caption, nats/word"), *(f"{one.loss:.4f}" for one in found.located))]
+        rows.append((say("best localization"), *(percent(float(one.shares.max())) for one in found.located)))
+        st.html(share_table(say("this scene"), rows, changed=found.spec != found.model.standard))
+    every = [results.ask(measures.under_masks, ModelRef.of(model_of(version)), HELD_OUT) for version in VERSIONS]
+    st.html(images.masks_table(np.stack(every), VERSIONS, (found.model.version, state.images_mask), HELD_OUT))
+
+
+def show_heatmap(found: Captioned) -> None:
+    """Of the mean, of its first head."""
+    head = max(found.head - 1, 0)
+    place = divmod(head, found.model.num_heads)
+    st.markdown("#### " + say("The whole attention of {head}", head=head_name(*place)))
+    about = say("All image tokens as one row and one column: the mean of their rows, the sum of their columns.")
+    folded = st.toggle(say("Fold the image tokens"), key="images_folded", help=about)
+    view = found.run.ask(measures.folded_head if folded else head_view, *place)
+    figure = cached_figure(head_figure, view, dark=page.is_dark())
+    alt = cached_figure(explain.head_alt, head_name(*place), view, False)
+    head_picture.show(figure, alt, room="one", key="images_heatmap", on_pick=None)
+    st.html(cached_figure(explain.key, [view], head_range(view)))

@@ -1,0 +1,146 @@
+// A picture, its patches and its caption: a word lights the patches that it attends to, a patch the words that attend to it.
+// Packet: see viz/images.py. Planes: weights float32 [heads, words + 1, patches], the mean of all heads first, the mean of all
+// words last; and which hatching each patch has for each of them, uint8 [words + 1, patches], 0 for none.
+// onPick("word", n), onPick("head", n), onPick("patch", n), onPick("spot", [x, y]): a point, in thousandths of its sides.
+
+const VEIL = 0.8; // the opacity over a patch of weight 0
+const PARTS = `
+  <div class="caption" role="group" data-label="caption"></div>
+  <canvas tabindex="0" role="application"></canvas>
+  <p class="why" aria-live="polite"></p>
+  <div class="every" role="group" data-label="every"></div>
+`;
+
+// The picture under a veil that is thin where the weight is large; plain without weights.
+function paintPicture(canvas, { page, image, blocked }, wide, weights, word) {
+  const tall = (wide * image.naturalHeight) / image.naturalWidth;
+  canvas.style.height = `${tall}px`;
+  const pen = copy(canvas, sheet(wide, tall));
+  pen.imageSmoothingEnabled = page.smooth;
+  pen.drawImage(image, 0, 0, wide, tall);
+  const most = weights ? Math.max(...weights) || 1 : 1;
+  const places = page.boxes.map(([left, top, right, bottom]) => [left * wide, top * tall, (right - left) * wide, (bottom - top) * tall]);
+  places.forEach((place, patch) => {
+    pen.fillStyle = `rgba(16, 18, 24, ${weights ? VEIL * (1 - Math.sqrt(weights[patch] / most)) : 0})`;
+    pen.fillRect(...place);
+    const why = blocked[word * page.boxes.length + patch];
+    if (why) {
+      pen.fillStyle = hatching(pen, [page.hatches[why - 1]], "rgba(128, 132, 142, .55)");
+      pen.fillRect(...place);
+    }
+  });
+  return (patch) => [["#000", 4], ["#fff", 2]].forEach(([colour, line]) => {
+    const [x, y, across, down] = places[patch];
+    frame(pen, colour, line, x + line / 2, y + line / 2, across - line, down - line);
+  });
+}
+
+// As many buttons as there are texts; those that are there stay, and keep their focus.
+function buttons(root, count, made) {
+  while (root.childElementCount > count) root.lastChild.remove();
+  while (root.childElementCount < count) root.append(made(root.childElementCount));
+  return [...root.children];
+}
+
+// Lives as long as the canvas.
+function viewer(canvas, root) {
+  const self = { page: null, image: new Image(), weights: null, blocked: null, pointed: null, patch: null, pick: null };
+  const [caption, why, every] = [".caption", ".why", ".every"].map((part) => root.querySelector(part));
+  const weightsOf = (head, word) => {
+    const { boxes, caption } = self.page;
+    const first = (head * (caption.length + 1) + word) * boxes.length;
+    return self.weights.subarray(first, first + boxes.length);
+  };
+  const sentence = (word, asked) => {
+    const { page, patch } = self;
+    const said = { head: page.heads[page.head].name };
+    if (asked) {
+      const order = asked.map((_, one) => one).sort((one, other) => asked[other] - asked[one]).slice(0, 3);
+      const words = order.map((one) => `${page.caption[one]} ${percent(asked[one])}`).join(page.words.comma);
+      return fill(page.words.patch, { ...said, patch: page.names[patch], words });
+    }
+    if (word === page.caption.length) return page.hint;
+    const weights = weightsOf(page.head, word);
+    const best = weights.indexOf(Math.max(...weights));
+    const share = percent(weights.reduce((sum, weight) => sum + weight, 0));
+    return fill(page.words.word, { ...said, word: page.caption[word], chance: page.chances[word], share, patch: page.names[best], most: percent(weights[best]) });
+  };
+  const show = () => {
+    const { page, image, patch } = self;
+    if (!page || !image.naturalWidth) return;
+    const word = self.pointed ?? page.word;
+    const lit = word < page.caption.length ? weightsOf(page.head, word) : null;
+    const framePatch = paintPicture(canvas, self, canvas.clientWidth || 320, lit, word);
+    if (patch !== null) framePatch(patch);
+    const asked = patch === null || !page.caption.length ? null : page.caption.map((_, one) => weightsOf(page.head, one)[patch]);
+    why.textContent = sentence(word, asked);
+    buttons(caption, page.caption.length, wordButton).forEach((button, one) => {
+      button.textContent = page.caption[one];
+      button.classList.toggle("other", page.changed[one]);
+      button.setAttribute("aria-pressed", one === page.word);
+      button.style.setProperty("--light", asked ? Math.sqrt(asked[one] / Math.max(...asked, 1e-9)) : 0);
+    });
+    buttons(every, page.order.length, headButton).forEach((button, place) => {
+      const head = page.order[place];
+      button.setAttribute("aria-pressed", head === page.head);
+      [button.children[1].textContent, button.children[2].textContent] = [page.heads[head].name, page.heads[head].share];
+      paintPicture(button.firstChild, self, 72, weightsOf(head, word), word);
+    });
+  };
+  const wordButton = (one) => {
+    const button = make("button", { type: "button", style: `animation-delay: ${one * 60}ms` });
+    const point = (word) => () => { self.pointed = word; show(); };
+    return Object.assign(button, { onpointerenter: point(one), onfocus: point(one), onpointerleave: point(null), onblur: point(null),
+                                   onclick: () => self.pick("word", one) });
+  };
+  const headButton = (place) => {
+    const button = make("button", { type: "button", children: [make("canvas", { "aria-hidden": "true" }), make("span"), make("small")] });
+    return Object.assign(button, { onclick: () => self.pick("head", self.page.order[place]) });
+  };
+  const spot = (event) => {
+    const box = canvas.getBoundingClientRect();
+    return [(event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height];
+  };
+  const at = (patch) => {
+    if (patch !== self.patch) { self.patch = patch; show(); }
+  };
+  const send = (point) => {
+    if (self.page.mode === "place") self.pick("spot", point.map((one) => Math.floor(Math.min(Math.max(one, 0), 0.999) * 1000)));
+    if (self.page.mode === "remove" && self.patch !== null) self.pick("patch", self.patch);
+  };
+  canvas.onpointermove = canvas.onpointerdown = (event) => {
+    const [x, y] = spot(event);
+    const found = self.page ? self.page.boxes.findIndex(([left, top, right, bottom]) => x >= left && x < right && y >= top && y < bottom) : -1;
+    at(found < 0 ? null : found);
+  };
+  canvas.onpointerleave = ({ pointerType }) => pointerType === "touch" || at(null); // what was touched stays lit
+  canvas.onblur = () => at(null);
+  canvas.onclick = (event) => send(spot(event));
+  canvas.onkeydown = (event) => {
+    const grid = Math.sqrt(self.page?.boxes.length);
+    if (event.key in STEPS && grid) {
+      const [row, column] = self.patch === null ? [0, 0] : stepped(event.key, Math.floor(self.patch / grid), self.patch % grid, grid, grid);
+      at(row * grid + column);
+    } else if (isPress(event) && self.patch !== null) {
+      const [left, top, right, bottom] = self.page.boxes[self.patch];
+      send([(left + right) / 2, (top + bottom) / 2]);
+    } else return;
+    event.preventDefault();
+  };
+  self.take = ({ header, body }) => {
+    const count = 4 * header.heads.length * (header.caption.length + 1) * header.boxes.length;
+    Object.assign(self, { page: header, weights: new Float32Array(body.slice(0, count).buffer), blocked: body.slice(count), pointed: null });
+    canvas.setAttribute("aria-label", header.alt);
+    self.image.onload = show;
+    if (self.image.src !== header.picture) self.image.src = header.picture;
+    show();
+  };
+  return Object.assign(self, { show });
+}
+
+export function draw(element, data, onPick) {
+  const canvas = furnished(element, data, PARTS);
+  canvas.viewer ||= viewer(canvas, element);
+  canvas.viewer.pick = onPick;
+  return receiveSized(canvas, data, canvas.viewer.take, canvas.viewer.show);
+}
