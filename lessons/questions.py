@@ -303,3 +303,5 @@ KINDS: Mapping[str, Callable[[QuestionCase], Answer]] = {
     "picture": _picture,
 }
 COMPARING = frozenset({"loss", "texts", "lower", "row"})  # with the step's `beside`
+BEFORE = {"picture": "now"} | dict.fromkeys(("loss", "texts", "row", "future", "padding"), "beside")
+"""Which run is shown until the question is answered, without its masks' names for `picture`; else its tokens alone."""

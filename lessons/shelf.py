@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from i18n import LANGUAGES, say
+from i18n import ENGLISH, LANGUAGES, say
 from lessons.lesson import NAME, Lesson
 from lessons.reading import MOST_BYTES, read
 
@@ -16,31 +16,43 @@ MOST_LESSONS = 200
 
 @dataclass(frozen=True)
 class Shelved:
-    """A lesson that was found. problem: why it cannot be read, with the file's name; else ""."""
+    """A lesson that was found. problem: why it cannot be read, with the file's name; else "". file: that name."""
 
     name: str
     lesson: Lesson | None
     problem: str = ""
+    file: str = ""
 
 
-def shelf(folder: Path, language: str, others: Iterable[str] = ()) -> list[Shelved]:
+def shelf(folder: Path, language: str, others: Iterable[str] = (), *, more: Iterable[Path] = ()) -> list[Shelved]:
     """The lessons of a folder in a language (in another where there is none), each before the one it names as next.
 
-    others: lessons elsewhere that may be named as next. Raises ValueError for a folder that cannot be read.
+    others: lessons elsewhere that may be named as next. more: other folders; they, and folder, may be a lesson's file.
+    Raises ValueError for what cannot be read.
     """
-    try:
-        next(folder.iterdir(), None)
-    except OSError as error:
-        raise ValueError(
-            say("expected a folder of lessons at {folder}, got: {problem}", folder=folder, problem=error.strerror)
-        ) from None
-    files = _files(folder)
+    files: dict[str, dict[str, Path]] = defaultdict(dict)
+    for path in (folder, *more):
+        for name, found in _files(path).items():
+            files[name] |= found
     names = sorted(files)[:MOST_LESSONS]
     return _in_order({name: _read(name, files[name], language, [*names, *others]) for name in names})
 
 
 def _files(folder: Path) -> Mapping[str, dict[str, Path]]:
     """By a lesson's name and language: NAME.en.md, or NAME.md in the folder en."""
+    if folder.is_file():
+        name, _, ending = folder.name.removesuffix(".md").partition(".")
+        if not re.fullmatch(NAME, name) or ending not in ("", *LANGUAGES):
+            raise ValueError(
+                say("expected a lesson's file as name.en.md, in a-z, 0-9 and _, got {name}", name=folder.name)
+            )
+        return {name: {ending or ENGLISH: folder}}
+    try:
+        next(folder.iterdir(), None)
+    except OSError as error:
+        raise ValueError(
+            say("expected a folder of lessons at {folder}, got: {problem}", folder=folder, problem=error.strerror)
+        ) from None
     found: dict[str, dict[str, Path]] = defaultdict(dict)
     for language in LANGUAGES:
         for within, ending in ((".", f".{language}.md"), (language, ".md")):
@@ -55,7 +67,7 @@ def _read(name: str, files: Mapping[str, Path], language: str, names: Collection
     path = files.get(language) or next(iter(files.values()))
     try:
         with path.open("rb") as file:
-            return Shelved(name, read(file.read(MOST_BYTES + 1), names))
+            return Shelved(name, read(file.read(MOST_BYTES + 1), names), file=path.name)
     except OSError as error:
         return Shelved(name, None, f"{path.name}: {error.strerror}")
     except ValueError as error:

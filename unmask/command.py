@@ -104,6 +104,25 @@ def page(asked: argparse.Namespace) -> int:
     return 0
 
 
+def course(asked: argparse.Namespace) -> int:
+    """Write a folder of pages. 0: it is written; 2: it could not be, and why in a sentence."""
+    _quiet()
+    from unmask.course import course as made
+
+    try:
+        files = made([Path(one) for one in asked.lessons], download=asked.download)
+        for path, data in files.items():
+            file = Path(asked.output) / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write(file, data)
+    except (ValueError, OSError, MemoryError) as error:
+        words = (str(error).strip() or type(error).__name__).rstrip(".")
+        print(f"No course was written: {words}.", file=sys.stderr)
+        return COULD_NOT
+    print(f"{asked.output}: {len(files)} files, {sum(map(len, files.values())) / 1e6:.1f} MB")
+    return 0
+
+
 def samples() -> int:
     """Print the names of the sample modules."""
     for sample in SAMPLES.values():
