@@ -168,6 +168,10 @@ def _pictures(step: Step, now: StepRun, beside: StepRun, query: int) -> Iterator
     elif step.show in ("head", "pair"):
         one, other = (head_view(run.trace, row, run.trace.spec, layer, head) for run in (now, beside))
         yield name, "heatmap", picture_packet(one, name=name, query=query)
-        if step.show == "pair" and one.weights.shape == other.weights.shape:
-            yield say("compared with"), "heatmap", picture_packet(other, name=name, query=query)
-            yield say("difference"), "heatmap", difference_packet(changed(one, other), name=name, query=query)
+        if step.show == "pair" and (one.queries, one.keys) == (other.queries, other.keys):
+            yield say("compared with"), "heatmap", picture_packet(other, name=name, query=query, small=True)
+            yield (
+                say("difference"),
+                "heatmap",
+                difference_packet(changed(one, other), name=name, query=query, small=True),
+            )

@@ -156,6 +156,7 @@ control("try").onclick = () => {
 let unheard = () => {};
 function presenting(on) {
   document.documentElement.toggleAttribute("data-presented", on);
+  document.documentElement.style.setProperty("--zoom", on ? Math.max(14, 0.012 * innerWidth) / 11 : 1); // of the canvases' letters
   control("step_present").textContent = on ? course.words.exit : course.words.present;
   unheard();
   unheard = listen({ data: { main: "html", presented: on, width: innerWidth }, setTriggerValue() {} });

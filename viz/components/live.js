@@ -63,7 +63,7 @@ async function refresh() {
     if (shown && String(shown.row.ids) !== String(row.ids)) Object.assign(state, { query: null, pins: [] });
     shown = { row, runs, masks };
     show();
-    const said = [fill(words.done, { tokens: row.ids.length, seconds: ((performance.now() - began) / 1000).toFixed(2) })];
+    const said = scene ? [] : [fill(words.done, { tokens: row.ids.length, seconds: ((performance.now() - began) / 1000).toFixed(2) })];
     if (row.cut) said.push(fill(words.cut, { most: model.tokenizer.context, beginning: row.cut.slice(0, 40) }));
     if (left) said.push(fill(words.rows, { most: about.mostRows }));
     tell(said.join(" "));
@@ -134,8 +134,9 @@ function showHead() {
   for (const place of ["standard", "difference"]) part(place).hidden = true;
   if (compared) {
     const change = planes[0].map((weight, at) => weight - planes[1][at]);
-    drawCells("standard", "heatmap", planes[1], masks[1], { most });
-    drawCells("difference", "heatmap", change, bothBlock(...masks), { most: Math.max(largest(change), 0.01), what: "change" });
+    const small = Boolean(scene);
+    drawCells("standard", "heatmap", planes[1], masks[1], { most, small });
+    drawCells("difference", "heatmap", change, bothBlock(...masks), { most: Math.max(largest(change), 0.01), what: "change", small });
   }
   for (const place of ["now", "standard", "difference"]) part(place).firstElementChild.textContent = compared ? titles[place] : "";
   const view = document.querySelector("[name=view]:checked").value;

@@ -88,7 +88,9 @@ def lesson_page(name: str, lesson: "Lesson", steps: Sequence[CourseStep], follow
 
 def _navigation(name: str, title: str) -> Markup:
     def button(key: str, words: str) -> Markup:
-        return tag("span", tag("button", words, type="button", id=f"step_{key}"), class_=f"st-key-{key}")  # of lesson.js
+        return tag(
+            "span", tag("button", words, type="button", id=f"step_{key}"), class_=f"st-key-{key}"
+        )  # of lesson.js
 
     buttons = (
         button("previous", say("Previous")),
@@ -139,12 +141,14 @@ def _given(number: int, one: CourseStep) -> Markup:
     parts = [tag("div", join(rows), class_="row", hidden="")]
     if one.run is None:
         words = N_("{model} runs only in the app. What is shown here was computed when this page was made.")
-        pictures = [tag("p", say(words, model=one.model), class_="note")]
+        note, pictures, packets = tag("p", say(words, model=one.model), class_="note"), list[Markup](), list[Markup]()
         for place, (title, view, packet) in enumerate(one.pictures):
             packet_name = f"packet{number}_{place}"
             drawn = tag("div", "", class_=f"view {view}", data_view=view, data_packet=packet_name)
-            pictures += [tag("figure", tag("figcaption", title) + drawn), inlined(packet_name, packet)]
-        parts.append(tag("div", join(pictures), class_="pictured", hidden=""))
+            pictures.append(tag("figure", tag("figcaption", title) + drawn))
+            packets.append(inlined(packet_name, packet))
+        figures = tag("div", join(pictures), class_="pictures" + (" pair" if len(pictures) > 1 else ""))
+        parts.append(tag("div", join((note, figures, *packets)), class_="pictured", hidden=""))
     return tag("div", join(parts), data_of=number, hidden="")
 
 
