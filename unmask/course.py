@@ -1,6 +1,7 @@
 """`unmask course`: every lesson is run once, for its answers, and written as pages that run it again in the browser."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -133,13 +134,13 @@ class CourseModels:
         if name not in self._models:
             if name not in OF_PAGES:
                 check_on_this_machine(name, self._download)
-            model = OF_PAGES[name]() if name in OF_PAGES else catalog.load(name)
-            file = ""
-            try:
-                found, file = browser_model(model, (0, 0)), f"models/{len(self.files)}.bin"
-                self.files[file] = packed(header(found) | {"name": f"{found.name}"}, found.parameters)
-            except CheckpointError:
-                file = ""
+            model, file = OF_PAGES[name]() if name in OF_PAGES else catalog.load(name), ""
+            if Path(name).is_dir():
+                model.name = Path(name).resolve().name  # the path is nobody else's business
+            with suppress(CheckpointError):
+                found = browser_model(model, (0, 0))
+                file = f"models/{len(self.files)}.bin"
+                self.files[file] = packed(header(found), found.parameters)
             self._models[name] = model, file
         return self._models[name]
 

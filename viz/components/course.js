@@ -20,8 +20,9 @@ function openModel(file) {
     const answer = await fetch(`../${file}`);
     if (!answer.ok) throw new Error(`${file}: ${answer.status}`);
     const { header, body } = await unpack(new Uint8Array(await answer.arrayBuffer()));
-    await load(header, { bytes: body }, report);
-    return ready(header);
+    const found = ready({ ...header, key: file });
+    await load(found, { bytes: body }, report);
+    return found;
   };
   if (!opening.has(file)) opening.set(file, open());
   opening.get(file).catch(() => opening.delete(file)); // to be tried again
@@ -43,11 +44,12 @@ async function present() {
   const step = course.steps[at - 1];
   const found = step && shownOf(step);
   going?.abort();
+  going = null;
   delete main.dataset.free;
   main.dataset.show = found ? found.show : "";
   control("try").hidden = !step?.run || isOpen(at);
   control("try").textContent = course.try[0];
-  if (!found) return;
+  if (!found) return tell("");
   const [here, files] = [at, [found.now, found.beside].filter(Boolean).map((one) => one.model)];
   tell(words.loading);
   try {

@@ -2,19 +2,19 @@
 // on, and by {id, answer} or {id, error} in the end. {id, what: "cancel"} ends another: its error is "cancelled".
 
 const cancelled = new Set();
-const networks = new Map(); // by their models' names, as promises
+const networks = new Map(); // by their models' keys, as promises
 
 const DO = {
   // bytes, or base64: the parameters as float16.
-  load({ model, config, bytes, base64 }, report) {
+  load({ key, config, bytes, base64 }, report) {
     const halves = new Uint16Array((bytes ?? decoded(base64)).buffer);
     const network = fromHalves(halves, report).then((numbers) => readNetwork(config, numbers));
-    networks.set(model, network);
+    networks.set(key, network);
     return network.then(() => ({}));
   },
   // As forward, and of a text whose real tokens keep says: its losses, and the `most` likeliest tokens after each.
-  async run({ model, ids, positions, keep, allowed, most }, report) {
-    const { queriesKeys, weights, logits } = await forward(await networks.get(model), ids, positions, allowed, report);
+  async run({ key, ids, positions, keep, allowed, most }, report) {
+    const { queriesKeys, weights, logits } = await forward(await networks.get(key), ids, positions, allowed, report);
     return { queriesKeys, weights, logits, ...predictions(logits, ids, keep, most) };
   },
 };

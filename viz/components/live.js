@@ -49,12 +49,12 @@ async function refresh() {
     const [masks, runs] = [composed(state.spec, row), []];
     if (beside) {
       const other = beside.model ? readRow(beside.lines, at, side, beside.model) : row;
-      const key = JSON.stringify([other.model.name, other.ids, other.keep, beside.masks]);
+      const key = JSON.stringify([other.model.key, other.ids, other.keep, beside.masks]);
       const under = composed(beside.masks, other);
       if (standard?.for !== key) standard = { for: key, run: await runUnder(other, under) };
       runs.push({ row: other, name: titles.standard, colour: about.series[1], run: standard.run, masks: under, masksOf: () => under });
     }
-    const same = beside && String(runs[0].row.ids) === String(row.ids) && runs[0].row.model.name === model.name;
+    const same = beside && String(runs[0].row.ids) === String(row.ids) && runs[0].row.model === model;
     const layer = !scene && control("scope").value === "layer";
     if (!same || masks.allowed.some((allowed, cell) => allowed !== runs[0].masks.allowed[cell])) {
       runs.unshift({ row, masks, name: titles.now, colour: about.series[0], only: layer, run: layer ? null : await runUnder(row, masks) });

@@ -31,8 +31,8 @@ function ask(question, { report, signal } = {}) {
   });
 }
 
-// parameters: {bytes} as float16, or {base64} of them.
-const load = ({ name, config }, parameters, report) => ask({ what: "load", model: name, config, ...parameters }, { report });
+// parameters: {bytes} as float16, or {base64} of them. key: tells models apart, where there are several.
+const load = ({ key, config }, parameters, report) => ask({ what: "load", key, config, ...parameters }, { report });
 
 // One of several texts as the model reads it, padded to the longest: ids, positions counted over real tokens, keep (which are
 // real), place (which of the real ones, -1 at padding), labels, where each token ends in its text, and the model.
@@ -58,8 +58,8 @@ function readRow(texts, number, side = "left", by = model) {
   };
 }
 
-function run({ ids, positions, keep, model: { name } }, { allowed }, how) {
-  return ask({ what: "run", model: name, ids, positions, keep, allowed, most: CANDIDATES }, how);
+function run({ ids, positions, keep, model: { key } }, { allowed }, how) {
+  return ask({ what: "run", key, ids, positions, keep, allowed, most: CANDIDATES }, how);
 }
 
 // A run, but for the weights of one layer: those of the same queries and keys under other masks.

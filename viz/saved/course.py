@@ -31,7 +31,7 @@ WORDS = {
     "place": N_("{step} of {steps}"),
     "open": N_("Not answered yet."),
     "texts": N_("Mean loss of each text, in nats/token"),
-    "failed": N_("{problem}: the course has to be opened from a web server, or once with a network."),
+    "failed": N_("The model could not be fetched ({problem}). Open the course from a web server."),
 }
 
 
