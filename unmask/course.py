@@ -39,7 +39,7 @@ def course(own: Sequence[Path], *, download: bool = False) -> dict[str, bytes]:
         with spoken(language):
             found = _lessons(own, language)
             titles = {one.name: lesson.title for one, lesson in found}
-            for one, lesson in found:
+            for one, lesson in reversed(found):  # one's own first: they are those that may be wrong
                 try:
                     steps = [models.step(step) for step in lesson.steps]
                 except ValueError as error:

@@ -160,6 +160,10 @@ function presenting(on) {
   document.documentElement.toggleAttribute("data-presented", on);
   document.documentElement.style.setProperty("--zoom", on ? Math.max(14, 0.012 * innerWidth) / 11 : 1); // of the canvases' letters
   control("step_present").textContent = on ? course.words.exit : course.words.present;
+  const query = new URLSearchParams(location.search); // so that it goes on with the next lesson
+  if (on) query.set("present", "");
+  else query.delete("present");
+  history.replaceState(null, "", `?${query}${location.hash}`);
   unheard();
   unheard = listen({ data: { main: "html", presented: on, width: innerWidth }, setTriggerValue() {} });
 }
@@ -178,5 +182,5 @@ document.addEventListener("keydown", (event) => {
 });
 
 addEventListener("hashchange", () => goTo(Number(location.hash.slice(1)) || 1));
-presenting(false);
+presenting(new URLSearchParams(location.search).has("present"));
 goTo(Number(location.hash.slice(1)) || 1);

@@ -134,7 +134,7 @@ function showHead() {
   for (const place of ["standard", "difference"]) part(place).hidden = true;
   if (compared) {
     const change = planes[0].map((weight, at) => weight - planes[1][at]);
-    const small = Boolean(scene);
+    const small = Boolean(scene) && innerWidth > 720; // side by side, as in course.css
     drawCells("standard", "heatmap", planes[1], masks[1], { most, small });
     drawCells("difference", "heatmap", change, bothBlock(...masks), { most: Math.max(largest(change), 0.01), what: "change", small });
   }

@@ -60,8 +60,8 @@ def lesson_page(name: str, lesson: "Lesson", steps: Sequence[CourseStep], follow
     given = [_given(number, one) for number, one in enumerate(steps, 1)]
     texts = tag("table", "", id="texts", class_="numbers")
     other = tag("button", "", type="button", id="try", hidden="")
-    live = tag("div", join((*live_body("", MaskSpec()), texts, other)), id="live")
-    columns = (tag("div", join(words), class_="words-of"), tag("div", join((*given, live)), class_="shown"))
+    live = tag("div", join((*live_body("", MaskSpec()), texts)), id="live")
+    columns = (tag("div", join((*words, other))), tag("div", join((*given, live)), class_="shown"))
     scores = [
         say_count("{right} of {count} answer correct.", "{right} of {count} answers correct.", count, right="{right}")
         for count in range(1, last)
