@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from i18n import ENGLISH, LANGUAGES, say
+from i18n import LANGUAGES, say
 from lessons.lesson import NAME, Lesson
 from lessons.reading import MOST_BYTES, read
 
@@ -24,35 +24,24 @@ class Shelved:
     file: str = ""
 
 
-def shelf(folder: Path, language: str, others: Iterable[str] = (), *, more: Iterable[Path] = ()) -> list[Shelved]:
+def shelf(folder: Path, language: str, others: Iterable[str] = ()) -> list[Shelved]:
     """The lessons of a folder in a language (in another where there is none), each before the one it names as next.
 
-    others: lessons elsewhere that may be named as next. more: other folders; they, and folder, may be a lesson's file.
-    Raises ValueError for what cannot be read.
+    others: lessons elsewhere that may be named as next. Raises ValueError for a folder that cannot be read.
     """
-    files: dict[str, dict[str, Path]] = defaultdict(dict)
-    for path in (folder, *more):
-        for name, found in _files(path).items():
-            files[name] |= found
-    names = sorted(files)[:MOST_LESSONS]
-    return _in_order({name: _read(name, files[name], language, [*names, *others]) for name in names})
-
-
-def _files(folder: Path) -> Mapping[str, dict[str, Path]]:
-    """By a lesson's name and language: NAME.en.md, or NAME.md in the folder en."""
-    if folder.is_file():
-        name, _, ending = folder.name.removesuffix(".md").partition(".")
-        if not re.fullmatch(NAME, name) or ending not in ("", *LANGUAGES):
-            raise ValueError(
-                say("expected a lesson's file as name.en.md, in a-z, 0-9 and _, got {name}", name=folder.name)
-            )
-        return {name: {ending or ENGLISH: folder}}
     try:
         next(folder.iterdir(), None)
     except OSError as error:
         raise ValueError(
             say("expected a folder of lessons at {folder}, got: {problem}", folder=folder, problem=error.strerror)
         ) from None
+    files = _files(folder)
+    names = sorted(files)[:MOST_LESSONS]
+    return _in_order({name: _read(name, files[name], language, [*names, *others]) for name in names})
+
+
+def _files(folder: Path) -> Mapping[str, dict[str, Path]]:
+    """By a lesson's name and language: NAME.en.md, or NAME.md in the folder en."""
     found: dict[str, dict[str, Path]] = defaultdict(dict)
     for language in LANGUAGES:
         for within, ending in ((".", f".{language}.md"), (language, ".md")):

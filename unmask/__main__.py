@@ -81,7 +81,7 @@ def parser() -> argparse.ArgumentParser:
     page.add_argument("-o", "--output", default="attention.html", metavar="FILE", help="output file (attention.html)")
     page.add_argument("--download", action="store_true", help="download a model that is not on this machine")
     course = commands.add_parser("course", help="write the lessons as web pages that run their models in the browser")
-    course.add_argument("lessons", nargs="*", help="lesson files and folders of your own, name.en.md or name.zh.md")
+    course.add_argument("--lessons", metavar="FOLDER", help="a folder of your own lessons, name.en.md or name.zh.md")
     course.add_argument("-o", "--output", default="site", metavar="FOLDER", help="output folder (site)")
     course.add_argument("--download", action="store_true", help="download a model that is not on this machine")
     commands.add_parser("samples", help="list the sample modules, correct and broken")

@@ -1,15 +1,15 @@
 """`unmask course`: every lesson is run once, for its answers, and written as pages that run it again in the browser."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from i18n import LANGUAGES, say, spoken
-from lessons.lesson import ComparedStep, Lesson, Step
-from lessons.questions import BEFORE, MODELS, Answer, QuestionSubject, answer
-from lessons.shelf import FOLDER, Shelved, shelf
+from lessons.lesson import ComparedStep, Step
+from lessons.questions import ABOUT_A_QUERY, BEFORE, MODELS, Answer, QuestionSubject, answer
+from lessons.shelf import FOLDER, shelf
 from model import catalog
 from model.base import Model, tokenize
 from model.errors import CheckpointError
@@ -21,66 +21,50 @@ from serving.loaded_models import OF_PAGES
 from unmask.report_request import check_on_this_machine
 from viz.components.words import packed
 from viz.heads.picture import changed, difference_packet, picture_packet
+from viz.lessons.screen import row_tokens
 from viz.overview import overview_packet
-from viz.saved.course import CourseStep, course_files, front_page, index_page, lesson_page
+from viz.saved.course import CourseStep, course_files, index_page, lesson_page
 from viz.saved.live import header, written
 
-ABOUT_A_QUERY = ("looks", "sees", "next", "row")
 
-
-def course(own: Sequence[Path], *, download: bool = False) -> dict[str, bytes]:
-    """The files of a course, by their paths: the lessons that ship, and those of files and folders of one's own.
+def course(own: Path | None, *, download: bool = False) -> dict[str, bytes]:
+    """The files of a course, by their paths: the lessons that ship, and those of a folder of one's own.
 
     download: models that are not on this machine. Raises ValueError and OSError with a sentence, which names the file
     and the line of a lesson that has an error.
     """
-    models, pages = CourseModels(download), {"index.html": front_page()}
+    models, pages = CourseModels(download), dict[str, str]()
     for language in LANGUAGES:
         with spoken(language):
-            found = _lessons(own, language)
-            titles = {one.name: lesson.title for one, lesson in found}
-            for one, lesson in reversed(found):  # one's own first: they are those that may be wrong
+            shipped = shelf(FOLDER, language)
+            others = shelf(own, language, [one.name for one in shipped]) if own else []
+            lessons = {one.name: one.lesson for one in (*shipped, *others) if one.lesson}
+            for one in (*others, *shipped):  # one's own first: they are those that may be wrong
+                if one.lesson is None or (one in others and one.name in {other.name for other in shipped}):
+                    raise ValueError(one.problem or f"{one.file}: expected another name than a lesson that ships")
                 try:
-                    steps = [models.step(step) for step in lesson.steps]
+                    steps = [models.step(step) for step in one.lesson.steps]
                 except ValueError as error:
                     raise ValueError(f"{one.file}, {error}") from None
-                pages[f"{language}/{one.name}.html"] = lesson_page(one.name, lesson, steps, titles.get(lesson.next, ""))
-            pages[f"{language}/index.html"] = index_page([(one.name, lesson) for one, lesson in found])
+                after = lessons.get(one.lesson.next)
+                pages[f"{language}/{one.name}.html"] = lesson_page(
+                    one.name, one.lesson, steps, after.title if after else ""
+                )
+            pages[f"{language}/index.html"] = index_page([*lessons.items()])
     return course_files({path: page.encode() for path, page in pages.items()} | models.files)
-
-
-def _lessons(own: Sequence[Path], language: str) -> list[tuple[Shelved, Lesson]]:
-    """Raises ValueError for one that cannot be read, and for one of one's own that has the name of one that ships."""
-    found = shelf(FOLDER, language)
-    names = [one.name for one in found]
-    found += shelf(own[0], language, names, more=own[1:]) if own else []
-    for one in found[len(names) :]:
-        if one.problem or one.name in names:
-            raise ValueError(one.problem or f"{one.file}: expected another name than those of the lessons that ship")
-    return [(one, one.lesson) for one in found if one.lesson]
 
 
 @dataclass(frozen=True, eq=False)
 class StepRun:
-    """A run of a step. file: of the model, in the course; "" where pages cannot run it."""
+    """A run of a step. browser: what components/course.js needs to run it, None where it cannot."""
 
     model: Model
     trace: Trace
-    lines: list[str]
-    file: str
+    browser: dict[str, Any] | None
 
-    def in_browser(self) -> dict[str, Any] | None:
-        """What components/course.js needs to run it; None where it cannot."""
-        masks, tokens = self.trace.spec, self.trace.batch.ids.shape[1]
-        if (
-            not self.file
-            or masks.layers
-            or masks.heads
-            or masks.positions != "counted"
-            or tokens > MOST_TOKENS_IN_BROWSER
-        ):
-            return None
-        return {"model": self.file, "lines": self.lines, "masks": written(masks)}
+    @property
+    def title(self) -> str:
+        return say(MODELS.get(self.model.name, "{name}"), name=self.model.name)
 
 
 class CourseModels:
@@ -95,40 +79,38 @@ class CourseModels:
         """Runs it. Raises ValueError, "line 7: …", for what cannot be run or asked."""
         now = self._run(step, ComparedStep(masks=step.masks), "model")
         beside = self._run(step, step.beside, "beside")
-        runs = now.in_browser(), beside.in_browser()
+        found, kind = _answer(step, now, beside), step.ask.kind if step.ask else ""
         query = now.trace.queries.real(step.row - 1).stop - 1 if step.query is None else step.query
-        names = [say(MODELS.get(run.model.name, "{name}"), name=run.model.name) for run in (now, beside)]
-        titles = (say("this run"), say("compared with")) if names[0] == names[1] else (names[0], names[1])
-        run = None
-        if all(runs) and (step.show != "pair" or now.model.num_heads == beside.model.num_heads):
-            run = {
-                "now": runs[0],
-                "beside": runs[1],
-                "side": step.pad,
-                "row": step.row - 1,
-                "head": step.head,
-                "query": query,
-            }
-        kind = step.ask.kind if step.ask else ""
-        before = BEFORE.get(kind, "")
-        if before == "beside" and runs[0] == runs[1]:
-            before = ""
-        marked = query if step.ask and kind in ABOUT_A_QUERY else step.query
         queries, keys = (batch.pieces[step.row - 1] for batch in (now.trace.queries, now.trace.keys))
-        tokens = (queries, marked if step.ask else step.query, keys if step.attention == "cross" else ())
-        pictures = [] if run else list(_pictures(step, now, beside, query))
-        return CourseStep(step, tokens, _answer(step, now, beside), names[0], before, titles, run, pictures)
+        marked = query if kind in ABOUT_A_QUERY else None if kind else step.query
+        tokens = row_tokens(queries, marked, keys if step.attention == "cross" else ())
+        if not now.browser or not beside.browser:
+            return CourseStep(step, found, now.title, tokens, None, None, [*_pictures(step, now, beside, query)])
+        titles = _titles(now, beside)
+        scene = {"now": now.browser, "side": step.pad, "row": step.row - 1, "head": step.head, "query": query}
+        scene |= {"titles": titles, "show": step.show}
+        both = step.show in ("pair", "losses", "texts")
+        after = None if step.show == "tokens" else scene | ({"beside": beside.browser} if both else {})
+        single = "head" if step.show == "pair" else step.show
+        before = {
+            "now": scene | {"show": "head", "unnamed": True},
+            "beside": scene | {"now": beside.browser, "show": single} if now.browser != beside.browser else None,
+        }.get(BEFORE.get(kind, ""))
+        return CourseStep(step, found, now.title, tokens, before, after)
 
     def _run(self, step: Step, of: ComparedStep, setting: str) -> StepRun:
-        name, text = of.model or step.model, of.text or step.text
+        name = of.model or step.model
         try:
             model, file = self._model(name)
         except (ValueError, OSError) as error:
             raise step.wrong(setting, error) from None
-        found = tokenize(model, text, step.pad)
-        step.check(model, name, found.batch)
-        spec = model.standard if of.masks is None else of.masks
-        return StepRun(model, model.run(found.batch, spec).select(step.attention), found.rows, file)
+        read = tokenize(model, of.text or step.text, step.pad)
+        step.check(model, name, read.batch)
+        masks = model.standard if of.masks is None else of.masks
+        everywhere = not masks.layers and not masks.heads and masks.positions == "counted"
+        fits = file and everywhere and read.batch.ids.shape[1] <= MOST_TOKENS_IN_BROWSER
+        browser = {"model": file, "lines": read.rows, "masks": written(masks)} if fits else None
+        return StepRun(model, model.run(read.batch, masks).select(step.attention), browser)
 
     def _model(self, name: str) -> tuple[Model, str]:
         if name not in self._models:
@@ -143,6 +125,14 @@ class CourseModels:
                 self.files[file] = packed(header(found), found.parameters)
             self._models[name] = model, file
         return self._models[name]
+
+
+def _titles(now: StepRun, beside: StepRun) -> Mapping[str, str]:
+    """What the two are called, and their difference."""
+    one, other = (say("this run"), say("compared with")) if now.model is beside.model else (now.title, beside.title)
+    places = {"one": one, "other": other, "now": "{now}", "standard": "{standard}"}
+    means = say("Mean loss in nats/token: {now} ({one}), {standard} ({other}).", **places)
+    return {"now": one, "standard": other, "difference": say("difference"), "both_means": means}
 
 
 def _answer(step: Step, now: StepRun, beside: StepRun) -> Answer | None:
@@ -161,18 +151,12 @@ def _pictures(step: Step, now: StepRun, beside: StepRun, query: int) -> Iterator
     name = head_name(now.model.describe().layer_number(step.attention, layer), head)
     if step.show == "overview":
         found = survey(now.trace, row)
-        yield (
-            "",
-            "overview",
-            overview_packet(found.thumbnails, found.blocked, layer=layer, head=head, measures=found.shares),
-        )
+        heads: Any = {"layer": layer, "head": head, "measures": found.shares}
+        yield "", "overview", overview_packet(found.thumbnails, found.blocked, **heads)
     elif step.show in ("head", "pair"):
         one, other = (head_view(run.trace, row, run.trace.spec, layer, head) for run in (now, beside))
         yield name, "heatmap", picture_packet(one, name=name, query=query)
         if step.show == "pair" and (one.queries, one.keys) == (other.queries, other.keys):
-            yield say("compared with"), "heatmap", picture_packet(other, name=name, query=query, small=True)
-            yield (
-                say("difference"),
-                "heatmap",
-                difference_packet(changed(one, other), name=name, query=query, small=True),
-            )
+            small: Any = {"name": name, "query": query, "small": True}
+            yield say("compared with"), "heatmap", picture_packet(other, **small)
+            yield say("difference"), "heatmap", difference_packet(changed(one, other), **small)

@@ -9,7 +9,7 @@ import streamlit as st
 
 from i18n import N_, say, say_count
 from lessons.lesson import Lesson, Step
-from lessons.questions import BEFORE, MODELS, Answer, mean_losses
+from lessons.questions import ABOUT_A_QUERY, BEFORE, MODELS, Answer, mean_losses
 from ui import explain, page, results
 from ui.guard import guarded, problem_in
 from ui.heads import head as head_picture
@@ -124,8 +124,7 @@ def _picture(step: Step, now: RunView, beside: RunView, *, hidden: bool) -> None
         _shown(step, beside, None)
     else:
         query = now.real.stop - 1 if step.query is None else step.query
-        about_a_query = step.ask is not None and step.ask.kind in ("looks", "sees", "next", "row")
-        _tokens(now, query if about_a_query else None)
+        _tokens(now, query if step.ask and step.ask.kind in ABOUT_A_QUERY else None)
 
 
 def _shown(step: Step, now: RunView, beside: RunView | None) -> None:
@@ -147,11 +146,7 @@ def _shown(step: Step, now: RunView, beside: RunView | None) -> None:
 
 def _tokens(now: RunView, query: int | None) -> None:
     queries, keys = (batch.pieces[now.row] for batch in (now.run.queries, now.run.keys))
-    if now.run.attention == "cross":
-        st.caption(say("Keys: the tokens of the source"))
-        st.html(screen.tokens(keys, None))
-        st.caption(say("Queries: the tokens of the output"))
-    st.html(screen.tokens(queries, query))
+    st.html(screen.row_tokens(queries, query, keys if now.run.attention == "cross" else ()))
 
 
 def _head(step: Step, now: RunView, beside: RunView | None) -> None:

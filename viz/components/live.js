@@ -119,7 +119,7 @@ function showHead() {
   const { row, runs } = shown;
   const [number, rows, name] = [state.layer * model.config.heads + state.head, row.ids.length, `L${state.layer} H${state.head}`];
   const query = (state.query ??= row.place.indexOf(Math.max(...row.place)));
-  const planes = runs.map((one) => at3(one.run.weights, number, one.row.ids.length));
+  const planes = runs.map(({ run, row }) => at3(run.weights, state.layer * row.model.config.heads + state.head, row.ids.length));
   const masks = runs.map((one) => (scene?.unnamed ? unnamed : (same) => same)(one.masksOf(state.layer)));
   const [now, most, titles] = [runs[0], rangeOf(...planes), scene?.titles ?? words];
   const compared = runs.length > 1 && planes[0].length === planes[1].length;
@@ -149,12 +149,12 @@ function showHead() {
   control("numbers").hidden = false;
   const predicting = now.only ? runs.slice(1) : runs; // one layer's weights change no prediction
   control("after").textContent = fill(words.after, { token: `${row.labels[query]} (${query})` });
-  control("next").replaceChildren(...nextTokens(predicting, query));
+  if (!scene) control("next").replaceChildren(...nextTokens(predicting, query));
   const losses = predicting.map((one) => lossStrip(one, predicting.length < 2));
   const means = losses.map(({ mean }) => mean);
   const mean = means[0] ? [make("p", { text: fill((means[1] ? titles : words)[means[1] ? "both_means" : "mean"], { now: means[0], standard: means[1] }) })] : [];
   control("losses").replaceChildren(...mean, ...losses.map(({ strip }) => strip));
-  control("leak").replaceChildren(...leakTable(runs, number, name));
+  if (!scene) control("leak").replaceChildren(...leakTable(runs, number, name));
   control("sentence").textContent = sentences(now, number).join(" ");
 }
 

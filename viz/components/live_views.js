@@ -165,9 +165,14 @@ function nextTokens(runs, position) {
   return runs.length > 1 ? [rowOf(...titles), ...rows] : rows;
 }
 
+// The mean of those that there are, "" for none.
+function meanOf(losses) {
+  const some = losses.filter((loss) => !Number.isNaN(loss));
+  return some.length ? (some.reduce((sum, loss) => sum + loss, 0) / some.length).toFixed(2) : "";
+}
+
 // A text whose tokens are shaded by their losses.
 function lossStrip({ name, run: { losses }, row, colour }, only) {
-  const mean = losses.filter((loss) => !Number.isNaN(loss));
   const tokens = row.labels.map((token, at) => {
     const loss = losses[at];
     const title = fill(words[Number.isNaN(loss) ? "no_loss" : "nats"], { token, loss: loss.toFixed(2) });
@@ -175,7 +180,7 @@ function lossStrip({ name, run: { losses }, row, colour }, only) {
     return make("span", { text: token, title, style: `background:color-mix(in srgb, ${colour} ${shade}%, transparent)` });
   });
   const strip = make("p", { class: "losses", children: only ? tokens : [make("b", { text: name }), ...tokens] });
-  return { strip, mean: mean.length ? (mean.reduce((sum, loss) => sum + loss, 0) / mean.length).toFixed(2) : "" };
+  return { strip, mean: meanOf(losses) };
 }
 
 function leakTable(runs, number, name) {

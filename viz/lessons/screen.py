@@ -108,14 +108,22 @@ def tokens(pieces: Sequence[str], query: int | None) -> Markup:
     return tag("ol", join(items), class_="tokens")
 
 
+def row_tokens(queries: Sequence[str], query: int | None, keys: Sequence[str] = ()) -> Markup:
+    """The same of queries, in cross-attention after the keys."""
+    if not keys:
+        return tokens(queries, query)
+    source = (tag("p", say("Keys: the tokens of the source"), class_="note"), tokens(keys, None))
+    return join((*source, tag("p", say("Queries: the tokens of the output"), class_="note"), tokens(queries, query)))
+
+
 def seen(lines: Sequence[tuple[str, str, str]]) -> Markup:
     """The questions that a lesson ends with: kind (right, wrong, told, open), the step's title, what is said of it."""
-    marks = {"right": "✓", "wrong": "✗"}
-    items = [
-        tag("li", join([tag("b", f"{marks.get(kind, '·')} {title}"), tag("div", said)]), class_=kind)
-        for kind, title, said in lines
-    ]
-    return tag("ol", join(items), class_="seen")
+    return tag("ol", join(seen_line(*line) for line in lines), class_="seen")
+
+
+def seen_line(kind: str, title: str, said: str) -> Markup:
+    mark = {"right": "✓", "wrong": "✗"}.get(kind, "·")
+    return tag("li", join([tag("b", f"{mark} {title}"), tag("div", said)]), class_=kind)
 
 
 def verdict(kind: str, lines: Sequence[str], question: str = "") -> Markup:

@@ -112,25 +112,18 @@ def live_document(
     *,
     script: Sequence[str] = (),
     styles: Sequence[str] = (),
-    sources: str = "",
-    head: str = "",
+    **how: Any,
 ) -> str:
     """A document around a body with `live_body`. about: for components/live.js. The others: `document`'s."""
     blocks = [
         inlined("about", packed(about)),
         *(inlined(f"of_{view}", packet) for view, packet in _templates().items()),
-        tag("script", Markup(source("gpt2.js", "gpt2_worker.js")), type="text/plain", id="worker"),
     ]
-    return document(
-        title,
-        join((body, *blocks)),
-        ("overview", "heatmap", "tokens", "arcs", "mask"),
-        script=(*MODULES, *script),
-        styles=("explorer.css", "report.css", "live.css", *styles),
-        code=kinds_script(),
-        sources=f"worker-src blob: {sources}",  # not shown
-        head=head,
-    )
+    worker = tag("script", Markup(source("gpt2.js", "gpt2_worker.js")), type="text/plain", id="worker")
+    views = ("overview", "heatmap", "tokens", "arcs", "mask")
+    how = {"sources": "worker-src blob:", "code": kinds_script()} | how  # not shown
+    styles = ("explorer.css", "report.css", "live.css", *styles)
+    return document(title, join((body, *blocks, worker)), views, script=(*MODULES, *script), styles=styles, **how)
 
 
 def kinds_script() -> str:
