@@ -1,5 +1,6 @@
 """`unmask course`: every lesson is run once, for its answers, and written as pages that run it again in the browser."""
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,7 +15,6 @@ from model import catalog
 from model.base import Model, tokenize
 from model.errors import CheckpointError
 from model.gpt2 import MOST_TOKENS_IN_BROWSER, browser_model
-from model.heads.survey import survey
 from model.heads.view import head_name, head_view
 from model.trace import Trace
 from serving.loaded_models import OF_PAGES
@@ -22,7 +22,6 @@ from unmask.report_request import check_on_this_machine
 from viz.components.words import packed
 from viz.heads.picture import changed, difference_packet, picture_packet
 from viz.lessons.screen import row_tokens
-from viz.overview import overview_packet
 from viz.saved.course import CourseStep, course_files, index_page, lesson_page
 from viz.saved.live import header, written
 
@@ -121,7 +120,7 @@ class CourseModels:
                 model.name = Path(name).resolve().name  # the path is nobody else's business
             with suppress(CheckpointError):
                 found = browser_model(model, (0, 0))
-                file = f"models/{len(self.files)}.bin"
+                file = f"models/{hashlib.sha256(found.parameters).hexdigest()[:16]}.bin"
                 self.files[file] = packed(header(found), found.parameters)
             self._models[name] = model, file
         return self._models[name]
@@ -145,18 +144,14 @@ def _answer(step: Step, now: StepRun, beside: StepRun) -> Answer | None:
         raise step.wrong("ask", error) from None
 
 
-def _pictures(step: Step, now: StepRun, beside: StepRun, query: int) -> Iterator[tuple[str, str, bytes]]:
+def _pictures(step: Step, now: StepRun, beside: StepRun, query: int) -> Iterator[tuple[str, bytes]]:
     """Of a run that only the app can do."""
     row, (layer, head) = step.row - 1, step.head
     name = head_name(now.model.describe().layer_number(step.attention, layer), head)
-    if step.show == "overview":
-        found = survey(now.trace, row)
-        heads: Any = {"layer": layer, "head": head, "measures": found.shares}
-        yield "", "overview", overview_packet(found.thumbnails, found.blocked, **heads)
-    elif step.show in ("head", "pair"):
+    if step.show in ("head", "pair"):
         one, other = (head_view(run.trace, row, run.trace.spec, layer, head) for run in (now, beside))
-        yield name, "heatmap", picture_packet(one, name=name, query=query)
+        yield name, picture_packet(one, name=name, query=query)
         if step.show == "pair" and (one.queries, one.keys) == (other.queries, other.keys):
             small: Any = {"name": name, "query": query, "small": True}
-            yield say("compared with"), "heatmap", picture_packet(other, **small)
-            yield say("difference"), "heatmap", difference_packet(changed(one, other), **small)
+            yield say("compared with"), picture_packet(other, **small)
+            yield say("difference"), difference_packet(changed(one, other), **small)

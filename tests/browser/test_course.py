@@ -211,11 +211,11 @@ def test_two_models_and_one_that_needs_the_app(visit: Open) -> None:
     page = visit("en/translator.html#step=3")
     settled(page)
     assert page.locator(".row:visible ol.tokens").count() == 2
-    needs_app = page.locator("[data-of='3']").get_by_text("The dates model runs only in the app.")
+    needs_app = page.locator(".shown [data-step='3']").get_by_text("The dates model runs only in the app.")
     expect(needs_app).to_be_hidden()
     press(page, "1")
     expect(needs_app).to_be_visible()
-    expect(page.locator("[data-of='3'] canvas")).to_be_visible()
+    expect(page.locator(".shown [data-step='3'] canvas")).to_be_visible()
     expect(page.get_by_role("button", name="Change the text and the masks")).to_be_hidden()
 
 
@@ -275,7 +275,10 @@ def test_in_a_frame_of_another_page(visit: Open, site: Path) -> None:
     [
         ("en/what_attention_is.html#step=5", {}),
         ("zh/causal_mask.html#step=2", {"color_scheme": "dark"}),
-        ("en/translator.html#step=4", {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}),
+        (
+            "en/translator.html#step=4",
+            {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True},
+        ),
         ("zh/why_training.html", {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"}),
     ],
 )

@@ -48,9 +48,9 @@ def lesson(folder: Path, settings: str, name: str = "mine.en.md") -> Path:
     return path
 
 
-def refusal(capsys: pytest.CaptureFixture, site: Path, *arguments: object) -> str:
+def refusal(capsys: pytest.CaptureFixture, site: Path, folder: Path) -> str:
     """What is said of a course that was not written."""
-    assert main(["course", "-o", str(site), *map(str, arguments)]) == 2
+    assert main(["course", "-o", str(site), "--lessons", str(folder)]) == 2
     assert not site.exists(), "something was written"
     return str(capsys.readouterr().err)
 
@@ -78,7 +78,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lesson(own, f"model: {folder / 'ours'}\nask: looks", "mine.en.md")
     lesson(own, f"model: {folder / 'ours'}\nask: habit", "mine.zh.md")
     lesson(own, f'model: {theirs}\nshow: pair\nmasks: {{"causal": false}}', "other.en.md")
-    assert main(["course", str(own), "-o", str(folder / "site")]) == 0
+    assert main(["course", "--lessons", str(own), "-o", str(folder / "site")]) == 0
     return folder / "site"
 
 
@@ -92,7 +92,7 @@ def test_the_index_has_every_lesson_in_order(site: Path, language: str) -> None:
         ("mine.html", "Mine"),
         ("other.html", "Mine"),
     ]
-    assert re.findall(r'data-frame="([^"]*)"', page) == [name for name, _ in links]
+    assert re.findall(r"src=&#34;([^&]*)\?frame", page) == [name for name, _ in links]
     assert all((site / language / name).is_file() for name, _ in links)
 
 
@@ -100,24 +100,31 @@ def test_answers_are_those_of_the_models(site: Path) -> None:
     found = about((site / "en/causal_mask.html").read_text(encoding="utf-8"))["steps"]
     text = "Once upon a time there was a little girl who lived in a house by the sea."
     share = unmask.load("story").run(text, causal=False).survey.future[3, 5]
-    assert f"{percent(float(share))} of this head" in found[1]["why"]
-    assert found[1]["why"] in html.unescape(found[1]["told"])
+    assert all(f"{percent(float(share))} of this head" in html.unescape(one) for one in found[1]["said"])
     right = [step["right"] for step in found]
     assert right[0] != right[1], "the answers differ"
-    for step, verdicts in ((step, step["verdicts"]) for step in found):
-        assert [number for number, one in enumerate(verdicts) if 'class="verdict right"' in one] == step["right"]
+    for step in found:
+        assert [bool('class="verdict right"' in one) for one in step["said"]] == [*step["right"], False]
+        assert [bool('class="right"' in one) for one in step["seen"]] == [*step["right"], False]
     for name in ("mine", "causal_mask"):
         one, other = (about((site / lang / f"{name}.html").read_text("utf-8"))["steps"][0] for lang in LANGUAGES)
-        assert one["why"] != other["why"], "each in its language"
+        assert one["said"] != other["said"], "each in its language"
 
 
 def test_models_that_pages_can_run_are_beside_them_once(site: Path) -> None:
     runs = {
-        path: [step["run"] for step in about(path.read_text(encoding="utf-8"))["steps"]]
+        path: [step["after"] for step in about(path.read_text(encoding="utf-8"))["steps"]]
         for path in site.glob("??/*.html")
         if path.stem != "index"
     }
-    files = {run[side]["model"] for found in runs.values() for run in found if run for side in ("now", "beside")}
+    files = {
+        run[side]["model"]
+        for found in runs.values()
+        for run in found
+        if run
+        for side in ("now", "beside")
+        if side in run
+    }
     assert sorted(files) == sorted(f"models/{path.name}" for path in (site / "models").iterdir())
     assert len(files) == 4  # the story model, the twins, and one of ours
     for name in ("translator", "other"):  # an encoder-decoder, and a model in another layout
@@ -155,9 +162,10 @@ def test_the_version_of_what_is_kept_changes_with_it(site: Path, tmp_path: Path)
     def version(folder: Path) -> str:
         return (folder / "sw.js").read_text(encoding="utf-8").splitlines()[0].split()[-1]
 
-    assert main(["course", str(site.parent / "own"), "-o", str(tmp_path / "same")]) == 0
+    assert main(["course", "--lessons", str(site.parent / "own"), "-o", str(tmp_path / "same")]) == 0
     assert version(tmp_path / "same") == version(site)
-    assert main(["course", str(lesson(tmp_path, "ask: sees")), "-o", str(tmp_path / "other")]) == 0
+    lesson(tmp_path, "ask: sees")
+    assert main(["course", "--lessons", str(tmp_path), "-o", str(tmp_path / "other")]) == 0
     assert version(tmp_path / "other") != version(site)
 
 
@@ -175,17 +183,17 @@ def test_the_version_of_what_is_kept_changes_with_it(site: Path, tmp_path: Path)
 def test_an_error_in_a_lesson_of_one_s_own_is_said_with_its_line(
     tmp_path: Path, capsys: pytest.CaptureFixture, settings: str, line: int, said: str
 ) -> None:
-    path = lesson(tmp_path, settings)
-    words = refusal(capsys, tmp_path / "site", path)
+    lesson(tmp_path, settings)
+    words = refusal(capsys, tmp_path / "site", tmp_path)
     assert words.startswith(f"No course was written: mine.en.md, line {line}: ")
     assert said in words
 
 
 def test_other_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    site = tmp_path / "site"
-    assert "expected another name" in refusal(capsys, site, lesson(tmp_path, "ask: sees", "padding.en.md"))
-    assert "name.en.md" in refusal(capsys, site, lesson(tmp_path, "ask: sees", "Mine.de.md"))
-    assert "expected a folder of lessons" in refusal(capsys, site, tmp_path / "nothing")
+    assert "expected a folder of lessons" in refusal(capsys, tmp_path / "site", tmp_path / "nothing")
+    lesson(tmp_path, "ask: sees", "padding.en.md")
+    words = refusal(capsys, tmp_path / "site", tmp_path)
+    assert words == "No course was written: padding.en.md: expected another name than a lesson that ships.\n"
     (tmp_path / "taken").write_text("a file")
     assert main(["course", "-o", str(tmp_path / "taken")]) == 2
     assert (tmp_path / "taken").read_text() == "a file"

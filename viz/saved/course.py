@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -24,14 +24,29 @@ if TYPE_CHECKING:
     from lessons.questions import Answer
 
 SHOWN = 9  # given instead of a choice: the reader asked for the answer
-ICON = (
-    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 6 6"><path fill="#3b6fa0" d="M1 1h1v1h1v1h1v1h1v1H1z"/></svg>'
-)
-ICONS = [{"src": "icon.svg", "sizes": "any", "type": "image/svg+xml"}]
-MANIFEST = {"name": "Unmask", "start_url": "index.html", "display": "standalone", "icons": ICONS}
+ICON = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 6 6"><path fill="#36c" d="M1 1h1v1h1v1h1v1h1v1H1z"/></svg>'
+MANIFEST = {
+    "name": "Unmask",
+    "start_url": "index.html",
+    "display": "standalone",
+    "icons": [{"src": "icon.svg", "sizes": "any", "type": "image/svg+xml"}],
+}
 HEAD = f'<link rel="icon" href="data:image/svg+xml,{quote(ICON)}"><link rel="manifest" href="../manifest.json">'
 SOURCES = "worker-src 'self' blob:; connect-src 'self'; manifest-src 'self'"  # not shown
 PAGE: Any = {"styles": ("lesson.css", "course.css"), "sources": SOURCES, "head": HEAD}
+# st-key-…: by which lesson.js finds the buttons
+LESSON = Markup("""<main><header>
+<div><p class="links"><a href="index.html">{all}</a> {languages}</p><h1>{title}</h1></div>
+<div class="buttons"><span class="st-key-previous"><button type="button" id="step_previous">{previous}</button></span>
+<span id="place" role="status"></span> <span class="st-key-next"><button type="button" id="step_next"></button></span>
+<span class="st-key-present"><button type="button" id="step_present"></button></span></div>
+</header><div class="columns"><div>{sections}<section data-step="{last}">
+<h2>{summary}</h2>{prose}<h2>{answers}</h2><ol class="seen"></ol><p id="score"></p></section>
+<button type="button" id="try"></button></div>
+<div class="shown">{shown}<div id="live">{live}<table id="texts" class="numbers"></table></div></div></div></main>""")
+INDEX = Markup("""<main><p class="links">{languages}</p><h1>{title}</h1><p>{intro}</p><ol class="lessons">{lessons}</ol>
+<p class="note">{offline}</p><details><summary>{frame}</summary><p>{copy}</p>{frames}</details>
+<details><summary>{glossary}</summary><div class="words">{words}</div></details></main>""")
 WORDS = {
     "place": N_("{step} of {steps}"),
     "texts": N_("Mean loss of each text, in nats/token"),
@@ -47,8 +62,8 @@ WORDS = {
 @dataclass(frozen=True, eq=False)
 class CourseStep:
     """A step as it was computed. model: its name. tokens: HTML. before, after: what components/course.js runs and shows
-    until the answer is given, and then; None for the tokens alone. pictures: (title, view, packet), instead of it, of a
-    model that only the app runs."""
+    until the answer is given, and then; None for the tokens alone. pictures: the titles and packets of
+    heatmaps, instead of it, of a model that only the app runs."""
 
     step: "Step"
     answer: "Answer | None"
@@ -56,57 +71,34 @@ class CourseStep:
     tokens: Markup
     before: dict[str, Any] | None
     after: dict[str, Any] | None
-    pictures: Sequence[tuple[str, str, bytes]] | None = None
+    pictures: Sequence[tuple[str, bytes]] | None = None
 
 
 def lesson_page(name: str, lesson: "Lesson", steps: Sequence[CourseStep], following: str) -> str:
     """name: of its file. following: the title of the lesson after it, "" for none."""
     numbered = list(enumerate(steps, 1))
-    summary = (
-        tag("h2", say("Summary")),
-        prose(lesson.summary or lesson.aim, "summary"),
-        tag("h2", say("Your answers")),
-    )
-    end = join((*summary, tag("ol", "", class_="seen"), tag("p", "", id="score", class_="aim")))
-    last = (tag("section", end, data_step=len(steps) + 1), tag("button", "", type="button", id="try"))
-    live = tag("div", join((*live_body("", MaskSpec()), tag("table", "", id="texts", class_="numbers"))), id="live")
-    words = tag("div", join((*(_step(number, one) for number, one in numbered), *last)))
-    shown = tag("div", join((*(_given(number, one) for number, one in numbered), live)), class_="shown")
+    body = LESSON.format(
+        all=say("All lessons"), languages=_languages(f"{name}.html"), title=lesson.title, previous=say("Previous"),
+        sections=join(_step(number, one) for number, one in numbered), last=len(steps) + 1, summary=say("Summary"),
+        prose=prose(lesson.summary or lesson.aim, "summary"), answers=say("Your answers"),
+        shown=join(_given(number, one) for number, one in numbered), live=join(live_body("", MaskSpec())),
+    )  # fmt: skip
     said = {word: say(sentence) for word, sentence in WORDS.items()}
     said["following"] = say("Next: {title}", title=following) if following else say("All lessons")
-    about = {
-        "steps": [_about(one) for one in steps],
-        "following": f"{lesson.next if following else 'index'}.html",
-        "words": said,
-        "scores": [
-            say_count("{right} of {count} answer correct.", "{right} of {count} answers correct.", n, right="{right}")
-            for n, _ in numbered
-        ],
-    }
-    return live_document(
-        lesson.title,
-        tag("main", _header(name, lesson.title) + tag("div", words + shown, class_="columns")),
-        live_words() | {"head": (0, 0), "masks": {}, "course": about},
-        script=("lesson.js", "install.js", "course.js"),
-        **PAGE,
-    )
+    scores = [
+        say_count("{right} of {count} answer correct.", "{right} of {count} answers correct.", number, right="{right}")
+        for number, _ in numbered
+    ]
+    about = {"steps": [*map(_about, steps)], "words": said, "scores": scores}
+    about["following"] = f"{lesson.next if following else 'index'}.html"
+    words = live_words() | {"head": (0, 0), "masks": {}, "course": about}
+    return live_document(lesson.title, body, words, script=("lesson.js", "install.js", "course.js"), **PAGE)
 
 
-def _header(name: str, title: str) -> Markup:
-    links = (tag("a", say("All lessons"), href="index.html"), *_languages(f"{name}.html"))
-    parts = [tag("p", join(links, " · "), class_="links"), tag("h1", title)]
-    for key, words in (("previous", say("Previous")), ("next", ""), ("present", "")):
-        button = tag("button", words, type="button", id=f"step_{key}")
-        parts.append(tag("span", button, class_=f"st-key-{key}"))  # by which lesson.js finds it
-    buttons = join((parts[2], tag("span", "", id="place", role="status"), *parts[3:]))
-    return tag("header", tag("div", join(parts[:2])) + tag("div", buttons, class_="buttons"))
-
-
-def _languages(file: str) -> Iterator[Markup]:
+def _languages(file: str) -> Markup:
     """Links to the same page in the other languages."""
-    for key, name in LANGUAGES.items():
-        if key != language():
-            yield tag("a", name, href=f"../{key}/{file}", lang=key, class_="language")
+    others = [(key, name) for key, name in LANGUAGES.items() if key != language()]
+    return join(tag("a", name, href=f"../{key}/{file}", lang=key, class_="language") for key, name in others)
 
 
 def _step(number: int, one: CourseStep) -> Markup:
@@ -130,9 +122,9 @@ def _given(number: int, one: CourseStep) -> Markup:
     if one.pictures is not None:
         words = N_("{model} runs only in the app. What is shown here was computed when this page was made.")
         figures, packets = Markup(), tag("p", say(words, model=one.model), class_="note")
-        for place, (title, view, packet) in enumerate(one.pictures):
+        for place, (title, packet) in enumerate(one.pictures):
             name = f"packet{number}_{place}"
-            drawn = tag("div", "", class_=f"view {view}", data_view=view, data_packet=name)
+            drawn = tag("div", "", class_="view heatmap", data_view="heatmap", data_packet=name)
             figures += tag("figure", tag("figcaption", title) + drawn)
             packets += inlined(name, packet)
         pair = " pair" if len(one.pictures) > 1 else ""
@@ -156,35 +148,23 @@ def _about(one: CourseStep) -> dict[str, Any]:
 
 def index_page(lessons: Sequence[tuple[str, "Lesson"]]) -> str:
     """All lessons of a language, by the names of their files."""
-    items, frames = (
-        [],
-        [
-            tag(
-                "p",
-                say("To put a lesson into another page, copy its code and put the course's address before the name:"),
-            )
-        ],
-    )
+    items, frames = Markup(), Markup()
     for name, lesson in lessons:
         facts = [say_count("{count} minute", "{count} minutes", lesson.minutes)]
         facts += [say("Needs: {needs}", needs=lesson.needs.rstrip(".。"))] if lesson.needs else []
         title = tag("h2", tag("a", lesson.title, href=f"{name}.html"))
-        items.append(tag("li", join((title, tag("p", lesson.aim), tag("p", " · ".join(facts), class_="note")))))
+        items += tag("li", title + tag("p", lesson.aim) + tag("p", " · ".join(facts), class_="note"))
         frame = tag("iframe", src=f"{name}.html?frame", title=lesson.title, width="100%", height=800)
-        frames.append(tag("p", tag("code", str(frame))))
-    words = tag("div", join(tag("div", card(word, term)) for word, term in glossary().items()), class_="words")
+        frames += tag("p", tag("code", str(frame)))
     intro = say("Each lesson runs real models in this browser and asks you a question before it shows the answer. "
                 "Nothing you type leaves it.")  # fmt: skip
-    body = (
-        tag("p", join(_languages("index.html")), class_="links"),
-        tag("h1", say("Lessons")),
-        tag("p", intro),
-        tag("ol", join(items), class_="lessons"),
-        tag("p", say("Once opened, the course also works without a network."), class_="note"),
-        tag("details", tag("summary", say("In a frame")) + join(frames)),
-        tag("details", tag("summary", say("Glossary")) + words),
-    )
-    return document(say("Lessons"), tag("main", join(body)), (), script=("install.js",), **PAGE)
+    body = INDEX.format(
+        languages=_languages("index.html"), title=say("Lessons"), intro=intro, lessons=items, frame=say("In a frame"),
+        offline=say("Once opened, the course also works without a network."), frames=frames, glossary=say("Glossary"),
+        copy=say("To put a lesson into another page, copy its code and put the course's address before the name:"),
+        words=join(tag("div", card(word, term)) for word, term in glossary().items()),
+    )  # fmt: skip
+    return document(say("Lessons"), body, (), script=("install.js",), **PAGE)
 
 
 def course_files(pages: Mapping[str, bytes]) -> dict[str, bytes]:
