@@ -109,7 +109,7 @@ def _step(number: int, one: CourseStep) -> Markup:
             words = join((tag("kbd", place + 1), " ", screen.plain(choice)))
             asked.append(tag("button", words, type="button", data_answer=place))
         asked.append(tag("button", say("Show the answer"), type="button", data_answer=SHOWN, class_="link"))
-        parts += [tag("div", join(asked), class_="question"), tag("div", "", class_="answered said")]
+        parts += [tag("div", join(asked), class_="question"), tag("div", class_="answered said")]  # not shown
     if step.notice:
         notice = prose("**" + say("What to notice.") + f"** {step.notice}", f"notice{number}")
         parts.append(tag("div", notice, class_="answered"))
@@ -124,7 +124,7 @@ def _given(number: int, one: CourseStep) -> Markup:
         figures, packets = Markup(), tag("p", say(words, model=one.model), class_="note")
         for place, (title, packet) in enumerate(one.pictures):
             name = f"packet{number}_{place}"
-            drawn = tag("div", "", class_="view heatmap", data_view="heatmap", data_packet=name)
+            drawn = tag("div", "", class_="view heatmap", data_view="heatmap", data_packet=name)  # not shown
             figures += tag("figure", tag("figcaption", title) + drawn)
             packets += inlined(name, packet)
         pair = " pair" if len(one.pictures) > 1 else ""
