@@ -1,7 +1,7 @@
 """`unmask course`: every lesson is run once, for its answers, and written as pages that run it again in the browser."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from unmask.report_request import check_on_this_machine
 from viz.components.words import packed
 from viz.heads.picture import changed, difference_packet, picture_packet
 from viz.lessons.screen import row_tokens
-from viz.saved.course import CourseStep, course_files, index_page, lesson_page
+from viz.saved.course import CourseStep, course_files, index_page, lesson_page, run_titles
 from viz.saved.live import header, written
 
 
@@ -45,10 +45,7 @@ def course(own: Path | None, *, download: bool = False) -> dict[str, bytes]:
                     steps = [models.step(step) for step in one.lesson.steps]
                 except ValueError as error:
                     raise ValueError(f"{one.file}, {error}") from None
-                after = lessons.get(one.lesson.next)
-                pages[f"{language}/{one.name}.html"] = lesson_page(
-                    one.name, one.lesson, steps, after.title if after else ""
-                )
+                pages[f"{language}/{one.name}.html"] = lesson_page(one.name, one.lesson, steps, lessons)
             pages[f"{language}/index.html"] = index_page([*lessons.items()])
     return course_files({path: page.encode() for path, page in pages.items()} | models.files)
 
@@ -85,7 +82,7 @@ class CourseModels:
         tokens = row_tokens(queries, marked, keys if step.attention == "cross" else ())
         if not now.browser or not beside.browser:
             return CourseStep(step, found, now.title, tokens, None, None, [*_pictures(step, now, beside, query)])
-        titles = _titles(now, beside)
+        titles = run_titles(*((now.title, beside.title) if now.model is not beside.model else ()))
         scene = {"now": now.browser, "side": step.pad, "row": step.row - 1, "head": step.head, "query": query}
         scene |= {"titles": titles, "show": step.show}
         both = step.show in ("pair", "losses", "texts")
@@ -124,14 +121,6 @@ class CourseModels:
                 self.files[file] = packed(header(found), found.parameters)
             self._models[name] = model, file
         return self._models[name]
-
-
-def _titles(now: StepRun, beside: StepRun) -> Mapping[str, str]:
-    """What the two are called, and their difference."""
-    one, other = (say("this run"), say("compared with")) if now.model is beside.model else (now.title, beside.title)
-    places = {"one": one, "other": other, "now": "{now}", "standard": "{standard}"}
-    means = say("Mean loss in nats/token: {now} ({one}), {standard} ({other}).", **places)
-    return {"now": one, "standard": other, "difference": say("difference"), "both_means": means}
 
 
 def _answer(step: Step, now: StepRun, beside: StepRun) -> Answer | None:

@@ -74,8 +74,9 @@ class CourseStep:
     pictures: Sequence[tuple[str, bytes]] | None = None
 
 
-def lesson_page(name: str, lesson: "Lesson", steps: Sequence[CourseStep], following: str) -> str:
-    """name: of its file. following: the title of the lesson after it, "" for none."""
+def lesson_page(name: str, lesson: "Lesson", steps: Sequence[CourseStep], lessons: Mapping[str, "Lesson"]) -> str:
+    """name: of its file. lessons: all of them, by theirs."""
+    after = lessons.get(lesson.next)
     numbered = list(enumerate(steps, 1))
     body = LESSON.format(
         all=say("All lessons"), languages=_languages(f"{name}.html"), title=lesson.title, previous=say("Previous"),
@@ -84,15 +85,23 @@ def lesson_page(name: str, lesson: "Lesson", steps: Sequence[CourseStep], follow
         shown=join(_given(number, one) for number, one in numbered), live=join(live_body("", MaskSpec())),
     )  # fmt: skip
     said = {word: say(sentence) for word, sentence in WORDS.items()}
-    said["following"] = say("Next: {title}", title=following) if following else say("All lessons")
+    said["following"] = say("Next: {title}", title=after.title) if after else say("All lessons")
     scores = [
         say_count("{right} of {count} answer correct.", "{right} of {count} answers correct.", number, right="{right}")
         for number, _ in numbered
     ]
     about = {"steps": [*map(_about, steps)], "words": said, "scores": scores}
-    about["following"] = f"{lesson.next if following else 'index'}.html"
+    about["following"] = f"{lesson.next if after else 'index'}.html"
     words = live_words() | {"head": (0, 0), "masks": {}, "course": about}
     return live_document(lesson.title, body, words, script=("lesson.js", "install.js", "course.js"), **PAGE)
+
+
+def run_titles(now: str = "", beside: str = "") -> dict[str, str]:
+    """What a run and the one that it is compared with are called, their models unless these are the same."""
+    one, other = now or say("this run"), beside or say("compared with")
+    means = say("Mean loss in nats/token: {now} ({one}), {standard} ({other}).", one=one, other=other, now="{now}",
+                standard="{standard}")  # fmt: skip
+    return {"now": one, "standard": other, "difference": say("difference"), "both_means": means}
 
 
 def _languages(file: str) -> Markup:
