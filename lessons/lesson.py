@@ -8,7 +8,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, 
 
 from i18n import N_, say
 from lessons.questions import COMPARING, KINDS
+from model.base import Model
 from model.masks import MaskSpec
+from model.text import TokenBatch
 
 NAME = r"^[a-z0-9_]{1,60}$"
 MOST_STEPS = 30
@@ -104,6 +106,29 @@ class Step(LessonModel):
         """What is found to be wrong with a setting once the step runs, with its line in the file."""
         line = self._lines.get(name, self._lines.get("", 0))
         return ValueError(say("line {line}: {problem}", line=line, problem=problem))
+
+    def check(self, model: Model, name: str, batch: TokenBatch) -> None:
+        """Raises ValueError, with its line, for an attention, a row, a head or a query that the batch on the model of
+        this name does not have."""
+        if self.attention not in model.attentions:
+            words = N_("expected an attention of {model}, one of {attentions}, got {attention}")
+            offered = ", ".join(model.attentions)
+            raise self.wrong("attention", say(words, model=name, attentions=offered, attention=self.attention))
+        rows, (layers, heads), (layer, head) = len(batch.pieces), model.describe().shape(self.attention), self.head
+        if self.row > rows:
+            raise self.wrong("row", say("expected a row from 1 to {last}, got {row}", last=rows, row=self.row))
+        if layer >= layers:
+            words = N_("expected a layer of {model} from 0 to {last}, got {layer}")
+            raise self.wrong("head", say(words, model=name, last=layers - 1, layer=layer))
+        if head >= heads:
+            words = N_("expected a head of {model} from 0 to {last}, got {head}")
+            raise self.wrong("head", say(words, model=name, last=heads - 1, head=head))
+        queries = batch.source if self.attention == "encoder" and batch.source else batch
+        last = len(queries.pieces[self.row - 1]) - 1
+        if self.query is not None and self.query > last:
+            raise self.wrong(
+                "query", say("expected a query from 0 to {last}, got {query}", last=last, query=self.query)
+            )
 
     @property
     def compares(self) -> bool:

@@ -303,3 +303,6 @@ KINDS: Mapping[str, Callable[[QuestionCase], Answer]] = {
     "picture": _picture,
 }
 COMPARING = frozenset({"loss", "texts", "lower", "row"})  # with the step's `beside`
+ABOUT_A_QUERY = frozenset({"looks", "sees", "next", "row"})  # a token is highlighted
+# which run is shown until the question is answered, for `picture` without its masks' names; else its tokens alone
+BEFORE = {"picture": "now"} | dict.fromkeys(("loss", "texts", "row", "future", "padding"), "beside")

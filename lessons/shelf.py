@@ -16,11 +16,12 @@ MOST_LESSONS = 200
 
 @dataclass(frozen=True)
 class Shelved:
-    """A lesson that was found. problem: why it cannot be read, with the file's name; else ""."""
+    """A lesson that was found. problem: why it cannot be read, with the file's name; else "". file: that name."""
 
     name: str
     lesson: Lesson | None
     problem: str = ""
+    file: str = ""
 
 
 def shelf(folder: Path, language: str, others: Iterable[str] = ()) -> list[Shelved]:
@@ -55,7 +56,7 @@ def _read(name: str, files: Mapping[str, Path], language: str, names: Collection
     path = files.get(language) or next(iter(files.values()))
     try:
         with path.open("rb") as file:
-            return Shelved(name, read(file.read(MOST_BYTES + 1), names))
+            return Shelved(name, read(file.read(MOST_BYTES + 1), names), file=path.name)
     except OSError as error:
         return Shelved(name, None, f"{path.name}: {error.strerror}")
     except ValueError as error:

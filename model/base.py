@@ -66,6 +66,10 @@ class Description:
     layer_numbers: dict[str, tuple[int, ...]] = field(default_factory=dict)
     layer_kinds: tuple[str, ...] = ()
 
+    def shape(self, attention: str) -> tuple[int, int]:
+        """How many layers and heads an attention has."""
+        return self.layers[attention], self.heads_by_part.get(attention, (self.heads, self.key_value_heads))[0]
+
     def layer_number(self, attention: str, layer: int) -> int:
         """The number in the network of the layer that a trace of this attention counts as `layer`."""
         numbers = self.layer_numbers.get(attention, ())

@@ -19,6 +19,7 @@ from torch import Tensor
 from i18n import msg
 from model.errors import CheckpointError
 from model.files import write
+from model.spec import MaskSpec
 from model.text import BatchTokenizer
 from model.transformer import Network, Transformer, TransformerConfig
 
@@ -213,7 +214,7 @@ def _read(file: safe_open, path: Path, model: Transformer) -> Iterator[tuple[str
 class BrowserModel:
     """A model for a page that runs it in the browser (viz/saved/live.py). config: sizes, for components/gpt2.js.
     parameters: float16, little-endian, in the order of `_names`. tokenizer: for components/bpe.js. labels: what to
-    show for each id. first_head: (layer, head) to show first."""
+    show for each id. first_head: (layer, head) to show first. standard: the masks that it was trained with."""
 
     name: str
     config: dict[str, Any]
@@ -221,6 +222,7 @@ class BrowserModel:
     tokenizer: dict[str, Any]
     labels: list[str]
     first_head: tuple[int, int]
+    standard: MaskSpec
 
 
 def browser_model(model: Any, first_head: tuple[int, int]) -> BrowserModel:
@@ -245,4 +247,4 @@ def browser_model(model: Any, first_head: tuple[int, int]) -> BrowserModel:
     sizes = asdict(config) | {"mlpWidth": config.mlp_width or 4 * config.width}
     tables |= {"context": min(tokenizer.context, MOST_TOKENS_IN_BROWSER)}
     half = numbers.to(torch.float16).numpy().astype("<f2").tobytes()
-    return BrowserModel(Path(name).name, sizes, half, tables, tokens, first_head)
+    return BrowserModel(Path(name).name, sizes, half, tables, tokens, first_head, model.standard)

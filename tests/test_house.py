@@ -36,7 +36,7 @@ BELOW = {  # a layer -> those of ours it may import
     "pages": {"ui", "viz", "serving", "lessons", "mask_check", "model", "i18n"},
     "app": {"ui", "viz", "serving", "lessons", "mask_check", "model", "i18n"},
     "serve": {"ui", "viz", "serving", "lessons", "mask_check", "model", "i18n"},
-    "unmask": {"unmask", "viz", "serving", "mask_check", "model", "i18n"},
+    "unmask": {"unmask", "viz", "serving", "lessons", "mask_check", "model", "i18n"},
 }
 LANGUAGE_FREE = {"model", "mask_check", "serving"}  # they make messages, which the pages translate
 MESSAGES = re.compile(r"i18n\.(N_|Message|msg\w*)")

@@ -13,10 +13,10 @@ from model.text import TokenBatch
 from serving.job import ModelRef, RunRef, digest, shape_of
 from ui import results
 from ui.guard import TROUBLE
-from ui.lessons.step_runs import verdict
 from ui.markdown import escaped
 from ui.streamlit_internals import css
 from viz.lessons import screen
+from viz.lessons.screen import verdict_on
 
 ASKS = {  # one after the other, those that can be asked
     "loss": N_("With these masks, will the mean loss go down, go up or stay the same?"),
@@ -95,5 +95,5 @@ def _question(
 
 def _commit(choice: int, kind: str, answered: Answer, about: Hashable, spec: MaskSpec) -> None:
     state = st.session_state
-    state.first_shown, state.first_verdict = (about, spec), ((about, spec), verdict(answered, choice))
+    state.first_shown, state.first_verdict = (about, spec), ((about, spec), verdict_on(answered, choice))
     state.first_kind = kind

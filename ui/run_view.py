@@ -95,9 +95,7 @@ class RunView:
 
 def shape(model: Model, attention: str) -> tuple[int, int]:
     """How many layers and heads an attention of the model has."""
-    found = model.describe()
-    heads = found.heads_by_part.get(attention, (found.heads, found.key_value_heads))[0]
-    return found.layers[attention], heads
+    return model.describe().shape(attention)
 
 
 def name_of(model: Model, attention: str, layer: int, head: int | None = None) -> str:

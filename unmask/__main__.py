@@ -80,6 +80,10 @@ def parser() -> argparse.ArgumentParser:
     page.add_argument("--lang", default="en", help="the page's language: en (default) or zh")
     page.add_argument("-o", "--output", default="attention.html", metavar="FILE", help="output file (attention.html)")
     page.add_argument("--download", action="store_true", help="download a model that is not on this machine")
+    course = commands.add_parser("course", help="write the lessons as web pages that run their models in the browser")
+    course.add_argument("--lessons", metavar="FOLDER", help="a folder of your own lessons, name.en.md or name.zh.md")
+    course.add_argument("-o", "--output", default="site", metavar="FOLDER", help="output folder (site)")
+    course.add_argument("--download", action="store_true", help="download a model that is not on this machine")
     commands.add_parser("samples", help="list the sample modules, correct and broken")
     commands.add_parser("patients")  # the old name of samples
     commands.add_parser("train", help="retrain a built-in model", add_help=False)
@@ -98,6 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "check": lambda: command.check(asked),
         "report": lambda: command.report(asked),
         "page": lambda: command.page(asked),
+        "course": lambda: command.course(asked),
         "samples": lambda: command.samples(),
         "patients": lambda: command.samples(),
         "train": lambda: command.train(rest),

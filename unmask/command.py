@@ -6,8 +6,9 @@ import runpy
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -66,42 +67,52 @@ def check(asked: argparse.Namespace) -> int:
     return report.exit_code
 
 
-def report(asked: argparse.Namespace) -> int:
-    """Write one HTML file. 0: it is written; 2: it could not be, and why in a sentence."""
+def _writes(what: str, make: Callable[[argparse.Namespace], None], asked: argparse.Namespace) -> int:
+    """0: it is written, by make; 2: it could not be, and why in a sentence."""
     _quiet()
-    from unmask import report_request
-
     try:
-        run, heads = report_request.run_of(asked)
-        made = report_request.report(
-            run, heads, link=report_request.link_to(run, heads[0] if heads else run.first_head())
-        )
-        size = made.save(asked.output).stat().st_size
+        make(asked)
     except (ValueError, OSError, MemoryError) as error:
         words = (str(error).strip() or type(error).__name__).rstrip(".")
-        print(f"No report was written: {words}.", file=sys.stderr)
+        print(f"No {what} was written: {words}.", file=sys.stderr)
         return COULD_NOT
+    return 0
+
+
+def _report(asked: argparse.Namespace) -> None:
+    from unmask import report_request
+
+    run, heads = report_request.run_of(asked)
+    link = report_request.link_to(run, heads[0] if heads else run.first_head())
+    size = report_request.report(run, heads, link=link).save(asked.output).stat().st_size
     print(f"{asked.output}: {run!r}, {size / 1e6:.1f} MB")
     if run.cut:
         print(cut_words(run.cut, run.model.context), file=sys.stderr)
-    return 0
 
 
-def page(asked: argparse.Namespace) -> int:
-    """Write one HTML file that holds the model. 0: it is written; 2: it could not be, and why in a sentence."""
-    _quiet()
+def _page(asked: argparse.Namespace) -> None:
     from unmask import report_request
     from viz.saved.live import FIRST_TEXT
 
-    try:
-        written = report_request.live_page_of(asked, FIRST_TEXT if asked.text is None else asked.text)
-        write(Path(asked.output), written.encode("utf-8", "backslashreplace"))
-    except (ValueError, OSError, MemoryError) as error:
-        words = (str(error).strip() or type(error).__name__).rstrip(".")
-        print(f"No page was written: {words}.", file=sys.stderr)
-        return COULD_NOT
+    written = report_request.live_page_of(asked, FIRST_TEXT if asked.text is None else asked.text)
+    write(Path(asked.output), written.encode("utf-8", "backslashreplace"))
     print(f"{asked.output}: {asked.model}, {len(written) / 1e6:.1f} MB")
-    return 0
+
+
+def _course(asked: argparse.Namespace) -> None:
+    from unmask.course import course
+
+    files = course(Path(asked.lessons) if asked.lessons else None, download=asked.download)
+    for path, data in files.items():
+        file = Path(asked.output) / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write(file, data)
+    print(f"{asked.output}: {len(files)} files, {sum(map(len, files.values())) / 1e6:.1f} MB")
+
+
+report = partial(_writes, "report", _report)  # one HTML file
+page = partial(_writes, "page", _page)  # one HTML file that holds the model
+course = partial(_writes, "course", _course)  # a folder of pages
 
 
 def samples() -> int:

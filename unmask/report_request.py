@@ -86,7 +86,7 @@ LONGEST_LINK = 8_000  # characters, as ui/link.py has it
 
 def run_of(asked: argparse.Namespace) -> tuple[Run, list[tuple[int, int]]]:
     """The run, and the heads to choose first. Raises ValueError and OSError with a sentence."""
-    _check_on_this_machine(asked)
+    check_on_this_machine(asked.model, asked.download)
     heads = [head_of(said) for said in asked.head]
     loaded = load(asked.model)
     return loaded.run(asked.text, masks=masks_of(asked.masks, loaded), target=asked.target), heads
@@ -98,7 +98,7 @@ def live_page_of(asked: argparse.Namespace, text: str) -> str:
         raise ValueError(f"expected a language out of {', '.join(LANGUAGES)}, got {asked.lang!r}")
     if len(text) > MOST_CHARACTERS:
         raise ValueError(f"expected a text of at most {MOST_CHARACTERS:,} characters, got {len(text):,}")
-    _check_on_this_machine(asked)
+    check_on_this_machine(asked.model, asked.download)
     loaded = load(asked.model)
     spec = spec_of(loaded.model.standard, masks_of(asked.masks, loaded))
     if spec.layers or spec.heads or spec.positions != "counted":
@@ -107,14 +107,14 @@ def live_page_of(asked: argparse.Namespace, text: str) -> str:
         return live_page(browser_model(loaded.model, catalog.first_head(loaded.model)), text, spec)
 
 
-def _check_on_this_machine(asked: argparse.Namespace) -> None:
+def check_on_this_machine(name: str, download: bool) -> None:
     """Raises NotAvailable for a model that would have to be downloaded, unless that was asked for."""
-    size = 0 if asked.download else catalog.download_size(asked.model)
+    size = 0 if download else catalog.download_size(name)
     if size:
         why = (
             f"is not on this machine, and nothing is downloaded unasked: {size / 1e6:,.0f} MB; --download fetches them"
         )
-        raise NotAvailable(f"{asked.model} {why}")
+        raise NotAvailable(f"{name} {why}")
 
 
 def masks_of(said: str | None, loaded: LoadedModel) -> MaskSpec | dict | None:

@@ -9,13 +9,12 @@ import streamlit as st
 
 from i18n import N_, say, say_count
 from lessons.lesson import Lesson, Step
-from lessons.questions import MODELS, Answer, mean_losses
+from lessons.questions import ABOUT_A_QUERY, BEFORE, MODELS, Answer, mean_losses
 from ui import explain, page, results
 from ui.guard import guarded, problem_in
 from ui.heads import head as head_picture
 from ui.heads import overview
 from ui.lessons import choices, step_runs
-from ui.lessons.step_runs import verdict
 from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView
@@ -27,25 +26,12 @@ from viz.heatmap import enlarged
 from viz.html import tag
 from viz.lessons import screen
 from viz.lessons.glossary import prose
+from viz.lessons.screen import ASKS, verdict_on
 from viz.numbers import loss_figure
 
-BEFORE = {"picture": "now"} | dict.fromkeys(("loss", "texts", "row", "future", "padding"), "beside")
 ABOVE, ABOVE_PRESENTED = 185, 110  # pixels over and under the picture as the page opens
 KEY = 4 * 1.7  # presented, the height of the four lines below the picture, in sizes of their letters
 SMALLEST = 10  # pixels of the overview's letters
-ASKS = {  # of a step's run; `first` asks of masks that were flipped
-    "loss": N_("Will the mean loss go down, go up or stay the same?"),
-    "texts": N_("Will the mean loss go down or up on most of these texts?"),
-    "lower": N_("Which of the two has the lower loss on this text?"),
-    "looks": N_("Which token does the highlighted one attend to most?"),
-    "sees": N_("How many tokens may the highlighted one attend to?"),
-    "next": N_("Which token will the model predict after the highlighted one?"),
-    "row": N_("Will the weights in the highlighted token's row change?"),
-    "habit": N_("What does this head attend to most?"),
-    "future": N_("How much of this head's attention will go to tokens that come later?"),
-    "padding": N_("How much of this head's attention will go to padding?"),
-    "picture": N_("Which masks made this picture?"),
-}
 
 
 def show(lesson: Lesson, name: str, number: int) -> None:
@@ -64,7 +50,7 @@ def show(lesson: Lesson, name: str, number: int) -> None:
             _ask(step, answer, name, number)
         else:
             if answer and step.ask:
-                st.html(verdict(answer, given, say(ASKS[step.ask.kind])))
+                st.html(verdict_on(answer, given, say(ASKS[step.ask.kind])))
             if step.notice:
                 st.html(cached_figure(prose, "**" + say("What to notice.") + f"** {step.notice}", "notice"))
     with right, guarded():
@@ -138,8 +124,7 @@ def _picture(step: Step, now: RunView, beside: RunView, *, hidden: bool) -> None
         _shown(step, beside, None)
     else:
         query = now.real.stop - 1 if step.query is None else step.query
-        about_a_query = step.ask is not None and step.ask.kind in ("looks", "sees", "next", "row")
-        _tokens(now, query if about_a_query else None)
+        _tokens(now, query if step.ask and step.ask.kind in ABOUT_A_QUERY else None)
 
 
 def _shown(step: Step, now: RunView, beside: RunView | None) -> None:
@@ -161,11 +146,7 @@ def _shown(step: Step, now: RunView, beside: RunView | None) -> None:
 
 def _tokens(now: RunView, query: int | None) -> None:
     queries, keys = (batch.pieces[now.row] for batch in (now.run.queries, now.run.keys))
-    if now.run.attention == "cross":
-        st.caption(say("Keys: the tokens of the source"))
-        st.html(screen.tokens(keys, None))
-        st.caption(say("Queries: the tokens of the output"))
-    st.html(screen.tokens(queries, query))
+    st.html(screen.row_tokens(queries, query, keys if now.run.attention == "cross" else ()))
 
 
 def _head(step: Step, now: RunView, beside: RunView | None) -> None:

@@ -2,25 +2,29 @@
 // on, and by {id, answer} or {id, error} in the end. {id, what: "cancel"} ends another: its error is "cancelled".
 
 const cancelled = new Set();
-let loading = null;
+const networks = new Map(); // by their models' keys, as promises
 
 const DO = {
-  // base64: the parameters as float16.
-  load({ config, base64 }, report) {
-    loading = (async () => {
-      const text = atob(base64);
-      const bytes = new Uint8Array(text.length);
-      for (let at = 0; at < text.length; at++) bytes[at] = text.charCodeAt(at);
-      return readNetwork(config, await fromHalves(new Uint16Array(bytes.buffer), report));
-    })();
-    return loading.then(() => ({}));
+  // bytes, or base64: the parameters as float16.
+  load({ key, config, bytes, base64 }, report) {
+    const halves = new Uint16Array((bytes ?? decoded(base64)).buffer);
+    const network = fromHalves(halves, report).then((numbers) => readNetwork(config, numbers));
+    networks.set(key, network);
+    return network.then(() => ({}));
   },
   // As forward, and of a text whose real tokens keep says: its losses, and the `most` likeliest tokens after each.
-  async run({ ids, positions, keep, allowed, most }, report) {
-    const { queriesKeys, weights, logits } = await forward(await loading, ids, positions, allowed, report);
+  async run({ key, ids, positions, keep, allowed, most }, report) {
+    const { queriesKeys, weights, logits } = await forward(await networks.get(key), ids, positions, allowed, report);
     return { queriesKeys, weights, logits, ...predictions(logits, ids, keep, most) };
   },
 };
+
+function decoded(base64) {
+  const text = atob(base64);
+  const bytes = new Uint8Array(text.length);
+  for (let at = 0; at < text.length; at++) bytes[at] = text.charCodeAt(at);
+  return bytes;
+}
 
 // losses [T], nats, NaN where a token is the first or padding; top and chances [T, most], the likeliest first.
 function predictions(logits, ids, keep, most) {

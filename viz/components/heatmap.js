@@ -21,10 +21,10 @@ function isDark(style) {
 
 const bytesOf = (hex) => Uint8Array.from(hex.match(/../g), (pair) => parseInt(pair, 16));
 
-// Where the cells are: square, and as large as there is room for.
-function layout(width, { rows, columns, queries, keys, grows }) {
+// Where the cells are: square, and as large as there is room for. small: without the tokens, which a larger one beside has.
+function layout(width, { rows, columns, queries, keys, grows, small }) {
   const letters = (labels) => Math.min(grows ? LONGEST : Math.max(...labels.map((label) => label.length)) + 4, LONGEST);
-  const [left, below] = [queries, keys].map((labels) => EDGE + LETTER * letters(labels));
+  const [left, below] = small ? [1, 0] : [queries, keys].map((labels) => EDGE + LETTER * letters(labels));
   const room = width - left - BAR;
   const cell = grows
     ? Math.max(Math.min(room, Math.max(window.innerHeight - ABOVE, 420)), 160) / rows
@@ -125,7 +125,7 @@ function picture(canvas, cells) {
   pen.font = `11px ${style.fontFamily}`;
   pen.textBaseline = "middle";
   bar(pen, cells, palette, place, style.color);
-  names(pen, cells, place);
+  if (!cells.small) names(pen, cells, place);
   return all;
 }
 
@@ -139,10 +139,9 @@ function paint(canvas, cells, all, cursor) {
 }
 
 function cellAt(canvas, cells, event) {
-  const box = canvas.getBoundingClientRect();
-  const { left, top, cell } = layout(box.width, cells);
-  const key = Math.floor((event.clientX - box.left - left) / cell);
-  const query = Math.floor((event.clientY - box.top - top) / cell);
+  const { x, y, width } = pointOn(canvas, event);
+  const { left, top, cell } = layout(width, cells);
+  const [key, query] = [Math.floor((x - left) / cell), Math.floor((y - top) / cell)];
   return Math.min(key, query) >= 0 && key < cells.columns && query < cells.rows ? { query, key } : null;
 }
 

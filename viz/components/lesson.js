@@ -7,7 +7,7 @@ const TYPED = "input:not([type=checkbox]):not([type=radio]), textarea, select, [
 const PRESSED = "button, a, input, summary"; // Space presses what has the focus
 const NARROW = 640; // pixels, as in viz/lessons/screen.py
 
-export default function ({ data, setTriggerValue }) {
+export default function listen({ data, setTriggerValue }) {
   const key = (event) => {
     const { target } = event;
     if (event.defaultPrevented || event.ctrlKey || event.altKey || event.metaKey || target.closest?.(TYPED)) return;

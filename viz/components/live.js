@@ -3,13 +3,16 @@
 const part = (name) => document.querySelector(`[data-part="${name}"]`);
 const control = (id) => document.getElementById(id);
 const switches = [...document.querySelectorAll("[data-mask]")];
-const STANDARD_SPEC = readSpec({});
+const standardSpec = () => readSpec({}, model.standard);
 
 const state = {
   spec: readSpec(about.masks), layer: about.head[0], head: about.head[1], query: null, pins: [], towards: "at",
   number: 0, epoch: 0, // of the drawing, as mask.js counts
 };
-let standard = null; // the last run under the standard masks, and `for` which text
+// What a step of a lesson shows: {titles, unnamed, beside}, beside: {model, lines, masks} that it is compared with, or null.
+// Without one, runs are compared with the standard masks.
+let scene = null;
+let standard = null; // the last run to compare with, and `for` which text and masks
 let shown = null; // {row, runs}: what is on the page, now first
 let going = null; // the AbortController of the run that is under way
 
@@ -35,27 +38,33 @@ async function refresh() {
   const own = (going = new AbortController());
   const [began, how] = [performance.now(), { signal: going.signal, report }];
   control("cancel").disabled = false;
-  tell(fill(words.running, { model: about.name }));
+  tell(fill(words.running, { model: model.name }));
   try {
-    const row = readRow(read, control("row").selectedIndex, control("side").value);
-    const [layer, one] = [control("scope").value === "layer", { row, name: words.standard, colour: about.series[1] }];
-    const masks = { standard: composed(STANDARD_SPEC, row), now: composed(state.spec, row) };
-    const runUnder = async (some) => {
-      const { logits, ...kept } = await run(row, some, how); // of a large vocabulary they are the most of it
+    const [at, side, titles] = [control("row").selectedIndex, control("side").value, scene?.titles ?? words];
+    const [row, beside] = [readRow(read, at, side), scene ? scene.beside : { masks: standardSpec() }];
+    const runUnder = async (some, masks) => {
+      const { logits, ...kept } = await run(some, masks, how); // of a large vocabulary they are the most of it
       return kept;
     };
-    const key = JSON.stringify([row.ids, row.keep]);
-    if (standard?.for !== key) standard = { for: key, run: await runUnder(masks.standard) };
-    const changed = masks.now.allowed.some((allowed, at) => allowed !== masks.standard.allowed[at]);
-    const runs = [{ ...one, run: standard.run, masks: masks.standard, masksOf: () => masks.standard }];
-    if (changed) runs.unshift({ ...one, masks: masks.now, name: words.now, colour: about.series[0], only: layer,
-                                run: layer ? null : await runUnder(masks.now) });
+    const [masks, runs] = [composed(state.spec, row), []];
+    if (beside) {
+      const other = beside.model ? readRow(beside.lines, at, side, beside.model) : row;
+      const key = JSON.stringify([other.model.key, other.ids, other.keep, beside.masks]);
+      const under = composed(beside.masks, other);
+      if (standard?.for !== key) standard = { for: key, run: await runUnder(other, under) };
+      runs.push({ row: other, name: titles.standard, colour: about.series[1], run: standard.run, masks: under, masksOf: () => under });
+    }
+    const same = beside && String(runs[0].row.ids) === String(row.ids) && runs[0].row.model === model;
+    const layer = !scene && control("scope").value === "layer";
+    if (!same || masks.allowed.some((allowed, cell) => allowed !== runs[0].masks.allowed[cell])) {
+      runs.unshift({ row, masks, name: titles.now, colour: about.series[0], only: layer, run: layer ? null : await runUnder(row, masks) });
+    }
     if (own !== going) return;
     if (shown && String(shown.row.ids) !== String(row.ids)) Object.assign(state, { query: null, pins: [] });
-    shown = { row, runs, masks: masks.now };
+    shown = { row, runs, masks };
     show();
-    const said = [fill(words.done, { tokens: row.ids.length, seconds: ((performance.now() - began) / 1000).toFixed(2) })];
-    if (row.cut) said.push(fill(words.cut, { most: tokenizer.context, beginning: row.cut.slice(0, 40) }));
+    const said = scene ? [] : [fill(words.done, { tokens: row.ids.length, seconds: ((performance.now() - began) / 1000).toFixed(2) })];
+    if (row.cut) said.push(fill(words.cut, { most: model.tokenizer.context, beginning: row.cut.slice(0, 40) }));
     if (left) said.push(fill(words.rows, { most: about.mostRows }));
     tell(said.join(" "));
   } catch (error) {
@@ -80,13 +89,13 @@ function draw(view, element, data, onPick) {
 function show() {
   const { runs } = shown;
   const [now] = runs;
-  const { layers, heads } = about.config;
   if (now.only) {
     const masks = [runs.at(-1).masks, now.masks];
     Object.assign(now, { run: withLayer(standard.run, state.layer, now.masks), masksOf: (layer) => masks[Number(layer === state.layer)] });
   } else now.masksOf = () => now.masks;
   for (const one of runs) {
-    one.leaks = Array.from({ length: layers * heads }, (_, head) => leakOf(at3(one.run.weights, head, shown.row.ids.length), shown.row));
+    const { layers, heads } = one.row.model.config;
+    one.leaks = Array.from({ length: layers * heads }, (_, head) => sharesOf(at3(one.run.weights, head, one.row.ids.length), one.row));
   }
   draw("overview", part("overview"), overviewData(now.run, now.masksOf, shown.row, now.leaks, state), (what, at) => {
     if (what !== "pick") return;
@@ -108,25 +117,28 @@ function heard(what, value) {
 // The chosen head, the mask, and what is said of both.
 function showHead() {
   const { row, runs } = shown;
-  const [number, rows, name] = [state.layer * about.config.heads + state.head, row.ids.length, `L${state.layer} H${state.head}`];
+  const [number, rows, name] = [state.layer * model.config.heads + state.head, row.ids.length, `L${state.layer} H${state.head}`];
   const query = (state.query ??= row.place.indexOf(Math.max(...row.place)));
-  const planes = runs.map((one) => at3(one.run.weights, number, rows));
-  const masks = runs.map((one) => one.masksOf(state.layer));
-  const [now, most] = [runs[0], rangeOf(...planes)];
+  const planes = runs.map(({ run, row }) => at3(run.weights, state.layer * row.model.config.heads + state.head, row.ids.length));
+  const masks = runs.map((one) => (scene?.unnamed ? unnamed : (same) => same)(one.masksOf(state.layer)));
+  const [now, most, titles] = [runs[0], rangeOf(...planes), scene?.titles ?? words];
+  const compared = runs.length > 1 && planes[0].length === planes[1].length;
   const drawCells = (place, view, weights, masks, more) => {
     part(place).hidden = false;
-    const data = cellsData(more.what === "change" ? "difference" : view, weights, masks, row, { query, name, ...more });
+    const of = place === "standard" ? runs[1].row : row;
+    const data = cellsData(more.what === "change" ? "difference" : view, weights, masks, of, { query, name, ...more });
     draw(view, part(place).querySelector(".view") || part(place), data, heard);
   };
   control("name").textContent = name;
   drawCells("now", "heatmap", planes[0], masks[0], { most });
   for (const place of ["standard", "difference"]) part(place).hidden = true;
-  if (runs.length > 1) {
+  if (compared) {
     const change = planes[0].map((weight, at) => weight - planes[1][at]);
-    drawCells("standard", "heatmap", planes[1], masks[1], { most });
-    drawCells("difference", "heatmap", change, bothBlock(...masks), { most: Math.max(largest(change), 0.01), what: "change" });
+    const small = Boolean(scene) && innerWidth > 720; // side by side, as in course.css
+    drawCells("standard", "heatmap", planes[1], masks[1], { most, small });
+    drawCells("difference", "heatmap", change, bothBlock(...masks), { most: Math.max(largest(change), 0.01), what: "change", small });
   }
-  for (const place of ["now", "standard", "difference"]) part(place).firstElementChild.textContent = runs.length > 1 ? words[place] : "";
+  for (const place of ["now", "standard", "difference"]) part(place).firstElementChild.textContent = compared ? titles[place] : "";
   const view = document.querySelector("[name=view]:checked").value;
   for (const place of ["tokens", "arcs"]) part(place).hidden = place !== view;
   const { pins, towards } = state;
@@ -137,12 +149,12 @@ function showHead() {
   control("numbers").hidden = false;
   const predicting = now.only ? runs.slice(1) : runs; // one layer's weights change no prediction
   control("after").textContent = fill(words.after, { token: `${row.labels[query]} (${query})` });
-  control("next").replaceChildren(...nextTokens(predicting, query));
-  const losses = predicting.map((one) => lossStrip(one, row, predicting.length < 2));
+  if (!scene) control("next").replaceChildren(...nextTokens(predicting, query));
+  const losses = predicting.map((one) => lossStrip(one, predicting.length < 2));
   const means = losses.map(({ mean }) => mean);
-  const mean = means[0] ? [make("p", { text: fill(words[means[1] ? "both_means" : "mean"], { now: means[0], standard: means[1] }) })] : [];
+  const mean = means[0] ? [make("p", { text: fill((means[1] ? titles : words)[means[1] ? "both_means" : "mean"], { now: means[0], standard: means[1] }) })] : [];
   control("losses").replaceChildren(...mean, ...losses.map(({ strip }) => strip));
-  control("leak").replaceChildren(...leakTable(runs, number, name));
+  if (!scene) control("leak").replaceChildren(...leakTable(runs, number, name));
   control("sentence").textContent = sentences(now, number).join(" ");
 }
 
@@ -183,7 +195,7 @@ for (const one of switches) {
   };
 }
 control("more").ontoggle = () => shown && showHead();
-control("reset").onclick = () => take(STANDARD_SPEC);
+control("reset").onclick = () => take(standardSpec());
 control("cancel").onclick = () => going?.abort();
 control("controls").onsubmit = (event) => {
   event.preventDefault();
@@ -195,4 +207,8 @@ control("text").onkeydown = (event) => {
 for (const id of ["row", "side", "scope"]) control(id).onchange = refresh;
 for (const one of document.querySelectorAll("[name=view]")) one.onchange = () => shown && showHead();
 
-load(report).then(refresh, (error) => tell(error.message));
+if (model) { // a course's lesson chooses its own
+  const base64 = control("parameters");
+  load(model, { base64: base64.textContent }, report).then(refresh, (error) => tell(error.message));
+  base64.remove(); // the worker has it
+}

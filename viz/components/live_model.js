@@ -1,7 +1,8 @@
 // The model of a page without a server, and its documented interface, window.unmask. Put after gpt2.js, bpe.js, mask_rules.js.
 
 const { header: about } = await unpack(inlined("about"));
-const tokenizer = readTokenizer(about.tokenizer);
+const ready = (one) => ({ ...one, tokenizer: readTokenizer(one.tokenizer) });
+let model = about.model && ready(about.model); // the one that the page's text is read with
 const CANDIDATES = 10; // next tokens that are told
 
 const worker = new Worker(URL.createObjectURL(new Blob([document.getElementById("worker").textContent], { type: "text/javascript" })));
@@ -30,16 +31,13 @@ function ask(question, { report, signal } = {}) {
   });
 }
 
-function load(report) {
-  const base64 = document.getElementById("parameters");
-  const loaded = ask({ what: "load", config: about.config, base64: base64.textContent }, { report });
-  base64.remove(); // the worker has it
-  return loaded;
-}
+// parameters: {bytes} as float16, or {base64} of them. key: tells models apart, where there are several.
+const load = ({ key, config }, parameters, report) => ask({ what: "load", key, config, ...parameters }, { report });
 
 // One of several texts as the model reads it, padded to the longest: ids, positions counted over real tokens, keep (which are
-// real), place (which of the real ones, -1 at padding), labels, and where each token ends in its text.
-function readRow(texts, number, side = "left") {
+// real), place (which of the real ones, -1 at padding), labels, where each token ends in its text, and the model.
+function readRow(texts, number, side = "left", by = model) {
+  const { tokenizer, labels } = by;
   const rows = texts.map((text) => encode(tokenizer, text));
   const row = rows[number];
   const padding = Math.max(...rows.map(({ ids }) => ids.length)) - row.ids.length;
@@ -52,20 +50,21 @@ function readRow(texts, number, side = "left") {
     place,
     positions: padded(row.ids.map((_, at) => at), 0, row.ids.length - 1),
     keep: place.map((at) => at >= 0),
-    labels: ids.map((id) => about.labels[id]),
+    labels: ids.map((id) => labels[id]),
+    model: by,
     ends: padded(row.ends, 0, row.ends.at(-1)),
     text: row.text,
     cut: row.cut,
   };
 }
 
-function run({ ids, positions, keep }, { allowed }, how) {
-  return ask({ what: "run", ids, positions, keep, allowed, most: CANDIDATES }, how);
+function run({ ids, positions, keep, model: { key } }, { allowed }, how) {
+  return ask({ what: "run", key, ids, positions, keep, allowed, most: CANDIDATES }, how);
 }
 
 // A run, but for the weights of one layer: those of the same queries and keys under other masks.
 function withLayer(standard, layer, { allowed }) {
-  const { heads, layers } = about.config;
+  const { heads, layers } = model.config;
   const weights = standard.weights.slice();
   const size = weights.length / layers;
   const { q, k } = standard.queriesKeys[layer];
@@ -77,12 +76,12 @@ function withLayer(standard, layer, { allowed }) {
 // as the model was trained. weights: Float32Array [layers, heads, T, T], rows are queries; losses [T] in nats; logits [T, V].
 // encode(text): its ids, where each ends in the text, and the end of it that did not fit.
 window.unmask = {
-  encode: (text) => encode(tokenizer, text),
+  encode: (text) => encode(model.tokenizer, text),
   async run(text, masks = {}, { signal } = {}) {
     if (typeof text !== "string" || !text) throw new Error("expected a text");
     const row = readRow([text], 0);
-    const { weights, losses, logits } = await run(row, composed(readSpec(masks), row), { signal });
-    const { layers, heads } = about.config;
+    const { weights, losses, logits } = await run(row, composed(readSpec(masks, model.standard), row), { signal });
+    const { layers, heads } = model.config;
     return { ids: row.ids, tokens: row.labels, layers, heads, weights, losses, logits };
   },
 };

@@ -17,25 +17,38 @@ function listed(items) {
 
 const at3 = (plane, head, rows) => plane.subarray(head * rows * rows, (head + 1) * rows * rows);
 
-// The shares of a head's attention that go to later tokens and to padding; NaN where no token attends to anything.
-function leakOf(weights, { keep }) {
-  const rows = keep.length;
-  let [future, padding, count] = [0, 0, 0];
-  for (let query = 0; query < rows; query++) {
+// The shares of a head's attention, as model/heads/survey.py has them: means over the real queries that attend to something
+// and that a share asks about, NaN where there is none.
+function sharesOf(weights, { ids, keep }) {
+  const [rows, begin, sums] = [ids.length, keep.indexOf(true), {}];
+  const add = (name, share) => {
+    const [sum, count] = sums[name] ?? [0, 0];
+    sums[name] = [sum + share, count + 1];
+  };
+  for (let query = begin; query < rows; query++) {
     const row = weights.subarray(query * rows, (query + 1) * rows);
     if (!keep[query] || !row.some((weight) => weight > 0)) continue;
-    count++;
+    let [future, padding, duplicate, last] = [0, 0, 0, -2]; // last: where the token came up before
     for (let key = 0; key < rows; key++) {
       if (!keep[key]) padding += row[key];
       else if (key > query) future += row[key];
+      if (key < query && ids[key] === ids[query]) [duplicate, last] = [duplicate + row[key], key];
     }
+    add("future", future);
+    add("padding", padding);
+    if (query === begin) continue;
+    add("first", row[begin]);
+    add("itself", row[query]);
+    if (query > begin + 1) add("previous", row[query - 1]);
+    if (last >= 0) add("duplicate", duplicate);
+    if (last >= 0 && last < query - 2) add("induction", row[last + 1]);
   }
-  return { future: future / count, padding: padding / count };
+  return Object.fromEntries(template.overview.header.measures.map(({ name }) => [name, sums[name] ? sums[name][0] / sums[name][1] : NaN]));
 }
 
 // All heads: a pixel is the largest weight of a patch, 0 to 254, or 255 where all of it is blocked. masksOf(layer).
 function overviewData({ weights }, masksOf, row, leaks, { layer, head }) {
-  const { layers, heads } = about.config;
+  const { layers, heads } = row.model.config;
   const rows = row.ids.length;
   const side = Math.min(rows, THUMBNAIL);
   const { header, body } = template.overview;
@@ -92,6 +105,9 @@ function bothBlock(one, other) {
   return { which: one.which.map((number, at) => number * count + other.which[at]), blockedBy };
 }
 
+// Masks without their names, of a picture whose masks are to be guessed.
+const unnamed = (masks) => ({ ...masks, blockedBy: masks.blockedBy.map((names) => (names.length ? ["unnamed"] : [])) });
+
 // The largest weight, rounded up to hundredths, as viz.heatmap.colour_range.
 const rangeOf = (...planes) => Math.max(Math.ceil(Math.max(...planes.map(largest)) * 100 - 0.0005) / 100, 0.01);
 const largest = (weights) => weights.reduce((most, weight) => Math.max(most, Math.abs(weight)), 0);
@@ -139,19 +155,24 @@ const rowOf = (...cells) => make("tr", { children: cells });
 // The likeliest next tokens after a position, of each of the runs.
 function nextTokens(runs, position) {
   const titles = runs.map(({ name }) => make("th", { text: name, colspan: 3 }));
-  const rows = Array.from({ length: Math.min(CANDIDATES, about.config.vocabulary) }, (_, rank) =>
-    rowOf(...runs.flatMap(({ run: { top, chances }, colour }) => {
+  const rows = Array.from({ length: Math.min(CANDIDATES, model.config.vocabulary) }, (_, rank) =>
+    rowOf(...runs.flatMap(({ run: { top, chances }, row, colour }) => {
       const at = position * CANDIDATES + rank;
       const bar = make("div", { class: "bar", style: `width:${(100 * chances[at]).toFixed(1)}%;background:${colour}` });
-      return [make("td", { class: "token", text: about.labels[top[at]] }), make("td", { class: "number", text: chance(chances[at]) }),
+      return [make("td", { class: "token", text: row.model.labels[top[at]] }), make("td", { class: "number", text: chance(chances[at]) }),
               make("td", { class: "track", children: [bar] })];
     })));
   return runs.length > 1 ? [rowOf(...titles), ...rows] : rows;
 }
 
+// The mean of those that there are, "" for none.
+function meanOf(losses) {
+  const some = losses.filter((loss) => !Number.isNaN(loss));
+  return some.length ? (some.reduce((sum, loss) => sum + loss, 0) / some.length).toFixed(2) : "";
+}
+
 // A text whose tokens are shaded by their losses.
-function lossStrip({ name, run: { losses }, colour }, row, only) {
-  const mean = losses.filter((loss) => !Number.isNaN(loss));
+function lossStrip({ name, run: { losses }, row, colour }, only) {
   const tokens = row.labels.map((token, at) => {
     const loss = losses[at];
     const title = fill(words[Number.isNaN(loss) ? "no_loss" : "nats"], { token, loss: loss.toFixed(2) });
@@ -159,7 +180,7 @@ function lossStrip({ name, run: { losses }, colour }, row, only) {
     return make("span", { text: token, title, style: `background:color-mix(in srgb, ${colour} ${shade}%, transparent)` });
   });
   const strip = make("p", { class: "losses", children: only ? tokens : [make("b", { text: name }), ...tokens] });
-  return { strip, mean: mean.length ? (mean.reduce((sum, loss) => sum + loss, 0) / mean.length).toFixed(2) : "" };
+  return { strip, mean: meanOf(losses) };
 }
 
 function leakTable(runs, number, name) {

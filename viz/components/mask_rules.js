@@ -5,8 +5,8 @@ const STROKES = { erase: 0, block: 1, open: 2 };
 const MOST_SIZE = 1_000_000;
 
 // The masks asked for, as MaskSpec has them: what is not named is as the model was trained. Throws for what is none.
-function readSpec(asked) {
-  const spec = { drawn: [], ...Object.fromEntries(MASK_KINDS.map(({ name, standard }) => [name, standard])) };
+function readSpec(asked, trained = {}) {
+  const spec = { drawn: [], ...Object.fromEntries(MASK_KINDS.map(({ name, standard }) => [name, standard])), ...trained };
   for (const [name, value] of Object.entries(asked)) {
     if (!(name in spec)) throw new Error(`expected masks out of ${Object.keys(spec).join(", ")}, got ${name}`);
     const count = (number) => Number.isInteger(number) && number >= 0 && number <= MOST_SIZE;

@@ -128,10 +128,9 @@ const widthOf = (canvas) => canvas.parentElement.clientWidth || 320;
 const gapOf = (cell) => (cell > 20 ? GAP : 1);
 
 function cellAt(canvas, packet, event, order) {
-  const box = canvas.getBoundingClientRect();
-  const { cell, tall } = layout(packet, box.width);
-  const column = Math.floor((event.clientX - box.left - LABEL) / cell);
-  const layer = Math.floor((event.clientY - box.top - LABEL) / tall);
+  const { x, y, width } = pointOn(canvas, event);
+  const { cell, tall } = layout(packet, width);
+  const [column, layer] = [Math.floor((x - LABEL) / cell), Math.floor((y - LABEL) / tall)];
   const inside = column >= 0 && column < packet.heads && layer >= 0 && layer < packet.layers;
   return inside ? { layer, head: order[layer][column] } : null;
 }

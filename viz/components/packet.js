@@ -96,6 +96,13 @@ function frame(pen, colour, line, ...box) {
   pen.strokeRect(...box);
 }
 
+// Where a pointer is on a canvas, whose page may be enlarged by `zoom`, and how wide it is: css pixels of its own.
+function pointOn(canvas, { clientX, clientY }) {
+  const { left, top, width } = canvas.getBoundingClientRect();
+  const zoom = width / canvas.offsetWidth;
+  return { x: (clientX - left) / zoom, y: (clientY - top) / zoom, width: width / zoom };
+}
+
 // Write a text that reads upwards.
 function upright(pen, text, x, y) {
   pen.save();

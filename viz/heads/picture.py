@@ -32,9 +32,9 @@ def room_for(view: HeadView, cells: int = MOST_CELLS) -> int:
 COLOURS = 255
 
 
-def picture_packet(view: HeadView, *, name: str, query: int) -> bytes:
-    """The head of this name; query: the position whose row is framed."""
-    return cells_packet([view], picture_header(query) | {"name": name, "most": head_range(view)})
+def picture_packet(view: HeadView, *, name: str, query: int, small: bool = False) -> bytes:
+    """The head of this name; query: the position whose row is framed. small: without the tokens' names."""
+    return cells_packet([view], picture_header(query) | {"name": name, "most": head_range(view), "small": small})
 
 
 def growing_packet(view: HeadView, *, name: str, query: int, alt: str) -> bytes:
@@ -43,9 +43,10 @@ def growing_packet(view: HeadView, *, name: str, query: int, alt: str) -> bytes:
     return cells_packet([view], header, scored=True)
 
 
-def difference_packet(change: HeadView, *, name: str, query: int) -> bytes:
+def difference_packet(change: HeadView, *, name: str, query: int, small: bool = False) -> bytes:
     """Likewise of a change, as `changed` gives it."""
-    return cells_packet([change], difference_header(query) | {"name": name, "most": change_range(change)})
+    about = {"name": name, "most": change_range(change), "small": small}
+    return cells_packet([change], difference_header(query) | about)
 
 
 def picture_header(query: int) -> dict[str, Any]:

@@ -2,14 +2,18 @@
 
 from collections.abc import Sequence
 from string import Formatter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from i18n import say
+from i18n import N_, say
 from lessons.statement import Statement
+from viz.components import source
 from viz.html import join, tag
 from viz.numbers import chance, number, percent, perplexity
+
+if TYPE_CHECKING:
+    from lessons.questions import Answer
 
 FORMATS = {
     "percent": percent,  # of a share
@@ -39,38 +43,24 @@ class _InPlaces(Formatter):
 
 _IN_PLACES = _InPlaces()
 
+ASKS = {  # of a step's run; `first` asks of masks that were flipped
+    "loss": N_("Will the mean loss go down, go up or stay the same?"),
+    "texts": N_("Will the mean loss go down or up on most of these texts?"),
+    "lower": N_("Which of the two has the lower loss on this text?"),
+    "looks": N_("Which token does the highlighted one attend to most?"),
+    "sees": N_("How many tokens may the highlighted one attend to?"),
+    "next": N_("Which token will the model predict after the highlighted one?"),
+    "row": N_("Will the weights in the highlighted token's row change?"),
+    "habit": N_("What does this head attend to most?"),
+    "future": N_("How much of this head's attention will go to tokens that come later?"),
+    "padding": N_("How much of this head's attention will go to padding?"),
+    "picture": N_("Which masks made this picture?"),
+}
 
-STYLE = """
-<style>
-  .prose { font-size: 1.05rem; line-height: 1.55; max-width: 42rem; }
-  div.prose :is(p, li), .verdict p { font-size: inherit !important; }
-  div.prose li { margin: 0 0 .4em; }
-  .prose p { margin: 0 0 .7em; }
-  .prose .word { all: unset; cursor: help; text-decoration: underline dotted 1.5px; text-underline-offset: .22em; }
-  .prose .word:focus-visible { outline: 2px solid currentColor; outline-offset: 2px; }
-  .card { position-area: bottom span-right; position-try-fallbacks: flip-block, flip-inline; margin: .4rem 0;
-    max-width: min(26rem, 90vw); padding: .8rem 1rem; border: 1px solid rgba(128,128,128,.5); border-radius: 6px;
-    background: var(--st-background-color, Canvas); color: inherit; font-size: .95rem; line-height: 1.45; }
-  .card:popover-open, .words > div { display: flex; gap: 1rem; align-items: flex-start; }
-  .card img, .words img { flex: none; }
-  .card p, .words p { margin: .2em 0 0; }
-  .words { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(22rem, 100%), 1fr)); gap: 1.2rem; }
-  ol.tokens { list-style: none; display: flex; flex-wrap: wrap; gap: .35rem; padding: 0; margin: 0 0 1rem; }
-  ol.tokens li { margin: 0; padding: .2rem .45rem; border-radius: 4px; font-family: monospace; font-size: 1rem;
-    background: rgba(128,128,128,.14); }
-  ol.tokens small { display: block; opacity: .75; font-size: .72rem; text-align: center; }
-  ol.tokens li.query { outline: 2.5px solid #e6399b; }
-  .verdict { font-size: 1.05rem; line-height: 1.5; max-width: 42rem; border-left: 4px solid; padding: .1rem .8rem;
-    margin: 0 0 .8rem; animation: changed 1.2s; }
-  .verdict.right { border-color: #2E8B57; }
-  .verdict.wrong { border-color: #C0504D; }
-  .verdict.told { border-color: #4A90C2; }
-  .verdict p { margin: 0 0 .3em; }
-  ol.seen { list-style: none; padding: 0; line-height: 1.4; display: grid; gap: .6rem 2rem;
-    grid-template-columns: repeat(auto-fit, minmax(min(24rem, 100%), 1fr)); }
-  ol.seen li { margin: 0; font-size: 1rem; }
-  ol.seen li.right b { color: light-dark(#1E6B40, #6FDD8B); }
-  ol.seen li.wrong b { color: light-dark(#A40E26, #FF9A94); }
+
+STYLE = (
+    f"<style>{source('lesson.css')}"
+    """
   .st-key-lesson_list :is(a, $page_link) { height: 1.6rem; min-height: 0; padding: 0 .5rem 0 1rem; margin: 0;
     background: transparent; }
   .st-key-lesson_list a p { font-weight: 400; }
@@ -88,6 +78,7 @@ STYLE = """
   @media (prefers-reduced-motion: reduce) { .verdict { animation: none; } }
 </style>
 """
+)
 PRESENTED = """
 <style>
   section$sidebar, $expand_sidebar, $header { display: none; }
@@ -117,17 +108,39 @@ def tokens(pieces: Sequence[str], query: int | None) -> Markup:
     return tag("ol", join(items), class_="tokens")
 
 
+def row_tokens(queries: Sequence[str], query: int | None, keys: Sequence[str] = ()) -> Markup:
+    """The same of queries, in cross-attention after the keys."""
+    if not keys:
+        return tokens(queries, query)
+    source = (tag("p", say("Keys: the tokens of the source"), class_="note"), tokens(keys, None))
+    return join((*source, tag("p", say("Queries: the tokens of the output"), class_="note"), tokens(queries, query)))
+
+
 def seen(lines: Sequence[tuple[str, str, str]]) -> Markup:
     """The questions that a lesson ends with: kind (right, wrong, told, open), the step's title, what is said of it."""
-    marks = {"right": "✓", "wrong": "✗"}
-    items = [
-        tag("li", join([tag("b", f"{marks.get(kind, '·')} {title}"), tag("div", said)]), class_=kind)
-        for kind, title, said in lines
-    ]
-    return tag("ol", join(items), class_="seen")
+    return tag("ol", join(seen_line(*line) for line in lines), class_="seen")
+
+
+def seen_line(kind: str, title: str, said: str) -> Markup:
+    mark = {"right": "✓", "wrong": "✗"}.get(kind, "·")
+    return tag("li", join([tag("b", f"{mark} {title}"), tag("div", said)]), class_=kind)
 
 
 def verdict(kind: str, lines: Sequence[str], question: str = "") -> Markup:
     """What is said of an answer. kind: right, wrong or told. question: what was asked, "" where it stands elsewhere."""
     asked = [tag("p", tag("b", question))] if question else []
     return tag("div", join([*asked, *(tag("p", line) for line in lines)]), class_=f"verdict {kind}", role="status")
+
+
+def verdict_on(answer: "Answer", given: int | None, question: str = "") -> Markup:
+    """given: the number of the choice; None, or of none, where the user chose nothing. question: shown above it."""
+    right = " / ".join(plain(answer.choices[number]) for number in sorted(answer.right))
+    own = plain(answer.choices[given]) if given is not None and given < len(answer.choices) else None
+    if own is None:
+        kind, first = "told", say("The answer is: {right}", right=right)
+    elif given in answer.right:
+        kind, first = "right", say("Your answer: {own}. That is right.", own=own.rstrip(".。"))
+    else:
+        kind = "wrong"
+        first = say("Your answer: {own}. Not quite. The answer is: {right}", own=own.rstrip(".。"), right=right)
+    return verdict(kind, [first, plain(answer.why)], question)

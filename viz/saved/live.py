@@ -2,7 +2,7 @@
 
 import ast
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from viz.heads.tokens import tokens_packet
 from viz.html import SIGNS, join, tag
 from viz.mask_lab.canvas import ALT, canvas_packet
 from viz.mask_styles import STYLES
-from viz.overview import overview_packet
+from viz.overview import TITLES, overview_packet
 from viz.palette import NOW, STANDARD
 from viz.saved.report import WORST
 from viz.saved.standalone import document, inlined
@@ -74,38 +74,56 @@ WORDS = {
 
 def live_page(model: "BrowserModel", text: str, masks: MaskSpec) -> str:
     """The file's text. masks: those that are on when it is opened, but for their layers and heads."""
-    chosen = {name: getattr(masks, name) for name in OFFERED} | {"drawn": [astuple(one) for one in masks.drawn]}
-    about = {
-        "name": model.name,
-        "config": model.config,
-        "tokenizer": model.tokenizer,
-        "labels": model.labels,
-        "head": model.first_head,
-        "masks": chosen,
+    about = live_words() | {"model": header(model), "head": model.first_head, "masks": written(masks)}
+    body = (*_heading(model), *live_body(text, masks))
+    parameters = inlined("parameters", model.parameters)
+    return live_document(f"Unmask: {model.name}", join((tag("main", join(body)), parameters)), about)  # not shown
+
+
+def header(model: "BrowserModel") -> dict[str, Any]:
+    """What components/live_model.js needs of a model besides its parameters."""
+    about = {"name": model.name, "config": model.config, "tokenizer": model.tokenizer, "labels": model.labels}
+    return about | {"standard": written(model.standard)}
+
+
+def written(masks: MaskSpec) -> dict[str, Any]:
+    """For components/mask_rules.js."""
+    return {name: getattr(masks, name) for name in OFFERED} | {"drawn": [astuple(one) for one in masks.drawn]}
+
+
+def live_words() -> dict[str, Any]:
+    """What components/live.js says and draws with, in the reader's language."""
+    return {
         "words": {name: say(sentence) for name, sentence in WORDS.items()},
         "signs": {sign: say(meaning) for sign, meaning in SIGNS.items()},
-        "names": {name: say(style.name) for name, style in STYLES.items()},
+        "names": {name: say(style.name) for name, style in STYLES.items()} | {"unnamed": say("a mask")},
         "colours": {name: style.colour for name, style in STYLES.items()},
-        "inks": {name: ink(name) for name in LINES},
+        "inks": {name: ink(name) for name in LINES} | {"unnamed": ink("drawn")},
         "series": [NOW, STANDARD],
         "worst": WORST,
         "mostRows": MOST_ROWS,
     }
+
+
+def live_document(
+    title: str,
+    body: Markup,
+    about: dict[str, Any],
+    *,
+    script: Sequence[str] = (),
+    styles: Sequence[str] = (),
+    **how: Any,
+) -> str:
+    """A document around a body with `live_body`. about: for components/live.js. The others: `document`'s."""
     blocks = [
         inlined("about", packed(about)),
         *(inlined(f"of_{view}", packet) for view, packet in _templates().items()),
-        inlined("parameters", model.parameters),
-        tag("script", Markup(source("gpt2.js", "gpt2_worker.js")), type="text/plain", id="worker"),
     ]
-    return document(
-        f"Unmask: {model.name}",  # not shown
-        join((tag("main", join(_body(model, text, chosen))), *blocks)),
-        ("overview", "heatmap", "tokens", "arcs", "mask"),
-        script=MODULES,
-        styles=("explorer.css", "report.css", "live.css"),
-        code=kinds_script(),
-        sources="worker-src blob:",  # not shown
-    )
+    worker = tag("script", Markup(source("gpt2.js", "gpt2_worker.js")), type="text/plain", id="worker")
+    views = ("overview", "heatmap", "tokens", "arcs", "mask")
+    how = {"sources": "worker-src blob:", "code": kinds_script()} | how  # not shown
+    styles = ("explorer.css", "report.css", "live.css", *styles)
+    return document(title, join((body, *blocks, worker)), views, script=(*MODULES, *script), styles=styles, **how)
 
 
 def kinds_script() -> str:
@@ -137,7 +155,7 @@ def _templates() -> dict[str, bytes]:
     where: dict[str, Any] = {"query": 0, "among": (0, 1)}
     view = HeadView(one, one, {}, [label], [label])
     masks = MaskView({}, {}, np.zeros(1, int), (), [label])
-    shares = {"future": one, "padding": one}
+    shares = dict.fromkeys(TITLES, one)
     return {
         "overview": overview_packet(one[None, None], one[None] == 0, layer=0, head=0, measures=shares),
         "heatmap": picture_packet(view, name="", query=0),
@@ -148,15 +166,20 @@ def _templates() -> dict[str, bytes]:
     }
 
 
-def _body(model: "BrowserModel", text: str, masks: dict[str, Any]) -> Iterator[Markup]:
+def _heading(model: "BrowserModel") -> Iterator[Markup]:
     config = model.config
     sizes = {"layers": config["layers"], "heads": config["heads"], "model": model.name}
     yield tag("h1", "Unmask")
     yield tag("p", say("{model}: {layers} layers × {heads} heads. The model runs in this page: nothing you type leaves "
                        "it.", **sizes), class_="note")  # fmt: skip
-    yield tag("form", join(_controls(text, masks)), id="controls", autocomplete="off")
+
+
+def live_body(text: str, masks: MaskSpec) -> Iterator[Markup]:
+    """The controls and the pictures. text, masks: those that are on when it is opened."""
+    chosen = written(masks)
+    yield tag("form", join(_controls(text, chosen)), id="controls", autocomplete="off")
     yield tag("p", "", id="sentence", aria_live="polite")
-    yield tag("div", join(_pictures(masks)), class_="explorer")
+    yield tag("div", join(_pictures(chosen)), class_="explorer")
     tokens = tag("div", tag("h2", "", id="after") + tag("table", "", class_="numbers next", id="next"))  # not shown
     losses = tag("div", tag("h2", say("Loss of each token, in nats")) + tag("div", "", id="losses"))
     leaks = tag("div", tag("h2", say("Leak")) + tag("table", "", class_="numbers", id="leak"))

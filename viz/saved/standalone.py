@@ -19,7 +19,7 @@ POLICY = (
 )
 PAGE = Markup("""<!doctype html>
 <html lang="{}"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{}">
-<meta name="viewport" content="width=device-width, initial-scale=1"><title>{}</title><style>{}</style></head>
+<meta name="viewport" content="width=device-width, initial-scale=1"><title>{}</title>{}<style>{}</style></head>
 <body>{}
 {}</body></html>
 """)
@@ -57,11 +57,12 @@ def document(
     styles: Sequence[str] = (),
     code: str = "",
     sources: str = "",
+    head: str = "",
 ) -> str:
     """HTML: the body, and a module for each of the views that are drawn in it; last the script which draws them.
 
     script: what it is made of. styles: what it needs besides the views'. Files of components/. code: JavaScript before
-    the script's. sources: what else the page's policy allows.
+    the script's. sources: what else the page's policy allows. head: HTML of its head.
     """
     used = list(dict.fromkeys(views))
     modules = [f"{source(*VIEWS[view])}\n(globalThis.canvases ??= {{}}).{view} = draw;\n" for view in used]
@@ -69,7 +70,7 @@ def document(
     policy = "; ".join(filter(None, (POLICY.format(" ".join(map(_hash, modules))), sources)))
     css = "\n".join((source("page.css"), style(*used), source(*styles)))
     scripts = join(Markup('<script type="module">{}</script>').format(Markup(module)) for module in modules)
-    return str(PAGE.format(language(), policy, title, Markup(css), body, scripts))
+    return str(PAGE.format(language(), policy, title, Markup(head), Markup(css), body, scripts))
 
 
 def inlined(name: str, packet: bytes) -> Markup:

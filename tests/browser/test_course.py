@@ -1,0 +1,306 @@
+"""The pages of `unmask course` on a file server: lessons from start to end by keyboard, alone and without a network.
+
+What the pictures show is compared with what torch computes; answers come from lessons.questions.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import numpy as np
+import pytest
+from axe_playwright_python.base import AXE_SCRIPT
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+import unmask
+from i18n import LANGUAGES
+from lessons.shelf import FOLDER, shelf
+from tests.browser.conftest import Watch
+from unmask.__main__ import main
+
+AXE = "axe.run({ resultTypes: ['violations'] }).then(({ violations }) => violations)"
+OVERFLOW = "[document.documentElement.scrollWidth - innerWidth, document.documentElement.scrollHeight - innerHeight]"
+PATIENCE = 30_000  # ms, for a machine that has other things to do
+OWN = """---
+title: My <b>own</b>
+aim: To see a window.
+minutes: 1
+next: padding
+text: Once upon a time there was a little girl.
+---
+
+## A window
+
+```run
+head: L0 H3
+masks: {"sliding": 3}
+query: 8
+show: pair
+ask: sees
+```
+
+<img src=x onerror="window.hurt = 1"> Look.
+"""
+Open = Callable[..., Page]
+
+
+class Handler(SimpleHTTPRequestHandler):
+    """Of a static host, which logs nothing."""
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("course")
+    (folder / "mine.en.md").write_text(OWN, encoding="utf-8")
+    assert main(["course", "--lessons", str(folder), "-o", str(folder / "site")]) == 0
+    return folder / "site"
+
+
+@pytest.fixture(scope="module")
+def host(site: Path) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(site)))
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def visit(browser: Browser, host: str) -> Iterator[Open]:
+    """Afterwards: it may have asked for nothing elsewhere, and met no error."""
+    watch, contexts = Watch(host), list[BrowserContext]()
+    expect.set_options(timeout=PATIENCE)
+
+    def opened(path: str, context: BrowserContext | None = None, **how: Any) -> Page:
+        if context is None:
+            context = browser.new_context(**({"viewport": {"width": 1280, "height": 720}} | how))
+            contexts.append(context)
+        page = context.new_page()
+        watch.follow(page)
+        page.goto(f"http://{host}/{path}")
+        return page
+
+    yield opened
+    expect.set_options(timeout=5_000)  # playwright's own
+    for context in contexts:
+        context.close()
+    assert not watch.errors
+    assert not watch.elsewhere
+
+
+def settled(page: Page) -> None:
+    """The step's run is shown: nothing is loading or running, and nothing has gone wrong."""
+    expect(page.locator("#status")).to_be_empty()
+
+
+def press(page: Page, key: str) -> None:
+    page.keyboard.press(key)
+    settled(page)
+
+
+def verdict(page: Page) -> str:
+    found = page.locator(".said:visible")
+    return found.inner_text() if found.count() else ""
+
+
+def cell(page: Page, part: str, query: int, key: int) -> str:
+    """What is said of a cell of a heatmap when arrow keys have come to it."""
+    canvas = page.locator(f"[data-part={part}] canvas")
+    canvas.focus()
+    for arrow, steps in (("ArrowUp", 60), ("ArrowLeft", 60), ("ArrowDown", query), ("ArrowRight", key)):
+        for _ in range(steps):
+            canvas.press(arrow)
+    text: str = page.locator(f"[data-part={part}] .cell").text_content() or ""
+    return text
+
+
+def violations(page: Page) -> list[tuple[str, list[str]]]:
+    page.evaluate(AXE_SCRIPT)
+    return [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in page.evaluate(AXE)]
+
+
+@pytest.mark.parametrize(
+    ("language", "said"), [("en", {"That is right.", "Not quite."}), ("zh", {"答对了。", "不对，"})]
+)
+def test_a_teacher_walks_through_all_lessons_by_keyboard(visit: Open, language: str, said: set[str]) -> None:
+    page = visit(f"{language}/what_attention_is.html", reduced_motion="reduce")
+    assert page.get_attribute("html", "lang") == language
+    press(page, "p")
+    verdicts, lessons = set(), [one.lesson for one in shelf(FOLDER, language) if one.lesson]
+    for lesson in lessons:
+        expect(page.locator("h1")).to_have_text(lesson.title)
+        expect(page.locator("html")).to_have_attribute("data-presented", "")  # which goes on with the next lesson
+        settled(page)
+        for number, step in enumerate(lesson.steps):
+            assert page.locator("section:visible h2").inner_text() == step.title
+            if step.ask:
+                assert verdict(page) == ""
+                press(page, str(1 + number % 2))  # an answer that is right in some steps and wrong in others
+                verdicts |= {words for words in said if words in verdict(page)}
+                assert verdict(page)
+            shows_picture = page.locator(".shown canvas:visible, .shown table:visible, p.losses:visible").count()
+            assert shows_picture, f"{lesson.title}, {step.title}"
+            assert max(page.evaluate(OVERFLOW)) <= 0, f"{lesson.title}, {step.title}"
+            press(page, "ArrowRight")
+        asked = sum(step.ask is not None for step in lesson.steps)
+        assert page.locator("ol.seen li:is(.right, .wrong)").count() == asked
+        assert max(page.evaluate(OVERFLOW)) <= 0
+        page.keyboard.press("ArrowRight")
+    assert verdicts == said
+    expect(page).to_have_url(re.compile(rf"/{language}/index\.html#present"))
+    assert page.locator("ol.lessons a").count() == len(lessons) + 1
+
+
+def test_its_pictures_are_those_of_the_model_which_runs_in_the_page(visit: Open) -> None:
+    page, model = visit("en/causal_mask.html#step=2"), unmask.load("story")
+    text = "Once upon a time there was a little girl who lived in a house by the sea."
+    settled(page)
+    standard, lifted = model.run(text), model.run(text, causal=False)
+    assert cell(page, "now", 2, 5).endswith("· blocked by causal")  # before the answer, the run it is compared with
+    expect(page.locator("[data-part=difference]")).to_be_hidden()
+    page.locator("body").click(position={"x": 2, "y": 2})
+    press(page, "4")
+    weights = [run.head(3, 5).weights for run in (lifted, standard)]
+    assert cell(page, "now", 2, 5).endswith(f"· weight {weights[0][2, 5]:.4f}")
+    assert cell(page, "standard", 5, 2).endswith(f"· weight {weights[1][5, 2]:.4f}")
+    share = f"{lifted.survey.future[3, 5] * 100:.1f}%"
+    assert share in verdict(page)
+
+    page.get_by_role("button", name="Change the text and the masks").click()
+    page.locator("#text").fill("The little cat saw the big dog")
+    page.get_by_role("button", name="Run", exact=True).click()
+    expect(page.locator("#status")).to_contain_text("Tokens: ")
+    expect(page.locator("#cancel")).to_be_disabled()
+    other = model.run("The little cat saw the big dog", causal=False)
+    assert cell(page, "now", 2, 5).endswith(f"· weight {other.head(3, 5).weights[2, 5]:.4f}")
+    page.get_by_role("button", name="Back to the step").click()
+    settled(page)
+    assert cell(page, "now", 2, 5).endswith(f"· weight {weights[0][2, 5]:.4f}")
+
+    page = visit("en/causal_mask.html#step=3")
+    settled(page)
+    page.locator("[data-answer]:visible").first.click()
+    settled(page)
+    lines = [one.inner_text().split("\t") for one in page.locator("#texts tr").all()[1:]]
+    texts = [one[0] for one in lines]
+    for row, (_, now, before) in enumerate(lines):
+        for causal, shown in ((False, now), (True, before)):
+            losses = model.run(texts, causal=causal, row=row).losses
+            assert float(shown) == pytest.approx(np.nanmean(losses), abs=0.006)
+
+
+def test_two_models_and_one_that_needs_the_app(visit: Open) -> None:
+    page = visit("en/why_training.html")
+    settled(page)
+    page.keyboard.press("9")  # no such choice
+    assert verdict(page) == ""
+    press(page, "1")
+    means = re.findall(
+        r"(\d+\.\d\d) \((The twin trained with\w* the mask)\)", page.locator("#losses p").first.inner_text()
+    )
+    assert [name for _, name in means] == ["The twin trained without the mask", "The twin trained with the mask"]
+    assert float(means[0][0]) < 0.05 < 1 < float(means[1][0])
+    assert f"{means[1][0]} nats/token" in verdict(page)
+    page = visit("en/translator.html#step=3")
+    settled(page)
+    assert page.locator(".row:visible ol.tokens").count() == 2
+    needs_app = page.locator(".shown [data-step='3']").get_by_text("The dates model runs only in the app.")
+    expect(needs_app).to_be_hidden()
+    press(page, "1")
+    expect(needs_app).to_be_visible()
+    expect(page.locator(".shown [data-step='3'] canvas")).to_be_visible()
+    expect(page.get_by_role("button", name="Change the text and the masks")).to_be_hidden()
+
+
+def test_a_teacher_s_own_lesson(visit: Open) -> None:
+    page = visit("zh/mine.html")  # in the one language that there is
+    settled(page)
+    assert page.locator("h1").inner_text() == "My <b>own</b>"
+    right = page.locator("[data-answer]:visible", has_text=re.compile(r"\b3$"))
+    right.click()
+    settled(page)
+    assert "答对了。" in verdict(page)
+    assert page.evaluate("window.hurt") is None
+    page.reload()  # and the answer is still there
+    settled(page)
+    assert "答对了。" in verdict(page)
+    press(page, "ArrowRight")
+    assert page.locator("ol.seen li.right").count() == 1
+    page.keyboard.press("ArrowRight")
+    expect(page).to_have_url(re.compile(r"/zh/padding\.html"))
+    settled(page)
+
+
+def test_it_works_without_a_network_once_it_was_opened(visit: Open) -> None:
+    page = visit("index.html")
+    page.get_by_role("link", name="English").click()
+    page.evaluate("navigator.serviceWorker.ready")
+    page.context.set_offline(True)
+    page.get_by_role("link", name="Why training needs the mask").click()
+    settled(page)
+    for _ in range(4):
+        press(page, "1")
+        press(page, "ArrowRight")
+    assert page.locator("ol.seen li:is(.right, .wrong)").count() == 4
+    page.get_by_role("link", name="中文").click()
+    expect(page.locator("html")).to_have_attribute("lang", "zh")
+    settled(page)
+    page.goto(page.url.split("/zh/")[0] + "/")
+    expect(page.get_by_role("link", name="English")).to_be_visible()
+
+
+def test_in_a_frame_of_another_page(visit: Open, site: Path) -> None:
+    page = visit("en/index.html")
+    page.get_by_text("In a frame").click()
+    code = page.locator("code", has_text="padding.html").inner_text().replace('src="', 'src="en/')
+    (site / "framing.html").write_text(f"<!doctype html><title>x</title><link rel='icon' href='data:,'>{code}")
+    page = visit("framing.html")
+    frame = page.frame_locator("iframe")
+    expect(frame.locator("#status")).to_be_empty()
+    frame.locator("[data-answer]:visible").first.click()
+    expect(frame.locator(".said:visible")).to_be_visible()
+    expect(frame.get_by_role("link", name="All lessons")).to_be_hidden()
+    assert page.locator("iframe").get_attribute("title") == "Padding"
+
+
+@pytest.mark.parametrize(
+    ("path", "how"),
+    [
+        ("en/what_attention_is.html#step=5", {}),
+        ("zh/causal_mask.html#step=2", {"color_scheme": "dark"}),
+        (
+            "en/translator.html#step=4",
+            {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True},
+        ),
+        ("zh/why_training.html", {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"}),
+    ],
+)
+def test_axe_finds_nothing_and_nothing_sticks_out(visit: Open, path: str, how: dict[str, Any]) -> None:
+    page = visit(path, bypass_csp=True, **how)
+    settled(page)
+    assert not violations(page)
+    if page.locator("[data-answer]:visible").count():
+        page.locator("[data-answer]:visible").first.click()
+        settled(page)
+        assert not violations(page)
+    assert page.evaluate(OVERFLOW)[0] <= 0
+    while not page.locator("ol.seen").is_visible():
+        press(page, "ArrowRight")
+    assert not violations(page)
+    page.goto(page.url.rpartition("/")[0] + "/index.html")
+    for summary in page.locator("summary").all():
+        summary.click()
+    assert not violations(page)
+    assert page.evaluate(OVERFLOW)[0] <= 0
+
+
+def test_languages_have_the_same_pages(site: Path) -> None:
+    names = [{file.name for file in (site / language).iterdir()} for language in LANGUAGES]
+    assert names[0] == names[1]

@@ -1,0 +1,146 @@
+"""`unmask course`: every lesson is run once, for its answers, and written as pages that run it again in the browser."""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from i18n import LANGUAGES, say, spoken
+from lessons.lesson import ComparedStep, Step
+from lessons.questions import ABOUT_A_QUERY, BEFORE, MODELS, Answer, QuestionSubject, answer
+from lessons.shelf import FOLDER, shelf
+from model import catalog
+from model.base import Model, tokenize
+from model.errors import CheckpointError
+from model.gpt2 import MOST_TOKENS_IN_BROWSER, browser_model
+from model.heads.view import head_name, head_view
+from model.trace import Trace
+from serving.loaded_models import OF_PAGES
+from unmask.report_request import check_on_this_machine
+from viz.components.words import packed
+from viz.heads.picture import changed, difference_packet, picture_packet
+from viz.lessons.screen import row_tokens
+from viz.saved.course import CourseStep, course_files, index_page, lesson_page, run_titles
+from viz.saved.live import header, written
+
+
+def course(own: Path | None, *, download: bool = False) -> dict[str, bytes]:
+    """The files of a course, by their paths: the lessons that ship, and those of a folder of one's own.
+
+    download: models that are not on this machine. Raises ValueError and OSError with a sentence, which names the file
+    and the line of a lesson that has an error.
+    """
+    models, pages = CourseModels(download), dict[str, str]()
+    for language in LANGUAGES:
+        with spoken(language):
+            shipped = shelf(FOLDER, language)
+            others = shelf(own, language, [one.name for one in shipped]) if own else []
+            lessons = {one.name: one.lesson for one in (*shipped, *others) if one.lesson}
+            for one in (*others, *shipped):  # one's own first: they are those that may be wrong
+                if one.lesson is None or (one in others and one.name in {other.name for other in shipped}):
+                    raise ValueError(one.problem or f"{one.file}: expected another name than a lesson that ships")
+                try:
+                    steps = [models.step(step) for step in one.lesson.steps]
+                except ValueError as error:
+                    raise ValueError(f"{one.file}, {error}") from None
+                pages[f"{language}/{one.name}.html"] = lesson_page(one.name, one.lesson, steps, lessons)
+            pages[f"{language}/index.html"] = index_page([*lessons.items()])
+    return course_files({path: page.encode() for path, page in pages.items()} | models.files)
+
+
+@dataclass(frozen=True, eq=False)
+class StepRun:
+    """A run of a step. browser: what components/course.js needs to run it, None where it cannot."""
+
+    model: Model
+    trace: Trace
+    browser: dict[str, Any] | None
+
+    @property
+    def title(self) -> str:
+        return say(MODELS.get(self.model.name, "{name}"), name=self.model.name)
+
+
+class CourseModels:
+    """The models of a course. files: those that its pages run, by their paths."""
+
+    def __init__(self, download: bool) -> None:
+        self._download = download
+        self._models: dict[str, tuple[Model, str]] = {}  # by name, and the path of its file, "" for none
+        self.files: dict[str, bytes] = {}
+
+    def step(self, step: Step) -> CourseStep:
+        """Runs it. Raises ValueError, "line 7: …", for what cannot be run or asked."""
+        now = self._run(step, ComparedStep(masks=step.masks), "model")
+        beside = self._run(step, step.beside, "beside")
+        found, kind = _answer(step, now, beside), step.ask.kind if step.ask else ""
+        query = now.trace.queries.real(step.row - 1).stop - 1 if step.query is None else step.query
+        queries, keys = (batch.pieces[step.row - 1] for batch in (now.trace.queries, now.trace.keys))
+        marked = query if kind in ABOUT_A_QUERY else None if kind else step.query
+        tokens = row_tokens(queries, marked, keys if step.attention == "cross" else ())
+        if not now.browser or not beside.browser:
+            return CourseStep(step, found, now.title, tokens, None, None, [*_pictures(step, now, beside, query)])
+        titles = run_titles(*((now.title, beside.title) if now.model is not beside.model else ()))
+        scene = {"now": now.browser, "side": step.pad, "row": step.row - 1, "head": step.head, "query": query}
+        scene |= {"titles": titles, "show": step.show}
+        both = step.show in ("pair", "losses", "texts")
+        after = None if step.show == "tokens" else scene | ({"beside": beside.browser} if both else {})
+        single = "head" if step.show == "pair" else step.show
+        before = {
+            "now": scene | {"show": "head", "unnamed": True},
+            "beside": scene | {"now": beside.browser, "show": single} if now.browser != beside.browser else None,
+        }.get(BEFORE.get(kind, ""))
+        return CourseStep(step, found, now.title, tokens, before, after)
+
+    def _run(self, step: Step, of: ComparedStep, setting: str) -> StepRun:
+        name = of.model or step.model
+        try:
+            model, file = self._model(name)
+        except (ValueError, OSError) as error:
+            raise step.wrong(setting, error) from None
+        read = tokenize(model, of.text or step.text, step.pad)
+        step.check(model, name, read.batch)
+        masks = model.standard if of.masks is None else of.masks
+        everywhere = not masks.layers and not masks.heads and masks.positions == "counted"
+        fits = file and everywhere and read.batch.ids.shape[1] <= MOST_TOKENS_IN_BROWSER
+        browser = {"model": file, "lines": read.rows, "masks": written(masks)} if fits else None
+        return StepRun(model, model.run(read.batch, masks).select(step.attention), browser)
+
+    def _model(self, name: str) -> tuple[Model, str]:
+        if name not in self._models:
+            if name not in OF_PAGES:
+                check_on_this_machine(name, self._download)
+            model, file = OF_PAGES[name]() if name in OF_PAGES else catalog.load(name), ""
+            if Path(name).is_dir():
+                model.name = Path(name).resolve().name  # the path is nobody else's business
+            with suppress(CheckpointError):
+                found = browser_model(model, (0, 0))
+                file = f"models/{hashlib.sha256(found.parameters).hexdigest()[:16]}.bin"
+                self.files[file] = packed(header(found), found.parameters)
+            self._models[name] = model, file
+        return self._models[name]
+
+
+def _answer(step: Step, now: StepRun, beside: StepRun) -> Answer | None:
+    if step.ask is None:
+        return None
+    asked = QuestionSubject(step.ask.kind, step.row - 1, *step.head, step.query, step.ask.among)
+    try:
+        return answer(now.model, now.trace, beside.trace, beside.model.name, asked)
+    except ValueError as error:
+        raise step.wrong("ask", error) from None
+
+
+def _pictures(step: Step, now: StepRun, beside: StepRun, query: int) -> Iterator[tuple[str, bytes]]:
+    """Of a run that only the app can do."""
+    row, (layer, head) = step.row - 1, step.head
+    name = head_name(now.model.describe().layer_number(step.attention, layer), head)
+    if step.show in ("head", "pair"):
+        one, other = (head_view(run.trace, row, run.trace.spec, layer, head) for run in (now, beside))
+        yield name, picture_packet(one, name=name, query=query)
+        if step.show == "pair" and (one.queries, one.keys) == (other.queries, other.keys):
+            small: Any = {"name": name, "query": query, "small": True}
+            yield say("compared with"), picture_packet(other, **small)
+            yield say("difference"), difference_packet(changed(one, other), **small)

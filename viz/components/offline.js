@@ -1,0 +1,23 @@
+// The service worker of a course: all of its files are kept when it is opened first, and used from then on. FILES, their
+// addresses from here, stands before, and a VERSION of what is in them: another one is installed anew (viz/saved/course.py).
+
+const OURS = FILES.map((file) => new URL(file, location).href);
+
+async function keep() {
+  const cache = await caches.open(registration.scope);
+  await Promise.all(OURS.map(async (file) => {
+    const answer = await fetch(file, { cache: "no-cache" });
+    if (!answer.ok) throw new Error(`${file}: ${answer.status}`);
+    await cache.put(file, new Response(await answer.blob(), { headers: answer.headers })); // redirected or not
+  }));
+  for (const { url } of await cache.keys()) if (!OURS.includes(url)) await cache.delete(url);
+}
+
+async function answer(request) {
+  const { origin, pathname } = new URL(request.url);
+  const cache = await caches.open(registration.scope);
+  return (await cache.match(origin + pathname.replace(/\/$/, "/index.html"))) ?? fetch(request);
+}
+
+addEventListener("install", (event) => event.waitUntil(keep()));
+addEventListener("fetch", (event) => event.request.method === "GET" && event.respondWith(answer(event.request)));

@@ -1,0 +1,188 @@
+"""The pages of a course: lessons that run their models in the browser, an index, and what installs them offline."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from markupsafe import Markup
+
+from i18n import LANGUAGES, N_, language, say, say_count
+from lessons.glossary import glossary
+from model.spec import MaskSpec
+from viz.components import source
+from viz.html import join, tag
+from viz.lessons import screen
+from viz.lessons.glossary import card, prose
+from viz.saved.live import live_body, live_document, live_words
+from viz.saved.standalone import document, inlined
+
+if TYPE_CHECKING:
+    from lessons.lesson import Lesson, Step
+    from lessons.questions import Answer
+
+SHOWN = 9  # given instead of a choice: the reader asked for the answer
+ICON = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 6 6"><path fill="#36c" d="M1 1h1v1h1v1h1v1h1v1H1z"/></svg>'
+MANIFEST = {
+    "name": "Unmask",
+    "start_url": "index.html",
+    "display": "standalone",
+    "icons": [{"src": "icon.svg", "sizes": "any", "type": "image/svg+xml"}],
+}
+HEAD = f'<link rel="icon" href="data:image/svg+xml,{quote(ICON)}"><link rel="manifest" href="../manifest.json">'
+SOURCES = "worker-src 'self' blob:; connect-src 'self'; manifest-src 'self'"  # not shown
+PAGE: Any = {"styles": ("lesson.css", "course.css"), "sources": SOURCES, "head": HEAD}
+# st-key-…: by which lesson.js finds the buttons
+LESSON = Markup("""<main><header>
+<div><p class="links"><a href="index.html">{all}</a> {languages}</p><h1>{title}</h1></div>
+<div class="buttons"><span class="st-key-previous"><button type="button" id="step_previous">{previous}</button></span>
+<span id="place" role="status"></span> <span class="st-key-next"><button type="button" id="step_next"></button></span>
+<span class="st-key-present"><button type="button" id="step_present"></button></span></div>
+</header><div class="columns"><div>{sections}<section data-step="{last}">
+<h2>{summary}</h2>{prose}<h2>{answers}</h2><ol class="seen"></ol><p id="score"></p></section>
+<button type="button" id="try"></button></div>
+<div class="shown">{shown}<div id="live">{live}<table id="texts" class="numbers"></table></div></div></div></main>""")
+INDEX = Markup("""<main><p class="links">{languages}</p><h1>{title}</h1><p>{intro}</p><ol class="lessons">{lessons}</ol>
+<p class="note">{offline}</p><details><summary>{frame}</summary><p>{copy}</p>{frames}</details>
+<details><summary>{glossary}</summary><div class="words">{words}</div></details></main>""")
+WORDS = {
+    "place": N_("{step} of {steps}"),
+    "texts": N_("Mean loss of each text, in nats/token"),
+    "failed": N_("The model could not be fetched ({problem}). Open the course from a web server."),
+    "present": N_("Present"),
+    "exit": N_("Exit"),
+    "next": N_("Next"),
+    "try": N_("Change the text and the masks"),
+    "back": N_("Back to the step"),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class CourseStep:
+    """A step as it was computed. model: its name. tokens: HTML. before, after: what components/course.js runs and shows
+    until the answer is given, and then; None for the tokens alone. pictures: the titles and packets of
+    heatmaps, instead of it, of a model that only the app runs."""
+
+    step: "Step"
+    answer: "Answer | None"
+    model: str
+    tokens: Markup
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+    pictures: Sequence[tuple[str, bytes]] | None = None
+
+
+def lesson_page(name: str, lesson: "Lesson", steps: Sequence[CourseStep], lessons: Mapping[str, "Lesson"]) -> str:
+    """name: of its file. lessons: all of them, by theirs."""
+    after = lessons.get(lesson.next)
+    numbered = list(enumerate(steps, 1))
+    body = LESSON.format(
+        all=say("All lessons"), languages=_languages(f"{name}.html"), title=lesson.title, previous=say("Previous"),
+        sections=join(_step(number, one) for number, one in numbered), last=len(steps) + 1, summary=say("Summary"),
+        prose=prose(lesson.summary or lesson.aim, "summary"), answers=say("Your answers"),
+        shown=join(_given(number, one) for number, one in numbered), live=join(live_body("", MaskSpec())),
+    )  # fmt: skip
+    said = {word: say(sentence) for word, sentence in WORDS.items()}
+    said["following"] = say("Next: {title}", title=after.title) if after else say("All lessons")
+    scores = [
+        say_count("{right} of {count} answer correct.", "{right} of {count} answers correct.", number, right="{right}")
+        for number, _ in numbered
+    ]
+    about = {"steps": [*map(_about, steps)], "words": said, "scores": scores}
+    about["following"] = f"{lesson.next if after else 'index'}.html"
+    words = live_words() | {"head": (0, 0), "masks": {}, "course": about}
+    return live_document(lesson.title, body, words, script=("lesson.js", "install.js", "course.js"), **PAGE)
+
+
+def run_titles(now: str = "", beside: str = "") -> dict[str, str]:
+    """What a run and the one that it is compared with are called, their models unless these are the same."""
+    one, other = now or say("this run"), beside or say("compared with")
+    means = say("Mean loss in nats/token: {now} ({one}), {standard} ({other}).", one=one, other=other, now="{now}",
+                standard="{standard}")  # fmt: skip
+    return {"now": one, "standard": other, "difference": say("difference"), "both_means": means}
+
+
+def _languages(file: str) -> Markup:
+    """Links to the same page in the other languages."""
+    others = [(key, name) for key, name in LANGUAGES.items() if key != language()]
+    return join(tag("a", name, href=f"../{key}/{file}", lang=key, class_="language") for key, name in others)
+
+
+def _step(number: int, one: CourseStep) -> Markup:
+    step, parts = one.step, [tag("h2", one.step.title), prose(one.step.prose, f"prose{number}")]
+    if one.answer and step.ask:
+        asked = [tag("p", tag("b", say(screen.ASKS[step.ask.kind])))]
+        for place, choice in enumerate(one.answer.choices):
+            words = join((tag("kbd", place + 1), " ", screen.plain(choice)))
+            asked.append(tag("button", words, type="button", data_answer=place))
+        asked.append(tag("button", say("Show the answer"), type="button", data_answer=SHOWN, class_="link"))
+        parts += [tag("div", join(asked), class_="question"), tag("div", class_="answered said")]  # not shown
+    if step.notice:
+        notice = prose("**" + say("What to notice.") + f"** {step.notice}", f"notice{number}")
+        parts.append(tag("div", notice, class_="answered"))
+    return tag("section", join(parts), data_step=number)
+
+
+def _given(number: int, one: CourseStep) -> Markup:
+    """What is shown of a step without running it: the row's tokens, and pictures where the browser cannot run it."""
+    parts = [tag("div", one.tokens, class_="row")]
+    if one.pictures is not None:
+        words = N_("{model} runs only in the app. What is shown here was computed when this page was made.")
+        figures, packets = Markup(), tag("p", say(words, model=one.model), class_="note")
+        for place, (title, packet) in enumerate(one.pictures):
+            name = f"packet{number}_{place}"
+            drawn = tag("div", "", class_="view heatmap", data_view="heatmap", data_packet=name)  # not shown
+            figures += tag("figure", tag("figcaption", title) + drawn)
+            packets += inlined(name, packet)
+        pair = " pair" if len(one.pictures) > 1 else ""
+        parts.append(tag("div", packets + tag("div", figures, class_=f"pictures{pair}"), class_="pictured"))
+    return tag("div", join(parts), data_step=number)
+
+
+def _about(one: CourseStep) -> dict[str, Any]:
+    """For components/course.js: of each answer (the last one: shown unasked) what is said, at once and in the end."""
+    about: dict[str, Any] = {"before": one.before, "after": one.after, "tokens": one.step.show == "tokens"}
+    if one.answer and one.step.ask:
+        asked, title = say(screen.ASKS[one.step.ask.kind]), one.step.title
+        why, given = screen.plain(one.answer.why), [*range(len(one.answer.choices)), None]
+        about["right"] = [place in one.answer.right for place in range(len(one.answer.choices))]
+        about["said"] = [screen.verdict_on(one.answer, choice, asked) for choice in given]
+        kinds = ["told" if choice is None else "right" if choice in one.answer.right else "wrong" for choice in given]
+        about["seen"] = [screen.seen_line(kind, title, why) for kind in kinds]
+        about["unanswered"] = screen.seen_line("open", title, say("Not answered yet."))
+    return about
+
+
+def index_page(lessons: Sequence[tuple[str, "Lesson"]]) -> str:
+    """All lessons of a language, by the names of their files."""
+    items, frames = Markup(), Markup()
+    for name, lesson in lessons:
+        facts = [say_count("{count} minute", "{count} minutes", lesson.minutes)]
+        facts += [say("Needs: {needs}", needs=lesson.needs.rstrip(".。"))] if lesson.needs else []
+        title = tag("h2", tag("a", lesson.title, href=f"{name}.html"))
+        items += tag("li", title + tag("p", lesson.aim) + tag("p", " · ".join(facts), class_="note"))
+        frame = tag("iframe", src=f"{name}.html?frame", title=lesson.title, width="100%", height=800)
+        frames += tag("p", tag("code", str(frame)))
+    intro = say("Each lesson runs real models in this browser and asks you a question before it shows the answer. "
+                "Nothing you type leaves it.")  # fmt: skip
+    body = INDEX.format(
+        languages=_languages("index.html"), title=say("Lessons"), intro=intro, lessons=items, frame=say("In a frame"),
+        offline=say("Once opened, the course also works without a network."), frames=frames, glossary=say("Glossary"),
+        copy=say("To put a lesson into another page, copy its code and put the course's address before the name:"),
+        words=join(tag("div", card(word, term)) for word, term in glossary().items()),
+    )  # fmt: skip
+    return document(say("Lessons"), body, (), script=("install.js",), **PAGE)
+
+
+def course_files(pages: Mapping[str, bytes]) -> dict[str, bytes]:
+    """A whole course, with what keeps it for use without a network. pages: those of the languages, and the models."""
+    links = (tag("p", tag("a", name, href=f"{key}/index.html", lang=key)) for key, name in LANGUAGES.items())
+    body = tag("main", tag("h1", "Unmask") + join(links))
+    front = document("Unmask", body, (), script=(), head=HEAD.replace("../", ""))
+    more = {"index.html": front, "manifest.json": json.dumps(MANIFEST), "icon.svg": ICON}
+    files = {**pages, **{name: text.encode() for name, text in more.items()}}
+    version = hashlib.sha256(b"".join(name.encode() + files[name] for name in sorted(files))).hexdigest()[:16]
+    known = f"const [FILES, VERSION] = {json.dumps([sorted(files), version])};\n"
+    return files | {"sw.js": (known + source("offline.js")).encode()}
