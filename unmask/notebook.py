@@ -9,8 +9,9 @@ from typing import Any
 from model import catalog
 from model.base import Model
 from model.errors import index, items
+from model.images.reading import picture_of
 from model.masks import MaskSpec
-from model.text import cut_words
+from model.text import TokenBatch, cut_words
 from unmask.checking import Checkable
 from unmask.runs import Run, spec_of
 
@@ -60,14 +61,16 @@ class LoadedModel(Checkable):
         row: int = 0,
         pad_side: str = "right",
         target: str | Sequence[str] | None = None,
+        image: Any = None,
     ) -> Run:
         """One forward pass. text: one row, or several, padded on pad_side, of which `row` is shown.
 
         causal, padding: None is as the model was trained. masks: a whole MaskSpec, or some of its fields by name, the
         others as the model was trained: {"sliding": 4, "layers": [2]}. target: an encoder-decoder's, one for each text;
-        without, it writes its own. Warns where the network was given hooks or other weights since it was loaded, which
-        the run does not have, and where the model's context has no room for all of the row's text: `Run.cut` is the
-        rest. Raises ValueError for what is none of this.
+        without, it writes its own. image: of an image-text model, a path, an image of Pillow or an array; it
+        stands where the text has the processor's token for it, or at its beginning. Warns where the network was given
+        hooks or other weights since it was loaded, which the run does not have, and where the model's context has no
+        room for all of the row's text: `Run.cut` is the rest. Raises ValueError for what is none of this.
         """
         texts = _texts("text", text)
         if not texts or not all(one.strip() for one in texts):
@@ -76,7 +79,8 @@ class LoadedModel(Checkable):
             raise ValueError(f"expected padding on the left or right, got {pad_side!r}")
         row = index("row", row, len(texts))
         targets = None if target is None else _texts("target", target)
-        batch = self.model.encode(texts, pad_side, targets)
+        encoded = self.model.encode(texts, pad_side, targets) if image is None else None
+        batch = encoded or self._with_image(texts, targets, image)
         spec = spec_of(self.model.standard, masks, causal=causal, padding=padding)
         if _hooks_and_weights(self.network) != self._loaded:
             warnings.warn(CHANGED, stacklevel=2)
@@ -84,6 +88,13 @@ class LoadedModel(Checkable):
         if run.cut:
             warnings.warn(cut_words(run.cut, self.model.context), stacklevel=2)
         return run
+
+    def _with_image(self, texts: list[str], targets: list[str] | None, image: Any) -> TokenBatch:
+        if len(texts) > 1 or targets is not None:
+            raise ValueError("expected one text with an image, and no target")
+        if not hasattr(self.model, "encode_image"):
+            raise ValueError(f"expected an image-text model of transformers for an image, got {self.model.name}")
+        return self.model.encode_image(texts[0], picture_of(image))
 
     @property
     def first_head(self) -> tuple[int, int]:

@@ -180,7 +180,7 @@ def _switch(stacks: Stacks, attention: str) -> None:
     """To our attention and masks, or to transformers' own. Networks that compute attention by their own code refuse the
     first, but they too look up their mask function by the name in their configuration."""
     stacks.network.set_attn_implementation(attention)
-    internals.set_attention_name(stacks.network, attention)
+    internals.set_attention_name(stacks.network, attention, stacks.parts.values())
 
 
 def _proof_tokens(stacks: Stacks) -> int:

@@ -1,0 +1,139 @@
+"""A text with an image in it, as a network's own processor prepares both.
+
+Sizes: T tokens of the row, the image's among them.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from transformers import PreTrainedConfig
+
+from i18n import N_, msg
+from model.errors import CheckpointError, NotSupported, first_line
+from model.huggingface.internals import processor_of
+from model.huggingface.loading import SAFE
+from model.images.patches import ImageToken
+from model.text import TokenBatch
+from model.trace import Trace
+
+FILES = ("preprocessor_config.json", "processor_config.json")  # of a folder
+MOST_SIDE, MOST_AREA, MOST_COUNT = 8_192, 2**26, 2**14  # pixels of a side, of an image; tokens or tiles of an image
+SIDES = ("height", "width", "shortest_edge", "longest_edge")
+AROUND = (("vision_start_token_id", "vision_end_token_id"), ("image_start_token_id", "image_end_token_id"))
+NOT_INPUTS = {"input_ids", "attention_mask", "labels"}
+READS_NO_IMAGES = N_("{model} reads no images: expected a text alone, or an image-text model with its processor")
+UNREADABLE = N_("{model}: its image processor cannot be read ({why}). Its {files} must be complete.")
+CANNOT_PREPARE = N_("{model}: its processor cannot prepare this text and image ({why})")
+
+
+@dataclass(frozen=True, eq=False)
+class ImageBatch(TokenBatch):
+    """A text with an image in it, one row.
+
+    picture: the image, uint8 [height, width, 3]. inputs: what the network is given besides ids and mask. image_tokens:
+    where each image token's pixels are, empty where no mapping is known; image_positions: of all image tokens.
+    groups: of tokens that a network's mask may let see each other, int64 [T] each, -1 outside.
+    """
+
+    picture: np.ndarray = field(default_factory=lambda: np.zeros((1, 1, 3), np.uint8))
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    image_tokens: tuple[ImageToken, ...] = ()
+    image_positions: tuple[int, ...] = ()
+
+    @property
+    def groups(self) -> tuple[Tensor, ...]:
+        """Each run of image tokens; all of them; all up to the last of them; the row."""
+        here = torch.zeros(self.ids.shape[1], dtype=torch.bool)
+        here[list(self.image_positions)] = True
+        runs = (here & ~here.roll(1)).long().cumsum(0) - 1
+        before = torch.arange(len(here)) <= max(self.image_positions, default=-1)
+        return (*(group.where(which, -1) for group, which in ((runs, here), (0 * runs, here), (0 * runs, before))),
+                torch.zeros_like(runs))  # fmt: skip
+
+
+def image_mask(trace: Trace) -> str:
+    """What a network's own masks are around an image, as this run of an ImageBatch measured it: "causal", "block" where
+    an image's tokens see each other, "prefix" where other tokens do too; beside it how many layers, where not all."""
+    assert isinstance(trace.batch, ImageBatch)
+    found = [record.context.groups for record in trace.layers if record.context.groups is not None]
+    if not found:
+        return "causal"
+    kind = "block" if (found[0] >= 0).sum() == len(trace.batch.image_positions) else "prefix"
+    return kind if len(found) == trace.num_layers else f"{kind} in {len(found)} of {trace.num_layers} layers"
+
+
+class ImagePrompts:
+    """A network's processor, and the ids by which its image tokens are known."""
+
+    def __init__(self, name: str, config: PreTrainedConfig, source: Any) -> None:
+        """source: a folder, or a processor in memory. Raises NotSupported where there is none for images."""
+        self._name, self._config = name, config
+        self.processor = _read(name, config, source) if isinstance(source, Path) else source
+        if getattr(self.processor, "image_processor", None) is None:
+            raise NotSupported(msg(READS_NO_IMAGES, model=name))
+
+    def prepare(self, text: str, picture: Image.Image) -> dict[str, Any]:
+        """Ids, mask and pixels, one row. A text that says nowhere where the image is has it at its beginning.
+
+        Raises ValueError for what the processor refuses.
+        """
+        token = getattr(self.processor, "image_token", None)
+        if isinstance(token, str) and token not in text:
+            text = f"{self._around(token)}{text}"
+        try:
+            return dict(self.processor(images=picture, text=text, return_tensors="pt"))
+        except Exception as error:  # noqa: BLE001 - processors raise what they like
+            raise ValueError(msg(CANNOT_PREPARE, model=self._name, why=first_line(error))) from None
+
+    def _around(self, token: str) -> str:
+        """The image's token between those that a network was trained to see around it."""
+        for pair in AROUND:
+            ids = [getattr(self._config, name, None) for name in pair]
+            if all(isinstance(one, int) for one in ids):
+                start, end = self.processor.tokenizer.convert_ids_to_tokens(ids)
+                return f"{start}{token}{end}"
+        return token
+
+    def is_image(self, ids: Tensor) -> Tensor:
+        """bool, of the same shape: which tokens stand for a part of the image."""
+        token = getattr(self._config, "image_token_id", None)
+        if not isinstance(token, int):
+            raise NotSupported(msg("it has no token of an image in its text"))
+        return ids == token
+
+
+def _read(name: str, config: PreTrainedConfig, folder: Path) -> Any:
+    kind = processor_of(config)
+    if kind is None:
+        raise NotSupported(msg(READS_NO_IMAGES, model=name))
+    try:
+        for file in FILES:
+            if (folder / file).is_file():
+                _check(json.loads((folder / file).read_text()))
+        return kind.from_pretrained(folder, **SAFE)  # type: ignore[attr-defined]
+    except Exception as error:  # noqa: BLE001 - a damaged file raises whatever its reader happens to raise
+        why = msg(UNREADABLE, model=name, why=first_line(error), files=" and ".join(FILES))
+        raise CheckpointError(why) from None
+
+
+def _check(data: Any, name: str = "", pixels: bool = False) -> None:
+    """Raises ValueError for sizes that no image needs: they are allocated before anything can be refused."""
+    if isinstance(data, dict):
+        for key, value in data.items():  # the edges of processors that merge patches are counts of pixels
+            _check(value, key, pixels or "merge_size" in data)
+    elif isinstance(data, list | tuple):
+        for value in data:
+            _check(value, name, pixels)
+    elif isinstance(data, int | float):
+        most = MOST_AREA if "pixels" in name or (pixels and name.endswith("edge")) else MOST_SIDE
+        most = most if name.endswith(SIDES) or "size" in name or "pixels" in name else MOST_COUNT
+        counts = name.endswith((*SIDES, "size", "pixels", "patches", "length", "seq_len", "tokens", "pinpoints"))
+        if counts and not abs(data) <= most:
+            raise ValueError(msg("{name}: expected at most {most:,}, got {got}", name=name, most=most, got=data))
