@@ -5,16 +5,17 @@ Sizes: B rows, T tokens (S of the source), V vocabulary.
 """
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from cachetools import LRUCache
 from PIL import Image
 from tokenizers import Tokenizer
 from torch import Tensor
@@ -29,16 +30,19 @@ from model.huggingface import checkpoint_files, fetching, formats, hub
 from model.huggingface.image_prompts import NOT_INPUTS, READS_NO_IMAGES, ImageBatch, ImagePrompts
 from model.huggingface.linearized_run import FrozenNetwork
 from model.huggingface.loading import Report, check_vocabulary, read_network, read_tokenizers, tokens_of
+from model.huggingface.pixel_map import embedder, pixel_boxes
 from model.huggingface.recording import Recording
 from model.huggingface.residual import ResidualHooks, residuals
 from model.huggingface.stacks import Inputs, OneStack, Stacks, TwoStacks, device_of, stacks_of
 from model.huggingface.verify import Findings, check_type, examine, refusal
 from model.huggingface.weights import OutputHead, head_of
+from model.images.patches import Box, ImageToken
 from model.masks import NATIVE, MaskContext, Masking, MaskSpec
 from model.text import TokenBatch, check_targets
 from model.trace import Attention, Trace
 from serving.settings import Settings
 
+MOST_MAPPED = 16  # sizes of images whose tokens' boxes are kept
 LEAST_CONTEXT = 512  # tokens that are allowed however much a run keeps
 MOST_WRITTEN = 40  # tokens of a target that the model generates
 COUNTED_ONLY = N_("{model} computes its own positions: expected counted ones, got {positions}")
@@ -92,6 +96,7 @@ class HuggingFaceModel(Model):
         self._residuals = ResidualHooks(stacks.stack, paths.pop() if len(paths) == 1 else None)
         self._tokens = tokens_of(stacks.network, tokenizers, self.context)
         self._processor = processor
+        self._boxes: LRUCache[Hashable, list[Box | None]] = LRUCache(MOST_MAPPED)
 
     def encode(self, texts: list[str], pad_side: str = "right", targets: list[str] | None = None) -> TokenBatch:
         """As Model.encode. Without targets, an encoder-decoder that predicts nothing uses its texts."""
@@ -124,18 +129,35 @@ class HuggingFaceModel(Model):
         found = self._prompts.prepare(text, picture)
         ids = found["input_ids"]
         is_image = self._prompts.is_image(ids)[0].tolist()
+        positions = tuple(position for position, image in enumerate(is_image) if image)
         numbers = count(1)
         pieces = tuple(f"▦{next(numbers)}" if image else self.label(token)
                        for token, image in zip(ids[0].tolist(), is_image, strict=True))  # fmt: skip
-        return ImageBatch(
+        batch = ImageBatch(
             ids,
             torch.ones_like(ids, dtype=torch.bool),
             (pieces,),
             cut=("",),
             picture=np.asarray(picture),
             inputs={name: value for name, value in found.items() if name not in NOT_INPUTS},
-            image_positions=tuple(position for position, image in enumerate(is_image) if image),
+            image_positions=positions,
         )
+        boxes = zip(positions, self._pixel_boxes(batch, text, picture.size), strict=False)
+        tokens = tuple(ImageToken(position, box) for position, box in boxes if box is not None)
+        return replace(batch, image_tokens=tokens)
+
+    def _pixel_boxes(self, batch: ImageBatch, text: str, size: tuple[int, int]) -> list[Box | None]:
+        """See pixel_map; of images of one size they are the same."""
+        key = size, len(batch.image_positions)
+        if key not in self._boxes:
+            assert isinstance(self._stacks, OneStack)
+            arguments = self._stacks.arguments(self._stacks.body, self._inputs(batch), None)
+            embed = embedder(self._stacks.body, self._stacks.stack, arguments, torch.tensor(batch.image_positions))
+            try:
+                self._boxes[key] = pixel_boxes(partial(self._prompts.prepare, text), embed, size)
+            except Exception:  # noqa: BLE001 - a network unlike the others has no mapping
+                self._boxes[key] = []
+        return self._boxes[key]
 
     @cached_property
     def _prompts(self) -> ImagePrompts:

@@ -149,17 +149,17 @@ class OneStack(Stacks):
         calls, whose positions are part of inputs.keep [B,K] alone; this call's are added to it."""
         if inputs.image is not None:
             with intercepted(run, self.stack, len(inputs.ids)):
-                return cast(Tensor, self.body(**self._arguments(self.body, inputs, None))[0])
-        arguments = self._arguments(self.stack, inputs, run.positions)
+                return cast(Tensor, self.body(**self.arguments(self.body, inputs, None))[0])
+        arguments = self.arguments(self.stack, inputs, run.positions)
         if past is not None:
             arguments |= {"use_cache": True, "past_key_values": past}
         with intercepted(run, self.stack, len(inputs.ids)):
             return cast(Tensor, self.stack(**arguments)[0])
 
     def reference(self, inputs: Inputs) -> Tensor:
-        return logits_of(self.network(**self._arguments(self.network, inputs, None)))
+        return logits_of(self.network(**self.arguments(self.network, inputs, None)))
 
-    def _arguments(self, module: nn.Module, inputs: Inputs, positions: Tensor | None) -> dict[str, Any]:
+    def arguments(self, module: nn.Module, inputs: Inputs, positions: Tensor | None) -> dict[str, Any]:
         # with an attention mask, positions that start again are not taken for packed sequences
         arguments: dict[str, Any] = {"input_ids": inputs.ids, "attention_mask": inputs.keep.long()}
         if inputs.image is not None:

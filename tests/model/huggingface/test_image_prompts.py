@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import transformers as hf
+from PIL import Image
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -17,6 +18,8 @@ from model.errors import CheckpointError, NotSupported
 from model.huggingface import adapter
 from model.huggingface.adapter import HuggingFaceModel
 from model.huggingface.image_prompts import ImageBatch, image_mask
+from model.huggingface.pixel_map import embedder
+from model.images.patches import Box
 from model.masks import MaskSpec
 from serving.settings import Settings
 from tests.model.huggingface import families, image_families
@@ -25,6 +28,8 @@ from tests.tensors import largest_difference
 
 pytestmark = pytest.mark.slow  # loads twenty models
 TEXT = "the cat sat on a mat"
+NO_BOXES = {"idefics2", "aria"}  # a resampler makes their tokens, each from the whole image
+TWICE = {"idefics3", "smolvlm"}  # they resize an image twice, so that their filter reaches a little into the next box
 GROUPS = {"gemma3": "image", "paligemma": "all"}  # the tokens that see each other whatever is causal
 
 
@@ -78,6 +83,68 @@ def test_the_image_mask_is_measured_and_lifted(family: tuple[str, HuggingFaceMod
             assert torch.equal(trace.allowed(layer) & later, seen), (name, spec)
             weights = trace.weights(layer, 1)
             assert torch.equal(weights > 0, trace.allowed(layer))
+
+
+@pytest.mark.parametrize("size", [(120, 80), (80, 120), (66, 64)])
+def test_the_pixels_of_a_token_change_it_and_no_other(
+    family: tuple[str, HuggingFaceModel, PreTrainedModel], size: tuple[int, int]
+) -> None:
+    """A spot in the middle of a token's box changes this token: of tokens of its size no other, and of other tiles'
+    tokens only those that it touches, with the filter of the processor's resizing."""
+    name, ours, _ = family
+    batch = ours.encode_image(TEXT, picture(*size))
+    if name in NO_BOXES:
+        assert not batch.image_tokens
+        return
+    levels, stacks = np.asarray(picture(*size)), ours._stacks
+    arguments = stacks.arguments(stacks.body, ours._inputs(batch), None)
+    positions = [token.position for token in batch.image_tokens]
+    embed = embedder(stacks.body, stacks.stack, arguments, torch.tensor(positions))
+    before = embed(batch.inputs["pixel_values"])
+    drawn = [at for at, token in enumerate(batch.image_tokens) if min(_sides(token.box)) > 4]
+    assert len(drawn) > len(batch.image_tokens) / 2
+    strict = 0
+    for at in drawn[:: max(len(drawn) // 7, 1)]:
+        box = batch.image_tokens[at].box
+        x, y = int((box[0] + box[2]) / 2), int((box[1] + box[3]) / 2)
+        spot, other = (x - 1, y - 1, x + 1, y + 1), levels.copy()
+        other[y - 1 : y + 1, x - 1 : x + 1] = 255 - 255 * (levels[y - 1 : y + 1, x - 1 : x + 1] > 127)
+        after = embed(ours._prompts.prepare(TEXT, Image.fromarray(other))["pixel_values"])
+        change, least = (after - before).abs().amax(-1), 1e-4 * before.abs().max()
+        moved = set((change > least).nonzero()[:, 0].tolist())
+        reach = max(size) / 32 * 3  # Lanczos, in pixels of the image for each of the smallest processor's
+        near = {place for place, token in enumerate(batch.image_tokens) if _apart(token.box, spot) < reach}
+        alike = {place for place, token in enumerate(batch.image_tokens) if np.allclose(_sides(token.box), _sides(box))}
+        assert at in moved
+        assert moved <= near, (name, size, at)
+        if min(_sides(box)) > 9:  # of patches of 8 pixels or more; a filter reaches from their middle to their edge
+            most = change[at] / 20 if name in TWICE else least
+            assert {place for place in alike if change[place] > most} == {at}, (name, size, at)
+            strict += 1
+    assert strict
+
+
+def _sides(box: Box) -> tuple[float, float]:
+    return box[2] - box[0], box[3] - box[1]
+
+
+def _apart(one: Box, other: Box) -> float:
+    """Pixels between two boxes, 0 where they meet."""
+    return max(one[0] - other[2], other[0] - one[2], one[1] - other[3], other[1] - one[3], 0)
+
+
+def test_boxes_are_the_resizing_inverted(family: tuple[str, HuggingFaceModel, PreTrainedModel]) -> None:
+    """Together the tokens of an image cover it, but for what its processor crops."""
+    name, ours, _ = family
+    batch = ours.encode_image(TEXT, picture(200, 150))
+    covered = np.zeros((150, 200), dtype=bool)
+    for token in batch.image_tokens:
+        left, top, right, bottom = token.box
+        covered[round(top) : round(bottom), round(left) : round(right)] = True
+    left, right = {"llava": (24, 176), "vipllava": (24, 176)}.get(name, (0, 200))  # the middle 32 of 42 pixels
+    assert covered[:, left:right].all() or name in NO_BOXES
+    assert not covered[:, :left].any()
+    assert not covered[:, right:].any()
 
 
 def test_a_text_alone_is_run_as_before(family: tuple[str, HuggingFaceModel, PreTrainedModel]) -> None:
