@@ -5,17 +5,15 @@ Sizes: B rows, T tokens (S of the source), V vocabulary.
 """
 
 import copy
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property, partial
-from itertools import count, takewhile
+from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from cachetools import LRUCache
 from PIL import Image
 from tokenizers import Tokenizer
 from torch import Tensor
@@ -27,22 +25,19 @@ from model.base import TRACE_BYTES, CachedCall, Description, HeadEdit, Model, Re
 from model.blocks import KeysValues, positions_under
 from model.errors import CheckpointError, NotSupported, Stopped, first_line
 from model.huggingface import checkpoint_files, fetching, formats, hub
-from model.huggingface.image_prompts import NOT_INPUTS, READS_NO_IMAGES, ImageBatch, ImagePrompts
+from model.huggingface.image_prompts import ImageBatch, ImagePrompts, on_device
 from model.huggingface.linearized_run import FrozenNetwork
 from model.huggingface.loading import Report, check_vocabulary, read_network, read_tokenizers, tokens_of
-from model.huggingface.pixel_map import embedder, pixel_boxes
 from model.huggingface.recording import Recording
 from model.huggingface.residual import ResidualHooks, residuals
 from model.huggingface.stacks import Inputs, OneStack, Stacks, TwoStacks, device_of, stacks_of
 from model.huggingface.verify import Findings, check_type, examine, refusal
 from model.huggingface.weights import OutputHead, head_of
-from model.images.patches import Box, ImageToken
 from model.masks import NATIVE, MaskContext, Masking, MaskSpec
 from model.text import TokenBatch, check_targets
 from model.trace import Attention, Trace
 from serving.settings import Settings
 
-MOST_MAPPED = 16  # sizes of images whose tokens' boxes are kept
 LEAST_CONTEXT = 512  # tokens that are allowed however much a run keeps
 MOST_WRITTEN = 40  # tokens of a target that the model generates
 COUNTED_ONLY = N_("{model} computes its own positions: expected counted ones, got {positions}")
@@ -96,7 +91,6 @@ class HuggingFaceModel(Model):
         self._residuals = ResidualHooks(stacks.stack, paths.pop() if len(paths) == 1 else None)
         self._tokens = tokens_of(stacks.network, tokenizers, self.context)
         self._processor = processor
-        self._boxes: LRUCache[Hashable, list[Box | None]] = LRUCache(MOST_MAPPED)
 
     def encode(self, texts: list[str], pad_side: str = "right", targets: list[str] | None = None) -> TokenBatch:
         """As Model.encode. Without targets, an encoder-decoder that predicts nothing uses its texts."""
@@ -121,47 +115,13 @@ class HuggingFaceModel(Model):
         """A text with an image in it, one row, as the network's processor prepares them. A text that says nowhere where
         the image is has it at its beginning.
 
-        Raises NotSupported for a network that reads no images, ValueError for what its processor refuses, and for more
-        tokens than the context.
+        Raises NotSupported for a network that reads no images, ValueError for what its processor refuses.
         """
-        if not isinstance(self._stacks, OneStack):
-            raise NotSupported(msg(READS_NO_IMAGES, model=self.name))
-        found = self._prompts.prepare(text, picture)
-        ids = found["input_ids"]
-        is_image = self._prompts.is_image(ids)[0].tolist()
-        positions = tuple(position for position, image in enumerate(is_image) if image)
-        numbers = count(1)
-        pieces = tuple(f"▦{next(numbers)}" if image else self.label(token)
-                       for token, image in zip(ids[0].tolist(), is_image, strict=True))  # fmt: skip
-        batch = ImageBatch(
-            ids,
-            torch.ones_like(ids, dtype=torch.bool),
-            (pieces,),
-            cut=("",),
-            picture=np.asarray(picture),
-            inputs={name: value for name, value in found.items() if name not in NOT_INPUTS},
-            image_positions=positions,
-        )
-        boxes = zip(positions, self._pixel_boxes(batch, text, picture.size), strict=False)
-        tokens = tuple(ImageToken(position, box) for position, box in boxes if box is not None)
-        return replace(batch, image_tokens=tokens)
-
-    def _pixel_boxes(self, batch: ImageBatch, text: str, size: tuple[int, int]) -> list[Box | None]:
-        """See pixel_map; of images of one size they are the same."""
-        key = size, len(batch.image_positions)
-        if key not in self._boxes:
-            assert isinstance(self._stacks, OneStack)
-            arguments = self._stacks.arguments(self._stacks.body, self._inputs(batch), None)
-            embed = embedder(self._stacks.body, self._stacks.stack, arguments, torch.tensor(batch.image_positions))
-            try:
-                self._boxes[key] = pixel_boxes(partial(self._prompts.prepare, text), embed, size)
-            except Exception:  # noqa: BLE001 - a network unlike the others has no mapping
-                self._boxes[key] = []
-        return self._boxes[key]
+        return self._prompts.encode(text, picture, self.label)
 
     @cached_property
     def _prompts(self) -> ImagePrompts:
-        return ImagePrompts(self.name, self.network.config, self._processor)
+        return ImagePrompts(self.name, self._stacks, self._processor)
 
     def label(self, token: int) -> str:
         return self._tokens.texts.label(token)
@@ -279,9 +239,7 @@ class HuggingFaceModel(Model):
                 msg("expected at most {most} tokens (the context), got {count}", most=self.context, count=count)
             )
         source = None if batch.source is None else self._inputs(batch.source)
-        image = None
-        if isinstance(batch, ImageBatch):
-            image = {name: _on(value, self._device) for name, value in batch.inputs.items()}
+        image = on_device(batch.inputs, self.network) if isinstance(batch, ImageBatch) else None
         return Inputs(batch.ids.to(self._device), batch.keep.to(self._device), source, image)
 
     def describe(self) -> Description:
@@ -344,10 +302,6 @@ class HuggingFaceModel(Model):
         if not self.predicts:
             raise NotSupported(msg(NO_HEAD, model=self.name))
         return self._stacks.logits(states)
-
-
-def _on(value: Any, device: torch.device) -> Any:
-    return value.to(device) if isinstance(value, Tensor) else value
 
 
 def load(name: str, progress: hub.Progress | None = None, settings: Settings | None = None) -> HuggingFaceModel:

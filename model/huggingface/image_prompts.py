@@ -4,26 +4,31 @@ Sizes: T tokens of the row, the image's among them.
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from cachetools import LRUCache
 from PIL import Image
 from torch import Tensor
-from transformers import PreTrainedConfig
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from i18n import N_, msg
 from model.errors import CheckpointError, NotSupported, first_line
 from model.huggingface.internals import processor_of
 from model.huggingface.loading import SAFE
-from model.images.patches import ImageToken
+from model.huggingface.pixel_map import embedder, pixel_boxes
+from model.huggingface.stacks import Inputs, OneStack, Stacks, device_of
+from model.images.patches import Box, ImageToken
 from model.text import TokenBatch
 from model.trace import Trace
 
 FILES = ("preprocessor_config.json", "processor_config.json")  # of a folder
+MOST_MAPPED = 16  # sizes of images whose tokens' boxes are kept
 MOST_SIDE, MOST_AREA, MOST_COUNT = 8_192, 2**26, 2**14  # pixels of a side, of an image; tokens or tiles of an image
 SIDES = ("height", "width", "shortest_edge", "longest_edge")
 AROUND = (("vision_start_token_id", "vision_end_token_id"), ("image_start_token_id", "image_end_token_id"))
@@ -70,14 +75,51 @@ def image_mask(trace: Trace) -> str:
 
 
 class ImagePrompts:
-    """A network's processor, and the ids by which its image tokens are known."""
+    """Prepares texts with an image for a network, by its own processor."""
 
-    def __init__(self, name: str, config: PreTrainedConfig, source: Any) -> None:
+    def __init__(self, name: str, stacks: Stacks, source: Any) -> None:
         """source: a folder, or a processor in memory. Raises NotSupported where there is none for images."""
-        self._name, self._config = name, config
+        config = stacks.network.config
         self.processor = _read(name, config, source) if isinstance(source, Path) else source
-        if getattr(self.processor, "image_processor", None) is None:
+        if getattr(self.processor, "image_processor", None) is None or not isinstance(stacks, OneStack):
             raise NotSupported(msg(READS_NO_IMAGES, model=name))
+        self._name, self._config, self._stacks = name, config, stacks
+        self._boxes: LRUCache[Hashable, list[Box | None]] = LRUCache(MOST_MAPPED)
+
+    def encode(self, text: str, picture: Image.Image, label: Callable[[int], str]) -> ImageBatch:
+        """As HuggingFaceModel.encode_image. label: what to show for an id."""
+        found = self.prepare(text, picture)
+        ids, numbers = found["input_ids"], count(1)
+        token = getattr(self._config, "image_token_id", None)
+        if not isinstance(token, int):
+            raise NotSupported(msg("{model}: it has no token of an image in its text", model=self._name))
+        batch = ImageBatch(
+            ids,
+            torch.ones_like(ids, dtype=torch.bool),
+            (tuple(f"▦{next(numbers)}" if one == token else label(one) for one in ids[0].tolist()),),
+            cut=("",),
+            picture=np.asarray(picture),
+            inputs={name: value for name, value in found.items() if name not in NOT_INPUTS},
+            image_positions=tuple((ids[0] == token).nonzero()[:, 0].tolist()),
+        )
+        boxes = zip(batch.image_positions, self._pixel_boxes(batch, text, picture.size), strict=False)
+        return replace(batch, image_tokens=tuple(ImageToken(at, box) for at, box in boxes if box is not None))
+
+    def _pixel_boxes(self, batch: ImageBatch, text: str, size: tuple[int, int]) -> list[Box | None]:
+        """See pixel_map; those of images of one size are the same."""
+        key = size, len(batch.image_positions)
+        if key not in self._boxes:
+            device, body = device_of(self._stacks.network), self._stacks.body
+            inputs = Inputs(
+                batch.ids.to(device), batch.keep.to(device), image=on_device(batch.inputs, self._stacks.network)
+            )
+            arguments = self._stacks.arguments(body, inputs, None)
+            embed = embedder(body, self._stacks.stack, arguments, torch.tensor(batch.image_positions))
+            try:
+                self._boxes[key] = pixel_boxes(lambda image: self.prepare(text, image), embed, size)
+            except Exception:  # noqa: BLE001 - what a network unlike the others raises; it has no mapping then
+                self._boxes[key] = []
+        return self._boxes[key]
 
     def prepare(self, text: str, picture: Image.Image) -> dict[str, Any]:
         """Ids, mask and pixels, one row. A text that says nowhere where the image is has it at its beginning.
@@ -101,12 +143,12 @@ class ImagePrompts:
                 return f"{start}{token}{end}"
         return token
 
-    def is_image(self, ids: Tensor) -> Tensor:
-        """bool, of the same shape: which tokens stand for a part of the image."""
-        token = getattr(self._config, "image_token_id", None)
-        if not isinstance(token, int):
-            raise NotSupported(msg("it has no token of an image in its text"))
-        return ids == token
+
+def on_device(inputs: Mapping[str, Any], network: PreTrainedModel) -> dict[str, Any]:
+    """Its own, and in its own precision."""
+    device, dtype = device_of(network), network.dtype
+    tensors = {name: value.to(device) for name, value in inputs.items() if isinstance(value, Tensor)}
+    return {**inputs, **{name: one.to(dtype) if one.is_floating_point() else one for name, one in tensors.items()}}
 
 
 def _read(name: str, config: PreTrainedConfig, folder: Path) -> Any:

@@ -65,10 +65,10 @@ def embedder(body: nn.Module, stack: nn.Module, inputs: dict[str, Any], position
     def embed(values: Tensor) -> Tensor:
         try:
             with torch.inference_mode(), active_run(AttentionRun()):
-                alone(**inputs | {"pixel_values": values})
+                alone(**inputs | {"pixel_values": values.to(inputs["pixel_values"])})
         except Reached as reached:
             found: Tensor = reached.args[0]
-            return found[0, positions].float()
+            return found[0, positions].float().cpu()
         raise AssertionError("a network's body runs its stack")  # not shown
 
     return embed
