@@ -147,10 +147,12 @@ class Stack(nn.Module):
 
     def embed(self, ids: Tensor, positions: Tensor, before: int = 0) -> Tensor:
         """ids [B,T], positions [B,T] or [T] -> what enters the first layer, [B,T,W]. before: how many positions were
-        read already. Raises ValueError for more positions than the context or ids outside the vocabulary."""
-        check_ids(ids, self.vocabulary, self.context, before)
+        read already. Embeddings [B,T,W] in the place of ids are taken as they are (transformers' inputs_embeds).
+        Raises ValueError for more positions than the context or ids outside the vocabulary."""
+        if not ids.is_floating_point():
+            check_ids(ids, self.vocabulary, self.context, before)
         places: Tensor = self.position_embedding(positions) if self.learned else self.position_table[positions]
-        states: Tensor = self.token_embedding(ids) + places
+        states: Tensor = (ids if ids.is_floating_point() else self.token_embedding(ids)) + places
         return states
 
     def positions(self, inputs: Tensor) -> Tensor:

@@ -48,6 +48,10 @@ class DecoderModel(Model):
             raise ValueError(f"{self.name} is no encoder-decoder: it takes texts, no targets")
         return self.tokenizer.encode(texts, pad_side)
 
+    def inputs(self, batch: TokenBatch) -> Tensor:
+        """What the network reads: ids [B,T], or [B,T,W] in their place."""
+        return batch.ids
+
     def label(self, token: int) -> str:
         return self.tokenizer.label(token)
 
@@ -72,7 +76,7 @@ class DecoderModel(Model):
         spec = spec or self.standard
         contexts, allowed = self._masks(batch, spec)
         edits = None if edit is None else [_at(context, edit) for context in contexts]
-        states, qkvs = self.network(batch.ids, positions_under(spec, batch), allowed, edits=edits)
+        states, qkvs = self.network(self.inputs(batch), positions_under(spec, batch), allowed, edits=edits)
         return Trace(batch, spec, records_of(qkvs, contexts), states, self.readout)
 
     @torch.inference_mode()
@@ -88,13 +92,13 @@ class DecoderModel(Model):
         queries, made = positions.shape[1], AllowedCache()
         contexts = [replace(context, queries=queries) for context in self._contexts(batch)]
         allowed = [masking(context, spec, made) for context in contexts]
-        states, qkvs = self.network(batch.ids[:, -queries:], positions, allowed, cache)
+        states, qkvs = self.network(self.inputs(batch)[:, -queries:], positions, allowed, cache)
         return CachedCall(states, records_of(qkvs, contexts), [(k, v) for _, k, v in qkvs])
 
     @torch.inference_mode()
     def residuals(self, batch: TokenBatch, spec: MaskSpec) -> Residuals:
         _, allowed = self._masks(batch, spec)
-        streams = [self.network.embed(batch.ids, positions_under(spec, batch))]
+        streams = [self.network.embed(self.inputs(batch), positions_under(spec, batch))]
         for block, mask in zip(self.network.blocks, allowed, strict=True):
             streams.append(block(streams[-1], mask)[0])
         return Residuals(tuple(streams), self.network.norm)

@@ -5,7 +5,7 @@ GPT-2 keeps its linear layers as [in, out] and query, key and value side by side
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from i18n import msg
 from model.errors import CheckpointError
 from model.files import write
 from model.text import BatchTokenizer
-from model.transformer import Transformer, TransformerConfig
+from model.transformer import Network, Transformer, TransformerConfig
 
 MOST_IN_BROWSER = 30_000_000  # parameters: 60 MB of float16, 80 MB of text in the page
 MOST_TOKENS_IN_BROWSER = 256
@@ -101,7 +101,12 @@ def read_config(folder: Path) -> TransformerConfig:
 
 
 def load_transformer(folder: Path) -> Transformer:
-    """Our Transformer with the weights in folder, float32, ready to run.
+    """Our Transformer with the weights in folder: as load_network."""
+    return load_network(Transformer, folder)
+
+
+def load_network(network: type[Network], folder: Path) -> Network:
+    """A Transformer of this class with the weights in folder, float32, ready to run.
 
     Raises CheckpointError naming the file when it is missing, damaged, truncated, or of other shapes than config.json
     says.
@@ -109,7 +114,7 @@ def load_transformer(folder: Path) -> Transformer:
     config = read_config(folder)
     path = folder / "model.safetensors"
     with torch.device("meta"):  # no memory and no random numbers for weights about to be replaced
-        model = Transformer(config)
+        model = network(config)
     try:
         with safe_open(path, framework="pt") as file:
             state = dict(_read(file, path, model))
@@ -136,7 +141,7 @@ def save_transformer(model: Transformer, folder: Path, dtype: torch.dtype = torc
     folder.mkdir(parents=True, exist_ok=True)
     tensors: dict[str, Tensor] = {}
     state = model.state_dict()
-    for theirs, ours in _names(model.config):
+    for theirs, ours in _names(model.config, model.more):
         tensor = torch.cat([state[name] for name in ours])
         if _transposed(theirs):
             tensor = tensor.T
@@ -147,8 +152,9 @@ def save_transformer(model: Transformer, folder: Path, dtype: torch.dtype = torc
     write(folder / "config.json", (json.dumps(fields, indent=2) + "\n").encode())
 
 
-def _names(config: TransformerConfig) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """GPT-2's name of each tensor, and ours: several where GPT-2 keeps them side by side."""
+def _names(config: TransformerConfig, more: Sequence[str] = ()) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """GPT-2's name of each tensor, and ours: several where GPT-2 keeps them side by side. more: those it has not."""
+    yield from ((name, (name,)) for name in more)
     yield "transformer.wte.weight", ("token_embedding.weight",)
     yield "transformer.wpe.weight", ("position_embedding.weight",)
     for layer in range(config.layers):
@@ -176,7 +182,7 @@ def _transposed(theirs: str) -> bool:
 def _read(file: safe_open, path: Path, model: Transformer) -> Iterator[tuple[str, Tensor]]:
     stored = set(file.keys())
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    for theirs, ours in _names(model.config):
+    for theirs, ours in _names(model.config, model.more):
         # the files OpenAI's weights came in leave the prefix out
         name = theirs if theirs in stored else theirs.removeprefix("transformer.")
         if name not in stored:

@@ -183,6 +183,12 @@ KINDS: dict[str, Kind] = {
         "block-causal: a token sees its own block and the blocks before it",
         N_("block-causal mask of {size}"), first=4, borders=_multiples, once=True,
     ),
+    "prefix_lm": Kind(  # in the place of the causal mask: PaliGemma, arXiv:2407.07726; with a window, Gemma 3's images
+        lambda cells, size: (cells.key <= cells.query)
+        | (_first(cells.query_token, size) & _first(cells.key_token, size)),
+        lambda names, size: f"(k_idx <= q_idx) | ({_prefix_code(names, size)})",
+        "prefix LM: causal, but the first tokens see each other", N_("prefix-LM mask of {size}"), first=4,
+    ),
     "documents": Kind(  # of a packed row
         _same_part, lambda names, _: "document[q_idx] == document[k_idx]", "documents: nobody looks across",
         N_("documents split at “{size}”"), first=".", arguments=("varlen",),

@@ -37,6 +37,7 @@ class TokenBatch:
     source: for an encoder-decoder's target texts, the texts they were written from; None everywhere else.
     texts: [B] what the tokens were read from, and ends: [B][T] where each token ends in it, in characters; both empty
     where no text was read. positions: int64 [B,T], where the tokens stand, in place of those counted over real tokens.
+    patches: float32 [B,T,N], for a model that reads images: what each image token is made from.
     """
 
     ids: Tensor
@@ -48,6 +49,7 @@ class TokenBatch:
     texts: tuple[str, ...] = ()
     ends: tuple[tuple[int, ...], ...] = ()
     positions: Tensor | None = None
+    patches: Tensor | None = None
 
     def real(self, row: int) -> slice:
         """Where the row's real tokens are, among its T positions."""
@@ -78,6 +80,7 @@ class TokenBatch:
             texts=pick(self.texts),
             ends=pick(self.ends),
             positions=None if self.positions is None else self.positions[some],
+            patches=None if self.patches is None else self.patches[some],
         )
 
     def without_padding(self, row: int) -> "TokenBatch":
@@ -93,6 +96,7 @@ class TokenBatch:
             pieces=tuple(row[some] for row in self.pieces),
             ends=tuple(row[some] for row in self.ends),
             positions=None if self.positions is None else self.positions[:, some],
+            patches=None if self.patches is None else self.patches[:, some],
         )
 
     def split(self, separator: str) -> Tensor:

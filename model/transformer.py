@@ -8,6 +8,7 @@ Masks are boolean, True = may attend: [B,Q,K], or with the heads' axis [B,1,Q,K]
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -41,8 +42,16 @@ class TransformerConfig:
     tied: bool = True
 
 
+Network = TypeVar("Network", bound="Transformer")
+
+
 class Transformer(Stack):
-    """ids in; the last layer's states and every layer's (q, k, v) out."""
+    """ids in; the last layer's states and every layer's (q, k, v) out.
+
+    more: the parameters, by name, that a subclass has beyond GPT-2's.
+    """
+
+    more: tuple[str, ...] = ()
 
     def __init__(self, config: TransformerConfig) -> None:
         sizes = asdict(config)

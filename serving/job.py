@@ -136,8 +136,9 @@ def shape_of(batch: TokenBatch | None) -> Hashable:
     """A key for all that a network reads of a batch."""
     if batch is None:
         return None
-    numbers = (batch.ids, batch.keep) if batch.positions is None else (batch.ids, batch.keep, batch.positions)
-    return tuple(batch.ids.shape), *(one.numpy().tobytes() for one in numbers), shape_of(batch.source)
+    numbers = (batch.ids, batch.keep, batch.positions, batch.patches)
+    of_each = (None if one is None else one.numpy().tobytes() for one in numbers)
+    return tuple(batch.ids.shape), *of_each, shape_of(batch.source)
 
 
 def texts_of(batch: TokenBatch) -> Hashable:

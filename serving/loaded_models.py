@@ -5,6 +5,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
+from functools import partial
 from pathlib import Path
 from threading import Lock, Thread
 from time import monotonic
@@ -185,8 +186,15 @@ def _twin(trained: bool) -> Model:
     return twins.load().models[trained]
 
 
+def _captioner(version: str) -> Model:
+    from model.images import captioner
+
+    return captioner.load(version)
+
+
 OF_PAGES: dict[str, Callable[[], Model]] = {  # models of a page that a user cannot choose
     "digits": _digits,
+    **{f"captioner-{version}": partial(_captioner, version) for version in ("causal", "prefix", "window")},
     "twin trained with the mask": lambda: _twin(True),  # not shown
     "twin trained without the mask": lambda: _twin(False),  # not shown
 }

@@ -20,11 +20,13 @@ ROOT = Path(__file__).parents[1]
 TABLES = {"model/mask_kinds", "viz/mask_styles"}
 OF_ITS_OWN = {"causal", "padding", "padding_queries"}  # kinds that more is known of: the order of tokens, and pads
 STREAMED = "model/inference/streaming|ui/inference|viz/inference|unmask/runs"  # what a cache keeps of a stream
+IMAGES = "(model|ui|viz)/images.*|serving/loaded_models"  # the masks that captioners are trained with
 OTHER_THINGS = {  # by a kind's name: where it is another thing's, as a pattern of paths
-    "window": r"viz/components/.*|.*/reach|unmask/pictures|ui/mask_lab/effect|viz/heads/cells|viz/mask_check"
+    "window": rf"{IMAGES}|viz/components/.*|.*/reach|unmask/pictures|ui/mask_lab/effect|viz/heads/cells|viz/mask_check"
     rf"|{STREAMED}",
     "chunk": r"model/gpt2",  # of tensors
-    "prefix": r"model/inference/calls|viz/inference|unmask/runs",  # that is cached
+    **dict.fromkeys(("prefix_lm", "sliding"), IMAGES),
+    "prefix": rf"{IMAGES}|model/inference/calls|viz/inference|unmask/runs",  # that is cached
     "documents": r"model/inference/(cost|packing)|ui/inference|unmask/runs",  # by their lengths
     "sinks": r"model/(attention|trace|huggingface/internals|heads/.*|atlas/.*|bug_clinic/.*|.*attention_hook|.*fills)"
     rf"|{STREAMED}",

@@ -44,6 +44,7 @@ SECTIONS = {  # each with its pages in the order in which they are read
         "pages/padding.py": (N_("Padding"), ":material/align_horizontal_right:"),
         "pages/generation.py": (N_("Generation"), ":material/play_arrow:"),
         "pages/cross_attention.py": (N_("Cross-attention"), ":material/compare_arrows:"),
+        "pages/images.py": (N_("Images"), ":material/image:"),
         "pages/pixels.py": (N_("Pixels"), ":material/grid_on:"),
         "pages/bug_clinic.py": (N_("Bug clinic"), ":material/bug_report:"),
     },

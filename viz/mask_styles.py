@@ -89,6 +89,12 @@ STYLES: dict[str, Style] = {
            "Switch Causal off to see more than the causal mask allows."),
         "#8C6D31", 2 * _ACROSS - _DOWN, "\\\\||",
     ),
+    "prefix_lm": Style(
+        N_("prefix-LM"), N_("Prefix-LM"),
+        N_("With 4, the first 4 tokens attend to each other and all later ones are causal, as image tokens in "
+           "PaliGemma. Unlike Prefix it opens nothing that a window blocks; switch Causal off to see it."),
+        "#5B8E7D", np.maximum(_UP, _BACK), "xx..",
+    ),
     "prefix": Style(
         N_("prefix"), N_("Prefix"),
         N_("Opens cells. With 4, the first 4 tokens may all attend to each other, whatever else blocks them."),

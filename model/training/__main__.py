@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-FROM_BOOKS, ALONE = ("story", "twins"), ("dates", "digits")  # each a module here, with train
+FROM_BOOKS, ALONE = ("story", "twins"), ("dates", "digits", "captioner")  # each a module here, with train
 CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from model import masks
 from model.attention import attention_stages
 from model.sampling import Sampling, choose
-from model.transformer import Transformer, TransformerConfig
+from model.transformer import Network, Transformer, TransformerConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,11 +43,15 @@ class _AdamW(_Untraced, torch.optim.AdamW):
 
 
 def new_transformer(config: TransformerConfig) -> Transformer:
+    return initialised(Transformer(config))
+
+
+def initialised(model: Network) -> Network:
     """GPT-2's initial weights, but for positions: sines and cosines to begin with (Vaswani et al. 2017, section 3.5).
 
     From there "one position back" is a rotation that a head finds in minutes; from random vectors it takes hours.
     """
-    model = Transformer(config)
+    config = model.config
     for name, weight in model.named_parameters():
         if name.endswith("bias"):
             nn.init.zeros_(weight)

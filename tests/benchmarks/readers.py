@@ -23,6 +23,7 @@ SWITCHES = {
     "why_causal": Switch("why_causal", "why_run", ("run without", "run with the mask"), "step=2"),
     "generation": Switch("generation", "cache"),
     "cross_attention": Switch("cross_attention", "cross_causal"),
+    "images": Switch("images", "images_mask", ("prefix", "causal")),
     "pixels": Switch("pixels", "pixels_causal"),
     "layers": Switch("layers", "causal"),
     "ablation": Switch("ablation", "causal"),

@@ -26,6 +26,7 @@ from ui.cross_attention.controls import DatesLink
 from ui.export import export_files as export
 from ui.generation.writing import GenerationLink
 from ui.head_atlas.controls import AtlasLink
+from ui.images import ImagesLink
 from ui.inference import ServingLink
 from ui.layers import LayersLink
 from ui.lessons.choices import LessonLink
@@ -52,6 +53,7 @@ LINKS: dict[str, type[Link]] = {
     "pages/generation.py": GenerationLink,
     "pages/cross_attention.py": DatesLink,
     "pages/pixels.py": PixelsLink,
+    "pages/images.py": ImagesLink,
     "pages/bug_clinic.py": ClinicLink,
     "pages/mask_check.py": CheckLink,
     "pages/export.py": View,

@@ -78,6 +78,7 @@ STATES = {  # a page: links to what is seen of it only after a press. Of the Mas
         {"date_text": "31 February 2021"},
     ],
     "pages/pixels.py": [LIFTED, IN_THIS_LAYER, {"part": "write"}, {"part": "finish"}],
+    "pages/images.py": [{"mask": "window", "removed": "7,8,13"}, {"mode": "place", "head": "0"}, {"source": "upload"}],
     "pages/bug_clinic.py": [
         {"bug": bug, "layer": "0", "head": "0"} for bug in ("view", "first-layer", "repeat", "targets", "float-width")
     ],

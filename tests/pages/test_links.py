@@ -47,6 +47,7 @@ STATES: dict[str, list[dict[str, str]]] = {  # the links that together show ever
     "pages/cross_attention.py": [{"date_text": "3 May 1999\n4 June 2001"}, {"date_text": "4 June 2001"},
                                  {"date_text": "4 June 2001", "causal": "false"}],
     "pages/pixels.py": [{}, {"source": "written"}, {"part": "write"}, {"part": "finish"}],
+    "pages/images.py": [{}, {"mode": "place"}, {"source": "upload"}],
     "pages/lessons.py": [{"lesson": "what_attention_is"}],
 }  # fmt: skip
 PAGES_BESIDE = ("app.py", "pages/padding.py")

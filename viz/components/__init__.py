@@ -8,6 +8,7 @@ VIEWS = {  # a view's ES module gives draw(element, data, onPick); what it is ma
     "tokens": ("packet.js", "query.js", "cells.js", "tokens.js"),
     "arcs": ("packet.js", "query.js", "cells.js", "arcs.js"),
     "mask": ("packet.js", "mask_picture.js", "plot_axes.js", "mask.js"),
+    "images": ("packet.js", "images.js"),
     "pixels": ("packet.js", "pixels.js"),
 }
 

@@ -93,6 +93,16 @@ WORDS = {
         "clear": N_("Clear"),
         "cell": N_("{query} attends to {key}: {why}"),
     },
+    "images": _SHARED
+    | {
+        "caption": N_("The caption, word by word"),
+        "every": N_("Every head, the best localization first"),
+        "word": N_(
+            "“{word}” (probability {chance}): {head} gives {share} of its attention to the image, most to {patch}: "
+            "{most}."
+        ),
+        "patch": N_("{patch}, in {head}: {words}."),
+    },
     "pixels": {
         "name": N_("A picture of 8 by 8 pixels"),
         "level": N_("{pixel}: level {level}"),

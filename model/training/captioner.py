@@ -1,0 +1,121 @@
+"""The captioner: three small decoders that describe pictures of shapes, each trained under another mask of the image.
+
+    python -m model.training captioner [--version prefix] [--out FOLDER]     train one version, or all; then measure
+    python -m model.training.captioner [FOLDER]                              print the numbers on its card
+
+Every scene is made on the spot, and none of those held out. Learning follows the steps, on a busy machine the clock.
+"""
+
+import random
+import sys
+import time
+from dataclasses import asdict, dataclass
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from model.gpt2 import save_transformer
+from model.heads.view import head_name
+from model.images import captioner
+from model.images.captioner import CONTEXT, MASKS, VERSIONS, WORDS, CaptionNetwork
+from model.images.measures import allowed_under, batch, losses_of, mean_localization, under_masks
+from model.images.scenes import PROMPTS, next_scene
+from model.training.story import LossCurve
+from model.transformer import TransformerConfig
+from model.why_causal.live_training import Rates, initialised, new_optimizers, rate_at, update
+
+EVERY = 250  # steps between two lines of the loss curve
+COUNTS = (1, 2, 2, 3, 3, 3)  # of shapes, in training: where there are more there is more to learn
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptionerRecipe(Rates):
+    """Everything that made the weights, but the machine."""
+
+    version: str = "all"
+    minutes: float = 60.0  # of each version, at the most
+    steps: int = 6000
+    layers: int = 3
+    heads: int = 4
+    width: int = 96
+    mlp_width: int = 320
+    rows: int = 64
+    matrix_rate: float = 4e-3
+    other_rate: float = 3e-3
+    seed: int = 11
+
+
+def train(out: Path, recipe: CaptionerRecipe) -> None:
+    """Train, and write each version's checkpoint and loss curve to a folder in out; print their numbers."""
+    torch.set_num_threads(1)  # tensors this small gain nothing from more
+    versions = VERSIONS if recipe.version == "all" else (recipe.version,)
+    for version in versions:
+        train_version(version, out / version, recipe)
+    if recipe.version == "all":
+        print(report(out))
+
+
+def train_version(version: str, out: Path, recipe: CaptionerRecipe) -> None:
+    torch.manual_seed(recipe.seed)
+    model = initialised(CaptionNetwork(_config(recipe)))
+    optimizers, allowed = new_optimizers(model, recipe), allowed_under(MASKS[version])
+    draw, jitter = random.Random(recipe.seed), np.random.default_rng(recipe.seed)
+    scenes = [next_scene(random.Random(row), held_out=True) for row in range(256)]
+    held_out = batch(scenes, prompts(random.Random(0), len(scenes)))
+    began = time.monotonic()
+    losses: list[float] = []
+    curve = LossCurve(out, ["step", "minutes", "rate", "training_loss", "held_out_loss", "held_out_exact"])
+    for step in count():
+        elapsed = (time.monotonic() - began) / 60
+        done = max(elapsed / recipe.minutes, step / recipe.steps)
+        if step % EVERY == 0 or done >= 1:
+            with torch.inference_mode():
+                nats, right = losses_of(model, allowed, *held_out)
+            recent = sum(losses) / max(len(losses), 1)
+            numbers = (rate_at(done, recipe.warmup), recent, float(nats.sum() / (nats > 0).sum()), float(right.mean()))
+            curve.add(step, f"{elapsed:.2f}", *(f"{number:.5f}" for number in numbers))
+            save_transformer(model, out, torch.float16)
+            losses.clear()
+        if done >= 1:
+            break
+        some = [next_scene(draw, held_out=False, count=draw.choice(COUNTS)) for _ in range(recipe.rows)]
+        nats, _ = losses_of(model, allowed, *batch(some, prompts(draw, recipe.rows), jitter))
+        loss = nats.sum() / (nats.detach() > 0).sum()
+        loss.backward()
+        losses.append(loss.item())
+        update(model, optimizers, rate_at(done, recipe.warmup))
+    print(f"{version}: {step} steps of {recipe.rows} scenes; recipe {asdict(recipe)}")
+
+
+def _config(recipe: CaptionerRecipe) -> TransformerConfig:
+    names = ("layers", "heads", "width", "mlp_width")
+    return TransformerConfig(vocabulary=len(WORDS), context=CONTEXT, **{name: getattr(recipe, name) for name in names})
+
+
+def prompts(draw: random.Random, count: int) -> list[str]:
+    return [draw.choice(tuple(PROMPTS)) for _ in range(count)]
+
+
+def report(folder: Path, size: int = 2000) -> str:
+    """The measured numbers of the checkpoints in folder, as the card has them."""
+    torch.set_num_threads(1)
+    weights = sum(path.stat().st_size for path in folder.rglob("*.safetensors"))
+    lines = [f"size: {weights / 1e6:.2f} MB of weights; {size:,} held-out scenes"]
+    for version in VERSIONS:
+        model = captioner.load(version, folder)
+        lines.append(f"{version}: {model.parameters:,} parameters")
+        for name, (loss, exact) in zip(MASKS, under_masks(model, size), strict=True):
+            own = ", its own mask" * (name == version)
+            lines.append(f"{version} under {name}: {loss:.4f} nats a word, {exact:.2%} exact{own}")
+        ((loss, exact),) = under_masks(model, size, (version,), unseen=True)
+        lines.append(f"{version}, unseen pairs: {loss:.4f} nats a word, {exact:.2%} exact")
+        shares, even = mean_localization(model, size)
+        best = divmod(int(shares.argmax()), model.num_heads)
+        lines.append(f"{version}, localization: {head_name(*best)} {shares.max():.1%}, chance {even:.1%}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(report(Path(sys.argv[1]) if len(sys.argv) > 1 else captioner.FOLDER))

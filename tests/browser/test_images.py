@@ -1,0 +1,83 @@
+"""The Images page in a real Chromium: words light patches, patches light words, by pointer, keys and touch."""
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Locator
+
+from tests.browser.explore import Explore
+
+STATE = """() => {
+  const app = document.querySelector('[data-testid=stApp]');
+  const canvas = [...document.querySelectorAll('[data-testid=stBidiComponentIsolated]')]
+    .map((one) => one.shadowRoot?.querySelector('.images > canvas')).find(Boolean);
+  if (app?.dataset.testScriptState !== 'notRunning' || !canvas?.viewer?.image.naturalWidth) return null;
+  return JSON.stringify([location.search, canvas.toDataURL(), document.querySelector('.sentence')?.innerText]);
+}"""
+
+
+class Images(Explore):
+    """The page at its address, once it has settled."""
+
+    PATH = "images"
+    STATE = STATE
+
+    def word(self, number: int) -> Locator:
+        return self.page.locator(".images .caption button").nth(number)
+
+    def why(self) -> str:
+        return self.page.locator(".images .why").inner_text()
+
+    def light(self, number: int) -> float:
+        return self.word(number).evaluate("button => Number(button.style.getPropertyValue('--light'))")
+
+    def picture(self) -> str:
+        return self.page.locator(".images > canvas").evaluate("canvas => canvas.toDataURL()")
+
+    def at(self, x: float, y: float) -> tuple[float, float]:
+        """A point of the picture, in shares of its sides, on the screen."""
+        canvas = self.page.locator(".images > canvas")
+        canvas.scroll_into_view_if_needed()
+        box = canvas.bounding_box()
+        assert box is not None
+        return box["x"] + x * box["width"], box["y"] + y * box["height"]
+
+
+@pytest.fixture
+def images(visit: Callable) -> Callable[..., Images]:
+    return lambda query="", **more: visit(query, kind=Images, **more)
+
+
+def test_pointing_at_words_and_patches_lights_the_others(images: Callable[..., Images]) -> None:
+    page = images("word=-1")
+    plain = page.picture()
+    page.word(3).hover()
+    assert page.picture() != plain
+    assert page.why().startswith("“square”")
+    page.page.mouse.move(*page.at(0.25, 0.3))
+    assert page.why().startswith("r1 c1")
+    words = page.page.locator(".images .caption button").count()
+    assert max(page.light(number) for number in range(words)) == pytest.approx(1)
+
+
+def test_a_patch_is_removed_by_keys_and_a_shape_placed_by_a_click(images: Callable[..., Images]) -> None:
+    page = images("mode=remove")
+    page.page.locator(".images > canvas").focus()
+    for key in ("ArrowRight", "ArrowRight"):
+        page.page.keyboard.press(key)
+    page.after(lambda: page.page.keyboard.press("Enter"))
+    assert "removed=1" in page.page.url
+    page = images("mode=place&colour=green&shape=cross&size=small")
+    page.after(lambda: page.page.mouse.click(*page.at(0.5, 0.9)))
+    assert "small-green-cross-24-43" in page.page.url
+
+
+def test_a_tap_lights_words_and_a_head_is_chosen(images: Callable[..., Images]) -> None:
+    page = images("", width=390, height=844)
+    x, y = page.at(0.25, 0.3)
+    tap = {"pointerType": "touch", "clientX": x, "clientY": y, "bubbles": True}
+    page.page.locator(".images > canvas").dispatch_event("pointerdown", tap)
+    page.page.locator(".images > canvas").dispatch_event("pointerleave", tap)
+    assert page.why().startswith("r1 c1")
+    page.after(lambda: page.page.locator(".images .every button").nth(0).click())
+    assert "head=0" in page.page.url

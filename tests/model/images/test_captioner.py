@@ -1,0 +1,120 @@
+"""The captioner: its patches, its masks, and what its card says of the three versions that ship."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from model.images import captioner
+from model.images.captioner import CONTEXT, GRID, MASKS, PATCH, PATCHES, CaptionNetwork, encode, image_tokens
+from model.images.measures import chance, inside, localization
+from model.images.scenes import Scene, SceneShape, caption, held_out_scenes, random_scene, render, scene_of, scene_text
+from model.images.view import fold, read, whole_head, without
+from model.transformer import TransformerConfig
+
+SCENE = Scene((SceneShape("square", "red", "small", 10, 30), SceneShape("circle", "blue", "large", 36, 12)), "grey")
+
+
+@pytest.fixture(scope="module")
+def tiny() -> captioner.CaptionerModel:
+    torch.manual_seed(0)
+    config = TransformerConfig(vocabulary=len(captioner.WORDS), context=CONTEXT, layers=2, heads=3, width=12)
+    return captioner.CaptionerModel("window", CaptionNetwork(config).requires_grad_(False))
+
+
+def test_a_caption_names_the_shapes_in_the_prompts_order() -> None:
+    said = {prompt: " ".join(word.text for word in caption(SCENE, prompt)) for prompt in ("across", "down")}
+    assert said["across"] == "a small red square left of a large blue circle"
+    assert said["down"] == "a large blue circle above a small red square"
+    assert [word.about for word in caption(SCENE, "down")] == [1, 1, 1, 1, None, 0, 0, 0, 0]
+
+
+def test_a_shape_is_drawn_within_its_box_alone() -> None:
+    (picture,), (empty,) = render([SCENE]), render([Scene((), "grey")])
+    changed = np.argwhere((picture != empty).any(-1))
+    wanted = np.zeros((48, 48), bool)
+    for one in SCENE.shapes:
+        left, top, right, bottom = map(int, one.box)
+        wanted[top:bottom, left:right] = True
+    assert wanted[tuple(changed.T)].all()
+    assert (picture[26:34, 6:14] == (214, 40, 40)).all()
+
+
+def test_scenes_come_back_from_their_text_and_others_are_refused() -> None:
+    draw = random.Random(1)
+    for _ in range(50):
+        scene = random_scene(draw)
+        assert scene_of(scene_text(scene)) == scene
+    for wrong in ("", "white_", "pink", "white_small-red-square-1-20", "white_small-red-square-a-b", "<b>",
+                  "white" * 99, "white" + "_small-red-square-20-20" * 4):  # fmt: skip
+        with pytest.raises(ValueError, match=r".*"):
+            scene_of(wrong)
+
+
+def test_held_out_scenes_are_never_trained_on_and_unseen_pairs_are_apart() -> None:
+    seen, unseen = held_out_scenes(40), held_out_scenes(40, unseen=True)
+    assert all(scene.held_out for scene in seen + unseen)
+    assert not any(scene.unseen for scene in seen)
+    assert all(scene.unseen for scene in unseen)
+
+
+def test_the_pixels_of_one_patch_change_its_embedding_and_no_other(tiny: captioner.CaptionerModel) -> None:
+    (picture,) = render([SCENE])
+    before = tiny.inputs(encode(picture[None], "across"))
+    for token in image_tokens():
+        left, top, right, bottom = map(int, token.box)
+        changed = picture.copy()
+        changed[top:bottom, left:right] ^= 128
+        differs = (tiny.inputs(encode(changed[None], "across")) != before).any(-1)[0]
+        assert differs.nonzero().flatten().tolist() == [token.position]
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_each_mask_opens_and_blocks_what_it_is_named_for(tiny: captioner.CaptionerModel, name: str) -> None:
+    words = ["a"] * (CONTEXT - PATCHES - 1)
+    trace = tiny.run(encode(render([SCENE]), "across", words), MASKS[name])
+    allowed = trace.allowed(1).numpy()
+    q, k = np.indices(allowed.shape)
+    block = (q < PATCHES) & (k < PATCHES)
+    wanted = {
+        "causal": k <= q, "prefix": (k <= q) | (np.maximum(q, k) <= PATCHES), "block": (k <= q) | block,
+        "window": ((k <= q) | block) & (abs(q - k) < 32),
+    }  # fmt: skip
+    np.testing.assert_array_equal(allowed, wanted[name])
+
+
+def test_a_removed_patch_is_seen_by_nobody(tiny: captioner.CaptionerModel) -> None:
+    (picture,) = render([SCENE])
+    changed = picture.copy()
+    changed[:PATCH, PATCH : 2 * PATCH] = 0  # of patch 1
+    spec = without(MASKS["prefix"], [1])
+    found = [read(tiny, one, "across", ("a", "small"), spec) for one in (picture, changed)]
+    np.testing.assert_array_equal(found[0].chances, found[1].chances)
+    assert (found[0].weights[..., 1] == 0).all()
+    assert found[0].blocked[:, 1].all()
+    whole = [read(tiny, one, "across", ("a", "small"), MASKS["prefix"]).chances for one in (picture, changed)]
+    assert (whole[0] != whole[1]).any()
+
+
+def test_localization_is_the_share_inside_the_boxes() -> None:
+    words = caption(SCENE, "across")
+    places = inside(SCENE, words)
+    assert places[1].reshape(GRID, GRID).nonzero()[0].tolist() == [3, 3, 4, 4]  # 6 to 14 across, 26 to 34 down
+    weights = np.zeros((1, 2, *places.shape))
+    weights[0, 0] = places
+    weights[0, 1] = 1
+    level = (places[[1, 2, 3, 7, 8, 9]].mean(-1)).mean()
+    np.testing.assert_allclose(localization(weights, places, words), [[1, level]])
+    assert chance(places, words) == pytest.approx(level)
+
+
+def test_a_folded_head_keeps_every_rows_sum(tiny: captioner.CaptionerModel) -> None:
+    trace = tiny.run(encode(render([SCENE]), "down", ["a", "small"]), MASKS["block"])
+    for layer in (1, None):
+        whole = whole_head(trace, 0, MASKS["block"], layer, 2, folded=False)
+        view = fold(whole, PATCHES)
+        assert view.weights.shape == (4, 4)
+        np.testing.assert_allclose(view.weights.sum(1), 1, rtol=1e-5)
+        np.testing.assert_allclose(view.weights[1:, 0], whole.weights[PATCHES:, :PATCHES].sum(1), rtol=1e-5)
+        np.testing.assert_array_equal(view.blocked["prefix_lm"], np.triu(np.ones((4, 4), bool), 1))

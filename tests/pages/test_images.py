@@ -1,0 +1,140 @@
+"""The Images page without a browser: its caption, numbers and heads are those of the models that ship."""
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from model.images import captioner
+from model.images.captioner import MASKS, VERSIONS
+from model.images.measures import chance, inside, localization, under_masks
+from model.images.scenes import caption, render, scene_of
+from model.images.view import read, without, write
+from tests.pages.page import Page, plain
+from tests.viz.packet import unpacked
+from ui.images import FIRST, HELD_OUT, _heard, of_scene, of_upload
+from viz.numbers import percent
+
+
+class Images(Page):
+    SCRIPT = "pages/images.py"
+
+    def packet(self) -> tuple[dict[str, Any], np.ndarray]:
+        """The picture's header, and the weights [heads, words, patches], the mean first."""
+        (one,) = [one for one in self.app.get("bidi_component") if one.proto.component_name == "unmask_images"]
+        header, body = unpacked(one.proto.bytes)
+        shape = len(header["heads"]), len(header["caption"]), len(header["boxes"])
+        return header, np.frombuffer(body[: 4 * np.prod(shape)], "<f4").reshape(shape)
+
+
+@pytest.mark.parametrize(("version", "mask", "removed"), [("prefix", "prefix", ()), ("window", "causal", (7, 8, 13))])
+def test_the_caption_and_the_heads_are_the_models(version: str, mask: str, removed: tuple[int, ...]) -> None:
+    page = Images(version=version, mask=mask, removed=",".join(map(str, removed)))
+    header, weights = page.packet()
+    model, scene = captioner.load(version), scene_of(FIRST)
+    spec = without(MASKS[mask], removed)
+    found = write(model, render([scene])[0], "across", spec)
+    assert header["caption"] == list(found.words)
+    flat = found.weights.reshape(-1, *found.weights.shape[2:])
+    np.testing.assert_allclose(weights[1:], flat, atol=1e-6)
+    np.testing.assert_allclose(weights[0], flat.mean(0), atol=1e-6)
+    assert (weights[:, :, list(removed)] == 0).all()
+    true = caption(scene, "across")
+    places = inside(scene, true)
+    given = read(model, render([scene])[0], "across", tuple(word.text for word in true), spec)
+    shares = localization(given.weights, places, true).ravel()
+    ranked = [header["heads"][head]["share"] for head in header["order"][1:]]
+    assert ranked == [percent(share) for share in sorted(shares, reverse=True)]
+    assert header["head"] == header["order"][1] == 1 + shares.argmax()
+    assert percent(shares.max()) in page.sentence()
+    assert percent(chance(places, true)) in page.sentence()
+    standard = write(model, render([scene])[0], "across", model.standard).words
+    assert header["changed"] == [one != other for one, other in zip(found.words, [*standard, *"-" * 20], strict=False)]
+
+
+def test_each_mask_is_measured_on_every_version_and_its_own_is_best() -> None:
+    page = Images()
+    (table,) = [plain(one) for one in page.html() if 'class="numbers masks"' in one]
+    for version in VERSIONS:
+        found = under_masks(captioner.load(version), HELD_OUT)
+        for loss, exact in found:
+            assert f"{loss:.3f} nats, {percent(float(exact))} exact" in table
+        assert list(MASKS)[found[:, 0].argmin()] == version
+    assert any("3 of 3 versions" in one.value for one in page.app.caption)
+
+
+def test_the_heatmap_folds_and_unfolds_the_image() -> None:
+    page = Images(word="-1")
+    rows = lambda: len(page.figures()["images_heatmap"]["layout"]["yaxis"]["ticktext"])  # noqa: E731
+    words = len(page.packet()[0]["caption"])
+    assert rows() == words + 2
+    page.set(images_folded=False)
+    assert rows() == words + 1 + captioner.PATCHES
+
+
+def test_clicks_place_shapes_remove_patches_and_choose_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    state: Any = type("State", (dict,), {"__getattr__": dict.__getitem__, "__setattr__": dict.__setitem__})()
+    state.update(images_mode="place", images_size="small", images_colour="green", images_shape="cross",
+                 images_removed="", images_word=-1, images_scene=FIRST)  # fmt: skip
+    sent: dict[str, Any] = {}
+    monkeypatch.setattr("ui.images.st.session_state", state)
+    monkeypatch.setattr("ui.images.component_value", lambda _: sent)
+
+    def send(name: str, value: Any) -> None:
+        sent.update({name: value})
+        _heard(name, of_scene(scene_of(state.images_scene)))
+
+    send("spot", [999, 0])  # into the corner: moved so that all of it is seen
+    assert state.images_scene == f"{FIRST}_small-green-cross-44-4"
+    send("spot", [250, 250])  # on the red square, which goes
+    assert "red" not in state.images_scene
+    state.images_mode = "remove"
+    send("spot", [200, 0])
+    assert state.images_removed == "1"
+    send("spot", [999, 999])
+    assert state.images_removed == "1,35"
+    send("spot", [200, 0])
+    assert state.images_removed == "35"
+    for junk in (None, [1], [float("nan"), 0], "1", {}, [10**9, 0]):
+        send("spot", junk)
+        send("word", junk)
+        send("head", junk)
+    assert state.images_removed in ("", "35")
+    assert state.images_word == -1
+    send("word", 3)
+    assert state.images_word == 3
+    send("word", 3)
+    assert state.images_word == -1
+
+
+def test_patches_of_an_upload_lie_where_its_pixels_are() -> None:
+    """A change within one drawn patch changes that patch alone, for three shapes of images."""
+    for wide, high in ((480, 480), (600, 300), (123, 330)):
+        pixels = np.full((high, wide, 3), 200, np.uint8)
+        before = of_upload(_file(pixels))
+        for patch in (0, 17, 35):
+            left, top, right, bottom = before.boxes[patch]
+            changed = pixels.copy()
+            rows, columns = slice(round(top * high) + 2, round(bottom * high) - 2), slice(round(left * wide) + 2, None)
+            changed[rows, columns][:, : round((right - left) * wide) - 4] = 0
+            after = of_upload(_file(changed))
+            differs = (captioner.to_patches(after.pixels[None]) != captioner.to_patches(before.pixels[None])).any(-1)[0]
+            assert differs.nonzero().flatten().tolist() == [patch]
+
+
+def test_a_broken_upload_is_a_sentence() -> None:
+    page = Images(source="upload")
+    page.app.file_uploader(key="images_file").upload("x.png", b"<svg/>", "image/png").run()
+    assert not page.app.exception
+    assert "PNG, JPEG or WebP image" in page.app.error[0].value
+    page.app.file_uploader(key="images_file").upload("y.png", _file(render([scene_of(FIRST)])[0]), "image/png").run()
+    assert not page.app.error
+    assert page.packet()[0]["caption"] == ["a", "large", "red", "square", "left", "of", "a", "small", "blue", "circle"]
+
+
+def _file(pixels: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
