@@ -84,7 +84,8 @@ class LoadedModel(Checkable):
         spec = spec_of(self.model.standard, masks, causal=causal, padding=padding)
         if _hooks_and_weights(self.network) != self._loaded:
             warnings.warn(CHANGED, stacklevel=2)
-        run = Run(self.model, self.model.run(batch, spec), row, self.network)
+        kind = Run if image is None else _image_run()
+        run = kind(self.model, self.model.run(batch, spec), row, self.network)
         if run.cut:
             warnings.warn(cut_words(run.cut, self.model.context), stacklevel=2)
         return run
@@ -105,6 +106,12 @@ class LoadedModel(Checkable):
         named = {part: "" if part == "self" else f" ({part})" for part in found.layers}
         layers = ", ".join(f"{count} layers{named[part]}" for part, count in found.layers.items())
         return f"{self.model.name}: {found.architecture}, {found.kind}, {layers}, {found.heads} heads"
+
+
+def _image_run() -> type[Run]:
+    from unmask.images import ImageRun  # with transformers, which takes seconds to import
+
+    return ImageRun
 
 
 def _texts(name: str, given: Any) -> list[str]:

@@ -65,12 +65,12 @@ class ImageBatch(TokenBatch):
 
 def image_mask(trace: Trace) -> str:
     """What a network's own masks are around an image, as this run of an ImageBatch measured it: "causal", "block" where
-    an image's tokens see each other, "prefix" where other tokens do too; beside it how many layers, where not all."""
+    an image's tokens see each other, "prefix LM" where other tokens do too; beside it how many layers, where not all."""
     assert isinstance(trace.batch, ImageBatch)
     found = [record.context.groups for record in trace.layers if record.context.groups is not None]
     if not found:
         return "causal"
-    kind = "block" if (found[0] >= 0).sum() == len(trace.batch.image_positions) else "prefix"
+    kind = "block" if (found[0] >= 0).sum() == len(trace.batch.image_positions) else "prefix LM"
     return kind if len(found) == trace.num_layers else f"{kind} in {len(found)} of {trace.num_layers} layers"
 
 

@@ -1,0 +1,84 @@
+"""A run of an image-text model with an image in its text, in notebooks: where in the image a token attends."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from PIL import Image
+
+from i18n import say, together
+from model.errors import index
+from model.huggingface.image_prompts import ImageBatch, image_mask
+from model.images.patches import ImageToken
+from unmask.pictures import Picture
+from unmask.runs import Run
+from viz.html import tag
+from viz.images import picture_uri
+from viz.lit_image import NO_MAPPING, LitImage, composed, lit_packet, sentence, shown_at, strip
+from viz.saved.standalone import Canvas, page
+
+MOST_REPORTED = 3  # heads whose pictures are in a report
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ImageRun(Run):
+    """All of a Run, and the image."""
+
+    @property
+    def batch(self) -> ImageBatch:
+        batch = self.trace.batch
+        assert isinstance(batch, ImageBatch)
+        return batch
+
+    @property
+    def image_tokens(self) -> list[ImageToken]:
+        """The position of each image token in the row, and its pixels; empty where no mapping is known."""
+        return list(self.batch.image_tokens)
+
+    @property
+    def image_mask(self) -> str:
+        """ "causal", "block" (the tokens of an image see each other) or "prefix LM" (other tokens do too), as measured."""
+        return image_mask(self.trace)
+
+    def on_image(self, layer: int, head: int, token: int | None = None) -> Picture:
+        """What a token, by its position, attends to in the image; the row's last one unless given. Its numbers are
+        float32 [P], a weight for each image token. Raises ValueError for a head or a token that is not there."""
+        lit = self.lit(layer, head, token)
+        layers = list(lit.layers())
+        line = sentence(lit)
+        note = tag("p", together([line, "" if lit.mapped else say(NO_MAPPING)]))
+        canvases = [Canvas("images", lit_packet(one, alone=len(layers) == 1)) for one in layers]
+        html: Callable[[], str] = lambda: page(line, [note, *canvases])  # noqa: E731
+        return Picture(line, lit, lit.weights[lit.query], html, lambda: canvases[0], partial(_printed, self.title, lit))
+
+    def pictures(self, heads: Sequence[tuple[int, int]]) -> list[tuple[str, str]]:
+        found = []
+        for layer, head in heads[:MOST_REPORTED]:
+            lit = self.lit(layer, head)
+            uris = [picture_uri(Image.fromarray(composed(one))) for one in lit.layers()]
+            found += [(sentence(lit) if not number else "", uri) for number, uri in enumerate(uris)]
+        words = say("The network's own mask of the image tokens: {mask}.", mask=self.image_mask)
+        return [(words, picture_uri(Image.fromarray(shown_at(self.batch.picture, ())[0]))), *found]
+
+    def lit(self, layer: int, head: int, token: int | None = None) -> LitImage:
+        """The same as arrays."""
+        view, batch, places = self.view(layer, head), self.batch, {one.position: one for one in self.image_tokens}
+        token = self.query if token is None else index("token", token, len(self.labels))
+        texts = sorted({token, *range(max(batch.image_positions) + 1, len(self.labels))})
+        keys = list(places or batch.image_positions)
+        pixels = shown_at(batch.picture, [one.box for one in places.values()])
+        picture, boxes = pixels if places else strip(len(keys))
+        cells = np.ix_(texts, keys)
+        chances = np.exp(-self.losses[texts]) if self.predicts else np.full(len(texts), np.nan)
+        return LitImage(
+            self.named(layer, head), picture, boxes, tuple(self.labels[key] for key in keys), view.weights[cells],
+            view.any_blocked()[cells], tuple(self.labels[at] for at in texts), chances, texts.index(token),
+            mapped=bool(places),
+        )  # fmt: skip
+
+
+def _printed(of: str, lit: LitImage, kind: str) -> bytes:
+    from unmask import printed  # matplotlib takes a second
+
+    return printed.file("image", "", of, lit, kind)

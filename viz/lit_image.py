@@ -1,0 +1,122 @@
+"""An image under a veil that is thin where a token attends to: for components/images.js, and as pixels for print.
+
+Overlapping tokens, of a processor that cuts an image into tiles, are shown in several layers. Sizes: S tokens of the
+text, P image tokens.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from PIL import Image
+
+from i18n import N_, say
+from model.images.patches import Box, grid_tokens
+from viz.components.words import packed, words
+from viz.hatch import ink
+from viz.heads.cells import weight_text
+from viz.images import picture_uri
+from viz.numbers import chance, percent
+
+VEIL = np.array([16, 18, 24])  # as in images.js
+OPACITY = 0.8  # over a token of weight 0
+SMALLEST, LARGEST = 480, 640  # pixels across
+STRIP = 24  # tokens in a row where their pixels are not known
+ALT = N_("The image, in {count} tokens. Arrow keys move over them.")
+HINT = N_("Point at a token of the text or at a part of the image.")
+OF_LAYER = N_("“{word}”: {head} gives {share} of its attention to these image tokens, most to {patch}: {most}.")
+NO_MAPPING = N_("Which pixels a token is made from is not known for this processor: its image tokens in their order.")
+
+
+@dataclass(frozen=True, eq=False)
+class LitImage:
+    """One head's attention from a text to an image. picture: uint8 [height, width, 3]. boxes: of the P image tokens, in
+    pixels. weights: float32 [S,P]; blocked: bool [S,P]. labels: of the S tokens; chances: their probabilities, [S], NaN
+    where there is none. query: which of them is shown, from 0. mapped: whether the boxes are pixels of the image."""
+
+    name: str
+    picture: np.ndarray
+    boxes: tuple[Box, ...]
+    names: tuple[str, ...]
+    weights: np.ndarray
+    blocked: np.ndarray
+    labels: tuple[str, ...]
+    chances: np.ndarray
+    query: int
+    mapped: bool = True
+
+    def layers(self) -> "Iterator[LitImage]":
+        """Parts whose boxes do not overlap, the first tokens first."""
+        left, layer = np.arange(len(self.boxes)), np.zeros(len(self.boxes), int) - 1
+        edges = np.array(self.boxes)
+        while len(left):
+            taken: list[int] = []
+            for one in left:
+                wide = np.minimum(edges[taken, 2], edges[one, 2]) - np.maximum(edges[taken, 0], edges[one, 0])
+                high = np.minimum(edges[taken, 3], edges[one, 3]) - np.maximum(edges[taken, 1], edges[one, 1])
+                if not ((wide > 0.01) & (high > 0.01)).any():
+                    taken.append(int(one))
+            layer[taken] = layer.max() + 1
+            left = np.flatnonzero(layer < 0)
+            boxes, names = tuple(self.boxes[one] for one in taken), tuple(self.names[one] for one in taken)
+            part = self.weights[:, taken], self.blocked[:, taken]
+            yield replace(self, boxes=boxes, names=names, weights=part[0], blocked=part[1])
+
+
+def strip(count: int) -> tuple[np.ndarray, tuple[Box, ...]]:
+    """A grey picture with a place for each of so many tokens, whose pixels are not known."""
+    rows = -(-count // STRIP)
+    size = min(count, STRIP) * 20, rows * 20
+    boxes = (token.box for token in grid_tokens(0, rows, min(count, STRIP), (0, 0, *size), size))
+    return np.full((size[1], size[0], 3), 170, np.uint8), tuple(boxes)[:count]
+
+
+def shown_at(picture: np.ndarray, boxes: Sequence[Box]) -> tuple[np.ndarray, tuple[Box, ...]]:
+    """A picture and boxes in it, not larger than LARGEST across."""
+    small = Image.fromarray(picture)
+    small.thumbnail((LARGEST, LARGEST))
+    x, y = small.width / picture.shape[1], small.height / picture.shape[0]
+    return np.asarray(small), tuple((left * x, top * y, right * x, bottom * y) for left, top, right, bottom in boxes)
+
+
+def sentence(lit: LitImage) -> str:
+    """Of the query that is shown: how much of its attention is on the image, and where the most."""
+    weights = lit.weights[lit.query]
+    said = {"name": lit.name, "token": lit.labels[lit.query], "share": percent(float(weights.sum()))}
+    most = int(weights.argmax())
+    words = N_("{name}: “{token}” gives {share} of its attention to the image, most to {place}: {most}.")
+    return say(words, **said, place=lit.names[most], most=weight_text(weights[most]))
+
+
+def composed(lit: LitImage) -> np.ndarray:
+    """One layer's pixels, uint8, at least SMALLEST across."""
+    times = -(-SMALLEST // lit.picture.shape[1])
+    pixels = np.kron(lit.picture, np.ones((times, times, 1))).astype(np.float64)
+    weights = lit.weights[lit.query]
+    veils = OPACITY * (1 - np.sqrt(weights / (weights.max(initial=0) or 1)))
+    for box, veil in zip(lit.boxes, veils, strict=True):
+        left, top, right, bottom = (round(edge * times) for edge in box)
+        pixels[top:bottom, left:right] += (VEIL - pixels[top:bottom, left:right]) * veil
+    return pixels.round().astype(np.uint8)
+
+
+def lit_packet(lit: LitImage, *, alone: bool) -> bytes:
+    """One layer, for components/images.js. alone: it is the only one."""
+    said = words("images") | ({} if alone else {"word": say(OF_LAYER)})
+    high, wide = lit.picture.shape[:2]
+    about = {
+        "picture": picture_uri(Image.fromarray(lit.picture)),
+        "smooth": wide > SMALLEST,
+        "boxes": [(left / wide, top / high, right / wide, bottom / high) for left, top, right, bottom in lit.boxes],
+        "names": lit.names,
+        "grid": max(sum(box[1] == lit.boxes[0][1] for box in lit.boxes), 1),
+        "caption": lit.labels,
+        "chances": ["–" if np.isnan(one) else chance(float(one)) for one in lit.chances],
+        "changed": [False] * len(lit.labels),
+        "removed": (),
+        "hatches": [ink("causal")],
+        "heads": [{"name": lit.name, "share": ""}],
+        **{"order": [0], "head": 0, "word": lit.query, "mode": "look", "hint": say(HINT), "words": said},
+        "alt": say(ALT, count=len(lit.boxes)),
+    }
+    return packed(about, lit.weights.astype("<f4").tobytes(), lit.blocked.astype(np.uint8).tobytes())
