@@ -38,7 +38,7 @@ class ImageRun(Run):
 
     @property
     def image_mask(self) -> str:
-        """ "causal", "block" (the tokens of an image see each other) or "prefix LM" (other tokens do too), as measured."""
+        """As measured: "causal", "block" (the tokens of an image see each other) or "prefix LM" (others do too)."""
         return image_mask(self.trace)
 
     def on_image(self, layer: int, head: int, token: int | None = None) -> Picture:

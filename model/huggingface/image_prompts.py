@@ -64,8 +64,8 @@ class ImageBatch(TokenBatch):
 
 
 def image_mask(trace: Trace) -> str:
-    """What a network's own masks are around an image, as this run of an ImageBatch measured it: "causal", "block" where
-    an image's tokens see each other, "prefix LM" where other tokens do too; beside it how many layers, where not all."""
+    """A network's own mask around an image, as this run of an ImageBatch measured it: "causal", "block" where an image's
+    tokens see each other, "prefix LM" where other tokens do too; and in how many layers, where not in all."""
     assert isinstance(trace.batch, ImageBatch)
     found = [record.context.groups for record in trace.layers if record.context.groups is not None]
     if not found:
