@@ -11,11 +11,12 @@ from i18n import say, together
 from model.errors import index
 from model.huggingface.image_prompts import ImageBatch, image_mask
 from model.images.patches import ImageToken
-from unmask.pictures import Picture
-from unmask.runs import Run
+from unmask.pictures import Picture, Predicted, predicted
+from unmask.runs import MOST_PREDICTED, Run
 from viz.html import tag
 from viz.images import picture_uri
 from viz.lit_image import NO_MAPPING, LitImage, composed, lit_packet, sentence, shown_at, strip
+from viz.numbers import TOP, Candidate
 from viz.saved.standalone import Canvas, page
 
 MOST_REPORTED = 3  # heads whose pictures are in a report
@@ -38,8 +39,22 @@ class ImageRun(Run):
 
     @property
     def image_mask(self) -> str:
-        """As measured: "causal", "block" (the tokens of an image see each other) or "prefix LM" (others do too)."""
-        return image_mask(self.trace)
+        """As measured: "causal", "block" (an image's tokens see each other), "prefix LM" (others do too); "none" of a
+        network without a causal mask."""
+        return "none" if self.model.kind == "encoder" else image_mask(self.trace)
+
+    def classes(self, most: int = TOP) -> Predicted:
+        """The `most` likeliest classes of an image classifier's image. Raises ValueError for another model."""
+        names = getattr(self.model, "classes", {})
+        if not names:
+            raise ValueError(f"expected an image classifier with its classes, got {self.model.name}")
+        found = (
+            self.trace.logits[0]
+            .softmax(-1)
+            .topk(min(index("number of classes", most, MOST_PREDICTED, first=1), len(names)))
+        )
+        pairs = zip(found.indices.tolist(), found.values.tolist(), strict=True)
+        return predicted("class", [Candidate(self.model.label(one), chance) for one, chance in pairs])
 
     def on_image(self, layer: int, head: int, token: int | None = None) -> Picture:
         """What a token, by its position, attends to in the image; the row's last one unless given. Its numbers are

@@ -32,7 +32,7 @@ def load(model: Any, tokenizer: Any = None, *, name: str | None = None) -> "Load
     if isinstance(model, str | Path):
         if tokenizer is not None:
             raise ValueError(f"expected a tokenizer with a network alone, got one with the name {str(model)!r}")
-        return LoadedModel(catalog.load(str(model)))
+        return LoadedModel(_classifier(str(model)) or catalog.load(str(model)))
     if tokenizer is None:
         raise ValueError(f"expected a network with its tokenizer, got {type(model).__name__} alone")
     from model.huggingface import adapter  # takes seconds to import
@@ -53,7 +53,7 @@ class LoadedModel(Checkable):
 
     def run(
         self,
-        text: str | Sequence[str],
+        text: str | Sequence[str] = "",
         *,
         causal: bool | None = None,
         padding: bool | None = None,
@@ -73,7 +73,7 @@ class LoadedModel(Checkable):
         room for all of the row's text: `Run.cut` is the rest. Raises ValueError for what is none of this.
         """
         texts = _texts("text", text)
-        if not texts or not all(one.strip() for one in texts):
+        if not texts or not all(one.strip() or image is not None for one in texts):
             raise ValueError(f"expected a text, or several, got {text!r:.80}")
         if pad_side not in ("left", "right"):
             raise ValueError(f"expected padding on the left or right, got {pad_side!r}")
@@ -106,6 +106,15 @@ class LoadedModel(Checkable):
         named = {part: "" if part == "self" else f" ({part})" for part in found.layers}
         layers = ", ".join(f"{count} layers{named[part]}" for part, count in found.layers.items())
         return f"{self.model.name}: {found.architecture}, {found.kind}, {layers}, {found.heads} heads"
+
+
+def _classifier(name: str) -> Model | None:
+    """The image classifier in a folder, None where there is none."""
+    if not (Path(name) / "config.json").is_file():
+        return None
+    from model.huggingface import image_classifier  # takes seconds to import
+
+    return image_classifier.load(name) if image_classifier.is_classifier(Path(name)) else None
 
 
 def _image_run() -> type[Run]:

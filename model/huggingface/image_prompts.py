@@ -19,6 +19,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from i18n import N_, msg
 from model.errors import CheckpointError, NotSupported, first_line
+from model.files import read_regular
 from model.huggingface.internals import processor_of
 from model.huggingface.loading import SAFE
 from model.huggingface.pixel_map import embedder, pixel_boxes
@@ -64,8 +65,8 @@ class ImageBatch(TokenBatch):
 
 
 def image_mask(trace: Trace) -> str:
-    """A network's own mask around an image, as this run of an ImageBatch measured it: "causal", "block" where an image's
-    tokens see each other, "prefix LM" where other tokens do too; and in how many layers, where not in all."""
+    """A network's own mask around an image, as this run of an ImageBatch measured it: "causal", "block" where the
+    image's tokens see each other, "prefix LM" where others do too, and in how many layers, where not in all."""
     assert isinstance(trace.batch, ImageBatch)
     found = [record.context.groups for record in trace.layers if record.context.groups is not None]
     if not found:
@@ -156,13 +157,17 @@ def _read(name: str, config: PreTrainedConfig, folder: Path) -> Any:
     if kind is None:
         raise NotSupported(msg(READS_NO_IMAGES, model=name))
     try:
-        for file in FILES:
-            if (folder / file).is_file():
-                _check(json.loads((folder / file).read_text()))
+        check_sizes(folder)
         return kind.from_pretrained(folder, **SAFE)  # type: ignore[attr-defined]
     except Exception as error:  # noqa: BLE001 - a damaged file raises whatever its reader happens to raise
         why = msg(UNREADABLE, model=name, why=first_line(error), files=" and ".join(FILES))
         raise CheckpointError(why) from None
+
+
+def check_sizes(folder: Path) -> None:
+    """Raises ValueError for a processor of sizes that no image needs."""
+    for path in (folder / file for file in FILES if (folder / file).is_file()):
+        _check(json.loads(read_regular(path, MOST_AREA)))
 
 
 def _check(data: Any, name: str = "", pixels: bool = False) -> None:

@@ -160,7 +160,7 @@ def examine(stacks: Stacks, report: Callable[[str], None] = lambda _: None) -> F
     run = Recording(sites, MaskSpec(causal=any(site.causal for site in sites)), inputs.keeps())
     states = stacks.states(run, inputs)
     run.layers()
-    _check_logits(stacks.logits(states), expected, inputs.keep)
+    check_logits(stacks.logits(states), expected, inputs.keep)
     return Findings(sites, sum(site.bytes_per_token for site in sites) + states[0, 0].nbytes, *kinds)
 
 
@@ -239,7 +239,7 @@ def _layer_kinds(stacks: Stacks, sites: Sequence[Site]) -> tuple[dict[str, tuple
     return counted, kinds if set(kinds) - {layers.ATTENTION} else ()
 
 
-def _check_logits(ours: Tensor, theirs: Tensor, keep: Tensor) -> None:
+def check_logits(ours: Tensor, theirs: Tensor, keep: Tensor) -> None:
     ours, theirs = ours[keep].float(), theirs[keep]
     allowed = TOLERANCE.get(theirs.dtype, COARSE) * max(float(theirs.abs().max()), 1.0)
     difference = float((ours - theirs.float()).abs().max())
