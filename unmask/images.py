@@ -39,7 +39,7 @@ class ImageRun(Run):
 
     @property
     def image_mask(self) -> str:
-        """As measured: "causal", "block" (an image's tokens see each other), "prefix LM" (others do too); "none" of a
+        """As measured: "causal", "block" (an image's tokens see each other), "prefix-lm" (others do too); "none" of a
         network without a causal mask."""
         return "none" if self.model.kind == "encoder" else image_mask(self.trace)
 

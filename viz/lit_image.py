@@ -46,21 +46,17 @@ class LitImage:
     mapped: bool = True
 
     def layers(self) -> "Iterator[LitImage]":
-        """Parts whose boxes do not overlap, the first tokens first."""
-        left, layer = np.arange(len(self.boxes)), np.zeros(len(self.boxes), int) - 1
-        edges = np.array(self.boxes)
-        while len(left):
-            taken: list[int] = []
-            for one in left:
-                wide = np.minimum(edges[taken, 2], edges[one, 2]) - np.maximum(edges[taken, 0], edges[one, 0])
-                high = np.minimum(edges[taken, 3], edges[one, 3]) - np.maximum(edges[taken, 1], edges[one, 1])
-                if not ((wide > 0.01) & (high > 0.01)).any():
-                    taken.append(int(one))
-            layer[taken] = layer.max() + 1
-            left = np.flatnonzero(layer < 0)
-            boxes, names = tuple(self.boxes[one] for one in taken), tuple(self.names[one] for one in taken)
-            part = self.weights[:, taken], self.blocked[:, taken]
-            yield replace(self, boxes=boxes, names=names, weights=part[0], blocked=part[1])
+        """Parts whose boxes do not overlap, in the order of the tokens."""
+        edges, begins = np.array(self.boxes), [0]
+        for one, (left, top, right, bottom) in enumerate(self.boxes):
+            others = edges[begins[-1] : one]
+            wide = np.minimum(others[:, 2], right) - np.maximum(others[:, 0], left)
+            high = np.minimum(others[:, 3], bottom) - np.maximum(others[:, 1], top)
+            if ((wide > 0.01) & (high > 0.01)).any():
+                begins.append(one)
+        for some in map(slice, begins, [*begins[1:], None]):
+            weights, blocked = self.weights[:, some], self.blocked[:, some]
+            yield replace(self, boxes=self.boxes[some], names=self.names[some], weights=weights, blocked=blocked)
 
 
 def strip(count: int) -> tuple[np.ndarray, tuple[Box, ...]]:

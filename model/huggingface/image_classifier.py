@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
-from transformers import AutoImageProcessor, AutoModelForImageClassification
+from transformers import AutoImageProcessor, AutoModelForImageClassification, PreTrainedModel
 
 from i18n import msg
 from model.base import Description, HeadEdit, Model, check_finite
@@ -24,7 +24,7 @@ from model.huggingface.native_masks import far_positions
 from model.huggingface.pixel_map import pixel_boxes
 from model.huggingface.probe import Probe
 from model.huggingface.recording import Recording
-from model.huggingface.stacks import Inputs, Stacks, intercepted, logits_of
+from model.huggingface.stacks import intercepted, logits_of
 from model.huggingface.verify import check_logits
 from model.images.patches import ImageToken
 from model.masks import MaskSpec
@@ -35,48 +35,32 @@ from serving.settings import Settings
 TYPES = ("vit", "deit", "dinov2", "dinov2_with_registers")
 
 
-class PixelStack(Stacks):
-    """A stack that reads pixels, and its classifier."""
-
-    def states(self, run: AttentionRun, inputs: Inputs) -> Tensor:
-        with intercepted(run, self.stack, 1):
-            states: Tensor = self.stack(**inputs.image or {})[0]
-            return states
-
-    def reference(self, inputs: Inputs) -> Tensor:
-        """[1,C]."""
-        return logits_of(self.network(**inputs.image or {}))
-
-    def logits(self, states: Tensor) -> Tensor:
-        """[1,T,W] -> [1,C]."""
-        return logits_of(self._head(states))
-
-    def context(self) -> int:
-        return 0  # not stated: as many tokens as its images have
-
-
 class ImageClassifier(Model):
     """Reads an image and no text; its trace's logits are the classes', [1,C]. classes: their names."""
 
+    network: PreTrainedModel
     kind, standard, predicts = "encoder", MaskSpec(causal=False), False
 
     def __init__(self, name: str, network: Any, processor: Any, classes: dict[int, str]) -> None:
         """Raises NotSupported for a network that computes something else than our attention does."""
         self.network, self._processor, self.classes = network, processor, classes
-        self._stacks = PixelStack(network, network.base_model, network.base_model)
         levels = np.arange(64 * 64 * 3).reshape(64, 64, 3) % 251
         batch = self.encode_image("", Image.fromarray(levels.astype(np.uint8)))
-        inputs = Inputs(batch.ids, batch.keep, image=batch.inputs)
         with torch.inference_mode():
-            expected = self._stacks.reference(inputs)
+            expected = network(**batch.inputs).logits
             network.set_attn_implementation(NAME)
-            probe = Probe(inputs.keeps(), (), far_positions((), batch.ids.shape[1]))
-            self._stacks.states(probe, inputs)
+            probe = Probe({"self": batch.keep}, (), far_positions((), batch.ids.shape[1]))
+            self._logits(probe, batch)
         self._sites = tuple(probe.sites)
         heads, kept = self._sites[0].heads[0], sum(site.bytes_per_token for site in self._sites)
         context = batch.ids.shape[1]
         super().__init__(name, num_layers=len(self._sites), num_heads=heads, context=context, bytes_per_token=kept)
         check_logits(self.run(batch).logits[:, None], expected[:, None], batch.keep[:, :1])
+
+    def _logits(self, run: AttentionRun, batch: ImageBatch) -> Tensor:
+        """[1,C], the attentions computed by run."""
+        with intercepted(run, self.network, 1):
+            return logits_of(self.network(**batch.inputs))
 
     def encode(self, texts: list[str], pad_side: str = "right", targets: list[str] | None = None) -> TokenBatch:
         raise ValueError(msg("{model} reads an image and no text", model=self.name))
@@ -88,7 +72,7 @@ class ImageClassifier(Model):
         if text:
             self.encode([text])
         values = self._prepare(picture)["pixel_values"]
-        embed: Any = self._stacks.stack.embeddings
+        embed = self.network.get_submodule(f"{self.network.base_model_prefix}.embeddings")
         tokens = embed(values).shape[1]
         before = tokens - int(tokens**0.5) ** 2  # ViT has 1, DeiT 2, DINOv2 with registers 5
         names = ("[CLS]", "[DIST]") if before == 2 else ("[CLS]", *(f"[REG{number}]" for number in range(1, before)))
@@ -128,11 +112,11 @@ class ImageClassifier(Model):
         spec = spec or self.standard
         spec.check_scope(self.num_layers, self.num_heads)
         run = Recording(self._sites, spec, {"self": batch.keep}, standard=self.standard, edit=edit)
-        states = self._stacks.states(run, Inputs(batch.ids, batch.keep, image=batch.inputs))
-        return Trace(batch, spec, run.layers()["self"], states, self.readout)
+        logits = self._logits(run, batch)
+        return Trace(batch, spec, run.layers()["self"], logits, self.readout)
 
     def readout(self, states: Tensor) -> Tensor:
-        return self._stacks.logits(states)
+        return states
 
 
 def is_classifier(folder: Path) -> bool:

@@ -4,6 +4,7 @@ Sizes: T tokens of the row, the image's among them.
 """
 
 import json
+import re
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -30,8 +31,8 @@ from model.trace import Trace
 
 FILES = ("preprocessor_config.json", "processor_config.json")  # of a folder
 MOST_MAPPED = 16  # sizes of images whose tokens' boxes are kept
-MOST_SIDE, MOST_AREA, MOST_COUNT = 8_192, 2**26, 2**14  # pixels of a side, of an image; tokens or tiles of an image
-SIDES = ("height", "width", "shortest_edge", "longest_edge")
+MOST_SIDE, MOST_AREA = 2**13, 2**26  # pixels of a side, tokens or tiles of an image; pixels of an image
+COUNTED = re.compile("(height|width|edge|size|pixels|patches|length|seq_len|tokens|pinpoints)$")
 AROUND = (("vision_start_token_id", "vision_end_token_id"), ("image_start_token_id", "image_end_token_id"))
 NOT_INPUTS = {"input_ids", "attention_mask", "labels"}
 READS_NO_IMAGES = N_("{model} reads no images: expected a text alone, or an image-text model with its processor")
@@ -60,18 +61,17 @@ class ImageBatch(TokenBatch):
         here[list(self.image_positions)] = True
         runs = (here & ~here.roll(1)).long().cumsum(0) - 1
         before = torch.arange(len(here)) <= max(self.image_positions, default=-1)
-        return (*(group.where(which, -1) for group, which in ((runs, here), (0 * runs, here), (0 * runs, before))),
-                torch.zeros_like(runs))  # fmt: skip
+        return runs.where(here, -1), -(~here).long(), -(~before).long(), torch.zeros_like(runs)
 
 
 def image_mask(trace: Trace) -> str:
     """A network's own mask around an image, as this run of an ImageBatch measured it: "causal", "block" where the
-    image's tokens see each other, "prefix LM" where others do too, and in how many layers, where not in all."""
+    image's tokens see each other, "prefix-lm" where others do too, and in how many layers, where not in all."""
     assert isinstance(trace.batch, ImageBatch)
     found = [record.context.groups for record in trace.layers if record.context.groups is not None]
     if not found:
         return "causal"
-    kind = "block" if (found[0] >= 0).sum() == len(trace.batch.image_positions) else "prefix LM"
+    kind = "block" if (found[0] >= 0).sum() == len(trace.batch.image_positions) else "prefix-lm"
     return kind if len(found) == trace.num_layers else f"{kind} in {len(found)} of {trace.num_layers} layers"
 
 
@@ -110,11 +110,9 @@ class ImagePrompts:
         """See pixel_map; those of images of one size are the same."""
         key = size, len(batch.image_positions)
         if key not in self._boxes:
-            device, body = device_of(self._stacks.network), self._stacks.body
-            inputs = Inputs(
-                batch.ids.to(device), batch.keep.to(device), image=on_device(batch.inputs, self._stacks.network)
-            )
-            arguments = self._stacks.arguments(body, inputs, None)
+            network, body = self._stacks.network, self._stacks.body
+            ids, image = batch.ids.to(device_of(network)), on_device(batch.inputs, network)
+            arguments = self._stacks.arguments(body, Inputs(ids, torch.ones_like(ids).bool(), image=image), None)
             embed = embedder(body, self._stacks.stack, arguments, torch.tensor(batch.image_positions))
             try:
                 self._boxes[key] = pixel_boxes(lambda image: self.prepare(text, image), embed, size)
@@ -165,22 +163,18 @@ def _read(name: str, config: PreTrainedConfig, folder: Path) -> Any:
 
 
 def check_sizes(folder: Path) -> None:
-    """Raises ValueError for a processor of sizes that no image needs."""
+    """Raises ValueError for a processor of sizes that no image needs: they would be allocated before any is seen."""
     for path in (folder / file for file in FILES if (folder / file).is_file()):
         _check(json.loads(read_regular(path, MOST_AREA)))
 
 
-def _check(data: Any, name: str = "", pixels: bool = False) -> None:
-    """Raises ValueError for sizes that no image needs: they are allocated before anything can be refused."""
-    if isinstance(data, dict):
-        for key, value in data.items():  # the edges of processors that merge patches are counts of pixels
-            _check(value, key, pixels or "merge_size" in data)
-    elif isinstance(data, list | tuple):
-        for value in data:
-            _check(value, name, pixels)
-    elif isinstance(data, int | float):
-        most = MOST_AREA if "pixels" in name or (pixels and name.endswith("edge")) else MOST_SIDE
-        most = most if name.endswith(SIDES) or "size" in name or "pixels" in name else MOST_COUNT
-        counts = name.endswith((*SIDES, "size", "pixels", "patches", "length", "seq_len", "tokens", "pinpoints"))
-        if counts and not abs(data) <= most:
+def _check(data: Any, name: str = "", merges: bool = False) -> None:
+    """merges: patches, so that the edges of a size are counts of pixels."""
+    if isinstance(data, dict | list | tuple):
+        for key, value in data.items() if isinstance(data, dict) else ((name, value) for value in data):
+            _check(value, key, merges or "merge_size" in data)
+    elif COUNTED.search(name) and isinstance(data, int | float):
+        area = "pixels" in name or (merges and name.endswith("edge"))
+        most = MOST_AREA if area else MOST_SIDE
+        if not abs(data) <= most:
             raise ValueError(msg("{name}: expected at most {most:,}, got {got}", name=name, most=most, got=data))

@@ -80,8 +80,8 @@ class Replacement(nn.Module):
 class _PassThrough(Replacement):
     """Returns a stack's input: calling the network then computes its head alone."""
 
-    def forward(self, *given: Any, inputs_embeds: Tensor | None = None, **_: Any) -> _States:
-        return _States(last_hidden_state=given[0] if inputs_embeds is None else inputs_embeds)
+    def forward(self, *_: Any, inputs_embeds: Tensor, **__: Any) -> _States:
+        return _States(last_hidden_state=inputs_embeds)
 
 
 @contextmanager

@@ -25,30 +25,24 @@ def read_picture(data: bytes) -> Image.Image:
     more than MOST_BYTES or MOST_PIXELS or of a shape that no grid of patches fits.
     """
     if len(data) > MOST_BYTES:
-        raise _too_many(len(data))
+        most, found = MOST_BYTES // 2**20, len(data) / 2**20
+        raise ValueError(msg("expected an image of at most {most} MB, got {found:.1f} MB", most=most, found=found))
     return _decoded(lambda: Image.open(io.BytesIO(data), formats=FORMATS))
 
 
 def picture_of(source: Any) -> Image.Image:
-    """The same of a file by its path, its bytes, an image of Pillow, or an array [height, width] or [height, width, 3
-    or 4] of whole numbers from 0 to 255 or floats from 0 to 1.
-
-    Raises ValueError as read_picture does and for anything else, OSError for a file that cannot be read.
-    """
+    """The same of a file by its path, of its bytes, of an image of Pillow or of an array, uint8, [height, width] or
+    [height, width, 3 or 4]. Raises ValueError also for anything else, OSError for a file that cannot be read."""
     if isinstance(source, str | os.PathLike):
-        path = Path(source)
-        if path.stat().st_size > MOST_BYTES:
-            raise _too_many(path.stat().st_size)
-        source = read_regular(path, MOST_BYTES)
+        source = read_regular(Path(source), MOST_BYTES)
     if isinstance(source, bytes):
         return read_picture(source)
-    image = source if isinstance(source, Image.Image) else Image.fromarray(_levels(source))
-    return _decoded(lambda: image)
-
-
-def _too_many(size: int) -> ValueError:
-    most, found = MOST_BYTES // 2**20, size / 2**20
-    return ValueError(msg("expected an image of at most {most} MB, got {found:.1f} MB", most=most, found=found))
+    if isinstance(source, Image.Image):
+        return _decoded(lambda: source)
+    levels = np.asarray(source)
+    if levels.dtype != np.uint8 or levels.ndim not in (2, 3) or levels.shape[2:] not in ((), (3,), (4,)):
+        raise ValueError(msg(NO_PICTURE, got=f"{levels.dtype} {list(levels.shape)}"))
+    return _decoded(lambda: Image.fromarray(levels))
 
 
 def _decoded(opened: Callable[[], Image.Image]) -> Image.Image:
@@ -69,29 +63,7 @@ def _decoded(opened: Callable[[], Image.Image]) -> Image.Image:
         raise ValueError(msg("expected a whole image, got a damaged or truncated one")) from None
 
 
-def _levels(source: Any) -> np.ndarray:
-    """Raises ValueError for what is no picture."""
-    levels = np.asarray(source)
-    wanted = levels.ndim == 2 or (levels.ndim == 3 and levels.shape[2] in (3, 4))
-    whole = levels.dtype.kind in "ui"
-    if not wanted or not (whole or levels.dtype.kind == "f") or not levels.size:
-        got = f"{levels.dtype} {list(levels.shape)}"
-        raise ValueError(
-            msg("expected an image: a path, bytes, Pillow's, or an array [height, width, 3], got {got}", got=got)
-        )
-    most = 255 if whole else 1
-    if not 0 <= levels.min() <= levels.max() <= most:  # not for NaN either
-        raise ValueError(
-            msg(
-                "expected levels from 0 to {most}, got {least:g} to {largest:g}",
-                most=most,
-                least=levels.min(),
-                largest=levels.max(),
-            )
-        )
-    return levels.astype(np.uint8) if whole else (levels * 255).round().astype(np.uint8)
-
-
+NO_PICTURE = N_("expected an image: a path, bytes, Pillow's, or an array of uint8 [height, width, 3], got {got}")
 TOO_LARGE = N_("expected an image of at most {most:.0f} megapixels, got a larger one")
 
 

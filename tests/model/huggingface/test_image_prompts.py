@@ -72,7 +72,7 @@ def test_the_image_mask_is_measured_and_lifted(family: tuple[str, HuggingFaceMod
     here[list(batch.image_positions)] = True
     pairs = here[:, None] & here[None] if GROUPS.get(name) == "image" else torch.ones(tokens, tokens, dtype=torch.bool)
     later = torch.ones(tokens, tokens, dtype=torch.bool).triu(1)
-    assert image_mask(ours.run(batch)) == {"image": "block", "all": "prefix LM"}.get(GROUPS.get(name, ""), "causal")
+    assert image_mask(ours.run(batch)) == {"image": "block", "all": "prefix-lm"}.get(GROUPS.get(name, ""), "causal")
     for spec, seen in (
         (None, later & pairs if name in GROUPS else later & False),
         (MaskSpec(image_block=False), later & False),
