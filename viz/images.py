@@ -1,4 +1,4 @@
-"""A picture and its caption: as a packet for components/images.js, and what the masks are worth as tables.
+"""A picture and its caption: as a packet for components/images.js, and what the masks are worth as a table.
 
 Sizes: L layers, H heads, S words, P patches.
 """
@@ -15,21 +15,17 @@ from model.heads.view import head_name
 from model.images.patches import Box
 from viz.components.words import packed, words
 from viz.hatch import data_uri, ink
-from viz.html import filled, table, tag, td, th
-from viz.numbers import chance, percent
+from viz.html import filled, paragraph, table, tag, td, th
+from viz.numbers import chance, number, percent
 
 MASKS = {
-    "causal": N_("causal"),
-    "prefix": N_("prefix"),
-    "block": N_("block"),
-    "window": N_("block within a window"),
-}
+    "causal": N_("causal"), "prefix": N_("prefix"), "block": N_("block"), "window": N_("block within a window"),
+}  # fmt: skip
 HINTS = {
     "look": N_("Point at a word or at a patch; click a word to keep it."),
     "place": N_("Click where the centre of the shape shall be. Keys: arrows and Enter."),
     "remove": N_("Click a patch to remove it, or to bring it back. Keys: arrows and Enter."),
 }
-ALT = N_("The picture, in {count} patches. Arrow keys move over them.")
 
 
 def picture_uri(picture: Image.Image) -> str:
@@ -44,73 +40,61 @@ def images_packet(
     weights: np.ndarray,
     blocked: np.ndarray,
     shares: np.ndarray | None,
-    *,
-    picture: str,
     boxes: tuple[Box, ...],
-    names: tuple[str, ...],
-    changed: tuple[bool, ...],
     removed: tuple[int, ...],
-    head: int,
-    word: int,
     mode: str,
+    **plain: object,
 ) -> bytes:
     """chances [S]; weights [L,H,S,P]; blocked bool [S,P]. shares: each head's localization [L,H], where it is known.
 
-    picture: a URI. boxes: of the patches, in shares of the picture's width and height. head: 0 for the mean of all, or
-    1 + its number. word: the one that stays lit, -1 for none. changed: of each word, whether the standard run has
-    another. mode: of HINTS.
+    boxes: of the patches, in shares of the picture's width and height. mode: of HINTS. plain: what the component is
+    told as it is: picture, a URI; smooth, whether to draw it so; names of patches; head, 0 for the mean of all or 1 +
+    its number; word, the one that stays lit, S for none; changed, of each word whether the standard run has another.
     """
-    layers, heads = weights.shape[:2]
-    every = [{"name": say("mean of all heads"), "share": ""}]
-    for layer, one in np.ndindex(layers, heads):
-        share = "" if shares is None else percent(float(shares[layer, one]))
-        every.append({"name": head_name(layer, one), "share": share})
-    ranked = [] if shares is None else (1 + np.argsort(-shares.ravel(), kind="stable")).tolist()
-    flat = weights.reshape(layers * heads, *weights.shape[2:])
-    planes = np.concatenate([flat.mean(0, keepdims=True), flat]).astype("<f4")
+    places = list(np.ndindex(weights.shape[:2]))
+    known = [""] * len(places) if shares is None else [percent(float(shares[place])) for place in places]
+    every = [(say("mean of all heads"), ""), *zip((head_name(*place) for place in places), known, strict=True)]
+    ranked = range(len(places)) if shares is None else np.argsort(-shares.ravel(), kind="stable").tolist()
+    flat = weights.reshape(len(places), *weights.shape[2:])
+    flat = np.concatenate([flat.mean(0, keepdims=True), flat])  # [1 + L*H, S, P]
+    means = flat.sum(1, keepdims=True) / max(len(caption), 1)
+    hatched = np.concatenate([blocked.astype(np.uint8), np.zeros((1, len(boxes)), np.uint8)])
+    hatched[:, list(removed)] = 2
     about = {
-        "picture": picture,
-        "smooth": len(picture) > 20_000,
-        "boxes": boxes,
-        "names": names,
-        "grid": round(len(boxes) ** 0.5),
         "caption": caption,
+        "boxes": boxes,
         "chances": [chance(float(one)) for one in chances],
-        "changed": changed,
-        "removed": removed,
         "hatches": [ink("sliding"), ink("drawn")],
-        "heads": every,
-        "order": [0, *(ranked or range(1, len(every)))],
-        **{"head": head, "word": word, "mode": mode, "hint": say(HINTS[mode]), "words": words("images")},
-        "alt": say(ALT, count=len(boxes)),
+        "heads": [{"name": name, "share": share} for name, share in every],
+        "order": [0, *(1 + head for head in ranked)],
+        **{"mode": mode, "hint": say(HINTS[mode]), "words": words("images")},
+        "alt": say("The picture, in {count} patches. Arrow keys move over them.", count=len(boxes)),
     }
-    return packed(about, planes.tobytes(), blocked.astype(np.uint8).tobytes())
+    return packed(about | plain, np.concatenate([flat, means], axis=1).astype("<f4").tobytes(), hatched.tobytes())
 
 
-def masks_table(found: np.ndarray, own: Sequence[str], shown: tuple[str, str]) -> Markup:
+def masks_table(found: np.ndarray, own: Sequence[str], shown: tuple[str, str], scenes: int) -> Markup:
     """What each version is worth under each mask. found: nats a word and the share of exact captions, [V, masks, 2].
 
-    own: the mask of each version. shown: the version and the mask that the page shows, whose cell is framed.
+    own: the mask of each version. shown: the version and the mask that the page shows, whose cell is framed. scenes:
+    how many it was measured on.
     """
     rows = [[th(say("image mask")), *(th(say("trained: {mask}", mask=say(MASKS[name]))) for name in own)]]
+    best = found[:, :, 0].argmin(1)
     for row, (mask, name) in enumerate(MASKS.items()):
-        cells = [td(say(name), "wraps")]
+        rows.append([td(say(name), "wraps")])
         for column, version in enumerate(own):
-            loss, exact = found[column, row]
-            text = say("{loss:.3f} nats, {share} exact", loss=loss, share=percent(float(exact)))
-            best = row == int(found[column, :, 0].argmin())
+            loss, exact = found[column, row].tolist()
+            text = say("{loss} nats, {share} exact", loss=number(loss), share=percent(exact))
             frame = "outline:2px solid currentColor;outline-offset:-2px" if shown == (version, mask) else ""
-            cells.append(td(tag("b", text) if best else text, "wraps", style=frame))
-        rows.append(cells)
-    return table(rows, "numbers masks")  # not shown
-
-
-def masks_sentence(found: np.ndarray, own: Sequence[str]) -> str:
-    """Whether each version has its lowest loss under the mask that it was trained with."""
-    best = [list(MASKS)[int(some[:, 0].argmin())] for some in found]
-    right = sum(one == version for one, version in zip(best, own, strict=True))
-    words = N_("{right} of {count} versions have their lowest loss (bold) under the mask that they were trained with.")
-    return say(words, right=right, count=len(own))
+            rows[-1].append(td(tag("b", text) if row == best[column] else text, "wraps", style=frame))
+    right = sum(list(MASKS)[row] == version for row, version in zip(best, own, strict=True))
+    words = N_(
+        "On {scenes} held-out scenes, {right} of {count} models have their lowest loss (bold) under the mask that they "
+        "were trained with."
+    )
+    said = say(words, scenes=scenes, right=right, count=len(own))
+    return table(rows, "numbers masks") + paragraph(said, "key")  # not shown
 
 
 def sentence(
@@ -121,13 +105,16 @@ def sentence(
     standard: what it writes under the mask that it was trained with, nothing removed. best: a head's name, its
     localization and the chance level.
     """
-    said: list[str] = [_quoting(say("The model writes “{caption}”."), caption)]
+
+    def quoting(words: str, some: Sequence[str]) -> Markup:
+        return filled(words, caption=tag("span", " ".join(some), translate="no"))
+
+    said: list[str] = [quoting(say("The model writes “{caption}”."), caption)]
     if tuple(caption) != tuple(standard):
-        said.append(_quoting(say("Under its own mask, with all patches, the model writes “{caption}”."), standard))
+        said.append(quoting(say("Under its own mask, with all patches, the model writes “{caption}”."), standard))
     if true is not None:
-        right = tuple(caption) == tuple(true)
-        wrong = say("The scene's caption is “{caption}”.")
-        said.append(say("That is the scene's caption.") if right else _quoting(wrong, true))
+        right, wrong = say("That is the scene's caption."), say("The scene's caption is “{caption}”.")
+        said.append(right if tuple(caption) == tuple(true) else quoting(wrong, true))
     if best is not None:
         words = N_(
             "{head} puts {share} of its attention on the image inside the box of the shape described; spread "
@@ -135,7 +122,3 @@ def sentence(
         )
         said.append(say(words, head=best[0], share=percent(best[1]), chance=percent(best[2])))
     return Markup(together(said))
-
-
-def _quoting(words: str, caption: Sequence[str]) -> Markup:
-    return filled(words, caption=tag("span", " ".join(caption), translate="no"))

@@ -6,7 +6,6 @@ Sizes: B rows, T positions, P image tokens, N numbers of a patch, L layers, H he
 """
 
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +14,7 @@ from torch import Tensor, nn
 
 from model.base import CHECKPOINTS, files_key
 from model.decoder import DecoderModel
-from model.errors import CheckpointError
 from model.gpt2 import load_network
-from model.images.patches import ImageToken, grid_tokens
 from model.images.scenes import COLOURS, MOST_SHAPES, PROMPTS, SHAPES, SIDE, SIZES
 from model.masks import MaskSpec
 from model.text import TokenBatch
@@ -26,21 +23,20 @@ from model.transformer import Transformer, TransformerConfig
 
 PATCH = 8  # pixels, across and down
 GRID = SIDE // PATCH
-PATCHES = GRID * GRID
-NUMBERS = 3 * PATCH * PATCH  # of a patch
+PATCHES, NUMBERS = GRID * GRID, 3 * PATCH * PATCH
 IMAGE, END = 0, 1
 WORDS = ("<image>", "<end>", *PROMPTS, "a", *SIZES, *COLOURS, *SHAPES, "left", "of", "above")
 ID_OF = {word: number for number, word in enumerate(WORDS)}
 LONGEST = 4 * MOST_SHAPES + 2 * (MOST_SHAPES - 1) + 1  # tokens of a caption, <end> among them
 CONTEXT = PATCHES + 1 + LONGEST
-WINDOW = 32
 MASKS = {  # of the image; each a prefix language model but the first
     "causal": MaskSpec(),
     "prefix": MaskSpec(causal=False, prefix_lm=PATCHES + 1),  # PaliGemma, arXiv:2407.07726: the prompt too
     "block": MaskSpec(causal=False, prefix_lm=PATCHES),
-    "window": MaskSpec(causal=False, prefix_lm=PATCHES, sliding=WINDOW),  # Gemma 3's local layers, arXiv:2503.19786
+    "window": MaskSpec(causal=False, prefix_lm=PATCHES, sliding=32),  # Gemma 3's local layers, arXiv:2503.19786
 }
 VERSIONS = ("causal", "prefix", "window")  # the masks that there is a model for
+PATCH_NAMES = tuple(f"r{number // GRID} c{number % GRID}" for number in range(PATCHES))
 FOLDER = CHECKPOINTS / "captioner"
 
 
@@ -67,11 +63,8 @@ class CaptionerModel(DecoderModel):
         super().__init__(f"captioner-{version}", network, None, key=key)
         self.version, self.standard = version, MASKS[version]
 
-    def encode(self, texts: list[str], pad_side: str = "right", targets: list[str] | None = None) -> TokenBatch:
-        raise ValueError("the captioner reads pictures: captioner.encode makes a batch of them")  # not shown
-
     def inputs(self, batch: TokenBatch) -> Tensor:
-        assert batch.patches is not None
+        assert batch.patches is not None, "the captioner reads pictures: `encode` makes a batch of them"
         return self.network.inputs(batch.ids, batch.patches)
 
     def label(self, token: int) -> str:
@@ -79,10 +72,8 @@ class CaptionerModel(DecoderModel):
 
 
 def load(version: str, folder: Path = FOLDER) -> CaptionerModel:
-    """Raises CheckpointError when its files cannot be used, or are another model's."""
+    """Raises CheckpointError when its files cannot be used."""
     network = load_network(CaptionNetwork, folder / version)
-    if (network.config.vocabulary, network.config.context) != (len(WORDS), CONTEXT):
-        raise CheckpointError(f"{folder / version}: expected a captioner, found another model")  # not shown
     return CaptionerModel(version, network, key=files_key(f"captioner-{version}", folder / version))
 
 
@@ -92,29 +83,18 @@ def to_patches(pictures: np.ndarray) -> Tensor:
     return torch.from_numpy(cut.reshape(len(pictures), PATCHES, NUMBERS).astype(np.float32) / 127.5 - 1)
 
 
-def image_tokens() -> tuple[ImageToken, ...]:
-    """Where they are in a picture of SIDE × SIDE pixels."""
-    return grid_tokens(0, GRID, GRID, (0, 0, SIDE, SIDE), (SIDE, SIDE))
-
-
 def encode(pictures: np.ndarray, prompt: str, words: Sequence[str] = ()) -> TokenBatch:
     """Pictures uint8 [B,SIDE,SIDE,3] with the same prompt and beginning of a caption: a row each, nothing padded.
 
     Pieces of image tokens are "r0 c5": the patch's row and column. Raises KeyError for words that it does not know.
     """
     ids = torch.tensor([IMAGE] * PATCHES + [ID_OF[word] for word in (prompt, *words)]).expand(len(pictures), -1)
-    patches = torch.nn.functional.pad(to_patches(pictures), (0, 0, 0, ids.shape[1] - PATCHES))
-    pieces = (*patch_names(), prompt, *words)
-    return TokenBatch(ids, torch.ones_like(ids, dtype=torch.bool), (pieces,) * len(pictures), patches=patches)
+    patches = nn.functional.pad(to_patches(pictures), (0, 0, 0, ids.shape[1] - PATCHES))
+    pieces = ((*PATCH_NAMES, prompt, *words),) * len(pictures)
+    return TokenBatch(ids, torch.ones_like(ids, dtype=torch.bool), pieces, patches=patches)
 
 
-def image_weights(trace: Trace, row: int = 0) -> np.ndarray:
-    """What the step that writes each word of a row looks at in its image: float32 [L,H,S,P], blocked cells 0."""
-    last = trace.batch.ids.shape[1] - 1
-    every = torch.cat([weights[:, :, :PATCHES] for _, _, weights in trace.blocks(row)])  # [L*H,T,P]
-    return np.asarray(every.unflatten(0, (trace.num_layers, -1))[:, :, PATCHES:last])
-
-
-@cache
-def patch_names() -> tuple[str, ...]:
-    return tuple(f"r{number // GRID} c{number % GRID}" for number in range(PATCHES))
+def image_weights(trace: Trace) -> np.ndarray:
+    """What the step that writes each word of a run's only row looks at in its image: float32 [L,H,S,P]."""
+    every = torch.stack([weights for _, _, weights in trace.blocks()])  # [L,H,T,T]
+    return np.asarray(every[:, :, PATCHES:-1, :PATCHES])

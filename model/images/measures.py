@@ -1,117 +1,159 @@
-"""What a captioner is worth on scenes whose captions are known: losses, exact captions, and where its heads look."""
+"""What captioners make of pictures: the captions they write, and on scenes whose captions are known losses, exact
+captions and localization, the share of a word's image attention inside the true bounding box.
+
+Sizes: B rows, L layers, H heads, S words, P image tokens, N numbers of a patch, Q queries, K keys.
+"""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from model.images.captioner import (
-    CONTEXT,
-    END,
-    ID_OF,
-    IMAGE,
-    MASKS,
-    PATCHES,
-    CaptionerModel,
-    CaptionNetwork,
-    encode,
-    image_tokens,
-    image_weights,
-    to_patches,
-)
-from model.images.scenes import PROMPTS, Scene, Word, caption, held_out_scenes, render
-from model.masks import MaskContext, MaskSpec
+from model.heads.view import HeadView, head_view
+from model.images import captioner
+from model.images.captioner import CONTEXT, END, ID_OF, LONGEST, MASKS, PATCHES, CaptionerModel, CaptionNetwork, encode
+from model.images.patches import grid_tokens
+from model.images.scenes import SIDE, Scene, caption, held_out_scenes, render
+from model.masks import MaskContext, MaskSpec, Stroke
+from model.spec import MOST_POSITIONS
+from model.trace import Trace
 
+TOP = 5
 IGNORED = -100
-ROWS = 128  # run together
 
 
-def allowed_under(spec: MaskSpec) -> Tensor | None:
-    """The mask of a whole row, [1,1,T,T]."""
-    return MaskContext(torch.ones(1, CONTEXT, dtype=torch.bool), CONTEXT, 1).allowed(spec)
+@dataclass(frozen=True, eq=False)
+class CaptionView:
+    """A caption that a model wrote, or was given. words: without <end>. top: at each, the likeliest words there and
+    their probabilities, 0 to 1. chances: of the words themselves, float32 [S]. loss: nats a word, <end> among them.
+
+    weights: of the steps that write the words, on the image, float32 [L,H,S,P]; blocked: what these may not attend to,
+    bool [S,P].
+    """
+
+    words: tuple[str, ...]
+    top: tuple[tuple[tuple[str, float], ...], ...]
+    chances: np.ndarray
+    loss: float
+    weights: np.ndarray
+    blocked: np.ndarray
+
+
+def without(spec: MaskSpec, removed: Sequence[int]) -> MaskSpec:
+    """The spec with these patches removed: no token may attend to them."""
+    return replace(spec, drawn=tuple(Stroke("block", 0, patch, MOST_POSITIONS, patch) for patch in removed))
+
+
+def write(model: CaptionerModel, picture: np.ndarray, prompt: str, spec: MaskSpec) -> CaptionView:
+    """The caption that the model writes, always the likeliest word, of a picture uint8 [SIDE,SIDE,3]."""
+    words: list[str] = []
+    while len(words) < LONGEST - 1:
+        likeliest = int(model.run(encode(picture[None], prompt, words), spec).next_token().argmax())
+        if likeliest == END:
+            break
+        words.append(model.label(likeliest))
+    return read(model, picture, prompt, tuple(words), spec)
+
+
+@torch.inference_mode()
+def read(
+    model: CaptionerModel, picture: np.ndarray, prompt: str, words: tuple[str, ...], spec: MaskSpec
+) -> CaptionView:
+    """The same of a given caption. Raises KeyError for words that the model does not know."""
+    trace = model.run(encode(picture[None], prompt, words), spec)
+    chances = trace.logits[0, PATCHES:].softmax(-1)  # [S+1,V]
+    given = chances[range(len(words) + 1), [*(ID_OF[word] for word in words), END]]
+    best = chances[:-1].topk(TOP)
+    top = tuple(
+        tuple(zip(map(model.label, some.tolist()), values.tolist(), strict=True))
+        for some, values in zip(best.indices, best.values, strict=True)
+    )
+    blocked = ~trace.allowed(0)[PATCHES:-1, :PATCHES].numpy()
+    loss = -float(given.clamp(min=1e-30).log().mean())
+    return CaptionView(words, top, given[:-1].numpy(), loss, captioner.image_weights(trace), blocked)
+
+
+@dataclass(frozen=True, eq=False)
+class LocatedHeads:
+    """Of a scene with its own caption. loss: nats a word. shares: each head's localization, 0 to 1, [L,H], the mean
+    over the words that say a size, a colour or a shape; even: that of attention spread evenly over the image."""
+
+    loss: float
+    shares: np.ndarray
+    even: float
+
+
+def locate(model: CaptionerModel, scene: Scene, prompt: str, spec: MaskSpec) -> LocatedHeads:
+    """A patch counts as inside where it touches the box."""
+    words = caption(scene, prompt)
+    found = read(model, render([scene])[0], prompt, tuple(text for text, _ in words), spec)
+    asked = [number for number, (text, about) in enumerate(words) if about is not None and text != "a"]
+    boxes = [scene.shapes[about].box for _, about in (words[one] for one in asked) if about is not None]
+    tokens = grid_tokens(0, captioner.GRID, captioner.GRID, (0, 0, SIDE, SIDE), (SIDE, SIDE))
+    inside = np.array([[one.overlap(box) > 0 for one in tokens] for box in boxes])  # [asked,P]
+    weights = found.weights[:, :, asked]
+    shares = (weights * inside).sum(-1) / np.maximum(weights.sum(-1), 1e-9)
+    return LocatedHeads(found.loss, shares.mean(-1), float(inside.mean()))
+
+
+def mean_localization(model: CaptionerModel, count: int) -> tuple[np.ndarray, float]:
+    """Each head's localization [L,H] over held-out scenes, under the model's own mask; and the chance level."""
+    found = [locate(model, scene, prompt, model.standard) for scene, prompt in held_out_scenes(count)]
+    return np.mean([one.shares for one in found], axis=0), float(np.mean([one.even for one in found]))
 
 
 def batch(
-    some: Sequence[Scene], prompts: Sequence[str], jitter: np.random.Generator | None = None
+    some: Sequence[tuple[Scene, str]], jitter: np.random.Generator | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """ids and targets [B,CONTEXT], patches [B,CONTEXT,N]: each scene with its caption; only that has targets."""
+    """Scenes, each with a prompt -> ids and targets [B,CONTEXT], patches [B,CONTEXT,N]; only captions have targets."""
     ids, targets = torch.full((len(some), CONTEXT), END), torch.full((len(some), CONTEXT), IGNORED)
-    ids[:, :PATCHES] = IMAGE
-    for row, (scene, prompt) in enumerate(zip(some, prompts, strict=True)):
-        words = [ID_OF[word.text] for word in caption(scene, prompt)]
+    ids[:, :PATCHES] = captioner.IMAGE
+    for row, (scene, prompt) in enumerate(some):
+        words = [ID_OF[text] for text, _ in caption(scene, prompt)]
         ids[row, PATCHES : PATCHES + 1 + len(words)] = torch.tensor([ID_OF[prompt], *words])
         targets[row, PATCHES : PATCHES + 1 + len(words)] = torch.tensor([*words, END])
-    return ids, targets, F.pad(to_patches(render(some, jitter)), (0, 0, 0, CONTEXT - PATCHES))
+    patches = captioner.to_patches(render([scene for scene, _ in some], jitter))
+    return ids, targets, F.pad(patches, (0, 0, 0, CONTEXT - PATCHES))
 
 
 def losses_of(
-    model: CaptionNetwork, allowed: Tensor | None, ids: Tensor, targets: Tensor, patches: Tensor
+    network: CaptionNetwork, spec: MaskSpec, ids: Tensor, targets: Tensor, patches: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Nats of every target [B,S], 0 where there is none, and whether each row's every word is held likeliest [B]: then
     the model, writing by itself, writes the whole caption."""
-    states, _ = model(model.inputs(ids, patches), torch.arange(CONTEXT), allowed)
-    logits, wanted = model.logits(states[:, PATCHES:]), targets[:, PATCHES:]
+    allowed = MaskContext(torch.ones(1, CONTEXT, dtype=torch.bool), CONTEXT, 1).allowed(spec)  # [1,1,T,T]
+    states, _ = network(network.inputs(ids, patches), torch.arange(CONTEXT), allowed)
+    logits, wanted = network.logits(states[:, PATCHES:]), targets[:, PATCHES:]
     losses = F.cross_entropy(logits.transpose(1, 2), wanted, reduction="none", ignore_index=IGNORED)
     right = (logits.argmax(-1) == wanted) | (wanted == IGNORED)
     return losses, right.all(-1).float()
 
 
 @torch.inference_mode()
-def under_masks(
-    model: CaptionerModel, count: int, names: tuple[str, ...] = tuple(MASKS), *, unseen: bool = False
-) -> np.ndarray:
-    """Over so many held-out scenes: the loss in nats a word and the share of exact captions, 0 to 1, under each of
-    these masks, float32 [masks, 2]. unseen: as held_out_scenes'."""
-    some, totals, words = held_out_scenes(count, unseen=unseen), np.zeros((len(names), 2)), 0
-    for begin in range(0, count, ROWS):
-        scenes = some[begin : begin + ROWS]
-        part = batch(scenes, [prompt_of(begin + row) for row in range(len(scenes))])
-        words += int((part[1] != IGNORED).sum())
-        for row, name in enumerate(names):
-            losses, right = losses_of(model.network, allowed_under(MASKS[name]), *part)
-            totals[row] += float(losses.sum()), float(right.sum())
-    return (totals / (words, count)).astype(np.float32)
+def under_masks(model: CaptionerModel, count: int, *, unseen: bool = False) -> np.ndarray:
+    """Over so many held-out scenes: nats a word and the share of exact captions, 0 to 1, under each mask of MASKS,
+    float32 [masks,2]. unseen: as held_out_scenes'."""
+    part = batch(held_out_scenes(count, unseen=unseen))
+    found = [losses_of(model.network, spec, *part) for spec in MASKS.values()]
+    words = (part[1] != IGNORED).sum()
+    return np.array([(float(losses.sum() / words), float(right.mean())) for losses, right in found], np.float32)
 
 
-def prompt_of(number: int) -> str:
-    """Of the held-out scene of this number."""
-    return tuple(PROMPTS)[number % len(PROMPTS)]
+def folded_head(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int) -> HeadView:
+    """A head with the image tokens as one: what they attend to on average, and what they all are attended to."""
+    view = head_view(trace, row, masks, layer, head)
 
+    def merged(values: np.ndarray, rows: np.ufunc, columns: np.ufunc) -> np.ndarray:
+        above = np.concatenate([rows.reduce(values[:PATCHES], keepdims=True), values[PATCHES:]])
+        left = columns.reduce(above[:, :PATCHES], axis=1, keepdims=True)
+        return np.concatenate([left, above[:, PATCHES:]], axis=1)
 
-def inside(scene: Scene, words: Sequence[Word]) -> np.ndarray:
-    """Which patches touch the box of the shape that each word is about, bool [S,P]; none for a word about none."""
-    patches = image_tokens()
-    boxes = [None if word.about is None else scene.shapes[word.about].box for word in words]
-    return np.array([[box is not None and one.overlap(box) > 0 for one in patches] for box in boxes])
-
-
-def localization(weights: np.ndarray, places: np.ndarray, words: Sequence[Word]) -> np.ndarray:
-    """Each head's share of image attention inside the true bounding box, 0 to 1: [L,H].
-
-    The mean over the words that say a size, a colour or a shape. weights: of the steps that write the words, on the
-    image, [L,H,S,P]. places: `inside`.
-    """
-    asked = np.array([word.about is not None and word.text != "a" for word in words])
-    within = (weights * places)[:, :, asked].sum(-1) / np.maximum(weights[:, :, asked].sum(-1), 1e-9)
-    return np.asarray(within.mean(-1))
-
-
-def chance(places: np.ndarray, words: Sequence[Word]) -> float:
-    """The same of attention that is spread evenly over the image."""
-    uniform = np.ones((1, 1, *places.shape))
-    return float(localization(uniform, places, words)[0, 0])
-
-
-@torch.inference_mode()
-def mean_localization(model: CaptionerModel, count: int) -> tuple[np.ndarray, float]:
-    """Each head's localization [L,H] over held-out scenes, under the model's own mask; and the chance level."""
-    total, even = np.zeros((model.num_layers, model.num_heads)), 0.0
-    for number, scene in enumerate(held_out_scenes(count)):
-        words = caption(scene, prompt_of(number))
-        places, texts = inside(scene, words), [word.text for word in words]
-        trace = model.run(encode(render([scene]), prompt_of(number), texts))
-        total += localization(image_weights(trace), places, words)
-        even += chance(places, words)
-    return total / count, even / count
+    weights = merged(view.weights, np.add, np.add)
+    weights[0] /= PATCHES
+    blocked = {name: merged(mask, np.logical_and, np.logical_and) for name, mask in view.blocked.items()}
+    labels = [f"image ×{PATCHES}", *view.queries[PATCHES:]]
+    scaled = merged(view.scaled, np.maximum, np.maximum)
+    return replace(view, weights=weights, scaled=scaled, blocked=blocked, queries=labels, keys=labels)

@@ -19,9 +19,9 @@ import torch
 from model.gpt2 import save_transformer
 from model.heads.view import head_name
 from model.images import captioner
-from model.images.captioner import CONTEXT, MASKS, VERSIONS, WORDS, CaptionNetwork
-from model.images.measures import allowed_under, batch, losses_of, mean_localization, under_masks
-from model.images.scenes import PROMPTS, next_scene
+from model.images.captioner import MASKS, VERSIONS, WORDS, CaptionNetwork
+from model.images.measures import batch, losses_of, mean_localization, under_masks
+from model.images.scenes import PROMPTS, Scene, random_scene
 from model.training.story import LossCurve
 from model.transformer import TransformerConfig
 from model.why_causal.live_training import Rates, initialised, new_optimizers, rate_at, update
@@ -59,20 +59,22 @@ def train(out: Path, recipe: CaptionerRecipe) -> None:
 
 def train_version(version: str, out: Path, recipe: CaptionerRecipe) -> None:
     torch.manual_seed(recipe.seed)
-    model = initialised(CaptionNetwork(_config(recipe)))
-    optimizers, allowed = new_optimizers(model, recipe), allowed_under(MASKS[version])
+    sizes = {name: getattr(recipe, name) for name in ("layers", "heads", "width", "mlp_width")}
+    config = TransformerConfig(vocabulary=len(WORDS), context=captioner.CONTEXT, **sizes)
+    model, spec = initialised(CaptionNetwork(config)), MASKS[version]
+    optimizers = new_optimizers(model, recipe)
     draw, jitter = random.Random(recipe.seed), np.random.default_rng(recipe.seed)
-    scenes = [next_scene(random.Random(row), held_out=True) for row in range(256)]
-    held_out = batch(scenes, prompts(random.Random(0), len(scenes)))
-    began = time.monotonic()
-    losses: list[float] = []
+    scenes = [random_scene(random.Random(number), held_out=True) for number in range(256)]
+    held_out = batch(with_prompts(random.Random(0), scenes))
     curve = LossCurve(out, ["step", "minutes", "rate", "training_loss", "held_out_loss", "held_out_exact"])
+    losses: list[float] = []
+    began = time.monotonic()
     for step in count():
         elapsed = (time.monotonic() - began) / 60
         done = max(elapsed / recipe.minutes, step / recipe.steps)
         if step % EVERY == 0 or done >= 1:
             with torch.inference_mode():
-                nats, right = losses_of(model, allowed, *held_out)
+                nats, right = losses_of(model, spec, *held_out)
             recent = sum(losses) / max(len(losses), 1)
             numbers = (rate_at(done, recipe.warmup), recent, float(nats.sum() / (nats > 0).sum()), float(right.mean()))
             curve.add(step, f"{elapsed:.2f}", *(f"{number:.5f}" for number in numbers))
@@ -80,8 +82,8 @@ def train_version(version: str, out: Path, recipe: CaptionerRecipe) -> None:
             losses.clear()
         if done >= 1:
             break
-        some = [next_scene(draw, held_out=False, count=draw.choice(COUNTS)) for _ in range(recipe.rows)]
-        nats, _ = losses_of(model, allowed, *batch(some, prompts(draw, recipe.rows), jitter))
+        some = [random_scene(draw, held_out=False, count=draw.choice(COUNTS)) for _ in range(recipe.rows)]
+        nats, _ = losses_of(model, spec, *batch(with_prompts(draw, some), jitter))
         loss = nats.sum() / (nats.detach() > 0).sum()
         loss.backward()
         losses.append(loss.item())
@@ -89,13 +91,8 @@ def train_version(version: str, out: Path, recipe: CaptionerRecipe) -> None:
     print(f"{version}: {step} steps of {recipe.rows} scenes; recipe {asdict(recipe)}")
 
 
-def _config(recipe: CaptionerRecipe) -> TransformerConfig:
-    names = ("layers", "heads", "width", "mlp_width")
-    return TransformerConfig(vocabulary=len(WORDS), context=CONTEXT, **{name: getattr(recipe, name) for name in names})
-
-
-def prompts(draw: random.Random, count: int) -> list[str]:
-    return [draw.choice(tuple(PROMPTS)) for _ in range(count)]
+def with_prompts(draw: random.Random, some: list[Scene]) -> list[tuple[Scene, str]]:
+    return [(scene, draw.choice(tuple(PROMPTS))) for scene in some]
 
 
 def report(folder: Path, size: int = 2000) -> str:
@@ -106,14 +103,15 @@ def report(folder: Path, size: int = 2000) -> str:
     for version in VERSIONS:
         model = captioner.load(version, folder)
         lines.append(f"{version}: {model.parameters:,} parameters")
-        for name, (loss, exact) in zip(MASKS, under_masks(model, size), strict=True):
+        seen, unseen = under_masks(model, size), under_masks(model, size, unseen=True)
+        for name, (loss, exact) in zip(MASKS, seen, strict=True):
             own = ", its own mask" * (name == version)
             lines.append(f"{version} under {name}: {loss:.4f} nats a word, {exact:.2%} exact{own}")
-        ((loss, exact),) = under_masks(model, size, (version,), unseen=True)
+        loss, exact = unseen[list(MASKS).index(version)]
         lines.append(f"{version}, unseen pairs: {loss:.4f} nats a word, {exact:.2%} exact")
         shares, even = mean_localization(model, size)
-        best = divmod(int(shares.argmax()), model.num_heads)
-        lines.append(f"{version}, localization: {head_name(*best)} {shares.max():.1%}, chance {even:.1%}")
+        best = head_name(*divmod(int(shares.argmax()), model.num_heads))
+        lines.append(f"{version}, localization: {best} {shares.max():.1%}, chance {even:.1%}")
     return "\n".join(lines)
 
 

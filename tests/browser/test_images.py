@@ -69,7 +69,7 @@ def test_a_patch_is_removed_by_keys_and_a_shape_placed_by_a_click(images: Callab
     assert "removed=1" in page.page.url
     page = images("mode=place&colour=green&shape=cross&size=small")
     page.after(lambda: page.page.mouse.click(*page.at(0.5, 0.9)))
-    assert "small-green-cross-24-43" in page.page.url
+    assert "cross-green-small-24-43" in page.page.url
 
 
 def test_a_tap_lights_words_and_a_head_is_chosen(images: Callable[..., Images]) -> None:

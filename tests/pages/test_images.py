@@ -9,13 +9,12 @@ from PIL import Image
 
 from model.images import captioner
 from model.images.captioner import MASKS, VERSIONS
-from model.images.measures import chance, inside, localization, under_masks
-from model.images.scenes import caption, render, scene_of
-from model.images.view import read, without, write
+from model.images.measures import locate, under_masks, without, write
+from model.images.scenes import render, scene_of
 from tests.pages.page import Page, plain
 from tests.viz.packet import unpacked
-from ui.images import FIRST, HELD_OUT, _heard, of_scene, of_upload
-from viz.numbers import percent
+from ui.images import FIRST, HELD_OUT, heard, of_upload
+from viz.numbers import number, percent
 
 
 class Images(Page):
@@ -25,7 +24,7 @@ class Images(Page):
         """The picture's header, and the weights [heads, words, patches], the mean first."""
         (one,) = [one for one in self.app.get("bidi_component") if one.proto.component_name == "unmask_images"]
         header, body = unpacked(one.proto.bytes)
-        shape = len(header["heads"]), len(header["caption"]), len(header["boxes"])
+        shape = len(header["heads"]), len(header["caption"]) + 1, len(header["boxes"])
         return header, np.frombuffer(body[: 4 * np.prod(shape)], "<f4").reshape(shape)
 
 
@@ -38,18 +37,17 @@ def test_the_caption_and_the_heads_are_the_models(version: str, mask: str, remov
     found = write(model, render([scene])[0], "across", spec)
     assert header["caption"] == list(found.words)
     flat = found.weights.reshape(-1, *found.weights.shape[2:])
-    np.testing.assert_allclose(weights[1:], flat, atol=1e-6)
-    np.testing.assert_allclose(weights[0], flat.mean(0), atol=1e-6)
+    np.testing.assert_allclose(weights[1:, :-1], flat, atol=1e-6)
+    np.testing.assert_allclose(weights[0, :-1], flat.mean(0), atol=1e-6)
+    np.testing.assert_allclose(weights[:, -1], weights[:, :-1].mean(1), atol=1e-6)
     assert (weights[:, :, list(removed)] == 0).all()
-    true = caption(scene, "across")
-    places = inside(scene, true)
-    given = read(model, render([scene])[0], "across", tuple(word.text for word in true), spec)
-    shares = localization(given.weights, places, true).ravel()
+    located = locate(model, scene, "across", spec)
+    shares = located.shares.ravel()
     ranked = [header["heads"][head]["share"] for head in header["order"][1:]]
     assert ranked == [percent(share) for share in sorted(shares, reverse=True)]
     assert header["head"] == header["order"][1] == 1 + shares.argmax()
     assert percent(shares.max()) in page.sentence()
-    assert percent(chance(places, true)) in page.sentence()
+    assert percent(located.even) in page.sentence()
     standard = write(model, render([scene])[0], "across", model.standard).words
     assert header["changed"] == [one != other for one, other in zip(found.words, [*standard, *"-" * 20], strict=False)]
 
@@ -60,9 +58,9 @@ def test_each_mask_is_measured_on_every_version_and_its_own_is_best() -> None:
     for version in VERSIONS:
         found = under_masks(captioner.load(version), HELD_OUT)
         for loss, exact in found:
-            assert f"{loss:.3f} nats, {percent(float(exact))} exact" in table
+            assert f"{number(float(loss))} nats, {percent(float(exact))} exact" in table
         assert list(MASKS)[found[:, 0].argmin()] == version
-    assert any("3 of 3 versions" in one.value for one in page.app.caption)
+    assert any("3 of 3 models" in plain(one) for one in page.html())
 
 
 def test_the_heatmap_folds_and_unfolds_the_image() -> None:
@@ -84,25 +82,23 @@ def test_clicks_place_shapes_remove_patches_and_choose_words(monkeypatch: pytest
 
     def send(name: str, value: Any) -> None:
         sent.update({name: value})
-        _heard(name, of_scene(scene_of(state.images_scene)))
+        heard(name, scene_of(state.images_scene))
 
     send("spot", [999, 0])  # into the corner: moved so that all of it is seen
-    assert state.images_scene == f"{FIRST}_small-green-cross-44-4"
+    assert state.images_scene == f"{FIRST}_cross-green-small-44-4"
     send("spot", [250, 250])  # on the red square, which goes
     assert "red" not in state.images_scene
     state.images_mode = "remove"
-    send("spot", [200, 0])
-    assert state.images_removed == "1"
-    send("spot", [999, 999])
+    send("patch", 1)
+    send("patch", 35)
     assert state.images_removed == "1,35"
-    send("spot", [200, 0])
+    send("patch", 1)
     assert state.images_removed == "35"
-    for junk in (None, [1], [float("nan"), 0], "1", {}, [10**9, 0]):
-        send("spot", junk)
-        send("word", junk)
-        send("head", junk)
-    assert state.images_removed in ("", "35")
-    assert state.images_word == -1
+    before = dict(state)
+    for junk in (None, [1], [float("nan"), 0], "1", {}, [10**9, 0], -1, 0.5):
+        for name in ("spot", "word", "head", "patch"):
+            send(name, junk)
+    assert state == before
     send("word", 3)
     assert state.images_word == 3
     send("word", 3)

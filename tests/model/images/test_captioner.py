@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from model.images import captioner
-from model.images.captioner import CONTEXT, GRID, MASKS, PATCH, PATCHES, CaptionNetwork, encode, image_tokens
-from model.images.measures import chance, inside, localization
-from model.images.scenes import Scene, SceneShape, caption, held_out_scenes, random_scene, render, scene_of, scene_text
-from model.images.view import fold, read, whole_head, without
+from model.images.captioner import CONTEXT, GRID, MASKS, PATCH, PATCHES, CaptionNetwork, encode
+from model.images.measures import folded_head, locate, read, without
+from model.images.patches import grid_tokens
+from model.images.scenes import Scene, SceneShape, caption, held_out_scenes, random_scene, render, scene_of
 from model.transformer import TransformerConfig
 
 SCENE = Scene((SceneShape("square", "red", "small", 10, 30), SceneShape("circle", "blue", "large", 36, 12)), "grey")
@@ -24,10 +24,10 @@ def tiny() -> captioner.CaptionerModel:
 
 
 def test_a_caption_names_the_shapes_in_the_prompts_order() -> None:
-    said = {prompt: " ".join(word.text for word in caption(SCENE, prompt)) for prompt in ("across", "down")}
+    said = {prompt: " ".join(text for text, _ in caption(SCENE, prompt)) for prompt in ("across", "down")}
     assert said["across"] == "a small red square left of a large blue circle"
     assert said["down"] == "a large blue circle above a small red square"
-    assert [word.about for word in caption(SCENE, "down")] == [1, 1, 1, 1, None, 0, 0, 0, 0]
+    assert [about for _, about in caption(SCENE, "down")] == [1, 1, 1, 1, None, 0, 0, 0, 0]
 
 
 def test_a_shape_is_drawn_within_its_box_alone() -> None:
@@ -44,25 +44,25 @@ def test_a_shape_is_drawn_within_its_box_alone() -> None:
 def test_scenes_come_back_from_their_text_and_others_are_refused() -> None:
     draw = random.Random(1)
     for _ in range(50):
-        scene = random_scene(draw)
-        assert scene_of(scene_text(scene)) == scene
-    for wrong in ("", "white_", "pink", "white_small-red-square-1-20", "white_small-red-square-a-b", "<b>",
-                  "white" * 99, "white" + "_small-red-square-20-20" * 4):  # fmt: skip
+        scene = random_scene(draw, held_out=False)
+        assert scene_of(scene.text()) == scene
+    for wrong in ("", "white_", "pink", "white_square-red-small-1-20", "white_square-red-small-a-b", "<b>",
+                  "white" * 99, "white" + "_square-red-small-20-20" * 4):  # fmt: skip
         with pytest.raises(ValueError, match=r".*"):
             scene_of(wrong)
 
 
 def test_held_out_scenes_are_never_trained_on_and_unseen_pairs_are_apart() -> None:
     seen, unseen = held_out_scenes(40), held_out_scenes(40, unseen=True)
-    assert all(scene.held_out for scene in seen + unseen)
-    assert not any(scene.unseen for scene in seen)
-    assert all(scene.unseen for scene in unseen)
+    assert all(scene.held_out for scene, _ in seen + unseen)
+    assert not any(scene.unseen for scene, _ in seen)
+    assert all(scene.unseen for scene, _ in unseen)
 
 
 def test_the_pixels_of_one_patch_change_its_embedding_and_no_other(tiny: captioner.CaptionerModel) -> None:
     (picture,) = render([SCENE])
     before = tiny.inputs(encode(picture[None], "across"))
-    for token in image_tokens():
+    for token in grid_tokens(0, GRID, GRID, (0, 0, 48, 48), (48, 48)):
         left, top, right, bottom = map(int, token.box)
         changed = picture.copy()
         changed[top:bottom, left:right] ^= 128
@@ -97,24 +97,26 @@ def test_a_removed_patch_is_seen_by_nobody(tiny: captioner.CaptionerModel) -> No
     assert (whole[0] != whole[1]).any()
 
 
-def test_localization_is_the_share_inside_the_boxes() -> None:
-    words = caption(SCENE, "across")
-    places = inside(SCENE, words)
-    assert places[1].reshape(GRID, GRID).nonzero()[0].tolist() == [3, 3, 4, 4]  # 6 to 14 across, 26 to 34 down
-    weights = np.zeros((1, 2, *places.shape))
-    weights[0, 0] = places
-    weights[0, 1] = 1
-    level = (places[[1, 2, 3, 7, 8, 9]].mean(-1)).mean()
-    np.testing.assert_allclose(localization(weights, places, words), [[1, level]])
-    assert chance(places, words) == pytest.approx(level)
+def test_localization_is_the_share_inside_the_boxes(tiny: captioner.CaptionerModel) -> None:
+    words = [text for text, _ in caption(SCENE, "across")]
+    found = read(tiny, render([SCENE])[0], "across", tuple(words), MASKS["block"])
+    touched = np.zeros((len(words), GRID, GRID), bool)
+    touched[1:4, 3:5, 0:2] = True  # the square, 6 to 14 across and 26 to 34 down
+    touched[7:10, 0:3, 3:6] = True  # the circle, 28 to 44 and 4 to 20
+    asked = [1, 2, 3, 7, 8, 9]
+    inside = touched.reshape(len(words), PATCHES)
+    weights = found.weights[:, :, asked]
+    located = locate(tiny, SCENE, "across", MASKS["block"])
+    wanted = ((weights * inside[asked]).sum(-1) / weights.sum(-1)).mean(-1)
+    np.testing.assert_allclose(located.shares, wanted, rtol=1e-5)
+    assert located.even == pytest.approx(inside[asked].mean())
+    assert located.loss == pytest.approx(found.loss)
 
 
 def test_a_folded_head_keeps_every_rows_sum(tiny: captioner.CaptionerModel) -> None:
     trace = tiny.run(encode(render([SCENE]), "down", ["a", "small"]), MASKS["block"])
-    for layer in (1, None):
-        whole = whole_head(trace, 0, MASKS["block"], layer, 2, folded=False)
-        view = fold(whole, PATCHES)
-        assert view.weights.shape == (4, 4)
-        np.testing.assert_allclose(view.weights.sum(1), 1, rtol=1e-5)
-        np.testing.assert_allclose(view.weights[1:, 0], whole.weights[PATCHES:, :PATCHES].sum(1), rtol=1e-5)
-        np.testing.assert_array_equal(view.blocked["prefix_lm"], np.triu(np.ones((4, 4), bool), 1))
+    whole, view = trace.weights(1, 2).numpy(), folded_head(trace, 0, MASKS["block"], 1, 2)
+    assert view.weights.shape == (4, 4)
+    np.testing.assert_allclose(view.weights.sum(1), 1, rtol=1e-5)
+    np.testing.assert_allclose(view.weights[1:, 0], whole[PATCHES:, :PATCHES].sum(1), rtol=1e-5)
+    np.testing.assert_array_equal(view.blocked["prefix_lm"], np.triu(np.ones((4, 4), bool), 1))
