@@ -85,10 +85,9 @@ class ImageRun(Run):
         pixels = shown_at(batch.picture, [one.box for one in places.values()])
         picture, boxes = pixels if places else strip(len(keys))
         cells = np.ix_(texts, keys)
-        chances = np.exp(-self.losses[texts]) if self.predicts else np.full(len(texts), np.nan)
         return LitImage(
             self.named(layer, head), picture, boxes, tuple(self.labels[key] for key in keys), view.weights[cells],
-            view.any_blocked()[cells], tuple(self.labels[at] for at in texts), chances, texts.index(token),
+            view.any_blocked()[cells], tuple(self.labels[at] for at in texts), texts.index(token),
             mapped=bool(places),
         )  # fmt: skip
 

@@ -12,11 +12,11 @@ from PIL import Image
 
 from i18n import N_, say
 from model.images.patches import Box, grid_tokens
-from viz.components.words import packed, words
+from viz.components.words import words
 from viz.hatch import ink
 from viz.heads.cells import weight_text
-from viz.images import picture_uri
-from viz.numbers import chance, percent
+from viz.images import images_packet, picture_uri
+from viz.numbers import percent
 
 VEIL = np.array([16, 18, 24])  # as in images.js
 OPACITY = 0.8  # over a token of weight 0
@@ -24,6 +24,7 @@ SMALLEST, LARGEST = 480, 640  # pixels across
 STRIP = 24  # tokens in a row where their pixels are not known
 ALT = N_("The image, in {count} tokens. Arrow keys move over them.")
 HINT = N_("Point at a token of the text or at a part of the image.")
+ALONE = N_("“{word}”: {head} gives {share} of its attention to the image, most to {patch}: {most}.")
 OF_LAYER = N_("“{word}”: {head} gives {share} of its attention to these image tokens, most to {patch}: {most}.")
 NO_MAPPING = N_("Which pixels a token is made from is not known for this processor: its image tokens in their order.")
 
@@ -31,8 +32,8 @@ NO_MAPPING = N_("Which pixels a token is made from is not known for this process
 @dataclass(frozen=True, eq=False)
 class LitImage:
     """One head's attention from a text to an image. picture: uint8 [height, width, 3]. boxes: of the P image tokens, in
-    pixels. weights: float32 [S,P]; blocked: bool [S,P]. labels: of the S tokens; chances: their probabilities, [S], NaN
-    where there is none. query: which of them is shown, from 0. mapped: whether the boxes are pixels of the image."""
+    pixels. weights: float32 [S,P]; blocked: bool [S,P]. labels: of the S tokens. query:
+    which of them is shown, from 0. mapped: whether the boxes are pixels of the image."""
 
     name: str
     picture: np.ndarray
@@ -41,12 +42,11 @@ class LitImage:
     weights: np.ndarray
     blocked: np.ndarray
     labels: tuple[str, ...]
-    chances: np.ndarray
     query: int
     mapped: bool = True
 
     def layers(self) -> "Iterator[LitImage]":
-        """Parts whose boxes do not overlap, in the order of the tokens."""
+        """Parts whose boxes do not overlap, in the order of the tokens; each row by row."""
         edges, begins = np.array(self.boxes), [0]
         for one, (left, top, right, bottom) in enumerate(self.boxes):
             others = edges[begins[-1] : one]
@@ -54,9 +54,11 @@ class LitImage:
             high = np.minimum(others[:, 3], bottom) - np.maximum(others[:, 1], top)
             if ((wide > 0.01) & (high > 0.01)).any():
                 begins.append(one)
-        for some in map(slice, begins, [*begins[1:], None]):
+        for begin, end in zip(begins, [*begins[1:], len(edges)], strict=True):
+            some = sorted(range(begin, end), key=lambda one: (round(edges[one, 1]), edges[one, 0]))
+            boxes, names = tuple(self.boxes[one] for one in some), tuple(self.names[one] for one in some)
             weights, blocked = self.weights[:, some], self.blocked[:, some]
-            yield replace(self, boxes=self.boxes[some], names=self.names[some], weights=weights, blocked=blocked)
+            yield replace(self, boxes=boxes, names=names, weights=weights, blocked=blocked)
 
 
 def strip(count: int) -> tuple[np.ndarray, tuple[Box, ...]]:
@@ -98,21 +100,12 @@ def composed(lit: LitImage) -> np.ndarray:
 
 def lit_packet(lit: LitImage, *, alone: bool) -> bytes:
     """One layer, for components/images.js. alone: it is the only one."""
-    said = words("images") | ({} if alone else {"word": say(OF_LAYER)})
     high, wide = lit.picture.shape[:2]
-    about = {
-        "picture": picture_uri(Image.fromarray(lit.picture)),
-        "smooth": wide > SMALLEST,
-        "boxes": [(left / wide, top / high, right / wide, bottom / high) for left, top, right, bottom in lit.boxes],
-        "names": lit.names,
-        "grid": max(sum(box[1] == lit.boxes[0][1] for box in lit.boxes), 1),
-        "caption": lit.labels,
-        "chances": ["–" if np.isnan(one) else chance(float(one)) for one in lit.chances],
-        "changed": [False] * len(lit.labels),
-        "removed": (),
-        "hatches": [ink("causal")],
-        "heads": [{"name": lit.name, "share": ""}],
-        **{"order": [0], "head": 0, "word": lit.query, "mode": "look", "hint": say(HINT), "words": said},
-        "alt": say(ALT, count=len(lit.boxes)),
-    }
-    return packed(about, lit.weights.astype("<f4").tobytes(), lit.blocked.astype(np.uint8).tobytes())
+    boxes = tuple((left / wide, top / high, right / wide, bottom / high) for left, top, right, bottom in lit.boxes)
+    return images_packet(
+        lit.labels, np.zeros(len(lit.labels)), lit.weights[None, None], lit.blocked, None, boxes, (), "look",
+        picture=picture_uri(Image.fromarray(lit.picture)), smooth=wide > SMALLEST, names=lit.names, head=0,
+        word=lit.query, changed=[False] * len(lit.labels), heads=[{"name": lit.name, "share": ""}] * 2, order=[0],
+        hatches=[ink("causal")], hint=say(HINT), alt=say(ALT, count=len(boxes)),
+        words=words("images") | ({"word": say(ALONE if alone else OF_LAYER)}),
+    )  # fmt: skip
