@@ -21,6 +21,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from i18n import N_, msg
 from model.errors import CheckpointError, NotSupported, first_line
 from model.files import read_regular
+from model.huggingface.checkpoint_files import PROCESSORS
 from model.huggingface.internals import processor_of
 from model.huggingface.loading import SAFE
 from model.huggingface.pixel_map import embedder, pixel_boxes
@@ -29,7 +30,6 @@ from model.images.patches import Box, ImageToken
 from model.text import TokenBatch
 from model.trace import Trace
 
-FILES = ("preprocessor_config.json", "processor_config.json")  # of a folder
 MOST_MAPPED = 16  # sizes of images whose tokens' boxes are kept
 MOST_SIDE, MOST_AREA = 2**13, 2**26  # pixels of a side, tokens or tiles of an image; pixels of an image
 COUNTED = re.compile("(height|width|edge|size|pixels|patches|length|seq_len|tokens|pinpoints)$")
@@ -158,13 +158,13 @@ def _read(name: str, config: PreTrainedConfig, folder: Path) -> Any:
         check_sizes(folder)
         return kind.from_pretrained(folder, **SAFE)  # type: ignore[attr-defined]
     except Exception as error:  # noqa: BLE001 - a damaged file raises whatever its reader happens to raise
-        why = msg(UNREADABLE, model=name, why=first_line(error), files=" and ".join(FILES))
+        why = msg(UNREADABLE, model=name, why=first_line(error), files=" and ".join(PROCESSORS))
         raise CheckpointError(why) from None
 
 
 def check_sizes(folder: Path) -> None:
     """Raises ValueError for a processor of sizes that no image needs: they would be allocated before any is seen."""
-    for path in (folder / file for file in FILES if (folder / file).is_file()):
+    for path in (folder / file for file in PROCESSORS if (folder / file).is_file()):
         _check(json.loads(read_regular(path, MOST_AREA)))
 
 
