@@ -15,7 +15,7 @@ from pydantic import AfterValidator, ConfigDict, Field, StringConstraints
 from i18n import N_, say
 from model.heads.view import head_name, head_view
 from model.images import measures, scenes
-from model.images.captioner import GRID, MASKS, PATCH_NAMES, VERSIONS, CaptionerModel, encode
+from model.images.captioner import GRID, MASKS, PATCH_NAMES, PATCHES, VERSIONS, CaptionerModel, encode
 from model.images.measures import CaptionView, LocatedHeads
 from model.images.patches import Box, grid_tokens
 from model.images.reading import MOST_BYTES, read_picture
@@ -27,13 +27,14 @@ from ui.heads import head as head_picture
 from ui.heads.head import canvas
 from ui.markdown import escaped
 from ui.results import cached_figure
+from ui.run_view import RunView
 from ui.sidebar import models
 from ui.widgets.choices import bound, one_of, select
 from ui.widgets.key import component_value, whole, wholes
 from ui.widgets.uploads import uploaded, uploader
 from viz import images
 from viz.head import head_figure, head_range
-from viz.numbers import Candidate, next_token_table, percent, share_table
+from viz.numbers import next_token_table, percent, share_table
 
 SOURCES = {"scene": N_("Build a scene"), "upload": N_("Upload an image")}
 MODES = {"look": N_("Look"), "place": N_("Place a shape"), "remove": N_("Remove patches")}
@@ -44,6 +45,7 @@ PLACED: tuple[tuple[str, str, Collection[str]], ...] = (
 FIRST = "white_square-red-large-12-14_circle-blue-small-36-32"
 HELD_OUT = 64  # scenes that the table of masks is measured on
 LARGEST = 480  # pixels of an uploaded image as it is shown
+CANDIDATES = 5
 MEAN = 0  # in the place of a head; others are 1 + their number
 _component = canvas("images")
 
@@ -110,15 +112,15 @@ def choose_image() -> ShownImage | None:
         try:
             state.update(images_upload=of_upload(file.getvalue()) if file else None, images_word=-1)
         except ValueError as error:
-            state.images_upload = error
+            state.images_upload = str(error)
 
     if one_of(say("Image"), SOURCES, "images_source", width="stretch") == "upload":
         about = say("PNG, JPEG or WebP, at most 5 MB. It is read once, shown to you alone and never stored.")
         look = {"key": "images_file", "on_change": take, "max_upload_size": MOST_BYTES // 2**20, "help": about}
         uploader(say("Image file"), ["png", "jpg", "jpeg", "webp"], **look)
         found = state.get("images_upload")
-        if isinstance(found, ValueError):
-            st.error(say("{problem}.", problem=escaped(say(str(found)))), icon=":material/error:")
+        if isinstance(found, str):
+            st.error(say("{problem}.", problem=escaped(say(found))), icon=":material/error:")
         return found if isinstance(found, ShownImage) else None
     scene = scene_of(state.images_scene)
     repaint = lambda name: _take(replace(scene, background=name))  # noqa: E731
@@ -157,13 +159,14 @@ def choose_mask() -> None:
 
 def removed() -> tuple[int, ...]:
     numbers = {int(one) for one in st.session_state.images_removed.split(",") if one}
-    return tuple(sorted(numbers & set(range(GRID * GRID))))
+    return tuple(sorted(numbers & set(range(PATCHES))))
 
 
 @dataclass(frozen=True, eq=False)
 class Captioned:
     """now: under the chosen mask, without what is removed; standard: under the model's own. head: MEAN, or 1 + its
-    number. true, located: of a scene, its caption, and what is measured on it, now and under the model's own mask."""
+    number. run: with the caption that was written. true: a scene's caption. located: what is measured on it, now and
+    under the model's own mask."""
 
     model: CaptionerModel
     image: ShownImage
@@ -171,6 +174,7 @@ class Captioned:
     now: CaptionView
     standard: CaptionView
     head: int
+    run: RunView
     true: tuple[str, ...] | None = None
     located: tuple[LocatedHeads, ...] | None = None
 
@@ -181,7 +185,8 @@ def captioned(model: CaptionerModel, image: ShownImage) -> Captioned:
     now, standard = (results.ask(measures.write, ref, image.pixels, prompt, one) for one in (spec, model.standard))
     heads, chosen = model.num_layers * model.num_heads, state.images_head
     head = MEAN if chosen is None or chosen > heads else chosen
-    found = Captioned(model, image, spec, now, standard, head)
+    run = RunView(model, RunRef(ref, encode(image.pixels[None], prompt, now.words), spec), spec, 0)
+    found = Captioned(model, image, spec, now, standard, head, run)
     if image.scene is None or not image.scene.shapes:
         return found
     both = tuple(results.ask(measures.locate, ref, image.scene, prompt, one) for one in (spec, model.standard))
@@ -229,7 +234,7 @@ def heard(name: str, scene: Scene | None) -> None:
     if name == "spot" and point is not None and scene is not None:
         _place(scene, *(one * SIDE / 1000 for one in point))
     elif name == "patch" and number is not None:
-        state.images_removed = ",".join(map(str, sorted({*removed()} ^ {min(number, GRID * GRID - 1)})))
+        state.images_removed = ",".join(map(str, sorted({*removed()} ^ {min(number, PATCHES - 1)})))
     elif name == "word" and number is not None:
         state.images_word = -1 if state.images_word == number else number
     elif name == "head" and number is not None:
@@ -250,8 +255,9 @@ def show_numbers(found: Captioned) -> None:
     """The likeliest words at the one that is chosen; what the scene's caption costs; what each mask is worth."""
     state, now = st.session_state, found.now
     if 0 <= state.images_word < len(now.words):
-        candidates = [Candidate(*one) for one in now.top[state.images_word]]
-        st.html(cached_figure(next_token_table, candidates, candidates, changed=False))
+        predicted = found.run.predictions(PATCHES + state.images_word)
+        some = predicted.candidates[:CANDIDATES] if predicted else []
+        st.html(cached_figure(next_token_table, some, some, changed=False))
     if found.located is not None:
         rows = [(say("loss of the scene's caption, nats/word"), *(f"{one.loss:.4f}" for one in found.located))]
         rows.append((say("best localization"), *(percent(float(one.shares.max())) for one in found.located)))
@@ -267,9 +273,7 @@ def show_heatmap(found: Captioned) -> None:
     st.markdown("#### " + say("The whole attention of {head}", head=head_name(*place)))
     about = say("All image tokens as one row and one column: the mean of their rows, the sum of their columns.")
     folded = st.toggle(say("Fold the image tokens"), key="images_folded", help=about)
-    batch = encode(found.image.pixels[None], st.session_state.images_prompt, found.now.words)
-    run = RunRef(ModelRef.of(found.model), batch, found.spec)
-    view = results.ask(measures.folded_head if folded else head_view, run, 0, found.spec, *place)
+    view = found.run.ask(measures.folded_head if folded else head_view, *place)
     figure = cached_figure(head_figure, view, dark=page.is_dark())
     alt = cached_figure(explain.head_alt, head_name(*place), view, False)
     head_picture.show(figure, alt, room="one", key="images_heatmap", on_pick=None)

@@ -21,21 +21,19 @@ from model.masks import MaskContext, MaskSpec, Stroke
 from model.spec import MOST_POSITIONS
 from model.trace import Trace
 
-TOP = 5
 IGNORED = -100
 
 
 @dataclass(frozen=True, eq=False)
 class CaptionView:
-    """A caption that a model wrote, or was given. words: without <end>. top: at each, the likeliest words there and
-    their probabilities, 0 to 1. chances: of the words themselves, float32 [S]. loss: nats a word, <end> among them.
+    """A caption that a model wrote, or was given. words: without <end>. chances: of each, float32 [S], 0 to 1, when it
+    was written. loss: nats a word, <end> among them.
 
     weights: of the steps that write the words, on the image, float32 [L,H,S,P]; blocked: what these may not attend to,
     bool [S,P].
     """
 
     words: tuple[str, ...]
-    top: tuple[tuple[tuple[str, float], ...], ...]
     chances: np.ndarray
     loss: float
     weights: np.ndarray
@@ -66,14 +64,9 @@ def read(
     trace = model.run(encode(picture[None], prompt, words), spec)
     chances = trace.logits[0, PATCHES:].softmax(-1)  # [S+1,V]
     given = chances[range(len(words) + 1), [*(ID_OF[word] for word in words), END]]
-    best = chances[:-1].topk(TOP)
-    top = tuple(
-        tuple(zip(map(model.label, some.tolist()), values.tolist(), strict=True))
-        for some, values in zip(best.indices, best.values, strict=True)
-    )
     blocked = ~trace.allowed(0)[PATCHES:-1, :PATCHES].numpy()
     loss = -float(given.clamp(min=1e-30).log().mean())
-    return CaptionView(words, top, given[:-1].numpy(), loss, captioner.image_weights(trace), blocked)
+    return CaptionView(words, given[:-1].numpy(), loss, captioner.image_weights(trace), blocked)
 
 
 @dataclass(frozen=True, eq=False)
