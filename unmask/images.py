@@ -4,12 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
 from PIL import Image
 
 from i18n import say, together
 from model.errors import index
-from model.huggingface.image_prompts import ImageBatch, image_mask
+from model.huggingface.image_prompts import ImageBatch, image_mask, looks
 from model.images.patches import ImageToken
 from unmask.pictures import Picture, Predicted, predicted
 from unmask.runs import MOST_PREDICTED, Run
@@ -41,7 +40,7 @@ class ImageRun(Run):
     def image_mask(self) -> str:
         """As measured: "causal", "block" (an image's tokens see each other), "prefix-lm" (others do too); "none" of a
         network without a causal mask."""
-        return "none" if self.model.kind == "encoder" else image_mask(self.trace)
+        return image_mask(self.trace)
 
     def classes(self, most: int = TOP) -> Predicted:
         """The `most` likeliest classes of an image classifier's image. Raises ValueError for another model."""
@@ -65,7 +64,9 @@ class ImageRun(Run):
         note = tag("p", together([line, "" if lit.mapped else say(NO_MAPPING)]))
         canvases = [Canvas("images", lit_packet(one, alone=len(layers) == 1)) for one in layers]
         html: Callable[[], str] = lambda: page(line, [note, *canvases])  # noqa: E731
-        return Picture(line, lit, lit.weights[lit.query], html, lambda: canvases[0], partial(_printed, self.title, lit))
+        return Picture(
+            line, lit, lit.weights[0, lit.query], html, lambda: canvases[0], partial(_printed, self.title, lit)
+        )
 
     def pictures(self, heads: Sequence[tuple[int, int]]) -> list[tuple[str, str]]:
         found = []
@@ -78,21 +79,20 @@ class ImageRun(Run):
 
     def lit(self, layer: int, head: int, token: int | None = None) -> LitImage:
         """The same as arrays."""
-        view, batch, places = self.view(layer, head), self.batch, {one.position: one for one in self.image_tokens}
-        token = self.query if token is None else index("token", token, len(self.labels))
-        texts = sorted({token, *range(max(batch.image_positions) + 1, len(self.labels))})
-        keys = list(places or batch.image_positions)
-        pixels = shown_at(batch.picture, [one.box for one in places.values()])
-        picture, boxes = pixels if places else strip(len(keys))
-        cells = np.ix_(texts, keys)
+        index("layer", layer, self.trace.num_layers)
+        index("head", head, self.trace.num_heads)
+        batch, count = self.batch, len(self.labels)
+        token = self.query if token is None else index("token", token, count)
+        texts = sorted({token, *range(max(batch.image_positions) + 1, count)})
+        found = looks(self.trace, layer, [head], texts)
+        pixels = shown_at(batch.picture, found.boxes) if found.boxes else strip(len(found.names))
         return LitImage(
-            self.named(layer, head), picture, boxes, tuple(self.labels[key] for key in keys), view.weights[cells],
-            view.any_blocked()[cells], tuple(self.labels[at] for at in texts), texts.index(token),
-            mapped=bool(places),
+            (self.named(layer, head),), *pixels, found.names, found.weights, found.blocked, found.labels,
+            texts.index(token), mapped=bool(found.boxes),
         )  # fmt: skip
 
 
 def _printed(of: str, lit: LitImage, kind: str) -> bytes:
     from unmask import printed  # matplotlib takes a second
 
-    return printed.file("image", "", of, lit, kind)
+    return printed.file("image", lit.heads[0], of, lit, kind)

@@ -69,11 +69,5 @@ def file(form: str, title: str, of: str, heads: ShownHeads | LitImage | tuple[Al
     how many tokens, which masks), the first sentence of its caption; or "". heads: what is drawn."""
     with spoken(language_of(kind)):
         caption = [of and f"{of}.", *FORMS[form].caption(heads), f"Unmask {words.version()}."]
-        return (
-            FORMS[form]
-            .draw(
-                Paper(title or getattr(heads, "name", say("All heads")), together(filter(None, caption)), kind, SCALE),
-                heads,
-            )
-            .file()
-        )
+        paper = Paper(title or say("All heads"), together(filter(None, caption)), kind, SCALE)
+        return FORMS[form].draw(paper, heads).file()

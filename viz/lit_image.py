@@ -31,11 +31,11 @@ NO_MAPPING = N_("Which pixels a token is made from is not known for this process
 
 @dataclass(frozen=True, eq=False)
 class LitImage:
-    """One head's attention from a text to an image. picture: uint8 [height, width, 3]. boxes: of the P image tokens, in
-    pixels. weights: float32 [S,P]; blocked: bool [S,P]. labels: of the S tokens. query:
-    which of them is shown, from 0. mapped: whether the boxes are pixels of the image."""
+    """Attention of heads of a layer from a text to an image. heads: their names. picture: uint8 [height, width, 3].
+    boxes: of the P image tokens, in pixels. weights: float32 [H,S,P]; blocked: bool [S,P]. labels: of the S tokens.
+    query: which of them is shown, from 0. mapped: whether the boxes are pixels of the image."""
 
-    name: str
+    heads: tuple[str, ...]
     picture: np.ndarray
     boxes: tuple[Box, ...]
     names: tuple[str, ...]
@@ -57,7 +57,7 @@ class LitImage:
         for begin, end in zip(begins, [*begins[1:], len(edges)], strict=True):
             some = sorted(range(begin, end), key=lambda one: (round(edges[one, 1]), edges[one, 0]))
             boxes, names = tuple(self.boxes[one] for one in some), tuple(self.names[one] for one in some)
-            weights, blocked = self.weights[:, some], self.blocked[:, some]
+            weights, blocked = self.weights[:, :, some], self.blocked[:, some]
             yield replace(self, boxes=boxes, names=names, weights=weights, blocked=blocked)
 
 
@@ -78,19 +78,19 @@ def shown_at(picture: np.ndarray, boxes: Sequence[Box]) -> tuple[np.ndarray, tup
 
 
 def sentence(lit: LitImage) -> str:
-    """Of the query that is shown: how much of its attention is on the image, and where the most."""
-    weights = lit.weights[lit.query]
-    said = {"name": lit.name, "token": lit.labels[lit.query], "share": percent(float(weights.sum()))}
+    """Of the query that is shown, in the first head: how much of its attention is on the image, where the most."""
+    weights = lit.weights[0, lit.query]
+    said = {"name": lit.heads[0], "token": lit.labels[lit.query], "share": percent(float(weights.sum()))}
     most = int(weights.argmax())
     words = N_("{name}: “{token}” gives {share} of its attention to the image, most to {place}: {most}.")
     return say(words, **said, place=lit.names[most], most=weight_text(weights[most]))
 
 
 def composed(lit: LitImage) -> np.ndarray:
-    """One layer's pixels, uint8, at least SMALLEST across."""
+    """One layer's pixels in the first head, uint8, at least SMALLEST across."""
     times = -(-SMALLEST // lit.picture.shape[1])
     pixels = np.kron(lit.picture, np.ones((times, times, 1))).astype(np.float64)
-    weights = lit.weights[lit.query]
+    weights = lit.weights[0, lit.query]
     veils = OPACITY * (1 - np.sqrt(weights / (weights.max(initial=0) or 1)))
     for box, veil in zip(lit.boxes, veils, strict=True):
         left, top, right, bottom = (round(edge * times) for edge in box)
@@ -98,14 +98,15 @@ def composed(lit: LitImage) -> np.ndarray:
     return pixels.round().astype(np.uint8)
 
 
-def lit_packet(lit: LitImage, *, alone: bool) -> bytes:
-    """One layer, for components/images.js. alone: it is the only one."""
-    high, wide = lit.picture.shape[:2]
+def lit_packet(lit: LitImage, *, alone: bool, head: int = 0) -> bytes:
+    """One layer, for components/images.js. alone: it is the only one. head: 0 for the mean of all or 1 + its number."""
+    several, (high, wide) = len(lit.heads) > 1, lit.picture.shape[:2]
+    names = [say("mean of all heads") if several else lit.heads[0], *lit.heads]
     boxes = tuple((left / wide, top / high, right / wide, bottom / high) for left, top, right, bottom in lit.boxes)
     return images_packet(
-        lit.labels, np.zeros(len(lit.labels)), lit.weights[None, None], lit.blocked, None, boxes, (), "look",
-        picture=picture_uri(Image.fromarray(lit.picture)), smooth=wide > SMALLEST, names=lit.names, head=0,
-        word=lit.query, changed=[False] * len(lit.labels), heads=[{"name": lit.name, "share": ""}] * 2, order=[0],
-        hatches=[ink("causal")], hint=say(HINT), alt=say(ALT, count=len(boxes)),
-        words=words("images") | ({"word": say(ALONE if alone else OF_LAYER)}),
+        lit.labels, np.zeros(len(lit.labels)), lit.weights[None], lit.blocked, None, boxes, (), "look",
+        picture=picture_uri(Image.fromarray(lit.picture)), smooth=wide > SMALLEST, names=lit.names, head=head,
+        word=lit.query, changed=[False] * len(lit.labels), heads=[{"name": name, "share": ""} for name in names],
+        order=list(range(len(names) if several else 1)), hatches=[ink("causal")], hint=say(HINT),
+        alt=say(ALT, count=len(boxes)), words=words("images") | {"word": say(ALONE if alone else OF_LAYER)},
     )  # fmt: skip

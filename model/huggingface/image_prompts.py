@@ -5,7 +5,7 @@ Sizes: T tokens of the row, the image's among them.
 
 import json
 import re
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -27,9 +27,11 @@ from model.huggingface.loading import SAFE
 from model.huggingface.pixel_map import embedder, pixel_boxes
 from model.huggingface.stacks import Inputs, OneStack, Stacks, device_of
 from model.images.patches import Box, ImageToken
+from model.masks import MaskSpec
 from model.text import TokenBatch
 from model.trace import Trace
 
+MOST_LOOKING = 16  # tokens of a text that a page shows
 MOST_MAPPED = 16  # sizes of images whose tokens' boxes are kept
 MOST_SIDE, MOST_AREA = 2**13, 2**26  # pixels of a side, tokens or tiles of an image; pixels of an image
 COUNTED = re.compile("(height|width|edge|size|pixels|patches|length|seq_len|tokens|pinpoints)$")
@@ -66,13 +68,52 @@ class ImageBatch(TokenBatch):
 
 def image_mask(trace: Trace) -> str:
     """A network's own mask around an image, as this run of an ImageBatch measured it: "causal", "block" where the
-    image's tokens see each other, "prefix-lm" where others do too, and in how many layers, where not in all."""
+    image's tokens see each other, "prefix-lm" where others do too, and in how many layers, where not in all;
+    "none" of an encoder."""
     assert isinstance(trace.batch, ImageBatch)
+    if "causal" not in trace.layers[0].context.on(trace.layers[0].context.standard):
+        return "none"
     found = [record.context.groups for record in trace.layers if record.context.groups is not None]
     if not found:
         return "causal"
     kind = "block" if (found[0] >= 0).sum() == len(trace.batch.image_positions) else "prefix-lm"
     return kind if len(found) == trace.num_layers else f"{kind} in {len(found)} of {trace.num_layers} layers"
+
+
+@dataclass(frozen=True, eq=False)
+class ImageLook:
+    """What heads of a layer look at in an image. labels: of the S tokens that look; names and boxes: of the P image
+    tokens, boxes none where no mapping is known. weights float32 [H,S,P]; blocked bool [S,P]. mask: see image_mask."""
+
+    labels: tuple[str, ...]
+    names: tuple[str, ...]
+    boxes: tuple[Box, ...]
+    weights: np.ndarray
+    blocked: np.ndarray
+    mask: str
+
+
+def look(model: Any, pixels: np.ndarray, text: str, spec: MaskSpec, layer: int) -> ImageLook:
+    """A run of a model on a text and an image, uint8 [height, width, 3]: what every head of a layer looks at, from the
+    text after the image, at most MOST_LOOKING tokens. Raises ValueError as encode_image and run do."""
+    if not hasattr(model, "encode_image"):
+        raise ValueError(msg(READS_NO_IMAGES, model=model.name))
+    trace = model.run(model.encode_image(text, Image.fromarray(pixels)), spec)
+    after = range(max(trace.batch.image_positions) + 1, trace.batch.ids.shape[1])
+    return looks(trace, layer, range(trace.num_heads), list(after)[-MOST_LOOKING:])
+
+
+def looks(trace: Trace, layer: int, heads: Sequence[int], texts: Sequence[int]) -> ImageLook:
+    """texts: the positions of the tokens that look."""
+    batch = trace.batch
+    assert isinstance(batch, ImageBatch)
+    boxes = {one.position: one.box for one in batch.image_tokens}
+    keys, pieces = list(boxes or batch.image_positions), batch.pieces[0]
+    cells = np.ix_(texts, keys)
+    weights = np.stack([trace.weights(layer, head).numpy()[cells] for head in heads])
+    labels, names = (tuple(pieces[at] for at in some) for some in (texts, keys))
+    blocked = ~trace.allowed(layer, head=heads[0]).numpy()[cells]
+    return ImageLook(labels, names, tuple(boxes.values()), weights, blocked, image_mask(trace))
 
 
 class ImagePrompts:

@@ -111,10 +111,10 @@ def test_tiles_are_layers_that_do_not_overlap(folders: dict) -> None:
     run = unmask.load(str(folders["idefics3"])).run(TEXT, image=picture(120, 80))
     layers = list(run.on_image(0, 0).view.layers())
     assert [len(one.boxes) for one in layers] == [16, 4]  # four tiles, and the whole image once more
-    every = dict(zip(run.on_image(0, 0).view.names, run.on_image(0, 0).view.weights.T, strict=True))
+    every = dict(zip(run.on_image(0, 0).view.names, run.on_image(0, 0).view.weights[0].T, strict=True))
     assert [name for one in layers for name in one.names] != list(every)  # row by row, not tile by tile
     for one in layers:
-        np.testing.assert_array_equal(one.weights.T, [every[name] for name in one.names])
+        np.testing.assert_array_equal(one.weights[0].T, [every[name] for name in one.names])
         assert [box[:2] for box in one.boxes] == sorted((box[:2] for box in one.boxes), key=lambda at: at[::-1])
         assert sum((box[2] - box[0]) * (box[3] - box[1]) for box in one.boxes) == pytest.approx(120 * 80)
 
