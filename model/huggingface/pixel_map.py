@@ -16,7 +16,8 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from model.huggingface.attention_hook import AttentionRun, Reached, active_run
+from model.huggingface import internals
+from model.huggingface.attention_hook import NAME, AttentionRun, Call, Reached, active_run
 from model.huggingface.stacks import Replacement
 from model.images.patches import Box, clipped
 
@@ -58,13 +59,14 @@ def embedder(body: nn.Module, stack: nn.Module, inputs: dict[str, Any], position
     0: each patch alone. The network is not changed."""
     shared: dict[int, Any] = {id(one): one for one in (*body.parameters(), *body.buffers())}
     alone = copy.deepcopy(body, shared | {id(stack): _End(stack)})
+    internals.set_attention_name(alone, NAME, [alone])  # of a copy's configurations
     for module in alone.modules():
         if re.search("Att(?!.*(Layer|Block))", type(module).__name__):
             module.register_forward_hook(_nothing)
 
     def embed(values: Tensor) -> Tensor:
         try:
-            with torch.inference_mode(), active_run(AttentionRun()):
+            with torch.inference_mode(), active_run(_Off()):
                 alone(**inputs | {"pixel_values": values.to(inputs["pixel_values"])})
         except Reached as reached:
             found: Tensor = reached.args[0]
@@ -79,6 +81,13 @@ class _End(Replacement):
 
     def forward(self, *_: Any, inputs_embeds: Tensor, **__: Any) -> None:
         raise Reached(inputs_embeds)
+
+
+class _Off(AttentionRun):
+    """Computes no attention at all."""
+
+    def attend(self, call: Call) -> Tensor:
+        return call.q.new_zeros(*call.q.shape[:-1], call.v.shape[-1])
 
 
 def _nothing(_: nn.Module, __: Any, output: Any) -> Any:

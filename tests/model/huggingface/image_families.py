@@ -107,11 +107,11 @@ def _llava_onevision() -> Made:
     return config, lambda tokenizer: images_only(hf.LlavaOnevisionProcessor)(eye, tokenizer, **more)
 
 
-def _paligemma() -> Made:
-    eye = SiglipImageProcessorPil(size=SQUARE)
-    eye.image_seq_length = 16
+def _paligemma(side: int = 32) -> Made:
+    eye = SiglipImageProcessorPil(size={"height": side, "width": side})
+    eye.image_seq_length = (side // 8) ** 2
     config = hf.PaliGemmaConfig(
-        text_config=hf.GemmaConfig(**WIDE), vision_config=hf.SiglipVisionConfig(**EYE, projection_dim=24,
+        text_config=hf.GemmaConfig(**WIDE), vision_config=hf.SiglipVisionConfig(**EYE | {"image_size": side}, projection_dim=24,
         vision_use_head=False), projection_dim=24, hidden_size=24, image_token_index=IMAGE,
     )  # fmt: skip
     return config, lambda tokenizer: hf.PaliGemmaProcessor(eye, tokenizer)

@@ -147,6 +147,15 @@ def test_boxes_are_the_resizing_inverted(family: tuple[str, HuggingFaceModel, Pr
     assert not covered[:, right:].any()
 
 
+def test_pixels_beyond_the_last_whole_patch_are_in_no_box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """30 pixels are three patches of 8: as SigLIP's 384 pixels, of which 27 patches of 14 leave 6."""
+    monkeypatch.setitem(FAMILIES, "paligemma", lambda: image_families._paligemma(30))
+    model = adapter.load(str(image_families.save("paligemma", tmp_path)), settings=Settings())
+    tokens = model.encode_image(TEXT, picture(60, 90)).image_tokens
+    assert [token.box for token in tokens[:3]] == [(0, 0, 16, 24), (16, 0, 32, 24), (32, 0, 48, 24)]
+    assert tokens[-1].box == (32, 48, 48, 72)
+
+
 def test_a_text_alone_is_run_as_before(family: tuple[str, HuggingFaceModel, PreTrainedModel]) -> None:
     _, ours, _ = family
     trace = ours.run(ours.encode([TEXT]))
