@@ -23,7 +23,7 @@ from model.images.patches import Box, clipped
 
 GOLDEN = 0.618034  # of a dither: its multiples' fractions are spread evenly
 CHANGED = 1e-5  # of the largest number in the tokens' embeddings; what is not changed is the same to the bit
-Cell = tuple[int, int, int, int, int]  # tile, left, top, right, bottom, in the processor's pixels
+Cell = tuple[int, ...]  # tile, left, top, right, bottom, in the processor's pixels
 Cells = list[Cell | None]  # of each token, None for one that is made from no pixels
 Size = tuple[int, ...]  # height and width
 Embed = Callable[[Tensor], Tensor]  # from pixel values to the image tokens' embeddings [T,W]
@@ -49,9 +49,15 @@ def pixel_boxes(
         regions.pop()
     cells = _cells(len(tokens), regions, tiles.shape[-2:]) if regions and all(regions) else []
     planes = torch.zeros(len(tiles), *tiles.shape[-2:])
-    if not cells or not _proved(values, tokens, cells, embed, planes, spread):
-        return []
-    return [None if cell is None else _box(cell, regions[cell[0]], tiles.shape[-2:], size) for cell in cells]
+    side = max((cell[3] - cell[1] for cell in cells if cell is not None), default=0)
+    for less in range(side, 0, -1):  # a tile may be some pixels longer than its patches
+        if tiles.shape[-1] // less != tiles.shape[-1] // side:
+            break
+        tried = [cell and (cell[0], *(edge // side * less for edge in cell[1:])) for cell in cells]
+        if _proved(values, tokens, tried, embed, planes, spread):
+            tile = tiles.shape[-2:]
+            return [None if cell is None else _box(cell, regions[cell[0]], tile, size) for cell in tried]
+    return []
 
 
 def embedder(body: nn.Module, stack: nn.Module, inputs: dict[str, Any], positions: Tensor) -> Embed:

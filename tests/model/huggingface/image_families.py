@@ -110,9 +110,10 @@ def _llava_onevision() -> Made:
 def _paligemma(side: int = 32) -> Made:
     eye = SiglipImageProcessorPil(size={"height": side, "width": side})
     eye.image_seq_length = (side // 8) ** 2
+    vision = hf.SiglipVisionConfig(**EYE | {"image_size": side}, projection_dim=24, vision_use_head=False)
     config = hf.PaliGemmaConfig(
-        text_config=hf.GemmaConfig(**WIDE), vision_config=hf.SiglipVisionConfig(**EYE | {"image_size": side}, projection_dim=24,
-        vision_use_head=False), projection_dim=24, hidden_size=24, image_token_index=IMAGE,
+        text_config=hf.GemmaConfig(**WIDE), vision_config=vision, projection_dim=24, hidden_size=24,
+        image_token_index=IMAGE,
     )  # fmt: skip
     return config, lambda tokenizer: hf.PaliGemmaProcessor(eye, tokenizer)
 
