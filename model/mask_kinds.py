@@ -22,6 +22,7 @@ class Cells:
     query, key: positions, padding counted: int64 [1,1,Q,1] and [1,1,1,K]. query_token, key_token: which of the row's
     real tokens stands there, from 0, -1 at padding: [B,1,Q,1] and [B,1,1,K]. span: positions from 0 to the last.
     split: from a separator to the part of the text that each position is in, int64 [B,K]; None where there is no text.
+    groups: of tokens that a network lets see each other, those of an image: int64 [B,K], -1 outside; None for none.
     """
 
     query: "Tensor"
@@ -30,6 +31,7 @@ class Cells:
     key_token: "Tensor"
     span: int
     split: Callable[[str], "Tensor"] | None = None
+    groups: "Tensor | None" = None
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,14 @@ def _same_part(cells: Cells, separator: str) -> "Tensor | None":
     return part[:, None, -cells.query.shape[2] :, None] == part[:, None, None, :]
 
 
+def _same_group(cells: Cells, size: int) -> "Tensor | None":
+    if cells.groups is None:
+        return None
+    query, key = cells.groups[:, None, -cells.query.shape[2] :, None], cells.groups[:, None, None, :]
+    same = (query == key) & (query >= 0)
+    return same if size >= cells.span else same & (cells.query - cells.key < size)  # a window looks back
+
+
 def _first(token: "Tensor", size: int) -> "Tensor":
     return (token >= 0) & (token < size)
 
@@ -147,6 +157,11 @@ KINDS: dict[str, Kind] = {
         _chunks, lambda names, size: f"{names.query} // {size} == {names.key} // {size}",
         "chunk: the model attends within chunks of its own",
         N_("the model's own chunks of {size}"), own=True, sized=True, borders=_multiples, arguments=("varlen",),
+    ),
+    "image_block": Kind(  # Gemma 3's, arXiv:2503.19786, within the window of a layer that has one; PaliGemma's prefix
+        _same_group, lambda names, size: "(group[q_idx] >= 0) & (group[q_idx] == group[k_idx])",
+        "image: its tokens see each other",
+        N_("image tokens see each other"), own=True, sized=True, opens=True,
     ),
     "padding_queries": Kind(
         lambda cells, _: cells.query_token >= 0,
@@ -189,4 +204,5 @@ KINDS: dict[str, Kind] = {
         N_("{size} sinks"), first=1, opens=True, borders=_once, once=True,
     ),
 }  # fmt: skip
+OF_IMAGES = "image_block"  # a network's own: the tokens of an image see each other
 NEAR = "sliding"  # a kind of the reader's by which a token sees itself and what is near

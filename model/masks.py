@@ -45,11 +45,11 @@ def drawn(strokes: tuple[Stroke, ...], place: Tensor, queries: int) -> tuple[Ten
     return (blocked[q, k] & real)[:, None], (opened[q, k] & real)[:, None]
 
 
-def cells_of(keep: Tensor, queries: int, split: TextSplit | None = None) -> Cells:
+def cells_of(keep: Tensor, queries: int, split: TextSplit | None = None, groups: Tensor | None = None) -> Cells:
     """What a mask is made of, where the last `queries` of K positions look. keep: bool [B,K], True = a real token."""
     position, token = torch.arange(keep.shape[-1], device=keep.device), places(keep)[:, None, None]
     query, query_token = position[None, None, -queries:, None], token[..., -queries:].transpose(-1, -2)
-    return Cells(query, position[None, None, None], query_token, token, len(position), split)
+    return Cells(query, position[None, None, None], query_token, token, len(position), split, groups)
 
 
 def combine(masks: dict[str, Tensor]) -> Tensor | None:
@@ -62,7 +62,7 @@ class MaskContext:
     """One attention of a model during one run: what its masks are made of.
 
     keep bool [B,K], True = a real key. sizes: of the masks of its own, in positions, by kind. available: the masks it
-    can have. standard: the masks that hold outside a spec's layers and heads. split: see Cells.
+    can have. standard: the masks that hold outside a spec's layers and heads. split, groups: see Cells.
     """
 
     keep: Tensor
@@ -73,6 +73,7 @@ class MaskContext:
     available: frozenset[str] = frozenset(MASK_NAMES)
     standard: MaskSpec = STANDARD
     split: TextSplit | None = None
+    groups: Tensor | None = None
 
     def on(self, spec: MaskSpec, head: int = 0) -> dict[str, Any]:
         """The kinds that are on under spec and that this attention can have, each with its parameter."""
@@ -86,7 +87,7 @@ class MaskContext:
 
         A mask that changes nothing is left out, so that a text on its own takes the fast path.
         """
-        cells = cells_of(self.keep, self.queries, self.split)
+        cells = cells_of(self.keep, self.queries, self.split, self.groups)
         blocking: dict[str, Tensor] = {}
         opening: dict[str, Tensor] = {}
         for name, parameter in self.on(spec, head).items():

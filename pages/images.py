@@ -1,4 +1,4 @@
-"""Images: a small model describes a picture; where in it each word attends, and what the mask of image tokens does."""
+"""Images: a model describes a picture; where in it each word attends, and what the mask of image tokens does."""
 
 import streamlit as st
 
@@ -19,19 +19,25 @@ title.markdown(page.heading(say("Images")))
 with guarded(say("The model writes the caption …")):
     with sidebar:
         image = images.choose_image()
-        model = images.choose_model()
-    with switches:
-        images.choose_mask()
-    if image is None:
-        st.info(say("Upload an image to see its caption. The model knows shapes on plain ground, and nothing else."))
+    if image and image.whole is not None and st.session_state.images_model.strip():
+        images.show_another(image.whole)
     else:
-        found = images.captioned(model, image)
-        st.html(page.sentence(images.sentence(found)))
-        left, right = st.columns([1.25, 1], gap="large")
-        with left:
-            images.show(found)
-        with right:
-            images.show_numbers(found)
-            images.show_heatmap(found)
+        with sidebar:
+            model = images.choose_model()
+        with switches:
+            images.choose_mask()
+        if image is None:
+            st.info(
+                say("Upload an image to see its caption. The model knows shapes on plain ground, and nothing else.")
+            )
+        else:
+            found = images.captioned(model, image)
+            st.html(page.sentence(images.sentence(found)))
+            left, right = st.columns([1.25, 1], gap="large")
+            with left:
+                images.show(found)
+            with right:
+                images.show_numbers(found)
+                images.show_heatmap(found)
 with st.sidebar:
     link.share(ImagesLink.of_choices())

@@ -12,7 +12,7 @@ import streamlit as st
 from PIL import Image
 from pydantic import AfterValidator, ConfigDict, Field, StringConstraints
 
-from i18n import N_, say
+from i18n import N_, say, together
 from model.heads.view import head_name, head_view
 from model.images import measures, scenes
 from model.images.captioner import GRID, MASKS, PATCH_NAMES, PATCHES, VERSIONS, CaptionerModel, encode
@@ -20,6 +20,7 @@ from model.images.measures import CaptionView, LocatedHeads
 from model.images.patches import Box, grid_tokens
 from model.images.reading import MOST_BYTES, read_picture
 from model.images.scenes import BACKGROUNDS, COLOURS, SHAPES, SIDE, SIZES, Scene, SceneShape, scene_of
+from model.mask_kinds import OF_IMAGES
 from model.spec import MaskSpec
 from serving.job import ModelRef, RunRef
 from ui import explain, link, page, results
@@ -32,8 +33,9 @@ from ui.sidebar import models
 from ui.widgets.choices import bound, one_of, select
 from ui.widgets.key import component_value, whole, wholes
 from ui.widgets.uploads import uploaded, uploader
-from viz import images
+from viz import images, lit_image
 from viz.head import head_figure, head_range
+from viz.mask_styles import STYLES
 from viz.numbers import next_token_table, percent, share_table
 
 SOURCES = {"scene": N_("Build a scene"), "upload": N_("Upload an image")}
@@ -44,8 +46,9 @@ PLACED: tuple[tuple[str, str, Collection[str]], ...] = (
 )  # fmt: skip
 FIRST = "white_square-red-large-12-14_circle-blue-small-36-32"
 HELD_OUT = 64  # scenes that the table of masks is measured on
-LARGEST = 480  # pixels of an uploaded image as it is shown
+LARGEST, WHOLE = 480, 1024  # pixels of an uploaded image as it is shown, and as another model gets it
 CANDIDATES = 5
+FIRST_TEXT = N_("Describe the image.")  # of another model
 MEAN = 0  # in the place of a head; others are 1 + their number
 _component = canvas("images")
 
@@ -68,17 +71,23 @@ class ImagesLink(link.Link):
     images_word: Annotated[int, Field(ge=-1, le=99)] = 2
     images_removed: Annotated[str, StringConstraints(pattern=r"^(\d{1,2}(,\d{1,2}){0,35})?$")] = ""
     images_folded: bool = True
+    images_model: Annotated[str, link.at_most(300)] = ""
+    images_text: Annotated[str, link.at_most(400)] = ""
+    images_layer: link.Whole = 0
+    images_causal: bool = True
+    images_block: bool = True
 
 
 @dataclass(frozen=True, eq=False)
 class ShownImage:
     """What the model reads: pixels uint8 [SIDE,SIDE,3]. picture: what is shown, a URI; boxes: the patches, in shares of
-    that. scene: None of an uploaded image."""
+    that. scene: None of an uploaded image. whole: of that, uint8, at most WHOLE pixels a side."""
 
     pixels: np.ndarray
     picture: str
     boxes: tuple[Box, ...]
     scene: Scene | None = None
+    whole: np.ndarray | None = None
 
 
 def shown(picture: Image.Image, region: Box, scene: Scene | None = None) -> ShownImage:
@@ -100,7 +109,9 @@ def of_upload(data: bytes) -> ShownImage:
     picture = read_picture(data)
     side = min(picture.size)
     left, top = ((length - side) // 2 for length in picture.size)
-    return shown(picture, (left, top, left + side, top + side))
+    whole = picture.copy()
+    whole.thumbnail((WHOLE, WHOLE))
+    return replace(shown(picture, (left, top, left + side, top + side)), whole=np.asarray(whole))
 
 
 def choose_image() -> ShownImage | None:
@@ -118,6 +129,8 @@ def choose_image() -> ShownImage | None:
         about = say("PNG, JPEG or WebP, at most 5 MB. It is read once, shown to you alone and never stored.")
         look = {"key": "images_file", "on_change": take, "max_upload_size": MOST_BYTES // 2**20, "help": about}
         uploader(say("Image file"), ["png", "jpg", "jpeg", "webp"], **look)
+        about = say("A Hub id or a folder of an image-text model; empty: the small models of this page.")
+        st.text_input(say("Another model"), key="images_model", max_chars=300, help=about)
         found = state.get("images_upload")
         if isinstance(found, str):
             st.error(say("{problem}.", problem=escaped(say(found))), icon=":material/error:")
@@ -227,9 +240,9 @@ def show(found: Captioned) -> None:
     _component(data=packet, key="images_picture", **hear)
 
 
-def heard(name: str, scene: Scene | None) -> None:
-    """What the picture sent."""
-    state, sent = st.session_state, component_value("images_picture").get(name)
+def heard(name: str, scene: Scene | None, key: str = "images_picture") -> None:
+    """What a picture sent."""
+    state, sent = st.session_state, component_value(key).get(name)
     number, point = whole(sent), wholes(sent, 2)
     if name == "spot" and point is not None and scene is not None:
         _place(scene, *(one * SIDE / 1000 for one in point))
@@ -278,3 +291,37 @@ def show_heatmap(found: Captioned) -> None:
     alt = cached_figure(explain.head_alt, head_name(*place), view, False)
     head_picture.show(figure, alt, room="one", key="images_heatmap", on_pick=None)
     st.html(cached_figure(explain.key, [view], head_range(view)))
+
+
+def show_another(whole: np.ndarray) -> None:
+    """What each head of a layer of another model, of the user's, looks at in an uploaded image, uint8."""
+    from model.huggingface.image_prompts import look  # with transformers, which takes seconds to import
+
+    state, name = st.session_state, st.session_state.images_model.strip()
+    model = models.get(name)
+    state.images_layer = min(state.images_layer, model.num_layers - 1)
+    controls = st.container(horizontal=True, vertical_alignment="bottom")
+    with controls:
+        st.text_input(say("Text"), key="images_text", max_chars=400, placeholder=say(FIRST_TEXT))
+        st.number_input(say("Layer"), 0, model.num_layers - 1, key="images_layer", width=120)
+    spec = model.standard.replace(causal=state.images_causal, **{OF_IMAGES: state.images_block})
+    text = state.images_text.strip() or FIRST_TEXT
+    found = results.ask(look, ModelRef.of(model), whole, text, spec, state.images_layer)
+    masks = {"causal": "images_causal"} | ({} if found.mask == "causal" else {OF_IMAGES: "images_block"})
+    for mask, key in masks.items():
+        controls.toggle(say(STYLES[mask].label), key=key, help=say(STYLES[mask].help))
+    layer = model.describe().layer_number("self", state.images_layer)
+    heads = tuple(head_name(layer, head) for head in range(len(found.weights)))
+    pixels = lit_image.shown_at(whole, found.boxes) if found.boxes else lit_image.strip(len(found.names))
+    word = state.images_word if 0 <= state.images_word < len(found.labels) else len(found.labels) - 1
+    parts = heads, *pixels, found.names, found.weights, found.blocked, found.labels, word
+    lit = lit_image.LitImage(*parts, mapped=bool(found.boxes))
+    said = say("The network's own mask of the image tokens: {mask}.", mask=found.mask)
+    st.html(page.sentence(together([said, "" if lit.mapped else say(lit_image.NO_MAPPING)])))
+    layers = list(lit.layers())
+    head = min(state.images_head or MEAN, len(heads))
+    for number, (part, column) in enumerate(zip(layers, st.columns(max(len(layers), 2)), strict=False)):
+        key = f"images_another_{number}"
+        hear = {f"on_{name}_change": partial(heard, name, None, key) for name in ("word", "head", "spot", "patch")}
+        with column:
+            _component(data=lit_image.lit_packet(part, alone=len(layers) == 1, head=head), key=key, **hear)

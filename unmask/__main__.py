@@ -68,6 +68,7 @@ def parser() -> argparse.ArgumentParser:
     report.add_argument("--model", default="story", help="a folder, a hub id, or a model name of the app (story)")
     report.add_argument("--text", required=True, help="the input text")
     report.add_argument("--target", help="target text of an encoder-decoder; generated if not given")
+    report.add_argument("--image", metavar="FILE", help="of an image-text model: an image that the text is about")
     report.add_argument("--masks", help="masks to apply: names with commas, none, or JSON")
     report.add_argument("--head", action="append", default=[], metavar="L,H", help="head to show first; repeatable")
     report.add_argument("-o", "--output", default="report.html", metavar="FILE", help="output file (report.html)")

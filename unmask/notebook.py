@@ -9,8 +9,9 @@ from typing import Any
 from model import catalog
 from model.base import Model
 from model.errors import index, items
+from model.images.reading import picture_of
 from model.masks import MaskSpec
-from model.text import cut_words
+from model.text import TokenBatch, cut_words
 from unmask.checking import Checkable
 from unmask.runs import Run, spec_of
 
@@ -31,7 +32,7 @@ def load(model: Any, tokenizer: Any = None, *, name: str | None = None) -> "Load
     if isinstance(model, str | Path):
         if tokenizer is not None:
             raise ValueError(f"expected a tokenizer with a network alone, got one with the name {str(model)!r}")
-        return LoadedModel(catalog.load(str(model)))
+        return LoadedModel(_classifier(str(model)) or catalog.load(str(model)))
     if tokenizer is None:
         raise ValueError(f"expected a network with its tokenizer, got {type(model).__name__} alone")
     from model.huggingface import adapter  # takes seconds to import
@@ -52,7 +53,7 @@ class LoadedModel(Checkable):
 
     def run(
         self,
-        text: str | Sequence[str],
+        text: str | Sequence[str] = "",
         *,
         causal: bool | None = None,
         padding: bool | None = None,
@@ -60,30 +61,41 @@ class LoadedModel(Checkable):
         row: int = 0,
         pad_side: str = "right",
         target: str | Sequence[str] | None = None,
+        image: Any = None,
     ) -> Run:
         """One forward pass. text: one row, or several, padded on pad_side, of which `row` is shown.
 
         causal, padding: None is as the model was trained. masks: a whole MaskSpec, or some of its fields by name, the
         others as the model was trained: {"sliding": 4, "layers": [2]}. target: an encoder-decoder's, one for each text;
-        without, it writes its own. Warns where the network was given hooks or other weights since it was loaded, which
-        the run does not have, and where the model's context has no room for all of the row's text: `Run.cut` is the
-        rest. Raises ValueError for what is none of this.
+        without, it writes its own. image: of an image-text model, a path, an image of Pillow or an array; it
+        stands where the text has the processor's token for it, or at its beginning. Warns where the network was given
+        hooks or other weights since it was loaded, which the run does not have, and where the model's context has no
+        room for all of the row's text: `Run.cut` is the rest. Raises ValueError for what is none of this.
         """
         texts = _texts("text", text)
-        if not texts or not all(one.strip() for one in texts):
+        if not texts or not all(one.strip() or image is not None for one in texts):
             raise ValueError(f"expected a text, or several, got {text!r:.80}")
         if pad_side not in ("left", "right"):
             raise ValueError(f"expected padding on the left or right, got {pad_side!r}")
         row = index("row", row, len(texts))
         targets = None if target is None else _texts("target", target)
-        batch = self.model.encode(texts, pad_side, targets)
+        encoded = self.model.encode(texts, pad_side, targets) if image is None else None
+        batch = encoded or self._with_image(texts, targets, image)
         spec = spec_of(self.model.standard, masks, causal=causal, padding=padding)
         if _hooks_and_weights(self.network) != self._loaded:
             warnings.warn(CHANGED, stacklevel=2)
-        run = Run(self.model, self.model.run(batch, spec), row, self.network)
+        kind = Run if image is None else _image_run()
+        run = kind(self.model, self.model.run(batch, spec), row, self.network)
         if run.cut:
             warnings.warn(cut_words(run.cut, self.model.context), stacklevel=2)
         return run
+
+    def _with_image(self, texts: list[str], targets: list[str] | None, image: Any) -> TokenBatch:
+        if len(texts) > 1 or targets is not None:
+            raise ValueError("expected one text with an image, and no target")
+        if not hasattr(self.model, "encode_image"):
+            raise ValueError(f"expected an image-text model of transformers for an image, got {self.model.name}")
+        return self.model.encode_image(texts[0], picture_of(image))
 
     @property
     def first_head(self) -> tuple[int, int]:
@@ -94,6 +106,21 @@ class LoadedModel(Checkable):
         named = {part: "" if part == "self" else f" ({part})" for part in found.layers}
         layers = ", ".join(f"{count} layers{named[part]}" for part, count in found.layers.items())
         return f"{self.model.name}: {found.architecture}, {found.kind}, {layers}, {found.heads} heads"
+
+
+def _classifier(name: str) -> Model | None:
+    """The image classifier in a folder, None where there is none."""
+    if not (Path(name) / "config.json").is_file():
+        return None
+    from model.huggingface import image_classifier  # takes seconds to import
+
+    return image_classifier.load(name) if image_classifier.is_classifier(Path(name)) else None
+
+
+def _image_run() -> type[Run]:
+    from unmask.images import ImageRun  # with transformers, which takes seconds to import
+
+    return ImageRun
 
 
 def _texts(name: str, given: Any) -> list[str]:

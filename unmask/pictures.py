@@ -44,6 +44,7 @@ TRAITS = {  # of a widget, by its view: what is picked in it
     "arcs": ("query",),
     "mask": ("drawn",),
     "pixels": ("pick",),
+    "images": ("word", "head", "spot"),
 }
 
 

@@ -10,10 +10,11 @@ from viz.export import words
 from viz.export.fonts import language_of
 from viz.export.paper import Paper, Sheet, every_picture
 from viz.export.picture import change_picture, head_picture, lines_picture
-from viz.export.query import lit_picture
+from viz.export.query import image_picture, lit_picture
 from viz.heads import arcs
 from viz.heads.colours import STANDARD_COLOURS
 from viz.heads.tokens import left_out, light_words
+from viz.lit_image import NO_MAPPING, LitImage, sentence
 from viz.saved.explorer import AllHeads
 
 SCALE = 2  # of a PNG: 192 pixels to the inch
@@ -58,17 +59,15 @@ FORMS = {
     ),
     "tokens": PrintForm(lambda paper, heads: lit_picture(paper, heads.row, not heads.across), _of_tokens),
     "arcs": PrintForm(lambda paper, heads: lines_picture(paper, heads.parts, heads.names), _of_arcs),
+    "image": PrintForm(image_picture, lambda lit: [sentence(lit), "" if lit.mapped else say(NO_MAPPING)]),
     "overview": PrintForm(_draw_every, _of_every),
 }
 
 
-def file(form: str, title: str, of: str, heads: ShownHeads | tuple[AllHeads, int], kind: str) -> bytes:
+def file(form: str, title: str, of: str, heads: ShownHeads | LitImage | tuple[AllHeads, int], kind: str) -> bytes:
     """A picture as a file of this kind: "png", "svg" or "pdf". title: "" for all heads. of: what it shows (the model,
-    how many tokens, which masks), the first sentence of its caption; or ""."""
+    how many tokens, which masks), the first sentence of its caption; or "". heads: what is drawn."""
     with spoken(language_of(kind)):
         caption = [of and f"{of}.", *FORMS[form].caption(heads), f"Unmask {words.version()}."]
-        return (
-            FORMS[form]
-            .draw(Paper(title or say("All heads"), together(filter(None, caption)), kind, SCALE), heads)
-            .file()
-        )
+        paper = Paper(title or say("All heads"), together(filter(None, caption)), kind, SCALE)
+        return FORMS[form].draw(paper, heads).file()

@@ -54,6 +54,7 @@ def _report_view(run: Run, heads: Sequence[tuple[int, int]], link: str) -> Repor
         now=_numbers(run),
         standard=_numbers(standard) if standard else None,
         link=link,
+        pictures=run.pictures(heads),
     )
 
 
@@ -89,7 +90,8 @@ def run_of(asked: argparse.Namespace) -> tuple[Run, list[tuple[int, int]]]:
     check_on_this_machine(asked.model, asked.download)
     heads = [head_of(said) for said in asked.head]
     loaded = load(asked.model)
-    return loaded.run(asked.text, masks=masks_of(asked.masks, loaded), target=asked.target), heads
+    masks = masks_of(asked.masks, loaded)
+    return loaded.run(asked.text, masks=masks, target=asked.target, image=asked.image), heads
 
 
 def live_page_of(asked: argparse.Namespace, text: str) -> str:
@@ -143,7 +145,8 @@ def link_to(run: Run, head: tuple[int, int]) -> str:
     """To the app on this machine, with the text; "" where no link can say it, as ui/link.py reads them."""
     plain = {name: getattr(run.masks, name) for name in NATIVE}
     spec = {name: value for name, value in plain.items() if value != getattr(run.model.standard, name)}
-    if json.loads(run.masks.to_json()) != json.loads(run.model.standard.to_json()) | plain or run.trace.batch.source:
+    same = json.loads(run.masks.to_json()) == json.loads(run.model.standard.to_json()) | plain
+    if not same or run.trace.batch.source or run.pictures([]):
         return ""
     where = {"model": run.model.name, "layer": head[0], "head": head[1]}
     masks = {name: str(on).lower() for name, on in spec.items()}

@@ -210,6 +210,10 @@ class Run(HeadSource, Checkable):
         """A head's mask to draw on, and the head, which follows: live widgets. Needs `pip install unmask[notebook]`."""
         return LiveHead(self, layer, head)
 
+    def pictures(self, heads: Sequence[tuple[int, int]]) -> list[tuple[str, str]]:
+        """For a report: of each head what it attends to in the run's image, a sentence and an image as a URI."""
+        return []
+
     def glance(self) -> tuple[np.ndarray, np.ndarray]:
         return self.survey.thumbnails, self.survey.blocked
 

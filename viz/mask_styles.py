@@ -60,6 +60,12 @@ STYLES: dict[str, Style] = {
         "#900000", _ACROSS - 2 * _DOWN, "++++",
         N_("Without its chunks, {head} can attend beyond a token's own chunk, which it never could in training."),
     ),
+    "image_block": Style(
+        N_("image block"), N_("Image block"),
+        N_("On: the tokens of an image see each other, later ones too, as this model was trained."),
+        "#44BBA4",
+        lifted=N_("Without its image block, {head} sees an image's tokens in their order, as it does a text's."),
+    ),
     "documents": Style(
         N_("documents"), N_("Documents"),
         N_("This separator splits the text into documents. No token may attend to another document."),

@@ -37,7 +37,8 @@ class AttentionShares:
         begin, real = queries.real(row).start, queries.keep[row].cpu()
         self._first, self._keep = keys.real(row).start, keys.keep[row].cpu()
         self._across = queries is not keys
-        opened = any(KINDS[name].opens for name in masks.on()) or masks.drawn or masks.layers or masks.heads
+        on = {name for record in trace.layers for name in record.context.on(masks)}
+        opened = any(KINDS[name].opens for name in on) or masks.drawn or masks.layers or masks.heads
         self._never_later = masks.causal and not opened  # all later cells are exactly 0: nothing to add up
         self._has_later = ["causal" in record.context.available for record in trace.layers]
         later = real.clone()

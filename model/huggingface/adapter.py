@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image
 from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -24,6 +25,7 @@ from model.base import TRACE_BYTES, CachedCall, Description, HeadEdit, Model, Re
 from model.blocks import KeysValues, positions_under
 from model.errors import CheckpointError, NotSupported, Stopped, first_line
 from model.huggingface import checkpoint_files, fetching, formats, hub
+from model.huggingface.image_prompts import ImageBatch, ImagePrompts, on_device
 from model.huggingface.linearized_run import FrozenNetwork
 from model.huggingface.loading import Report, check_vocabulary, read_network, read_tokenizers, tokens_of
 from model.huggingface.recording import Recording
@@ -59,8 +61,10 @@ class HuggingFaceModel(Model):
         *,
         head: OutputHead,
         tokens: int,
+        processor: Any = None,
     ) -> None:
-        """tokenizers: of the texts, and of an encoder-decoder's targets. tokens: the most in a row."""
+        """tokenizers: of the texts, and of an encoder-decoder's targets. tokens: the most in a row. processor: of texts
+        with an image, or the folder it is read from when it is first needed."""
         sites = findings.sites
         self.attentions = tuple(dict.fromkeys(site.part for site in sites))
         if isinstance(stacks, TwoStacks):
@@ -86,6 +90,7 @@ class HuggingFaceModel(Model):
         paths = {None if site.place is None else site.place.path for site in shown}
         self._residuals = ResidualHooks(stacks.stack, paths.pop() if len(paths) == 1 else None)
         self._tokens = tokens_of(stacks.network, tokenizers, self.context)
+        self._processor = processor
 
     def encode(self, texts: list[str], pad_side: str = "right", targets: list[str] | None = None) -> TokenBatch:
         """As Model.encode. Without targets, an encoder-decoder that predicts nothing uses its texts."""
@@ -105,6 +110,18 @@ class HuggingFaceModel(Model):
             check_targets(targets, texts)
             written = writer.encode(targets, pad_side)
         return replace(written, source=batch)
+
+    def encode_image(self, text: str, picture: Image.Image) -> ImageBatch:
+        """A text with an image in it, one row, as the network's processor prepares them. A text that says nowhere where
+        the image is has it at its beginning.
+
+        Raises NotSupported for a network that reads no images, ValueError for what its processor refuses.
+        """
+        return self._prompts.encode(text, picture, self.label)
+
+    @cached_property
+    def _prompts(self) -> ImagePrompts:
+        return ImagePrompts(self.name, self._stacks, self._processor)
 
     def label(self, token: int) -> str:
         return self._tokens.texts.label(token)
@@ -152,7 +169,7 @@ class HuggingFaceModel(Model):
     ) -> CachedCall:
         """As Model.call, with transformers' own cache. Raises NotSupported for a network that takes none."""
         stack = self._stacks
-        if not isinstance(stack, OneStack) or not stack.takes_cache:
+        if not isinstance(stack, OneStack) or not stack.takes_cache or isinstance(batch, ImageBatch):
             return super().call(batch, positions, spec, cache, masking)
         with self._explained(spec, batch):
             inputs, splits = self._inputs(batch), {"self": batch.split}
@@ -183,7 +200,7 @@ class HuggingFaceModel(Model):
         positions that the network does not take."""
         spec.check_scope(max(self.describe().layers.values()), max(site.heads[0] for site in self._findings.sites))
         counted = spec.positions == "counted" and batch.positions is None
-        if not counted and not self._stacks.takes_positions:
+        if not counted and (isinstance(batch, ImageBatch) or not self._stacks.takes_positions):
             given = spec.positions if batch.positions is None else batch.positions[0, -8:].tolist()
             raise ValueError(msg(COUNTED_ONLY, model=self.name, positions=given))
         try:
@@ -204,7 +221,8 @@ class HuggingFaceModel(Model):
         inputs = self._inputs(batch)
         splits = {"self": batch.split, "decoder": batch.split, "encoder": source.split if source else None}
         sites = self._findings.sites
-        run = Recording(sites, spec, inputs.keeps(), standard=self.standard, splits=splits, edit=edit)
+        groups = batch.groups if isinstance(batch, ImageBatch) else ()
+        run = Recording(sites, spec, inputs.keeps(), standard=self.standard, splits=splits, edit=edit, groups=groups)
         run.positions = positions_under(spec, batch).to(self._device)
         states = self._stacks.states(run, inputs)
         layers = run.layers()
@@ -222,7 +240,8 @@ class HuggingFaceModel(Model):
                 msg("expected at most {most} tokens (the context), got {count}", most=self.context, count=count)
             )
         source = None if batch.source is None else self._inputs(batch.source)
-        return Inputs(batch.ids.to(self._device), batch.keep.to(self._device), source)
+        image = on_device(batch.inputs, self.network) if isinstance(batch, ImageBatch) else None
+        return Inputs(batch.ids.to(self._device), batch.keep.to(self._device), source, image)
 
     def describe(self) -> Description:
         return self._description
@@ -301,11 +320,11 @@ def from_folder(name: str, folder: Path, settings: Settings, report: Report = la
     check_type(name, config)
     tokenizers = read_tokenizers(name, folder, config["model_type"])
     network, head = read_network(name, folder, report)
-    return _examined(name, network, tokenizers, head, settings.tokens, report)
+    return _examined(name, network, tokenizers, head, settings.tokens, report, folder)
 
 
 def from_network(network: Any, tokenizer: Any, name: str | None = None) -> HuggingFaceModel:
-    """A model of transformers in memory, with its tokenizer, of transformers or tokenizers.
+    """A model of transformers in memory, with its tokenizer, of transformers or tokenizers, or its processor.
 
     The network is not changed: a copy that shares its weights uses our attention. Raises CheckpointError and its kinds.
     """
@@ -314,6 +333,7 @@ def from_network(network: Any, tokenizer: Any, name: str | None = None) -> Huggi
         raise CheckpointError(f"expected a model of transformers (a PreTrainedModel), got {kind}")  # not shown
     name = name or Path(network.name_or_path or type(network).__name__).name
     head = head_of(name, network)
+    processor, tokenizer = tokenizer, getattr(tokenizer, "tokenizer", tokenizer)
     backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
     if not isinstance(backend, Tokenizer):
         kind = type(tokenizer).__name__
@@ -321,7 +341,7 @@ def from_network(network: Any, tokenizer: Any, name: str | None = None) -> Huggi
     own = Tokenizer.from_str(backend.to_str())  # its settings are changed
     shared = copy.deepcopy(network, {id(weight): weight for weight in network.parameters()}).eval()
     shared.set_attn_implementation("eager")
-    return _examined(name, shared, (own, own), head, Settings().tokens)
+    return _examined(name, shared, (own, own), head, Settings().tokens, processor=processor)
 
 
 def _examined(
@@ -331,6 +351,7 @@ def _examined(
     head: OutputHead,
     tokens: int,
     report: Report = lambda _: None,
+    processor: Any = None,
 ) -> HuggingFaceModel:
     """The model, once `examine` accepts its network. Raises CheckpointError."""
     model_type = network.config.model_type
@@ -338,7 +359,7 @@ def _examined(
         check_vocabulary(name, network, tokenizers[0])
         stacks = stacks_of(network)
         findings = examine(stacks, report)
-        return HuggingFaceModel(name, stacks, findings, tokenizers, head=head, tokens=tokens)
+        return HuggingFaceModel(name, stacks, findings, tokenizers, head=head, tokens=tokens, processor=processor)
     except NotSupported as error:
         raise refusal(name, model_type, error) from None
     except (CheckpointError, Stopped):

@@ -27,7 +27,8 @@ TOKENIZERS = (  # files of a tokenizer; the first complete one is read
     ("vocab.txt",),
     *((file,) for file in LONE),
 )
-EXTRAS = ("generation_config.json", TOKENIZER_CONFIG, "special_tokens_map.json", "added_tokens.json")
+PROCESSORS = ("preprocessor_config.json", "processor_config.json")  # of images
+EXTRAS = ("generation_config.json", TOKENIZER_CONFIG, "special_tokens_map.json", "added_tokens.json", *PROCESSORS)
 SMALL = {CONFIG, *EXTRAS, *(part for tokenizer in TOKENIZERS for part in tokenizer)}
 MOST_SMALL_BYTES = 50_000_000  # of all small files
 MOST_LAYERS = 1_000

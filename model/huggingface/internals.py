@@ -4,7 +4,10 @@ Each is checked by tests/model/huggingface/test_huggingface_internals.py, which 
 newest transformers. Checked with transformers 5.23.0. Importing this file imports nothing of transformers.
 """
 
-from collections.abc import Mapping
+import inspect
+import sys
+from collections.abc import Collection, Mapping
+from types import FunctionType
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -35,8 +38,9 @@ def attention_name(config: Any) -> str | None:
     return getattr(config, "_attn_implementation", None)
 
 
-def set_attention_name(network: nn.Module, name: str) -> None:
-    """Write the name of an attention implementation into the configuration of every module of a network.
+def set_attention_name(network: nn.Module, name: str, shown: Collection[nn.Module]) -> None:
+    """Write the name of an attention implementation into the configurations of `shown`, the stacks of a network, and of
+    the modules that hold them; into those of all others, towers for images or sound, "eager".
 
     For networks that `set_attn_implementation` refuses, because they compute attention themselves: they too look up
     their mask function by the name in their configuration.
@@ -44,10 +48,14 @@ def set_attention_name(network: nn.Module, name: str) -> None:
     """
     from transformers import PreTrainedConfig
 
-    for module in network.modules():
-        config = getattr(module, "config", None)
-        if isinstance(config, PreTrainedConfig):
-            config._attn_implementation_internal = name
+    named = {f"network.{path}".rstrip("."): module for path, module in network.named_modules()}
+    paths = [f"{path}." for path, module in named.items() if module in shown]
+    for which in ("eager", name):  # a configuration may be both a tower's and a stack's
+        for path, module in named.items():
+            config, here = getattr(module, "config", None), f"{path}."
+            theirs = any(stack.startswith(here) or here.startswith(stack) for stack in paths)
+            if isinstance(config, PreTrainedConfig) and (which == "eager" or theirs):
+                config._attn_implementation_internal = which
 
 
 def classes_of_task(task: str) -> Mapping[str, Any]:
@@ -74,3 +82,46 @@ def remember_no_words(tokenizer: Tokenizer) -> None:
     """Encode without a cache of words: tokenizers 0.23 does not free it with the tokenizer, two megabytes each."""
     if isinstance(tokenizer.model, BPE | Unigram):
         tokenizer.model._resize_cache(0)
+
+
+def images_only(processor: type) -> type:
+    """A processor's class without its part for videos, which needs torchvision and, in SmolVLM's, num2words.
+
+    Relies on: `ProcessorMixin.get_attributes`, the names of the parts; `video_processor`, the name of that one;
+    `num2words` in SmolVLM's module, which only words about videos call.
+    """
+    attributes = processor.get_attributes()  # type: ignore[attr-defined]
+    module = sys.modules[processor.__module__]
+    module.num2words = getattr(module, "num2words", None) or str  # type: ignore[attr-defined]
+
+    shown = [name for name in attributes if name != "video_processor"]
+    own: dict[str, Any] = {"get_attributes": classmethod(lambda _: shown)}
+    made = processor.__init__  # type: ignore[misc]
+    video = inspect.signature(made).parameters.get("video_processor")
+    if video is not None and video.default is video.empty:  # SmolVLM's: the last one without a default
+        optional = (None, *made.__defaults__)
+        own["__init__"] = FunctionType(made.__code__, made.__globals__, "__init__", optional, made.__closure__)
+    return type(processor.__name__, (processor,), own)
+
+
+def processor_of(config: Any) -> type | None:
+    """The processor class for a configuration, as far as it needs no torchvision; None for none.
+
+    Relies on: `PROCESSOR_MAPPING`; Pixtral's module, which needs torchvision for a function that its Pillow twin has.
+    """
+    from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
+    from transformers.models.pixtral import image_processing_pil_pixtral
+
+    if type(config) not in PROCESSOR_MAPPING:
+        return None
+    beside = "transformers.models.pixtral.image_processing_pixtral"
+    missing = beside not in sys.modules
+    sys.modules.setdefault(beside, image_processing_pil_pixtral)
+    try:
+        from transformers.models.pixtral.processing_pixtral import PixtralProcessor
+
+        found: Any = PROCESSOR_MAPPING[type(config)]
+        return images_only(PixtralProcessor if found.__name__ == PixtralProcessor.__name__ else found)
+    finally:
+        if missing:
+            del sys.modules[beside]

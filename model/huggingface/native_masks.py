@@ -4,8 +4,8 @@ Sizes: B rows, H heads, Q queries, K keys.
 """
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from transformers import PreTrainedConfig
 
 from i18n import N_, msg
 from model.errors import NotSupported
-from model.mask_kinds import KINDS, Cells
+from model.mask_kinds import KINDS, OF_IMAGES, Cells
 from model.masks import MaskContext
 from model.spec import MaskSpec
 
@@ -76,6 +76,28 @@ def of_function(
             if torch.equal(native, candidate.cells(positions)):
                 return candidate
     return None
+
+
+def image_groups(
+    mask_function: Callable[..., Any], native: NativeMask, groups: Sequence[Tensor]
+) -> tuple[NativeMask, Tensor | None]:
+    """The mask of a row with an image in it, by transformers' function: as on text, or besides some tokens see each
+    other, one of `groups`, int64 [T] each, -1 outside. Raises NotSupported for another one."""
+    positions = torch.arange(len(groups[0]))
+    zero = torch.zeros(1, 1, 1, 1, dtype=torch.long)
+    found = mask_function(zero, zero, positions[None, None, :, None], positions[None, None, None, :])
+    found = torch.as_tensor(found).expand(1, 1, len(positions), len(positions))[0, 0].cpu()
+    usual = native.cells(positions)
+    if torch.equal(found, usual):
+        return native, None
+    for size in (len(positions), *dict(native.sizes).values()):  # anywhere in the image, or within a window
+        wider = replace(native, sizes=(*native.sizes, (OF_IMAGES, size)))
+        for group in groups:
+            context = MaskContext(torch.ones(1, len(positions), dtype=torch.bool), len(positions), 1,
+                                  sizes=dict(wider.sizes), groups=group[None])  # fmt: skip
+            if torch.equal(found, context.allowed_in_row(MaskSpec(causal=native.causal), 0)):
+                return wider, group[None]
+    raise NotSupported(msg(OWN_MASK))
 
 
 def of_cells(blocked: Tensor, keep: Tensor, real: Tensor, edges: tuple[int, ...]) -> NativeMask:

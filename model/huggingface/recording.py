@@ -4,7 +4,7 @@ Sizes: B rows, H query heads, Q queries, K keys.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from model.base import HeadEdit
 from model.errors import NotSupported
 from model.huggingface import native_masks
 from model.huggingface.attention_hook import AttentionRun, Call
+from model.huggingface.native_masks import NativeMask
 from model.huggingface.probe import Site, is_part_of
 from model.masks import AllowedCache, MaskContext, Masking, MaskSpec, TextSplit
 from model.spec import STANDARD
@@ -38,9 +39,10 @@ class Recording(AttentionRun):
         splits: Mapping[str, TextSplit | None] | None = None,
         edit: HeadEdit | None = None,
         masking: Masking = MaskContext.allowed,
+        groups: Sequence[Tensor] = (),
     ) -> None:
         """keeps, splits: by attention; see Inputs.keeps and mask_kinds.Cells. edit: changes each attention's heads.
-        masking: gives each attention's mask.
+        masking: gives each attention's mask. groups: of a row with an image, see ImageBatch.
         """
         super().__init__(keep.shape[1] for keep in keeps.values())
         self.records: list[LayerRecord] = []
@@ -50,7 +52,9 @@ class Recording(AttentionRun):
         self._standard, self._splits, self._edit, self._masking = standard, splits or {}, edit, masking
         self._layers: Counter[str] = Counter()
         self._made: dict[str, AllowedCache] = defaultdict(dict)  # for each part, the masks that its layers share
-        self._given: list[Tensor] = []
+        self._groups = groups
+        self._given: list[tuple[Tensor, Any]] = []  # with transformers' function that says what it should block
+        self._of_image: dict[tuple[int, NativeMask], tuple[NativeMask, Tensor | None]] = {}
 
     def mask(self, arguments: dict[str, Any]) -> Tensor:
         """One that changes nothing: `attend` applies the masks of the spec.
@@ -61,7 +65,7 @@ class Recording(AttentionRun):
         if self._chooser is not None:
             allowed = self._chooser.native.over(self._keeps[self._chooser.part], arguments["q_length"])
             given = given.masked_fill(~allowed, torch.finfo(given.dtype).min)
-        self._given.append(given)
+        self._given.append((given, arguments["mask_function"]))
         return given
 
     def attend(self, call: Call) -> Tensor:
@@ -70,6 +74,8 @@ class Recording(AttentionRun):
             raise NotSupported(msg("its attentions do not run in the same order as when it was loaded"))
         terms = self._terms(site, call)
         context = self._context(site, call)
+        if self._groups:
+            context = self._with_image(context, site, call)
         self.records.append(LayerRecord(call.q, call.k, call.v, context, scale=call.scale, terms=terms))
         allowed = self._masking(context, self._spec, self._made[site.part])
         output = attend(call.q, call.k, call.v, allowed, scale=call.scale, terms=terms)
@@ -97,6 +103,19 @@ class Recording(AttentionRun):
             split=self._splits.get(site.part),
         )
 
+    def _with_image(self, context: MaskContext, site: Site, call: Call) -> MaskContext:
+        """With the tokens that the network lets see each other for an image's sake. Raises NotSupported for a mask that
+        is neither that nor the one it has on text."""
+        asked = [function for added in call.added for given, function in self._given if is_part_of(added, given)]
+        if not asked:  # its own code masks: `_check_masks` sees the cells
+            return context
+        key = (id(asked[0]), site.native)
+        if key not in self._of_image:
+            self._of_image[key] = native_masks.image_groups(asked[0], site.native, self._groups)
+        native, groups = self._of_image[key]
+        groups = None if groups is None else groups.to(call.q.device)
+        return replace(context, sizes=dict(native.sizes), groups=groups)
+
     def _terms(self, site: Site, call: Call) -> ScoreTerms:
         """The call's terms and the biases that the network adds to the scores, without its masks.
 
@@ -105,7 +124,7 @@ class Recording(AttentionRun):
         blocked = None
         terms = call.terms
         for added in call.added:
-            if any(is_part_of(added, given) for given in self._given):
+            if any(is_part_of(added, given) for given, _ in self._given):
                 continue
             cells, bias = native_masks.split(added)
             if cells is not None:

@@ -7,7 +7,7 @@ Sizes: B rows, T tokens (S of the source), W width, V vocabulary.
 import copy
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
@@ -42,11 +42,13 @@ WHOLE: dict[type, Callable[[], Any]] = {  # layers that forget what is beyond a 
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """A batch on the network's device: ids and keep [B,T], keep True = a real token; source: an encoder's batch."""
+    """A batch on the network's device: ids and keep [B,T], keep True = a real token; source: an encoder's batch; image:
+    what a processor made of an image, for the module that holds the stack and the towers."""
 
     ids: Tensor
     keep: Tensor
     source: "Inputs | None" = None
+    image: Mapping[str, Any] | None = None
 
     def keeps(self) -> dict[str, Tensor]:
         """For each attention, which of its keys are real: bool [B,K]."""
@@ -100,7 +102,7 @@ class Stacks(ABC):
 
     def __init__(self, network: PreTrainedModel, stack: PreTrainedModel, body: nn.Module) -> None:
         """body: all below the head."""
-        self.network, self.stack, self.parts = network, stack, {"self": stack}
+        self.network, self.stack, self.body, self.parts = network, stack, body, {"self": stack}
         self._head = _replaced(network, _name_of(body, network), _PassThrough(body))
 
     @abstractmethod
@@ -142,21 +144,26 @@ class OneStack(Stacks):
         return cache
 
     def states(self, run: AttentionRun, inputs: Inputs, past: Cache | None = None) -> Tensor:
-        """Positions are the run's, else counted over real tokens. past: of earlier calls, whose positions are part of
-        inputs.keep [B,K] alone; this call's are added to it."""
-        arguments = self._arguments(self.stack, inputs, run.positions)
+        """Positions are the run's, else counted over real tokens; with an image, the network's own. past: of earlier
+        calls, whose positions are part of inputs.keep [B,K] alone; this call's are added to it."""
+        if inputs.image is not None:
+            with intercepted(run, self.stack, len(inputs.ids)):
+                return cast(Tensor, self.body(**self.arguments(self.body, inputs, None))[0])
+        arguments = self.arguments(self.stack, inputs, run.positions)
         if past is not None:
             arguments |= {"use_cache": True, "past_key_values": past}
         with intercepted(run, self.stack, len(inputs.ids)):
             return cast(Tensor, self.stack(**arguments)[0])
 
     def reference(self, inputs: Inputs) -> Tensor:
-        return logits_of(self.network(**self._arguments(self.network, inputs, None)))
+        return logits_of(self.network(**self.arguments(self.network, inputs, None)))
 
-    def _arguments(self, module: nn.Module, inputs: Inputs, positions: Tensor | None) -> dict[str, Any]:
+    def arguments(self, module: nn.Module, inputs: Inputs, positions: Tensor | None) -> dict[str, Any]:
         # with an attention mask, positions that start again are not taken for packed sequences
         arguments: dict[str, Any] = {"input_ids": inputs.ids, "attention_mask": inputs.keep.long()}
-        if self.takes_positions:
+        if inputs.image is not None:
+            arguments |= inputs.image
+        elif self.takes_positions:
             positions = positions_of(inputs.keep) if positions is None else positions
             arguments["position_ids"] = positions + self.first_position
         if _takes(module, "use_cache"):

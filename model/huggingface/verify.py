@@ -161,7 +161,7 @@ def examine(stacks: Stacks, report: Callable[[str], None] = lambda _: None) -> F
     run = Recording(sites, MaskSpec(causal=any(site.causal for site in sites)), inputs.keeps())
     states = stacks.states(run, inputs)
     run.layers()
-    _check_logits(stacks.logits(states), expected, inputs.keep)
+    check_logits(stacks.logits(states), expected, inputs.keep)
     return Findings(sites, sum(site.bytes_per_token for site in sites) + states[0, 0].nbytes, *kinds)
 
 
@@ -181,7 +181,7 @@ def _switch(stacks: Stacks, attention: str) -> None:
     """To our attention and masks, or to transformers' own. Networks that compute attention by their own code refuse the
     first, but they too look up their mask function by the name in their configuration."""
     stacks.network.set_attn_implementation(attention)
-    internals.set_attention_name(stacks.network, attention)
+    internals.set_attention_name(stacks.network, attention, stacks.parts.values())
 
 
 def _proof_tokens(stacks: Stacks) -> int:
@@ -240,7 +240,7 @@ def _layer_kinds(stacks: Stacks, sites: Sequence[Site]) -> tuple[dict[str, tuple
     return counted, kinds if set(kinds) - {layers.ATTENTION} else ()
 
 
-def _check_logits(ours: Tensor, theirs: Tensor, keep: Tensor) -> None:
+def check_logits(ours: Tensor, theirs: Tensor, keep: Tensor) -> None:
     ours, theirs = ours[keep].float(), theirs[keep]
     allowed = TOLERANCE.get(theirs.dtype, COARSE) * max(float(theirs.abs().max()), 1.0)
     difference = float((ours - theirs.float()).abs().max())

@@ -1,11 +1,17 @@
 """A user's image as pixels. Untrusted: bounded before it is decoded, and never stored."""
 
 import io
+import os
 import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from i18n import N_, Message, msg
+from model.files import read_regular
 
 FORMATS = ("PNG", "JPEG", "WEBP")
 MOST_BYTES, MOST_PIXELS = 5 * 2**20, 25_000_000
@@ -21,10 +27,29 @@ def read_picture(data: bytes) -> Image.Image:
     if len(data) > MOST_BYTES:
         most, found = MOST_BYTES // 2**20, len(data) / 2**20
         raise ValueError(msg("expected an image of at most {most} MB, got {found:.1f} MB", most=most, found=found))
+    return _decoded(lambda: Image.open(io.BytesIO(data), formats=FORMATS))
+
+
+def picture_of(source: Any) -> Image.Image:
+    """The same of a file by its path, of its bytes, of an image of Pillow or of an array, uint8, [height, width] or
+    [height, width, 3 or 4]. Raises ValueError also for anything else, OSError for a file that cannot be read."""
+    if isinstance(source, str | os.PathLike):
+        source = read_regular(Path(source), MOST_BYTES)
+    if isinstance(source, bytes):
+        return read_picture(source)
+    if isinstance(source, Image.Image):
+        return _decoded(lambda: source)
+    levels = np.asarray(source)
+    if levels.dtype != np.uint8 or levels.ndim not in (2, 3) or levels.shape[2:] not in ((), (3,), (4,)):
+        raise ValueError(msg(NO_PICTURE, got=f"{levels.dtype} {list(levels.shape)}"))
+    return _decoded(lambda: Image.fromarray(levels))
+
+
+def _decoded(opened: Callable[[], Image.Image]) -> Image.Image:
     try:
         with warnings.catch_warnings():  # Pillow warns of a decompression bomb before it refuses one
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            image = Image.open(io.BytesIO(data), formats=FORMATS)
+            image = opened()
             _check(image)
             image.load()
             return _on_white(ImageOps.exif_transpose(image))
@@ -38,6 +63,7 @@ def read_picture(data: bytes) -> Image.Image:
         raise ValueError(msg("expected a whole image, got a damaged or truncated one")) from None
 
 
+NO_PICTURE = N_("expected an image: a path, bytes, Pillow's, or an array of uint8 [height, width, 3], got {got}")
 TOO_LARGE = N_("expected an image of at most {most:.0f} megapixels, got a larger one")
 
 

@@ -1,20 +1,23 @@
 """Which families are shown, and how far what is shown is from transformers' own eager attention, as a Markdown table.
 
-    python -m tests.benchmarks.families     about two minutes
+    python -m tests.benchmarks.families             about two minutes
+    python -m tests.benchmarks.families --images    image-text models with an image in the prompt: half a minute
 
 The checkpoints are the tests': tiny, random, each saved and loaded as a reader's folder.
 """
 
+import sys
 import tempfile
 from pathlib import Path
 
 import torch
-from transformers import PreTrainedModel
+from transformers import AutoModelForImageTextToText, PreTrainedModel
 
 from model.huggingface import adapter, verify
 from model.huggingface.adapter import HuggingFaceModel
+from model.huggingface.image_prompts import image_mask
 from serving.settings import Settings
-from tests.model.huggingface import families, more_families
+from tests.model.huggingface import families, image_families, more_families, test_image_prompts
 from tests.model.huggingface.test_families import batch_of, eager, network_class, saved
 from tests.tensors import largest_difference
 
@@ -40,6 +43,33 @@ def main() -> None:
     print("\n| refused by its config.json | because |\n|---|---|")
     for why, types in reasons.items():
         print(f"| {', '.join(types)} | {why} |")
+
+
+def images() -> None:
+    """Raises SystemExit for a family whose logits or weights are not transformers'."""
+    print(
+        "| type | tokens, of the image | image mask | pixel boxes | logits, of the largest | weights |\n|" + "---|" * 6
+    )
+    wrong = []
+    for name in image_families.FAMILIES:
+        with tempfile.TemporaryDirectory() as where:
+            folder = image_families.save(name, Path(where))
+            theirs = AutoModelForImageTextToText.from_pretrained(folder, attn_implementation="eager").eval()
+            ours = adapter.load(str(folder), settings=Settings())
+            logits, weights = 0.0, 0.0
+            for size in ((60, 40), (40, 60), (33, 32)):
+                batch = ours.encode_image(test_image_prompts.TEXT, image_families.picture(*size))
+                trace = ours.run(batch)
+                expected, attentions = test_image_prompts.eager(theirs, batch)
+                logits = max(logits, largest_difference(trace.logits[0], expected) / float(expected.abs().max()))
+                shown = torch.stack([trace.weights(layer, head) for layer in range(trace.num_layers)
+                                     for head in range(trace.num_heads)])  # fmt: skip
+                weights = max(weights, largest_difference(shown, attentions.flatten(0, 1)))
+        tokens = f"{batch.ids.shape[1]}, {len(batch.image_positions)}"
+        print(f"| {name} | {tokens} | {image_mask(trace)} | {len(batch.image_tokens)} | {logits:.0e} | {weights:.0e} |")
+        wrong += [name] if logits > 1e-4 or weights > 1e-5 else []
+    print(f"\n{len(image_families.FAMILIES)} types, {len(wrong)} wrong")
+    raise SystemExit(", ".join(wrong) or None)
 
 
 def _differences(name: str, *, own: bool) -> tuple[float, float]:
@@ -72,4 +102,4 @@ def _compared(name: str, ours: HuggingFaceModel, theirs: PreTrainedModel) -> tup
 
 
 if __name__ == "__main__":
-    main()
+    images() if "--images" in sys.argv[1:] else main()

@@ -15,6 +15,8 @@ from playwright.sync_api import Browser, Page, expect
 import unmask
 from model import catalog
 from model.masks import MaskSpec
+from tests.model.huggingface import image_families
+from tests.model.huggingface.image_families import picture
 from ui import run_view
 from ui.export.subject import ExportSubject
 from ui.export.subject import report as exported
@@ -26,7 +28,7 @@ NO_NUMBER = re.compile("NaN|undefined|Infinity|∞")
 
 
 @pytest.fixture(scope="module")
-def pages() -> dict[str, Picture | Report | str]:
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Picture | Report | str]:
     """One of every kind, and of those that differ by their model, of every such model."""
     model = unmask.load("story")
     run, lifted = model.run(TEXT), model.run([TEXT, "one"], causal=False, padding=False, row=1)
@@ -40,7 +42,12 @@ def pages() -> dict[str, Picture | Report | str]:
         "one": unmask.report(one),
         "given": given.heads(), "dates": unmask.report(dates), "encoder": dates.attention("encoder").heads(),
         "digit": unmask.digit(np.arange(64) % 8, 3).pixels(2, 1, 20), "check": run.check(), "export": in_the_app(),
+        "image": with_image(tmp_path_factory.mktemp("llava")),
     }  # fmt: skip
+
+
+def with_image(folder: Path) -> Picture:
+    return unmask.load(str(image_families.save("llava", folder))).run("the cat sat", image=picture()).on_image(0, 0)
 
 
 def in_the_app() -> str:
@@ -68,7 +75,8 @@ def read(page: Page) -> str:
 
 
 def test_no_page_says_nan(pages: dict[str, Picture | Report | str], tab: Page, tmp_path: Path) -> None:
-    said = set()
+    said, errors = set(), []
+    tab.on("pageerror", lambda error: errors.append(str(error)))
     for name, shown in pages.items():
         file = tmp_path / f"{name}.html"
         file.write_text(
@@ -88,6 +96,7 @@ def test_no_page_says_nan(pages: dict[str, Picture | Report | str], tab: Page, t
             said.add(name)
         assert not NO_NUMBER.findall(found), name
     assert {"heads", "tokens", "report", "given", "dates", "export"} <= said
+    assert not errors
 
 
 def test_there_is_a_page_of_every_kind(pages: dict[str, Picture | Report | str]) -> None:

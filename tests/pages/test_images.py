@@ -1,16 +1,19 @@
 """The Images page without a browser: its caption, numbers and heads are those of the models that ship."""
 
 import io
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
+import unmask
 from model.images import captioner
 from model.images.captioner import MASKS, VERSIONS
 from model.images.measures import locate, under_masks, without, write
 from model.images.scenes import render, scene_of
+from tests.model.huggingface import image_families
 from tests.pages.page import Page, plain
 from tests.viz.packet import unpacked
 from ui.images import FIRST, HELD_OUT, heard, of_upload
@@ -134,3 +137,41 @@ def _file(pixels: np.ndarray) -> bytes:
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "PNG")
     return file.getvalue()
+
+
+@pytest.mark.parametrize(("name", "layers"), [("llava", 1), ("idefics3", 2), ("aria", 1), ("gemma3", 1)])
+def test_another_model_reads_an_upload(name: str, layers: int, tmp_path: Path) -> None:
+    folder, whole = str(image_families.save(name, tmp_path)), image_families.picture(120, 80)
+    page = Images(source="upload", model=folder, text="the cat sat on a mat", layer="1")
+    page.app.file_uploader(key="images_file").upload("x.png", _file(np.asarray(whole)), "image/png").run()
+    assert not page.app.exception
+    assert not page.app.error
+    run = unmask.load(folder).run("the cat sat on a mat", image=whole)
+    packets = [unpacked(one.proto.bytes) for one in page.app.get("bidi_component")]
+    assert len(packets) == layers
+    weights = {}
+    for header, body in packets:
+        shape = len(header["heads"]), len(header["caption"]) + 1, len(header["boxes"])
+        planes = np.frombuffer(body[: 4 * np.prod(shape)], "<f4").reshape(shape)
+        weights |= dict(zip(header["names"], planes[1:, -2].T, strict=True))
+    expected = run.numpy()[1, :, -1, list(run.trace.batch.image_positions)]
+    found = [weights.get(run.labels[at], np.zeros(4)) for at in run.trace.batch.image_positions]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert f"mask of the image tokens: {run.image_mask}." in page.sentence()
+    assert ("not known for this processor" in page.sentence()) == (name == "aria")
+    if name == "gemma3":
+        page.set(images_block=False)
+        lifted = run.under({"image_block": False})
+        (one,) = page.app.get("bidi_component")
+        planes = np.frombuffer(unpacked(one.proto.bytes)[1], "<f4", count=planes.size).reshape(planes.shape)
+        np.testing.assert_allclose(planes[1:, -2], lifted.numpy()[1, :, -1, 1:5], atol=1e-6)
+
+
+@pytest.mark.parametrize(("model", "words"), [("story", "reads no images"), ("/no/such/folder", "not a folder")])
+def test_a_model_that_reads_no_image_is_a_sentence(model: str, words: str) -> None:
+    page = Images(source="upload", model=model)
+    page.app.file_uploader(key="images_file").upload(
+        "x.png", _file(np.full((40, 60, 3), 9, np.uint8)), "image/png"
+    ).run()
+    assert not page.app.exception
+    assert words in page.app.error[0].value

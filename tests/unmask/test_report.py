@@ -84,7 +84,7 @@ def test_the_link_is_read_by_the_app(tmp_path: Path) -> None:
     view = View.model_validate(dict(parse_qsl(urlsplit(link).query)))
     assert (view.model, view.layer, view.head, view.causal, view.text) == ("story", 2, 5, False, TEXT)
     assert view.padding is None  # as it was trained
-    assert {"causal", "padding", "window", "chunk"} == set(NATIVE) <= set(View.model_fields)
+    assert {"causal", "padding", "window", "chunk", "image_block"} == set(NATIVE) <= set(View.model_fields)
     assert LONGEST_LINK == pages.LONGEST_LINK
 
 
@@ -100,7 +100,7 @@ def test_there_is_no_link_that_says_something_else() -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--masks", "sideways"], "expected masks out of causal, padding, window, chunk, none, or JSON"),
+        (["--masks", "sideways"], "expected masks out of causal, padding, window, chunk, image_block, none, or JSON"),
         (["--masks", '{"causal": 3}'], "causal: expected true or false, got 3"),
         (["--head", "4"], "expected a head as L,H, 4,0 for example, got '4'"),
         (["--head", "9,0"], "expected a layer from 0 to 5, got 9"),

@@ -117,10 +117,11 @@ function viewer(canvas, root) {
   canvas.onblur = () => at(null);
   canvas.onclick = (event) => send(spot(event));
   canvas.onkeydown = (event) => {
-    const grid = Math.sqrt(self.page?.boxes.length);
-    if (event.key in STEPS && grid) {
-      const [row, column] = self.patch === null ? [0, 0] : stepped(event.key, Math.floor(self.patch / grid), self.patch % grid, grid, grid);
-      at(row * grid + column);
+    const boxes = self.page?.boxes ?? [];
+    const wide = boxes.filter(([, top]) => top === boxes[0][1]).length;
+    if (event.key in STEPS && wide) {
+      const [row, column] = self.patch === null ? [0, 0] : stepped(event.key, Math.floor(self.patch / wide), self.patch % wide, Math.floor(boxes.length / wide), wide);
+      at(row * wide + column);
     } else if (isPress(event) && self.patch !== null) {
       const [left, top, right, bottom] = self.page.boxes[self.patch];
       send([(left + right) / 2, (top + bottom) / 2]);

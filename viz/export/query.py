@@ -18,6 +18,7 @@ from viz.heads.carried import shares_of
 from viz.heads.cells import weight_text
 from viz.heads.tokens import brightest
 from viz.heatmap import KEY_TITLE
+from viz.lit_image import LitImage, composed
 from viz.palette import MARK, MASK_COLOURS, NOW, STANDARD
 
 WIDE = 7.5  # inches of a line
@@ -59,6 +60,19 @@ def _flow(widths: list[float]) -> Iterator[tuple[float, int, float]]:
 def _box(sheet: Sheet, left: float, top: float, wide: float, how: dict) -> None:
     corner = sheet.at(left, top + TOKEN)
     sheet.figure.add_artist(Rectangle(corner, wide / sheet.wide, TOKEN / sheet.tall, **how))
+
+
+def image_picture(paper: Paper, lit: LitImage) -> Sheet:
+    """What the query attends to in an image, a panel for each layer of image tokens."""
+    panels = [composed(one) for one in lit.layers()]
+    wide = min(WIDE / len(panels), 4.5)
+    tall = wide * panels[0].shape[0] / panels[0].shape[1]
+    sheet = Sheet(paper, max(len(panels) * (wide + 0.1), 4.5) + 0.3, tall + 0.1)
+    for number, pixels in enumerate(panels):
+        panel = sheet.panel(0.15 + number * (wide + 0.1), 0, wide, tall)
+        panel.set_axis_off()
+        panel.imshow(pixels, aspect="auto", interpolation="none")
+    return sheet
 
 
 BAR = 0.2  # inches of a key

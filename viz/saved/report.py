@@ -44,7 +44,7 @@ class ReportView:
     tokens: that are no padding. masks: which are on, in words; spec: all of them, to be run again, or "". versions: of
     what made it. text: as far as it was read; cut: what of it was not, in a sentence, or ""; labels: of its tokens.
     standard: under the masks that the model was trained with; None where `now` is. link: to the same view in a running
-    app, or ""."""
+    app, or "". pictures: of a text's image, a sentence and a URI each."""
 
     model: str
     network: str
@@ -60,6 +60,7 @@ class ReportView:
     spec: str = ""
     cut: str = ""
     link: str = ""
+    pictures: Sequence[tuple[str, str]] = ()
 
 
 def report_page(view: ReportView) -> str:
@@ -72,7 +73,9 @@ def report_page(view: ReportView) -> str:
     above = join((tag("h1", title), about, tag("p", held, class_="note")))
     link = tag("p", tag("a", say("This view in a running app"), href=view.link)) if view.link else ""
     text = (tag("h2", say("The text")), tag("pre", view.text), tag("p", signs(view.labels), class_="note"), link)
-    below = join((*_numbers(view), *text))
+    seen = [join((tag("p", words), tag("img", src=uri, alt=words))) for words, uri in view.pictures]
+    image = (tag("h2", say("The image")), *seen) if seen else ()
+    below = join((*image, *_numbers(view), *text))
     return explorer_page(title, view.heads, absent=say(ABSENT), above=above, below=below, style="report.css")
 
 

@@ -55,7 +55,7 @@ def test_every_keyword_of_an_attention_is_known(name: str) -> None:
 def test_the_name_of_an_attention_is_read_and_written_in_every_configuration() -> None:
     network = families.random_network("llama")
     assert internals.attention_name(network.config) == "eager", broken("PreTrainedConfig._attn_implementation")
-    internals.set_attention_name(network, SPY)
+    internals.set_attention_name(network, SPY, [network])
     names = {internals.attention_name(part.config) for part in network.modules() if isinstance(part, PreTrainedModel)}
     assert names == {SPY}, broken("PreTrainedConfig._attn_implementation_internal")
     network.set_attn_implementation("sdpa")

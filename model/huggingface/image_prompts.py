@@ -1,0 +1,221 @@
+"""A text with an image in it, as a network's own processor prepares both.
+
+Sizes: T tokens of the row, the image's among them.
+"""
+
+import json
+import re
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from cachetools import LRUCache
+from PIL import Image
+from torch import Tensor
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from i18n import N_, msg
+from model.errors import CheckpointError, NotSupported, first_line
+from model.files import read_regular
+from model.huggingface.checkpoint_files import PROCESSORS
+from model.huggingface.internals import processor_of
+from model.huggingface.loading import SAFE
+from model.huggingface.pixel_map import embedder, pixel_boxes
+from model.huggingface.stacks import Inputs, OneStack, Stacks, device_of
+from model.images.patches import Box, ImageToken
+from model.masks import MaskSpec
+from model.text import TokenBatch
+from model.trace import Trace
+
+MOST_LOOKING = 16  # tokens of a text that a page shows
+MOST_MAPPED = 16  # sizes of images whose tokens' boxes are kept
+MOST_SIDE, MOST_AREA = 2**13, 2**26  # pixels of a side, tokens or tiles of an image; pixels of an image
+COUNTED = re.compile("(height|width|edge|size|pixels|patches|length|seq_len|tokens|pinpoints)$")
+AROUND = (("vision_start_token_id", "vision_end_token_id"), ("image_start_token_id", "image_end_token_id"))
+NOT_INPUTS = {"input_ids", "attention_mask", "labels"}
+READS_NO_IMAGES = N_("{model} reads no images: expected a text alone, or an image-text model with its processor")
+UNREADABLE = N_("{model}: its image processor cannot be read ({why}). Its {files} must be complete.")
+CANNOT_PREPARE = N_("{model}: its processor cannot prepare this text and image ({why})")
+
+
+@dataclass(frozen=True, eq=False)
+class ImageBatch(TokenBatch):
+    """A text with an image in it, one row.
+
+    picture: the image, uint8 [height, width, 3]. inputs: what the network is given besides ids and mask. image_tokens:
+    where each image token's pixels are, empty where no mapping is known; image_positions: of all image tokens.
+    groups: of tokens that a network's mask may let see each other, int64 [T] each, -1 outside.
+    """
+
+    picture: np.ndarray = field(default_factory=lambda: np.zeros((1, 1, 3), np.uint8))
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    image_tokens: tuple[ImageToken, ...] = ()
+    image_positions: tuple[int, ...] = ()
+
+    @property
+    def groups(self) -> tuple[Tensor, ...]:
+        """Each run of image tokens; all of them; all up to the last of them; the row."""
+        here = torch.zeros(self.ids.shape[1], dtype=torch.bool)
+        here[list(self.image_positions)] = True
+        runs = (here & ~here.roll(1)).long().cumsum(0) - 1
+        before = torch.arange(len(here)) <= max(self.image_positions, default=-1)
+        return runs.where(here, -1), -(~here).long(), -(~before).long(), torch.zeros_like(runs)
+
+
+def image_mask(trace: Trace) -> str:
+    """A network's own mask around an image, as this run of an ImageBatch measured it: "causal", "block" where the
+    image's tokens see each other, "prefix-lm" where others do too, and in how many layers, where not in all;
+    "none" of an encoder."""
+    assert isinstance(trace.batch, ImageBatch)
+    if "causal" not in trace.layers[0].context.on(trace.layers[0].context.standard):
+        return "none"
+    found = [record.context.groups for record in trace.layers if record.context.groups is not None]
+    if not found:
+        return "causal"
+    kind = "block" if (found[0] >= 0).sum() == len(trace.batch.image_positions) else "prefix-lm"
+    return kind if len(found) == trace.num_layers else f"{kind} in {len(found)} of {trace.num_layers} layers"
+
+
+@dataclass(frozen=True, eq=False)
+class ImageLook:
+    """What heads of a layer look at in an image. labels: of the S tokens that look; names and boxes: of the P image
+    tokens, boxes none where no mapping is known. weights float32 [H,S,P]; blocked bool [S,P]. mask: see image_mask."""
+
+    labels: tuple[str, ...]
+    names: tuple[str, ...]
+    boxes: tuple[Box, ...]
+    weights: np.ndarray
+    blocked: np.ndarray
+    mask: str
+
+
+def look(model: Any, pixels: np.ndarray, text: str, spec: MaskSpec, layer: int) -> ImageLook:
+    """A run of a model on a text and an image, uint8 [height, width, 3]: what every head of a layer looks at, from the
+    text after the image, at most MOST_LOOKING tokens. Raises ValueError as encode_image and run do."""
+    if not hasattr(model, "encode_image"):
+        raise ValueError(msg(READS_NO_IMAGES, model=model.name))
+    trace = model.run(model.encode_image(text, Image.fromarray(pixels)), spec)
+    after = range(max(trace.batch.image_positions) + 1, trace.batch.ids.shape[1])
+    return looks(trace, layer, range(trace.num_heads), list(after)[-MOST_LOOKING:])
+
+
+def looks(trace: Trace, layer: int, heads: Sequence[int], texts: Sequence[int]) -> ImageLook:
+    """texts: the positions of the tokens that look."""
+    batch = trace.batch
+    assert isinstance(batch, ImageBatch)
+    boxes = {one.position: one.box for one in batch.image_tokens}
+    keys, pieces = list(boxes or batch.image_positions), batch.pieces[0]
+    cells = np.ix_(texts, keys)
+    weights = np.stack([trace.weights(layer, head).numpy()[cells] for head in heads])
+    labels, names = (tuple(pieces[at] for at in some) for some in (texts, keys))
+    blocked = ~trace.allowed(layer, head=heads[0]).numpy()[cells]
+    return ImageLook(labels, names, tuple(boxes.values()), weights, blocked, image_mask(trace))
+
+
+class ImagePrompts:
+    """Prepares texts with an image for a network, by its own processor."""
+
+    def __init__(self, name: str, stacks: Stacks, source: Any) -> None:
+        """source: a folder, or a processor in memory. Raises NotSupported where there is none for images."""
+        config = stacks.network.config
+        self.processor = _read(name, config, source) if isinstance(source, Path) else source
+        if getattr(self.processor, "image_processor", None) is None or not isinstance(stacks, OneStack):
+            raise NotSupported(msg(READS_NO_IMAGES, model=name))
+        self._name, self._config, self._stacks = name, config, stacks
+        self._boxes: LRUCache[Hashable, list[Box | None]] = LRUCache(MOST_MAPPED)
+
+    def encode(self, text: str, picture: Image.Image, label: Callable[[int], str]) -> ImageBatch:
+        """As HuggingFaceModel.encode_image. label: what to show for an id."""
+        found = self.prepare(text, picture)
+        ids, numbers = found["input_ids"], count(1)
+        token = getattr(self._config, "image_token_id", None)
+        if not isinstance(token, int):
+            raise NotSupported(msg("{model}: it has no token of an image in its text", model=self._name))
+        batch = ImageBatch(
+            ids,
+            torch.ones_like(ids, dtype=torch.bool),
+            (tuple(f"▦{next(numbers)}" if one == token else label(one) for one in ids[0].tolist()),),
+            cut=("",),
+            picture=np.asarray(picture),
+            inputs={name: value for name, value in found.items() if name not in NOT_INPUTS},
+            image_positions=tuple((ids[0] == token).nonzero()[:, 0].tolist()),
+        )
+        boxes = zip(batch.image_positions, self._pixel_boxes(batch, text, picture.size), strict=False)
+        return replace(batch, image_tokens=tuple(ImageToken(at, box) for at, box in boxes if box is not None))
+
+    def _pixel_boxes(self, batch: ImageBatch, text: str, size: tuple[int, int]) -> list[Box | None]:
+        """See pixel_map; those of images of one size are the same."""
+        key = size, len(batch.image_positions)
+        if key not in self._boxes:
+            network, body = self._stacks.network, self._stacks.body
+            ids, image = batch.ids.to(device_of(network)), on_device(batch.inputs, network)
+            arguments = self._stacks.arguments(body, Inputs(ids, torch.ones_like(ids).bool(), image=image), None)
+            embed = embedder(body, self._stacks.stack, arguments, torch.tensor(batch.image_positions))
+            try:
+                self._boxes[key] = pixel_boxes(lambda image: self.prepare(text, image), embed, size)
+            except Exception:  # noqa: BLE001 - what a network unlike the others raises; it has no mapping then
+                self._boxes[key] = []
+        return self._boxes[key]
+
+    def prepare(self, text: str, picture: Image.Image) -> dict[str, Any]:
+        """Ids, mask and pixels, one row. A text that says nowhere where the image is has it at its beginning.
+
+        Raises ValueError for what the processor refuses.
+        """
+        token = getattr(self.processor, "image_token", None)
+        if isinstance(token, str) and token not in text:
+            text = f"{self._around(token)}{text}"
+        try:
+            return dict(self.processor(images=picture, text=text, return_tensors="pt"))
+        except Exception as error:  # noqa: BLE001 - processors raise what they like
+            raise ValueError(msg(CANNOT_PREPARE, model=self._name, why=first_line(error))) from None
+
+    def _around(self, token: str) -> str:
+        """The image's token between those that a network was trained to see around it."""
+        for pair in AROUND:
+            ids = [getattr(self._config, name, None) for name in pair]
+            if all(isinstance(one, int) for one in ids):
+                start, end = self.processor.tokenizer.convert_ids_to_tokens(ids)
+                return f"{start}{token}{end}"
+        return token
+
+
+def on_device(inputs: Mapping[str, Any], network: PreTrainedModel) -> dict[str, Any]:
+    """Its own, and in its own precision."""
+    device, dtype = device_of(network), network.dtype
+    tensors = {name: value.to(device) for name, value in inputs.items() if isinstance(value, Tensor)}
+    return {**inputs, **{name: one.to(dtype) if one.is_floating_point() else one for name, one in tensors.items()}}
+
+
+def _read(name: str, config: PreTrainedConfig, folder: Path) -> Any:
+    kind = processor_of(config)
+    if kind is None:
+        raise NotSupported(msg(READS_NO_IMAGES, model=name))
+    try:
+        check_sizes(folder)
+        return kind.from_pretrained(folder, **SAFE)  # type: ignore[attr-defined]
+    except Exception as error:  # noqa: BLE001 - a damaged file raises whatever its reader happens to raise
+        why = msg(UNREADABLE, model=name, why=first_line(error), files=" and ".join(PROCESSORS))
+        raise CheckpointError(why) from None
+
+
+def check_sizes(folder: Path) -> None:
+    """Raises ValueError for a processor of sizes that no image needs: they would be allocated before any is seen."""
+    for path in (folder / file for file in PROCESSORS if (folder / file).is_file()):
+        _check(json.loads(read_regular(path, MOST_AREA)))
+
+
+def _check(data: Any, name: str = "", merges: bool = False) -> None:
+    """merges: patches, so that the edges of a size are counts of pixels."""
+    if isinstance(data, dict | list | tuple):
+        for key, value in data.items() if isinstance(data, dict) else ((name, value) for value in data):
+            _check(value, key, merges or "merge_size" in data)
+    elif COUNTED.search(name) and isinstance(data, int | float):
+        area = "pixels" in name or (merges and name.endswith("edge"))
+        most = MOST_AREA if area else MOST_SIDE
+        if not abs(data) <= most:
+            raise ValueError(msg("{name}: expected at most {most:,}, got {got}", name=name, most=most, got=data))

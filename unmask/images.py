@@ -1,0 +1,98 @@
+"""A run of an image-text model with an image in its text, in notebooks: where in the image a token attends."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from PIL import Image
+
+from i18n import say, together
+from model.errors import index
+from model.huggingface.image_prompts import ImageBatch, image_mask, looks
+from model.images.patches import ImageToken
+from unmask.pictures import Picture, Predicted, predicted
+from unmask.runs import MOST_PREDICTED, Run
+from viz.html import tag
+from viz.images import picture_uri
+from viz.lit_image import NO_MAPPING, LitImage, composed, lit_packet, sentence, shown_at, strip
+from viz.numbers import TOP, Candidate
+from viz.saved.standalone import Canvas, page
+
+MOST_REPORTED = 3  # heads whose pictures are in a report
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ImageRun(Run):
+    """All of a Run, and the image."""
+
+    @property
+    def batch(self) -> ImageBatch:
+        batch = self.trace.batch
+        assert isinstance(batch, ImageBatch)
+        return batch
+
+    @property
+    def image_tokens(self) -> list[ImageToken]:
+        """The position of each image token in the row, and its pixels; empty where no mapping is known."""
+        return list(self.batch.image_tokens)
+
+    @property
+    def image_mask(self) -> str:
+        """As measured: "causal", "block" (an image's tokens see each other), "prefix-lm" (others do too); "none" of a
+        network without a causal mask."""
+        return image_mask(self.trace)
+
+    def classes(self, most: int = TOP) -> Predicted:
+        """The `most` likeliest classes of an image classifier's image. Raises ValueError for another model."""
+        names = getattr(self.model, "classes", {})
+        if not names:
+            raise ValueError(f"expected an image classifier with its classes, got {self.model.name}")
+        found = (
+            self.trace.logits[0]
+            .softmax(-1)
+            .topk(min(index("number of classes", most, MOST_PREDICTED, first=1), len(names)))
+        )
+        pairs = zip(found.indices.tolist(), found.values.tolist(), strict=True)
+        return predicted("class", [Candidate(self.model.label(one), chance) for one, chance in pairs])
+
+    def on_image(self, layer: int, head: int, token: int | None = None) -> Picture:
+        """What a token, by its position, attends to in the image; the row's last one unless given. Its numbers are
+        float32 [P], a weight for each image token. Raises ValueError for a head or a token that is not there."""
+        lit = self.lit(layer, head, token)
+        layers = list(lit.layers())
+        line = sentence(lit)
+        note = tag("p", together([line, "" if lit.mapped else say(NO_MAPPING)]))
+        canvases = [Canvas("images", lit_packet(one, alone=len(layers) == 1)) for one in layers]
+        html: Callable[[], str] = lambda: page(line, [note, *canvases])  # noqa: E731
+        return Picture(
+            line, lit, lit.weights[0, lit.query], html, lambda: canvases[0], partial(_printed, self.title, lit)
+        )
+
+    def pictures(self, heads: Sequence[tuple[int, int]]) -> list[tuple[str, str]]:
+        found = []
+        for layer, head in heads[:MOST_REPORTED]:
+            lit = self.lit(layer, head)
+            uris = [picture_uri(Image.fromarray(composed(one))) for one in lit.layers()]
+            found += [(sentence(lit) if not number else "", uri) for number, uri in enumerate(uris)]
+        words = say("The network's own mask of the image tokens: {mask}.", mask=self.image_mask)
+        return [(words, picture_uri(Image.fromarray(shown_at(self.batch.picture, ())[0]))), *found]
+
+    def lit(self, layer: int, head: int, token: int | None = None) -> LitImage:
+        """The same as arrays."""
+        index("layer", layer, self.trace.num_layers)
+        index("head", head, self.trace.num_heads)
+        batch, count = self.batch, len(self.labels)
+        token = self.query if token is None else index("token", token, count)
+        texts = sorted({token, *range(max(batch.image_positions) + 1, count)})
+        found = looks(self.trace, layer, [head], texts)
+        pixels = shown_at(batch.picture, found.boxes) if found.boxes else strip(len(found.names))
+        return LitImage(
+            (self.named(layer, head),), *pixels, found.names, found.weights, found.blocked, found.labels,
+            texts.index(token), mapped=bool(found.boxes),
+        )  # fmt: skip
+
+
+def _printed(of: str, lit: LitImage, kind: str) -> bytes:
+    from unmask import printed  # matplotlib takes a second
+
+    return printed.file("image", lit.heads[0], of, lit, kind)
