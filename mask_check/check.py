@@ -11,14 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from i18n import N_, msg
-from mask_check import cache, kernels, packing, padding, reach, source
+from mask_check import cache, kernels, longer, packing, padding, reach, source
 from mask_check.declared import Mask
 from mask_check.findings import LAWS, CannotCheck, CheckReport, Finding
 from mask_check.prepare import prepare
 from mask_check.subject import CheckedModule, evaluating
-from mask_check.trial import CheckTrial, unknown
+from mask_check.trial import Asked, CheckTrial, unknown
 from model.errors import first_line
 from model.huggingface import own_network
+from model.spec import MOST_POSITIONS
 from serving import machine
 from serving.settings import Settings
 
@@ -38,6 +39,7 @@ JUDGES: dict[str, Callable[[CheckTrial], Finding]] = {  # by the keys of finding
     "cross": source.judge_cross,
     "encoder": source.judge,
     "training": kernels.judge_training_mode,
+    "length": longer.judge,  # the last: it may use up the time
 }
 
 
@@ -52,6 +54,9 @@ def check(
     seed: int = 0,
     seconds: float | None = SECONDS,
     kernel_names: tuple[str, ...] | None = None,
+    tokens: int | None = None,
+    thorough: bool = False,
+    packing: str | None = None,
     progress: Progress | None = None,
 ) -> CheckReport:
     """Measure what really reaches what in a module, and hold it to the masks it declares.
@@ -59,8 +64,8 @@ def check(
     module: called with input_ids [B,T] (and attention_mask, position_ids, past_key_values … if it takes them), it
     returns logits [B,T,V] or something with .logits. ids [T]: what it reads; random ones unless given. mask: what it
     should obey, see `declared.declare`; its configuration says unless given. pieces: a label for each position.
-    seconds: the most that all may take. kernel_names: the attention kernels to compare. progress: called before each
-    forward; what it raises, if no Exception, ends the check.
+    seconds: the most that all may take. kernel_names, tokens, thorough, packing: see `Asked`. progress: called before
+    each forward; what it raises, if no Exception, ends the check.
 
     The module is left as it was. A small one is run by the calling thread alone, see `threads`.
     Raises CannotCheck where it cannot be called, or gives no numbers.
@@ -70,28 +75,31 @@ def check(
         raise CannotCheck(msg("expected a seed from 0 to {most}, got {seed}", most=2**31 - 1, seed=repr(seed)[:40]))
     if seconds is not None and not (isinstance(seconds, int | float) and seconds >= 0):
         raise CannotCheck(msg("expected a number of seconds, got {seconds}", seconds=repr(seconds)[:40]))
+    if tokens is not None and not (type(tokens) is int and 2 <= tokens <= MOST_POSITIONS):
+        raise CannotCheck(msg("expected a length of at least 2 tokens, got {asked}", asked=repr(tokens)[:40]))
     subject = CheckedModule(module, seconds=seconds)
+    asked = Asked(mask, kernel_names, tokens, thorough, packing)
     small = subject.parameters < machine.FEW
     with evaluating(module), machine.one_thread() if small else nullcontext():
         report = progress or (lambda _law, _share: None)
         subject.before_forward = partial(report, ROUNDING, 0.0)
-        trial = prepare(subject, ids, mask=mask, length=length, seed=seed, kernels=kernel_names)
-        findings: list[Finding] = []
+        trial = prepare(subject, ids, asked_for=asked, length=length, seed=seed)
         for law, judge in JUDGES.items():
-            subject.before_forward = partial(report, LAWS[law], (1 + len(findings)) / (1 + len(JUDGES)))
-            findings.append(_timed(law, partial(judge, trial)))
+            subject.before_forward = partial(report, LAWS[law], (1 + len(trial.found)) / (1 + len(JUDGES)))
+            trial.found[law] = _timed(law, partial(judge, trial))
     return CheckReport(
         name=name or type(module).__name__,
         kind=subject.kind,
         declared=trial.declared.words,
         length=trial.length,
+        longer=tuple(trial.longer),
         pieces=tuple(pieces if pieces is not None else map(str, trial.ids.tolist())),
         dtype=str(subject.dtype).removeprefix("torch."),
         kernel=kernels.current(module),
         parameters=subject.parameters,
         seed=seed,
         noise=trial.noise,
-        findings=tuple(findings),
+        findings=tuple(trial.found.values()),
         mask=trial.mask,
         forwards=subject.forwards,
         seconds=time.monotonic() - started,

@@ -30,6 +30,7 @@ LAWS = {  # their titles by their keys; check.py has what judges each
     "cross": N_("The source's padding"),
     "encoder": N_("The source's encoder"),
     "training": N_("Training mode"),
+    "length": N_("Longer rows"),
 }
 
 
@@ -120,9 +121,10 @@ class MeasuredMask:
 class CheckReport:
     """A check of one module.
 
-    declared: its masks in words. length: T. pieces: a label for each position. dtype, kernel, parameters: of the
-    module. seed: of all that was drawn at random. noise: what moves its outputs though no mask is to blame.
-    forwards: how often it was called. mask: what reaches what; None where that could not be measured.
+    declared: its masks in words. length: T. longer: the lengths of the other rows that were tried. pieces: a label for
+    each position. dtype, kernel, parameters: of the module. seed: of all that was drawn at random. noise: what moves
+    its outputs though no mask is to blame. forwards: how often it was called. mask: what reaches what; None where that
+    could not be measured.
     """
 
     name: str
@@ -137,6 +139,7 @@ class CheckReport:
     noise: Noise
     findings: tuple[Finding, ...]
     mask: MeasuredMask | None
+    longer: tuple[int, ...] = ()
     forwards: int = 0
     seconds: float = 0.0
 

@@ -7,16 +7,16 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from i18n import N_, msg, msg_together
+from i18n import N_, msg, msg_all, msg_together
 from mask_check.findings import BROKEN, CANNOT_TELL, DOES_NOT_APPLY, CheckReport, MeasuredMask
 
 WORDS = {BROKEN: "BROKEN", DOES_NOT_APPLY: "–", CANNOT_TELL: "cannot tell"}  # not shown
 VERDICTS = {  # by exit code
-    0: N_("It obeys its mask on the {count:,} tokens checked."),
-    1: N_("It does not obey its mask on the {count:,} tokens checked."),
-    2: N_("Whether it obeys its mask cannot be told from the {count:,} tokens checked."),
+    0: N_("It obeys its mask on the rows checked, of {lengths} tokens."),
+    1: N_("It does not obey its mask on the rows checked, of {lengths} tokens."),
+    2: N_("Whether it obeys its mask cannot be told from the rows checked, of {lengths} tokens."),
 }
-ABOUT = ("name", "obeys", "exit_code", "kind", "declared", "length", "dtype", "kernel", "parameters", "seed")
+ABOUT = ("name", "obeys", "exit_code", "kind", "declared", "length", "longer", "dtype", "kernel", "parameters", "seed")
 FOUND = ("law", "name", "verdict", "amount", "tolerance", "silent", "pair", "words")  # of a finding
 REACHED, CLOSED, LEAK, SILENT, UNMEASURED = "■", "·", "!", "□", " "
 KEY = (
@@ -49,11 +49,13 @@ def as_text(report: CheckReport, *, picture: bool = False) -> str:
 
 def verdict_of(report: CheckReport) -> str:
     """The verdict, on how many tokens, and how many of them were changed where a large module allowed fewer."""
-    words = msg(VERDICTS[report.exit_code], count=report.length)
+    words = msg(VERDICTS[report.exit_code], lengths=msg_all([str(one) for one in (report.length, *report.longer)]))
     changed = report.length if report.mask is None else int(report.mask.measured.sum())
     if changed == report.length:
         return words
-    return msg_together([words, msg("{changed:,} of them were changed, one at a time.", changed=changed)])
+    return msg_together(
+        [words, msg("In the first of them {changed:,} tokens were changed, one at a time.", changed=changed)]
+    )
 
 
 def amount_text(amount: float) -> str:

@@ -46,7 +46,7 @@ def check_names(subject: CheckedModule, asked: Any) -> None:
 def judge(trial: CheckTrial) -> Finding:
     """Every other kernel's outputs of the row, and of a row padded on the left, beside those of its own."""
     module, own = trial.subject.module, current(trial.subject.module)
-    asked = trial.kernels or cast(tuple[str, ...], getattr(module, "attention_kernels", CHEAP))
+    asked = trial.asked.kernels or cast(tuple[str, ...], getattr(module, "attention_kernels", CHEAP))
     if not hasattr(module, "set_attn_implementation"):
         return skipped(msg("it offers no choice of attention kernels."))
     expected = [trial.alone, *_padded(trial)]
@@ -77,7 +77,7 @@ def judge(trial: CheckTrial) -> Finding:
         others = msg_list(refused, N_("; ")) or msg("no other requested")
         return skipped(msg("it runs with {own} and with nothing else: {others}.", own=own, others=others))
     agree = msg("{kernels} agree.", kernels=msg_all([own, *tried]))
-    if trial.kernels and refused:
+    if trial.asked.kernels and refused:
         agree = msg_together([agree, msg("Not compared: {refused}.", refused=msg_list(refused, N_("; ")))])
     return trial.finding(most, broken="", kept=agree)
 

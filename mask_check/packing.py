@@ -51,8 +51,8 @@ def conventions(trial: CheckTrial, first: int) -> list[tuple[str, dict[str, Any]
     taken = [name for name in known if subject.takes(name)][:1]
     found: list[tuple[str, dict[str, Any]]]
     found = [(msg("by {name}", name=name), {name: known[name]} | too) for name in taken]
-    if not found and too and not _has_state(subject.config):
-        rows = rows_of_positions(subject)
+    if not found and too and (trial.asked.packing or not _has_state(subject.config)):
+        rows = 1 if trial.asked.packing else rows_of_positions(subject)
         if rows == 1:
             found.append((msg("by positions that restart"), too))
         elif rows:

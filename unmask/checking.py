@@ -59,6 +59,9 @@ def check(
     seed: int = 0,
     seconds: float | None = SECONDS,
     kernels: tuple[str, ...] | None = None,
+    tokens: int | None = None,
+    thorough: bool = False,
+    packing: str | None = None,
 ) -> Report:
     """Measure what really reaches what in a module, by its own forward and its own kernels.
 
@@ -69,7 +72,9 @@ def check(
     beginning of its text; else random ids, `length` of them: 24, or enough to see past its window.
     mask: what it should obey: None (its configuration says; without one: causal), "causal", "full", "window:W",
     "chunk:C", "prefix:P", or bool [T,T], True = may attend.
-    kernels: the attention kernels to compare, by transformers' names.
+    kernels: the attention kernels to compare, by transformers' names. tokens: the longest row that is read besides: 520
+    unless given, fewer for a large module. thorough: change each of its tokens, and try torch.compile.
+    packing: "position_ids" where a module of your own tells packed documents apart by positions that restart.
 
     Raises CannotCheck, a ValueError, where it cannot be called, gives no numbers or not the same ones twice, is asked
     for more tokens than its positions or the memory allow, or takes more than `seconds`; OSError for a model that is
@@ -91,7 +96,8 @@ def check(
         raise CannotCheck("expected a text with its tokenizer, or ids")
     options: dict[str, Any] = {"mask": mask, "length": length, "seed": seed, "seconds": seconds}
     title = f"{name} ({type(network).__name__})" if name else None
-    report = _check(network, ids=ids, pieces=pieces, name=title, kernel_names=kernels, **options)
+    options |= {"kernel_names": kernels, "tokens": tokens, "thorough": thorough, "packing": packing}
+    report = _check(network, ids=ids, pieces=pieces, name=title, **options)
     return Report(**vars(report))
 
 

@@ -55,6 +55,9 @@ def check(asked: argparse.Namespace) -> int:
                 seed=asked.seed,
                 seconds=asked.seconds,
                 kernel_names=kernels,
+                tokens=asked.tokens,
+                thorough=asked.thorough,
+                packing=asked.packing,
             )
             if asked.junit:
                 Path(asked.junit).write_text(formats.as_junit(report), encoding="utf-8")

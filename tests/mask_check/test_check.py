@@ -240,6 +240,7 @@ def test_a_plain_module_needs_no_configuration() -> None:
         "kernels",
         "cross",
         "encoder",
+        "length",
     }
 
 

@@ -26,12 +26,12 @@ def broken() -> CheckReport:
 def test_text(sound: CheckReport, broken: CheckReport) -> None:
     lines = formats.as_text(sound).splitlines()
     assert lines[0] == "a & b: decoder, float32, kernel eager, 0.0195 M parameters"
-    assert lines[-1].startswith(formats.VERDICTS[0].format(count=24) + " ")
-    assert sum(line.startswith("obeys") for line in lines) == 10
+    assert lines[-1].startswith(formats.VERDICTS[0].format(lengths="24 and 88") + " ")
+    assert sum(line.startswith("obeys") for line in lines) == 11
     lines = formats.as_text(broken).splitlines()
     assert "BROKEN       What reaches what" in lines[3]
     assert lines[3].endswith("(0, 1)")
-    assert lines[-1].startswith("It does not obey its mask on the 24 tokens checked. ")
+    assert lines[-1].startswith("It does not obey its mask on the rows checked, of 24 tokens. ")
 
 
 def test_picture() -> None:

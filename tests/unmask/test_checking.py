@@ -71,7 +71,7 @@ def test_a_text_with_its_tokenizer() -> None:
 
 def test_it_prints_and_draws_itself() -> None:
     report = unmask.check(LeaksUnderSdpa(SmallConfig(_attn_implementation="sdpa")))
-    assert str(report).splitlines()[-1].startswith("It does not obey its mask on the 24 tokens checked.")
+    assert str(report).splitlines()[-1].startswith("It does not obey its mask on the rows checked, of 24 tokens.")
     page = report._repr_html_()
     assert page.count("<svg") == 2
     assert "<script" not in page
