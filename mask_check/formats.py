@@ -16,6 +16,7 @@ VERDICTS = {  # by exit code
     1: N_("It does not obey its mask on the rows checked, of {lengths} tokens."),
     2: N_("Whether it obeys its mask cannot be told from the rows checked, of {lengths} tokens."),
 }
+SCHEMA_VERSION = 1  # of docs/mask-check.schema.json: one more where a field is taken away or means something else
 ABOUT = ("name", "obeys", "exit_code", "kind", "declared", "length", "longer", "dtype", "kernel", "parameters", "seed")
 FOUND = ("law", "name", "verdict", "amount", "tolerance", "silent", "pair", "words")  # of a finding
 REACHED, CLOSED, LEAK, SILENT, UNMEASURED = "■", "·", "!", "□", " "
@@ -75,14 +76,18 @@ def rows_of(mask: MeasuredMask) -> list[str]:
 def as_dict(report: CheckReport) -> dict[str, Any]:
     """Plain data, every number finite or None."""
     mask = report.mask
-    return {name: getattr(report, name) for name in ABOUT} | {
-        "noise": vars(report.noise),
-        "forwards": report.forwards,
-        "seconds": round(report.seconds, 3),
-        "findings": [{name: _finite(getattr(one, name)) for name in FOUND} for one in report.findings],
-        "leaks": [] if mask is None else np.argwhere(mask.leaks).tolist(),
-        "not_seen": [] if mask is None else np.argwhere(mask.silent).tolist(),
-    }
+    return (
+        {"schema_version": SCHEMA_VERSION}
+        | {name: getattr(report, name) for name in ABOUT}
+        | {
+            "noise": vars(report.noise),
+            "forwards": report.forwards,
+            "seconds": round(report.seconds, 3),
+            "findings": [{name: _finite(getattr(one, name)) for name in FOUND} for one in report.findings],
+            "leaks": [] if mask is None else np.argwhere(mask.leaks).tolist(),
+            "not_seen": [] if mask is None else np.argwhere(mask.silent).tolist(),
+        }
+    )
 
 
 def as_json(report: CheckReport) -> str:

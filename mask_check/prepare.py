@@ -12,7 +12,7 @@ from i18n import msg, msg_together
 from mask_check.declared import declare, farthest, layers_of
 from mask_check.findings import CannotCheck
 from mask_check.kernels import check_names, what_mixes_rows
-from mask_check.subject import CheckedModule, embeddings, hooked, text_config
+from mask_check.subject import CheckedModule, hooked, text_config
 from mask_check.tolerance import noise_of
 from mask_check.trial import NOTHING, Asked, CheckTrial
 from model.errors import first_line
@@ -101,7 +101,7 @@ def _first_outputs(subject: CheckedModule, row: Tensor) -> Tensor:
 
 def _vocabulary(subject: CheckedModule, length: int) -> int:
     """How many ids it reads: its configuration's number, or the size of the embedding that reads them."""
-    said = getattr(text_config(subject.config, decoder=True), "vocab_size", None)
+    said = None if subject.table is not None else getattr(text_config(subject.config, decoder=True), "vocab_size", None)
     if isinstance(said, int) and said > 1:
         return said
     ids = torch.zeros(1, max(length, 1), dtype=torch.long, device=subject.device)
@@ -114,8 +114,10 @@ def _vocabulary(subject: CheckedModule, length: int) -> int:
         if isinstance(read, Tensor) and torch.equal(read, ids):
             sizes.append(part.num_embeddings)
 
-    with hooked(embeddings(subject.module), look):
+    with subject.uncompiled(), hooked(subject.embeddings, look):
         _first_outputs(subject, ids[0])
+    if subject.table is not None:
+        return subject.table.num_embeddings
     if not sizes or max(sizes) < 2:
         raise CannotCheck(msg("no embedding was found that reads its ids: give it a config with vocab_size"))
     return max(sizes)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from i18n import N_, msg
 from mask_check.causes import with_cause
 from mask_check.findings import BROKEN, OBEYS, Finding, MeasuredMask
-from mask_check.subject import CheckedModule, apart, embeddings, hooked
+from mask_check.subject import CheckedModule, apart, hooked
 from mask_check.trial import CheckTrial, unknown, written
 from model.errors import first_line
 
@@ -181,5 +181,5 @@ def watching_embedding(subject: CheckedModule, ids: Tensor) -> Iterator[list[Ten
         leaves.append(found.detach().requires_grad_())
         return leaves[0]
 
-    with hooked(embeddings(subject.module), keep):
+    with subject.uncompiled(), hooked(subject.embeddings, keep):
         yield leaves

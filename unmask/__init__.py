@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from unmask.notebook import load
     from unmask.report_request import report
     from unmask.sources import attentions
+    from unmask.training import lightning_callback, trainer_callback
 
 HOMES = {
     "CannotCheck": "unmask.checking",
@@ -28,13 +29,15 @@ HOMES = {
     "check": "unmask.checking",
     "cost": "model.inference.cost",
     "digit": "unmask.digits",
+    "lightning_callback": "unmask.training",
     "load": "unmask.notebook",
     "name_mask": "model.mask_lab.recognize",
     "report": "unmask.report_request",
+    "trainer_callback": "unmask.training",
 }
 __all__ = [
-    "CannotCheck", "MaskSpec", "Report", "assert_causal", "attentions", "check", "cost", "digit", "load", "name_mask",
-    "report",
+    "CannotCheck", "MaskSpec", "Report", "assert_causal", "attentions", "check", "cost", "digit",
+    "lightning_callback", "load", "name_mask", "report", "trainer_callback",
 ]  # fmt: skip
 
 

@@ -15,6 +15,7 @@ examples:
   {NAME} check story
   {NAME} check ./my-model --dtype bfloat16 --junit obeys.xml
   {NAME} check Qwen/Qwen3-0.6B --download
+  {NAME} check model.py:GPT --thorough
   {NAME} check sample:sdpa --picture        ({NAME} samples lists them)
 """
 
@@ -52,7 +53,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    check.add_argument("model", help="a folder, a hub id, a model name of the app, or sample:NAME")
+    check.add_argument("model", help="a folder, a hub id, a model name of the app, FILE.py:CLASS, or sample:NAME")
     check.add_argument("--json", action="store_true", help="print the report as JSON")
     check.add_argument("--junit", metavar="FILE", help="also write the report as JUnit XML")
     check.add_argument("--picture", action="store_true", help="print the measured mask")

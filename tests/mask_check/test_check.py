@@ -73,7 +73,7 @@ class Normed(SmallDecoder):
         (GivesNaN(), "not finite .* from position 5 on"),
         (LastOnly(), r"logits of every position, \[1, 24, V\], .* got \[1, 1, 53\]"),
         (WantsAnImage(), "needs pixel_values"),
-        (nn.Linear(3, 3), "raised"),
+        (nn.Conv1d(3, 5, 1), "raised"),
         (Written("dropout"), r"same 24 tokens give outputs that differ .*: dropout, .* is active\. F.dropout needs"),
         (Settles(), "same 24 tokens give outputs that differ by .* more than rounding explains"),
         (Written("batch_first", positions=64).mask_by_length(), r"raised .*\. layer.self_attn has batch_first=False"),

@@ -42,7 +42,7 @@ def test_a_module_that_somebody_writes() -> None:
 
 def test_assert_causal() -> None:
     assert unmask.assert_causal(Written(masked=True)).obeys
-    with pytest.raises(AssertionError, match=r"output 0 moves by .* when token 1 is changed"):
+    with pytest.raises(AssertionError, match=r"output 0 moves by .* which its mask closes"):
         unmask.assert_causal(SeesTheFuture())
 
 
