@@ -34,14 +34,19 @@ def as_text(report: CheckReport, *, picture: bool = False) -> str:
         f"declared: {report.declared}; {report.length} tokens, seed {report.seed}",  # not shown
         "",
     ]
-    width = max(len(finding.name) for finding in report.findings)
-    for finding in report.findings:
+    shown = [finding for finding in report.findings if finding.verdict not in (CANNOT_TELL, DOES_NOT_APPLY)]
+    width = max([len(name) for name, _ in report.not_checked] + [len(finding.name) for finding in shown])
+    for finding in shown:
         verdict = WORDS.get(finding.verdict, finding.verdict)
         numbers = f"{finding.silent} silent pairs" if finding.silent else ""  # not shown
         if finding.amount is not None and finding.tolerance is not None:
             numbers = f"{amount_text(finding.amount)} of {amount_text(finding.tolerance)}"
         pair = "" if finding.pair is None else f" {finding.pair}"
         lines.append(f"{verdict:<11}  {finding.name:<{width}}  {numbers:<18}  {finding.words}{pair}")
+    lines += ["", "Not checked, and why:"]  # not shown
+    unsure = {finding.words for finding in report.findings if finding.verdict == CANNOT_TELL}
+    for name, why in report.not_checked:
+        lines.append(f"{WORDS[CANNOT_TELL] if why in unsure else '–':<11}  {name:<{width}}  {why}")
     if picture and report.mask is not None:
         lines += ["", *rows_of(report.mask), KEY]
     took = f"{report.forwards} forwards, {report.seconds:.1f} s."
@@ -84,6 +89,7 @@ def as_dict(report: CheckReport) -> dict[str, Any]:
             "forwards": report.forwards,
             "seconds": round(report.seconds, 3),
             "findings": [{name: _finite(getattr(one, name)) for name in FOUND} for one in report.findings],
+            "not_checked": [{"name": name, "why": why} for name, why in report.not_checked],
             "leaks": [] if mask is None else np.argwhere(mask.leaks).tolist(),
             "not_seen": [] if mask is None else np.argwhere(mask.silent).tolist(),
         }

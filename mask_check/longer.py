@@ -12,7 +12,7 @@ from torch import Tensor
 
 from i18n import msg, msg_all, msg_together
 from mask_check import reach
-from mask_check.causes import with_cause
+from mask_check.declared import with_cause
 from mask_check.findings import BROKEN, OBEYS, Finding
 from mask_check.prepare import context_of, needed_bytes
 from mask_check.subject import TookTooLong, apart

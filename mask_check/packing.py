@@ -7,6 +7,7 @@ number for each token, cumulative lengths, and an explicit mask [1,1,T,T] in whi
 import ast
 import inspect
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
@@ -64,31 +65,41 @@ def conventions(trial: CheckTrial, first: int) -> list[tuple[str, dict[str, Any]
     return found
 
 
-def explicit_mask(trial: CheckTrial, first: int) -> Tensor | None:
-    """The declared mask within each of two documents, [1,1,T,T], in the form that the module takes.
+Form = Callable[[Tensor, torch.dtype], Tensor]  # bool [T,T] to the explicit mask [1,1,T,T] that a module takes
 
-    Added to the scores (0 or the number type's least), or bool: the form in which the declared mask itself, given
+
+def explicit_mask(trial: CheckTrial, first: int) -> Tensor | None:
+    """The declared mask within each of two documents, [1,1,T,T], in the form that it takes; None without one."""
+    form, packed = explicit_form(trial), _packed(trial, first)
+    return None if form is None else form(packed, trial.subject.dtype)
+
+
+def explicit_form(trial: CheckTrial) -> Form | None:
+    """Added to the scores (0 or the number type's least), or bool: the form in which the declared mask itself, given
     explicitly, changes nothing. None where neither does, where its layers' masks differ (one mask cannot say two) or
     where positions cannot be told to it. A module that nothing says takes such masks is asked only if one moves it.
     """
-    subject = trial.subject
-    layers = trial.declared.layers
+    subject, layers = trial.subject, trial.declared.layers
     alike = all(torch.equal(layer, layers[0]) for layer in layers)
     if not (alike and subject.takes_mask and subject.takes_positions) or _has_state(subject.config):
         return None
-    source = _source(subject.module)  # its mask functions hand a mask of four axes on as it is
+    source = _source(subject.inner)  # its mask functions hand a mask of four axes on as it is
     hands_on = hasattr(source, "create_causal_mask") or hasattr(source, "create_bidirectional_mask")
     if subject.kind == "encoder-decoder" or (subject.is_transformers and not hands_on):
         return None
-    whole = layers[0].to(trial.ids.device)
-    documents = [whole[:size, :size] for size in (first, trial.length - first)]  # windows and chunks begin anew
-    packed = torch.block_diag(*documents).bool()
     said = subject.is_transformers or _says(subject.config, "attention_mask")
+    whole, packed = layers[0].to(trial.ids.device), _packed(trial, trial.length * 2 // 5)
     for form in (_added, _as_bool):
-        mask = form(packed, subject.dtype)
-        if _moves(trial, form(whole, subject.dtype)) is False and (_moves(trial, mask) or said):
-            return mask
+        if _moves(trial, form(whole, subject.dtype)) is False and (_moves(trial, form(packed, subject.dtype)) or said):
+            return form
     return None
+
+
+def _packed(trial: CheckTrial, first: int) -> Tensor:
+    """bool [T,T]: the first layer's mask in each of two documents; windows and chunks begin anew."""
+    whole = trial.declared.layers[0].to(trial.ids.device)
+    packed: Tensor = torch.block_diag(*(whole[:size, :size] for size in (first, trial.length - first)))
+    return packed.bool()
 
 
 def _judge(trial: CheckTrial, first: int, words: str, arguments: dict[str, Any]) -> Finding:
@@ -119,7 +130,7 @@ def rows_of_positions(subject: CheckedModule) -> int:
     """
     if _says(subject.config, "position_ids"):
         return 1
-    source = _source(subject.module)
+    source = _source(subject.inner)
     if source is None or subject.kind == "encoder-decoder":  # its documents would have a source each, too
         return 0
     try:

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from i18n import msg
-from mask_check.causes import with_cause
-from mask_check.declared import Declared, Mask, declare
+from mask_check.declared import Declared, Mask, declare, with_cause
 from mask_check.findings import BROKEN, OBEYS, CannotCheck, CheckReport, Finding, Noise
 from mask_check.kernels import current
 from mask_check.longer import CUTS, LENGTHS

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from i18n import N_, msg
-from mask_check.causes import with_cause
+from mask_check.declared import with_cause
 from mask_check.findings import BROKEN, OBEYS, Finding, MeasuredMask
 from mask_check.subject import CheckedModule, apart, hooked
 from mask_check.trial import CheckTrial, unknown, written

@@ -72,6 +72,7 @@ class CheckedModule:
         pair = bool(getattr(self.config, "is_encoder_decoder", False)) or "decoder_input_ids" in self._takes
         self.kind = "encoder-decoder" if pair else "decoder"
         self.takes_positions = False  # until find_positions was called
+        self.ignores_positions = False  # until they were seen to change nothing
         self._first = 0
         self._counts_by_ids = any(map(counts_by_ids, module.modules()))
         parameters = list(module.parameters())
@@ -91,7 +92,8 @@ class CheckedModule:
     @property
     def names_positions(self) -> bool:
         """Whether the forward has an argument for the positions of its ids."""
-        return self.takes("decoder_position_ids" if self.kind == "encoder-decoder" else "position_ids")
+        name = "decoder_position_ids" if self.kind == "encoder-decoder" else "position_ids"
+        return self.takes(name) and not self.ignores_positions
 
     @property
     def counts_by_itself(self) -> bool:
@@ -148,7 +150,7 @@ class CheckedModule:
         self._first = 0
 
     def outputs(self, ids: Tensor, keep: Tensor | None = None, **more: Any) -> Tensor:
-        """ids [B,T], keep bool [B,T] (True = a real token) -> float32 [B,T,V]."""
+        """ids [B,T], keep bool [B,T] (True = a real token) -> float32 [B,T,V], float64 of a module in float64."""
         if not self.one_row or len(ids) == 1:
             return self.batch_outputs(ids, keep, **more)
         arguments = {"ids": ids, "keep": keep, **more}
@@ -223,7 +225,7 @@ class CheckedModule:
             raise CannotCheck(
                 msg("expected logits of every position, [{rows}, {length}, V], from its forward, got {got}", **values)
             )
-        return logits.float()
+        return logits if logits.dtype == torch.float64 else logits.float()
 
 
 def _logits(found: Any, ids: Tensor | None = None) -> Any:

@@ -14,6 +14,7 @@ import torch
 
 from mask_check import formats
 from mask_check.check import check as measure
+from mask_check.check import explain
 from model.base import CHECKPOINTS
 from model.files import write
 from model.text import cut_words
@@ -42,6 +43,13 @@ def train(arguments: list[str]) -> int:
 def check(asked: argparse.Namespace) -> int:
     """Print the report. 0: it obeys; 1: a property is violated; 2: the check could not run; the reason is printed."""
     _quiet()
+    if asked.explain or not asked.model:
+        try:
+            print(explain(asked.explain or ""))
+        except ValueError as error:
+            print(f"{error}.", file=sys.stderr)
+            return COULD_NOT
+        return 0
     with stopped_after(asked.seconds + GRACE):
         try:
             progress = _progress if asked.download else None

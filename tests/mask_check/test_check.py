@@ -191,7 +191,7 @@ def test_progress_names_every_law_before_its_forwards() -> None:
     asked = [finding.name for finding in report.findings if finding.verdict != DOES_NOT_APPLY]
     assert list(dict.fromkeys(law for law, _ in told)) == ["What rounding moves", *asked]
     assert [share for _, share in told] == sorted(share for _, share in told)
-    assert len(told) == report.forwards
+    assert len(told) >= report.forwards  # and those of copies of the module
     assert (told[0][1], told[-1][1] < 1) == (0.0, True)
 
 
@@ -241,6 +241,16 @@ def test_a_plain_module_needs_no_configuration() -> None:
         "cross",
         "encoder",
         "length",
+        "cross-reach",
+        "positions",
+        "reuse",
+        "last",
+        "tree",
+        "unpositioned",
+        "images",
+        "layers",
+        "checkpointing",
+        "compile",
     }
 
 

@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from mask_check import longer
-from mask_check.causes import cause_of
 from mask_check.check import check
-from mask_check.declared import declare
+from mask_check.declared import cause_of, declare
 from mask_check.findings import BROKEN, CheckReport
 from mask_check.formats import verdict_of
 from mask_check.sample_networks import SmallConfig, SmallDecoder
