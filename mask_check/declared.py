@@ -108,7 +108,7 @@ def layers_of(config: Any, kind: str | None = None) -> list[LayerMask]:
         return [LayerMask()]
     config = text_config(config, decoder=True)
     parts = getattr(config, "per_layer_config", None)  # of transformers', where layers differ in more than their type
-    if parts is None:
+    if parts is None or _count(config) is None:
         return _layers_of(config, kind)
     return [_layers_of(part, kind)[number] for number, part in enumerate(parts)]
 

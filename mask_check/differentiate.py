@@ -24,10 +24,10 @@ from mask_check.trial import CheckTrial, skipped, unknown, written
 
 MOST_PARAMETERS = 5e8  # whose gradients are kept beside them
 MOST_IN_FLOAT64, MOST_THOROUGH = 3e7, 5e8
-# Pairs of steps of finite differences, the second for a kink that lies within the first, and what is wrong of the scale
-# of all directions: in float64, and where a module computes in float32 inside, as many do in norms and softmax
-STEPS = {torch.float64: (1e-5, 1e-6, 1e-4), torch.float32: (3e-3, 1e-3, 3e-2)}
-SMOOTH = 0.1  # by how much at most two differences may differ from each other where there is a derivative
+# Steps of finite differences, several for a kink that lies within one, and what is wrong of the scale of all
+# directions: in float64, and where a module computes in float32 inside, as many do in norms and softmax
+STEPS = {torch.float64: ((1e-5, 1e-6, 1e-4), 1e-4), torch.float32: ((3e-3, 1e-3, 3e-4), 3e-2)}
+SMOOTH = 0.05  # by how much at most these differences may differ from each other where there is a derivative
 MOST_NAMED = 200
 LAYER_LENGTHS = 24, 130, 520
 OTHER_INPUTS = ("pixel_values", "input_features", "input_values", "audio_values", "images")
@@ -72,9 +72,8 @@ def judge_layers(trial: CheckTrial) -> Finding:
     if not read:
         return unknown(msg("no layer could be run by itself."))
     numbers = msg_list([str(one) for one in read])
-    return Finding(
-        OBEYS, msg("layers {numbers} read what their masks open, in {length} tokens.", numbers=numbers, length=length)
-    )
+    words = msg("layers {numbers} read what their masks open, in {length} tokens.", numbers=numbers, length=length)
+    return Finding(OBEYS, words)
 
 
 def _read_by_layers(trial: CheckTrial, parts: dict[int, nn.Module]) -> dict[int, Tensor]:
@@ -104,13 +103,7 @@ def _read_by_layers(trial: CheckTrial, parts: dict[int, nn.Module]) -> dict[int,
     found = {}
     for number, part in parts.items():
         own, states = seen.get(part, (None, None))
-        if (
-            own is None
-            or states is None
-            or states is own
-            or states.shape[:2] != own.shape[:2]
-            or not states.requires_grad
-        ):
+        if own is None or states is None or states is own or states.shape[:2] != own.shape[:2]:
             continue
         sign = torch.randint(0, 2, states.shape[2:], generator=trial.generator(12)).to(states) * 2 - 1
         rows = range(trial.length - 3, trial.length)
@@ -179,19 +172,18 @@ def judge_derivative(trial: CheckTrial) -> Finding:
     """The gradient by all parameters against finite differences, in a copy of the module in float64.
 
     Tolerated: 1e-4 of what the gradients of all parameters come to in a random direction, 3e-2 where some of it is
-    computed in float32 all the same. Limits: a straight-through
-    estimator, or a gradient that is clipped, is no derivative on purpose; modules over 30 M parameters need --thorough.
+    computed in float32 all the same. Limits: a straight-through estimator, or a gradient that is clipped, is no
+    derivative on purpose; modules over 30 M parameters need --thorough.
     """
     subject = trial.subject
     if subject.parameters > (MOST_THOROUGH if trial.asked.thorough else MOST_IN_FLOAT64):
         return skipped(msg("it is too large for a copy in float64 without --thorough."))
     copied = in_float64(subject)
     named = _trained(copied.inner)
-    generator = trial.generator(14)
-    steps = {
-        name: torch.randn(one.shape, generator=generator, dtype=torch.float64).to(one) for name, one in named.items()
-    }
-    steps = {name: step * max(float(named[name].detach().abs().mean()), 1e-3) for name, step in steps.items()}
+    generator, steps = trial.generator(14), {}
+    for name, one in named.items():
+        drawn = torch.randn(one.shape, generator=generator, dtype=torch.float64).to(one)
+        steps[name] = drawn * max(float(one.detach().abs().mean()), 1e-3)
 
     def outputs() -> Tensor:
         return copied.read(copied.call(trial.ids[None]), trial.ids[None])
@@ -206,8 +198,7 @@ def judge_derivative(trial: CheckTrial) -> Finding:
     least = max(used.types, key=lambda one: torch.finfo(one).eps, default=torch.float64)
     if least not in STEPS:
         return skipped(msg("it computes in {dtype} inside, which is too coarse for finite differences.", dtype=least))
-    *fine, wrong = STEPS[torch.float64]
-    *coarse, wrong_inside = STEPS[least]
+    (fine, wrong), (coarse, wrong_inside) = STEPS[torch.float64], STEPS[least]
     with _all_trained(named.values()), torch.enable_grad():
         gradients = torch.autograd.grad(mix(), list(named.values()), allow_unused=True)
     slopes = {
@@ -216,23 +207,22 @@ def judge_derivative(trial: CheckTrial) -> Finding:
     }
     scale = max(sum(one**2 for one in slopes.values()) ** 0.5, 1e-12)
 
-    def apart_by(names: list[str], sizes: list[float]) -> list[float]:
+    def apart_by(names: list[str], sizes: Sequence[float]) -> list[float]:
         """How far the derivative along these parameters' directions is from their gradients, by steps of each size."""
         expected, moved = sum(slopes[name] for name in names), [(named[name], steps[name]) for name in names]
         return [(_slope(mix, moved, h) - expected) / scale for h in sizes]
 
-    amount = min(map(abs, apart_by(list(named), fine)))
+    amount = min(abs(one) for one in apart_by(list(named), fine))
     if amount > wrong and coarse != fine:
-        amount, wrong = min(map(abs, apart_by(list(named), coarse))), wrong_inside
+        amount, wrong = min(abs(one) for one in apart_by(list(named), coarse)), wrong_inside
     if amount <= wrong:
         return Finding(OBEYS, msg("gradients are the derivatives of the outputs."), amount, wrong)
     for name in list(named)[:MOST_NAMED]:
-        one, other = apart_by([name], coarse)
-        if min(abs(one), abs(other)) > wrong and abs(one - other) < SMOOTH * abs(
-            other
-        ):  # as where there is a derivative
+        each = apart_by([name], coarse)
+        least_apart = min(abs(one) for one in each)
+        if least_apart > wrong and max(each) - min(each) < SMOOTH * least_apart:
             words = msg("the gradient by {name} is not the derivative of the outputs: a wrong backward?", name=name)
-            return Finding(BROKEN, words, abs(other), wrong)
+            return Finding(BROKEN, words, least_apart, wrong)
     return unknown(msg("its outputs are not smooth in its parameters: finite differences of two sizes differ."))
 
 

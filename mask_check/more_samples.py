@@ -4,7 +4,6 @@ Each is a small sound module with one method replaced. Its fields are those of r
 """
 
 from dataclasses import replace
-from functools import wraps
 from typing import Any
 
 import torch
@@ -65,18 +64,6 @@ class ShiftsTokens(SmallDecoder):
         return super().forward(input_ids, position_ids=position_ids)
 
 
-class CarriesItsState(ShiftsTokens):
-    key, law = "state", "packing"
-    title = N_("State carried across documents")
-    said = N_("A state-space layer with a slow decay is not reset where a document begins.")
-    reported = "transformers#46588, torchtitan#3892, prime-rl#3002"
-
-    def embed(self, ids: Tensor) -> Tensor:
-        row = torch.arange(ids.shape[1], device=ids.device)
-        found = SmallDecoder.embed(self, ids)
-        return found + (0.98 ** (row[:, None] - row)).tril(-1).to(found) @ found * 0.1
-
-
 class ReadsSourceCausally(SmallPair):
     key, law = "cross-causal", "cross-reach"
     title = N_("Causal cross-attention")
@@ -86,16 +73,6 @@ class ReadsSourceCausally(SmallPair):
     def source_allowed(self, source_keep: Tensor, queries: int) -> Tensor:
         order = torch.ones(queries, source_keep.shape[1], dtype=torch.bool, device=source_keep.device).tril()
         return super().source_allowed(source_keep, queries) & order
-
-
-class CutsItsSource(SmallPair):
-    key, law = "cross-cut", "cross-reach"
-    title = N_("Cross-attention cut short")
-    said = N_("Cross-attention reads the first 5 source tokens alone.")
-
-    def source_allowed(self, source_keep: Tensor, queries: int) -> Tensor:
-        few = torch.arange(source_keep.shape[1], device=source_keep.device) < 5
-        return super().source_allowed(source_keep & few, queries)
 
 
 class HalvesGradients(torch.autograd.Function):
@@ -160,38 +137,6 @@ class KeepsRejectedDrafts(SmallDecoder):
     cache = KeepsRejected
 
 
-class ReordersKeysAlone(SmallCache):
-    """A cache whose values stay where they are."""
-
-    def reorder_cache(self, rows: Tensor) -> None:
-        self.layers = [(k[rows], v) for k, v in self.layers]
-
-
-class ReordersKeys(SmallDecoder):
-    key, law = "reordered", "reuse"
-    title = N_("Beams take their keys alone along")
-    said = N_("Reordering the cache moves keys to other rows and leaves the values.")
-    cache = ReordersKeysAlone
-
-
-class CountsInItself(SmallDecoder):
-    key, law = "own-count", "reuse"
-    title = N_("The module counts what it read")
-    said = N_("How many tokens were read is kept in the module: a second continuation of a prefix goes on there.")
-    reported = "mlx-lm#1908"
-    read = 0
-
-    @wraps(SmallDecoder.forward)
-    def forward(self, input_ids: Tensor, *given: Any, **more: Any) -> SmallOutput:  # type: ignore[override]
-        """As SmallDecoder's. Positions begin where the last call ended, unless they are given."""
-        cached = more.get("past_key_values") is not None
-        self.read = self.read if cached else 0
-        if cached and more.get("position_ids") is None:
-            more["position_ids"] = torch.arange(self.read, self.read + input_ids.shape[1]).expand_as(input_ids)
-        self.read += input_ids.shape[1]
-        return super().forward(input_ids, *given, **more)
-
-
 class KeepsTheFirst(SmallDecoder):
     key, law = "first-logits", "last"
     title = N_("logits_to_keep keeps the first")
@@ -246,13 +191,6 @@ class OneLayerTooWide(SmallDecoder):
 
     def cached(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         return k, v
-
-
-class OneLayerTooNarrow(OneLayerTooWide):
-    key, law = "one-narrow", "layers"
-    title = N_("One layer's window too narrow")
-    said = N_("One layer of three has a window, one token too narrow; the others see everything.")
-    more = -1
 
 
 class PicksKeys(SmallDecoder):

@@ -11,6 +11,7 @@ from mask_check.findings import BROKEN, LAWS, CheckReport
 from mask_check.formats import verdict_of
 from mask_check.registry import BUG_LAWS, SAMPLES, SOUND
 from model.bug_clinic.comparison import BUGS
+from tests.mask_check.variants import VARIANTS
 
 SICK = [patient for patient in SAMPLES.values() if patient.law]
 
@@ -59,6 +60,11 @@ ALSO = {
 def test_no_other_law_is_broken_but_by_what_follows_from_the_mistake(patient) -> None:
     broken = {finding.law for finding in report_of(patient.key).broken}
     assert broken - {patient.law} <= ALSO.get(patient.key, set())
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.key)
+def test_other_causes_of_the_same_laws(variant) -> None:
+    assert [finding.law for finding in check(variant()).broken] == [variant.law]
 
 
 def test_every_law_has_a_sample_that_breaks_it() -> None:
