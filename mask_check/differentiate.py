@@ -19,7 +19,7 @@ from mask_check.findings import BROKEN, OBEYS, Finding
 from mask_check.kernels import training_without_dropout
 from mask_check.prepare import context_of
 from mask_check.reach import watching_embedding
-from mask_check.subject import CheckedModule, apart, hooked
+from mask_check.subject import CheckedModule, apart, embeddings, hooked
 from mask_check.trial import CheckTrial, skipped, unknown, written
 
 MOST_PARAMETERS = 5e8  # whose gradients are kept beside them
@@ -184,6 +184,9 @@ def judge_derivative(trial: CheckTrial) -> Finding:
     for name, one in named.items():
         drawn = torch.randn(one.shape, generator=generator, dtype=torch.float64).to(one)
         steps[name] = drawn * max(float(one.detach().abs().mean()), 1e-3)
+        for part in embeddings(copied.inner):
+            if part.weight is one and part.padding_idx is not None:  # a row that has no gradient on purpose
+                steps[name][part.padding_idx] = 0.0
 
     def outputs() -> Tensor:
         return copied.read(copied.call(trial.ids[None]), trial.ids[None])

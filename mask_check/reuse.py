@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from i18n import msg, msg_list
+from i18n import msg, msg_list, msg_together
 from mask_check import cache, reach
 from mask_check.declared import Declared
 from mask_check.findings import BROKEN, OBEYS, CannotCheck, Finding
@@ -41,7 +41,8 @@ def judge_cache(trial: CheckTrial) -> Finding:
 
     def crop() -> list[tuple[Tensor, Tensor]]:
         kept = _read(trial, torch.cat([row[:prompt], other[prompt:drafted]])[None], [prompt, 1, 2])
-        kept[1].crop(prompt)
+        theirs = type(kept[1]).__module__.startswith("transformers.")
+        kept[1].crop(prompt - drafted if theirs else prompt)  # theirs take how many to remove
         return [
             (_read(trial, row[None], [2, trial.length - 2 - prompt], kept[1], prompt)[0][0], expected["row"][prompt:])
         ]
@@ -61,7 +62,7 @@ def judge_cache(trial: CheckTrial) -> Finding:
     def fill() -> list[tuple[Tensor, Tensor]]:
         made = cache.static_cache(trial)
         if made is None:
-            raise NotImplementedError
+            raise ValueError("no static cache")  # not shown
         sizes = [2, 3, prompt, 1, trial.length - prompt - 6]
         return [(_read(trial, row[None], [one for one in sizes if one > 0], made)[0][0], expected["row"])]
 
@@ -69,8 +70,9 @@ def judge_cache(trial: CheckTrial) -> Finding:
         msg("cut back after rejected drafts"): crop,
         msg("with its rows reordered"): reorder,
         msg("shared by two continuations"): share,
-        msg("filled in chunks in a static cache"): fill,
     }
+    if trial.subject.is_transformers:
+        ways[msg("filled in chunks in a static cache")] = fill
     most, gone, missing = 0.0, [], []
     for way, run in ways.items():
         try:
@@ -90,7 +92,9 @@ def judge_cache(trial: CheckTrial) -> Finding:
         gone.append(way)
     if not gone:
         return skipped(msg("its cache cannot be reused: {ways}.", ways=msg_list(missing)))
-    return trial.finding(most, broken="", kept=msg("a cache {ways}: the same as all at once.", ways=msg_list(gone)))
+    kept = msg("a cache {ways}: the same as all at once.", ways=msg_list(gone))
+    kept = msg_together([kept, msg("Not offered: {ways}.", ways=msg_list(missing))]) if missing else kept
+    return trial.finding(most, broken="", kept=kept)
 
 
 def _read(trial: CheckTrial, ids: Tensor, sizes: list[int], kept: Any = None, done: int = 0) -> tuple[Tensor, Any]:
