@@ -13,6 +13,7 @@ from torch import Tensor
 
 from i18n import msg, msg_list, msg_together
 from mask_check.findings import BROKEN, CannotCheck, Finding
+from mask_check.packing import has_state
 from mask_check.subject import CheckedModule, counted_positions
 from mask_check.trial import CheckTrial, skipped, unknown
 from model.huggingface.internals import runs_with_static_cache
@@ -54,7 +55,8 @@ def judge(trial: CheckTrial) -> Finding:
         if difference.amount > trial.tolerance and not words:
             values = {"way": way} | difference.values
             words = msg("{way}, output {where} differs by {amount} from the text run all at once.", **values)
-            if way == [*ways][1] and len(gone) == 2:  # one token at a time was right
+            plain = trial.declared.exact and not has_state(subject.config)
+            if way == [*ways][1] and len(gone) == 2 and plain:  # one token at a time was right
                 cause = msg("Likely cause: with cached keys the mask is aligned top-left (is_causal) or begins anew.")
                 words = msg_together([words, cause])
         most = max(most, difference.amount)

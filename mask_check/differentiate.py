@@ -51,6 +51,8 @@ def judge_layers(trial: CheckTrial) -> Finding:
     top = next((int(value) for name in TOP_K if (value := getattr(subject.config, name, None))), 0)
     wide = {number: mask.window or mask.chunk or 0 for number, mask in enumerate(masks)}
     limited = [number for number, size in wide.items() if size or top]
+    if parts is not None:  # a convolution inside of a layer reads past its window
+        limited = [number for number in limited if not any("conv" in name for name, _ in parts[number].named_modules())]
     if not limited or trial.by_hand:
         return skipped(msg("no layer has a window, chunks or a top k of its own."))
     if parts is None:

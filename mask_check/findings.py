@@ -47,7 +47,7 @@ LAWS = {  # their titles by their keys; check.py has what judges each
 
 FIRST = ("reach", "gradients")
 PRESUMES = {  # where one of these is broken, what the law would find has been found
-    "tree": (*FIRST, "packing"),
+    "tree": (*FIRST, "packing", "cache"),
     "reuse": ("cache", "batch"),
     "unpositioned": ("batch", "padding-right", "padding-left"),
     **dict.fromkeys(("images", "layers", "parameters", "derivative", "checkpointing", "compile", "cross-reach"), FIRST),

@@ -52,7 +52,7 @@ def conventions(trial: CheckTrial, first: int) -> list[tuple[str, dict[str, Any]
     taken = [name for name in known if subject.takes(name)][:1]
     found: list[tuple[str, dict[str, Any]]]
     found = [(msg("by {name}", name=name), {name: known[name]} | too) for name in taken]
-    if not found and too and (trial.asked.packing or not _has_state(subject.config)):
+    if not found and too and (trial.asked.packing or not has_state(subject.config)):
         rows = 1 if trial.asked.packing else rows_of_positions(subject)
         if rows == 1:
             found.append((msg("by positions that restart"), too))
@@ -81,7 +81,7 @@ def explicit_form(trial: CheckTrial) -> Form | None:
     """
     subject, layers = trial.subject, trial.declared.layers
     alike = all(torch.equal(layer, layers[0]) for layer in layers)
-    if not (alike and subject.takes_mask and subject.takes_positions) or _has_state(subject.config):
+    if not (alike and subject.takes_mask and subject.takes_positions) or has_state(subject.config):
         return None
     source = _source(subject.inner)  # its mask functions hand a mask of four axes on as it is
     hands_on = hasattr(source, "create_causal_mask") or hasattr(source, "create_bidirectional_mask")
@@ -161,7 +161,7 @@ def _given_positions(node: ast.AST) -> list[str]:
     return [value.id for key, value in given if key == "position_ids" and isinstance(value, ast.Name)]
 
 
-def _has_state(config: Any) -> bool:
+def has_state(config: Any) -> bool:
     """Whether some layers carry a state along instead of attending: positions do not tell them of documents."""
     types = getattr(config, "layer_types", None) or []
     return any("attention" not in str(one) or "linear" in str(one) for one in types)
