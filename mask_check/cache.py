@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from i18n import msg, msg_list
+from i18n import msg, msg_list, msg_together
 from mask_check.findings import BROKEN, CannotCheck, Finding
+from mask_check.packing import has_state
 from mask_check.subject import CheckedModule, counted_positions
 from mask_check.trial import CheckTrial, skipped, unknown
 from model.huggingface.internals import runs_with_static_cache
@@ -54,6 +55,10 @@ def judge(trial: CheckTrial) -> Finding:
         if difference.amount > trial.tolerance and not words:
             values = {"way": way} | difference.values
             words = msg("{way}, output {where} differs by {amount} from the text run all at once.", **values)
+            plain = trial.declared.exact and not has_state(subject.config)
+            if way == [*ways][1] and len(gone) == 2 and plain:  # one token at a time was right
+                cause = msg("Likely cause: with cached keys the mask is aligned top-left (is_causal) or begins anew.")
+                words = msg_together([words, cause])
         most = max(most, difference.amount)
     kept = msg("{ways}: the same as all at once.", ways=msg_list(gone))
     finding = trial.finding(most, broken=words, kept=kept)
@@ -105,7 +110,7 @@ def _run(subject: CheckedModule, ids: Tensor, sizes: list[int], keep: Tensor | N
         with torch.no_grad():
             step = subject.call(ids[:, part], None if keep is None else keep[:, : done + size], **arguments)
         found.append(subject.read(step, ids[:, part]))
-        cache = _cache_of(step)
+        cache = cache_of(step)
         if subject.kind == "encoder-decoder" and encoded is None and subject.takes("encoder_outputs"):
             from transformers.modeling_outputs import BaseModelOutput  # it has such an argument, so it is theirs
 
@@ -114,26 +119,31 @@ def _run(subject: CheckedModule, ids: Tensor, sizes: list[int], keep: Tensor | N
     return torch.cat(found, dim=1)
 
 
-def _cache_of(step: Any) -> Any:
+def cache_of(step: Any) -> Any:
     cache = getattr(step, "past_key_values", None)
     return step.get("past_key_values") if cache is None and isinstance(step, dict) else cache
 
 
 def _gives_cache(trial: CheckTrial, prompt: int) -> bool:
     with torch.no_grad():
-        return _cache_of(trial.subject.call(trial.ids[None, :prompt], use_cache=True)) is not None
+        return cache_of(trial.subject.call(trial.ids[None, :prompt], use_cache=True)) is not None
 
 
 def _static(trial: CheckTrial, prompt: int) -> Tensor | None:
     """[T,V] in a static cache; None for a module that transformers does not offer one for."""
+    cache = static_cache(trial)
+    return None if cache is None else _stepped(trial, [prompt, *[1] * (trial.length - prompt)], cache)
+
+
+def static_cache(trial: CheckTrial) -> Any:
+    """transformers' static cache for the row; None where it offers none."""
     subject = trial.subject
-    offers = subject.is_transformers and runs_with_static_cache(subject.module)
+    offers = subject.is_transformers and runs_with_static_cache(subject.inner)
     if not offers or subject.kind != "decoder":
         return None
     from transformers import StaticCache
 
     try:
-        cache = StaticCache(config=subject.config, max_cache_len=trial.length)
+        return StaticCache(config=subject.config, max_cache_len=trial.length)
     except (ValueError, TypeError, AttributeError, KeyError):
         return None
-    return _stepped(trial, [prompt, *[1] * (trial.length - prompt)], cache)

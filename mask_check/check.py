@@ -1,24 +1,27 @@
 """Every law, on one module: `check(module) -> Report`."""
 
+import inspect
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from i18n import N_, msg
-from mask_check import cache, kernels, packing, padding, reach, source
-from mask_check.declared import Mask
-from mask_check.findings import LAWS, CannotCheck, CheckReport, Finding
+from mask_check import cache, differentiate, kernels, longer, packing, padding, reach, reuse, source
+from mask_check.declared import Mask, layers_of
+from mask_check.findings import BROKEN, LAWS, PRESUMES, CannotCheck, CheckReport, Finding
 from mask_check.prepare import prepare
 from mask_check.subject import CheckedModule, evaluating
-from mask_check.trial import CheckTrial, unknown
+from mask_check.trial import Asked, CheckTrial, skipped, unknown
 from model.errors import first_line
 from model.huggingface import own_network
+from model.spec import MOST_POSITIONS
 from serving import machine
 from serving.settings import Settings
 
@@ -28,16 +31,29 @@ Progress = Callable[[str, float], None]  # called with the law in hand (by N_) a
 JUDGES: dict[str, Callable[[CheckTrial], Finding]] = {  # by the keys of findings.LAWS
     "reach": reach.judge,
     "gradients": reach.judge_gradients,
+    "batch": kernels.judge_batch,  # before those that compare batches
+    "positions": reuse.judge_positions,
     "padding-right": partial(padding.judge, side="right"),
     "padding-left": partial(padding.judge, side="left"),
     "pad-content": padding.judge_content,
     "packing": packing.judge,
     "cache": cache.judge,
     "kernels": kernels.judge,
-    "batch": kernels.judge_batch,
     "cross": source.judge_cross,
     "encoder": source.judge,
+    "cross-reach": source.judge_cross_reach,
     "training": kernels.judge_training_mode,
+    "reuse": reuse.judge_cache,
+    "last": reuse.judge_last,
+    "tree": reuse.judge_tree,
+    "unpositioned": reuse.judge_unpositioned,
+    "images": reuse.judge_images,
+    "layers": differentiate.judge_layers,
+    "parameters": differentiate.judge_parameters,
+    "derivative": differentiate.judge_derivative,
+    "checkpointing": differentiate.judge_checkpointing,
+    "compile": differentiate.judge_compile,
+    "length": longer.judge,  # the last: it may use up the time
 }
 
 
@@ -52,6 +68,9 @@ def check(
     seed: int = 0,
     seconds: float | None = SECONDS,
     kernel_names: tuple[str, ...] | None = None,
+    tokens: int | None = None,
+    thorough: bool = False,
+    packing: str | None = None,
     progress: Progress | None = None,
 ) -> CheckReport:
     """Measure what really reaches what in a module, and hold it to the masks it declares.
@@ -59,8 +78,8 @@ def check(
     module: called with input_ids [B,T] (and attention_mask, position_ids, past_key_values … if it takes them), it
     returns logits [B,T,V] or something with .logits. ids [T]: what it reads; random ones unless given. mask: what it
     should obey, see `declared.declare`; its configuration says unless given. pieces: a label for each position.
-    seconds: the most that all may take. kernel_names: the attention kernels to compare. progress: called before each
-    forward; what it raises, if no Exception, ends the check.
+    seconds: the most that all may take. kernel_names, tokens, thorough, packing: see `Asked`. progress: called before
+    each forward; what it raises, if no Exception, ends the check.
 
     The module is left as it was. A small one is run by the calling thread alone, see `threads`.
     Raises CannotCheck where it cannot be called, or gives no numbers.
@@ -70,39 +89,67 @@ def check(
         raise CannotCheck(msg("expected a seed from 0 to {most}, got {seed}", most=2**31 - 1, seed=repr(seed)[:40]))
     if seconds is not None and not (isinstance(seconds, int | float) and seconds >= 0):
         raise CannotCheck(msg("expected a number of seconds, got {seconds}", seconds=repr(seconds)[:40]))
+    if tokens is not None and not (type(tokens) is int and 2 <= tokens <= MOST_POSITIONS):
+        raise CannotCheck(msg("expected a length of at least 2 tokens, got {asked}", asked=repr(tokens)[:40]))
     subject = CheckedModule(module, seconds=seconds)
+    asked = Asked(mask, kernel_names, tokens, thorough, packing)
     small = subject.parameters < machine.FEW
     with evaluating(module), machine.one_thread() if small else nullcontext():
         report = progress or (lambda _law, _share: None)
         subject.before_forward = partial(report, ROUNDING, 0.0)
-        trial = prepare(subject, ids, mask=mask, length=length, seed=seed, kernels=kernel_names)
-        findings: list[Finding] = []
+        trial = prepare(subject, ids, asked_for=asked, length=length, seed=seed)
         for law, judge in JUDGES.items():
-            subject.before_forward = partial(report, LAWS[law], (1 + len(findings)) / (1 + len(JUDGES)))
-            findings.append(_timed(law, partial(judge, trial)))
+            subject.before_forward = partial(report, LAWS[law], (1 + len(trial.found)) / (1 + len(JUDGES)))
+            trial.found[law] = _timed(law, partial(judge, trial), trial.found)
     return CheckReport(
         name=name or type(module).__name__,
         kind=subject.kind,
         declared=trial.declared.words,
         length=trial.length,
+        longer=tuple(trial.longer),
+        limits=limits(trial),
         pieces=tuple(pieces if pieces is not None else map(str, trial.ids.tolist())),
         dtype=str(subject.dtype).removeprefix("torch."),
         kernel=kernels.current(module),
         parameters=subject.parameters,
         seed=seed,
         noise=trial.noise,
-        findings=tuple(findings),
+        findings=tuple(trial.found.values()),
         mask=trial.mask,
         forwards=subject.forwards,
         seconds=time.monotonic() - started,
     )
 
 
-def _timed(law: str, judge: Callable[[], Finding]) -> Finding:
+def limits(trial: CheckTrial) -> tuple[tuple[str, str], ...]:
+    """What no law has asked about: more tokens, and windows wider than the longest row."""
+    longest = max([trial.length, *trial.longer])
+    wide = max((layer.window or layer.chunk or 0 for layer in layers_of(trial.subject.config)), default=0)
+    words = [msg("rows of more than {longest:,} tokens: --tokens asks for them.", longest=longest)]
+    if wide + 2 > longest:
+        words.append(msg("past its window of {wide:,}: --tokens {needed} asks for it.", wide=wide, needed=wide + 8))
+    found = [(LAWS["length"], one) for one in words]
+    if not trial.asked.kernels and trial.subject.is_transformers:
+        found.append((LAWS["kernels"], msg("FlexAttention, which takes a minute to compile: --flex asks for it.")))
+    return tuple(found)
+
+
+def explain(law: str) -> str:
+    """What a law asks, what it tolerates and its limits, from its own description. Raises CannotCheck for no law."""
+    if law not in JUDGES:
+        raise CannotCheck(f"expected a check out of {', '.join(JUDGES)}, got {law[:40]!r}")  # not shown
+    judge: Any = JUDGES[law]
+    judge = getattr(judge, "func", judge)
+    module = inspect.getdoc(inspect.getmodule(judge)) or ""
+    return "\n\n".join([f"{law}: {LAWS[law]}", inspect.getdoc(judge) or "", module])
+
+
+def _timed(law: str, judge: Callable[[], Finding], found: dict[str, Finding]) -> Finding:
     """The law's finding with its key and seconds; a forward that raises under it is a finding too."""
     started = time.monotonic()
     try:
-        finding = judge()
+        before = [one for one in PRESUMES.get(law, ()) if one in found and found[one].verdict == BROKEN]
+        finding = skipped(msg("{law} is broken already.", law=msg(LAWS[before[0]]))) if before else judge()
     except (CannotCheck, MemoryError):
         raise
     except Exception as error:  # noqa: BLE001 - a stranger's forward may raise anything

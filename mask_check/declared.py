@@ -12,14 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from i18n import N_, msg, msg_list
+from i18n import N_, msg, msg_list, msg_together
 from mask_check.findings import CannotCheck
 from mask_check.subject import text_config
 from model.spec import MOST_POSITIONS
 
 LAYER_COUNTS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "decoder_layers")
 NAMED = 'expected a mask "causal", "full", "window:W", "chunk:C" or "prefix:P"'  # not shown
-OWN_PATTERNS = ("attention_window", "attention_type", "attn_layers", "local_radius", "num_hash_functions")
+BLOCKS = tuple(2**power for power in range(2, 10))
+OWN_PATTERNS = ("attention_window", "attention_type", "attn_layers", "local_radius", "num_hash_functions", "index_topk")
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def layers_of(config: Any, kind: str | None = None) -> list[LayerMask]:
         return [LayerMask()]
     config = text_config(config, decoder=True)
     parts = getattr(config, "per_layer_config", None)  # of transformers', where layers differ in more than their type
-    if parts is None:
+    if parts is None or _count(config) is None:
         return _layers_of(config, kind)
     return [_layers_of(part, kind)[number] for number, part in enumerate(parts)]
 
@@ -180,3 +181,31 @@ def _square(mask: Any, length: int) -> Tensor:
         got = type(mask).__name__ if found is None else f"{found.dtype} {list(found.shape)}"
         raise CannotCheck(f"expected a mask bool [{length}, {length}] (True = may attend), got {got}")  # not shown
     return found.cpu()
+
+
+def with_cause(words: str, pairs: list[tuple[int, int]], declared: Declared, *, short: bool = True) -> str:
+    """The words, and what cause_of says."""
+    cause = cause_of(pairs, declared, short=short)
+    return msg_together([words, cause]) if cause else words
+
+
+def cause_of(pairs: list[tuple[int, int]], declared: Declared, *, short: bool = True) -> str:
+    """pairs (output, token) that leak: all of the short row, or those of some tokens of a longer row. "" where no
+    pattern is known."""
+    layers, length = len(declared.layers), len(declared.layers[0])
+    ahead = [token - output for output, token in pairs]
+    if not ahead:
+        return ""
+    closed_ahead = int((~declared.reach).triu(1).sum())
+    if short and length > 2 and closed_ahead and sum(one > 0 for one in ahead) == closed_ahead:
+        return msg("Likely cause: no causal mask is applied at all (is_causal is not set, or attn_mask is None).")
+    if min(ahead) > 0 and max(ahead) <= layers:
+        return msg("Likely cause: off by one, the mask's diagonal lies one position too far right (diagonal=1).")
+    if min(ahead) > 0:
+        same = [size for size in BLOCKS if all(output // size == token // size for output, token in pairs)]
+        if same and same[0] < length and max(ahead) > layers:
+            return msg("All of them lie within blocks of {size} tokens: what is shared in a block?", size=same[0])
+    farthest = max((output - token for output, token in declared.reach.nonzero().tolist()), default=0)
+    if max(ahead) < 0 and farthest < -max(ahead) and farthest + layers >= -min(ahead):
+        return msg("Likely cause: off by one, the window is one token too wide (<= in place of <).")
+    return ""

@@ -20,16 +20,38 @@ DECISIVE = "reach"  # a check in which this law cannot tell has found nothing ou
 LAWS = {  # their titles by their keys; check.py has what judges each
     "reach": N_("What reaches what"),
     "gradients": N_("Gradients behind the mask"),
+    "batch": N_("A batch of one"),
+    "positions": N_("Position ids"),
     "padding-right": N_("Padding on the right"),
     "padding-left": N_("Padding on the left"),
     "pad-content": N_("What pads contain"),
     "packing": N_("Packed documents"),
     "cache": N_("Key-value cache"),
     "kernels": N_("Attention kernels"),
-    "batch": N_("A batch of one"),
     "cross": N_("The source's padding"),
     "encoder": N_("The source's encoder"),
+    "cross-reach": N_("Which source tokens are read"),
     "training": N_("Training mode"),
+    "reuse": N_("Reused caches"),
+    "last": N_("The last logits alone"),
+    "tree": N_("Draft trees"),
+    "unpositioned": N_("Padding without position ids"),
+    "images": N_("Image blocks"),
+    "layers": N_("Each layer's mask"),
+    "parameters": N_("Unused parameters"),
+    "derivative": N_("Gradients are derivatives"),
+    "checkpointing": N_("Gradient checkpointing"),
+    "compile": N_("torch.compile"),
+    "length": N_("Longer rows"),
+}
+
+FIRST = ("reach", "gradients")
+PRESUMES = {  # where one of these is broken, what the law would find has been found
+    "tree": (*FIRST, "packing", "cache"),
+    "reuse": ("cache", "batch"),
+    "unpositioned": ("batch", "padding-right", "padding-left"),
+    **dict.fromkeys(("images", "layers", "parameters", "derivative", "checkpointing", "compile", "cross-reach"), FIRST),
+    **dict.fromkeys(("padding-right", "padding-left", "pad-content", "packing", "cache"), ("batch",)),
 }
 
 
@@ -120,9 +142,10 @@ class MeasuredMask:
 class CheckReport:
     """A check of one module.
 
-    declared: its masks in words. length: T. pieces: a label for each position. dtype, kernel, parameters: of the
-    module. seed: of all that was drawn at random. noise: what moves its outputs though no mask is to blame.
-    forwards: how often it was called. mask: what reaches what; None where that could not be measured.
+    declared: its masks in words. length: T. longer: the lengths of the other rows that were tried. pieces: a label for
+    each position. dtype, kernel, parameters: of the module. seed: of all that was drawn at random. noise: what moves
+    its outputs though no mask is to blame. forwards: how often it was called. mask: what reaches what; None where that
+    could not be measured. limits: what no law has asked about, by title.
     """
 
     name: str
@@ -137,12 +160,20 @@ class CheckReport:
     noise: Noise
     findings: tuple[Finding, ...]
     mask: MeasuredMask | None
+    longer: tuple[int, ...] = ()
+    limits: tuple[tuple[str, str], ...] = ()
     forwards: int = 0
     seconds: float = 0.0
 
     @property
     def broken(self) -> tuple[Finding, ...]:
         return tuple(finding for finding in self.findings if finding.verdict == BROKEN)
+
+    @property
+    def not_checked(self) -> tuple[tuple[str, str], ...]:
+        """What was not checked or could not be told, and why: the law's title and a sentence."""
+        open_ = [(one.name, one.words) for one in self.findings if one.verdict in (CANNOT_TELL, DOES_NOT_APPLY)]
+        return (*open_, *self.limits)
 
     @property
     def obeys(self) -> bool:

@@ -7,16 +7,17 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from i18n import N_, msg, msg_together
+from i18n import N_, msg, msg_all, msg_together
 from mask_check.findings import BROKEN, CANNOT_TELL, DOES_NOT_APPLY, CheckReport, MeasuredMask
 
 WORDS = {BROKEN: "BROKEN", DOES_NOT_APPLY: "–", CANNOT_TELL: "cannot tell"}  # not shown
 VERDICTS = {  # by exit code
-    0: N_("It obeys its mask on the {count:,} tokens checked."),
-    1: N_("It does not obey its mask on the {count:,} tokens checked."),
-    2: N_("Whether it obeys its mask cannot be told from the {count:,} tokens checked."),
+    0: N_("It obeys its mask on the rows checked, of {lengths} tokens."),
+    1: N_("It does not obey its mask on the rows checked, of {lengths} tokens."),
+    2: N_("Whether it obeys its mask cannot be told from the rows checked, of {lengths} tokens."),
 }
-ABOUT = ("name", "obeys", "exit_code", "kind", "declared", "length", "dtype", "kernel", "parameters", "seed")
+SCHEMA_VERSION = 1  # of docs/mask-check.schema.json: one more where a field is taken away or means something else
+ABOUT = ("name", "obeys", "exit_code", "kind", "declared", "length", "longer", "dtype", "kernel", "parameters", "seed")
 FOUND = ("law", "name", "verdict", "amount", "tolerance", "silent", "pair", "words")  # of a finding
 REACHED, CLOSED, LEAK, SILENT, UNMEASURED = "■", "·", "!", "□", " "
 KEY = (
@@ -33,14 +34,19 @@ def as_text(report: CheckReport, *, picture: bool = False) -> str:
         f"declared: {report.declared}; {report.length} tokens, seed {report.seed}",  # not shown
         "",
     ]
-    width = max(len(finding.name) for finding in report.findings)
-    for finding in report.findings:
+    shown = [finding for finding in report.findings if finding.verdict not in (CANNOT_TELL, DOES_NOT_APPLY)]
+    width = max([len(name) for name, _ in report.not_checked] + [len(finding.name) for finding in shown])
+    for finding in shown:
         verdict = WORDS.get(finding.verdict, finding.verdict)
         numbers = f"{finding.silent} silent pairs" if finding.silent else ""  # not shown
         if finding.amount is not None and finding.tolerance is not None:
             numbers = f"{amount_text(finding.amount)} of {amount_text(finding.tolerance)}"
         pair = "" if finding.pair is None else f" {finding.pair}"
         lines.append(f"{verdict:<11}  {finding.name:<{width}}  {numbers:<18}  {finding.words}{pair}")
+    lines += ["", "Not checked, and why:"]  # not shown
+    unsure = {finding.words for finding in report.findings if finding.verdict == CANNOT_TELL}
+    for name, why in report.not_checked:
+        lines.append(f"{WORDS[CANNOT_TELL] if why in unsure else '–':<11}  {name:<{width}}  {why}")
     if picture and report.mask is not None:
         lines += ["", *rows_of(report.mask), KEY]
     took = f"{report.forwards} forwards, {report.seconds:.1f} s."
@@ -49,11 +55,13 @@ def as_text(report: CheckReport, *, picture: bool = False) -> str:
 
 def verdict_of(report: CheckReport) -> str:
     """The verdict, on how many tokens, and how many of them were changed where a large module allowed fewer."""
-    words = msg(VERDICTS[report.exit_code], count=report.length)
+    words = msg(VERDICTS[report.exit_code], lengths=msg_all([str(one) for one in (report.length, *report.longer)]))
     changed = report.length if report.mask is None else int(report.mask.measured.sum())
     if changed == report.length:
         return words
-    return msg_together([words, msg("{changed:,} of them were changed, one at a time.", changed=changed)])
+    return msg_together(
+        [words, msg("In the first of them {changed:,} tokens were changed, one at a time.", changed=changed)]
+    )
 
 
 def amount_text(amount: float) -> str:
@@ -73,14 +81,19 @@ def rows_of(mask: MeasuredMask) -> list[str]:
 def as_dict(report: CheckReport) -> dict[str, Any]:
     """Plain data, every number finite or None."""
     mask = report.mask
-    return {name: getattr(report, name) for name in ABOUT} | {
-        "noise": vars(report.noise),
-        "forwards": report.forwards,
-        "seconds": round(report.seconds, 3),
-        "findings": [{name: _finite(getattr(one, name)) for name in FOUND} for one in report.findings],
-        "leaks": [] if mask is None else np.argwhere(mask.leaks).tolist(),
-        "not_seen": [] if mask is None else np.argwhere(mask.silent).tolist(),
-    }
+    return (
+        {"schema_version": SCHEMA_VERSION}
+        | {name: getattr(report, name) for name in ABOUT}
+        | {
+            "noise": vars(report.noise),
+            "forwards": report.forwards,
+            "seconds": round(report.seconds, 3),
+            "findings": [{name: _finite(getattr(one, name)) for name in FOUND} for one in report.findings],
+            "not_checked": [{"name": name, "why": why} for name, why in report.not_checked],
+            "leaks": [] if mask is None else np.argwhere(mask.leaks).tolist(),
+            "not_seen": [] if mask is None else np.argwhere(mask.silent).tolist(),
+        }
+    )
 
 
 def as_json(report: CheckReport) -> str:

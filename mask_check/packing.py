@@ -7,6 +7,7 @@ number for each token, cumulative lengths, and an explicit mask [1,1,T,T] in whi
 import ast
 import inspect
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
@@ -51,8 +52,8 @@ def conventions(trial: CheckTrial, first: int) -> list[tuple[str, dict[str, Any]
     taken = [name for name in known if subject.takes(name)][:1]
     found: list[tuple[str, dict[str, Any]]]
     found = [(msg("by {name}", name=name), {name: known[name]} | too) for name in taken]
-    if not found and too and not _has_state(subject.config):
-        rows = rows_of_positions(subject)
+    if not found and too and (trial.asked.packing or not has_state(subject.config)):
+        rows = 1 if trial.asked.packing else rows_of_positions(subject)
         if rows == 1:
             found.append((msg("by positions that restart"), too))
         elif rows:
@@ -64,31 +65,41 @@ def conventions(trial: CheckTrial, first: int) -> list[tuple[str, dict[str, Any]
     return found
 
 
-def explicit_mask(trial: CheckTrial, first: int) -> Tensor | None:
-    """The declared mask within each of two documents, [1,1,T,T], in the form that the module takes.
+Form = Callable[[Tensor, torch.dtype], Tensor]  # bool [T,T] to the explicit mask [1,1,T,T] that a module takes
 
-    Added to the scores (0 or the number type's least), or bool: the form in which the declared mask itself, given
+
+def explicit_mask(trial: CheckTrial, first: int) -> Tensor | None:
+    """The declared mask within each of two documents, [1,1,T,T], in the form that it takes; None without one."""
+    form, packed = explicit_form(trial), _packed(trial, first)
+    return None if form is None else form(packed, trial.subject.dtype)
+
+
+def explicit_form(trial: CheckTrial) -> Form | None:
+    """Added to the scores (0 or the number type's least), or bool: the form in which the declared mask itself, given
     explicitly, changes nothing. None where neither does, where its layers' masks differ (one mask cannot say two) or
     where positions cannot be told to it. A module that nothing says takes such masks is asked only if one moves it.
     """
-    subject = trial.subject
-    layers = trial.declared.layers
+    subject, layers = trial.subject, trial.declared.layers
     alike = all(torch.equal(layer, layers[0]) for layer in layers)
-    if not (alike and subject.takes_mask and subject.takes_positions) or _has_state(subject.config):
+    if not (alike and subject.takes_mask and subject.takes_positions) or has_state(subject.config):
         return None
-    source = _source(subject.module)  # its mask functions hand a mask of four axes on as it is
+    source = _source(subject.inner)  # its mask functions hand a mask of four axes on as it is
     hands_on = hasattr(source, "create_causal_mask") or hasattr(source, "create_bidirectional_mask")
     if subject.kind == "encoder-decoder" or (subject.is_transformers and not hands_on):
         return None
-    whole = layers[0].to(trial.ids.device)
-    documents = [whole[:size, :size] for size in (first, trial.length - first)]  # windows and chunks begin anew
-    packed = torch.block_diag(*documents).bool()
     said = subject.is_transformers or _says(subject.config, "attention_mask")
+    whole, packed = layers[0].to(trial.ids.device), _packed(trial, trial.length * 2 // 5)
     for form in (_added, _as_bool):
-        mask = form(packed, subject.dtype)
-        if _moves(trial, form(whole, subject.dtype)) is False and (_moves(trial, mask) or said):
-            return mask
+        if _moves(trial, form(whole, subject.dtype)) is False and (_moves(trial, form(packed, subject.dtype)) or said):
+            return form
     return None
+
+
+def _packed(trial: CheckTrial, first: int) -> Tensor:
+    """bool [T,T]: the first layer's mask in each of two documents; windows and chunks begin anew."""
+    whole = trial.declared.layers[0].to(trial.ids.device)
+    packed: Tensor = torch.block_diag(*(whole[:size, :size] for size in (first, trial.length - first)))
+    return packed.bool()
 
 
 def _judge(trial: CheckTrial, first: int, words: str, arguments: dict[str, Any]) -> Finding:
@@ -119,7 +130,7 @@ def rows_of_positions(subject: CheckedModule) -> int:
     """
     if _says(subject.config, "position_ids"):
         return 1
-    source = _source(subject.module)
+    source = _source(subject.inner)
     if source is None or subject.kind == "encoder-decoder":  # its documents would have a source each, too
         return 0
     try:
@@ -150,7 +161,7 @@ def _given_positions(node: ast.AST) -> list[str]:
     return [value.id for key, value in given if key == "position_ids" and isinstance(value, ast.Name)]
 
 
-def _has_state(config: Any) -> bool:
+def has_state(config: Any) -> bool:
     """Whether some layers carry a state along instead of attending: positions do not tell them of documents."""
     types = getattr(config, "layer_types", None) or []
     return any("attention" not in str(one) or "linear" in str(one) for one in types)

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from i18n import msg, msg_together
-from mask_check.declared import Mask, declare, farthest, layers_of
+from mask_check.declared import declare, farthest, layers_of
 from mask_check.findings import CannotCheck
 from mask_check.kernels import check_names, what_mixes_rows
-from mask_check.subject import CheckedModule, embeddings, hooked, text_config
+from mask_check.subject import CheckedModule, hooked, text_config
 from mask_check.tolerance import noise_of
-from mask_check.trial import CheckTrial
+from mask_check.trial import NOTHING, Asked, CheckTrial
 from model.errors import first_line
 from serving import machine
 
@@ -34,14 +34,13 @@ def prepare(
     subject: CheckedModule,
     ids: Tensor | Sequence[int] | None,
     *,
-    mask: Mask = None,
+    asked_for: Asked = NOTHING,
     length: int | None = None,
     seed: int = 0,
-    kernels: tuple[str, ...] | None = None,
 ) -> CheckTrial:
     """Raises CannotCheck for a module that gives no numbers, or not the same ones twice; for ids that it does not
     have, more tokens than its positions or the memory allow, and kernels that do not exist."""
-    check_names(subject, kernels)
+    check_names(subject, asked_for.kernels)
     if subject.kind == "decoder" and declares_encoder(subject):
         subject.kind = "encoder"
     given = None if ids is None else _row_of(ids)
@@ -56,7 +55,7 @@ def prepare(
     if subject.kind == "encoder-decoder":
         many = next(one for one in SOURCE_LENGTHS if one != len(row))
         subject.source = _random(pool, generator, many).to(row)
-    declared = declare(subject.config, len(row), mask, subject.kind)
+    declared = declare(subject.config, len(row), asked_for.mask, subject.kind)
     wrong = _first_outputs(subject, row)[0]
     wrong = (wrong.isnan() | wrong.isposinf()).any(-1)  # some models give -inf to entries that are never predicted
     if bool(wrong.any()):
@@ -69,7 +68,7 @@ def prepare(
     subject.find_positions(row, noise.across)
     pad = getattr(subject.config, "pad_token_id", None)
     pad = pad if isinstance(pad, int) and 0 <= pad < vocabulary else 0
-    return CheckTrial(subject, row, pool, pad, declared, noise, seed, kernels)
+    return CheckTrial(subject, row, pool, pad, declared, noise, seed, asked_for)
 
 
 def declares_encoder(subject: CheckedModule) -> bool:
@@ -102,7 +101,7 @@ def _first_outputs(subject: CheckedModule, row: Tensor) -> Tensor:
 
 def _vocabulary(subject: CheckedModule, length: int) -> int:
     """How many ids it reads: its configuration's number, or the size of the embedding that reads them."""
-    said = getattr(text_config(subject.config, decoder=True), "vocab_size", None)
+    said = None if subject.table is not None else getattr(text_config(subject.config, decoder=True), "vocab_size", None)
     if isinstance(said, int) and said > 1:
         return said
     ids = torch.zeros(1, max(length, 1), dtype=torch.long, device=subject.device)
@@ -115,8 +114,10 @@ def _vocabulary(subject: CheckedModule, length: int) -> int:
         if isinstance(read, Tensor) and torch.equal(read, ids):
             sizes.append(part.num_embeddings)
 
-    with hooked(embeddings(subject.module), look):
+    with subject.uncompiled(), hooked(subject.embeddings, look):
         _first_outputs(subject, ids[0])
+    if subject.table is not None:
+        return subject.table.num_embeddings
     if not sizes or max(sizes) < 2:
         raise CannotCheck(msg("no embedding was found that reads its ids: give it a config with vocab_size"))
     return max(sizes)
@@ -136,6 +137,11 @@ def _positions(config: Any) -> tuple[int, str]:
     text = text_config(config, decoder=True)
     limits = [(getattr(text, one, None), one) for one in CONTEXTS]
     return min([(many, name) for many, name in limits if isinstance(many, int) and many > 1], default=(0, ""))
+
+
+def context_of(config: Any) -> int:
+    """How many positions a configuration has; 0 where it does not say."""
+    return _positions(config)[0]
 
 
 def _check_length(subject: CheckedModule, asked: Any) -> None:

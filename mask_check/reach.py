@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from i18n import N_, msg
+from mask_check.declared import with_cause
 from mask_check.findings import BROKEN, OBEYS, Finding, MeasuredMask
-from mask_check.subject import CheckedModule, apart, embeddings, hooked
+from mask_check.subject import CheckedModule, apart, hooked
 from mask_check.trial import CheckTrial, unknown, written
 from model.errors import first_line
 
@@ -54,7 +55,8 @@ def judge(trial: CheckTrial) -> Finding:
     if mask.leaks.any():
         row, column = map(int, np.argwhere(mask.leaks)[0])
         values = {"row": row, "column": column, "size": written(float(mask.moved[row, column]))}
-        words = msg(LEAK, **values, count=int(mask.leaks.sum()))
+        leaks = [(int(i), int(j)) for i, j in np.argwhere(mask.leaks)]
+        words = with_cause(msg(LEAK, **values, count=len(leaks)), leaks, trial.declared)
         return Finding(BROKEN, words, amount, mask.tolerance, (row, column))
     finding = Finding(OBEYS, "", amount, mask.tolerance)
     open_and_moved = mask.reaches & mask.declared
@@ -179,5 +181,5 @@ def watching_embedding(subject: CheckedModule, ids: Tensor) -> Iterator[list[Ten
         leaves.append(found.detach().requires_grad_())
         return leaves[0]
 
-    with hooked(embeddings(subject.module), keep):
+    with subject.uncompiled(), hooked(subject.embeddings, keep):
         yield leaves

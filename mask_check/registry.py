@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from i18n import N_, msg
-from mask_check import samples
+from mask_check import more_samples, samples
+from mask_check.more_samples import PicksKeys
 from mask_check.sample_networks import SmallConfig, SmallDecoder, SmallOutput, SmallPair
 from mask_check.samples import ReusesBlockedScores
 from model.attention import attention_stages
@@ -56,6 +57,7 @@ SOUND = (
     _sound("sound-chunk", N_("Correct: chunks"), N_("Causal within chunks of 5."), attention_chunk_size=5),
     _sound("sound-prefix", N_("Correct: prefix"), PREFIX, prefix_length=6),
     _sound("sound-encoder", N_("Correct: encoder"), N_("Every token sees every other."), is_causal=False),
+    SampleModule("sound-top-k", N_("Correct: top k"), PicksKeys, N_("Every query reads the 6 keys of its top k.")),
     SampleModule("sound-pair", N_("Correct: encoder-decoder"), SmallPair, N_("With a source.")),
 )
 
@@ -128,6 +130,7 @@ TWIN = SampleModule(
     "reach",
     reported=N_("the page Why causal"),
 )
-PUBLISHED = [_published(one) for one in vars(samples).values() if isinstance(one, type) and hasattr(one, "law")]
+CLASSES = [one for file in (samples, more_samples) for one in vars(file).values() if isinstance(one, type)]
+PUBLISHED = [_published(one) for one in CLASSES if hasattr(one, "law")]
 OF_BUGS = [_of_bug(bug) for bug in BUGS if bug.key in BUG_LAWS]
 SAMPLES = {one.key: one for one in (*SOUND, *PUBLISHED, *OF_BUGS, TWIN)}

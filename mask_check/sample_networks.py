@@ -11,6 +11,7 @@ from typing import Any, cast
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from mask_check.declared import LayerMask, layers_of
 from model.attention import AttentionStages, attention_stages
@@ -37,8 +38,10 @@ class SmallConfig:
     attention_chunk_size: int | None = None
     prefix_length: int = 0
     layer_types: list[str] | None = None
+    index_topk: int | None = None
     is_encoder_decoder: bool = False
     packs_by: str | None = "position_ids"
+    image_blocks: bool = True
     _attn_implementation: str = "eager"
 
 
@@ -48,6 +51,25 @@ class SmallCache:
 
     layers: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     length: int = 0
+
+    def crop(self, length: int) -> None:
+        """Forget what was read after the first `length` tokens. Raises ValueError where a window has dropped some."""
+        if any(k.shape[-2] < self.length for k, _ in self.layers):
+            raise ValueError("expected a cache of all keys")  # not shown
+        self.layers = [(k[..., :length, :], v[..., :length, :]) for k, v in self.layers]
+        self.length = length
+
+    def reorder_cache(self, rows: Tensor) -> None:
+        """Take these rows of the batch in place of its own."""
+        self.layers = [(k[rows], v[rows]) for k, v in self.layers]
+
+
+class SmallBlock(Block):
+    """A layer that is told how it attends."""
+
+    def forward(self, x: Tensor, attend: Callable[[Tensor], Tensor]) -> Tensor:  # type: ignore[override]
+        found: Tensor = self.feed_forward(x + attend(x))
+        return found
 
 
 @dataclass
@@ -64,7 +86,8 @@ class Places:
     """What a mask may depend on. queries [B,Q], keys [B,K]: positions in their own text. keep bool [B,K].
 
     documents [B,K]: which of a packed row's documents; None where there is one. step: whether earlier keys are cached.
-    explicit bool [B,1,Q,K]: a mask that was given whole, and stands for all of these.
+    explicit bool [B,1,Q,K]: a mask that was given whole, and stands for all of these. images [B,K]: the number of the
+    image that a token is part of, 0 for text; an image's tokens see each other both ways.
     """
 
     queries: Tensor
@@ -73,6 +96,7 @@ class Places:
     documents: Tensor | None = None
     step: bool = False
     explicit: Tensor | None = None
+    images: Tensor | None = None
 
 
 class SmallDecoder(nn.Module):
@@ -80,6 +104,7 @@ class SmallDecoder(nn.Module):
 
     attention_kernels: tuple[str, ...] = ("eager", "sdpa", "flex_attention")
     defaults = SmallConfig()  # copied for each
+    cache = SmallCache
 
     def __init__(self, config: SmallConfig | None = None, *, stages: Stages = attention_stages, seed: int = 3) -> None:
         """stages: what the eager kernel computes attention with."""
@@ -99,10 +124,11 @@ class SmallDecoder(nn.Module):
                 if parameter.ndim > 1:
                     nn.init.normal_(parameter, std=0.3)
         self.masks = layers_of(self.config, "decoder")
+        self.gradient_checkpointing = False
 
     def block(self) -> nn.Module:
         width = self.config.hidden_size
-        return Block(width=width, heads=self.config.num_attention_heads, mlp_width=2 * width, epsilon=1e-5)
+        return SmallBlock(width=width, heads=self.config.num_attention_heads, mlp_width=2 * width, epsilon=1e-5)
 
     def set_attn_implementation(self, name: str) -> None:
         """Choose the kernel. Raises ValueError for one that is not in attention_kernels."""
@@ -117,10 +143,13 @@ class SmallDecoder(nn.Module):
         position_ids: Tensor | None = None,
         past_key_values: SmallCache | None = None,
         use_cache: bool = False,
+        token_type_ids: Tensor | None = None,
+        logits_to_keep: int = 0,
     ) -> SmallOutput:
         """input_ids [B,Q]; position_ids [B,Q]; attention_mask [B,K], 1 = a real token, cached ones included.
 
-        Or all of the mask, [B,1,Q,K]: bool, True = may attend, or what is added to the scores.
+        Or all of the mask, [B,1,Q,K]: bool, True = may attend, or what is added to the scores. token_type_ids [B,Q]: 1
+        for tokens of an image. logits_to_keep: of the last so many tokens alone.
         """
         rows, many = input_ids.shape
         past = 0 if past_key_values is None else past_key_values.length
@@ -135,19 +164,38 @@ class SmallDecoder(nn.Module):
         counted = self.positions_of(keep) if documents is None or position_ids is None else position_ids  # [B,K]
         positions = counted[:, past:] if position_ids is None else position_ids
         x = self.dropout(self.embed(input_ids) + self.position_embedding(positions.clamp(min=0)))
-        made = SmallCache(length=past + many)
+        images = None if token_type_ids is None else self.images_of(token_type_ids)
+        made = self.cache(length=past + many)
         for layer, block in enumerate(cast(Iterable[Block], self.blocks)):
-            q, k, v = block.attention.project(*[block.attention_norm(x)] * 3)
-            if past_key_values is not None:
-                old_k, old_v = past_key_values.layers[layer]
-                k, v = torch.cat([old_k, k], dim=-2), torch.cat([old_v, v], dim=-2)
-            seen = slice(past + many - k.shape[-2], None)
-            places = Places(counted[:, past:], counted[:, seen], keep[:, seen], documents, past > 0, explicit)
-            made.layers.append(self.cached(layer, k, v))
-            allowed = self.allowed(layer, places)
-            x = x + self.dropout(block.attention.merge(self.attend(layer, q, k, v, allowed)))
-            x = block.feed_forward(x)
-        return SmallOutput(self.unembedding(self.norm(x)), made if use_cache else None)
+
+            def attend(x: Tensor, layer: int = layer, block: Block = block) -> Tensor:
+                q, k, v = block.attention.project(*[block.attention_norm(x)] * 3)
+                if past_key_values is not None:
+                    old_k, old_v = past_key_values.layers[layer]
+                    k, v = torch.cat([old_k, k], dim=-2), torch.cat([old_v, v], dim=-2)
+                seen = slice(past + many - k.shape[-2], None)
+                places = Places(
+                    counted[:, past:], counted[:, seen], keep[:, seen], documents, past > 0, explicit, images
+                )
+                made.layers[layer:] = [self.cached(layer, k, v)]
+                allowed = self.allowed(layer, places)
+                attended: Tensor = self.dropout(block.attention.merge(self.attend(layer, q, k, v, allowed)))
+                return attended
+
+            kept = self.gradient_checkpointing and torch.is_grad_enabled()
+            x = checkpoint(block, x, attend, use_reentrant=False) if kept else block(x, attend)
+        logits = self.unembedding(self.norm(x if logits_to_keep == 0 else self.last(x, logits_to_keep)))
+        return SmallOutput(logits, made if use_cache else None)
+
+    def last(self, x: Tensor, count: int) -> Tensor:
+        """[B,Q,W] -> [B,count,W]."""
+        return x[:, -count:]
+
+    def images_of(self, token_type_ids: Tensor) -> Tensor:
+        """[B,Q]: the images are numbered from 1, each a run of tokens."""
+        image = token_type_ids == 1
+        begins = image & ~F.pad(image, (1, 0))[:, :-1]
+        return begins.cumsum(-1) * image
 
     def embed(self, ids: Tensor) -> Tensor:
         """[B,Q] -> [B,Q,W]."""
@@ -180,6 +228,9 @@ class SmallDecoder(nn.Module):
         allowed = self.order(self.masks[layer], places)[:, None] & places.keep[:, None, None, :]
         if places.documents is not None:
             allowed = allowed & (places.documents[:, None, :, None] == places.documents[:, None, None, :])
+        if places.images is not None:
+            of_query, of_key = places.images[:, None, :, None], places.images[:, None, None, :]
+            allowed = allowed | ((of_query == of_key) & (of_query > 0))
         return allowed
 
     def order(self, mask: LayerMask, places: Places) -> Tensor:
@@ -223,7 +274,9 @@ class SmallPair(SmallDecoder):
         super().__init__(config)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(5)
-            self.encoder = nn.ModuleList(super(SmallPair, self).block() for _ in range(2))
+            sizes: dict[str, Any] = {"heads": self.config.num_attention_heads, "epsilon": 1e-5}
+            width = self.config.hidden_size
+            self.encoder = nn.ModuleList(Block(width=width, mlp_width=2 * width, **sizes) for _ in range(2))
             for parameter in self.encoder.parameters():
                 if parameter.ndim > 1:
                     nn.init.normal_(parameter, std=0.3)
@@ -250,13 +303,13 @@ class SmallPair(SmallDecoder):
         row = torch.arange(ids.shape[1])[None]
         for layer, block in enumerate(self.blocks):
             allowed = self.allowed(layer, Places(row, row, keep))
-            x, _, _ = block(x, source, allowed, self.source_allowed(source_keep))
+            x, _, _ = block(x, source, allowed, self.source_allowed(source_keep, ids.shape[1]))
         return SmallOutput(self.unembedding(self.norm(x)), encoder_last_hidden_state=source)
 
     def source_reach(self, source_keep: Tensor) -> Tensor:
         """bool, broadcast to [B,1,S,S]: what of the source its own tokens may look at."""
         return source_keep[:, None, None, :]
 
-    def source_allowed(self, source_keep: Tensor) -> Tensor:
-        """bool [B,1,1,S]: what of the source may be looked at."""
+    def source_allowed(self, source_keep: Tensor, queries: int) -> Tensor:
+        """bool, broadcast to [B,1,Q,S]: what of the source may be looked at."""
         return source_keep[:, None, None, :]

@@ -174,7 +174,7 @@ class LooksAtSourcePads(SmallPair):
     title = N_("Attends to the source's pads")
     said = N_("Cross-attention without the source's padding mask.")
 
-    def source_allowed(self, source_keep: Tensor) -> Tensor:
+    def source_allowed(self, source_keep: Tensor, queries: int) -> Tensor:
         return torch.ones_like(source_keep)[:, None, None, :]
 
 

@@ -14,7 +14,7 @@ from i18n import msg, msg_together
 from mask_check import padding, reach
 from mask_check.declared import declare
 from mask_check.findings import BROKEN, OBEYS, Finding
-from mask_check.subject import CheckedModule, text_config
+from mask_check.subject import CheckedModule, hooked, text_config
 from mask_check.tolerance import noise_of
 from mask_check.trial import CheckTrial, skipped, unknown, worst, written
 
@@ -104,3 +104,50 @@ def judge_cross(trial: CheckTrial) -> Finding:
     if finding.verdict != BROKEN and trial.difference(changed, trial.alone).amount <= trial.tolerance:
         return unknown(msg("another source moves nothing either: perhaps it is not read at all."), finding)
     return finding
+
+
+def judge_cross_reach(trial: CheckTrial) -> Finding:
+    """Every output has a gradient by the encoder's state at every source token: cross-attention is not causal, and not
+    cut short. There is no tolerance: exactly 0 or not. Limits: the states must be among the outputs, or be made by a
+    part of the module before its decoder begins; outputs that are tried are as many as the source has tokens.
+    """
+    subject, source = trial.subject, trial.subject.source
+    if subject.kind != "encoder-decoder" or source is None:
+        return skipped(msg("it has no cross-attention."))
+    length = min(len(source), trial.length)
+    ids, states = trial.ids[None], list[Tensor]()
+
+    def keep(_part: nn.Module, _given: Any, found: Any) -> None:
+        found = found[0] if isinstance(found, tuple) and found else getattr(found, "last_hidden_state", found)
+        if (
+            isinstance(found, Tensor)
+            and found.ndim == 3
+            and found.requires_grad
+            and found.shape[1] in (len(source), trial.length)
+        ):
+            states.append(found)
+
+    with subject.uncompiled(), hooked(subject.inner.modules(), keep), torch.enable_grad():
+        called = subject.call(ids)
+        own = getattr(called, STATES, None)
+        begins = next((place for place, one in enumerate(states) if one.shape[1] == trial.length), 0)
+        before = [one for one in states[:begins] if one.shape[1] == len(source)]
+        own = before[-1] if before and not isinstance(own, Tensor) else own
+        if not isinstance(own, Tensor) or not own.requires_grad or own.shape[1] != len(source):
+            return skipped(msg("its outputs have no {states}.", states=STATES))
+        logits = subject.read(called, ids)
+        picked = [logits[0, row][logits[0, row].isfinite()].sum() for row in range(length)]
+        found = [torch.autograd.grad(one, own, retain_graph=True, allow_unused=True)[0] for one in picked]
+    if any(one is None for one in found):
+        return unknown(msg("no output has a gradient by the encoder's states."))
+    reads = torch.stack([one[0].abs().amax(-1) > 0 for one in found]).cpu()  # [outputs, S]
+    if bool(reads.all()):
+        return Finding(OBEYS, msg("every output reads all {count} source tokens.", count=len(source)))
+    row, token = (int(one) for one in (~reads).nonzero()[0])
+    values = {"row": row, "token": token, "count": int((~reads).sum())}
+    words = msg("output {row} does not read source token {token}. Pairs that are not read: {count}.", **values)
+    if torch.equal(reads, torch.ones_like(reads).tril()):
+        words = msg_together([words, msg("Likely cause: cross-attention is given a causal mask.")])
+    elif not bool(reads.any(0).all()):
+        words = msg_together([words, msg("Likely cause: the source is cut short.")])
+    return Finding(BROKEN, words, pair=(row, token), silent=values["count"])

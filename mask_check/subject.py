@@ -6,7 +6,7 @@ Sizes: B rows, T tokens, S tokens of the source, V outputs at each position (its
 import inspect
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -18,7 +18,11 @@ from model.blocks import FIRST_POSITIONS, counts_by_ids
 
 IDS = ("input_ids", "idx", "tokens", "ids", "x")
 TARGETS = "targets"  # nanoGPT's name for the ids that follow
-NEEDS = ("pixel_values", "input_features", "input_values", "inputs_embeds", "images", "audio_values")
+EMBEDS = "inputs_embeds"
+NEEDS = ("pixel_values", "input_features", "input_values", "images", "audio_values")
+WIDTHS = ("hidden_size", "n_embd", "d_model", "dim", "in_features", "embed_dim", "normalized_shape")
+WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel")
+IDS_OF_TABLE = 97
 
 
 class TookTooLong(CannotCheck):
@@ -35,7 +39,8 @@ class CheckedModule:
 
     def __init__(self, module: nn.Module, *, seconds: float | None = None) -> None:
         self.module = module
-        self.config: Any = getattr(module, "config", None)
+        self.inner = inner = unwrapped(module)
+        self.config: Any = getattr(inner, "config", None)
         self.forwards = 0
         self.before_forward: Callable[[], None] = lambda: None
         self.source: Tensor | None = None
@@ -43,18 +48,23 @@ class CheckedModule:
         self._needs_targets = False
         self._until = None if seconds is None else time.monotonic() + seconds
         self._seconds = seconds
-        signature = inspect.signature(getattr(module, "_orig_mod", module).forward).parameters
+        self.table: nn.Embedding | None = None  # of a module that takes embeddings [B,T,D] in place of ids
+        self._may_take_embeddings = not embeddings(inner)
+        signature = inspect.signature(inner.forward).parameters
         self._takes = set(signature)
         further = any(one.kind == one.VAR_KEYWORD for one in signature.values())
         if self.is_transformers and further and "past_key_values" in self._takes:
             self._takes.add("use_cache")  # some hand it on unnamed
         for name, one in signature.items():
-            if one.default is one.empty and name in NEEDS:
+            if one.default is one.empty and name == EMBEDS:
+                self._make_table()
+            elif one.default is one.empty and name in NEEDS:
                 raise CannotCheck(
                     msg("its forward needs {what}: only models that read token ids alone can be checked", what=name)
                 )
         first = (name for name, one in signature.items() if one.kind == one.POSITIONAL_OR_KEYWORD)
-        self.ids_name = next((name for name in (*IDS, *first) if name in self._takes), "")
+        known = (EMBEDS,) if self.table is not None else IDS
+        self.ids_name = next((name for name in (*known, *first) if name in self._takes), "")
         if not self.ids_name:
             raise CannotCheck(
                 msg("expected a forward that takes token ids, such as forward(input_ids), got one without")
@@ -62,6 +72,7 @@ class CheckedModule:
         pair = bool(getattr(self.config, "is_encoder_decoder", False)) or "decoder_input_ids" in self._takes
         self.kind = "encoder-decoder" if pair else "decoder"
         self.takes_positions = False  # until find_positions was called
+        self.ignores_positions = False  # until they were seen to change nothing
         self._first = 0
         self._counts_by_ids = any(map(counts_by_ids, module.modules()))
         parameters = list(module.parameters())
@@ -81,7 +92,8 @@ class CheckedModule:
     @property
     def names_positions(self) -> bool:
         """Whether the forward has an argument for the positions of its ids."""
-        return self.takes("decoder_position_ids" if self.kind == "encoder-decoder" else "position_ids")
+        name = "decoder_position_ids" if self.kind == "encoder-decoder" else "position_ids"
+        return self.takes(name) and not self.ignores_positions
 
     @property
     def counts_by_itself(self) -> bool:
@@ -91,7 +103,33 @@ class CheckedModule:
     @property
     def is_transformers(self) -> bool:
         """Whether it is a model class of transformers', whose conventions are known."""
-        return any(one.__module__.startswith("transformers.") for one in type(self.module).__mro__)
+        return any(one.__module__.startswith("transformers.") for one in type(self.inner).__mro__)
+
+    @property
+    def embeddings(self) -> list[nn.Embedding]:
+        """What may read its ids."""
+        return [*embeddings(self.inner), *([] if self.table is None else [self.table])]
+
+    def _make_table(self) -> None:
+        """Random embeddings, as wide as the module says or as its first parts are."""
+        parts = [getattr(self.inner, "config", None), *self.inner.modules()]
+        found = (getattr(part, name, None) for part in parts for name in WIDTHS)
+        width = next((one[-1] if isinstance(one, tuple) else one for one in found if isinstance(one, int | tuple)), 0)
+        if not width:
+            raise CannotCheck(msg("it takes embeddings, and how wide they are is not known: give it a config"))
+        first = next((one for one in self.inner.parameters() if one.is_floating_point()), torch.zeros(1))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            self.table = nn.Embedding(IDS_OF_TABLE, width).to(first)
+
+    @contextmanager
+    def uncompiled(self) -> Iterator[None]:
+        """While it lasts, what is called is the module itself: compiled code does not see new hooks."""
+        module, self.module = self.module, self.inner
+        try:
+            yield
+        finally:
+            self.module = module
 
     def find_positions(self, ids: Tensor, tolerance: float) -> None:
         """See whether it can be told positions: those that it counts by itself, from one of FIRST_POSITIONS on, change
@@ -112,7 +150,7 @@ class CheckedModule:
         self._first = 0
 
     def outputs(self, ids: Tensor, keep: Tensor | None = None, **more: Any) -> Tensor:
-        """ids [B,T], keep bool [B,T] (True = a real token) -> float32 [B,T,V]."""
+        """ids [B,T], keep bool [B,T] (True = a real token) -> float32 [B,T,V], float64 of a module in float64."""
         if not self.one_row or len(ids) == 1:
             return self.batch_outputs(ids, keep, **more)
         arguments = {"ids": ids, "keep": keep, **more}
@@ -165,33 +203,57 @@ class CheckedModule:
             arguments.setdefault("use_cache", False)
         if self._needs_targets:
             arguments[TARGETS] = ids
+        if self.table is None and self._may_take_embeddings and self.kind != "encoder-decoder":
+            self._may_take_embeddings = False
+            try:
+                return self.module(**arguments)
+            except (RuntimeError, TypeError, ValueError, AssertionError):  # of ids: perhaps it takes embeddings
+                with suppress(CannotCheck):
+                    self._make_table()
+                if self.table is None:
+                    raise
+        if self.table is not None:
+            arguments[self.ids_name] = self.table(ids)
         return self.module(**arguments)
 
     def read(self, found: Any, ids: Tensor) -> Tensor:
         """The outputs [B,T,V] in what a forward returned. Raises CannotCheck where a position has none."""
-        logits = _logits(found)
+        logits = _logits(found, ids)
         if not isinstance(logits, Tensor) or logits.ndim != 3 or logits.shape[:2] != ids.shape:
             got = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
             values = {"rows": ids.shape[0], "length": ids.shape[1], "got": got}
             raise CannotCheck(
                 msg("expected logits of every position, [{rows}, {length}, V], from its forward, got {got}", **values)
             )
-        return logits.float()
+        return logits if logits.dtype == torch.float64 else logits.float()
 
 
-def _logits(found: Any) -> Any:
+def _logits(found: Any, ids: Tensor | None = None) -> Any:
     for name in ("logits", "prediction_logits", "last_hidden_state"):
         if not isinstance(found, Tensor) and getattr(found, name, None) is not None:
             return getattr(found, name)
     if isinstance(found, dict):
         return found.get("logits")
-    return found[0] if isinstance(found, tuple | list) and found else found
+    if not isinstance(found, tuple | list) or not found:
+        return found
+    of_all = (one for one in found if isinstance(one, Tensor) and one.ndim == 3 and ids is not None)
+    return next((one for one in of_all if ids is None or one.shape[:2] == ids.shape), found[0])
 
 
 def _is_of_last_alone(found: Any, ids: Tensor) -> bool:
     """Whether a forward returned outputs of the last position alone, [B,1,V] or [B,V], for ids [B,T]."""
     logits = _logits(found)
     return isinstance(logits, Tensor) and ids.shape[1] > 1 and logits.shape[:-1] in ((len(ids), 1), (len(ids),))
+
+
+def unwrapped(module: Any) -> Any:
+    """What is inside of torch.compile, DistributedDataParallel and their like."""
+    while True:
+        inner = getattr(module, "_orig_mod", None)
+        inner = getattr(module, "module", None) if inner is None and type(module).__name__ in WRAPPERS else inner
+        if not isinstance(inner, nn.Module):
+            return module
+        module = inner
 
 
 def text_config(config: Any, **which: bool) -> Any:

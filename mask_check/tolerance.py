@@ -55,6 +55,11 @@ def noise_of(subject: CheckedModule, ids: Tensor, company: Tensor, seed: int) ->
 def _rounded(subject: CheckedModule, ids: Tensor, seed: int) -> tuple[float, Tensor, float]:
     """How much rounding moves the outputs of ids, those outputs, and how much running ids once more moves them, where
     all runs draw the same random numbers."""
+    with subject.uncompiled():
+        return _rounded_as_it_is(subject, ids, seed)
+
+
+def _rounded_as_it_is(subject: CheckedModule, ids: Tensor, seed: int) -> tuple[float, Tensor, float]:
     with _same_random_numbers(subject.device):
         base = subject.outputs(ids)
     with _same_random_numbers(subject.device):

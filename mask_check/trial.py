@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mask_check.declared import Declared
+from mask_check.declared import Declared, Mask, declare
 from mask_check.findings import BROKEN, CANNOT_TELL, DOES_NOT_APPLY, OBEYS, Finding, MeasuredMask, Noise
 from mask_check.subject import CheckedModule, apart
 
@@ -20,11 +20,30 @@ WORK = 6e9  # parameters · rows that the search for what reaches what may cost,
 FEWEST_ROWS, MOST_ROWS = 24, 640
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What the caller asks for beside a module. kernels: the names to compare, None for those that cost little.
+
+    tokens: the longest row, None for those that cost little. thorough: every position of the longer rows is changed,
+    and torch.compile is tried. packing: how documents are told to the module, "position_ids" or nothing known.
+    """
+
+    mask: Mask = None
+    kernels: tuple[str, ...] | None = None
+    tokens: int | None = None
+    thorough: bool = False
+    packing: str | None = None
+
+
+NOTHING = Asked()
+
+
 @dataclass(eq=False)
 class CheckTrial:
     """ids [T]: the row. pool [N]: ids that may stand in for others. pad: the id of padding.
 
-    kernels: the names to compare, None for those that cost little. mask: what reaches what, once it is measured.
+    mask: what reaches what, once it is measured. longer: the lengths of the longer rows that were tried.
+    found: what earlier laws found, by their keys.
     """
 
     subject: CheckedModule
@@ -34,12 +53,25 @@ class CheckTrial:
     declared: Declared
     noise: Noise
     seed: int
-    kernels: tuple[str, ...] | None = None
+    asked: Asked = NOTHING
     mask: MeasuredMask | None = None
+    longer: list[int] = field(default_factory=list)
+    found: dict[str, Finding] = field(default_factory=dict)
 
     @property
     def length(self) -> int:
         return len(self.ids)
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether the declared mask was given cell by cell, and so for this length alone."""
+        return self.asked.mask is not None and not isinstance(self.asked.mask, str)
+
+    def at(self, length: int, ids: Tensor | None = None) -> "CheckTrial":
+        """The same on a row of another length: these ids, or random ones."""
+        row = self.random_rows(1, length, self.generator(10))[0] if ids is None else ids
+        declared = declare(self.subject.config, length, self.asked.mask, self.subject.kind)
+        return replace(self, ids=row, declared=declared, mask=None)
 
     @property
     def tolerance(self) -> float:

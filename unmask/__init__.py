@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mask_check.loss import check_loss
     from model.inference.cost import cost
     from model.mask_lab.recognize import name_mask
     from model.spec import MaskSpec
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from unmask.notebook import load
     from unmask.report_request import report
     from unmask.sources import attentions
+    from unmask.training import lightning_callback, trainer_callback
 
 HOMES = {
     "CannotCheck": "unmask.checking",
@@ -26,15 +28,18 @@ HOMES = {
     "assert_causal": "unmask.checking",
     "attentions": "unmask.sources",
     "check": "unmask.checking",
+    "check_loss": "mask_check.loss",
     "cost": "model.inference.cost",
     "digit": "unmask.digits",
+    "lightning_callback": "unmask.training",
     "load": "unmask.notebook",
     "name_mask": "model.mask_lab.recognize",
     "report": "unmask.report_request",
+    "trainer_callback": "unmask.training",
 }
 __all__ = [
-    "CannotCheck", "MaskSpec", "Report", "assert_causal", "attentions", "check", "cost", "digit", "load", "name_mask",
-    "report",
+    "CannotCheck", "MaskSpec", "Report", "assert_causal", "attentions", "check", "check_loss", "cost", "digit",
+    "lightning_callback", "load", "name_mask", "report", "trainer_callback",
 ]  # fmt: skip
 
 

@@ -15,6 +15,7 @@ examples:
   {NAME} check story
   {NAME} check ./my-model --dtype bfloat16 --junit obeys.xml
   {NAME} check Qwen/Qwen3-0.6B --download
+  {NAME} check model.py:GPT --thorough
   {NAME} check sample:sdpa --picture        ({NAME} samples lists them)
 """
 
@@ -52,13 +53,17 @@ def parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    check.add_argument("model", help="a folder, a hub id, a model name of the app, or sample:NAME")
+    check.add_argument("model", nargs="?", help="a folder, hub id, model of the app, FILE.py:CLASS or sample:NAME")
+    check.add_argument("--explain", metavar="CHECK", help="print what a check measures, its tolerance and its limits")
     check.add_argument("--json", action="store_true", help="print the report as JSON")
     check.add_argument("--junit", metavar="FILE", help="also write the report as JUnit XML")
     check.add_argument("--picture", action="store_true", help="print the measured mask")
     check.add_argument("--mask", help="causal, full, window:W, chunk:C or prefix:P, instead of the declared one")
     check.add_argument("--dtype", default="float32", choices=("float32", "bfloat16", "float16", "float64"))
     check.add_argument("--length", type=int, help="number of tokens (24, or enough to exceed its window)")
+    check.add_argument("--tokens", type=int, help="longest of the longer rows (520, or fewer for a large model)")
+    check.add_argument("--thorough", action="store_true", help="change all tokens of longer rows; try torch.compile")
+    check.add_argument("--packing", choices=("position_ids",), help="documents are packed by positions that restart")
     check.add_argument("--seed", type=int, default=0, help="random seed (default: 0)")
     check.add_argument("--seconds", type=seconds, default=120.0, help="time limit in seconds (default: 120)")
     check.add_argument("--flex", action="store_true", help="also compare FlexAttention (a minute to compile)")

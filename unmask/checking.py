@@ -1,5 +1,6 @@
 """check(module) for Python, notebooks and tests: a report that prints and draws itself."""
 
+import runpy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from mask_check.check import SECONDS
 from mask_check.check import check as _check
 from mask_check.declared import Mask
 from mask_check.findings import CannotCheck, CheckReport
+from mask_check.quick import quick
 from mask_check.registry import SAMPLES
 from model.base import Model
 from model.text import TokenBatch
@@ -59,6 +61,9 @@ def check(
     seed: int = 0,
     seconds: float | None = SECONDS,
     kernels: tuple[str, ...] | None = None,
+    tokens: int | None = None,
+    thorough: bool = False,
+    packing: str | None = None,
 ) -> Report:
     """Measure what really reaches what in a module, by its own forward and its own kernels.
 
@@ -69,7 +74,9 @@ def check(
     beginning of its text; else random ids, `length` of them: 24, or enough to see past its window.
     mask: what it should obey: None (its configuration says; without one: causal), "causal", "full", "window:W",
     "chunk:C", "prefix:P", or bool [T,T], True = may attend.
-    kernels: the attention kernels to compare, by transformers' names.
+    kernels: the attention kernels to compare, by transformers' names. tokens: the longest row that is read besides: 520
+    unless given, fewer for a large module. thorough: change each of its tokens, and try torch.compile.
+    packing: "position_ids" where a module of your own tells packed documents apart by positions that restart.
 
     Raises CannotCheck, a ValueError, where it cannot be called, gives no numbers or not the same ones twice, is asked
     for more tokens than its positions or the memory allow, or takes more than `seconds`; OSError for a model that is
@@ -91,7 +98,8 @@ def check(
         raise CannotCheck("expected a text with its tokenizer, or ids")
     options: dict[str, Any] = {"mask": mask, "length": length, "seed": seed, "seconds": seconds}
     title = f"{name} ({type(network).__name__})" if name else None
-    report = _check(network, ids=ids, pieces=pieces, name=title, kernel_names=kernels, **options)
+    options |= {"kernel_names": kernels, "tokens": tokens, "thorough": thorough, "packing": packing}
+    report = _check(network, ids=ids, pieces=pieces, name=title, **options)
     return Report(**vars(report))
 
 
@@ -106,13 +114,20 @@ def assert_causal(
     seed: int = 0,
     seconds: float | None = SECONDS,
     kernels: tuple[str, ...] | None = None,
+    thorough: bool = False,
 ) -> Report:
-    """For tests: fails with the whole report unless the module is causal and obeys every law that applies to it.
+    """For tests and training loops: fails, with a report, unless nothing moves an output whose mask closes it.
 
-    The arguments are those of `check`. The mask is causal whatever the configuration says, unless one is given.
+    Takes at most 3 forwards, of a few rows each. The arguments are those of `check`; with thorough, or with a text, a
+    tokenizer or kernels, it is `check` and asks for every law. The mask is causal whatever the configuration says,
+    unless one is given.
     """
-    text_options: dict[str, Any] = {"ids": ids, "text": text, "tokenizer": tokenizer, "length": length}
-    report = check(module, **text_options, mask=mask, seed=seed, seconds=seconds, kernels=kernels)
+    if thorough or text is not None or tokenizer is not None or kernels is not None:
+        text_options: dict[str, Any] = {"ids": ids, "text": text, "tokenizer": tokenizer, "length": length}
+        report = check(module, **text_options, mask=mask, seed=seed, seconds=seconds, kernels=kernels)
+    else:
+        network, _ = _network_and_name(module)
+        report = Report(**vars(quick(network, ids=ids, mask=mask, length=length, seed=seed, seconds=seconds)))
     assert report.obeys, f"\n{report}"
     return report
 
@@ -150,7 +165,8 @@ def tokens_in(batch: TokenBatch, row: int) -> tuple[Tensor, list[str]]:
 def network_of(
     name: str, dtype: torch.dtype = torch.float32, *, download: bool = False, progress: "Progress | None" = None
 ) -> nn.Module:
-    """A sample module by "sample:NAME", or a model as transformers runs it, by its name, hub id or folder.
+    """A sample module by "sample:NAME", a class or function without arguments by "FILE.py:NAME", whose file is run, or
+    a model as transformers runs it, by its name, hub id or folder.
 
     Nothing is downloaded unless `download` says so. Raises ValueError and OSError with a sentence.
     """
@@ -159,11 +175,25 @@ def network_of(
         if sample is None:
             raise CannotCheck(f"there is no such sample module; choose one of {', '.join(SAMPLES)}")
         return sample.make().to(dtype)
+    file, _, attribute = name.rpartition(":")
+    if file.endswith(".py"):
+        return _made_by(Path(file), attribute).to(dtype)
     from model.huggingface import own_network  # takes seconds to import
 
     settings = Settings.from_environment()
     folder = own_network.find(name, settings, download=download, progress=progress)
     return own_network.load(name, folder, settings, dtype)
+
+
+def _made_by(file: Path, name: str) -> nn.Module:
+    """What NAME() of a Python file returns. Raises CannotCheck and OSError."""
+    found = runpy.run_path(str(file)) if file.is_file() else None
+    if found is None:
+        raise CannotCheck(f"there is no file {str(file)[:80]}")
+    made = found[name]() if callable(found.get(name)) else found.get(name)
+    if not isinstance(made, nn.Module):
+        raise CannotCheck(f"expected {name[:40]} of {file.name} to be a torch.nn.Module or to make one")
+    return made
 
 
 def _network_and_name(module: Any) -> tuple[nn.Module, str]:

@@ -15,6 +15,7 @@ import torch
 
 from mask_check import formats
 from mask_check.check import check as measure
+from mask_check.check import explain
 from model.base import CHECKPOINTS
 from model.files import write
 from model.text import cut_words
@@ -43,6 +44,13 @@ def train(arguments: list[str]) -> int:
 def check(asked: argparse.Namespace) -> int:
     """Print the report. 0: it obeys; 1: a property is violated; 2: the check could not run; the reason is printed."""
     _quiet()
+    if asked.explain or not asked.model:
+        try:
+            print(explain(asked.explain or ""))
+        except ValueError as error:
+            print(f"{error}.", file=sys.stderr)
+            return COULD_NOT
+        return 0
     with stopped_after(asked.seconds + GRACE):
         try:
             progress = _progress if asked.download else None
@@ -56,6 +64,9 @@ def check(asked: argparse.Namespace) -> int:
                 seed=asked.seed,
                 seconds=asked.seconds,
                 kernel_names=kernels,
+                tokens=asked.tokens,
+                thorough=asked.thorough,
+                packing=asked.packing,
             )
             if asked.junit:
                 Path(asked.junit).write_text(formats.as_junit(report), encoding="utf-8")

@@ -81,3 +81,23 @@ class Nano(nn.Module):
             return self.lm_head(x[:, [-1], :]), None
         logits = self.lm_head(x)
         return logits, F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1)
+
+
+class ReadsAhead(nn.Module):
+    """A mean over a window of the past; and, in rows of more than `above` tokens, over all of each token's block."""
+
+    def __init__(self, block: int = 64, above: int = 64, past: int | None = None) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding, self.head = nn.Embedding(31, 16), nn.Linear(16, 31)
+        self.block, self.above, self.past = block, above, past
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        length = input_ids.shape[1]
+        row = torch.arange(length)
+        mask = row[:, None] >= row
+        if self.past:
+            mask = mask & (row[:, None] - row < self.past)
+        if length > self.above:
+            mask = mask | (row[:, None] // self.block == row // self.block)
+        return self.head(mask.float() / mask.sum(-1, keepdim=True) @ self.embedding(input_ids))

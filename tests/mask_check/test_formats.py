@@ -8,7 +8,7 @@ import pytest
 
 from mask_check import formats
 from mask_check.check import check
-from mask_check.findings import CheckReport, MeasuredMask
+from mask_check.findings import DOES_NOT_APPLY, CheckReport, MeasuredMask
 from mask_check.sample_networks import SmallDecoder
 from mask_check.samples import SeesTheFuture
 
@@ -26,12 +26,15 @@ def broken() -> CheckReport:
 def test_text(sound: CheckReport, broken: CheckReport) -> None:
     lines = formats.as_text(sound).splitlines()
     assert lines[0] == "a & b: decoder, float32, kernel eager, 0.0195 M parameters"
-    assert lines[-1].startswith(formats.VERDICTS[0].format(count=24) + " ")
-    assert sum(line.startswith("obeys") for line in lines) == 10
+    after = lines[lines.index("Not checked, and why:") :]
+    assert any("The source's encoder" in line and "no encoder beside its decoder" in line for line in after)
+    assert any("rows of more than 88 tokens" in line for line in after)
+    assert lines[-1].startswith(formats.VERDICTS[0].format(lengths="24 and 88") + " ")
+    assert sum(line.startswith("obeys") for line in lines) == 20
     lines = formats.as_text(broken).splitlines()
     assert "BROKEN       What reaches what" in lines[3]
     assert lines[3].endswith("(0, 1)")
-    assert lines[-1].startswith("It does not obey its mask on the 24 tokens checked. ")
+    assert lines[-1].startswith("It does not obey its mask on the rows checked, of 24 tokens. ")
 
 
 def test_picture() -> None:
@@ -55,7 +58,9 @@ def test_junit(sound: CheckReport, broken: CheckReport) -> None:
     assert suite.get("tests") == str(len(suite.findall("testcase"))) == str(len(broken.findings))
     suite = ElementTree.fromstring(formats.as_junit(sound))
     assert suite.get("failures") == "0"
-    assert [case.get("name") for case in suite if case.find("skipped") is not None] == ["cross", "encoder"]
+    assert [case.get("name") for case in suite if case.find("skipped") is not None] == [
+        finding.law for finding in sound.findings if finding.verdict == DOES_NOT_APPLY
+    ]
 
 
 def test_a_number_that_is_none_is_written_as_none() -> None:

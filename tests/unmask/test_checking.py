@@ -42,7 +42,7 @@ def test_a_module_that_somebody_writes() -> None:
 
 def test_assert_causal() -> None:
     assert unmask.assert_causal(Written(masked=True)).obeys
-    with pytest.raises(AssertionError, match=r"output 0 moves by .* when token 1 is changed"):
+    with pytest.raises(AssertionError, match=r"output 0 moves by .* which its mask closes"):
         unmask.assert_causal(SeesTheFuture())
 
 
@@ -71,7 +71,7 @@ def test_a_text_with_its_tokenizer() -> None:
 
 def test_it_prints_and_draws_itself() -> None:
     report = unmask.check(LeaksUnderSdpa(SmallConfig(_attn_implementation="sdpa")))
-    assert str(report).splitlines()[-1].startswith("It does not obey its mask on the 24 tokens checked.")
+    assert str(report).splitlines()[-1].startswith("It does not obey its mask on the rows checked, of 24 tokens.")
     page = report._repr_html_()
     assert page.count("<svg") == 2
     assert "<script" not in page

@@ -1,0 +1,372 @@
+"""What gradients tell: each layer's own mask, parameters that nothing reads, derivatives that are none, checkpointing.
+
+Sizes: B rows, T tokens, W width.
+"""
+
+import copy
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from i18n import N_, msg, msg_list
+from mask_check.declared import Declared, LayerMask, layers_of
+from mask_check.findings import BROKEN, OBEYS, Finding
+from mask_check.kernels import training_without_dropout
+from mask_check.prepare import context_of
+from mask_check.reach import watching_embedding
+from mask_check.subject import CheckedModule, apart, embeddings, hooked
+from mask_check.trial import CheckTrial, skipped, unknown, written
+
+MOST_PARAMETERS = 5e8  # whose gradients are kept beside them
+MOST_IN_FLOAT64, MOST_THOROUGH = 3e7, 5e8
+# Steps of finite differences, several for a kink that lies within one, and what is wrong of the scale of all
+# directions: in float64, and where a module computes in float32 inside, as many do in norms and softmax
+STEPS = {torch.float64: ((1e-5, 1e-6, 1e-4), 1e-4), torch.float32: ((3e-3, 1e-3, 3e-4), 3e-2)}
+SMOOTH = 0.05  # by how much at most these differences may differ from each other where there is a derivative
+MOST_NAMED = 200
+LAYER_LENGTHS = 24, 130, 520
+OTHER_INPUTS = ("pixel_values", "input_features", "input_values", "audio_values", "images")
+CHECKPOINTED = ("gradient_checkpointing", "use_checkpoint", "checkpointing", "use_checkpointing")
+TOP_K = ("index_topk", "sparse_topk", "top_k_keys")
+WIDER = N_("layer {layer}: output {row} reads token {column}, {distance} before it, which its mask ({mask}) closes.")
+NARROWER = N_("layer {layer}: no output reads the token {distance} before it, which its mask ({mask}) opens.")
+TOO_MANY = N_("layer {layer}: output {row} reads {count} other tokens, where the {top} highest are declared.")
+
+
+def judge_layers(trial: CheckTrial) -> Finding:
+    """Each layer with a window, chunks or a top k by itself: which of its inputs the last outputs have a gradient by.
+
+    Exactly those that the layer's mask opens. Limits: a list of layers must be found in the module, and a row longer
+    than the window must fit; the --tokens longest are read.
+    """
+    subject = trial.subject
+    masks = layers_of(subject.config, subject.kind) if trial.asked.mask is None else []
+    lists = (one for one in subject.inner.modules() if isinstance(one, nn.ModuleList))
+    parts = next((one for one in lists if len(one) == len(masks)), None)
+    top = next((int(value) for name in TOP_K if (value := getattr(subject.config, name, None))), 0)
+    wide = {number: mask.window or mask.chunk or 0 for number, mask in enumerate(masks)}
+    limited = [number for number, size in wide.items() if size or top]
+    if parts is not None:  # a convolution inside of a layer reads past its window
+        limited = [number for number in limited if not any("conv" in name for name, _ in parts[number].named_modules())]
+    if not limited or trial.by_hand:
+        return skipped(msg("no layer has a window, chunks or a top k of its own."))
+    if parts is None:
+        return skipped(msg("its layers were not found: a ModuleList with as many parts as it has layers."))
+    context = context_of(subject.config) or max(LAYER_LENGTHS)
+    most = min(context, max(*LAYER_LENGTHS, trial.asked.tokens or 0))
+    known = {*LAYER_LENGTHS, most, *(size + 8 for size in wide.values() if size)}
+    lengths = sorted(one for one in known if one <= most)
+    needed = max((wide[number] or top) + 3 for number in limited)
+    length = next((one for one in lengths if one >= needed), max(lengths, default=0))
+    testable = [number for number in limited if (wide[number] or top) + 2 < length]
+    if not testable:
+        return skipped(msg("its window or top k ({size}) is longer than the rows that are read.", size=needed - 3))
+    read = _read_by_layers(trial.at(length), {number: parts[number] for number in testable})
+    for number, reads in read.items():
+        wrong = _judge_layer(number, masks[number], reads, top, trial.declared)
+        if wrong:
+            return wrong
+    if not read:
+        return unknown(msg("no layer could be run by itself."))
+    numbers = msg_list([str(one) for one in read])
+    words = msg("layers {numbers} read what their masks open, in {length} tokens.", numbers=numbers, length=length)
+    return Finding(OBEYS, words)
+
+
+def _read_by_layers(trial: CheckTrial, parts: dict[int, nn.Module]) -> dict[int, Tensor]:
+    """bool [3,T] by the layer's number: by which of its inputs each of its last three outputs has a gradient."""
+    seen: dict[nn.Module, tuple[Tensor, Tensor]] = {}
+
+    def begin(part: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        states = given[0] if given else named.get("hidden_states")
+        if part in seen or not isinstance(states, Tensor) or states.ndim != 3:
+            return None
+        own = states.detach().requires_grad_()
+        seen[part] = (own, own)
+        return ((own, *given[1:]), named) if given else (given, named | {"hidden_states": own})
+
+    def end(part: nn.Module, _given: Any, found: Any) -> None:
+        states = found[0] if isinstance(found, tuple) else found
+        if part in seen and isinstance(states, Tensor):
+            seen[part] = (seen[part][0], states)
+
+    handles = [part.register_forward_pre_hook(begin, with_kwargs=True) for part in parts.values()]
+    try:
+        with trial.subject.uncompiled(), hooked(parts.values(), end), torch.enable_grad():
+            trial.subject.call(trial.ids[None])
+    finally:
+        for handle in handles:
+            handle.remove()
+    found = {}
+    for number, part in parts.items():
+        own, states = seen.get(part, (None, None))
+        if own is None or states is None or states is own or states.shape[:2] != own.shape[:2]:
+            continue
+        sign = torch.randint(0, 2, states.shape[2:], generator=trial.generator(12)).to(states) * 2 - 1
+        rows = range(trial.length - 3, trial.length)
+        each = [torch.autograd.grad((states[0, row] * sign).sum(), own, retain_graph=True)[0][0] for row in rows]
+        reads = (torch.stack(each).abs().amax(-1) > 0).cpu()
+        if int(reads.sum()) > 3:  # else it attends to another layer's keys, or to none
+            found[number] = reads
+    return found
+
+
+def _judge_layer(number: int, mask: LayerMask, reads: Tensor, top: int, declared: Declared) -> Finding | None:
+    length = reads.shape[1]
+    rows = torch.arange(length - 3, length)
+    open_ = mask.allowed(length)[rows]
+    values: dict[str, Any] = {"layer": number, "mask": mask.words}
+    wider = (reads & ~open_).nonzero().tolist()
+    if wider:
+        row, column = int(rows[wider[0][0]]), wider[0][1]
+        words = msg(WIDER, **values, row=row, column=column, distance=row - column)
+        return Finding(BROKEN, words, pair=(row, column))
+    others = reads & (rows[:, None] != torch.arange(length))  # a residual connection reads the token itself
+    if top and bool((others.sum(1) > top).any()):
+        place = int((others.sum(1) > top).nonzero()[0])
+        words = msg(TOO_MANY, **values, row=int(rows[place]), count=int(others[place].sum()), top=top)
+        return Finding(BROKEN, words, pair=(int(rows[place]), int(reads[place].nonzero()[0])))
+    if top or not declared.exact or mask.window is None:
+        return None
+    shut = [one for one in range(mask.window + (not mask.causal)) if not bool(reads[torch.arange(3), rows - one].any())]
+    if not shut:
+        return None
+    words = msg(NARROWER, **values, distance=shut[0])
+    return Finding(BROKEN, words, pair=(length - 1, length - 1 - shut[0]), silent=len(shut))
+
+
+def judge_parameters(trial: CheckTrial) -> Finding:
+    """Every parameter has a gradient of a random mix of all that the module returns: one that has none is never read.
+
+    There is no tolerance: none, or exactly 0. Limits: experts, which not every text is sent to; what a zero of the
+    initialization switches off; of transformers' models, parts for other inputs, which are listed.
+    """
+    subject, module = trial.subject, trial.subject.inner
+    if any(subject.takes(name) for name in OTHER_INPUTS):
+        return skipped(msg("it has other inputs than ids, and parameters for them."))
+    if subject.parameters > MOST_PARAMETERS:
+        return skipped(msg("it is too large to keep a gradient of every parameter."))
+    named = _trained(module)
+    with _all_trained(named.values()), subject.uncompiled(), torch.enable_grad():
+        total = _mix(subject.call(trial.ids[None]), trial.generator(13))
+        gradients = torch.autograd.grad(total, list(named.values()), allow_unused=True)
+    asleep = any(not one.any() and "bias" not in name for name, one in named.items())
+    idle = [
+        name
+        for name, gradient in zip(named, gradients, strict=True)
+        if "expert" not in name
+        and (gradient is None or (not asleep and not gradient.any() and not name.endswith("bias")))
+    ]
+    if not idle:
+        return Finding(OBEYS, msg("all {count:,} parameter tensors receive a gradient.", count=len(named)))
+    listed = msg_list(idle[:5])
+    words = msg("{count:,} of {all:,} parameter tensors receive no gradient: {names}.",
+                count=len(idle), all=len(named), names=listed)  # fmt: skip
+    return unknown(words) if subject.is_transformers else Finding(BROKEN, words)
+
+
+def judge_derivative(trial: CheckTrial) -> Finding:
+    """The gradient by all parameters against finite differences, in a copy of the module in float64.
+
+    Tolerated: 1e-4 of what the gradients of all parameters come to in a random direction, 3e-2 where some of it is
+    computed in float32 all the same. Limits: a straight-through estimator, or a gradient that is clipped, is no
+    derivative on purpose; modules over 30 M parameters need --thorough.
+    """
+    subject = trial.subject
+    if subject.parameters > (MOST_THOROUGH if trial.asked.thorough else MOST_IN_FLOAT64):
+        return skipped(msg("it is too large for a copy in float64 without --thorough."))
+    copied = in_float64(subject)
+    named = _trained(copied.inner)
+    generator, steps = trial.generator(14), {}
+    for name, one in named.items():
+        drawn = torch.randn(one.shape, generator=generator, dtype=torch.float64).to(one)
+        steps[name] = drawn * max(float(one.detach().abs().mean()), 1e-3)
+        for part in embeddings(copied.inner):
+            if part.weight is one and part.padding_idx is not None:  # a row that has no gradient on purpose
+                steps[name][part.padding_idx] = 0.0
+
+    def outputs() -> Tensor:
+        return copied.read(copied.call(trial.ids[None]), trial.ids[None])
+
+    def mix() -> Tensor:
+        return _mix(outputs(), trial.generator(13))
+
+    with NumberTypes() as used, torch.enable_grad():
+        same = trial.difference(outputs()[0].detach().to(trial.alone), trial.alone)
+    if same.amount > trial.tolerance:  # PyTorch adds a mask of float32 wrongly to scores of float64
+        return skipped(msg("as a copy in float64 it gives other outputs, by {amount}.", **same.values))
+    least = max(used.types, key=lambda one: torch.finfo(one).eps, default=torch.float64)
+    if least not in STEPS:
+        return skipped(msg("it computes in {dtype} inside, which is too coarse for finite differences.", dtype=least))
+    (fine, wrong), (coarse, wrong_inside) = STEPS[torch.float64], STEPS[least]
+    with _all_trained(named.values()), torch.enable_grad():
+        gradients = torch.autograd.grad(mix(), list(named.values()), allow_unused=True)
+    slopes = {
+        name: 0.0 if gradient is None else float((gradient * steps[name]).sum())
+        for name, gradient in zip(named, gradients, strict=True)
+    }
+    scale = max(sum(one**2 for one in slopes.values()) ** 0.5, 1e-12)
+
+    def apart_by(names: list[str], sizes: Sequence[float]) -> list[float]:
+        """How far the derivative along these parameters' directions is from their gradients, by steps of each size."""
+        expected, moved = sum(slopes[name] for name in names), [(named[name], steps[name]) for name in names]
+        return [(_slope(mix, moved, h) - expected) / scale for h in sizes]
+
+    amount = min(abs(one) for one in apart_by(list(named), fine))
+    if amount > wrong and coarse != fine:
+        amount, wrong = min(abs(one) for one in apart_by(list(named), coarse)), wrong_inside
+    if amount <= wrong:
+        return Finding(OBEYS, msg("gradients are the derivatives of the outputs."), amount, wrong)
+    for name in list(named)[:MOST_NAMED]:
+        each = apart_by([name], coarse)
+        least_apart = min(abs(one) for one in each)
+        if least_apart > wrong and max(each) - min(each) < SMOOTH * least_apart:
+            words = msg("the gradient by {name} is not the derivative of the outputs: a wrong backward?", name=name)
+            return Finding(BROKEN, words, least_apart, wrong)
+    return unknown(msg("its outputs are not smooth in its parameters: finite differences of two sizes differ."))
+
+
+class NumberTypes(TorchDispatchMode):
+    """While it lasts, types gets the floating number types of all tensors that are computed."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch gives its dispatch modes no types
+        self.types: set[torch.dtype] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        self.types |= {one.dtype for one in _tensors(found) if one.numel() > 1}
+        return found
+
+
+def in_float64(subject: CheckedModule) -> CheckedModule:
+    """The same module as a copy in float64."""
+    copied = copy.copy(subject)
+    copied.module = copied.inner = copy.deepcopy(subject.inner).double()
+    copied.table = None if subject.table is None else copy.deepcopy(subject.table).double()
+    copied.dtype = torch.float64
+    return copied
+
+
+def _slope(mix: Callable[[], Tensor], moved: Sequence[tuple[Tensor, Tensor]], h: float) -> float:
+    """The central difference along these steps, by the same code as gradients: nn.TransformerEncoderLayer has other
+    code where none are asked for."""
+    found = []
+    for sign in (h, -2 * h, h):
+        with torch.no_grad():
+            for parameter, step in moved:
+                parameter += sign * step
+        with torch.enable_grad():
+            found.append(float(mix().detach()))
+    return (found[0] - found[1]) / (2 * h)
+
+
+def judge_checkpointing(trial: CheckTrial) -> Finding:
+    """Outputs, and gradients by the embeddings, with gradient checkpointing and without, in training mode, no dropout.
+
+    Tolerated: of outputs what rounding moves, of gradients a thousandth of the largest. Limits: what switches it on is
+    transformers' method or an attribute such as gradient_checkpointing.
+    """
+    module = trial.subject.inner
+    switches = [(part, name) for part in module.modules() for name in CHECKPOINTED if vars(part).get(name) is False]
+    known: Any = module if hasattr(module, "gradient_checkpointing_enable") else None
+    if not switches or (known is not None and not getattr(module, "supports_gradient_checkpointing", True)):
+        return skipped(msg("it has no gradient checkpointing."))
+    with training_without_dropout(module), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        plain = _outputs_and_gradient(trial)
+        try:
+            if known is not None:
+                known.gradient_checkpointing_enable()
+            else:
+                for part, name in switches:
+                    setattr(part, name, True)
+            kept = _outputs_and_gradient(trial)
+        finally:
+            if known is not None:
+                known.gradient_checkpointing_disable()
+            for part, name in switches:
+                setattr(part, name, False)
+    difference = trial.difference(kept[0], plain[0])
+    words = msg("with gradient checkpointing output {where} differs by {amount}.", **difference.values)
+    if difference.amount > trial.tolerance or plain[1] is None or kept[1] is None:
+        return trial.finding(difference.amount, broken=words, kept=msg("gradient checkpointing changes no output."))
+    largest = float(plain[1].abs().max())
+    apart_by = float(apart(kept[1], plain[1]).max())
+    tolerance = max(1e-3, 32 * torch.finfo(trial.subject.dtype).eps) * largest
+    if apart_by > tolerance:
+        words = msg("with gradient checkpointing a gradient differs by {amount}.", amount=written(apart_by))
+        return Finding(BROKEN, words, apart_by, tolerance)
+    return Finding(OBEYS, msg("gradient checkpointing changes no output and no gradient."), apart_by, tolerance)
+
+
+def judge_compile(trial: CheckTrial) -> Finding:
+    """The outputs of the module and of the module traced by torch.compile, without a compiler behind it.
+
+    Tolerated: what rounding moves. Limits: traced where --thorough asks for it; what a compiler does is not seen.
+    """
+    if not trial.asked.thorough:
+        return skipped(msg("torch.compile is tried where --thorough asks for it."))
+    expected, traced = trial.alone, copy.copy(trial.subject)
+    compiled: Any = torch.compile(trial.subject.inner, backend="eager", dynamic=False)
+    torch._dynamo.reset()
+    traced.module = compiled
+    try:
+        found = traced.outputs(trial.ids[None])[0]
+    finally:
+        torch._dynamo.reset()
+    difference = trial.difference(found, expected)
+    broken = msg("under torch.compile output {where} differs by {amount}.", **difference.values)
+    return trial.finding(difference.amount, broken=broken, kept=msg("torch.compile changes no output."))
+
+
+def _outputs_and_gradient(trial: CheckTrial) -> tuple[Tensor, Tensor | None]:
+    """Outputs [T,V], and the gradient [1,T,W] of a mix of them by what an embedding makes of the ids."""
+    ids = trial.ids[None]
+    with watching_embedding(trial.subject, ids) as leaves, torch.enable_grad():
+        logits = trial.subject.read(trial.subject.call(ids), ids)
+        gradient = torch.autograd.grad(_mix(logits, trial.generator(13)), leaves[:1])[0] if leaves else None
+    return logits.detach()[0], gradient
+
+
+def _mix(found: Any, generator: torch.Generator) -> Tensor:
+    """A random mix of every finite number in all tensors of what a forward returned."""
+    total = torch.zeros((), dtype=torch.float64)
+    for one in _tensors(found):
+        sign = torch.randint(0, 2, one.shape, generator=generator).to(one) * 2 - 1
+        total = total.to(one.device) + (torch.where(one.isfinite(), one, 0.0) * sign).double().sum()
+    return total
+
+
+def _tensors(found: Any) -> Iterator[Tensor]:
+    if isinstance(found, Tensor):
+        if found.is_floating_point():
+            yield found
+        return
+    inside = found.values() if isinstance(found, dict) else found if isinstance(found, tuple | list) else None
+    for one in (vars(found).values() if hasattr(found, "__dict__") else ()) if inside is None else inside:
+        yield from _tensors(one)
+
+
+def _trained(module: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters that are trained; all of them where all are frozen."""
+    named = {name: one for name, one in module.named_parameters() if one.is_floating_point()}
+    return {name: one for name, one in named.items() if one.requires_grad} or named
+
+
+@contextmanager
+def _all_trained(parameters: Any) -> Iterator[None]:
+    """While it lasts, none of them is frozen."""
+    frozen = [one for one in parameters if not one.requires_grad]
+    for one in frozen:
+        one.requires_grad_(True)
+    try:
+        yield
+    finally:
+        for one in frozen:
+            one.requires_grad_(False)

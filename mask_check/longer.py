@@ -1,0 +1,182 @@
+"""What reaches what in longer rows: leaks that need more tokens, and ways that end before they should.
+
+In a row of 130 tokens and one of 520, everything from a position on is replaced, then, under a window, all
+before it, then it alone; no output may move that the mask closes to all that was replaced. One forward for each change
+tells of all pairs across it. What leaks is halved to a token, and the row to the shortest that still leaks.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from i18n import msg, msg_all, msg_together
+from mask_check import reach
+from mask_check.declared import with_cause
+from mask_check.findings import BROKEN, OBEYS, Finding
+from mask_check.prepare import context_of, needed_bytes
+from mask_check.subject import TookTooLong, apart
+from mask_check.trial import CheckTrial, first_above, skipped, unknown, written
+from model.errors import first_line
+from serving import machine
+
+LENGTHS = 130, 520
+FALLBACK = 64  # for a module that does not say how many positions it has, and refuses 130
+SPARE = 8  # positions that a context may keep for itself: RoBERTa's begin at 2
+CUTS = 31, 127, 511, 256, 7, 63, 3, 1, 15, 32, 64, 128  # what halves blocks of 2ⁿ comes first
+WORK = 3.5e11  # parameters · tokens · rows that one length may cost where none was asked for
+GRADIENT_WORK = 1.2e11
+ABRUPT = 1e-6  # of the largest gradient: one that is smaller before it ends may have decayed to 0
+MEMORY_SHARE = 0.5
+
+
+def judge(trial: CheckTrial) -> Finding:
+    """Changes of a longer row move no output that the declared mask closes to them, and its farthest open pairs have a
+    gradient. Limits: a large module is tried at fewer positions, or at one length; --tokens and --thorough ask for all.
+    """
+    if trial.by_hand:
+        return skipped(msg("a mask given by hand has one length."))
+    if trial.mask is not None and trial.mask.leaks.any():
+        return skipped(msg("the short row leaks already."))
+    most, why, context = 0.0, "", context_of(trial.subject.config)
+    wanted = list(_lengths(trial, context))
+    while wanted:
+        length = wanted.pop(0)
+        try:
+            longer = trial.at(length)
+            finding = _judge(longer, trial.length)
+        except (TookTooLong, MemoryError) as error:
+            why = str(error) or msg("not enough memory")
+            break
+        except Exception as error:  # noqa: BLE001 - its context may end before
+            why = msg("a row of {length} tokens raised {error}: {words}",
+                      length=length, error=type(error).__name__, words=first_line(error))  # fmt: skip
+            wanted = [FALLBACK] if not context and length > FALLBACK > trial.length and not trial.longer else []
+            continue
+        if finding.verdict != OBEYS:
+            return finding
+        trial.longer.append(length)
+        most = max(most, finding.amount or 0.0)
+    if not trial.longer:
+        return skipped(why or msg("it has no room for a longer row, or is too large to read one without --tokens."))
+    words = msg("rows of {lengths} tokens: nothing closed was reached.", lengths=msg_all([*map(str, trial.longer)]))
+    words = msg_together([words, msg("{problem}.", problem=why)]) if why else words
+    return Finding(OBEYS, words, most, trial.tolerance)
+
+
+def _lengths(trial: CheckTrial, context: int) -> Iterator[int]:
+    """The lengths to try, shortest first: those asked for, or those that the context, memory and WORK allow."""
+    asked = trial.asked.tokens
+    wanted = LENGTHS if asked is None else (*(one for one in LENGTHS if one < asked), asked)
+    for length in sorted({min(one, max(context - SPARE, 0) or one) if one != asked else one for one in wanted}):
+        fits = needed_bytes(trial.subject.config, length) <= MEMORY_SHARE * machine.free_bytes()
+        if length > trial.length and fits and (asked is not None or _rows(trial, length) >= 2):
+            yield length
+
+
+def _rows(trial: CheckTrial, length: int) -> int:
+    return int(WORK / max(trial.subject.parameters, 1) / length)
+
+
+def changes(trial: CheckTrial) -> list[slice]:
+    """What is replaced in each of the rows, as many as are allowed."""
+    cuts = [one for one in CUTS if one < trial.length]
+    allowed = trial.declared.reach
+    windowed = not bool(allowed.tril().eq(torch.ones_like(allowed).tril()).all())
+    found = [slice(one, None) for one in cuts]
+    found += [slice(0, one) for one in cuts if windowed]
+    found += [slice(one, one + 1) for one in (range(trial.length) if trial.asked.thorough else cuts)]
+    asked = trial.asked.thorough or trial.asked.tokens is not None
+    return found if asked else found[: max(_rows(trial, trial.length), 2)]
+
+
+def _judge(trial: CheckTrial, short: int) -> Finding:
+    changed, declared = trial.other(trial.ids, trial.generator(11)), trial.declared.reach
+    most, alive = 0.0, False
+    for change in changes(trial):
+        moved = _moved(trial, changed, change)
+        closed = ~declared[:, change].any(1)
+        amount = float(moved[closed].max()) if bool(closed.any()) else 0.0
+        alive = alive or bool((moved[~closed] > trial.tolerance).any())
+        if amount > trial.tolerance:
+            return _leak(trial, changed, change, first_above(moved * closed, trial.tolerance), short)
+        most = max(most, amount)
+    if not alive:
+        return unknown(msg("in a row of {length} tokens no change moved any output.", length=trial.length))
+    shut = _shut(trial)
+    return shut or Finding(OBEYS, "", most, trial.tolerance)
+
+
+def _moved(trial: CheckTrial, changed: Tensor, change: slice) -> Tensor:
+    """[T]: how far the outputs move, each row by itself so that all are computed with the same shapes."""
+    ids = trial.ids.clone()
+    ids[change] = changed[change]
+    return apart(trial.subject.outputs(ids[None])[0], trial.alone).cpu()
+
+
+def _leak(trial: CheckTrial, changed: Tensor, change: slice, row: int, short: int) -> Finding:
+    """The token that moves output `row`, by halving what was changed, and the shortest beginning that leaks."""
+    begin, end, _ = change.indices(trial.length)
+    while end - begin > 1:
+        middle = (begin + end) // 2
+        halves = [slice(begin, middle), slice(middle, end)]
+        found = next((one for one in halves if float(_moved(trial, changed, one)[row]) > trial.tolerance), None)
+        if found is None:  # none of them alone
+            break
+        begin, end = found.start, found.stop
+    moved = _moved(trial, changed, slice(begin, end))
+    pairs: list[tuple[int, int]] = []
+    for token in sorted({begin, *(one for one in CUTS if one < trial.length)}):
+        leaks = (_moved(trial, changed, slice(token, token + 1)) > trial.tolerance) & ~trial.declared.reach[:, token]
+        pairs += [(one, token) for one in leaks.nonzero().flatten().tolist()]
+    low, high = short, trial.length  # no leak at the one, a leak at the other
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _leaks(trial, middle, begin) else (middle, high)
+    values = {"length": high, "row": row, "size": written(float(moved[row])), "column": begin}
+    words = msg(
+        "with {length} tokens or more: output {row} moves by {size} when token {column} is changed, which its mask "
+        "closes.",
+        **values,
+    )
+    said = with_cause(words, pairs, trial.declared, short=False)
+    return Finding(BROKEN, said, float(moved[row]), trial.tolerance, (row, begin))
+
+
+def _leaks(trial: CheckTrial, length: int, token: int) -> bool:
+    """Whether the row's first `length` tokens leak: at some cuts, at their end, or from the token that leaks in all."""
+    beginning = trial.at(length, trial.ids[:length])
+    changed = trial.other(beginning.ids, trial.generator(11))
+    closed = beginning.declared.reach.logical_not()
+    cuts = [slice(length - 1, None), *([slice(token, token + 1)] if token < length else []), *changes(beginning)[:4]]
+    return any(
+        bool((_moved(beginning, changed, cut)[closed[:, cut].all(1)] > trial.tolerance).any())
+        for cut in cuts
+        if cut.start < length
+    )
+
+
+def _shut(trial: CheckTrial) -> Finding | None:
+    """Of the last two outputs: a distance at which gradients, not small before, are exactly 0 though it is open."""
+    large = trial.subject.parameters * trial.length * 6 > GRADIENT_WORK and trial.asked.tokens is None
+    if large or not trial.declared.exact or trial.found["gradients"].verdict != OBEYS:
+        return None
+    rows = [trial.length - 2, trial.length - 1]
+    try:
+        gradients = reach.measure_gradients(trial, rows)
+    except RuntimeError:  # an operation that has no backward
+        return None
+    if gradients is None or not bool(gradients.isfinite().all()) or float(gradients.max()) == 0.0:
+        return None
+    others = trial.declared.reach[rows] & (torch.tensor(rows)[:, None] != torch.arange(trial.length))
+    shut = reach.first_shut_pair(gradients, others, rows)
+    if shut is None or float(gradients[rows.index(shut[0]), shut[1] + 1]) < ABRUPT * float(gradients.max()):
+        return None
+    silent = int((gradients[others] == 0).sum())
+    values = {"length": trial.length, "row": shut[0], "column": shut[1], "distance": shut[0] - shut[1]}
+    words = msg(
+        "in a row of {length} tokens output {row} has no gradient with respect to token {column}, {distance} before "
+        "it, where the mask is declared open.",
+        **values,
+    )
+    return Finding(BROKEN, words, pair=shut, silent=silent)

@@ -1,0 +1,137 @@
+"""Does a target influence its own prediction? Asked of a loss function, whatever computes it.
+
+A prediction that does not know its target is one distribution: over all ids v that could stand at a position,
+exp(-loss) sums to 1. Where the sum is more, the loss was lowered by what it was to predict. Where logits are returned
+beside the loss, they must not move at all when targets are changed.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from i18n import msg
+from mask_check.findings import BROKEN, CANNOT_TELL, OBEYS, CannotCheck, Finding
+from mask_check.trial import written
+
+TARGETS = ("labels", "targets", "target", "y")
+IDS = ("input_ids", "idx", "tokens", "x")
+MOST_IDS, ROWS = 2048, 64
+SLACK = 1e-3  # of a sum that is to be 1
+Batch = Mapping[str, Tensor] | Sequence[Tensor]
+Row = dict[Any, Any]  # one row of a batch, by name or number
+
+
+@dataclass(frozen=True)
+class LossReport(Finding):
+    """pair: the position whose target influences its prediction, twice. amount: how far the sum is from 1, or how far
+    logits moved."""
+
+    @property
+    def obeys(self) -> bool:
+        return self.verdict == OBEYS
+
+    def __str__(self) -> str:
+        return f"{self.verdict}: {self.words}"
+
+
+def check_loss(
+    fn: Callable[[Any], Any],
+    batch: Batch,
+    *,
+    targets: str | int | None = None,
+    vocabulary: int | None = None,
+    seed: int = 0,
+) -> LossReport:
+    """fn: called with a batch, returns the loss of each token [B,T] or their mean, or logits [B,T,V] with it.
+
+    batch: tensors [B,T] by name or in a row. targets: which of them; "labels", "targets", "target", "y" or the second
+    unless given, and else the ids themselves, of which each is predicted from those before it. vocabulary: how many ids
+    there are; one more than the largest in the batch unless given. Its first row is used.
+
+    Raises CannotCheck for a batch without targets, and for what is no loss.
+    """
+    named: Row = dict(batch) if isinstance(batch, Mapping) else dict(enumerate(batch))
+    known = (targets,) if targets is not None else (*TARGETS, *([1] if 1 in named else []), *IDS, 0)
+    which = next((one for one in known if isinstance(named.get(one), Tensor)), None)
+    if which is None or named[which].ndim != 2 or named[which].shape[1] < 3:
+        raise CannotCheck(msg("expected targets [B, T] in the batch, of three tokens or more"))
+    rows, length = named[which].shape
+    first = {name: one[:1] if isinstance(one, Tensor) and len(one) == rows else one for name, one in named.items()}
+    make: Callable[..., Any] = dict if isinstance(batch, Mapping) else lambda row: type(batch)(row.values())  # type: ignore
+    tensors = [one for one in named.values() if isinstance(one, Tensor) and not one.is_floating_point()]
+    count = vocabulary or int(max(one.max() for one in tensors)) + 1
+    run, generator = partial(_run, fn, make), torch.Generator().manual_seed(seed)
+    logits, losses = run(first)
+    if logits is not None and which not in (*IDS, 0):
+        apart = 1 + torch.randint(count - 1, (1, length), generator=generator).to(first[which])
+        other, _ = run(first | {which: (first[which] + apart) % count})
+        return _of_logits(logits, logits if other is None else other)
+    most, tried = 0.0, torch.randperm(count, generator=generator)[:MOST_IDS]
+    for place in (length - 1, length // 2, 1):
+        part = {name: _begin(one, place + 1, length) for name, one in first.items()}
+        terms = place + (which not in (*IDS, 0)) if losses.ndim == 0 else 0
+        total = sum(_probabilities(run, part, which, some, terms) for some in tried.split(1 if terms else ROWS))
+        if total > 1 + SLACK:
+            words = msg(
+                "the probabilities of all targets at position {place} sum to {total}: its target influences its own "
+                "prediction.",
+                place=place,
+                total=written(total),
+            )
+            return LossReport(BROKEN, words, total - 1, SLACK, (place, place))
+        most = max(most, abs(total - 1))
+    if most > SLACK:
+        words = msg("the probabilities of the {tried:,} targets tried sum to less than 1.", tried=len(tried))
+        return LossReport(CANNOT_TELL, words, most, SLACK)
+    words = msg("the probabilities of all targets sum to 1, so no target influences its own prediction.")
+    return LossReport(OBEYS, words, most, SLACK)
+
+
+def _run(fn: Callable[[Any], Any], make: Callable[[Row], Any], row: Row) -> tuple[Tensor | None, Tensor]:
+    """Logits if there are any, and losses."""
+    with torch.no_grad():
+        found = fn(make(row))
+    parts = [one for one in (found if isinstance(found, tuple | list) else [found]) if isinstance(one, Tensor)]
+    logits = getattr(found, "logits", next((one for one in parts if one.ndim == 3), None))
+    losses = getattr(found, "loss", next((one for one in parts if one.ndim < 3), None))
+    if logits is None and losses is None:
+        raise CannotCheck(msg("expected a loss or logits, got {got}", got=type(found).__name__))
+    return logits, torch.zeros(()) if losses is None else losses.double()
+
+
+def _of_logits(logits: Tensor, other: Tensor) -> LossReport:
+    """Logits [1,T,V] of two batches with other targets."""
+    moved = (other - logits).abs().amax(-1)[0]
+    tolerance = float(torch.finfo(logits.dtype).eps * logits.abs().max() * 8)
+    amount = float(moved.max())
+    if amount <= tolerance:
+        return LossReport(OBEYS, msg("changing targets moves no logits."), amount, tolerance)
+    place = int((moved > tolerance).nonzero()[0])
+    words = msg("changing targets moves the logits of position {place}.", place=place)
+    return LossReport(BROKEN, words, amount, tolerance, (place, place))
+
+
+def _probabilities(run: Callable[[Row], Any], part: Row, which: Any, ids: Tensor, terms: int) -> float:
+    """exp(-loss) of these targets at the last position, summed. terms: of how many losses what is returned is the mean;
+    0 where it is each."""
+    wide = {name: one.repeat(len(ids), 1) if _is_row(one) else one for name, one in part.items()}
+    wide[which][:, -1] = ids.to(wide[which])
+    found = run(wide)[1]
+    if not terms:
+        return float((-found.reshape(len(ids), -1)[:, -1]).exp().sum())
+    length = wide[which].shape[1]
+    before = run({name: _begin(one, length - 1, length) for name, one in wide.items()})[1] if terms > 1 else 0.0
+    return float((-(found * terms - before * (terms - 1))).exp())
+
+
+def _is_row(one: Any) -> bool:
+    return isinstance(one, Tensor) and one.ndim == 2 and len(one) == 1
+
+
+def _begin(one: Any, many: int, length: int) -> Any:
+    """The first tokens of what has one for each position."""
+    return one[:, :many] if isinstance(one, Tensor) and one.ndim == 2 and one.shape[1] == length else one

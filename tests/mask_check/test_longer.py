@@ -1,0 +1,104 @@
+"""Leaks and shut ways that 24 tokens do not show: found, halved to a pair, and to the shortest row that leaks."""
+
+import pytest
+import torch
+
+from mask_check import longer
+from mask_check.check import check
+from mask_check.declared import cause_of, declare
+from mask_check.findings import BROKEN, CheckReport
+from mask_check.formats import verdict_of
+from mask_check.sample_networks import SmallConfig, SmallDecoder
+from tests.mask_check.modules import ReadsAhead, Written
+
+
+def broken(report: CheckReport) -> list[str]:
+    return [finding.law for finding in report.broken]
+
+
+@pytest.mark.parametrize(("block", "above"), [(64, 64), (64, 70), (100, 129), (7, 300), (512, 511)])
+def test_a_leak_that_begins_beyond_a_length(block: int, above: int) -> None:
+    report = check(ReadsAhead(block, above))
+    assert broken(report) == ["length"]
+    finding = report.finding("length")
+    assert f"with {above + 1} tokens or more:" in finding.words
+    assert finding.pair is not None
+    row, column = finding.pair
+    assert row < column
+    assert row // block == column // block
+
+
+def test_what_lies_within_blocks_is_said() -> None:
+    assert "All of them lie within blocks of 64 tokens" in check(ReadsAhead(64, 64)).finding("length").words
+
+
+def test_a_window_that_is_not_declared() -> None:
+    report = check(ReadsAhead(above=9999, past=100))
+    assert broken(report) == ["length"]
+    assert report.finding("length").pair == (128, 28)
+    assert check(ReadsAhead(above=9999, past=100), mask="window:100").obeys
+
+
+def test_a_window_wider_than_declared() -> None:
+    report = check(ReadsAhead(above=9999, past=101), mask="window:100")
+    assert broken(report) == ["length"]
+    row, column = report.finding("length").pair or (0, 0)
+    assert row - column == 100
+    assert "the window is one token too wide" in report.finding("length").words
+
+
+def test_the_verdict_states_the_lengths() -> None:
+    report = check(ReadsAhead(above=9999))
+    assert (report.obeys, report.longer) == (True, (130, 520))
+    assert verdict_of(report) == "It obeys its mask on the rows checked, of 24, 130 and 520 tokens."
+
+
+@pytest.mark.parametrize(("asked", "lengths"), [({"tokens": 40}, (40,)), ({"tokens": 200}, (130, 200))])
+def test_the_longest_is_chosen(asked: dict, lengths: tuple[int, ...]) -> None:
+    assert check(ReadsAhead(above=9999), **asked).longer == lengths
+
+
+def test_a_context_ends_before() -> None:
+    assert check(SmallDecoder(SmallConfig(max_position_embeddings=140))).longer == (130, 132)
+    assert check(Written(positions=65)).longer == (64,)
+    report = check(Written(positions=40))
+    assert (report.longer, report.obeys) == ((), True)
+    assert "a row of 64 tokens raised IndexError" in report.finding("length").words
+
+
+def test_every_token_is_changed_by_itself() -> None:
+    for thorough, alone in ((False, set(longer.CUTS) - {256, 511}), (True, set(range(130)))):
+        module, seen = ReadsAhead(above=9999), []
+        module.register_forward_pre_hook(
+            lambda _, __, given, seen=seen: seen.append(given["input_ids"]), with_kwargs=True
+        )
+        check(module, tokens=130, thorough=thorough)
+        rows = [ids[0] for ids in seen if ids.shape == (1, 130)]
+        changed = [(row != rows[1]).nonzero().flatten().tolist() for row in rows]
+        assert alone <= {one[0] for one in changed if len(one) == 1} <= alone | {129}
+
+
+@pytest.mark.parametrize(
+    ("mask", "shift", "words"),
+    [
+        ("causal", 1, "diagonal lies one position too far right"),
+        ("causal", 24, "no causal mask is applied at all"),
+        ("causal", 5, ""),
+        ("window:4", -4, "one token too wide"),
+        ("window:4", -9, ""),
+    ],
+)
+def test_causes(mask: str, shift: int, words: str) -> None:
+    declared = declare(None, 24, mask)
+    row = torch.arange(24)
+    apart = row - row[:, None]  # token - output
+    seen = (apart <= shift) & (apart > 0) if shift > 0 else (apart >= shift) & (apart < 0)
+    leaks = [(i, j) for i, j in (seen & ~declared.reach).nonzero().tolist()]
+    assert words in cause_of(leaks, declared)
+    assert bool(words) == bool(cause_of(leaks, declared))
+
+
+def test_the_short_row_is_enough_where_it_leaks() -> None:
+    report = check(ReadsAhead(8, 8))
+    assert report.finding("reach").verdict == BROKEN
+    assert "leaks already" in report.finding("length").words

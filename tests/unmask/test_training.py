@@ -1,0 +1,222 @@
+"""assert_causal where models are trained: how often it calls them, and what it can be given."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jsonschema
+import pytest
+import torch
+import torch.distributed as dist
+import transformers as hf
+from torch import Tensor, nn
+
+import unmask
+from mask_check import formats
+from mask_check.check import check
+from mask_check.registry import SAMPLES
+from mask_check.sample_networks import SmallConfig, SmallDecoder
+from tests.mask_check.modules import Nano, ReadsAhead, Written
+from unmask import training
+
+ROOT = Path(__file__).parents[2]
+OUTSIDE = """
+import torch
+from tests.mask_check.modules import ReadsAhead
+
+class Good(ReadsAhead):
+    def __init__(self): super().__init__(above=9999)
+
+def leaks(): return ReadsAhead(8, 0)
+number = 3
+"""
+
+
+class TakesEmbeddings(nn.Module):
+    """A trunk: embeddings [B,T,16] in, a tuple with a loss and states out."""
+
+    def __init__(self, *, causal: bool = True) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        self.causal = causal
+
+    def forward(self, inputs_embeds: Tensor) -> tuple[Tensor, Tensor]:
+        mask = nn.Transformer.generate_square_subsequent_mask(inputs_embeds.shape[1]) if self.causal else None
+        states = self.layer(inputs_embeds, src_mask=mask)
+        return states.mean(), states
+
+
+class TakesStates(TakesEmbeddings):
+    """The same with an argument that could be anything."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        return super().forward(x)
+
+
+def gpt2() -> hf.GPT2LMHeadModel:
+    torch.manual_seed(0)
+    return hf.GPT2LMHeadModel(hf.GPT2Config(vocab_size=61, n_embd=24, n_layer=2, n_head=3, n_positions=140))
+
+
+MODULES = {
+    "own": lambda causal: ReadsAhead(above=9999 if causal else 64),
+    "nanogpt": lambda causal: Nano(causal=causal),
+    "embeddings": lambda causal: TakesEmbeddings(causal=causal),
+    "states": lambda causal: TakesStates(causal=causal),
+    "compiled": lambda causal: torch.compile(TakesEmbeddings(causal=causal), backend="eager"),
+    "written": lambda causal: Written() if causal else SAMPLES["future"].make(),
+    "sample": lambda causal: SAMPLES["sound" if causal else "sdpa"].make(),
+    "pair": lambda causal: SAMPLES["sound-pair"].make() if causal else SmallDecoder(SmallConfig(is_causal=False)),
+}
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("name", MODULES)
+def test_at_most_three_forwards(name: str, causal: bool) -> None:
+    module = MODULES[name](causal).train()
+    calls: list[Any] = []
+    inner = getattr(module, "_orig_mod", module)
+    inner.register_forward_hook(lambda *_: calls.append(1))
+    if causal:
+        assert unmask.assert_causal(module).obeys
+    else:
+        with pytest.raises(AssertionError, match="which its mask closes"):
+            unmask.assert_causal(module)
+    assert 2 <= len(calls) <= 3
+    assert module.training
+
+
+@pytest.mark.parametrize("name", ["embeddings", "states", "compiled", "nanogpt"])
+def test_the_whole_check_takes_them_too(name: str) -> None:
+    assert check(MODULES[name](True)).obeys
+    assert "reach" in [finding.law for finding in check(MODULES[name](False)).broken]
+
+
+def test_rows_that_change_each_other_are_no_leak() -> None:
+    assert not unmask.checking.quick(Written("batch norm")).broken
+
+
+@pytest.mark.parametrize("number_type", [torch.bfloat16, torch.float64])
+def test_number_types(number_type: torch.dtype) -> None:
+    unmask.assert_causal(gpt2().to(number_type))
+    with pytest.raises(AssertionError):
+        unmask.assert_causal(SAMPLES["sdpa"].make().to(number_type))
+
+
+def test_a_trainer_calls_it_at_its_beginning_and_every_so_many_steps() -> None:
+    module, leaks = gpt2(), SAMPLES["sdpa"].make()
+    calls: list[Any] = []
+    module.register_forward_hook(lambda *_: calls.append(1))
+    handler = hf.trainer_callback.CallbackHandler([unmask.trainer_callback(every=10)], module, None, None, None)
+    state, control = hf.TrainerState(), hf.TrainerControl()
+    handler.on_train_begin(None, state, control)
+    assert len(calls) == 2
+    for state.global_step in range(1, 21):
+        handler.on_step_end(None, state, control)
+    assert len(calls) == 6
+    handler.model = leaks
+    with pytest.raises(AssertionError):
+        handler.on_step_end(None, state, control)
+
+
+def test_lightning_need_not_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Callback:
+        """What is inherited where Lightning is installed."""
+
+    callback = unmask.lightning_callback(every=2, network=lambda module: module.network)
+    module = SimpleNamespace(network=SAMPLES["sdpa"].make())
+    callback.on_train_batch_end(None, module, None, None, 0)
+    for ask in (
+        lambda: callback.on_train_start(None, module),
+        lambda: callback.on_train_batch_end(None, module, 0, 0, 1),
+    ):
+        with pytest.raises(AssertionError):
+            ask()
+    monkeypatch.setitem(sys.modules, "pytorch_lightning", SimpleNamespace(Callback=Callback))
+    monkeypatch.setattr(training, "LIGHTNING", ("no_such_module", "pytorch_lightning"))
+    assert isinstance(unmask.lightning_callback(), Callback)
+
+
+def test_a_class_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(OUTSIDE)
+    assert unmask.check(f"{file}:Good").obeys
+    assert not unmask.check(f"{file}:leaks").obeys
+    for name, words in ((f"{file}:number", "number of mine.py to be a torch.nn.Module"), (f"{file}:none", "none of"),
+                        (f"{tmp_path}/other.py:Good", "there is no file")):  # fmt: skip
+        with pytest.raises(unmask.CannotCheck, match=words):
+            unmask.check(name)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "unmask.pytest_plugin",
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        "/dev/null",
+    ]
+    test = tmp_path / "test_it.py"
+    test.write_text("from mine import Good, leaks\ndef test_it(assert_causal): assert_causal(Good())\n")
+    asked = ["--causal", f"{file}:Good", "--causal", f"{file}:leaks", "--rootdir", str(tmp_path), str(test)]
+    ran = subprocess.run([*command, *asked], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 1
+    assert "1 failed, 2 passed" in ran.stdout
+    assert "which its mask closes" in ran.stdout
+
+
+def test_the_json_follows_its_schema() -> None:
+    schema = json.loads((ROOT / "docs" / "mask-check.schema.json").read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    for key in ("sound", "sdpa", "narrow", "sound-pair"):
+        found = json.loads(formats.as_json(check(SAMPLES[key].make())))
+        jsonschema.validate(found, schema)
+        assert set(schema["required"]) == set(found)
+        assert schema["properties"]["schema_version"]["const"] == found["schema_version"] == formats.SCHEMA_VERSION
+        assert set(schema["properties"]["findings"]["items"]["required"]) == set(formats.FOUND)
+
+
+class SharesItsRow(ReadsAhead):
+    """Each of two processes computes half of a row, from the whole row's keys, which they gather (context parallel)."""
+
+    def __init__(self, *, local: bool) -> None:
+        super().__init__(above=9999)
+        self.local = local
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        rank, half = dist.get_rank(), (input_ids.shape[1] + 1) // 2
+        ids = nn.functional.pad(input_ids, (0, 2 * half - input_ids.shape[1]))
+        own = self.embedding(ids[:, rank * half : (rank + 1) * half]).contiguous()
+        parts = [torch.empty_like(own) for _ in range(2)]
+        dist.all_gather(parts, own)
+        key = torch.arange(half) if self.local else torch.arange(2 * half)
+        query = torch.arange(half) + (0 if self.local else rank * half)
+        mask = (query[:, None] >= key).float()
+        mask = torch.cat([mask, mask], 1) if self.local else mask  # each half masked by positions in its own half
+        found = self.head(mask / mask.sum(-1, keepdim=True) @ torch.cat(parts, 1))
+        halves = [torch.empty_like(found) for _ in range(2)]
+        dist.all_gather(halves, found.contiguous())
+        return torch.cat(halves, 1)[:, : input_ids.shape[1]]
+
+
+def in_one_of_two(rank: int, meeting: str) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
+    torch.set_num_threads(1)
+    unmask.assert_causal(nn.parallel.DistributedDataParallel(ReadsAhead(above=9999)))
+    unmask.assert_causal(SharesItsRow(local=False))
+    for broken in (nn.parallel.DistributedDataParallel(ReadsAhead()), SharesItsRow(local=True)):
+        with pytest.raises(AssertionError, match="which its mask closes"):
+            unmask.assert_causal(broken)
+    with torch.no_grad():
+        assert check(nn.parallel.DistributedDataParallel(gpt2())).finding("reach").verdict == "obeys"
+    dist.destroy_process_group()
+
+
+def test_two_processes(tmp_path: Path) -> None:
+    torch.multiprocessing.spawn(in_one_of_two, (str(tmp_path / "meeting"),), nprocs=2)
