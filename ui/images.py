@@ -34,7 +34,7 @@ from ui.widgets.key import component_value, whole, wholes
 from ui.widgets.uploads import uploaded, uploader
 from viz import images
 from viz.head import head_figure, head_range
-from viz.numbers import next_token_table, percent, share_table
+from viz.numbers import next_token_table, number, percent, share_table
 
 SOURCES = {"scene": N_("Build a scene"), "upload": N_("Upload an image")}
 MODES = {"look": N_("Look"), "place": N_("Place a shape"), "remove": N_("Remove patches")}
@@ -259,7 +259,7 @@ def show_numbers(found: Captioned) -> None:
         some = predicted.candidates[:CANDIDATES] if predicted else []
         st.html(cached_figure(next_token_table, some, some, changed=False))
     if found.located is not None:
-        rows = [(say("loss of the scene's caption, nats/word"), *(f"{one.loss:.4f}" for one in found.located))]
+        rows = [(say("loss of the scene's caption, nats/word"), *(number(one.loss) for one in found.located))]
         rows.append((say("best localization"), *(percent(float(one.shares.max())) for one in found.located)))
         st.html(share_table(say("this scene"), rows, changed=found.spec != found.model.standard))
     every = [results.ask(measures.under_masks, ModelRef.of(model_of(version)), HELD_OUT) for version in VERSIONS]
