@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from PIL import Image
 
@@ -41,6 +42,11 @@ class ImageRun(Run):
         """As measured: "causal", "block" (an image's tokens see each other), "prefix-lm" (others do too); "none" of a
         network without a causal mask."""
         return image_mask(self.trace)
+
+    def _of_text(self, *_: Any, **__: Any) -> Any:
+        raise ValueError("expected a run of a text alone, got one with an image")
+
+    served = tree = packed = streamed = check = _of_text  # their models get ids alone
 
     def classes(self, most: int = TOP) -> Predicted:
         """The `most` likeliest classes of an image classifier's image. Raises ValueError for another model."""
