@@ -36,7 +36,7 @@ from ui.widgets.uploads import uploaded, uploader
 from viz import images, lit_image
 from viz.head import head_figure, head_range
 from viz.mask_styles import STYLES
-from viz.numbers import next_token_table, percent, share_table
+from viz.numbers import next_token_table, number, percent, share_table
 
 SOURCES = {"scene": N_("Build a scene"), "upload": N_("Upload an image")}
 MODES = {"look": N_("Look"), "place": N_("Place a shape"), "remove": N_("Remove patches")}
@@ -272,7 +272,7 @@ def show_numbers(found: Captioned) -> None:
         some = predicted.candidates[:CANDIDATES] if predicted else []
         st.html(cached_figure(next_token_table, some, some, changed=False))
     if found.located is not None:
-        rows = [(say("loss of the scene's caption, nats/word"), *(f"{one.loss:.4f}" for one in found.located))]
+        rows = [(say("loss of the scene's caption, nats/word"), *(number(one.loss) for one in found.located))]
         rows.append((say("best localization"), *(percent(float(one.shares.max())) for one in found.located)))
         st.html(share_table(say("this scene"), rows, changed=found.spec != found.model.standard))
     every = [results.ask(measures.under_masks, ModelRef.of(model_of(version)), HELD_OUT) for version in VERSIONS]
@@ -320,8 +320,8 @@ def show_another(whole: np.ndarray) -> None:
     st.html(page.sentence(together([said, "" if lit.mapped else say(lit_image.NO_MAPPING)])))
     layers = list(lit.layers())
     head = min(state.images_head or MEAN, len(heads))
-    for number, (part, column) in enumerate(zip(layers, st.columns(max(len(layers), 2)), strict=False)):
-        key = f"images_another_{number}"
+    for place, (part, column) in enumerate(zip(layers, st.columns(max(len(layers), 2)), strict=False)):
+        key = f"images_another_{place}"
         hear = {f"on_{name}_change": partial(heard, name, None, key) for name in ("word", "head", "spot", "patch")}
         with column:
             _component(data=lit_image.lit_packet(part, alone=len(layers) == 1, head=head), key=key, **hear)

@@ -117,8 +117,8 @@ def sentence(
         said.append(right if tuple(caption) == tuple(true) else quoting(wrong, true))
     if best is not None:
         words = N_(
-            "{head} puts {share} of its attention on the image inside the box of the shape described; spread "
-            "evenly, it would be {chance}."
+            "{head} puts {share} of its attention on the image on patches that touch the box of the shape described; "
+            "spread evenly, it would be {chance}."
         )
         said.append(say(words, head=best[0], share=percent(best[1]), chance=percent(best[2])))
     return Markup(together(said))

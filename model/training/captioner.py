@@ -95,7 +95,7 @@ def with_prompts(draw: random.Random, some: list[Scene]) -> list[tuple[Scene, st
     return [(scene, draw.choice(tuple(PROMPTS))) for scene in some]
 
 
-def report(folder: Path, size: int = 2000) -> str:
+def report(folder: Path, size: int = 1000) -> str:
     """The measured numbers of the checkpoints in folder, as the card has them."""
     torch.set_num_threads(1)
     weights = sum(path.stat().st_size for path in folder.rglob("*.safetensors"))

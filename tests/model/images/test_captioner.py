@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from model.images import captioner
-from model.images.captioner import CONTEXT, GRID, MASKS, PATCH, PATCHES, CaptionNetwork, encode
-from model.images.measures import folded_head, locate, read, without
+from model.images.captioner import CONTEXT, GRID, MASKS, PATCH, PATCHES, VERSIONS, CaptionNetwork, encode
+from model.images.measures import folded_head, locate, read, without, write
 from model.images.patches import grid_tokens
 from model.images.scenes import Scene, SceneShape, caption, held_out_scenes, random_scene, render, scene_of
 from model.transformer import TransformerConfig
@@ -120,3 +120,16 @@ def test_a_folded_head_keeps_every_rows_sum(tiny: captioner.CaptionerModel) -> N
     np.testing.assert_allclose(view.weights.sum(1), 1, rtol=1e-5)
     np.testing.assert_allclose(view.weights[1:, 0], whole[PATCHES:, :PATCHES].sum(1), rtol=1e-5)
     np.testing.assert_array_equal(view.blocked["prefix_lm"], np.triu(np.ones((4, 4), bool), 1))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_version_that_ships_writes_what_is_there(version: str) -> None:
+    model = captioner.load(version)
+    assert model.standard == MASKS[version]
+    scenes = held_out_scenes(20)
+    right = 0
+    for scene, prompt in scenes:
+        found, true = write(model, render([scene])[0], prompt, model.standard), caption(scene, prompt)
+        right += list(found.words) == [text for text, _ in true]
+        assert found.weights.shape == (model.num_layers, model.num_heads, len(found.words), PATCHES)
+    assert right >= 18
