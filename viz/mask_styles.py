@@ -93,7 +93,7 @@ STYLES: dict[str, Style] = {
         N_("prefix-LM"), N_("Prefix-LM"),
         N_("With 4, the first 4 tokens attend to each other and all later ones are causal, as image tokens in "
            "PaliGemma. Unlike Prefix it opens nothing that a window blocks; switch Causal off to see it."),
-        "#5B8E7D", np.maximum(_UP, _BACK), "xx..",
+        "#90C070", np.maximum(_UP, _BACK), "xx..",
     ),
     "prefix": Style(
         N_("prefix"), N_("Prefix"),
