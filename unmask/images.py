@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from PIL import Image
 
@@ -42,16 +43,18 @@ class ImageRun(Run):
         network without a causal mask."""
         return image_mask(self.trace)
 
+    def _of_text(self, *_: Any, **__: Any) -> Any:
+        raise ValueError("expected a run of a text alone, got one with an image")
+
+    served = tree = packed = streamed = check = _of_text  # their models get ids alone
+
     def classes(self, most: int = TOP) -> Predicted:
         """The `most` likeliest classes of an image classifier's image. Raises ValueError for another model."""
         names = getattr(self.model, "classes", {})
         if not names:
             raise ValueError(f"expected an image classifier with its classes, got {self.model.name}")
-        found = (
-            self.trace.logits[0]
-            .softmax(-1)
-            .topk(min(index("number of classes", most, MOST_PREDICTED, first=1), len(names)))
-        )
+        most = min(index("number of classes", most, MOST_PREDICTED, first=1), len(names))
+        found = self.trace.logits[0].softmax(-1).topk(most)
         pairs = zip(found.indices.tolist(), found.values.tolist(), strict=True)
         return predicted("class", [Candidate(self.model.label(one), chance) for one, chance in pairs])
 
@@ -64,9 +67,8 @@ class ImageRun(Run):
         note = tag("p", together([line, "" if lit.mapped else say(NO_MAPPING)]))
         canvases = [Canvas("images", lit_packet(one, alone=len(layers) == 1)) for one in layers]
         html: Callable[[], str] = lambda: page(line, [note, *canvases])  # noqa: E731
-        return Picture(
-            line, lit, lit.weights[0, lit.query], html, lambda: canvases[0], partial(_printed, self.title, lit)
-        )
+        numbers, printed = lit.weights[0, lit.query], partial(_printed, self.title, lit)
+        return Picture(line, lit, numbers, html, lambda: canvases[0], printed)
 
     def pictures(self, heads: Sequence[tuple[int, int]]) -> list[tuple[str, str]]:
         found = []

@@ -1,5 +1,6 @@
 """A model in Python and notebooks: unmask.load(…).run(text)."""
 
+import json
 import warnings
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from model.text import TokenBatch, cut_words
 from unmask.checking import Checkable
 from unmask.runs import Run, spec_of
 
+CLASSIFIERS = ("vit", "deit", "dinov2", "dinov2_with_registers")  # model types
 HOOKS = ("_forward_hooks", "_forward_pre_hooks")  # of a module of torch, by their numbers
 CHANGED = (
     "the network's hooks or parameters have changed since unmask.load: this run uses those it had then. "
@@ -110,11 +112,14 @@ class LoadedModel(Checkable):
 
 def _classifier(name: str) -> Model | None:
     """The image classifier in a folder, None where there is none."""
-    if not (Path(name) / "config.json").is_file():
+    try:
+        if json.loads((Path(name) / "config.json").read_text())["model_type"] not in CLASSIFIERS:
+            return None
+    except (OSError, ValueError, KeyError, TypeError):
         return None
     from model.huggingface import image_classifier  # takes seconds to import
 
-    return image_classifier.load(name) if image_classifier.is_classifier(Path(name)) else None
+    return image_classifier.load(name)
 
 
 def _image_run() -> type[Run]:

@@ -3,8 +3,6 @@
 Sizes: T tokens, the class token among them; C classes.
 """
 
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,8 +29,6 @@ from model.masks import MaskSpec
 from model.text import TokenBatch
 from model.trace import Trace
 from serving.settings import Settings
-
-TYPES = ("vit", "deit", "dinov2", "dinov2_with_registers")
 
 
 class ImageClassifier(Model):
@@ -117,14 +113,6 @@ class ImageClassifier(Model):
 
     def readout(self, states: Tensor) -> Tensor:
         return states
-
-
-def is_classifier(folder: Path) -> bool:
-    """Whether a folder's configuration is an image classifier's."""
-    try:
-        return json.loads((folder / "config.json").read_text()).get("model_type") in TYPES
-    except (OSError, ValueError, AttributeError):
-        return False
 
 
 def load(name: str) -> ImageClassifier:

@@ -9,11 +9,11 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
 import torch
-from cachetools import LRUCache
 from PIL import Image
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
@@ -126,7 +126,8 @@ class ImagePrompts:
         if getattr(self.processor, "image_processor", None) is None or not isinstance(stacks, OneStack):
             raise NotSupported(msg(READS_NO_IMAGES, model=name))
         self._name, self._config, self._stacks = name, config, stacks
-        self._boxes: LRUCache[Hashable, list[Box | None]] = LRUCache(MOST_MAPPED)
+        self._boxes: dict[Hashable, list[Box | None]] = {}
+        self._lock = Lock()  # a tokenizer of transformers is not for two threads at a time
 
     def encode(self, text: str, picture: Image.Image, label: Callable[[int], str]) -> ImageBatch:
         """As HuggingFaceModel.encode_image. label: what to show for an id."""
@@ -150,16 +151,20 @@ class ImagePrompts:
     def _pixel_boxes(self, batch: ImageBatch, text: str, size: tuple[int, int]) -> list[Box | None]:
         """See pixel_map; those of images of one size are the same."""
         key = size, len(batch.image_positions)
-        if key not in self._boxes:
+        found = self._boxes.get(key)
+        if found is None:
             network, body = self._stacks.network, self._stacks.body
             ids, image = batch.ids.to(device_of(network)), on_device(batch.inputs, network)
             arguments = self._stacks.arguments(body, Inputs(ids, torch.ones_like(ids).bool(), image=image), None)
             embed = embedder(body, self._stacks.stack, arguments, torch.tensor(batch.image_positions))
             try:
-                self._boxes[key] = pixel_boxes(lambda image: self.prepare(text, image), embed, size)
+                found = pixel_boxes(lambda image: self.prepare(text, image), embed, size)
             except Exception:  # noqa: BLE001 - what a network unlike the others raises; it has no mapping then
-                self._boxes[key] = []
-        return self._boxes[key]
+                found = []
+            if len(self._boxes) >= MOST_MAPPED:
+                self._boxes.clear()
+            self._boxes[key] = found
+        return found
 
     def prepare(self, text: str, picture: Image.Image) -> dict[str, Any]:
         """Ids, mask and pixels, one row. A text that says nowhere where the image is has it at its beginning.
@@ -170,7 +175,8 @@ class ImagePrompts:
         if isinstance(token, str) and token not in text:
             text = f"{self._around(token)}{text}"
         try:
-            return dict(self.processor(images=picture, text=text, return_tensors="pt"))
+            with self._lock:
+                return dict(self.processor(images=picture, text=text, return_tensors="pt"))
         except Exception as error:  # noqa: BLE001 - processors raise what they like
             raise ValueError(msg(CANNOT_PREPARE, model=self._name, why=first_line(error))) from None
 

@@ -26,16 +26,13 @@ CHANGED = 1e-5  # of the largest number in the tokens' embeddings; what is not c
 Cell = tuple[int, ...]  # tile, left, top, right, bottom, in the processor's pixels
 Cells = list[Cell | None]  # of each token, None for one that is made from no pixels
 Size = tuple[int, ...]  # height and width
+Prepare = Callable[[Image.Image], Mapping[str, Any]]  # from an image to a network's inputs
 Embed = Callable[[Tensor], Tensor]  # from pixel values to the image tokens' embeddings [T,W]
 
 
-def pixel_boxes(
-    pixels_of: Callable[[Image.Image], Mapping[str, Any]], embed: Embed, size: tuple[int, int]
-) -> list[Box | None]:
-    """Of each image token its pixels, None where it has none; an empty list where no mapping is known.
-
-    pixels_of: from an image to a network's inputs. embed: see `embedder`. size: the image's, width and height.
-    """
+def pixel_boxes(pixels_of: Prepare, embed: Embed, size: tuple[int, int]) -> list[Box | None]:
+    """Of each image token its pixels, None where it has none; an empty list where no mapping is known. size: the
+    image's, width and height."""
     inputs = pixels_of(_ramps(size))
     values = inputs.get("pixel_values")
     if not isinstance(values, Tensor):

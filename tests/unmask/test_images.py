@@ -77,8 +77,12 @@ def test_an_image_goes_with_one_text_of_an_image_text_model(folders: dict) -> No
             llava.run(texts, image=picture(), **more)
     with pytest.raises(ValueError, match="expected an image-text model"):
         unmask.load("story").run(TEXT, image=picture())
+    run = llava.run(TEXT, image=picture())
+    for call in (run.served, run.packed, run.streamed, run.check, lambda: run.tree([-1])):
+        with pytest.raises(ValueError, match="of a text alone"):
+            call()
     with pytest.raises(NotSupported, match="several calls"):
-        llava.run(TEXT, image=picture()).served()
+        run.model.call(run.trace.batch, run.trace.batch.ids, run.masks)
 
 
 def test_a_picture_is_lit_where_a_token_attends(run: ImageRun) -> None:

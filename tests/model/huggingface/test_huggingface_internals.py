@@ -9,10 +9,11 @@ import transformers
 from tokenizers import Tokenizer
 from tokenizers.models import BPE, Unigram
 from transformers import AttentionInterface, AttentionMaskInterface, AutoModelForCausalLM, PreTrainedModel
+from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
 from transformers.utils import logging
 
 from model.huggingface import internals, verify, weights
-from tests.model.huggingface import families
+from tests.model.huggingface import families, image_families
 
 VERSION = transformers.__version__
 SPY = "unmask_keywords"
@@ -102,3 +103,25 @@ def test_a_decoder_says_that_it_runs_with_a_static_cache() -> None:
 def test_a_tokenizer_can_be_told_to_remember_no_words(kind: type) -> None:
     assert hasattr(kind, "_resize_cache"), broken(f"tokenizers.models.{kind.__name__}._resize_cache")
     internals.remember_no_words(Tokenizer(kind()))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [transformers.Mistral3Config, transformers.SmolVLMConfig, transformers.Qwen3VLConfig, transformers.LlavaConfig],
+)
+def test_a_processor_needs_no_torchvision(config: type) -> None:
+    """Of those that torchvision or num2words would be needed for, and of one that needs none."""
+    found = internals.processor_of(config())
+    assert found is not None
+    assert found.get_attributes() == ["image_processor", "tokenizer"]
+    assert found.__name__ == PROCESSOR_MAPPING[config].__name__
+    assert internals.processor_of(transformers.GPT2Config()) is None
+
+
+def test_the_towers_beside_a_stack_keep_their_attention() -> None:
+    network, _ = image_families.FAMILIES["llava"]()
+    model = transformers.AutoModelForImageTextToText.from_config(network, attn_implementation="sdpa").model
+    internals.set_attention_name(model, SPY, [model.language_model])
+    assert internals.attention_name(model.language_model.layers[0].self_attn.config) == SPY
+    assert internals.attention_name(model.config) == SPY
+    assert internals.attention_name(model.vision_tower.config) == "eager"

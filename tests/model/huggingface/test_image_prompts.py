@@ -4,6 +4,7 @@ Logits to 1e-4 of the largest, weights to 1e-5, under the masks that each networ
 """
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -193,3 +194,14 @@ def test_a_text_says_where_its_image_is(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="at most"):
         model.run(model.encode_image("cat " * 600, picture()))
     np.testing.assert_array_equal(model.encode_image(TEXT, picture()).picture, np.asarray(picture()))
+
+
+def test_threads_share_a_processor(tmp_path: Path) -> None:
+    model = adapter.load(str(image_families.save("llava", tmp_path)), settings=Settings())
+    alone = [model.encode_image("cat " * count, picture(60 + count, 40)) for count in range(1, 9)]
+    model._prompts._boxes.clear()
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda count: model.encode_image("cat " * count, picture(60 + count, 40)), range(1, 9)))
+    for one, other in zip(alone, found, strict=True):
+        assert torch.equal(one.ids, other.ids)
+        assert one.image_tokens == other.image_tokens
