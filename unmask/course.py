@@ -39,8 +39,8 @@ def course(own: Path | None, *, download: bool = False) -> dict[str, bytes]:
             others = shelf(own, language, [one.name for one in shipped]) if own else []
             lessons = {one.name: one.lesson for one in (*shipped, *others) if one.lesson}
             for one in (*others, *shipped):  # one's own first: they are those that may be wrong
-                if one.lesson is None or (one in others and one.name in {other.name for other in shipped}):
-                    raise ValueError(one.problem or f"{one.file}: expected another name than a lesson that ships")
+                if one.lesson is None or (one in others and one.name in {"index", *(other.name for other in shipped)}):
+                    raise ValueError(one.problem or f"{one.file}: expected another name than a page of the course")
                 try:
                     steps = [models.step(step) for step in one.lesson.steps]
                 except ValueError as error:

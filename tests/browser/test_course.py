@@ -228,7 +228,12 @@ def test_a_teacher_s_own_lesson(visit: Open) -> None:
     settled(page)
     assert "答对了。" in verdict(page)
     assert page.evaluate("window.hurt") is None
-    page.reload()  # and the answer is still there
+    page.goto(page.url.partition("#")[0] + "#step=1.5&1=constructor")  # an address may hold anything
+    page.reload()
+    settled(page)
+    assert "答对了。" not in verdict(page)
+    page.go_back()  # and the answer is still there
+    page.reload()
     settled(page)
     assert "答对了。" in verdict(page)
     press(page, "ArrowRight")

@@ -13,12 +13,14 @@ from playwright.sync_api import Page, expect
 import unmask
 from model import catalog
 from model.gpt2 import save_transformer
+from model.heads.survey import survey
 from model.masks import MaskSpec
 from model.transformer import Transformer, TransformerConfig
 from tests.browser import firefox
 from tests.browser.test_live_page import Open, file, open_page, ready, run  # noqa: F401 - fixtures
 from unmask.__main__ import main
 from viz.numbers import percent
+from viz.overview import TITLES
 
 TEXT = "The little cat saw the big dog, and the little cat saw the big dog"
 ROWS = "Once upon a time there was a little cat\nThe dog"
@@ -110,6 +112,34 @@ def test_shorter_lines_are_padded_on_either_side(open_page: Open) -> None:  # no
     page.get_by_label("queries too").check()  # part of the padding mask, which is off
     ready(page)
     assert means(page) == [pytest.approx(float(loss), abs=0.006) for loss in expected]
+
+
+def test_the_overview_has_the_shares_that_the_library_measures(open_page: Open) -> None:  # noqa: F811
+    """All seven of every head, on padded rows with repeated tokens under neither mask."""
+    page, text = open_page(), ROWS + " and the dog and the little dog"
+    show(page, text + "\n" + " ".join([text] * 2))
+    page.locator("#row").select_option(index=1)
+    for label in ("Causal", "Padding"):
+        page.get_by_label(label, exact=True).uncheck()
+    ready(page)
+    model = catalog.load("story")
+    batch = model.encode([*(text + "\n" + " ".join([text] * 2)).splitlines()], "left")
+    shares = survey(model.run(batch, MaskSpec(causal=False, padding=False)), 1).shares
+    overview, choice = page.locator("[data-part=overview] canvas"), page.locator("[data-part=overview] select")
+    assert choice.locator("option").count() == 1 + len(shares)
+    for name, share in shares.items():
+        choice.select_option(name)
+        overview.focus()
+        for key in ("ArrowUp", "ArrowLeft") * 6:
+            overview.press(key)
+        for layer in range(6):
+            for head in range(6):
+                at = head if layer % 2 == 0 else 5 - head
+                said = page.locator("[data-part=overview] .name").inner_text()
+                assert said.startswith(f"Layer {layer}, head {at}"), said
+                sent = round(float(share[layer, at]) * 65534) / 65534  # as viz.overview packs it
+                assert f"{TITLES[name]} {percent(sent)}" in said, (name, said)
+                overview.press("ArrowDown" if head == 5 else "ArrowRight" if layer % 2 == 0 else "ArrowLeft")
 
 
 def test_other_masks_and_a_drawing(open_page: Open) -> None:  # noqa: F811

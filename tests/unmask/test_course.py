@@ -191,9 +191,11 @@ def test_an_error_in_a_lesson_of_one_s_own_is_said_with_its_line(
 
 def test_other_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert "expected a folder of lessons" in refusal(capsys, tmp_path / "site", tmp_path / "nothing")
-    lesson(tmp_path, "ask: sees", "padding.en.md")
-    words = refusal(capsys, tmp_path / "site", tmp_path)
-    assert words == "No course was written: padding.en.md: expected another name than a lesson that ships.\n"
+    for name in ("padding.en.md", "index.zh.md"):
+        taken = lesson(tmp_path, "ask: sees", name)
+        words = refusal(capsys, tmp_path / "site", tmp_path)
+        assert words == f"No course was written: {name}: expected another name than a page of the course.\n"
+        taken.unlink()
     (tmp_path / "taken").write_text("a file")
     assert main(["course", "-o", str(tmp_path / "taken")]) == 2
     assert (tmp_path / "taken").read_text() == "a file"

@@ -23,6 +23,7 @@ function openModel(file) {
   return opening.get(file);
 }
 
+const givenAt = (number) => (kept.has(number) ? Number(kept.get(number)) : null); // of an address, which may hold anything
 const isOpen = (step) => Boolean(step?.said) && !kept.has(at);
 
 // Run what the step shows, and what that is compared with.
@@ -82,7 +83,7 @@ function goTo(number) {
   for (const one of all("[data-step]")) one.hidden = Number(one.dataset.step) !== at;
   for (const one of all(`${now} .question`)) one.hidden = !open;
   for (const one of all(`${now} :is(.answered, .pictured)`)) one.hidden = open;
-  for (const one of all(`${now} .said`)) one.innerHTML = open ? "" : step.said[kept.get(at)] ?? step.said.at(-1);
+  for (const one of all(`${now} .said`)) one.innerHTML = open ? "" : step.said[givenAt(at)] ?? step.said.at(-1);
   for (const one of all(`${now} .row`)) one.hidden = !(open ? !step.before : step.tokens);
   control("place").textContent = fill(course.words.place, { step: at, steps: LAST });
   control("step_previous").disabled = at === 1;
@@ -93,7 +94,7 @@ function goTo(number) {
 
 // The questions with the answers that were given.
 function sumUp() {
-  const asked = course.steps.map((step, place) => ({ ...step, given: kept.get(place + 1) })).filter((step) => step.said);
+  const asked = course.steps.map((step, place) => ({ ...step, given: givenAt(place + 1) })).filter((step) => step.said);
   all("ol.seen")[0].innerHTML = asked.map(({ seen, given, unanswered }) => (given === null ? unanswered : seen[given] ?? seen.at(-1))).join("");
   const chosen = asked.filter(({ given, right }) => given !== null && given in right);
   const right = chosen.filter((step) => step.right[step.given]).length;
@@ -146,4 +147,4 @@ document.addEventListener("keydown", (event) => {
 
 document.documentElement.toggleAttribute("data-framed", location.search.includes("frame"));
 presenting(kept.has("present"));
-goTo(Number(kept.get("step")) || 1);
+goTo(parseInt(kept.get("step")) || 1);

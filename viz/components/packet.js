@@ -33,8 +33,8 @@ const fill = (sentence, places) => sentence.replace(/\{(\w+)\}/g, (_, name) => p
 // As viz/numbers.py's percent.
 function percent(share) {
   if (share <= 0 || share >= 1) return share <= 0 ? "0%" : "100%";
-  if (share < 0.0005) return "< 0.1%";
-  return share < 0.9995 ? `${(100 * share).toFixed(1)}%` : "> 99.9%";
+  if (share < 0.0005) return "<0.1%";
+  return share < 0.9995 ? `${(100 * share).toFixed(1)}%` : ">99.9%";
 }
 
 // Give the elements of a view's fixed part their words: data-say names an element's text, data-label its label.
