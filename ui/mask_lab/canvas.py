@@ -15,7 +15,7 @@ from ui.results import cached_figure
 from ui.widgets.key import component_value, whole
 from viz.mask_lab.canvas import canvas_margin, canvas_packet
 
-ABOVE = 270  # pixels over the mask, and over the head beside it, as the page opens
+ABOVE = 280  # pixels over the mask, and over the head beside it, as the page opens
 
 _component = canvas("mask")
 
