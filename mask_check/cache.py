@@ -55,7 +55,7 @@ def judge(trial: CheckTrial) -> Finding:
         if difference.amount > trial.tolerance and not words:
             values = {"way": way} | difference.values
             words = msg("{way}, output {where} differs by {amount} from the text run all at once.", **values)
-            plain = trial.declared.exact and not has_state(subject.config)
+            plain = trial.declared.exact and not has_state(subject.config) and difference.where >= prompt
             if way == [*ways][1] and len(gone) == 2 and plain:  # one token at a time was right
                 cause = msg("Likely cause: with cached keys the mask is aligned top-left (is_causal) or begins anew.")
                 words = msg_together([words, cause])

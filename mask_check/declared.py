@@ -203,7 +203,8 @@ def cause_of(pairs: list[tuple[int, int]], declared: Declared, *, short: bool = 
         return msg("Likely cause: off by one, the mask's diagonal lies one position too far right (diagonal=1).")
     if min(ahead) > 0:
         same = [size for size in BLOCKS if all(output // size == token // size for output, token in pairs)]
-        if same and same[0] < length and max(ahead) > layers:
+        several = same and len({token // same[0] for _, token in pairs}) > 1
+        if several and same[0] < length and max(ahead) > layers:
             return msg("All of them lie within blocks of {size} tokens: what is shared in a block?", size=same[0])
     farthest = max((output - token for output, token in declared.reach.nonzero().tolist()), default=0)
     if max(ahead) < 0 and farthest < -max(ahead) and farthest + layers >= -min(ahead):

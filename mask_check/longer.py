@@ -148,7 +148,12 @@ def _leaks(trial: CheckTrial, length: int, token: int) -> bool:
     beginning = trial.at(length, trial.ids[:length])
     changed = trial.other(beginning.ids, trial.generator(11))
     closed = beginning.declared.reach.logical_not()
-    cuts = [slice(length - 1, None), *([slice(token, token + 1)] if token < length else []), *changes(beginning)[:4]]
+    cuts = [
+        slice(length - 1, None),
+        slice(0, 1),
+        *([slice(token, token + 1)] if token < length else []),
+        *changes(beginning)[:4],
+    ]
     return any(
         bool((_moved(beginning, changed, cut)[closed[:, cut].all(1)] > trial.tolerance).any())
         for cut in cuts

@@ -14,7 +14,7 @@ from torch import Tensor
 from i18n import msg, msg_list, msg_together
 from mask_check import cache, reach
 from mask_check.declared import Declared
-from mask_check.findings import BROKEN, OBEYS, CannotCheck, Finding
+from mask_check.findings import BROKEN, CANNOT_TELL, OBEYS, CannotCheck, Finding
 from mask_check.packing import explicit_form
 from mask_check.padding import padded
 from mask_check.subject import CheckedModule, apart
@@ -170,6 +170,8 @@ def judge_positions(trial: CheckTrial) -> Finding:
     subject = trial.subject
     if not subject.names_positions:
         return skipped(msg("its forward takes no position_ids."))
+    if trial.found["reach"].verdict == CANNOT_TELL:  # output projections of 0, as some are initialized
+        return unknown(trial.found["reach"].words)
     counted = torch.arange(trial.length, device=trial.ids.device)
     exchanged = counted.clone()
     middle = trial.length // 2

@@ -44,6 +44,7 @@ def test_a_window_wider_than_declared() -> None:
     assert broken(report) == ["length"]
     row, column = report.finding("length").pair or (0, 0)
     assert row - column == 100
+    assert "with 101 tokens or more" in report.finding("length").words
     assert "the window is one token too wide" in report.finding("length").words
 
 

@@ -7,9 +7,10 @@ import torch
 
 from i18n import HAN, Message, say, spoken
 from mask_check.check import check
-from mask_check.findings import BROKEN, LAWS, CheckReport
+from mask_check.findings import BROKEN, CANNOT_TELL, LAWS, CheckReport
 from mask_check.formats import verdict_of
 from mask_check.registry import BUG_LAWS, SAMPLES, SOUND
+from mask_check.sample_networks import SmallConfig, SmallDecoder
 from model.bug_clinic.comparison import BUGS
 from tests.mask_check.variants import VARIANTS
 
@@ -65,6 +66,18 @@ def test_no_other_law_is_broken_but_by_what_follows_from_the_mistake(patient) ->
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.key)
 def test_other_causes_of_the_same_laws(variant) -> None:
     assert [finding.law for finding in check(variant()).broken] == [variant.law]
+
+
+def test_output_projections_of_zero_are_no_mistake() -> None:
+    """As modules are initialized whose layers add nothing at first: many gradients are 0, and no position matters."""
+    module = SmallDecoder(SmallConfig(packs_by=None))
+    for block in module.blocks:
+        torch.nn.init.zeros_(block.attention.output.weight)
+        torch.nn.init.zeros_(block.attention.output.bias)
+    torch.nn.init.zeros_(module.position_embedding.weight)
+    report = check(module)
+    assert not report.broken
+    assert report.finding("positions").verdict == CANNOT_TELL
 
 
 def test_every_law_has_a_sample_that_breaks_it() -> None:

@@ -1,0 +1,78 @@
+"""The mask that transformers makes, the one that its configuration declares, and the measured one, where they differ.
+
+    python -m tests.benchmarks.declared_masks     about a minute
+
+Made: what create_causal_mask and its siblings return for one row of 24 tokens in a model's own forward, multiplied over
+the layers as `Declared.reach` is (a mask that is made once stands for every layer of its kind).
+"""
+
+import sys
+from contextlib import ExitStack
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+from transformers.masking_utils import create_causal_mask
+
+from mask_check.check import check
+from mask_check.declared import Declared, declare
+from tests.model.huggingface.families import DECODERS, random_network
+
+MAKERS = ("create_causal_mask", "create_sliding_window_causal_mask", "create_chunked_causal_mask")
+KINDS = ("full", "sliding", "chunked")  # of config.layer_types, in the order of MAKERS
+
+
+def made_by(network: torch.nn.Module, length: int) -> Tensor | None:
+    """bool [T,T]: what may reach what by the masks that were made; None where none was made."""
+    masks: dict[str, Tensor] = {}
+    source = sys.modules[type(network).__module__]
+    with ExitStack() as stack:
+        for name, kind in zip(MAKERS, KINDS, strict=True):
+            make = getattr(source, name, None)
+            if make is None:
+                continue
+
+            def kept(*given: object, make=make, kind=kind, **named: object) -> object:
+                found = make(*given, **named)
+                if isinstance(found, Tensor):
+                    masks[kind] = (found if found.dtype == torch.bool else found == 0)[0, 0]
+                return found
+
+            stack.enter_context(patch.object(source, name, kept))
+        network.set_attn_implementation("eager")
+        network(input_ids=torch.randint(5, 40, (1, length)), use_cache=False)
+    count = network.config.num_hidden_layers
+    types = getattr(network.config, "layer_types", None) or [next(iter(masks), "")] * count
+    kinds = [next((kind for kind in KINDS if kind in one), "") for one in types]
+    return Declared(tuple(masks[kind] for kind in kinds), "").reach if all(one in masks for one in kinds) else None
+
+
+def drawn(network: torch.nn.Module, length: int) -> Tensor:
+    """bool [T,T]: what AttentionMaskVisualizer draws: create_causal_mask alone, whatever the model itself calls."""
+    embeds = torch.zeros(1, length, network.config.hidden_size)
+    mask = create_causal_mask(config=network.config, inputs_embeds=embeds, attention_mask=None, past_key_values=None)
+    mask = torch.zeros(1, 1, length, length) if mask is None else mask
+    return (mask if mask.dtype == torch.bool else mask == 0)[0, 0].expand(length, length)
+
+
+def main() -> None:
+    print("Pairs that differ from what is declared\n")
+    print("| model type | made | drawn | measured |\n|---|---|---|---|")
+    same = 0
+    for name in DECODERS:
+        network = random_network(name)
+        report = check(network)
+        declared = declare(network.config, report.length).reach
+        made = made_by(network, report.length)
+        apart = "none is made" if made is None else int((made != declared).sum())
+        measured = "–" if report.mask is None else int((torch.tensor(report.mask.reaches) != declared).sum())
+        layers = (drawn(network, report.length),) * network.config.num_hidden_layers
+        shown = int((Declared(layers, "").reach != declared).sum())
+        same += apart == measured == shown == 0
+        if apart or measured or shown:
+            print(f"| {name} | {apart} | {shown} | {measured} |", flush=True)
+    print(f"\n{same} of {len(DECODERS)} agree in every pair")
+
+
+if __name__ == "__main__":
+    main()
