@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from i18n import msg
 from mask_check.declared import LayerMask, layers_of
 from model.attention import AttentionStages, attention_stages
 from model.blocks import Block, CrossBlock
@@ -55,7 +56,7 @@ class SmallCache:
     def crop(self, length: int) -> None:
         """Forget what was read after the first `length` tokens. Raises ValueError where a window has dropped some."""
         if any(k.shape[-2] < self.length for k, _ in self.layers):
-            raise ValueError("expected a cache of all keys")  # not shown
+            raise ValueError(msg("expected a cache of all keys"))
         self.layers = [(k[..., :length, :], v[..., :length, :]) for k, v in self.layers]
         self.length = length
 

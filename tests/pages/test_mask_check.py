@@ -57,7 +57,7 @@ def checked() -> Iterator[Checked]:
     results.result_cache().forget(lambda _: True)  # other tests of this process may have checked some of them
     with pytest.MonkeyPatch.context() as patch:
         kept = Checked()
-        patch.setattr(mask_check, "check", kept)
+        patch.setattr("mask_check.check.check", kept)
         yield kept
 
 
@@ -172,7 +172,7 @@ def test_one_that_was_stopped_is_not_begun_again_unasked(monkeypatch: pytest.Mon
         made.append(more["name"])
         return check(module, **more)
 
-    monkeypatch.setattr(mask_check, "check", counted)
+    monkeypatch.setattr("mask_check.check.check", counted)
     results.result_cache().forget(lambda _: True)
     page = MaskCheckPage(what="patient", patient="pads")
     assert made == ["Attends to pads"]
