@@ -29,7 +29,8 @@ def judge_cache(trial: CheckTrial) -> Finding:
     """A cache cut back after rejected drafts, with its rows reordered, and copied for two continuations of one prefix,
     and a static cache that is filled in chunks: each against the text run all at once.
 
-    Tolerated: what rounding moves. Limits: caches with crop and reorder_cache, or tuples of keys and values.
+    Tolerated: what rounding moves. Limits: cutting back and reordering need a cache with crop and reorder_cache, which
+    plain tuples lack.
     """
     if trial.found["cache"].verdict != OBEYS:
         return skipped(msg("it cannot be run step by step."))
@@ -62,7 +63,7 @@ def judge_cache(trial: CheckTrial) -> Finding:
     def fill() -> list[tuple[Tensor, Tensor]]:
         made = cache.static_cache(trial)
         if made is None:
-            raise ValueError("no static cache")  # not shown
+            raise ValueError(msg("it has no static cache"))
         sizes = [2, 3, prompt, 1, trial.length - prompt - 6]
         return [(_read(trial, row[None], [one for one in sizes if one > 0], made)[0][0], expected["row"])]
 
