@@ -54,7 +54,7 @@ _component = canvas("images")
 
 
 class ImagesLink(link.Link):
-    """This page's link; an uploaded image is not in it. images_head: MEAN, or 1 + its number; None: the one with the
+    """This page's link; an uploaded image is not in it. images_head: a row of with_means; None: the head with the
     best localization. images_word: -1 for none. images_removed: patches, with commas."""
 
     model_config = ConfigDict(alias_generator=lambda name: name.removeprefix("images_"))
@@ -67,6 +67,7 @@ class ImagesLink(link.Link):
     images_shape: Literal[*SHAPES] = "triangle"  # type: ignore[valid-type]
     images_colour: Literal[*COLOURS] = "green"  # type: ignore[valid-type]
     images_size: Literal[*SIZES] = "large"  # type: ignore[valid-type]
+    images_shown: Literal[*images.SHOWN] = "raw"  # type: ignore[valid-type]
     images_head: link.Whole | None = None
     images_word: Annotated[int, Field(ge=-1, le=99)] = 2
     images_removed: Annotated[str, StringConstraints(pattern=r"^(\d{1,2}(,\d{1,2}){0,35})?$")] = ""
@@ -177,9 +178,9 @@ def removed() -> tuple[int, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Captioned:
-    """now: under the chosen mask, without what is removed; standard: under the model's own. head: MEAN, or 1 + its
-    number. run: with the caption that was written. true: a scene's caption. located: what is measured on it, now and
-    under the model's own mask."""
+    """now: under the chosen mask, without what is removed; standard: under the model's own. head: a row of with_means.
+    run: with the caption that was written. true: a scene's caption. located: what is measured on it, now and under the
+    model's own mask."""
 
     model: CaptionerModel
     image: ShownImage
@@ -196,15 +197,16 @@ def captioned(model: CaptionerModel, image: ShownImage) -> Captioned:
     state, ref = st.session_state, ModelRef.of(model)
     spec, prompt = measures.without(MASKS[state.images_mask], removed()), state.images_prompt
     now, standard = (results.ask(measures.write, ref, image.pixels, prompt, one) for one in (spec, model.standard))
-    heads, chosen = model.num_layers * model.num_heads, state.images_head
-    head = MEAN if chosen is None or chosen > heads else chosen
+    last, chosen = model.num_layers * (model.num_heads + 1), state.images_head
+    chosen = None if chosen is None or chosen > last else chosen
+    head = MEAN if chosen is None else chosen
     run = RunView(model, RunRef(ref, encode(image.pixels[None], prompt, now.words), spec), spec, 0)
     found = Captioned(model, image, spec, now, standard, head, run)
     if image.scene is None or not image.scene.shapes:
         return found
     both = tuple(results.ask(measures.locate, ref, image.scene, prompt, one) for one in (spec, model.standard))
     true = tuple(text for text, _ in scenes.caption(image.scene, prompt))
-    head = 1 + int(both[0].shares.argmax()) if chosen is None or chosen > heads else chosen
+    head = 1 + int(both[0].shares.argmax()) if chosen is None else chosen
     return replace(found, true=true, located=both, head=head)
 
 
@@ -223,7 +225,9 @@ def show(found: Captioned) -> None:
     modes = {name: words for name, words in MODES.items() if image.scene or name != "place"}
     if state.images_mode not in modes:
         state.images_mode = "look"
-    mode = one_of(say("A click on the picture"), modes, "images_mode", width="content")
+    with st.container(horizontal=True):
+        mode = one_of(say("A click on the picture"), modes, "images_mode", width="content")
+        kind = one_of(say("Attention"), images.SHOWN, "images_shown", help=images.shown_help(), width="content")
     if mode == "place":
         with st.container(horizontal=True):
             for key, label, names in PLACED:
@@ -232,6 +236,7 @@ def show(found: Captioned) -> None:
     packet = cached_figure(
         images.images_packet, now.words, now.chances, now.weights, now.blocked,
         None if found.located is None else found.located[0].shares, image.boxes, removed(), mode,
+        relative=kind == "relative",
         changed=tuple(one != other for one, other in zip(now.words, others, strict=False)), names=PATCH_NAMES,
         picture=image.picture, smooth=image.scene is None, head=found.head,
         word=state.images_word if 0 <= state.images_word < len(now.words) else len(now.words),
@@ -280,9 +285,10 @@ def show_numbers(found: Captioned) -> None:
 
 
 def show_heatmap(found: Captioned) -> None:
-    """Of the mean, of its first head."""
-    head = max(found.head - 1, 0)
-    place = divmod(head, found.model.num_heads)
+    """Of a mean, of its first head."""
+    layers, heads = found.model.num_layers, found.model.num_heads
+    layer = found.head - 1 - layers * heads  # of the mean of a layer
+    place = (layer, 0) if layer >= 0 else divmod(max(found.head - 1, 0), heads)
     st.markdown("#### " + say("The whole attention of {head}", head=head_name(*place)))
     about = say("All image tokens as one row and one column: the mean of their rows, the sum of their columns.")
     folded = st.toggle(say("Fold the image tokens"), key="images_folded", help=about)

@@ -12,6 +12,7 @@ from PIL import Image
 
 from i18n import N_, say, together
 from model.heads.view import head_name
+from model.images.measures import LEAST, with_means
 from model.images.patches import Box
 from viz.components.words import packed, words
 from viz.hatch import data_uri, ink
@@ -26,6 +27,20 @@ HINTS = {
     "place": N_("Click where the centre of the shape shall be. Keys: arrows and Enter."),
     "remove": N_("Click a patch to remove it, or to bring it back. Keys: arrows and Enter."),
 }
+
+SHOWN = {"raw": N_("Raw"), "relative": N_("Relative")}
+RELATIVE = N_(
+    "“{word}” (probability {chance}): in {head}, its attention over the prompt's is largest at {patch}: {most}."
+)
+
+
+def shown_help() -> str:
+    words = N_(
+        "Relative: what a patch gets from a word, divided by what it gets from the prompt word, where the first word "
+        "is written and nothing is described yet; a divisor below {least} counts as {least}. A mean is divided by the "
+        "mean. As in Zhang et al. 2025, who divide by the attention under a neutral prompt."
+    )
+    return say(words, least=percent(LEAST))
 
 
 def picture_uri(picture: Image.Image) -> str:
@@ -43,20 +58,22 @@ def images_packet(
     boxes: tuple[Box, ...],
     removed: tuple[int, ...],
     mode: str,
+    *,
+    relative: bool = False,
     **plain: object,
 ) -> bytes:
     """chances [S]; weights [L,H,S,P]; blocked bool [S,P]. shares: each head's localization [L,H], where it is known.
 
     boxes: of the patches, in shares of the picture's width and height. mode: of HINTS. plain: what the component is
-    told as it is: picture, a URI; smooth, whether to draw it so; names of patches; head, 0 for the mean of all or 1 +
-    its number; word, the one that stays lit, S for none; changed, of each word whether the standard run has another.
+    told as it is: picture, a URI; smooth, whether to draw it so; names of patches; head, a row of
+    with_means; word, the one that stays lit, S for none; changed, of each word whether the standard run has another.
     """
     places = list(np.ndindex(weights.shape[:2]))
     known = [""] * len(places) if shares is None else [percent(float(shares[place])) for place in places]
     every = [(say("mean of all heads"), ""), *zip((head_name(*place) for place in places), known, strict=True)]
+    every += [(say("mean of layer {layer}", layer=layer), "") for layer in range(len(weights))]
     ranked = range(len(places)) if shares is None else np.argsort(-shares.ravel(), kind="stable").tolist()
-    flat = weights.reshape(len(places), *weights.shape[2:])
-    flat = np.concatenate([flat.mean(0, keepdims=True), flat])  # [1 + L*H, S, P]
+    flat = with_means(weights, relative=relative)
     means = flat.sum(1, keepdims=True) / max(len(caption), 1)
     hatched = np.concatenate([blocked.astype(np.uint8), np.zeros((1, len(boxes)), np.uint8)])
     hatched[:, list(removed)] = 2
@@ -66,8 +83,9 @@ def images_packet(
         "chances": [chance(float(one)) for one in chances],
         "hatches": [ink("sliding"), ink("drawn")],
         "heads": [{"name": name, "share": share} for name, share in every],
-        "order": [0, *(1 + head for head in ranked)],
-        **{"mode": mode, "hint": say(HINTS[mode]), "words": words("images")},
+        "order": [0, *range(1 + len(places), len(every)), *(1 + head for head in ranked)],
+        **{"mode": mode, "hint": say(HINTS[mode]), "relative": relative},
+        "words": words("images") | ({"word": say(RELATIVE)} if relative else {}),
         "alt": say("The picture, in {count} patches. Arrow keys move over them.", count=len(boxes)),
     }
     return packed(about | plain, np.concatenate([flat, means], axis=1).astype("<f4").tobytes(), hatched.tobytes())

@@ -101,12 +101,13 @@ def composed(lit: LitImage) -> np.ndarray:
 def lit_packet(lit: LitImage, *, alone: bool, head: int = 0) -> bytes:
     """One layer, for components/images.js. alone: it is the only one. head: 0 for the mean of all or 1 + its number."""
     several, (high, wide) = len(lit.heads) > 1, lit.picture.shape[:2]
-    names = [say("mean of all heads") if several else lit.heads[0], *lit.heads]
+    mean = say("mean of all heads") if several else lit.heads[0]
+    names = [mean, *lit.heads, mean]
     boxes = tuple((left / wide, top / high, right / wide, bottom / high) for left, top, right, bottom in lit.boxes)
     return images_packet(
         lit.labels, np.zeros(len(lit.labels)), lit.weights[None], lit.blocked, None, boxes, (), "look",
         picture=picture_uri(Image.fromarray(lit.picture)), smooth=wide > SMALLEST, names=lit.names, head=head,
         word=lit.query, changed=[False] * len(lit.labels), heads=[{"name": name, "share": ""} for name in names],
-        order=list(range(len(names) if several else 1)), hatches=[ink("causal")], hint=say(HINT),
+        order=list(range(len(names) - 1 if several else 1)), hatches=[ink("causal")], hint=say(HINT),
         alt=say(ALT, count=len(boxes)), words=words("images") | {"word": say(ALONE if alone else OF_LAYER)},
     )  # fmt: skip

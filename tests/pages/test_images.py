@@ -11,7 +11,7 @@ from PIL import Image
 import unmask
 from model.images import captioner
 from model.images.captioner import MASKS, VERSIONS
-from model.images.measures import locate, under_masks, without, write
+from model.images.measures import LEAST, locate, under_masks, without, write
 from model.images.scenes import render, scene_of
 from tests.model.huggingface import image_families
 from tests.pages.page import Page, plain
@@ -40,15 +40,15 @@ def test_the_caption_and_the_heads_are_the_models(version: str, mask: str, remov
     found = write(model, render([scene])[0], "across", spec)
     assert header["caption"] == list(found.words)
     flat = found.weights.reshape(-1, *found.weights.shape[2:])
-    np.testing.assert_allclose(weights[1:, :-1], flat, atol=1e-6)
+    np.testing.assert_allclose(weights[1 : 1 + len(flat), :-1], flat, atol=1e-6)
     np.testing.assert_allclose(weights[0, :-1], flat.mean(0), atol=1e-6)
     np.testing.assert_allclose(weights[:, -1], weights[:, :-1].mean(1), atol=1e-6)
     assert (weights[:, :, list(removed)] == 0).all()
     located = locate(model, scene, "across", spec)
     shares = located.shares.ravel()
-    ranked = [header["heads"][head]["share"] for head in header["order"][1:]]
+    ranked = [header["heads"][head]["share"] for head in header["order"][-shares.size :]]
     assert ranked == [percent(share) for share in sorted(shares, reverse=True)]
-    assert header["head"] == header["order"][1] == 1 + shares.argmax()
+    assert header["head"] == header["order"][-shares.size] == 1 + shares.argmax()
     assert percent(shares.max()) in page.sentence()
     assert percent(located.even) in page.sentence()
     standard = write(model, render([scene])[0], "across", model.standard).words
@@ -64,6 +64,19 @@ def test_each_mask_is_measured_on_every_version_and_its_own_is_best() -> None:
             assert f"{number(float(loss))} nats, {percent(float(exact))} exact" in table
         assert list(MASKS)[found[:, 0].argmin()] == version
     assert any("3 of 3 models" in plain(one) for one in page.html())
+
+
+def test_relative_attention_and_the_mean_of_a_layer_are_in_the_link() -> None:
+    found = captioner.load("prefix")
+    weights = write(found, render([scene_of(FIRST)])[0], "across", found.standard).weights
+    layers, heads = weights.shape[:2]
+    page = Images(shown="relative", head=str(layers * heads + layers))
+    header, shown = page.packet()
+    assert (header["relative"], header["heads"][header["head"]]["name"]) == (True, f"mean of layer {layers - 1}")
+    mean = weights[-1].mean(0)
+    np.testing.assert_allclose(shown[header["head"], :-1], mean / np.maximum(mean[0], LEAST), rtol=1e-4)
+    page.set(images_shown="raw")
+    np.testing.assert_allclose(page.packet()[1][header["head"], :-1], mean, atol=1e-6)
 
 
 def test_the_heatmap_folds_and_unfolds_the_image() -> None:
@@ -153,7 +166,7 @@ def test_another_model_reads_an_upload(name: str, layers: int, tmp_path: Path) -
     for header, body in packets:
         shape = len(header["heads"]), len(header["caption"]) + 1, len(header["boxes"])
         planes = np.frombuffer(body[: 4 * np.prod(shape)], "<f4").reshape(shape)
-        weights |= dict(zip(header["names"], planes[1:, -2].T, strict=True))
+        weights |= dict(zip(header["names"], planes[1:-1, -2].T, strict=True))
     expected = run.numpy()[1, :, -1, list(run.trace.batch.image_positions)]
     found = [weights.get(run.labels[at], np.zeros(4)) for at in run.trace.batch.image_positions]
     np.testing.assert_allclose(found, expected, atol=1e-6)
@@ -164,7 +177,7 @@ def test_another_model_reads_an_upload(name: str, layers: int, tmp_path: Path) -
         lifted = run.under({"image_block": False})
         (one,) = page.app.get("bidi_component")
         planes = np.frombuffer(unpacked(one.proto.bytes)[1], "<f4", count=planes.size).reshape(planes.shape)
-        np.testing.assert_allclose(planes[1:, -2], lifted.numpy()[1, :, -1, 1:5], atol=1e-6)
+        np.testing.assert_allclose(planes[1:-1, -2], lifted.numpy()[1, :, -1, 1:5], atol=1e-6)
 
 
 @pytest.mark.parametrize(("model", "words"), [("story", "reads no images"), ("/no/such/folder", "not a folder")])

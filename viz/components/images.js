@@ -1,6 +1,6 @@
 // A picture, its patches and its caption: a word lights the patches that it attends to, a patch the words that attend to it.
 // Packet: see viz/images.py. Planes: weights float32 [heads, words + 1, patches], the mean of all heads first, the mean of all
-// words last; and which hatching each patch has for each of them, uint8 [words + 1, patches], 0 for none.
+// words last; and which hatching each patch has for each of them, uint8 [words + 1, patches], 0 for none. relative: weights are multiples.
 // onPick("word", n), onPick("head", n), onPick("patch", n), onPick("spot", [x, y]): a point, in thousandths of its sides.
 
 const VEIL = 0.8; // the opacity over a patch of weight 0
@@ -53,17 +53,18 @@ function viewer(canvas, root) {
   };
   const sentence = (word, asked) => {
     const { page, patch } = self;
+    const amount = page.relative ? (times) => `${times.toFixed(1)}×` : percent;
     const said = { head: page.heads[page.head].name };
     if (asked) {
       const order = asked.map((_, one) => one).sort((one, other) => asked[other] - asked[one]).slice(0, 3);
-      const words = order.map((one) => `${page.caption[one]} ${percent(asked[one])}`).join(page.words.comma);
+      const words = order.map((one) => `${page.caption[one]} ${amount(asked[one])}`).join(page.words.comma);
       return fill(page.words.patch, { ...said, patch: page.names[patch], words });
     }
     if (word === page.caption.length) return page.hint;
     const weights = weightsOf(page.head, word);
     const best = weights.indexOf(Math.max(...weights));
     const share = percent(weights.reduce((sum, weight) => sum + weight, 0));
-    return fill(page.words.word, { ...said, word: page.caption[word], chance: page.chances[word], share, patch: page.names[best], most: percent(weights[best]) });
+    return fill(page.words.word, { ...said, word: page.caption[word], chance: page.chances[word], share, patch: page.names[best], most: amount(weights[best]) });
   };
   const show = () => {
     const { page, image, patch } = self;

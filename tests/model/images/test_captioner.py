@@ -8,7 +8,7 @@ import torch
 
 from model.images import captioner
 from model.images.captioner import CONTEXT, GRID, MASKS, PATCH, PATCHES, VERSIONS, CaptionNetwork, encode
-from model.images.measures import folded_head, locate, read, without, write
+from model.images.measures import LEAST, folded_head, locate, read, with_means, without, write
 from model.images.patches import grid_tokens
 from model.images.scenes import Scene, SceneShape, caption, held_out_scenes, random_scene, render, scene_of
 from model.transformer import TransformerConfig
@@ -68,6 +68,21 @@ def test_the_pixels_of_one_patch_change_its_embedding_and_no_other(tiny: caption
         changed[top:bottom, left:right] ^= 128
         differs = (tiny.inputs(encode(changed[None], "across")) != before).any(-1)[0]
         assert differs.nonzero().flatten().tolist() == [token.position]
+
+
+def test_relative_attention_is_a_word_over_the_prompt_and_a_mean_over_the_mean() -> None:
+    weights = np.random.default_rng(0).uniform(0.01, 0.3, (2, 3, 4, 5)).astype(np.float32)  # [L,H,S,P]
+    weights[:, :, 0, 2] = LEAST / 10
+    raw, relative = with_means(weights), with_means(weights, relative=True)
+    for layer, head in np.ndindex(2, 3):
+        np.testing.assert_array_equal(raw[1 + 3 * layer + head], weights[layer, head])
+    for layer in range(2):
+        mean = sum(weights[layer, head] for head in range(3)) / 3
+        np.testing.assert_allclose(raw[7 + layer], mean, rtol=1e-6)
+        for patch, word in np.ndindex(5, 4):
+            divisor = LEAST if patch == 2 else mean[0, patch]
+            assert relative[7 + layer, word, patch] == pytest.approx(mean[word, patch] / divisor, rel=1e-5)
+    assert (relative[:, 0, [0, 1, 3, 4]] == 1).all()
 
 
 @pytest.mark.parametrize("name", MASKS)
