@@ -12,8 +12,7 @@ from PIL import Image
 
 from i18n import N_, say, together
 from model.heads.view import head_name
-from model.images.measures import LEAST, with_means
-from model.images.patches import Box
+from model.images.patches import LEAST, Box, with_means
 from viz.components.words import packed, words
 from viz.hatch import data_uri, ink
 from viz.html import filled, paragraph, table, tag, td, th

@@ -22,7 +22,6 @@ from model.spec import MOST_POSITIONS
 from model.trace import Trace
 
 IGNORED = -100
-LEAST = 0.001  # the least attention that others are divided by
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,18 +67,6 @@ def read(
     blocked = ~trace.allowed(0)[PATCHES:-1, :PATCHES].numpy()
     loss = -float(given.clamp(min=1e-30).log().mean())
     return CaptionView(words, given[:-1].numpy(), loss, captioner.image_weights(trace), blocked)
-
-
-def with_means(weights: np.ndarray, *, relative: bool = False) -> np.ndarray:
-    """[L,H,S,P] -> [1+L*H+L,S,P]: the mean of all heads, each head, the mean of each layer's heads.
-
-    relative: divided by those of the step that writes the first word, at least LEAST. That step is the prompt's own,
-    with nothing described yet, in the place of the neutral prompt of Zhang et al. 2025, "MLLMs Know Where to Look". A
-    mean is divided by the mean.
-    """
-    flat = weights.reshape(-1, *weights.shape[2:])
-    every = np.concatenate([flat.mean(0, keepdims=True), flat, weights.mean(1)])
-    return every / np.maximum(every[:, :1], LEAST) if relative else every
 
 
 @dataclass(frozen=True, eq=False)

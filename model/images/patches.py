@@ -1,6 +1,11 @@
-"""Where the tokens of an image are in it, in its own pixels, whatever was resized, cropped or merged before."""
+"""Where the tokens of an image are in it, in its own pixels, whatever was resized, cropped or merged before; and means
+of the attention that they get."""
 
 from dataclasses import dataclass
+
+import numpy as np
+
+LEAST = 0.001  # the least attention that others are divided by
 
 Box = tuple[float, float, float, float]  # left, top, right, bottom, in pixels from the top left; the last two without
 
@@ -42,3 +47,15 @@ def grid_tokens(
         x, y = left + number % columns * wide, top + number // columns * high
         tokens.append(ImageToken(first + number, clipped((x, y, x + wide, y + high), (0, 0, *size)), image))
     return tuple(tokens)
+
+
+def with_means(weights: np.ndarray, *, relative: bool = False) -> np.ndarray:
+    """[L,H,S,P] -> [1+L*H+L,S,P]: the mean of all heads, each head, the mean of each layer's heads.
+
+    relative: divided by those of the step that writes the first word, at least LEAST. That step is the prompt's own,
+    with nothing described yet, in the place of the neutral prompt of Zhang et al. 2025, "MLLMs Know Where to Look". A
+    mean is divided by the mean.
+    """
+    flat = weights.reshape(-1, *weights.shape[2:])
+    every = np.concatenate([flat.mean(0, keepdims=True), flat, weights.mean(1)])
+    return every / np.maximum(every[:, :1], LEAST) if relative else every

@@ -8,8 +8,8 @@ import torch
 
 from model.images import captioner
 from model.images.captioner import CONTEXT, GRID, MASKS, PATCH, PATCHES, VERSIONS, CaptionNetwork, encode
-from model.images.measures import LEAST, folded_head, locate, read, with_means, without, write
-from model.images.patches import grid_tokens
+from model.images.measures import folded_head, locate, read, without, write
+from model.images.patches import LEAST, grid_tokens, with_means
 from model.images.scenes import Scene, SceneShape, caption, held_out_scenes, random_scene, render, scene_of
 from model.transformer import TransformerConfig
 
