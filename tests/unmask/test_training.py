@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import jsonschema
@@ -218,5 +218,7 @@ def in_one_of_two(rank: int, meeting: str) -> None:
     dist.destroy_process_group()
 
 
-def test_two_processes(tmp_path: Path) -> None:
+def test_two_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # a new process begins with the main module, which may be a page that Streamlit's tests have left there
+    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
     torch.multiprocessing.spawn(in_one_of_two, (str(tmp_path / "meeting"),), nprocs=2)
