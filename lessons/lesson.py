@@ -4,18 +4,29 @@ import json
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, PrivateAttr, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    InstanceOf,
+    PrivateAttr,
+    model_validator,
+)
 
 from i18n import N_, say
+from lessons.image_steps import encoded
 from lessons.questions import COMPARING, KINDS
 from model.base import Model
+from model.images.scenes import scene_of
 from model.masks import MaskSpec
 from model.text import TokenBatch
 
 NAME = r"^[a-z0-9_]{1,60}$"
 MOST_STEPS = 30
 HEAD = re.compile(r"L(\d{1,3}) H(\d{1,3})")
-Show = Literal["head", "pair", "overview", "losses", "texts", "tokens"]
+Show = Literal["head", "pair", "overview", "losses", "texts", "tokens", "image"]
 
 
 def _masks(given: Any) -> Any:
@@ -38,8 +49,10 @@ def _ask(given: Any) -> Any:
 Masks = Annotated[InstanceOf[MaskSpec], BeforeValidator(_masks)]
 Text = Annotated[str, Field(min_length=1, max_length=2_000)]
 ModelName = Annotated[str, Field(min_length=1, max_length=300)]
+Image = Annotated[str, AfterValidator(lambda text: scene_of(text).text())]
 A_TEXT = N_("a text of at most 2,000 characters")
 A_MODEL = N_("a model's name")
+A_SCENE = N_("a scene, as a link of the page Images has it: white_square-red-large-12-14")
 SOME_MASKS = N_('masks, as a link of the page has them: {"causal": false}')
 
 
@@ -73,6 +86,7 @@ class ComparedStep(LessonModel):
     text: Text | None = Field(default=None, description=A_TEXT)
     model: ModelName | None = Field(default=None, description=A_MODEL)
     masks: Masks | None = Field(default=None, description=SOME_MASKS)
+    image: Image | None = Field(default=None, description=A_SCENE)
 
 
 class Step(LessonModel):
@@ -83,6 +97,7 @@ class Step(LessonModel):
     text: Text = Field(description=N_("a text of at most 2,000 characters, here or at the top of the lesson"))
     model: ModelName = Field(default="story", description=A_MODEL)
     masks: Masks | None = Field(default=None, description=SOME_MASKS)
+    image: Image | None = Field(default=None, description=A_SCENE)
     pad: Literal["left", "right"] = Field(default="left", description=N_("left or right"))
     row: int = Field(default=1, ge=1, le=16, description=N_("a line of the text, from 1 to 16"))
     attention: Literal["self", "encoder", "decoder", "cross"] = Field(
@@ -97,7 +112,7 @@ class Step(LessonModel):
     beside: ComparedStep = Field(
         default=ComparedStep(), description=N_("what the run is compared with: text, model or masks")
     )
-    show: Show = Field(default="head", description=N_("head, pair, overview, losses, texts or tokens"))
+    show: Show = Field(default="head", description=N_("head, pair, overview, losses, texts, tokens or image"))
     ask: Annotated[Ask | None, BeforeValidator(_ask)] = Field(default=None, description=N_("a kind of question"))
     notice: str = Field(default="", max_length=600, description=N_("what to notice, at most 600 characters"))
     _lines: dict[str, int] = PrivateAttr(default_factory=dict)  # of the file: where each setting stands; "": the step
@@ -107,9 +122,18 @@ class Step(LessonModel):
         line = self._lines.get(name, self._lines.get("", 0))
         return ValueError(say("line {line}: {problem}", line=line, problem=problem))
 
+    def on_image(self, model: Model, name: str, image: str | None, text: str) -> TokenBatch | None:
+        """As image_steps.encoded. Raises ValueError, with its line."""
+        try:
+            return encoded(model, name, image, text)
+        except ValueError as error:
+            raise self.wrong("image", error) from None
+
     def check(self, model: Model, name: str, batch: TokenBatch) -> None:
-        """Raises ValueError, with its line, for an attention, a row, a head or a query that the batch on the model of
-        this name does not have."""
+        """Raises ValueError, with its line, for an attention, a row, a head, a query or an image that the batch on the
+        model of this name does not have."""
+        if self.show == "image" and self.image is None:
+            raise self.wrong("show", say("expected `image`, which show: image shows"))
         if self.attention not in model.attentions:
             words = N_("expected an attention of {model}, one of {attentions}, got {attention}")
             offered = ", ".join(model.attentions)
@@ -140,7 +164,7 @@ class Front(LessonModel):
     """A lesson's front matter. aim, needs: one line each. next: the name of the lesson that follows, or "".
     summary: Markdown, what its last screen begins with.
 
-    text, model: those of all steps that have none of their own.
+    text, model, image: those of all steps that have none of their own.
     """
 
     title: str = Field(min_length=1, max_length=80, description=N_("a title of at most 80 characters"))
@@ -153,6 +177,7 @@ class Front(LessonModel):
     summary: str = Field(default="", max_length=1_000, description=N_("at most 1,000 characters of Markdown"))
     text: Text | None = Field(default=None, description=A_TEXT)
     model: ModelName | None = Field(default=None, description=A_MODEL)
+    image: Image | None = Field(default=None, description=A_SCENE)
 
 
 class Lesson(Front):

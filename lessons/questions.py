@@ -10,11 +10,13 @@ from functools import partial
 import numpy as np
 
 from i18n import N_, msg
+from lessons.image_steps import shape_shares
 from lessons.statement import Statement
 from model import mask_kinds
 from model.base import Model
 from model.heads.survey import survey
 from model.heads.view import head_name
+from model.images.captioner import PATCHES
 from model.masks import MaskSpec
 from model.trace import Trace
 
@@ -60,7 +62,8 @@ PREDICTED = 20  # most likely tokens that wrong answers are taken from
 
 @dataclass(frozen=True)
 class QuestionSubject:
-    """What a question is about. row from 0. query: a position, None for the row's last token. among: for `picture`."""
+    """What a question is about. row from 0. query: a position, None for the row's last token. among: for `picture`;
+    image: for `where`, a scene (Scene.text)."""
 
     kind: str
     row: int
@@ -68,6 +71,7 @@ class QuestionSubject:
     head: int
     query: int | None = None
     among: tuple[MaskSpec, ...] = ()
+    image: str | None = None
 
 
 @dataclass(frozen=True)
@@ -188,6 +192,22 @@ def _looks(case: QuestionCase) -> Answer:
     return _one_of([case.token(key, key=True) for key in keys], keys.index(heaviest[0]), why)
 
 
+def _where(case: QuestionCase) -> Answer:
+    """Which shape of the image does the query attend to most?"""
+    if case.asked.image is None:
+        raise ValueError(msg("expected a step with an image"))
+    shares = shape_shares(case.weights(case.trace)[case.query, :PATCHES], case.asked.image)
+    best = max(shares, key=lambda name: shares[name])
+    why = (
+        N_("{query} gives {share:percent} of its attention on the image to patches of the {shape}.")
+        if best
+        else N_("{query} gives {share:percent} of its attention on the image to patches that no shape touches.")
+    )
+    values = {"query": case.token(case.query), "share": shares[best], "shape": best}
+    choices = [Statement(N_("The {shape}") if name else N_("None of the shapes"), {"shape": name}) for name in shares]
+    return _one_of(choices, list(shares).index(best), Statement(why, values))
+
+
 def _sees(case: QuestionCase) -> Answer:
     """How many tokens may the query attend to?"""
     query, allowed = case.query, case.allowed()
@@ -203,7 +223,8 @@ def _sees(case: QuestionCase) -> Answer:
 
 def _next(case: QuestionCase) -> Answer:
     """Which token is the most likely after the query?"""
-    now, before = (trace.next_token(case.asked.row, case.query) for trace in (case.trace, case.beside))
+    row, last = case.asked.row, case.beside.queries.real(case.asked.row).stop - 1
+    now, before = case.trace.next_token(row, case.query), case.beside.next_token(row, min(case.query, last))
     top = now.topk(PREDICTED)
     first, second = top.indices[:2].tolist()
     tokens = sorted(list(dict.fromkeys([first, int(before.argmax()), *top.indices.tolist()]))[:MOST_CHOICES])
@@ -284,6 +305,7 @@ KINDS: Mapping[str, Callable[[QuestionCase], Answer]] = {
     "texts": _texts,
     "lower": _lower,
     "looks": _looks,
+    "where": _where,
     "sees": _sees,
     "next": _next,
     "row": _row,
@@ -303,6 +325,6 @@ KINDS: Mapping[str, Callable[[QuestionCase], Answer]] = {
     "picture": _picture,
 }
 COMPARING = frozenset({"loss", "texts", "lower", "row"})  # with the step's `beside`
-ABOUT_A_QUERY = frozenset({"looks", "sees", "next", "row"})  # a token is highlighted
+ABOUT_A_QUERY = frozenset({"looks", "where", "sees", "next", "row"})  # a token is highlighted
 # which run is shown until the question is answered, for `picture` without its masks' names; else its tokens alone
 BEFORE = {"picture": "now"} | dict.fromkeys(("loss", "texts", "row", "future", "padding"), "beside")

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+
 from i18n import LANGUAGES, say, spoken
+from lessons.image_steps import pictured
 from lessons.lesson import ComparedStep, Step
 from lessons.questions import ABOUT_A_QUERY, BEFORE, MODELS, Answer, QuestionSubject, answer
 from lessons.shelf import FOLDER, shelf
 from model import catalog
-from model.base import Model, tokenize
+from model.base import Model, TokenizedText, tokenize
 from model.errors import CheckpointError
 from model.gpt2 import MOST_TOKENS_IN_BROWSER, browser_model
 from model.heads.view import head_name, head_view
@@ -20,8 +23,12 @@ from model.trace import Trace
 from serving.loaded_models import OF_PAGES
 from unmask.report_request import check_on_this_machine
 from viz.components.words import packed
+from viz.hatch import data_uri, hatch_png
 from viz.heads.picture import changed, difference_packet, picture_packet
+from viz.images import picture_uri
+from viz.lessons.image import image_and_words, lit_step, picture
 from viz.lessons.screen import row_tokens
+from viz.lit_image import composed, sentence
 from viz.saved.course import CourseStep, course_files, index_page, lesson_page, run_titles
 from viz.saved.live import header, written
 
@@ -80,7 +87,12 @@ class CourseModels:
         queries, keys = (batch.pieces[step.row - 1] for batch in (now.trace.queries, now.trace.keys))
         marked = query if kind in ABOUT_A_QUERY else None if kind else step.query
         tokens = row_tokens(queries, marked, keys if step.attention == "cross" else ())
+        if step.image:
+            tokens = image_and_words(pictured(step.image), queries, marked)
         if not now.browser or not beside.browser:
+            if kind == "picture":  # it is what the question is about
+                blocked = ~now.trace.allowed(step.head[0], step.row - 1, head=step.head[1]).numpy()
+                tokens = picture(data_uri(hatch_png({"drawn": blocked}, dark=False)), say("Hatched cells are blocked."))
             return CourseStep(step, found, now.title, tokens, None, None, [*_pictures(step, now, beside, query)])
         titles = run_titles(*((now.title, beside.title) if now.model is not beside.model else ()))
         scene = {"now": now.browser, "side": step.pad, "row": step.row - 1, "head": step.head, "query": query}
@@ -100,7 +112,9 @@ class CourseModels:
             model, file = self._model(name)
         except (ValueError, OSError) as error:
             raise step.wrong(setting, error) from None
-        read = tokenize(model, of.text or step.text, step.pad)
+        text, image = of.text or step.text, of.image or step.image
+        batch = step.on_image(model, name, image, text)
+        read = TokenizedText([], batch, 0) if batch else tokenize(model, text, step.pad)
         step.check(model, name, read.batch)
         masks = model.standard if of.masks is None else of.masks
         everywhere = not masks.layers and not masks.heads and masks.positions == "counted"
@@ -115,7 +129,7 @@ class CourseModels:
             model, file = OF_PAGES[name]() if name in OF_PAGES else catalog.load(name), ""
             if Path(name).is_dir():
                 model.name = Path(name).resolve().name  # the path is nobody else's business
-            with suppress(CheckpointError):
+            with suppress(CheckpointError, ValueError):
                 found = browser_model(model, (0, 0))
                 file = f"models/{hashlib.sha256(found.parameters).hexdigest()[:16]}.bin"
                 self.files[file] = packed(header(found), found.parameters)
@@ -126,17 +140,21 @@ class CourseModels:
 def _answer(step: Step, now: StepRun, beside: StepRun) -> Answer | None:
     if step.ask is None:
         return None
-    asked = QuestionSubject(step.ask.kind, step.row - 1, *step.head, step.query, step.ask.among)
+    asked = QuestionSubject(step.ask.kind, step.row - 1, *step.head, step.query, step.ask.among, step.image)
     try:
         return answer(now.model, now.trace, beside.trace, beside.model.name, asked)
     except ValueError as error:
         raise step.wrong("ask", error) from None
 
 
-def _pictures(step: Step, now: StepRun, beside: StepRun, query: int) -> Iterator[tuple[str, bytes]]:
+def _pictures(step: Step, now: StepRun, beside: StepRun, query: int) -> Iterator[tuple[str, bytes | str]]:
     """Of a run that only the app can do."""
     row, (layer, head) = step.row - 1, step.head
     name = head_name(now.model.describe().layer_number(step.attention, layer), head)
+    if step.show == "image":
+        view = head_view(now.trace, row, now.trace.spec, layer, head)
+        lit = lit_step(view, name, pictured(step.image or ""), query)
+        yield sentence(lit), picture_uri(Image.fromarray(composed(lit)))
     if step.show in ("head", "pair"):
         one, other = (head_view(run.trace, row, run.trace.spec, layer, head) for run in (now, beside))
         yield name, picture_packet(one, name=name, query=query)

@@ -5,7 +5,7 @@ Sizes: B rows, L layers, H heads, S words, P image tokens, N numbers of a patch,
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
@@ -15,8 +15,7 @@ from torch import Tensor
 from model.heads.view import HeadView, head_view
 from model.images import captioner
 from model.images.captioner import CONTEXT, END, ID_OF, LONGEST, MASKS, PATCHES, CaptionerModel, CaptionNetwork, encode
-from model.images.patches import grid_tokens
-from model.images.scenes import SIDE, Scene, caption, held_out_scenes, render
+from model.images.scenes import Scene, caption, held_out_scenes, render
 from model.masks import MaskContext, MaskSpec, Stroke
 from model.spec import MOST_POSITIONS
 from model.trace import Trace
@@ -72,30 +71,36 @@ def read(
 @dataclass(frozen=True, eq=False)
 class LocatedHeads:
     """Of a scene with its own caption. loss: nats a word. shares: each head's localization, 0 to 1, [L,H], the mean
-    over the words that say a size, a colour or a shape; even: that of attention spread evenly over the image."""
+    over the words that say a size, a colour or a shape; even: that of attention spread evenly over the image.
+
+    by_area: the same where a patch counts with the share of its area that is inside; most: what that is at the most,
+    of a head that attends to the patch which lies most inside.
+    """
 
     loss: float
     shares: np.ndarray
     even: float
+    by_area: np.ndarray
+    most: float
 
 
 def locate(model: CaptionerModel, scene: Scene, prompt: str, spec: MaskSpec) -> LocatedHeads:
-    """A patch counts as inside where it touches the box."""
+    """A patch counts as inside where it touches the box: what in a patch gets its attention is not known."""
     words = caption(scene, prompt)
     found = read(model, render([scene])[0], prompt, tuple(text for text, _ in words), spec)
     asked = [number for number, (text, about) in enumerate(words) if about is not None and text != "a"]
     boxes = [scene.shapes[about].box for _, about in (words[one] for one in asked) if about is not None]
-    tokens = grid_tokens(0, captioner.GRID, captioner.GRID, (0, 0, SIDE, SIDE), (SIDE, SIDE))
-    inside = np.array([[one.overlap(box) > 0 for one in tokens] for box in boxes])  # [asked,P]
+    area = np.array([[one.overlap(box) for one in captioner.TOKENS] for box in boxes])  # [asked,P]
     weights = found.weights[:, :, asked]
-    shares = (weights * inside).sum(-1) / np.maximum(weights.sum(-1), 1e-9)
-    return LocatedHeads(found.loss, shares.mean(-1), float(inside.mean()))
+    image = np.maximum(weights.sum(-1), 1e-9)
+    touching, by_area = (((weights * inside).sum(-1) / image).mean(-1) for inside in (area > 0, area))
+    return LocatedHeads(found.loss, touching, float((area > 0).mean()), by_area, float(area.max(-1).mean()))
 
 
-def mean_localization(model: CaptionerModel, count: int) -> tuple[np.ndarray, float]:
-    """Each head's localization [L,H] over held-out scenes, under the model's own mask; and the chance level."""
+def mean_localization(model: CaptionerModel, count: int) -> LocatedHeads:
+    """The means over held-out scenes, under the model's own mask."""
     found = [locate(model, scene, prompt, model.standard) for scene, prompt in held_out_scenes(count)]
-    return np.mean([one.shares for one in found], axis=0), float(np.mean([one.even for one in found]))
+    return LocatedHeads(*(np.mean([getattr(one, each.name) for one in found], axis=0) for each in fields(LocatedHeads)))
 
 
 def batch(

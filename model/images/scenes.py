@@ -12,6 +12,7 @@ from itertools import combinations
 
 import numpy as np
 
+from i18n import msg
 from model.images.patches import Box
 
 SIDE = 48
@@ -77,7 +78,7 @@ def scene_of(text: str) -> Scene:
     shapes = tuple(SceneShape(shape, colour, size, int(x), int(y)) for shape, colour, size, x, y in found)
     inside = all(min(one.box) >= 0 and max(one.box) <= SIDE for one in shapes)
     if background not in BACKGROUNDS or not inside or not len(shapes) == len(parts) <= MOST_SHAPES:
-        raise ValueError(f"expected a scene, got {text[:200]}")  # not shown
+        raise ValueError(msg("expected a scene, as a link of the page Images has it, got {text}", text=text[:200]))
     return Scene(shapes, background)
 
 

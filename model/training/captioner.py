@@ -109,9 +109,11 @@ def report(folder: Path, size: int = 1000) -> str:
             lines.append(f"{version} under {name}: {loss:.4f} nats a word, {exact:.2%} exact{own}")
         loss, exact = unseen[list(MASKS).index(version)]
         lines.append(f"{version}, unseen pairs: {loss:.4f} nats a word, {exact:.2%} exact")
-        shares, even = mean_localization(model, size)
-        best = head_name(*divmod(int(shares.argmax()), model.num_heads))
-        lines.append(f"{version}, localization: {best} {shares.max():.1%}, chance {even:.1%}")
+        found = mean_localization(model, size)
+        best = head_name(*divmod(int(found.shares.argmax()), model.num_heads))
+        lines.append(f"{version}, localization: {best} {found.shares.max():.1%}, chance {found.even:.1%}")
+        area = found.by_area.ravel()[found.shares.argmax()]
+        lines.append(f"{version}, the same by area: {area:.1%} of at most {found.most:.1%}")
     return "\n".join(lines)
 
 

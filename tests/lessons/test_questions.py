@@ -90,6 +90,11 @@ def test_the_likeliest_next_token_comes_from_the_run_asked_about(story: Model) -
         assert right(found) == [story.label(int(run.next_token(0, query).argmax()))]
 
 
+def test_the_next_token_is_asked_beside_a_shorter_text(story: Model) -> None:
+    found = ask(story, "next", ONCE, query=16, beside=(CAT, None))
+    assert right(found) == right(ask(story, "next", ONCE, query=16))
+
+
 @pytest.mark.parametrize(
     ("masks", "pad", "changes"), [(CAUSAL, "right", False), (CAUSAL, "left", True), (FREE, "right", True)]
 )
@@ -151,4 +156,5 @@ def test_what_cannot_be_asked_of_a_run_is_said(story: Model, kind: str, more: di
 def test_every_kind_is_tested_here() -> None:
     assert set(KINDS) == {
         "loss", "texts", "lower", "looks", "sees", "next", "row", "habit", "future", "padding", "picture",
+        "where",  # in test_image_steps.py
     }  # fmt: skip

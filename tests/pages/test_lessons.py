@@ -7,13 +7,17 @@ from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from i18n import LANGUAGES
 from lessons.shelf import FOLDER, shelf
 from model import catalog
+from model.images import captioner
+from model.images.scenes import render, scene_of
 from tests.apptest import charts
 from tests.pages.page import Page
+from tests.viz.packet import unpacked as header_and_body
 from ui.lessons import step_runs
 from ui.lessons.shelves import packed, unpacked
 from ui.sidebar import models
@@ -125,6 +129,32 @@ def test_cross_attention_shows_the_tokens_of_the_source_that_it_asks_for() -> No
     assert 'class="query"' not in source
 
 
+def test_an_image_is_shown_plain_until_it_is_answered_and_then_as_the_token_attends() -> None:
+    page = Lessons(lesson="images", step="2")
+    assert page.choices() == [
+        "The large yellow square",
+        "The large red triangle",
+        "The small blue circle",
+        "None of the shapes",
+    ]
+    assert page.shown().count('class="scene"') == 1
+    words = re.findall(r"<span>(\w+)</span>", page.shown())
+    assert " ".join(words) == "across a large yellow square left of a small"
+    assert not page.app.get("bidi_component")[1:]  # but what listens to keys
+    page.press("answer_2")
+    assert "80.3% of its attention on the image to patches of the small blue circle" in page.verdict()
+    (one,) = [one for one in page.app.get("bidi_component") if one.proto.component_name == "unmask_images"]
+    header, body = header_and_body(one.proto.bytes)
+    assert header["caption"][header["word"]] == "small"
+    planes = np.frombuffer(body, "<f4", count=3 * 10 * 36).reshape(3, 10, 36)
+    model, scene = (
+        captioner.load("prefix"),
+        scene_of("white_square-yellow-large-12-36_triangle-red-large-36-26_circle-blue-small-26-12"),
+    )
+    run = model.run(captioner.encode(render([scene]), "across", header["caption"][1:]))
+    np.testing.assert_allclose(planes[0, :9], run.weights(2, 2)[36:, :36], atol=1e-6)
+
+
 def test_a_lesson_ends_with_its_summary_the_answers_and_the_next_lesson() -> None:
     page = Lessons(lesson="why_training", step="3").press("answer_1")
     assert "That is right." in page.verdict()
@@ -141,11 +171,11 @@ def test_a_lesson_ends_with_its_summary_the_answers_and_the_next_lesson() -> Non
 
 
 def test_after_the_last_lesson_comes_the_list_of_all() -> None:
-    page = Lessons(lesson="translator", step="5")
+    page = Lessons(lesson="images", step="6")
     assert page.app.button(key="next").label == "All lessons"
     page.press("next")
     assert "lesson" not in page.app.query_params
-    assert len([one for one in page.app.markdown if one.value.startswith("#### ")]) == 6
+    assert len([one for one in page.app.markdown if one.value.startswith("#### ")]) == 7
 
 
 def test_a_step_that_cannot_run_leaves_the_others_on_the_last_screen() -> None:
@@ -226,8 +256,8 @@ def test_a_folder_of_lessons_comes_after_those_that_ship(tmp_path: Path, monkeyp
     monkeypatch.setenv("UNMASK_LESSONS", str(tmp_path))
     page = Lessons()
     titles = [one.value for one in page.app.markdown if one.value.startswith("#### ")]
-    assert len(titles) == 7
-    assert titles[6] == "#### 7 · Mine"
+    assert len(titles) == 8
+    assert titles[7] == "#### 8 · Mine"
     assert ["wrong.en.md, line 2: expected a second ---" in box.value for box in page.app.warning] == [True]
     page.press("open_mine")
     assert page.choices() == ["2", "3", "4"]

@@ -20,8 +20,8 @@ from viz.lessons.glossary import card
 
 PAGE = "pages/lessons.py"
 INTRO = N_(
-    "Six lessons, from one head to a translation model. Each runs real models and asks you a question before it shows "
-    "the answer."
+    "From one head to translation and images: each lesson runs real models and asks you a question before it shows the "
+    "answer."
 )
 OWN = N_("Markdown with front matter, at most 1 MB. Nothing in it is executed. lessons/README.md describes the format.")
 TOO_LONG = N_(

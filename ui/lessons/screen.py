@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from i18n import N_, say, say_count
+from lessons.image_steps import pictured
 from lessons.lesson import Lesson, Step
 from lessons.questions import ABOUT_A_QUERY, BEFORE, MODELS, Answer, mean_losses
 from ui import explain, page, results
@@ -26,7 +27,9 @@ from viz.heatmap import enlarged
 from viz.html import tag
 from viz.lessons import screen
 from viz.lessons.glossary import prose
+from viz.lessons.image import image_and_words, lit_step
 from viz.lessons.screen import ASKS, verdict_on
+from viz.lit_image import lit_packet
 from viz.numbers import loss_figure
 
 ABOVE, ABOVE_PRESENTED = 185, 110  # pixels over and under the picture as the page opens
@@ -124,7 +127,7 @@ def _picture(step: Step, now: RunView, beside: RunView, *, hidden: bool) -> None
         _shown(step, beside, None)
     else:
         query = now.real.stop - 1 if step.query is None else step.query
-        _tokens(now, query if step.ask and step.ask.kind in ABOUT_A_QUERY else None)
+        _tokens(step, now, query if step.ask and step.ask.kind in ABOUT_A_QUERY else None)
 
 
 def _shown(step: Step, now: RunView, beside: RunView | None) -> None:
@@ -139,12 +142,26 @@ def _shown(step: Step, now: RunView, beside: RunView | None) -> None:
     elif step.show == "texts":
         _texts(now, beside or now)
     elif step.show == "tokens":
-        _tokens(now, step.query)
+        _tokens(step, now, step.query)
+    elif step.show == "image":
+        _image(step, now)
     else:
         _head(step, now, beside if step.show == "pair" else None)
 
 
-def _tokens(now: RunView, query: int | None) -> None:
+def _image(step: Step, now: RunView) -> None:
+    """What each word attends to in the step's image, first the query."""
+    (layer, head), query = step.head, now.real.stop - 1 if step.query is None else step.query
+    lit = cached_figure(lit_step, now.head(layer, head), now.name(layer, head), pictured(step.image or ""), query)
+    st.html(f"<style>.st-key-lesson_image {{ zoom: {(text_size() or LEAST_TEXT) / LEAST_TEXT:.3f}; }}</style>")
+    with st.container(key="lesson_image"):
+        _lit_image(data=cached_figure(lit_packet, lit, alone=True), key=f"lesson_image_{layer}_{head}")
+
+
+def _tokens(step: Step, now: RunView, query: int | None) -> None:
+    if step.image:
+        st.html(image_and_words(pictured(step.image), now.tokens, query))
+        return
     queries, keys = (batch.pieces[now.row] for batch in (now.run.queries, now.run.keys))
     st.html(screen.row_tokens(queries, query, keys if now.run.attention == "cross" else ()))
 
@@ -231,6 +248,7 @@ def _called(run: RunView) -> str:
 WIDTH, NARROW = 1280, 640  # pixels: until the browser has told; of a phone, as in viz/components/lesson.js
 LEAST_TEXT, TEXT_SHARE = 14, 0.012  # pixels of a presented picture's text, and of the window's width
 
+_lit_image = head_picture.canvas("images")
 _listener = st.components.v2.component("unmask_lesson", html="<span></span>", js=source("lesson.js"))
 
 

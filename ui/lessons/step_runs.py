@@ -16,26 +16,27 @@ def pair(step: Step) -> tuple[RunView, RunView]:
     """What the step shows, and what that is compared with. Raises what loading a model and reading a text raise,
     ValueError for a row or head that is not there."""
     other = step.beside
-    now = _view(step, step.model, step.text, step.masks)
-    return now, _view(step, other.model or step.model, other.text or step.text, other.masks)
+    now = _view(step, step.model, step.text, step.masks, step.image)
+    values = other.model or step.model, other.text or step.text, other.masks, other.image or step.image
+    return now, _view(step, *values)
 
 
 def answered(step: Step, now: RunView, beside: RunView) -> Answer:
     """The answer to the step's question, computed from its runs. Raises ValueError where it cannot be asked of them."""
     assert step.ask is not None
-    asked = QuestionSubject(step.ask.kind, step.row - 1, *step.head, step.query, step.ask.among)
+    asked = QuestionSubject(step.ask.kind, step.row - 1, *step.head, step.query, step.ask.among, step.image)
     try:
         return results.ask(answer, now.run.model, now.run, beside.run, beside.model.name, asked)
     except ValueError as error:
         raise step.wrong("ask", problem_in(error)) from None
 
 
-def _view(step: Step, name: str, text: str, masks: MaskSpec | None) -> RunView:
+def _view(step: Step, name: str, text: str, masks: MaskSpec | None, image: str | None) -> RunView:
     model = _model(name)
-    reading = run_view.tokenize(model, text, step.pad, None)
-    step.check(model, name, reading.batch)
+    batch = step.on_image(model, name, image, text) or run_view.tokenize(model, text, step.pad, None).batch
+    step.check(model, name, batch)
     spec = model.standard if masks is None else masks
-    return RunView(model, RunRef(ModelRef.of(model), reading.batch, spec, step.attention), spec, step.row - 1)
+    return RunView(model, RunRef(ModelRef.of(model), batch, spec, step.attention), spec, step.row - 1)
 
 
 def _model(name: str) -> Model:

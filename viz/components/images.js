@@ -81,7 +81,7 @@ function viewer(canvas, root) {
       button.setAttribute("aria-pressed", one === page.word);
       button.style.setProperty("--light", asked ? Math.sqrt(asked[one] / Math.max(...asked, 1e-9)) : 0);
     });
-    buttons(every, page.order.length, headButton).forEach((button, place) => {
+    buttons(every, page.order.length > 1 ? page.order.length : 0, headButton).forEach((button, place) => {
       const head = page.order[place];
       button.setAttribute("aria-pressed", head === page.head);
       [button.children[1].textContent, button.children[2].textContent] = [page.heads[head].name, page.heads[head].share];

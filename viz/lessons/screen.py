@@ -48,6 +48,7 @@ ASKS = {  # of a step's run; `first` asks of masks that were flipped
     "texts": N_("Will the mean loss go down or up on most of these texts?"),
     "lower": N_("Which of the two has the lower loss on this text?"),
     "looks": N_("Which token does the highlighted one attend to most?"),
+    "where": N_("Which part of the image does the highlighted token attend to most?"),
     "sees": N_("How many tokens may the highlighted one attend to?"),
     "next": N_("Which token will the model predict after the highlighted one?"),
     "row": N_("Will the weights in the highlighted token's row change?"),
@@ -99,11 +100,11 @@ PRESENTED = """
 """
 
 
-def tokens(pieces: Sequence[str], query: int | None) -> Markup:
-    """A row's tokens with their positions, that of the query highlighted."""
+def tokens(pieces: Sequence[str], query: int | None, first: int = 0) -> Markup:
+    """A row's tokens from the first on, with their positions, that of the query highlighted."""
     items = [
         tag("li", join([tag("span", piece), tag("small", place)]), class_="query" if place == query else "other")
-        for place, piece in enumerate(pieces)
+        for place, piece in enumerate(pieces[first:], first)
     ]
     return tag("ol", join(items), class_="tokens")
 

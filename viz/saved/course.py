@@ -16,6 +16,7 @@ from viz.components import source
 from viz.html import join, tag
 from viz.lessons import screen
 from viz.lessons.glossary import card, prose
+from viz.lessons.image import picture
 from viz.saved.live import live_body, live_document, live_words
 from viz.saved.standalone import document, inlined
 
@@ -63,7 +64,7 @@ WORDS = {
 class CourseStep:
     """A step as it was computed. model: its name. tokens: HTML. before, after: what components/course.js runs and shows
     until the answer is given, and then; None for the tokens alone. pictures: the titles and packets of
-    heatmaps, instead of it, of a model that only the app runs."""
+    heatmaps, or URIs of images, instead of it, of a model that only the app runs."""
 
     step: "Step"
     answer: "Answer | None"
@@ -71,7 +72,7 @@ class CourseStep:
     tokens: Markup
     before: dict[str, Any] | None
     after: dict[str, Any] | None
-    pictures: Sequence[tuple[str, bytes]] | None = None
+    pictures: Sequence[tuple[str, bytes | str]] | None = None
 
 
 def lesson_page(name: str, lesson: "Lesson", steps: Sequence[CourseStep], lessons: Mapping[str, "Lesson"]) -> str:
@@ -132,6 +133,9 @@ def _given(number: int, one: CourseStep) -> Markup:
         words = N_("{model} runs only in the app. What is shown here was computed when this page was made.")
         figures, packets = Markup(), tag("p", say(words, model=one.model), class_="note")
         for place, (title, packet) in enumerate(one.pictures):
+            if isinstance(packet, str):
+                figures += tag("figure", tag("figcaption", title) + picture(packet, title))
+                continue
             name = f"packet{number}_{place}"
             drawn = tag("div", "", class_="view heatmap", data_view="heatmap", data_packet=name)  # not shown
             figures += tag("figure", tag("figcaption", title) + drawn)
