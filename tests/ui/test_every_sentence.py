@@ -1,4 +1,4 @@
-"""Every sentence that the pages say of a run, on 200 texts and masks by chance, against numbers computed again.
+"""Every sentence that the pages say of a run, on 300 texts and masks by chance, against numbers computed again.
 
 Each sentence that occurs has an entry in CLAIMS, which says of the numbers that stand in it whether they are true: from
 the run's weights, masks and logits alone, in numpy. -s prints how often each occurred.
@@ -65,7 +65,7 @@ from viz.sentence import sentence
 
 pytestmark = pytest.mark.slow  # hundreds of combinations
 
-COMBINATIONS = 200
+COMBINATIONS = 300
 TEXTS = (
     "a", "Hello", "the the the the", "no no", "They walked and walked.", "cat", ".", "He lost his hat. He saw a dog.",
     "Peter blew his silver whistle twice, and Peter blew his silver whistle twice, and Peter blew his silver",
