@@ -210,12 +210,14 @@ def captioned(model: CaptionerModel, image: ShownImage) -> Captioned:
     return replace(found, true=true, located=both, head=head)
 
 
+def best_head(located: LocatedHeads, heads: int) -> images.Best:
+    place = divmod(int(located.shares.argmax()), heads)
+    share, area = float(located.shares[place]), float(located.by_area[place])
+    return head_name(*place), share, located.even, area, located.most
+
+
 def sentence(found: Captioned) -> str:
-    best = None
-    if found.located is not None:
-        now = found.located[0]
-        place = divmod(int(now.shares.argmax()), found.model.num_heads)
-        best = head_name(*place), float(now.shares[place]), now.even, float(now.by_area[place]), now.most
+    best = None if found.located is None else best_head(found.located[0], found.model.num_heads)
     return images.sentence(found.now.words, found.true, found.standard.words, best)
 
 

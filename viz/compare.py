@@ -33,7 +33,8 @@ def weights_sentence(one: HeadView, other: HeadView) -> str:
     cell |= {"query": escape(_both(one.queries[query], other.queries[query]))}
     cell |= {"key": escape(_both(one.keys[key], other.keys[key]))}
     most = say(MOST, a=one.weights[query, key], b=other.weights[query, key], **cell)
-    same = one.weights.argmax(1) == other.weights.argmax(1)
+    attend = (one.weights.max(1) > 0) & (other.weights.max(1) > 0)  # a row with nothing to attend to agrees with none
+    same = attend & (one.weights.argmax(1) == other.weights.argmax(1))
     agreeing = N_("Queries that attend most to the same position in both: {same:,} of {queries:,}.")
     return together([most, say(agreeing, same=int(same.sum()), queries=len(same))])
 

@@ -132,8 +132,10 @@ def sentence(caption: Sequence[str], true: Sequence[str] | None, standard: Seque
     if tuple(caption) != tuple(standard):
         said.append(quoting(say("Under its own mask, with all patches, the model writes “{caption}”."), standard))
     if true is not None:
-        right, wrong = say("That is the scene's caption."), say("The scene's caption is “{caption}”.")
-        said.append(right if tuple(caption) == tuple(true) else quoting(wrong, true))
+        right = tuple(caption) == tuple(true)
+        said.append(
+            say("That is the scene's caption.") if right else quoting(say("The scene's caption is “{caption}”."), true)
+        )
     if best is not None:
         words = N_(
             "{head} puts {share} of its attention on the image on patches that touch the box of the shape described; "

@@ -25,6 +25,8 @@ from model.heads.ablation import HeadsOff, answer, layer_effects, outcome
 from model.heads.reach import reach_of
 from model.heads.rollout import layer_maps
 from model.heads.view import HeadView, cropped
+from model.images import captioner, measures
+from model.images.scenes import caption, random_scene, render
 from model.inference.calls import ALIGNMENTS, ROUNDING, compare_calls, ends_of
 from model.inference.cost import cost
 from model.inference.draft_tree import uniform_tree, verify_tree
@@ -35,6 +37,7 @@ from model.text import TokenBatch
 from serving.job import ModelRef
 from tests.model.random_specs import random_spec
 from tests.ui.sentences.claims import CLAIMS, NO_CLAIM, Said, plain
+from tests.ui.sentences.compare_claims import COMPARE_CLAIMS, IMAGE_CLAIMS, ImageFacts
 from tests.ui.sentences.facts import Facts
 from tests.ui.sentences.layer_claims import LAYER_CLAIMS
 from tests.ui.sentences.padding_claims import PADDING_CLAIMS, PaddedFacts
@@ -47,9 +50,11 @@ from tests.ui.sentences.serving_claims import (
     TreeFacts,
 )
 from ui import explain, results, run_view
+from ui.images import best_head
 from ui.layers import _lens
 from ui.mask_lab.effect import effect_of
 from ui.padding import PaddedTexts, PaddingRuns
+from viz import compare, images
 from viz.ablation import AskedPrediction, EffectsView, ranking_sentence
 from viz.ablation import sentence as ablation_sentence
 from viz.heads.bars import rest_words, row_of, where_it_lies
@@ -162,6 +167,8 @@ def said_of(facts: Facts, *, lab: bool) -> Iterator[tuple[str, bool, Facts]]:
     yield rest_words(row, 3), True, facts
     yield left_out(whole, cropped(whole, (at, at + 1), facts.part[1]), at), True, facts
     yield light_words(whole), True, facts
+    if changed:
+        yield compare.weights_sentence(standard.head(*place), whole), True, facts
     survey = now.survey()
     yield leak_notes(*(shares[place][None, None] for shares in (survey.future, survey.padding)))[0][0], True, facts
     for how in ("mean", "maximum", "rollout"):
@@ -184,6 +191,8 @@ def said_of(facts: Facts, *, lab: bool) -> Iterator[tuple[str, bool, Facts]]:
     yield after_query(found), True, facts
     if changed:
         yield explain.what_moved(pieces, at, *predicted), True, facts
+        if all(predicted):
+            yield compare.prediction_sentence(*(one.candidates for one in predicted[::-1])), True, facts
         yield effect(found), True, facts
 
 
@@ -249,7 +258,7 @@ def no_warnings() -> Iterator[None]:
 
 def test_every_sentence_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
     model, chance = catalog.load("story"), random.Random(31)
-    judge = Judge(monkeypatch, CLAIMS | LAYER_CLAIMS)
+    judge = Judge(monkeypatch, CLAIMS | LAYER_CLAIMS | COMPARE_CLAIMS)
     for number in range(COMBINATIONS):
         facts = facts_of(model, chance, lab=number % 2 == 0)
         judge.words.clear()
@@ -261,6 +270,23 @@ def test_every_sentence_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
         if number % 20 == 0:
             judge.check(ranking(facts), facts, markup=False)
     judge.report(10 * COMBINATIONS)
+
+
+def test_every_sentence_of_images_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On 40 scenes, each under a mask, and half of them with some patches removed, by chance."""
+    chance, judge = random.Random(35), Judge(monkeypatch, IMAGE_CLAIMS)
+    for number in range(40):
+        model = captioner.load(chance.choice(captioner.VERSIONS))
+        scene = random_scene(chance, held_out=True)
+        removed = chance.sample(range(captioner.PATCHES), 6 * (number % 2))
+        spec = measures.without(captioner.MASKS[chance.choice([model.version, *captioner.MASKS])], removed)
+        prompt, (pixels,) = chance.choice(["across", "down"]), render([scene])
+        now, own = (measures.write(model, pixels, prompt, one).words for one in (spec, model.standard))
+        true = tuple(text for text, _ in caption(scene, prompt))
+        judge.words.clear()
+        best = best_head(measures.locate(model, scene, prompt, spec), model.num_heads)
+        judge.check(images.sentence(now, true, own, best), ImageFacts(model, scene, prompt, spec), markup=True)
+    judge.report(100)
 
 
 def ranking(facts: Facts) -> str:

@@ -44,3 +44,8 @@ def test_the_next_token_of_both() -> None:
     one, other = [Candidate("cat", 0.5)], [Candidate("<i>", 0.25)]
     assert prediction_sentence(one, other) == "Next, A predicts “cat” (50.0%), B “&lt;i&gt;” (25.0%)."
     assert prediction_sentence(one, [Candidate("cat", 0.25)]) == "Next, A predicts “cat” (50.0%), B “cat” (25.0%)."
+
+
+def test_a_row_with_nothing_to_attend_to_agrees_with_none() -> None:
+    one, other = np.array([[0, 0], [0, 0], [0.9, 0.1]]), np.array([[0, 0], [0.6, 0.4], [0.7, 0.3]])
+    assert weights_sentence(view(one), view(other)).endswith("to the same position in both: 1 of 3.")
