@@ -1,13 +1,17 @@
 """Steps on an image: the scene and the words that a captioner reads, and which of its shapes a token attends to."""
 
+from collections.abc import Callable
+
 import numpy as np
 
-from i18n import msg
+from i18n import N_, msg
 from model.base import Model
 from model.images.captioner import LONGEST, TOKENS, VERSIONS, WORDS, CaptionerModel, encode
 from model.images.patches import Box
 from model.images.scenes import PROMPTS, render, scene_of
 from model.text import TokenBatch
+
+Wrong = Callable[[str, object], ValueError]
 
 
 def pictured(image: str) -> tuple[np.ndarray, tuple[Box, ...]]:
@@ -15,25 +19,24 @@ def pictured(image: str) -> tuple[np.ndarray, tuple[Box, ...]]:
     return render([scene_of(image)])[0], tuple(token.box for token in TOKENS)
 
 
-def encoded(model: Model, name: str, image: str | None, text: str) -> TokenBatch | None:
-    """The row of a step; None of a step without an image. image: of Scene.text. text: a prompt, then the words of a
-    caption so far.
+def encoded(wrong: Wrong, model: Model, name: str, image: str | None, text: str) -> TokenBatch | None:
+    """The row of a step; None of a step without an image. wrong: the step's. image: of Scene.text. text: a prompt, then
+    the words of a caption so far.
 
-    Raises ValueError for an image without a model that describes it, or the other way round, and for other words.
+    Raises what `wrong` makes of an image without a model that describes it, or the other way round, and of other words.
     """
     if image is None and not isinstance(model, CaptionerModel):
         return None
     if image is None or not isinstance(model, CaptionerModel):
-        values = {"models": ", ".join(f"captioner-{version}" for version in VERSIONS), "model": name}
-        raise ValueError(
-            msg("expected an image, and a model that describes it, one of {models}, got {model}", **values)
-        )
-    words = text.split()
-    if not words or words[0] not in PROMPTS or len(words) > LONGEST or not {*words} <= {*WORDS[2:]}:
-        told = {"prompts": ", ".join(PROMPTS), "most": LONGEST - 1, "text": text}
-        told["words"] = ", ".join(WORDS[2 + len(PROMPTS) :])
-        raise ValueError(msg("expected a prompt ({prompts}) and at most {most} words of {words}, got {text}", **told))
-    return encode(render([scene_of(image)]), words[0], words[1:])
+        words = N_("expected an image, and a model that describes it, one of {models}, got {model}")
+        known = ", ".join(f"captioner-{version}" for version in VERSIONS)
+        raise wrong("image", msg(words, models=known, model=name))
+    prompt, *caption = text.split() or [""]
+    if prompt not in PROMPTS or len(caption) >= LONGEST or not {*caption} <= {*WORDS[4:]}:
+        words = N_("expected a prompt ({prompts}) and at most {most} words of {words}, got {text}")
+        told = {"prompts": ", ".join(PROMPTS), "most": LONGEST - 1, "words": ", ".join(WORDS[4:])}
+        raise wrong("text", msg(words, text=text, **told))
+    return encode(render([scene_of(image)]), prompt, caption)
 
 
 def shape_shares(weights: np.ndarray, image: str) -> dict[str, float]:

@@ -4,19 +4,9 @@ import json
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    InstanceOf,
-    PrivateAttr,
-    model_validator,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, PrivateAttr, model_validator
 
 from i18n import N_, say
-from lessons.image_steps import encoded
 from lessons.questions import COMPARING, KINDS
 from model.base import Model
 from model.images.scenes import scene_of
@@ -49,7 +39,7 @@ def _ask(given: Any) -> Any:
 Masks = Annotated[InstanceOf[MaskSpec], BeforeValidator(_masks)]
 Text = Annotated[str, Field(min_length=1, max_length=2_000)]
 ModelName = Annotated[str, Field(min_length=1, max_length=300)]
-Image = Annotated[str, AfterValidator(lambda text: scene_of(text).text())]
+Image = Annotated[str, BeforeValidator(lambda given: scene_of(str(given)).text())]
 A_TEXT = N_("a text of at most 2,000 characters")
 A_MODEL = N_("a model's name")
 A_SCENE = N_("a scene, as a link of the page Images has it: white_square-red-large-12-14")
@@ -121,13 +111,6 @@ class Step(LessonModel):
         """What is found to be wrong with a setting once the step runs, with its line in the file."""
         line = self._lines.get(name, self._lines.get("", 0))
         return ValueError(say("line {line}: {problem}", line=line, problem=problem))
-
-    def on_image(self, model: Model, name: str, image: str | None, text: str) -> TokenBatch | None:
-        """As image_steps.encoded. Raises ValueError, with its line."""
-        try:
-            return encoded(model, name, image, text)
-        except ValueError as error:
-            raise self.wrong("image", error) from None
 
     def check(self, model: Model, name: str, batch: TokenBatch) -> None:
         """Raises ValueError, with its line, for an attention, a row, a head, a query or an image that the batch on the

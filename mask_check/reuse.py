@@ -120,7 +120,7 @@ def judge_last(trial: CheckTrial) -> Finding:
         return skipped(msg("its forward takes no logits_to_keep."))
     ids = torch.stack([trial.ids, trial.other(trial.ids, trial.generator(16))])[: 1 if subject.one_row else 2]
     whole, most = subject.outputs(ids), 0.0
-    for count in (1, 3):
+    for count in (1, min(3, ids.shape[1])):
         with torch.no_grad():
             found = getattr(subject.call(ids, logits_to_keep=count), "logits", None)
         if not isinstance(found, Tensor) or found.shape != (len(ids), count, whole.shape[-1]):

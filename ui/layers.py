@@ -117,7 +117,8 @@ def lens_part(begin: int, end: int, chosen: int) -> tuple[int, int]:
 def show_token(now: RunView, standard: RunView | None, query: int, over: Over) -> str:
     """Layers by keys; gives the sentence."""
     runs, real, piece = [one for one in (now, standard) if one is not None], now.real, now.tokens[query]
-    view, *others = [one.kept(("token", over, query), partial(_token, one, query, over)) for one in runs]
+    whole = [one.kept(("token", over, query), partial(_token, one, query, over)) for one in runs]
+    view, *others = whole
     if all(one.masks.padding for one in runs):
         view, *others = [cropped(one, (0, len(one.queries)), (real.start, real.stop)) for one in (view, *others)]
     other = others[0] if others else None
@@ -127,7 +128,7 @@ def show_token(now: RunView, standard: RunView | None, query: int, over: Over) -
     alone = say(ATTENTION_ALONE) if over in ("rollout", "flow") else ""
     rows = say(about, token=escaped(piece), position=query)
     st.caption(together(filter(None, [rows, reduced_words(view), alone])))
-    return words.token_sentence(view, over, query, piece, other)
+    return words.token_sentence(whole[0], over, query, piece, *whole[1:])  # padding that looks is no column
 
 
 def show_all(

@@ -10,7 +10,7 @@ from typing import Any
 from PIL import Image
 
 from i18n import LANGUAGES, say, spoken
-from lessons.image_steps import pictured
+from lessons.image_steps import encoded, pictured
 from lessons.lesson import ComparedStep, Step
 from lessons.questions import ABOUT_A_QUERY, BEFORE, MODELS, Answer, QuestionSubject, answer
 from lessons.shelf import FOLDER, shelf
@@ -113,7 +113,7 @@ class CourseModels:
         except (ValueError, OSError) as error:
             raise step.wrong(setting, error) from None
         text, image = of.text or step.text, of.image or step.image
-        batch = step.on_image(model, name, image, text)
+        batch = encoded(step.wrong, model, name, image, text)
         read = TokenizedText([], batch, 0) if batch else tokenize(model, text, step.pad)
         step.check(model, name, read.batch)
         masks = model.standard if of.masks is None else of.masks

@@ -10,18 +10,6 @@ from datetime import date
 
 NO_DATE = "none"  # what is written for a text that is no date
 SURE = 0.9  # an answer with less probability is said to be unsure; how many of those with more are right is on the card
-
-
-def read_iso(text: str) -> date | None:
-    """The day of a text that is a day of the calendar as YYYY-MM-DD, in these digits; None for all other texts."""
-    if not re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
-        return None
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        return None
-
-
 FIRST_DAY, LAST_DAY = date(1900, 1, 1), date(2099, 12, 31)
 DAYS = LAST_DAY.toordinal() - FIRST_DAY.toordinal() + 1
 HELD_OUT_DAYS = 4_000  # that never occur in training

@@ -30,6 +30,10 @@ head: L1 H2
 """
 
 
+def fail(setting: str, problem: object) -> ValueError:
+    return ValueError(f"{setting}: {problem}")
+
+
 def lesson(image: str = SCENE, text: str = "across a small", more: str = "ask: where") -> str:
     return LESSON.format(image=image, text=text, more=more)
 
@@ -37,7 +41,7 @@ def lesson(image: str = SCENE, text: str = "across a small", more: str = "ask: w
 def test_a_step_reads_the_image_and_the_words_as_the_images_page_does() -> None:
     model = captioner.load("causal")
     found, wanted = (
-        encoded(model, "captioner-causal", SCENE, "down a large"),
+        encoded(fail, model, "captioner-causal", SCENE, "down a large"),
         captioner.encode(render([scene_of(SCENE)]), "down", ["a", "large"]),
     )
     assert found is not None
@@ -60,7 +64,7 @@ def test_each_patch_counts_for_the_shape_that_it_shows_most_of() -> None:
 )
 def test_the_shape_that_a_token_attends_to_is_asked(words: str, shape: str) -> None:
     model = captioner.load("prefix")
-    batch = encoded(model, "", SCENE, words)
+    batch = encoded(fail, model, "", SCENE, words)
     assert batch is not None
     trace = model.run(batch)
     found = answer(model, trace, trace, "", QuestionSubject("where", 0, 2, 2, None, (), SCENE))
@@ -72,7 +76,7 @@ def test_the_shape_that_a_token_attends_to_is_asked(words: str, shape: str) -> N
 
 def test_a_captions_loss_is_that_of_its_words() -> None:
     model = captioner.load("causal")
-    batch = encoded(model, "", SCENE, "across a small red square")
+    batch = encoded(fail, model, "", SCENE, "across a small red square")
     assert batch is not None
     trace = model.run(batch, MASKS["prefix"])
     losses, chance = trace.losses().numpy(), float(trace.next_token(0, PATCHES + 3)[batch.ids[0, -1]])

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import unmask
 from i18n import say, spoken
 from mask_check import prepare
 from mask_check.check import check, check_checkpoint
@@ -303,3 +304,7 @@ def test_why_it_cannot_be_done_is_read_in_any_language() -> None:
     (words,) = pickle.loads(pickle.dumps(raised.value)).args  # noqa: S301 - pickled in this line
     with spoken("zh"):
         assert "unknown" not in say(words)
+
+
+def test_two_tokens_have_no_last_three_logits() -> None:
+    assert unmask.check("story", text="a").obeys

@@ -1,5 +1,6 @@
 """The runs of a lesson's step: what it shows, what that is compared with, and the answer to its question."""
 
+from lessons.image_steps import encoded
 from lessons.lesson import Step
 from lessons.questions import Answer, QuestionSubject, answer
 from model.base import Model
@@ -33,7 +34,7 @@ def answered(step: Step, now: RunView, beside: RunView) -> Answer:
 
 def _view(step: Step, name: str, text: str, masks: MaskSpec | None, image: str | None) -> RunView:
     model = _model(name)
-    batch = step.on_image(model, name, image, text) or run_view.tokenize(model, text, step.pad, None).batch
+    batch = encoded(step.wrong, model, name, image, text) or run_view.tokenize(model, text, step.pad, None).batch
     step.check(model, name, batch)
     spec = model.standard if masks is None else masks
     return RunView(model, RunRef(ModelRef.of(model), batch, spec, step.attention), spec, step.row - 1)

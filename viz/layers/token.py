@@ -12,6 +12,7 @@ from markupsafe import escape
 from i18n import N_, say, together
 from model.heads.view import MOST_CELLS, HeadView
 from viz.charts import both_sides, heat, token_axis
+from viz.compare import NOTICED
 from viz.head import TITLES
 from viz.heatmap import AXIS, MOST_TICKS, CachedFigure, Part, colour_bar, colour_range, figure, hatching, title
 from viz.html import escaped
@@ -146,8 +147,10 @@ def token_sentence(view: HeadView, how: str, query: int, piece: str, standard: H
     """HTML: where one query looks, how: "mean", "maximum", "rollout" or "flow". query: its position."""
     if not view.weights.any():
         return say("“{token}” attends to nothing in any layer.", token=escape(piece))
-    sentence = _seen(view, how, query, piece)
-    return sentence if standard is None else together([sentence, _moved(view, standard, query)])
+    said = [_seen(view, how, query, piece)]
+    if standard is not None and np.abs(view.weights - standard.weights).max() >= NOTICED:
+        said.append(_moved(view, standard, query))
+    return together(said)
 
 
 def _seen(view: HeadView, how: str, query: int, piece: str) -> str:

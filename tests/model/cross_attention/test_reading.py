@@ -17,7 +17,6 @@ from model.cross_attention.written_dates import (
     examples,
     held_out_days,
     mistyped,
-    read_iso,
     training_days,
     year_in_words,
 )
@@ -86,13 +85,6 @@ class TestRules:
     def test_why_a_text_is_no_date(self, text: str, why: tuple[str, str]) -> None:
         assert read(text) == ()
         assert why_none(text) == why
-
-    @pytest.mark.parametrize(
-        "text", ["2021-3-3", "2021-02-30", "2021-03-03 ", "", "２０２１-03-03", "20210303", "none"]
-    )
-    def test_what_is_no_day_of_the_calendar_in_iso(self, text: str) -> None:
-        assert read_iso(text) is None
-        assert read_iso("2024-02-29") == date(2024, 2, 29)
 
     def test_one_letter_of_a_month_may_be_wrong_but_not_two(self) -> None:
         words = ("febuary", "marhc", "jully", "octobre", "sept", "junuary", "febury", "mar", "mat", "sent", "")
