@@ -11,7 +11,7 @@ from lessons.glossary import glossary
 from lessons.lesson import Lesson
 from lessons.reading import MOST_BYTES, read
 from lessons.shelf import Shelved
-from ui.lessons import choices, shelves
+from ui.lessons import choices, progress, shelves
 from ui.markdown import escaped
 from ui.sidebar import speech
 from ui.widgets.uploads import uploaded, uploader
@@ -36,6 +36,7 @@ def show(found: list[Shelved], opened: shelves.Open | None) -> None:
             if one.lesson:
                 _link(number, one.name, one.lesson, here=opened is not None and opened.key == one.name)
     st.toggle(say("Ask before showing the answer"), key="lesson_asks")
+    progress.offer_to_forget()
     with st.expander(say("Your own lesson")):
         look = {"max_upload_size": 1, "label_visibility": "collapsed"}
         uploader(say("Your own lesson"), ["md"], key="lesson_file", on_change=_take_file, **look)
@@ -60,6 +61,7 @@ def show_list(found: list[Shelved]) -> None:
             facts = [_minutes(one.lesson)]
             facts += [say("Needs: {needs}", needs=one.lesson.needs.rstrip(".。"))] if one.lesson.needs else []
             facts += [say("Next: {title}", title=titles[one.lesson.next])] if one.lesson.next in titles else []
+            facts += filter(None, [progress.answered(one.name, one.lesson)])
             st.caption(" · ".join(map(escaped, facts)))
             look: Any = {"icon": ":material/play_arrow:", "shortcut": str(number + 1) if number < 9 else None}
             go = partial(choices.go, 1, one.name)

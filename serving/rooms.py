@@ -1,0 +1,311 @@
+"""Rooms: a class whose phones follow a teacher's lesson, step by step, and answer its questions.
+
+A room keeps the step on the teacher's screen as bytes that were made once, and of each answer which choice it was,
+under a number that the phone has drawn at random. No names, no texts of the phones. A room has a random id of 128 bits,
+which is all that a phone needs, and a secret without which nothing in it is changed; two hours after it was opened it
+is gone.
+
+Rooms lie in this process's memory, or in a Redis that several replicas share (UNMASK_ROOMS).
+"""
+
+import hashlib
+import hmac
+import json
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from threading import Event, Lock, Timer
+from time import monotonic, time
+from typing import Any, Protocol
+
+from i18n import N_, msg
+from serving.result_cache import once
+from serving.settings import Settings
+
+SECONDS = 2 * 3600  # that a room lasts
+MOST_ROOMS, MOST_PHONES, MOST_STEPS = 100, 500, 200  # of a server; of a room
+MOST_BYTES = 400_000  # of a step as phones get it
+HERE = 40.0  # seconds since a phone asked last
+ROOM = re.compile(r"[\w-]{22}", re.ASCII)  # 128 bits
+PHONE = re.compile(r"[\w-]{16,32}", re.ASCII)
+FULL = N_("All {most} rooms of this server are taken. The next one is free in {minutes} minutes.")
+UNREACHABLE = msg("The store of this server's rooms does not answer. Try again in a minute.")
+GONE = msg("This room has ended. Open a new one.")
+
+served = Event()  # whether phones find the rooms of this process: serve.py has their addresses, app.py has not
+
+
+@dataclass(frozen=True)
+class RoomKey:
+    """A room as its teacher has it. Phones know the id alone."""
+
+    id: str
+    secret: str
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What phones see. step: the name of the step that may be answered. choices: how many answers it has, 0 while none
+    is taken. version: another one for every other step; body: as phones get it."""
+
+    step: str
+    choices: int
+    body: bytes
+    version: int = 0
+
+
+@dataclass(frozen=True)
+class Tally:
+    """phones: how many are here. counts: of each step by its name, how often each choice was given. asked: what was
+    noted of each of these steps."""
+
+    phones: int
+    counts: Mapping[str, Mapping[int, int]]
+    asked: Mapping[str, Any]
+
+
+class Hashes(Protocol):
+    """Mappings of bytes by name, each of which ends after a time: those of Redis, or of this process."""
+
+    remote: bool  # whether a call waits for a network
+
+    def put(self, name: str, values: Mapping[str, bytes], seconds: float) -> None:
+        """seconds: that a new one lasts; with 0, values go only into one that is there."""
+
+    def add(self, name: str, field: str, value: bytes, seconds: float) -> bool:
+        """Unless the field is there already: whether it was added."""
+
+    def get(self, name: str, *fields: str) -> list[bytes | None]: ...
+    def all(self, name: str) -> dict[str, bytes]: ...
+    def count(self, name: str) -> int: ...
+    def drop(self, *names: str) -> None: ...
+    def drop_fields(self, name: str, *fields: str) -> None: ...
+
+
+class Rooms:
+    """All rooms of a server."""
+
+    def __init__(self, hashes: Hashes) -> None:
+        self.hashes = hashes
+
+    def open(self) -> RoomKey:
+        """A new room. Raises ValueError while there are as many as there may be."""
+        now, ends = time(), {name: float(end) for name, end in self.hashes.all("rooms").items()}
+        over = [name for name, end in ends.items() if end <= now]
+        if over:
+            self.hashes.drop_fields("rooms", *over)
+        if len(ends) - len(over) >= MOST_ROOMS:
+            minutes = max(round((min(end for end in ends.values() if end > now) - now) / 60), 1)
+            raise ValueError(msg(FULL, most=MOST_ROOMS, minutes=minutes))
+        key = RoomKey(secrets.token_urlsafe(16), secrets.token_urlsafe(16))
+        self.hashes.put("rooms", {key.id: str(now + SECONDS).encode()}, SECONDS)
+        nothing = {"secret": _digest(key.secret), "version": b"0", "step": b"", "choices": b"0", "body": b""}
+        self.hashes.put(f"room:{key.id}", nothing, SECONDS)
+        return key
+
+    def is_open(self, key: RoomKey) -> bool:
+        """Whether it is there and this is its secret."""
+        if not ROOM.fullmatch(key.id):
+            return False
+        (found,) = self.hashes.get(f"room:{key.id}", "secret")
+        return found is not None and hmac.compare_digest(found, _digest(key.secret))
+
+    def show(self, key: RoomKey, shown: Shown, asked: Any = None) -> None:
+        """To all phones. asked: plain data to note of the step. Raises ValueError for a room that has ended, and for a
+        step that is too large."""
+        if not self.is_open(key):
+            raise ValueError(GONE)
+        if len(shown.body) > MOST_BYTES:
+            words = N_("This step is too large for phones: {size:,} bytes, at most {most:,}.")
+            raise ValueError(msg(words, size=len(shown.body), most=MOST_BYTES))
+        fields = {"step": shown.step.encode(), "choices": b"%d" % shown.choices, "body": shown.body}
+        self.hashes.put(f"room:{key.id}", fields | {"version": b"%d" % secrets.randbits(48)}, 0)
+        if asked is not None and self.hashes.count(f"room:{key.id}:asked") < MOST_STEPS:
+            self.hashes.put(f"room:{key.id}:asked", {shown.step: json.dumps(asked).encode()}, SECONDS)
+
+    def version(self, room: str) -> int | None:
+        """Of what is shown; None for a room that is not there."""
+        (found,) = self.hashes.get(f"room:{room}", "version")
+        return None if found is None else int(found)
+
+    def shown(self, room: str) -> Shown | None:
+        """None for a room that is not there."""
+        step, choices, body, version = self.hashes.get(f"room:{room}", "step", "choices", "body", "version")
+        if step is None or choices is None or body is None or version is None:
+            return None
+        return Shown(step.decode(), int(choices), body, int(version))
+
+    def come(self, room: str, phone: str) -> bool:
+        """Note that the phone is here; False for one that finds no room."""
+        name, now = f"room:{room}:phones", b"%d" % time()
+        if self.hashes.get(name, phone) == [None] and self.hashes.count(name) >= MOST_PHONES:
+            return False
+        self.hashes.put(name, {phone: now}, SECONDS)
+        return True
+
+    def answer(self, room: str, phone: str, step: str, choice: int) -> bool:
+        """Take a phone's answer to the step that is shown: its first, while answers are taken. Whether it was taken."""
+        shown = self.hashes.get(f"room:{room}", "step", "choices")
+        open_step, choices = shown[0] or b"", int(shown[1] or 0)
+        if step.encode() != open_step or not 0 <= choice < choices:
+            return False
+        if self.hashes.get(f"room:{room}:phones", phone) == [None]:
+            return False  # who has not come does not answer: so answers are bounded too
+        return self.hashes.add(f"room:{room}:answers", f"{step} {phone}", b"%d" % choice, SECONDS)
+
+    def tally(self, room: str) -> Tally:
+        since, counts = time() - HERE, dict[str, dict[int, int]]()
+        phones = sum(int(seen) >= since for seen in self.hashes.all(f"room:{room}:phones").values())
+        for field, choice in self.hashes.all(f"room:{room}:answers").items():
+            of_step = counts.setdefault(field.partition(" ")[0], {})
+            of_step[int(choice)] = of_step.get(int(choice), 0) + 1
+        asked = {step: json.loads(note) for step, note in self.hashes.all(f"room:{room}:asked").items()}
+        return Tally(phones, counts, asked)
+
+    def close(self, key: RoomKey) -> None:
+        """With all that is in it."""
+        if self.is_open(key):
+            self.hashes.drop(*(f"room:{key.id}{part}" for part in ("", ":phones", ":answers", ":asked")))
+            self.hashes.drop_fields("rooms", key.id)
+
+
+class MemoryHashes:
+    """Those of this process. Names that have ended are dropped within SWEEP seconds."""
+
+    remote = False
+    SWEEP = 60.0
+
+    def __init__(self) -> None:
+        self._kept: dict[str, dict[str, bytes]] = {}
+        self._ends: dict[str, float] = {}
+        self._lock = Lock()
+        self._sweeping = False
+
+    def put(self, name: str, values: Mapping[str, bytes], seconds: float) -> None:
+        with self._lock:
+            found = self._open(name, seconds)
+            if found is not None:
+                found.update(values)
+
+    def add(self, name: str, field: str, value: bytes, seconds: float) -> bool:
+        with self._lock:
+            found = self._open(name, seconds)
+            if found is None or field in found:
+                return False
+            found[field] = value
+            return True
+
+    def get(self, name: str, *fields: str) -> list[bytes | None]:
+        with self._lock:
+            found = self._there(name)
+            return [found.get(field) for field in fields]
+
+    def all(self, name: str) -> dict[str, bytes]:
+        with self._lock:
+            return dict(self._there(name))
+
+    def count(self, name: str) -> int:
+        with self._lock:
+            return len(self._there(name))
+
+    def drop(self, *names: str) -> None:
+        with self._lock:
+            self._drop(*names)
+
+    def drop_fields(self, name: str, *fields: str) -> None:
+        with self._lock:
+            for field in fields:
+                self._there(name).pop(field, None)
+
+    def _there(self, name: str) -> dict[str, bytes]:
+        return self._kept[name] if self._ends.get(name, 0) > monotonic() else {}
+
+    def _open(self, name: str, seconds: float) -> dict[str, bytes] | None:
+        """The mapping, a new one for so many seconds where there is none; None for one that would last 0 seconds."""
+        if self._ends.get(name, 0) <= monotonic():
+            self._drop(name)
+            if not seconds:
+                return None
+            self._kept[name], self._ends[name] = {}, monotonic() + seconds
+            self._sweep_later()
+        return self._kept[name]
+
+    def _drop(self, *names: str) -> None:
+        for name in names:
+            self._kept.pop(name, None)
+            self._ends.pop(name, None)
+
+    def _sweep_later(self) -> None:
+        if not self._sweeping:
+            self._sweeping = True
+            timer = Timer(self.SWEEP, self._sweep)
+            timer.daemon = True
+            timer.start()
+
+    def _sweep(self) -> None:
+        with self._lock:
+            now, self._sweeping = monotonic(), False
+            self._drop(*[name for name, end in self._ends.items() if end <= now])
+            if self._kept:
+                self._sweep_later()
+
+
+class RedisHashes:
+    """Those of a Redis server, version 7 or later. url: redis://HOST:PORT, as redis-py takes it. Raises OSError, a
+    sentence, while it does not answer."""
+
+    remote = True
+    PREFIX = "unmask:"
+
+    def __init__(self, url: str) -> None:
+        from redis import Redis, RedisError
+
+        self._redis, self._error = Redis.from_url(url, socket_timeout=5, socket_connect_timeout=5), RedisError
+
+    def put(self, name: str, values: Mapping[str, bytes], seconds: float) -> None:
+        if seconds or self._do(("exists", name))[0]:
+            self._do(("hset", name, None, None, dict(values)), *self._ending(name, seconds))
+
+    def add(self, name: str, field: str, value: bytes, seconds: float) -> bool:
+        return bool(self._do(("hsetnx", name, field, value), *self._ending(name, seconds))[0])
+
+    def get(self, name: str, *fields: str) -> list[bytes | None]:
+        return list(self._do(("hmget", name, fields))[0])
+
+    def all(self, name: str) -> dict[str, bytes]:
+        return {field.decode(): value for field, value in self._do(("hgetall", name))[0].items()}
+
+    def count(self, name: str) -> int:
+        return int(self._do(("hlen", name))[0])
+
+    def drop(self, *names: str) -> None:
+        self._do(*(("delete", name) for name in names))
+
+    def drop_fields(self, name: str, *fields: str) -> None:
+        self._do(("hdel", name, *fields))
+
+    def _ending(self, name: str, seconds: float) -> list[tuple[Any, ...]]:
+        """What says when it ends, unless that is known."""
+        return [("expire", name, int(seconds), True)] if seconds else []
+
+    def _do(self, *commands: tuple[Any, ...]) -> list[Any]:
+        """The answers to commands (method, name, arguments …), sent as one."""
+        try:
+            with self._redis.pipeline() as together:
+                for method, name, *arguments in commands:
+                    getattr(together, method)(self.PREFIX + name, *arguments)
+                return together.execute()
+        except self._error:
+            raise OSError(UNREACHABLE) from None
+
+
+@once
+def rooms() -> Rooms:
+    """Those of this server."""
+    url = Settings.from_environment().rooms
+    return Rooms(RedisHashes(url) if url else MemoryHashes())
+
+
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode()).digest()
