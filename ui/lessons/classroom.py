@@ -2,6 +2,7 @@
 
 import csv
 import io
+from time import monotonic
 from typing import Any
 
 import segno
@@ -16,6 +17,7 @@ from serving.rooms import RoomKey, Shown
 from ui.guard import guarded
 from ui.lessons import choices, phone_pictures, step_runs
 from ui.markdown import escaped
+from ui.streamlit_internals import css
 from ui.widgets.choices import deferred
 from ui.widgets.uploads import download
 from viz.export.data import cell
@@ -23,8 +25,10 @@ from viz.html import join, tag
 from viz.lessons import phone
 from viz.lessons.phone import PhoneStep
 from viz.lessons.screen import ASKS, plain
+from viz.why_causal.charts import Curve
 
 LOOK_EVERY = 1.0  # seconds between two looks at what phones answered
+CURVE_EVERY = 2.0  # seconds between two curves of a training that goes on
 STRIP = 60  # pixels of the strip at the bottom of the window
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
 NO_SERVER = N_(
@@ -60,7 +64,7 @@ def show(lesson: Lesson, name: str, number: int) -> None:
         return
     step = _step_name(name, number)
     answer = _publish(key, lesson, name, number)
-    st.html(phone.STRIP)
+    st.html(css(phone.STRIP))
     with st.container(key="lesson_room"):
         st.fragment(_strip, run_every=LOOK_EVERY)(key, step, answer, not _open_question(name, number))
 
@@ -70,16 +74,14 @@ def strip_height() -> int:
     return STRIP if _key() else 0
 
 
-def show_curve(title: str, lines: list[tuple[str, Any, Any, str]]) -> bool:
-    """A training's curves, as phone.curve_body takes them, to the phones of this teacher's room, if there is one."""
-    key = _key()
-    if key is None:
-        return False
-    made = "curve", len(lines), len(lines[-1][1]) if lines else 0
-    if st.session_state.get("lesson_room_shown") != made:
-        _send(key, Shown("", 0, phone.curve_body(title, lines)))
-        st.session_state.lesson_room_shown = made
-    return True
+def show_curves(lines: list[Curve], steps: int, *, over: bool) -> None:
+    """A training's to the phones of this teacher's room, if there is one: every few seconds, and when it is over."""
+    key, state = _key(), st.session_state
+    if key is None or not lines or (monotonic() < state.get("lesson_room_again", 0) and not over):
+        return
+    if _is_new(("curves", len(lines), len(lines[-1].y))):
+        _send(key, Shown("", 0, phone.curve_body(lines, steps)))
+        state.lesson_room_again = monotonic() + CURVE_EVERY
 
 
 def take_up(key: RoomKey) -> None:

@@ -7,6 +7,7 @@ const number = Array.from(crypto.getRandomValues(new Uint8Array(16)), (one) => o
 const kept = { phone: number, given: {}, right: {}, ...read() };
 const [step, status] = ["step", "status"].map((id) => document.getElementById(id));
 let now = null;
+let drawn = []; // what ends each picture
 let tag = "";
 
 function read() {
@@ -51,6 +52,7 @@ async function follow() {
 }
 
 function leave(text) {
+  drawn.forEach((end) => end());
   step.replaceChildren();
   tell(text);
 }
@@ -58,14 +60,14 @@ function leave(text) {
 function show(told) {
   const moved = now && now.name !== told.name;
   now = told;
+  drawn.forEach((end) => end());
   step.innerHTML = told.html; // written by our own server, which escapes what anybody typed
   for (const one of step.querySelectorAll("a[href]")) {
     one.href = new URL(one.getAttribute("href"), new URL(`${here}/../..`, location).href.replace(/\/?$/, "/"));
     one.target = "_blank";
   }
-  for (const place of step.querySelectorAll("[data-view]")) {
-    globalThis.canvases[place.dataset.view](place, unpack(place.dataset.packet), () => {});
-  }
+  drawn = [...step.querySelectorAll("[data-view]")].map((place) =>
+    globalThis.canvases[place.dataset.view](place, unpack(place.dataset.packet), () => {}));
   for (const one of step.querySelectorAll("button[data-choice]")) one.onclick = () => give(Number(one.dataset.choice));
   say();
   if (moved) {

@@ -12,17 +12,18 @@ import numpy as np
 from markupsafe import Markup
 
 from i18n import ENGLISH, LANGUAGES, N_, say, say_count, spoken
-from viz.html import join, table, tag, td, th, track
+from viz.html import join, swatch, table, tag, td, th, track
 from viz.lessons import screen
 from viz.lessons.glossary import prose
 from viz.palette import NOW, STANDARD
 from viz.saved.standalone import Canvas, document
+from viz.why_causal.charts import Curve, colour
 
 if TYPE_CHECKING:
     from lessons.lesson import Lesson, Step
     from lessons.questions import Answer
 
-WIDE, TALL = 600, 260  # of a curve's picture, without unit
+WIDE, TALL = 600, 260  # of the picture of curves, in its own units
 WORDS = {
     "waiting": N_("Waiting for the teacher …"),
     "ended": N_("This room has ended, or there is none at this address."),
@@ -91,23 +92,22 @@ def end_body(lesson: "Lesson", name: str) -> bytes:
     return _sent({"name": name, "html": html, "scores": scores})
 
 
-def curve_body(title: str, lines: Sequence[tuple[str, Sequence[int], Sequence[float], str]]) -> bytes:
-    """A training as it goes on. lines: what each is called, its steps, its losses in nats a character, its colour."""
-    last = max((steps[-1] for _, steps, _, _ in lines if steps), default=1)
-    top = max((max(losses) for _, _, losses, _ in lines if losses), default=1.0)
+def curve_body(lines: Sequence[Curve], steps: int) -> bytes:
+    """A training as it goes on: its losses in nats a character, and those of earlier ones. steps: how far it goes."""
+    top = max((float(max(line.y)) for line in lines if len(line.y)), default=1.0)
     drawn, legend = Markup(), Markup()
-    for name, steps, losses, colour in lines:
+    for line in lines:
         points = " ".join(
-            f"{WIDE * step / last:.0f},{TALL * (1 - loss / top):.0f}" for step, loss in zip(steps, losses, strict=True)
+            f"{WIDE * x / steps:.0f},{TALL * (1 - y / top):.0f}" for x, y in zip(line.x, line.y, strict=True)
         )
-        drawn += tag("polyline", points=points, fill="none", stroke=colour, stroke_width=3)
-        loss = say("{loss} nats/character", loss=f"{losses[-1]:.3f}") if losses else "–"
-        swatch = tag("span", class_="swatch", style=f"background:{colour}")  # not shown
-        legend += tag("p", join((swatch, f"{name}: {loss}")))
-    axis = say("Loss from 0 to {top} nats/character, over steps 0 to {last}.", top=f"{top:.1f}", last=last)
+        look = {"fill": "none", "stroke": colour(line.trained), "stroke_width": 3, "opacity": 0.45 if line.faint else 1}
+        drawn += tag("polyline", points=points, **look)
+        loss = say("{loss} nats/character", loss=f"{line.y[-1]:.3f}") if len(line.y) else "–"
+        legend += tag("p", join((swatch(colour(line.trained)), f"{line.name}: {loss}")))
+    axis = say("Loss from 0 to {top} nats/character, over steps 0 to {steps}.", top=f"{top:.1f}", steps=steps)
     sizes = {"viewBox": f"-4 -4 {WIDE + 8} {TALL + 8}", "role": "img", "aria_label": axis, "class_": "curve"}
-    html = join((tag("h1", title), tag("svg", drawn, **sizes), legend, tag("p", axis, class_="note")))
-    return _sent({"name": "", "html": html})
+    parts = (tag("h1", say("The training on the teacher's screen")), tag("svg", drawn, **sizes), legend)
+    return _sent({"name": "", "html": join((*parts, tag("p", axis, class_="note")))})  # not shown
 
 
 def losses_table(
@@ -117,13 +117,14 @@ def losses_table(
     with."""
     series = [(names[0], one, NOW)] + ([] if other is None else [(names[1], other, STANDARD)])
     top = max(float(np.nanmax(values, initial=0.0)) for _, values, _ in series) or 1.0
-    rows = [[th(title), *(cell for name, _, _ in series for cell in (th(name, "number"), th()))]]
+    heads = [name for name, _, _ in series] if len(series) > 1 else [""]
+    rows = [[th(title), *(cell for name in heads for cell in (th(name, "number"), th()))]]
     for place, piece in enumerate(pieces):
         cells = [td(piece, "wraps")]
-        for _, values, colour in series:
+        for _, values, ink in series:
             value = float(values[place])
             number = "" if np.isnan(value) else f"{value:.2f}"
-            cells += [td(number, "number"), track(np.nan_to_num(value) / top, colour)]
+            cells += [td(number, "number"), track(np.nan_to_num(value) / top, ink)]
         rows.append(cells)
     return table(rows)
 
@@ -182,14 +183,15 @@ def _sent(told: Mapping[str, Any]) -> bytes:
 
 
 STRIP = """<style>
-  .st-key-lesson_room { position: fixed; left: 0; right: 0; bottom: 0; z-index: 98; padding: .4rem 1.2rem;
+  $sidebar_content { padding-bottom: 4rem; }
+  .st-key-lesson_room { position: fixed; left: 0; right: 0; bottom: 0; z-index: 999995; padding: .4rem 1.2rem;
     background: light-dark(#F5F4F1, #1B1F27); border-top: 1px solid rgba(128,128,128,.4); }
   .st-key-lesson_room div:has(> ol.bars) { display: flex; flex-wrap: wrap; gap: .1rem 1.6rem; align-items: center; }
   .st-key-lesson_room p { margin: 0; white-space: nowrap; font-variant-numeric: tabular-nums; }
   .st-key-lesson_room :is(p, ol.bars li) { font-size: max(14px, 1.1vw); }
   .st-key-lesson_room ol.bars { display: flex; gap: .2rem 1.4rem; flex: 1; margin: 0; }
   .st-key-lesson_room ol.bars li { flex: 1; max-width: 18rem; margin: 0; }
-  .qr { width: min(100%, 24rem, 60dvh); display: block; margin: auto; }
+  .qr { width: min(100%, 24rem, 48dvh); display: block; margin: auto; }
   @media (max-width: 640px) {
     .st-key-lesson_room { bottom: 3.6rem; padding: .3rem .6rem; }
     .st-key-lesson_room ol.bars { flex-direction: column; } }
