@@ -11,7 +11,7 @@ page.set_up(N_("Lessons"))  # first, so that the browser has something to fetch 
 
 from ui import link
 from ui.guard import guarded
-from ui.lessons import aside, choices, classroom, progress, screen, shelves
+from ui.lessons import aside, choices, classroom, editor, progress, screen, shelves
 from ui.markdown import escaped, lines
 from ui.streamlit_internals import css
 from viz.lessons.screen import PRESENTED, STYLE
@@ -29,10 +29,12 @@ with guarded():
 with st.sidebar:
     sidebar = st.container()
 with guarded():
-    opened = shelves.opened(found)
+    opened = None if state.lesson_edit else shelves.opened(found)
 with sidebar:
     aside.show(found, opened)
-if opened is None:
+if state.lesson_edit:
+    editor.show(found)
+elif opened is None:
     aside.show_list(found)
 else:
     choices.take_linked(opened.key)

@@ -11,7 +11,7 @@ from lessons.glossary import glossary
 from lessons.lesson import Lesson
 from lessons.reading import MOST_BYTES, read
 from lessons.shelf import Shelved
-from ui.lessons import choices, progress, shelves
+from ui.lessons import choices, editor, progress, shelves
 from ui.markdown import escaped
 from ui.sidebar import speech
 from ui.widgets.uploads import uploaded, uploader
@@ -41,6 +41,7 @@ def show(found: list[Shelved], opened: shelves.Open | None) -> None:
         look = {"max_upload_size": 1, "label_visibility": "collapsed"}
         uploader(say("Your own lesson"), ["md"], key="lesson_file", on_change=_take_file, **look)
         st.caption(escaped(say(OWN)))
+        editor.offer(opened)
     if opened and opened.own:
         words = N_("The link contains the whole lesson.") if shelves.packed(opened.own) else TOO_LONG
         st.caption(escaped(say(words, length=len(opened.own), most=shelves.LONGEST_LINK)))
@@ -87,8 +88,11 @@ def _take_file() -> None:
     if file is None:
         return
     st.session_state.pop("lesson_wrong", None)
+    data = file.getvalue()[: MOST_BYTES + 1]
+    if st.session_state.lesson_edit:  # where mistakes are mended
+        editor.open_with(data.decode("utf-8-sig", "replace")[:MOST_BYTES])
+        return
     try:
-        data = file.getvalue()[: MOST_BYTES + 1]
         read(data, [one.name for one in shelves.shelved()])
     except ValueError as error:
         st.session_state.lesson_wrong = str(error)

@@ -24,6 +24,7 @@ class LessonLink(Link):
         "", alias="packed"
     )
     lesson_step: Whole = Field(1, alias="step")
+    lesson_edit: bool = Field(False, alias="edit")
     lesson_present: bool = Field(False, alias="present")
     lesson_given: Annotated[str, StringConstraints(pattern=ANSWERS)] = Field("", alias="answers")
 

@@ -22,6 +22,7 @@ from viz.lessons.summary import Asked, summary_page
 
 NAME = "unmask lessons"  # in the local storage
 LONGEST = 40_000  # characters, as in viz/components/storage.js
+DRAFT = "draft"  # what is being written (editor.py): not remembered
 LESSON = re.compile(r"[a-z0-9_ ]{1,100}")  # what answers are kept under
 HELP = N_("They are kept in this browser, and on the server only while this page is open.")
 
@@ -71,6 +72,8 @@ def _answers() -> dict[str, str]:
     """As a link has them, by lesson."""
     found: dict[str, list[str]] = {}
     for (lesson, step), choice in sorted(st.session_state.get("lesson_answers", {}).items()):
+        if lesson == DRAFT:
+            continue
         found.setdefault(lesson, []).append(f"{step}-{choice}")
     return {lesson: ",".join(steps) for lesson, steps in found.items()}
 
