@@ -9,9 +9,12 @@ counted from the teacher's click until a phone has it.
 import asyncio
 import gzip
 import json
+import os
 import random
 import re
 import secrets
+import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -28,7 +31,7 @@ STEP_BAR, BESIDE_BAR = 1.0, 1.2
 STEP_EVERY = 8.0  # seconds between two clicks of the teacher
 ANSWERING = 6.0  # seconds that phones take to answer, at most
 PART = 60.0  # seconds with the class, and without it
-LATE = 10.0  # seconds after which a step has not come
+LATE = 3.0  # seconds after which a step has not come
 TEACHER = Switch("lessons", "teach", link="lesson=causal_mask")
 STEPS = 5  # of that lesson
 
@@ -107,21 +110,27 @@ async def _taught(server: Server, heard: Heard, end: float) -> None:
         await teacher.open()
         await teacher.press("teach")
         (room,) = {found[0] for code in teacher.codes if (found := re.search(r"/room/[\w-]{22}", code))}
-        phones = [Phone(server.address, room, number, heard) for number in range(PHONES)]
-        following = [asyncio.ensure_future(phone.follow()) for phone in phones]
-        await _until(lambda: all(phone.tag for phone in phones))
+        phones = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", __name__, server.address, room, stdin=PIPE, stdout=PIPE
+        )
+        assert phones.stdin
+        assert phones.stdout
+        await phones.stdout.readline()  # all are there
+        clicks = []
         for key in ["reveal", "next"] * STEPS:
             await _wait(teacher, STEP_EVERY)
             if monotonic() > end:
                 break
-            before, clicked = {phone.tag for phone in phones}, perf_counter()
+            clicks.append(perf_counter())
             await teacher.press(key)
-            if not await _until(lambda before=before: not before & {phone.tag for phone in phones}):
-                heard.errors.append("a step has not come")
-            heard.steps += [max(phone.at - clicked, 0) for phone in phones]
-        for one in following:
-            one.cancel()
-        await asyncio.gather(*following, return_exceptions=True)
+        await _wait(teacher, LATE)
+        phones.stdin.close()
+        told = json.loads(await phones.stdout.read())
+    heard.answers += told["answers"]
+    heard.errors += told["errors"]
+    for _, *steps in told["steps"]:  # the first is what was there when the phone came
+        heard.steps += [step - click for step, click in zip(steps, clicks, strict=False)]
+        heard.errors += ["a step has not come"] * abs(len(clicks) - len(steps))
 
 
 async def _wait(teacher: Reader, seconds: float) -> None:
@@ -132,22 +141,30 @@ async def _wait(teacher: Reader, seconds: float) -> None:
         await teacher.tick()
 
 
-async def _until(done, seconds: float = LATE) -> bool:
-    end = monotonic() + seconds
-    while not done() and monotonic() < end:
-        await asyncio.sleep(0.05)
-    return done()
+async def _follow(address: str, room: str) -> None:
+    """The phones, in a process of their own, which takes what the server and its readers leave of the processor."""
+    os.nice(10)
+    heard = Heard()
+    phones = [Phone(address, room, number, heard) for number in range(PHONES)]
+    following = [asyncio.ensure_future(phone.follow()) for phone in phones]
+    while not all(phone.steps for phone in phones) and not heard.errors:
+        await asyncio.sleep(0.1)
+    print("all are there", flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+    for one in following:
+        one.cancel()
+    print(json.dumps({"steps": [phone.steps for phone in phones], "answers": heard.answers, "errors": heard.errors}))
 
 
 class Phone:
-    """A phone without a browser: what viz/components/phone.js asks. tag, at: of the step it has, and since when."""
+    """A phone without a browser: what viz/components/phone.js asks. steps: when each came, as perf_counter has it."""
 
     parsed: dict[str, dict] = {}  # noqa: RUF012 - by tag: one phone reads for all, for they share the machine with the server
 
     def __init__(self, address: str, room: str, number: int, heard: Heard) -> None:
         self._host, self._room, self._heard = urlsplit(address), room, heard
         self._chance, self._name = random.Random(number), secrets.token_hex(16)
-        self.tag, self.at = "", 0.0
+        self.tag, self.steps = "", list[float]()
 
     async def follow(self) -> None:
         await asyncio.sleep(2 * self._chance.random())
@@ -159,7 +176,8 @@ class Phone:
                         line, f"GET {path}", f"If-None-Match: {self.tag}\r\n" * bool(self.tag)
                     )
                     if status == 200:
-                        self.tag, self.at = tag, perf_counter()
+                        self.steps.append(perf_counter())
+                        self.tag = tag
                         asking = self.parsed.setdefault(tag, {}) or self.parsed[tag]
                         if not asking:
                             asking.update(json.loads(gzip.decompress(body)))
@@ -205,3 +223,7 @@ async def _ask(
     found = re.search(r"content-length: (\d+)", head)
     tag = re.search(r"etag: (\S+)", head)
     return int(head[9:12]), tag[1] if tag else "", await reader.readexactly(int(found[1]) if found else 0)
+
+
+if __name__ == "__main__":
+    asyncio.run(_follow(*sys.argv[1:]))

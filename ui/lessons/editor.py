@@ -61,12 +61,14 @@ def show(found: list[Shelved]) -> None:
         _show_source(text, problems, ran)
     state.lesson_packed = shelves.packed(text)
     with right, st.container(key="lesson_preview"):
-        if lesson:
-            number = state.lesson_step = min(state.lesson_step, len(lesson.steps))
-            st.caption(escaped(say("{step} of {steps}", step=number, steps=len(lesson.steps) + 1)))
-            screen.show(lesson, DRAFT, number)
+        shown = _last_without_mistakes(lesson, text, names)
+        if shown:
+            number = state.lesson_step = min(state.lesson_step, len(shown.steps))
+            where = say("{step} of {steps}", step=number, steps=len(shown.steps) + 1)
+            st.caption(escaped(where) if lesson else say("The last version that could be read:"))
+            screen.show(shown, DRAFT, number)
         else:
-            st.info(say("The screen of each step appears here once the source has no mistakes."))
+            st.info(say("The screen of each step appears here once the source can be read."))
 
 
 def _start(opened: shelves.Open | None) -> None:
@@ -101,6 +103,14 @@ def _read(text: str, names: list[str]) -> tuple[Lesson | None, list[str]]:
         return None, list(error.problems)
     except ValueError as error:
         return None, [str(error)]
+
+
+def _last_without_mistakes(lesson: Lesson | None, text: str, names: list[str]) -> Lesson | None:
+    """The lesson, or as it was before the mistakes in it were made."""
+    if lesson:
+        st.session_state.lesson_readable = text
+        return lesson
+    return _read(st.session_state.get("lesson_readable", ""), names)[0]
 
 
 def _run(lesson: Lesson) -> tuple[int, list[str]]:
