@@ -15,7 +15,7 @@ from ui import results
 from ui.heads.head import canvas
 from ui.sidebar import models
 from ui.widgets.key import component_value, whole, wholes
-from viz.pixels.pictures import LEVELS, PIXELS, drawing_packet
+from viz.pixels import LEVELS, PIXELS, drawing_packet
 
 _component = canvas("pixels")
 

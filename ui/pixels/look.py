@@ -19,9 +19,8 @@ from ui.results import cached_figure
 from ui.run_view import RunView
 from ui.widgets.choices import one_of, select
 from viz.numbers import chance, percent, share_table
-from viz.pixels.numbers import level_table, loss_figure
-from viz.pixels.numbers import sentence as seen_sentence
-from viz.pixels.pictures import PIXELS, head_packet, heads_packet, largest, name_of, scale_html
+from viz.pixels import PIXELS, head_packet, heads_packet, largest, level_table, loss_figure, name_of, scale_html
+from viz.pixels import sentence as seen_sentence
 
 
 def choose_picture() -> tuple[np.ndarray, int]:

@@ -12,8 +12,7 @@ from ui.guard import guarded
 from ui.pixels import canvases, controls
 from ui.widgets.progress import stoppable
 from viz.numbers import chance, percent
-from viz.pixels.numbers import class_table
-from viz.pixels.pictures import SIDE, GalleryCard, gallery
+from viz.pixels import SIDE, GalleryCard, class_table, gallery
 
 WAYS = 5  # completions shown side by side
 RECOGNISERS: dict[Kind, str] = {"svc": N_("a support vector classifier"), "logistic": N_("a logistic regression")}

@@ -88,7 +88,7 @@ def _ranked(said: Said, facts: Facts) -> bool:
 
 
 LAYER_CLAIMS: dict[str, Claim] = {
-    # viz/layers/token.py
+    # viz/layers.py
     "After “{token}” the model predicts “{label}” ({chance}), ranked first from {layer} on.": _lens,
     "After {layer} it was “{before}”.": _before,
     "Under the standard masks it predicts “{label}” ({chance}).": _as_standard,
