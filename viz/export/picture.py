@@ -17,6 +17,7 @@ from model.attribution.parts import Carried, ScoreSplit
 from model.heads.view import HeadView
 from viz.export.fonts import width
 from viz.export.paper import ANY, GROUND, Paper, Sheet, SvgSheet, blocked_by, changes, sequential, tidy
+from viz.hatch import empty_runs
 from viz.head import TITLES
 from viz.heads.arcs import COLOURS, least
 from viz.heads.bars import BarRow
@@ -30,7 +31,6 @@ from viz.heatmap import KEY_TITLE, QUERY_TITLE
 from viz.html import signed
 from viz.lit_image import LitImage, composed
 from viz.palette import MARK, MASK_COLOURS, NOW, STANDARD
-from viz.reasons import empty_runs
 
 LINE = 0.2  # inches of a token
 ACROSS = 3.0  # inches of the lines
