@@ -284,12 +284,12 @@ class Served(nn.Module):
 
 
 WINDOWS = {"wide": (7, 7), "narrow": (7, 7), "one wide": (None, 9), "windows": (7, None)}
-NANO = {"": "", "top k": ""}
 HELD_OUT = [
     *(HeldOut(fault, "reach", Nano, ("gradients",)) for fault in ("diagonal", "view", "denominator", "norm over time")),
     *(HeldOut(fault, "reach", Nano, ("gradients",)) for fault in ("conv", "mean")),
     *(HeldOut(fault, "reach", Nano) for fault in ("top k of all", "expert choice")),
-    *(HeldOut(fault, "length", Nano) for fault in ("tiles", "last tile", "far")),
+    *(HeldOut(fault, "length", Nano) for fault in ("tiles", "last tile")),
+    HeldOut("far", "layers", Nano),
     HeldOut("wide", "reach", Served, ("gradients", "layers")),
     HeldOut("narrow", "gradients", Served),
     HeldOut("one wide", "layers", Served),

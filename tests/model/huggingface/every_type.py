@@ -179,12 +179,13 @@ def _config_of(loader: Any, model_type: str) -> Any:
 
 
 def _pair() -> Any:
-    part = hf.BertConfig(
-        vocab_size=V, hidden_size=W, num_hidden_layers=L, num_attention_heads=H, intermediate_size=96,
-        max_position_embeddings=CONTEXT, pad_token_id=0,
-    )  # fmt: skip
-    pair = hf.EncoderDecoderConfig.from_encoder_decoder_configs
-    return pair(part, part, decoder_start_token_id=1, pad_token_id=0)
+    def part() -> Any:  # each its own: one becomes a decoder
+        sizes = {"num_hidden_layers": L, "num_attention_heads": H, "intermediate_size": 96, "pad_token_id": 0}
+        return hf.BertConfig(vocab_size=V, hidden_size=W, max_position_embeddings=CONTEXT, **sizes)
+
+    return hf.EncoderDecoderConfig.from_encoder_decoder_configs(
+        part(), part(), decoder_start_token_id=1, pad_token_id=0
+    )
 
 
 def tiny(kind: Any) -> Any:
