@@ -15,9 +15,11 @@ import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
-from threading import Event, Lock, Timer
-from time import monotonic, time
-from typing import Any, Protocol
+from threading import Event, Lock, Thread
+from time import sleep, time
+from typing import Any
+
+from cachetools import TTLCache
 
 from i18n import N_, msg
 from serving.result_cache import once
@@ -26,6 +28,9 @@ from serving.settings import Settings
 SECONDS = 2 * 3600  # that a room lasts
 MOST_ROOMS, MOST_PHONES, MOST_STEPS = 100, 500, 200  # of a server; of a room
 MOST_BYTES = 400_000  # of a step as phones get it
+PARTS = ("", ":phones", ":answers", ":asked")  # of a room, by their names
+MOST_NAMES = len(PARTS) * MOST_ROOMS + 1
+SWEEP = 60.0  # seconds between two looks for what has ended
 HERE = 40.0  # seconds since a phone asked last
 ROOM = re.compile(r"[\w-]{22}", re.ASCII)  # 128 bits
 PHONE = re.compile(r"[\w-]{16,32}", re.ASCII)
@@ -65,44 +70,114 @@ class Tally:
     asked: Mapping[str, Any]
 
 
-class Hashes(Protocol):
-    """Mappings of bytes by name, each of which ends after a time: those of Redis, or of this process."""
+class MemoryHashes:
+    """Mappings of bytes by name, in this process. Each ends SECONDS after it began."""
 
-    remote: bool  # whether a call waits for a network
+    remote = False  # whether a call waits for a network
 
-    def put(self, name: str, values: Mapping[str, bytes], seconds: float) -> None:
-        """seconds: that a new one lasts; with 0, values go only into one that is there."""
+    def __init__(self) -> None:
+        self._kept: TTLCache[str, dict[str, bytes]] = TTLCache(MOST_NAMES, SECONDS)
+        self._lock = Lock()
+        Thread(target=self._expire, daemon=True).start()
 
-    def add(self, name: str, field: str, value: bytes, seconds: float) -> bool:
+    def put(self, name: str, values: Mapping[str, bytes]) -> None:
+        with self._lock:
+            self._kept.setdefault(name, {}).update(values)
+
+    def add(self, name: str, field: str, value: bytes) -> bool:
         """Unless the field is there already: whether it was added."""
+        with self._lock:
+            found = self._kept.setdefault(name, {})
+            return found.setdefault(field, value) is value
 
-    def get(self, name: str, *fields: str) -> list[bytes | None]: ...
-    def all(self, name: str) -> dict[str, bytes]: ...
-    def count(self, name: str) -> int: ...
-    def drop(self, *names: str) -> None: ...
-    def drop_fields(self, name: str, *fields: str) -> None: ...
+    def get(self, name: str, *fields: str) -> list[bytes | None]:
+        with self._lock:
+            return [self._kept.get(name, {}).get(field) for field in fields]
+
+    def all(self, name: str) -> dict[str, bytes]:
+        with self._lock:
+            return dict(self._kept.get(name, {}))
+
+    def count(self, name: str) -> int:
+        with self._lock:
+            return len(self._kept.get(name, {}))
+
+    def drop(self, *names: str) -> None:
+        with self._lock:
+            for name in names:
+                self._kept.pop(name, None)
+
+    def _expire(self) -> None:
+        """Nothing stays until somebody asks again."""
+        while True:
+            sleep(SWEEP)
+            with self._lock:
+                self._kept.expire()
+
+
+class RedisHashes:
+    """The same in a Redis server, version 7 or later. url: redis://HOST:PORT, as redis-py takes it. Raises OSError, a
+    sentence, while it does not answer."""
+
+    remote = True
+
+    def __init__(self, url: str) -> None:
+        from redis import Redis, RedisError
+
+        self._redis, self._error = Redis.from_url(url, socket_timeout=5, socket_connect_timeout=5), RedisError
+
+    def put(self, name: str, values: Mapping[str, bytes]) -> None:
+        self._do(("hset", name, None, None, dict(values)), ("expire", name, SECONDS, True))
+
+    def add(self, name: str, field: str, value: bytes) -> bool:
+        return bool(self._do(("hsetnx", name, field, value), ("expire", name, SECONDS, True))[0])
+
+    def get(self, name: str, *fields: str) -> list[bytes | None]:
+        return list(self._do(("hmget", name, fields))[0])
+
+    def all(self, name: str) -> dict[str, bytes]:
+        return {field.decode(): value for field, value in self._do(("hgetall", name))[0].items()}
+
+    def count(self, name: str) -> int:
+        return int(self._do(("hlen", name))[0])
+
+    def drop(self, *names: str) -> None:
+        self._do(*(("delete", name) for name in names))
+
+    def _do(self, *commands: tuple[Any, ...]) -> list[Any]:
+        """The answers to commands (method, name, arguments …), sent as one."""
+        try:
+            with self._redis.pipeline() as together:
+                for method, name, *arguments in commands:
+                    getattr(together, method)(f"unmask:{name}", *arguments)
+                return together.execute()
+        except self._error:
+            raise OSError(UNREACHABLE) from None
 
 
 class Rooms:
     """All rooms of a server."""
 
-    def __init__(self, hashes: Hashes) -> None:
+    def __init__(self, hashes: MemoryHashes | RedisHashes) -> None:
         self.hashes = hashes
 
     def open(self) -> RoomKey:
         """A new room. Raises ValueError while there are as many as there may be."""
-        now, ends = time(), {name: float(end) for name, end in self.hashes.all("rooms").items()}
-        over = [name for name, end in ends.items() if end <= now]
-        if over:
-            self.hashes.drop_fields("rooms", *over)
-        if len(ends) - len(over) >= MOST_ROOMS:
-            minutes = max(round((min(end for end in ends.values() if end > now) - now) / 60), 1)
+        ends, now = self._ends(), time()
+        if len(ends) >= MOST_ROOMS:
+            minutes = max(round((min(ends.values()) - now) / 60), 1)
             raise ValueError(msg(FULL, most=MOST_ROOMS, minutes=minutes))
         key = RoomKey(secrets.token_urlsafe(16), secrets.token_urlsafe(16))
-        self.hashes.put("rooms", {key.id: str(now + SECONDS).encode()}, SECONDS)
         nothing = {"secret": _digest(key.secret), "version": b"0", "step": b"", "choices": b"0", "body": b""}
-        self.hashes.put(f"room:{key.id}", nothing, SECONDS)
+        self.hashes.put(f"room:{key.id}", nothing)
+        self._note_ends(ends | {key.id: now + SECONDS})
         return key
+
+    def close(self, key: RoomKey) -> None:
+        """With all that is in it."""
+        if self.is_open(key):
+            self.hashes.drop(*(f"room:{key.id}{part}" for part in PARTS))
+            self._note_ends({room: end for room, end in self._ends().items() if room != key.id})
 
     def is_open(self, key: RoomKey) -> bool:
         """Whether it is there and this is its secret."""
@@ -120,9 +195,9 @@ class Rooms:
             words = N_("This step is too large for phones: {size:,} bytes, at most {most:,}.")
             raise ValueError(msg(words, size=len(shown.body), most=MOST_BYTES))
         fields = {"step": shown.step.encode(), "choices": b"%d" % shown.choices, "body": shown.body}
-        self.hashes.put(f"room:{key.id}", fields | {"version": b"%d" % secrets.randbits(48)}, 0)
+        self.hashes.put(f"room:{key.id}", fields | {"version": b"%d" % secrets.randbits(48)})
         if asked is not None and self.hashes.count(f"room:{key.id}:asked") < MOST_STEPS:
-            self.hashes.put(f"room:{key.id}:asked", {shown.step: json.dumps(asked).encode()}, SECONDS)
+            self.hashes.put(f"room:{key.id}:asked", {shown.step: json.dumps(asked).encode()})
 
     def version(self, room: str) -> int | None:
         """Of what is shown; None for a room that is not there."""
@@ -141,7 +216,7 @@ class Rooms:
         name, now = f"room:{room}:phones", b"%d" % time()
         if self.hashes.get(name, phone) == [None] and self.hashes.count(name) >= MOST_PHONES:
             return False
-        self.hashes.put(name, {phone: now}, SECONDS)
+        self.hashes.put(name, {phone: now})
         return True
 
     def answer(self, room: str, phone: str, step: str, choice: int) -> bool:
@@ -152,7 +227,7 @@ class Rooms:
             return False
         if self.hashes.get(f"room:{room}:phones", phone) == [None]:
             return False  # who has not come does not answer: so answers are bounded too
-        return self.hashes.add(f"room:{room}:answers", f"{step} {phone}", b"%d" % choice, SECONDS)
+        return self.hashes.add(f"room:{room}:answers", f"{step} {phone}", b"%d" % choice)
 
     def tally(self, room: str) -> Tally:
         since, counts = time() - HERE, dict[str, dict[int, int]]()
@@ -163,141 +238,15 @@ class Rooms:
         asked = {step: json.loads(note) for step, note in self.hashes.all(f"room:{room}:asked").items()}
         return Tally(phones, counts, asked)
 
-    def close(self, key: RoomKey) -> None:
-        """With all that is in it."""
-        if self.is_open(key):
-            self.hashes.drop(*(f"room:{key.id}{part}" for part in ("", ":phones", ":answers", ":asked")))
-            self.hashes.drop_fields("rooms", key.id)
+    def _ends(self) -> dict[str, float]:
+        """When each room ends, of those that have not."""
+        ends = {room: float(end) for room, end in self.hashes.all("rooms").items()}
+        return {room: end for room, end in ends.items() if end > time()}
 
-
-class MemoryHashes:
-    """Those of this process. Names that have ended are dropped within SWEEP seconds."""
-
-    remote = False
-    SWEEP = 60.0
-
-    def __init__(self) -> None:
-        self._kept: dict[str, dict[str, bytes]] = {}
-        self._ends: dict[str, float] = {}
-        self._lock = Lock()
-        self._sweeping = False
-
-    def put(self, name: str, values: Mapping[str, bytes], seconds: float) -> None:
-        with self._lock:
-            found = self._open(name, seconds)
-            if found is not None:
-                found.update(values)
-
-    def add(self, name: str, field: str, value: bytes, seconds: float) -> bool:
-        with self._lock:
-            found = self._open(name, seconds)
-            if found is None or field in found:
-                return False
-            found[field] = value
-            return True
-
-    def get(self, name: str, *fields: str) -> list[bytes | None]:
-        with self._lock:
-            found = self._there(name)
-            return [found.get(field) for field in fields]
-
-    def all(self, name: str) -> dict[str, bytes]:
-        with self._lock:
-            return dict(self._there(name))
-
-    def count(self, name: str) -> int:
-        with self._lock:
-            return len(self._there(name))
-
-    def drop(self, *names: str) -> None:
-        with self._lock:
-            self._drop(*names)
-
-    def drop_fields(self, name: str, *fields: str) -> None:
-        with self._lock:
-            for field in fields:
-                self._there(name).pop(field, None)
-
-    def _there(self, name: str) -> dict[str, bytes]:
-        return self._kept[name] if self._ends.get(name, 0) > monotonic() else {}
-
-    def _open(self, name: str, seconds: float) -> dict[str, bytes] | None:
-        """The mapping, a new one for so many seconds where there is none; None for one that would last 0 seconds."""
-        if self._ends.get(name, 0) <= monotonic():
-            self._drop(name)
-            if not seconds:
-                return None
-            self._kept[name], self._ends[name] = {}, monotonic() + seconds
-            self._sweep_later()
-        return self._kept[name]
-
-    def _drop(self, *names: str) -> None:
-        for name in names:
-            self._kept.pop(name, None)
-            self._ends.pop(name, None)
-
-    def _sweep_later(self) -> None:
-        if not self._sweeping:
-            self._sweeping = True
-            timer = Timer(self.SWEEP, self._sweep)
-            timer.daemon = True
-            timer.start()
-
-    def _sweep(self) -> None:
-        with self._lock:
-            now, self._sweeping = monotonic(), False
-            self._drop(*[name for name, end in self._ends.items() if end <= now])
-            if self._kept:
-                self._sweep_later()
-
-
-class RedisHashes:
-    """Those of a Redis server, version 7 or later. url: redis://HOST:PORT, as redis-py takes it. Raises OSError, a
-    sentence, while it does not answer."""
-
-    remote = True
-    PREFIX = "unmask:"
-
-    def __init__(self, url: str) -> None:
-        from redis import Redis, RedisError
-
-        self._redis, self._error = Redis.from_url(url, socket_timeout=5, socket_connect_timeout=5), RedisError
-
-    def put(self, name: str, values: Mapping[str, bytes], seconds: float) -> None:
-        if seconds or self._do(("exists", name))[0]:
-            self._do(("hset", name, None, None, dict(values)), *self._ending(name, seconds))
-
-    def add(self, name: str, field: str, value: bytes, seconds: float) -> bool:
-        return bool(self._do(("hsetnx", name, field, value), *self._ending(name, seconds))[0])
-
-    def get(self, name: str, *fields: str) -> list[bytes | None]:
-        return list(self._do(("hmget", name, fields))[0])
-
-    def all(self, name: str) -> dict[str, bytes]:
-        return {field.decode(): value for field, value in self._do(("hgetall", name))[0].items()}
-
-    def count(self, name: str) -> int:
-        return int(self._do(("hlen", name))[0])
-
-    def drop(self, *names: str) -> None:
-        self._do(*(("delete", name) for name in names))
-
-    def drop_fields(self, name: str, *fields: str) -> None:
-        self._do(("hdel", name, *fields))
-
-    def _ending(self, name: str, seconds: float) -> list[tuple[Any, ...]]:
-        """What says when it ends, unless that is known."""
-        return [("expire", name, int(seconds), True)] if seconds else []
-
-    def _do(self, *commands: tuple[Any, ...]) -> list[Any]:
-        """The answers to commands (method, name, arguments …), sent as one."""
-        try:
-            with self._redis.pipeline() as together:
-                for method, name, *arguments in commands:
-                    getattr(together, method)(self.PREFIX + name, *arguments)
-                return together.execute()
-        except self._error:
-            raise OSError(UNREACHABLE) from None
+    def _note_ends(self, ends: Mapping[str, float]) -> None:
+        self.hashes.drop("rooms")
+        if ends:
+            self.hashes.put("rooms", {room: b"%d" % end for room, end in ends.items()})
 
 
 @once

@@ -6,6 +6,7 @@ is open; what is bounded stays so; nothing is left of a room that has ended.
 
 import re
 from collections.abc import Iterator
+from time import sleep
 
 import pytest
 
@@ -98,7 +99,7 @@ def test_nothing_is_left_of_a_room_that_was_closed(both: tuple[Rooms, Rooms]) ->
     teacher.close(key)
     assert phones.version(key.id) is None
     assert phones.shown(key.id) is None
-    assert not [part for part in ("", ":phones", ":answers", ":asked") if phones.hashes.all(f"room:{key.id}{part}")]
+    assert not [part for part in rooms.PARTS if phones.hashes.all(f"room:{key.id}{part}")]
     assert key.id not in phones.hashes.all("rooms")
     with pytest.raises(ValueError, match="has ended"):
         teacher.show(key, QUESTION)
@@ -123,20 +124,26 @@ def test_rooms_and_phones_and_steps_are_bounded(both: tuple[Rooms, Rooms], monke
 
 
 def test_a_room_is_gone_when_its_time_is_over(both: tuple[Rooms, Rooms], monkeypatch: pytest.MonkeyPatch) -> None:
-    teacher, phones = both
+    teacher, _ = both
     key = teacher.open()
     if isinstance(teacher.hashes, RedisHashes):  # which keeps the time itself
         left = teacher.hashes._redis.ttl(f"unmask:room:{key.id}")
         assert rooms.SECONDS - 60 < left <= rooms.SECONDS == 7200
         return
-    assert isinstance(teacher.hashes, MemoryHashes)
-    come(phones, key.id, ANN)
-    now = rooms.monotonic()
-    monkeypatch.setattr(rooms, "monotonic", lambda: now + rooms.SECONDS + 1)
-    assert phones.version(key.id) is None
-    assert not phones.is_open(key)
-    teacher.hashes._sweep()
-    assert not teacher.hashes._kept
+    monkeypatch.setattr(rooms, "SECONDS", 0.05)
+    monkeypatch.setattr(rooms, "SWEEP", 0.01)
+    hashes = MemoryHashes()
+    later = Rooms(hashes)
+    key = later.open()
+    come(later, key.id, ANN)
+    assert len(hashes._kept._Cache__data) == 3
+    for _ in range(500):
+        sleep(0.01)
+        if not hashes._kept._Cache__data:
+            break
+    assert not hashes._kept._Cache__data, "kept although nobody asked"
+    assert later.version(key.id) is None
+    assert not later.is_open(key)
 
 
 def test_a_redis_that_does_not_answer_is_a_sentence() -> None:

@@ -20,7 +20,7 @@ from ui.widgets.uploads import download
 from viz.components import source
 from viz.lessons.summary import Asked, summary_page
 
-NAME = "unmask lessons"  # in the local storage
+NAME = "unmask lessons"  # not shown: in the local storage
 LONGEST = 40_000  # characters, as in viz/components/storage.js
 DRAFT = "draft"  # what is being written (editor.py): not remembered
 LESSON = re.compile(r"[a-z0-9_ ]{1,100}")  # what answers are kept under
