@@ -7,11 +7,11 @@ from model.heads.view import HeadView
 from ui import results
 from ui.results import cached_figure
 from ui.run_view import RunView
+from viz.heads.overview import overview_packet
 from viz.heads.picture import changed, difference_packet, picture_packet
 from viz.html import tag
 from viz.lessons.phone import Drawn, losses_table
 from viz.lessons.screen import row_tokens
-from viz.overview import overview_packet
 from viz.saved.standalone import Canvas
 
 ELSEWHERE = N_("The picture is on the teacher's screen.")
