@@ -48,7 +48,7 @@ from tests.ui.sentences.serving_claims import (
 )
 from ui import explain, results, run_view
 from ui.layers import _lens
-from ui.mask_lab.effect import effect_of
+from ui.mask_lab.sections import effect_of
 from ui.padding import PaddedTexts, PaddingRuns
 from viz.ablation import AskedPrediction, EffectsView, ranking_sentence
 from viz.ablation import sentence as ablation_sentence
