@@ -145,7 +145,7 @@ def weights_trace(view: HeadView, zmax: float, place: str = "", **bar: Any) -> P
         "showscale": bool(bar),
         "colorbar": colour_bar(say("weight"), **bar),
         "customdata": view.scaled,
-        "hovertemplate": _hover(_weight(view), _score(view, "%{customdata:.3f}")),
+        "hovertemplate": tooltip(_weight(view), _score(view, "%{customdata:.3f}")),
         "name": "weights",
     }
 
@@ -163,7 +163,7 @@ def blocked_traces(view: HeadView, place: str = "") -> list[Part]:
         "colorscale": CLEAR,
         "showscale": False,
         "text": found.text,
-        "hovertemplate": _hover(found.words, _score(view, "%{z:.3f}")),
+        "hovertemplate": tooltip(found.words, _score(view, "%{z:.3f}")),
         "name": "blocked",
     }
     return [trace]
@@ -275,7 +275,8 @@ def _labels(labels: Sequence[str], first: int, step: int) -> dict[int, str]:
     return {place: _placed(place * step + first, labels[place]) for place in places}
 
 
-def _hover(*lines: str) -> str:
+def tooltip(*lines: str) -> str:
+    """Of a cell: which it is, then these lines."""
     return "<br>".join((looks_at("%{y}", "%{x}"), *lines)) + "<extra></extra>"
 
 

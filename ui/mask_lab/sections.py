@@ -25,30 +25,16 @@ from ui.run_view import RowPredictions, RunView, layer_names
 from ui.widgets.choices import one_of
 from viz.head import difference_figure, head_figure
 from viz.html import signed
-from viz.mask_lab.effect import (
-    MOST_ANSWERS,
-    MOST_CELLS,
-    Effect,
-    ReachView,
-    after_query,
-    answers_table,
-    effect,
-    losses_figure,
-    no_predictions,
-    reach_figure,
-    reach_sentence,
-    reach_table,
-    standard_masks,
-)
+from viz.mask_lab import effect as effects
 from viz.mask_lab.steps import MOST_KEYS, drawn_values, steps_figure, steps_sentence, steps_table, values_figure
 from viz.numbers import next_token_table, percent
 
 
 def sentence(now: RunView, standard: RunView, chosen: int) -> str:
     if now.masks == standard.masks:
-        return standard_masks()
+        return effects.standard_masks()
     found = effect_of(now, standard, chosen)
-    return no_predictions() if found is None else effect(found)
+    return effects.no_predictions() if found is None else effects.effect(found)
 
 
 def show_effect(now: RunView, standard: RunView, chosen: int) -> None:
@@ -61,27 +47,27 @@ def show_effect(now: RunView, standard: RunView, chosen: int) -> None:
     curves = (predictions.losses, others.losses)
     left, right = st.columns(2, gap="medium")
     follows = cached_figure(next_token_table, predictions.candidates, others.candidates, changed=changed)
-    left.html("".join([after_query(found), follows]))
+    left.html("".join([effects.after_query(found), follows]))
     with right:
         st.caption(cached_figure(explain.loss_caption, *curves, changed=changed))
-        figure = cached_figure(losses_figure, found, changed=changed)
+        figure = cached_figure(effects.losses_figure, found, changed=changed)
         page.chart(figure, "loss_figure", cached_figure(explain.loss_alt, *curves))
     if found.known:
-        st.html(cached_figure(answers_table, found))
+        st.html(cached_figure(effects.answers_table, found))
 
 
-def effect_of(now: RunView, standard: RunView, chosen: int) -> Effect | None:
+def effect_of(now: RunView, standard: RunView, chosen: int) -> effects.Effect | None:
     """None for a model that predicts no next token; remembered."""
     return now.kept(("effect", chosen), lambda: _effect_of(now, standard, chosen))
 
 
-def _effect_of(now: RunView, standard: RunView, chosen: int) -> Effect | None:
+def _effect_of(now: RunView, standard: RunView, chosen: int) -> effects.Effect | None:
     predictions, others = _predictions(now, standard, chosen)
     if predictions is None or others is None:
         return None
     position, last = query.predicting(now, chosen), now.run.batch.real(now.row).stop - 1
     ends = [view.predictions(last) or predictions for view in (standard, now)]
-    found = Effect(
+    found = effects.Effect(
         now.run.batch.pieces[now.row],
         predictions.losses,
         others.losses,
@@ -92,7 +78,7 @@ def _effect_of(now: RunView, standard: RunView, chosen: int) -> Effect | None:
     )
     before = set(_known(standard))
     found = replace(found, known=[token for token in _known(now) if token not in before])
-    return replace(found, ways=_ways(now, found.ranked()[:MOST_ANSWERS]))
+    return replace(found, ways=_ways(now, found.ranked()[: effects.MOST_ANSWERS]))
 
 
 def _predictions(now: RunView, standard: RunView, chosen: int) -> tuple[RowPredictions | None, RowPredictions | None]:
@@ -135,7 +121,7 @@ def show_reach(now: RunView, layer: int, head: int, chosen: int) -> None:
         return
     with st.spinner(say("Computing reach layer by layer …")):
         found = now.ask(reach_of, layer, head)
-    view = ReachView(
+    view = effects.ReachView(
         first=found.first,
         window=found.window,
         seen=found.seen,
@@ -145,16 +131,16 @@ def show_reach(now: RunView, layer: int, head: int, chosen: int) -> None:
         query=chosen,
         names=layer_names(now.model, now.run.attention),
     )
-    sentence = reach_sentence(view)
+    sentence = effects.reach_sentence(view)
     st.html(sentence)
-    figure = reach_figure(view, dark=page.is_dark())
+    figure = effects.reach_figure(view, dark=page.is_dark())
     head_picture.show(figure, sentence.striptags(), room="two", key="reach_figure")
-    st.html("".join([page.note(_key(now, view)), reach_table(view)]))
+    st.html("".join([page.note(_key(now, view)), effects.reach_table(view)]))
     with st.expander(say("How reach is computed")):
         st.markdown(say(HOW))
 
 
-def _key(now: RunView, view: ReachView) -> str:
+def _key(now: RunView, view: effects.ReachView) -> str:
     parts = [
         say("Left, yellow: the query may attend to the key. Right, colour: after how many layers it can depend on it.")
     ]
@@ -164,8 +150,8 @@ def _key(now: RunView, view: ReachView) -> str:
         parts.append(say("The heads' masks differ: a cell of a layer is open if at least one head may attend."))
     if now.model.describe().other_layers():
         parts.append(say("Layers without attention are not counted, although they may pass information on."))
-    if len(view.tokens) > MOST_CELLS:
-        step = -(-len(view.tokens) // MOST_CELLS)
+    if len(view.tokens) > effects.MOST_CELLS:
+        step = -(-len(view.tokens) // effects.MOST_CELLS)
         parts.append(say("Each cell shows the soonest of {step}\u00a0×\u00a0{step} pairs of tokens.", step=step))
     return together(parts)
 
