@@ -121,11 +121,6 @@ def open_cost(masks: MaskSpec) -> None:
     st.switch_page("pages/serving.py")
 
 
-def choose_section() -> str:
-    """Which of the page's parts."""
-    return one_of(say("Shown"), SECTIONS, "serving", label_visibility="collapsed")
-
-
 def share(model: Model) -> None:
     """Keep the URL true to the page, and offer links."""
     masks = st.session_state.cost_masks
@@ -248,7 +243,9 @@ def show_tree(row: Row) -> Shown:
     with left:
         tree = cached_figure(inference.tree_figure, found, labels[-1], state.node)
         title = say("The tree, and the path that greedy verification accepts")
-        figures = _chart(title, "tree", tree, sentence, heard=heard("tree", on_pick=_take_node))
+        figures = _chart(
+            title, "tree", tree, sentence, heard=heard("tree", on_pick=lambda node, _: state.update(node=node))
+        )
         names = [f"{number}: {label}" for number, label in enumerate(found.labels, 1)]
         st.selectbox(say("Show what a draft token sees"), range(count), format_func=names.__getitem__,
                      **bound("node", state.node))  # fmt: skip
@@ -264,10 +261,6 @@ def _with_other_layers(row: Row, sentence: str) -> str:
     """The sentence, and which layers carry a state past every mask, if any."""
     others = row.model.describe().other_layers()
     return together([sentence, say(others)]) if others else sentence
-
-
-def _take_node(node: int, _: int | None) -> None:
-    st.session_state.node = node
 
 
 def show_packing(row: Row) -> Shown:

@@ -272,7 +272,7 @@ def _labels(labels: Sequence[str], first: int, step: int) -> dict[int, str]:
     places = range(0, len(labels), every)
     if every == 1 and step == 1:
         return {place: shortened(labels[place], LONGEST_TICK) for place in places}
-    return {place: _placed(place * step + first, labels[place]) for place in places}
+    return {place: f"{place * step + first} {shortened(labels[place], LONGEST_TICK)}" for place in places}
 
 
 def tooltip(*lines: str) -> str:
@@ -295,10 +295,6 @@ def _score(view: HeadView, shown: str) -> str:
     if view.step == 1:
         return say("scaled score {score}", score=shown)
     return say("largest scaled score {score}", score=shown)
-
-
-def _placed(position: int, label: str) -> str:
-    return f"{position} {shortened(label, LONGEST_TICK)}"
 
 
 def _names(labels: list[str], first: int, step: int) -> list[str]:

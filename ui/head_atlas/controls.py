@@ -50,7 +50,9 @@ def show(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> bool:
         return False
     words = N_("Every head as a point: {across} on the x axis, {up} on the y axis.")
     alt = say(words, across=title(x), up=title(y))
-    page.chart(scatter(atlas, x, y, chosen), "atlas_scatter", alt, heard=heard("atlas_scatter", on_pick=_take_head))
+    page.chart(
+        scatter(atlas, x, y, chosen), "atlas_scatter", alt, heard=heard("atlas_scatter", on_pick=controls.take_head)
+    )
     return True
 
 
@@ -59,11 +61,6 @@ def distances_alt(atlas: Atlas, layer: int, head: int) -> str:
     most = int(shares[: len(names)].argmax())
     words = N_("Attention of {head} by distance in tokens. The largest share, {share}: {distance}.")
     return say(words, head=atlas.name((layer, head)), share=percent(shares[most]), distance=names[most])
-
-
-def _take_head(layer: int, head: int | None) -> None:
-    if head is not None:
-        st.session_state.layer, st.session_state.head = layer, head
 
 
 SOURCES = {"sample": N_("Sample"), "text": N_("Text on the left"), "file": N_("File"), "random": N_("Random")}

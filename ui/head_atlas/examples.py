@@ -197,7 +197,8 @@ def _mark_first(tokens_of: tuple[str, str], ids: Tensor) -> None:
         return
     state.atlas_marked = tokens_of, state.atlas_looks, state.atlas_at
     marked_tokens = state.atlas_looks, state.atlas_at
-    linked = [[position for position in _positions(marks) if position < len(ids)] for marks in marked_tokens]
+    numbers = [[int(position) for position in (marks or "").split(",") if position] for marks in marked_tokens]
+    linked = [[position for position in some if position < len(ids)] for some in numbers]
     if all(linked):
         state.atlas_queries, state.atlas_keys = linked
         return
@@ -214,20 +215,12 @@ def _keep_marks() -> None:
     st.session_state.atlas_marked = tokens_of, st.session_state.atlas_looks, st.session_state.atlas_at
 
 
-def _positions(marks: str | None) -> list[int]:
-    return [int(position) for position in (marks or "").split(",") if position]
-
-
 def _ranked(atlas: Atlas, weights: np.ndarray, what: str, key: str) -> None:
     order = np.argsort(-np.nan_to_num(weights, nan=-1.0), axis=None, kind="stable")[:MOST_SHOWN]
     heads = [(int(layer), int(head)) for layer, head in zip(*np.unravel_index(order, weights.shape), strict=True)]
     ranked = [(atlas.name(head), float(weights[head]), called(atlas, head)) for head in heads]
     st.html(ranked_table(ranked, what))
-    st.button(say("Show {head}", head=atlas.name(heads[0])), key=key, on_click=_take, args=heads[0])
-
-
-def _take(layer: int, head: int) -> None:
-    st.session_state.layer, st.session_state.head = layer, head
+    st.button(say("Show {head}", head=atlas.name(heads[0])), key=key, on_click=controls.take_head, args=heads[0])
 
 
 def _labels(pieces: Sequence[str]) -> list[str]:
