@@ -1,6 +1,4 @@
-"""Work that may fail, or that its user can stop: a spinner or a line while it goes on, a sentence in place of a stack
-trace when it ends badly.
-"""
+"""Work that may fail: a spinner while it goes on, a sentence in place of a stack trace when it ends badly."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -9,7 +7,6 @@ from functools import partial
 
 import streamlit as st
 import torch
-from streamlit.delta_generator import DeltaGenerator
 
 from i18n import N_, Message, msg, say, translated
 from ui.markdown import lines
@@ -70,21 +67,3 @@ def waiting() -> Iterator[None]:
             yield
     finally:
         _words.reset(before)
-
-
-@contextmanager
-def stoppable(name: str, again: str) -> Iterator[DeltaGenerator | None]:
-    """The line, for the time of the work; None while the work of this name is stopped, under a button that is called
-    `again`. Streamlit leaves the script that does the work when the button beside the line is pressed."""
-    slot, stop = st.empty(), lambda stopped: st.session_state.update(stopped_work=stopped)
-    if st.session_state.get("stopped_work") == name:
-        slot.button(again, on_click=stop, args=("",), icon=":material/play_arrow:")
-        yield None
-        return
-    with slot.container(horizontal=True, vertical_alignment="center"):
-        line = st.empty()
-        st.button(say("Stop"), on_click=stop, args=(name,), icon=":material/stop:", key="stop_work")
-    try:
-        yield line
-    finally:
-        slot.empty()

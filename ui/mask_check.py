@@ -19,9 +19,9 @@ from model.text import first_line
 from serving.background import Background
 from serving.settings import Settings
 from ui import link, page, results
-from ui.guard import stoppable
 from ui.heads import head as head_picture
 from ui.markdown import escaped
+from ui.widgets.progress import stoppable
 from viz.mask_check import MARK, declared_figure
 
 if TYPE_CHECKING:

@@ -21,13 +21,14 @@ from model.sampling import Sampling
 from serving.job import ModelRef
 from ui import link, page, results, run_view
 from ui.controls import SCOPE_HELP, SCOPES, only
-from ui.guard import guarded, stoppable
+from ui.guard import guarded
 from ui.heads.head import canvas
 from ui.results import cached_figure
 from ui.run_view import RunView
 from ui.sidebar import models
 from ui.widgets.choices import bound, one_of, select
 from ui.widgets.key import component_value, whole, wholes
+from ui.widgets.progress import stoppable
 from viz import pixels as pictures
 from viz.numbers import chance, percent, share_table
 
