@@ -144,6 +144,15 @@ class State(dict):  # type: ignore[type-arg]
     __getattr__, __setattr__ = dict.__getitem__, dict.__setitem__
 
 
+def test_answers_stay_when_another_lesson_was_looked_at() -> None:
+    page = Lessons(lesson="causal_mask").press("answer_1")
+    for lesson in ("padding", "causal_mask"):
+        page.app.query_params.clear()
+        page.app.query_params["lesson"] = lesson  # as the sidebar's links do
+        page.run()
+    assert page["lesson_answers"] == {("causal_mask", 1): 1}
+
+
 def test_a_training_reaches_the_phones_now_and_then_and_when_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     page = Teacher(lesson="causal_mask")
     monkeypatch.setattr(st, "session_state", State(lesson_room=page.key))

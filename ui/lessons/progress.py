@@ -21,7 +21,7 @@ from viz.components import source
 from viz.lessons.summary import Asked, summary_page
 
 NAME = "unmask lessons"  # not shown: in the local storage
-LONGEST = 40_000  # characters, as in viz/components/storage.js
+LONGEST = 40_000  # characters there
 DRAFT = "draft"  # what is being written (editor.py): not remembered
 LESSON = re.compile(r"[a-z0-9_ ]{1,100}")  # what answers are kept under
 HELP = N_("They are kept in this browser, and on the server only while this page is open.")
@@ -36,10 +36,10 @@ def listen() -> None:
     def take() -> None:
         _take(component_value(key).get("stored"))
 
-    state = st.session_state
-    kept = {"answers": _answers(), "room": _room()}
-    props = {"name": NAME, "keep": kept, "taken": state.get("lesson_taken", False)}
-    _storage(data=props | {"forget": state.pop("lesson_forget", False)}, key=key, on_stored_change=take)
+    room = st.session_state.get("lesson_room")
+    kept = json.dumps({"answers": _answers(), "room": asdict(room) if room else None})
+    taken = st.session_state.get("lesson_taken", False)
+    _storage(data={"name": NAME, "keep": kept, "most": LONGEST, "taken": taken}, key=key, on_stored_change=take)
 
 
 def answered(name: str, lesson: Lesson) -> str:
@@ -78,12 +78,6 @@ def _answers() -> dict[str, str]:
     return {lesson: ",".join(steps) for lesson, steps in found.items()}
 
 
-def _room() -> Any:
-    """The key of the room that is open; "" for one that has ended, None where nothing is known of any."""
-    key = st.session_state.get("lesson_room", False)
-    return None if key is False else asdict(key) if key else ""
-
-
 def _take(stored: Any) -> None:
     """What a browser sends, which may be anything: what is no answer and no room is left out."""
     st.session_state.lesson_taken = True
@@ -102,4 +96,4 @@ def _take(stored: Any) -> None:
 
 
 def _forget() -> None:
-    st.session_state.update(lesson_answers={}, lesson_forget=True)
+    st.session_state.lesson_answers = {}
