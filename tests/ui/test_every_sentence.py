@@ -52,21 +52,19 @@ from tests.ui.sentences.serving_claims import (
 from ui import explain, results, run_view
 from ui.images import best_head
 from ui.layers import _lens
-from ui.mask_lab.effect import effect_of
+from ui.mask_lab.sections import effect_of
 from ui.padding import PaddedTexts, PaddingRuns
-from viz import compare, images
+from viz import images
 from viz.ablation import AskedPrediction, EffectsView, ranking_sentence
 from viz.ablation import sentence as ablation_sentence
 from viz.heads.bars import rest_words, row_of, where_it_lies
 from viz.heads.tokens import left_out, light_words
-from viz.inference import calls_sentence, packing_sentence, stream_alt, stream_sentence, tree_sentence
-from viz.layers.token import lens_sentence, token_sentence
-from viz.mask_cost import cost_sentence
-from viz.mask_lab.effect import after_query, effect
-from viz.mask_lab.reach import ReachView, reach_sentence
+from viz.inference import calls_sentence, cost_sentence, packing_sentence, stream_alt, stream_sentence, tree_sentence
+from viz.layers import lens_sentence, token_sentence
+from viz.mask_lab.effect import ReachView, after_query, effect, reach_sentence
 from viz.numbers import leak_notes
 from viz.padding import words as padding_words
-from viz.sentence import sentence
+from viz.sentence import prediction_sentence, sentence, weights_sentence
 
 pytestmark = pytest.mark.slow  # hundreds of combinations
 
@@ -168,7 +166,7 @@ def said_of(facts: Facts, *, lab: bool) -> Iterator[tuple[str, bool, Facts]]:
     yield left_out(whole, cropped(whole, (at, at + 1), facts.part[1]), at), True, facts
     yield light_words(whole), True, facts
     if changed:
-        yield compare.weights_sentence(standard.head(*place), whole), True, facts
+        yield weights_sentence(standard.head(*place), whole), True, facts
     survey = now.survey()
     yield leak_notes(*(shares[place][None, None] for shares in (survey.future, survey.padding)))[0][0], True, facts
     for how in ("mean", "maximum", "rollout"):
@@ -192,7 +190,7 @@ def said_of(facts: Facts, *, lab: bool) -> Iterator[tuple[str, bool, Facts]]:
     if changed:
         yield explain.what_moved(pieces, at, *predicted), True, facts
         if all(predicted):
-            yield compare.prediction_sentence(*(one.candidates for one in predicted[::-1])), True, facts
+            yield prediction_sentence(*(one.candidates for one in predicted[::-1])), True, facts
         yield effect(found), True, facts
 
 
