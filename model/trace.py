@@ -181,7 +181,8 @@ class Trace:
 
     @torch.inference_mode()
     def losses(self, row: int = 0) -> Tensor:
-        """-log p(token | what the model saw), in nats, [T]; NaN at padding and at the row's first token."""
+        """-log p(token | what the model saw), in nats, [T]; NaN at padding, at the row's first token, and up to
+        the prompt after an image, whose tokens nothing predicts."""
         here = self.batch.real(row)
         ids = self.batch.ids[row, here].to(self.states.device)
         result = torch.full((self.batch.ids.shape[1],), float("nan"))
@@ -192,6 +193,8 @@ class Trace:
         ]
         if parts:
             result[here.start + 1 : here.stop] = torch.cat(parts).cpu()
+        if self.batch.patches is not None:
+            result[: int(self.batch.patches[row].any(-1).nonzero().max()) + 2] = float("nan")
         return result
 
     def allowed(self, layer: int, row: int = 0, masks: MaskSpec | None = None, *, head: int = 0) -> Tensor:

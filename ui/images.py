@@ -324,10 +324,8 @@ def show_another(whole: np.ndarray) -> None:
         controls.toggle(say(STYLES[mask].label), key=key, help=say(STYLES[mask].help))
     layer = model.describe().layer_number("self", state.images_layer)
     heads = tuple(head_name(layer, head) for head in range(len(found.weights)))
-    pixels = lit_image.shown_at(whole, found.boxes) if found.boxes else lit_image.strip(len(found.names))
     word = state.images_word if 0 <= state.images_word < len(found.labels) else len(found.labels) - 1
-    parts = heads, *pixels, found.names, found.weights, found.blocked, found.labels, word
-    lit = lit_image.LitImage(*parts, mapped=bool(found.boxes), neutral=found.neutral)
+    lit = lit_image.lit_image(found, heads, whole, word)
     said = say("The network's own mask of the image tokens: {mask}.", mask=found.mask)
     st.html(page.sentence(together([said, "" if lit.mapped else say(lit_image.NO_MAPPING)])))
     layers = list(lit.layers())

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
-
 from i18n import LANGUAGES, say, spoken
 from lessons.image_steps import encoded, pictured
 from lessons.lesson import ComparedStep, Step
@@ -25,10 +23,8 @@ from unmask.report_request import check_on_this_machine
 from viz.components.words import packed
 from viz.hatch import data_uri, hatch_png
 from viz.heads.picture import changed, difference_packet, picture_packet
-from viz.images import picture_uri
-from viz.lessons.image import image_and_words, lit_step, picture
+from viz.lessons.image import image_and_words, lit_picture, picture
 from viz.lessons.screen import row_tokens
-from viz.lit_image import composed, sentence
 from viz.saved.course import CourseStep, course_files, index_page, lesson_page, run_titles
 from viz.saved.live import header, written
 
@@ -153,8 +149,7 @@ def _pictures(step: Step, now: StepRun, beside: StepRun, query: int) -> Iterator
     name = head_name(now.model.describe().layer_number(step.attention, layer), head)
     if step.show == "image":
         view = head_view(now.trace, row, now.trace.spec, layer, head)
-        lit = lit_step(view, name, pictured(step.image or ""), query)
-        yield sentence(lit), picture_uri(Image.fromarray(composed(lit)))
+        yield lit_picture(view, name, pictured(step.image or ""), query)
     if step.show in ("head", "pair"):
         one, other = (head_view(run.trace, row, run.trace.spec, layer, head) for run in (now, beside))
         yield name, picture_packet(one, name=name, query=query)

@@ -15,7 +15,7 @@ from unmask.pictures import Picture, Predicted, predicted
 from unmask.runs import MOST_PREDICTED, Run
 from viz.html import tag
 from viz.images import picture_uri
-from viz.lit_image import NO_MAPPING, LitImage, composed, lit_packet, sentence, shown_at, strip
+from viz.lit_image import NO_MAPPING, LitImage, composed, lit_image, lit_packet, sentence, shown_at
 from viz.numbers import TOP, Candidate
 from viz.saved.standalone import Canvas, page
 
@@ -87,11 +87,7 @@ class ImageRun(Run):
         token = self.query if token is None else index("token", token, count)
         texts = sorted({token, *range(max(batch.image_positions) + 1, count)})
         found = looks(self.trace, layer, [head], texts)
-        pixels = shown_at(batch.picture, found.boxes) if found.boxes else strip(len(found.names))
-        return LitImage(
-            (self.named(layer, head),), *pixels, found.names, found.weights, found.blocked, found.labels,
-            texts.index(token), mapped=bool(found.boxes),
-        )  # fmt: skip
+        return lit_image(found, (self.named(layer, head),), batch.picture, texts.index(token))
 
 
 def _printed(of: str, lit: LitImage, kind: str) -> bytes:

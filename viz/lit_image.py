@@ -6,6 +6,7 @@ text, P image tokens.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
@@ -17,6 +18,9 @@ from viz.hatch import ink
 from viz.heads.cells import weight_text
 from viz.images import images_packet, picture_uri
 from viz.numbers import percent
+
+if TYPE_CHECKING:
+    from model.huggingface.image_prompts import ImageLook  # with transformers
 
 VEIL = np.array([16, 18, 24])  # as in images.js
 OPACITY = 0.8  # over a token of weight 0
@@ -88,6 +92,13 @@ def shown_at(picture: np.ndarray, boxes: Sequence[Box]) -> tuple[np.ndarray, tup
     small.thumbnail((LARGEST, LARGEST))
     x, y = small.width / picture.shape[1], small.height / picture.shape[0]
     return np.asarray(small), tuple((left * x, top * y, right * x, bottom * y) for left, top, right, bottom in boxes)
+
+
+def lit_image(found: "ImageLook", heads: tuple[str, ...], picture: np.ndarray, query: int) -> LitImage:
+    """heads: their names. picture: the image, uint8. query: which of the labels is shown."""
+    pixels = shown_at(picture, found.boxes) if found.boxes else strip(len(found.names))
+    parts = found.names, found.weights, found.blocked, found.labels, query, bool(found.boxes), found.neutral
+    return LitImage(heads, *pixels, *parts)
 
 
 def sentence(lit: LitImage) -> str:

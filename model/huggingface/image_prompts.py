@@ -34,7 +34,7 @@ from model.trace import Trace
 MOST_LOOKING = 16  # tokens of a text that a page shows
 MOST_MAPPED = 16  # sizes of images whose tokens' boxes are kept
 MOST_SIDE, MOST_AREA = 2**13, 2**26  # pixels of a side, tokens or tiles of an image; pixels of an image
-NEUTRAL = "Write a general description of the image."  # of Zhang et al. 2025, "MLLMs Know Where to Look"
+NEUTRAL = "Write a general description of the image."  # not shown so; Zhang et al. 2025, "MLLMs Know Where to Look"
 COUNTED = re.compile("(height|width|edge|size|pixels|patches|length|seq_len|tokens|pinpoints)$")
 AROUND = (("vision_start_token_id", "vision_end_token_id"), ("image_start_token_id", "image_end_token_id"))
 NOT_INPUTS = {"input_ids", "attention_mask", "labels"}

@@ -6,14 +6,13 @@ Sizes: B rows, T positions, P image tokens, N numbers of a patch, L layers, H he
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from model.base import CHECKPOINTS, HeadEdit, files_key
+from model.base import CHECKPOINTS, files_key
 from model.decoder import DecoderModel
 from model.gpt2 import load_network
 from model.images.patches import grid_tokens
@@ -41,15 +40,6 @@ VERSIONS = ("causal", "prefix", "window")  # the masks that there is a model for
 TOKENS = grid_tokens(0, GRID, GRID, (0, 0, SIDE, SIDE), (SIDE, SIDE))  # of a picture, in its own pixels
 PATCH_NAMES = tuple(f"r{number // GRID} c{number % GRID}" for number in range(PATCHES))
 FOLDER = CHECKPOINTS / "captioner"
-
-
-@dataclass(frozen=True, eq=False)
-class CaptionTrace(Trace):
-    """A run of a captioner, which predicts words alone."""
-
-    def losses(self, row: int = 0) -> Tensor:
-        """As Trace.losses; NaN also at the image tokens and at the prompt."""
-        return super().losses(row).index_fill(0, torch.arange(PATCHES + 1), float("nan"))
 
 
 class CaptionNetwork(Transformer):
@@ -81,10 +71,6 @@ class CaptionerModel(DecoderModel):
 
     def label(self, token: int) -> str:
         return WORDS[token]
-
-    def run(self, batch: TokenBatch, spec: MaskSpec | None = None, edit: HeadEdit | None = None) -> Trace:
-        found = super().run(batch, spec, edit)
-        return CaptionTrace(found.batch, found.spec, found.layers, found.states, found.readout)
 
 
 def load(version: str, folder: Path = FOLDER) -> CaptionerModel:

@@ -130,7 +130,7 @@ def test_cross_attention_shows_the_tokens_of_the_source_that_it_asks_for() -> No
 
 
 def test_an_image_is_shown_plain_until_it_is_answered_and_then_as_the_token_attends() -> None:
-    page = Lessons(lesson="images", step="2")
+    page = Lessons(lesson="words_and_images", step="2")
     assert page.choices() == [
         "The large yellow square",
         "The large red triangle",
@@ -171,7 +171,7 @@ def test_a_lesson_ends_with_its_summary_the_answers_and_the_next_lesson() -> Non
 
 
 def test_after_the_last_lesson_comes_the_list_of_all() -> None:
-    page = Lessons(lesson="images", step="6")
+    page = Lessons(lesson="words_and_images", step="6")
     assert page.app.button(key="next").label == "All lessons"
     page.press("next")
     assert "lesson" not in page.app.query_params

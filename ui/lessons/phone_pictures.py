@@ -1,6 +1,7 @@
 """What phones of a class show of a step's run: pictures that a small script draws, without Plotly's 5 MB."""
 
 from i18n import N_, say
+from lessons.image_steps import pictured
 from lessons.lesson import Step
 from lessons.questions import ABOUT_A_QUERY, BEFORE, mean_losses
 from model.heads.view import HeadView
@@ -10,6 +11,7 @@ from ui.run_view import RunView
 from viz.heads.overview import overview_packet
 from viz.heads.picture import changed, difference_packet, picture_packet
 from viz.html import tag
+from viz.lessons.image import image_and_words, lit_picture, picture
 from viz.lessons.phone import Drawn, losses_table
 from viz.lessons.screen import row_tokens
 from viz.saved.standalone import Canvas
@@ -27,7 +29,7 @@ def drawn(step: Step, now: RunView, beside: RunView, *, hidden: bool) -> Drawn:
         return _shown(step, beside, None, query)
     if BEFORE.get(kind) == "now":  # its masks are asked for
         return Drawn(tag("p", say(ELSEWHERE), class_="note"))
-    return _tokens(now, query if kind in ABOUT_A_QUERY else None)
+    return _tokens(step, now, query if kind in ABOUT_A_QUERY else None)
 
 
 def _shown(step: Step, now: RunView, beside: RunView | None, query: int) -> Drawn:
@@ -44,7 +46,11 @@ def _shown(step: Step, now: RunView, beside: RunView | None, query: int) -> Draw
         means = [results.ask(mean_losses, view.run) for view in (now, beside) if view]
         return Drawn(losses_table(texts, means[0], means[-1] if len(means) > 1 else None, _names(), title))
     if step.show == "tokens":
-        return _tokens(now, step.query)
+        return _tokens(step, now, step.query)
+    if step.show == "image":
+        (layer, head), image = step.head, pictured(step.image or "")
+        title, uri = cached_figure(lit_picture, now.head(layer, head), now.name(layer, head), image, query)
+        return Drawn(tag("p", title) + picture(uri, title))
     if step.show in ("head", "pair"):
         return _head(step, now, beside if step.show == "pair" else None, query)
     return Drawn(tag("p", say(ELSEWHERE), class_="note"))
@@ -54,7 +60,9 @@ def _names() -> tuple[str, str]:
     return say("this run"), say("compared with")
 
 
-def _tokens(now: RunView, query: int | None) -> Drawn:
+def _tokens(step: Step, now: RunView, query: int | None) -> Drawn:
+    if step.image:
+        return Drawn(image_and_words(pictured(step.image), now.tokens, query))
     queries, keys = (batch.pieces[now.row] for batch in (now.run.queries, now.run.keys))
     return Drawn(row_tokens(queries, query, keys if now.run.attention == "cross" else ()))
 

@@ -15,7 +15,7 @@ from model.images.patches import Box
 from viz.html import join, tag
 from viz.images import picture_uri
 from viz.lessons.screen import tokens
-from viz.lit_image import LitImage
+from viz.lit_image import LitImage, composed, sentence
 
 
 def lit_step(view: HeadView, name: str, image: tuple[np.ndarray, tuple[Box, ...]], query: int) -> LitImage:
@@ -26,6 +26,12 @@ def lit_step(view: HeadView, name: str, image: tuple[np.ndarray, tuple[Box, ...]
     names, labels = tuple(view.keys[: len(boxes)]), tuple(view.queries[row] for row in rows)
     weights, blocked = view.weights[cells][None], view.any_blocked()[cells]
     return LitImage((name,), pixels, boxes, names, weights, blocked, labels, rows.index(query))
+
+
+def lit_picture(view: HeadView, name: str, image: tuple[np.ndarray, tuple[Box, ...]], query: int) -> tuple[str, str]:
+    """The same as what is said of it, and an image as a URI."""
+    lit = lit_step(view, name, image, query)
+    return sentence(lit), picture_uri(Image.fromarray(composed(lit)))
 
 
 def image_and_words(image: tuple[np.ndarray, tuple[Box, ...]], pieces: Sequence[str], query: int | None) -> Markup:
