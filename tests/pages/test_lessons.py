@@ -140,7 +140,7 @@ def test_an_image_is_shown_plain_until_it_is_answered_and_then_as_the_token_atte
     assert page.shown().count('class="scene"') == 1
     words = re.findall(r"<span>(\w+)</span>", page.shown())
     assert " ".join(words) == "across a large yellow square left of a small"
-    assert not page.app.get("bidi_component")[1:]  # but what listens to keys
+    assert "unmask_images" not in {one.proto.component_name for one in page.app.get("bidi_component")}
     page.press("answer_2")
     assert "80.3% of its attention on the image to patches of the small blue circle" in page.verdict()
     (one,) = [one for one in page.app.get("bidi_component") if one.proto.component_name == "unmask_images"]
