@@ -97,8 +97,8 @@ def shown_at(picture: np.ndarray, boxes: Sequence[Box]) -> tuple[np.ndarray, tup
 def lit_image(found: "ImageLook", heads: tuple[str, ...], picture: np.ndarray, query: int) -> LitImage:
     """heads: their names. picture: the image, uint8. query: which of the labels is shown."""
     pixels = shown_at(picture, found.boxes) if found.boxes else strip(len(found.names))
-    parts = found.names, found.weights, found.blocked, found.labels, query, bool(found.boxes), found.neutral
-    return LitImage(heads, *pixels, *parts)
+    weights, mapped = (found.weights, found.blocked), bool(found.boxes)
+    return LitImage(heads, *pixels, found.names, *weights, found.labels, query, mapped, found.neutral)
 
 
 def sentence(lit: LitImage) -> str:
