@@ -15,10 +15,10 @@ from torch import Tensor
 
 from i18n import N_, msg, msg_list, msg_together
 from mask_check.declared import with_cause
-from mask_check.findings import BROKEN, OBEYS, CannotCheck, Finding
+from mask_check.findings import BROKEN, OBEYS, CannotCheck, Finding, skipped, unknown
 from mask_check.packing import has_state
 from mask_check.subject import apart, counted_positions
-from mask_check.trial import CheckTrial, skipped, unknown
+from mask_check.trial import CheckTrial
 from model.errors import first_line
 from model.huggingface.internals import runs_with_static_cache
 
@@ -98,7 +98,7 @@ def judge_reuse(trial: CheckTrial) -> Finding:
         msg("shared by two continuations"): shared,
     }
     if trial.subject.is_transformers:
-        sizes = [one for one in (2, 3, prompt, 1, trial.length - prompt - 6) if one > 0]
+        sizes = [*_chunks(trial.length, (2, 3, prompt, 1, trial.length))]
         ways[msg("filled in chunks in a static cache")] = lambda: _in_static(trial, sizes)
     finding, gone, missing, failed = _tried(trial, ways, REUSED)
     if finding.verdict == BROKEN:

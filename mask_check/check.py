@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from i18n import N_, msg
 from mask_check import cache, differentiate, kernels, longer, packing, padding, reach, source
-from mask_check.declared import Mask, layers_of
-from mask_check.findings import BROKEN, LAWS, PRESUMES, CannotCheck, CheckReport, Finding
+from mask_check.declared import layers_of
+from mask_check.findings import BROKEN, LAWS, PRESUMES, CannotCheck, CheckReport, Finding, skipped, unknown
 from mask_check.prepare import prepare
 from mask_check.subject import CheckedModule, evaluating
-from mask_check.trial import Asked, CheckTrial, skipped, unknown
+from mask_check.trial import Asked, CheckTrial
 from model.errors import first_line
 from model.huggingface import own_network
 from model.spec import MOST_POSITIONS
@@ -61,25 +61,20 @@ def check(
     module: nn.Module,
     *,
     ids: Tensor | Sequence[int] | None = None,
-    mask: Mask = None,
     name: str | None = None,
     pieces: Sequence[str] | None = None,
     length: int | None = None,
     seed: int = 0,
     seconds: float | None = SECONDS,
-    kernel_names: tuple[str, ...] | None = None,
-    tokens: int | None = None,
-    thorough: bool = False,
-    packing: str | None = None,
     progress: Progress | None = None,
+    **asked_for: Any,
 ) -> CheckReport:
     """Measure what really reaches what in a module, and hold it to the masks it declares.
 
     module: called with input_ids [B,T] (and attention_mask, position_ids, past_key_values … if it takes them), it
-    returns logits [B,T,V] or something with .logits. ids [T]: what it reads; random ones unless given. mask: what it
-    should obey, see `declared.declare`; its configuration says unless given. pieces: a label for each position.
-    seconds: the most that all may take. kernel_names, tokens, thorough, packing: see `Asked`. progress: called before
-    each forward; what it raises, if no Exception, ends the check.
+    returns logits [B,T,V] or something with .logits. ids [T]: what it reads; random ones unless given. pieces: a label
+    for each position. seconds: the most that all may take. progress: called before each forward; what it raises, if no
+    Exception, ends the check. asked_for: mask, kernels, tokens, thorough, packing, see `Asked`.
 
     The module is left as it was. A small one is run by the calling thread alone, see `threads`.
     Raises CannotCheck where it cannot be called, or gives no numbers.
@@ -89,10 +84,10 @@ def check(
         raise CannotCheck(msg("expected a seed from 0 to {most}, got {seed}", most=2**31 - 1, seed=repr(seed)[:40]))
     if seconds is not None and not (isinstance(seconds, int | float) and seconds >= 0):
         raise CannotCheck(msg("expected a number of seconds, got {seconds}", seconds=repr(seconds)[:40]))
-    if tokens is not None and not (type(tokens) is int and 2 <= tokens <= MOST_POSITIONS):
-        raise CannotCheck(msg("expected a length of at least 2 tokens, got {asked}", asked=repr(tokens)[:40]))
+    asked = Asked(**asked_for)
+    if asked.tokens is not None and not (type(asked.tokens) is int and 2 <= asked.tokens <= MOST_POSITIONS):
+        raise CannotCheck(msg("expected a length of at least 2 tokens, got {asked}", asked=repr(asked.tokens)[:40]))
     subject = CheckedModule(module, seconds=seconds)
-    asked = Asked(mask, kernel_names, tokens, thorough, packing)
     small = subject.parameters < machine.FEW
     with evaluating(module), machine.one_thread() if small else nullcontext():
         report = progress or (lambda _law, _share: None)

@@ -2,21 +2,24 @@
 
 from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from i18n import N_, msg, msg_all, msg_list, msg_together
-from mask_check.findings import BROKEN, CannotCheck, Finding
+from mask_check.declared import with_cause
+from mask_check.findings import BROKEN, CannotCheck, Finding, skipped, unknown
 from mask_check.padding import padded, positions
 from mask_check.subject import CheckedModule, evaluating
-from mask_check.trial import CheckTrial, skipped, unknown
+from mask_check.trial import CheckTrial
 from model.errors import first_line
 from model.huggingface.internals import attention_name
 
 CHEAP = ("eager", "sdpa")  # flex_attention is compiled at its first call: on a CPU that takes about a minute
 ROWS_BESIDE = 4
+MIXED = N_("{way} output {where} differs by {amount} from the row alone.")
 DIFFERS = N_("output {where} differs by {amount} between {own} and {name}.")
 DIFFERS_PADDED = N_("output {where} of a row padded on the left differs by {amount} between {own} and {name}.")
 
@@ -94,18 +97,13 @@ def judge_batch(trial: CheckTrial) -> Finding:
         ones = torch.ones_like(rows).bool()
         ways += [(msg("under a mask of ones"), rows[-1:], ones[-1:])]
         ways += [] if subject.one_row else [(msg("under a mask of ones beside another row"), rows[-2:], ones[-2:])]
-    most = 0.0
+    kept = msg("the row is the same among {count} others.", count=ROWS_BESIDE)
     for way, ids, keep in ways:
-        difference = trial.difference(subject.batch_outputs(ids, keep)[-1], trial.alone)
-        if difference.amount > trial.tolerance:
-            values = {"way": way} | difference.values
-            differs = msg("{way} output {where} differs by {amount} from the row alone.", **values)
-            cause = what_mixes_rows(subject.inner)
-            return trial.finding(
-                difference.amount, broken=msg_together([differs, cause]) if cause else differs, kept=""
-            )
-        most = max(most, difference.amount)
-    return trial.finding(most, broken="", kept=msg("the row is the same among {count} others.", count=ROWS_BESIDE))
+        found = subject.batch_outputs(ids, keep)[-1]
+        finding = trial.compared(found, trial.alone, MIXED, kept, way=way)
+        if finding.verdict == BROKEN:
+            return replace(finding, words=with_cause(finding.words, what_mixes_rows(subject.inner)))
+    return finding
 
 
 def what_mixes_rows(module: nn.Module) -> str:
@@ -157,12 +155,9 @@ def judge_training_mode(trial: CheckTrial) -> Finding:
     with training_without_dropout(trial.subject.module):
         found = trial.subject.outputs(trial.ids[None])[0]
         again = trial.subject.outputs(trial.ids[None])[0]
-    difference = trial.difference(found, trial.alone)
-    broken = msg(
-        "output {where} differs by {amount} between training mode without dropout and eval mode.", **difference.values
-    )
+    broken = N_("output {where} differs by {amount} between training mode without dropout and eval mode.")
     kept = msg("training mode without dropout gives the same outputs as eval mode.")
-    finding = trial.finding(difference.amount, broken=broken, kept=kept)
+    finding = trial.compared(found, trial.alone, broken, kept)
     if trial.difference(found, again).amount > trial.tolerance:
         return unknown(msg("in training mode it is random, though every dropout was set to 0."), finding)
     return finding

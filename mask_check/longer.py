@@ -12,24 +12,32 @@ that of the same cell of the batch, so that both are computed alike; what the fi
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
-from i18n import msg, msg_all, msg_together
+from i18n import N_, msg, msg_all, msg_together
 from mask_check import differentiate, reach
 from mask_check.declared import Declared, Mask, cause_of, declare, with_cause
-from mask_check.findings import BROKEN, OBEYS, CannotCheck, CheckReport, Finding, Noise
+from mask_check.findings import OBEYS, CannotCheck, CheckReport, Finding, Noise, skipped, unknown, written
 from mask_check.kernels import current
 from mask_check.prepare import context_of, needed_bytes
 from mask_check.subject import CheckedModule, TookTooLong, apart, embeddings, evaluating, text_config, unwrapped
-from mask_check.trial import CheckTrial, first_above, skipped, unknown, written
+from mask_check.trial import CheckTrial, first_above
 from model.errors import first_line
 from model.spec import MOST_POSITIONS
 from serving import machine
 
 LENGTHS = 130, 520
 FALLBACK = 64  # for a module that does not say how many positions it has, and refuses 130
+LEAK = N_(
+    "with {length} tokens or more: output {row} moves by {size} when token {column} is changed, which its mask closes."
+)
+SHUT = N_(
+    "in a row of {length} tokens output {row} has no gradient with respect to token {column}, {distance} before it, "
+    "where the mask is declared open."
+)
 SPARE = 8  # positions that a context may keep for itself: RoBERTa's begin at 2
 CUTS = 31, 127, 511, 256, 7, 63, 3, 1, 15, 32, 64, 128  # what halves blocks of 2ⁿ comes first
 WORK = 3.5e11  # parameters · tokens · rows that one length may cost where none was asked for
@@ -47,7 +55,7 @@ def judge(trial: CheckTrial) -> Finding:
         return skipped(msg("a mask given by hand has one length."))
     if trial.mask is not None and trial.mask.leaks.any():
         return skipped(msg("the short row leaks already."))
-    most, why, context = 0.0, "", context_of(trial.subject.config)
+    most, why, context = 0.0, "", context_of(trial.subject.config)[0]
     wanted = list(_lengths(trial, context))
     while wanted:
         length = wanted.pop(0)
@@ -143,14 +151,8 @@ def _leak(trial: CheckTrial, changed: Tensor, change: slice, row: int, short: in
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if _leaks(trial, middle, begin) else (middle, high)
-    values = {"length": high, "row": row, "size": written(float(moved[row])), "column": begin}
-    words = msg(
-        "with {length} tokens or more: output {row} moves by {size} when token {column} is changed, which its mask "
-        "closes.",
-        **values,
-    )
-    said = with_cause(words, cause_of(pairs, trial.declared, short=False))
-    return Finding(BROKEN, said, float(moved[row]), trial.tolerance, (row, begin))
+    found_ = Finding.at((row, begin), LEAK, float(moved[row]), trial.tolerance, length=high)
+    return replace(found_, words=with_cause(found_.words, cause_of(pairs, trial.declared, short=False)))
 
 
 def _leaks(trial: CheckTrial, length: int, token: int) -> bool:
@@ -190,13 +192,7 @@ def _shut(trial: CheckTrial) -> Finding | None:
     ):
         return None
     silent = int((gradients[others] == 0).sum())
-    values = {"length": trial.length, "row": shut[0], "column": shut[1], "distance": shut[0] - shut[1]}
-    words = msg(
-        "in a row of {length} tokens output {row} has no gradient with respect to token {column}, {distance} before "
-        "it, where the mask is declared open.",
-        **values,
-    )
-    return Finding(BROKEN, words, pair=shut, silent=silent)
+    return Finding.at(shut, SHUT, silent=silent, length=trial.length, distance=shut[0] - shut[1])
 
 
 def quick(
@@ -265,14 +261,12 @@ def _judge_quick(moved: Tensor, cuts: list[int], declared: Declared, tolerance: 
     if amount > tolerance:
         place = int((leaks > tolerance).any(1).nonzero()[-1])  # the last cut: the nearest to what leaks
         row = first_above(leaks[place], tolerance)
-        values = {"row": row, "size": written(float(leaks[place, row])), "column": cuts[place]}
-        words = msg(
-            "output {row} moves by {size} when the tokens from {column} on are changed, which its mask closes.",
-            **values,
-        )
+        words = N_("output {row} moves by {size} when the tokens from {column} on are changed, which its mask closes.")
+        size = written(float(leaks[place, row]))
+        leak = Finding.at((row, cuts[place]), words, amount, tolerance, size=size)
         pairs = [(int(i), cuts[place]) for i in (leaks[place] > tolerance).nonzero()]
-        said = with_cause(words, cause_of(pairs, declared, short=False))
-        return Finding(BROKEN, said, amount, tolerance, (row, cuts[place]), law="reach")
+        said = with_cause(leak.words, cause_of(pairs, declared, short=False))
+        return replace(leak, words=said, law="reach")
     found = Finding(OBEYS, msg("no output moved when later tokens were changed."), amount, tolerance, law="reach")
     if not bool((torch.where(closed, 0.0, moved).amax(1) > tolerance).all()):
         return unknown(msg("changing its tokens moved no output, or less than it moves by itself."), found)
@@ -282,7 +276,7 @@ def _judge_quick(moved: Tensor, cuts: list[int], declared: Declared, tolerance: 
 def _quick_length(module: nn.Module, *, guess: bool) -> int:
     """130, or what its context allows; where it does not say, as many as its tables and masks may have room for."""
     inner = unwrapped(module)
-    context = context_of(getattr(inner, "config", None))
+    context = context_of(getattr(inner, "config", None))[0]
     if context or not guess:
         return min(LENGTHS[0], context or LENGTHS[0])
     shapes = [one.shape for one in (*inner.parameters(), *inner.buffers())]

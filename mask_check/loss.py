@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from i18n import msg
-from mask_check.findings import BROKEN, CANNOT_TELL, OBEYS, CannotCheck, Finding
-from mask_check.trial import written
+from mask_check.findings import BROKEN, CANNOT_TELL, OBEYS, CannotCheck, Finding, written
 
 TARGETS = ("labels", "targets", "target", "y")
 IDS = ("input_ids", "idx", "tokens", "x")

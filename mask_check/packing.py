@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from i18n import msg, msg_all
-from mask_check.findings import BROKEN, CannotCheck, Finding
+from i18n import N_, msg, msg_all
+from mask_check.findings import BROKEN, CannotCheck, Finding, skipped, unknown, worst
 from mask_check.subject import CheckedModule, apart
-from mask_check.trial import CheckTrial, first_above, skipped, unknown, worst
+from mask_check.trial import CheckTrial, first_above
 
 DOCUMENT_ARGUMENTS = ("document_ids", "doc_ids", "documents", "sequence_ids", "segment_ids", "seq_idx")
 LENGTH_ARGUMENTS = ("cu_seqlens", "cu_seq_lens", "cu_seq_lens_q")
@@ -109,9 +109,8 @@ def _packed(trial: CheckTrial, first: int) -> Tensor:
 def _judge(trial: CheckTrial, first: int, words: str, arguments: dict[str, Any]) -> Finding:
     found = trial.subject.outputs(trial.ids[None], **arguments)[0]
     alone = [trial.subject.outputs(trial.ids[None, :first])[0], trial.subject.outputs(trial.ids[None, first:])[0]]
-    difference = trial.difference(found, torch.cat(alone))
-    broken = msg("{how}: output {where} differs by {amount} from its document alone.", how=words, **difference.values)
-    finding = trial.finding(difference.amount, broken=broken, kept="")
+    broken = N_("{how}: output {where} differs by {amount} from its document alone.")
+    finding = trial.compared(found, torch.cat(alone), broken, "", how=words)
     pair = _seen_across(trial, first, arguments, found)
     if finding.verdict == BROKEN and pair is not None:
         values = {"how": words, "output": pair[0], "token": pair[1]}
@@ -217,6 +216,5 @@ def judge_tree(trial: CheckTrial) -> Finding:
         trial.subject.outputs(trial.ids[None, :length])[0],
         trial.subject.outputs(second[None])[0, prompt:],
     ])  # fmt: skip
-    difference = trial.difference(found, wanted)
-    broken = msg("in a draft tree output {where} differs by {amount} from its branch alone.", **difference.values)
-    return trial.finding(difference.amount, broken=broken, kept=msg("each branch of a draft tree is as it is alone."))
+    broken = N_("in a draft tree output {where} differs by {amount} from its branch alone.")
+    return trial.compared(found, wanted, broken, msg("each branch of a draft tree is as it is alone."))

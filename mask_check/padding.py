@@ -5,10 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from i18n import msg, msg_count
-from mask_check.findings import BROKEN, CANNOT_TELL, OBEYS, Finding
+from i18n import N_, msg, msg_count
+from mask_check.findings import BROKEN, CANNOT_TELL, OBEYS, Finding, skipped, unknown, written
 from mask_check.subject import CheckedModule, apart, counted_positions
-from mask_check.trial import CheckTrial, Watched, first_above, skipped, unknown, written
+from mask_check.trial import CheckTrial, Watched, first_above
 
 
 def judge(trial: CheckTrial, side: str) -> Finding:
@@ -78,10 +78,9 @@ def judge_unpositioned(trial: CheckTrial) -> Finding:
     if not (subject.takes_mask and subject.names_positions) or subject.kind == "encoder-decoder" or trial.length < 3:
         return skipped(msg("it takes no attention_mask, or no position_ids that could be left out."))
     ids, keep, real = padded(trial, "left")
-    difference = trial.difference(subject.outputs(ids, keep)[0, real], trial.part_alone)
-    broken = msg("padded on the left without position_ids, output {where} differs by {amount}.", **difference.values)
+    broken = N_("padded on the left without position_ids, output {where} differs by {amount}.")
     kept = msg("padded on the left without position_ids, the row gives the same outputs as alone.")
-    finding = trial.finding(difference.amount, broken=broken, kept=kept)
+    finding = trial.compared(subject.outputs(ids, keep)[0, real], trial.part_alone, broken, kept)
     if finding.verdict == BROKEN and subject.is_transformers:
         return skipped(msg("it counts positions over pads unless position_ids are given: pass them to it."))
     return finding

@@ -128,25 +128,20 @@ def _length(subject: CheckedModule, asked: int | None) -> int:
         return asked
     reaches = farthest(layers_of(subject.config, subject.kind))
     wanted = USUAL_LENGTH if reaches is None else max(USUAL_LENGTH, reaches + 4)
-    return min(wanted if wanted <= MOST_LENGTH else USUAL_LENGTH, _positions(subject.config)[0] or MOST_LENGTH)
+    return min(wanted if wanted <= MOST_LENGTH else USUAL_LENGTH, context_of(subject.config)[0] or MOST_LENGTH)
 
 
-def _positions(config: Any) -> tuple[int, str]:
+def context_of(config: Any) -> tuple[int, str]:
     """How many positions a configuration has, and the name that it has for them; 0 where it does not say."""
     text = text_config(config, decoder=True)
     limits = [(getattr(text, one, None), one) for one in CONTEXTS]
     return min([(many, name) for many, name in limits if isinstance(many, int) and many > 1], default=(0, ""))
 
 
-def context_of(config: Any) -> int:
-    """How many positions a configuration has; 0 where it does not say."""
-    return _positions(config)[0]
-
-
 def _check_length(subject: CheckedModule, asked: Any) -> None:
     if type(asked) is not int or asked < 2:
         raise CannotCheck(msg("expected a length of at least 2 tokens, got {asked}", asked=repr(asked)[:40]))
-    most, name = _positions(subject.config)
+    most, name = context_of(subject.config)
     if most and asked > most:
         values = {"most": most, "name": name, "asked": asked}
         raise CannotCheck(msg("expected at most {most:,} tokens, which is its {name}, got {asked:,}", **values))

@@ -226,13 +226,17 @@ class SmallDecoder(nn.Module):
         """bool [B,1,Q,K], True = may attend."""
         if places.explicit is not None:
             return places.explicit
-        allowed = self.order(self.masks[layer], places)[:, None] & places.keep[:, None, None, :]
+        allowed = self.order(self.masks[layer], places)[:, None] & self.keep_of(places)[:, None, None, :]
         if places.documents is not None:
             allowed = allowed & (places.documents[:, None, :, None] == places.documents[:, None, None, :])
         if places.images is not None:
             of_query, of_key = places.images[:, None, :, None], places.images[:, None, None, :]
             allowed = allowed | ((of_query == of_key) & (of_query > 0))
         return allowed
+
+    def keep_of(self, places: Places) -> Tensor:
+        """bool [B,K]: the real tokens."""
+        return places.keep
 
     def order(self, mask: LayerMask, places: Places) -> Tensor:
         """bool [B,Q,K]: the layer's own mask."""

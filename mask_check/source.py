@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from i18n import msg, msg_together
+from i18n import N_, msg, msg_together
 from mask_check import padding, reach
 from mask_check.declared import declare, with_cause
-from mask_check.findings import BROKEN, OBEYS, Finding
+from mask_check.findings import BROKEN, OBEYS, Finding, skipped, unknown, worst, written
 from mask_check.subject import CheckedModule, hooked, text_config
-from mask_check.trial import CheckTrial, noise_of, skipped, unknown, worst, written
+from mask_check.trial import CheckTrial, noise_of
 
 STATES = "encoder_last_hidden_state"
 COMPANY = 3  # rows that its noise is measured beside
@@ -104,11 +104,8 @@ def judge_cross(trial: CheckTrial) -> Finding:
     padded = subject.outputs(ids, **{own: torch.cat([source, pads])[None], "attention_mask": keep})[0]
     difference = trial.difference(padded, trial.alone)
     if difference.amount > trial.tolerance:
-        values = {"pads": PADS} | difference.values
-        words = msg(
-            "with {pads} pads after its source, output {where} differs by {amount} from the source alone.", **values
-        )
-        return Finding(BROKEN, words, difference.amount, trial.tolerance, (difference.where, length))
+        words = N_("with {pads} pads after its source, output {row} differs by {size} from the source alone.")
+        return Finding.at((difference.where, length), words, difference.amount, trial.tolerance, pads=PADS)
     filled = trial.other(pads, trial.generator(6))
     other = subject.outputs(ids, **{own: torch.cat([source, filled])[None], "attention_mask": keep})[0]
     moved = trial.difference(other, padded)
@@ -151,12 +148,12 @@ def judge_cross_reach(trial: CheckTrial) -> Finding:
 
 def _unread(reads: Tensor) -> Finding:
     """reads bool [outputs, S]: which of the source's tokens each output has a gradient by."""
-    row, token = (int(one) for one in (~reads).nonzero()[0])
-    values = {"row": row, "token": token, "count": int((~reads).sum())}
-    words = msg("output {row} does not read source token {token}. Pairs that are not read: {count}.", **values)
+    row, token = (~reads).nonzero()[0].tolist()
+    words = N_("output {row} does not read source token {column}. Pairs that are not read: {silent}.")
+    found = Finding.at((row, token), words, silent=int((~reads).sum()))
     cause = ""
     if torch.equal(reads, torch.ones_like(reads).tril()):
         cause = msg("Likely cause: cross-attention is given a causal mask.")
     elif not bool(reads.any(0).all()):
         cause = msg("Likely cause: the source is cut short.")
-    return Finding(BROKEN, with_cause(words, cause), pair=(row, token), silent=values["count"])
+    return replace(found, words=with_cause(found.words, cause))

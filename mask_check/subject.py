@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from i18n import msg
+from i18n import N_, msg
 from mask_check.findings import CannotCheck
 from model.blocks import FIRST_POSITIONS, counts_by_ids
 
@@ -23,6 +23,8 @@ NEEDS = ("pixel_values", "input_features", "input_values", "images", "audio_valu
 WIDTHS = ("hidden_size", "n_embd", "d_model", "dim", "in_features", "embed_dim", "normalized_shape")
 WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel")
 IDS_OF_TABLE = 97
+NEEDS_MORE = N_("its forward needs {what}: only models that read token ids alone can be checked")
+NOT_OF_ALL = N_("expected logits of every position, [{rows}, {length}, V], from its forward, got {got}")
 
 
 class TookTooLong(CannotCheck):
@@ -59,9 +61,7 @@ class CheckedModule:
             if one.default is one.empty and name == EMBEDS:
                 self._make_table()
             elif one.default is one.empty and name in NEEDS:
-                raise CannotCheck(
-                    msg("its forward needs {what}: only models that read token ids alone can be checked", what=name)
-                )
+                raise CannotCheck(msg(NEEDS_MORE, what=name))
         first = (name for name, one in signature.items() if one.kind == one.POSITIONAL_OR_KEYWORD)
         known = (EMBEDS,) if self.table is not None else IDS
         self.ids_name = next((name for name in (*known, *first) if name in self._takes), "")
@@ -222,9 +222,7 @@ class CheckedModule:
         if not isinstance(logits, Tensor) or logits.ndim != 3 or logits.shape[:2] != ids.shape:
             got = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
             values = {"rows": ids.shape[0], "length": ids.shape[1], "got": got}
-            raise CannotCheck(
-                msg("expected logits of every position, [{rows}, {length}, V], from its forward, got {got}", **values)
-            )
+            raise CannotCheck(msg(NOT_OF_ALL, **values))
         return logits if logits.dtype == torch.float64 else logits.float()
 
 
@@ -271,9 +269,9 @@ def embeddings(module: nn.Module) -> list[nn.Embedding]:
 
 
 @contextmanager
-def hooked(parts: Iterable[nn.Module], hook: Callable[..., Any]) -> Iterator[None]:
+def hooked(parts: Iterable[nn.Module], hook: Callable[..., Any], **options: bool) -> Iterator[None]:
     """While it lasts, the forward hook is on all of these parts."""
-    handles = [part.register_forward_hook(hook) for part in parts]
+    handles = [part.register_forward_hook(hook, **options) for part in parts]
     try:
         yield
     finally:

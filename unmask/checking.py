@@ -96,38 +96,25 @@ def check(
         ids, pieces = found or (ids, None)
     elif text is not None:
         raise CannotCheck("expected a text with its tokenizer, or ids")
-    options: dict[str, Any] = {"mask": mask, "length": length, "seed": seed, "seconds": seconds}
     title = f"{name} ({type(network).__name__})" if name else None
-    options |= {"kernel_names": kernels, "tokens": tokens, "thorough": thorough, "packing": packing}
-    report = _check(network, ids=ids, pieces=pieces, name=title, **options)
-    return Report(**vars(report))
+    asked: dict[str, Any] = {"mask": mask, "kernels": kernels, "tokens": tokens, "thorough": thorough}
+    options: dict[str, Any] = {"length": length, "seed": seed, "seconds": seconds, "packing": packing}
+    return Report(**vars(_check(network, ids=ids, pieces=pieces, name=title, **options, **asked)))
 
 
 def assert_causal(
-    module: "nn.Module | Checkable | str | Path",
-    *,
-    ids: Ids = None,
-    text: str | None = None,
-    tokenizer: Any = None,
-    mask: Mask = "causal",
-    length: int | None = None,
-    seed: int = 0,
-    seconds: float | None = SECONDS,
-    kernels: tuple[str, ...] | None = None,
-    thorough: bool = False,
+    module: "nn.Module | Checkable | str | Path", *, mask: Mask = "causal", thorough: bool = False, **options: Any
 ) -> Report:
     """For tests and training loops: fails, with a report, unless nothing moves an output whose mask closes it.
 
-    Takes at most 3 forwards, of a few rows each. The arguments are those of `check`; with thorough, or with a text, a
-    tokenizer or kernels, it is `check` and asks for every law. The mask is causal whatever the configuration says,
-    unless one is given.
+    Takes at most 3 forwards, of a few rows each. options: those of `check`; with thorough, or with a text, a tokenizer
+    or kernels, it is `check` and asks for every law. The mask is causal whatever the configuration says, unless one is
+    given.
     """
-    if thorough or text is not None or tokenizer is not None or kernels is not None:
-        text_options: dict[str, Any] = {"ids": ids, "text": text, "tokenizer": tokenizer, "length": length}
-        report = check(module, **text_options, mask=mask, seed=seed, seconds=seconds, kernels=kernels)
+    if thorough or not set(options) <= {"ids", "length", "seed", "seconds"}:
+        report = check(module, mask=mask, **options)
     else:
-        network, _ = _network_and_name(module)
-        report = Report(**vars(quick(network, ids=ids, mask=mask, length=length, seed=seed, seconds=seconds)))
+        report = Report(**vars(quick(_network_and_name(module)[0], mask=mask, **options)))
     assert report.obeys, f"\n{report}"
     return report
 

@@ -106,9 +106,9 @@ def test_ids_that_the_module_does_not_have(ids: list[int]) -> None:
         ({"mask": 3}, 'expected a mask "causal", .* got 3'),
         ({"mask": [1, 2]}, r"expected a mask bool \[24, 24\] .* got int"),
         ({"mask": np.ones((3, 3), bool)}, r"expected a mask bool \[24, 24\] .* got torch.bool \[3, 3\]"),
-        ({"kernel_names": ("foo", "eager")}, "attention kernels out of eager, sdpa, flex_attention, got 'foo'"),
-        ({"kernel_names": "eager"}, "expected a tuple of attention kernels .* got 'eager'"),
-        ({"kernel_names": ()}, r"expected a tuple of attention kernels .* got \(\)"),
+        ({"kernels": ("foo", "eager")}, "attention kernels out of eager, sdpa, flex_attention, got 'foo'"),
+        ({"kernels": "eager"}, "expected a tuple of attention kernels .* got 'eager'"),
+        ({"kernels": ()}, r"expected a tuple of attention kernels .* got \(\)"),
     ],
 )
 def test_what_is_asked_for_wrongly_is_said_before_anything_is_run(asked: dict, words: str) -> None:
