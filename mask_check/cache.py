@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from i18n import N_, msg, msg_list, msg_together
-from mask_check.declared import with_cause
 from mask_check.findings import BROKEN, OBEYS, CannotCheck, Finding, skipped, unknown
 from mask_check.packing import has_state
 from mask_check.subject import apart, counted_positions
@@ -54,7 +53,7 @@ def judge(trial: CheckTrial) -> Finding:
     finding, gone, _, failed = _tried(trial, ways, STEPPED)
     if finding.verdict == BROKEN:
         plain = trial.declared.exact and not has_state(subject.config)
-        return replace(finding, words=with_cause(finding.words, _cause(trial, prompt) if plain else ""))
+        return finding.because(_cause(trial, prompt) if plain else "")
     if failed:
         return unknown(msg("{way}, it raised {error}.", way=failed[0][0], error=failed[0][1]), finding)
     return replace(finding, words=msg("{ways}: the same as all at once.", ways=msg_list(gone)))

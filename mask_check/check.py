@@ -98,21 +98,17 @@ def check(
             trial.found[law] = _timed(law, partial(judge, trial), trial.found)
     return CheckReport(
         name=name or type(module).__name__,
-        kind=subject.kind,
         declared=trial.declared.words,
         length=trial.length,
         longer=tuple(trial.longer),
         limits=limits(trial),
         pieces=tuple(pieces if pieces is not None else map(str, trial.ids.tolist())),
-        dtype=str(subject.dtype).removeprefix("torch."),
-        kernel=kernels.current(module),
-        parameters=subject.parameters,
         seed=seed,
         noise=trial.noise,
         findings=tuple(trial.found.values()),
         mask=trial.mask,
-        forwards=subject.forwards,
         seconds=time.monotonic() - started,
+        **kernels.described(subject),
     )
 
 
@@ -120,10 +116,10 @@ def limits(trial: CheckTrial) -> tuple[tuple[str, str], ...]:
     """What no law has asked about: more tokens, and windows wider than the longest row."""
     longest = max([trial.length, *trial.longer])
     wide = max((layer.window or layer.chunk or 0 for layer in layers_of(trial.subject.config)), default=0)
-    words = [msg("rows of more than {longest:,} tokens: --tokens asks for them.", longest=longest)]
+    found = [(LAWS["length"], msg("rows of more than {longest:,} tokens: --tokens asks for them.", longest=longest))]
     if wide + 2 > longest:
-        words.append(msg("past its window of {wide:,}: --tokens {needed} asks for it.", wide=wide, needed=wide + 8))
-    found = [(LAWS["length"], one) for one in words]
+        words = msg("past its window of {wide:,}: --tokens {needed} asks for it.", wide=wide, needed=wide + 8)
+        found.append((LAWS["length"], words))
     if not trial.asked.kernels and trial.subject.is_transformers:
         found.append((LAWS["kernels"], msg("FlexAttention, which takes a minute to compile: --flex asks for it.")))
     return tuple(found)

@@ -28,7 +28,7 @@ MOST_IN_FLOAT64, MOST_THOROUGH = 3e7, 5e8
 STEPS = {torch.float64: ((1e-5, 1e-6, 1e-4), 1e-4), torch.float32: ((3e-3, 1e-3, 3e-4), 3e-2)}
 SMOOTH = 0.05  # by how much at most these differences may differ from each other where there is a derivative
 MOST_NAMED = 200
-LAYER_LENGTHS = 24, 130, 520
+LAYER_LENGTHS = 130, 520
 ABRUPT = 1e-6  # of the largest gradient: one that is smaller before it ends may have decayed to 0
 OTHER_INPUTS = ("pixel_values", "input_features", "input_values", "audio_values", "images")
 CHECKPOINTED = ("gradient_checkpointing", "use_checkpoint", "checkpointing", "use_checkpointing")
@@ -61,13 +61,12 @@ def judge_layers(trial: CheckTrial) -> Finding:
     }
     context = context_of(subject.config)[0] or max(LAYER_LENGTHS)
     most = min(context, max(*LAYER_LENGTHS, trial.asked.tokens or 0))
-    known = {*LAYER_LENGTHS, most, *(size + 8 for size in wide.values() if size)}
-    lengths = sorted(one for one in known if one <= most)
-    needed = max(wide.values(), default=0) + 3
-    length = next((one for one in lengths if one >= max(needed, min(LAYER_LENGTHS[1], most))), max(lengths, default=0))
+    fitting = [size for size in wide.values() if size + 2 < most]
+    length = min(most, max(LAYER_LENGTHS[0], max(fitting, default=0) + 8))
     testable = [number for number, size in wide.items() if size + 2 < length]
     if not testable:
-        return skipped(msg("its window or top k ({size}) is longer than the rows that are read.", size=needed - 3))
+        size = max(wide.values(), default=0)
+        return skipped(msg("its window or top k ({size}) is longer than the rows that are read.", size=size))
     read = _read_by_layers(trial.at(length), {number: parts[number] for number in testable})
     for number, reads in read.items():
         wrong = _judge_layer(number, masks[number], reads, top, trial.declared)
@@ -235,7 +234,7 @@ def _directions(module: nn.Module, named: dict[str, nn.Parameter], generator: to
 def in_float64(subject: CheckedModule) -> CheckedModule:
     """The same module as a copy in float64."""
     copied = copy.copy(subject)
-    copied.module = copied.inner = copy.deepcopy(subject.inner).double()
+    copied.module = copied.inner = copy.deepcopy(subject.inner).double()  # and none of its parameters frozen
     copied.table = None if subject.table is None else copy.deepcopy(subject.table).double()
     copied.dtype = torch.float64
     return copied

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from i18n import N_, msg
+from i18n import N_, msg, msg_together
 
 Verdict = Literal["obeys", "broken", "cannot tell", "does not apply"]
 OBEYS: Verdict = "obeys"
@@ -110,6 +110,17 @@ class Finding:
     @property
     def name(self) -> str:
         return LAWS[self.law]
+
+    @property
+    def obeys(self) -> bool:
+        return self.verdict == OBEYS
+
+    def __str__(self) -> str:
+        return f"{self.verdict}: {self.words}"
+
+    def because(self, cause: str) -> "Finding":
+        """With a sentence on the likely cause, if there is one."""
+        return replace(self, words=msg_together([self.words, cause])) if cause else self
 
     @classmethod
     def at(

@@ -2,14 +2,12 @@
 
 from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from i18n import N_, msg, msg_all, msg_list, msg_together
-from mask_check.declared import with_cause
 from mask_check.findings import BROKEN, CannotCheck, Finding, skipped, unknown
 from mask_check.padding import padded, positions
 from mask_check.subject import CheckedModule, evaluating
@@ -30,20 +28,27 @@ def current(module: nn.Module) -> str:
     return str(name) if name else msg("its own")
 
 
+def described(subject: CheckedModule) -> dict[str, Any]:
+    """What a report says of the module itself."""
+    dtype = str(subject.dtype).removeprefix("torch.")
+    about = {"dtype": dtype, "kernel": current(subject.module), "parameters": subject.parameters}
+    return about | {"kind": subject.kind, "forwards": subject.forwards}
+
+
 def check_names(subject: CheckedModule, asked: Any) -> None:
     """Raises CannotCheck unless the kernels asked for, None for those that cost little, are names of kernels."""
     if asked is None:
         return
-    known = [*CHEAP, *getattr(subject.module, "attention_kernels", ())]
+    known = dict.fromkeys((*CHEAP, *getattr(subject.module, "attention_kernels", ())))
     if subject.is_transformers:
         from transformers import AttentionInterface  # takes seconds to import
 
-        known += AttentionInterface().valid_keys()
+        known |= dict.fromkeys(AttentionInterface().valid_keys())
     several = not isinstance(asked, str) and isinstance(asked, Sequence | Set) and bool(asked)
-    for name in asked if several else [asked]:
-        if not several or name not in known:
-            values = {"known": ", ".join(dict.fromkeys(known)), "got": repr(name)[:80]}
-            raise CannotCheck(msg("expected a tuple of attention kernels out of {known}, got {got}", **values))
+    wrong = [name for name in asked if name not in known] if several else [asked]
+    if wrong:
+        values = {"known": ", ".join(known), "got": repr(wrong[0])[:80]}
+        raise CannotCheck(msg("expected a tuple of attention kernels out of {known}, got {got}", **values))
 
 
 def judge(trial: CheckTrial) -> Finding:
@@ -67,15 +72,13 @@ def judge(trial: CheckTrial) -> Finding:
             except (CannotCheck, MemoryError):
                 raise
             except Exception as error:  # noqa: BLE001 - a kernel that was offered and cannot be computed
-                words = msg("{name} cannot be computed: {error}", name=name, error=first_line(error))
-                return Finding(BROKEN, words, torch.inf, trial.tolerance)
-        for padded_row, here, there in zip((False, True), found, expected, strict=False):
-            difference = trial.difference(here, there)
-            if difference.amount > trial.tolerance:
-                values = {"own": own, "name": name} | difference.values
-                words = msg(DIFFERS_PADDED if padded_row else DIFFERS, **values)
-                return Finding(BROKEN, words, difference.amount, trial.tolerance)
-            most = max(most, difference.amount)
+                why = msg("{name} cannot be computed: {error}", name=name, error=first_line(error))
+                return Finding(BROKEN, why, torch.inf, trial.tolerance)
+        for words, here, there in zip((DIFFERS, DIFFERS_PADDED), found, expected, strict=False):
+            finding = trial.compared(here, there, words, "", own=own, name=name)
+            if finding.verdict == BROKEN:
+                return finding
+            most = max(most, finding.amount or 0.0)
     if not tried:
         others = msg_list(refused, N_("; ")) or msg("no other requested")
         return skipped(msg("it runs with {own} and with nothing else: {others}.", own=own, others=others))
@@ -102,7 +105,7 @@ def judge_batch(trial: CheckTrial) -> Finding:
         found = subject.batch_outputs(ids, keep)[-1]
         finding = trial.compared(found, trial.alone, MIXED, kept, way=way)
         if finding.verdict == BROKEN:
-            return replace(finding, words=with_cause(finding.words, what_mixes_rows(subject.inner)))
+            return finding.because(what_mixes_rows(subject.inner))
     return finding
 
 
@@ -167,17 +170,19 @@ def judge_training_mode(trial: CheckTrial) -> Finding:
 def training_without_dropout(module: nn.Module) -> Iterator[None]:
     """Training mode, nothing random in it; modes, numbers and buffers are as they were afterwards."""
     buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
-    kept: list[tuple[nn.Module, str, float]] = []
+    dropout = nn.modules.dropout._DropoutNd
+    kept = [
+        (part, name, value)
+        for part in module.modules()
+        for name, value in vars(part).items()
+        if isinstance(value, float)
+        and (any(one in name for one in RANDOM) or (isinstance(part, dropout) and name == "p"))
+    ]
     with evaluating(module):  # which puts every part's mode back
         for part in module.modules():
-            names = ["p"] if isinstance(part, nn.modules.dropout._DropoutNd) else []
-            names += [name for name in vars(part) if any(word in name for word in RANDOM)]
-            for name in names:
-                value = getattr(part, name)
-                if isinstance(value, float):
-                    kept.append((part, name, value))
-                    setattr(part, name, 0.0)
             part.training = True
+        for part, name, _ in kept:
+            setattr(part, name, 0.0)
         try:
             yield
         finally:

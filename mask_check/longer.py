@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from i18n import N_, msg, msg_all, msg_together
 from mask_check import differentiate, reach
-from mask_check.declared import Declared, Mask, cause_of, declare, with_cause
+from mask_check.declared import Declared, Mask, cause_of, declare
 from mask_check.findings import OBEYS, CannotCheck, CheckReport, Finding, Noise, skipped, unknown, written
-from mask_check.kernels import current
+from mask_check.kernels import described
 from mask_check.prepare import context_of, needed_bytes
 from mask_check.subject import CheckedModule, TookTooLong, apart, embeddings, evaluating, text_config, unwrapped
 from mask_check.trial import CheckTrial, first_above
@@ -56,19 +56,18 @@ def judge(trial: CheckTrial) -> Finding:
     if trial.mask is not None and trial.mask.leaks.any():
         return skipped(msg("the short row leaks already."))
     most, why, context = 0.0, "", context_of(trial.subject.config)[0]
-    wanted = list(_lengths(trial, context))
-    while wanted:
-        length = wanted.pop(0)
+    wanted = [*_lengths(trial, context)]
+    for length in wanted:
         try:
-            longer = trial.at(length)
-            finding = _judge(longer, trial.length)
+            finding = _judge(trial.at(length), trial.length)
         except (TookTooLong, MemoryError) as error:
             why = str(error) or msg("not enough memory")
             break
         except Exception as error:  # noqa: BLE001 - its context may end before
-            why = msg("a row of {length} tokens raised {error}: {words}",
-                      length=length, error=type(error).__name__, words=first_line(error))  # fmt: skip
-            wanted = [FALLBACK] if not context and length > FALLBACK > trial.length and not trial.longer else []
+            values = {"length": length, "error": type(error).__name__, "words": first_line(error)}
+            why = msg("a row of {length} tokens raised {error}: {words}", **values)
+            shorter = not context and length > FALLBACK > trial.length and not trial.longer
+            wanted[wanted.index(length) + 1 :] = [FALLBACK] if shorter else []
             continue
         if finding.verdict != OBEYS:
             return finding
@@ -138,10 +137,10 @@ def _leak(trial: CheckTrial, changed: Tensor, change: slice, row: int, short: in
     while end - begin > 1:
         middle = (begin + end) // 2
         halves = [slice(begin, middle), slice(middle, end)]
-        found = next((one for one in halves if float(_moved(trial, changed, one)[row]) > trial.tolerance), None)
-        if found is None:  # none of them alone
+        half = next((one for one in halves if float(_moved(trial, changed, one)[row]) > trial.tolerance), None)
+        if half is None:  # none of them alone
             break
-        begin, end = found.start, found.stop
+        begin, end = half.start, half.stop
     moved = _moved(trial, changed, slice(begin, end))
     pairs: list[tuple[int, int]] = []
     for token in sorted({begin, *(one for one in CUTS if one < trial.length)}):
@@ -151,8 +150,8 @@ def _leak(trial: CheckTrial, changed: Tensor, change: slice, row: int, short: in
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if _leaks(trial, middle, begin) else (middle, high)
-    found_ = Finding.at((row, begin), LEAK, float(moved[row]), trial.tolerance, length=high)
-    return replace(found_, words=with_cause(found_.words, cause_of(pairs, trial.declared, short=False)))
+    found = Finding.at((row, begin), LEAK, float(moved[row]), trial.tolerance, length=high)
+    return found.because(cause_of(pairs, trial.declared, short=False))
 
 
 def _leaks(trial: CheckTrial, length: int, token: int) -> bool:
@@ -160,17 +159,11 @@ def _leaks(trial: CheckTrial, length: int, token: int) -> bool:
     beginning = trial.at(length, trial.ids[:length])
     changed = trial.other(beginning.ids, trial.generator(11))
     closed = beginning.declared.reach.logical_not()
-    cuts = [
-        slice(length - 1, None),
-        slice(0, 1),
-        *([slice(token, token + 1)] if token < length else []),
-        *changes(beginning)[:4],
-    ]
-    return any(
-        bool((_moved(beginning, changed, cut)[closed[:, cut].all(1)] > trial.tolerance).any())
-        for cut in cuts
-        if cut.start < length
-    )
+    for cut in (slice(0, 1), slice(token, token + 1), *changes(beginning)[:5]):
+        moved = _moved(beginning, changed, cut) if cut.start < length else torch.zeros(length)
+        if bool((moved[closed[:, cut].all(1)] > trial.tolerance).any()):
+            return True
+    return False
 
 
 def _shut(trial: CheckTrial) -> Finding | None:
@@ -183,13 +176,11 @@ def _shut(trial: CheckTrial) -> Finding | None:
         gradients = reach.measure_gradients(trial, rows)
     except RuntimeError:  # an operation that has no backward
         return None
-    if gradients is None or not bool(gradients.isfinite().all()) or float(gradients.max()) == 0.0:
+    if gradients is None or not bool(gradients.isfinite().all()):
         return None
     others = trial.declared.reach[rows] & (torch.tensor(rows)[:, None] != torch.arange(trial.length))
-    shut = reach.shut_pair(trial, gradients, others, rows)
-    if shut is None or float(gradients[rows.index(shut[0]), shut[1] + 1]) < differentiate.ABRUPT * float(
-        gradients.max()
-    ):
+    shut, least = reach.shut_pair(trial, gradients, others, rows), differentiate.ABRUPT * float(gradients.max())
+    if shut is None or not float(gradients[rows.index(shut[0]), shut[1] + 1]) > least:
         return None
     silent = int((gradients[others] == 0).sum())
     return Finding.at(shut, SHUT, silent=silent, length=trial.length, distance=shut[0] - shut[1])
@@ -237,19 +228,15 @@ def quick(
     finding = _judge_quick(moved[1:], cuts, declared, noise.beside)
     return CheckReport(
         name=type(subject.inner).__name__,
-        kind=subject.kind,
         declared=declared.words,
         length=len(row),
         pieces=tuple(map(str, row.tolist())),
-        dtype=str(subject.dtype).removeprefix("torch."),
-        kernel=current(module),
-        parameters=subject.parameters,
         seed=seed,
         noise=noise,
-        findings=(finding,),
+        findings=(replace(finding, law="reach"),),
         mask=None,
-        forwards=subject.forwards,
         seconds=time.monotonic() - started,
+        **described(subject),
     )
 
 
@@ -263,11 +250,10 @@ def _judge_quick(moved: Tensor, cuts: list[int], declared: Declared, tolerance: 
         row = first_above(leaks[place], tolerance)
         words = N_("output {row} moves by {size} when the tokens from {column} on are changed, which its mask closes.")
         size = written(float(leaks[place, row]))
-        leak = Finding.at((row, cuts[place]), words, amount, tolerance, size=size)
         pairs = [(int(i), cuts[place]) for i in (leaks[place] > tolerance).nonzero()]
-        said = with_cause(leak.words, cause_of(pairs, declared, short=False))
-        return replace(leak, words=said, law="reach")
-    found = Finding(OBEYS, msg("no output moved when later tokens were changed."), amount, tolerance, law="reach")
+        leak = Finding.at((row, cuts[place]), words, amount, tolerance, size=size)
+        return leak.because(cause_of(pairs, declared, short=False))
+    found = Finding(OBEYS, msg("no output moved when later tokens were changed."), amount, tolerance)
     if not bool((torch.where(closed, 0.0, moved).amax(1) > tolerance).all()):
         return unknown(msg("changing its tokens moved no output, or less than it moves by itself."), found)
     return found

@@ -21,7 +21,7 @@ USUAL_LENGTH, MOST_LENGTH = 24, 64
 SOURCE_LENGTHS = 7, 8  # of an encoder-decoder's source: another than the target's, so that the two cannot be confused
 SPECIAL = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id", "unk_token_id", "mask_token_id")
 HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads", "decoder_attention_heads")
-CONTEXTS = ("max_position_embeddings", "n_positions", "n_ctx", "block_size", "max_seq_len")
+CONTEXTS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len")
 COMPANY = 3  # rows that the noise is measured beside
 PROBE = 3  # tokens on which the number of ids is found out, where no row is given
 MEMORY_SHARE = 0.5  # of what is free, that a check may be estimated to need
@@ -134,8 +134,11 @@ def _length(subject: CheckedModule, asked: int | None) -> int:
 def context_of(config: Any) -> tuple[int, str]:
     """How many positions a configuration has, and the name that it has for them; 0 where it does not say."""
     text = text_config(config, decoder=True)
-    limits = [(getattr(text, one, None), one) for one in CONTEXTS]
-    return min([(many, name) for many, name in limits if isinstance(many, int) and many > 1], default=(0, ""))
+    for names in (CONTEXTS, ("block_size",)):  # nanoGPT's name, which BigBird has for something else
+        known = [(many, name) for name in names if isinstance(many := getattr(text, name, None), int) and many > 1]
+        if known:
+            return min(known)
+    return 0, ""
 
 
 def _check_length(subject: CheckedModule, asked: Any) -> None:

@@ -4,6 +4,7 @@ Every position's token is replaced by several others in turn. A change that arri
 the token that is dead, not the way. So each must be seen to arrive somewhere, or the answer is "cannot tell".
 """
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from i18n import N_, msg
-from mask_check.declared import Declared, cause_of, with_cause
+from mask_check.declared import Declared, cause_of
 from mask_check.findings import BROKEN, OBEYS, Finding, MeasuredMask, skipped, unknown, written
 from mask_check.subject import CheckedModule, apart, hooked
 from mask_check.trial import CheckTrial
@@ -57,7 +58,7 @@ def judge(trial: CheckTrial) -> Finding:
         leaks = [(int(i), int(j)) for i, j in np.argwhere(mask.leaks)]
         size = written(float(mask.moved[leaks[0]]))
         found = Finding.at(leaks[0], LEAK, amount, mask.tolerance, size=size, count=len(leaks))
-        return replace(found, words=with_cause(found.words, cause_of(leaks, trial.declared)))
+        return found.because(cause_of(leaks, trial.declared))
     finding = Finding(OBEYS, "", amount, mask.tolerance)
     open_and_moved = mask.reaches & mask.declared
     measured = np.flatnonzero(mask.measured)
@@ -194,19 +195,6 @@ def watching_embedding(subject: CheckedModule, ids: Tensor) -> Iterator[list[Ten
         yield leaves
 
 
-class WithArguments(CheckedModule):
-    """The module, called with further arguments each time."""
-
-    def __init__(self, subject: CheckedModule, **arguments: Tensor) -> None:
-        vars(self).update(vars(subject))
-        self.arguments = arguments
-
-    def call(self, ids: Tensor, keep: Tensor | None = None, **more: Any) -> Any:
-        """As that of CheckedModule; the arguments [1,T] are those of every row."""
-        given = {name: one.expand(len(ids), -1) for name, one in self.arguments.items()}
-        return super().call(ids, keep, **given | more)
-
-
 def judge_images(trial: CheckTrial) -> Finding:
     """Two blocks of image tokens, told by token_type_ids: an image's tokens see each other both ways and no later ones.
 
@@ -221,10 +209,12 @@ def judge_images(trial: CheckTrial) -> Finding:
     number = (types & ~torch.nn.functional.pad(types, (1, 0))[:, :-1].bool().long()).cumsum(-1)[0] * types[0]
     block = ((number[:, None] == number) & (number > 0)).cpu()
     declared = Declared(tuple(layer | block for layer in trial.declared.layers), msg("image blocks"))
-    own = replace(trial, subject=WithArguments(subject, **{name: types}), declared=declared, mask=None)
+    own = replace(trial, subject=copy.copy(subject), declared=declared, mask=None)
+    own.subject.each_row = {name: types}
     found = judge(own)
-    gradients = judge_gradients(own, block & ~torch.eye(trial.length).bool()) if found.verdict != BROKEN else found
-    wrong = found if found.verdict == BROKEN else gradients
-    if wrong.verdict != BROKEN:
+    if found.verdict != BROKEN:
+        gradients = judge_gradients(own, block & ~torch.eye(trial.length).bool())
+        found = gradients if gradients.verdict == BROKEN else found
+    if found.verdict != BROKEN:
         return replace(found, words=msg("image tokens see their own image both ways, and nothing later."))
-    return replace(wrong, words=msg("with images at 2 to 5 and 8 to 10: {found}", found=wrong.words))
+    return replace(found, words=msg("with images at 2 to 5 and 8 to 10: {found}", found=found.words))

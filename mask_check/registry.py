@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from i18n import N_
@@ -53,13 +54,13 @@ PUBLISHED = [
         N_("Eager attention gets the mask; sdpa relies on a flag that is never set."),
         N_("Doge, transformers#48748"),
         defaults=SmallConfig(_attn_implementation="sdpa"),
-        for_sdpa=lambda *_: None,
+        for_kernel=lambda module, mask, *_: None if module.config._attn_implementation == "sdpa" else mask,
     ),
     faulty(
         *("flex", "kernels", N_("FlexAttention without its block mask")),
         N_("FlexAttention is called without its block mask."),
         N_("FlexAttention's FLASH backend, pytorch#188322"),
-        for_flex=lambda *_: None,
+        for_kernel=lambda module, mask, *_: None if module.config._attn_implementation == "flex_attention" else mask,
     ),
     faulty(
         *("packed", "packing", N_("Packed documents see each other")),
@@ -73,11 +74,12 @@ PUBLISHED = [
         defaults=SmallConfig(packs_by="attention_mask"),
         explicit=lambda *_: None,
     ),
-    SampleModule(
+    faulty(
         *("counts-pads", "padding-left", N_("A pad shifts every position")),
         N_("The padding mask is obeyed, but positions are counted over pads too."),
         N_("one pad moved a loss from 4.5 to 13.6, TransformerLens#1610"),
-        make=samples.CountsPads,
+        positions_of=samples.counted_over_pads,
+        takes=("input_ids", "attention_mask"),
     ),
     faulty(
         *("pads", "pad-content", N_("Attends to pads"), N_("The padding mask is accepted but not applied.")),
@@ -106,10 +108,10 @@ PUBLISHED = [
         defaults=SmallConfig(sliding_window=5),
         cached=lambda module, kept, *_: tuple(one.roll(1, -2) for one in kept),
     ),
-    SampleModule(
-        *("empty-slots", "cache", N_("Empty slots of a static cache")),
-        N_("A step reads all slots of a static cache, also those that are not filled yet."),
-        make=samples.ReadsEmptySlots,
+    faulty(
+        *("static", "cache", N_("Static cache written one slot too early")),
+        N_("Each step of a static cache is written over the slot of the token before it."),
+        cached=lambda module, kept, *_: tuple(torch.cat([one[..., :-2, :], one[..., -1:, :]], -2) for one in kept),
     ),
     faulty(
         *("chunked-steps", "cache", N_("Several tokens per step see ahead")),
@@ -186,11 +188,12 @@ PUBLISHED = [
         N_("position_ids are accepted and positions are counted all the same."),
         make=samples.IgnoresPositions,
     ),
-    SampleModule(
+    faulty(
         *("shift", "packing", N_("Token shift across documents")),
         N_("A part of each embedding is the previous token's, of another document too where one begins."),
         "parameter-golf#1797",
-        make=samples.ShiftsTokens,
+        embed=lambda module, found, *_: found + 0.5 * F.pad(found, (0, 0, 1, 0))[:, :-1],
+        takes=("input_ids", "position_ids"),
     ),
     faulty(
         *("cross-causal", "cross-reach", N_("Causal cross-attention")),
@@ -241,7 +244,7 @@ PUBLISHED = [
         *("unpositioned", "unpositioned", N_("Pads shift positions unless they are given")),
         N_("Positions are counted over pads where a padded row comes without position_ids."),
         "trl#6800",
-        positions_of=lambda module, counted, keep: torch.arange(keep.shape[1]).expand_as(keep),
+        positions_of=samples.counted_over_pads,
     ),
     faulty(
         *("images", "images", N_("Images see each other")),

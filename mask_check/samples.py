@@ -4,6 +4,7 @@ Each is a small sound module in which one step gives something else: `step(modul
 result of the sound method of that name.
 """
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import wraps
@@ -42,8 +43,14 @@ class SampleModule:
         return msg("{title}: {variant}", title=title, variant=msg(self.variant)) if self.variant else title
 
 
-def faulty(*about: str, base: type[SmallDecoder] = SmallDecoder, **changes: Any) -> SampleModule:
-    """A sample of `base` with these steps, or attributes, changed. about: its key, law, title, said and reported."""
+def faulty(
+    *about: str, base: type[SmallDecoder] = SmallDecoder, takes: tuple[str, ...] = (), **changes: Any
+) -> SampleModule:
+    """A sample of `base` with these steps, or attributes, changed. about: its key, law, title, said and reported.
+    takes: the arguments of its forward, for one that does not take all."""
+
+    def forward(self: Any, *given: Any, **named: Any) -> Any:
+        return base.forward(self, *given, **named)
 
     def changed(name: str, step: Any) -> Any:
         if isinstance(step, type) or not callable(step):
@@ -57,8 +64,12 @@ def faulty(*about: str, base: type[SmallDecoder] = SmallDecoder, **changes: Any)
         return method
 
     name = "".join(word.capitalize() for word in about[0].split("-"))
-    made = type(name, (base,), {name: changed(name, step) for name, step in changes.items()})
-    return SampleModule(*about, make=made)
+    methods = {name: changed(name, step) for name, step in changes.items()}
+    if takes:
+        known = inspect.signature(base.forward).parameters
+        forward.__signature__ = inspect.Signature([known[one] for one in ("self", *takes)])  # type: ignore[attr-defined]
+        methods["forward"] = forward
+    return SampleModule(*about, make=type(name, (base,), methods))
 
 
 def everything(mask: Tensor) -> Tensor:
@@ -89,6 +100,11 @@ def ahead_in_blocks(module: SmallDecoder, order: Tensor, mask: LayerMask, places
     return order | block if places.keys.shape[1] > 64 else order
 
 
+def counted_over_pads(module: SmallDecoder, counted: Tensor, keep: Tensor) -> Tensor:
+    """A step of `positions_of`."""
+    return torch.arange(keep.shape[1]).expand_as(keep)
+
+
 def interleaved(module: SmallDecoder, allowed: Tensor, *_: Any) -> Tensor:
     """A step of `allowed`: the masks of the rows, repeated for the heads in the wrong order."""
     rows, _one, queries, keys = allowed.shape
@@ -101,16 +117,6 @@ def mask_as_documents(module: SmallDecoder, allowed: Tensor, _mask: Tensor) -> T
     begins = ~F.pad(allowed.diagonal(-1, -2, -1), (1, 0), value=True)
     number = begins.cumsum(-1)
     return (number[..., :, None] == number[..., None, :]).tril()
-
-
-class CountsPads(SmallDecoder):
-    """Counts positions over pads, and takes no position_ids, so that nobody can put it right from outside."""
-
-    def positions_of(self, keep: Tensor) -> Tensor:
-        return torch.arange(keep.shape[1]).expand(len(keep), -1)
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> SmallOutput:  # type: ignore[override]
-        return super().forward(input_ids, attention_mask)
 
 
 class HidesItsLeak(SmallDecoder):
@@ -163,33 +169,6 @@ class IgnoresPositions(SmallDecoder):
 
     def forward(self, input_ids: Tensor, position_ids: Tensor | None = None, **more: Any) -> SmallOutput:  # type: ignore[override]
         return super().forward(input_ids, **more)
-
-
-class ShiftsTokens(SmallDecoder):
-    """Adds a part of the previous token's embedding, of another document too where one begins."""
-
-    def embed(self, ids: Tensor) -> Tensor:
-        found = super().embed(ids)
-        return found + 0.5 * F.pad(found, (0, 0, 1, 0))[:, :-1]
-
-    def forward(self, input_ids: Tensor, position_ids: Tensor | None = None) -> SmallOutput:  # type: ignore[override]
-        return super().forward(input_ids, position_ids=position_ids)
-
-
-class ReadsEmptySlots(SmallDecoder):
-    """Its cache has 40 slots, of zeros before they are filled, which later steps read."""
-
-    step = False
-
-    def allowed(self, layer: int, places: Places) -> Tensor:
-        self.step = places.step
-        return super().allowed(layer, places)
-
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
-        if self.step:
-            empty = (0, 40 - k.shape[-2])
-            k, v, allowed = F.pad(k, (0, 0, *empty)), F.pad(v, (0, 0, *empty)), F.pad(allowed, empty, value=True)
-        return super().attend(layer, q, k, v, allowed)
 
 
 class HalvesGradients(torch.autograd.Function):

@@ -12,13 +12,12 @@ from torch import Tensor, nn
 
 from i18n import N_, msg, msg_together
 from mask_check import padding, reach
-from mask_check.declared import declare, with_cause
 from mask_check.findings import BROKEN, OBEYS, Finding, skipped, unknown, worst, written
+from mask_check.prepare import prepare
 from mask_check.subject import CheckedModule, hooked, text_config
-from mask_check.trial import CheckTrial, noise_of
+from mask_check.trial import CheckTrial
 
 STATES = "encoder_last_hidden_state"
-COMPANY = 3  # rows that its noise is measured beside
 PADS = 3
 
 
@@ -83,10 +82,7 @@ def of_encoder(trial: CheckTrial, encoder: EncoderOnly, source: Tensor) -> Check
     """What the encoder's laws are tried on: the source [S], in its own number of states, with its own noise."""
     subject = CheckedModule(encoder)
     subject.kind = "encoder"
-    company = trial.random_rows(COMPANY, len(source), trial.generator(8))
-    noise = noise_of(subject, source[None], company, trial.seed)
-    declared = declare(encoder.config, len(source), None, "encoder")
-    return CheckTrial(subject, source, trial.pool, trial.pad, declared, noise, trial.seed)
+    return replace(prepare(subject, source, seed=trial.seed), pool=trial.pool, pad=trial.pad)
 
 
 def judge_cross(trial: CheckTrial) -> Finding:
@@ -156,4 +152,4 @@ def _unread(reads: Tensor) -> Finding:
         cause = msg("Likely cause: cross-attention is given a causal mask.")
     elif not bool(reads.any(0).all()):
         cause = msg("Likely cause: the source is cut short.")
-    return replace(found, words=with_cause(found.words, cause))
+    return found.because(cause)

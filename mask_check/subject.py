@@ -24,6 +24,9 @@ WIDTHS = ("hidden_size", "n_embd", "d_model", "dim", "in_features", "embed_dim",
 WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel")
 IDS_OF_TABLE = 97
 NEEDS_MORE = N_("its forward needs {what}: only models that read token ids alone can be checked")
+STOPPED = N_(
+    "the check was stopped after {seconds:.0f} s and {forwards} forwards; allow more seconds, or check a shorter text"
+)
 NOT_OF_ALL = N_("expected logits of every position, [{rows}, {length}, V], from its forward, got {got}")
 
 
@@ -46,6 +49,7 @@ class CheckedModule:
         self.forwards = 0
         self.before_forward: Callable[[], None] = lambda: None
         self.source: Tensor | None = None
+        self.each_row: dict[str, Tensor] = {}  # further arguments [1,T] of every row
         self.one_row = False
         self._needs_targets = False
         self._until = None if seconds is None else time.monotonic() + seconds
@@ -153,14 +157,12 @@ class CheckedModule:
         """ids [B,T], keep bool [B,T] (True = a real token) -> float32 [B,T,V], float64 of a module in float64."""
         if not self.one_row or len(ids) == 1:
             return self.batch_outputs(ids, keep, **more)
-        arguments = {"ids": ids, "keep": keep, **more}
-        rows = (
-            {
-                name: value[row : row + 1] if isinstance(value, Tensor) and len(value) == len(ids) else value
-                for name, value in arguments.items()
-            }
-            for row in range(len(ids))
-        )
+
+        def of_row(value: Any, row: int) -> Any:
+            return value[row : row + 1] if isinstance(value, Tensor) and len(value) == len(ids) else value
+
+        arguments = {"ids": ids, "keep": keep, **more}.items()
+        rows = ({name: of_row(value, row) for name, value in arguments} for row in range(len(ids)))
         return torch.cat([self.batch_outputs(**row) for row in rows])
 
     def batch_outputs(self, ids: Tensor, keep: Tensor | None = None, **more: Any) -> Tensor:
@@ -176,16 +178,11 @@ class CheckedModule:
         """What the module itself returns. more: arguments by the names that a decoder has for them; a None among them
         is left out."""
         if self._until is not None and time.monotonic() > self._until:
-            words = msg(
-                "the check was stopped after {seconds:.0f} s and {forwards} forwards; allow more seconds, or check "
-                "a shorter text",
-                seconds=self._seconds,
-                forwards=self.forwards,
-            )
-            raise TookTooLong(words)
+            raise TookTooLong(msg(STOPPED, seconds=self._seconds, forwards=self.forwards))
         self.before_forward()
         self.forwards += 1
-        arguments: dict[str, Any] = {name: value for name, value in more.items() if value is not None}
+        arguments: dict[str, Any] = {name: one.expand(len(ids), -1) for name, one in self.each_row.items()}
+        arguments |= {name: value for name, value in more.items() if value is not None}
         if "position_ids" in arguments:
             arguments["position_ids"] = arguments["position_ids"] + self._first
         mask = None if keep is None else keep if keep.is_floating_point() else keep.long()

@@ -103,18 +103,29 @@ def check(
 
 
 def assert_causal(
-    module: "nn.Module | Checkable | str | Path", *, mask: Mask = "causal", thorough: bool = False, **options: Any
+    module: "nn.Module | Checkable | str | Path",
+    *,
+    ids: Ids = None,
+    text: str | None = None,
+    tokenizer: Any = None,
+    mask: Mask = "causal",
+    length: int | None = None,
+    seed: int = 0,
+    seconds: float | None = SECONDS,
+    kernels: tuple[str, ...] | None = None,
+    thorough: bool = False,
 ) -> Report:
     """For tests and training loops: fails, with a report, unless nothing moves an output whose mask closes it.
 
-    Takes at most 3 forwards, of a few rows each. options: those of `check`; with thorough, or with a text, a tokenizer
-    or kernels, it is `check` and asks for every law. The mask is causal whatever the configuration says, unless one is
-    given.
+    Takes at most 3 forwards, of a few rows each. The arguments are those of `check`; with thorough, or with a text, a
+    tokenizer or kernels, it is `check` and asks for every law. The mask is causal whatever the configuration says,
+    unless one is given.
     """
-    if thorough or not set(options) <= {"ids", "length", "seed", "seconds"}:
-        report = check(module, mask=mask, **options)
+    options: dict[str, Any] = {"ids": ids, "mask": mask, "length": length, "seed": seed, "seconds": seconds}
+    if thorough or text is not None or tokenizer is not None or kernels is not None:
+        report = check(module, text=text, tokenizer=tokenizer, kernels=kernels, **options)
     else:
-        report = Report(**vars(quick(_network_and_name(module)[0], mask=mask, **options)))
+        report = Report(**vars(quick(_network_and_name(module)[0], **options)))
     assert report.obeys, f"\n{report}"
     return report
 

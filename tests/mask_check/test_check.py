@@ -13,8 +13,8 @@ from i18n import say, spoken
 from mask_check import prepare
 from mask_check.check import check, check_checkpoint
 from mask_check.findings import BROKEN, CANNOT_TELL, DOES_NOT_APPLY, OBEYS, CannotCheck
+from mask_check.registry import SAMPLES
 from mask_check.sample_networks import SmallConfig, SmallDecoder, SmallOutput
-from mask_check.samples import MixesItsRows
 from mask_check.subject import TookTooLong, apart
 from model.base import CHECKPOINTS
 from tests.mask_check.modules import Mixer, Nano, Written
@@ -153,7 +153,7 @@ def test_rows_that_change_each_other_are_found_and_kept_apart(mistake: str, brok
 
 
 def test_rows_of_a_batch_that_mix_break_that_law_alone() -> None:
-    assert [finding.law for finding in check(MixesItsRows()).broken] == ["batch"]
+    assert [finding.law for finding in check(SAMPLES["rows"].make()).broken] == ["batch"]
 
 
 def test_a_forward_as_nanogpts_gives_all_positions_with_targets() -> None:
