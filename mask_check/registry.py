@@ -253,7 +253,7 @@ PUBLISHED = [
     ),
     faulty(
         *("one-wide", "layers", N_("One layer's window too wide")),
-        N_("One layer of three has a window, one token too wide; the others see samples.everything."),
+        N_("One layer of three has a window, one token too wide; the others see everything."),
         defaults=SmallConfig(sliding_window=5, layer_types=WINDOWS),
         order=samples.window_wider(1),
         cached=lambda module, kept, layer, k, v: (k, v),
