@@ -5,9 +5,9 @@ than a sliding window takes the cache past it. Then a cache that is used again, 
 """
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
-from itertools import cycle
+from itertools import accumulate, cycle, pairwise, takewhile
 from typing import Any
 
 import torch
@@ -97,7 +97,7 @@ def judge_reuse(trial: CheckTrial) -> Finding:
         msg("shared by two continuations"): shared,
     }
     if trial.subject.is_transformers:
-        sizes = [*_chunks(trial.length, (2, 3, prompt, 1, trial.length))]
+        sizes = _chunks(trial.length, (2, 3, prompt, 1, trial.length))
         ways[msg("filled in chunks in a static cache")] = lambda: _in_static(trial, sizes)
     finding, gone, missing, failed = _tried(trial, ways, REUSED)
     if finding.verdict == BROKEN:
@@ -184,13 +184,10 @@ def _cause(trial: CheckTrial, prompt: int) -> str:
     return msg("Likely cause: with cached keys the mask is aligned top-left (is_causal) or begins anew.")
 
 
-def _chunks(total: int, sizes: tuple[int, ...]) -> Iterable[int]:
+def _chunks(total: int, sizes: tuple[int, ...]) -> list[int]:
     """These sizes again and again, up to the total."""
-    for size in cycle(sizes):
-        if total <= 0:
-            return
-        yield min(size, total)
-        total -= size
+    ends = [0, *takewhile(lambda end: end < total, accumulate(cycle(sizes))), total]
+    return [end - begin for begin, end in pairwise(ends)]
 
 
 def _stepped(trial: CheckTrial, sizes: list[int], cache: Any = None) -> Pairs:

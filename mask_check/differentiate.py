@@ -158,9 +158,8 @@ def judge_parameters(trial: CheckTrial) -> Finding:
     ]
     if not idle:
         return Finding(OBEYS, msg("all {count:,} parameter tensors receive a gradient.", count=len(named)))
-    listed = msg_list(idle[:5])
-    words = msg("{count:,} of {all:,} parameter tensors receive no gradient: {names}.",
-                count=len(idle), all=len(named), names=listed)  # fmt: skip
+    values = {"count": len(idle), "all": len(named), "names": msg_list(idle[:5])}
+    words = msg("{count:,} of {all:,} parameter tensors receive no gradient: {names}.", **values)
     return unknown(words) if subject.is_transformers else Finding(BROKEN, words)
 
 

@@ -26,6 +26,7 @@ LENGTH_ARGUMENTS = ("cu_seqlens", "cu_seq_lens", "cu_seq_lens_q")
 GIVEN = re.compile(  # the position_ids that create_causal_mask gets, in a call or in the dict of its arguments
     r"(?:create_causal_mask\([^()]*(?:\([^()]*\)[^()]*)*?\bposition_ids=|mask_kwargs = \{[^{}]*\"position_ids\": )(\w+)"
 )
+AS_ALONE = N_("each branch of a draft tree is as it is alone.")
 DRAFTS = 2  # tokens of each branch of a draft tree
 
 
@@ -199,9 +200,8 @@ def judge_tree(trial: CheckTrial) -> Finding:
     given = {"attention_mask": form(allowed, trial.subject.dtype), "position_ids": positions[None]}
     found = trial.subject.outputs(trial.ids[None], **given)[0]
     second = torch.cat([trial.ids[:prompt], trial.ids[length:]])
-    wanted = torch.cat([
-        trial.subject.outputs(trial.ids[None, :length])[0],
-        trial.subject.outputs(second[None])[0, prompt:],
-    ])  # fmt: skip
+    first, rest = trial.subject.outputs(trial.ids[None, :length])[0], trial.subject.outputs(second[None])[0, prompt:]
     broken = N_("in a draft tree output {where} differs by {amount} from its branch alone.")
-    return trial.compared(found, wanted, broken, msg("each branch of a draft tree is as it is alone."))
+    return trial.compared(
+        found, torch.cat([first, rest]), broken, msg("each branch of a draft tree is as it is alone.")
+    )

@@ -66,6 +66,14 @@ class SmallCache:
         self.layers = [(k[rows], v[rows]) for k, v in self.layers]
 
 
+class SmallBlock(Block):
+    """A layer that is told how it attends."""
+
+    def forward(self, x: Tensor, attend: Callable[[Tensor], Tensor]) -> Tensor:  # type: ignore[override]
+        found: Tensor = self.feed_forward(x + attend(x))
+        return found
+
+
 @dataclass
 class SmallOutput:
     """logits [B,Q,V]; the cache where one was asked for; an encoder-decoder's states of its source [B,S,W]."""
@@ -133,7 +141,7 @@ class SmallDecoder(nn.Module):
         return {"width": width, "heads": heads, "mlp_width": 2 * width, "epsilon": 1e-5}
 
     def block(self) -> nn.Module:
-        return Block(**self.sizes)
+        return SmallBlock(**self.sizes)
 
     def set_attn_implementation(self, name: str) -> None:
         """Choose the kernel. Raises ValueError for one that is not in attention_kernels."""
@@ -173,7 +181,7 @@ class SmallDecoder(nn.Module):
         made = self.cache(length=past + many)
         for layer, block in enumerate(cast(Iterable[Block], self.blocks)):
 
-            def run(x: Tensor, layer: int = layer, block: Block = block) -> Tensor:
+            def attend(x: Tensor, layer: int = layer, block: Block = block) -> Tensor:
                 q, k, v = block.attention.project(*[block.attention_norm(x)] * 3)
                 if past_key_values is not None:
                     old_k, old_v = past_key_values.layers[layer]
@@ -185,11 +193,10 @@ class SmallDecoder(nn.Module):
                 made.layers[layer:] = [self.cached(layer, k, v)]
                 allowed = self.allowed(layer, places)
                 attended: Tensor = self.dropout(block.attention.merge(self.attend(layer, q, k, v, allowed)))
-                found: Tensor = block.feed_forward(x + attended)
-                return found
+                return attended
 
             kept = self.gradient_checkpointing and torch.is_grad_enabled()
-            x = checkpoint(run, x, use_reentrant=False) if kept else run(x)
+            x = checkpoint(block, x, attend, use_reentrant=False) if kept else block(x, attend)
         logits = self.unembedding(self.norm(x if logits_to_keep == 0 else self.last(x, logits_to_keep)))
         return SmallOutput(logits, made if use_cache else None)
 

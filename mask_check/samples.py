@@ -30,9 +30,9 @@ class SampleModule:
 
     key: str
     law: str
+    reported: str
     title: str
     said: str
-    reported: str = ""
     variant: str = ""
     make: Callable[[], nn.Module] = SmallDecoder
 
@@ -46,7 +46,7 @@ class SampleModule:
 def faulty(
     *about: str, base: type[SmallDecoder] = SmallDecoder, takes: tuple[str, ...] = (), **changes: Any
 ) -> SampleModule:
-    """A sample of `base` with these steps, or attributes, changed. about: its key, law, title, said and reported.
+    """A sample of `base` with these steps, or attributes, changed. about: its key, law, reported, title and said.
     takes: the arguments of its forward, for one that does not take all."""
 
     def forward(self: Any, *given: Any, **named: Any) -> Any:
@@ -86,12 +86,6 @@ def window_wider(more: int) -> Callable[..., Tensor]:
         return replace(mask, window=mask.window + more).between(places.queries[:, :, None], places.keys[:, None, :])
 
     return step
-
-
-def one_key_short(module: SmallDecoder, kept: tuple[Tensor, Tensor], layer: int, k: Tensor, v: Tensor) -> Any:
-    """A step of `cached`: once the window is full, a key too many is dropped."""
-    full = kept[0].shape[-2] == (module.masks[layer].window or 0) - 1
-    return tuple(one[..., 1:, :] for one in kept) if full else kept
 
 
 def ahead_in_blocks(module: SmallDecoder, order: Tensor, mask: LayerMask, places: Places) -> Tensor:
@@ -156,31 +150,11 @@ class ReusesBlockedScores(SmallDecoder):
         return super().forward(input_ids, attention_mask)
 
 
-class ForgetsItsNorm(SmallDecoder):
-    """A part is made and never called."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.query_norm = nn.LayerNorm(self.config.hidden_size)
-
-
 class IgnoresPositions(SmallDecoder):
     """Counts positions whatever it is told."""
 
     def forward(self, input_ids: Tensor, position_ids: Tensor | None = None, **more: Any) -> SmallOutput:  # type: ignore[override]
         return super().forward(input_ids, **more)
-
-
-class HalvesGradients(torch.autograd.Function):
-    """The identity, whose backward forgets a factor."""
-
-    @staticmethod
-    def forward(ctx: Any, found: Tensor) -> Tensor:
-        return found.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        return gradients[0] / 2
 
 
 class KeepsRejected(SmallCache):

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from i18n import N_, msg, msg_together
+from i18n import N_, msg
 from mask_check import padding, reach
 from mask_check.findings import BROKEN, OBEYS, Finding, skipped, unknown, worst, written
 from mask_check.prepare import prepare
@@ -72,10 +72,8 @@ def judge(trial: CheckTrial) -> Finding:
     wrong = worst(findings)
     if wrong:
         return replace(wrong, words=msg("{law}: {found}", law=msg(wrong.name), found=wrong.words))
-    words = msg("its states: {found}", found=findings[0].words)
-    if pair.takes_mask:
-        words = msg_together([words, msg("Pads after its source move none, whatever they contain.")])
-    return replace(findings[-1] if pair.takes_mask else findings[0], words=words)
+    found = replace(findings[-1], words=msg("its states: {found}", found=findings[0].words))
+    return found.because(msg("Pads after its source move none, whatever they contain.") if pair.takes_mask else "")
 
 
 def of_encoder(trial: CheckTrial, encoder: EncoderOnly, source: Tensor) -> CheckTrial:

@@ -42,27 +42,43 @@ class CountsInItself(SmallDecoder):
 LAYERS = ["full_attention", "sliding_attention", "full_attention"]
 VARIANTS = [
     faulty(
-        *("state", "packing", "A state across documents", "A state-space layer is not reset where a document begins."),
-        "transformers#46588, torchtitan#3892, prime-rl#3002",
+        *(
+            "state",
+            "packing",
+            "",
+            "A state across documents",
+            "A state-space layer is not reset where a document begins.",
+        ),
         embed=carried,
         takes=("input_ids", "position_ids"),
     ),
     faulty(
-        *("cross-cut", "cross-reach", "A cut source", "Cross-attention reads the first 5 source tokens alone."),
+        *("cross-cut", "cross-reach", "", "A cut source", "Cross-attention reads the first 5 source tokens alone."),
         base=SmallPair,
         source_allowed=lambda _module, allowed, *_: allowed & (torch.arange(allowed.shape[-1]) < 5),
     ),
     faulty(
-        *("reordered", "reuse", "Keys alone", "Reordering the cache moves keys to other rows and leaves the values."),
+        *(
+            "reordered",
+            "reuse",
+            "",
+            "Keys alone",
+            "Reordering the cache moves keys to other rows and leaves the values.",
+        ),
         cache=ReordersKeysAlone,
     ),
     SampleModule(
-        *("own-count", "reuse", "Its own count", "A second continuation of a prefix goes on where the first ended."),
-        "mlx-lm#1908",
+        *(
+            "own-count",
+            "reuse",
+            "",
+            "Its own count",
+            "A second continuation of a prefix goes on where the first ended.",
+        ),
         make=CountsInItself,
     ),
     faulty(
-        *("one-narrow", "layers", "One narrow layer", "One layer of three has a window, one token too narrow."),
+        *("one-narrow", "layers", "", "One narrow layer", "One layer of three has a window, one token too narrow."),
         defaults=SmallConfig(sliding_window=5, layer_types=LAYERS),
         order=window_wider(-1),
     ),
