@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from i18n import N_, msg, msg_list, msg_together
+from i18n import N_, msg, msg_list
 from mask_check.findings import BROKEN, OBEYS, CannotCheck, Finding, skipped, unknown
 from mask_check.packing import has_state
 from mask_check.subject import apart, counted_positions
@@ -108,9 +108,8 @@ def judge_reuse(trial: CheckTrial) -> Finding:
     refused = msg_list([msg("{way} ({error})", way=way, error=error) for way, error in missing])
     if not gone:
         return skipped(msg("its cache cannot be reused: {ways}.", ways=refused))
-    kept = msg("a cache {ways}: the same as all at once.", ways=msg_list(gone))
-    kept = msg_together([kept, msg("Not offered: {ways}.", ways=refused)]) if missing else kept
-    return replace(finding, words=kept)
+    found = replace(finding, words=msg("a cache {ways}: the same as all at once.", ways=msg_list(gone)))
+    return found.because(msg("Not offered: {ways}.", ways=refused) if missing else "")
 
 
 def judge_last(trial: CheckTrial) -> Finding:

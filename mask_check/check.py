@@ -88,8 +88,7 @@ def check(
     if asked.tokens is not None and not (type(asked.tokens) is int and 2 <= asked.tokens <= MOST_POSITIONS):
         raise CannotCheck(msg("expected a length of at least 2 tokens, got {asked}", asked=repr(asked.tokens)[:40]))
     subject = CheckedModule(module, seconds=seconds)
-    small = subject.parameters < machine.FEW
-    with evaluating(module), machine.one_thread() if small else nullcontext():
+    with evaluating(module), machine.one_thread() if subject.parameters < machine.FEW else nullcontext():
         report = progress or (lambda _law, _share: None)
         subject.before_forward = partial(report, ROUNDING, 0.0)
         trial = prepare(subject, ids, asked_for=asked, length=length, seed=seed)
@@ -129,8 +128,7 @@ def explain(law: str) -> str:
     """What a law asks, what it tolerates and its limits, from its own description. Raises CannotCheck for no law."""
     if law not in JUDGES:
         raise CannotCheck(f"expected a check out of {', '.join(JUDGES)}, got {law[:40]!r}")  # not shown
-    judge: Any = JUDGES[law]
-    judge = getattr(judge, "func", judge)
+    judge: Any = getattr(JUDGES[law], "func", JUDGES[law])
     module = inspect.getdoc(inspect.getmodule(judge)) or ""
     return "\n\n".join([f"{law}: {LAWS[law]}", inspect.getdoc(judge) or "", module])
 

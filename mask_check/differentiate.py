@@ -299,9 +299,8 @@ def judge_compile(trial: CheckTrial) -> Finding:
     if not trial.asked.thorough:
         return skipped(msg("torch.compile is tried where --thorough asks for it."))
     traced = copy.copy(trial.subject)
-    compiled: Any = torch.compile(trial.subject.inner, backend="eager", dynamic=False)
+    traced.module = torch.compile(trial.subject.inner, backend="eager", dynamic=False)  # type: ignore[assignment]
     torch._dynamo.reset()
-    traced.module = compiled
     try:
         found = traced.outputs(trial.ids[None])[0]
     finally:

@@ -26,7 +26,6 @@ LENGTH_ARGUMENTS = ("cu_seqlens", "cu_seq_lens", "cu_seq_lens_q")
 GIVEN = re.compile(  # the position_ids that create_causal_mask gets, in a call or in the dict of its arguments
     r"(?:create_causal_mask\([^()]*(?:\([^()]*\)[^()]*)*?\bposition_ids=|mask_kwargs = \{[^{}]*\"position_ids\": )(\w+)"
 )
-AS_ALONE = N_("each branch of a draft tree is as it is alone.")
 DRAFTS = 2  # tokens of each branch of a draft tree
 
 

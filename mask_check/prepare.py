@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from i18n import msg, msg_together
+from i18n import N_, msg, msg_together
 from mask_check.declared import declare, farthest, layers_of
 from mask_check.findings import CannotCheck
 from mask_check.kernels import check_names, what_mixes_rows
@@ -86,15 +86,13 @@ def _first_outputs(subject: CheckedModule, row: Tensor) -> Tensor:
     except CannotCheck:
         raise
     except Exception as error:
-        values = {"error": type(error).__name__, "count": len(row), "words": first_line(error).rstrip(".")}
-        why = msg("its forward raised {error} on {count} tokens: {words}", **values)
-        mixed = what_mixes_rows(subject.module)
+        why, mixed = N_("its forward raised {error} on {count} tokens: {words}"), what_mixes_rows(subject.module)
         with suppress(Exception):
             subject.outputs(row[None, :PROBE])
-            mixed = ""
-            if len(row) > PROBE:
-                values["fewer"] = PROBE
-                why = msg("its forward raised {error} on {count} tokens, and none on {fewer}: {words}", **values)
+            longer = N_("its forward raised {error} on {count} tokens, and none on {fewer}: {words}")
+            why, mixed = longer if len(row) > PROBE else why, ""
+        values = {"error": type(error).__name__, "count": len(row), "fewer": PROBE}
+        why = msg(why, **values, words=first_line(error).rstrip("."))
         raise CannotCheck(msg_together([msg("{problem}.", problem=why), mixed]) if mixed else why) from error
 
 

@@ -31,6 +31,7 @@ SHUT = N_(
     "output {row} has no gradient with respect to token {column}, nor has any other output at this distance, where the "
     "mask is declared open. Open pairs that are silent: {silent:,} of {count:,}."
 )
+IN_IMAGES = N_("with images at 2 to 5 and 8 to 10: {found}")
 IMAGES = ("token_type_ids", "mm_token_type_ids")
 GRADIENT_SHARE = 0.5  # of the rows that the substitutes may take: a backward pass costs two forwards
 
@@ -215,6 +216,5 @@ def judge_images(trial: CheckTrial) -> Finding:
     if found.verdict != BROKEN:
         gradients = judge_gradients(own, block & ~torch.eye(trial.length).bool())
         found = gradients if gradients.verdict == BROKEN else found
-    if found.verdict != BROKEN:
-        return replace(found, words=msg("image tokens see their own image both ways, and nothing later."))
-    return replace(found, words=msg("with images at 2 to 5 and 8 to 10: {found}", found=found.words))
+    kept, broken = N_("image tokens see their own image both ways, and nothing later."), IN_IMAGES
+    return replace(found, words=msg(broken if found.verdict == BROKEN else kept, found=found.words))

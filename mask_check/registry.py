@@ -330,5 +330,4 @@ TWIN = SampleModule(
     N_("the page Why causal"),
     make=UnmaskedTwin,
 )
-OF_BUGS = [_of_bug(bug) for bug in BUGS if bug.key in BUG_LAWS]
-SAMPLES = {one.key: one for one in (*SOUND, *PUBLISHED, *OF_BUGS, TWIN)}
+SAMPLES = {one.key: one for one in (*SOUND, *PUBLISHED, *(_of_bug(bug) for bug in BUGS if bug.key in BUG_LAWS), TWIN)}

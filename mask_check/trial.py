@@ -223,7 +223,8 @@ def _rounded(subject: CheckedModule, ids: Tensor, seed: int) -> tuple[float, Ten
     all runs draw the same random numbers."""
 
     def run() -> Tensor:
-        with _same_random_numbers(subject.device):
+        with torch.random.fork_rng(devices=[subject.device] if subject.device.type == "cuda" else []):
+            torch.manual_seed(0)
             return subject.outputs(ids)
 
     most, generator = 0.0, torch.Generator().manual_seed(seed)
@@ -233,14 +234,6 @@ def _rounded(subject: CheckedModule, ids: Tensor, seed: int) -> tuple[float, Ten
             with rounded_once_more(subject.module, generator):
                 most = max(most, float(apart(base, run()).max()))
     return most, base, float(apart(base, again).max())
-
-
-@contextmanager
-def _same_random_numbers(device: torch.device) -> Iterator[None]:
-    """While it lasts, torch draws the numbers that follow one seed; afterwards it goes on as if nothing had been."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(0)
-        yield
 
 
 @contextmanager
