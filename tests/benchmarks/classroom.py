@@ -170,6 +170,7 @@ class Phone:
         await asyncio.sleep(2 * self._chance.random())
         try:
             async with self._line() as line:
+                await _ask(line, f"GET {self._room}", "")
                 while True:
                     path = f"{self._room}/step?phone={self._name}"
                     status, tag, body = await _ask(
