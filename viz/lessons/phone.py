@@ -143,16 +143,18 @@ def bars(answer: "Answer", counts: Mapping[int, int], *, right: bool) -> Markup:
 
 
 @cache
-def phone_page(language: str) -> str:
-    """The document that a phone opens."""
+def phone_page(language: str) -> bytes:
+    """The document that a phone opens, as gzip."""
     with spoken(language):
         said = json.dumps({key: say(sentence) for key, sentence in WORDS.items()})
         code = f"const words = {said};\n".replace("<", "\\u003c")
         status = tag("p", say(WORDS["waiting"]), id="status", role="status")
         body = tag("main", tag("div", id="step", tabindex=-1) + status)  # not shown
-        styles = ("lesson.css", "phone.css")
-        return document(say("Lesson"), body, ("heatmap", "overview"), script=("phone.js",), styles=styles, code=code,
-                        sources="connect-src 'self'")  # fmt: skip
+        page = document(
+            say("Lesson"), body, ("heatmap", "overview"), script=("phone.js",), styles=("lesson.css", "phone.css"),
+            code=code, sources="connect-src 'self'",
+        )  # fmt: skip
+        return gzip.compress(page.encode(), mtime=0)
 
 
 def language_of(accepted: str) -> str:
