@@ -14,7 +14,7 @@ from ui import explain, page, results
 from ui.guard import guarded, problem_in
 from ui.heads import head as head_picture
 from ui.heads import overview
-from ui.lessons import choices, step_runs
+from ui.lessons import choices, step_pictures, step_runs
 from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView
@@ -24,12 +24,13 @@ from viz.components import source
 from viz.head import comparison_figure, difference_figure, head_figure, head_range, unnamed_figure
 from viz.heatmap import enlarged
 from viz.html import tag
-from viz.lessons import screen
+from viz.lessons import pictures, screen
 from viz.lessons.glossary import prose
 from viz.lessons.screen import ASKS, verdict_on
 from viz.numbers import loss_figure
 
 ABOVE, ABOVE_PRESENTED = 185, 110  # pixels over and under the picture as the page opens
+BESIDE_CURVES = 330  # more, of a training's curves and slider above it
 KEY = 4 * 1.7  # presented, the height of the four lines below the picture, in sizes of their letters
 SMALLEST = 10  # pixels of the overview's letters
 
@@ -46,6 +47,8 @@ def show(lesson: Lesson, name: str, number: int) -> None:
     with left:
         st.markdown(f"#### {escaped(step.title)}")
         st.html(cached_figure(prose, step.prose, "prose"))
+        if step.formula:
+            st.latex(step.formula)
         if open_question and answer:
             _ask(step, answer, name, number)
         else:
@@ -53,6 +56,7 @@ def show(lesson: Lesson, name: str, number: int) -> None:
                 st.html(verdict_on(answer, given, say(ASKS[step.ask.kind])))
             if step.notice:
                 st.html(cached_figure(prose, "**" + say("What to notice.") + f"** {step.notice}", "notice"))
+            step_pictures.open_page(step)
     with right, guarded():
         _picture(step, now, beside, hidden=open_question)
 
@@ -104,7 +108,10 @@ def _ask(step: Step, answer: Answer, name: str, number: int) -> None:
     assert step.ask is not None
     with st.container(key="lesson_question"):
         st.markdown(f"**{escaped(say(ASKS[step.ask.kind]))}**")
-    for one, choice in enumerate(answer.choices):
+    typed = answer.number is not None and not st.session_state.lesson_present  # presented, a class votes
+    if typed:
+        step_pictures.type_number(answer, name, number)
+    for one, choice in enumerate(() if typed else answer.choices):
         give, label = partial(choices.give, name, number, one), escaped(screen.plain(choice))
         st.button(label, key=f"answer_{one}", width="stretch", shortcut=str(one + 1), on_click=give)
     give, icon = partial(choices.give, name, number, choices.SHOWN), ":material/visibility:"
@@ -115,6 +122,9 @@ def _picture(step: Step, now: RunView, beside: RunView, *, hidden: bool) -> None
     """What the step shows; until its question is answered, nothing that answers it."""
     if not hidden:
         _shown(step, now, beside if step.compares else None)
+        return
+    if step.numbers is not None:
+        step_pictures.given(step.numbers)
         return
     shown = BEFORE.get(step.ask.kind if step.ask else "", "")
     same = now.run.key == beside.run.key
@@ -128,7 +138,11 @@ def _picture(step: Step, now: RunView, beside: RunView, *, hidden: bool) -> None
 
 
 def _shown(step: Step, now: RunView, beside: RunView | None) -> None:
-    if step.show == "overview":
+    if step.show in pictures.DRAWN:
+        run = step_pictures.show(step, now)
+        if run is not None:
+            _head(step, run, None, above=BESIDE_CURVES)
+    elif step.show == "overview":
         (layer, head), size = step.head, text_size()
         if size:
             st.html(f"<style>.st-key-lesson_heads {{ --zoom: {size / SMALLEST:.3f}; }}</style>")
@@ -149,7 +163,7 @@ def _tokens(now: RunView, query: int | None) -> None:
     st.html(screen.row_tokens(queries, query, keys if now.run.attention == "cross" else ()))
 
 
-def _head(step: Step, now: RunView, beside: RunView | None) -> None:
+def _head(step: Step, now: RunView, beside: RunView | None, *, above: int = 0) -> None:
     layer, head = step.head
     name, view, dark = now.name(layer, head), now.head(layer, head), page.is_dark()
     other = None if beside is None else beside.head(layer, head)
@@ -159,7 +173,7 @@ def _head(step: Step, now: RunView, beside: RunView | None) -> None:
     titles = (say("this run"), say("compared with"), say("difference"))
     alt = cached_figure(explain.head_alt, name, view, other is not None)
     if other is None:
-        _draw(cached_figure(head_figure, view, dark=dark, query=step.query), alt)
+        _draw(cached_figure(head_figure, view, dark=dark, query=step.query), alt, more=above)
     elif width() <= NARROW:  # one below the other
         figures = [cached_figure(head_figure, one, dark=dark, query=step.query) for one in views]
         figures.append(cached_figure(difference_figure, view, other, dark=dark, query=step.query))
@@ -184,12 +198,12 @@ def _unnamed(step: Step, now: RunView) -> None:
     st.html(page.note(say("Hatched cells are blocked.")))
 
 
-def _draw(figure: go.Figure, alt: str, *, room: str = "one", number: int = 0) -> None:
+def _draw(figure: go.Figure, alt: str, *, room: str = "one", number: int = 0, more: int = 0) -> None:
     """A head's picture, with larger text while the lesson is presented."""
     size, key = text_size(), "lesson_figure" + (f"_{number}" if number else "")
     if size:
         figure = enlarged(figure, size)
-    above = round(ABOVE_PRESENTED + KEY * size) if size else ABOVE
+    above = more + (round(ABOVE_PRESENTED + KEY * size) if size else ABOVE)
     head_picture.show(figure, alt, room=room, key=key, above=above, on_pick=None)
 
 
