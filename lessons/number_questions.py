@@ -16,7 +16,7 @@ from model.heads.view import head_name
 
 RISE = 0.05  # of a score over that of the first run: then a head counts as begun
 LEAST_FALL = 0.05  # nats/token: a smaller change of the mean loss is none
-NUMBERS = {"score": N_("the score"), "weight": N_("the weight"), "output": N_("the output's first number")}
+NUMBERS = {"score": N_("The score"), "weight": N_("The weight"), "output": N_("The output's first number")}
 BECOMES = (
     N_("They sum to 1, and no blocked key has any."),
     N_("They sum to less than 1."),

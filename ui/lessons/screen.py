@@ -30,7 +30,6 @@ from viz.lessons.screen import ASKS, verdict_on
 from viz.numbers import loss_figure
 
 ABOVE, ABOVE_PRESENTED = 185, 110  # pixels over and under the picture as the page opens
-BESIDE_CURVES = 330  # more, of a training's curves and slider above it
 KEY = 4 * 1.7  # presented, the height of the four lines below the picture, in sizes of their letters
 SMALLEST = 10  # pixels of the overview's letters
 
@@ -138,10 +137,14 @@ def _picture(step: Step, now: RunView, beside: RunView, *, hidden: bool) -> None
 
 
 def _shown(step: Step, now: RunView, beside: RunView | None) -> None:
-    if step.show in pictures.DRAWN:
-        run = step_pictures.show(step, now)
-        if run is not None:
-            _head(step, run, None, above=BESIDE_CURVES)
+    if step.show == "training":
+        curves, shown = st.columns(2, gap="small")
+        with curves:
+            run = step_pictures.training(step, now)
+        with shown:
+            _head(step, run, None)
+    elif step.show in pictures.DRAWN:
+        step_pictures.show(step, now)
     elif step.show == "overview":
         (layer, head), size = step.head, text_size()
         if size:
@@ -163,7 +166,7 @@ def _tokens(now: RunView, query: int | None) -> None:
     st.html(screen.row_tokens(queries, query, keys if now.run.attention == "cross" else ()))
 
 
-def _head(step: Step, now: RunView, beside: RunView | None, *, above: int = 0) -> None:
+def _head(step: Step, now: RunView, beside: RunView | None) -> None:
     layer, head = step.head
     name, view, dark = now.name(layer, head), now.head(layer, head), page.is_dark()
     other = None if beside is None else beside.head(layer, head)
@@ -173,7 +176,7 @@ def _head(step: Step, now: RunView, beside: RunView | None, *, above: int = 0) -
     titles = (say("this run"), say("compared with"), say("difference"))
     alt = cached_figure(explain.head_alt, name, view, other is not None)
     if other is None:
-        _draw(cached_figure(head_figure, view, dark=dark, query=step.query), alt, more=above)
+        _draw(cached_figure(head_figure, view, dark=dark, query=step.query), alt)
     elif width() <= NARROW:  # one below the other
         figures = [cached_figure(head_figure, one, dark=dark, query=step.query) for one in views]
         figures.append(cached_figure(difference_figure, view, other, dark=dark, query=step.query))
@@ -198,12 +201,12 @@ def _unnamed(step: Step, now: RunView) -> None:
     st.html(page.note(say("Hatched cells are blocked.")))
 
 
-def _draw(figure: go.Figure, alt: str, *, room: str = "one", number: int = 0, more: int = 0) -> None:
+def _draw(figure: go.Figure, alt: str, *, room: str = "one", number: int = 0) -> None:
     """A head's picture, with larger text while the lesson is presented."""
     size, key = text_size(), "lesson_figure" + (f"_{number}" if number else "")
     if size:
         figure = enlarged(figure, size)
-    above = more + (round(ABOVE_PRESENTED + KEY * size) if size else ABOVE)
+    above = round(ABOVE_PRESENTED + KEY * size) if size else ABOVE
     head_picture.show(figure, alt, room=room, key=key, above=above, on_pick=None)
 
 

@@ -1,5 +1,5 @@
-"""Pictures of a step beyond a head: drawn by viz/lessons/pictures.py, with what can be changed in them; numbers that are
-typed as an answer, and the page that a step opens."""
+"""Pictures of a step beyond a head, drawn by viz/lessons/pictures.py, with what can be changed in them; a number typed
+as an answer; the page that a step opens."""
 
 from typing import get_args
 
@@ -15,7 +15,7 @@ from model import catalog
 from model.heads.four_tokens import MOST, TOKENS, Added, FourTokens, Precision, four_token_steps
 from model.heads.vectors import RunScores, run_scores
 from serving.job import ModelRef, RunRef
-from ui import results
+from ui import page, results
 from ui.lessons import choices
 from ui.markdown import escaped
 from ui.results import cached_figure
@@ -35,17 +35,14 @@ PAGE_NAMES = {
 THEN = {"": N_("nothing"), "multiply": N_("multiply by the mask"), "zero": N_("fully blocked row: 0")}
 
 
-def show(step: Step, now: RunView) -> RunView | None:
-    """The step's picture; the run whose head is shown below it, if any."""
+def show(step: Step, now: RunView) -> None:
+    """The step's picture."""
     if step.numbers is not None:
         _numbers(step.numbers)
-        return None
-    if step.show == "training":
-        return _training(step, now)
+        return
     (layer, head), query = step.head, query_of(step, now)
     data = results.ask(picture_data, now.run.model, now.run, step.show, now.row, layer, head, query)
     st.html(pictures.picture(step.show, data, now.tokens, query))
-    return None
 
 
 def query_of(step: Step, now: RunView) -> int:
@@ -107,13 +104,15 @@ def _at(name: str, now: RunView) -> RunView:
     return RunView(model, run, now.masks, now.row)
 
 
-def _training(step: Step, now: RunView) -> RunView:
+def training(step: Step, now: RunView) -> RunView:
+    """The curves of the induction model's training, a slider over its steps; the run of the chosen one."""
     slot, found = st.container(), series(step, now)
     names = dict(zip((number for number, _ in found), catalog.induction_steps(), strict=True))
     begin = next((number for number, name in names.items() if name == step.model), found[-1][0])
     chosen = st.select_slider(say("Training step"), [*names], begin, key="lesson_training")
     numbers, scores = zip(*found, strict=True)
-    slot.html(pictures.training(numbers, scores, numbers.index(chosen)))
+    ink = "#E6E6E6" if page.is_dark() else "#20242B"
+    slot.html(pictures.training(numbers, scores, numbers.index(chosen), ink))
     return _at(names[chosen], now)
 
 
@@ -121,21 +120,22 @@ def type_number(answer: Answer, name: str, number: int) -> None:
     """A field for the number that a question asks for, and what takes it."""
 
     def take() -> None:
-        choices.give(name, number, answer.typed(float(st.session_state.answer_typed or 0.0)))
+        if st.session_state.answer_typed is not None:
+            choices.give(name, number, answer.typed(float(st.session_state.answer_typed)))
 
     with st.container(horizontal=True, vertical_alignment="bottom"):
         within = say("A number; up to {within:g} away counts as right", within=answer.within)
         st.number_input(within, value=None, step=0.01 if answer.within < 1 else 1.0, key="answer_typed")
-        st.button(say("Check"), key="answer_check", on_click=take, disabled=st.session_state.answer_typed is None)
+        st.button(say("Check"), key="answer_check", on_click=take)
 
 
 def open_page(step: Step) -> None:
     """A link to the page that shows the same in full."""
     if not step.page:
         return
-    page, label = PAGE_NAMES[step.page]
+    to, label = PAGE_NAMES[step.page]
     (layer, head), masks = step.head, step.masks
     link = {"model": step.model, "text": step.text, "layer": str(layer), "head": str(head)}
     link |= {} if masks is None else {"masks": masks.to_json()}
     words = say("Open this on the page {page}", page=say(label))
-    st.page_link(page, label=escaped(words), icon=":material/open_in_new:", query_params=speech.in_links() | link)
+    st.page_link(to, label=escaped(words), icon=":material/open_in_new:", query_params=speech.in_links() | link)

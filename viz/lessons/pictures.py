@@ -1,6 +1,7 @@
 """The pictures of a lesson's step that are HTML: vectors as strips of colour, a row of four tokens with its numbers,
 the lengths of values, and the curves of a training. Their text is as large as the text around them."""
 
+import base64
 import io
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -140,12 +141,15 @@ def _score(value: float) -> str:
 PANEL = (320, 210, 46, 30)  # of a curve: width, height, and the room for numbers on its left and below
 
 
-def training(steps: Sequence[int], scores: "Sequence[RunScores]", chosen: int) -> Markup:
-    """The loss over a training, and the best previous-token and induction scores; a line at the chosen run."""
+def training(steps: Sequence[int], scores: "Sequence[RunScores]", chosen: int, ink: str = "") -> Markup:
+    """The loss over a training, and the best previous-token and induction scores; a line at the chosen run.
+
+    ink: the colour of the text of pictures for a page that takes no SVG among its elements; "" for one that does.
+    """
     losses = _Curve(say("loss"), [one.loss for one in scores], NOW)
     previous = _Curve(say("previous token"), [one.previous for one in scores], STANDARD)
     induction = _Curve(say("induction"), [one.induction for one in scores], MARK)
-    panels = [_panel(steps, [losses], chosen), _panel(steps, [previous, induction], chosen)]
+    panels = [_panel(steps, curves, chosen, ink) for curves in ([losses], [previous, induction])]
     here = {"step": steps[chosen], "loss": scores[chosen].loss}
     here |= {"previous": scores[chosen].previous, "induction": scores[chosen].induction}
     words = N_(
@@ -162,7 +166,7 @@ class _Curve:
         self.name, self.values, self.colour = name, values, colour
 
 
-def _panel(steps: Sequence[int], curves: Sequence[_Curve], chosen: int) -> Markup:
+def _panel(steps: Sequence[int], curves: Sequence[_Curve], chosen: int, ink: str) -> Markup:
     width, height, left, below = PANEL
     top = max(1.0, *(max(curve.values) for curve in curves))
 
@@ -187,7 +191,12 @@ def _panel(steps: Sequence[int], curves: Sequence[_Curve], chosen: int) -> Marku
     alt = listed(
         [say(words, name=curve.name, first=curve.values[0], last=curve.values[-1]) for curve in curves], N_("; ")
     )
-    return tag("svg", join(parts), viewBox=f"0 0 {width} {height}", role="img", aria_label=alt)
+    look = {"viewBox": f"0 0 {width} {height}", "color": ink or "currentColor", "font_family": "sans-serif"}
+    if not ink:
+        return tag("svg", join(parts), role="img", aria_label=alt, **look)
+    drawn = tag("svg", join(parts), xmlns="http://www.w3.org/2000/svg", width=width, height=height, **look)
+    address = f"data:image/svg+xml;base64,{base64.b64encode(drawn.encode()).decode()}"
+    return Markup('<img src="{}" alt="{}">').format(address, alt)
 
 
 def _thirds(last: int) -> tuple[int, ...]:
