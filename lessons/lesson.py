@@ -66,7 +66,7 @@ class Ask(LessonModel):
 
     key: int = Field(default=0, ge=0, le=10_000, description=N_("the position of a token, a whole number from 0"))
     pattern: Literal["previous", "first", "induction"] = Field(
-        default="induction", description=N_("for `which head`: previous, first or induction")
+        default="induction", description=N_("for `which_head`: previous, first or induction")
     )
     of: Literal["score", "weight", "output"] = Field(
         default="weight", description=N_("for `number`: score, weight or output")

@@ -143,7 +143,7 @@ def becomes(steps: FourTokensSteps) -> int:
 def _series(case: QuestionCase) -> tuple[list[int], list[RunScores]]:
     """The training steps of the runs that the step goes over, and the scores of each."""
     if len(case.asked.series) < MOST_CHOICES:
-        raise ValueError(msg("expected a step that goes `over` a model's training"))
+        raise ValueError(msg("expected a step with show: training"))
     steps, scores = zip(*case.asked.series, strict=True)
     return list(steps), list(scores)
 
@@ -177,9 +177,9 @@ def _steepest(case: QuestionCase) -> Answer:
 
 
 MORE_KINDS: Mapping[str, Callable[[QuestionCase], Answer]] = {
-    "how many": _how_many,
+    "how_many": _how_many,
     "weight": _weight,
-    "which head": _which_head,
+    "which_head": _which_head,
     "norm": _norm,
     "number": _typed,
     "becomes": _becomes,

@@ -228,7 +228,7 @@ KINDS: Mapping[str, Callable[[QuestionCase], Answer]] = {
     "picture": _picture,
     **MORE_KINDS,
 }
-COMPARING = frozenset({"loss", "texts", "how many", "lower", "row"})  # with the step's `beside`
+COMPARING = frozenset({"loss", "texts", "how_many", "lower", "row"})  # with the step's `beside`
 ABOUT_A_QUERY = frozenset({"looks", "sees", "next", "row", "weight"})  # a token is highlighted
 # which run is shown until the question is answered, for `picture` without its masks' names; else its tokens alone
-BEFORE = {"picture": "now"} | dict.fromkeys(("loss", "texts", "how many", "row", "future", "padding"), "beside")
+BEFORE = {"picture": "now"} | dict.fromkeys(("loss", "texts", "how_many", "row", "future", "padding"), "beside")

@@ -120,13 +120,13 @@ def type_number(answer: Answer, name: str, number: int) -> None:
     """A field for the number that a question asks for, and what takes it."""
 
     def take() -> None:
-        if st.session_state.answer_typed is not None:
-            choices.give(name, number, answer.typed(float(st.session_state.answer_typed)))
+        if st.session_state.typed_answer is not None:
+            choices.give(name, number, answer.typed(float(st.session_state.typed_answer)))
 
     with st.container(horizontal=True, vertical_alignment="bottom"):
         within = say("A number; up to {within:g} away counts as right", within=answer.within)
-        st.number_input(within, value=None, step=0.01 if answer.within < 1 else 1.0, key="answer_typed")
-        st.button(say("Check"), key="answer_check", on_click=take)
+        st.number_input(within, value=None, step=0.01 if answer.within < 1 else 1.0, key="typed_answer")
+        st.button(say("Check"), key="check_answer", on_click=take)
 
 
 def open_page(step: Step) -> None:
