@@ -105,13 +105,14 @@ class CourseModels:
         }.get(BEFORE.get(kind, ""))
         return CourseStep(step, found, now.title, tokens, before, after)
 
-    def _series(self, step: Step, now: StepRun) -> tuple[tuple[int, RunScores], ...]:
+    @staticmethod
+    def _series(step: Step, now: StepRun) -> tuple[tuple[int, RunScores], ...]:
         """The scores of the induction model's checkpoints on the step's text."""
         if step.show != "training":
             return ()
         batch, spec = now.trace.batch, now.trace.spec
         steps = catalog.induction_steps().items()
-        return tuple((at, run_scores(self._model(name)[0].run(batch, spec), step.row - 1)) for name, at in steps)
+        return tuple((at, run_scores(OF_PAGES[name]().run(batch, spec), step.row - 1)) for name, at in steps)
 
     def _run(self, step: Step, of: ComparedStep, setting: str) -> StepRun:
         name = of.model or step.model

@@ -107,6 +107,10 @@ PRESENTED = """
   .st-key-lesson_chart .chart { height: calc(100dvh - 7.5rem) !important; }
   .lesson_picture { font-size: max(1.05rem, 1.25vw); }
   .katex { font-size: max(1.25rem, 1.6vw); }
+  .katex-display { margin: 0; }
+  .st-key-lesson_training p { font-size: max(14px, 1.1vw); }
+  $main :is(button, summary, a, label, [data-baseweb], [role=slider]) :is(p, kbd, div), $main kbd {
+    font-size: max(14px, 1.1vw); }
   p.key, $caption p { font-size: max(14px, 1.2vw); }
   ol.tokens li { font-size: max(1.1rem, 1.5vw); }
   ol.seen li { font-size: max(14px, 1.2vw); }
