@@ -3,7 +3,7 @@
 // silent while a toggle or a radio has the focus: after a click on one by mouse or finger the focus is let go.
 
 const KEYS = { PageDown: "next", PageUp: "previous", " ": "next", Escape: "present" };
-const TYPED = "input:not([type=checkbox]):not([type=radio]):not([type=range]), textarea, select, [contenteditable=true]";
+const TYPED = "input:not([type=checkbox]):not([type=radio]), textarea, select, [contenteditable=true]";
 const PRESSED = "button, a, input, summary"; // Space presses what has the focus
 const NARROW = 640; // pixels, as in viz/lessons/screen.py
 
@@ -22,7 +22,7 @@ export default function listen({ data, setTriggerValue }) {
     button.click();
   };
   const release = () => setTimeout(() => {
-    if (document.activeElement?.matches("input[type=checkbox], input[type=radio], [role=radio]")) {
+    if (document.activeElement?.matches("input[type=checkbox], input[type=radio], input[type=range], [role=radio]")) {
       document.activeElement.blur();
     }
   });

@@ -144,7 +144,7 @@ def _given(number: int, one: CourseStep) -> Markup:
     if one.drawn is not None:
         changes = {"numbers": CHANGED_NUMBERS, "training": CHANGED_STEP}.get(one.step.show)
         note = tag("p", say(changes), class_="note") if changes else ""
-        parts.append(tag("div", one.drawn + note, class_="pictured drawn"))
+        parts.append(tag("div", one.drawn + note, class_="pictured drawn"))  # not shown
     return tag("div", join(parts), data_step=number)
 
 
