@@ -6,6 +6,7 @@ from typing import get_args
 import numpy as np
 import pandas as pd
 import streamlit as st
+from markupsafe import Markup
 
 from i18n import N_, say
 from lessons.answer import Answer
@@ -40,13 +41,20 @@ def show(step: Step, now: RunView) -> None:
     if step.numbers is not None:
         _numbers(step.numbers)
         return
-    (layer, head), query = step.head, query_of(step, now)
+    st.html(still(step, now))
+
+
+def still(step: Step, now: RunView) -> Markup:
+    """The step's picture as it is before anything in it is changed."""
+    if step.numbers is not None:
+        return pictures.numbers(step.numbers.plain, results.ask(four_token_steps, step.numbers.plain))
+    found = series(step, now)
+    if found:
+        numbers, scores = zip(*found, strict=True)
+        return pictures.training(numbers, scores, len(numbers) - 1)
+    (layer, head), query = step.head, now.real.stop - 1 if step.query is None else step.query
     data = results.ask(picture_data, now.run.model, now.run, step.show, now.row, layer, head, query)
-    st.html(pictures.picture(step.show, data, now.tokens, query))
-
-
-def query_of(step: Step, now: RunView) -> int:
-    return now.real.stop - 1 if step.query is None else step.query
+    return pictures.picture(step.show, data, now.tokens, query)
 
 
 def given(numbers: Numbers) -> None:

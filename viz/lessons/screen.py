@@ -153,11 +153,17 @@ def verdict(kind: str, lines: Sequence[str], question: str = "") -> Markup:
     return tag("div", join([*asked, *(tag("p", line) for line in lines)]), class_=f"verdict {kind}", role="status")
 
 
+def own_words(answer: "Answer", given: int | None) -> str | None:
+    """What the user said; None where they chose nothing."""
+    if given == OTHER:
+        return say("another number")
+    return plain(answer.choices[given]) if given is not None and given < len(answer.choices) else None
+
+
 def verdict_on(answer: "Answer", given: int | None, question: str = "") -> Markup:
     """given: the number of the choice; None, or of none, where the user chose nothing. question: shown above it."""
     right = " / ".join(plain(answer.choices[number]) for number in sorted(answer.right))
-    own = plain(answer.choices[given]) if given is not None and given < len(answer.choices) else None
-    own = say("another number") if given == OTHER else own
+    own = own_words(answer, given)
     if own is None:
         kind, first = "told", say("The answer is: {right}", right=right)
     elif given in answer.right:
