@@ -22,7 +22,7 @@ Show = Literal[
     "head", "pair", "overview", "losses", "texts", "tokens", "embedding", "qkv", "output", "logits", "norms", "numbers",
     "training",
 ]  # fmt: skip
-PAGES = ("explore", "mask_lab", "layers", "generation", "serving", "padding", "why_causal")  # that a step can open
+Opened = Literal["", "explore", "mask_lab", "layers", "generation", "serving", "padding", "why_causal"]
 
 
 def _masks(given: Any) -> Any:
@@ -147,7 +147,7 @@ class Step(LessonModel):
     )
     numbers: Numbers | None = Field(default=None, description=N_("a row of four tokens: query, keys, values …"))
     formula: str = Field(default="", max_length=300, description=N_("a formula of at most 300 characters in LaTeX"))
-    page: Literal[("", *PAGES)] = Field(default="", description=N_("a page to open: explore, mask_lab, layers …"))
+    page: Opened = Field(default="", description=N_("a page to open: explore, mask_lab, layers …"))
     ask: Annotated[Ask | None, BeforeValidator(_ask)] = Field(default=None, description=N_("a kind of question"))
     notice: str = Field(default="", max_length=600, description=N_("what to notice, at most 600 characters"))
     _lines: dict[str, int] = PrivateAttr(default_factory=dict)  # of the file: where each setting stands; "": the step
@@ -189,7 +189,7 @@ class Step(LessonModel):
     def asked(self, series: tuple[tuple[int, RunScores], ...] = ()) -> QuestionSubject:
         """What its question is about. series: the scores over the training that it shows, by the step."""
         assert self.ask is not None
-        ask, numbers = self.ask, self.numbers and self.numbers.plain
+        ask, numbers = self.ask, self.numbers.plain if self.numbers else None
         about = (ask.kind, self.row - 1, *self.head, self.query, ask.among, ask.key, ask.pattern, ask.within, ask.of)
         return QuestionSubject(*about, numbers, series)
 

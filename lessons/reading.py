@@ -265,7 +265,7 @@ def _checked(kind: type[Read], settings: YamlMapping, more: dict[str, Any]) -> R
 
 def _problem(kind: type[BaseModel], settings: YamlMapping, error: Any) -> str:
     """One of pydantic's errors as a sentence."""
-    place = error["loc"] or ("show",)  # nowhere: of the step as a whole
+    place: tuple[int | str, ...] = error["loc"] or ("show",)  # nowhere: of the step as a whole
     name = ".".join(map(str, place))
     line = settings.line_of(place)
     model, field_name = (PARTS[place[0]], place[1]) if place[0] in PARTS and len(place) > 1 else (kind, place[0])

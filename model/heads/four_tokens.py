@@ -77,5 +77,5 @@ def four_token_steps(given: FourTokens) -> FourTokensSteps:
         weights = weights * allowed
     if given.then == "zero" and not allowed.any():
         weights = torch.zeros_like(weights)
-    found = (raw, scaled, added, masked, weights, weights @ values)
-    return FourTokensSteps(*(one.double().numpy() for one in found), allowed.numpy())
+    found = (one.double().numpy() for one in (raw, scaled, added, masked, weights, weights @ values))
+    return FourTokensSteps(*found, allowed=allowed.numpy())

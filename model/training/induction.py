@@ -57,8 +57,10 @@ class InductionRecipe(Rates):
     @property
     def config(self) -> TransformerConfig:
         """The model's sizes."""
-        sizes = {"context": self.context, "layers": self.layers, "heads": self.heads, "width": self.width}
-        return TransformerConfig(vocabulary=VOCABULARY, mlp_width=1, **sizes)
+        return TransformerConfig(
+            vocabulary=VOCABULARY, context=self.context, layers=self.layers, heads=self.heads, width=self.width,
+            mlp_width=1,
+        )  # fmt: skip
 
 
 def train(out: Path, recipe: InductionRecipe) -> None:

@@ -1,7 +1,9 @@
 """Pictures of a step beyond a head, drawn by viz/lessons/pictures.py, with what can be changed in them; a number typed
 as an answer; the page that a step opens."""
 
-from typing import get_args
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -13,7 +15,7 @@ from lessons.answer import Answer
 from lessons.lesson import Numbers, Step
 from lessons.picture_data import picture_data
 from model import catalog
-from model.heads.four_tokens import MOST, TOKENS, Added, FourTokens, Precision, four_token_steps
+from model.heads.four_tokens import MOST, TOKENS, Added, Precision, four_token_steps
 from model.heads.vectors import RunScores, run_scores
 from serving.job import ModelRef, RunRef
 from ui import page, results
@@ -33,7 +35,8 @@ PAGE_NAMES = {
     "padding": ("pages/padding.py", N_("Padding")),
     "why_causal": ("pages/why_causal.py", N_("Why causal")),
 }
-THEN = {"": N_("nothing"), "multiply": N_("multiply by the mask"), "zero": N_("fully blocked row: 0")}
+NOTHING = {"": N_("nothing")}
+THEN = NOTHING | {"multiply": N_("multiply by the mask"), "zero": N_("fully blocked row: 0")}
 
 
 def show(step: Step, now: RunView) -> None:
@@ -80,8 +83,17 @@ def _numbers(first: Numbers) -> None:
             then = _chosen(say("after the softmax"), [*THEN], first.then, f"{key}_then", THEN)
     k, v = (rows[[f"{name}1", f"{name}2"]].to_numpy(np.float64) for name in "kv")
     closed = tuple(np.flatnonzero(rows[say("blocked")]).tolist())
-    pair = [tuple(map(tuple, numbers.tolist())) for numbers in (k, v)]
-    now = FourTokens(tuple(query), *pair, closed, add, precision, then, first.sink)
+    keys, values = (tuple(map(tuple, numbers.tolist())) for numbers in (k, v))
+    now = replace(
+        first.plain,
+        query=tuple(query),
+        keys=keys,
+        values=values,
+        blocked=closed,
+        add=add,
+        precision=precision,
+        then=then,
+    )
     slot.html(pictures.numbers(now, results.ask(four_token_steps, now)))
 
 
@@ -89,10 +101,8 @@ def _query_number(key: str, place: int, value: float) -> float:
     return float(st.number_input(f"q{place + 1}", -MOST, MOST, float(value), key=f"{key}_q{place}"))
 
 
-def _chosen(label: str, options: object, first: str, key: str, words: dict[str, str] | None = None) -> str:
-    names = {"": N_("nothing"), **(words or {})}
-    options = list(options)  # type: ignore[call-overload]
-    return st.selectbox(label, options, options.index(first), lambda one: say(names.get(one, one)), key=key)
+def _chosen(label: str, options: Sequence[str], first: str, key: str, words: Mapping[str, str] = NOTHING) -> Any:
+    return st.selectbox(label, options, options.index(first), lambda one: say(words.get(one, one)), key=key)
 
 
 def series(step: Step, now: RunView) -> tuple[tuple[int, RunScores], ...]:
