@@ -274,7 +274,7 @@ def _problem(kind: type[BaseModel], settings: YamlMapping, error: Any) -> str:
         return str(_wrong(line, say("one of {names}", names=", ".join(names)), name))
     if error["type"] == "value_error":
         return say("line {line}: {problem}", line=line, problem=listed([name, error["ctx"]["error"]], ": "))
-    field = model.model_fields.get(field_name)
+    field = model.model_fields.get(str(field_name))
     described = say(field.description) if field and field.description else say("something else")
     expected = say("{name}, {description}", name=name, description=described)
     return str(_wrong(line, expected, say("nothing there") if error["type"] == "missing" else error["input"]))

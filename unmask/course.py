@@ -10,6 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from i18n import LANGUAGES, say, spoken
+from lessons.answer import mean_losses
 from lessons.lesson import ComparedStep, Step
 from lessons.picture_data import picture_data
 from lessons.questions import ABOUT_A_QUERY, BEFORE, MODELS, Answer, answer
@@ -27,6 +28,7 @@ from unmask.report_request import check_on_this_machine
 from viz.components.words import packed
 from viz.heads.picture import changed, difference_packet, picture_packet
 from viz.lessons import pictures
+from viz.lessons.phone import losses_table
 from viz.lessons.screen import row_tokens
 from viz.saved.course import CourseStep, course_files, index_page, lesson_page, run_titles
 from viz.saved.live import header, written
@@ -88,6 +90,8 @@ class CourseModels:
         marked = query if kind in ABOUT_A_QUERY else None if kind else step.query
         tokens = row_tokens(queries, marked, keys if step.attention == "cross" else ())
         drawn = _drawn(step, now, query, series)
+        if drawn is None and not (now.browser and beside.browser):
+            drawn = _losses(step, now.trace, beside.trace)
         if drawn is not None:
             given = pictures.numbers(step.numbers.plain, None) if step.numbers else tokens
             return CourseStep(step, found, now.title, given, None, None, drawn=drawn)
@@ -154,6 +158,18 @@ def _drawn(step: Step, now: StepRun, query: int, series: tuple[tuple[int, RunSco
         return None
     data = picture_data(now.model, now.trace, step.show, step.row - 1, *step.head, query)
     return pictures.picture(step.show, data, now.trace.queries.pieces[step.row - 1], query)
+
+
+def _losses(step: Step, now: Trace, beside: Trace) -> Markup | None:
+    """The losses of two runs of which the browser cannot do one; None where the step shows something else."""
+    names = say("this run"), say("compared with")
+    if step.show == "texts":
+        title = say("Mean loss of each text, in nats/token")
+        return losses_table(now.batch.texts, mean_losses(now), mean_losses(beside), names, title)
+    if step.show != "losses":
+        return None
+    one, other = (run.losses(step.row - 1).numpy() for run in (now, beside))
+    return losses_table(now.batch.pieces[step.row - 1], one, other, names, say("loss, nats/token"))
 
 
 def _answer(step: Step, now: StepRun, beside: StepRun, series: tuple[tuple[int, RunScores], ...]) -> Answer | None:

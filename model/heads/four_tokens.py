@@ -77,5 +77,6 @@ def four_token_steps(given: FourTokens) -> FourTokensSteps:
         weights = weights * allowed
     if given.then == "zero" and not allowed.any():
         weights = torch.zeros_like(weights)
-    found = (one.double().numpy() for one in (raw, scaled, added, masked, weights, weights @ values))
-    return FourTokensSteps(*found, allowed=allowed.numpy())
+    found = (raw, scaled, added, masked, weights, weights @ values)
+    arrays = [one.double().numpy() for one in found] + [allowed.numpy()]
+    return FourTokensSteps(*arrays)

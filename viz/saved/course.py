@@ -142,13 +142,15 @@ def _given(number: int, one: CourseStep) -> Markup:
         pair = " pair" if len(one.pictures) > 1 else ""
         parts.append(tag("div", packets + tag("div", figures, class_=f"pictures{pair}"), class_="pictured"))
     if one.drawn is not None:
-        changes = {"numbers": CHANGED_NUMBERS, "training": CHANGED_STEP}.get(one.step.show)
+        changes = {"numbers": CHANGED_NUMBERS, "training": CHANGED_STEP}.get(one.step.show, "")
+        changes = COMPUTED if one.step.show in ("texts", "losses") else changes
         note = tag("p", say(changes), class_="note") if changes else ""
         parts.append(tag("div", one.drawn + note, class_="pictured drawn"))  # not shown
     return tag("div", join(parts), data_step=number)
 
 
 CHANGED_NUMBERS = N_("In the app these numbers can be changed.")
+COMPUTED = N_("This run needs the app. What is shown here was computed when this page was made.")
 CHANGED_STEP = N_("In the app a slider goes through the steps, and shows the head at each.")
 
 
