@@ -1,4 +1,4 @@
-"""What the five newer lessons say is to be noticed holds for the lesson's own text and for ten others.
+"""What lessons say is to be noticed holds for the lesson's own text and for ten others.
 
 What is said of one text alone names its tokens or numbers, and is checked on that text; what is said of a row of four
 tokens is checked in test_number_questions.py.
@@ -21,6 +21,7 @@ from model.heads.vectors import RunScores, embeddings, head_vectors, run_scores
 from model.masks import MaskSpec
 from model.spec import Stroke
 from model.trace import Trace
+from model.why_causal import twins
 
 TEXTS = [
     "Once upon a time there was a little girl who lived in a house by the sea.",
@@ -152,3 +153,32 @@ def test_masks_in_serving(story: Model) -> None:
         longer = text[: text.index(".") + 1] + " The dog sat down."
         prefix = part.tolist().index(1) - 1
         assert earlier_row(story, text, longer, prefix) < 1e-5
+
+
+def test_why_training_needs_the_mask() -> None:
+    pair = twins.load()
+    for text in TEXTS:
+        copied, masked = (float(loss(pair.models[False], text, MaskSpec(causal=way)).mean()) for way in (False, True))
+        learned = float(loss(pair.models[True], text).mean())
+        assert copied < 0.5 < 1 < learned < masked  # near 0; in use the higher training loss is the better model
+        line = run(pair.models[False], text, MaskSpec(causal=False)).weights(0, 3, 0).diagonal(1)
+        assert float(line[1:].min()) > 0.5  # one position above the diagonal
+
+
+def test_the_masks_of_the_older_lessons(story: Model) -> None:
+    for text, other in zip(TEXTS, TEXTS[1:] + TEXTS[:1], strict=True):
+        lifted = run(story, text, MaskSpec(causal=False)).weights(3, 5, 0)
+        assert lifted.triu(1).sum() > 0.1  # the triangle has filled up
+        assert lifted.sum(-1).numpy() == pytest.approx(1, abs=1e-5)
+        rows = sorted([text[: len(text) // 2], other], key=lambda one: len(story.encode([one]).ids[0]))
+        padded = story.encode(rows, "left")
+        open_cells, empty = story.run(padded).allowed(0, 0), int((~padded.keep[0]).sum())
+        assert not open_cells[:empty].any()  # a row without an open cell
+        assert not open_cells[:, :empty].any()
+        to_padding = story.run(padded, MaskSpec(padding=False)).weights(5, 0, 0)[empty:, :empty].sum(-1)
+        assert to_padding.min() > 0  # taken from the real tokens
+        right = story.encode(rows, "right")
+        both, without = (story.run(right, masks).weights(0, 3, 0) for masks in (MaskSpec(), MaskSpec(padding=False)))
+        real = int(right.keep[0].sum())
+        assert torch.equal(both[:real], without[:real])  # the causal mask hides it already
+        assert (both[real:] - without[real:]).abs().max() > 0.001  # only the padding's own rows change
