@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from i18n import N_, say
+from lessons.statement import SHOWN
 from viz.html import join, tag
 from viz.lessons.glossary import prose
-from viz.lessons.screen import ASKS, plain
-from viz.saved.course import SHOWN
+from viz.lessons.screen import ASKS, own_words, plain
 from viz.saved.standalone import document
 
 if TYPE_CHECKING:
@@ -63,9 +63,9 @@ def _item(one: Asked) -> Markup:
     step = say("Step {number}: {title}", number=one.number, title=one.title)
     lines = [tag("b", step), tag("div", say(ASKS[one.question]))]
     if one.answer and one.kind != "open":
-        given = one.answer.choices[one.given or 0 :][:1] if one.kind != "told" else ()
+        own = own_words(one.answer, one.given)
         right = " / ".join(plain(one.answer.choices[number]) for number in sorted(one.answer.right))
-        lines += [tag("div", say("Your answer: {own}", own=plain(own))) for own in given]
+        lines += [tag("div", say("Your answer: {own}", own=own))] if own and one.kind != "told" else []
         lines += [tag("div", say("The answer is: {right}", right=right))] if one.kind != "right" else []
         lines.append(tag("div", plain(one.answer.why)))
     return tag("li", join(lines))
