@@ -1,0 +1,166 @@
+"""Activation patching, against hooks on the network's own modules and against a circuit that is known."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from model.base import Model
+from model.circuits.patching import (
+    Asked,
+    Patch,
+    head_effects,
+    measured,
+    patched,
+    path_effects,
+    position_effects,
+)
+from model.decoder import DecoderModel
+from model.errors import NotSupported
+from model.masks import MaskSpec
+from model.text import TokenBatch
+from model.trace import Trace
+from tests.model.circuits.by_hand import CLEAN, CORRUPT, INDUCTION, PREVIOUS, WORDS
+from tests.model.huggingface.family import Family
+
+Q, T = WORDS.index("q"), WORDS.index("t")
+Pair = tuple[Trace, int, Trace, int]
+
+
+@pytest.fixture(scope="module")
+def pair(known: DecoderModel) -> Pair:
+    """A says q after its last token, B t; B stands, padded, beside another text."""
+    return known.run(known.encode([CLEAN])), 0, known.run(known.encode(["p", CORRUPT, "p q r t x z y"], "left")), 1
+
+
+def asked_of(pair: Pair) -> Asked:
+    return Asked(pair[2].batch.real(pair[3]).stop - 1, Q, T)
+
+
+def test_each_head_of_the_known_circuit_carries_all_of_the_effect_and_no_other_any(
+    known: DecoderModel, pair: Pair
+) -> None:
+    asked = asked_of(pair)
+    a, b = measured(known, *pair, asked)
+    assert a > 1 and b < -1
+    effects = np.stack([head_effects(known, *pair, asked, layer) for layer in (0, 1)])
+    shares = effects / (a - b)
+    assert shares[PREVIOUS] > 0.9 and shares[INDUCTION] > 0.9
+    shares[PREVIOUS] = shares[INDUCTION] = 0
+    assert np.abs(shares[:, :-1]).max() < 0.05
+    np.testing.assert_allclose(effects[0, -1], effects[PREVIOUS], rtol=0.05)  # the whole layer
+
+
+def test_both_directions(known: DecoderModel, pair: Pair) -> None:
+    back = (*pair[2:], *pair[:2])
+    asked = Asked(pair[0].batch.real(0).stop - 1, Q, T)
+    a, b = measured(known, *back, asked)
+    assert head_effects(known, *back, asked, 1)[0] / (a - b) > 0.9
+    assert measured(known, *pair, asked_of(pair)) == (b, a)
+
+
+def test_the_path_from_the_previous_token_head_is_into_the_keys(known: DecoderModel, pair: Pair) -> None:
+    asked = asked_of(pair)
+    a, b = measured(known, *pair, asked)
+    into = {part: path_effects(known, *pair, asked, INDUCTION, part, 0) / (a - b) for part in ("q", "k", "v")}
+    assert into["k"][0] > 0.9 and abs(into["k"][1]) < 0.05
+    assert max(np.abs(into["q"]).max(), np.abs(into["v"]).max()) < 0.05
+
+
+def test_positions_of_the_stream(known: DecoderModel, pair: Pair) -> None:
+    asked, real = asked_of(pair), pair[2].batch.real(1)
+    a, b = measured(known, *pair, asked)
+    tokens = slice(real.start, real.stop)
+    at_last = position_effects(known, *pair, asked, 1, tokens.start, tokens.stop) / (a - b)
+    assert at_last[:2] == pytest.approx([0, 0], abs=0.02)
+    assert at_last[2] + at_last[4] > 0.9  # what stands after p and after r knows what was before it
+    first = position_effects(known, *pair, asked, 0, tokens.start, tokens.stop)
+    assert first[[0, 2, 4, 5]] == pytest.approx([0] * 4, abs=1e-5)  # the same tokens in both
+
+
+def test_several_patches_are_one_run(known: DecoderModel, pair: Pair) -> None:
+    asked = asked_of(pair)
+    _, b = measured(known, *pair, asked)
+    for patch, effect in (
+        (Patch("head", 0, 0), head_effects(known, *pair, asked, 0)[0]),
+        (Patch("layer", 1), head_effects(known, *pair, asked, 1)[2]),
+        (Patch("position", 1, asked.query - 3), position_effects(known, *pair, asked, 1, asked.query - 3, 7)[0]),
+    ):
+        assert patched(known, *pair, asked, [patch]).value - b == pytest.approx(float(effect), abs=1e-5)
+    real = pair[2].batch.real(1)
+    everywhere = [Patch("position", 0, place) for place in range(real.start, real.stop)]
+    whole = patched(known, *pair, asked, [*everywhere, Patch("head", 1, 1)])
+    assert whole.value == pytest.approx(measured(known, *pair, asked)[0], abs=1e-4)
+    assert whole.candidates[0][0] == "q"
+    assert patched(known, *pair, asked, []).value == pytest.approx(b, abs=1e-5)
+
+
+def plain_hook(model: DecoderModel, a: TokenBatch, b: TokenBatch, layer: int, head: int) -> torch.Tensor:
+    """B's logits with a head's part of what the output projection gets replaced by A's, by torch's hooks alone."""
+    projection, width = model.network.blocks[layer].attention.output, model.network.config.width
+    some = slice(head * width // model.num_heads, (head + 1) * width // model.num_heads)
+    kept = []
+    hook = projection.register_forward_pre_hook(lambda _, given: kept.append(given[0]))
+    model.run(a)
+    hook.remove()
+
+    def put(_: object, given: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
+        changed = given[0].clone()
+        changed[..., some] = kept[0][..., some]
+        return (changed,)
+
+    hook = projection.register_forward_pre_hook(put)
+    found = model.run(b).logits[0]
+    hook.remove()
+    return found
+
+
+def test_equals_plain_hooks(tiny: DecoderModel) -> None:
+    a, b = (tiny.encode([text]) for text in ("the cat sat on the mat", "the mat sat on the cat"))
+    traces, asked = (tiny.run(a), 0, tiny.run(b), 0), Asked(5, 11)
+    before = measured(tiny, *traces, asked)[1]
+    for layer in range(2):
+        effects = head_effects(tiny, *traces, asked, layer)
+        for head in range(3):
+            found = plain_hook(tiny, a, b, layer, head)[5].log_softmax(-1)[11]
+            assert before + effects[head] == pytest.approx(float(found), abs=1e-5)
+
+
+def test_runs_under_different_masks(tiny: Model) -> None:
+    batch = tiny.encode(["the cat sat on the mat"])
+    a, b = tiny.run(batch), tiny.run(batch, MaskSpec(causal=False))
+    asked = Asked(3, 11, 7)
+    effects = head_effects(tiny, a, 0, b, 0, asked, 0)
+    both = measured(tiny, a, 0, b, 0, asked)
+    every = [Patch("layer", layer) for layer in range(2)]
+    assert patched(tiny, a, 0, b, 0, asked, every).value == pytest.approx(both[0], abs=1e-4)
+    assert np.abs(effects).min() > 0
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "gemma2"])
+def test_models_of_transformers(name: str, family: Callable[[str], Family]) -> None:
+    model = family(name).ours
+    a, b = (model.run(model.encode([text])) for text in ("the cat sat on a mat", "the mat sat on a cat"))
+    pair, query = (a, 0, b, 0), b.batch.real(0).stop - 1
+    asked = Asked(query, 11, 7)
+    wanted = measured(model, *pair, asked)
+    every = [Patch("layer", layer) for layer in range(model.num_layers)]
+    every += [Patch("position", 0, place) for place in range(query + 1)]
+    assert patched(model, *pair, asked, every).value == pytest.approx(wanted[0], abs=1e-4)
+    heads = head_effects(model, *pair, asked, 1)
+    assert patched(model, *pair, asked, [Patch("head", 1, 3)]).value - wanted[1] == pytest.approx(heads[3], abs=1e-5)
+    for part in ("q", "k", "v"):
+        assert np.isfinite(path_effects(model, *pair, asked, (2, 1), part, 0)).all()
+
+
+def test_what_cannot_be_patched_is_refused(tiny: Model, family: Callable[[str], Family]) -> None:
+    a, b = (tiny.run(tiny.encode([text])) for text in ("the cat", "the cat sat on the mat"))
+    with pytest.raises(ValueError, match=r"as many tokens in A as in B: A has \d+, B has \d+"):
+        head_effects(tiny, a, 0, b, 0, Asked(1, 2), 0)
+    with pytest.raises(ValueError, match="got head 1.3"):
+        patched(tiny, a, 0, a, 0, Asked(1, 2), [Patch("head", 1, 3)])
+    bert = family("bert").ours
+    run = bert.run(bert.encode(["the cat"]))
+    with pytest.raises(NotSupported, match="one stack"):
+        measured(bert, run, 0, run, 0, Asked(1, 2))
