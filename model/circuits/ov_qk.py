@@ -1,0 +1,150 @@
+"""What a head does on any token, from its weights alone (Elhage et al. 2021): its OV circuit, from a token that is
+attended to, to the logits of each next token; its QK circuit, from a query token to the score of each key token. Both
+are V × V, and kept as two factors V × D; what other layers add to a token's embedding is left out.
+Sizes: N tokens, V vocabulary, D head width, P distances, H heads, L layers.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from i18n import msg
+from model.base import Model
+from model.circuits.weights import CircuitWeights, LayerWeights, weights_of
+from model.errors import index
+
+SHOWN, BESIDE = 8, 6  # tokens, and how many are named for each
+LONGEST = 64  # distances of a profile
+NOTHING = 1e-5  # of what a head could change the logits by
+
+
+@dataclass(frozen=True, eq=False)
+class TokenEffects:
+    """One token of a circuit: the standard deviation of its row, and the tokens with the largest and the smallest
+    values in it, as labels with those values."""
+
+    token: str
+    spread: float
+    largest: tuple[tuple[str, float], ...]
+    smallest: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class OVCircuit:
+    """tokens: those asked for, else those that the head changes the logits most for. effects: float32 [N,V], what
+    attending to each adds to every token's logit, less the mean, before the last norm divides it.
+
+    copying: of the circuit's eigenvalues, the sum of their real parts over the sum of their sizes, -1 to 1: near 1 a
+    head raises the tokens that it attends to; NaN for a head that changes no logit.
+    """
+
+    tokens: tuple[TokenEffects, ...]
+    effects: np.ndarray
+    copying: float
+
+
+@dataclass(frozen=True, eq=False)
+class QKCircuit:
+    """tokens: the queries asked for, else those with the strongest preferences. effects: float32 [N,V], each key
+    token's score, less the mean over keys; with rotary positions, at distance 0.
+
+    profile: float32 [P], the score of a key 0, 1, 2 … tokens back from positions alone, less the mean of those that a
+    query sees: of learned positions the mean over the first P queries, of rotary ones that of the mean token.
+    """
+
+    tokens: tuple[TokenEffects, ...]
+    effects: np.ndarray
+    profile: np.ndarray
+
+
+@torch.inference_mode()
+def ov(model: Model, layer: int, head: int, tokens: Sequence[int] = ()) -> OVCircuit:
+    """The OV circuit of a head, for these ids or for those it acts on most. Raises NotSupported as weights_of, and
+    ValueError for a head or id that is not there."""
+    weights, own, head = _head(model, layer, head)
+    values = weights.tokens(own.v[own.shared(head)])  # [V,D]
+    written = weights.to_logits(own.o[head])  # [V,D]
+    ids, effects = _rows(model, values, written, tokens)
+    copying = _copying(weights, values.T @ written, own.v[own.shared(head)], own.o[head])
+    return OVCircuit(_named(model, ids, effects), effects.numpy(), float(copying))
+
+
+@torch.inference_mode()
+def qk(model: Model, layer: int, head: int, tokens: Sequence[int] = ()) -> QKCircuit:
+    """The same of the QK circuit."""
+    weights, own, head = _head(model, layer, head)
+    shared = own.shared(head)
+    queries = (weights.tokens(own.q[head]) + own.q_bias[head]) * own.scale
+    keys = weights.tokens(own.k[shared])
+    profile = _profile(weights, own, head, queries.mean(0), keys.mean(0) + own.k_bias[shared])
+    ids, effects = _rows(model, queries, keys - keys.mean(0), tokens)
+    return QKCircuit(_named(model, ids, effects), effects.numpy(), profile.float().numpy())
+
+
+@torch.inference_mode()
+def copying_scores(model: Model) -> np.ndarray:
+    """Every head's OVCircuit.copying: float32 [L,H]. Raises NotSupported as weights_of."""
+    weights = weights_of(model)
+    width = weights.embedding.shape[1]
+    both = weights.tokens(torch.eye(width)).T @ weights.to_logits(torch.eye(width))  # [W,W], sums over the vocabulary
+    found = []
+    for layer in range(weights.layers):
+        own = weights.layer(layer)
+        v = own.of_heads(own.v)
+        found.append(_copying(weights, v @ both @ own.o, v, own.o))
+    return torch.stack(found).float().numpy()
+
+
+def _copying(weights: CircuitWeights, circuit: Tensor, v: Tensor, o: Tensor) -> Tensor:
+    """circuit [..,D,D] has the eigenvalues, v [..,D,W], o [..,W,D] -> [..]; NaN where the head changes no logit by more
+    than rounding."""
+    eigenvalues, tokens = torch.linalg.eigvals(circuit), len(weights.embedding)
+    sizes = eigenvalues.abs().sum(-1)
+    rounding = NOTHING * tokens**0.5 * weights.unembedding.float().norm() * v.norm(dim=(-2, -1)) * o.norm(dim=(-2, -1))
+    return torch.where(sizes > rounding, eigenvalues.real.sum(-1) / sizes, torch.nan)
+
+
+def _head(model: Model, layer: int, head: int) -> tuple[CircuitWeights, LayerWeights, int]:
+    weights = weights_of(model)
+    head = index("head", head, weights.heads)
+    return weights, weights.layer(index("layer", layer, weights.layers)), head
+
+
+def _rows(model: Model, left: Tensor, right: Tensor, tokens: Sequence[int]) -> tuple[list[int], Tensor]:
+    """The ids, and their rows [N,V] of the product of left [V,D] and right [V,D], whose mean over V is 0."""
+    for token in tokens:
+        if not 0 <= token < len(left):
+            raise ValueError(msg("expected ids from 0 to {last}, got {token}", last=len(left) - 1, token=token))
+    sizes = ((left @ (right.T @ right)) * left).sum(-1)  # of each row, squared, without the V × V numbers
+    ids = list(tokens) or sizes.topk(min(SHOWN, len(left))).indices.tolist()
+    return ids, left[ids] @ right.T
+
+
+def _named(model: Model, ids: Sequence[int], effects: Tensor) -> tuple[TokenEffects, ...]:
+    def some(row: Tensor, largest: bool) -> tuple[tuple[str, float], ...]:
+        found = row.topk(min(BESIDE, len(row)), largest=largest)
+        pairs = zip(found.indices.tolist(), found.values.tolist(), strict=True)
+        return tuple((model.label(token), value) for token, value in pairs)
+
+    return tuple(
+        TokenEffects(model.label(token), float(row.std(unbiased=False)), some(row, True), some(row, False))
+        for token, row in zip(ids, effects, strict=True)
+    )
+
+
+def _profile(weights: CircuitWeights, own: LayerWeights, head: int, query: Tensor, key: Tensor) -> Tensor:
+    """[P]; query, key [D]: of the mean token, biases included, the query scaled."""
+    if weights.turned is not None:
+        turned = weights.turned(query.expand(LONGEST, -1))
+        scores = turned @ key
+        return scores - scores.mean()
+    assert weights.positions is not None
+    count = min(LONGEST, len(weights.positions))
+    queries = weights.at_positions(own.q[head], count) * own.scale + query
+    keys = weights.at_positions(own.k[own.shared(head)], count) + key
+    scores, seen = queries @ keys.T, torch.ones(count, count).tril()
+    scores = scores - (scores * seen).sum(-1, keepdim=True) / seen.sum(-1, keepdim=True)
+    return torch.stack([scores.diagonal(-back).mean() for back in range(count)])
