@@ -1,6 +1,6 @@
 """What a head does on any token, from its weights alone (Elhage et al. 2021): its OV circuit, from a token that is
 attended to, to the logits of each next token; its QK circuit, from a query token to the score of each key token. Both
-are V × V, and kept as two factors V × D; what other layers add to a token's embedding is left out.
+are V × V, and kept as two factors V × D. Of a token they know what weights.py says; what heads move is left out.
 Sizes: N tokens, V vocabulary, D head width, P distances, H heads, L layers.
 """
 
@@ -52,7 +52,7 @@ class QKCircuit:
     token's score, less the mean over keys; with rotary positions, at distance 0.
 
     profile: float32 [P], the score of a key 0, 1, 2 … tokens back from positions alone, less the mean of those that a
-    query sees: of learned positions the mean over the first P queries, of rotary ones that of the mean token.
+    query sees: of learned positions the mean over the first 2·P queries, of rotary ones that of the mean token.
     """
 
     tokens: tuple[TokenEffects, ...]
@@ -65,7 +65,7 @@ def ov(model: Model, layer: int, head: int, tokens: Sequence[int] = ()) -> OVCir
     """The OV circuit of a head, for these ids or for those it acts on most. Raises NotSupported as weights_of, and
     ValueError for a head or id that is not there."""
     weights, own, head = _head(model, layer, head)
-    values = weights.tokens(own.v[own.shared(head)])  # [V,D]
+    values = weights.tokens(own.v[own.shared(head)], layer)  # [V,D]
     written = weights.to_logits(own.o[head])  # [V,D]
     ids, effects = _rows(model, values, written, tokens)
     copying = _copying(weights, values.T @ written, own.v[own.shared(head)], own.o[head])
@@ -77,9 +77,9 @@ def qk(model: Model, layer: int, head: int, tokens: Sequence[int] = ()) -> QKCir
     """The same of the QK circuit."""
     weights, own, head = _head(model, layer, head)
     shared = own.shared(head)
-    queries = (weights.tokens(own.q[head]) + own.q_bias[head]) * own.scale
-    keys = weights.tokens(own.k[shared])
-    profile = _profile(weights, own, head, queries.mean(0), keys.mean(0) + own.k_bias[shared])
+    queries = (weights.tokens(own.q[head], layer) + own.q_bias[head]) * own.scale
+    keys = weights.tokens(own.k[shared], layer)
+    profile = _profile(weights, own, layer, head, queries.mean(0), keys.mean(0) + own.k_bias[shared])
     ids, effects = _rows(model, queries, keys - keys.mean(0), tokens)
     return QKCircuit(_named(model, ids, effects), effects.numpy(), profile.float().numpy())
 
@@ -88,11 +88,12 @@ def qk(model: Model, layer: int, head: int, tokens: Sequence[int] = ()) -> QKCir
 def copying_scores(model: Model) -> np.ndarray:
     """Every head's OVCircuit.copying: float32 [L,H]. Raises NotSupported as weights_of."""
     weights = weights_of(model)
-    width = weights.embedding.shape[1]
-    both = weights.tokens(torch.eye(width)).T @ weights.to_logits(torch.eye(width))  # [W,W], sums over the vocabulary
-    found = []
+    every = torch.eye(weights.unembedding.shape[1])
+    written, found = weights.to_logits(every), []
     for layer in range(weights.layers):
         own = weights.layer(layer)
+        if layer < 2:  # later ones read the same
+            both = weights.tokens(every, layer).T @ written  # [W,W], sums over the vocabulary
         v = own.of_heads(own.v)
         found.append(_copying(weights, v @ both @ own.o, v, own.o))
     return torch.stack(found).float().numpy()
@@ -101,7 +102,7 @@ def copying_scores(model: Model) -> np.ndarray:
 def _copying(weights: CircuitWeights, circuit: Tensor, v: Tensor, o: Tensor) -> Tensor:
     """circuit [..,D,D] has the eigenvalues, v [..,D,W], o [..,W,D] -> [..]; NaN where the head changes no logit by more
     than rounding."""
-    eigenvalues, tokens = torch.linalg.eigvals(circuit), len(weights.embedding)
+    eigenvalues, tokens = torch.linalg.eigvals(circuit), len(weights.unembedding)
     sizes = eigenvalues.abs().sum(-1)
     rounding = NOTHING * tokens**0.5 * weights.unembedding.float().norm() * v.norm(dim=(-2, -1)) * o.norm(dim=(-2, -1))
     return torch.where(sizes > rounding, eigenvalues.real.sum(-1) / sizes, torch.nan)
@@ -135,16 +136,16 @@ def _named(model: Model, ids: Sequence[int], effects: Tensor) -> tuple[TokenEffe
     )
 
 
-def _profile(weights: CircuitWeights, own: LayerWeights, head: int, query: Tensor, key: Tensor) -> Tensor:
+def _profile(weights: CircuitWeights, own: LayerWeights, layer: int, head: int, query: Tensor, key: Tensor) -> Tensor:
     """[P]; query, key [D]: of the mean token, biases included, the query scaled."""
     if weights.turned is not None:
         turned = weights.turned(query.expand(LONGEST, -1))
         scores = turned @ key
         return scores - scores.mean()
     assert weights.positions is not None
-    count = min(LONGEST, len(weights.positions))
-    queries = weights.at_positions(own.q[head], count) * own.scale + query
-    keys = weights.at_positions(own.k[own.shared(head)], count) + key
+    count = min(2 * LONGEST, len(weights.positions))
+    queries = weights.at_positions(own.q[head], layer, count) * own.scale + query
+    keys = weights.at_positions(own.k[own.shared(head)], layer, count) + key
     scores, seen = queries @ keys.T, torch.ones(count, count).tril()
     scores = scores - (scores * seen).sum(-1, keepdim=True) / seen.sum(-1, keepdim=True)
-    return torch.stack([scores.diagonal(-back).mean() for back in range(count)])
+    return torch.stack([scores.diagonal(-back).mean() for back in range(count // 2)])

@@ -4,11 +4,13 @@ Heads are patched before the output projection, so a whole layer's heads are its
 in the residual stream that enters a layer. Every later layer sees what comes of it (Wang et al. 2022, "Interpretability
 in the Wild"; Heimersheim and Nanda 2024, "How to use and interpret activation patching"). Both runs may have masks of
 their own; cutting a single query from a single key ("attention knockout") is a mask that is drawn, and needs no patch.
-Sizes: N rows of a batch, L layers, H heads, T positions, P of them, W width, D head width, V vocabulary.
+Sizes: N rows of a batch, H heads, T positions, P real ones, W width, D head width, V vocabulary.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+import csv
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -17,7 +19,7 @@ from torch import Tensor
 
 from i18n import N_, msg
 from model.base import HeadEdit, Model, StreamEdit
-from model.errors import NotSupported
+from model.errors import NotSupported, index
 from model.heads.ablation import TOP
 from model.sampling import logits_at
 from model.trace import LayerRecord, Trace
@@ -30,6 +32,11 @@ LENGTHS = N_(
     "they agree"
 )
 DECODERS = N_("Activation patching is for models with one stack that predict the next token")
+MOST_PAIRS, MOST_PAIRS_BYTES = 64, 200_000
+PAIRS = N_(
+    "expected a CSV file with the columns a, b, answer and instead_of, and 1 to {most} pairs of texts in at most "
+    "{kilobytes} kB"
+)
 
 
 @dataclass(frozen=True)
@@ -66,50 +73,33 @@ class Patched:
     candidates: tuple[tuple[str, float], ...]
 
 
-def check(model: Model, a: Trace, row_a: int, b: Trace, row_b: int) -> None:
-    """Raises ValueError for texts of different lengths, NotSupported for a model without next tokens."""
-    if model.kind != "decoder" or not model.predicts or model.attentions != ("self",):
-        raise NotSupported(msg(DECODERS))
-    lengths = [len(range(*trace.batch.real(row).indices(10**9))) for trace, row in ((a, row_a), (b, row_b))]
-    if lengths[0] != lengths[1]:
-        raise ValueError(msg(LENGTHS, a=lengths[0], b=lengths[1]))
-
-
 def measured(model: Model, a: Trace, row_a: int, b: Trace, row_b: int, asked: Asked) -> tuple[float, float]:
-    """What is measured in A and in B as they are. Raises as check."""
-    check(model, a, row_a, b, row_b)
+    """What is measured in A and in B as they are. Raises ValueError for texts of different lengths, NotSupported for a
+    model without next tokens; so do all below."""
+    _check(model, a, row_a, b, row_b)
     there = asked.query - b.batch.real(row_b).start + a.batch.real(row_a).start
     return float(asked.of(logits_at(a, row_a, there))), float(asked.of(logits_at(b, row_b, asked.query)))
 
 
 @torch.inference_mode()
-def head_effects(
-    model: Model, a: Trace, row_a: int, b: Trace, row_b: int, asked: Asked, layer: int
+def effects(
+    model: Model, a: Trace, row_a: int, b: Trace, row_b: int, asked: Asked, each: Sequence[Sequence[Patch]]
 ) -> np.ndarray:
-    """By how much the measured value of B rises with each head of a layer taken from A, and, last, with all of them:
-    float32 [H+1]."""
-    check(model, a, row_a, b, row_b)
-    heads = range(b.num_heads)
-    each: list[list[Head]] = [[(layer, head)] for head in heads]
-    each.append([(layer, head) for head in heads])
-    given = {layer: heads_given(a, row_a, layer)}
-    return _rises(model, b, row_b, asked, len(each), lambda rows: _edit(each[rows], given, b.batch.real(row_b)))
+    """By how much the measured value of B rises in each of N runs, with these patches together: float32 [N]."""
+    logits = _patched(model, a, row_a, b, row_b, asked.query, each)
+    found: np.ndarray = (asked.of(logits) - asked.of(logits_at(b, row_b, asked.query))).numpy()
+    return found
 
 
 @torch.inference_mode()
-def position_effects(
-    model: Model, a: Trace, row_a: int, b: Trace, row_b: int, asked: Asked, layer: int, begin: int, end: int
-) -> np.ndarray:
-    """The same with the stream that enters a layer taken from A at each position of B from begin up to, without, end:
-    float32 [P]. layer: counted over all of the network's."""
-    check(model, a, row_a, b, row_b)
-    given = _stream(model, a, row_a, layer)
-    real, places = b.batch.real(row_b), range(begin, end)
-
-    def edit(rows: slice) -> StreamEdit:
-        return _stream_edit([[(layer, place)] for place in places[rows]], {layer: given}, real)
-
-    return _rises(model, b, row_b, asked, len(places), lambda _: None, edit)
+def patched(
+    model: Model, a: Trace, row_a: int, b: Trace, row_b: int, asked: Asked, patches: Sequence[Patch]
+) -> Patched:
+    """One run of B with all of these patches."""
+    logits = _patched(model, a, row_a, b, row_b, asked.query, [patches])[0]
+    top = logits.softmax(-1).topk(min(TOP, len(logits)))
+    pairs = zip(top.indices.tolist(), top.values.tolist(), strict=True)
+    return Patched(float(asked.of(logits)), tuple((model.label(token), chance) for token, chance in pairs))
 
 
 @torch.inference_mode()
@@ -119,27 +109,26 @@ def path_effects(
     """By how much the measured value of B rises with what each head of a layer gives in A on the paths from it into q,
     k or v of one head (`receiver`) of a later layer, over the residual stream and MLPs, all other heads as in B:
     float32 [H]. k and v that several heads share change for the receiver alone."""
-    check(model, a, row_a, b, row_b)
+    _check(model, a, row_a, b, row_b)
     real, (later, head) = b.batch.real(row_b), receiver
-    given = heads_given(a, row_a, layer)
-    frozen = {number: heads_given(b, row_b, number) for number in range(layer + 1, later)}
-    runs = range(b.num_heads)
+    given = _heads_given(a, row_a, layer)
+    frozen = {number: _heads_given(b, row_b, number) for number in range(layer + 1, later)}
 
     def edit(rows: slice) -> HeadEdit:
-        some = [[(layer, sender)] for sender in runs[rows]]
-        sent = _edit(some, {layer: given}, real)
+        batch = b.batch.rows([row_b] * (rows.stop - rows.start))
 
-        def on_the_way(attention: str, at: int, record: LayerRecord, output: Tensor) -> Tensor:
-            if at not in frozen:
-                return sent(attention, at, record, output)
+        def send(_: str, at: int, record: LayerRecord, output: Tensor) -> Tensor:
             output = output.clone()
-            output[:, :, real] = frozen[at].to(output)
+            if at == layer:
+                for row, sender in enumerate(range(rows.start, rows.stop)):
+                    output[row, sender, real] = given[sender].to(output)
+            elif at in frozen:
+                output[:, :, real] = frozen[at].to(output)
             return output
 
-        batch = b.batch.rows([row_b] * len(some))
-        arrived = getattr(model.run(batch, b.spec, on_the_way).layers[later], into)
+        arrived = getattr(model.run(batch, b.spec, send).layers[later], into)
 
-        def at_receiver(_: str, at: int, record: LayerRecord, output: Tensor) -> Tensor:
+        def receive(_: str, at: int, record: LayerRecord, output: Tensor) -> Tensor:
             if at != later:
                 return output
             output, changed = output.clone(), replace(record, **{into: arrived})
@@ -147,120 +136,111 @@ def path_effects(
                 output[row, head] = _outputs(changed, b, row, slice(head, head + 1), slice(0, output.shape[2]))[0]
             return output
 
-        return at_receiver
+        return receive
 
-    return _rises(model, b, row_b, asked, len(runs), edit)
-
-
-@torch.inference_mode()
-def patched(
-    model: Model, a: Trace, row_a: int, b: Trace, row_b: int, asked: Asked, patches: Sequence[Patch]
-) -> Patched:
-    """One run of B with all of these patches together. Raises ValueError for one that is not there."""
-    check(model, a, row_a, b, row_b)
-    real, every = b.batch.real(row_b), range(b.num_heads)
-    for one in patches:
-        _check_patch(one, b, real)
-    whole = {one.layer for one in patches if one.kind == "layer"}
-    heads = {(one.layer, one.number) for one in patches if one.kind == "head"}
-    heads |= {(layer, head) for layer in whole for head in every}
-    places = {(one.layer, one.number) for one in patches if one.kind == "position"}
-    given = {layer: heads_given(a, row_a, layer) for layer in {layer for layer, _ in heads}}
-    streams = {layer: _stream(model, a, row_a, layer) for layer in {layer for layer, _ in places}}
-    entering = _stream_edit([places], streams, real) if places else None
-    logits = _logits(model, b, row_b, asked.query, 1, _edit([heads], given, real), entering)[0]
-    top = logits.softmax(-1).topk(min(TOP, len(logits)))
-    pairs = zip(top.indices.tolist(), top.values.tolist(), strict=True)
-    return Patched(float(asked.of(logits)), tuple((model.label(token), chance) for token, chance in pairs))
+    logits = _runs(model, b, row_b, asked.query, b.num_heads, lambda rows: (edit(rows), None))
+    found: np.ndarray = (asked.of(logits) - asked.of(logits_at(b, row_b, asked.query))).numpy()
+    return found
 
 
-def heads_given(trace: Trace, row: int, layer: int) -> Tensor:
+def _check(model: Model, a: Trace, row_a: int, b: Trace, row_b: int) -> None:
+    if model.kind != "decoder" or not model.predicts or model.attentions != ("self",):
+        raise NotSupported(msg(DECODERS))
+    lengths = [int(trace.batch.keep[row].sum()) for trace, row in ((a, row_a), (b, row_b))]
+    if lengths[0] != lengths[1]:
+        raise ValueError(msg(LENGTHS, a=lengths[0], b=lengths[1]))
+
+
+def _patched(
+    model: Model, a: Trace, row_a: int, b: Trace, row_b: int, query: int, each: Sequence[Sequence[Patch]]
+) -> Tensor:
+    """The logits [N,V] after the query in each of N runs of B. Raises ValueError for a patch that is not there."""
+    _check(model, a, row_a, b, row_b)
+    real, every = b.batch.real(row_b), {one for patches in each for one in patches}
+    for one in every:
+        index("layer", one.layer, b.num_layers)
+        if one.kind == "position":
+            index("position", one.number, real.stop, first=real.start)
+        else:
+            index("head", one.number, b.num_heads)
+    given = {layer: _heads_given(a, row_a, layer) for layer in {one.layer for one in every if one.kind != "position"}}
+    layers = {one.layer for one in every if one.kind == "position"}
+    streams = model.residuals(a.batch.rows([row_a]), a.spec).streams if layers else ()
+    taken = {layer: streams[layer][0, a.batch.real(row_a)] for layer in layers}
+
+    def edits(rows: slice) -> tuple[HeadEdit, StreamEdit | None]:
+        some = [(row, astuple(one)) for row, patches in enumerate(each[rows]) for one in patches]
+
+        def heads(_: str, layer: int, record: LayerRecord, output: Tensor) -> Tensor:
+            output = output.clone()
+            for row, (kind, at, number) in some:
+                if kind != "position" and at == layer:
+                    which = slice(None) if kind == "layer" else slice(number, number + 1)
+                    output[row, which, real] = given[layer][which].to(output)
+            return output
+
+        def stream(layer: int, entering: Tensor) -> Tensor:
+            entering = entering.clone()
+            for row, (kind, at, position) in some:
+                if kind == "position" and at == layer:
+                    entering[row, position] = taken[layer][position - real.start].to(entering)
+            return entering
+
+        return heads, stream if layers else None
+
+    return _runs(model, b, row_b, query, len(each), edits)
+
+
+def _runs(
+    model: Model,
+    b: Trace,
+    row: int,
+    query: int,
+    runs: int,
+    edits: Callable[[slice], tuple[HeadEdit, StreamEdit | None]],
+) -> Tensor:
+    """The logits [N,V] after the query in each of so many runs of B, as many at a time as the model takes."""
+    step, found = max(model.most_cells // b.batch.ids.shape[1], 1), []
+    for begin in range(0, runs, step):
+        some = slice(begin, min(begin + step, runs))
+        batch, (heads, stream) = b.batch.rows([row] * (some.stop - begin)), edits(some)
+        if stream is None:
+            states = model.run(batch, b.spec, heads).states
+        else:
+            read = model.residuals(batch, b.spec, heads, stream)
+            states = read.final(read.streams[-1])
+        found.append(model.readout(states[:, query]).float().cpu())
+    return torch.cat(found)
+
+
+def _heads_given(trace: Trace, row: int, layer: int) -> Tensor:
     """What each head of a layer gives at the row's real tokens, before the output projection: float32 [H,P,D]."""
     return _outputs(trace.layers[layer], trace, row, slice(None), trace.batch.real(row))
 
 
 def _outputs(record: LayerRecord, trace: Trace, row: int, heads: slice, queries: slice) -> Tensor:
-    begins = range(queries.start, queries.stop, BLOCK)
-    blocks = [slice(begin, min(begin + BLOCK, queries.stop)) for begin in begins]
+    blocks = (slice(begin, min(begin + BLOCK, queries.stop)) for begin in range(queries.start, queries.stop, BLOCK))
     return torch.cat([record.stages(trace.spec, row, heads, block).output for block in blocks], 1)
 
 
-def _stream(model: Model, trace: Trace, row: int, layer: int) -> Tensor:
-    """What enters a layer at the row's real tokens, [P,W]."""
-    return model.residuals(trace.batch.rows([row]), trace.spec).streams[layer][0, trace.batch.real(row)]
+@dataclass(frozen=True)
+class TextPair:
+    """Two texts of as many tokens, the token that A should say next, and the one that B should."""
+
+    a: str
+    b: str
+    answer: str
+    instead_of: str
 
 
-def _edit(each: Sequence[Collection[Head]], given: Mapping[int, Tensor], real: slice) -> HeadEdit:
-    """each: the heads that are patched in each row of the batch."""
-
-    def edit(attention: str, layer: int, record: LayerRecord, output: Tensor) -> Tensor:
-        """output [N,H,T,D]"""
-        here = [(row, head) for row, heads in enumerate(each) for at, head in heads if at == layer]
-        if not here:
-            return output
-        output = output.clone()
-        for row, head in here:
-            output[row, head, real] = given[layer][head].to(output)
-        return output
-
-    return edit
-
-
-def _stream_edit(each: Sequence[Collection[tuple[int, int]]], given: Mapping[int, Tensor], real: slice) -> StreamEdit:
-    """each: the (layer, position) that are patched in each row of the batch."""
-
-    def edit(layer: int, stream: Tensor) -> Tensor:
-        """stream [N,T,W]"""
-        here = [(row, place) for row, places in enumerate(each) for at, place in places if at == layer]
-        if not here:
-            return stream
-        stream = stream.clone()
-        for row, place in here:
-            stream[row, place] = given[layer][place - real.start].to(stream)
-        return stream
-
-    return edit
-
-
-def _rises(
-    model: Model,
-    b: Trace,
-    row: int,
-    asked: Asked,
-    runs: int,
-    edit: Callable[[slice], HeadEdit | None],
-    entering: Callable[[slice], StreamEdit | None] = lambda _: None,
-) -> np.ndarray:
-    """Of each of so many patched runs of B, which are rows of one batch, as many at a time as the model takes."""
-    before = asked.of(logits_at(b, row, asked.query))
-    step, after = max(model.most_cells // b.batch.ids.shape[1], 1), []
-    for begin in range(0, runs, step):
-        some = slice(begin, min(begin + step, runs))
-        after.append(asked.of(_logits(model, b, row, asked.query, some.stop - begin, edit(some), entering(some))))
-    found: np.ndarray = (torch.cat(after) - before).float().numpy()
-    return found
-
-
-def _logits(
-    model: Model, b: Trace, row: int, query: int, runs: int, edit: HeadEdit | None, entering: StreamEdit | None
-) -> Tensor:
-    """[N,V] after the query."""
-    batch = b.batch.rows([row] * runs)
-    if entering is None:
-        states = model.run(batch, b.spec, edit).states
-    else:
-        found = model.residuals(batch, b.spec, edit, entering)
-        states = found.final(found.streams[-1])
-    return model.readout(states[:, query]).float().cpu()
-
-
-def _check_patch(one: Patch, b: Trace, real: slice) -> None:
-    inside = one.number in range(real.start, real.stop) if one.kind == "position" else one.number < b.num_heads
-    if not inside or not 0 <= one.layer < b.num_layers:
-        raise ValueError(
-            msg(
-                "expected heads of {layers} × {heads}, and positions {first} to {last}, got {patch}",
-                layers=b.num_layers, heads=b.num_heads, first=real.start, last=real.stop - 1,
-                patch=f"{one.kind} {one.layer}.{one.number}",
-            )
-        )  # fmt: skip
+def read_pairs(data: bytes) -> list[TextPair]:
+    """A CSV file with these columns. Raises ValueError for what is none, or too large."""
+    try:
+        rows = list(csv.DictReader(io.StringIO(data[:MOST_PAIRS_BYTES].decode("utf-8-sig"))))
+        pairs = [TextPair(row["a"], row["b"], row["answer"], row["instead_of"]) for row in rows]
+    except (UnicodeDecodeError, csv.Error, KeyError):
+        pairs = []
+    whole = all((part or "").strip() for pair in pairs for part in astuple(pair))
+    if not whole or len(data) > MOST_PAIRS_BYTES or not 0 < len(pairs) <= MOST_PAIRS:
+        raise ValueError(msg(PAIRS, most=MOST_PAIRS, kilobytes=MOST_PAIRS_BYTES // 1000))
+    return pairs

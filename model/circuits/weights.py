@@ -1,12 +1,15 @@
 """The weights of a decoder's attention as circuits are made of them: what each head reads of the residual stream and
 what it writes, with the norms' gains and centring folded in (Elhage et al. 2021, "A Mathematical Framework for
-Transformer Circuits").
+Transformer Circuits"), and the tokens that it reads. Heads of the first layer read a token's embedding, those of later
+layers the embedding with what the first layer's MLP makes of it, as most models use both together (Wang et al. 2022,
+section 3.1; McDougall et al. 2023, "effective embedding").
 Sizes: H heads, Hkv key-value heads, D head width, W width, V vocabulary, P positions, N vectors.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +20,10 @@ from model.decoder import DecoderModel
 from model.errors import NotSupported
 
 GPT2, LLAMA = ("gpt2",), ("llama", "mistral", "mixtral", "qwen2")  # model types of transformers
-ROWS = 16_384  # of a vocabulary in one product
+ROWS = 4096  # of a vocabulary in one product
+MOST_KEPT = 256 * 2**20  # bytes, of one model's tokens
+_READ = WeakKeyDictionary[nn.Module, dict[bool, tuple[Tensor, Tensor]]]()
+"""What the heads of the first layer read, and of later ones: seconds of work, forgotten with the network."""
 REFUSED = N_(
     "{model}: circuits are computed from the weights of GPT-2 and of decoders built like Llama (Llama, Mistral, "
     "Mixtral, Qwen2), and this is {architecture}"
@@ -49,137 +55,154 @@ class LayerWeights:
 
 @dataclass(frozen=True, eq=False)
 class CircuitWeights:
-    """layer: a layer's weights, made when they are asked for. embedding and unembedding [V,W]; positions [P,W], None
-    where they are not learned; turned: of rotary positions, vectors [N,D] at positions 0 to N-1. gain [W]: of the last
-    norm; centred: whether norms take the mean away."""
+    """layer: a layer's weights, made when they are asked for. first_mlp: what the first layer's MLP adds to a stream
+    [N,W]. table, unembedding [V,W]; positions [P,W], None where they are not learned; turned: of rotary positions,
+    vectors [N,D] at positions 0 to N-1. norm: the last one."""
 
+    network: nn.Module
     layers: int
     heads: int
     layer: Callable[[int], LayerWeights]
-    embedding: Tensor
+    first_mlp: Callable[[Tensor], Tensor]
+    table: Tensor
     unembedding: Tensor
-    gain: Tensor
-    centred: bool
-    epsilon: float
+    norm: Any
     positions: Tensor | None = None
     turned: Callable[[Tensor], Tensor] | None = None
 
-    def tokens(self, weight: Tensor) -> Tensor:
-        """What a weight [D,W] makes of every token's embedding, its norm's deviation that of the token with a position
+    def tokens(self, weight: Tensor, layer: int) -> Tensor:
+        """What a weight [D,W] of a layer makes of every token, its norm's deviation that of the token with a position
         of the usual size: [V,D]."""
-        table = self.embedding
-        beside = 0.0 if self.positions is None else float(self._variance(self.positions.float()).mean())
-        parts = [
-            (some.float() @ weight.T) / (self._variance(some.float()) + beside + self.epsilon).sqrt()[:, None]
-            for some in table.split(ROWS)
-        ]
-        return torch.cat(parts)
+        table, variance = self._read_in(layer)
+        beside = 0.0 if self.positions is None else float(self._variance(self.positions).mean())
+        made = torch.cat([some.float() @ weight.T for some in table.split(ROWS)])
+        return made / (variance + beside + _epsilon(self.norm)).sqrt()[:, None]
 
-    def at_positions(self, weight: Tensor, count: int) -> Tensor:
+    def at_positions(self, weight: Tensor, layer: int, count: int) -> Tensor:
         """The same of the first learned positions, beside a token of the usual size: [count,D]."""
         assert self.positions is not None
-        sizes = [self._variance(some.float()) for some in self.embedding.split(ROWS)]
-        some = self.positions[:count].float()
-        deviation = (self._variance(some) + torch.cat(sizes).mean() + self.epsilon).sqrt()
-        return (some @ weight.T) / deviation[:, None]
+        some = self.positions[:count]
+        variance = self._variance(some) + self._read_in(layer)[1].mean()
+        return (some.float() @ weight.T) / (variance + _epsilon(self.norm)).sqrt()[:, None]
 
     def to_logits(self, weight: Tensor) -> Tensor:
         """What each column of a weight [W,D] that writes into the stream adds to each token's logit, before the last
         norm divides it, less the mean over the vocabulary, which changes no probability: [V,D]."""
-        weight = (weight - weight.mean(0) if self.centred else weight) * self.gain[:, None]
+        weight = weight - weight.mean(0) if isinstance(self.norm, nn.LayerNorm) else weight
+        weight = weight * self.norm.weight.float()[:, None]
         made = torch.cat([some.float() @ weight for some in self.unembedding.split(ROWS)])
         return made - made.mean(0)
 
+    def _read_in(self, layer: int) -> tuple[Tensor, Tensor]:
+        """What the heads of a layer read of each token, [V,W], and its variance, [V]."""
+        kept, later = _READ.setdefault(self.network, {}), layer > 0
+        if later in kept:
+            return kept[later]
+        place = 0.0 if self.positions is None else self.positions.mean(0)
+        parts = [some + self.first_mlp(some + place) if later else some for some in self.table.split(ROWS)]
+        table = torch.cat(parts) if later else self.table
+        found = table, self._variance(table)
+        if not later or table.nbytes <= MOST_KEPT:
+            kept[later] = found
+        return found
+
     def _variance(self, x: Tensor) -> Tensor:
         """[N,W] -> [N]: what norms divide by the root of."""
-        return x.var(-1, unbiased=False) if self.centred else x.square().mean(-1)
+        parts, centred = (some.float() for some in x.split(ROWS)), isinstance(self.norm, nn.LayerNorm)
+        return torch.cat([part.var(-1, unbiased=False) if centred else part.square().mean(-1) for part in parts])
 
 
+@torch.no_grad()
 def weights_of(model: Model) -> CircuitWeights:
     """Raises NotSupported for other architectures than GPT-2's and Llama's, and for quantized weights."""
     network: Any = model.network
     kind = getattr(getattr(network, "config", None), "model_type", "")
     if isinstance(model, DecoderModel) and model.vocabulary and not network.more:
-        return _of_our_decoder(model)
+        return _of_our_decoder(model, network)
     if model.kind != "decoder" or not model.predicts or kind not in (*GPT2, *LLAMA):
         raise NotSupported(msg(REFUSED, model=model.name, architecture=model.describe().architecture))
     packed = [weight for weight in network.parameters() if not weight.is_floating_point()]
     if packed:
         raise NotSupported(msg(PACKED, model=model.name, kind=str(packed[0].dtype)))
-    return _of_gpt2(model) if kind in GPT2 else _of_llama(model)
+    return _of_gpt2(model, network) if kind in GPT2 else _of_llama(model, network)
 
 
-def _of_our_decoder(model: DecoderModel) -> CircuitWeights:
-    network = model.network
+def _of_our_decoder(model: Model, network: Any) -> CircuitWeights:
+    first, heads, some = network.blocks[0], model.num_heads, slice(model.vocabulary)  # ids that texts have
 
     def layer(number: int) -> LayerWeights:
-        block: Any = network.blocks[number]
-        attention = block.attention
-        reads = [(part.weight, part.bias) for part in (attention.query, attention.key, attention.value)]
-        return _layer(reads, attention.output.weight, model.num_heads, model.num_heads, block.attention_norm, None)
+        block = network.blocks[number]
+        reads = [block.attention.query, block.attention.key, block.attention.value]
+        pairs = [(part.weight, part.bias) for part in reads]
+        return _layer(pairs, block.attention.output.weight, heads, heads, block.attention_norm)
 
-    return _weights(
-        model, layer, network.token_embedding.weight, network.unembedding.weight, network.norm,
-        positions=network.position_embedding.weight,
-    )  # fmt: skip
+    return CircuitWeights(
+        network,
+        model.num_layers,
+        heads,
+        layer,
+        lambda x: first.feed_forward(x) - x,
+        network.token_embedding.weight.detach()[some],
+        network.unembedding.weight.detach()[some],
+        network.norm,
+        positions=network.position_embedding.weight.detach(),
+    )
 
 
-def _of_gpt2(model: Model) -> CircuitWeights:
-    network: Any = model.network
-    stack = network.transformer
+def _of_gpt2(model: Model, network: Any) -> CircuitWeights:
+    stack, head, heads = network.transformer, network.get_output_embeddings(), model.num_heads
+    first, some = stack.h[0], slice(model.vocabulary)
 
     def layer(number: int) -> LayerWeights:
         block = stack.h[number]
-        weights, biases = (some.chunk(3) for some in (block.attn.c_attn.weight.T, block.attn.c_attn.bias))
-        reads, written = list(zip(weights, biases, strict=True)), block.attn.c_proj.weight.T
-        return _layer(reads, written, model.num_heads, model.num_heads, block.ln_1, block.attn.scaling)
+        weights, biases = (part.chunk(3) for part in (block.attn.c_attn.weight.T, block.attn.c_attn.bias))
+        return _layer(list(zip(weights, biases, strict=True)), block.attn.c_proj.weight.T, heads, heads, block.ln_1)
 
-    head = network.get_output_embeddings().weight
-    return _weights(model, layer, stack.wte.weight, head, stack.ln_f, positions=stack.wpe.weight)
+    return CircuitWeights(
+        network,
+        model.num_layers,
+        heads,
+        layer,
+        lambda x: first.mlp(first.ln_2(x)),
+        stack.wte.weight.detach()[some],
+        head.weight.detach()[some],
+        stack.ln_f,
+        positions=stack.wpe.weight.detach(),
+    )
 
 
-def _of_llama(model: Model) -> CircuitWeights:
-    network: Any = model.network
-    stack, shared = network.model, len(set(model.key_value_heads))
+def _of_llama(model: Model, network: Any) -> CircuitWeights:
+    stack, head, shared = network.model, network.get_output_embeddings(), len(set(model.key_value_heads))
+    some = slice(model.vocabulary)
 
     def layer(number: int) -> LayerWeights:
         block = stack.layers[number]
         attention = block.self_attn
-        reads = [(part.weight, part.bias) for part in (attention.q_proj, attention.k_proj, attention.v_proj)]
-        written = attention.o_proj.weight
-        return _layer(reads, written, model.num_heads, shared, block.input_layernorm, attention.scaling)
+        pairs = [(part.weight, part.bias) for part in (attention.q_proj, attention.k_proj, attention.v_proj)]
+        return _layer(pairs, attention.o_proj.weight, model.num_heads, shared, block.input_layernorm)
+
+    def first(x: Tensor) -> Tensor:
+        added = stack.layers[0].mlp(stack.layers[0].post_attention_layernorm(x[None]))
+        return (added[0] if isinstance(added, tuple) else added)[
+            0
+        ]  # a mixture of experts gives its router's logits too
 
     def turned(x: Tensor) -> Tensor:
         cos, sin = stack.rotary_emb(x[None], torch.arange(len(x), device=x.device)[None])
-        first, second = x.chunk(2, -1)
-        turned: Tensor = x * cos[0] + torch.cat([-second, first], -1) * sin[0]
-        return turned
+        one, other = x.chunk(2, -1)
+        found: Tensor = x * cos[0] + torch.cat([-other, one], -1) * sin[0]
+        return found
 
-    head = network.get_output_embeddings().weight
-    return _weights(model, layer, stack.embed_tokens.weight, head, stack.norm, turned=turned)
-
-
-def _weights(
-    model: Model,
-    layer: Callable[[int], LayerWeights],
-    embedding: Tensor,
-    unembedding: Tensor,
-    norm: Any,
-    positions: Tensor | None = None,
-    turned: Callable[[Tensor], Tensor] | None = None,
-) -> CircuitWeights:
-    """norm: the last one. Ids that no text has are left out."""
     return CircuitWeights(
+        network,
         model.num_layers,
         model.num_heads,
         layer,
-        embedding.detach()[: model.vocabulary],
-        unembedding.detach()[: model.vocabulary],
-        norm.weight.detach().float(),
-        isinstance(norm, nn.LayerNorm),
-        _epsilon(norm),
-        None if positions is None else positions.detach(),
-        turned,
+        first,
+        stack.embed_tokens.weight.detach()[some],
+        head.weight.detach()[some],
+        stack.norm,
+        turned=turned,
     )
 
 
@@ -188,18 +211,16 @@ def _epsilon(norm: Any) -> float:
 
 
 def _layer(
-    reads: list[tuple[Tensor, Tensor | None]], written: Tensor, heads: int, shared: int, norm: Any, scale: float | None
+    reads: list[tuple[Tensor, Tensor | None]], written: Tensor, heads: int, shared: int, norm: Any
 ) -> LayerWeights:
     """reads: the weights of q, k and v [heads·D,W] with their biases; written [W,H·D]."""
-    found, biases = [], []
-    beside = getattr(norm, "bias", None)
+    found, biases, beside = [], [], getattr(norm, "bias", None)
     for count, (weight, bias) in zip((heads, shared, shared), reads, strict=True):
         weight = weight.detach().float()
         added = weight.new_zeros(len(weight)) if bias is None else bias.detach().float()
-        added = added if beside is None else added + weight @ beside.detach().float()
+        biases.append((added if beside is None else added + weight @ beside.detach().float()).unflatten(0, (count, -1)))
         weight = weight * norm.weight.detach().float()
         weight = weight - weight.mean(-1, keepdim=True) if isinstance(norm, nn.LayerNorm) else weight
         found.append(weight.unflatten(0, (count, -1)))
-        biases.append(added.unflatten(0, (count, -1)))
     o = written.detach().float().unflatten(1, (heads, -1)).transpose(0, 1)
-    return LayerWeights(*found, o, *biases[:2], found[0].shape[1] ** -0.5 if scale is None else scale)
+    return LayerWeights(*found, o, *biases[:2], found[0].shape[1] ** -0.5)

@@ -3,14 +3,16 @@
 Random weights of GPT-2 small's shape: neither depends on what they are.
 """
 
-import resource
+import gc
 import time
+from concurrent.futures import ThreadPoolExecutor, wait
 
+import psutil
 import torch
 from tokenizers import Tokenizer, models
 
 from model.circuits.ov_qk import ov, qk
-from model.circuits.patching import Asked, head_effects
+from model.circuits.patching import Asked, Patch, effects
 from model.decoder import DecoderModel
 from model.text import BatchTokenizer
 from tests.benchmarks.forward import interleaved
@@ -24,7 +26,7 @@ MOST_SECONDS, MOST_BYTES = 60, 1e9
 @torch.inference_mode()
 def circuits() -> list[Ratio]:
     model = _with_tokens(random_model())
-    return [*_weights_alone(model), _patching(model)]  # in this order: the peak of memory is the process's
+    return [*_weights_alone(model), _patching(model)]
 
 
 def _with_tokens(model: DecoderModel) -> DecoderModel:
@@ -34,13 +36,18 @@ def _with_tokens(model: DecoderModel) -> DecoderModel:
 
 
 def _weights_alone(model: DecoderModel) -> list[Ratio]:
-    model.network.logits(model.network.embed(torch.zeros(1, 1, dtype=torch.long), torch.zeros(1, dtype=torch.long)))
-    before, began = _peak(), time.perf_counter()
+    gc.collect()
+    process, began = psutil.Process(), time.perf_counter()
+    before = peak = process.memory_info().rss
     for layer in range(CONFIG.layers):
         for head in range(CONFIG.heads):
-            ov(model, layer, head)
-            qk(model, layer, head)
-    seconds, peak = time.perf_counter() - began, _peak()
+            with ThreadPoolExecutor(1) as thread:
+                work = thread.submit(_both, model, layer, head)
+                while not work.done():
+                    peak = max(peak, process.memory_info().rss)
+                    wait([work], 0.01)
+                work.result()
+    seconds = time.perf_counter() - began
     what = f"OV and QK circuits of {CONFIG.layers * CONFIG.heads} heads"
     return [
         Ratio(f"{what} ÷ {MOST_SECONDS} s", seconds / MOST_SECONDS, 1, f"{seconds:.0f} s"),
@@ -59,15 +66,17 @@ def _patching(model: DecoderModel) -> Ratio:
 
     def patches() -> None:
         for layer in range(CONFIG.layers):
-            head_effects(model, a, 0, b, 0, asked, layer)
+            effects(model, a, 0, b, 0, asked, [[Patch("head", layer, head)] for head in range(CONFIG.heads)])
 
     heads = CONFIG.layers * CONFIG.heads
     patched, plain = interleaved(patches, forwards, REPETITIONS)
     plain *= heads / FORWARDS
-    detail = f"{patched:.1f} s ÷ {plain:.1f} s, medians of {REPETITIONS}; {FORWARDS} forwards, times {heads / FORWARDS:g}"
+    detail = (
+        f"{patched:.1f} s ÷ {plain:.1f} s, medians of {REPETITIONS}; {FORWARDS} forwards, times {heads / FORWARDS:g}"
+    )
     return Ratio(f"patching {heads} heads ÷ as many forwards, {TOKENS} tokens", patched / plain, 1.2, detail)
 
 
-def _peak() -> int:
-    """The most memory that this process has held, in bytes."""
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def _both(model: DecoderModel, layer: int, head: int) -> None:
+    ov(model, layer, head)
+    qk(model, layer, head)

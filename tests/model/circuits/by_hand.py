@@ -1,4 +1,4 @@
-"""A two-layer decoder whose weights are written by hand: L0 H0 attends to the previous token and writes down which token
+"""A two-layer decoder whose weights are written by hand: L0 H0 attends to the previous token and writes down which
 that was, L1 H0 looks for the token before which its own query's token stands there, and copies what it finds (Elhage et
 al. 2021's induction circuit). The other two heads have little random weights, the MLPs none.
 """

@@ -8,13 +8,15 @@ import torch
 
 from model.base import Model
 from model.circuits.patching import (
+    MOST_PAIRS,
     Asked,
     Patch,
-    head_effects,
+    TextPair,
+    effects,
     measured,
     patched,
     path_effects,
-    position_effects,
+    read_pairs,
 )
 from model.decoder import DecoderModel
 from model.errors import NotSupported
@@ -34,6 +36,19 @@ def pair(known: DecoderModel) -> Pair:
     return known.run(known.encode([CLEAN])), 0, known.run(known.encode(["p", CORRUPT, "p q r t x z y"], "left")), 1
 
 
+def head_effects(model: Model, a: Trace, row_a: int, b: Trace, row_b: int, asked: Asked, layer: int) -> np.ndarray:
+    """Of each head of a layer, and of all of them."""
+    heads = [[Patch("head", layer, head)] for head in range(b.num_heads)]
+    return effects(model, a, row_a, b, row_b, asked, [*heads, [Patch("layer", layer)]])
+
+
+def position_effects(
+    model: Model, a: Trace, row_a: int, b: Trace, row_b: int, asked: Asked, layer: int, begin: int, end: int
+) -> np.ndarray:
+    places = [[Patch("position", layer, place)] for place in range(begin, end)]
+    return effects(model, a, row_a, b, row_b, asked, places)
+
+
 def asked_of(pair: Pair) -> Asked:
     return Asked(pair[2].batch.real(pair[3]).stop - 1, Q, T)
 
@@ -43,13 +58,15 @@ def test_each_head_of_the_known_circuit_carries_all_of_the_effect_and_no_other_a
 ) -> None:
     asked = asked_of(pair)
     a, b = measured(known, *pair, asked)
-    assert a > 1 and b < -1
-    effects = np.stack([head_effects(known, *pair, asked, layer) for layer in (0, 1)])
-    shares = effects / (a - b)
-    assert shares[PREVIOUS] > 0.9 and shares[INDUCTION] > 0.9
+    assert a > 1
+    assert b < -1
+    found = np.stack([head_effects(known, *pair, asked, layer) for layer in (0, 1)])
+    shares = found / (a - b)
+    assert shares[PREVIOUS] > 0.9
+    assert shares[INDUCTION] > 0.9
     shares[PREVIOUS] = shares[INDUCTION] = 0
     assert np.abs(shares[:, :-1]).max() < 0.05
-    np.testing.assert_allclose(effects[0, -1], effects[PREVIOUS], rtol=0.05)  # the whole layer
+    np.testing.assert_allclose(found[0, -1], found[PREVIOUS], rtol=0.05)  # the whole layer
 
 
 def test_both_directions(known: DecoderModel, pair: Pair) -> None:
@@ -64,7 +81,8 @@ def test_the_path_from_the_previous_token_head_is_into_the_keys(known: DecoderMo
     asked = asked_of(pair)
     a, b = measured(known, *pair, asked)
     into = {part: path_effects(known, *pair, asked, INDUCTION, part, 0) / (a - b) for part in ("q", "k", "v")}
-    assert into["k"][0] > 0.9 and abs(into["k"][1]) < 0.05
+    assert into["k"][0] > 0.9
+    assert abs(into["k"][1]) < 0.05
     assert max(np.abs(into["q"]).max(), np.abs(into["v"]).max()) < 0.05
 
 
@@ -74,7 +92,7 @@ def test_positions_of_the_stream(known: DecoderModel, pair: Pair) -> None:
     tokens = slice(real.start, real.stop)
     at_last = position_effects(known, *pair, asked, 1, tokens.start, tokens.stop) / (a - b)
     assert at_last[:2] == pytest.approx([0, 0], abs=0.02)
-    assert at_last[2] + at_last[4] > 0.9  # what stands after p and after r knows what was before it
+    assert at_last[2] + at_last[4] > 0.9  # after p and after r stands what was before
     first = position_effects(known, *pair, asked, 0, tokens.start, tokens.stop)
     assert first[[0, 2, 4, 5]] == pytest.approx([0] * 4, abs=1e-5)  # the same tokens in both
 
@@ -121,21 +139,21 @@ def test_equals_plain_hooks(tiny: DecoderModel) -> None:
     traces, asked = (tiny.run(a), 0, tiny.run(b), 0), Asked(5, 11)
     before = measured(tiny, *traces, asked)[1]
     for layer in range(2):
-        effects = head_effects(tiny, *traces, asked, layer)
+        found = head_effects(tiny, *traces, asked, layer)
         for head in range(3):
-            found = plain_hook(tiny, a, b, layer, head)[5].log_softmax(-1)[11]
-            assert before + effects[head] == pytest.approx(float(found), abs=1e-5)
+            expected = plain_hook(tiny, a, b, layer, head)[5].log_softmax(-1)[11]
+            assert before + found[head] == pytest.approx(float(expected), abs=1e-5)
 
 
 def test_runs_under_different_masks(tiny: Model) -> None:
     batch = tiny.encode(["the cat sat on the mat"])
     a, b = tiny.run(batch), tiny.run(batch, MaskSpec(causal=False))
     asked = Asked(3, 11, 7)
-    effects = head_effects(tiny, a, 0, b, 0, asked, 0)
+    found = head_effects(tiny, a, 0, b, 0, asked, 0)
     both = measured(tiny, a, 0, b, 0, asked)
     every = [Patch("layer", layer) for layer in range(2)]
     assert patched(tiny, a, 0, b, 0, asked, every).value == pytest.approx(both[0], abs=1e-4)
-    assert np.abs(effects).min() > 0
+    assert np.abs(found).min() > 0
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "gemma2"])
@@ -158,9 +176,24 @@ def test_what_cannot_be_patched_is_refused(tiny: Model, family: Callable[[str], 
     a, b = (tiny.run(tiny.encode([text])) for text in ("the cat", "the cat sat on the mat"))
     with pytest.raises(ValueError, match=r"as many tokens in A as in B: A has \d+, B has \d+"):
         head_effects(tiny, a, 0, b, 0, Asked(1, 2), 0)
-    with pytest.raises(ValueError, match="got head 1.3"):
+    with pytest.raises(ValueError, match="expected a head from 0 to 2, got 3"):
         patched(tiny, a, 0, a, 0, Asked(1, 2), [Patch("head", 1, 3)])
     bert = family("bert").ours
     run = bert.run(bert.encode(["the cat"]))
     with pytest.raises(NotSupported, match="one stack"):
         measured(bert, run, 0, run, 0, Asked(1, 2))
+
+
+def test_pairs_of_texts_from_a_file() -> None:
+    head = "answer,a,b,instead_of\n"
+    assert read_pairs(f"{head} q,one,two, t\n".encode()) == [TextPair("one", "two", " q", " t")]
+    for wrong in (
+        b"",
+        b"\xff\xfe",
+        b"a,b\n1,2\n",
+        f"{head}q,one,,t\n".encode(),
+        head.encode() + b"q,one,two,t\n" * (MOST_PAIRS + 1),
+        head.encode() + b"q,one," + b"x" * 200_000 + b",t\n",
+    ):
+        with pytest.raises(ValueError, match="columns a, b, answer and instead_of, and 1 to 64 pairs"):
+            read_pairs(wrong)
