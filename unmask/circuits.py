@@ -9,11 +9,10 @@ from model.base import Model
 from model.circuits import composition as composing
 from model.circuits import ov_qk
 from model.circuits.ov_qk import OVCircuit, QKCircuit
-from model.circuits.patching import Asked, Patch, effects, measured
+from model.circuits.patching import Asked, Patch, effects, likeliest, measured
 from model.errors import index
 from model.heads.view import head_name
 from model.inference.calls import continuation_ids
-from model.sampling import logits_at
 from model.trace import Trace
 from unmask.pictures import Picture
 from viz.circuits import ov_qk as pictures
@@ -50,17 +49,15 @@ class Patchable:
             raise ValueError(f"expected another run of {self.model.name}, got {other!r:.80}")
         pair, real = (self.model, other.trace, other.row, self.trace, self.row), self.trace.batch.real(self.row)
         query = real.stop - 1 if query is None else index("query", query, real.stop, first=real.start)
-        there = query - real.start + other.trace.batch.real(other.row).start
-        likeliest = int(logits_at(other.trace, other.row, there).argmax())
-        other_token = None if instead_of is None else _token(self.model, instead_of)
-        asked = Asked(query, likeliest if answer is None else _token(self.model, answer), other_token)
+        found = likeliest(*pair, query)[0] if answer is None else _token(self.model, answer)
+        asked = Asked(query, found, None if instead_of is None else _token(self.model, instead_of))
         both = measured(*pair, asked)
         heads = range(self.trace.num_heads)
         values = [
             effects(*pair, asked, [[Patch("head", layer, head)] for head in heads])
             for layer in range(self.trace.num_layers)
         ]
-        names, unit = _layer_names(self.model), "nats" if other_token is None else "logits"
+        names, unit = _layer_names(self.model), "nats" if instead_of is None else "logits"
         view = PatchView(np.stack(values), names, [f"H{head}" for head in heads], unit, *both, ("A", "B"))
         line = patch_sentence(view)
         return Picture(

@@ -73,11 +73,19 @@ class Patched:
     candidates: tuple[tuple[str, float], ...]
 
 
-def measured(model: Model, a: Trace, row_a: int, b: Trace, row_b: int, asked: Asked) -> tuple[float, float]:
-    """What is measured in A and in B as they are. Raises ValueError for texts of different lengths, NotSupported for a
-    model without next tokens; so do all below."""
+def likeliest(model: Model, a: Trace, row_a: int, b: Trace, row_b: int, query: int) -> tuple[int, int]:
+    """What A says after the place of the query of B, and what B says there, or would next if that is the same. Raises
+    ValueError for texts of different lengths, NotSupported for a model without next tokens; so do all below."""
     _check(model, a, row_a, b, row_b)
-    there = asked.query - b.batch.real(row_b).start + a.batch.real(row_a).start
+    answer = int(logits_at(a, row_a, _place_in_a(a, row_a, b, row_b, query)).argmax())
+    others = logits_at(b, row_b, query).topk(2).indices.tolist()
+    return answer, next(token for token in others if token != answer)
+
+
+def measured(model: Model, a: Trace, row_a: int, b: Trace, row_b: int, asked: Asked) -> tuple[float, float]:
+    """What is measured in A and in B as they are."""
+    _check(model, a, row_a, b, row_b)
+    there = _place_in_a(a, row_a, b, row_b, asked.query)
     return float(asked.of(logits_at(a, row_a, there))), float(asked.of(logits_at(b, row_b, asked.query)))
 
 
@@ -149,6 +157,10 @@ def _check(model: Model, a: Trace, row_a: int, b: Trace, row_b: int) -> None:
     lengths = [int(trace.batch.keep[row].sum()) for trace, row in ((a, row_a), (b, row_b))]
     if lengths[0] != lengths[1]:
         raise ValueError(msg(LENGTHS, a=lengths[0], b=lengths[1]))
+
+
+def _place_in_a(a: Trace, row_a: int, b: Trace, row_b: int, query: int) -> int:
+    return query - b.batch.real(row_b).start + a.batch.real(row_a).start
 
 
 def _patched(

@@ -12,7 +12,6 @@ from i18n import N_, say
 from model.circuits import patching
 from model.circuits.patching import LENGTHS, MOST_PAIRS, Asked, Head, Patch, TextPair, read_pairs
 from model.inference.calls import continuation_ids
-from model.sampling import next_tokens
 from model.spec import Stroke
 from serving.job import ModelRef, RunRef
 from ui import page, results, run_view
@@ -140,16 +139,15 @@ def _cannot(a: RunView, b: RunView) -> bool:
 
 def _choose_answers(chosen: Direction, query: int) -> Asked:
     """The two tokens; those not typed are what the two runs find likeliest. Raises ValueError for the same twice."""
-    taking, given = chosen.taking, chosen.given
-    places = (given, query - taking.real.start + given.real.start), (taking, query)
-    tops = [results.ask(next_tokens, side.run, side.row, at, 2).tokens.tolist() for side, at in places]
-    answer = _typed(given, say("Answer"), "patch_answer", tops[0][0])
+    first, second = chosen.ask(patching.likeliest, query)
+    answer = _typed(chosen.taking, say("Answer"), "patch_answer", first)
     if st.session_state.patch_metric == "probability":
         return Asked(query, answer)
-    others = [token for token in (*tops[1], *tops[0]) if token != answer]
-    other = _typed(given, say("Instead of"), "patch_instead", others[0])
+    other = _typed(chosen.taking, say("Instead of"), "patch_instead", second)
     if other == answer:
-        raise ValueError(say("expected two different tokens, got “{token}” twice", token=given.model.label(answer)))
+        raise ValueError(
+            say("expected two different tokens, got “{token}” twice", token=chosen.taking.model.label(answer))
+        )
     return Asked(query, answer, other)
 
 
