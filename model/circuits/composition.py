@@ -44,6 +44,14 @@ def composition(model: Model) -> np.ndarray:
     return np.stack([composition_of_layer(model, layer) for layer in range(layers)], 1)
 
 
+def strongest_reads(model: Model) -> np.ndarray:
+    """Each head's strongest K-composition with an earlier head: float32 [L,H], NaN in the first layer."""
+    found = composition(model)[KINDS.index("k")]
+    strongest = np.full(found.shape[:2], np.nan, np.float32)
+    strongest[1:] = np.nanmax(found[1:], (2, 3))
+    return strongest
+
+
 def _root(some: Tensor) -> Tensor:
     """[H,D,W] -> R [H,D,D] with RᵀR the Gram matrix of the rows: ‖R·M‖ = ‖someᵀ·M‖."""
     values, vectors = torch.linalg.eigh((some @ some.transpose(1, 2)).double())

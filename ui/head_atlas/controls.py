@@ -1,5 +1,6 @@
 """The controls of the page Head atlas, its link, and the scatter."""
 
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -7,11 +8,14 @@ import streamlit as st
 from pydantic import BeforeValidator, ConfigDict, StringConstraints
 
 from i18n import N_, say, say_all
-from model.atlas.result import MEASURES, Atlas
+from model.atlas.result import EVERY_MEASURE, MEASURES, OF_WEIGHTS, Atlas
 from model.base import Model
+from model.circuits.composition import strongest_reads
+from model.circuits.ov_qk import copying_scores
 from model.masks import MaskSpec
 from model.text import first_line
-from ui import controls, page
+from serving.job import ModelRef
+from ui import controls, page, results
 from ui.heads.head import heard
 from ui.link import TextLink, Whole, with_masks
 from ui.widgets.choices import bound
@@ -52,6 +56,7 @@ HELP = N_(
 SECTIONS = {"examples": N_("Where it is strongest"), "find": N_("Find heads"), "all": N_("All heads")}
 FIRST_X, FIRST_Y = "induction", "previous"
 Measure = Literal[*MEASURES]  # type: ignore[valid-type]
+Axis = Literal[*EVERY_MEASURE]  # type: ignore[valid-type]
 
 
 Marks = Annotated[str | None, StringConstraints(pattern=r"^\d{1,3}(,\d{1,3}){0,47}$")]
@@ -65,8 +70,8 @@ class AtlasLink(_Masked):
     layer: Whole | None = None
     head: Whole | None = None
     atlas_source: Literal[*SOURCES] = "sample"  # type: ignore[valid-type]
-    atlas_x: Measure = FIRST_X
-    atlas_y: Measure = FIRST_Y
+    atlas_x: Axis = FIRST_X
+    atlas_y: Axis = FIRST_Y
     atlas_by: Measure | None = None  # None: what the head does most
     atlas_section: Literal[*SECTIONS] = "examples"  # type: ignore[valid-type]
     atlas_looks: Marks = None  # the positions that the finder's user marked; None: those marked until then
@@ -77,8 +82,15 @@ class AtlasLink(_Masked):
 def choose_axes() -> tuple[str, str]:
     with st.container(horizontal=True, wrap=False):
         across, up = (words(st.session_state[name]) for name in ("atlas_x", "atlas_y"))
-        x = st.selectbox(say("X axis"), list(MEASURES), format_func=title, key="atlas_x", help=across)
-        return x, st.selectbox(say("Y axis"), list(MEASURES), format_func=title, key="atlas_y", help=up)
+        x = st.selectbox(say("X axis"), list(EVERY_MEASURE), format_func=title, key="atlas_x", help=across)
+        return x, st.selectbox(say("Y axis"), list(EVERY_MEASURE), format_func=title, key="atlas_y", help=up)
+
+
+def with_weights(model: Model, atlas: Atlas, *names: str) -> Atlas:
+    """The atlas with those of these measures that come of the weights. Raises NotSupported where they are not known."""
+    ways = {"copying_scores": copying_scores, "strongest_reads": strongest_reads}
+    asked = {name: results.ask(ways[name], ModelRef.of(model)) for name in names if name in OF_WEIGHTS}
+    return replace(atlas, of_weights=asked)
 
 
 def choose_masks(model: Model) -> MaskSpec:
@@ -102,8 +114,8 @@ def share(model: Model, text: str) -> None:
 
 
 def title(name: str) -> str:
-    return say(MEASURES[name].title)
+    return say(EVERY_MEASURE[name].title)
 
 
 def words(name: str) -> str:
-    return say(MEASURES[name].words)
+    return say(EVERY_MEASURE[name].words)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from model.base import Model
-from model.circuits.composition import composition, composition_of_layer
+from model.circuits.composition import composition, composition_of_layer, strongest_reads
 from model.circuits.ov_qk import copying_scores, ov, qk
 from model.circuits.weights import weights_of
 from model.decoder import DecoderModel
@@ -139,3 +139,9 @@ def test_tokens_asked_for(known: DecoderModel) -> None:
     found = ov(known, *INDUCTION, [WORDS.index("x"), WORDS.index("p")])
     assert [one.token for one in found.tokens] == ["x", "p"]
     assert found.effects.shape == (2, len(WORDS))
+
+
+def test_measures_of_the_atlas(known: DecoderModel) -> None:
+    reads = strongest_reads(known)
+    assert np.isnan(reads[0]).all()
+    assert reads[INDUCTION] == np.nanmax(composition(known)[1])
