@@ -23,7 +23,7 @@ GPT2, LLAMA = ("gpt2",), ("llama", "mistral", "mixtral", "qwen2")  # model types
 ROWS = 4096  # of a vocabulary in one product
 MOST_KEPT = 256 * 2**20  # bytes, of one model's tokens
 _READ = WeakKeyDictionary[nn.Module, dict[bool, tuple[Tensor, Tensor]]]()
-"""What the heads of the first layer read, and of later ones: seconds of work, forgotten with the network."""
+# what the heads of the first layer read, and of later ones: seconds of work, forgotten with the network
 REFUSED = N_(
     "{model}: circuits are computed from the weights of GPT-2 and of decoders built like Llama (Llama, Mistral, "
     "Mixtral, Qwen2), and this is {architecture}"

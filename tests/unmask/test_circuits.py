@@ -40,7 +40,7 @@ def test_circuits_of_a_model(known: DecoderModel) -> None:
     np.testing.assert_array_equal(first.numpy(), ov(known, *INDUCTION, [8, 9]).effects)
     np.testing.assert_array_equal(second.numpy(), qk(known, *PREVIOUS).effects)
     assert repr(first) == "L1 H0: OV circuit, copying score 1.00"
-    assert "favours a distance of 1 tokens" in repr(second)
+    assert "favours keys at distance 1" in repr(second)
     whole = model.composition()
     np.testing.assert_array_equal(whole.numpy(), composition(known))
     assert "Strongest K-composition: L1 H0 reads what L0 H0 wrote" in repr(whole)

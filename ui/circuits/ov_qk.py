@@ -31,8 +31,7 @@ HELP = N_(
     "out, so this is one path of many."
 )
 OV = N_("Logits before the last norm divides them, less their mean over the vocabulary.")
-QK = N_("Scores less their mean over all keys.")
-ROTARY = N_("Rotary positions: the scores are those at distance 0.")
+QK = N_("Scores less their mean over all keys; with rotary positions, those at distance 0.")
 COPYING = N_(
     "Copying score {copying}: 1 is a head that raises the tokens it attends to, −1 one that lowers them (from the "
     "eigenvalues of its OV circuit)."

@@ -54,9 +54,9 @@ KNOCKOUT = N_(
 SAME = N_("A and B are the same run, so there is nothing to patch: choose other masks or another text for B.")
 MODELS = N_("A patch needs one model: these are two.")
 FILE = N_("A CSV file with the columns a, b, answer and instead_of: texts of as many tokens, at most {most} pairs")
-PAIR = {  # not shown: a model's to read
-    "text": "The old man had a green bird and the old woman had a black horse. The green",
-    "b_text": "The old man had a black bird and the old woman had a green horse. The green",
+PAIR = {  # a model's to read
+    "text": "The old man had a green bird and the old woman had a black horse. The green",  # not shown
+    "b_text": "The old man had a black bird and the old woman had a green horse. The green",  # not shown
     "patch_answer": " bird",
     "patch_instead": " horse",
     "differs": "text",

@@ -45,7 +45,7 @@ def profile_sentence(profile: np.ndarray) -> str:
     if np.ptp(profile) < NOTICED:
         return say("Position alone moves its scores by less than {least}.", least=NOTICED)
     return say(
-        "Position alone favours a distance of {tokens} tokens: {score}.",
+        "Position alone favours keys at distance {tokens}: {score}.",
         tokens=best,
         score=signed(float(profile[best]), 2),
     )
