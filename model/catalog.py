@@ -38,6 +38,7 @@ ENTRIES = {
     for entry in (
         Entry(name="story", title=N_("story (built in)"), first_head=(4, 0)),
         Entry(name="dates", title=N_("dates (built in)"), first_head=(0, 1)),
+        Entry(name="induction", title=N_("induction (built in)"), first_head=(1, 0)),
         Entry(name="distilgpt2", title="DistilGPT-2", repo="distilbert/distilgpt2", megabytes=353),
         Entry(name="gpt2", title="GPT-2", repo="openai-community/gpt2", megabytes=548, first_head=(5, 1)),
         Entry(name="gpt2-medium", title="GPT-2 medium", repo="openai-community/gpt2-medium", megabytes=1520),
@@ -45,6 +46,7 @@ ENTRIES = {
         Entry(name="gpt2-xl", title="GPT-2 XL", repo="openai-community/gpt2-xl", megabytes=6431),
     )
 }
+INDUCTION_STEPS = 1500  # of its training
 MOST_CONFIG_BYTES = 10**6  # of a GPT-2's
 FILES = ("config.json", "tokenizer.json", "model.safetensors")
 
@@ -63,7 +65,7 @@ def fetch(name: str, progress: "Progress | None" = None, settings: Settings | No
     settings = settings or Settings.from_environment()
     entry = _entry(name)
     if entry is not None and entry.repo is None:
-        return CHECKPOINTS / name
+        return CHECKPOINTS.joinpath(*name.split("-"))
     check_offered(name, settings)
     # the hub's client takes a while to import, and the first page does without
     from model.huggingface import checkpoint_files, hub
@@ -150,8 +152,17 @@ def check_offered(name: str, settings: Settings) -> None:
         raise CheckpointError(msg("{name} is not available here. Choose one of {names}.", name=name, names=names))
 
 
+def induction_steps() -> dict[str, int]:
+    """The induction model's checkpoints with their training steps, in order: "induction-0", … and last "induction"."""
+    folder = CHECKPOINTS / "induction"
+    steps = sorted(int(path.name) for path in folder.glob("[0-9]*"))
+    return {f"induction-{step}": step for step in steps} | {"induction": INDUCTION_STEPS}
+
+
 def _entry(name: str) -> Entry | None:
-    """The catalog's entry under its name or its id on the hub."""
+    """The catalog's entry under its name or its id on the hub; one of the induction model's steps."""
+    if name.startswith("induction-") and name in induction_steps():
+        return Entry(name=name, title=name)
     return ENTRIES.get(name) or next((entry for entry in ENTRIES.values() if entry.repo == name), None)
 
 

@@ -197,6 +197,7 @@ OF_PAGES: dict[str, Callable[[], Model]] = {  # models of a page that a user can
     **{f"captioner-{version}": partial(_captioner, version) for version in ("causal", "prefix", "window")},
     "twin trained with the mask": lambda: _twin(True),  # not shown
     "twin trained without the mask": lambda: _twin(False),  # not shown
+    **{name: partial(catalog.load, name) for name in catalog.induction_steps()},
 }
 
 
