@@ -58,7 +58,7 @@ class Patchable:
             for layer in range(self.trace.num_layers)
         ]
         names, unit = _layer_names(self.model), "nats" if instead_of is None else "logits"
-        view = PatchView(np.stack(values), names, [f"H{head}" for head in heads], unit, *both, ("A", "B"))
+        view = PatchView(np.stack(values), names, [f"H{head}" for head in heads], unit, both, ("A", "B"))
         line = patch_sentence(view)
         return Picture(
             line, view, view.values, lambda: page(line, [tag("p", line), patch_grid(view), patch_table(view)])

@@ -55,16 +55,18 @@ def strongest_reads(model: Model) -> np.ndarray:
 def _root(some: Tensor) -> Tensor:
     """[H,D,W] -> R [H,D,D] with RᵀR the Gram matrix of the rows: ‖R·M‖ = ‖someᵀ·M‖."""
     values, vectors = torch.linalg.eigh((some @ some.transpose(1, 2)).double())
-    return values.clamp(min=0).sqrt()[..., None] * vectors.transpose(1, 2)
+    root: Tensor = values.clamp(min=0).sqrt()[..., None] * vectors.transpose(1, 2)
+    return root
 
 
 def _size(root: Tensor, read: Tensor) -> Tensor:
     """‖someᵀ·read‖ of each head, from some's root [H,D,D] and read [H,D,W]: [H]."""
-    return (root @ read.double()).flatten(1).norm(dim=-1)
+    found: Tensor = torch.linalg.vector_norm(root @ read.double(), dim=(1, 2))
+    return found
 
 
 def _products(root: Tensor, read: Tensor, earlier: LayerWeights, values: Tensor) -> Tensor:
     """‖someᵀ·read·o·values‖ of each later head with each earlier one: [H,H]."""
     between = torch.einsum("idw,jwe->ijde", read, earlier.o).double()
-    whole = root[:, None] @ between @ _root(values).transpose(1, 2)
-    return whole.flatten(2).norm(dim=-1)
+    found: Tensor = torch.linalg.vector_norm(root[:, None] @ between @ _root(values).transpose(1, 2), dim=(2, 3))
+    return found

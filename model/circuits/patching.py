@@ -79,7 +79,7 @@ def likeliest(model: Model, a: Trace, row_a: int, b: Trace, row_b: int, query: i
     _check(model, a, row_a, b, row_b)
     answer = int(logits_at(a, row_a, _place_in_a(a, row_a, b, row_b, query)).argmax())
     others = logits_at(b, row_b, query).topk(2).indices.tolist()
-    return answer, next(token for token in others if token != answer)
+    return answer, others[1] if others[0] == answer else others[0]
 
 
 def measured(model: Model, a: Trace, row_a: int, b: Trace, row_b: int, asked: Asked) -> tuple[float, float]:
@@ -160,7 +160,7 @@ def _check(model: Model, a: Trace, row_a: int, b: Trace, row_b: int) -> None:
 
 
 def _place_in_a(a: Trace, row_a: int, b: Trace, row_b: int, query: int) -> int:
-    return query - b.batch.real(row_b).start + a.batch.real(row_a).start
+    return int(query - b.batch.real(row_b).start + a.batch.real(row_a).start)
 
 
 def _patched(

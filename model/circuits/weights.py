@@ -183,9 +183,8 @@ def _of_llama(model: Model, network: Any) -> CircuitWeights:
 
     def first(x: Tensor) -> Tensor:
         added = stack.layers[0].mlp(stack.layers[0].post_attention_layernorm(x[None]))
-        return (added[0] if isinstance(added, tuple) else added)[
-            0
-        ]  # a mixture of experts gives its router's logits too
+        found: Tensor = added[0] if isinstance(added, tuple) else added  # a mixture of experts gives router logits too
+        return found[0]
 
     def turned(x: Tensor) -> Tensor:
         cos, sin = stack.rotary_emb(x[None], torch.arange(len(x), device=x.device)[None])
@@ -223,4 +222,5 @@ def _layer(
         weight = weight - weight.mean(-1, keepdim=True) if isinstance(norm, nn.LayerNorm) else weight
         found.append(weight.unflatten(0, (count, -1)))
     o = written.detach().float().unflatten(1, (heads, -1)).transpose(0, 1)
-    return LayerWeights(*found, o, *biases[:2], found[0].shape[1] ** -0.5)
+    q, k, v = found
+    return LayerWeights(q, k, v, o, biases[0], biases[1], q.shape[1] ** -0.5)

@@ -175,7 +175,7 @@ def _show_map(chosen: Direction, head: Head, asked: Asked, of: str) -> None:
     patches, columns = _patches(), [_column(taking, one) for one in grid[0]]
     framed = {(row, column) for row, some in enumerate(grid) for column, one in enumerate(some) if one in patches}
     both = chosen.ask(patching.measured, asked)
-    view = PatchView(values, rows, columns, _unit(asked), *both, chosen.names, chosen=frozenset(framed))
+    view = PatchView(values, rows, columns, _unit(asked), both, chosen.names, chosen=frozenset(framed))
     _show(view, lambda row, column: _toggle(grid[row][column or 0]))
 
 
@@ -187,7 +187,7 @@ def _show_paths(chosen: Direction, head: Head, asked: Asked, into: str) -> None:
     st.caption(say(PATHS, head=name, part=into))
     values = by_layer(rows, lambda layer: chosen.ask(patching.path_effects, asked, head, into, layer))
     columns, both = [_column(chosen.taking, one) for one in chosen.heads(0)[:-1]], chosen.ask(patching.measured, asked)
-    _show(PatchView(np.stack(values), rows, columns, _unit(asked), *both, chosen.names))
+    _show(PatchView(np.stack(values), rows, columns, _unit(asked), both, chosen.names))
 
 
 def _show(view: PatchView, pick: Callable[[int, int | None], None] | None = None) -> None:
@@ -233,8 +233,9 @@ def _over_pairs(a: RunView, b: RunView) -> None:
     first, asked_first = runs[0]
     measure = lambda layer: np.stack([one.effects(asked, one.heads(layer)) for one, asked in runs])  # noqa: E731
     found = np.stack(by_layer(first.layer_names(), measure), 1)  # [pairs,L,H+1]
-    names = first.layer_names(), [_column(a, one) for one in first.heads(0)], _unit(asked_first)
-    _show(PatchView(found.mean(0), *names, *np.mean(both, 0).tolist(), first.names, spread=found.std(0)))
+    columns, means = [_column(a, one) for one in first.heads(0)], tuple(np.mean(both, 0).tolist())
+    unit = _unit(asked_first)
+    _show(PatchView(found.mean(0), first.layer_names(), columns, unit, means, first.names, found.std(0)))
 
 
 def _runs_of(a: RunView, b: RunView, pair: TextPair) -> tuple[Direction, Asked]:

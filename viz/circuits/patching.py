@@ -23,15 +23,14 @@ SHARE = N_("{patch} from {given} moves {taking} most: by {change}, {share} of th
 @dataclass(frozen=True, eq=False)
 class PatchView:
     """values [R,C]: by how much the measured value rises with each patch; spread [R,C]: over pairs of texts, None for
-    one pair. rows, columns: their names. chosen: those patched together. there, here: the measured value of the run
-    that activations are taken from, and of the one that they are put into; names: of both. unit: of all of these."""
+    one pair. rows, columns: their names. chosen: those patched together. measured: the value of the run that
+    activations are taken from, and of the one that they are put into; names: of both. unit: of all of these."""
 
     values: np.ndarray
     rows: Sequence[str]
     columns: Sequence[str]
     unit: str
-    there: float
-    here: float
+    measured: tuple[float, float]
     names: tuple[str, str]
     spread: np.ndarray | None = None
     chosen: frozenset[tuple[int, int]] = frozenset()
@@ -50,7 +49,7 @@ def patch_figure(view: PatchView, *, dark: bool) -> CachedFigure:
 
 def patch_table(view: PatchView) -> Markup:
     """The strongest, with what they are of the way from the one run to the other."""
-    strongest, way = view.ranked()[:LISTED], view.there - view.here
+    strongest, way = view.ranked()[:LISTED], view.measured[0] - view.measured[1]
     most, given, taking = abs(float(view.values[strongest[0]])) or 1.0, *view.names
     spread = [th(say("± over pairs"), "number")] if view.spread is not None else []
     of_way = th(say("of {given} − {taking}", given=given, taking=taking), "number")
@@ -67,8 +66,8 @@ def patch_table(view: PatchView) -> Markup:
 def patch_sentence(view: PatchView) -> str:
     """What was measured, and which patch does most."""
     strongest, names = view.ranked()[0], dict(zip(("given", "taking"), view.names, strict=True))
-    way, value = view.there - view.here, float(view.values[strongest])
-    before = say(BEFORE, there=fixed(view.there, 2), here=fixed(view.here, 2), **names)
+    way, value = view.measured[0] - view.measured[1], float(view.values[strongest])
+    before = say(BEFORE, there=fixed(view.measured[0], 2), here=fixed(view.measured[1], 2), **names)
     if abs(value) < NOTICED:
         return together([before, say("No patch moves it by {least} or more.", least=NOTICED)])
     names |= {"patch": view.name(strongest), "change": signed(value, 2)}
