@@ -9,7 +9,7 @@ from model.base import Model
 from model.circuits import composition as composing
 from model.circuits import ov_qk
 from model.circuits.ov_qk import OVCircuit, QKCircuit
-from model.circuits.patching import Asked, Patch, effects, likeliest, measured
+from model.circuits.patching import Asked, Patch, PatchPair
 from model.errors import index
 from model.heads.view import head_name
 from model.inference.calls import continuation_ids
@@ -47,22 +47,17 @@ class Patchable:
         """
         if not isinstance(other, Patchable) or other.model is not self.model:
             raise ValueError(f"expected another run of {self.model.name}, got {other!r:.80}")
-        pair, real = (self.model, other.trace, other.row, self.trace, self.row), self.trace.batch.real(self.row)
+        model, real = self.model, self.trace.batch.real(self.row)
+        pair = PatchPair(model, other.trace, other.row, self.trace, self.row)
         query = real.stop - 1 if query is None else index("query", query, real.stop, first=real.start)
-        found = likeliest(*pair, query)[0] if answer is None else _token(self.model, answer)
-        asked = Asked(query, found, None if instead_of is None else _token(self.model, instead_of))
-        both = measured(*pair, asked)
-        heads = range(self.trace.num_heads)
-        values = [
-            effects(*pair, asked, [[Patch("head", layer, head)] for head in heads])
-            for layer in range(self.trace.num_layers)
-        ]
-        names, unit = _layer_names(self.model), "nats" if instead_of is None else "logits"
-        view = PatchView(np.stack(values), names, [f"H{head}" for head in heads], unit, both, ("A", "B"))
+        found = pair.likeliest(query)[0] if answer is None else _token(model, answer)
+        asked = Asked(query, found, None if instead_of is None else _token(model, instead_of))
+        each = [[[Patch("head", layer, head)] for head in range(model.num_heads)] for layer in range(model.num_layers)]
+        values = np.stack([pair.effects(asked, patches) for patches in each])
+        columns, unit = [f"H{head}" for head in range(model.num_heads)], "nats" if instead_of is None else "logits"
+        view = PatchView(values, _layer_names(model), columns, unit, pair.measured(asked), ("A", "B"))
         line = patch_sentence(view)
-        return Picture(
-            line, view, view.values, lambda: page(line, [tag("p", line), patch_grid(view), patch_table(view)])
-        )
+        return Picture(line, view, values, lambda: page(line, [tag("p", line), patch_grid(view), patch_table(view)]))
 
 
 class Circuits:

@@ -11,7 +11,7 @@ import csv
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from model.base import HeadEdit, Model, StreamEdit
 from model.errors import NotSupported, index
 from model.heads.ablation import TOP
 from model.sampling import logits_at
+from model.text import TokenBatch
 from model.trace import LayerRecord, Trace
 
 Head = tuple[int, int]  # layer, head
@@ -65,164 +66,169 @@ class Patch:
     number: int = 0
 
 
+Edits = tuple[HeadEdit, StreamEdit | None]
+
+
 @dataclass(frozen=True, eq=False)
-class Patched:
-    """What was measured after patching; candidates: the likeliest next tokens then, label and probability (0 to 1)."""
+class PatchPair:
+    """A row of run A and one of run B, which is patched. Raises ValueError for texts of different lengths, NotSupported
+    for a model without next tokens."""
 
-    value: float
-    candidates: tuple[tuple[str, float], ...]
+    model: Model
+    a: Trace
+    row_a: int
+    b: Trace
+    row_b: int
 
+    def __post_init__(self) -> None:
+        if self.model.kind != "decoder" or not self.model.predicts or self.model.attentions != ("self",):
+            raise NotSupported(msg(DECODERS))
+        lengths = [len(trace.batch.without_padding(row).pieces[0]) for trace, row in (self._in_a, self._in_b)]
+        if lengths[0] != lengths[1]:
+            raise ValueError(msg(LENGTHS, a=lengths[0], b=lengths[1]))
 
-def likeliest(model: Model, a: Trace, row_a: int, b: Trace, row_b: int, query: int) -> tuple[int, int]:
-    """What A says after the place of the query of B, and what B says there, or would next if that is the same. Raises
-    ValueError for texts of different lengths, NotSupported for a model without next tokens; so do all below."""
-    _check(model, a, row_a, b, row_b)
-    answer = int(logits_at(a, row_a, _place_in_a(a, row_a, b, row_b, query)).argmax())
-    others = logits_at(b, row_b, query).topk(2).indices.tolist()
-    return answer, others[1] if others[0] == answer else others[0]
+    def likeliest(self, query: int) -> tuple[int, int]:
+        """What A says after the place of the query of B, and what B says there, or would next if that is the same."""
+        answer = int(self._logits_of_a(query).argmax())
+        others = logits_at(*self._in_b, query).topk(2).indices.tolist()
+        return answer, others[1] if others[0] == answer else others[0]
 
+    def measured(self, asked: Asked) -> tuple[float, float]:
+        """What is measured in A and in B as they are."""
+        return float(asked.of(self._logits_of_a(asked.query))), float(self._before(asked))
 
-def measured(model: Model, a: Trace, row_a: int, b: Trace, row_b: int, asked: Asked) -> tuple[float, float]:
-    """What is measured in A and in B as they are."""
-    _check(model, a, row_a, b, row_b)
-    there = _place_in_a(a, row_a, b, row_b, asked.query)
-    return float(asked.of(logits_at(a, row_a, there))), float(asked.of(logits_at(b, row_b, asked.query)))
+    @torch.inference_mode()
+    def effects(self, asked: Asked, each: Sequence[Sequence[Patch]]) -> np.ndarray:
+        """By how much the measured value of B rises in each of N runs, with these patches together: float32 [N]. Raises
+        ValueError for a patch that is not there."""
+        return self._rises(asked, self._patched(asked.query, each))
 
+    @torch.inference_mode()
+    def patched(self, asked: Asked, patches: Sequence[Patch]) -> tuple[float, tuple[tuple[str, float], ...]]:
+        """What is measured in one run of B with all of these patches, and the likeliest next tokens then: label and
+        probability, 0 to 1."""
+        logits = self._patched(asked.query, [patches])[0]
+        top = logits.softmax(-1).topk(min(TOP, len(logits)))
+        pairs = zip(top.indices.tolist(), top.values.tolist(), strict=True)
+        return float(asked.of(logits)), tuple((self.model.label(token), chance) for token, chance in pairs)
 
-@torch.inference_mode()
-def effects(
-    model: Model, a: Trace, row_a: int, b: Trace, row_b: int, asked: Asked, each: Sequence[Sequence[Patch]]
-) -> np.ndarray:
-    """By how much the measured value of B rises in each of N runs, with these patches together: float32 [N]."""
-    logits = _patched(model, a, row_a, b, row_b, asked.query, each)
-    found: np.ndarray = (asked.of(logits) - asked.of(logits_at(b, row_b, asked.query))).numpy()
-    return found
+    @torch.inference_mode()
+    def path_effects(self, asked: Asked, receiver: Head, into: Input, layer: int) -> np.ndarray:
+        """By how much the measured value of B rises with what each head of a layer gives in A on the paths from it into
+        q, k or v of one head (`receiver`) of a later layer, over the residual stream and MLPs, all other heads as in B:
+        float32 [H]. k and v that several heads share change for the receiver alone."""
+        (later, head), real = receiver, self._real
+        given = _heads_given(*self._in_a, layer)
+        frozen = {number: _heads_given(*self._in_b, number) for number in range(layer + 1, later)}
 
-
-@torch.inference_mode()
-def patched(
-    model: Model, a: Trace, row_a: int, b: Trace, row_b: int, asked: Asked, patches: Sequence[Patch]
-) -> Patched:
-    """One run of B with all of these patches."""
-    logits = _patched(model, a, row_a, b, row_b, asked.query, [patches])[0]
-    top = logits.softmax(-1).topk(min(TOP, len(logits)))
-    pairs = zip(top.indices.tolist(), top.values.tolist(), strict=True)
-    return Patched(float(asked.of(logits)), tuple((model.label(token), chance) for token, chance in pairs))
-
-
-@torch.inference_mode()
-def path_effects(
-    model: Model, a: Trace, row_a: int, b: Trace, row_b: int, asked: Asked, receiver: Head, into: Input, layer: int
-) -> np.ndarray:
-    """By how much the measured value of B rises with what each head of a layer gives in A on the paths from it into q,
-    k or v of one head (`receiver`) of a later layer, over the residual stream and MLPs, all other heads as in B:
-    float32 [H]. k and v that several heads share change for the receiver alone."""
-    _check(model, a, row_a, b, row_b)
-    real, (later, head) = b.batch.real(row_b), receiver
-    given = _heads_given(a, row_a, layer)
-    frozen = {number: _heads_given(b, row_b, number) for number in range(layer + 1, later)}
-
-    def edit(rows: slice) -> HeadEdit:
-        batch = b.batch.rows([row_b] * (rows.stop - rows.start))
-
-        def send(_: str, at: int, record: LayerRecord, output: Tensor) -> Tensor:
-            output = output.clone()
-            if at == layer:
-                for row, sender in enumerate(range(rows.start, rows.stop)):
-                    output[row, sender, real] = given[sender].to(output)
-            elif at in frozen:
-                output[:, :, real] = frozen[at].to(output)
-            return output
-
-        arrived = getattr(model.run(batch, b.spec, send).layers[later], into)
-
-        def receive(_: str, at: int, record: LayerRecord, output: Tensor) -> Tensor:
-            if at != later:
+        def edits(rows: slice) -> Edits:
+            def send(_: str, at: int, record: LayerRecord, output: Tensor) -> Tensor:
+                output = output.clone()
+                if at == layer:
+                    for row, sender in enumerate(range(rows.start, rows.stop)):
+                        output[row, sender, real] = given[sender].to(output)
+                elif at in frozen:
+                    output[:, :, real] = frozen[at].to(output)
                 return output
-            output, changed = output.clone(), replace(record, **{into: arrived})
-            for row in range(len(output)):
-                output[row, head] = _outputs(changed, b, row, slice(head, head + 1), slice(0, output.shape[2]))[0]
-            return output
 
-        return receive
+            arrived = getattr(self.model.run(self._batch(rows), self.b.spec, send).layers[later], into)
 
-    logits = _runs(model, b, row_b, asked.query, b.num_heads, lambda rows: (edit(rows), None))
-    found: np.ndarray = (asked.of(logits) - asked.of(logits_at(b, row_b, asked.query))).numpy()
-    return found
+            def receive(_: str, at: int, record: LayerRecord, output: Tensor) -> Tensor:
+                if at != later:
+                    return output
+                output, changed = output.clone(), replace(record, **{into: arrived})
+                for row in range(len(output)):
+                    whole = slice(0, output.shape[2])
+                    output[row, head] = _outputs(changed, self.b, row, slice(head, head + 1), whole)[0]
+                return output
+
+            return receive, None
+
+        return self._rises(asked, self._runs(asked.query, self.b.num_heads, edits))
+
+    @property
+    def _in_a(self) -> tuple[Trace, int]:
+        return self.a, self.row_a
+
+    @property
+    def _in_b(self) -> tuple[Trace, int]:
+        return self.b, self.row_b
+
+    @property
+    def _real(self) -> slice:
+        return self.b.batch.real(self.row_b)
+
+    def _logits_of_a(self, query: int) -> Tensor:
+        """[V], at the place in A of a query of B."""
+        return logits_at(*self._in_a, query - self._real.start + self.a.batch.real(self.row_a).start)
+
+    def _before(self, asked: Asked) -> Tensor:
+        return asked.of(logits_at(*self._in_b, asked.query))
+
+    def _rises(self, asked: Asked, logits: Tensor) -> np.ndarray:
+        """logits [N,V] -> [N]"""
+        found: np.ndarray = (asked.of(logits) - self._before(asked)).numpy()
+        return found
+
+    def _patched(self, query: int, each: Sequence[Sequence[Patch]]) -> Tensor:
+        """The logits [N,V] after the query in each of N runs of B."""
+        real, every = self._real, {one for patches in each for one in patches}
+        for one in every:
+            index("layer", one.layer, self.b.num_layers)
+            if one.kind == "position":
+                index("position", one.number, real.stop, first=real.start)
+            else:
+                index("head", one.number, self.b.num_heads)
+        given = {layer: _heads_given(*self._in_a, layer) for layer in {p.layer for p in every if p.kind != "position"}}
+        layers = {one.layer for one in every if one.kind == "position"}
+        alone = self.a.batch.rows([self.row_a])
+        streams = self.model.residuals(alone, self.a.spec).streams if layers else ()
+        taken = {layer: streams[layer][0, alone.real(0)] for layer in layers}
+
+        def edits(rows: slice) -> Edits:
+            some = [(row, astuple(one)) for row, patches in enumerate(each[rows]) for one in patches]
+
+            def heads(_: str, layer: int, record: LayerRecord, output: Tensor) -> Tensor:
+                output = output.clone()
+                for row, (kind, at, number) in some:
+                    if kind != "position" and at == layer:
+                        which = slice(None) if kind == "layer" else slice(number, number + 1)
+                        output[row, which, real] = given[layer][which].to(output)
+                return output
+
+            def stream(layer: int, entering: Tensor) -> Tensor:
+                entering = entering.clone()
+                for row, (kind, at, position) in some:
+                    if kind == "position" and at == layer:
+                        entering[row, position] = taken[layer][position - real.start].to(entering)
+                return entering
+
+            return heads, stream if layers else None
+
+        return self._runs(query, len(each), edits)
+
+    def _batch(self, rows: slice) -> TokenBatch:
+        """B's row, once for each run."""
+        return self.b.batch.rows([self.row_b] * (rows.stop - rows.start))
+
+    def _runs(self, query: int, runs: int, edits: Callable[[slice], Edits]) -> Tensor:
+        """The logits [N,V] after the query in each of so many runs of B, as many at a time as the model takes."""
+        step, found = max(self.model.most_cells // self.b.batch.ids.shape[1], 1), []
+        for begin in range(0, runs, step):
+            some = slice(begin, min(begin + step, runs))
+            heads, stream = edits(some)
+            if stream is None:
+                states = self.model.run(self._batch(some), self.b.spec, heads).states
+            else:
+                read = self.model.residuals(self._batch(some), self.b.spec, heads, stream)
+                states = read.final(read.streams[-1])
+            found.append(self.model.readout(states[:, query]).float().cpu())
+        return torch.cat(found)
 
 
-def _check(model: Model, a: Trace, row_a: int, b: Trace, row_b: int) -> None:
-    if model.kind != "decoder" or not model.predicts or model.attentions != ("self",):
-        raise NotSupported(msg(DECODERS))
-    lengths = [int(trace.batch.keep[row].sum()) for trace, row in ((a, row_a), (b, row_b))]
-    if lengths[0] != lengths[1]:
-        raise ValueError(msg(LENGTHS, a=lengths[0], b=lengths[1]))
-
-
-def _place_in_a(a: Trace, row_a: int, b: Trace, row_b: int, query: int) -> int:
-    return int(query - b.batch.real(row_b).start + a.batch.real(row_a).start)
-
-
-def _patched(
-    model: Model, a: Trace, row_a: int, b: Trace, row_b: int, query: int, each: Sequence[Sequence[Patch]]
-) -> Tensor:
-    """The logits [N,V] after the query in each of N runs of B. Raises ValueError for a patch that is not there."""
-    _check(model, a, row_a, b, row_b)
-    real, every = b.batch.real(row_b), {one for patches in each for one in patches}
-    for one in every:
-        index("layer", one.layer, b.num_layers)
-        if one.kind == "position":
-            index("position", one.number, real.stop, first=real.start)
-        else:
-            index("head", one.number, b.num_heads)
-    given = {layer: _heads_given(a, row_a, layer) for layer in {one.layer for one in every if one.kind != "position"}}
-    layers = {one.layer for one in every if one.kind == "position"}
-    streams = model.residuals(a.batch.rows([row_a]), a.spec).streams if layers else ()
-    taken = {layer: streams[layer][0, a.batch.real(row_a)] for layer in layers}
-
-    def edits(rows: slice) -> tuple[HeadEdit, StreamEdit | None]:
-        some = [(row, astuple(one)) for row, patches in enumerate(each[rows]) for one in patches]
-
-        def heads(_: str, layer: int, record: LayerRecord, output: Tensor) -> Tensor:
-            output = output.clone()
-            for row, (kind, at, number) in some:
-                if kind != "position" and at == layer:
-                    which = slice(None) if kind == "layer" else slice(number, number + 1)
-                    output[row, which, real] = given[layer][which].to(output)
-            return output
-
-        def stream(layer: int, entering: Tensor) -> Tensor:
-            entering = entering.clone()
-            for row, (kind, at, position) in some:
-                if kind == "position" and at == layer:
-                    entering[row, position] = taken[layer][position - real.start].to(entering)
-            return entering
-
-        return heads, stream if layers else None
-
-    return _runs(model, b, row_b, query, len(each), edits)
-
-
-def _runs(
-    model: Model,
-    b: Trace,
-    row: int,
-    query: int,
-    runs: int,
-    edits: Callable[[slice], tuple[HeadEdit, StreamEdit | None]],
-) -> Tensor:
-    """The logits [N,V] after the query in each of so many runs of B, as many at a time as the model takes."""
-    step, found = max(model.most_cells // b.batch.ids.shape[1], 1), []
-    for begin in range(0, runs, step):
-        some = slice(begin, min(begin + step, runs))
-        batch, (heads, stream) = b.batch.rows([row] * (some.stop - begin)), edits(some)
-        if stream is None:
-            states = model.run(batch, b.spec, heads).states
-        else:
-            read = model.residuals(batch, b.spec, heads, stream)
-            states = read.final(read.streams[-1])
-        found.append(model.readout(states[:, query]).float().cpu())
-    return torch.cat(found)
+def of_pair(model: Model, a: Trace, row_a: int, b: Trace, row_b: int, method: str, *arguments: Any) -> Any:
+    """What a method of the PatchPair gives: a job."""
+    return getattr(PatchPair(model, a, row_a, b, row_b), method)(*arguments)
 
 
 def _heads_given(trace: Trace, row: int, layer: int) -> Tensor:
@@ -235,24 +241,14 @@ def _outputs(record: LayerRecord, trace: Trace, row: int, heads: slice, queries:
     return torch.cat([record.stages(trace.spec, row, heads, block).output for block in blocks], 1)
 
 
-@dataclass(frozen=True)
-class TextPair:
-    """Two texts of as many tokens, the token that A should say next, and the one that B should."""
-
-    a: str
-    b: str
-    answer: str
-    instead_of: str
-
-
-def read_pairs(data: bytes) -> list[TextPair]:
-    """A CSV file with these columns. Raises ValueError for what is none, or too large."""
+def read_pairs(data: bytes) -> list[dict[str, str]]:
+    """A CSV file: two texts of as many tokens, a and b, the answer that A should give, and instead_of, that of B.
+    Raises ValueError for what is none, or too large."""
     try:
         rows = list(csv.DictReader(io.StringIO(data[:MOST_PAIRS_BYTES].decode("utf-8-sig"))))
-        pairs = [TextPair(row["a"], row["b"], row["answer"], row["instead_of"]) for row in rows]
-    except (UnicodeDecodeError, csv.Error, KeyError):
-        pairs = []
-    whole = all((part or "").strip() for pair in pairs for part in astuple(pair))
-    if not whole or len(data) > MOST_PAIRS_BYTES or not 0 < len(pairs) <= MOST_PAIRS:
+    except (UnicodeDecodeError, csv.Error):
+        rows = []
+    whole = all((row.get(name) or "").strip() for row in rows for name in ("a", "b", "answer", "instead_of"))
+    if not whole or len(data) > MOST_PAIRS_BYTES or not 0 < len(rows) <= MOST_PAIRS:
         raise ValueError(msg(PAIRS, most=MOST_PAIRS, kilobytes=MOST_PAIRS_BYTES // 1000))
-    return pairs
+    return rows

@@ -12,7 +12,7 @@ import torch
 from tokenizers import Tokenizer, models
 
 from model.circuits.ov_qk import ov, qk
-from model.circuits.patching import Asked, Patch, effects
+from model.circuits.patching import Asked, Patch, PatchPair
 from model.decoder import DecoderModel
 from model.text import BatchTokenizer
 from tests.benchmarks.forward import interleaved
@@ -58,7 +58,7 @@ def _weights_alone(model: DecoderModel) -> list[Ratio]:
 
 def _patching(model: DecoderModel) -> Ratio:
     a, b = (model.run(random_batch(TOKENS, seed)) for seed in (0, 1))
-    asked, one = Asked(TOKENS - 1, 11, 7), random_batch(TOKENS)
+    pair, asked, one = PatchPair(model, a, 0, b, 0), Asked(TOKENS - 1, 11, 7), random_batch(TOKENS)
 
     def forwards() -> None:
         for _ in range(FORWARDS):
@@ -66,7 +66,7 @@ def _patching(model: DecoderModel) -> Ratio:
 
     def patches() -> None:
         for layer in range(CONFIG.layers):
-            effects(model, a, 0, b, 0, asked, [[Patch("head", layer, head)] for head in range(CONFIG.heads)])
+            pair.effects(asked, [[Patch("head", layer, head)] for head in range(CONFIG.heads)])
 
     heads = CONFIG.layers * CONFIG.heads
     patched, plain = interleaved(patches, forwards, REPETITIONS)

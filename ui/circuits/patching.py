@@ -9,8 +9,7 @@ import numpy as np
 import streamlit as st
 
 from i18n import N_, say
-from model.circuits import patching
-from model.circuits.patching import LENGTHS, MOST_PAIRS, Asked, Head, Patch, TextPair, read_pairs
+from model.circuits.patching import LENGTHS, MOST_PAIRS, Asked, Head, Patch, of_pair, read_pairs
 from model.inference.calls import continuation_ids
 from model.spec import Stroke
 from serving.job import ModelRef, RunRef
@@ -73,10 +72,10 @@ class Direction:
     taking: RunView
     names: tuple[str, str]
 
-    def ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """A function of model/circuits/patching.py."""
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """Of a PatchPair of the two."""
         runs = self.given.run, self.given.row, self.taking.run, self.taking.row
-        return results.ask(function, ModelRef.of(self.taking.model), *runs, *arguments)
+        return results.ask(of_pair, ModelRef.of(self.taking.model), *runs, method, *arguments)
 
     def heads(self, layer: int) -> list[Patch]:
         """The patches of a layer: each head, then all."""
@@ -85,7 +84,7 @@ class Direction:
 
     def effects(self, asked: Asked, patches: list[Patch]) -> np.ndarray:
         """Of each of them alone."""
-        found: np.ndarray = self.ask(patching.effects, asked, tuple((one,) for one in patches))
+        found: np.ndarray = self.ask("effects", asked, tuple((one,) for one in patches))
         return found
 
     def layer_names(self) -> list[str]:
@@ -139,7 +138,7 @@ def _cannot(a: RunView, b: RunView) -> bool:
 
 def _choose_answers(chosen: Direction, query: int) -> Asked:
     """The two tokens; those not typed are what the two runs find likeliest. Raises ValueError for the same twice."""
-    first, second = chosen.ask(patching.likeliest, query)
+    first, second = chosen.ask("likeliest", query)
     answer = _typed(chosen.taking, say("Answer"), "patch_answer", first)
     if st.session_state.patch_metric == "probability":
         return Asked(query, answer)
@@ -174,7 +173,7 @@ def _show_map(chosen: Direction, head: Head, asked: Asked, of: str) -> None:
     values = np.stack(by_layer(rows, lambda layer: chosen.effects(asked, grid[layer])))
     patches, columns = _patches(), [_column(taking, one) for one in grid[0]]
     framed = {(row, column) for row, some in enumerate(grid) for column, one in enumerate(some) if one in patches}
-    both = chosen.ask(patching.measured, asked)
+    both = chosen.ask("measured", asked)
     view = PatchView(values, rows, columns, _unit(asked), both, chosen.names, chosen=frozenset(framed))
     _show(view, lambda row, column: _toggle(grid[row][column or 0]))
 
@@ -185,8 +184,8 @@ def _show_paths(chosen: Direction, head: Head, asked: Asked, into: str) -> None:
         st.info(say("No layer comes before that of {head}: choose a head of a later layer.", head=name))
         return
     st.caption(say(PATHS, head=name, part=into))
-    values = by_layer(rows, lambda layer: chosen.ask(patching.path_effects, asked, head, into, layer))
-    columns, both = [_column(chosen.taking, one) for one in chosen.heads(0)[:-1]], chosen.ask(patching.measured, asked)
+    values = by_layer(rows, lambda layer: chosen.ask("path_effects", asked, head, into, layer))
+    columns, both = [_column(chosen.taking, one) for one in chosen.heads(0)[:-1]], chosen.ask("measured", asked)
     _show(PatchView(np.stack(values), rows, columns, _unit(asked), both, chosen.names))
 
 
@@ -208,18 +207,16 @@ def _show_together(chosen: Direction, asked: Asked) -> None:
     look = bound("patches_chosen", patches, _write)
     name = lambda one: f"{run_view.name_of(chosen.taking.model, 'self', one.layer)} {_column(chosen.taking, one)}"  # noqa: E731
     st.multiselect(say("Patched together"), patches, format_func=name, **look)
-    found, (there, here) = (
-        chosen.ask(patching.patched, asked, tuple(patches)),
-        chosen.ask(patching.measured, asked),
-    )
+    value, likeliest = chosen.ask("patched", asked, tuple(patches))
+    there, here = chosen.ask("measured", asked)
     words = N_(
         "With these from {given}, {taking} measures {value:.2f} instead of {here:.2f}; {given} measures {there:.2f}."
     )
     given, taking = chosen.names
-    st.markdown(say(words, given=given, taking=taking, value=found.value, here=here, there=there))
+    st.markdown(say(words, given=given, taking=taking, value=value, here=here, there=there))
     before = chosen.taking.predictions(asked.query)
     assert before is not None
-    lists = [Candidate(*one) for one in found.candidates], before.candidates
+    lists = [Candidate(*one) for one in likeliest], before.candidates
     st.html(cached_figure(next_token_table, *lists, changed=True, names=(say("patched"), say("not patched"))))
 
 
@@ -229,7 +226,7 @@ def _over_pairs(a: RunView, b: RunView) -> None:
     if sent is None:
         return
     runs = [_runs_of(a, b, pair) for pair in read_pairs(sent.getvalue())]
-    both = [chosen.ask(patching.measured, asked) for chosen, asked in runs]
+    both = [chosen.ask("measured", asked) for chosen, asked in runs]
     first, asked_first = runs[0]
     measure = lambda layer: np.stack([one.effects(asked, one.heads(layer)) for one, asked in runs])  # noqa: E731
     found = np.stack(by_layer(first.layer_names(), measure), 1)  # [pairs,L,H+1]
@@ -238,15 +235,15 @@ def _over_pairs(a: RunView, b: RunView) -> None:
     _show(PatchView(found.mean(0), first.layer_names(), columns, unit, means, first.names, found.std(0)))
 
 
-def _runs_of(a: RunView, b: RunView, pair: TextPair) -> tuple[Direction, Asked]:
-    batches = [run_view.tokenize(a.model, text, "right", None).batch for text in (pair.a, pair.b)]
+def _runs_of(a: RunView, b: RunView, pair: dict[str, str]) -> tuple[Direction, Asked]:
+    batches = [run_view.tokenize(a.model, text, "right", None).batch for text in (pair["a"], pair["b"])]
     chosen = _directed(
         *(
             replace(side, run=RunRef(side.run.model, batch, side.masks), row=0)
             for side, batch in zip((a, b), batches, strict=True)
         )
     )
-    ids = [_first_token(a, text) for text in (pair.answer, pair.instead_of)]
+    ids = [_first_token(a, text) for text in (pair["answer"], pair["instead_of"])]
     answer, other = ids if st.session_state.patch_into == "b" else ids[::-1]
     difference = st.session_state.patch_metric == "difference"
     return chosen, Asked(chosen.taking.real.stop - 1, answer, other if difference else None)
