@@ -14,6 +14,7 @@ from model.inference.calls import continuation_ids
 from model.text import first_line
 from serving.job import ModelRef
 from ui import page, results, run_view
+from ui.controls import A_LINE_EACH
 from ui.heads.head import heard
 from ui.link import TextLink, Whole
 from ui.results import cached_figure
@@ -56,7 +57,9 @@ class CircuitsLink(TextLink):
 def show_head(model: Model, text: str, layer: int, head: int) -> str:
     """The two circuits side by side; gives the sentence."""
     chosen = one_of(say("Tokens"), TOKENS, "circuit_tokens", width="content", help=say(HELP))
-    ids = tuple(dict.fromkeys(continuation_ids(model, first_line(text))[0][:MOST_TOKENS])) if chosen == "text" else ()
+    ids = _ids_of(model, first_line(text)) if chosen == "text" else ()
+    if chosen == "text" and not ids:
+        st.info(say(A_LINE_EACH))
     ov: OVCircuit = results.ask(ov_qk.ov, ModelRef.of(model), layer, head, ids)
     qk: QKCircuit = results.ask(ov_qk.qk, ModelRef.of(model), layer, head, ids)
     left, right = st.columns(2, gap="large")
@@ -75,6 +78,10 @@ def show_head(model: Model, text: str, layer: int, head: int) -> str:
     page.chart(cached_figure(pictures.profile_figure, qk.profile), "profile", sentence)
     copying = say(NO_COPYING) if np.isnan(ov.copying) else say(COPYING, copying=fixed(ov.copying, 2))
     return " ".join([f"<b>{run_view.name_of(model, 'self', layer, head)}</b>.", copying, sentence])
+
+
+def _ids_of(model: Model, line: str) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(continuation_ids(model, line)[0][:MOST_TOKENS])) if line else ()
 
 
 def show_composition(model: Model, layer: int, head: int) -> None:
