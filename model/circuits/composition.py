@@ -23,8 +23,8 @@ def composition_of_layer(model: Model, layer: int) -> np.ndarray:
     With rotary positions q and k are those at distance 0. Raises NotSupported as weights_of.
     """
     weights = weights_of(model)
-    later = weights.layer(index("layer", layer, weights.layers))
-    found = np.full((len(KINDS), weights.heads, weights.layers, weights.heads), np.nan, np.float32)
+    later = weights.layer(index("layer", layer, model.num_layers))
+    found = np.full((len(KINDS), model.num_heads, model.num_layers, model.num_heads), np.nan, np.float32)
     k, v = later.of_heads(later.k), later.of_heads(later.v)
     sides = ((k, later.q), (later.q, k), (later.o.transpose(1, 2), v))  # what is read is the second of each two
     whole = [_size(_root(first), second) for first, second in sides]
@@ -40,7 +40,7 @@ def composition_of_layer(model: Model, layer: int) -> np.ndarray:
 
 def composition(model: Model) -> np.ndarray:
     """Of all heads: float32 [3,L,H,L,H], the later head first."""
-    layers = weights_of(model).layers
+    layers = model.num_layers
     return np.stack([composition_of_layer(model, layer) for layer in range(layers)], 1)
 
 

@@ -88,9 +88,9 @@ def qk(model: Model, layer: int, head: int, tokens: Sequence[int] = ()) -> QKCir
 def copying_scores(model: Model) -> np.ndarray:
     """Every head's OVCircuit.copying: float32 [L,H]. Raises NotSupported as weights_of."""
     weights = weights_of(model)
-    every = torch.eye(weights.unembedding.shape[1])
+    every = torch.eye(weights.unembedded.shape[1])
     written, found = weights.to_logits(every), []
-    for layer in range(weights.layers):
+    for layer in range(model.num_layers):
         own = weights.layer(layer)
         if layer < 2:  # later ones read the same
             both = weights.tokens(every, layer).T @ written  # [W,W], sums over the vocabulary
@@ -102,16 +102,16 @@ def copying_scores(model: Model) -> np.ndarray:
 def _copying(weights: CircuitWeights, circuit: Tensor, v: Tensor, o: Tensor) -> Tensor:
     """circuit [..,D,D] has the eigenvalues, v [..,D,W], o [..,W,D] -> [..]; NaN where the head changes no logit by more
     than rounding."""
-    eigenvalues, tokens = torch.linalg.eigvals(circuit), len(weights.unembedding)
+    eigenvalues, tokens = torch.linalg.eigvals(circuit), len(weights.unembedded)
     sizes = eigenvalues.abs().sum(-1)
-    rounding = NOTHING * tokens**0.5 * weights.unembedding.float().norm() * v.norm(dim=(-2, -1)) * o.norm(dim=(-2, -1))
+    rounding = NOTHING * tokens**0.5 * weights.unembedded.float().norm() * v.norm(dim=(-2, -1)) * o.norm(dim=(-2, -1))
     return torch.where(sizes > rounding, eigenvalues.real.sum(-1) / sizes, torch.nan)
 
 
 def _head(model: Model, layer: int, head: int) -> tuple[CircuitWeights, LayerWeights, int]:
     weights = weights_of(model)
-    head = index("head", head, weights.heads)
-    return weights, weights.layer(index("layer", layer, weights.layers)), head
+    head = index("head", head, model.num_heads)
+    return weights, weights.layer(index("layer", layer, model.num_layers)), head
 
 
 def _rows(model: Model, left: Tensor, right: Tensor, tokens: Sequence[int]) -> tuple[list[int], Tensor]:
@@ -142,8 +142,7 @@ def _profile(weights: CircuitWeights, own: LayerWeights, layer: int, head: int, 
         turned = weights.turned(query.expand(LONGEST, -1))
         scores = turned @ key
         return scores - scores.mean()
-    assert weights.positions is not None
-    count = min(2 * LONGEST, len(weights.positions))
+    count = min(2 * LONGEST, weights.positions.num_embeddings)
     queries = weights.at_positions(own.q[head], layer, count) * own.scale + query
     keys = weights.at_positions(own.k[own.shared(head)], layer, count) + key
     scores, seen = queries @ keys.T, torch.ones(count, count).tril()

@@ -53,58 +53,79 @@ class LayerWeights:
         return some.repeat_interleave(len(self.q) // len(some), 0)
 
 
+Projection = tuple[Tensor, Tensor | None]  # a weight [out,W] and a bias
+
+
 @dataclass(frozen=True, eq=False)
 class CircuitWeights:
-    """layer: a layer's weights, made when they are asked for. first_mlp: what the first layer's MLP adds to a stream
-    [N,W]. table, unembedding [V,W]; positions [P,W], None where they are not learned; turned: of rotary positions,
-    vectors [N,D] at positions 0 to N-1. norm: the last one."""
+    """projections: of a layer, its q, k and v, what writes its heads' outputs [W,H·D], and the norm before it.
+    first_mlp: what the first layer's MLP adds to a stream [N,W]. embedding, unembedding, positions: modules, positions
+    None where they are not learned; turned: of rotary positions, vectors [N,D] at positions 0 to N-1. norm: the last."""
 
-    network: nn.Module
-    layers: int
-    heads: int
-    layer: Callable[[int], LayerWeights]
+    model: Model
+    projections: Callable[[int], tuple[list[Projection], Tensor, Any]]
     first_mlp: Callable[[Tensor], Tensor]
-    table: Tensor
-    unembedding: Tensor
+    embedding: Any
+    unembedding: Any
     norm: Any
-    positions: Tensor | None = None
+    positions: Any = None
     turned: Callable[[Tensor], Tensor] | None = None
+
+    def layer(self, number: int) -> LayerWeights:
+        reads, written, norm = self.projections(number)
+        heads, shared = self.model.num_heads, len(set(self.model.key_value_heads))
+        (q, q_bias), (k, k_bias), (v, _) = (
+            _folded(*pair, norm, count) for pair, count in zip(reads, (heads, shared, shared), strict=True)
+        )
+        o = written.detach().float().unflatten(1, (heads, -1)).transpose(0, 1)
+        return LayerWeights(q, k, v, o, q_bias, k_bias, q.shape[1] ** -0.5)
+
+    @property
+    def unembedded(self) -> Tensor:
+        """The unembedding of the ids that texts have, [V,W]."""
+        weight: Tensor = self.unembedding.weight.detach()
+        return weight[: self.model.vocabulary]
 
     def tokens(self, weight: Tensor, layer: int) -> Tensor:
         """What a weight [D,W] of a layer makes of every token, its norm's deviation that of the token with a position
         of the usual size: [V,D]."""
         table, variance = self._read_in(layer)
-        beside = 0.0 if self.positions is None else float(self._variance(self.positions).mean())
+        beside = 0.0 if self.positions is None else float(self._variance(self.positions.weight.detach()).mean())
         made = torch.cat([some.float() @ weight.T for some in table.split(ROWS)])
-        return made / (variance + beside + _epsilon(self.norm)).sqrt()[:, None]
+        return made / (variance + beside + self._epsilon).sqrt()[:, None]
 
     def at_positions(self, weight: Tensor, layer: int, count: int) -> Tensor:
         """The same of the first learned positions, beside a token of the usual size: [count,D]."""
-        assert self.positions is not None
-        some = self.positions[:count]
+        some = self.positions.weight.detach()[:count]
         variance = self._variance(some) + self._read_in(layer)[1].mean()
-        return (some.float() @ weight.T) / (variance + _epsilon(self.norm)).sqrt()[:, None]
+        made: Tensor = (some.float() @ weight.T) / (variance + self._epsilon).sqrt()[:, None]
+        return made
 
     def to_logits(self, weight: Tensor) -> Tensor:
         """What each column of a weight [W,D] that writes into the stream adds to each token's logit, before the last
         norm divides it, less the mean over the vocabulary, which changes no probability: [V,D]."""
         weight = weight - weight.mean(0) if isinstance(self.norm, nn.LayerNorm) else weight
-        weight = weight * self.norm.weight.float()[:, None]
-        made = torch.cat([some.float() @ weight for some in self.unembedding.split(ROWS)])
+        weight = weight * self.norm.weight.detach().float()[:, None]
+        made = torch.cat([some.float() @ weight for some in self.unembedded.split(ROWS)])
         return made - made.mean(0)
 
     def _read_in(self, layer: int) -> tuple[Tensor, Tensor]:
         """What the heads of a layer read of each token, [V,W], and its variance, [V]."""
-        kept, later = _READ.setdefault(self.network, {}), layer > 0
+        kept, later = _READ.setdefault(self.model.network, {}), layer > 0
         if later in kept:
             return kept[later]
-        place = 0.0 if self.positions is None else self.positions.mean(0)
-        parts = [some + self.first_mlp(some + place) if later else some for some in self.table.split(ROWS)]
-        table = torch.cat(parts) if later else self.table
+        table = self.embedding.weight.detach()[: self.model.vocabulary]
+        if later:
+            place = 0.0 if self.positions is None else self.positions.weight.detach().mean(0)
+            table = torch.cat([some + self.first_mlp(some + place) for some in table.split(ROWS)])
         found = table, self._variance(table)
         if not later or table.nbytes <= MOST_KEPT:
             kept[later] = found
         return found
+
+    @property
+    def _epsilon(self) -> float:
+        return float(self.norm.eps if isinstance(self.norm, nn.LayerNorm) else self.norm.variance_epsilon)
 
     def _variance(self, x: Tensor) -> Tensor:
         """[N,W] -> [N]: what norms divide by the root of."""
@@ -112,7 +133,17 @@ class CircuitWeights:
         return torch.cat([part.var(-1, unbiased=False) if centred else part.square().mean(-1) for part in parts])
 
 
-@torch.no_grad()
+def _folded(weight: Tensor, bias: Tensor | None, norm: Any, heads: int) -> tuple[Tensor, Tensor]:
+    """A projection [heads·D,W] with the norm before it: its weight [heads,D,W] and bias [heads,D]."""
+    weight = weight.detach().float()
+    added = weight.new_zeros(len(weight)) if bias is None else bias.detach().float()
+    if getattr(norm, "bias", None) is not None:
+        added = added + weight @ norm.bias.detach().float()
+    weight = weight * norm.weight.detach().float()
+    weight = weight - weight.mean(-1, keepdim=True) if isinstance(norm, nn.LayerNorm) else weight
+    return weight.unflatten(0, (heads, -1)), added.unflatten(0, (heads, -1))
+
+
 def weights_of(model: Model) -> CircuitWeights:
     """Raises NotSupported for other architectures than GPT-2's and Llama's, and for quantized weights."""
     network: Any = model.network
@@ -124,65 +155,37 @@ def weights_of(model: Model) -> CircuitWeights:
     packed = [weight for weight in network.parameters() if not weight.is_floating_point()]
     if packed:
         raise NotSupported(msg(PACKED, model=model.name, kind=str(packed[0].dtype)))
-    return _of_gpt2(model, network) if kind in GPT2 else _of_llama(model, network)
+    return _of_gpt2(model, network, network.transformer) if kind in GPT2 else _of_llama(model, network, network.model)
 
 
 def _of_our_decoder(model: Model, network: Any) -> CircuitWeights:
-    first, heads, some = network.blocks[0], model.num_heads, slice(model.vocabulary)  # ids that texts have
+    def projections(layer: int) -> tuple[list[Projection], Tensor, Any]:
+        own = network.blocks[layer].attention
+        return _pairs(own.query, own.key, own.value), own.output.weight, network.blocks[layer].attention_norm
 
-    def layer(number: int) -> LayerWeights:
-        block = network.blocks[number]
-        reads = [block.attention.query, block.attention.key, block.attention.value]
-        pairs = [(part.weight, part.bias) for part in reads]
-        return _layer(pairs, block.attention.output.weight, heads, heads, block.attention_norm)
-
-    return CircuitWeights(
-        network,
-        model.num_layers,
-        heads,
-        layer,
-        lambda x: first.feed_forward(x) - x,
-        network.token_embedding.weight.detach()[some],
-        network.unembedding.weight.detach()[some],
-        network.norm,
-        positions=network.position_embedding.weight.detach(),
-    )
+    modules = network.token_embedding, network.unembedding, network.norm, network.position_embedding
+    return CircuitWeights(model, projections, lambda x: network.blocks[0].feed_forward(x) - x, *modules)
 
 
-def _of_gpt2(model: Model, network: Any) -> CircuitWeights:
-    stack, head, heads = network.transformer, network.get_output_embeddings(), model.num_heads
-    first, some = stack.h[0], slice(model.vocabulary)
+def _of_gpt2(model: Model, network: Any, stack: Any) -> CircuitWeights:
+    def projections(layer: int) -> tuple[list[Projection], Tensor, Any]:
+        own = stack.h[layer].attn
+        weights, biases = own.c_attn.weight.T.chunk(3), own.c_attn.bias.chunk(3)
+        return list(zip(weights, biases, strict=True)), own.c_proj.weight.T, stack.h[layer].ln_1
 
-    def layer(number: int) -> LayerWeights:
-        block = stack.h[number]
-        weights, biases = (part.chunk(3) for part in (block.attn.c_attn.weight.T, block.attn.c_attn.bias))
-        return _layer(list(zip(weights, biases, strict=True)), block.attn.c_proj.weight.T, heads, heads, block.ln_1)
-
-    return CircuitWeights(
-        network,
-        model.num_layers,
-        heads,
-        layer,
-        lambda x: first.mlp(first.ln_2(x)),
-        stack.wte.weight.detach()[some],
-        head.weight.detach()[some],
-        stack.ln_f,
-        positions=stack.wpe.weight.detach(),
-    )
+    modules = stack.wte, network.get_output_embeddings(), stack.ln_f, stack.wpe
+    return CircuitWeights(model, projections, lambda x: stack.h[0].mlp(stack.h[0].ln_2(x)), *modules)
 
 
-def _of_llama(model: Model, network: Any) -> CircuitWeights:
-    stack, head, shared = network.model, network.get_output_embeddings(), len(set(model.key_value_heads))
-    some = slice(model.vocabulary)
+def _of_llama(model: Model, network: Any, stack: Any) -> CircuitWeights:
+    first = stack.layers[0]
 
-    def layer(number: int) -> LayerWeights:
-        block = stack.layers[number]
-        attention = block.self_attn
-        pairs = [(part.weight, part.bias) for part in (attention.q_proj, attention.k_proj, attention.v_proj)]
-        return _layer(pairs, attention.o_proj.weight, model.num_heads, shared, block.input_layernorm)
+    def projections(layer: int) -> tuple[list[Projection], Tensor, Any]:
+        own = stack.layers[layer].self_attn
+        return _pairs(own.q_proj, own.k_proj, own.v_proj), own.o_proj.weight, stack.layers[layer].input_layernorm
 
-    def first(x: Tensor) -> Tensor:
-        added = stack.layers[0].mlp(stack.layers[0].post_attention_layernorm(x[None]))
+    def first_mlp(x: Tensor) -> Tensor:
+        added = first.mlp(first.post_attention_layernorm(x[None]))
         found: Tensor = added[0] if isinstance(added, tuple) else added  # a mixture of experts gives router logits too
         return found[0]
 
@@ -192,35 +195,9 @@ def _of_llama(model: Model, network: Any) -> CircuitWeights:
         found: Tensor = x * cos[0] + torch.cat([-other, one], -1) * sin[0]
         return found
 
-    return CircuitWeights(
-        network,
-        model.num_layers,
-        model.num_heads,
-        layer,
-        first,
-        stack.embed_tokens.weight.detach()[some],
-        head.weight.detach()[some],
-        stack.norm,
-        turned=turned,
-    )
+    modules = stack.embed_tokens, network.get_output_embeddings(), stack.norm
+    return CircuitWeights(model, projections, first_mlp, *modules, turned=turned)
 
 
-def _epsilon(norm: Any) -> float:
-    return float(norm.eps if isinstance(norm, nn.LayerNorm) else norm.variance_epsilon)
-
-
-def _layer(
-    reads: list[tuple[Tensor, Tensor | None]], written: Tensor, heads: int, shared: int, norm: Any
-) -> LayerWeights:
-    """reads: the weights of q, k and v [heads·D,W] with their biases; written [W,H·D]."""
-    found, biases, beside = [], [], getattr(norm, "bias", None)
-    for count, (weight, bias) in zip((heads, shared, shared), reads, strict=True):
-        weight = weight.detach().float()
-        added = weight.new_zeros(len(weight)) if bias is None else bias.detach().float()
-        biases.append((added if beside is None else added + weight @ beside.detach().float()).unflatten(0, (count, -1)))
-        weight = weight * norm.weight.detach().float()
-        weight = weight - weight.mean(-1, keepdim=True) if isinstance(norm, nn.LayerNorm) else weight
-        found.append(weight.unflatten(0, (count, -1)))
-    o = written.detach().float().unflatten(1, (heads, -1)).transpose(0, 1)
-    q, k, v = found
-    return LayerWeights(q, k, v, o, biases[0], biases[1], q.shape[1] ** -0.5)
+def _pairs(*projections: Any) -> list[Projection]:
+    return [(one.weight, one.bias) for one in projections]

@@ -41,7 +41,7 @@ def test_composition_finds_the_path_into_the_keys_and_no_other(known: DecoderMod
     assert strongest == (1, *INDUCTION, *PREVIOUS)
     rest = found.copy()
     rest[strongest] = np.nan
-    shared = len(WORDS) ** -0.5 - weights_of(known).table.shape[1] ** -0.5  # one direction a token, and no other
+    shared = len(WORDS) ** -0.5 - weights_of(known).unembedded.shape[1] ** -0.5  # one direction a token, and no other
     assert found[strongest] == pytest.approx(shared, abs=0.01)
     assert np.nanmax(rest) < shared / 3
     assert np.isnan(found[:, 0]).all()
