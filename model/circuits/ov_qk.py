@@ -13,7 +13,7 @@ from torch import Tensor
 
 from i18n import msg
 from model.base import Model
-from model.circuits.weights import CircuitWeights, LayerWeights, weights_of
+from model.circuits.weights import CircuitWeights, LayerWeights, Moments, weights_of
 from model.errors import index
 
 SHOWN, BESIDE = 8, 6  # tokens, and how many are named for each
@@ -65,10 +65,11 @@ def ov(model: Model, layer: int, head: int, tokens: Sequence[int] = ()) -> OVCir
     """The OV circuit of a head, for these ids or for those it acts on most. Raises NotSupported as weights_of, and
     ValueError for a head or id that is not there."""
     weights, own, head = _head(model, layer, head)
-    values = weights.tokens(own.v[own.shared(head)], layer)  # [V,D]
-    written = weights.to_logits(own.o[head])  # [V,D]
-    ids, effects = _rows(model, values, written, tokens)
-    copying = _copying(weights, values.T @ written, own.v[own.shared(head)], own.o[head])
+    v, o, moments = own.v[own.shared(head)], own.o[head], weights.moments(layer)
+    values = weights.read_by(v, layer)  # [V,D]
+    ids = _ids(values, o.T @ moments.logits @ o, tokens)
+    effects = weights.to_logits(o @ values[ids].T).T
+    copying = _copying(moments, len(values), v, o)
     return OVCircuit(_named(model, ids, effects), effects.numpy(), float(copying))
 
 
@@ -76,11 +77,13 @@ def ov(model: Model, layer: int, head: int, tokens: Sequence[int] = ()) -> OVCir
 def qk(model: Model, layer: int, head: int, tokens: Sequence[int] = ()) -> QKCircuit:
     """The same of the QK circuit."""
     weights, own, head = _head(model, layer, head)
-    shared = own.shared(head)
-    queries = (weights.tokens(own.q[head], layer) + own.q_bias[head]) * own.scale
-    keys = weights.tokens(own.k[shared], layer)
-    profile = _profile(weights, own, layer, head, queries.mean(0), keys.mean(0) + own.k_bias[shared])
-    ids, effects = _rows(model, queries, keys - keys.mean(0), tokens)
+    k, moments = own.k[own.shared(head)], weights.moments(layer)
+    queries = (weights.read_by(own.q[head], layer) + own.q_bias[head]) * own.scale  # [V,D]
+    ids = _ids(queries, k @ moments.keys @ k.T, tokens)
+    effects = weights.read_by(queries[ids] @ k, layer).T
+    effects = effects - effects.mean(-1, keepdim=True)
+    key = k @ moments.mean + own.k_bias[own.shared(head)]
+    profile = _profile(weights, own, layer, head, queries.mean(0), key)
     return QKCircuit(_named(model, ids, effects), effects.numpy(), profile.float().numpy())
 
 
@@ -88,23 +91,19 @@ def qk(model: Model, layer: int, head: int, tokens: Sequence[int] = ()) -> QKCir
 def copying_scores(model: Model) -> np.ndarray:
     """Every head's OVCircuit.copying: float32 [L,H]. Raises NotSupported as weights_of."""
     weights = weights_of(model)
-    every = torch.eye(weights.unembedded.shape[1])
-    written, found = weights.to_logits(every), []
+    found = []
     for layer in range(model.num_layers):
         own = weights.layer(layer)
-        if layer < 2:  # later ones read the same
-            both = weights.tokens(every, layer).T @ written  # [W,W], sums over the vocabulary
         v = own.of_heads(own.v)
-        found.append(_copying(weights, v @ both @ own.o, v, own.o))
+        found.append(_copying(weights.moments(layer), weights.count, v, own.o))
     return torch.stack(found).float().numpy()
 
 
-def _copying(weights: CircuitWeights, circuit: Tensor, v: Tensor, o: Tensor) -> Tensor:
-    """circuit [..,D,D] has the eigenvalues, v [..,D,W], o [..,W,D] -> [..]; NaN where the head changes no logit by more
-    than rounding."""
-    eigenvalues, tokens = torch.linalg.eigvals(circuit), len(weights.unembedded)
-    sizes = eigenvalues.abs().sum(-1)
-    rounding = NOTHING * tokens**0.5 * weights.unembedded.float().norm() * v.norm(dim=(-2, -1)) * o.norm(dim=(-2, -1))
+def _copying(moments: Moments, tokens: int, v: Tensor, o: Tensor) -> Tensor:
+    """Of v [..,D,W] and o [..,W,D] -> [..]; NaN where the head changes no logit by more than rounding."""
+    eigenvalues = torch.linalg.eigvals(v @ moments.copied @ o)
+    sizes, most = eigenvalues.abs().sum(-1), (tokens * moments.logits.trace()).sqrt()
+    rounding = NOTHING * most * v.norm(dim=(-2, -1)) * o.norm(dim=(-2, -1))
     return torch.where(sizes > rounding, eigenvalues.real.sum(-1) / sizes, torch.nan)
 
 
@@ -114,14 +113,14 @@ def _head(model: Model, layer: int, head: int) -> tuple[CircuitWeights, LayerWei
     return weights, weights.layer(index("layer", layer, model.num_layers)), head
 
 
-def _rows(model: Model, left: Tensor, right: Tensor, tokens: Sequence[int]) -> tuple[list[int], Tensor]:
-    """The ids, and their rows [N,V] of the product of left [V,D] and right [V,D], whose mean over V is 0."""
+def _ids(left: Tensor, gram: Tensor, tokens: Sequence[int]) -> list[int]:
+    """These tokens, or those with the largest rows in the circuit of left [V,D] and another factor with this Gram
+    matrix [D,D], without the V × V numbers."""
     for token in tokens:
         if not 0 <= token < len(left):
             raise ValueError(msg("expected ids from 0 to {last}, got {token}", last=len(left) - 1, token=token))
-    sizes = ((left @ (right.T @ right)) * left).sum(-1)  # of each row, squared, without the V × V numbers
-    ids = list(tokens) or sizes.topk(min(SHOWN, len(left))).indices.tolist()
-    return ids, left[ids] @ right.T
+    sizes = ((left @ gram) * left).sum(-1)
+    return list(tokens) or sizes.topk(min(SHOWN, len(left))).indices.tolist()
 
 
 def _named(model: Model, ids: Sequence[int], effects: Tensor) -> tuple[TokenEffects, ...]:

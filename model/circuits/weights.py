@@ -3,7 +3,7 @@ what it writes, with the norms' gains and centring folded in (Elhage et al. 2021
 Transformer Circuits"), and the tokens that it reads. Heads of the first layer read a token's embedding, those of later
 layers the embedding with what the first layer's MLP makes of it, as most models use both together (Wang et al. 2022,
 section 3.1; McDougall et al. 2023, "effective embedding").
-Sizes: H heads, Hkv key-value heads, D head width, W width, V vocabulary, P positions, N vectors.
+Sizes: H heads, Hkv key-value heads, D head width, W width, V ids that are compared, P positions, N vectors.
 """
 
 from collections.abc import Callable
@@ -21,9 +21,7 @@ from model.errors import NotSupported
 
 GPT2, LLAMA = ("gpt2",), ("llama", "mistral", "mixtral", "qwen2")  # model types of transformers
 ROWS = 4096  # of a vocabulary in one product
-MOST_KEPT = 256 * 2**20  # bytes, of one model's tokens
-_READ = WeakKeyDictionary[nn.Module, dict[bool, tuple[Tensor, Tensor]]]()
-# what the heads of the first layer read, and of later ones: seconds of work, forgotten with the network
+WORK, LEAST = 3 * 10**10, 4096  # V·W² at most, all of GPT-2 small's vocabulary; but so many ids at least
 REFUSED = N_(
     "{model}: circuits are computed from the weights of GPT-2 and of decoders built like Llama (Llama, Mistral, "
     "Mixtral, Qwen2), and this is {architecture}"
@@ -53,14 +51,38 @@ class LayerWeights:
         return some.repeat_interleave(len(self.q) // len(some), 0)
 
 
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """What heads read of the tokens: table [V,W], and the deviation [V] that a norm divides each by."""
+
+    table: Tensor
+    deviation: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Of tokens x, divided by their deviations, and of their unembeddings u, less the mean, behind the last norm: the
+    mean of x [W], and over all V the sums of x·x, less the mean, x·u and u·u, [W,W] each."""
+
+    mean: Tensor
+    keys: Tensor
+    copied: Tensor
+    logits: Tensor
+
+
+# of heads of the first layer, and of later ones: seconds of work, forgotten with the network
+_READ = WeakKeyDictionary[nn.Module, dict[bool, tuple[Tokens, Moments]]]()
+
+
 Projection = tuple[Tensor, Tensor | None]  # a weight [out,W] and a bias
 
 
 @dataclass(frozen=True, eq=False)
 class CircuitWeights:
     """projections: of a layer, its q, k and v, what writes its heads' outputs [W,H·D], and the norm before it.
-    first_mlp: what the first layer's MLP adds to a stream [N,W]. embedding, unembedding, positions: modules, positions
-    None where they are not learned; turned: of rotary positions, vectors [N,D] at positions 0 to N-1. norm: the last."""
+    first_mlp: what the first layer's MLP adds to a stream [N,W]. embedding, unembedding, positions: modules; positions
+    None where they are not learned. turned: of rotary positions, vectors [N,D] at positions 0 to N-1. norm: the last.
+    """
 
     model: Model
     projections: Callable[[int], tuple[list[Projection], Tensor, Any]]
@@ -81,47 +103,57 @@ class CircuitWeights:
         return LayerWeights(q, k, v, o, q_bias, k_bias, q.shape[1] ** -0.5)
 
     @property
-    def unembedded(self) -> Tensor:
-        """The unembedding of the ids that texts have, [V,W]."""
-        weight: Tensor = self.unembedding.weight.detach()
-        return weight[: self.model.vocabulary]
+    def count(self) -> int:
+        """How many ids are compared, V: the first ones of a vocabulary that is large for the model's width."""
+        return min(self.model.vocabulary, max(WORK // self.embedding.weight.shape[1] ** 2, LEAST))
 
-    def tokens(self, weight: Tensor, layer: int) -> Tensor:
-        """What a weight [D,W] of a layer makes of every token, its norm's deviation that of the token with a position
-        of the usual size: [V,D]."""
-        table, variance = self._read_in(layer)
-        beside = 0.0 if self.positions is None else float(self._variance(self.positions.weight.detach()).mean())
-        made = torch.cat([some.float() @ weight.T for some in table.split(ROWS)])
-        return made / (variance + beside + self._epsilon).sqrt()[:, None]
+    def read_by(self, weight: Tensor, layer: int) -> Tensor:
+        """What a weight [D,W] of a layer makes of every token: [V,D]."""
+        return self._read(self._kept(layer)[0], weight)
+
+    def moments(self, layer: int) -> Moments:
+        return self._kept(layer)[1]
 
     def at_positions(self, weight: Tensor, layer: int, count: int) -> Tensor:
         """The same of the first learned positions, beside a token of the usual size: [count,D]."""
         some = self.positions.weight.detach()[:count]
-        variance = self._variance(some) + self._read_in(layer)[1].mean()
-        made: Tensor = (some.float() @ weight.T) / (variance + self._epsilon).sqrt()[:, None]
-        return made
+        usual = self._kept(layer)[0].deviation.square().mean() - self._beside
+        return self._read(Tokens(some, (self._variance(some) + usual).sqrt()), weight)
 
     def to_logits(self, weight: Tensor) -> Tensor:
         """What each column of a weight [W,D] that writes into the stream adds to each token's logit, before the last
-        norm divides it, less the mean over the vocabulary, which changes no probability: [V,D]."""
+        norm divides it, less the mean over the tokens, which changes no probability: [V,D]."""
         weight = weight - weight.mean(0) if isinstance(self.norm, nn.LayerNorm) else weight
         weight = weight * self.norm.weight.detach().float()[:, None]
-        made = torch.cat([some.float() @ weight for some in self.unembedded.split(ROWS)])
+        made = torch.cat([some.float() @ weight for some in self.unembedding.weight[: self.count].split(ROWS)])
         return made - made.mean(0)
 
-    def _read_in(self, layer: int) -> tuple[Tensor, Tensor]:
-        """What the heads of a layer read of each token, [V,W], and its variance, [V]."""
+    @staticmethod
+    def _read(tokens: Tokens, weight: Tensor) -> Tensor:
+        return torch.cat([some.float() @ weight.T for some in tokens.table.split(ROWS)]) / tokens.deviation[:, None]
+
+    def _kept(self, layer: int) -> tuple[Tokens, Moments]:
         kept, later = _READ.setdefault(self.model.network, {}), layer > 0
-        if later in kept:
-            return kept[later]
-        table = self.embedding.weight.detach()[: self.model.vocabulary]
+        if later not in kept:
+            tokens = self._tokens(later)
+            every = torch.eye(tokens.table.shape[1], device=tokens.table.device)
+            x, u = self._read(tokens, every), self.to_logits(every)
+            mean = x.mean(0)
+            kept[later] = tokens, Moments(mean, x.T @ (x - mean), x.T @ u, u.T @ u)
+        return kept[later]
+
+    def _tokens(self, later: bool) -> Tokens:
+        """Their norm's deviation is that of the token with a position of the usual size."""
+        table = self.embedding.weight.detach()[: self.count]
         if later:
             place = 0.0 if self.positions is None else self.positions.weight.detach().mean(0)
             table = torch.cat([some + self.first_mlp(some + place) for some in table.split(ROWS)])
-        found = table, self._variance(table)
-        if not later or table.nbytes <= MOST_KEPT:
-            kept[later] = found
-        return found
+        return Tokens(table, (self._variance(table) + self._beside + self._epsilon).sqrt())
+
+    @property
+    def _beside(self) -> float:
+        """The variance of a position of the usual size."""
+        return 0.0 if self.positions is None else float(self._variance(self.positions.weight.detach()).mean())
 
     @property
     def _epsilon(self) -> float:
@@ -156,6 +188,11 @@ def weights_of(model: Model) -> CircuitWeights:
     if packed:
         raise NotSupported(msg(PACKED, model=model.name, kind=str(packed[0].dtype)))
     return _of_gpt2(model, network, network.transformer) if kind in GPT2 else _of_llama(model, network, network.model)
+
+
+def tokens_compared(model: Model) -> int:
+    """CircuitWeights.count. Raises as weights_of."""
+    return weights_of(model).count
 
 
 def _of_our_decoder(model: Model, network: Any) -> CircuitWeights:

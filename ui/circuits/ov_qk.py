@@ -10,6 +10,7 @@ from model.base import Model
 from model.circuits import ov_qk
 from model.circuits.composition import KINDS, composition_of_layer
 from model.circuits.ov_qk import OVCircuit, QKCircuit
+from model.circuits.weights import tokens_compared
 from model.inference.calls import continuation_ids
 from model.text import first_line
 from serving.job import ModelRef
@@ -57,9 +58,12 @@ class CircuitsLink(TextLink):
 def show_head(model: Model, text: str, layer: int, head: int) -> str:
     """The two circuits side by side; gives the sentence."""
     chosen = one_of(say("Tokens"), TOKENS, "circuit_tokens", width="content", help=say(HELP))
-    ids = _ids_of(model, first_line(text)) if chosen == "text" else ()
+    count = results.ask(tokens_compared, ModelRef.of(model))
+    ids = _ids_of(model, first_line(text), count) if chosen == "text" else ()
     if chosen == "text" and not ids:
         st.info(say(A_LINE_EACH))
+    if count < model.vocabulary:
+        st.caption(say("Compared are the first {count:,} of the {all:,} tokens.", count=count, all=model.vocabulary))
     ov: OVCircuit = results.ask(ov_qk.ov, ModelRef.of(model), layer, head, ids)
     qk: QKCircuit = results.ask(ov_qk.qk, ModelRef.of(model), layer, head, ids)
     left, right = st.columns(2, gap="large")
@@ -80,8 +84,9 @@ def show_head(model: Model, text: str, layer: int, head: int) -> str:
     return " ".join([f"<b>{run_view.name_of(model, 'self', layer, head)}</b>.", copying, sentence])
 
 
-def _ids_of(model: Model, line: str) -> tuple[int, ...]:
-    return tuple(dict.fromkeys(continuation_ids(model, line)[0][:MOST_TOKENS])) if line else ()
+def _ids_of(model: Model, line: str, count: int) -> tuple[int, ...]:
+    found = continuation_ids(model, line)[0] if line else []
+    return tuple(dict.fromkeys(token for token in found[:MOST_TOKENS] if token < count))
 
 
 def show_composition(model: Model, layer: int, head: int) -> None:

@@ -41,7 +41,7 @@ def test_composition_finds_the_path_into_the_keys_and_no_other(known: DecoderMod
     assert strongest == (1, *INDUCTION, *PREVIOUS)
     rest = found.copy()
     rest[strongest] = np.nan
-    shared = len(WORDS) ** -0.5 - weights_of(known).unembedded.shape[1] ** -0.5  # one direction a token, and no other
+    shared = len(WORDS) ** -0.5 - len(weights_of(known).moments(0).mean) ** -0.5  # one direction a token, and no other
     assert found[strongest] == pytest.approx(shared, abs=0.01)
     assert np.nanmax(rest) < shared / 3
     assert np.isnan(found[:, 0]).all()
@@ -99,12 +99,12 @@ def test_weights_of_transformers_are_those_of_its_runs(name: str, family: Callab
     token = int(trace.batch.ids[0, 0])
     own, record = weights.layer(0), trace.layers[0]
     for head in range(model.num_heads):
-        made = weights.tokens(own.v[own.shared(head)], 0)[token]
+        made = weights.read_by(own.v[own.shared(head)], 0)[token]
         if weights.positions is None:  # turned by nothing at position 0
             bias = model.network.model.layers[0].self_attn.v_proj.bias  # type: ignore[union-attr]
             made = made if bias is None else made + bias.unflatten(0, (-1, len(made)))[own.shared(head)]
             np.testing.assert_allclose(record.v[0, own.shared(head), 0], made.detach(), atol=1e-5)
-            q = weights.tokens(own.q[head], 0)[token] + own.q_bias[head]
+            q = weights.read_by(own.q[head], 0)[token] + own.q_bias[head]
             np.testing.assert_allclose(record.q[0, head, 0], q, atol=1e-5)
             assert own.scale == record.factor
     assert np.isfinite(composition(model)[:, 2, :, :2]).all()
@@ -115,8 +115,8 @@ def test_a_rotary_profile_is_the_score_at_that_distance(family: Callable[[str], 
     model = family("llama").ours
     weights = weights_of(model)
     own = weights.layer(0)
-    q = (weights.tokens(own.q[3], 0) + own.q_bias[3]).mean(0) * own.scale
-    k = weights.tokens(own.k[1], 0).mean(0)
+    q = (weights.read_by(own.q[3], 0) + own.q_bias[3]).mean(0) * own.scale
+    k = weights.read_by(own.k[1], 0).mean(0)
     places = weights.turned
     assert places is not None
     turned = [places(x.expand(9, -1)) for x in (q, k)]
