@@ -60,7 +60,7 @@ PAIR = {  # a model's to read
     "patch_instead": " horse",
     "differs": "text",
 }
-MOST_POSITIONS = 64
+INPUTS, MOST_POSITIONS = ("q", "k", "v"), 64
 KINDS = {"h": "head", "a": "layer", "p": "position"}  # of patches in a link
 
 
@@ -77,10 +77,13 @@ class Direction:
         runs = self.given.run, self.given.row, self.taking.run, self.taking.row
         return results.ask(of_pair, ModelRef.of(self.taking.model), *runs, method, *arguments)
 
-    def heads(self, layer: int) -> list[Patch]:
-        """The patches of a layer: each head, then all."""
-        count = run_view.shape_of(self.taking)[1]
-        return [*(Patch("head", layer, head) for head in range(count)), Patch("layer", layer)]
+    def patches(self, of: str, layer: int, query: int) -> list[Patch]:
+        """Those of a layer: each head and then all; at positions up to the query; or each head whose paths are."""
+        if of == "positions":
+            first = max(self.taking.real.start, query + 1 - MOST_POSITIONS)
+            return [Patch("position", layer, place) for place in range(first, query + 1)]
+        heads = [Patch("head", layer, head) for head in range(run_view.shape_of(self.taking)[1])]
+        return heads if of in INPUTS else [*heads, Patch("layer", layer)]
 
     def effects(self, asked: Asked, patches: list[Patch]) -> np.ndarray:
         """Of each of them alone."""
@@ -113,7 +116,8 @@ def show(a: RunView, b: RunView, head: Head, position: int) -> None:
             _over_pairs(a, b)
             return
         _show_map(chosen, head, asked, of)
-        _show_together(chosen, asked)
+        if of not in INPUTS:
+            _show_together(chosen, asked)
     _offer_knockout(a, head, position)
 
 
@@ -161,32 +165,25 @@ def _first_token(side: RunView, text: str) -> int:
 
 def _show_map(chosen: Direction, head: Head, asked: Asked, of: str) -> None:
     taking, rows = chosen.taking, chosen.layer_names()
-    first = max(taking.real.start, asked.query + 1 - MOST_POSITIONS)
-    if of == "heads":
-        grid = [chosen.heads(layer) for layer in range(len(rows))]
-    elif of == "positions":
-        places = range(first, asked.query + 1)
-        grid = [[Patch("position", layer, place) for place in places] for layer in range(len(rows))]
-    else:
-        _show_paths(chosen, head, asked, of)
-        return
-    values = np.stack(by_layer(rows, lambda layer: chosen.effects(asked, grid[layer])))
-    patches, columns = _patches(), [_column(taking, one) for one in grid[0]]
+    if of in INPUTS:
+        name, rows = taking.name(*head), rows[: head[0]]
+        st.caption(say(PATHS, head=name, part=of))
+        if not rows:
+            st.info(say("No layer comes before that of {head}: choose a head of a later layer.", head=name))
+            return
+    grid = [chosen.patches(of, layer, asked.query) for layer in range(len(rows))]
+
+    def measure(layer: int) -> Any:
+        if of in INPUTS:
+            return chosen.ask("path_effects", asked, head, of, layer)
+        return chosen.effects(asked, grid[layer])
+
+    values, both = np.stack(by_layer(rows, measure)), chosen.ask("measured", asked)
+    patches = [] if of in INPUTS else _patches()  # a path is not the patch of its head
     framed = {(row, column) for row, some in enumerate(grid) for column, one in enumerate(some) if one in patches}
-    both = chosen.ask("measured", asked)
+    columns = [_column(taking, one) for one in grid[0]]
     view = PatchView(values, rows, columns, _unit(asked), both, chosen.names, chosen=frozenset(framed))
-    _show(view, lambda row, column: _toggle(grid[row][column or 0]))
-
-
-def _show_paths(chosen: Direction, head: Head, asked: Asked, into: str) -> None:
-    name, rows = chosen.taking.name(*head), chosen.layer_names()[: head[0]]
-    if not rows:
-        st.info(say("No layer comes before that of {head}: choose a head of a later layer.", head=name))
-        return
-    st.caption(say(PATHS, head=name, part=into))
-    values = by_layer(rows, lambda layer: chosen.ask("path_effects", asked, head, into, layer))
-    columns, both = [_column(chosen.taking, one) for one in chosen.heads(0)[:-1]], chosen.ask("measured", asked)
-    _show(PatchView(np.stack(values), rows, columns, _unit(asked), both, chosen.names))
+    _show(view, None if of in INPUTS else lambda row, column: _toggle(grid[row][column or 0]))
 
 
 def _show(view: PatchView, pick: Callable[[int, int | None], None] | None = None) -> None:
@@ -228,9 +225,9 @@ def _over_pairs(a: RunView, b: RunView) -> None:
     runs = [_runs_of(a, b, pair) for pair in read_pairs(sent.getvalue())]
     both = [chosen.ask("measured", asked) for chosen, asked in runs]
     first, asked_first = runs[0]
-    measure = lambda layer: np.stack([one.effects(asked, one.heads(layer)) for one, asked in runs])  # noqa: E731
+    measure = lambda layer: np.stack([one.effects(asked, one.patches("pairs", layer, 0)) for one, asked in runs])  # noqa: E731
     found = np.stack(by_layer(first.layer_names(), measure), 1)  # [pairs,L,H+1]
-    columns, means = [_column(a, one) for one in first.heads(0)], tuple(np.mean(both, 0).tolist())
+    columns, means = [_column(a, one) for one in first.patches("pairs", 0, 0)], tuple(np.mean(both, 0).tolist())
     unit = _unit(asked_first)
     _show(PatchView(found.mean(0), first.layer_names(), columns, unit, means, first.names, found.std(0)))
 
