@@ -109,7 +109,7 @@ def show(a: RunView, b: RunView, head: Head, position: int) -> None:
         of = select(say("Patched"), PATCHED, "patch_of", width=260)
         one_of(say("Direction"), INTO, "patch_into", width="content")
         one_of(say("Measured"), METRICS, "patch_metric", width="content")
-        chosen = _directed(a, b)
+        chosen, position = _directed(a, b), min(max(position, a.real.start), a.real.stop - 1)
         asked = None if of == "pairs" else _choose_answers(chosen, position - a.real.start + chosen.taking.real.start)
     with guarded():
         if asked is None:
