@@ -105,7 +105,8 @@ class CircuitWeights:
     @property
     def count(self) -> int:
         """How many ids are compared, V: the first ones of a vocabulary that is large for the model's width."""
-        return min(self.model.vocabulary, max(WORK // self.embedding.weight.shape[1] ** 2, LEAST))
+        width = int(self.embedding.weight.shape[1])
+        return min(self.model.vocabulary, max(WORK // width**2, LEAST))
 
     def read_by(self, weight: Tensor, layer: int) -> Tensor:
         """What a weight [D,W] of a layer makes of every token: [V,D]."""
