@@ -10,7 +10,6 @@ from i18n import N_, say, together
 from viz.charts import layers_grid
 from viz.heatmap import CachedFigure
 from viz.html import fixed, signed, table, td, th, track
-from viz.numbers import whole_percent
 from viz.palette import NOW, STANDARD, rgb
 
 LISTED = 10
@@ -58,7 +57,7 @@ def patch_table(view: PatchView) -> Markup:
         value = float(view.values[place])
         bar = track(abs(value) / most, NOW if value > 0 else STANDARD)
         over = [] if view.spread is None else [td(fixed(float(view.spread[place]), 3), "number")]
-        share = td(whole_percent(value / way) if abs(way) > NOTICED else "–", "number")
+        share = td(_percent(value / way) if abs(way) > NOTICED else "–", "number")
         rows.append([td(view.name(place)), td(signed(value), "number"), bar, *over, share])
     return table(rows)
 
@@ -73,7 +72,11 @@ def patch_sentence(view: PatchView) -> str:
     names |= {"patch": view.name(strongest), "change": signed(value, 2)}
     if abs(way) < NOTICED:
         return together([before, say(STRONGEST, **names)])
-    return together([before, say(SHARE, share=whole_percent(value / way), **names)])
+    return together([before, say(SHARE, share=_percent(value / way), **names)])
+
+
+def _percent(share: float) -> str:
+    return f"{fixed(100 * share, 0)}%"
 
 
 def patch_alt(view: PatchView) -> str:
