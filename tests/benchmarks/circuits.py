@@ -51,9 +51,13 @@ def _weights_alone(model: DecoderModel) -> list[Ratio]:
     what = f"OV and QK circuits of {CONFIG.layers * CONFIG.heads} heads"
     return [
         Ratio(f"{what} ÷ {MOST_SECONDS} s", seconds / MOST_SECONDS, 1, f"{seconds:.0f} s, {used:.0f} s of processors"),
-        Ratio(f"{what}, memory beside the model ÷ 1 GB", (peak - before) / MOST_BYTES, 1,
-              f"{(peak - before) / 1e6:.0f} MB; the process {peak / 1e6:.0f} MB"),
-    ]  # fmt: skip
+        Ratio(
+            f"{what}, memory beside the model ÷ 1 GB",
+            (peak - before) / MOST_BYTES,
+            1,
+            f"{(peak - before) / 1e6:.0f} MB; the process {peak / 1e6:.0f} MB",
+        ),
+    ]
 
 
 def _patching(model: DecoderModel) -> Ratio:
