@@ -124,9 +124,8 @@ class CircuitWeights:
     def to_logits(self, weight: Tensor) -> Tensor:
         """What each column of a weight [W,D] that writes into the stream adds to each token's logit, before the last
         norm divides it, less the mean over the tokens, which changes no probability: [V,D]."""
-        weight = weight - weight.mean(0) if isinstance(self.norm, nn.LayerNorm) else weight
-        weight = weight * self.norm.weight.detach().float()[:, None]
-        made = torch.cat([some.float() @ weight for some in self.unembedding.weight[: self.count].split(ROWS)])
+        weight = self._behind_norm(weight)
+        made = torch.cat([some.float() @ weight for some in self._unembedded()])
         return made - made.mean(0)
 
     @staticmethod
@@ -137,18 +136,40 @@ class CircuitWeights:
         kept, later = _READ.setdefault(self.model.network, {}), layer > 0
         if later not in kept:
             tokens = self._tokens(later)
-            every = torch.eye(tokens.table.shape[1], device=tokens.table.device)
-            x, u = self._read(tokens, every), self.to_logits(every)
-            mean = x.mean(0)
-            kept[later] = tokens, Moments(mean, x.T @ (x - mean), x.T @ u, u.T @ u)
+            kept[later] = tokens, self._moments(tokens)
         return kept[later]
+
+    def _moments(self, tokens: Tokens) -> Moments:
+        count, sums = len(tokens.table), [torch.zeros(())] * 5
+        rows = zip(tokens.table.split(ROWS), tokens.deviation.split(ROWS), self._unembedded(), strict=True)
+        for some, deviation, unembedded in rows:
+            x, u = some.float() / deviation[:, None], unembedded.float()
+            parts = x.sum(0), u.sum(0), x.T @ x, x.T @ u, u.T @ u
+            sums = [total.to(part) + part for total, part in zip(sums, parts, strict=True)]
+        x, u, keys, copied, logits = sums
+        behind = self._behind_norm(torch.eye(len(x), device=x.device))
+        copied, logits = copied - x.outer(u) / count, logits - u.outer(u) / count
+        return Moments(x / count, keys - x.outer(x) / count, copied @ behind, behind.T @ logits @ behind)
+
+    def _behind_norm(self, weight: Tensor) -> Tensor:
+        """What the last norm makes of a weight [W,D] that writes into the stream, without its deviation."""
+        weight = weight - weight.mean(0) if isinstance(self.norm, nn.LayerNorm) else weight
+        behind: Tensor = weight * self.norm.weight.detach().float()[:, None]
+        return behind
+
+    def _unembedded(self) -> tuple[Tensor, ...]:
+        """The unembedding [V,W], some rows at a time."""
+        weight: Tensor = self.unembedding.weight.detach()
+        return weight[: self.count].split(ROWS)
 
     def _tokens(self, later: bool) -> Tokens:
         """Their norm's deviation is that of the token with a position of the usual size."""
         table = self.embedding.weight.detach()[: self.count]
         if later:
             place = 0.0 if self.positions is None else self.positions.weight.detach().mean(0)
-            table = torch.cat([some + self.first_mlp(some + place) for some in table.split(ROWS)])
+            added, table = table, torch.empty_like(table)
+            for some, made in zip(added.split(ROWS), table.split(ROWS), strict=True):
+                made.copy_(some + self.first_mlp(some + place))
         return Tokens(table, (self._variance(table) + self._beside + self._epsilon).sqrt())
 
     @property
