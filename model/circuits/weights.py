@@ -160,7 +160,7 @@ class CircuitWeights:
     def _unembedded(self) -> tuple[Tensor, ...]:
         """The unembedding [V,W], some rows at a time."""
         weight: Tensor = self.unembedding.weight.detach()
-        return weight[: self.count].split(ROWS)
+        return tuple(weight[: self.count].split(ROWS))
 
     def _tokens(self, later: bool) -> Tokens:
         """Their norm's deviation is that of the token with a position of the usual size."""
