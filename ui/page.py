@@ -36,6 +36,7 @@ SECTIONS = {  # each with its pages in the order in which they are read
         "pages/ablation.py": (N_("Ablation"), ":material/power_settings_new:"),
         "pages/compare.py": (N_("Compare"), ":material/compare:"),
         "pages/head_atlas.py": (N_("Head atlas"), ":material/scatter_plot:"),
+        "pages/circuits.py": (N_("Circuits"), ":material/hub:"),
         "pages/serving.py": (N_("Serving"), ":material/dns:"),
     },
     N_("Learn"): {

@@ -14,6 +14,7 @@ from model.images.reading import picture_of
 from model.masks import MaskSpec
 from model.text import TokenBatch, cut_words
 from unmask.checking import Checkable
+from unmask.circuits import Circuits
 from unmask.runs import Run, spec_of
 
 CLASSIFIERS = ("vit", "deit", "dinov2", "dinov2_with_registers")  # model types
@@ -43,7 +44,7 @@ def load(model: Any, tokenizer: Any = None, *, name: str | None = None) -> "Load
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LoadedModel(Checkable):
+class LoadedModel(Checkable, Circuits):
     """A model with its tokenizer. network: transformers' own, where it was given in memory."""
 
     model: Model

@@ -24,6 +24,7 @@ from model.spec import stroke_of
 from model.text import TokenBatch
 from model.trace import Trace
 from unmask.checking import Checkable, tokens_in
+from unmask.circuits import Patchable
 from unmask.pictures import LeakPicture, Picture, Predicted, changes_picture, leak_picture, mask_picture, predicted
 from unmask.sources import HeadSource
 from viz.heads.picture import changed
@@ -35,7 +36,7 @@ MOST_CHECKED = 24  # tokens of a run that `check` reads: each takes a forward of
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Run(HeadSource, Checkable):
+class Run(HeadSource, Checkable, Patchable):
     """One forward pass, of which one row is shown. trace: all that it left (model.trace.Trace). network:
     transformers' own, where the model was given in memory."""
 

@@ -35,7 +35,11 @@ STATES: dict[str, list[dict[str, str]]] = {  # the links that together show ever
     ],
     "pages/layers.py": [{"text": ROWS}, *({"text": LINE, "across": across} for across in ("lens", "token", "all"))],
     "pages/ablation.py": [{"text": ROWS}, {"text": LINE, "way_off": "mask"}],
-    "pages/compare.py": [{"text": ROWS, "differs": differs} for differs in ("masks", "head", "text", "model")],
+    "pages/compare.py": [
+        *({"text": ROWS, "differs": differs} for differs in ("masks", "head", "text", "model")),
+        {"text": LINE, "patching": "true", "patches": "h1.2,p1.3"},
+    ],
+    "pages/circuits.py": [{"text": LINE}],
     "pages/serving.py": [{"text": LINE, "serving": section} for section in ("calls", "tree", "packing", "cost")],
     "pages/head_atlas.py": [{"text": LINE}, {"text": LINE, "section": "find"}],
     "pages/padding.py": [{"text": ROWS}],
