@@ -19,7 +19,7 @@ from viz.head import TITLES
 from viz.heads.arcs import COLOURS, least
 from viz.heads.colours import STANDARD_COLOURS, Colours
 from viz.heads.picture import change_range, changed
-from viz.heatmap import KEY_TITLE, QUERY_TITLE
+from viz.heatmap import axis_titles
 from viz.reasons import empty_runs
 
 LINE = 0.2  # inches of a token
@@ -158,8 +158,9 @@ def _panel(sheet: Sheet, room: Room, number: int, view: HeadView, name: str, mea
             left + (column + 0.5) * room.cell, room.tall + PAD, label, room.size, ha="center", va="top", rotation=90
         )
     middle = left + room.wide / 2
-    sheet.text(left - room.beside + 0.1, room.least / 2, say(QUERY_TITLE), 8, va="center", rotation=90)
-    sheet.text(middle, room.tall + room.below - 0.1, say(KEY_TITLE), 8, ha="center", va="bottom")
+    query, key = axis_titles(view)
+    sheet.text(left - room.beside + 0.1, room.least / 2, query, 8, va="center", rotation=90)
+    sheet.text(middle, room.tall + room.below - 0.1, key, 8, ha="center", va="bottom")
     sheet.text(left, -0.08, name, 9, weight="bold")
     paper = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85}
     for first, last in empty_runs(view):

@@ -17,7 +17,7 @@ from viz.heads.bars import BarRow
 from viz.heads.carried import shares_of
 from viz.heads.cells import weight_text
 from viz.heads.tokens import brightest
-from viz.heatmap import KEY_TITLE
+from viz.heatmap import axis_titles
 from viz.lit_image import LitImage, composed
 from viz.palette import MARK, MASK_COLOURS, NOW, STANDARD
 
@@ -106,7 +106,7 @@ def key_bars(paper: Paper, row: HeadView, series: Sequence[Series], measure: str
             panel.plot(here, np.zeros(len(here)), "x", clip_on=False, **look)
     panel.set(xlim=(-0.6, len(keys) - 0.4), ylim=(0, None))
     panel.set_xticks(places, keys)
-    tidy(panel, say(KEY_TITLE), measure, token_ticks="x")
+    tidy(panel, axis_titles(row)[1], measure, token_ticks="x")
     panel.tick_params(axis="x", labelsize=9, rotation=90)
     sheet.legend([], panel.get_legend_handles_labels()[0])
     return sheet

@@ -21,6 +21,7 @@ from viz.heads.picture import (
     ten_thousandths,
 )
 from viz.heads.tokens import brightest, light_words
+from viz.heatmap import axis_titles
 from viz.html import join, tag
 from viz.overview import overview_packet
 from viz.saved.standalone import document, inlined
@@ -152,6 +153,7 @@ def heads_packet(heads: AllHeads, kind: NumberKind, absent: str) -> bytes:
         "among": [about["first"], about["first"] + len(about["queries"])],
         "across": heads.across,
         "words": words(*kind.views),
+        "titles": axis_titles(views[0]),
     }
     numbers = np.stack([ten_thousandths(view.weights) for view in views]) + SHIFT
     high, low = (numbers >> 8).astype(np.uint8), (numbers & 255).astype(np.uint8)
