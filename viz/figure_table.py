@@ -1,4 +1,4 @@
-"""The numbers of a figure as tables, made of the figure itself: for who cannot see it, and for who wants to copy them."""
+"""The numbers of a figure as tables, made of the figure itself: for whoever cannot see it, or wants to copy them."""
 
 import base64
 import html
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from i18n import say
+from i18n import N_, say
 from viz.heatmap import CachedFigure, Part
 
 if TYPE_CHECKING:
@@ -82,9 +82,10 @@ def _table(title: str, cells: list[list[str]], rows: Any, columns: Any, size: tu
 
     shown = len(cells), min(size[1], MOST_COLUMNS)
     index, names = list(rows)[: shown[0]], _different(list(columns)[: shown[1]])
-    words = "" if shown == size else say("{rows} of {all_rows:,} rows and {columns} of {all_columns:,} columns are shown.",
-                                         rows=shown[0], columns=shown[1], all_rows=size[0], all_columns=size[1])  # fmt: skip
-    return FigureTable(_plain(title), pd.DataFrame(cells, index=pd.Index(index), columns=names), words)
+    sizes = {"rows": shown[0], "columns": shown[1], "all_rows": size[0], "all_columns": size[1]}
+    words = N_("{rows} of {all_rows:,} rows and {columns} of {all_columns:,} columns are shown.")
+    left_out = "" if shown == size else say(words, **sizes)
+    return FigureTable(_plain(title), pd.DataFrame(cells, index=pd.Index(index), columns=names), left_out)
 
 
 def _different(names: list[str]) -> list[str]:

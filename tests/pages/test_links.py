@@ -24,8 +24,8 @@ LONG = "the cat saw a dog, " * 40
 
 STATES: dict[str, list[dict[str, str]]] = {  # the links that together show every control of a page
     "app.py": [
-        {"text": ROWS}, {"text": LONG}, *({"text": LINE, "view": view} for view in ("arcs", "bars", "why", "numbers", "span")),
-        {"text": LINE, "by": "words"},
+        {"text": ROWS}, {"text": LONG}, {"text": LINE, "by": "words"},
+        *({"text": LINE, "view": view} for view in ("arcs", "bars", "why", "numbers", "span")),
     ],
     "pages/mask_lab.py": [
         {"text": ROWS},
