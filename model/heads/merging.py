@@ -179,9 +179,8 @@ def over_queries(view: HeadView, queries: Sequence[int], how: Literal["mean", "s
     """
     some = sorted(set(queries))
     if not some or not 0 <= some[0] <= some[-1] < len(view.queries) or how not in ("mean", "sum"):
-        raise ValueError(
-            f"expected queries from 0 to {len(view.queries) - 1} and mean or sum, got {queries!r:.60}, {how}"
-        )
+        last = len(view.queries) - 1
+        raise ValueError(f"expected queries from 0 to {last} and mean or sum, got {queries!r:.60}, {how}")  # not shown
     taken = replace(
         view,
         weights=view.weights[some],
