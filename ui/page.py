@@ -105,7 +105,7 @@ STYLE = """
     animation: changed 1.2s; }
   p.formula, p.counts { margin: 0; font-size: .95rem; font-variant-numeric: tabular-nums; }
   p.formula b { margin-right: .8em; }
-  p.key { font-size: .875rem; opacity: .8; margin: 0; }
+  p.key { font-size: .875rem; opacity: .8; margin: 0; overflow-wrap: anywhere; }
   $caption p { color: inherit; }
   $caption { color: inherit; opacity: .8; }
   $widget_label p { color: light-dark(#1F2328, #E6E8EB) !important; }
@@ -120,8 +120,7 @@ STYLE = """
   [class*="st-key-numbers_of_"] { /* in the corner that the labels of both axes leave empty */
     position: absolute; z-index: 2; left: 0; bottom: 0; width: auto; }
   [class*="st-key-numbers_of_"] button { min-height: 1.6rem; padding: .1rem .3rem; }
-  [class*="st-key-numbers_of_"] button p { position: absolute; width: 1px; height: 1px; overflow: hidden;
-    clip-path: inset(50%); }
+  [class*="st-key-numbers_of_"] button p { font-size: 0; } /* a name to be heard */
   .st-key-lab_top { margin-bottom: -.5rem; }
   [class*="st-key-above_"] { /* a title in its picture's margin */
     margin-bottom: -2.9rem; position: relative; z-index: 1; pointer-events: none; }
