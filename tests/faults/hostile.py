@@ -32,10 +32,10 @@ from ui.layers import LayersLink
 from ui.lessons.choices import LessonLink
 from ui.link import Link, View
 from ui.mask_check import CheckLink
-from ui.mask_lab import lab_sections as mask_lab
+from ui.mask_lab import sections as mask_lab
 from ui.padding import PaddingLink
 from ui.page import PAGES
-from ui.pixels.controls import PixelsLink
+from ui.pixels import PixelsLink
 from ui.why_causal.controls import WhyCausalLink
 
 INPUTS = 500

@@ -11,6 +11,7 @@ from model.heads.view import head_name
 from serving import training_job
 from serving.training_job import Training, TrainingProgress
 from ui import page
+from ui.lessons import classroom
 from ui.markdown import escaped
 from ui.widgets.choices import one_of
 from viz.numbers import percent
@@ -78,7 +79,8 @@ def _look_from_elsewhere(training: Training) -> None:
 
 
 def _choose() -> None:
-    st.text_area(say("Text to train on; paste your own"), key="live_text", height=120, on_change=_forget_problem)
+    forget = partial(st.session_state.update, live_problem="")
+    st.text_area(say("Text to train on; paste your own"), key="live_text", height=120, on_change=forget)
     most = training_job.MOST_CHARACTERS
     if (left_out := len(st.session_state.live_text) - most) > 0:
         words = N_("Training uses the text's first {most:,} characters; the other {left_out:,} are left out.")
@@ -100,7 +102,8 @@ def _buttons(progress: TrainingProgress) -> None:
         stop = partial(_tell, "stop")
         st.button(say("Stop"), icon=":material/stop:", key="live_stop", on_click=stop, disabled=over)
         if progress.over and (st.session_state.live_training or st.session_state.live_kept):
-            st.button(say("Clear the chart"), key="live_clear", on_click=_clear)
+            clear = partial(st.session_state.update, live_training=None, live_kept=[])
+            st.button(say("Clear the chart"), key="live_clear", on_click=clear)
     if st.session_state.live_problem:
         st.error(escaped(st.session_state.live_problem))
 
@@ -122,6 +125,7 @@ def _look(phase: str) -> None:
     figure = loss_curves(lines, unit=say("nats/character"), height=300, steps=steps)
     page.chart(figure, "live_figure", _alt(lines))
     if training and now:
+        classroom.show_curves(lines, steps, over=now.over)
         _results(training, now)
 
 
@@ -206,10 +210,6 @@ def _start(steps: int | None = None, causal: bool | None = None) -> None:
         state.live_problem = str(error)
 
 
-def _forget_problem() -> None:
-    st.session_state.live_problem = ""
-
-
 def _keep() -> None:
     """Put the training with the earlier ones, as (number, training), if it came to anything."""
     state = st.session_state
@@ -225,10 +225,6 @@ def _tell(what: str) -> None:
     training: Training | None = st.session_state.live_training
     if training:
         getattr(training, what)()
-
-
-def _clear() -> None:
-    st.session_state.live_training, st.session_state.live_kept = None, []
 
 
 def _next_number() -> int:

@@ -23,8 +23,7 @@ from i18n import N_, say, say_all
 from model import files as uploads
 from model.errors import first_line
 from model.heads.view import HeadView, head_name
-from viz.hatch import LINES
-from viz.reasons import blocking
+from viz.hatch import LINES, blocking
 
 FORMAT = 1
 MOST_BYTES = 64 * 2**20  # of the numbers in a file
@@ -253,10 +252,6 @@ def _read_safetensors(data: bytes) -> tuple[str | bytes, dict[str, np.ndarray]]:
     except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise _wrong("file", problem=first_line(error)) from None
     return about, arrays
-
-
-def _described(array: np.ndarray) -> str:
-    return f"{array.dtype} {list(array.shape)}"
 
 
 def cell(label: str) -> str:

@@ -13,9 +13,8 @@ import numpy as np
 from i18n import N_, say
 from model.heads.view import HeadView, cropped
 from viz.components.words import packed
-from viz.hatch import ink
+from viz.hatch import blocked_groups, ink
 from viz.palette import MARK, NOW
-from viz.reasons import blocked_groups
 
 MERGED = {
     "words": N_(

@@ -1,29 +1,24 @@
-"""One head step by step: panels of all its queries that zoom together, each under its formula."""
+"""One head step by step: panels of all its queries that zoom together; and one query's row, number by number, from q·k
+to its weights, and the values that they sum.
+"""
 
 from typing import TYPE_CHECKING
 
 import numpy as np
 import plotly.graph_objects as go
+from markupsafe import Markup
 
-from i18n import say
+from i18n import N_, say, together
+from model.heads.row_steps import RowSteps
 from model.heads.view import HeadView, coarser
 from viz import heatmap
-from viz.charts import both_sides, heat
-from viz.heatmap import (
-    KEY_TITLE,
-    QUERY_TITLE,
-    Part,
-    axes,
-    axis_names,
-    blocked_traces,
-    colour_bar,
-    colour_range,
-    hatching,
-    weights_trace,
-)
+from viz.charts import MARGIN, bars, both_sides, heat
+from viz.html import escaped, filled, fixed, join, named, paragraph, power_of_ten, shortened, table, tag, td, th, track
+from viz.palette import NOW, STANDARD
 
 if TYPE_CHECKING:  # it imports torch
     from model.heads.row_steps import HeadSteps
+
 
 HEIGHT = 780  # pixels
 COLUMNS = ((0.0, 0.26), (0.36, 0.62), (0.72, 0.98))
@@ -39,16 +34,18 @@ def steps_figure(view: "HeadSteps", *, dark: bool) -> go.Figure:
         "annotations": _titles(view)
         + [note for place in (MASKED, WEIGHTS) for note in heatmap.empty_notes(head, dark=dark, place=place)],
         "shapes": heatmap.frames(head, view.row.position, RAW, SCALED, MASKED, WEIGHTS, OUTPUT),
-        "images": [image for place in (MASKED, WEIGHTS) for image in hatching(head.blocked, dark=dark, place=place)],
+        "images": [
+            image for place in (MASKED, WEIGHTS) for image in heatmap.hatching(head.blocked, dark=dark, place=place)
+        ],
     }
-    weights = weights_trace(head, colour_range(view.head.weights), WEIGHTS, **_where(WEIGHTS))
-    pictures = [*_scores(view, head, dark), *blocked_traces(head, WEIGHTS), weights, *_values(view, head, dark)]
+    weights = heatmap.weights_trace(head, heatmap.colour_range(view.head.weights), WEIGHTS, **_where(WEIGHTS))
+    pictures = [*_scores(view, head, dark), *heatmap.blocked_traces(head, WEIGHTS), weights, *_values(view, head, dark)]
     return heatmap.figure(pictures, layout)
 
 
-def _scores(view: "HeadSteps", head: HeadView, dark: bool) -> list[Part]:
+def _scores(view: "HeadSteps", head: HeadView, dark: bool) -> list[heatmap.Part]:
     """Before and after scaling, and masked: the last two share their colours."""
-    names = axis_names(head)
+    names = heatmap.axis_names(head)
     raw = largest(view.raw, head.step, head.step)
     left = largest(np.where(view.head.any_blocked(), -np.inf, view.head.scaled), head.step, head.step)
     reach = _reach_of(head.scaled)
@@ -56,16 +53,16 @@ def _scores(view: "HeadSteps", head: HeadView, dark: bool) -> list[Part]:
     return [
         _signed(raw, names, RAW, "q·k", _reach_of(raw), dark),
         _signed(head.scaled, names, SCALED, say("score"), reach, dark),
-        *blocked_traces(head, MASKED),
+        *heatmap.blocked_traces(head, MASKED),
         masked,
     ]
 
 
-def _values(view: "HeadSteps", head: HeadView, dark: bool) -> list[Part]:
+def _values(view: "HeadSteps", head: HeadView, dark: bool) -> list[heatmap.Part]:
     """The values of the keys, and for every query their weighted sum, in one range of colours."""
     numbers = [say("number {number}", number=place) for place in range(view.values.shape[1])]
     reach = max(_reach_of(view.values), _reach_of(view.output))
-    names = axis_names(head)
+    names = heatmap.axis_names(head)
     return [
         _signed(largest(z, head.step, 1), {"x": numbers, "y": rows}, place, what, reach, dark)
         for place, what, z, rows in (
@@ -75,24 +72,30 @@ def _values(view: "HeadSteps", head: HeadView, dark: bool) -> list[Part]:
     ]
 
 
-def _signed(z: np.ndarray, names: dict[str, list[str]], place: str, what: str, reach: float, dark: bool) -> Part:
+def _signed(
+    z: np.ndarray, names: dict[str, list[str]], place: str, what: str, reach: float, dark: bool
+) -> heatmap.Part:
     """A panel of numbers on both sides of 0."""
     numbers = heat(z, names["x"], names["y"], what, f"<b>%{{y}}</b>, <b>%{{x}}</b><br>{what} %{{z:.4f}}", place)
-    bar = {"showscale": place in WITH_BAR, "colorbar": colour_bar("", **_where(place))}
+    bar = {"showscale": place in WITH_BAR, "colorbar": heatmap.colour_bar("", **_where(place))}
     return numbers | both_sides(reach, dark) | bar
 
 
-def _layout(head: HeadView) -> Part:
+def _layout(head: HeadView) -> heatmap.Part:
     """Two rows of three. Queries zoom together, keys do, and the D numbers of a value."""
-    layout: Part = {"height": HEIGHT, "margin": {"l": 8, "r": 8, "t": 64, "b": 8}}
+    layout: heatmap.Part = {"height": HEIGHT, "margin": {"l": 8, "r": 8, "t": 64, "b": 8}}
     for place in PANELS:
-        layout |= axes(head, place, tokens=False)
+        layout |= heatmap.axes(head, place, tokens=False)
         layout[f"xaxis{place}"]["domain"], layout[f"yaxis{place}"]["domain"] = _domain(place)
     for place, keys in ((SCALED, ""), (MASKED, ""), (WEIGHTS, ""), (OUTPUT, VALUES)):
         layout[f"xaxis{place}"]["matches"] = "x" + keys
         layout[f"yaxis{place}"]["matches"] = "y"
     labels = {"showticklabels": True, "tickfont": {"size": 9}, "automargin": True}
-    for axis, name in (("yaxis", QUERY_TITLE), (f"yaxis{WEIGHTS}", QUERY_TITLE), (f"xaxis{WEIGHTS}", KEY_TITLE)):
+    for axis, name in (
+        ("yaxis", heatmap.QUERY_TITLE),
+        (f"yaxis{WEIGHTS}", heatmap.QUERY_TITLE),
+        (f"xaxis{WEIGHTS}", heatmap.KEY_TITLE),
+    ):
         turned = {"tickangle": -90} if axis.startswith("x") else {}
         layout[axis] |= labels | turned | {"title": {"text": say(name), "font": {"size": 11}}}
     for place in (VALUES, OUTPUT):
@@ -100,7 +103,7 @@ def _layout(head: HeadView) -> Part:
     return layout
 
 
-def _titles(view: "HeadSteps") -> list[Part]:
+def _titles(view: "HeadSteps") -> list[heatmap.Part]:
     titles = (
         (say("1 raw"), "q·k"),
         (say("2 scaled"), view.row.arithmetic.formula()),
@@ -121,7 +124,7 @@ def _domain(place: str) -> tuple[tuple[float, float], tuple[float, float]]:
     return COLUMNS[number % 3], ROWS[number // 3]
 
 
-def _where(place: str) -> Part:
+def _where(place: str) -> heatmap.Part:
     """Where the colour bar of a panel stands, and how it looks."""
     columns, (low, high) = _domain(place)
     where = {"x": columns[1] + 0.003, "xanchor": "left", "y": high, "yanchor": "top", "len": high - low, "ypad": 0}
@@ -138,3 +141,135 @@ def largest(values: np.ndarray, down: int, across: int) -> np.ndarray:
 def _reach_of(values: np.ndarray) -> float:
     """How far the numbers go on either side of 0, for a range of colours."""
     return max(float(np.abs(values[np.isfinite(values)]).max(initial=0.0)), 1e-6)
+
+
+ALL_BLOCKED = N_("Every key of {query} is blocked: it attends to nothing, its weights are all 0 and its output is 0.")
+LOOKS = N_(
+    "{query} attends most to {key}, with a weight of {weight:.3f}: its score {score} is the largest unblocked one."
+)
+MOST_KEYS = 48  # rows of the table
+MOST_VALUES = 12  # keys whose values are drawn
+VALUE_HEIGHT = 42  # pixels
+BAR = {"number": "%{x}", "value": "%{y:.4f}"}  # for plotly
+
+
+def steps_table(row: RowSteps) -> Markup:
+    """Every key of the row, or the heaviest and the rest together; below, what they add up to."""
+    shown = row.heaviest(MOST_KEYS)
+    rows = [_table_head(row), *(_key_row(row, place) for place in shown)]
+    left = np.setdiff1d(np.arange(len(row.raw)), shown)
+    span = 4 + (row.arithmetic.softcap is not None) + 2 * (row.bias is not None)  # columns before e^
+    if left.size:
+        blocked = int((~row.free[left]).sum())
+        words = say("the other {count:,} keys, {blocked:,} of them blocked", count=left.size, blocked=blocked)
+        rows.append(_sum_row(words, span, row.exp[left].sum(), row.weights[left].sum()))
+    sink = row.sink_exp / row.total if row.total else 0.0
+    if row.sink is not None:
+        words = say("the head's sink, a score of {score} without a key", score=fixed(row.sink, 4))
+        rows.append(_sum_row(words, span, row.sink_exp, sink))
+    rows.append(_sum_row(tag("b", say("sum")), span, row.total, row.weights.sum() + sink))
+    return table(rows, "numbers steps")  # not shown
+
+
+def values_figure(row: RowSteps) -> heatmap.CachedFigure:
+    """The heaviest keys' values, pale, and what each adds, weight × value; at the bottom the sum over all keys."""
+    places = drawn_values(row)
+    labels = [_label(place, row.keys[place], row.weights[place]) for place in places]
+    labels.append(tag("b", say("sum of all keys")))
+    values = [row.values[place] for place in places]
+    added = [*(row.weights[place] * row.values[place] for place in places), row.output]
+    count = len(labels)
+    reach = max(float(np.abs([*values, row.output]).max()), 1e-9) * 1.05
+    names = [str(place + 1) if place else "" for place in range(count)]  # of axes
+    traces: list[heatmap.Part] = []
+    for place, (axis, label) in enumerate(zip(names, labels, strict=True)):
+        words = say("number {number}: output {value}", **BAR)
+        if place < count - 1:
+            traces.append(
+                _bars(values[place], axis, STANDARD, 0.4, label, say("number {number}: value {value}", **BAR))
+            )
+            words = say("number {number}: weight × value {value}", **BAR)
+        traces.append(_bars(added[place], axis, NOW, 1.0, label, words))
+    title = {"text": say("the head's {count} numbers", count=row.values.shape[1]), "font": {"size": 11}}
+    layout = {f"yaxis{axis}": _value_axis(labels[place], reach, place, count) for place, axis in enumerate(names)}
+    layout["xaxis"] = {"anchor": "y" + names[-1], "title": title, "showgrid": False, "zeroline": False}
+    look = {"height": VALUE_HEIGHT * count + 50, "margin": MARGIN | {"t": 4, "b": 46}, "showlegend": False}
+    return heatmap.figure(traces, layout | look | {"bargap": 0.15, "barmode": "overlay"})
+
+
+def drawn_values(row: RowSteps) -> list[int]:
+    """The keys whose values are drawn: the heaviest, never a blocked one."""
+    return [int(place) for place in row.heaviest(MOST_VALUES) if row.free[place]]
+
+
+def _value_axis(label: str, reach: float, place: int, count: int) -> heatmap.Part:
+    share = 1 / count
+    domain = [max(1 - (place + 0.94) * share, 0.0), 1 - (place + 0.06) * share]
+    ticks = {"tickvals": [0], "ticktext": [label], "tickfont": {"size": 11}, "automargin": True, "showgrid": False}
+    zero = {"zeroline": True, "zerolinewidth": 1, "zerolinecolor": "rgba(128,128,128,.5)"}
+    return ticks | zero | {"domain": domain, "range": [-reach, reach], "fixedrange": True, "anchor": "x"}
+
+
+def steps_sentence(row: RowSteps) -> Markup:
+    """What to notice in the row."""
+    who = _name(row.query, row.position)
+    if not row.free.any():
+        words = [say(ALL_BLOCKED, query=who)]
+        words += [say("The sink takes everything.")] if row.sink is not None else []
+        return paragraph(Markup(together(words)))
+    heavy, other = int(row.weights.argmax()), int(np.where(row.free, -np.inf, row.score).argmax())
+    numbers = {"weight": row.weights[heavy], "score": fixed(row.score[heavy], 2)}
+    words = [say(LOOKS, query=who, key=_name(row.keys[heavy], heavy), **numbers)]
+    words.append(say("The mask wrote −∞ into {count:,} of {total:,} cells.", count=int((~row.free).sum()),
+                     total=len(row.raw)))  # fmt: skip
+    if not row.free[other] and row.score[other] > row.score[heavy]:
+        leads = N_("Without it {key} would have the largest score, {score}.")
+        words.append(say(leads, key=_name(row.keys[other], other), score=fixed(row.score[other], 2)))
+    return paragraph(Markup(together(words)))
+
+
+def _name(token: str, position: int) -> Markup:
+    return filled(say("<b>{token}</b> (position {position})"), token=token, position=position)
+
+
+def _table_head(row: RowSteps) -> list[Markup]:
+    columns = ["q·k", f"× {row.arithmetic.scale:.6g}"]
+    if row.arithmetic.softcap is not None:
+        columns.append(say("capped at ±{cap:g}", cap=row.arithmetic.softcap))
+    columns += [say("bias"), say("score")] if row.bias is not None else []
+    top = "max" if np.isneginf(row.top) else fixed(row.top, 4)
+    power = join(("e", tag("sup", say("score") + f" − {top}")))
+    numbers = [th(column, "number") for column in columns]
+    return [th(say("key")), *numbers, th(say("the mask wrote")), th(power, "number"), th(say("weight"), "number"), th()]
+
+
+def _key_row(row: RowSteps, place: int) -> list[Markup]:
+    numbers = [fixed(row.raw[place], 3), fixed(row.scaled[place], 4)]
+    if row.arithmetic.softcap is not None:
+        numbers.append(fixed(row.capped[place], 4))
+    if row.bias is not None:
+        numbers += [fixed(row.bias[place], 4), fixed(row.score[place], 4)]
+    names = [named(name) for name, mask in row.blocked.items() if mask[place]]
+    wrote = join(("−∞", *names), " ") if names else say("unchanged")
+    cells = [td(f"{place}: {row.keys[place]}", "token"), *(td(number, "number") for number in numbers), td(wrote)]
+    cells += [td(_share(row.exp[place]), "number"), td(_share(row.weights[place]), "number")]
+    return [*cells, track(float(row.weights[place]), NOW) if row.free[place] else td("", "track")]
+
+
+def _sum_row(words: str, span: int, exp: float, weight: float) -> list[Markup]:
+    return [td(words, colspan=span), td(_share(float(exp)), "number"), td(_share(float(weight)), "number"), td()]
+
+
+def _share(value: float) -> str:
+    """Six digits; "0" only for exactly 0; what six digits would show as 0 as a power of ten."""
+    return f"{value:.6f}" if value >= 5e-7 else power_of_ten(value) if value else "0"
+
+
+def _label(place: int, key: str, weight: float) -> str:
+    share = f"{weight:.3f}" if weight >= 0.0005 else "&lt; 0.001"
+    return f"{place}: {escaped(shortened(key, 12))} · {share}"
+
+
+def _bars(values: np.ndarray, axis: str, colour: str, opacity: float, label: str, words: str) -> heatmap.Part:
+    drawn = bars(np.arange(len(values)), values, label, f"{label}<br>{words}", colour)
+    return drawn | {"yaxis": "y" + axis, "opacity": opacity}

@@ -11,19 +11,12 @@ from i18n import N_, say, together
 from model.heads.view import HeadView, head_name
 from viz.components.words import packed, words
 from viz.head import head_range
+from viz.heads import picture
 from viz.heads.cells import around, described
-from viz.heads.picture import (
-    MOST_CELLS,
-    change_range,
-    difference_header,
-    picture_header,
-    room_for,
-    ten_thousandths,
-)
+from viz.heads.overview import overview_packet
 from viz.heads.tokens import brightest, light_words
 from viz.heatmap import axis_titles
 from viz.html import join, tag
-from viz.overview import overview_packet
 from viz.saved.standalone import document, inlined
 
 SHIFT = 10_000  # added to the ten-thousandths: a change may be negative
@@ -40,14 +33,14 @@ class NumberKind:
 
 
 WEIGHTS = NumberKind(
-    picture_header,
+    picture.picture_header,
     head_range,
     ("heatmap", "tokens"),
     N_("Every head, colours from 0 to 1: rows are layers, columns are heads. Click one, or use arrow keys and Enter."),
 )
 CHANGES = NumberKind(
-    difference_header,
-    change_range,
+    picture.difference_header,
+    picture.change_range,
     ("heatmap",),
     N_("The largest change of a weight in each patch, without its sign. Click one, or use arrow keys and Enter."),
 )
@@ -60,7 +53,7 @@ class AllHeads:
     thumbnails: float32 [L,H,S,S'], 0 to 1. blocked: bool [L,S,S'], patches that are blocked as a whole. heads: by
     (layer, head) those held in full, over the same tokens, which a page draws when they are picked. chosen: those to
     choose first, one at least. query: the position whose row is framed. numbers: of each layer in the network, where
-    they are not 0, 1, 2 … notes: for each layer and head a line, or none. measures: as viz.overview's. across: the
+    they are not 0, 1, 2 … notes: for each layer and head a line, or none. measures: as overview_packet's. across: the
     keys are another text. part: what of a longer text the heads in full show, in a sentence, or "".
     """
 
@@ -96,7 +89,7 @@ def all_heads(
     chosen: Sequence[tuple[int, int]],
     query: int,
     *,
-    cells: int = MOST_CELLS,
+    cells: int = picture.MOST_CELLS,
     tokens: int,
     **about: Any,
 ) -> AllHeads:
@@ -111,7 +104,7 @@ def all_heads(
     for place in dict.fromkeys([*chosen, *every]):
         whole = view(*place)
         held[place] = around(whole, (0, len(whole.queries)), query, tokens)
-        if len(held) == room_for(held[place], cells):
+        if len(held) == picture.room_for(held[place], cells):
             break
     part = part_words(first, held[chosen[0]])
     return AllHeads(thumbnails, blocked, held, tuple(chosen), query, part=part, **about)
@@ -155,7 +148,7 @@ def heads_packet(heads: AllHeads, kind: NumberKind, absent: str) -> bytes:
         "words": words(*kind.views),
         "titles": axis_titles(views[0]),
     }
-    numbers = np.stack([ten_thousandths(view.weights) for view in views]) + SHIFT
+    numbers = np.stack([picture.ten_thousandths(view.weights) for view in views]) + SHIFT
     high, low = (numbers >> 8).astype(np.uint8), (numbers & 255).astype(np.uint8)
     return packed(about | kind.header(heads.query) | header, high.tobytes(), low.tobytes(), *masks)
 

@@ -1,0 +1,124 @@
+"""Across layers' pictures and sentences, on arrays that were written by hand."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from model.heads.logit_lens import LogitLens
+from model.heads.view import HeadView
+from tests.viz.markup import plain
+from viz.layers import candidates_table, key, lens_sentence, lens_table, ordinal, token_figure, token_sentence
+
+LABELS = {3: "cat", 5: "<b>", 7: "dog"}
+IDS = np.array([[[3, 5], [7, 3]], [[5, 3], [3, 7]], [[7, 3], [3, 5]]])  # three readings of two places
+SHARES = np.array([[[0.5, 0.2], [0.9, 0.05]], [[0.25, 0.2], [0.4, 0.3]], [[0.75, 0.1], [0.6, 0.2]]], np.float32)
+NEXT = np.array([[0.01, np.nan], [0.2, np.nan], [0.75, np.nan]], np.float32)
+LENS = LogitLens(4, IDS, SHARES, np.array([7, -1]), NEXT, np.array([[22, 0], [3, 0], [1, 0]]), LABELS)
+PIECES = ["a", "b", "c", "d", "the", "<i>", "f"]
+VALUES = np.array([[0.1, 0.2, 0.7], [0.5, 0.3, 0.2]], np.float32)
+VIEW = HeadView(VALUES, VALUES, {}, ["L0", "L3"], ["x", "<y>", "z"])
+
+
+class TestLens:
+    def test_each_cell_has_the_likeliest_and_says_the_rest(self) -> None:
+        table = lens_table(LENS, PIECES, 4)
+        cells = re.findall(r'<td class="(s\d+[^"]*)" title="([^"]*)" translate="no">([^<]*)</td>', table)
+        assert [content for *_, content in cells] == ["cat", "&lt;b&gt;", "dog", "dog", "cat", "cat"]
+        assert cells[1][1] == "L0: &lt;b&gt; 25.0%, cat 20.0%. “dog”, the actual next token: 20.0%, 3rd"
+        assert cells[0][1].endswith("1.0%, 22nd")
+        assert cells[5][1] == "L1: cat 60.0%, &lt;b&gt; 20.0%"
+
+    def test_colours_go_with_the_square_root_of_the_probability(self) -> None:
+        shades = [int(found) for found in re.findall(r'<td class="s(\d+)', lens_table(LENS, PIECES, 4))]
+        assert shades == [round(share**0.5 * 31) for share in (0.5, 0.25, 0.75, 0.9, 0.4, 0.6)]
+
+    def test_what_follows_is_marked_and_the_query_framed(self) -> None:
+        table = lens_table(LENS, PIECES, 5)
+        assert re.findall(r'class="s\d+ follows"[^>]*>(\w+)', table) == ["dog"]
+        rows = table.split("<tr")
+        assert ["chosen" in row[:20] for row in rows[2:]] == [False, True]
+        assert "&lt;i&gt;" in table
+        assert "<i>" not in table
+
+    def test_another_token_than_under_the_standard_masks_is_marked(self) -> None:
+        standard = replace(LENS, ids=np.where(np.arange(3)[:, None, None] == 1, 7, IDS))
+        marked = re.findall(
+            r'class="s\d+[^"]* ?other"[^>]*title="[^"]*Standard masks: (\w+)', lens_table(LENS, PIECES, 4, standard)
+        )
+        assert marked == ["dog", "dog"]
+        assert "other" not in re.findall(r"<table.*", lens_table(LENS, PIECES, 4, LENS), re.DOTALL)[0]
+
+    def test_the_candidates_of_one_token(self) -> None:
+        first, second = plain(candidates_table(LENS, 0)), plain(candidates_table(LENS, 1))
+        assert "“dog”, the actual next token" in first
+        assert "1.0%, 22nd" in first
+        assert "the actual next token" not in second
+
+    @pytest.mark.parametrize(
+        ("rank", "said"),
+        [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (112, "112th"), (1042, "1,042nd")],
+    )
+    def test_ranks(self, rank: int, said: str) -> None:
+        assert ordinal(rank) == said
+
+    def test_sentences_say_since_when(self) -> None:
+        assert plain(lens_sentence(LENS, 1, "<i>")) == (
+            "After “<i>” the model predicts “cat” (60.0%), ranked first from L0 on. After embedding it was “dog”."
+        )
+        assert "ranked first from L1 on. After L0 it was “&lt;b&gt;”." in lens_sentence(LENS, 0, "the")
+        always = replace(LENS, ids=np.full_like(IDS, 3))
+        assert "ranked first from embedding on." in lens_sentence(always, 0, "the")
+        assert "Under the standard masks it predicts “cat” (60.0%)." in lens_sentence(LENS, 1, "x", always)
+        assert "standard masks it predicts “dog” (75.0%)." in lens_sentence(always, 0, "x", LENS)
+
+
+class TestToken:
+    def test_of_many_keys_a_column_is_the_largest_of_several(self) -> None:
+        values = np.zeros((2, 300), np.float32)
+        values[0, 7], values[1, 299] = 0.5, 0.25
+        blocked = {"causal": np.arange(300)[None].repeat(2, 0) > 4}
+        long = HeadView(values, values, blocked, ["L0", "L1"], [f"t{key}" for key in range(300)])
+        drop = replace(long, weights=np.where(values == 0.5, 0.0, values).astype(np.float32))
+        figure = token_figure(replace(drop, blocked={}), replace(long, blocked={}), "mean weight", dark=False)
+        z, change = np.array(figure.data[0].z), np.array(figure.data[2].z)
+        assert z.shape == (2, 100)
+        assert z[1, 99] == 0.25
+        assert change[0, 2] == -0.5
+        assert figure.data[0].x[2] == "6: t6t7t8"
+        assert np.isnan(np.array(token_figure(long, None, "mean weight", dark=False).data[0].z)[0]).sum() == 98
+
+    @pytest.mark.parametrize(
+        ("how", "query", "said"),
+        [
+            ("mean", 2, "The largest mean weight over heads that “q” gives one token is in L0: 70.0% to itself."),
+            ("maximum", 1, "The largest weight that “q” gives one token in a single head is in L0: 70.0% to “z” (2)."),
+            ("rollout", 2, "By the end of L3, 20.0% of “q”'s rollout is from itself; the most from another token is "
+             "50.0%, from “x” (0)."),
+            ("flow", 0, "By the end of L3, the most that can flow to “q” from another token is 0.30, from "
+             "“&lt;y&gt;” (1)."),
+        ],
+    )  # fmt: skip
+    def test_sentences(self, how: str, query: int, said: str) -> None:
+        assert token_sentence(VIEW, how, query, "q") == said
+
+    def test_what_is_not_there_is_not_said(self) -> None:
+        nothing = replace(VIEW, weights=np.zeros((2, 3), np.float32))
+        assert token_sentence(nothing, "mean", 1, "q") == "“q” attends to nothing in any layer."
+        alone = replace(VIEW, weights=np.array([[0, 1, 0]] * 2, np.float32))
+        assert (
+            token_sentence(alone, "rollout", 1, "q") == "By the end of L3, “q” has received nothing but its own state."
+        )
+
+    def test_the_change_from_the_standard_masks(self) -> None:
+        other = replace(VIEW, weights=VALUES + np.array([[0, 0, 0], [-0.3, 0, 0.04]], np.float32))
+        assert token_sentence(VIEW, "mean", 1, "q", other).endswith(
+            "The largest change from the standard masks is L3 on “x” (0): 0.20 → 0.50."
+        )
+
+
+def test_how_to_read_the_table_is_html_below_it() -> None:
+    page = lens_table(LENS, PIECES, 4) + key(compared=True)
+    assert '<p class="key">' in page
+    assert page.count('<span class="lens-mark') == 2

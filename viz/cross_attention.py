@@ -1,0 +1,341 @@
+"""The Cross-attention page: which source tokens an output was written from, whether it is right, and what masks break.
+
+Sizes: S source tokens, N output tokens, which are the steps of writing.
+"""
+
+import math
+from dataclasses import dataclass
+from datetime import date
+
+import numpy as np
+from markupsafe import Markup
+
+from i18n import ENGLISH, N_, language, listed, say, together
+from model.cross_attention.reading import Why
+from model.cross_attention.written_dates import NO_DATE
+from viz.charts import MARGIN, bars, position_names, scatter
+from viz.heads.cells import weight_text
+from viz.heatmap import LONGEST_TICK, CachedFigure, Part, figure
+from viz.html import escaped, filled, join, paragraph, shortened, table, tag, td, th
+from viz.numbers import chance, percent
+from viz.palette import MASK_COLOURS, NOW, STANDARD, rgb
+
+FAINTEST = 0.01  # a line fainter than this nobody sees
+LINES_A_STEP = 12  # hundreds of faint lines over each other make a dark smear in some browsers
+MOST_LABELS = 72  # of each text, in a picture as wide as the page
+HEIGHT = 430  # pixels
+PADDING_SIGN = "▢"
+STEP = N_("step {step} writes <b>{output}</b>, {chance}<br>attends most to {position}: {token}, {weight}")
+
+
+@dataclass(frozen=True, eq=False)
+class Alignment:
+    """Weights float32 [N,S], 0 to 1: row i is the source row of the step that wrote outputs[i].
+
+    source [S], outputs [N]: labels. padding: bool [S], True = a source position that is padding. blocked: bool [N,S].
+    probabilities [N]: of each output at its step, 0 to 1. step: the one that is looked at.
+    """
+
+    source: list[str]
+    outputs: list[str]
+    weights: np.ndarray
+    padding: np.ndarray
+    blocked: np.ndarray
+    probabilities: np.ndarray
+    step: int
+
+    def heaviest(self, step: int | None = None) -> int:
+        """The source position that a step (the one looked at, unless given) looks at most."""
+        return int(self.weights[self.step if step is None else step].argmax())
+
+
+def alignment_figure(found: Alignment) -> CachedFigure:
+    """On top the chosen step's source row as bars, below it the source, the lines, and the outputs."""
+    top = max(float(found.weights[found.step].max(initial=0.0)), 0.05)
+    plain: Part = {"showgrid": False, "zeroline": False, "fixedrange": True}
+    weights = {"domain": [0.68, 1], "range": [0, top * 1.08], "anchor": "x", "title": {"text": say("weight")}}
+    axes = {
+        "xaxis": plain | {"anchor": "y2", "range": [0, 1]} | _labels(found.source, None),
+        "xaxis2": plain | {"anchor": "y", "range": [0, 1]} | _labels(found.outputs, found.step),
+        "yaxis": {"domain": [0, 0.55], "range": [0, 1], "visible": False, "fixedrange": True},
+        "yaxis2": plain | weights | {"nticks": 4},
+    }
+    order = sorted(range(len(found.outputs)), key=lambda step: step == found.step)  # the chosen step on top
+    lines = [line for step in order for line in _lines_of(found, step)]
+    look = {"height": HEIGHT, "margin": MARGIN, "showlegend": False, "bargap": 0.15, "shapes": lines}
+    return figure([_row(found), _outputs(found)], axes | look)
+
+
+def alignment_alt(found: Alignment) -> str:
+    """The alignment for whoever cannot see it: what each output looks at most."""
+    pairs = []
+    for step, output in enumerate(found.outputs[:40]):
+        key = found.heaviest(step)
+        about = {"token": found.source[key], "position": key, "weight": found.weights[step, key]}
+        pairs.append(say("{output} at {token} (position {position}, {weight:.2f})", output=output, **about))
+    sizes = {"outputs": len(found.outputs), "tokens": len(found.source)}
+    every = listed(pairs, N_("; "))
+    return say("Alignment of {outputs} outputs with {tokens} source tokens. {pairs}", **sizes, pairs=every)
+
+
+def written_strip(outputs: list[str], now: np.ndarray, standard: np.ndarray | None, step: int) -> Markup:
+    """HTML: the outputs in boxes, below each its probability; where masks are lifted, now and under the standard ones.
+
+    now, standard: [N], 0 to 1; standard None: nothing is lifted. The step that is looked at is framed.
+    """
+    framed = {"aria_current": "true", "style": f"outline:2px solid {NOW}; border-radius:3px"}
+    boxes = [td(output, "token", **(framed if place == step else {})) for place, output in enumerate(outputs)]
+    rows = [(say("probability"), now)] if standard is None else [(say("now"), now), (say("standard masks"), standard)]
+    lines = [[th(say("writes")), *boxes]]
+    for name, row in rows:
+        lines.append([th(name), *(td(chance(one), "doubt" if one < 0.9 else "") for one in row.tolist())])
+    return table(lines, "numbers written") + STRIP_STYLE  # not shown
+
+
+STRIP_STYLE = Markup("""<style>
+table.numbers.written { width: auto; max-width: 100%; display: block; overflow-x: auto;
+  padding-top: 4px; }
+table.numbers.written td { text-align: center; padding: .12rem .45rem; min-width: 2.6rem; }
+table.numbers.written td.token { font-size: 1.25rem; border: 0; }
+table.numbers.written td.doubt { font-weight: 700; background: rgba(240,163,94,.28); }
+</style>""")
+
+
+def _places(count: int) -> np.ndarray:
+    """The middles of so many equal parts of 0 to 1."""
+    return (np.arange(count) + 0.5) / count
+
+
+def _lines_of(found: Alignment, step: int) -> list[Part]:
+    """The heaviest lines of a step, as opaque as the weight is large."""
+    row, chosen = found.weights[step], step == found.step
+    above, below = _places(len(found.source)), _places(len(found.outputs))
+    heaviest = np.argsort(-row, kind="stable")[:LINES_A_STEP]
+    colour = ",".join(map(str, rgb(NOW if chosen else STANDARD)))
+    ends = {"type": "line", "xref": "x", "yref": "y", "y0": 1, "x1": float(below[step]), "y1": 0}
+    width = 3 if chosen else 2
+    return [
+        ends | {"x0": float(above[key]), "line": {"width": width, "color": f"rgba({colour},{min(row[key], 1.0):.4f})"}}
+        for key in heaviest[row[heaviest] >= FAINTEST]
+    ]
+
+
+def _row(found: Alignment) -> Part:
+    weights, blocked = found.weights[found.step], found.blocked[found.step]
+    colours = [MASK_COLOURS["padding"] if pad else NOW for pad in found.padding]
+    padding, halted = say(" (padding)"), say("blocked")
+    said = [
+        f"{name}{padding if pad else ''}<br>{halted if stop else say('weight {weight}', weight=weight_text(weight))}"
+        for name, pad, stop, weight in zip(position_names(found.source), found.padding, blocked, weights, strict=True)
+    ]
+    row = bars(_places(len(found.source)), weights, "source row", "%{customdata}", colours)  # not shown
+    return row | {"customdata": said, "width": 0.85 / len(found.source), "xaxis": "x", "yaxis": "y2"}
+
+
+def _outputs(found: Alignment) -> Part:
+    """A place to point at above each output: its probability, and what it looks at most."""
+    said = []
+    for step, output in enumerate(found.outputs):
+        key = found.heaviest(step)
+        looks = {"position": key, "token": escaped(found.source[key]), "weight": weight_text(found.weights[step, key])}
+        about = {"output": escaped(output), "chance": escaped(chance(float(found.probabilities[step])))}
+        said.append(say(STEP, step=step + 1, **about, **looks))
+    marker = {"size": 9, "color": [NOW if step == found.step else STANDARD for step in range(len(said))]}
+    points = scatter(_places(len(said)), np.zeros(len(said), np.float32), "outputs", "%{customdata}", marker=marker)
+    return points | {"cliponaxis": False, "customdata": said, "xaxis": "x2", "yaxis": "y"}
+
+
+def _labels(labels: list[str], chosen: int | None) -> Part:
+    places = _places(len(labels))
+    every = math.ceil(len(labels) / MOST_LABELS)
+    shown = [place for place in range(len(labels)) if place % every == 0 or place == chosen]
+    short = all(len(label) <= 2 for label in labels) or len(labels) <= 12
+    texts = [escaped(shortened(labels[place], LONGEST_TICK)) for place in shown]
+    if chosen is not None:
+        texts[shown.index(chosen)] = f"<b>{texts[shown.index(chosen)]}</b>"
+    return {
+        "tickmode": "array",
+        "tickvals": [float(places[place]) for place in shown],
+        "ticktext": texts,
+        "tickangle": 0 if short else -90,
+        "tickfont": {"size": 16 if len(labels) <= 40 and short else 12},
+        "ticks": "",
+        "automargin": True,
+    }
+
+
+LIFTED_SHARES = {
+    "padding": N_("Without the <b>padding mask</b> the encoder and the decoder read padding characters: {share} of the "
+                  "dates are written correctly, {usual} under the standard masks."),
+    "shown": N_("Without the <b>causal mask</b> the decoder, shown the right answer as in training, can read the "
+                "characters that it must predict. It never could in training: it gets {share} of them right, {usual} "
+                "under the standard masks."),
+    "alone": N_("When it writes by itself, there is nothing to the right of the newest character; only earlier "
+                "characters now see later ones: {share} of the dates are written correctly, {usual} under the standard "
+                "masks."),
+}  # fmt: skip
+RULES = N_("""
+The model was trained on dates in English made by a generator, in {shapes} shapes: `3 March 2021`, `March 3rd, 2021`,
+`the third of March '21`, `Wed 3-Mar-2021`, `3/3/2021`, `2021-03-03T10:15:00Z` …, in any case, alone, in sentences and
+with typing errors, from 1900 to 2099. {held_out:,} days of these years never occurred in training: the table's held-out
+dates are of those. A quarter of its training inputs were not dates; there it learned to write `{none}`.
+
+- In numbers alone the **day** comes first (`3/4/2021` is the 3rd of April), but where it cannot (`12/25/2021`), and
+  where a year of four digits comes first. Where both could be, the text has **two readings**: in training a quarter of
+  such texts had the month first.
+- A year of **two digits** is one of 1950 to 2049.
+- The name of a **weekday** is ignored, even a wrong one; the name of a month may have one letter wrong.
+- Without its day, its month or its year a date is **no date**, and so is a text with several.
+
+Whether a text is a date, and which one, is decided here by a separate parser with the same rules, not by the model.
+""")
+STYLE = Markup("""<style>
+div.breaks { overflow-x: auto; margin-bottom: 1rem; }
+table.numbers.breaks th { white-space: nowrap; }
+table.numbers.breaks .token { max-width: 12rem; }
+table.numbers.breaks tr[aria-current] td { font-weight: 700; background: rgba(128,128,128,.14); }
+</style>""")
+
+
+@dataclass(frozen=True)
+class BreakRow:
+    """A row of the table: masks, what they make the model write for the reader's text, and shares from 0 to 1.
+
+    judged: what `judgement` says of it. exact: of whole dates; characters, probability: shown the right answer.
+    """
+
+    masks: str
+    wrote: str
+    judged: str
+    exact: float
+    characters: float
+    probability: float
+
+
+def breaks_table(rows: list[BreakRow], now: str, count: int) -> Markup:
+    """Every choice of masks, the one on screen framed."""
+    several = filled(say("{count} held-out dates,<br>written by itself"), count=count)
+    same = Markup(say("the same dates,<br>shown the right answer"))
+    above = [th(), th(say("your text, written by itself"), colspan=2), th(several, "number"),
+             th(same, "number", colspan=2)]  # fmt: skip
+    head = [th(say("masks")), th(say("writes"), colspan=2), th(say("all correct"), "number"),
+            th(say("characters correct"), "number"), th(say("mean probability"), "number")]  # fmt: skip
+    parts = [tag("tr", join(above)), tag("tr", join(head))]
+    for row in rows:
+        shares = [td(percent(share), "number") for share in (row.exact, row.characters, row.probability)]
+        cells = [td(say(row.masks)), td(row.wrote, "token"), td(row.judged, "judged"), *shares]
+        parts.append(tag("tr", join(cells), **({"aria_current": "true"} if row.masks == now else {})))
+    return tag("div", tag("table", join(parts), class_="numbers breaks"), class_="breaks") + STYLE  # not shown
+
+
+def lifted_words(standard: BreakRow, padding: BreakRow, causal: BreakRow) -> Markup:
+    """What the table says, in words: shares beside the standard masks'."""
+    lifted = {
+        "padding": (padding.exact, standard.exact),
+        "shown": (causal.characters, standard.characters),
+        "alone": (causal.exact, standard.exact),
+    }
+    return join(
+        tag("p", filled(say(LIFTED_SHARES[what]), share=percent(share), usual=percent(usual)))
+        for what, (share, usual) in lifted.items()
+    )
+
+
+NO_DATE_BECAUSE: dict[Why, str] = {
+    "several": N_("by the rules below it is not a date, because the text names several days"),
+    "years": N_("the day is outside the years 1900 to 2099, and by the rules below it is not a date"),
+    "calendar": N_("the calendar has no such day"),
+    "month": N_("“{word}” is not the English name of a month, and only English dates are dates by the rules below"),
+    "letters": N_("the text has letters that are not English ({word}), and only English dates are dates by the rules "
+                  "below"),
+    "nothing": N_("by the rules below the text names no single day"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class WrittenAnswer:
+    """A text and what was written for it.
+
+    meant: the days that the text means by the rules: none, one, or two where day and month could be either, the one
+    with the day first before the other. chances: of each of them as a whole answer. wrote: what the model wrote under
+    the standard masks; chance: that answer's, as a whole. least: the smallest among its characters, and `at`, that
+    character. lifted: "without the padding mask" or its like, "" where no mask is lifted; now: what it writes by itself
+    then. why_none: of a text that means no day, what model/cross_attention/reading.py tells. Chances are from 0 to 1.
+    """
+
+    meant: tuple[date, ...]
+    chances: tuple[float, ...]
+    wrote: str
+    chance: float
+    least: float
+    at: str
+    lifted: str = ""
+    now: str = ""
+    why_none: tuple[Why, str] = ("nothing", "")
+
+
+def verdict(answer: WrittenAnswer) -> Markup:
+    """One paragraph: what was written, whether it is right, how sure the model is, and what lifted masks make of it."""
+    sure = say(
+        "This answer as a whole has a probability of {chance}; its least certain character is {at}, with {least}."
+    )
+    chances = {"chance": chance(answer.chance), "least": chance(answer.least)}
+    said = [_judged(answer), filled(sure, at=answer.at, **chances)]
+    if answer.lifted:
+        words = say("{masks}, when it writes by itself, it writes <b>{wrote}</b>, {judged}.")
+        now = {"wrote": answer.now or say("nothing"), "judged": judgement(answer.meant, answer.now)}
+        said.append(filled(words, masks=say(answer.lifted).capitalize(), **now))
+    return paragraph(Markup(together(said)))
+
+
+def _judged(answer: WrittenAnswer) -> Markup:
+    wrote = {"wrote": answer.wrote or say("nothing"), "judged": judgement(answer.meant, answer.wrote)}
+    days = [_long(day) for day in answer.meant]
+    if len(days) == 2:
+        words = say(
+            "Under the standard masks the model writes <b>{wrote}</b>, {judged}. The text could mean {one} or, the "
+            "month first, {other}, and nothing in it says which: the model gives the two a probability of "
+            "{chance_of_one} and {chance_of_other}."
+        )
+        chances = dict(zip(("chance_of_one", "chance_of_other"), map(chance, answer.chances), strict=True))
+        return filled(words, one=days[0], other=days[1], **wrote, **chances)
+    reason, word = answer.why_none
+    why = say("the text means {day}", day=days[0]) if days else filled(say(NO_DATE_BECAUSE[reason]), word=word)
+    return filled(say("Under the standard masks the model writes <b>{wrote}</b>, {judged}: {why}."), why=why, **wrote)
+
+
+def judgement(meant: tuple[date, ...], wrote: str) -> str:
+    """What the written is, after a comma: right or wrong, or which of two readings. meant: as in WrittenAnswer."""
+    answers = [one.isoformat() for one in meant] or [NO_DATE]
+    if wrote not in answers:
+        return say("which is wrong")
+    if len(answers) == 1:
+        return say("which is correct")
+    day_first = N_("which is the reading with the day first")
+    return say(day_first if wrote == answers[0] else N_("which is the reading with the month first"))
+
+
+def step_words(found: Alignment) -> Markup:
+    """What the chosen step looks at."""
+    heavy, row = found.heaviest(), found.weights[found.step]
+    about = {"step": found.step + 1, "output": found.outputs[found.step]}
+    if not row.any():
+        words = say("Step {step} writes <b>{output}</b> and has nothing to attend to.")
+        return paragraph(filled(words, **about), "key")
+    looks = say(
+        "Step {step} writes <b>{output}</b> with {chance} and attends most to <b>{token}</b> (position {position}), "
+        "with a weight of {weight:.2f}."
+    )
+    key = {"token": found.source[heavy], "position": heavy, "weight": row[heavy]}
+    words = filled(looks, chance=chance(float(found.probabilities[found.step])), **about, **key)
+    padding = filled(say("{share} of the row is on padding."), share=percent(float(row[found.padding].sum())))
+    return paragraph(Markup(together([words, padding])), "key")
+
+
+def _long(day: date) -> str:
+    """As it is said: 3 March 2021."""
+    if language() == ENGLISH:
+        return f"{day.day} {day:%B} {day.year}"
+    from babel.dates import format_date
+
+    return format_date(day, "long", locale=language())

@@ -1,0 +1,260 @@
+"""The Generation page: text written token by token; the key-value cache, what steps cost, what happens to old rows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from markupsafe import Markup
+
+from i18n import N_, large, say, say_all, together
+from viz.charts import LEGEND, MARGIN, SMALL_LABELS, bars, heat, position_names, token_axis
+from viz.heatmap import CachedFigure, Part, colour_range, figure
+from viz.html import filled, headings, join, number_rows, swatch, table, tag
+from viz.numbers import chance as chance_words
+from viz.numbers import number, percent
+from viz.palette import ALLOWED, MASK_COLOURS, NOW, SEQUENTIAL_SCALE, STANDARD
+
+if TYPE_CHECKING:  # it imports torch
+    from model.step_cost import Cost
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token of the text: its label, and for one that was written how likely the model found it (0 to 1) and whether
+    the reader chose it."""
+
+    label: str
+    probability: float | None = None
+    by_hand: bool = False
+
+
+@dataclass(frozen=True)
+class Chance:
+    """A candidate: its id, its label, its probability by the model and that it is drawn with, 0 to 1."""
+
+    token: int
+    label: str
+    before: float
+    after: float
+
+
+@dataclass(frozen=True)
+class WritingScene:
+    """What the page's sentence is about.
+
+    query, key: position and label of the row looked at and of the key that has most of its weight, `weight`, in the
+    head `name`, one of `heads`. place: the written token that is looked at, from 0; None for the one that comes next.
+    chosen: that token. left, vocabulary: how many tokens may be drawn of how many. settings: as `settings` gives them.
+    """
+
+    name: str
+    heads: int
+    query: tuple[int, str]
+    key: tuple[int, str]
+    weight: float
+    place: int | None
+    chosen: Chance
+    left: int
+    vocabulary: int
+    temperature: float
+    settings: tuple[str, ...]
+    seed: int
+
+
+def settings(temperature: float, top_k: int, top_p: float) -> tuple[str, ...]:
+    """What of a sampling changes the model's probabilities, in words."""
+    on = (
+        (N_("temperature {value:g}"), temperature, 1),
+        (N_("top-k {value:g}"), top_k, 0),
+        (N_("top-p {value:g}"), top_p, 1),
+    )
+    return tuple(say(words, value=value) for words, value, off in on if value != off)
+
+
+SAMPLED = N_("{before} by the model, {after} with {how} as set now, which leaves {left:,} of {vocabulary:,} tokens")
+ROW = N_("Row {at} of {head}, “{label}”, puts {share} of its attention on “{seen}” (position {seen_at}).")
+CHOSEN = N_(
+    "There the next token was <b>“{token}”</b>: {chances}. Choose another to cut the text there and continue with it."
+)
+NEXT_TOKEN = N_(
+    "The next token depends on the rows of all {heads:,} heads and everything computed between them, not on this row "
+    "alone: temperature {temperature:g} and seed {seed} give <b>“{token}”</b>, {chances}."
+)
+
+
+def sentence(scene: WritingScene) -> Markup:
+    """What to notice."""
+    (at, label), (seen_at, seen) = scene.query, scene.key
+    about = {"head": scene.name, "label": label, "at": at, "seen": seen, "seen_at": seen_at}
+    row = filled(say(ROW), share=percent(scene.weight), **about)
+    sampling = {"heads": scene.heads, "seed": scene.seed, "temperature": scene.temperature}
+    told = say(NEXT_TOKEN if scene.place is None else CHOSEN)
+    return Markup(together([row, filled(told, token=scene.chosen.label, chances=_chances(scene), **sampling)]))
+
+
+def text_html(tokens: Sequence[Token], newest: int) -> Markup:
+    """The text so far; what was written stands out, position `newest` is framed; chances are in the tooltips."""
+    pieces = join(_token(place, token, place == newest) for place, token in enumerate(tokens))
+    return tag("div", tag("p", pieces, class_="writing", translate="no"), class_="writing-box")  # keeps its end in view
+
+
+def chance_html(chance: Chance, *, drawn: bool) -> Markup:
+    """One candidate's two probabilities as numbers and bars, for the space beside its button."""
+    pairs = ((chance.before, STANDARD), (chance.after, NOW))
+    bars = [tag("span", class_="bar", style=f"width:{share * 100:.1f}%;background:{colour}") for share, colour in pairs]
+    before, after = chance_words(chance.before), percent(chance.after)
+    shares = (before, after if chance.after > 0 else say("out"))
+    parts = [*(tag("span", share, class_="share") for share in shares), tag("span", join(bars), class_="bars")]
+    title = say("{before} by the model, sampled with {after}", before=before, after=after)
+    kind = "chance" + " gone" * (chance.after <= 0) + " drawn" * drawn  # not shown
+    return tag("div", join(parts), class_=kind, title=title)
+
+
+def chances_head(what: str) -> Markup:
+    """The title of the candidates, over their columns; the colours are those of the bars."""
+    names = ((say("model"), STANDARD), (say("sampled with"), NOW))
+    shares = [tag("span", swatch(colour) + name, class_="share") for name, colour in names]
+    return tag("div", join([tag("b", what), *shares, tag("span", class_="bars")]), class_="chance head")  # not shown
+
+
+def _chances(scene: WritingScene) -> str:
+    """What the model gives the token, and what the sampling makes of it where it changes anything."""
+    before, after = chance_words(scene.chosen.before), percent(scene.chosen.after)
+    if not scene.settings:
+        return say("{before} by the model", before=before)
+    left = {"left": scene.left, "vocabulary": scene.vocabulary}
+    return say(SAMPLED, before=before, after=after, how=say_all(scene.settings), **left)
+
+
+def _token(place: int, token: Token, newest: bool) -> Markup:
+    label = token.label
+    shown = " " + label[1:] if label.startswith("·") and len(label) > 1 else label
+    title, kind = f"{place}: {label}", "prompt"
+    if token.probability is not None:
+        kind = "written by-hand" if token.by_hand else "written"  # not shown
+        found = (
+            N_("{token}, {chance} by the model, chosen by you")
+            if token.by_hand
+            else N_("{token}, {chance} by the model")
+        )
+        title = say(found, token=title, chance=chance_words(token.probability))
+    return tag("span", shown, class_=kind + " newest" * newest, title=title) + Markup("<br>") * label.count("⏎")
+
+
+COUNTED = N_(
+    "The step to token {last:,} takes {full} multiply-adds (a multiplication and an addition each) without a cache and "
+    "{cached} with it: {times:,.1f} times as many. From the first step to this one the step without a cache grew "
+    "{full_growth:,.1f}-fold, the cached one {cached_growth:,.2f}-fold."
+)
+NOISY = N_(
+    "The times measured here are too noisy: repeated runs of the same step differ as much as different steps do. The "
+    "counts are the same on every machine."
+)
+MEASURED = N_(
+    "Measured here, from {first:,} to {last:,} tokens a step without a cache goes from {begin:.1f} to {end:.1f} ms; a "
+    "cached one takes {least:.1f} to {most:.1f} ms."
+)
+MOST_KEYS = 64  # columns of the cached row that a picture has room for
+
+
+def cached_row_figure(cached: np.ndarray, full: np.ndarray, allowed: np.ndarray, keys: Sequence[str]) -> CachedFigure:
+    """One head's newest row, by a cached step and by the full run, weights [K], under its mask, bool [K]; the last keys
+    of many."""
+    first = max(len(keys) - MOST_KEYS, 0)
+    names = position_names(keys)[first:]
+    unseen = np.full(len(names), np.nan)
+    seen = np.stack([allowed[first:], unseen, unseen])
+    weights = np.stack([unseen, cached[first:], full[first:]])
+    lines = [say("mask [1, K]"), say("cached row"), say("full run's last row")]
+    plain = {"zmin": 0, "showscale": False, "xgap": 1, "ygap": 4}
+    traces = [
+        heat(seen, names, lines, "mask", "<b>%{x}</b> %{text}") | plain,
+        heat(weights, names, lines, "weights", "<b>%{x}</b><br>%{y}: %{z:.6f}") | plain,
+    ]
+    traces[0] |= {"zmax": 1, "colorscale": [[0, MASK_COLOURS["causal"]], [1, ALLOWED]]}
+    traces[0] |= {"text": np.where(seen == 1, say("visible"), say("blocked"))}
+    traces[1] |= {"zmax": colour_range(cached, full), "colorscale": SEQUENTIAL_SCALE}
+    heights = {"type": "category", "autorange": "reversed", "showgrid": False, "ticks": ""}
+    axes = {"xaxis": _keys(keys[first:]) | {"showgrid": False}, "yaxis": heights}
+    return figure(traces, {"height": 250, "margin": MARGIN} | axes)
+
+
+@dataclass(frozen=True, eq=False)
+class Costs:
+    """Multiply-adds of the steps that read 1, 2, … tokens, counted, and what was measured of some. clear: whether the
+    seconds differ by more than tries of one step do."""
+
+    counted_full: Sequence[int]
+    counted_cached: Sequence[int]
+    measured: "list[Cost]"
+    clear: bool
+
+
+def cost_figure(costs: Costs) -> CachedFigure:
+    """Large the counted multiply-adds of each step, beside them the measured milliseconds as points."""
+    counted = list(range(1, len(costs.counted_full) + 1))
+    lengths = [cost.length for cost in costs.measured]
+    series = (
+        (say("without a cache"), NOW, costs.counted_full, [cost.full for cost in costs.measured]),
+        (say("with the cache"), STANDARD, costs.counted_cached, [cost.cached for cost in costs.measured]),
+    )
+    curves: list[Part] = []
+    for name, colour, adds, seconds in series:
+        common = {"type": "scatter", "name": name, "legendgroup": name}
+        line = {"x": counted, "y": [one / 1e6 for one in adds], "mode": "lines", "line": {"color": colour, "width": 3}}
+        points = {
+            "x": lengths,
+            "y": [one * 1e3 for one in seconds],
+            "xaxis": "x2",
+            "yaxis": "y2",
+        }
+        points |= {"mode": "markers", "marker": {"color": colour, "size": 6}, "showlegend": False}
+        curves.append(common | line | {"hovertemplate": "%{y:,.1f} " + say("million")})
+        curves.append(common | points | {"hovertemplate": "%{y:.2f} " + say("ms")})
+    title = {"text": say("tokens of the text after the step"), "standoff": 6}
+    measured = say("milliseconds, measured") if costs.clear else say("milliseconds, measured (too noisy to tell)")
+    axes = {
+        "xaxis": {"domain": [0, 0.6], "title": title},
+        "xaxis2": {"domain": [0.7, 1], "title": title, "anchor": "y2"},
+        "yaxis": {"title": {"text": say("million multiply-adds, counted")}, "rangemode": "tozero"},
+        "yaxis2": {"title": {"text": measured}, "rangemode": "tozero", "anchor": "x2"},
+    }
+    look = {"height": 340, "margin": MARGIN | {"t": 40}, "hovermode": "x unified", "legend": LEGEND | {"y": 1.14}}
+    return figure(curves, axes | look)
+
+
+def cost_sentence(costs: Costs) -> str:
+    """How both grow, in numbers."""
+    last = len(costs.counted_full)
+    full, cached = costs.counted_full[-1], costs.counted_cached[-1]
+    steps = {"last": last, "full": large(full), "cached": large(cached), "times": full / cached}
+    growth = {"full_growth": full / costs.counted_full[0], "cached_growth": cached / costs.counted_cached[0]}
+    words = say(COUNTED, **steps, **growth)
+    if not costs.measured:
+        return words
+    if not costs.clear:
+        return together([words, say(NOISY)])
+    first, last_one, cached_ones = costs.measured[0], costs.measured[-1], [cost.cached for cost in costs.measured]
+    times = {"begin": first.full, "end": last_one.full, "least": min(cached_ones), "most": max(cached_ones)}
+    measured = {name: seconds * 1e3 for name, seconds in times.items()}
+    return together([words, say(MEASURED, first=first.length, last=last_one.length, **measured)])
+
+
+def old_rows_figure(rows: np.ndarray, labels: Sequence[str], *, causal: bool) -> CachedFigure:
+    """For each old row [T-1], the largest change of a weight when the newest token is added."""
+    hover = say("old row <b>%{x}</b><br>a weight changes by up to %{y:.6f}")
+    changes = bars(position_names(labels), rows, "change", hover, STANDARD if causal else NOW)
+    top = max(float(rows.max(initial=0.0)) * 1.1, 0.01)
+    heights = {"title": {"text": say("largest change of a weight")}, "range": [0, top]}
+    return figure([changes], {"height": 260, "margin": MARGIN, "xaxis": _keys(labels), "yaxis": heights})
+
+
+def _keys(labels: Sequence[str]) -> Part:
+    return token_axis(labels, 40) | SMALL_LABELS | {"type": "category"}
+
+
+def differences_table(head: Sequence[str], rows: Sequence[tuple[str, Sequence[float]]]) -> Markup:
+    """Largest differences, a row each, under their column names; what is not to be had is NaN."""
+    body = number_rows((what, *("–" if one != one else number(one) for one in numbers)) for what, numbers in rows)
+    return table([headings(head[:1], head[1:]), *body], "numbers differences")  # not shown

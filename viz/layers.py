@@ -1,0 +1,320 @@
+"""The page Across layers: the logit lens as a table, and where one token looks, layer by layer.
+
+A view of the latter is a HeadView: weights [L,K], what one query gives each key in each layer; queries: layers' labels.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from markupsafe import Markup, escape
+
+from i18n import N_, listed, say, together
+from model.heads.view import MOST_CELLS, HeadView, head_name
+from viz.charts import both_sides, heat, token_axis
+from viz.head import TITLES
+from viz.heatmap import AXIS, MOST_TICKS, CachedFigure, Part, colour_bar, colour_range, figure, hatching, title
+from viz.html import escaped, join, table, tag, td, th
+from viz.numbers import chance, percent
+from viz.palette import MARK, NOW, SEQUENTIAL_SCALE, ink_on
+from viz.palette import table as palette
+
+if TYPE_CHECKING:  # it imports torch
+    from model.heads.logit_lens import LogitLens
+
+
+CANDIDATES = "numbers lens-candidates"  # not shown: classes
+SHADES = 32
+ENDINGS = {1: N_("{rank:,}st"), 2: N_("{rank:,}nd"), 3: N_("{rank:,}rd")}
+
+
+def column_names(readings: int) -> list[str]:
+    """What the readings are of: "embedding", "L0", "L1" …; the last is the model's own output."""
+    return [say("embedding"), *map(head_name, range(readings - 1))]
+
+
+def lens_table(lens: "LogitLens", pieces: Sequence[str], query: int, standard: "LogitLens | None" = None) -> Markup:
+    """pieces: a label for every position of the row. query: the position that is framed. standard: the same positions
+    under the standard masks, whose other predictions are marked.
+    """
+    names = column_names(len(lens.ids))
+    last = th(join((names[-1], tag("small", " " + say("the model")))), scope="col")
+    rows = [tag("tr", join([*(th(name, scope="col") for name in (say("token"), *names[:-1])), last]))]
+    for place in range(lens.ids.shape[1]):
+        position = lens.first + place
+        title = join((tag("small", position), " ", tag("span", pieces[position], class_="t", translate="no")))
+        cells = [_cell(lens, reading, place, names[reading], standard) for reading in range(len(names))]
+        chosen = {"class_": "chosen"} if position == query else {}
+        rows.append(tag("tr", join((th(title, scope="row"), *cells)), **chosen))
+    label = say("Logit lens: {tokens} tokens by {readings} readings, the most likely next token in each cell.",
+                tokens=lens.ids.shape[1], readings=len(names))  # fmt: skip
+    body = tag("table", join(rows), class_="lens")
+    return Markup(STYLE) + tag("div", body, class_="lens", tabindex="0", role="region", aria_label=label)
+
+
+def candidates_table(lens: "LogitLens", place: int) -> Markup:
+    """One token's likeliest candidate after each layer, and how the token fares that follows in the text; where none
+    follows, the next candidates."""
+    follows = int(lens.next_ids[place])
+    beside = say("next") if follows < 0 else say("“{token}”, the actual next token", token=lens.labels[follows])
+    rows = []
+    for reading, name in enumerate(column_names(len(lens.ids))):
+        (label, share), *others = _candidates(lens, reading, place)
+        nearest = (join((tag("code", other, translate="no"), chance(its)), " ") for other, its in others[:2])
+        said: str = join(nearest, say(", "))
+        if follows >= 0:
+            said = listed(_of_next(lens, reading, place))
+        rows.append([td(name), td(label, "token", translate="no"), td(chance(share), "number"), td(said, "wide")])
+    head = [th(say("after")), th(say("most likely"), colspan=2), th(beside)]
+    return table([head, *rows], CANDIDATES)
+
+
+def key(*, compared: bool) -> Markup:
+    """How to read the table."""
+    mark = Markup('<span class="lens-mark {}"></span>{}')
+    marks = [
+        say("Colour: the probability of the token in the cell, brightness its square root."),
+        mark.format("follows", say("the actual next token of the text.")),
+    ]
+    if compared:
+        marks.append(mark.format("other", say("a different token than under the standard masks.")))
+    return tag("p", Markup(" ").join(marks), class_="key")
+
+
+def ordinal(rank: int) -> str:
+    """1 -> "1st", 2 -> "2nd", 11 -> "11th", 1042 -> "1,042nd"."""
+    if rank % 100 not in (11, 12, 13) and rank % 10 in ENDINGS:
+        return say(ENDINGS[rank % 10], rank=rank)
+    return say("{rank:,}th", rank=rank)
+
+
+def _cell(lens: "LogitLens", reading: int, place: int, name: str, standard: "LogitLens | None") -> Markup:
+    found = _candidates(lens, reading, place)
+    label, share = found[0]
+    top, follows = int(lens.ids[reading, place, 0]), int(lens.next_ids[place])
+    parts = [f"{name}: " + listed(f"{one} {chance(probability)}" for one, probability in found)]
+    if follows >= 0:
+        share_of_next, rank = _of_next(lens, reading, place)
+        next_one = {"token": lens.labels[follows], "chance": share_of_next, "rank": rank}
+        parts.append(say("“{token}”, the actual next token: {chance}, {rank}", **next_one))
+    marks = ["follows"] if top == follows else []
+    if standard is not None and top != int(standard.ids[reading, place, 0]):
+        marks.append("other")
+        was, probability = _candidates(standard, reading, place)[0]
+        parts.append(say("Standard masks: {token} {chance}", token=was, chance=chance(probability)))
+    shade = round(min(max(share, 0.0), 1.0) ** 0.5 * (SHADES - 1))
+    return td(label, " ".join([f"s{shade}", *marks]), title=say(". ").join(parts), translate="no")
+
+
+def _candidates(lens: "LogitLens", reading: int, place: int) -> list[tuple[str, float]]:
+    ids, shares = lens.ids[reading, place], lens.probabilities[reading, place]
+    return [(lens.labels[int(one)], float(share)) for one, share in zip(ids, shares, strict=True)]
+
+
+def _of_next(lens: "LogitLens", reading: int, place: int) -> tuple[str, str]:
+    """The probability and the rank of the token that follows in the text."""
+    return chance(float(lens.next_probabilities[reading, place])), ordinal(int(lens.next_ranks[reading, place]))
+
+
+def _shades() -> str:
+    colours = np.frombuffer(palette(SHADES), np.uint8).reshape(SHADES, 3).tolist()
+    rules = []
+    for shade, (red, green, blue) in enumerate(colours):
+        look = f"{{ background: rgb({red},{green},{blue}); color: {ink_on(red, green, blue)}; }}"
+        rules.append(f"table.lens td.s{shade} {look}")  # not shown
+    return "\n  ".join(rules)
+
+
+STYLE = f"""
+<style>
+  div.lens {{ overflow: auto; max-height: max(24rem, calc(100dvh - 19rem)); }}
+  table.lens {{ border-collapse: separate; border-spacing: 2px; font-size: .85rem; width: 100%; }}
+  table.lens th {{ font-weight: 600; text-align: left; padding: .1rem .4rem; white-space: nowrap; }}
+  table.lens th small {{ font-weight: 400; opacity: .7; }}
+  table.lens tr:first-child th {{ position: sticky; top: 0; z-index: 1; background: light-dark(#FFFFFF, #14171C); }}
+  table.lens th[scope=row] {{ position: sticky; left: 0; background: light-dark(#FFFFFF, #14171C); font-weight: 400; }}
+  table.lens .t, table.lens td {{ font-family: monospace; unicode-bidi: isolate; }}
+  table.lens td {{ padding: .1rem .4rem; border-radius: 3px; max-width: 9rem; overflow: hidden; white-space: nowrap;
+    text-overflow: ellipsis; min-width: 4rem; cursor: default; }}
+  table.lens tr.chosen th[scope=row] {{ box-shadow: inset 3px 0 0 {MARK}; font-weight: 600; }}
+  table.lens tr.chosen td {{ outline: 1.5px solid {MARK}; }}
+  table.lens td.follows {{ text-decoration: underline; text-underline-offset: 3px; font-weight: 700; }}
+  table.lens td.other {{ border-left: 5px dashed {NOW}; }}
+  .lens-mark {{ display: inline-block; margin: 0 .35em 0 .8em; width: 1em; }}
+  .lens-mark.follows {{ border-bottom: 2px solid currentColor; height: .8em; }}
+  .lens-mark.other {{ border-left: 5px dashed {NOW}; height: .9em; width: .3em; vertical-align: -.1em; }}
+  table.lens-candidates td.wide {{ white-space: normal; width: 45%; }}
+  {_shades()}
+</style>
+"""
+
+
+ROW, MOST = 34, 480  # pixels of a layer, and of a picture
+TOP, BETWEEN, BOTTOM = 34, 40, 84
+
+
+def reduced_words(view: HeadView) -> str:
+    """In a sentence: how many keys a column stands for; "" for one."""
+    _, step = _columns(view)
+    if step == 1:
+        return ""
+    return say("{count:,} tokens do not fit on the screen: each column shows the largest of {step}.",
+               count=len(view.keys), step=step)  # fmt: skip
+
+
+def token_figure(now: HeadView, standard: HeadView | None, unit: str, *, dark: bool) -> CachedFigure:
+    """One picture, or three one above the other: now, under the standard masks, and the difference. Of one query, whose
+    rows are layers; unit: what its numbers are."""
+    views = [_coarser(view) for view in ([now] if standard is None else [now, standard])]
+    tall = min(ROW * len(now.queries), MOST if standard is None else MOST // 2)
+    colours = {"zmin": 0, "zmax": colour_range(*(view.weights for view in views)), "colorscale": SEQUENTIAL_SCALE}
+    pictures = [(view, unit, colours) for view in views]
+    if standard is not None:
+        pictures.append(_difference(now, standard, *views, dark=dark))
+    count = len(pictures)
+    room = count * tall + (count - 1) * BETWEEN
+    margins = {"l": 70, "r": 90, "t": TOP, "b": BOTTOM, "autoexpand": False}
+    layout: Part = {"height": TOP + room + BOTTOM, "margin": margins, "images": [], "annotations": []}
+    traces = []
+    for number, (view, what, some) in enumerate(pictures):
+        top = 1 - number * (tall + BETWEEN) / room
+        place = str(number + 1) if number else ""
+        bar = {"x": 1.01, "y": top, "yanchor": "top", "len": tall / room, "ypad": 0}
+        traces.append(_trace(view, what, place, change=number == 2) | some | {"colorbar": colour_bar(what, **bar)})
+        layout |= _axes(view, place, (max(top - tall / room, 0), top), last=number == count - 1)
+        layout["images"] += hatching(view.blocked, dark=dark, place=place)
+        if standard is not None:
+            layout["annotations"].append(title(f"<b>{say(TITLES[number])}</b>", 0, top))
+    return figure(traces, layout)
+
+
+def _difference(
+    now: HeadView, standard: HeadView, view: HeadView, other: HeadView, *, dark: bool
+) -> tuple[HeadView, str, Part]:
+    """now - standard, hatched where both are blocked, and its colours. view, other: both as coarse as it is shown."""
+    closed = view.any_blocked() & other.any_blocked()
+    both = {name: mask & closed for name, mask in other.blocked.items()}
+    change = _change(now, standard)
+    reach = max(float(np.abs(change[~closed]).max(initial=0.0)), 0.01)
+    return replace(view, weights=change, blocked=both), say("change"), both_sides(reach, dark)
+
+
+def _trace(view: HeadView, unit: str, place: str, *, change: bool) -> Part:
+    keys = [f"{view.first_key + column * view.step}: {escaped(label)}" for column, label in enumerate(view.keys)]
+    hover = say("<b>%{y}</b> on <b>%{x}</b>") + f"<br>{unit} %{{z:{'+' if change else ''}.4f}}"
+    values = np.where(view.any_blocked(), np.nan, view.weights)
+    return heat(values, keys, list(view.queries), "difference" if change else "weights", hover, place)
+
+
+def _axes(view: HeadView, place: str, domain: tuple[float, float], *, last: bool) -> Part:
+    font = {"size": 11 if len(view.keys) <= 32 else 9}
+    keys = token_axis(view.keys, MOST_TICKS) | {"tickfont": font, "showticklabels": last}
+    layers: Part = {"tickmode": "array", "tickvals": list(range(len(view.queries))), "ticktext": list(view.queries)}
+    layers |= {"tickfont": {"size": 11}, "autorange": "reversed", "domain": list(domain)}
+    keys |= {"anchor": "y" + place} | ({"matches": "x"} if place else {})
+    return {f"xaxis{place}": AXIS | keys, f"yaxis{place}": AXIS | layers | {"anchor": "x" + place}}
+
+
+def _coarser(view: HeadView) -> HeadView:
+    """At most MOST_CELLS columns, each the largest value of several keys."""
+    begins, step = _columns(view)
+    if step == 1:
+        return view
+    masks = {name: np.logical_and.reduceat(mask, begins, axis=1) for name, mask in view.blocked.items()}
+    keys = ["".join(view.keys[begin : begin + step]) for begin in begins]
+    values = np.maximum.reduceat(view.weights, begins, axis=1)
+    return replace(view, weights=values, blocked=masks, keys=keys, step=step)
+
+
+def _change(now: HeadView, standard: HeadView) -> np.ndarray:
+    """now - standard; of several keys, the change of largest size."""
+    change = now.weights - standard.weights
+    begins, _ = _columns(now)
+    most, least = (reduce.reduceat(change, begins, axis=1) for reduce in (np.maximum, np.minimum))
+    return np.where(most >= -least, most, least)
+
+
+def _columns(view: HeadView) -> tuple[list[int], int]:
+    """Where each column begins, and how many keys it stands for."""
+    step = -(-len(view.keys) // MOST_CELLS)
+    return list(range(0, len(view.keys), step)), step
+
+
+SETTLED = N_("After “{token}” the model predicts “{label}” ({chance}), ranked first from {layer} on.")
+SEEN = {
+    "maximum": N_("The largest weight that “{token}” gives one token in a single head is in {layer}: {share} to "
+                  "{other}."),
+    "mean": N_("The largest mean weight over heads that “{token}” gives one token is in {layer}: {share} to {other}."),
+    "rollout": N_("By the end of {layer}, {itself} of “{token}”'s rollout is from itself; the most from another token "
+                  "is {share}, from {other}."),
+    "flow": N_("By the end of {layer}, the most that can flow to “{token}” from another token is {flow:.2f}, from "
+               "{other}."),
+}  # fmt: skip
+
+
+def lens_sentence(lens: "LogitLens", place: int, piece: str, standard: "LogitLens | None" = None) -> str:
+    """HTML: what the model predicts after one token, since which layer, and what stood on top before."""
+    names, tops = column_names(len(lens.ids)), lens.ids[:, place, 0]
+    label, share = lens.labels[int(tops[-1])], float(lens.probabilities[-1, place, 0])
+    settled = lens.settled(place)
+    about = {"token": escape(piece), "label": escape(label), "chance": chance(share), "layer": names[settled]}
+    said = [say(SETTLED, **about)]
+    if settled:
+        before = escape(lens.labels[int(tops[settled - 1])])
+        said.append(say("After {layer} it was “{before}”.", layer=names[settled - 1], before=before))
+    if standard is not None:
+        was, share = standard.labels[int(standard.ids[-1, place, 0])], float(standard.probabilities[-1, place, 0])
+        words = N_("Under the standard masks it predicts “{label}” ({chance}).")
+        said.append(say(words, label=escape(was), chance=chance(share)))
+    return together(said)
+
+
+def token_sentence(view: HeadView, how: str, query: int, piece: str, standard: HeadView | None = None) -> str:
+    """HTML: where one query looks, how: "mean", "maximum", "rollout" or "flow". query: its position."""
+    if not view.weights.any():
+        return say("“{token}” attends to nothing in any layer.", token=escape(piece))
+    sentence = _seen(view, how, query, piece)
+    return sentence if standard is None else together([sentence, _moved(view, standard, query)])
+
+
+def _seen(view: HeadView, how: str, query: int, piece: str) -> str:
+    token, last = escape(piece), view.queries[-1]
+    if how in ("mean", "maximum"):
+        layer, key = divmod(int(view.weights.argmax()), view.weights.shape[1])
+        where = {"layer": view.queries[layer], "other": _name(view, key, query)}
+        return say(SEEN[how], token=token, share=percent(float(view.weights[layer, key])), **where)
+    others = view.weights[-1].copy()
+    here = slice(
+        max(query - view.first_key, 0), max(query - view.first_key + 1, 0)
+    )  # empty where the query is out of sight
+    itself, others[here] = float(others[here].sum()), 0
+    best = int(others.argmax())
+    if others[best] == 0:
+        return say("By the end of {layer}, “{token}” has received nothing but its own state.", layer=last, token=token)
+    about = {"layer": last, "token": token, "other": _name(view, best, query), "flow": float(others[best])}
+    return say(SEEN[how], itself=percent(itself), share=percent(float(others[best])), **about)
+
+
+def _moved(view: HeadView, standard: HeadView, query: int) -> str:
+    change = np.abs(view.weights - standard.weights)
+    layer, key = divmod(int(change.argmax()), change.shape[1])
+    where = {"layer": view.queries[layer], "other": _name(view, key, query)}
+    values = {"was": standard.weights[layer, key], "now": view.weights[layer, key]}
+    return say("The largest change from the standard masks is {layer} on {other}: {was:.2f} → {now:.2f}.",
+               **where, **values)  # fmt: skip
+
+
+def _name(view: HeadView, key: int, query: int) -> str:
+    if view.first_key + key == query:
+        return say("itself")
+    return f"“{escape(view.keys[key])}” ({view.first_key + key})"
+
+
+def token_alt(view: HeadView, unit: str, piece: str) -> str:
+    """The picture for whoever cannot see it."""
+    layer, key = divmod(int(view.weights.argmax()), view.weights.shape[1])
+    sizes = {"unit": unit.capitalize(), "layers": len(view.queries), "keys": len(view.keys)}
+    where = {"layer": view.queries[layer], "position": view.first_key + key, "key": view.keys[key]}
+    return say("{unit} of “{token}”, {layers} layers by {keys} keys. The largest, {largest:.2f}, is in {layer} on "
+               "{position} ({key}).", token=piece, largest=view.weights.max(), **sizes, **where)  # fmt: skip

@@ -1,0 +1,358 @@
+"""8×8 pictures as packets for the canvas (components/pixels.js), and what the digits model expects of one, in numbers.
+
+Cell 0 is the class token, cell 1 + p pixel p, in raster order. Grey levels go from 0 (paper) to 7 (ink).
+"""
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup, escape
+from PIL import Image
+
+from i18n import N_, listed, say, say_count, together
+from model.heads.view import head_name
+from model.pixels.view import PixelView
+from viz.charts import MARGIN, heat
+from viz.components.words import packed, words
+from viz.hatch import data_uri, ink
+from viz.heads.cells import weight_text
+from viz.heatmap import CachedFigure, Part, colour_bar, colour_range, figure, title
+from viz.html import join, swatch, table, tag, td, th, track
+from viz.numbers import chance, percent
+from viz.palette import MASK_COLOURS, NOW, SEQUENTIAL_SCALE, STANDARD, ink_on, rgb
+from viz.palette import table as palette_table
+
+SIDE, LEVELS = 8, 8
+PIXELS = SIDE * SIDE
+CELLS = 1 + PIXELS
+GREYS = tuple(f"#{shade:02x}{shade:02x}{shade:02x}" for shade in np.linspace(255, 10, LEVELS).round().astype(int))
+COLOURS = tuple("#" + bytes(triple).hex() for triple in np.frombuffer(palette_table(256), np.uint8).reshape(-1, 3))
+
+ALT_HEAD = N_(
+    "The picture of {name}, 8 by 8 pixels, and where layer {layer}, head {head} attends from {looker}: most to {cells}."
+)
+ALT_HEADS = N_(
+    "Where each of {layers} × {heads} heads attends from {looker}. {chosen}. Arrow keys move, Enter chooses a head."
+)
+ALT_DRAWING = N_("A drawing of 8 by 8 pixels, the first {given} of them given. Arrow keys move, 0 to 7 set a level.")
+HINT_HEADS = N_(
+    "Every head, in the colours of the large one; the strip on top is the class token. Click one to enlarge it."
+)
+HINT_DRAWING = N_(
+    "Drag to draw with the chosen grey; click a pixel of that grey to erase it. Keys: arrows, 0 to 7, Enter. The model "
+    "writes the hatched part."
+)
+
+
+def name_of(cell: int, class_name: str) -> str:
+    """A cell's name: the class token's, or its row and column from 0, "r2 c5"."""
+    return say(class_name) if cell == 0 else f"r{(cell - 1) // SIDE} c{(cell - 1) % SIDE}"
+
+
+def head_packet(view: PixelView, layer: int, head: int, zmax: float, *, heard: bool = True) -> bytes:
+    """One head large, for components/pixels.js: every cell's colour from 0 to zmax, and a line about each pixel.
+
+    heard: whether somebody hears which pixel is picked; else it is there to be looked at.
+    """
+    weights = view.weights[layer, head]
+    cells = {"cells": _strongest_said(view, weights), "looker": name_of(view.query, view.class_name)}
+    blocked = say_count("{count} cell is blocked by causal.", "{count} cells are blocked by causal.",
+                        int(view.blocked.sum()))  # fmt: skip
+    keys = say("Arrow keys move, Enter picks a pixel.") if heard else say("Arrow keys move.")
+    about = {
+        "mode": "pick" if heard else "look",
+        "chosen": view.pixel,
+        "names": [_about(view, weights, pixel) for pixel in range(PIXELS)],
+        "hint": together(_hint(view, float(weights[0]), heard=heard)),
+        "alt": together([say(ALT_HEAD, name=view.class_name, layer=layer, head=head, **cells), blocked, keys]),
+    }
+    return packed(_header(view, [weights], zmax) | about)
+
+
+def heads_packet(view: PixelView, layer: int, head: int, zmax: float) -> bytes:
+    """Every head small, layers in rows and heads in columns; colours from 0 to zmax, as of the large one."""
+    layers, heads = view.weights.shape[:2]
+    shown = list(np.ndindex(layers, heads))
+    cells = [_strongest_said(view, view.weights[place]) for place in shown]
+    names = [
+        say("Layer {layer}, head {head}: most to {cells}", layer=one, head=other, cells=most)
+        for (one, other), most in zip(shown, cells, strict=True)
+    ]
+    chosen = layer * heads + head
+    looker = name_of(view.query, view.class_name)
+    about = {
+        "mode": "heads",
+        "rows": layers,
+        "columns": heads,
+        "chosen": chosen,
+        "names": names,
+        "hint": say(HINT_HEADS),
+        "alt": say(ALT_HEADS, layers=layers, heads=heads, looker=looker, chosen=names[chosen]),
+    }
+    return packed(_header(view, [view.weights[place] for place in shown], zmax) | about)
+
+
+def drawing_packet(levels: np.ndarray, class_name: str, given: int, epoch: int, number: int) -> bytes:
+    """A picture to draw on, levels [64]: its first `given` pixels are the reader's, the others the model's to write.
+
+    epoch: which drawing this is; number: how many changes of it the page has heard of.
+    """
+    about = {
+        "mode": "draw",
+        "pictures": [{"colours": None, "classInk": ""}],
+        "hatch": ink("causal", "#8C929E"),
+        "chosen": -1,
+        "names": [],
+        "hint": say(HINT_DRAWING),
+        "alt": say(ALT_DRAWING, given=given),
+    }
+    counted = {"given": given, "epoch": epoch, "number": number}
+    return packed(_page(levels, np.arange(CELLS) > given, class_name) | about | counted)
+
+
+def strongest(weights: np.ndarray, most: int = 3) -> list[int]:
+    """The cells with the largest weights [65], the largest first, those that get nothing left out."""
+    order = np.argsort(-weights, kind="stable")[:most]
+    return [int(cell) for cell in order if weights[cell] > 0]
+
+
+def colours_of(weights: np.ndarray, zmax: float) -> list[str]:
+    """The palette's colour of each weight, brightness with the square root of weight/zmax, as in every heatmap here."""
+    places = np.rint(np.sqrt(np.clip(weights / zmax, 0, 1)) * 255).astype(int)
+    return [COLOURS[place] for place in places]
+
+
+def largest(*views: PixelView) -> float:
+    """The weight that gets the last colour: one for every head of these pictures, so that small and large agree."""
+    return colour_range(*(view.weights for view in views))
+
+
+def scale_html(zmax: float) -> str:
+    """What the colours and squares mean, as a line of HTML."""
+    stops = ", ".join(f"{COLOURS[round((step / 8) ** 0.5 * 255)]} {step / 8 * 100:.0f}%" for step in range(9))
+    bar = (
+        "display:inline-block;width:7em;height:.75em;border-radius:2px;vertical-align:-.05em;"
+        f"background:linear-gradient(to right,{stops})"
+    )
+    parts = (
+        say("weight") + f' 0 <span style="{bar}"></span> {zmax:.2f}',
+        say("■ ink, larger = darker"),
+        str(swatch(MASK_COLOURS["causal"])) + say("hatched: blocked by causal"),
+    )
+    spans = "\u2003".join(f'<span style="display:inline-block">{part}</span>' for part in parts)
+    return f'<p class="key">{spans}</p>'
+
+
+def _header(view: PixelView, weights: Sequence[np.ndarray], zmax: float) -> dict[str, Any]:
+    """What every packet of attention holds."""
+    pictures = [_picture(one, view.blocked, zmax) for one in weights]
+    about = {"pictures": pictures, "hatch": ink("causal"), "query": view.query}
+    return _page(view.levels, view.blocked, view.class_name) | about
+
+
+def _page(levels: Sequence[int] | np.ndarray, blocked: np.ndarray, class_name: str) -> dict[str, Any]:
+    """What every packet holds: one picture, without a query, all of it given, unless it says otherwise."""
+    return {
+        "levels": [int(level) for level in levels],
+        "blocked": [bool(one) for one in blocked],
+        "className": say(class_name),
+        "greys": list(GREYS),
+        "words": words("pixels"),
+        **{"rows": 1, "columns": 1, "query": -1, "given": PIXELS, "epoch": 0, "number": 0},
+    }
+
+
+def _picture(weights: np.ndarray, blocked: np.ndarray, zmax: float) -> dict[str, Any]:
+    colours = colours_of(weights, zmax)
+    return {
+        "colours": [None if shut else colour for colour, shut in zip(colours, blocked, strict=True)],
+        "classInk": ink_on(*rgb(colours[0])),
+    }
+
+
+def _about(view: PixelView, weights: np.ndarray, pixel: int) -> str:
+    cell = pixel + 1
+    about = {"looker": name_of(view.query, view.class_name), "looked": name_of(cell, view.class_name)}
+    about |= {"level": view.levels[pixel], "weight": weight_text(weights[cell])}
+    if view.blocked[cell]:
+        return say("{looker} attends to {looked} (level {level}): blocked by causal", **about)
+    return say("{looker} attends to {looked} (level {level}): weight {weight}", **about)
+
+
+def _hint(view: PixelView, on_class: float, *, heard: bool) -> list[str]:
+    """Sentences. on_class: the class token's share of the attention."""
+    names = {"looker": name_of(view.query, view.class_name), "picked": name_of(view.pixel + 1, "")}
+    query = say("{looker} (dashed) is the query and writes {picked} (framed).", **names)
+    if names["looker"] == names["picked"]:
+        query = say("{looker} (framed) is the query.", **names)
+    keys = say("Click a pixel, or arrow keys and Enter.") if heard else say("Point at a pixel, or use the arrow keys.")
+    return [query, say("Class token: {share} of the attention.", share=percent(on_class)), keys]
+
+
+def _strongest_said(view: PixelView, weights: np.ndarray) -> str:
+    cells = (f"{name_of(cell, view.class_name)} {percent(weights[cell])}" for cell in strongest(weights))
+    return listed(cells)
+
+
+@dataclass(frozen=True, eq=False)
+class GalleryCard:
+    """A picture of a gallery: levels [64]; caption; good: True or False for a verdict, None without one.
+
+    given: how many of its pixels the model was given, the others it wrote.
+    """
+
+    levels: np.ndarray
+    caption: str
+    good: bool | None = None
+    given: int = 0
+
+
+def gallery(cards: Sequence[GalleryCard], columns: int = 10) -> Markup:
+    """Pictures as HTML, so many in a row, each with its caption; a verdict is a frame and a word of the caption."""
+    style = (
+        f".gallery{{display:grid;grid-template-columns:repeat({columns},minmax(0,1fr));gap:10px;max-width:1100px}}"
+        ".gallery figure{margin:0;text-align:center}"
+        ".gallery img{width:100%;image-rendering:pixelated;border:3px solid rgba(128,128,128,.35);border-radius:4px}"
+        ".gallery .yes img{border-color:#009E73}.gallery .no img{border:3px dashed #D55E00}"
+        ".gallery figcaption{font-size:.8rem;line-height:1.15;margin-top:.15rem}"
+    )
+    pictures = Markup().join(map(_figure, cards))
+    return Markup('<style>{}</style><div class="gallery">{}</div>').format(Markup(style), pictures)
+
+
+def _figure(card: GalleryCard) -> Markup:
+    verdict = {None: "", True: "yes", False: "no"}[card.good]
+    alt = say("A written digit: {caption}", caption=card.caption)
+    source = data_uri(picture_png(card.levels, card.given))
+    picture = Markup('<img src="{}" alt="{}">').format(source, alt)
+    return tag("figure", picture + tag("figcaption", card.caption), class_=verdict)
+
+
+def picture_png(levels: np.ndarray, given: int = 0, scale: int = 10) -> bytes:
+    """levels [64] as a PNG, ink on paper; a line under the pixels that were given."""
+    shades = np.array([int(grey[1:3], 16) for grey in GREYS], np.uint8)[levels.reshape(SIDE, SIDE)]
+    large = np.repeat(np.repeat(shades, scale, 0), scale, 1)
+    pixels = np.stack([large] * 3, -1)
+    if 0 < given < PIXELS:
+        row, column = divmod(given, SIDE)
+        line = np.array([0xCC, 0x79, 0xA7], np.uint8)
+        pixels[row * scale - 1 : row * scale + 1, column * scale :] = line
+        if column:
+            pixels[(row + 1) * scale - 1 : (row + 1) * scale + 1, : column * scale] = line
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
+LOSS = N_(
+    "Over the image the loss goes from {standard:.3f} to {now:.3f} nats/pixel: in training it never saw later pixels."
+)
+LAYER_ONLY = N_(
+    "Only this layer’s weights are recomputed, from the standard run’s queries and keys; predictions do not change."
+)
+
+
+def sentence(now: PixelView, standard: PixelView, layer: int, head: int, *, layer_only: bool) -> Markup:
+    """What a head looks at from the view's query, and what a lifted mask makes of it, or what to try next."""
+    name, looker = head_name(layer, head), name_of(now.query, now.class_name)
+    if now.blocked.any() or now.query == CELLS - 1:
+        weights = now.weights[layer, head]
+        places = listed(f"{percent(float(weights[cell]))} {where(cell, now)}" for cell in strongest(weights))
+        looks = say("{head}, from {looker}: {places}.", head=name, looker=looker, places=places)
+        rest = say(
+            "Later pixels that are blocked: {count}. Switch Causal off to see what leaks.", count=now.blocked.sum()
+        )
+        return escape(together([looks, rest]))
+    leak = N_("Without the causal mask, {share} of {head}’s attention from {looker} goes to later pixels.")
+    said = [say(leak, share=percent(float(now.leak[layer, head])), head=name, looker=looker)]
+    if layer_only:
+        return escape(together([*said, say(LAYER_ONLY)]))
+    true = now.levels[now.pixel]
+    chances = {"now": chance(float(now.chances[true])), "standard": chance(float(standard.chances[true]))}
+    here = N_("The true level of {pixel} has a probability of {now}, {standard} under the standard masks.")
+    said.append(say(LOSS, now=now.losses.mean(), standard=standard.losses.mean()))
+    return escape(together([*said, say(here, pixel=name_of(now.pixel + 1, ""), **chances)]))
+
+
+def where(cell: int, view: PixelView) -> str:
+    """A cell as seen from the pixel picked: "on r2 c4, straight above"."""
+    if cell == 0:
+        return say("on the class token")
+    picked = view.pixel + 1
+    if cell == picked:
+        return say("on itself")
+    rows, columns = ((picked - 1) // SIDE - (cell - 1) // SIDE, (picked - 1) % SIDE - (cell - 1) % SIDE)
+    next_one = N_("on {cell}, straight above the pixel that comes next")
+    beside = {
+        (1, 0): N_("on {cell}, straight above"),
+        (0, 1): N_("on {cell}, to its left"),
+        (2, 0): N_("on {cell}, two above"),
+        (0, 2): N_("on {cell}, two to its left"),
+        (1, 1): N_("on {cell}, above to the left"),
+        (1, -1): next_one if view.query == picked else N_("on {cell}, above to the right"),
+    }
+    name = name_of(cell, "")
+    return say(beside[rows, columns], cell=name) if (rows, columns) in beside else say("on {cell}", cell=name)
+
+
+def level_table(now: np.ndarray, standard: np.ndarray, true: int, what: str, *, changed: bool) -> Markup:
+    """How likely the model finds each grey level [8] of a pixel, the true one marked; one list unless changed.
+
+    what: the table's title, which names the pixel.
+    """
+    both = [(say("now"), now, NOW), (say("standard"), standard, STANDARD)]
+    lists = both if changed else [(say("expected"), standard, STANDARD)]
+    rows = [[th(what), *(th(name, colspan=2) for name, _, _ in lists)]]
+    for level in range(LEVELS):
+        name = tag("b", say("{level} ← true", level=true)) if level == true else str(level)
+        square = tag("span", class_="swatch", style=f"background:{GREYS[level]};border:1px solid #888")
+        bars = [cell for _, some, colour in lists for cell in _bar(float(some[level]), colour)]
+        rows.append([td(join((square, name)), "token"), *bars])
+    return table(rows, "numbers levels")  # not shown
+
+
+def loss_figure(now: np.ndarray, standard: np.ndarray, levels: Sequence[int], *, changed: bool) -> CachedFigure:
+    """Nats a pixel [64] on the picture: one heatmap, or now and standard side by side on the same colours.
+
+    levels: of each pixel.
+    """
+    shown = [(say("now"), now), (say("standard masks"), standard)] if changed else [("", standard)]
+    domains: list[list[float]] = [[0, 0.48], [0.52, 1]] if changed else [[0, 1]]
+    hover = say("<b>r%{y} c%{x}</b>: level %{customdata}<br>loss %{z:.2f} nats")
+    common = {
+        "customdata": np.reshape(levels, (SIDE, SIDE)),
+        "colorscale": SEQUENTIAL_SCALE,
+        "colorbar": colour_bar(say("loss, nats")),
+        **{"zmin": 0, "zmax": max(float(values.max()) for _, values in shown), "xgap": 1, "ygap": 1},
+    }
+    places = list(range(SIDE))
+    bare = {"showgrid": False, "zeroline": False, "showticklabels": False, "ticks": "", "constrain": "domain"}
+    traces: list[Part] = []
+    notes: list[Part] = []
+    layout: Part = {"height": 250, "margin": MARGIN | {"t": 28}, "annotations": notes}
+    for (name, values), domain, place in zip(shown, domains, ("", "2"), strict=False):
+        x, y = "x" + place, "y" + place
+        loss = heat(values.reshape(SIDE, SIDE), places, places, name or say("standard"), hover, place)
+        traces.append(loss | common | {"showscale": not place})
+        layout |= {
+            f"xaxis{place}": bare | {"domain": domain, "anchor": y},
+            f"yaxis{place}": bare | {"autorange": "reversed", "scaleanchor": x, "anchor": x},
+        }
+        notes += [title(f"<b>{name}</b>", domain[0], 1)] if name else []
+    return figure(traces, layout)
+
+
+def class_table(chances: np.ndarray, told: int) -> Markup:
+    """How likely each class [10] is for what is drawn, as bars; the one told to the model is marked."""
+    rows = [[th(say("class")), th(say("probability, given the drawing"), colspan=2)]]
+    for digit, share in enumerate(chances.tolist()):
+        name = tag("b", say("{digit} ← given", digit=told)) if digit == told else digit
+        rows.append([td(name, "token"), *_bar(share, STANDARD)])
+    return table(rows, "numbers classes")  # not shown
+
+
+def _bar(share: float, colour: str) -> list[Markup]:
+    return [td(chance(share), "number"), track(share, colour)]
