@@ -27,7 +27,7 @@ from viz.ablation import EffectsView, effects_table, ranking_sentence
 from viz.heads import carried, score_split
 from viz.heads.cells import weight_text
 from viz.html import signed, tag
-from viz.layers.lens import column_names, key, lens_table
+from viz.layers import column_names, key, lens_table
 from viz.numbers import Candidate, next_token_table
 
 if TYPE_CHECKING:
