@@ -4,7 +4,7 @@ A view holds plain data alone: which run it is of. What is drawn of it is asked 
 is, and its answer kept (results.py). A rerun with nothing changed computes nothing.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -48,14 +48,14 @@ class RunView:
     by: By = "tokens"
 
     @property
-    def tokens(self) -> Sequence[str]:
+    def tokens(self) -> tuple[str, ...]:
         """A label for each query position of the row."""
-        return merged_labels(self.run.queries.pieces[self.row], self.begins())
+        return tuple(merged_labels(self.run.queries.pieces[self.row], self.begins()))
 
     @property
-    def key_tokens(self) -> Sequence[str]:
+    def key_tokens(self) -> tuple[str, ...]:
         """A label for each key position of the row."""
-        return merged_labels(self.run.keys.pieces[self.row], self.begins(keys=True))
+        return tuple(merged_labels(self.run.keys.pieces[self.row], self.begins(keys=True)))
 
     @property
     def real(self) -> slice:

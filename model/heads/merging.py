@@ -199,7 +199,8 @@ class MergedBlocks:
     the group that it ends in."""
 
     def __init__(self, groups: Groups | None, queries: int) -> None:
-        self._groups, self._held, self._first = groups, [], 0
+        self._groups, self._first = groups, 0
+        self._held: list[np.ndarray] = []
         if groups is not None:
             self._ends = np.append(groups[0][1:], queries)
 

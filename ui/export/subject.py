@@ -74,10 +74,9 @@ class ExportSubject:
     def export(self, which: Sequence[tuple[int, int]]) -> Export:
         """The numbers of these heads, the chosen one among them."""
         row, batches = self.now.row, (self.now.run.queries, self.now.run.keys)
-        queries, keys = tuple(self.now.tokens), tuple(self.now.key_tokens)
-        query_ids, key_ids = (tuple(batch.ids[row].tolist()) for batch in batches)
-        if self.now.by != "tokens":  # a word has no id
-            query_ids = key_ids = None
+        queries, keys = self.now.tokens, self.now.key_tokens
+        of_tokens = self.now.by == "tokens"  # a word has no id
+        query_ids, key_ids = (tuple(batch.ids[row].tolist()) if of_tokens else None for batch in batches)
         attention = self.now.run.attention
         about = About(
             unmask=version(), model=self.model, attention=attention, layer=self.layer, head=self.head,

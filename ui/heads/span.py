@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from functools import partial
+from typing import Literal
 
 import streamlit as st
 
@@ -26,8 +27,8 @@ HELP = N_("Positions of queries: 3-7, or 2,5,9. Drag over rows of the heatmap to
 def show_span(chosen: ChosenHead) -> None:
     """The queries are those typed, else those dragged over, else all that are shown."""
     queries = choose(chosen.now, chosen.part)
-    how = st.session_state.pooled
-    row, of_means = (span_row(chosen.now, chosen.views, chosen.place, queries, pooled) for pooled in (how, "mean"))
+    how, of = st.session_state.pooled, (chosen.now, chosen.views, chosen.place, queries)
+    row, of_means = span_row(*of, how), span_row(*of, "mean")
     st.html(cached_figure(where_it_lies, of_means))
     st.toggle(say("Largest first"), key="sorted")
     figure = cached_figure(bars_figure, row, largest_first=st.session_state.sorted)
@@ -61,7 +62,9 @@ def positions(now: RunView, part: tuple[int, int]) -> list[int]:
     return typed or list(range(*rows))[:count] or list(range(real.start, real.stop))
 
 
-def span_row(now: RunView, views: Sequence[HeadView], place: tuple[int, int], queries: list[int], how: str) -> BarRow:
+def span_row(
+    now: RunView, views: Sequence[HeadView], place: tuple[int, int], queries: list[int], how: Literal["mean", "sum"]
+) -> BarRow:
     """What these queries look at together, in views of a head now and, if it differs, as standard."""
     key = ("span", place, now.by, tuple(queries), how)
     made = [now.kept((*key, number), partial(over_queries, view, queries, how)) for number, view in enumerate(views)]
