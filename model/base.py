@@ -83,17 +83,18 @@ class Description:
         if not others:
             return ""
         kinds = {kind: [number for number, other in others if other == kind] for _, kind in others}
-        each = [msg("{kind} in {layers}", kind=msg(kind), layers=_ranges(numbers)) for kind, numbers in kinds.items()]
+        each = [msg("{kind} in {layers}", kind=msg(kind), layers=ranges(numbers)) for kind, numbers in kinds.items()]
         return msg(
             "Layers without attention: {kinds}. Lifting a mask affects only the attention layers.",
             kinds=msg_list(each, N_("; ")),
         )
 
 
-def _ranges(numbers: list[int]) -> str:
+def ranges(numbers: Sequence[int]) -> str:
     """[0, 1, 2, 4] -> "0-2, 4"."""
-    begins = [number for number in numbers if number - 1 not in numbers]
-    ends = [number for number in numbers if number + 1 not in numbers]
+    known = set(numbers)
+    begins = [number for number in numbers if number - 1 not in known]
+    ends = [number for number in numbers if number + 1 not in known]
     return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(begins, ends, strict=True))
 
 

@@ -5,6 +5,7 @@ nothing is kept in the model. For our own Transformer alone.
 Sizes: L layers, H heads, K positions, D head width, W width, V vocabulary; one text, so B is 1.
 """
 
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 
@@ -15,7 +16,7 @@ from model.base import Model
 from model.blocks import Heads, KeysValues
 from model.decoder import DecoderModel
 from model.masks import MaskContext, MaskSpec, allowed_by_layer, layer_contexts
-from model.text import TokenBatch
+from model.text import PAD_PIECE, TokenBatch, padded
 from model.trace import LayerRecord, Trace
 from model.transformer import Transformer
 
@@ -49,10 +50,14 @@ def network_of(model: Model) -> Transformer | None:
     return model.network if isinstance(model, DecoderModel) else None
 
 
-def batch_of(model: Model, ids: tuple[int, ...]) -> TokenBatch:
-    """Ids as a batch of one row without padding."""
-    keep = torch.ones(1, len(ids), dtype=torch.bool)
-    return TokenBatch(torch.tensor([ids]), keep, (tuple(map(model.label, ids)),), cut=("",))
+def batch_of(model: Model, *rows: Sequence[int], pad_side: str = "right") -> TokenBatch:
+    """Rows of ids as a batch, padded on one side to the longest."""
+    ids, keep = padded(rows, 0, pad_side)
+    pieces = [
+        tuple(model.label(token) if real else PAD_PIECE for token, real in zip(*row, strict=True))
+        for row in zip(ids.tolist(), keep.tolist(), strict=True)
+    ]
+    return TokenBatch(ids, keep, tuple(pieces), pad_side, cut=("",) * len(rows))
 
 
 def cache_of(trace: Trace, length: int | None = None) -> list[KeysValues]:

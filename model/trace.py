@@ -275,17 +275,20 @@ def _last(allowed: Tensor) -> int:
 class Thumbnails:
     """The largest weight of each patch of every head, gathered block by block from `Trace.blocks`.
 
-    result: float32 [L,H,min(Q,size),min(K,size)], whole once every block was added.
+    sides: Q and K, where they are not the trace's own. result: float32 [L,H,min(Q,size),min(K,size)], whole once every
+    block was added.
     """
 
-    def __init__(self, trace: Trace, size: int) -> None:
-        self._queries, keys = trace.layers[0].q.shape[2], trace.layers[0].k.shape[2]
+    def __init__(self, trace: Trace, size: int, sides: tuple[int, int] | None = None) -> None:
+        self._queries, keys = sides or (trace.layers[0].q.shape[2], trace.layers[0].k.shape[2])
         self._tall, self._wide = min(self._queries, size), min(keys, size)
         self.result = torch.empty(trace.num_layers, trace.num_heads, self._tall, self._wide)
         self._narrow = torch.empty(trace.num_heads, self._queries, self._wide)
 
     def add(self, layer: int, queries: slice, weights: Tensor) -> None:
         """weights [H, queries, K]; a layer's blocks in order."""
+        if queries.start == queries.stop:
+            return
         self._narrow[:, queries] = F.adaptive_max_pool1d(weights, self._wide)  # keys first: [H,Q,K] -> [H,Q,S']
         if queries.stop == self._queries:
             whole = F.adaptive_max_pool1d(self._narrow.transpose(1, 2), self._tall)  # [H,S',S]

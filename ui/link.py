@@ -19,6 +19,7 @@ from ui.widgets import choices
 LONGEST_LINK = 8_000  # characters of all that follows the "?": servers answer far longer ones with a bare 400
 ZOOM = r"^(\d{1,6})-(\d{1,6}),(\d{1,6})-(\d{1,6})$"  # from a position up to, with, another
 PINS = r"^\d{1,6}(,\d{1,6}){0,7}$"  # positions, or heads
+SPAN = r"^\d{1,6}(-\d{1,6})?(,\d{1,6}(-\d{1,6})?){0,7}$"  # positions, or from one up to, with, another
 LONGEST_MASKS = 4_000  # characters of a MaskSpec as JSON, before a link spells it
 
 
@@ -150,13 +151,16 @@ class View(_Masked):
     attention: str | None = None
     scope: Literal["model", "layer"] = "model"
     masks: Annotated[str | None, at_most(LONGEST_MASKS)] = None  # a MaskSpec as JSON
+    by: Literal["tokens", "words", "sentences"] = "tokens"  # what the positions count, on pages of ui/merge.py
+    span: Annotated[str, StringConstraints(pattern=SPAN)] | None = None  # queries looked at together: "3-7,12"
+    pooled: Literal["mean", "sum"] = "mean"  # of those
     show_padding: bool | None = None  # None: unless there is much of it
     zoom: Annotated[str, StringConstraints(pattern=ZOOM)] | None = None  # rows and columns shown large: "5-12,0-9"
     section: str | None = None  # of the Mask Lab
     query: Whole | None = None  # the query that is looked at
     key: Whole | None = None  # and the key, of a cell
-    view: Literal["tokens", "arcs", "bars", "carried", "why", "numbers"] = "tokens"  # of the head
-    picture: Literal["head", "every", "arcs", "tokens", "bars", "carried", "why"] = "head"  # of Export
+    view: Literal["tokens", "arcs", "bars", "carried", "why", "numbers", "span"] = "tokens"  # of the head
+    picture: Literal["head", "every", "arcs", "tokens", "bars", "carried", "why", "span"] = "head"  # of Export
     pins: Annotated[str, StringConstraints(pattern=PINS)] | None = None  # tokens that stay lit
     towards: Literal["at", "by"] = "at"  # what lights a token: the query looks at it, or is looked at by it
     heads: Annotated[str, StringConstraints(pattern=PINS)] | None = None  # of the same layer, beside the head

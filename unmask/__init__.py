@@ -2,6 +2,7 @@
 
 run = unmask.load("story").run("Once upon a time", causal=False)    # run.heads(), run.head(4, 0), run.leak() …
 unmask.attentions(outputs.attentions, tokens)                       # weights that transformers gave
+unmask.capture(module, ids), unmask.from_transformer_lens(cache)    # your own nn.Module; TransformerLens
 unmask.digit(levels, 3).pixels(2, 1, 18)                            # a picture of 8×8 pixels, and where a pixel looks
 unmask.check(module), unmask.assert_causal(module)                  # does it obey its mask?
 """
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from model.inference.cost import cost
     from model.mask_lab.recognize import name_mask
     from model.spec import MaskSpec
+    from unmask.captured import capture, from_transformer_lens
     from unmask.checking import CannotCheck, Report, assert_causal, check
     from unmask.digits import digit
     from unmask.notebook import load
@@ -27,10 +29,12 @@ HOMES = {
     "Report": "unmask.checking",
     "assert_causal": "unmask.checking",
     "attentions": "unmask.sources",
+    "capture": "unmask.captured",
     "check": "unmask.checking",
     "check_loss": "mask_check.loss",
     "cost": "model.inference.cost",
     "digit": "unmask.digits",
+    "from_transformer_lens": "unmask.captured",
     "lightning_callback": "unmask.training",
     "load": "unmask.notebook",
     "name_mask": "model.mask_lab.recognize",
@@ -38,8 +42,8 @@ HOMES = {
     "trainer_callback": "unmask.training",
 }
 __all__ = [
-    "CannotCheck", "MaskSpec", "Report", "assert_causal", "attentions", "check", "check_loss", "cost", "digit",
-    "lightning_callback", "load", "name_mask", "report", "trainer_callback",
+    "CannotCheck", "MaskSpec", "Report", "assert_causal", "attentions", "capture", "check", "check_loss", "cost",
+    "digit", "from_transformer_lens", "lightning_callback", "load", "name_mask", "report", "trainer_callback",
 ]  # fmt: skip
 
 

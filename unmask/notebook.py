@@ -5,17 +5,21 @@ import warnings
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from model import catalog
 from model.base import Model
 from model.errors import index, items
 from model.images.reading import picture_of
+from model.kv_cache import batch_of
 from model.masks import MaskSpec
 from model.text import TokenBatch, cut_words
 from unmask.checking import Checkable
 from unmask.circuits import Circuits
 from unmask.runs import Run, spec_of
+
+if TYPE_CHECKING:
+    from unmask.atlas import AtlasPicture
 
 CLASSIFIERS = ("vit", "deit", "dinov2", "dinov2_with_registers")  # model types
 HOOKS = ("_forward_hooks", "_forward_pre_hooks")  # of a module of torch, by their numbers
@@ -65,8 +69,10 @@ class LoadedModel(Checkable, Circuits):
         pad_side: str = "right",
         target: str | Sequence[str] | None = None,
         image: Any = None,
+        ids: Sequence[int] | Sequence[Sequence[int]] | None = None,
     ) -> Run:
-        """One forward pass. text: one row, or several, padded on pad_side, of which `row` is shown.
+        """One forward pass. text: one row, or several, padded on pad_side, of which `row` is shown. ids: token ids in
+        place of a text, [T] or rows of them, to which nothing is added.
 
         causal, padding: None is as the model was trained. masks: a whole MaskSpec, or some of its fields by name, the
         others as the model was trained: {"sliding": 4, "layers": [2]}. target: an encoder-decoder's, one for each text;
@@ -75,15 +81,15 @@ class LoadedModel(Checkable, Circuits):
         hooks or other weights since it was loaded, which the run does not have, and where the model's context has no
         room for all of the row's text: `Run.cut` is the rest. Raises ValueError for what is none of this.
         """
-        texts = _texts("text", text)
-        if not texts or not all(one.strip() or image is not None for one in texts):
-            raise ValueError(f"expected a text, or several, got {text!r:.80}")
         if pad_side not in ("left", "right"):
             raise ValueError(f"expected padding on the left or right, got {pad_side!r}")
-        row = index("row", row, len(texts))
-        targets = None if target is None else _texts("target", target)
-        encoded = self.model.encode(texts, pad_side, targets) if image is None else None
-        batch = encoded or self._with_image(texts, targets, image)
+        if ids is None:
+            batch = self._encoded(text, target, image, pad_side)
+        elif text or target is not None or image is not None:
+            raise ValueError("expected ids alone, got a text, a target or an image as well")
+        else:
+            batch = batch_of(self.model, *_rows_of_ids(self.model, ids), pad_side=pad_side)
+        row = index("row", row, len(batch.ids))
         spec = spec_of(self.model.standard, masks, causal=causal, padding=padding)
         if _hooks_and_weights(self.network) != self._loaded:
             warnings.warn(CHANGED, stacklevel=2)
@@ -92,6 +98,21 @@ class LoadedModel(Checkable, Circuits):
         if run.cut:
             warnings.warn(cut_words(run.cut, self.model.context), stacklevel=2)
         return run
+
+    def _encoded(self, text: Any, target: Any, image: Any, pad_side: str) -> TokenBatch:
+        texts = _texts("text", text)
+        if not texts or not all(one.strip() or image is not None for one in texts):
+            raise ValueError(f"expected a text, or several, got {text!r:.80}")
+        targets = None if target is None else _texts("target", target)
+        encoded = self.model.encode(texts, pad_side, targets) if image is None else None
+        return encoded or self._with_image(texts, targets, image)
+
+    def atlas(self, texts: str | Sequence[str], *, masks: MaskSpec | dict[str, Any] | None = None) -> "AtlasPicture":
+        """Every head measured over texts, each a row or, if longer than 256 tokens, several. Raises ValueError for an
+        encoder-decoder, and where no text has two tokens."""
+        from unmask.atlas import atlas  # with pandas, which takes a second to import
+
+        return atlas(self.model, _texts("text", texts), spec_of(self.model.standard, masks))
 
     def _with_image(self, texts: list[str], targets: list[str] | None, image: Any) -> TokenBatch:
         if len(texts) > 1 or targets is not None:
@@ -127,6 +148,17 @@ def _image_run() -> type[Run]:
     from unmask.images import ImageRun  # with transformers, which takes seconds to import
 
     return ImageRun
+
+
+def _rows_of_ids(model: Model, ids: Any) -> list[list[int]]:
+    """Token ids as rows. Raises ValueError for ids that the model does not have, and for more than it reads."""
+    given = ids.tolist() if hasattr(ids, "tolist") else items("token ids", ids)
+    rows = [items("token ids", row) for row in given] if given and not isinstance(given[0], int) else [given]
+    if model.kind == "encoder-decoder" or not model.vocabulary:
+        raise ValueError(f"expected a model that reads one text for ids, got {model.name}")
+    if not all(0 < len(row) <= model.context for row in rows):
+        raise ValueError(f"expected 1 to {model.context:,} ids in each row, got {list(map(len, rows))!s:.80}")
+    return [[index("token id", one, model.vocabulary) for one in row] for row in rows]
 
 
 def _texts(name: str, given: Any) -> list[str]:

@@ -15,6 +15,7 @@ from torch import Tensor
 from i18n import msg
 from model.errors import index
 from model.heads import measures
+from model.heads.merging import By, Groups, MergedBlocks, merge_groups, merged_blocked
 from model.mask_kinds import KINDS
 from model.masks import MaskSpec
 from model.trace import Thumbnails, Trace
@@ -135,17 +136,21 @@ def thumbnail_size(layers: int, heads: int) -> int:
 
 
 @torch.inference_mode()
-def survey(trace: Trace, row: int = 0, masks: MaskSpec | None = None) -> Survey:
+def survey(trace: Trace, row: int = 0, masks: MaskSpec | None = None, by: By = "tokens") -> Survey:
     """Every head of a row under the run's masks, or (same queries and keys) under others.
 
-    A block of queries at a time: it needs memory for one block of weights, never for Q × K of a layer.
+    A block of queries at a time: it needs memory for one block of weights, never for Q × K of a layer. by: what the
+    thumbnails' tokens are merged into; the shares are always of tokens.
     """
-    thumbnails = Thumbnails(trace, thumbnail_size(trace.num_layers, trace.num_heads))
+    groups = merge_groups(trace, row, by)
+    sides = None if groups is None else (len(groups[0]), len(groups[1]))
+    thumbnails = Thumbnails(trace, thumbnail_size(trace.num_layers, trace.num_heads), sides)
     shares = AttentionShares(trace, row, masks or trace.spec)
+    merge = MergedBlocks(groups, trace.layers[0].q.shape[2])
     for layer, some, weights in trace.blocks(row, masks):
-        thumbnails.add(layer, some, weights)
+        thumbnails.add(layer, *merge.add(some, weights))
         shares.add(layer, some, weights.cpu())
-    blocked = _blocked(trace, row, masks, *thumbnails.result.shape[2:])
+    blocked = _blocked(trace, row, masks, groups, *thumbnails.result.shape[2:])
     return Survey(thumbnails.result.numpy(), blocked, shares.means())
 
 
@@ -158,7 +163,7 @@ def blocked_thumbnail(blocked: np.ndarray, tall: int, wide: int) -> np.ndarray:
     return np.stack([rows[:, begin:end].all(1) for begin, end in _edges(blocked.shape[1], wide)], axis=1)
 
 
-def _blocked(trace: Trace, row: int, masks: MaskSpec | None, tall: int, wide: int) -> np.ndarray:
+def _blocked(trace: Trace, row: int, masks: MaskSpec | None, groups: Groups | None, tall: int, wide: int) -> np.ndarray:
     """[L,tall,wide]; layers under the same masks share the work."""
     made: dict[bytes, np.ndarray] = {}
     every = []
@@ -166,7 +171,7 @@ def _blocked(trace: Trace, row: int, masks: MaskSpec | None, tall: int, wide: in
         allowed = trace.allowed(layer, row, masks)
         key = np.packbits(allowed.numpy()).tobytes()
         if key not in made:
-            made[key] = blocked_thumbnail(~allowed.numpy(), tall, wide)
+            made[key] = blocked_thumbnail(merged_blocked(~allowed.numpy(), groups), tall, wide)
         every.append(made[key])
     return np.stack(every)
 

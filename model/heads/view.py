@@ -30,6 +30,7 @@ class HeadView:
     queries, keys: a label for each position. first, first_key: the positions of the first row and of the first column.
     step: how many positions each row and column stands for. whole: the view that this is of, or None.
     available: the masks that it can have. group: how many heads share its keys and values, itself included.
+    merged: rows and columns stand for words, sentences or several queries (model/heads/merging.py).
     """
 
     weights: np.ndarray
@@ -43,6 +44,7 @@ class HeadView:
     whole: "HeadView | None" = None
     available: frozenset[str] = frozenset()
     group: int = 1
+    merged: bool = False
 
     def any_blocked(self) -> np.ndarray:
         """bool [Q,K], True where at least one mask blocks the cell."""
@@ -130,6 +132,7 @@ def cropped(view: HeadView, rows: tuple[int, int], columns: tuple[int, int]) -> 
         first=rows[0],
         first_key=columns[0],
         whole=view,
+        merged=view.merged,
     )
 
 
@@ -152,6 +155,7 @@ def coarser(view: HeadView, most: int = MOST_CELLS) -> HeadView:
         first_key=view.first_key,
         step=step,
         whole=view,
+        merged=view.merged,
     )
 
 
