@@ -15,6 +15,7 @@ from i18n import N_, msg, msg_list
 from model.attribution.linearized_run import LinearizedRun
 from model.blocks import KeysValues
 from model.errors import CheckpointError, NotSupported
+from model.hardware import CPU, Hardware
 from model.masks import MaskContext, Masking, MaskSpec
 from model.text import TokenBatch, rows_of
 from model.trace import LayerRecord, Trace
@@ -25,6 +26,8 @@ TRACE_BYTES = 256 * 2**20  # what one run may keep, but that one full row is alw
 
 HeadEdit = Callable[[str, int, LayerRecord, Tensor], Tensor]
 """(which attention, layer, its record, its heads' outputs [B,H,Q,D]) -> what its output projection gets instead."""
+StreamEdit = Callable[[int, Tensor], Tensor]
+"""(layer, counted over all of the network's, the residual stream that enters it [B,T,W]) -> what enters instead."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +52,7 @@ class Description:
     layer_numbers: for an attention by its name, the number in the network of each of its layers, counted from 0; empty
     where they are simply 0, 1, 2 … layer_kinds: of a network that mixes layers with and without attention, what each
     of them is: "attention", "state space", "linear attention" …, to be said where they are shown; else empty.
-    precision: in a few words, where its weights are not float32 from the file on.
+    precision: in a few words, on which device and in which precision it is computed.
     """
 
     architecture: str
@@ -111,7 +114,7 @@ class Model(ABC):
     kind: "decoder", "encoder" or "encoder-decoder". attentions: the names that Trace.select takes. predicts: whether it
     has logits. num_layers and num_heads are those of the attention that a fresh trace shows; key_value_heads: for each
     of its query heads, the key-value head it reads. context: the most positions of a row; most_cells: of a batch.
-    network: what holds its weights.
+    network: what holds its weights. hardware: what computes it.
     """
 
     network: nn.Module
@@ -119,6 +122,7 @@ class Model(ABC):
     kind = "decoder"
     attentions: tuple[str, ...] = ("self",)
     predicts = True
+    hardware: Hardware = CPU
 
     def __init__(
         self,
@@ -200,8 +204,11 @@ class Model(ABC):
         """A cache of these keys and values."""
         return pairs
 
-    def residuals(self, batch: TokenBatch, spec: MaskSpec) -> Residuals:
-        """The residual stream of a run under spec. Raises NotSupported where it is not known."""
+    def residuals(
+        self, batch: TokenBatch, spec: MaskSpec, edit: HeadEdit | None = None, entering: StreamEdit | None = None
+    ) -> Residuals:
+        """The residual stream of a run under spec, with what edit makes of heads and entering of each layer's input.
+        Raises NotSupported where it is not known."""
         raise NotSupported(msg("{model}: the states after each of its layers are not available here", model=self.name))
 
     def frozen(self, trace: Trace, row: int) -> LinearizedRun:

@@ -9,6 +9,7 @@ from tokenizers import Tokenizer
 from tokenizers.implementations import ByteLevelBPETokenizer
 
 from i18n import N_, msg
+from model import hardware
 from model.base import CHECKPOINTS, Model, check_finite, files_key
 from model.decoder import DecoderModel
 from model.errors import CheckpointError, panics_caught
@@ -116,7 +117,7 @@ def inspect(name: str, settings: Settings) -> None:
 
     is_path = checkpoint_files.is_path(name)
     folder = checkpoint_files.allowed_folder(name, settings) if is_path else fetching.cached(name)
-    if is_path and folder is not None and _is_ours(folder):
+    if is_path and folder is not None and _is_ours(name, folder):
         checkpoint_files.check_limits(name, folder, settings)
         fetching.check_tokenizer(name, _tokenizer(folder))
     elif folder is not None:
@@ -134,7 +135,7 @@ def load(
     settings = settings or Settings.from_environment()
     folder = fetch(name, progress, settings)
     model = _from_folder(name, folder, settings, report)
-    model.key = files_key(name, folder)
+    model.key = f"{files_key(name, folder)} {model.hardware.key}"
     return model
 
 
@@ -155,7 +156,7 @@ def _entry(name: str) -> Entry | None:
     return ENTRIES.get(name) or next((entry for entry in ENTRIES.values() if entry.repo == name), None)
 
 
-def _is_ours(folder: Path) -> bool:
+def _is_ours(name: str, folder: Path) -> bool:
     """Whether it holds a GPT-2 that our own Transformer computes as it should be."""
     try:
         config = json.loads(read_regular(folder / "config.json", MOST_CONFIG_BYTES))
@@ -163,6 +164,7 @@ def _is_ours(folder: Path) -> bool:
         return False
     return (
         isinstance(config, dict)
+        and not name.endswith(".gguf")
         and "model_type" in config
         and (folder / "model.safetensors").is_file()
         and not (folder / "adapter_config.json").exists()  # it would be shown without its adapter
@@ -179,18 +181,22 @@ def _from_folder(name: str, folder: Path, settings: Settings, report: "Report") 
     if _entry(name) is None:
         from model.huggingface import checkpoint_files
 
-        if not (checkpoint_files.is_path(name) and _is_ours(folder)):
+        if not (checkpoint_files.is_path(name) and _is_ours(name, folder)):
             from model.huggingface import adapter  # takes seconds to import, so only when such a model is chosen
 
             return adapter.from_folder(name, folder, settings, report)
         checkpoint_files.check_limits(name, folder, settings)
-    return _decoder(name, folder, settings.tokens)
+    return _decoder(name, folder, settings)
 
 
-def _decoder(name: str, folder: Path, tokens: int) -> DecoderModel:
+def _decoder(name: str, folder: Path, settings: Settings) -> DecoderModel:
     tokenizer = _tokenizer(folder)
     network = load_transformer(folder)
     check_finite(name, network)
+    where = hardware.CPU
+    if folder.parent != CHECKPOINTS:  # those that ship are small
+        where = hardware.chosen(settings, "F32", sum(weight.numel() for weight in network.parameters()))
+        network = network.to(where.device, where.dtype)
     entries, known = tokenizer.get_vocab_size(), network.config.vocabulary
     if entries > known:
         raise CheckpointError(
@@ -202,8 +208,8 @@ def _decoder(name: str, folder: Path, tokens: int) -> DecoderModel:
     start = tokenizer.token_to_id("<start>")
     pad = tokenizer.token_to_id("<pad>")
     pad = known - 1 if pad is None else pad
-    most = min(network.config.context, tokens)
-    return DecoderModel(name, network, BatchTokenizer(tokenizer, most, pad=pad, start=start))
+    most = min(network.config.context, settings.tokens)
+    return DecoderModel(name, network, BatchTokenizer(tokenizer, most, pad=pad, start=start), hardware=where)
 
 
 def _tokenizer(folder: Path) -> Tokenizer:

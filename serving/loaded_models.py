@@ -203,6 +203,7 @@ OF_PAGES: dict[str, Callable[[], Model]] = {  # models of a page that a user can
 def _stamp(name: str) -> str:
     """Changes when a folder's files do, so that a model saved anew is loaded anew."""
     folder = Path(name).expanduser()
+    folder = folder.parent if name.endswith(".gguf") else folder
     try:
         is_folder = name not in catalog.ENTRIES and folder.is_dir()
     except (OSError, ValueError):
