@@ -110,7 +110,8 @@ def attend(
         bias = terms.bias.to(q.dtype)
         mask = bias if allowed is None else bias.masked_fill(~allowed, float("-inf"))
     output = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, enable_gqa=grouped)
-    if terms.bias is not None and allowed is not None:  # only a boolean mask is sure to give 0 in an empty row
+    # only a boolean mask, and only on the CPU, is sure to give 0 in an empty row
+    if allowed is not None and (terms.bias is not None or q.device.type != "cpu"):
         output = output.masked_fill(~allowed.any(-1, keepdim=True), 0.0)
     return output
 

@@ -1,7 +1,7 @@
 """A device that is not there, "pretend:0": its tensors hold their numbers on the CPU and refuse to meet the CPU's.
 
 Within `pretended()`, an operation on tensors of two devices raises as CUDA's do, and so does .numpy() of one that is
-not on the CPU. It finds a mask, a position or an id that was left behind; it measures nothing and rounds as the CPU does.
+not on the CPU. It finds a mask, a position or an id that was left behind; it rounds as the CPU does.
 PyTorch knows the device until the process ends: use it in a process of its own.
 """
 
@@ -38,6 +38,12 @@ class OnDevice(Tensor):
         made.inner = inner
         return made
 
+    def untyped_storage(self) -> Any:
+        return self.inner.untyped_storage()
+
+    def data_ptr(self) -> int:
+        return self.inner.data_ptr()
+
     def tolist(self) -> Any:
         return self.inner.tolist()
 
@@ -66,7 +72,8 @@ def _computed(function: Any, arguments: Any, options: dict[str, Any]) -> Any:
     flat = [torch.device("cpu") if isinstance(one, torch.device) else one for one in flat]
     inner_arguments, inner_options = tree_unflatten(flat, shape)
     result = function(*inner_arguments, **inner_options)
-    if str(function).split(".")[1].endswith("_") and isinstance(arguments[0], Tensor):
+    name = str(function).split(".")[1]
+    if name.endswith("_") and not name.endswith("__") and isinstance(arguments[0], Tensor):  # written to in its place
         return arguments[0]
     return tree_map(lambda one: OnDevice(one) if lands_there and isinstance(one, Tensor) else one, result)
 
