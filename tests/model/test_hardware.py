@@ -26,9 +26,6 @@ ROOT = Path(__file__).parents[2]
 NUMBERS = 7 * 10**9
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device, and torch finds none here")
 HALVES = {"float16": 8e-3, "bfloat16": 8e-2}  # of the largest logit: twice what was found, 4e-3 and 4e-2
-    "float16": 2e-3,
-    "bfloat16": 1.6e-2,
-}  # of the largest logit: about twice what `python -m tests.benchmarks.long` finds
 
 
 @pytest.fixture(scope="module")
