@@ -1,26 +1,39 @@
 """Law 4: read step by step through a key-value cache, a text gives what it gives when it is read all at once.
 
 One token a step, several a step, after a prompt padded on the left, and in transformers' static cache. A text longer
-than a sliding window takes the cache past it.
+than a sliding window takes the cache past it. Then a cache that is used again, and the last logits alone.
 """
 
+import copy
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from itertools import cycle
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from i18n import msg, msg_list, msg_together
-from mask_check.findings import BROKEN, CannotCheck, Finding
+from i18n import N_, msg, msg_list, msg_together
+from mask_check.declared import with_cause
+from mask_check.findings import BROKEN, OBEYS, CannotCheck, Finding
 from mask_check.packing import has_state
-from mask_check.subject import CheckedModule, counted_positions
+from mask_check.subject import apart, counted_positions
 from mask_check.trial import CheckTrial, skipped, unknown
+from model.errors import first_line
 from model.huggingface.internals import runs_with_static_cache
+
+Pairs = list[tuple[Tensor, Tensor]]  # outputs [T',V] that were found, and those that are expected
+Ways = dict[str, Callable[[], Pairs]]
+STEPPED = N_("{way}, output {where} differs by {amount} from the text run all at once.")
+REUSED = N_("a cache {way}: output {where} after it differs by {amount}.")
+
+
+class NotOffered(Exception):
+    """A cache has no such method, or refuses."""
 
 
 def judge(trial: CheckTrial) -> Finding:
-    """The largest difference over all ways of going step by step."""
+    """The largest difference over all ways of going step by step. Tolerated: what rounding moves."""
     subject = trial.subject
     if not (subject.takes("past_key_values") and subject.takes("use_cache")):
         return skipped(msg("its forward takes no past_key_values."))
@@ -29,40 +42,147 @@ def judge(trial: CheckTrial) -> Finding:
     if bool(trial.declared.reach.triu(1).any()):
         return skipped(msg("a token that sees later ones cannot be computed before them."))
     prompt = max(trial.length // 3, 1)
-    if not _gives_cache(trial, prompt):
+    if _read(trial, trial.ids[None, :prompt], [prompt])[1] is None:
         return skipped(msg("it returns no past_key_values when asked to use a cache."))
     chunks = [prompt, *_chunks(trial.length - prompt, (1, 3, 2))]
-    ways: dict[str, Callable[[], Tensor | None]] = {
+    ways: Ways = {
         msg("token by token"): lambda: _stepped(trial, [1] * trial.length),
         msg("in chunks"): lambda: _stepped(trial, chunks),
-        msg("in a static cache"): lambda: _static(trial, prompt),
+        msg("in a static cache"): lambda: _in_static(trial, [prompt, *[1] * (trial.length - prompt)]),
         msg("after left padding"): lambda: _after_left_padding(trial, prompt),
     }
-    most, words, gone, errors = 0.0, "", [], []
+    finding, gone, _, failed = _tried(trial, ways, STEPPED)
+    if finding.verdict == BROKEN:
+        plain = trial.declared.exact and not has_state(subject.config)
+        return replace(finding, words=with_cause(finding.words, _cause(trial, prompt) if plain else ""))
+    if failed:
+        return unknown(msg("{way}, it raised {error}.", way=failed[0][0], error=failed[0][1]), finding)
+    return replace(finding, words=msg("{ways}: the same as all at once.", ways=msg_list(gone)))
+
+
+def judge_reuse(trial: CheckTrial) -> Finding:
+    """A cache cut back after rejected drafts, with its rows reordered, and copied for two continuations of one prefix,
+    and a static cache that is filled in chunks: each against the text run all at once.
+
+    Tolerated: what rounding moves. Limits: cutting back and reordering need a cache with crop and reorder_cache, which
+    plain tuples lack.
+    """
+    if trial.found["cache"].verdict != OBEYS:
+        return skipped(msg("it cannot be run step by step."))
+    prompt, drafted = max(trial.length // 3, 1), max(trial.length // 3, 1) + 3
+    row, other = trial.ids, trial.other(trial.ids, trial.generator(15))
+    mixed = torch.cat([row[:prompt], other[prompt:]])
+    of_other, of_mixed = (trial.subject.outputs(ids[None])[0, prompt:] for ids in (other, mixed))
+    rest, of_row = [2, trial.length - 2 - prompt], trial.alone[prompt:]
+
+    def cut_back() -> Pairs:
+        _, kept = _read(trial, torch.cat([row[:prompt], other[prompt:drafted]])[None], [prompt, 1, 2])
+        theirs = type(kept).__module__.startswith("transformers.")
+        _change(kept, "crop", prompt - drafted if theirs else prompt)  # theirs take how many to remove
+        return [(_read(trial, row[None], rest, kept, prompt)[0][0], of_row)]
+
+    def reordered() -> Pairs:
+        _, kept = _read(trial, torch.stack([row, other])[:, :prompt], [prompt])
+        _change(kept, "reorder_cache", torch.tensor([1, 0], device=row.device))
+        found, _ = _read(trial, torch.stack([other, row]), [trial.length - prompt], kept, prompt)
+        return list(zip(found, (of_other, of_row), strict=True))
+
+    def shared() -> Pairs:
+        _, kept = _read(trial, row[None, :prompt], [prompt])
+        found = [_read(trial, ids[None], rest, copy.deepcopy(kept), prompt)[0][0] for ids in (mixed, row)]
+        return list(zip(found, (of_mixed, of_row), strict=True))
+
+    ways: Ways = {
+        msg("cut back after rejected drafts"): cut_back,
+        msg("with its rows reordered"): reordered,
+        msg("shared by two continuations"): shared,
+    }
+    if trial.subject.is_transformers:
+        sizes = [one for one in (2, 3, prompt, 1, trial.length - prompt - 6) if one > 0]
+        ways[msg("filled in chunks in a static cache")] = lambda: _in_static(trial, sizes)
+    finding, gone, missing, failed = _tried(trial, ways, REUSED)
+    if finding.verdict == BROKEN:
+        return finding
+    if failed:
+        words = msg("a cache {way}: reading on raised {error}.", way=failed[0][0], error=failed[0][1])
+        return Finding(BROKEN, words, torch.inf, trial.tolerance)
+    refused = msg_list([msg("{way} ({error})", way=way, error=error) for way, error in missing])
+    if not gone:
+        return skipped(msg("its cache cannot be reused: {ways}.", ways=refused))
+    kept = msg("a cache {ways}: the same as all at once.", ways=msg_list(gone))
+    kept = msg_together([kept, msg("Not offered: {ways}.", ways=refused)]) if missing else kept
+    return replace(finding, words=kept)
+
+
+def judge_last(trial: CheckTrial) -> Finding:
+    """Logits of the last tokens alone, by logits_to_keep, against the last of all logits, of one row and of two.
+
+    Tolerated: what rounding moves.
+    """
+    subject = trial.subject
+    if not subject.takes("logits_to_keep"):
+        return skipped(msg("its forward takes no logits_to_keep."))
+    ids = torch.stack([trial.ids, trial.other(trial.ids, trial.generator(16))])[: 1 if subject.one_row else 2]
+    whole, most = subject.outputs(ids), 0.0
+    for count in (1, 3):
+        with torch.no_grad():
+            found = getattr(subject.call(ids, logits_to_keep=count), "logits", None)
+        if not isinstance(found, Tensor) or found.shape != (len(ids), count, whole.shape[-1]):
+            got = list(found.shape) if isinstance(found, Tensor) else type(found).__name__
+            words = msg("logits_to_keep={count} gives {got} in place of the last {count} logits.", count=count, got=got)
+            return Finding(BROKEN, words)
+        most = max(most, float(apart(found.to(whole.dtype), whole[:, -count:]).max()))
+        if most > trial.tolerance:
+            words = msg("logits_to_keep={count} gives other logits than the last {count} of all.", count=count)
+            return Finding(BROKEN, words, most, trial.tolerance)
+    return trial.finding(most, broken="", kept=msg("logits_to_keep gives the last of all logits."))
+
+
+def _tried(
+    trial: CheckTrial, ways: Ways, differs: str
+) -> tuple[Finding, list[str], list[tuple[str, str]], list[tuple[str, str]]]:
+    """The first way whose outputs differ, or the largest difference of all; the ways that were gone, and with a reason
+    those that are not offered and those that failed. differs: a sentence with {way}, {where} and {amount}."""
+    most = 0.0
+    gone: list[str] = []
+    refused: list[tuple[str, str]] = []
+    failed: list[tuple[str, str]] = []
     for way, run in ways.items():
         try:
-            found = run()
+            pairs = run()
         except (CannotCheck, MemoryError):
             raise
         except Exception as error:  # noqa: BLE001 - a stranger's forward may raise anything
-            values = {"way": way, "error": type(error).__name__, "words": str(error)[:100]}
-            errors.append(msg("{way}, it raised {error}: {words}.", **values))
+            why = (way, first_line(error)[:100] or type(error).__name__)
+            (refused if isinstance(error, NotOffered) else failed).append(why)
             continue
-        if found is None:
-            continue
-        gone.append(way)
-        difference = trial.difference(found, trial.alone[: len(found)])
-        if difference.amount > trial.tolerance and not words:
-            values = {"way": way} | difference.values
-            words = msg("{way}, output {where} differs by {amount} from the text run all at once.", **values)
-            plain = trial.declared.exact and not has_state(subject.config) and difference.where >= prompt
-            if way == [*ways][1] and len(gone) == 2 and plain:  # one token at a time was right
-                cause = msg("Likely cause: with cached keys the mask is aligned top-left (is_causal) or begins anew.")
-                words = msg_together([words, cause])
-        most = max(most, difference.amount)
-    kept = msg("{ways}: the same as all at once.", ways=msg_list(gone))
-    finding = trial.finding(most, broken=words, kept=kept)
-    return unknown(errors[0], finding) if errors and finding.verdict != BROKEN else finding
+        for found, wanted in pairs:
+            difference = trial.difference(found, wanted[: len(found)])
+            if difference.amount > trial.tolerance:
+                words = msg(differs, way=way, **difference.values)
+                return Finding(BROKEN, words, difference.amount, trial.tolerance), gone, refused, failed
+            most = max(most, difference.amount)
+        gone += [way] if pairs else []
+    return Finding(OBEYS, "", most, trial.tolerance), gone, refused, failed
+
+
+def _change(cache: Any, method: str, *given: Any) -> None:
+    """Raises NotOffered."""
+    try:
+        getattr(cache, method)(*given)
+    except Exception as error:
+        raise NotOffered(first_line(error)) from error
+
+
+def _cause(trial: CheckTrial, prompt: int) -> str:
+    """Said where a step after a prompt does not read the prompt's last token, which all at once it reads."""
+    other = trial.ids.clone()
+    other[prompt - 1] = trial.other(trial.ids, trial.generator(17))[prompt - 1]
+    sizes = [prompt, min(3, prompt - 1)]
+    rows = [_read(trial, ids[None], sizes)[0][0, prompt:] for ids in (trial.ids, other)]
+    if float(apart(*rows).max()) > trial.tolerance:
+        return ""
+    return msg("Likely cause: with cached keys the mask is aligned top-left (is_causal) or begins anew.")
 
 
 def _chunks(total: int, sizes: tuple[int, ...]) -> Iterable[int]:
@@ -74,20 +194,20 @@ def _chunks(total: int, sizes: tuple[int, ...]) -> Iterable[int]:
         total -= size
 
 
-def _stepped(trial: CheckTrial, sizes: list[int], cache: Any = None) -> Tensor:
-    """[T,V]: the row read in steps of these sizes."""
-    return _run(trial.subject, trial.ids[None], sizes, None, cache)[0]
+def _stepped(trial: CheckTrial, sizes: list[int], cache: Any = None) -> Pairs:
+    """The row read in steps of these sizes."""
+    return [(_read(trial, trial.ids[None], sizes, cache)[0][0], trial.alone)]
 
 
-def _after_left_padding(trial: CheckTrial, prompt: int) -> Tensor | None:
-    """[T',V]: the row's beginning in steps, in a batch whose first row's prompt is padded on the left.
+def _after_left_padding(trial: CheckTrial, prompt: int) -> Pairs:
+    """The row's beginning in steps, in a batch whose first row's prompt is padded on the left.
 
-    None for a module that cannot be told of padding, or of the positions that go with it.
+    Nothing for a module that cannot be told of padding, or of the positions that go with it.
     """
     subject = trial.subject
     can_be_shifted = subject.takes_positions or not subject.is_transformers  # others are held to the mask alone
     if not subject.takes_mask or subject.kind != "decoder" or not can_be_shifted:
-        return None
+        return []
     pads = max(prompt // 2, 1)
     many = trial.length - pads  # with its pads it is as long as the row, for a context may end there
     keep = torch.ones(2, trial.length, dtype=torch.bool, device=trial.ids.device)
@@ -95,55 +215,46 @@ def _after_left_padding(trial: CheckTrial, prompt: int) -> Tensor | None:
     row = torch.cat([trial.ids.new_full((pads,), trial.pad), trial.ids[:many]])
     sizes = [prompt + pads, *[1] * (many - prompt)]
     rows = slice(1) if subject.one_row else slice(2)
-    return _run(subject, torch.stack([row, trial.ids])[rows], sizes, keep[rows], None)[0, pads:]
+    return [(_read(trial, torch.stack([row, trial.ids])[rows], sizes, keep=keep[rows])[0][0, pads:], trial.alone)]
 
 
-def _run(subject: CheckedModule, ids: Tensor, sizes: list[int], keep: Tensor | None, cache: Any) -> Tensor:
-    """ids [B,T] in steps -> outputs [B,T,V]. The mask grows with the cache, positions are counted over real tokens."""
+def _read(
+    trial: CheckTrial, ids: Tensor, sizes: list[int], cache: Any = None, begin: int = 0, keep: Tensor | None = None
+) -> tuple[Tensor, Any]:
+    """ids [B,T] from position `begin` on in steps of these sizes -> outputs [B,T',V] of what was read, and the cache.
+
+    The mask grows with the cache, positions are counted over real tokens.
+    """
+    subject = trial.subject
     counted = counted_positions(keep) if keep is not None and subject.takes_positions else None
-    found, done, encoded = [], 0, None
+    found, done, encoded = [], begin, None
     for size in sizes:
         part = slice(done, done + size)
         arguments: dict[str, Any] = {"use_cache": True, "past_key_values": cache, "encoder_outputs": encoded}
-        if counted is not None:
-            arguments["position_ids"] = counted[:, part]
+        arguments["position_ids"] = None if counted is None else counted[:, part]
         with torch.no_grad():
             step = subject.call(ids[:, part], None if keep is None else keep[:, : done + size], **arguments)
         found.append(subject.read(step, ids[:, part]))
-        cache = cache_of(step)
+        cache = getattr(step, "past_key_values", None)
+        cache = step.get("past_key_values") if cache is None and isinstance(step, dict) else cache
         if subject.kind == "encoder-decoder" and encoded is None and subject.takes("encoder_outputs"):
             from transformers.modeling_outputs import BaseModelOutput  # it has such an argument, so it is theirs
 
             encoded = BaseModelOutput(step.encoder_last_hidden_state)
         done += size
-    return torch.cat(found, dim=1)
+    return torch.cat(found, dim=1), cache
 
 
-def cache_of(step: Any) -> Any:
-    cache = getattr(step, "past_key_values", None)
-    return step.get("past_key_values") if cache is None and isinstance(step, dict) else cache
-
-
-def _gives_cache(trial: CheckTrial, prompt: int) -> bool:
-    with torch.no_grad():
-        return cache_of(trial.subject.call(trial.ids[None, :prompt], use_cache=True)) is not None
-
-
-def _static(trial: CheckTrial, prompt: int) -> Tensor | None:
-    """[T,V] in a static cache; None for a module that transformers does not offer one for."""
-    cache = static_cache(trial)
-    return None if cache is None else _stepped(trial, [prompt, *[1] * (trial.length - prompt)], cache)
-
-
-def static_cache(trial: CheckTrial) -> Any:
-    """transformers' static cache for the row; None where it offers none."""
+def _in_static(trial: CheckTrial, sizes: list[int]) -> Pairs:
+    """The row in steps of these sizes in transformers' static cache; nothing where it offers none."""
     subject = trial.subject
     offers = subject.is_transformers and runs_with_static_cache(subject.inner)
     if not offers or subject.kind != "decoder":
-        return None
+        return []
     from transformers import StaticCache
 
     try:
-        return StaticCache(config=subject.config, max_cache_len=trial.length)
+        made = StaticCache(config=subject.config, max_cache_len=trial.length)
     except (ValueError, TypeError, AttributeError, KeyError):
-        return None
+        return []
+    return _stepped(trial, sizes, made)

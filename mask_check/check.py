@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from i18n import N_, msg
-from mask_check import cache, differentiate, kernels, longer, packing, padding, reach, reuse, source
+from mask_check import cache, differentiate, kernels, longer, packing, padding, reach, source
 from mask_check.declared import Mask, layers_of
 from mask_check.findings import BROKEN, LAWS, PRESUMES, CannotCheck, CheckReport, Finding
 from mask_check.prepare import prepare
@@ -32,7 +32,7 @@ JUDGES: dict[str, Callable[[CheckTrial], Finding]] = {  # by the keys of finding
     "reach": reach.judge,
     "gradients": reach.judge_gradients,
     "batch": kernels.judge_batch,  # before those that compare batches
-    "positions": reuse.judge_positions,
+    "positions": padding.judge_positions,
     "padding-right": partial(padding.judge, side="right"),
     "padding-left": partial(padding.judge, side="left"),
     "pad-content": padding.judge_content,
@@ -43,11 +43,11 @@ JUDGES: dict[str, Callable[[CheckTrial], Finding]] = {  # by the keys of finding
     "encoder": source.judge,
     "cross-reach": source.judge_cross_reach,
     "training": kernels.judge_training_mode,
-    "reuse": reuse.judge_cache,
-    "last": reuse.judge_last,
-    "tree": reuse.judge_tree,
-    "unpositioned": reuse.judge_unpositioned,
-    "images": reuse.judge_images,
+    "reuse": cache.judge_reuse,
+    "last": cache.judge_last,
+    "tree": packing.judge_tree,
+    "unpositioned": padding.judge_unpositioned,
+    "images": reach.judge_images,
     "layers": differentiate.judge_layers,
     "parameters": differentiate.judge_parameters,
     "derivative": differentiate.judge_derivative,

@@ -183,9 +183,8 @@ def _square(mask: Any, length: int) -> Tensor:
     return found.cpu()
 
 
-def with_cause(words: str, pairs: list[tuple[int, int]], declared: Declared, *, short: bool = True) -> str:
-    """The words, and what cause_of says."""
-    cause = cause_of(pairs, declared, short=short)
+def with_cause(words: str, cause: str) -> str:
+    """Both sentences, or the first alone."""
     return msg_together([words, cause]) if cause else words
 
 
@@ -198,9 +197,15 @@ def cause_of(pairs: list[tuple[int, int]], declared: Declared, *, short: bool = 
         return ""
     closed_ahead = int((~declared.reach).triu(1).sum())
     if short and length > 2 and closed_ahead and sum(one > 0 for one in ahead) == closed_ahead:
-        return msg("Likely cause: no causal mask is applied at all (is_causal is not set, or attn_mask is None).")
+        return msg(
+            "All later tokens are read. Likely cause: no causal mask (is_causal is not set, or attn_mask is None), or "
+            "something over the whole row, such as a mean, a norm or a softmax before the mask."
+        )
     if min(ahead) > 0 and max(ahead) <= layers:
-        return msg("Likely cause: off by one, the mask's diagonal lies one position too far right (diagonal=1).")
+        return msg(
+            "Likely cause: off by one, the mask's diagonal lies one position too far right (diagonal=1), or a "
+            "convolution is padded on both sides."
+        )
     if min(ahead) > 0:
         same = [size for size in BLOCKS if all(output // size == token // size for output, token in pairs)]
         several = same and len({token // same[0] for _, token in pairs}) > 1

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from i18n import N_, msg, msg_list
 from mask_check.declared import Declared, LayerMask, layers_of
@@ -20,7 +19,7 @@ from mask_check.kernels import training_without_dropout
 from mask_check.prepare import context_of
 from mask_check.reach import watching_embedding
 from mask_check.subject import CheckedModule, apart, embeddings, hooked
-from mask_check.trial import CheckTrial, skipped, unknown, written
+from mask_check.trial import CheckTrial, Watched, skipped, unknown, written
 
 MOST_PARAMETERS = 5e8  # whose gradients are kept beside them
 MOST_IN_FLOAT64, MOST_THOROUGH = 3e7, 5e8
@@ -30,40 +29,43 @@ STEPS = {torch.float64: ((1e-5, 1e-6, 1e-4), 1e-4), torch.float32: ((3e-3, 1e-3,
 SMOOTH = 0.05  # by how much at most these differences may differ from each other where there is a derivative
 MOST_NAMED = 200
 LAYER_LENGTHS = 24, 130, 520
+ABRUPT = 1e-6  # of the largest gradient: one that is smaller before it ends may have decayed to 0
 OTHER_INPUTS = ("pixel_values", "input_features", "input_values", "audio_values", "images")
 CHECKPOINTED = ("gradient_checkpointing", "use_checkpoint", "checkpointing", "use_checkpointing")
 TOP_K = ("index_topk", "sparse_topk", "top_k_keys")
 WIDER = N_("layer {layer}: output {row} reads token {column}, {distance} before it, which its mask ({mask}) closes.")
 NARROWER = N_("layer {layer}: no output reads the token {distance} before it, which its mask ({mask}) opens.")
+CUT = N_("layer {layer}: no output reads a token more than {distance} before it, which its mask ({mask}) opens.")
+NO_DERIVATIVE = N_("the gradient by {name} is not the derivative of the outputs: a wrong backward, or a detach()?")
 TOO_MANY = N_("layer {layer}: output {row} reads {count} other tokens, where the {top} highest are declared.")
 
 
 def judge_layers(trial: CheckTrial) -> Finding:
-    """Each layer with a window, chunks or a top k by itself: which of its inputs the last outputs have a gradient by.
+    """Each layer by itself: which of its inputs the last outputs have a gradient by. Exactly those that its mask opens,
+    or, where it declares a top k, no more than those.
 
-    Exactly those that the layer's mask opens. Limits: a list of layers must be found in the module, and a row longer
-    than the window must fit; the --tokens longest are read.
+    Limits: a list of layers must be found in the module, and a row longer than the window must fit; the --tokens
+    longest are read. A layer that has a convolution reads past its window, and is left out.
     """
     subject = trial.subject
     masks = layers_of(subject.config, subject.kind) if trial.asked.mask is None else []
     lists = (one for one in subject.inner.modules() if isinstance(one, nn.ModuleList))
     parts = next((one for one in lists if len(one) == len(masks)), None)
-    top = next((int(value) for name in TOP_K if (value := getattr(subject.config, name, None))), 0)
-    wide = {number: mask.window or mask.chunk or 0 for number, mask in enumerate(masks)}
-    limited = [number for number, size in wide.items() if size or top]
-    if parts is not None:  # a convolution inside of a layer reads past its window
-        limited = [number for number in limited if not any("conv" in name for name, _ in parts[number].named_modules())]
-    if not limited or trial.by_hand:
-        return skipped(msg("no layer has a window, chunks or a top k of its own."))
-    if parts is None:
+    if parts is None or trial.by_hand:
         return skipped(msg("its layers were not found: a ModuleList with as many parts as it has layers."))
+    top = next((int(value) for name in TOP_K if (value := getattr(subject.config, name, None))), 0)
+    wide = {
+        number: mask.window or mask.chunk or top
+        for number, mask in enumerate(masks)
+        if not any("conv" in name for name, _ in parts[number].named_modules())
+    }
     context = context_of(subject.config) or max(LAYER_LENGTHS)
     most = min(context, max(*LAYER_LENGTHS, trial.asked.tokens or 0))
     known = {*LAYER_LENGTHS, most, *(size + 8 for size in wide.values() if size)}
     lengths = sorted(one for one in known if one <= most)
-    needed = max((wide[number] or top) + 3 for number in limited)
-    length = next((one for one in lengths if one >= needed), max(lengths, default=0))
-    testable = [number for number in limited if (wide[number] or top) + 2 < length]
+    needed = max(wide.values(), default=0) + 3
+    length = next((one for one in lengths if one >= max(needed, min(LAYER_LENGTHS[1], most))), max(lengths, default=0))
+    testable = [number for number, size in wide.items() if size + 2 < length]
     if not testable:
         return skipped(msg("its window or top k ({size}) is longer than the rows that are read.", size=needed - 3))
     read = _read_by_layers(trial.at(length), {number: parts[number] for number in testable})
@@ -79,7 +81,7 @@ def judge_layers(trial: CheckTrial) -> Finding:
 
 
 def _read_by_layers(trial: CheckTrial, parts: dict[int, nn.Module]) -> dict[int, Tensor]:
-    """bool [3,T] by the layer's number: by which of its inputs each of its last three outputs has a gradient."""
+    """[3,T] by the layer's number: the largest gradient of each of its last three outputs by each of its inputs."""
     seen: dict[nn.Module, tuple[Tensor, Tensor]] = {}
 
     def begin(part: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -110,19 +112,19 @@ def _read_by_layers(trial: CheckTrial, parts: dict[int, nn.Module]) -> dict[int,
         sign = torch.randint(0, 2, states.shape[2:], generator=trial.generator(12)).to(states) * 2 - 1
         rows = range(trial.length - 3, trial.length)
         each = [torch.autograd.grad((states[0, row] * sign).sum(), own, retain_graph=True)[0][0] for row in rows]
-        reads = (torch.stack(each).abs().amax(-1) > 0).cpu()
-        if int(reads.sum()) > 3:  # else it attends to another layer's keys, or to none
+        reads = torch.stack(each).abs().amax(-1).cpu()
+        if int((reads > 0).sum()) > 3:  # else it attends to another layer's keys, or to none
             found[number] = reads
     return found
 
 
-def _judge_layer(number: int, mask: LayerMask, reads: Tensor, top: int, declared: Declared) -> Finding | None:
-    length = reads.shape[1]
+def _judge_layer(number: int, mask: LayerMask, gradients: Tensor, top: int, declared: Declared) -> Finding | None:
+    reads, length = gradients > 0, gradients.shape[1]
     rows = torch.arange(length - 3, length)
     open_ = mask.allowed(length)[rows]
     values: dict[str, Any] = {"layer": number, "mask": mask.words}
     wider = (reads & ~open_).nonzero().tolist()
-    if wider:
+    if wider and (mask.window or mask.chunk):  # of the others the laws of what reaches what tell more
         row, column = int(rows[wider[0][0]]), wider[0][1]
         words = msg(WIDER, **values, row=row, column=column, distance=row - column)
         return Finding(BROKEN, words, pair=(row, column))
@@ -131,12 +133,16 @@ def _judge_layer(number: int, mask: LayerMask, reads: Tensor, top: int, declared
         place = int((others.sum(1) > top).nonzero()[0])
         words = msg(TOO_MANY, **values, row=int(rows[place]), count=int(others[place].sum()), top=top)
         return Finding(BROKEN, words, pair=(int(rows[place]), int(reads[place].nonzero()[0])))
-    if top or not declared.exact or mask.window is None:
+    if top or not declared.exact or mask.chunk:
         return None
-    shut = [one for one in range(mask.window + (not mask.causal)) if not bool(reads[torch.arange(3), rows - one].any())]
+    farthest = length - 3 if mask.window is None else mask.window - mask.causal
+    at = [gradients[torch.arange(3), rows - one].max() for one in range(farthest + 1)]  # by the distance
+    shut = [one for one, size in enumerate(at) if size == 0]
     if not shut:
         return None
-    words = msg(NARROWER, **values, distance=shut[0])
+    if mask.window is None and (any(at[shut[0] :]) or at[shut[0] - 1] < ABRUPT * max(at)):
+        return None  # what it reads depends on its ids, or decays
+    words = msg(CUT if mask.window is None else NARROWER, **values, distance=shut[0] - (mask.window is None))
     return Finding(BROKEN, words, pair=(length - 1, length - 1 - shut[0]), silent=len(shut))
 
 
@@ -196,11 +202,16 @@ def judge_derivative(trial: CheckTrial) -> Finding:
     def mix() -> Tensor:
         return _mix(outputs(), trial.generator(13))
 
-    with NumberTypes() as used, torch.enable_grad():
+    types: set[torch.dtype] = set()
+
+    def keep(_name: str, _given: Any, found: Any) -> None:
+        types.update(one.dtype for one in _tensors(found) if one.numel() > 1)
+
+    with Watched(keep), torch.enable_grad():
         same = trial.difference(outputs()[0].detach().to(trial.alone), trial.alone)
     if same.amount > trial.tolerance:  # PyTorch adds a mask of float32 wrongly to scores of float64
         return skipped(msg("as a copy in float64 it gives other outputs, by {amount}.", **same.values))
-    least = max(used.types, key=lambda one: torch.finfo(one).eps, default=torch.float64)
+    least = max(types, key=lambda one: torch.finfo(one).eps, default=torch.float64)
     if least not in STEPS:
         return skipped(msg("it computes in {dtype} inside, which is too coarse for finite differences.", dtype=least))
     (fine, wrong), (coarse, wrong_inside) = STEPS[torch.float64], STEPS[least]
@@ -226,22 +237,12 @@ def judge_derivative(trial: CheckTrial) -> Finding:
         each = apart_by([name], coarse)
         least_apart = min(abs(one) for one in each)
         if least_apart > wrong and max(each) - min(each) < SMOOTH * least_apart:
-            words = msg("the gradient by {name} is not the derivative of the outputs: a wrong backward?", name=name)
+            words = msg(
+                "the gradient by {name} is not the derivative of the outputs: a wrong backward, or a detach()?",
+                name=name,
+            )
             return Finding(BROKEN, words, least_apart, wrong)
     return unknown(msg("its outputs are not smooth in its parameters: finite differences of two sizes differ."))
-
-
-class NumberTypes(TorchDispatchMode):
-    """While it lasts, types gets the floating number types of all tensors that are computed."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch gives its dispatch modes no types
-        self.types: set[torch.dtype] = set()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        found = func(*args, **(kwargs or {}))
-        self.types |= {one.dtype for one in _tensors(found) if one.numel() > 1}
-        return found
 
 
 def in_float64(subject: CheckedModule) -> CheckedModule:

@@ -50,7 +50,8 @@ PRESUMES = {  # where one of these is broken, what the law would find has been f
     "tree": (*FIRST, "packing", "cache"),
     "reuse": ("cache", "batch"),
     "unpositioned": ("batch", "padding-right", "padding-left"),
-    **dict.fromkeys(("images", "layers", "parameters", "derivative", "checkpointing", "compile", "cross-reach"), FIRST),
+    **dict.fromkeys(("images", "layers", "compile", "cross-reach"), FIRST),
+    **dict.fromkeys(("parameters", "derivative", "checkpointing"), (*FIRST, "batch")),  # of a row by itself
     **dict.fromkeys(("padding-right", "padding-left", "pad-content", "packing", "cache"), ("batch",)),
 }
 

@@ -3,21 +3,29 @@
 In a row of 130 tokens and one of 520, everything from a position on is replaced, then, under a window, all
 before it, then it alone; no output may move that the mask closes to all that was replaced. One forward for each change
 tells of all pairs across it. What leaks is halved to a token, and the row to the shortest that still leaks.
+
+`quick` asks the same of one row in two forwards, three where a module has to be given targets: one of copies of the
+row, and one in which each copy but the first has been replaced from another position on. Each output is compared with
+that of the same cell of the batch, so that both are computed alike; what the first copy moves by is no mask's doing.
 """
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from i18n import msg, msg_all, msg_together
-from mask_check import reach
-from mask_check.declared import with_cause
-from mask_check.findings import BROKEN, OBEYS, Finding
+from mask_check import differentiate, reach
+from mask_check.declared import Declared, Mask, cause_of, declare, with_cause
+from mask_check.findings import BROKEN, OBEYS, CannotCheck, CheckReport, Finding, Noise
+from mask_check.kernels import current
 from mask_check.prepare import context_of, needed_bytes
-from mask_check.subject import TookTooLong, apart
+from mask_check.subject import CheckedModule, TookTooLong, apart, embeddings, evaluating, text_config, unwrapped
 from mask_check.trial import CheckTrial, first_above, skipped, unknown, written
 from model.errors import first_line
+from model.spec import MOST_POSITIONS
 from serving import machine
 
 LENGTHS = 130, 520
@@ -26,8 +34,9 @@ SPARE = 8  # positions that a context may keep for itself: RoBERTa's begin at 2
 CUTS = 31, 127, 511, 256, 7, 63, 3, 1, 15, 32, 64, 128  # what halves blocks of 2ⁿ comes first
 WORK = 3.5e11  # parameters · tokens · rows that one length may cost where none was asked for
 GRADIENT_WORK = 1.2e11
-ABRUPT = 1e-6  # of the largest gradient: one that is smaller before it ends may have decayed to 0
 MEMORY_SHARE = 0.5
+QUICK_LOGITS = 2**25  # of one forward: rows · T · V
+ROUNDINGS = 64  # of the largest output: what the order of sums may come to in two forwards of one shape
 
 
 def judge(trial: CheckTrial) -> Finding:
@@ -68,7 +77,8 @@ def _lengths(trial: CheckTrial, context: int) -> Iterator[int]:
     """The lengths to try, shortest first: those asked for, or those that the context, memory and WORK allow."""
     asked = trial.asked.tokens
     wanted = LENGTHS if asked is None else (*(one for one in LENGTHS if one < asked), asked)
-    for length in sorted({min(one, max(context - SPARE, 0) or one) if one != asked else one for one in wanted}):
+    most = (context - SPARE) - (context - SPARE) % 2 - 1 if context > SPARE else MOST_POSITIONS  # no whole blocks
+    for length in sorted({one if one == asked else min(one, most) for one in wanted}):
         fits = needed_bytes(trial.subject.config, length) <= MEMORY_SHARE * machine.free_bytes()
         if length > trial.length and fits and (asked is not None or _rows(trial, length) >= 2):
             yield length
@@ -80,7 +90,7 @@ def _rows(trial: CheckTrial, length: int) -> int:
 
 def changes(trial: CheckTrial) -> list[slice]:
     """What is replaced in each of the rows, as many as are allowed."""
-    cuts = [one for one in CUTS if one < trial.length]
+    cuts = [trial.length - 1, *(one for one in CUTS if one < trial.length - 1)]  # the last for a block that is not full
     allowed = trial.declared.reach
     windowed = not bool(allowed.tril().eq(torch.ones_like(allowed).tril()).all())
     found = [slice(one, None) for one in cuts]
@@ -139,7 +149,7 @@ def _leak(trial: CheckTrial, changed: Tensor, change: slice, row: int, short: in
         "closes.",
         **values,
     )
-    said = with_cause(words, pairs, trial.declared, short=False)
+    said = with_cause(words, cause_of(pairs, trial.declared, short=False))
     return Finding(BROKEN, said, float(moved[row]), trial.tolerance, (row, begin))
 
 
@@ -174,8 +184,10 @@ def _shut(trial: CheckTrial) -> Finding | None:
     if gradients is None or not bool(gradients.isfinite().all()) or float(gradients.max()) == 0.0:
         return None
     others = trial.declared.reach[rows] & (torch.tensor(rows)[:, None] != torch.arange(trial.length))
-    shut = reach.first_shut_pair(gradients, others, rows)
-    if shut is None or float(gradients[rows.index(shut[0]), shut[1] + 1]) < ABRUPT * float(gradients.max()):
+    shut = reach.shut_pair(trial, gradients, others, rows)
+    if shut is None or float(gradients[rows.index(shut[0]), shut[1] + 1]) < differentiate.ABRUPT * float(
+        gradients.max()
+    ):
         return None
     silent = int((gradients[others] == 0).sum())
     values = {"length": trial.length, "row": shut[0], "column": shut[1], "distance": shut[0] - shut[1]}
@@ -185,3 +197,96 @@ def _shut(trial: CheckTrial) -> Finding | None:
         **values,
     )
     return Finding(BROKEN, words, pair=shut, silent=silent)
+
+
+def quick(
+    module: nn.Module,
+    *,
+    ids: Tensor | Sequence[int] | None = None,
+    mask: Mask = "causal",
+    length: int | None = None,
+    seed: int = 0,
+    seconds: float | None = None,
+) -> CheckReport:
+    """The report of one law, "reach", by at most 3 forwards. ids [T], or random ones, `length` of them: 130, or what
+    the context allows. Raises CannotCheck for a module that cannot be called."""
+    if ids is None and length is None and next((one.device.type for one in module.parameters()), "cpu") == "cpu":
+        with suppress(Exception):  # of a module that does not say how many tokens it reads; CUDA does not survive it
+            return quick(module, mask=mask, length=_quick_length(module, guess=False), seed=seed, seconds=seconds)
+    started, subject = time.monotonic(), CheckedModule(module, seconds=seconds)
+    generator = torch.Generator().manual_seed(seed)
+    sizes = [one.num_embeddings for one in subject.embeddings if one.num_embeddings > 2]
+    vocabulary = getattr(text_config(subject.config, decoder=True), "vocab_size", None)
+    vocabulary = vocabulary if isinstance(vocabulary, int) and subject.table is None else min(sizes, default=3)
+    many = length or _quick_length(module, guess=True)
+    row = torch.randint(vocabulary, (many,), generator=generator) if ids is None else torch.as_tensor(ids).flatten()
+    if len(row) < 2 or int(row.min()) < 0:
+        raise CannotCheck(msg("expected at least 2 ids from 0 to {last}, got {ids}", last=vocabulary - 1, ids=len(row)))
+    other = (row + 1 + torch.randint(vocabulary - 1, row.shape, generator=generator)) % vocabulary
+    cuts = sorted({one for one in CUTS if one < len(row)} | {len(row) - 1, len(row) // 2})
+    rows = min(len(cuts), max(QUICK_LOGITS // (len(row) * vocabulary) - 1, 2))
+    cuts = [cuts[place * (len(cuts) - 1) // max(rows - 1, 1)] for place in range(rows)]
+    same, changed = row.repeat(rows + 1, 1), row.repeat(rows + 1, 1)
+    for place, cut in enumerate(cuts, 1):
+        changed[place, cut:] = other[cut:]
+    if subject.kind == "encoder-decoder":
+        subject.source = other[:7].to(subject.device)
+    with evaluating(module):
+        before, after = (subject.batch_outputs(one.to(subject.device)) for one in (same, changed))
+    declared = declare(subject.config, len(row), mask, subject.kind)
+    moved = apart(after, before).cpu()
+    largest = float(before[before.isfinite()].abs().max())
+    floor = ROUNDINGS * torch.finfo(subject.dtype).eps * largest if subject.dtype == torch.float32 else 0.0
+    noise = Noise(max(float(moved[0].max()), floor, torch.finfo(subject.dtype).eps * largest), 0.0)
+    finding = _judge_quick(moved[1:], cuts, declared, noise.beside)
+    return CheckReport(
+        name=type(subject.inner).__name__,
+        kind=subject.kind,
+        declared=declared.words,
+        length=len(row),
+        pieces=tuple(map(str, row.tolist())),
+        dtype=str(subject.dtype).removeprefix("torch."),
+        kernel=current(module),
+        parameters=subject.parameters,
+        seed=seed,
+        noise=noise,
+        findings=(finding,),
+        mask=None,
+        forwards=subject.forwards,
+        seconds=time.monotonic() - started,
+    )
+
+
+def _judge_quick(moved: Tensor, cuts: list[int], declared: Declared, tolerance: float) -> Finding:
+    """moved [len(cuts), T]: how far each output moves where everything from a cut on is replaced."""
+    closed = torch.stack([~declared.reach[:, cut:].any(1) for cut in cuts])
+    leaks = torch.where(closed, moved, 0.0)
+    amount = float(leaks.max())
+    if amount > tolerance:
+        place = int((leaks > tolerance).any(1).nonzero()[-1])  # the last cut: the nearest to what leaks
+        row = first_above(leaks[place], tolerance)
+        values = {"row": row, "size": written(float(leaks[place, row])), "column": cuts[place]}
+        words = msg(
+            "output {row} moves by {size} when the tokens from {column} on are changed, which its mask closes.",
+            **values,
+        )
+        pairs = [(int(i), cuts[place]) for i in (leaks[place] > tolerance).nonzero()]
+        said = with_cause(words, cause_of(pairs, declared, short=False))
+        return Finding(BROKEN, said, amount, tolerance, (row, cuts[place]), law="reach")
+    found = Finding(OBEYS, msg("no output moved when later tokens were changed."), amount, tolerance, law="reach")
+    if not bool((torch.where(closed, 0.0, moved).amax(1) > tolerance).all()):
+        return unknown(msg("changing its tokens moved no output, or less than it moves by itself."), found)
+    return found
+
+
+def _quick_length(module: nn.Module, *, guess: bool) -> int:
+    """130, or what its context allows; where it does not say, as many as its tables and masks may have room for."""
+    inner = unwrapped(module)
+    context = context_of(getattr(inner, "config", None))
+    if context or not guess:
+        return min(LENGTHS[0], context or LENGTHS[0])
+    shapes = [one.shape for one in (*inner.parameters(), *inner.buffers())]
+    tables = [one[-2] for one in shapes if len(one) > 2 and one[0] == 1]
+    masks = [one[0] for one in shapes if len(one) == 2 and one[0] == one[1]]
+    sizes = [one.num_embeddings for one in embeddings(inner)]
+    return int(max(min([LENGTHS[0], *(one for one in (*sizes, *tables, *masks) if one > 2)]), 2))

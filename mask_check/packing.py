@@ -4,8 +4,8 @@ Conventions: positions that start again (transformers' own, where its masks are 
 number for each token, cumulative lengths, and an explicit mask [1,1,T,T] in which each document sees itself alone.
 """
 
-import ast
 import inspect
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,6 +22,10 @@ from mask_check.trial import CheckTrial, first_above, skipped, unknown, worst
 
 DOCUMENT_ARGUMENTS = ("document_ids", "doc_ids", "documents", "sequence_ids", "segment_ids", "seq_idx")
 LENGTH_ARGUMENTS = ("cu_seqlens", "cu_seq_lens", "cu_seq_lens_q")
+GIVEN = re.compile(  # the position_ids that create_causal_mask gets, in a call or in the dict of its arguments
+    r"(?:create_causal_mask\([^()]*(?:\([^()]*\)[^()]*)*?\bposition_ids=|mask_kwargs = \{[^{}]*\"position_ids\": )(\w+)"
+)
+DRAFTS = 2  # tokens of each branch of a draft tree
 
 
 def judge(trial: CheckTrial) -> Finding:
@@ -137,7 +141,7 @@ def rows_of_positions(subject: CheckedModule) -> int:
         text = inspect.getsource(source)
     except OSError:
         return 0
-    given = {name for node in ast.walk(ast.parse(text)) for name in _given_positions(node)}
+    given = set(GIVEN.findall(text))
     if "position_ids" in given:
         return 1
     return 4 if "text_position_ids" in given and "position_ids.shape[0] == 4" in text else 0
@@ -147,18 +151,6 @@ def _source(module: Any) -> ModuleType | None:
     """The module of transformers' that its class, or the one it is derived from, stands in."""
     names = (one.__module__ for one in type(module).__mro__)
     return next((sys.modules.get(name) for name in names if name.startswith("transformers.models.")), None)
-
-
-def _given_positions(node: ast.AST) -> list[str]:
-    """The names of what create_causal_mask gets as position_ids, in a call or in the dict of its arguments."""
-    match node:
-        case ast.Call(func=ast.Name("create_causal_mask"), keywords=keywords):
-            given: list[tuple[Any, ast.expr]] = [(keyword.arg, keyword.value) for keyword in keywords]
-        case ast.Assign(targets=[ast.Name(name)], value=ast.Dict(keys=keys, values=values)) if "mask_kwargs" in name:
-            given = [(getattr(key, "value", None), value) for key, value in zip(keys, values, strict=True)]
-        case _:
-            return []
-    return [value.id for key, value in given if key == "position_ids" and isinstance(value, ast.Name)]
 
 
 def has_state(config: Any) -> bool:
@@ -201,3 +193,30 @@ def _seen_across(trial: CheckTrial, first: int, arguments: dict[str, Any], packe
         if bool((moved > trial.tolerance).any()):
             return first + first_above(moved, trial.tolerance), column
     return None
+
+
+def judge_tree(trial: CheckTrial) -> Finding:
+    """Two drafts after one prompt, in one row, by an explicit mask [1,1,T,T] and positions: each as if it stood alone.
+
+    Tolerated: what rounding moves. Limits: a module that takes such a mask and positions, with one mask in all layers.
+    """
+    form = explicit_form(trial)
+    if form is None:
+        return skipped(msg("it takes no explicit mask with positions, or its layers' masks differ."))
+    prompt, length = trial.length - 2 * DRAFTS, trial.length - DRAFTS
+    if prompt < 1 or not torch.equal(trial.declared.layers[0], torch.ones_like(trial.declared.layers[0]).tril()):
+        return skipped(msg("draft trees are for causal masks alone."))
+    allowed = torch.ones(trial.length, trial.length, dtype=torch.bool, device=trial.ids.device).tril()
+    allowed[length:, prompt:length] = False
+    positions = torch.arange(trial.length, device=trial.ids.device)
+    positions[length:] -= DRAFTS
+    given = {"attention_mask": form(allowed, trial.subject.dtype), "position_ids": positions[None]}
+    found = trial.subject.outputs(trial.ids[None], **given)[0]
+    second = torch.cat([trial.ids[:prompt], trial.ids[length:]])
+    wanted = torch.cat([
+        trial.subject.outputs(trial.ids[None, :length])[0],
+        trial.subject.outputs(second[None])[0, prompt:],
+    ])  # fmt: skip
+    difference = trial.difference(found, wanted)
+    broken = msg("in a draft tree output {where} differs by {amount} from its branch alone.", **difference.values)
+    return trial.finding(difference.amount, broken=broken, kept=msg("each branch of a draft tree is as it is alone."))

@@ -6,10 +6,9 @@ import torch
 from torch import Tensor
 
 from i18n import msg, msg_count
-from mask_check.findings import BROKEN, OBEYS, Finding
+from mask_check.findings import BROKEN, CANNOT_TELL, OBEYS, Finding
 from mask_check.subject import CheckedModule, apart, counted_positions
-from mask_check.tolerance import Products
-from mask_check.trial import CheckTrial, first_above, skipped, unknown, written
+from mask_check.trial import CheckTrial, Watched, first_above, skipped, unknown, written
 
 
 def judge(trial: CheckTrial, side: str) -> Finding:
@@ -69,6 +68,51 @@ def judge_content(trial: CheckTrial) -> Finding:
     return finding
 
 
+def judge_unpositioned(trial: CheckTrial) -> Finding:
+    """A row padded on the left, with its mask and without position_ids, as trainers call it: the row alone.
+
+    Tolerated: what rounding moves. Limits: of transformers' models that count from the first cell it is said and counts
+    as no fault: they ask for position_ids.
+    """
+    subject = trial.subject
+    if not (subject.takes_mask and subject.names_positions) or subject.kind == "encoder-decoder" or trial.length < 3:
+        return skipped(msg("it takes no attention_mask, or no position_ids that could be left out."))
+    ids, keep, real = padded(trial, "left")
+    difference = trial.difference(subject.outputs(ids, keep)[0, real], trial.part_alone)
+    broken = msg("padded on the left without position_ids, output {where} differs by {amount}.", **difference.values)
+    kept = msg("padded on the left without position_ids, the row gives the same outputs as alone.")
+    finding = trial.finding(difference.amount, broken=broken, kept=kept)
+    if finding.verdict == BROKEN and subject.is_transformers:
+        return skipped(msg("it counts positions over pads unless position_ids are given: pass them to it."))
+    return finding
+
+
+def judge_positions(trial: CheckTrial) -> Finding:
+    """Other position ids move the outputs: those of two tokens in the middle exchanged, and of all reversed.
+
+    Tolerated as no change: what rounding moves. Limits: of transformers' models it is said and counts as no fault, for
+    some have no positions in any layer.
+    """
+    subject = trial.subject
+    if not subject.names_positions:
+        return skipped(msg("its forward takes no position_ids."))
+    if trial.found["reach"].verdict == CANNOT_TELL:  # output projections of 0, as some are initialized
+        return unknown(trial.found["reach"].words)
+    counted = torch.arange(trial.length, device=trial.ids.device)
+    exchanged = counted.clone()
+    middle = trial.length // 2
+    exchanged[[middle - 1, middle]] = exchanged[[middle, middle - 1]]
+    most = 0.0
+    for positions in (exchanged, counted.flip(0)):
+        found = subject.outputs(trial.ids[None], position_ids=positions[None])[0]
+        most = max(most, trial.difference(found, trial.alone).amount)
+    if most > trial.tolerance:
+        return Finding(OBEYS, msg("other position_ids move its outputs."), None, trial.tolerance)
+    subject.ignores_positions, subject.takes_positions = True, False
+    words = msg("position_ids are accepted and change nothing.")
+    return unknown(words) if subject.is_transformers else Finding(BROKEN, words, most, trial.tolerance)
+
+
 def padded(trial: CheckTrial, side: str, fill: Tensor | None = None) -> tuple[Tensor, Tensor, slice]:
     """A batch of the row's first part, padded, and of the whole row: ids, keep [2,T], and where the part stands."""
     length, part = trial.length, trial.part
@@ -115,12 +159,18 @@ def _moved(trial: CheckTrial, side: str, *, masked: bool = True) -> Tensor:
 
 def _sizes_differ(trial: CheckTrial, side: str) -> bool:
     """Whether what pads contain changes the sizes of what is multiplied, and so the order of sums."""
-    _, keep, _ = padded(trial, side)
-    sizes: list[list[list[int]]] = []
+    _, mask, _ = padded(trial, side)
+    sizes: list[list[Any]] = []
+
+    def keep(name: str, given: list[Any], _found: Any) -> None:
+        if "mm" in name:  # of a product of groups, their sizes too
+            factors = (one for one in given if isinstance(one, Tensor))
+            sizes[-1] += [list(one.shape) if one.is_floating_point() else one.tolist() for one in factors]
+
     for ids in _two_contents(trial, side):
-        with Products() as products:
-            trial.subject.outputs(ids, keep, **positions(trial.subject, keep, side))
-        sizes.append(products.sizes)
+        sizes.append([])
+        with Watched(keep):
+            trial.subject.outputs(ids, mask, **positions(trial.subject, mask, side))
     return sizes[0] != sizes[1]
 
 

@@ -13,8 +13,7 @@ from mask_check.declared import declare, farthest, layers_of
 from mask_check.findings import CannotCheck
 from mask_check.kernels import check_names, what_mixes_rows
 from mask_check.subject import CheckedModule, hooked, text_config
-from mask_check.tolerance import noise_of
-from mask_check.trial import NOTHING, Asked, CheckTrial
+from mask_check.trial import NOTHING, Asked, CheckTrial, noise_of
 from model.errors import first_line
 from serving import machine
 

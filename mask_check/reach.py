@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from i18n import N_, msg
-from mask_check.declared import with_cause
+from mask_check.declared import Declared, cause_of, with_cause
 from mask_check.findings import BROKEN, OBEYS, Finding, MeasuredMask
 from mask_check.subject import CheckedModule, apart, hooked
-from mask_check.trial import CheckTrial, unknown, written
+from mask_check.trial import CheckTrial, skipped, unknown, written
 from model.errors import first_line
 
 SUBSTITUTES = 3
@@ -30,6 +30,7 @@ SHUT = N_(
     "output {row} has no gradient with respect to token {column}, nor has any other output at this distance, where the "
     "mask is declared open. Open pairs that are silent: {silent:,} of {count:,}."
 )
+IMAGES = ("token_type_ids", "mm_token_type_ids")
 GRADIENT_SHARE = 0.5  # of the rows that the substitutes may take: a backward pass costs two forwards
 
 
@@ -56,7 +57,7 @@ def judge(trial: CheckTrial) -> Finding:
         row, column = map(int, np.argwhere(mask.leaks)[0])
         values = {"row": row, "column": column, "size": written(float(mask.moved[row, column]))}
         leaks = [(int(i), int(j)) for i, j in np.argwhere(mask.leaks)]
-        words = with_cause(msg(LEAK, **values, count=len(leaks)), leaks, trial.declared)
+        words = with_cause(msg(LEAK, **values, count=len(leaks)), cause_of(leaks, trial.declared))
         return Finding(BROKEN, words, amount, mask.tolerance, (row, column))
     finding = Finding(OBEYS, "", amount, mask.tolerance)
     open_and_moved = mask.reaches & mask.declared
@@ -90,8 +91,8 @@ def _try(trial: CheckTrial, moved: Tensor, places: list[int], substitutes: int, 
             done += 1
 
 
-def judge_gradients(trial: CheckTrial) -> Finding:
-    """Gradients [T,T] against the declared mask."""
+def judge_gradients(trial: CheckTrial, surely: Tensor | None = None) -> Finding:
+    """Gradients [T,T] against the declared mask. surely bool [T,T]: pairs of which one alone must not be shut."""
     rows = trial.spread(int(trial.most_rows * GRADIENT_SHARE))
     try:
         gradients = measure_gradients(trial, rows)
@@ -122,7 +123,7 @@ def judge_gradients(trial: CheckTrial) -> Finding:
     if bool(others.any()) and not bool((gradients[others] > 0).any()):
         return unknown(msg("no output has a gradient with respect to another token, not even where the mask is open."))
     if trial.declared.exact:
-        shut = first_shut_pair(gradients, others, rows)
+        shut = shut_pair(trial, gradients, others, rows, None if surely is None else surely[rows])
         if shut:
             silent = int((gradients[others] == 0).sum())
             words = msg(SHUT, row=shut[0], column=shut[1], silent=silent, count=int(others.sum()))
@@ -134,20 +135,36 @@ def judge_gradients(trial: CheckTrial) -> Finding:
     return Finding(OBEYS, words, amount, tolerance)
 
 
-def first_shut_pair(gradients: Tensor, open_cells: Tensor, rows: list[int]) -> tuple[int, int] | None:
+def shut_pair(
+    trial: CheckTrial, gradients: Tensor, open_cells: Tensor, rows: list[int], surely: Tensor | None = None
+) -> tuple[int, int] | None:
     """The first pair (i, j) at the nearest distance i − j where every pair declared open, two at least, has a gradient
-    of exactly 0. A whole diagonal that is shut is a mask; a single cell may be a weight too small.
+    of exactly 0, of this row of ids and of others: which keys are read may depend on ids. A whole diagonal that is shut
+    is a mask; a single cell may be a weight too small. surely: cells that are shut even if they are alone.
     """
-    length = gradients.shape[1]
+    silent = gradients == 0
+    for offset in (18, 19):
+        if _first_shut(silent, open_cells, rows, surely) is None:
+            return None
+        ids = trial.random_rows(1, trial.length, trial.generator(offset))[0]
+        again = measure_gradients(replace(trial, ids=ids), rows)
+        silent = silent if again is None else silent & (again == 0)
+    return _first_shut(silent, open_cells, rows, surely)
+
+
+def _first_shut(silent: Tensor, open_cells: Tensor, rows: list[int], surely: Tensor | None) -> tuple[int, int] | None:
+    if surely is not None and bool((silent & surely).any()):
+        place, column = (silent & surely).nonzero()[0].tolist()
+        return rows[place], column
+    length = silent.shape[1]
     for distance in sorted({*range(1 - length, length)} - {0}, key=lambda one: (abs(one), -one)):
         cells = [
             (place, row - distance)
             for place, row in enumerate(rows)
             if 0 <= row - distance < length and bool(open_cells[place, row - distance])
         ]
-        if len(cells) > 1 and all(float(gradients[cell]) == 0.0 for cell in cells):
-            place, column = cells[0]
-            return rows[place], column
+        if len(cells) > 1 and all(bool(silent[cell]) for cell in cells):
+            return rows[cells[0][0]], cells[0][1]
     return None
 
 
@@ -183,3 +200,39 @@ def watching_embedding(subject: CheckedModule, ids: Tensor) -> Iterator[list[Ten
 
     with subject.uncompiled(), hooked(subject.embeddings, keep):
         yield leaves
+
+
+class WithArguments(CheckedModule):
+    """The module, called with further arguments each time."""
+
+    def __init__(self, subject: CheckedModule, **arguments: Tensor) -> None:
+        vars(self).update(vars(subject))
+        self.arguments = arguments
+
+    def call(self, ids: Tensor, keep: Tensor | None = None, **more: Any) -> Any:
+        """As that of CheckedModule; the arguments [1,T] are those of every row."""
+        given = {name: one.expand(len(ids), -1) for name, one in self.arguments.items()}
+        return super().call(ids, keep, **given | more)
+
+
+def judge_images(trial: CheckTrial) -> Finding:
+    """Two blocks of image tokens, told by token_type_ids: an image's tokens see each other both ways and no later ones.
+
+    Measured as what reaches what. Limits: modules whose configuration says image_blocks, of transformers' those that
+    make such masks from token types alone.
+    """
+    subject, name = trial.subject, next((one for one in IMAGES if trial.subject.takes(one)), "")
+    if not name or not getattr(subject.config, "image_blocks", False) or trial.length < 12:
+        return skipped(msg("its configuration declares no image blocks."))
+    types = torch.zeros(1, trial.length, dtype=torch.long, device=trial.ids.device)
+    types[0, 2:6] = types[0, 8:11] = 1
+    number = (types & ~torch.nn.functional.pad(types, (1, 0))[:, :-1].bool().long()).cumsum(-1)[0] * types[0]
+    block = ((number[:, None] == number) & (number > 0)).cpu()
+    declared = Declared(tuple(layer | block for layer in trial.declared.layers), msg("image blocks"))
+    own = replace(trial, subject=WithArguments(subject, **{name: types}), declared=declared, mask=None)
+    found = judge(own)
+    gradients = judge_gradients(own, block & ~torch.eye(trial.length).bool()) if found.verdict != BROKEN else found
+    wrong = found if found.verdict == BROKEN else gradients
+    if wrong.verdict != BROKEN:
+        return replace(found, words=msg("image tokens see their own image both ways, and nothing later."))
+    return replace(wrong, words=msg("with images at 2 to 5 and 8 to 10: {found}", found=wrong.words))

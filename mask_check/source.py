@@ -12,11 +12,10 @@ from torch import Tensor, nn
 
 from i18n import msg, msg_together
 from mask_check import padding, reach
-from mask_check.declared import declare
+from mask_check.declared import declare, with_cause
 from mask_check.findings import BROKEN, OBEYS, Finding
 from mask_check.subject import CheckedModule, hooked, text_config
-from mask_check.tolerance import noise_of
-from mask_check.trial import CheckTrial, skipped, unknown, worst, written
+from mask_check.trial import CheckTrial, noise_of, skipped, unknown, worst, written
 
 STATES = "encoder_last_hidden_state"
 COMPANY = 3  # rows that its noise is measured beside
@@ -34,8 +33,27 @@ class EncoderOnly(nn.Module):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Any:
         ids = self._ids.expand(len(input_ids), -1)
-        source = {self._pair.ids_name: input_ids, "attention_mask": attention_mask}
-        return getattr(self._pair.call(ids, **source), STATES, None)
+        return encoded(self._pair, ids, input_ids, attention_mask)[1]
+
+
+def encoded(pair: CheckedModule, ids: Tensor, source: Tensor, keep: Tensor | None = None) -> tuple[Any, Tensor | None]:
+    """What the module returns of ids [B,T] and a source [B,S], T not S, and its encoder's states [B,S,D]: those among
+    its outputs, or the last that a part of it makes before any makes one of the target. None where there are none."""
+    states: list[Tensor] = []
+
+    def look(_part: nn.Module, _given: Any, found: Any) -> None:
+        found = found[0] if isinstance(found, tuple) and found else getattr(found, "last_hidden_state", found)
+        if isinstance(found, Tensor) and found.ndim == 3 and found.is_floating_point():
+            states.append(found)
+
+    with pair.uncompiled(), hooked(pair.inner.modules(), look):
+        called = pair.call(ids, **{pair.ids_name: source, "attention_mask": keep})
+    own = getattr(called, STATES, None)
+    if isinstance(own, Tensor):
+        return called, own
+    begins = next((place for place, one in enumerate(states) if one.shape[1] == ids.shape[1]), 0)
+    before = [one for one in states[:begins] if one.shape[:2] == source.shape]
+    return called, before[-1] if before else None
 
 
 def judge(trial: CheckTrial) -> Finding:
@@ -46,7 +64,7 @@ def judge(trial: CheckTrial) -> Finding:
     encoder = EncoderOnly(pair, trial.ids[:1])
     with torch.no_grad():
         if not isinstance(encoder(source[None]), Tensor):
-            return skipped(msg("its outputs have no {states}.", states=STATES))
+            return skipped(msg("its encoder's states were not found."))
     own = of_encoder(trial, encoder, source)
     findings = [replace(reach.judge(own), law="reach"), replace(reach.judge_gradients(own), law="gradients")]
     if pair.takes_mask:
@@ -55,11 +73,10 @@ def judge(trial: CheckTrial) -> Finding:
     wrong = worst(findings)
     if wrong:
         return replace(wrong, words=msg("{law}: {found}", law=msg(wrong.name), found=wrong.words))
-    most = findings[-1] if pair.takes_mask else findings[0]
     words = msg("its states: {found}", found=findings[0].words)
     if pair.takes_mask:
         words = msg_together([words, msg("Pads after its source move none, whatever they contain.")])
-    return Finding(OBEYS, words, most.amount, most.tolerance)
+    return replace(findings[-1] if pair.takes_mask else findings[0], words=words)
 
 
 def of_encoder(trial: CheckTrial, encoder: EncoderOnly, source: Tensor) -> CheckTrial:
@@ -107,47 +124,39 @@ def judge_cross(trial: CheckTrial) -> Finding:
 
 
 def judge_cross_reach(trial: CheckTrial) -> Finding:
-    """Every output has a gradient by the encoder's state at every source token: cross-attention is not causal, and not
-    cut short. There is no tolerance: exactly 0 or not. Limits: the states must be among the outputs, or be made by a
-    part of the module before its decoder begins; outputs that are tried are as many as the source has tokens.
+    """Every output has a gradient by the encoder's state at every source token, also where the target is the shorter:
+    cross-attention is not causal, and not cut short. There is no tolerance: exactly 0 or not. Limits: the states must
+    be among the outputs, or be made by a part of the module before its decoder begins; outputs that are tried are as
+    many as the source has tokens.
     """
     subject, source = trial.subject, trial.subject.source
     if subject.kind != "encoder-decoder" or source is None:
         return skipped(msg("it has no cross-attention."))
-    length = min(len(source), trial.length)
-    ids, states = trial.ids[None], list[Tensor]()
+    for many in (trial.length, max(len(source) // 2, 1)):
+        ids = trial.ids[None, :many]
+        with torch.enable_grad():
+            called, states = encoded(subject, ids, source[None])
+            if states is None or not states.requires_grad or states.shape[1] != len(source):
+                return skipped(msg("its encoder's states were not found."))
+            logits = subject.read(called, ids)[0]
+            picked = [row[row.isfinite()].sum() for row in logits[: len(source)]]
+            found = [torch.autograd.grad(one, states, retain_graph=True, allow_unused=True)[0] for one in picked]
+        if any(one is None for one in found):
+            return unknown(msg("no output has a gradient by the encoder's states."))
+        reads = torch.stack([one[0].abs().amax(-1) > 0 for one in found]).cpu()  # [outputs, S]
+        if not bool(reads.all()):
+            return _unread(reads)
+    return Finding(OBEYS, msg("every output reads all {count} source tokens.", count=len(source)))
 
-    def keep(_part: nn.Module, _given: Any, found: Any) -> None:
-        found = found[0] if isinstance(found, tuple) and found else getattr(found, "last_hidden_state", found)
-        if (
-            isinstance(found, Tensor)
-            and found.ndim == 3
-            and found.requires_grad
-            and found.shape[1] in (len(source), trial.length)
-        ):
-            states.append(found)
 
-    with subject.uncompiled(), hooked(subject.inner.modules(), keep), torch.enable_grad():
-        called = subject.call(ids)
-        own = getattr(called, STATES, None)
-        begins = next((place for place, one in enumerate(states) if one.shape[1] == trial.length), 0)
-        before = [one for one in states[:begins] if one.shape[1] == len(source)]
-        own = before[-1] if before and not isinstance(own, Tensor) else own
-        if not isinstance(own, Tensor) or not own.requires_grad or own.shape[1] != len(source):
-            return skipped(msg("its outputs have no {states}.", states=STATES))
-        logits = subject.read(called, ids)
-        picked = [logits[0, row][logits[0, row].isfinite()].sum() for row in range(length)]
-        found = [torch.autograd.grad(one, own, retain_graph=True, allow_unused=True)[0] for one in picked]
-    if any(one is None for one in found):
-        return unknown(msg("no output has a gradient by the encoder's states."))
-    reads = torch.stack([one[0].abs().amax(-1) > 0 for one in found]).cpu()  # [outputs, S]
-    if bool(reads.all()):
-        return Finding(OBEYS, msg("every output reads all {count} source tokens.", count=len(source)))
+def _unread(reads: Tensor) -> Finding:
+    """reads bool [outputs, S]: which of the source's tokens each output has a gradient by."""
     row, token = (int(one) for one in (~reads).nonzero()[0])
     values = {"row": row, "token": token, "count": int((~reads).sum())}
     words = msg("output {row} does not read source token {token}. Pairs that are not read: {count}.", **values)
+    cause = ""
     if torch.equal(reads, torch.ones_like(reads).tril()):
-        words = msg_together([words, msg("Likely cause: cross-attention is given a causal mask.")])
+        cause = msg("Likely cause: cross-attention is given a causal mask.")
     elif not bool(reads.any(0).all()):
-        words = msg_together([words, msg("Likely cause: the source is cut short.")])
-    return Finding(BROKEN, words, pair=(row, token), silent=values["count"])
+        cause = msg("Likely cause: the source is cut short.")
+    return Finding(BROKEN, with_cause(words, cause), pair=(row, token), silent=values["count"])

@@ -10,7 +10,7 @@ from i18n import N_, say
 from model.bug_clinic.comparison import attention_for, masks_for, prepared
 from ui import controls, explain, run_view
 from ui.bug_clinic import controls as clinic
-from ui.bug_clinic import explanations, heatmaps, spot
+from ui.bug_clinic import explanations
 from ui.guard import guarded
 from ui.sidebar.models import FIRST
 from ui.widgets import choices
@@ -30,12 +30,12 @@ with guarded(say("Running {model} …", model=explain.title_of(model))):
     with row_slot:
         row = controls.choose_row(reading.rows)
     now, _ = run_view.run_pair(model, reading.batch, masks_for(model), row, attention_for(model))
-    asked = spot.ask(now) if mode == "spot" else None
+    asked = clinic.ask(now) if mode == "spot" else None
     if mode == "spot" and asked is None:
         st.info(say("This text distinguishes too few bugs; the puzzle uses an example."))
         lines, reading = clinic.read(model, FIRST)
         now, _ = run_view.run_pair(model, reading.batch, masks_for(model), 0, attention_for(model))
-        asked = spot.ask(now)
+        asked = clinic.ask(now)
 size = explain.size(now.run.batch, now.row)
 title.markdown(page.heading(say("Bug clinic"), explain.title_of(model), size))
 if mode == "spot":
@@ -44,7 +44,7 @@ if mode == "spot":
         st.info(say(too_few, model=explain.title_of(model)))
         st.stop()
     with guarded():
-        spot.play(now, asked)
+        clinic.play(now, asked)
 else:
     bugs, heads, side = st.columns([2.6, 1.2, 0.8], vertical_alignment="bottom")
     with bugs:
@@ -59,11 +59,11 @@ else:
     st.html(explanations.sentence(bug))
     picture, told = st.columns([1.65, 1], gap="medium")
     with picture:
-        heatmaps.show(now, bug, pair, layer, head, on=on)
+        explanations.show(now, bug, pair, layer, head, on=on)
     with told, guarded():
         found = explanations.examined(now, bug, layer)  # by every law, which takes longer than the picture
-        heatmaps.show_beside(now, bug, pair, found, layer, head)
-    heatmaps.show_laws(now, bug, found, layer)
+        explanations.show_beside(now, bug, pair, found, layer, head)
+    explanations.show_laws(now, bug, found, layer)
 
 choices.show(clinic.notes(model, lines))
 controls.share(clinic.ClinicLink, model, puzzle=None, **(clinic.NO_ANSWER if mode == "spot" else {}))

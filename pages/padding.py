@@ -14,8 +14,7 @@ from ui.results import cached_figure
 from ui.widgets import choices
 from viz.html import amount
 from viz.padding import words
-from viz.padding.grid import LOGITS, STATES, grid
-from viz.padding.tables import texts_table
+from viz.padding.tables import LOGITS, STATES, grid, texts_table
 
 model, text = controls.open_page()
 if model.kind == "encoder-decoder":

@@ -7,11 +7,11 @@ from ui import page
 page.set_up("Pixels")  # first, so that the browser has something to fetch while torch is imported
 
 from i18n import say
-from ui import link
+from ui import link, pixels
 from ui.guard import guarded
-from ui.pixels import canvases, controls, look, write
-from ui.pixels.controls import PARTS, PixelsLink
+from ui.pixels import PARTS, PixelsLink
 from ui.widgets.choices import one_of
+from viz.pixels import sentence
 
 PixelsLink.restore()
 with st.sidebar:
@@ -21,15 +21,15 @@ title.markdown(page.heading(say("Pixels")))
 with parts:
     part = one_of(say("Part"), PARTS, "pixels_part", label_visibility="collapsed", width="content")
 with guarded():
-    model = canvases.the_model()
+    model = pixels.the_model()
     with sidebar:
         if part == "look":
-            levels, told = look.choose_picture()
-            layer, head = controls.choose_head(model.num_layers, model.num_heads)
+            levels, told = pixels.choose_picture()
+            layer, head = pixels.choose_head(model.num_layers, model.num_heads)
         elif part == "write":
-            classes, draw = controls.choose_sample(), controls.choose_sampling()
+            classes, draw = pixels.choose_sample(), pixels.choose_sampling()
         else:
-            rows, draw = write.choose_start(), controls.choose_sampling()
+            rows, draw = pixels.choose_start(), pixels.choose_sampling()
         found = model.describe()
         about = say(
             "The digits model: {layers} layers × {heads} heads, {parameters:,} parameters, a class token and 64 pixels "
@@ -41,13 +41,13 @@ with guarded():
         st.caption(about)
     if part == "look":
         with switches:
-            causal, scope = look.choose_mask()
-        now, standard = look.run_pair(model, levels, told, causal, scope)
-        st.html(page.sentence(look.sentence(now, standard, layer, head, scope)))
-        look.show(now, standard, layer, head)
+            causal, scope = pixels.choose_mask()
+        now, standard = pixels.run_pair(model, levels, told, causal, scope)
+        st.html(page.sentence(sentence(now, standard, layer, head, layer_only=scope == "layer")))
+        pixels.show(now, standard, layer, head)
     elif part == "write":
-        write.show_sample(classes, draw)
+        pixels.show_sample(classes, draw)
     else:
-        write.show_finish(rows, draw)
+        pixels.show_finish(rows, draw)
 with st.sidebar:
     link.share(PixelsLink.of_choices())

@@ -42,8 +42,7 @@ from ui import explain, page  # noqa: E402
 from unmask.report_request import masks_of  # noqa: E402
 from viz.export import data  # noqa: E402
 from viz.export.paper import Paper  # noqa: E402
-from viz.export.picture import head_picture  # noqa: E402
-from viz.export.query import bars_picture  # noqa: E402
+from viz.export.picture import bars_picture, head_picture  # noqa: E402
 from viz.head import head_figure  # noqa: E402
 from viz.heads.bars import bars_figure, row_of  # noqa: E402
 from viz.heads.colours import numbers_table  # noqa: E402

@@ -22,9 +22,16 @@ from ui.results import cached_figure
 from ui.run_view import RunView, layer_names
 from ui.widgets.choices import bound, select
 from viz.head import comparison_figure, head_figure
-from viz.layers import token as words
-from viz.layers.lens import candidates_table, key, lens_table
-from viz.layers.token import reduced_words, token_figure
+from viz.layers import (
+    candidates_table,
+    key,
+    lens_sentence,
+    lens_table,
+    reduced_words,
+    token_alt,
+    token_figure,
+    token_sentence,
+)
 from viz.palette import WIDE
 
 Across = Literal["lens", "token", "all"]
@@ -99,7 +106,7 @@ def show_lens(now: RunView, standard: RunView | None, query: int) -> str:
     st.caption(say(LENS))
     if not inside:
         return say("The query is padding: choose another.")
-    return cached_figure(words.lens_sentence, found, query - begin, pieces[query], other)
+    return cached_figure(lens_sentence, found, query - begin, pieces[query], other)
 
 
 def lens_part(begin: int, end: int, chosen: int) -> tuple[int, int]:
@@ -122,12 +129,12 @@ def show_token(now: RunView, standard: RunView | None, query: int, over: Over) -
         view, *others = [cropped(one, (0, len(one.queries)), (real.start, real.stop)) for one in (view, *others)]
     other = others[0] if others else None
     figure = cached_figure(token_figure, view, other, say(UNITS[over]), dark=page.is_dark())
-    page.chart(figure, "token_layers", words.token_alt(view, say(UNITS[over]), piece))
+    page.chart(figure, "token_layers", token_alt(view, say(UNITS[over]), piece))
     about = N_("Rows: layers, the first on top. Columns: what “{token}” ({position}) attends to.")
     alone = say(ATTENTION_ALONE) if over in ("rollout", "flow") else ""
     rows = say(about, token=escaped(piece), position=query)
     st.caption(together(filter(None, [rows, reduced_words(view), alone])))
-    return words.token_sentence(view, over, query, piece, other)
+    return token_sentence(view, over, query, piece, other)
 
 
 def show_all(
@@ -152,7 +159,7 @@ def show_all(
     alone = say(ATTENTION_ALONE) if over == "rollout" else ""
     st.caption(together(filter(None, [shown_of, coarser_words(shown[0]), alone])))
     of_query = [replace(cropped(view, (query, query + 1), (0, len(view.keys))), queries=[name]) for view in views]
-    return words.token_sentence(of_query[0], over, query, now.tokens[query], *of_query[1:])
+    return token_sentence(of_query[0], over, query, now.tokens[query], *of_query[1:])
 
 
 def _lens(of: RunView, begin: int, end: int) -> LogitLens:

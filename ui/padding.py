@@ -18,9 +18,8 @@ from ui.results import cached_figure
 from ui.streamlit_internals import css
 from ui.widgets.choices import one_of
 from viz.numbers import Candidate
-from viz.padding.grid import PaddedText
 from viz.padding.tables import MASKS as MASK_TITLES
-from viz.padding.tables import Way, side_label, way_label, way_name, ways_style
+from viz.padding.tables import PaddedText, Way, side_label, way_label, way_name, ways_style
 
 MASKS = {"off": N_("off"), "keys": N_("on keys"), "both": N_("on keys and queries")}
 POSITIONS = {"counted": N_("from the mask"), "cells": "0…T−1"}

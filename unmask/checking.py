@@ -14,7 +14,7 @@ from mask_check.check import SECONDS
 from mask_check.check import check as _check
 from mask_check.declared import Mask
 from mask_check.findings import CannotCheck, CheckReport
-from mask_check.quick import quick
+from mask_check.longer import quick
 from mask_check.registry import SAMPLES
 from model.base import Model
 from model.text import TokenBatch

@@ -29,7 +29,7 @@ from viz.heads.tokens import left_out, light_words, tokens_packet
 from viz.html import tag
 from viz.mask_lab.canvas import canvas_packet
 from viz.numbers import Candidate, chance, leak_grid, mean_share, next_token_table, percent
-from viz.pixels.pictures import head_packet, largest, name_of
+from viz.pixels import head_packet, largest, name_of
 from viz.saved.explorer import CHANGES, AllHeads, explorer_page, part_words
 from viz.saved.standalone import Canvas, frame, page
 

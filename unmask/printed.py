@@ -9,8 +9,7 @@ from unmask.shown_heads import ShownHeads
 from viz.export import words
 from viz.export.fonts import language_of
 from viz.export.paper import Paper, Sheet, every_picture
-from viz.export.picture import change_picture, head_picture, lines_picture
-from viz.export.query import image_picture, lit_picture
+from viz.export.picture import change_picture, head_picture, image_picture, lines_picture, lit_picture
 from viz.heads import arcs
 from viz.heads.colours import STANDARD_COLOURS
 from viz.heads.tokens import left_out, light_words

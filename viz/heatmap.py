@@ -22,10 +22,9 @@ from plotly.io import templates
 from i18n import N_, say
 from model.heads.view import HeadView
 from viz import palette
-from viz.hatch import LARGE, SMALL, data_uri, hatch_png
+from viz.hatch import LARGE, SMALL, data_uri, empty_runs, hatch_png, reasons
 from viz.html import escaped, shortened
 from viz.palette import MARK, SEQUENTIAL_SCALE
-from viz.reasons import empty_runs, reasons
 
 QUERY_TITLE, KEY_TITLE = N_("query: the token that attends"), N_("key: the token attended to")
 MOST_TICKS = 56  # labels that a large picture has room for

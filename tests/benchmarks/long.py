@@ -19,7 +19,7 @@ from tests.benchmarks.report import Ratio
 from ui import results
 from ui.run_view import run_pair
 from viz.head import comparison_figure
-from viz.overview import overview_packet
+from viz.heads.overview import overview_packet
 
 TOKENS, FLIPS = 1020, 5
 LAYER, HEAD = 5, 1

@@ -1,49 +1,79 @@
-"""The mask check over the tests' families of transformers, random and tiny, in two number types, as a Markdown table.
+"""The mask check over every causal, masked and seq2seq type of transformers, random and tiny, in two number types.
 
-    python -m tests.benchmarks.mask_check     about five minutes
+    python -m tests.benchmarks.mask_check [TYPE ...]      all of them: an hour on one core
 
-A line for every alarm, with what was found; then how many obey.
+Prints a line for every alarm, as Markdown, and for every type that could not be built or checked; then how many obey.
+Each type is checked in a process of its own.
 """
+
+import argparse
+import multiprocessing
+import warnings
+from collections import Counter
+from multiprocessing.connection import Connection
 
 import torch
 import transformers as hf
 
 from mask_check.check import check
-from mask_check.findings import CannotCheck
-from tests.mask_check.test_families import DECODING, MORE, made
-from tests.model.huggingface import families, more_families
-from tests.model.huggingface.test_families import network_class
+from tests.model.huggingface.every_type import MAPPINGS, network_of
 
-NETWORKS = {name: lambda name=name, config=config: families.random_network(name, config)
-            for name, config in (families.ALL | families.REFUSED).items()}  # fmt: skip
-NETWORKS |= {
-    f"{name} as a decoder" if name in families.ALL else name: lambda config=config: made(
-        hf.AutoModelForCausalLM, config
-    )
-    for name, config in (DECODING | MORE).items()
-}
-NETWORKS |= {
-    name: lambda name=name, config=config: made(network_class(name), config)
-    for name, config in more_families.ALL.items()
-}
+LIMIT = 180.0  # seconds of one type
+NUMBER_TYPES = torch.float32, torch.bfloat16
+VERDICTS = "obeys", "alarm", "cannot tell"  # by exit code
+Line = tuple[str, str, str, str, str]
 
 
 def main() -> None:
-    print("| model type | number type | check | found |\n|---|---|---|---|")
-    counts = {"obeys": 0, "cannot tell": 0, "broken": 0, "refused": 0}
-    for name, make in NETWORKS.items():
-        for number_type in (torch.float32, torch.bfloat16):
-            words = str(number_type).removeprefix("torch.")
-            try:
-                report = check(make().to(number_type))
-            except (CannotCheck, RuntimeError) as error:
-                counts["refused"] += 1
-                print(f"| {name} | {words} | refused | {str(error)[:150]} |", flush=True)
-                continue
-            counts[("obeys", "broken", "cannot tell")[report.exit_code]] += 1
-            for finding in report.broken:
-                print(f"| {name} | {words} | {finding.law} | {finding.words} |", flush=True)
-    print("\n" + ", ".join(f"{count} {verdict}" for verdict, count in counts.items()))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("types", nargs="*", metavar="TYPE")
+    only = parser.parse_args().types
+    hf.logging.set_verbosity_error()
+    warnings.filterwarnings("ignore")
+    print("| mapping | model type | number type | check | found |\n|---|---|---|---|---|")
+    counts: Counter[tuple[str, str, str]] = Counter()
+    for mapping, types in MAPPINGS.items():
+        for name in [one for one in types if not only or one in only]:
+            for number_type in NUMBER_TYPES:
+                words = str(number_type).removeprefix("torch.")
+                verdict, found = checked(mapping, name, number_type)
+                counts[mapping, words, verdict] += 1
+                for law, why in found:
+                    print(f"| {mapping} | {name} | {words} | {law} | {why} |", flush=True)
+    print()
+    for (mapping, words, verdict), count in sorted(counts.items()):
+        print(f"{mapping}, {words}: {count} {verdict}")
+
+
+def checked(mapping: str, name: str, number_type: torch.dtype) -> tuple[str, list[tuple[str, str]]]:
+    """A verdict, and the laws that are broken with what was found."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_check, args=(theirs, mapping, name, number_type))
+    process.start()
+    theirs.close()
+    try:
+        return ours.recv() if ours.poll(LIMIT) else ("refused", [("", f"no answer in {LIMIT:.0f} s")])
+    except EOFError:
+        return "refused", [("", "its process died")]
+    finally:
+        process.kill()
+        process.join()
+
+
+def _check(connection: Connection, mapping: str, name: str, number_type: torch.dtype) -> None:
+    torch.set_num_threads(1)
+    try:
+        network = network_of(mapping, name).to(number_type)
+    except Exception as error:  # noqa: BLE001 - a type that needs a package, or whose sizes do not fit each other
+        connection.send(("not built", [("", f"{type(error).__name__}: {str(error).strip()[:100]}")]))
+        return
+    try:
+        report = check(network, seconds=None)
+    except Exception as error:  # noqa: BLE001 - CannotCheck, and what a forward raises before the first law
+        connection.send(("refused", [("", f"{type(error).__name__}: {str(error)[:150]}")]))
+        return
+    connection.send((VERDICTS[report.exit_code], [(one.law, str(one.words)) for one in report.broken]))
 
 
 if __name__ == "__main__":

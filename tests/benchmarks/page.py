@@ -13,7 +13,7 @@ from model import catalog
 from model.heads.survey import thumbnail_size
 from tests.benchmarks.report import Ratio
 from tests.browser.running import chromium, running
-from viz.overview import overview_packet
+from viz.heads.overview import overview_packet
 
 EMPTY_PAGE = "import streamlit as st\nimport torch\nst.write('ready', torch.__version__)\n"
 STARTS, FLIPS = 5, 7

@@ -13,7 +13,7 @@ import pytest
 from tests.browser.axe import violations
 from tests.browser.heads import VIEWS, Heads, Taken
 from viz.export import data
-from viz.export.query import NAMED
+from viz.export.picture import NAMED
 from viz.heads.cells import weight_text
 
 Visit = Callable[..., Heads]

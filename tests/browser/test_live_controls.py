@@ -19,8 +19,8 @@ from model.transformer import Transformer, TransformerConfig
 from tests.browser import firefox
 from tests.browser.test_live_page import Open, file, open_page, ready, run  # noqa: F401 - fixtures
 from unmask.__main__ import main
+from viz.heads.overview import TITLES
 from viz.numbers import percent
-from viz.overview import TITLES
 
 TEXT = "The little cat saw the big dog, and the little cat saw the big dog"
 ROWS = "Once upon a time there was a little cat\nThe dog"
@@ -137,7 +137,7 @@ def test_the_overview_has_the_shares_that_the_library_measures(open_page: Open) 
                 at = head if layer % 2 == 0 else 5 - head
                 said = page.locator("[data-part=overview] .name").inner_text()
                 assert said.startswith(f"Layer {layer}, head {at}"), said
-                sent = round(float(share[layer, at]) * 65534) / 65534  # as viz.overview packs it
+                sent = round(float(share[layer, at]) * 65534) / 65534  # as viz.heads.overview packs it
                 assert f"{TITLES[name]} {percent(sent)}" in said, (name, said)
                 overview.press("ArrowDown" if head == 5 else "ArrowRight" if layer % 2 == 0 else "ArrowLeft")
 

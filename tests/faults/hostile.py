@@ -35,7 +35,7 @@ from ui.mask_check import CheckLink
 from ui.mask_lab import lab_sections as mask_lab
 from ui.padding import PaddingLink
 from ui.page import PAGES
-from ui.pixels.controls import PixelsLink
+from ui.pixels import PixelsLink
 from ui.why_causal.controls import WhyCausalLink
 
 INPUTS = 500

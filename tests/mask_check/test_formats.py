@@ -28,7 +28,7 @@ def test_text(sound: CheckReport, broken: CheckReport) -> None:
     assert lines[0] == "a & b: decoder, float32, kernel eager, 0.0195 M parameters"
     after = lines[lines.index("Not checked, and why:") :]
     assert any("The source's encoder" in line and "no encoder beside its decoder" in line for line in after)
-    assert any("rows of more than 88 tokens" in line for line in after)
+    assert any("rows of more than 87 tokens" in line for line in after)
     assert lines[-1].startswith(formats.VERDICTS[0].format(lengths="24 and 88") + " ")
     assert sum(line.startswith("obeys") for line in lines) == 20
     lines = formats.as_text(broken).splitlines()

@@ -16,8 +16,8 @@ from model.trace import Trace
 from tests.pages.explore import LINES, Explore, array, same
 from ui.heads import head, overview
 from ui.sidebar.models import EXAMPLES, FIRST
+from viz.heads.overview import BLOCKED
 from viz.heatmap import MOST_TICKS
-from viz.overview import BLOCKED
 
 
 def losses_computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:

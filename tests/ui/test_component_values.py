@@ -9,11 +9,10 @@ import pytest
 
 from model.heads import survey
 from model.heads.survey import Survey
-from ui import page
+from ui import page, pixels
 from ui.heads import chosen, head, overview, query
 from ui.heads.chosen import hearing
 from ui.mask_lab import canvas
-from ui.pixels import canvases
 from ui.widgets.key import MOST
 from viz.heatmap import figure
 
@@ -34,14 +33,14 @@ SHOWN: dict[str, Callable[[], object]] = {
     "overview": lambda: overview.show(NOW, SURVEY, 0, 0),
     "head": lambda: page.chart(figure([], {}), "head_figure", "", heard=head.heard("head_figure", zooms=True)),
     "keys": lambda: query.hear("bars_of_query", "Bars", query.Moves(0, (0, 1), ["a"])),
-    "pixels": lambda: canvases.show({}, "pixels_picture", lambda number: None),
+    "pixels": lambda: pixels.show_picture({}, "pixels_picture", lambda number: None),
 }
 
 
 @pytest.mark.parametrize("name", SHOWN)
 def test_a_component_whose_page_is_gone_changes_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {}
-    parts = ((overview, "_component"), (page, "_chart"), (query, "_listener"), (canvases, "_component"))
+    parts = ((overview, "_component"), (page, "_chart"), (query, "_listener"), (pixels, "_component"))
     for module, component in parts:
         monkeypatch.setattr(module, component, lambda **what: given.update(what))
     SHOWN[name]()
@@ -63,16 +62,16 @@ def test_junk_changes_nothing_or_is_in_range(name: str, junk: Any, monkeypatch: 
     given: dict[str, Any] = {}
     state = AttributedDict(mask_epoch=0, pixels_epoch=0, pixels_number=0, pixels_drawing=[0] * 64)
     sent = dict.fromkeys(("pick", "query", "zoom", "drawn", "pins"), junk)
-    for module in (overview, head, query, canvases, chosen, canvas):
+    for module in (overview, head, query, pixels, chosen, canvas):
         monkeypatch.setattr(module, "component_value", lambda _: sent)
         monkeypatch.setattr(module.st, "session_state", state)
-    parts = ((overview, "_component"), (page, "_chart"), (query, "_listener"), (canvases, "_component"))
+    parts = ((overview, "_component"), (page, "_chart"), (query, "_listener"), (pixels, "_component"))
     for module, component in parts:
         monkeypatch.setattr(module, component, lambda **what: given.update(what))
     others = {
         "head tokens": lambda: given.update(on_change=hearing("x")),
         "mask canvas": lambda: given.update(on_change=lambda: canvas.take("x", "a text")),
-        "digit": lambda: canvases.show_canvas("a", 1),
+        "digit": lambda: pixels.show_canvas("a", 1),
     }
     (SHOWN | others)[name]()
     for callback in [what for which, what in given.items() if which.startswith("on_")]:

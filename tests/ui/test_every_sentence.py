@@ -55,10 +55,9 @@ from viz.ablation import sentence as ablation_sentence
 from viz.heads.bars import rest_words, row_of, where_it_lies
 from viz.heads.tokens import left_out, light_words
 from viz.inference import calls_sentence, packing_sentence, stream_alt, stream_sentence, tree_sentence
-from viz.layers.token import lens_sentence, token_sentence
+from viz.layers import lens_sentence, token_sentence
 from viz.mask_cost import cost_sentence
-from viz.mask_lab.effect import after_query, effect
-from viz.mask_lab.reach import ReachView, reach_sentence
+from viz.mask_lab.effect import ReachView, after_query, effect, reach_sentence
 from viz.numbers import leak_notes
 from viz.padding import words as padding_words
 from viz.sentence import sentence

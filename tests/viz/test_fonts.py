@@ -13,7 +13,7 @@ from tests.viz.export.test_picture import LABELS, PAPER, file_of, labelled, text
 from tests.viz.views import causal
 from viz.export import fonts
 from viz.export.paper import Paper, Sheet
-from viz.export.query import lit_picture
+from viz.export.picture import lit_picture
 
 HAN = "Some Han font"
 

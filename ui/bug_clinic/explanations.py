@@ -1,19 +1,29 @@
-"""Sentences about a bug: what it is, its fix, and its measured effect on this row."""
+"""A bug: what it is, its fix, its measured effect on this row; heatmaps with it and without; violated properties."""
 
 import numpy as np
+import streamlit as st
 import torch
 from markupsafe import Markup
 
 from i18n import N_, say, say_all, say_count, together
+from model.attention import AttentionStages
 from model.bug_clinic.case import Bug
 from model.bug_clinic.comparison import BugComparison, Examination, compare, examine, other_layer
+from model.bug_clinic.laws import LAWS, Law, Verdict
 from model.bug_clinic.masks import row_repeated
 from model.bug_clinic.modules import part_at
-from ui import results
+from model.heads.view import HeadView
+from ui import explain, page, results
 from ui.explain import title_of
+from ui.heads.head import show as show_figure
 from ui.markdown import escaped
+from ui.results import cached_figure
 from ui.run_view import RunView, shape_of
+from viz.bug_clinic import bug_figure, law_table, law_told
+from viz.head import head_figure, head_range
+from viz.heatmap import CachedFigure
 from viz.numbers import number
+from viz.palette import WIDE
 
 
 def sentence(bug: Bug) -> Markup:
@@ -178,3 +188,150 @@ def _why(found: Examination, *, lower: bool) -> str:
 
 def _bold(value: torch.Tensor) -> str:
     return f"**{number(float(value))}**"
+
+
+ABOVE = 275  # pixels of what stands over the picture
+
+
+def view(now: RunView, bug: Bug | None, stages: AttentionStages, layer: int, head: int) -> HeadView:
+    """What a computation really blocked is hatched, in the colour of the mask that blocks the cell or is to blame.
+
+    bug None: the right version.
+    """
+    blocked = stages.masked[head] == -torch.inf
+    native = {name: torch.from_numpy(mask) for name, mask in now.head(layer, head).blocked.items()}
+    by = {name: mask & blocked for name, mask in native.items()}
+    unasked = blocked & ~torch.stack([torch.zeros_like(blocked), *native.values()]).any(0)
+    if bug is not None and unasked.any():
+        by[bug.blames] = by.get(bug.blames, torch.zeros_like(blocked)) | unasked
+    return HeadView(
+        stages.weights[head].nan_to_num(0.0).numpy(),
+        stages.scaled[head].numpy(),
+        {name: mask.numpy() for name, mask in by.items()},
+        names(now, bug, head, now.tokens),
+        names(now, bug, head, now.run.keys.pieces[now.row]),
+    )
+
+
+def show(now: RunView, bug: Bug, pair: BugComparison, layer: int, head: int, *, on: bool) -> None:
+    right = now.kept(("right", bug.key, layer, head), lambda: view(now, None, pair.right, layer, head))
+    stages = pair.wrong
+    if not on or stages is None:
+        draw_one(right, CORRECT, room="pair" if pair.is_seen() else "one")
+    else:
+        wrong = now.kept(("wrong", bug.key, layer, head), lambda: view(now, bug, stages, layer, head))
+        draw_both(now, bug, wrong, right, nan=pair.has_nan())
+
+
+def names(now: RunView, bug: Bug | None, head: int, pieces: tuple[str, ...]) -> list[str]:
+    """What stands in each row or column: a token, or, of a head cut by view alone, "token:part"."""
+    if bug is None or bug.key != "view":
+        return list(pieces)
+    heads = shape_of(now)[1]
+    found = (part_at(head, position, heads, len(pieces)) for position in range(len(pieces)))
+    return [f"{pieces[token][:9]}:{part}" for token, part in found]
+
+
+WITH_A_BUG = N_("Heatmap with a bug: {queries} queries by {keys} keys. The largest weight is {most:.2f}.")
+CORRECT = N_("Heatmap of the correct version: {queries} queries by {keys} keys. The largest weight is {most:.2f}.")
+BOTH = N_(
+    "Heatmaps with the bug, without it, and their difference: {queries} queries by {keys} keys; the largest change of "
+    "a weight is {most:.2f}."
+)
+
+
+def draw_both(now: RunView, bug: Bug, wrong: HeadView, right: HeadView, *, nan: bool = False) -> None:
+    """With the bug, beside the right version and the difference; where rows are parts of tokens with the bug, that
+    alone. nan: the rows with nothing to look at hold no numbers with the bug."""
+    if bug.key == "view":
+        draw_one(wrong, WITH_A_BUG)
+        of_parts = N_("“token:2” is part 2 of a token, counted from 0; every token has {parts} parts, one per head.")
+        st.html(page.note(say(of_parts, parts=shape_of(now)[1])))
+        return
+    figure = cached_figure(bug_figure, wrong, right, dark=page.is_dark(), nan=nan)
+    _show(figure, [wrong, right], BOTH, float(np.abs(wrong.weights - right.weights).max()), "pair")
+    if nan:
+        st.html(page.note(say("With the bug, a row with no allowed key is NaN.")))
+
+
+def draw_one(shown: HeadView, alt: str, *, blocked: HeadView | None = None, room: str = "one") -> None:
+    """alt: WITH_A_BUG or CORRECT. blocked: of which the key names the masks, where it is another. room: "pair" where a
+    comparison may take its place."""
+    figure = cached_figure(head_figure, shown, dark=page.is_dark(), wide=WIDE if room == "pair" else 1)
+    _show(figure, [blocked or shown], alt, float(shown.weights.max()), room)
+
+
+def _show(figure: CachedFigure, views: list[HeadView], alt: str, most: float, room: str) -> None:
+    queries, keys = views[0].weights.shape
+    show_figure(figure, say(alt, queries=queries, keys=keys, most=most), room=room, above=ABOVE, on_pick=None)
+    st.html(cached_figure(explain.key, views, head_range(*views)))
+
+
+STYLE = """
+<style>
+  .st-key-told { gap: .5rem; }
+  .st-key-told :is(p, li) { font-size: .875rem; line-height: 1.4; margin-bottom: .2rem; }
+  .st-key-told pre { padding: .45rem .7rem; }
+  .st-key-told code { font-size: .78rem; line-height: 1.35; }
+</style>
+"""  # so that law, mend and effect are in sight without scrolling
+
+
+def show_beside(now: RunView, bug: Bug, pair: BugComparison, found: Examination, layer: int, head: int) -> None:
+    st.html(STYLE)
+    with st.container(key="told"):
+        st.html(cached_figure(law_told, *_row(bug.law, found), title=_law_title(bug, found)))
+        _title(say("The fix"))
+        st.code(code(bug), language="diff", wrap_lines=True)
+        _title(say("Effect here"))
+        if pair.error:
+            crash = say("Crashes: “{error}”. The heatmap shows the correct version.", error=escaped(pair.error))
+            st.error(crash, icon=":material/error:")
+        elif not pair.is_seen():
+            st.caption(say("The heatmap is the same with and without the bug."))
+        st.markdown("\n".join(f"- {effect}" for effect in effects(now, bug, pair, found, layer, head)))
+
+
+def show_laws(now: RunView, bug: Bug, found: Examination, layer: int) -> None:
+    """The other laws that are broken; folded, those that hold and those that could not be measured."""
+    others = [(key, found.verdicts[key][0]) for key in LAWS if key != bug.law]
+    broken = [_row(key, found) for key, verdict in others if verdict.broken]
+    whole = [_row(key, found) for key, verdict in others if not verdict.broken]
+    if broken:
+        _title(say_count("{count} more property is violated", "{count} more properties are violated", len(broken)))
+        st.html(cached_figure(law_table, broken))
+    if whole:
+        with st.expander(_folded(bug, found), key="laws_that_hold"):
+            st.html(cached_figure(law_table, whole))
+    about = N_(
+        "The largest violation of each property on this row, over all heads of layer {layer}. The word in brackets "
+        "names the quantity; – means that the property could not be measured here."
+    )
+    st.caption(say(about, layer=now.number(layer)))
+
+
+def _title(title: str) -> None:
+    st.html(page.note(f"<b>{title}</b>"))
+
+
+def _row(key: str, found: Examination) -> tuple[Law, Verdict, Verdict]:
+    return LAWS[key], *found.verdicts[key]
+
+
+def _law_title(bug: Bug, found: Examination) -> str:
+    if found.broken(bug.law):
+        return say("The violated property")
+    if np.isnan(found.verdicts[bug.law][0].amount):
+        return say("A property that it violates")
+    return say("A property that it violates elsewhere, not here")
+
+
+def _folded(bug: Bug, found: Examination) -> str:
+    """How many laws are in the fold, by what was found of them: the law that is told above is not."""
+    amounts = [verdict.amount for key, (verdict, _) in found.verdicts.items() if key != bug.law and not verdict.broken]
+    unknown = sum(amount != amount for amount in amounts)
+    held = say_count("{count} property holds", "{count} properties hold", len(amounts) - unknown)
+    if not unknown:
+        return held
+    unmeasured = say("{count} not measured here", count=unknown)
+    return unmeasured if unknown == len(amounts) else f"{held} · {unmeasured}"

@@ -23,17 +23,22 @@ from ui.heads import head as head_picture
 from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView
-from viz.cross_attention import words as breaks
-from viz.cross_attention.alignment import (
+from viz.cross_attention import (
     LINES_A_STEP,
     PADDING_SIGN,
+    RULES,
     Alignment,
+    BreakRow,
+    WrittenAnswer,
     alignment_alt,
     alignment_figure,
+    breaks_table,
+    judgement,
+    lifted_words,
+    step_words,
     written_strip,
 )
-from viz.cross_attention.words import BreakRow, WrittenAnswer, judgement, step_words
-from viz.cross_attention.words import verdict as verdict_html
+from viz.cross_attention import verdict as verdict_html
 from viz.head import difference_figure, head_figure, head_range
 from viz.numbers import TOP, loss_figure, next_token_table
 
@@ -229,10 +234,10 @@ def what_breaks(model: DatesModel, lines: SourceTexts, spec: MaskSpec, standard:
     st.markdown("#### " + say("What breaks when a mask is lifted"))
     rows = standard.kept("breaks", lambda: _breaks(model, lines, standard.row))
     st.html(
-        "".join([cached_figure(breaks.table, rows, _name_of(spec), SAMPLE), cached_figure(breaks.words, *rows[:3])])
+        "".join([cached_figure(breaks_table, rows, _name_of(spec), SAMPLE), cached_figure(lifted_words, *rows[:3])])
     )
     with st.expander(say("What the model reads, and how ambiguous dates are read")):
-        st.markdown(say(breaks.RULES, shapes=SHAPES, held_out=HELD_OUT_DAYS, none=NO_DATE))
+        st.markdown(say(RULES, shapes=SHAPES, held_out=HELD_OUT_DAYS, none=NO_DATE))
 
 
 def _breaks(model: DatesModel, lines: SourceTexts, row: int) -> list[BreakRow]:

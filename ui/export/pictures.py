@@ -17,9 +17,15 @@ from ui.widgets import key
 from ui.widgets.choices import one_of
 from viz.export import words
 from viz.export.paper import Sheet, every_picture
-from viz.export.picture import MOST_SIDE, head_picture, lines_picture
-from viz.export.query import bars_picture, carried_picture, lit_picture
-from viz.export.why import why_picture
+from viz.export.picture import (
+    MOST_SIDE,
+    bars_picture,
+    carried_picture,
+    head_picture,
+    lines_picture,
+    lit_picture,
+    why_picture,
+)
 from viz.heads import arcs, tokens
 from viz.heads.bars import BarRow
 from viz.heads.cells import weight_text

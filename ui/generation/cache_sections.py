@@ -18,7 +18,7 @@ from ui.generation.writing import Writing
 from ui.guard import guarded
 from ui.run_view import name_of
 from ui.widgets.choices import one_of
-from viz.generation.cache import (
+from viz.generation import (
     MOST_KEYS,
     Costs,
     cached_row_figure,

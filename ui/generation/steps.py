@@ -17,16 +17,7 @@ from ui.heads.head import canvas
 from ui.markdown import escaped
 from ui.sidebar import models
 from ui.streamlit_internals import css
-from viz.generation.writing import (
-    Chance,
-    Token,
-    WritingScene,
-    chance_html,
-    chances_head,
-    sentence,
-    settings,
-    text_html,
-)
+from viz.generation import Chance, Token, WritingScene, chance_html, chances_head, sentence, settings, text_html
 from viz.heads.picture import growing_packet
 from viz.html import signs
 from viz.numbers import TOP

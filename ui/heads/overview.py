@@ -16,7 +16,7 @@ from ui.heads.head import canvas
 from ui.results import cached_figure
 from ui.run_view import RunView
 from ui.widgets.key import component_value, wholes
-from viz.overview import TITLES, overview_packet
+from viz.heads.overview import TITLES, overview_packet
 
 MOMENT = 600_000  # weights of all heads, 36 of 128 tokens: so many are surveyed in about ten milliseconds
 

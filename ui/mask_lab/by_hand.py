@@ -14,8 +14,7 @@ from ui.guard import guarded
 from ui.results import cached_figure
 from ui.run_view import RunView
 from ui.widgets.choices import deferred
-from viz.mask_lab.by_hand import stages_html
-from viz.mask_lab.fills import empty_rows_table, fills_sentence, fills_table, order_sentence, order_table
+from viz.mask_lab.by_hand import empty_rows_table, fills_sentence, fills_table, order_sentence, order_table, stages_html
 
 GIVEN = {"q": QUERIES, "k": KEYS, "v": VALUES}
 

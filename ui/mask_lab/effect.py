@@ -14,15 +14,19 @@ from ui.results import cached_figure
 from ui.run_view import RowPredictions, RunView, layer_names
 from viz.mask_lab.effect import (
     MOST_ANSWERS,
+    MOST_CELLS,
     Effect,
+    ReachView,
     after_query,
     answers_table,
     effect,
     losses_figure,
     no_predictions,
+    reach_figure,
+    reach_sentence,
+    reach_table,
     standard_masks,
 )
-from viz.mask_lab.reach import MOST_CELLS, ReachView, reach_figure, reach_sentence, reach_table
 from viz.numbers import next_token_table
 
 

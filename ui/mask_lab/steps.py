@@ -8,8 +8,7 @@ from model.heads.row_steps import HeadSteps, RowSteps, head_steps
 from model.heads.view import coarser_words
 from ui import page
 from ui.run_view import RunView
-from viz.mask_lab.row import MOST_KEYS, drawn_values, steps_sentence, steps_table, values_figure
-from viz.mask_lab.steps import steps_figure
+from viz.mask_lab.steps import MOST_KEYS, drawn_values, steps_figure, steps_sentence, steps_table, values_figure
 from viz.numbers import percent
 
 

@@ -1,5 +1,5 @@
 // The overview of all heads: rows are layers, columns are heads. It draws the bytes it is given and knows no mask.
-// Packet: see viz/overview.py. onPick("pick", [layer, head]) tells which head was chosen,
+// Packet: see viz/heads/overview.py. onPick("pick", [layer, head]) tells which head was chosen,
 // onPick("by", [measure, sorted]) what dims heads, "" for nothing, and whether they are sorted by it.
 
 const LABEL = 26; // css pixels for the layer and head numbers

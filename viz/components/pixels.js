@@ -1,5 +1,5 @@
 // 8×8 pictures on a canvas: one of them large, to look at, to pick a pixel of or to draw on, or one for every head, to pick a head.
-// It draws the colours it is given and knows no model. Packet: see viz/pixels/pictures.py. Cell 0 is the class token, cell 1 + p pixel p.
+// It draws the colours it is given and knows no model. Packet: see viz/pixels.py. Cell 0 is the class token, cell 1 + p pixel p.
 // onPick("pick", number) tells a pixel, or which picture; onPick("drawn", {number, epoch, levels}) the whole drawing.
 
 const SIDE = 8;

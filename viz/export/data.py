@@ -23,8 +23,7 @@ from i18n import N_, say, say_all
 from model import files as uploads
 from model.errors import first_line
 from model.heads.view import HeadView, head_name
-from viz.hatch import LINES
-from viz.reasons import blocking
+from viz.hatch import LINES, blocking
 
 FORMAT = 1
 MOST_BYTES = 64 * 2**20  # of the numbers in a file

@@ -1,26 +1,36 @@
-"""One head for print: every token on it; alone, or beside the standard masks and the difference."""
+"""For print: one head, alone or beside the standard masks and the difference; one query, its text lit or
+bars for each key; one cell's score, query, key and their products as strips, its largest terms as bars.
+"""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from matplotlib.collections import PathCollection
 from matplotlib.colors import Normalize, PowerNorm, to_rgba
-from matplotlib.patches import Patch
+from matplotlib.patches import Patch, Rectangle
 from matplotlib.path import Path
 
 from i18n import N_, say
+from model.attribution.parts import Carried, ScoreSplit
 from model.heads.view import HeadView
 from viz.export.fonts import width
-from viz.export.paper import Paper, Sheet, changes, sequential
-from viz.export.svg import SvgSheet
+from viz.export.paper import ANY, GROUND, Paper, Sheet, SvgSheet, blocked_by, changes, sequential, tidy
+from viz.hatch import empty_runs
 from viz.head import TITLES
 from viz.heads.arcs import COLOURS, least
+from viz.heads.bars import BarRow
+from viz.heads.carried import shares_of
+from viz.heads.cells import weight_text
 from viz.heads.colours import STANDARD_COLOURS, Colours
 from viz.heads.picture import change_range, changed
+from viz.heads.score_split import STRIPS, largest_pairs, reaches
+from viz.heads.tokens import brightest
 from viz.heatmap import KEY_TITLE, QUERY_TITLE
-from viz.reasons import empty_runs
+from viz.html import signed
+from viz.lit_image import LitImage, composed
+from viz.palette import MARK, MASK_COLOURS, NOW, STANDARD
 
 LINE = 0.2  # inches of a token
 ACROSS = 3.0  # inches of the lines
@@ -165,3 +175,145 @@ def _panel(sheet: Sheet, room: Room, number: int, view: HeadView, name: str, mea
     for first, last in empty_runs(view):
         height, words = (first + last + 1) / 2 * room.cell, say("nothing to attend to")
         sheet.text(middle, height, words, 7, ha="center", va="center", bbox=paper)
+
+
+LIT_WIDE = 7.5  # inches of a line
+LIT_LINE = 0.46  # of one's height
+TOKEN = 0.22  # of the lit part
+NAMED = 0.005  # the smallest weight that is written below its token
+BLOCKED = {"hatch": "////", "edgecolor": "#8c929e", "facecolor": GROUND, "linewidth": 0}
+
+
+def lit_picture(paper: Paper, row: HeadView, own: bool) -> Sheet:
+    """row: of one query, [1,K]. own: whether the keys are its own text, where its token is framed."""
+    places = list(_flow([max(width(paper.said(label)), 0.08) + 0.14 for label in row.keys]))
+    sheet = Sheet(paper, LIT_WIDE + 0.3, LIT_LINE * (places[-1][1] + 1) + 0.1)
+    blocked, weights, most = row.any_blocked()[0], row.weights[0], brightest(row)
+    for place, (left, line, wide) in enumerate(places):
+        top, middle = line * LIT_LINE, left + wide / 2
+        lit = {"facecolor": to_rgba(NOW, 0.75 * (float(weights[place]) / most) ** 0.5), "linewidth": 0}
+        _box(sheet, left, top, wide, BLOCKED if blocked[place] else lit)
+        if own and place + row.first_key == row.first:
+            _box(sheet, left, top, wide, {"facecolor": "none", "edgecolor": MARK, "linewidth": 1.5})
+        sheet.text(middle, top + TOKEN / 2, row.keys[place], 9, ha="center", va="center")
+        if not blocked[place] and weights[place] >= NAMED:
+            sheet.text(middle, top + TOKEN + 0.08, weight_text(weights[place]), 5.5, ha="center", va="center")
+    looks = [Patch(facecolor="none", edgecolor=MARK, label=say("the query token"))]
+    sheet.legend([ANY] if blocked.any() else [], looks if own else [])
+    return sheet
+
+
+def _flow(widths: list[float]) -> Iterator[tuple[float, int, float]]:
+    """Where each token goes: from how many inches on, in which line, and how wide it is."""
+    x, line = 0.15, 0
+    for wide in widths:
+        if x + wide > LIT_WIDE and x > 0.15:
+            x, line = 0.15, line + 1
+        yield x, line, wide
+        x += wide + 0.03
+
+
+def _box(sheet: Sheet, left: float, top: float, wide: float, how: dict) -> None:
+    corner = sheet.at(left, top + TOKEN)
+    sheet.figure.add_artist(Rectangle(corner, wide / sheet.wide, TOKEN / sheet.tall, **how))
+
+
+def image_picture(paper: Paper, lit: LitImage) -> Sheet:
+    """What the query attends to in an image, a panel for each layer of image tokens."""
+    panels = [composed(one) for one in lit.layers()]
+    wide = min(LIT_WIDE / len(panels), 4.5)
+    tall = wide * panels[0].shape[0] / panels[0].shape[1]
+    sheet = Sheet(paper, max(len(panels) * (wide + 0.1), 4.5) + 0.3, tall + 0.1)
+    for number, pixels in enumerate(panels):
+        panel = sheet.panel(0.15 + number * (wide + 0.1), 0, wide, tall)
+        panel.set_axis_off()
+        panel.imshow(pixels, aspect="auto", interpolation="none")
+    return sheet
+
+
+BAR = 0.2  # inches of a key, or a term
+TALL = 2.6  # inches of a weight of 1, or of the largest
+Series = tuple[str, np.ndarray, str]  # its name, a number for each key, its colour
+
+
+def bars_picture(paper: Paper, row: BarRow) -> Sheet:
+    """Now, and as standard where that differs."""
+    if not row.standard:
+        return key_bars(paper, row.view, [(say("weight"), row.view.weights[0], NOW)], say("weight"))
+    now, standard = (view.weights[0] for view in (row.view, row.standard))
+    series = [(say("now"), now, NOW), (say("standard masks"), standard, STANDARD)]
+    return key_bars(paper, row.view, series, say("weight"))
+
+
+def key_bars(paper: Paper, row: HeadView, series: Sequence[Series], measure: str) -> Sheet:
+    """row: of one query, [1,K]; a key that is blocked has a cross in its mask's colour. measure: what the bars are."""
+    keys = [paper.said(label) for label in row.keys]
+    wide, below = max(BAR * len(keys), 3.0), max(map(width, keys)) + 0.45
+    sheet = Sheet(paper, 0.65 + wide + 0.2, TALL + below)
+    panel = sheet.panel(0.65, 0, wide, TALL)
+    places, thick = np.arange(len(keys)), 0.8 / len(series)
+    for number, (name, values, colour) in enumerate(series):
+        left = places - 0.4 + thick * number
+        panel.bar(left, values, thick, align="edge", color=colour, label=name, linewidth=0)
+    for name, mask in row.blocked.items():
+        here = np.flatnonzero(mask[0])
+        if len(here):
+            look: dict[str, Any] = {"color": MASK_COLOURS[name], "label": blocked_by(name), "markersize": 5}
+            panel.plot(here, np.zeros(len(here)), "x", clip_on=False, **look)
+    panel.set(xlim=(-0.6, len(keys) - 0.4), ylim=(0, None))
+    panel.set_xticks(places, keys)
+    tidy(panel, say(KEY_TITLE), measure, token_ticks="x")
+    panel.tick_params(axis="x", labelsize=9, rotation=90)
+    sheet.legend([], panel.get_legend_handles_labels()[0])
+    return sheet
+
+
+def carried_picture(paper: Paper, row: HeadView, found: Carried) -> Sheet:
+    """Each measure in shares of its sum over all keys. row: of the query, [1,K], those keys of found that are shown."""
+    measures = [(say("weight"), found.weights), (say("weight × |v|"), found.moved)]
+    if found.added is not None:
+        measures.append((say("adds"), found.added))
+    shown = slice(row.first_key, row.first_key + len(row.keys))
+    series = [
+        (name, shares_of(values)[shown], colour) for (name, values), colour in zip(measures, COLOURS, strict=False)
+    ]
+    return key_bars(paper, row, series, say("share of the sum"))
+
+
+STRIP_WIDE, STRIP = 4.6, 0.28  # inches of a strip, and its height with what parts it from the next
+BETWEEN = 0.65  # from the strips to the bars
+
+
+def why_picture(paper: Paper, found: ScoreSplit) -> Sheet:
+    """Bars only where it is known what wrote the query and the key."""
+    names = [say(name) for name, *_ in STRIPS]
+    pairs = largest_pairs(found) if found.sources else []
+    writers = [paper.said(f"{one} · {other}") for one, other, _ in pairs]
+    left = max(map(width, [*names, *writers])) + 0.25
+    below = BETWEEN + BAR * len(pairs) if pairs else 0.0
+    sheet = Sheet(paper, left + STRIP_WIDE + 0.6, STRIP * len(STRIPS) + below + 0.45)
+    rows = zip(names, (found.q, found.k, found.by_dimension), reaches(found), strict=True)
+    for number, (name, values, most) in enumerate(rows):
+        panel = sheet.panel(left, STRIP * number, STRIP_WIDE, STRIP - 0.04)
+        panel.imshow(values[None], cmap=changes(), norm=Normalize(-most, most), aspect="auto", interpolation="none")
+        panel.spines[:].set(color="#8c929e", linewidth=0.4)
+        panel.set_yticks([0], [name], fontsize=8)
+        panel.tick_params(length=0, labelsize=7, labelbottom=number == len(STRIPS) - 1)
+    panel.set_xlabel(say("dimension of the head"), fontsize=8)
+    if pairs:
+        _draw_terms(sheet, left, [term for *_, term in pairs], writers)
+    return sheet
+
+
+def _draw_terms(sheet: Sheet, left: float, terms: list[float], writers: list[str]) -> None:
+    panel = sheet.panel(left, STRIP * len(STRIPS) + BETWEEN, STRIP_WIDE, BAR * len(terms))
+    places, longest = range(len(terms)), max(1e-9, *map(abs, terms))
+    panel.barh(places, terms, 0.7, color=[NOW if term > 0 else STANDARD for term in terms], linewidth=0)
+    for place, term in zip(places, terms, strict=True):
+        panel.text(max(term, 0.0) + 0.01 * longest, place, signed(term), va="center", fontsize=7)
+    panel.axvline(0, color="#8c929e", linewidth=0.6)
+    panel.set_yticks(places, writers)
+    panel.set(ylim=(len(terms) - 0.5, -0.5), xlim=(min(0.0, *terms) - 0.02 * longest, max(0.0, *terms) + 0.2 * longest))
+    tidy(panel, say("term"), token_ticks="y")
+    panel.tick_params(axis="y", labelsize=8)
+    panel.spines["left"].set_visible(False)

@@ -8,13 +8,13 @@ from markupsafe import Markup
 from i18n import N_, say
 from model.heads.view import HeadView, cropped
 from viz.charts import LEGEND, MARGIN, bars, scatter, token_axis
+from viz.hatch import blocked_groups
 from viz.heads.cells import weight_text
 from viz.heatmap import KEY_TITLE, CachedFigure, Part, axis_names, figure, looks_at
 from viz.html import escaped, filled, join, paragraph, tag
 from viz.mask_styles import PERIOD
 from viz.numbers import percent
 from viz.palette import MASK_COLOURS, NOW, STANDARD
-from viz.reasons import blocked_groups
 
 MOST_SORTED = 32  # bars
 MOST_LABELS = 40

@@ -12,9 +12,8 @@ import numpy as np
 
 from model.heads.view import HeadView, cropped
 from viz.components.words import packed
-from viz.hatch import ink
+from viz.hatch import blocked_groups, ink
 from viz.palette import MARK, NOW
-from viz.reasons import blocked_groups
 
 DIGITS = Decimal("0.0001")
 

@@ -11,12 +11,12 @@ from plotly.colors import sequential as plotly_palettes
 
 from i18n import N_, listed, say
 from model.heads.view import HeadView
+from viz.hatch import blocking
 from viz.head import head_range
 from viz.heads.cells import around, weight_text
 from viz.heatmap import CachedFigure, Part, figure
 from viz.mask_styles import mask_names
 from viz.palette import SEQUENTIAL, sequential
-from viz.reasons import blocking
 
 MOST_ROWS = 64  # and columns
 STEP = 32  # queries from one part of a long text to the next: one that moves by one moves in the table, not the table

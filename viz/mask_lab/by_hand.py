@@ -1,16 +1,22 @@
-"""The stages of a head that fits on paper, as HTML tables. Rows are queries, columns are keys."""
+"""A head that fits on paper, stage by stage; and what is written into blocked cells, and when the mask comes: what each
+way does to the weights. HTML tables; rows are queries, columns are keys.
+"""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
-from i18n import say
-from viz.html import fixed, join, table, tag, td, th
+from i18n import N_, listed, say, together, translated
+from viz.heads.cells import weight_text
+from viz.html import fixed, join, paragraph, table, tag, td, th
+from viz.numbers import number, percent
 
 if TYPE_CHECKING:  # for the names of the fields: pictures are made without torch
-    from model.mask_lab.fills import ByHand
+    from model.mask_lab.fills import ByHand, Damage, FillComparison, Result, RowFate
+
 
 BLOCKED = "−∞"
 STYLE = """<style>
@@ -58,3 +64,147 @@ def _table(name: str, columns: Sequence[str], cells: Sequence[Sequence[str]], to
 
 def _cells(numbers: np.ndarray) -> list[list[str]]:
     return [[rounded(float(one)) for one in row] for row in numbers]
+
+
+NOTICED = 1e-4  # a share of attention that the tables set in bold
+FULLY_BLOCKED, LARGEST_ERROR = N_("a fully blocked row becomes"), N_("largest error of a weight")
+EMPTY_ROWS = N_(
+    "A fully blocked row becomes NaN with: {nans}; uniform attention over all {keys} keys with: {spread}. Unmask sets "
+    "it to 0."
+)
+MULTIPLIED = N_(
+    "Multiplying by the mask after the softmax, a row keeps only {share} of its attention: the blocked cells had taken "
+    "their share already."
+)
+RENORMALISED = N_(
+    "Renormalised to sum to 1, the weights are off by at most {most}; a row where nothing is left is 0 / 0 ({nans:,} "
+    "of {rows:,} rows here)."
+)
+FATES = {  # of a row that is blocked as a whole
+    "NaN": "<b>NaN</b>",
+    "zero": N_("0 everywhere"),
+    "uniform": N_("<b>uniform</b>: {weight} on each of {keys:,} keys"),
+    "sum": N_("<b>weights that sum to {total:.4f}</b>"),
+}
+
+
+def fills_table(found: "FillComparison") -> Markup:
+    """Every value in every precision, written before the softmax; at the end this program's own way."""
+    words = (N_("written into blocked cells"), N_("precision"), N_("value in the cell"), FULLY_BLOCKED)
+    numbers = (N_("on one blocked cell, at most"), N_("on a row's blocked cells, at most"), LARGEST_ERROR)
+    rows = [row for name, some in _by_name(found.fills) for row in _group(say(name), some, found.keys, _fill_cells)]
+    own = join((tag("b", "Unmask"), f": {say(found.ours.name)}"))
+    rows += _group(own, [found.ours], found.keys, _fill_cells)
+    return table([[*map(th, map(say, words)), *_number_heads(numbers)], *rows], "numbers fills")  # not shown
+
+
+def _number_heads(names: Iterable[str]) -> list[Markup]:
+    return [th(say(name), "number") for name in names]
+
+
+def order_table(found: "FillComparison") -> Markup:
+    """Mask before the softmax against multiplying by it after."""
+    numbers = _number_heads((N_("rows sum to"), LARGEST_ERROR))
+    head = [th(say("the mask")), th(say("precision")), *numbers, th(say(FULLY_BLOCKED))]
+    name, before = _by_name(found.fills)[0]
+    rows = _group(say("before the softmax: {way}", way=say(name)), before, found.keys, _order_cells)
+    for name, some in _by_name(found.after):
+        rows += _group(say("after it: {way}", way=say(name)), some, found.keys, _order_cells)
+    return table([head, *rows], "numbers fills")  # not shown
+
+
+def fills_sentence(found: "FillComparison") -> Markup:
+    """What to notice about the values."""
+    plain = [result for result in found.fills if result.dtype == "float32"]
+    nans, spread = (
+        listed(result.name for result in plain if result.empty and result.empty.kind == kind)
+        for kind in ("NaN", "uniform")
+    )
+    parts = []
+    if nans or spread:
+        parts.append(say(EMPTY_ROWS, nans=nans or say("none"), spread=spread or say("none"), keys=found.keys))
+    leaks = {result.name: result.damage.blocked_total for result in plain if result.damage}
+    worst = max(leaks, key=lambda name: (leaks[name] == leaks[name], leaks[name]), default=None)  # NaN comes last
+    if worst is not None and leaks[worst] == leaks[worst]:
+        leak = N_("Largest share of a row's attention on blocked cells in float32: {share}, with {fill}.")
+        parts.append(say(leak, fill=worst, share=percent(leaks[worst])))
+    for dtype in dict.fromkeys(result.dtype for result in found.fills):
+        refused = listed(result.name for result in found.fills if result.dtype == dtype and result.overflow)
+        parts += [say("What does not fit {dtype}: {fills}.", fills=refused, dtype=dtype)] if refused else []
+    return paragraph(together(parts))
+
+
+def order_sentence(found: "FillComparison") -> Markup:
+    """What to notice about the order."""
+    lost, again = found.after[0], next(result for result in found.after if result.name != found.after[0].name)
+    if lost.damage is None or again.damage is None or found.blocked == 0 or found.rows == 0:
+        return Markup()
+    whole = say(RENORMALISED, nans=again.damage.nans, rows=found.rows, most=_small(again.damage.difference))
+    return paragraph(together([say(MULTIPLIED, share=percent(lost.damage.least_total)), whole]))
+
+
+def _by_name(results: Iterable["Result"]) -> list[tuple[str, list["Result"]]]:
+    return [(name, list(some)) for name, some in groupby(results, key=lambda result: result.name)]
+
+
+def _group(name: str, some: list["Result"], keys: int, cells: Callable[..., list[Markup]]) -> list[list[Markup]]:
+    """Rows of results that share the name in their first column."""
+    first = [[td(name, rowspan=len(some))], *[[] for _ in some[1:]]]
+    return [[*begin, td(one.dtype), *cells(one, keys)] for begin, one in zip(first, some, strict=True)]
+
+
+def _fill_cells(result: "Result", keys: int) -> list[Markup]:
+    damage = result.damage
+    if damage is None or result.empty is None:
+        return _does_not_fit(result, 5)
+    shares = (damage.blocked_largest, damage.blocked_total)
+    leaks = [td(tag("b", percent(share)) if share >= NOTICED else percent(share), "number") for share in shares]
+    return [td(_value(result.value)), td(_fate(result.empty, keys)), *leaks, _error(damage)]
+
+
+def _order_cells(result: "Result", keys: int) -> list[Markup]:
+    damage = result.damage
+    if damage is None or result.empty is None:
+        return _does_not_fit(result, 3)
+    least, most = damage.least_total, damage.most_total
+    sums = say("{least:.4f} to {most:.4f}", least=least, most=most) if least == least else "–"
+    return [td(tag("b", sums) if least < 0.98 else sums, "number"), _error(damage), td(_fate(result.empty, keys))]
+
+
+def _does_not_fit(result: "Result", columns: int) -> list[Markup]:
+    words = say("<b>does not fit</b>: {problem}", problem=escape(translated(result.overflow)))
+    return [td(Markup(words), colspan=columns)]
+
+
+def _error(damage: "Damage") -> Markup:
+    broken = Markup(say(", <b>{rows:,} rows NaN</b>", rows=damage.nans)) if damage.nans else ""
+    return td(_small(damage.difference) + broken, "number")
+
+
+def _fate(row: "RowFate", keys: int) -> Markup:
+    places = {"weight": weight_text(row.largest), "keys": keys, "total": row.total}
+    return Markup(say(FATES.get(row.kind, FATES["sum"]), **places))
+
+
+def _value(value: float | None) -> str:
+    """ "−3.4e38", "−∞", "−10"."""
+    if value is None:
+        return "–"
+    if value == float("-inf"):
+        return "−∞"
+    digits, _, power = f"{value:.3g}".partition("e+")
+    return (f"{value:.0f}" if abs(value) < 1e6 else f"{digits}e{int(power)}").replace("-", "−")
+
+
+def _small(value: float) -> str:
+    return "–" if value != value else number(value)
+
+
+def empty_rows_table(found: Mapping[str, Mapping[str, str]]) -> Markup:
+    """What a query without an allowed key gets, by kernel and dtype."""
+    dtypes = [*next(iter(found.values()))]
+    rows = [[tag("th", say(name)) for name in (N_("kernel"), *dtypes)]]
+    for kernel, outcomes in found.items():
+        cells = [tag("td", say(outcomes[dtype]) or "–") for dtype in dtypes]
+        rows.append([tag("td", say(kernel)), *cells])
+    return table(rows, "numbers")

@@ -1,15 +1,182 @@
-"""What padding did, in two HTML tables: each text against itself alone, and all ways to pad at once."""
+"""What padding did, as HTML: the batch as a grid, padding textured by what its mask does; each text against itself;
+all ways to pad at once.
+"""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from i18n import N_, listed, say
+from i18n import N_, listed, say, say_all, together
 from viz.html import amount, join, table, tag, td, th
 from viz.numbers import Candidate, chance
-from viz.padding.grid import PaddedText
-from viz.palette import NOW, STANDARD
+from viz.palette import MASK_COLOURS, NOW, STANDARD, rgb
+
+CHARACTER, AROUND, TITLES = 7.7, 10, 110  # pixels of a token's character, around a token, and of the rows' titles
+GROUND = "light-dark(#FFFFFF, #14171C)"  # the page's, as .streamlit/config.toml has it
+LOGITS, STATES = N_("logits"), N_("last hidden states")  # what is compared: of a model without logits its last states
+DIFFERENCE = {
+    LOGITS: N_("Difference: the largest difference between the token's logits and those of the same sentence run "
+               "alone; “=” means at most {most}: rounding."),
+    STATES: N_("Difference: the largest difference between the token's last hidden states and those of the same "
+               "sentence run alone; “=” means at most {most}: rounding."),
+}  # fmt: skip
+MASKED = {
+    "off": N_("padding that the model reads like any token: no mask"),
+    "keys": N_("padding that no token attends to"),
+    "both": N_("padding that no token attends to and that attends to none"),
+}
+
+
+@dataclass(frozen=True)
+class PaddedText:
+    """One text of a padded batch, T cells wide, n of them real, beside the same text alone.
+
+    number: from 1. ours: the page's, not the reader's. pieces [T]: what to show for each token. keep [T]: True = a real
+    token. positions [T]: the position ids the model was given, () where it works them out by itself. apart [T]: the
+    largest |logit - logit alone|, NaN at padding. alone, padded: the next token of the text alone and in the batch;
+    at_end: the one read at the last cell, whatever stands there. All three are None where none is predicted.
+    """
+
+    number: int
+    ours: bool
+    pieces: Sequence[str]
+    keep: Sequence[bool]
+    positions: Sequence[int]
+    apart: Sequence[float]
+    alone: Candidate | None
+    padded: Candidate | None
+    at_end: Candidate | None
+
+    @property
+    def tokens(self) -> int:
+        """Its real tokens."""
+        return sum(self.keep)
+
+    @property
+    def padding(self) -> int:
+        """Its cells of padding."""
+        return len(self.keep) - self.tokens
+
+    @property
+    def last(self) -> int:
+        """The cell of its last real token, where the next one is read."""
+        return max(cell for cell, real in enumerate(self.keep) if real)
+
+    @property
+    def largest(self) -> float:
+        """The largest difference of its real tokens."""
+        return max(one for one, real in zip(self.apart, self.keep, strict=True) if real)
+
+    def goes_on_otherwise(self) -> bool:
+        """Whether another next token is the likeliest than when it stands alone."""
+        return self.alone is not None and self.padded is not None and self.alone.label != self.padded.label
+
+
+def grid(texts: Sequence[PaddedText], mask: str, tolerance: float, what: str = LOGITS) -> str:
+    """The batch under a padding mask "off", "keys" or "both"; differences of `what` up to `tolerance` count as none.
+
+    Where it is wider than the screen it can be scrolled, and begins where its rows meet: at the side without padding.
+    """
+    head = [th(say("cell"), scope="row"), *(th(cell, scope="col") for cell in range(len(texts[0].pieces)))]
+    most = max(text.largest for text in texts)
+    rows = table([head, *(_row(text, mask, tolerance, most) for text in texts)], "padded")
+    side = "padded right" if any(not text.keep[0] for text in texts) else "padded"  # not shown
+    box = tag("div", rows, class_=side, tabindex="0", role="region", aria_label=alt(texts, mask, tolerance))
+    return f"{STYLE}{_upright(texts)}{box}{_key(texts, mask, tolerance, what)}"
+
+
+def alt(texts: Sequence[PaddedText], mask: str, tolerance: float) -> str:
+    """The grid for whoever cannot see it."""
+    padded = [text for text in texts if text.padding]
+    widths = say_all([say("{count} of sentence {number}", count=one.padding, number=one.number) for one in padded])
+    changed = [text for text in texts if text.largest > tolerance]
+    where = listed(
+        say("sentence {number} by up to {amount}", number=text.number, amount=amount(text.largest)) for text in changed
+    )
+    sizes = {"sentences": len(texts), "cells": len(texts[0].pieces)}
+    return say("The batch: {sentences} sentences by {cells} cells. Cells of padding: {widths}: {masked}. Sentences "
+               "that differ from their run alone: {where}.", **sizes, widths=widths or say("none"),
+               masked=say(MASKED[mask]), where=where or say("none"))  # fmt: skip
+
+
+def _upright(texts: Sequence[PaddedText]) -> str:
+    """Style: tokens are written downwards, but from left to right where the page is wide enough for that."""
+    columns = zip(*(text.pieces for text in texts), strict=True)
+    width = TITLES + sum(max(map(len, column)) * CHARACTER + AROUND for column in columns)
+    rule = "table.padded td .t { writing-mode: horizontal-tb; }"
+    return f"<style>@container (min-width: {width:.0f}px) {{ {rule} }}</style>"
+
+
+def _row(text: PaddedText, mask: str, tolerance: float, most: float) -> list[Markup]:
+    name = N_("sentence {number} (added)") if text.ours else N_("sentence {number}")
+    position = say("position id") if text.positions else None
+    head = th(_lines(say(name, number=text.number), position, say("difference")), scope="row")
+    return [head, *(_cell(text, cell, mask, tolerance, most) for cell in range(len(text.pieces)))]
+
+
+def _lines(token: str, position: object, difference: str) -> Markup:
+    parts = [tag("span", token, class_="t"), tag("span", difference, class_="d")]
+    return join(parts if position is None else [parts[0], tag("span", position, class_="p"), parts[1]])
+
+
+def _cell(text: PaddedText, cell: int, mask: str, tolerance: float, most: float) -> Markup:
+    token, position = text.pieces[cell], text.positions[cell] if text.positions else None
+    if not text.keep[cell]:
+        return td(_lines(token, position, ""), f"pad {mask}", title=say(MASKED[mask]))
+    apart, read = text.apart[cell], " read" * (cell == text.last and text.padded is not None)
+    away = say("differs by {amount} from the same token alone", amount=amount(apart))
+    if apart <= tolerance:
+        return td(_lines(token, position, "="), "same" + read, title=away)
+    share = min(apart / most, 1.0) if math.isfinite(most) else 1.0
+    shade = f"background:rgba({','.join(map(str, rgb(NOW)))},{0.14 + 0.4 * share:.2f})"
+    return td(_lines(token, position, amount(apart)), "apart" + read, style=shade, title=away)
+
+
+def _key(texts: Sequence[PaddedText], mask: str, tolerance: float, what: str) -> str:
+    parts = []
+    if any(text.padding for text in texts):
+        parts.append(f'<span class="padded swatch {mask}"></span>' + say("{name}.", name=say(MASKED[mask])))
+    parts.append(say(DIFFERENCE[what], most=amount(tolerance)))
+    if texts[0].padded is not None:
+        parts.append(say("Underlined: each sentence's last token, where the next one is read."))
+    return f'<p class="key">{together(parts)}</p>'
+
+
+def _stripes(angle: int, alpha: float) -> str:
+    colour = f"rgba({','.join(map(str, rgb(MASK_COLOURS['padding'])))},{alpha})"
+    return f"repeating-linear-gradient({angle}deg,{colour} 0 2px,transparent 2px 6px)"
+
+
+STYLE = f"""
+<style>
+  div.padded {{ container-type: inline-size; overflow-x: auto; padding-bottom: .4rem; }}
+  div.padded.right {{ direction: rtl; }}
+  table.padded {{ direction: ltr; }}
+  div.padded.right table.padded {{ margin-left: 0; margin-right: auto; }}
+  table.padded {{ border-collapse: separate; border-spacing: 2px; font-variant-numeric: tabular-nums; }}
+  table.padded th {{ font-weight: 400; font-size: .75rem; opacity: .75; text-align: center; padding: 0 .15rem; }}
+  table.padded th[scope=row] {{ text-align: right; white-space: nowrap; vertical-align: bottom; padding-right: .5rem;
+    position: sticky; left: 0; z-index: 1; background: {GROUND}; opacity: 1; }}
+  table.padded th .t {{ font-weight: 600; }}
+  table.padded td {{ vertical-align: bottom; text-align: center; padding: .2rem .25rem .1rem; border-radius: 3px;
+    background: rgba(128,128,128,.09); position: relative; min-width: 1.4rem; }}
+  table.padded td .t {{ font-family: monospace; font-size: .85rem; unicode-bidi: isolate; white-space: pre;
+    writing-mode: vertical-rl; margin: 0 auto; max-height: 8rem; overflow: hidden; }}
+  table.padded span {{ display: block; line-height: 1.35; }}
+  table.padded .p, table.padded .d {{ font-size: .75rem; min-height: 1.35em; white-space: nowrap; }}
+  table.padded :is(.p, th .d, td.same .d) {{ opacity: .75; }}
+  table.padded td.pad .t {{ opacity: .8; }}
+  table.padded td.apart .p {{ opacity: 1; }}
+  table.padded td.apart .d {{ font-weight: 600; }}
+  table.padded td.read {{ box-shadow: inset 0 -2px 0 currentColor; }}
+  table.padded td.pad.off, .padded.swatch.off {{ background: {MASK_COLOURS["padding"]}59; }}
+  table.padded td.pad.keys, .padded.swatch.keys {{ background: {_stripes(45, 0.45)}; }}
+  table.padded td.pad.both, .padded.swatch.both {{ background: {_stripes(45, 0.3)}, {_stripes(135, 0.3)}; }}
+</style>
+"""
+
 
 SIDES = {"left": N_("Left padding"), "right": N_("Right padding")}
 MASKS = {
@@ -49,7 +216,7 @@ def texts_table(texts: Sequence[PaddedText], tolerance: float) -> Markup:
     titles += [say("next token alone"), say("in the batch")] if guesses else []
     titles += [say("read at position −1")] if trap else []
     rows = [[th(title, scope="col") for title in titles], *(_cells(text, tolerance, trap) for text in texts)]
-    return STYLE + table(rows, "numbers texts")  # not shown
+    return TEXTS_STYLE + table(rows, "numbers texts")  # not shown
 
 
 def way_label(way: Way, texts: int) -> str:
@@ -123,7 +290,7 @@ WAYS = """
   .st-key-ways $caption { margin-bottom: 0; }
   .st-key-ways $caption p { line-height: 1.25; margin: 0; }
 """
-STYLE = Markup("""
+TEXTS_STYLE = Markup("""
 <style>
   table.texts th { vertical-align: bottom; white-space: normal; line-height: 1.25; }
   table.texts td > span { display: inline-block; white-space: nowrap; vertical-align: bottom; }

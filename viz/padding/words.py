@@ -8,8 +8,7 @@ from markupsafe import Markup, escape
 from i18n import N_, say, say_all, together
 from viz.html import amount, join, tag
 from viz.numbers import chance
-from viz.padding.grid import PaddedText
-from viz.padding.tables import SIDES, Way, choices, way_name
+from viz.padding.tables import SIDES, PaddedText, Way, choices, way_name
 
 Case = tuple[str, str]  # of an explanation: its title, its text
 READ = {  # where the next token is read

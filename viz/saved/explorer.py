@@ -12,6 +12,7 @@ from model.heads.view import HeadView, head_name
 from viz.components.words import packed, words
 from viz.head import head_range
 from viz.heads.cells import around, described
+from viz.heads.overview import overview_packet
 from viz.heads.picture import (
     MOST_CELLS,
     change_range,
@@ -22,7 +23,6 @@ from viz.heads.picture import (
 )
 from viz.heads.tokens import brightest, light_words
 from viz.html import join, tag
-from viz.overview import overview_packet
 from viz.saved.standalone import document, inlined
 
 SHIFT = 10_000  # added to the ten-thousandths: a change may be negative
@@ -59,7 +59,7 @@ class AllHeads:
     thumbnails: float32 [L,H,S,S'], 0 to 1. blocked: bool [L,S,S'], patches that are blocked as a whole. heads: by
     (layer, head) those held in full, over the same tokens, which a page draws when they are picked. chosen: those to
     choose first, one at least. query: the position whose row is framed. numbers: of each layer in the network, where
-    they are not 0, 1, 2 … notes: for each layer and head a line, or none. measures: as viz.overview's. across: the
+    they are not 0, 1, 2 … notes: for each layer and head a line, or none. measures: as overview_packet's. across: the
     keys are another text. part: what of a longer text the heads in full show, in a sentence, or "".
     """
 

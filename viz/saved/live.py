@@ -17,12 +17,12 @@ from viz.components import source
 from viz.components.words import packed
 from viz.hatch import LINES, ink
 from viz.heads.arcs import arcs_packet
+from viz.heads.overview import TITLES, overview_packet
 from viz.heads.picture import difference_packet, picture_packet
 from viz.heads.tokens import tokens_packet
 from viz.html import SIGNS, join, tag
 from viz.mask_lab.canvas import ALT, canvas_packet
 from viz.mask_styles import STYLES
-from viz.overview import TITLES, overview_packet
 from viz.palette import NOW, STANDARD
 from viz.saved.report import WORST
 from viz.saved.standalone import document, inlined

@@ -20,7 +20,7 @@ from tests.pages.page import array
 from tests.viz.markup import cells_of
 from tests.viz.spelled import number
 from ui.sidebar.models import FIRST
-from viz.mask_lab.row import MOST_KEYS
+from viz.mask_lab.steps import MOST_KEYS
 from viz.numbers import percent
 
 LINES = ["Once upon a time", FIRST]

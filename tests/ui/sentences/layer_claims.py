@@ -88,7 +88,7 @@ def _ranked(said: Said, facts: Facts) -> bool:
 
 
 LAYER_CLAIMS: dict[str, Claim] = {
-    # viz/layers/token.py
+    # viz/layers.py
     "After “{token}” the model predicts “{label}” ({chance}), ranked first from {layer} on.": _lens,
     "After {layer} it was “{before}”.": _before,
     "Under the standard masks it predicts “{label}” ({chance}).": _as_standard,
@@ -100,7 +100,7 @@ LAYER_CLAIMS: dict[str, Claim] = {
         np.delete(facts.maps(old=False)[-1], facts.at).max(initial=0) < 1e-6
     ),
     "The largest change from the standard masks is {layer} on {other}: {was:.2f} → {now:.2f}.": _moved_most,
-    # viz/mask_lab/reach.py
+    # viz/mask_lab/effect.py
     "Of all tokens, {token} (position {position}) may attend to {alone:,} in layer {layer} alone. After the last layer it can depend on {seen:,} ({ahead:,} of them later in the text); layers needed for that: {settled} of {layers}.": _depends,
     # viz/ablation.py
     "Turned off one at a time: {count} of {total} heads.": lambda said, facts: (

@@ -21,9 +21,15 @@ from tests.viz.views import causal, padded, view_of
 from viz.export import fonts, paper
 from viz.export.fonts import drawable
 from viz.export.paper import Paper, Sheet, atlas_picture, every_picture
-from viz.export.picture import MOST_SIDE, head_picture, lines_picture
-from viz.export.query import bars_picture, carried_picture, lit_picture
-from viz.export.why import why_picture
+from viz.export.picture import (
+    MOST_SIDE,
+    bars_picture,
+    carried_picture,
+    head_picture,
+    lines_picture,
+    lit_picture,
+    why_picture,
+)
 from viz.export.words import of_atlas
 from viz.heads.bars import row_of
 from viz.heads.colours import Colours

@@ -7,7 +7,7 @@ import torch
 
 from model.mask_lab.fills import DTYPES, FILLS, FillComparison, compare
 from tests.viz.markup import cells_of
-from viz.mask_lab.fills import fills_sentence, fills_table, order_sentence, order_table
+from viz.mask_lab.by_hand import fills_sentence, fills_table, order_sentence, order_table
 from viz.numbers import percent
 
 TOKENS = 13

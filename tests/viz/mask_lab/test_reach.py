@@ -10,7 +10,7 @@ import pytest
 from tests.viz.markup import cells_of
 from tests.viz.test_palette import APART, SIGHT, lab
 from viz.charts import NEVER
-from viz.mask_lab.reach import MOST_CELLS, ReachView, reach_figure, reach_sentence, reach_table, soonest
+from viz.mask_lab.effect import MOST_CELLS, ReachView, reach_figure, reach_sentence, reach_table, soonest
 from viz.palette import rgb
 
 LAYERS = 5

@@ -13,8 +13,22 @@ from model.heads.view import MOST_CELLS, HeadView
 from tests.viz.markup import cells_of
 from tests.viz.spelled import number
 from tests.viz.views import causal, padded
-from viz.mask_lab.row import MOST_KEYS, MOST_VALUES, drawn_values, steps_sentence, steps_table, values_figure
-from viz.mask_lab.steps import MASKED, OUTPUT, RAW, SCALED, VALUES, WEIGHTS, largest, steps_figure
+from viz.mask_lab.steps import (
+    MASKED,
+    MOST_KEYS,
+    MOST_VALUES,
+    OUTPUT,
+    RAW,
+    SCALED,
+    VALUES,
+    WEIGHTS,
+    drawn_values,
+    largest,
+    steps_figure,
+    steps_sentence,
+    steps_table,
+    values_figure,
+)
 
 TOKENS, WIDTH = 13, 5
 MASKS = {"causal": causal(TOKENS), "padding": padded(TOKENS, 2)}

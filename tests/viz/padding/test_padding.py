@@ -9,8 +9,7 @@ import pytest
 from viz.html import amount
 from viz.numbers import Candidate
 from viz.padding import words
-from viz.padding.grid import PaddedText, alt, grid
-from viz.padding.tables import Way, texts_table, ways_style
+from viz.padding.tables import PaddedText, Way, alt, grid, texts_table, ways_style
 
 EVIL = "<script>alert(1)</script>"
 NAN = math.nan

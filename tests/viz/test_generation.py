@@ -7,8 +7,21 @@ from typing import Any
 import numpy as np
 
 from model.step_cost import Cost
-from viz.generation.cache import Costs, cached_row_figure, cost_figure, cost_sentence, differences_table
-from viz.generation.writing import Chance, Token, WritingScene, chance_html, chances_head, sentence, settings, text_html
+from viz.generation import (
+    Chance,
+    Costs,
+    Token,
+    WritingScene,
+    cached_row_figure,
+    chance_html,
+    chances_head,
+    cost_figure,
+    cost_sentence,
+    differences_table,
+    sentence,
+    settings,
+    text_html,
+)
 
 NASTY = "<script>alert(1)</script>"
 

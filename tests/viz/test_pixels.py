@@ -11,18 +11,20 @@ from model.pixels.view import PixelView
 from tests.viz.packet import unpacked
 from viz.numbers import share_table
 from viz.palette import MASK_COLOURS, SEQUENTIAL
-from viz.pixels.numbers import level_table, sentence, where
-from viz.pixels.pictures import (
+from viz.pixels import (
     GREYS,
     GalleryCard,
     gallery,
     head_packet,
     heads_packet,
     largest,
+    level_table,
     name_of,
     picture_png,
     scale_html,
+    sentence,
     strongest,
+    where,
 )
 
 LAYERS, HEADS = 2, 3

@@ -13,7 +13,7 @@ from tests.viz.packet import read, read_measures
 from viz.components import source
 from viz.components.words import words
 from viz.hatch import ink
-from viz.overview import BLOCKED, NOT_MEASURED, TITLES, overview_packet
+from viz.heads.overview import BLOCKED, NOT_MEASURED, TITLES, overview_packet
 from viz.palette import table
 
 MOST_BYTES = 600_000

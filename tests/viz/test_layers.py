@@ -9,9 +9,7 @@ import pytest
 from model.heads.logit_lens import LogitLens
 from model.heads.view import HeadView
 from tests.viz.markup import plain
-from viz.layers import token
-from viz.layers.lens import candidates_table, key, lens_table, ordinal
-from viz.layers.token import token_figure
+from viz.layers import candidates_table, key, lens_sentence, lens_table, ordinal, token_figure, token_sentence
 
 LABELS = {3: "cat", 5: "<b>", 7: "dog"}
 IDS = np.array([[[3, 5], [7, 3]], [[5, 3], [3, 7]], [[7, 3], [3, 5]]])  # three readings of two places
@@ -66,14 +64,14 @@ class TestLens:
         assert ordinal(rank) == said
 
     def test_sentences_say_since_when(self) -> None:
-        assert plain(token.lens_sentence(LENS, 1, "<i>")) == (
+        assert plain(lens_sentence(LENS, 1, "<i>")) == (
             "After “<i>” the model predicts “cat” (60.0%), ranked first from L0 on. After embedding it was “dog”."
         )
-        assert "ranked first from L1 on. After L0 it was “&lt;b&gt;”." in token.lens_sentence(LENS, 0, "the")
+        assert "ranked first from L1 on. After L0 it was “&lt;b&gt;”." in lens_sentence(LENS, 0, "the")
         always = replace(LENS, ids=np.full_like(IDS, 3))
-        assert "ranked first from embedding on." in token.lens_sentence(always, 0, "the")
-        assert "Under the standard masks it predicts “cat” (60.0%)." in token.lens_sentence(LENS, 1, "x", always)
-        assert "standard masks it predicts “dog” (75.0%)." in token.lens_sentence(always, 0, "x", LENS)
+        assert "ranked first from embedding on." in lens_sentence(always, 0, "the")
+        assert "Under the standard masks it predicts “cat” (60.0%)." in lens_sentence(LENS, 1, "x", always)
+        assert "standard masks it predicts “dog” (75.0%)." in lens_sentence(always, 0, "x", LENS)
 
 
 class TestToken:
@@ -103,20 +101,19 @@ class TestToken:
         ],
     )  # fmt: skip
     def test_sentences(self, how: str, query: int, said: str) -> None:
-        assert token.token_sentence(VIEW, how, query, "q") == said
+        assert token_sentence(VIEW, how, query, "q") == said
 
     def test_what_is_not_there_is_not_said(self) -> None:
         nothing = replace(VIEW, weights=np.zeros((2, 3), np.float32))
-        assert token.token_sentence(nothing, "mean", 1, "q") == "“q” attends to nothing in any layer."
+        assert token_sentence(nothing, "mean", 1, "q") == "“q” attends to nothing in any layer."
         alone = replace(VIEW, weights=np.array([[0, 1, 0]] * 2, np.float32))
         assert (
-            token.token_sentence(alone, "rollout", 1, "q")
-            == "By the end of L3, “q” has received nothing but its own state."
+            token_sentence(alone, "rollout", 1, "q") == "By the end of L3, “q” has received nothing but its own state."
         )
 
     def test_the_change_from_the_standard_masks(self) -> None:
         other = replace(VIEW, weights=VALUES + np.array([[0, 0, 0], [-0.3, 0, 0.04]], np.float32))
-        assert token.token_sentence(VIEW, "mean", 1, "q", other).endswith(
+        assert token_sentence(VIEW, "mean", 1, "q", other).endswith(
             "The largest change from the standard masks is L3 on “x” (0): 0.20 → 0.50."
         )
 

@@ -7,9 +7,20 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from viz.cross_attention import words
-from viz.cross_attention.alignment import FAINTEST, LINES_A_STEP, Alignment, alignment_alt, alignment_figure
-from viz.cross_attention.words import BreakRow, WrittenAnswer, judgement, step_words, verdict
+from viz.cross_attention import (
+    FAINTEST,
+    LINES_A_STEP,
+    Alignment,
+    BreakRow,
+    WrittenAnswer,
+    alignment_alt,
+    alignment_figure,
+    breaks_table,
+    judgement,
+    lifted_words,
+    step_words,
+    verdict,
+)
 from viz.palette import MASK_COLOURS, NOW, STANDARD, rgb
 
 WEIGHTS = np.array([[0.7, 0.2, 0.1, 0.0], [0.0, 0.005, 0.995, 0.0]], np.float32)
@@ -140,7 +151,7 @@ class TestWords:
             BreakRow("standard masks", "2021-03-03", "right", 1.0, 0.995, 0.99),
             BreakRow("without both", "<b>", "wrong", 0.25, 0.5, 0.4),
         ]
-        table = words.table(rows, "without both", 80)
+        table = breaks_table(rows, "without both", 80)
         assert "80 held-out dates" in table
         framed = re.findall(r'<tr aria-current="true">(.*?)</tr>', table)
         assert [re.findall("<td.*?>(.*?)</td>", row) for row in framed] == [
@@ -152,4 +163,4 @@ class TestWords:
             BreakRow("m", "w", "right", exact, characters, 0.5)
             for exact, characters in ((1, 0.99), (0.3, 0.8), (0.9, 0.6))
         ]
-        assert re.findall(r"[\d.]+%", words.words(*rows)) == ["30.0%", "100%", "60.0%", "99.0%", "90.0%", "100%"]
+        assert re.findall(r"[\d.]+%", lifted_words(*rows)) == ["30.0%", "100%", "60.0%", "99.0%", "90.0%", "100%"]

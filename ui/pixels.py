@@ -1,0 +1,389 @@
+"""The Pixels page: its model and digits, controls, link and canvases; one pixel, where every head looks from it and
+what the mask does; digits that the model writes, or finishes.
+"""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from typing import Annotated, Any, Literal, cast
+
+import numpy as np
+import streamlit as st
+from pydantic import BeforeValidator, ConfigDict, Field
+
+from i18n import N_, say, say_count, together
+from model.heads.view import head_name
+from model.pixels import digits
+from model.pixels.digits import SAMPLING, DigitsModel, Kind, RealDigits, Recogniser, real_digits, recogniser, write
+from model.pixels.view import PixelView, class_name
+from model.sampling import Sampling
+from serving.job import ModelRef
+from ui import link, page, results, run_view
+from ui.controls import SCOPE_HELP, SCOPES, only
+from ui.guard import guarded
+from ui.heads.head import canvas
+from ui.results import cached_figure
+from ui.run_view import RunView
+from ui.sidebar import models
+from ui.widgets.choices import bound, one_of, select
+from ui.widgets.key import component_value, whole, wholes
+from ui.widgets.progress import stoppable
+from viz import pixels as pictures
+from viz.numbers import chance, percent, share_table
+
+PARTS = {"look": N_("Look inside"), "write": N_("Write new digits"), "finish": N_("Finish a drawing")}
+SOURCES = {"real": N_("a real digit"), "written": N_("a digit the model writes"), "drawn": N_("my drawing")}
+LOOKERS = {"itself": N_("the pixel, once written"), "writer": N_("the step that writes it")}
+OWN = -1  # a class that is not chosen: the picture's own, all ten, the likeliest
+COUNTS = (10, 20, 50, 100)
+Digit = Annotated[int, Field(ge=0, le=9)]
+MaybeDigit = Annotated[int, Field(ge=OWN, le=9)]
+
+
+class PixelsLink(link.Link):
+    """This page's link; the user's drawing is not in it. pixel: from 0, row by row. nth: from 1."""
+
+    model_config = ConfigDict(alias_generator=lambda name: name.removeprefix("pixels_"))
+    pixels_part: Literal[*PARTS] = "look"  # type: ignore[valid-type]
+    pixels_source: Literal[*SOURCES] = "real"  # type: ignore[valid-type]
+    pixels_digit: Digit = 3
+    pixels_nth: Annotated[int, Field(ge=1, le=99)] = 1
+    pixels_told: MaybeDigit = OWN
+    pixels_pixel: Annotated[int, Field(ge=0, lt=pictures.PIXELS)] = 36
+    pixels_layer: link.Whole = 1
+    pixels_head: link.Whole = 3
+    pixels_looker: Literal[*LOOKERS] = "itself"  # type: ignore[valid-type]
+    pixels_causal: bool = True
+    pixels_scope: Literal["model", "layer"] = "model"
+    pixels_wanted: MaybeDigit = OWN
+    pixels_count: Annotated[Literal[*COUNTS], BeforeValidator(int)] = 20  # type: ignore[valid-type]
+    pixels_seed: Annotated[int, Field(ge=0, le=9999)] = 0
+    pixels_temperature: Annotated[float, Field(ge=0, le=2)] = SAMPLING.temperature
+    pixels_top_p: Annotated[float, Field(ge=0.05, le=1)] = SAMPLING.top_p
+    pixels_rows: Annotated[int, Field(ge=0, le=pictures.SIDE)] = 4
+    pixels_finish_class: MaybeDigit = OWN
+
+    @classmethod
+    def first(cls) -> dict[str, Any]:
+        """The drawing too, which pixels.js and the page write in turns."""
+        none = {"pixels_drawing": None, "pixels_epoch": 0, "pixels_number": 0}
+        return super().first() | {name: st.session_state.get(name, value) for name, value in none.items()}
+
+
+def choose_digit(count_of: Any) -> tuple[int, int]:
+    """A class, and which of its real digits, from 1. count_of(class): how many there are; None: a seed instead."""
+    with st.container(horizontal=True, wrap=False):
+        tell_its_own = lambda: st.session_state.update(pixels_told=OWN)  # noqa: E731
+        digit = st.selectbox(say("Digit"), range(10), key="pixels_digit", on_change=tell_its_own)
+        if count_of is None:
+            return digit, int(st.number_input(say("Seed"), 0, 9999, key="pixels_seed"))
+        count, unseen = count_of(digit), say("Test digits: the model never saw them.")
+        st.session_state.pixels_nth = min(st.session_state.pixels_nth, count)
+        return digit, st.selectbox(say("Which"), range(1, count + 1), key="pixels_nth", help=unseen)
+
+
+def choose_head(layers: int, heads: int) -> tuple[int, int]:
+    state = st.session_state
+    state.pixels_layer, state.pixels_head = min(state.pixels_layer, layers - 1), min(state.pixels_head, heads - 1)
+    with st.container(horizontal=True, wrap=False):
+        st.selectbox(say("Layer"), range(layers), **bound("pixels_layer", state.pixels_layer))
+        st.selectbox(say("Head"), range(heads), **bound("pixels_head", state.pixels_head))
+    about = say("A pixel is predicted at the step before it: the query is then the previous pixel, or the class token.")
+    select(say("Query"), LOOKERS, "pixels_looker", help=about)
+    return state.pixels_layer, state.pixels_head
+
+
+def choose_sampling() -> Sampling:
+    divided = say(
+        "Logits are divided by the temperature before a level is sampled: 0 always takes the most likely, 1 leaves "
+        "them unchanged."
+    )
+    temperature = st.slider(say("Temperature"), 0.0, 2.0, step=0.05, key="pixels_temperature", help=divided)
+    nucleus = say("Samples only from the most likely levels whose probabilities reach this sum; 1 keeps all.")
+    top_p = st.slider(say("Top-p"), 0.05, 1.0, step=0.05, key="pixels_top_p", help=nucleus)
+    same = say("The same seed and settings generate the same digits.")
+    seed = int(st.number_input(say("Seed"), 0, 9999, key="pixels_seed", help=same))
+    return Sampling(temperature, top_p=top_p, seed=seed)
+
+
+def choose_sample() -> tuple[int, ...]:
+    """The classes to write: one of them, or 0 to 9 again and again."""
+    wanted = choose_class(say("Class"), "pixels_wanted", OWN, N_("all ten"))
+    st.segmented_control(say("How many"), COUNTS, key="pixels_count", required=True)
+    count = st.session_state.pixels_count
+    return tuple(range(10)) * (count // 10) if wanted == OWN else (wanted,) * count
+
+
+def choose_class(label: str, key: str, own: int, words: str, help_text: str | None = None) -> int:
+    """A class, or `own`. words: what that is, "{digit}" standing for it, marked by N_."""
+    name = lambda one: say(words, digit=own) if one == OWN else str(one)  # noqa: E731
+    chosen = st.selectbox(label, [OWN, *range(10)], key=key, format_func=name, help=help_text)
+    return own if chosen == OWN else chosen
+
+
+_component = canvas("pixels")
+
+
+def the_model() -> DigitsModel:
+    return cast(DigitsModel, models.loaded().own("digits"))
+
+
+def the_digits() -> RealDigits:
+    with nullcontext() if real_digits.cache_info().currsize else st.spinner(say("Reading the real digits …")):
+        return real_digits()
+
+
+def the_recogniser() -> Recogniser:
+    known = recogniser.cache_info().currsize
+    with nullcontext() if known else st.spinner(say("Training the recogniser on real digits …")):
+        return recogniser()
+
+
+def written(classes: tuple[int, ...], how: Sampling, given: np.ndarray | None = None) -> np.ndarray:
+    """Digits of these classes, [N,64]; remembered. given: levels [P] that each of them begins with."""
+    start = None if given is None else np.repeat(given[None], len(classes), axis=0)
+    return results.ask(write, ModelRef.of(the_model()), classes, how, start)
+
+
+def count_of(digit: int) -> int:
+    return int((the_digits().test.classes == digit).sum())
+
+
+def real_digit(digit: int, nth: int) -> np.ndarray:
+    """The nth (from 1) test digit of a class, levels [64]; the last where there are not so many."""
+    test = the_digits().test
+    some = test.levels[test.classes == digit]
+    return some[min(max(nth, 1), len(some)) - 1]
+
+
+def drawing() -> np.ndarray:
+    """What the user has drawn, levels [64]; a real digit at first."""
+    state = st.session_state
+    if state.pixels_drawing is None:
+        state.pixels_drawing = real_digit(state.pixels_digit, state.pixels_nth).tolist()
+    return np.array(state.pixels_drawing, np.uint8)
+
+
+def replace_drawing(levels: np.ndarray) -> None:
+    state = st.session_state
+    state.update(pixels_drawing=levels.tolist(), pixels_epoch=state.pixels_epoch + 1, pixels_number=0)
+
+
+def show_picture(packet: bytes, key: str, picked: Any = None) -> None:
+    """A picture to look at; picked(number) is called before the next rerun when one of its parts is."""
+
+    def taken() -> None:
+        pick = whole(component_value(key).get("pick"))
+        if picked and pick is not None:
+            picked(pick)
+
+    _component(data=packet, key=key, on_pick_change=taken, on_drawn_change=lambda: None)
+
+
+def show_canvas(class_name: str, given: int, key: str = "pixels_canvas") -> None:
+    def drawn() -> None:
+        sent = component_value(key).get("drawn")
+        if not isinstance(sent, dict) or sent.get("epoch") != st.session_state.pixels_epoch:
+            return  # of a drawing that the page has replaced since
+        levels, number = wholes(sent.get("levels"), pictures.PIXELS), whole(sent.get("number"))
+        if (
+            levels is not None and max(levels) < pictures.LEVELS and number is not None
+        ):  # else nothing that our canvas sends
+            st.session_state.update(pixels_drawing=levels, pixels_number=number)
+
+    state = st.session_state
+    packet = pictures.drawing_packet(drawing(), class_name, given, state.pixels_epoch, state.pixels_number)
+    _component(data=packet, key=key, on_drawn_change=drawn, on_pick_change=lambda: None)
+
+
+def choose_picture() -> tuple[np.ndarray, int]:
+    """The picture, levels [64], and the class that the model is told."""
+    source, state = select(say("Picture"), SOURCES, "pixels_source"), st.session_state
+    if source == "drawn":
+        st.caption(say("Draw it under *Finish a drawing*."))
+        levels, own = drawing(), state.pixels_finish_class
+        own = state.pixels_digit if own == OWN else own
+    elif source == "real":
+        own, nth = choose_digit(count_of)
+        levels = real_digit(own, nth)
+    else:
+        own, seed = choose_digit(None)
+        levels = written((own,), replace(SAMPLING, seed=seed))[0]
+    about = say(
+        "The first token tells the model what to write. Choose another to see how a wrong class changes the loss."
+    )
+    label = say("Class token")
+    return levels, choose_class(label, "pixels_told", own, N_("the picture's own, {digit}"), about)
+
+
+def choose_mask() -> tuple[bool, str]:
+    about = say("On: no pixel sees a later one. Off: every pixel sees them all.")
+    with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="medium"):
+        causal = st.toggle(say("Causal"), key="pixels_causal", help=about, width="content")
+        label = say("When a mask is off:")
+        return causal, one_of(label, SCOPES, "pixels_scope", disabled=causal, width="content", help=say(SCOPE_HELP))
+
+
+def run_pair(
+    model: DigitsModel, levels: np.ndarray, told: int, causal: bool, scope: str
+) -> tuple[PixelView, PixelView]:
+    batch, state = digits.encode(levels[None], [told]), st.session_state
+    spec, only_layer = model.standard.replace(causal=causal), only(scope, state.pixels_layer)
+    both = run_view.run_pair(model, batch, spec, 0, "self", only_layer=only_layer)
+    layer, pixel = state.pixels_layer, state.pixels_pixel
+    query = pixel + (state.pixels_looker == "itself")
+
+    def seen(one: RunView) -> PixelView:
+        return replace(one.ask(digits.seen, layer, query, pixel), mean_leak=one.survey().future)
+
+    now, standard = (one.kept(("pixels", layer, pixel, query), partial(seen, one)) for one in both)
+    return now, standard
+
+
+def show(now: PixelView, standard: PixelView, layer: int, head: int) -> None:
+    def pick_head(number: int) -> None:
+        st.session_state.pixels_layer, st.session_state.pixels_head = divmod(number, now.weights.shape[1])
+
+    changed = not st.session_state.pixels_causal
+    name, zmax = head_name(layer, head), pictures.largest(now, standard)
+    left, middle, right = st.columns([1, 1.35, 1.15], gap="medium")
+    with left:
+        show_picture(cached_figure(pictures.heads_packet, now, layer, head, zmax), "pixels_heads", pick_head)
+        if changed:
+            st.caption(say("**{head}** under the standard masks, the same colours", head=name))
+            show_picture(
+                cached_figure(pictures.head_packet, standard, layer, head, zmax), "pixels_standard", _pick_pixel
+            )
+    with middle:
+        st.caption(say("**{head}**: where it attends", head=name))
+        show_picture(cached_figure(pictures.head_packet, now, layer, head, zmax), "pixels_picture", _pick_pixel)
+        st.html(pictures.scale_html(zmax))
+    with right:
+        what = say("{pixel}, before it is written", pixel=pictures.name_of(now.pixel + 1, ""))
+        true = int(now.levels[now.pixel])
+        st.html(pictures.level_table(now.chances, standard.chances, true, what, changed=changed))
+        st.html(share_table(say("measured"), _shares(now, standard, name, layer, head), changed=changed))
+    with middle if changed else left:
+        st.caption(say("Loss of every pixel: how much each surprises the model"))
+        figure = cached_figure(
+            pictures.loss_figure, now.losses, standard.losses, tuple(now.levels.tolist()), changed=changed
+        )
+        worst = int(now.losses.argmax())
+        alt = say("Loss of every pixel, as a picture; the largest is {loss:.2f} nats at {pixel}.",
+                  loss=now.losses[worst], pixel=pictures.name_of(worst + 1, ""))  # fmt: skip
+        page.chart(figure, "pixels_losses", alt)
+
+
+def _shares(now: PixelView, standard: PixelView, name: str, layer: int, head: int) -> list[tuple[str, str, str]]:
+    """As share_table takes them: what, now, and under the standard masks."""
+    here, true = pictures.name_of(now.pixel + 1, ""), int(now.levels[now.pixel])
+    rows: list[tuple[str, Callable[[PixelView], str]]] = [
+        (say("{head} from here: on later pixels", head=name), lambda one: percent(float(one.leak[layer, head]))),
+        (say("{head}, mean of all queries", head=name), lambda one: percent(float(one.mean_leak[layer, head]))),
+        (say("all heads, all queries"), lambda one: percent(float(one.mean_leak.mean()))),
+        (say("writing {pixel}: on the answer", pixel=here), lambda one: percent(one.answer)),
+        (say("true level {level} of {pixel}", level=true, pixel=here), lambda one: chance(float(one.chances[true]))),
+        (say("loss, nats/pixel"), lambda one: f"{one.losses.mean():.3f}"),
+    ]
+    return [(what, value(now), value(standard)) for what, value in rows]
+
+
+def _pick_pixel(pixel: int) -> None:
+    st.session_state.pixels_pixel = min(max(pixel, 0), pictures.PIXELS - 1)
+
+
+WAYS = 5  # completions shown side by side
+RECOGNISERS: dict[Kind, str] = {"svc": N_("a support vector classifier"), "logistic": N_("a logistic regression")}
+FRAMES = N_("Framed in green: recognised as its class. Dashed orange: recognised as another class.")
+
+
+def show_sample(classes: tuple[int, ...], how: Sampling) -> None:
+    levels = write_with_progress(classes, how)
+    if levels is None:
+        return
+    recogniser, data = the_recogniser(), the_digits()
+    read = recogniser.read(levels)
+    right, count = int((read == np.array(classes)).sum()), len(classes)
+    words = say(
+        "{right} of {count} written digits ({share}) are recognised as their class by {recogniser} trained on "
+        "{train:,} real digits and on no written ones. Its accuracy on {test} real digits that it never saw is "
+        "{accuracy}.",
+        right=right, count=count, share=percent(right / count), recogniser=say(RECOGNISERS[recogniser.kind]),
+        train=len(data.train.classes), test=len(data.test.classes), accuracy=percent(recogniser.accuracy),
+    )  # fmt: skip
+    st.html(page.sentence(words))
+    cards = [
+        pictures.GalleryCard(picture, say("{told}, read as {found}", told=told, found=found), bool(told == found))
+        for picture, told, found in zip(levels, classes, read, strict=True)
+    ]
+    st.html(pictures.gallery(cards))
+    st.caption(say(FRAMES))
+
+
+def write_with_progress(classes: tuple[int, ...], how: Sampling) -> np.ndarray | None:
+    """The digits; None where the user has stopped the writing of just these."""
+    words = say_count(
+        "Writing {count} digit, pixel by pixel …", "Writing {count} digits, pixel by pixel …", len(classes)
+    )
+    with stoppable(repr((classes, how)), say("Stopped. Write the digits again")) as line:
+        if line is None:
+            return None
+        line.caption(words)
+        return written(classes, how)
+
+
+def choose_start() -> int:
+    digit, nth = choose_digit(count_of)
+    take = lambda: replace_drawing(real_digit(digit, nth))  # noqa: E731
+    st.button(say("Take this real digit"), on_click=take, icon=":material/content_copy:", width="stretch")
+    about = say("The model reads these rows and writes the others.")
+    return st.slider(say("Rows given"), 0, pictures.SIDE, key="pixels_rows", help=about)
+
+
+def show_finish(rows: int, how: Sampling) -> None:
+    given = drawing()[: rows * pictures.SIDE]
+    chances: np.ndarray = results.ask(digits.class_chances, ModelRef.of(the_model()), given)
+    left, right = st.columns([1.1, 1.6], gap="large")
+    with right:
+        label, words = say("Class given to the model"), N_("the most likely, {digit}")
+        told = choose_class(label, "pixels_finish_class", int(chances.argmax()), words)
+        with guarded(say("Writing …")):
+            made = written((told,) * WAYS, how, given)
+        read = the_recogniser().read(made)
+        st.html(page.sentence(_finish_sentence(rows, told, read, chances)))
+        cards = [
+            pictures.GalleryCard(levels, say("read as {found}", found=int(found)), int(found) == told, len(given))
+            for levels, found in zip(made, read, strict=True)
+        ]
+        st.html(pictures.gallery(cards, WAYS))
+        st.caption(together([say("Above the line: given."), say(FRAMES)]))
+        st.html(pictures.class_table(chances, told))
+    with left:
+        show_canvas(class_name(told), len(given))
+
+
+def _finish_sentence(rows: int, told: int, read: np.ndarray, chances: np.ndarray) -> str:
+    about = {"told": told, "sure": chance(float(chances[told])), "times": len(read), "right": int((read == told).sum())}
+    if rows == pictures.SIDE:
+        return say(
+            "All rows are given: nothing is left to write. The model gives class {told} a probability of {sure}.",
+            **about,
+        )
+    sure = say("Given the drawing, the model gives it a probability of {sure} to be class {told}.", **about)
+    if not rows:
+        alone = say(
+            "From the class token alone the model wrote the rest {times} times; {right} of them are recognised as the "
+            "digit {told}.",
+            **about,
+        )
+        return together([alone, sure])
+    wrote = say_count(
+        "From the {count} row above the line the model wrote the rest {times} times; {right} of them are recognised as "
+        "the digit {told}.",
+        "From the {count} rows above the line the model wrote the rest {times} times; {right} of them are recognised "
+        "as the digit {told}.",
+        rows,
+        **about,
+    )
+    return together([wrote, sure])

@@ -1,1 +1,0 @@
-"""The Pixels page's pieces."""

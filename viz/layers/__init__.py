@@ -1,1 +1,0 @@
-"""The page Across layers: pictures and words."""
