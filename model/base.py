@@ -122,6 +122,7 @@ class Model(ABC):
     kind = "decoder"
     attentions: tuple[str, ...] = ("self",)
     predicts = True
+    chats = False  # whether it has a chat template
     hardware: Hardware = CPU
 
     def __init__(
@@ -150,6 +151,11 @@ class Model(ABC):
         An encoder-decoder's batch is its targets, one for each text, with the texts as its source; without targets the
         model writes them itself. Raises ValueError for targets that are not one a text, or not taken.
         """
+
+    def encode_rendered(self, text: str) -> tuple[TokenBatch, frozenset[int]]:
+        """A text that its chat template wrote, as one row, and the ids of special tokens, which count as such in it.
+        Raises NotSupported for a model that has no chat template."""
+        raise NotSupported(msg("{model} has no chat template. Type a text instead of messages.", model=self.name))
 
     @abstractmethod
     def label(self, token: int) -> str:

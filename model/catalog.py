@@ -119,7 +119,7 @@ def inspect(name: str, settings: Settings) -> None:
     folder = checkpoint_files.allowed_folder(name, settings) if is_path else fetching.cached(name)
     if is_path and folder is not None and _is_ours(name, folder):
         checkpoint_files.check_limits(name, folder, settings)
-        fetching.check_tokenizer(name, _tokenizer(folder))
+        fetching.check_tokenizer(name, _tokenizer(checkpoint_files.tokenizer_folder(name, folder)))
     elif folder is not None:
         fetching.inspect(name, folder, settings)
 
@@ -142,6 +142,32 @@ def load(
 def first_head(model: Model) -> tuple[int, int]:
     entry = ENTRIES.get(model.name)
     return (entry and entry.first_head) or (model.num_layers // 2, 0)
+
+
+def steps(name: str, settings: Settings | None = None) -> dict[str, int | None]:
+    """The checkpoints of a training, by the names that `load` takes, with their steps, in order; None: the model after
+    it. Empty where a name is no folder of checkpoints."""
+    from model.huggingface import checkpoint_files
+
+    if _entry(name) is not None or not checkpoint_files.is_path(name):
+        return {}
+    try:
+        return checkpoint_files.steps(name, settings or Settings.from_environment())
+    except CheckpointError:  # said when it is loaded
+        return {}
+
+
+def at_step(name: str, step: int | None = None) -> str:
+    """The name of a checkpoint of the folder `name`, the last one's unless a step is given; of any other model its own.
+    Raises ValueError for a step that is not there."""
+    found = steps(name)
+    if step is None:
+        return list(found)[-1] if found else name
+    named = next((checkpoint for checkpoint, number in found.items() if number == step), None)
+    if named is None:
+        numbers = [number for number in found.values() if number is not None]
+        raise ValueError(f"expected a step of {name!r:.200} out of {numbers[:20]}, got {step!r}")
+    return named
 
 
 def check_offered(name: str, settings: Settings) -> None:
@@ -190,7 +216,7 @@ def _from_folder(name: str, folder: Path, settings: Settings, report: "Report") 
 
 
 def _decoder(name: str, folder: Path, settings: Settings) -> DecoderModel:
-    tokenizer = _tokenizer(folder)
+    tokenizer = _tokenizer(folder if (folder / "tokenizer.json").exists() else _tokenizer_folder(name, folder))
     network = load_transformer(folder)
     check_finite(name, network)
     where = hardware.CPU
@@ -210,6 +236,12 @@ def _decoder(name: str, folder: Path, settings: Settings) -> DecoderModel:
     pad = known - 1 if pad is None else pad
     most = min(network.config.context, settings.tokens)
     return DecoderModel(name, network, BatchTokenizer(tokenizer, most, pad=pad, start=start), hardware=where)
+
+
+def _tokenizer_folder(name: str, folder: Path) -> Path:
+    from model.huggingface import checkpoint_files
+
+    return checkpoint_files.tokenizer_folder(name, folder)
 
 
 def _tokenizer(folder: Path) -> Tokenizer:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from model.mask_lab.recognize import name_mask
     from model.spec import MaskSpec
     from unmask.checking import CannotCheck, Report, assert_causal, check
+    from unmask.checkpoints import checkpoints
     from unmask.digits import digit
     from unmask.notebook import load
     from unmask.report_request import report
@@ -29,6 +30,7 @@ HOMES = {
     "attentions": "unmask.sources",
     "check": "unmask.checking",
     "check_loss": "mask_check.loss",
+    "checkpoints": "unmask.checkpoints",
     "cost": "model.inference.cost",
     "digit": "unmask.digits",
     "lightning_callback": "unmask.training",
@@ -38,7 +40,7 @@ HOMES = {
     "trainer_callback": "unmask.training",
 }
 __all__ = [
-    "CannotCheck", "MaskSpec", "Report", "assert_causal", "attentions", "check", "check_loss", "cost", "digit",
+    "CannotCheck", "MaskSpec", "Report", "assert_causal", "attentions", "check", "check_loss", "checkpoints", "cost", "digit",
     "lightning_callback", "load", "name_mask", "report", "trainer_callback",
 ]  # fmt: skip
 

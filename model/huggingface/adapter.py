@@ -112,6 +112,11 @@ class HuggingFaceModel(Model):
             written = writer.encode(targets, pad_side)
         return replace(written, source=batch)
 
+    def encode_rendered(self, text: str) -> tuple[TokenBatch, frozenset[int]]:
+        if not self.chats:
+            return super().encode_rendered(text)
+        return self._tokens.texts.of_templates.encode([text]), self._tokens.texts.special
+
     def encode_image(self, text: str, picture: Image.Image) -> ImageBatch:
         """A text with an image in it, one row, as the network's processor prepares them. A text that says nowhere where
         the image is has it at its beginning.
@@ -323,7 +328,9 @@ def from_folder(name: str, folder: Path, settings: Settings, report: Report = la
     check_type(name, config)
     tokenizers = read_tokenizers(name, folder, config["model_type"])
     network, head = read_network(name, folder, settings, report)
-    return _examined(name, network, tokenizers, head, settings.tokens, report, folder)
+    model = _examined(name, network, tokenizers, head, settings.tokens, report, folder)
+    model.chats = model.kind == "decoder" and checkpoint_files.has_chat_template(name, folder)
+    return model
 
 
 def from_network(network: Any, tokenizer: Any, name: str | None = None) -> HuggingFaceModel:
@@ -344,7 +351,9 @@ def from_network(network: Any, tokenizer: Any, name: str | None = None) -> Huggi
     own = Tokenizer.from_str(backend.to_str())  # its settings are changed
     shared = copy.deepcopy(network, {id(weight): weight for weight in network.parameters()}).eval()
     shared.set_attn_implementation("eager")
-    return _examined(name, shared, (own, own), head, Settings().tokens, processor=processor)
+    model = _examined(name, shared, (own, own), head, Settings().tokens, processor=processor)
+    model.chats = model.kind == "decoder" and bool(getattr(tokenizer, "chat_template", None))
+    return model
 
 
 def _examined(

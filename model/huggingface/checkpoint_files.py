@@ -19,6 +19,7 @@ from serving.settings import Settings
 CONFIG = "config.json"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
+CHAT_TEMPLATE = "chat_template.jinja"
 MARIAN = ("source.spm", "target.spm", "vocab.json")  # first: targets have a tokenizer of their own
 LONE = ("tokenizer.model", "spiece.model")
 TOKENIZERS = (  # files of a tokenizer; the first complete one is read
@@ -29,10 +30,13 @@ TOKENIZERS = (  # files of a tokenizer; the first complete one is read
     *((file,) for file in LONE),
 )
 PROCESSORS = ("preprocessor_config.json", "processor_config.json")  # of images
-EXTRAS = ("generation_config.json", TOKENIZER_CONFIG, "special_tokens_map.json", "added_tokens.json", *PROCESSORS)
+EXTRAS = ("generation_config.json", TOKENIZER_CONFIG, "special_tokens_map.json", "added_tokens.json",
+          CHAT_TEMPLATE, *PROCESSORS)  # fmt: skip
 SMALL = {CONFIG, *EXTRAS, *(part for tokenizer in TOKENIZERS for part in tokenizer)}
 MOST_SMALL_BYTES = 50_000_000  # of all small files
 MOST_LAYERS = 1_000
+MOST_STEPS = 1_000  # of a training
+STEP = re.compile(r"checkpoint-(\d{1,9})")  # a folder's name, as Hugging Face's Trainer writes it
 LAYERS = re.compile(r"n(um)?_(encoder_|decoder_|hidden_)?layers?|(encoder|decoder)_layers")  # names in config.json
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 SENTENCE_TRANSFORMERS = N_(
@@ -215,6 +219,42 @@ def allowed_folder(name: str, settings: Settings) -> Path:
     if odd:
         raise CheckpointError(msg(NOT_REGULAR, model=name, file=odd))
     return inside
+
+
+def steps(name: str, settings: Settings) -> dict[str, int | None]:
+    """The checkpoints of a training in a folder, by their names, with their steps, in order; at the end the model of
+    the folder itself, if it holds one, with None. Empty for any other folder. Raises CheckpointError as allowed_folder.
+    """
+    folder = allowed_folder(name, settings)
+    matches = (STEP.fullmatch(path.name) for path in folder.iterdir() if path.is_dir())
+    numbers = sorted(int(match[1]) for match in matches if match)[-MOST_STEPS:]
+    found: dict[str, int | None] = {str(Path(name) / f"checkpoint-{number}"): number for number in numbers}
+    return found | {name: None} if found and (folder / CONFIG).is_file() else found
+
+
+def tokenizer_folder(name: str, folder: Path) -> Path:
+    """Where a model's tokenizer is: in its folder, or, of a Trainer's checkpoint without one, in the folder above."""
+    above = folder.parent
+    lacks = not _has_tokenizer(name, local_files(folder)) and STEP.fullmatch(folder.name)
+    if not lacks or not _has_tokenizer(name, local_files(above)):
+        return folder
+    check_small_files(name, {file: size for file, size in local_files(above).items() if file in SMALL})
+    return above
+
+
+def has_chat_template(name: str, folder: Path) -> bool:
+    """Whether a model's files hold a chat template. Raises CheckpointError for files that cannot be read."""
+    files = local_files(folder)
+    gguf = formats.gguf_file(name, files)
+    if gguf and gguf_files.header(name, folder / gguf).chat_template:
+        return True
+    if CHAT_TEMPLATE in files:
+        return True
+    return TOKENIZER_CONFIG in files and bool(read_json(name, folder / TOKENIZER_CONFIG).get("chat_template"))
+
+
+def _has_tokenizer(name: str, files: Mapping[str, int]) -> bool:
+    return bool(formats.gguf_file(name, files)) or any(all(part in files for part in each) for each in TOKENIZERS)
 
 
 def check_folder(name: str, folder: Path, settings: Settings) -> dict[str, Any]:

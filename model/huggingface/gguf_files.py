@@ -20,6 +20,7 @@ from model.errors import CheckpointError, first_line
 MOST_HEADER_BYTES = 50_000_000  # as much as configuration and tokenizer of other models
 MOST_FIELDS, MOST_TENSORS, MOST_AXES = 10_000, 100_000, 4
 WIDTHS = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}  # bytes of a value, by its type
+CHAT_TEMPLATE, MOST_KEY = b"tokenizer.chat_template", 65_535  # a field's name; bytes of one, as GGUF says
 TEXT, ARRAY = 8, 9  # the types of other sizes
 PACKAGES = ("gguf", "accelerate")
 NOT_INSTALLED = N_(
@@ -33,10 +34,11 @@ UNREADABLE = N_("{model}: {file} cannot be read ({why}). Choose another GGUF fil
 @dataclass(frozen=True)
 class Header:
     """What a GGUF file's header says. numbers: how many weights it holds. stored: the type of most of them, as "Q4_K",
-    "Q8_0" or "F16"."""
+    "Q8_0" or "F16". chat_template: whether it has one."""
 
     numbers: int
     stored: str
+    chat_template: bool
 
 
 def header(name: str, path: Path) -> Header:
@@ -78,8 +80,9 @@ class _Reader:
         _, tensors, fields = self._take("I"), self._take("Q"), self._take("Q")
         if fields > MOST_FIELDS or tensors > MOST_TENSORS:
             raise ValueError(msg("it lists {fields:,} fields and {tensors:,} tensors", fields=fields, tensors=tensors))
+        chats = False
         for _ in range(fields):
-            self._skip_text()
+            chats |= self._key() == CHAT_TEMPLATE
             self._skip_value(self._take("I"))
         numbers: Counter[str] = Counter()
         needed = 0  # bytes of the tensors, which follow the header
@@ -96,7 +99,7 @@ class _Reader:
         if not numbers or self._file.tell() + needed > self._size:
             raise ValueError(msg("its tensors end at byte {end:,} and the file at {size:,}",
                                  end=self._file.tell() + needed, size=self._size))  # fmt: skip
-        return Header(numbers.total(), numbers.most_common(1)[0][0])
+        return Header(numbers.total(), numbers.most_common(1)[0][0], chats)
 
     def _take(self, form: str) -> Any:
         data = self._file.read(struct.calcsize("<" + form))
@@ -107,6 +110,12 @@ class _Reader:
         if end > min(self._size, MOST_HEADER_BYTES):
             raise ValueError(msg("its header is longer than {most:,} bytes", most=min(self._size, MOST_HEADER_BYTES)))
         self._file.seek(count, os.SEEK_CUR)
+
+    def _key(self) -> bytes:
+        length = self._take("Q")
+        if length > MOST_KEY:
+            raise ValueError(msg("a name of {length:,} bytes", length=length))
+        return self._file.read(length)
 
     def _skip_text(self) -> None:
         self._skip(self._take("Q"))

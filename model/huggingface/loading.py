@@ -165,6 +165,7 @@ def read_tokenizers(name: str, folder: Path, model_type: str) -> tuple[Tokenizer
 
     Raises CheckpointError for none, or a damaged or empty one.
     """
+    folder = checkpoint_files.tokenizer_folder(name, folder)
     files = checkpoint_files.tokenizer_files(name, checkpoint_files.local_files(folder))
     try:
         with panics_caught():
