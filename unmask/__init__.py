@@ -40,8 +40,8 @@ HOMES = {
     "trainer_callback": "unmask.training",
 }
 __all__ = [
-    "CannotCheck", "MaskSpec", "Report", "assert_causal", "attentions", "check", "check_loss", "checkpoints", "cost", "digit",
-    "lightning_callback", "load", "name_mask", "report", "trainer_callback",
+    "CannotCheck", "MaskSpec", "Report", "assert_causal", "attentions", "check", "check_loss", "checkpoints", "cost",
+    "digit", "lightning_callback", "load", "name_mask", "report", "trainer_callback",
 ]  # fmt: skip
 
 

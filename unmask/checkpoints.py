@@ -79,9 +79,7 @@ def checkpoints(folder: str) -> Checkpoints:
     """The checkpoints in a folder. Raises ValueError where there are none."""
     steps = tuple(step for step in catalog.steps(str(folder)).values() if step is not None)
     if not steps:
-        raise ValueError(
-            f"expected a folder of checkpoints (checkpoint-100, checkpoint-200 …), got {str(folder)!r:.200}"
-        )
+        raise ValueError(f"expected a folder of checkpoints (checkpoint-100 …), got {str(folder)!r:.200}")
     return Checkpoints(str(folder), steps)
 
 

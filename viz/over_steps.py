@@ -30,8 +30,10 @@ def steps_figure(
     layout = {
         "xaxis": {"title": {"text": say("training step")}},
         "yaxis": {"title": {"text": say("share of attention")}, "range": [0, 1.02]},
-        "yaxis2": {"title": {"text": say("loss, nats/token")}, "overlaying": "y", "side": "right", "rangemode": "tozero",
-                   "showgrid": False},
+        "yaxis2": {
+            "title": {"text": say("loss, nats/token")},
+            "overlaying": "y", "side": "right", "rangemode": "tozero", "showgrid": False,
+        },
         "height": 320, "hovermode": "x unified", "legend": LEGEND, "showlegend": True,
         "margin": {"l": 60, "r": 60, "t": 40, "b": 50},
     }  # fmt: skip

@@ -1,6 +1,5 @@
 """A folder of checkpoints, as Hugging Face's Trainer writes them: a slider over its steps, and a chart over all."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,9 @@ from streamlit.testing.v1 import AppTest
 from model import catalog
 from model.heads.over_steps import step_measures
 from serving.settings import Settings
+from tests.apptest import charts
 from tests.model.huggingface import families
+from tests.pages.page import array
 from ui import results
 
 ROOT = Path(__file__).parents[2]
@@ -35,10 +36,6 @@ def opened(folder: Path, **query: str) -> AppTest:
     for name, value in {"model": str(folder), "text": "the cat sat on the cat sat", **query}.items():
         app.query_params[name] = value
     return app.run()
-
-
-def charts(app: AppTest) -> list[dict]:
-    return [json.loads(found.proto.json) for found in app.get("bidi_component") if "steps_over" in found.proto.id]
 
 
 def test_the_steps_of_a_folder_are_found_in_their_order(trained: Path) -> None:
@@ -71,10 +68,16 @@ def test_the_slider_begins_at_the_last_step_and_the_link_has_another(trained: Pa
 def test_the_chart_has_every_checkpoints_own_numbers_and_few_models_stay_in_memory(trained: Path) -> None:
     app = opened(trained, over_steps="true", layer="1", head="2", training_step="20")
     assert not app.exception
-    for step in STEPS:
+    drawn = next(data for key, data in charts(app).items() if key.startswith("steps_over"))["figure"]["data"]
+    lines = {line["name"]: (array(line["x"]), array(line["y"])) for line in drawn}
+    for place, step in enumerate(STEPS):
         model = catalog.load(str(trained / f"checkpoint-{step}"), settings=Settings())
         trace = model.run(model.encode(["the cat sat on the cat sat"]))
         found = step_measures(trace, 0, model.standard, predicts=True)
         assert found.loss == pytest.approx(float(trace.losses().nanmean()))
+        assert lines["loss, nats/token"][1][place] == pytest.approx(found.loss, rel=1e-5)
+        assert (lines["first token"][0][place], lines["first token"][1][place]) == (
+            step, pytest.approx(found.shares["first"][1, 2], rel=1e-5),
+        )  # fmt: skip
         assert found.shares["first"][1, 2] == pytest.approx(float(trace.weights(1, 2)[1:, 0].mean()), abs=1e-6)
-    assert len(results.engine().models._models) <= Settings().models_in_memory
+    assert len(results.engine().models._models) <= results.engine().models._most

@@ -14,8 +14,8 @@ from ui.sidebar import models
 from viz.html import join, tag
 
 HELP = N_(
-    "The text is read as messages: a line that begins with system:, user: or assistant: begins one. The model's own chat "
-    "template makes one text of them, with its special tokens and the beginning of the assistant's answer."
+    "The text is read as messages: a line that begins with system:, user: or assistant: begins one. The model's own "
+    "chat template makes one text of them, with its special tokens and the beginning of the assistant's answer."
 )
 
 
