@@ -18,9 +18,9 @@ from ui.heads import query
 from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.widgets.choices import one_of
-from viz import compare
 from viz.head import difference_figure, head_figure, head_range
 from viz.numbers import next_token_table
+from viz.sentence import comparable, prediction_sentence, weights_sentence
 
 ABOVE = 220  # pixels over the pictures as the page opens, without the titles in their margins
 
@@ -86,9 +86,9 @@ for column, key, title, name, view in zip(st.columns(2, gap="small"), "ab", name
         if coarser_words(view):
             st.caption(say(coarser_words(view)))
 left, right = st.columns(2, gap="small")
-sentences = [cached_figure(compare.weights_sentence, *views)]
+sentences = [cached_figure(weights_sentence, *views)]
 with left:
-    if compare.comparable(*views):
+    if comparable(*views):
         st.markdown("#### B − A")
         figure = cached_figure(difference_figure, views[1], views[0], dark=page.is_dark())
         alt = say("B minus A. {sentence}", sentence=sentences[0])
@@ -104,5 +104,5 @@ with right, guarded(say("Predicting …")):
             both = zip((a, b), positions, strict=True)
             one, other_one = (f"“{escaped(side.run.batch.pieces[side.row][at])}” ({at})" for side, at in both)
             st.caption(say("After {one} in A, after {other} in B.", one=one, other=other_one))
-        sentences.append(compare.prediction_sentence(*lists))
+        sentences.append(prediction_sentence(*lists))
 sentence_slot.html(page.sentence(together(sentences)))

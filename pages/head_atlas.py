@@ -12,7 +12,7 @@ from model.atlas.unit import row_length
 from ui import controls, explain
 from ui.guard import guarded
 from ui.head_atlas import controls as atlas_controls
-from ui.head_atlas import examples, finder, measuring
+from ui.head_atlas import examples
 from ui.head_atlas.controls import SECTIONS, SOURCES, AtlasLink
 from ui.results import cached_figure
 from ui.widgets.choices import one_of
@@ -33,8 +33,8 @@ with axes:
 layer, head = controls.nearest_head(model, model.num_layers, model.num_heads)
 atlas_controls.share(model, text)  # before what may end the page
 with guarded(say("Measuring every head …")):
-    texts_key, read = measuring.source(model, chosen, text)
-    atlas, go_on = measuring.find(model, texts_key, read, masks)
+    texts_key, read = atlas_controls.source(model, chosen, text)
+    atlas, go_on = atlas_controls.find(model, texts_key, read, masks)
 
 size = say_count(
     "{heads} heads · {count} text · {tokens:,} tokens",
@@ -67,7 +67,7 @@ section = one_of(say("Below"), SECTIONS, "atlas_section", label_visibility="coll
 if section == "examples":
     examples.examples(atlas, layer, head)
 elif section == "find":
-    finder.show(model, text, atlas, masks)
+    examples.show_finder(model, text, atlas, masks)
 else:
     examples.table(atlas, model, about(model, masks, row_length(model), atlas))
 go_on()

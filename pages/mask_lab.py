@@ -12,7 +12,7 @@ from ui import ask_first, controls, explain, run_view
 from ui.guard import guarded
 from ui.heads import head as head_picture
 from ui.heads import query
-from ui.mask_lab import canvas, compose, effect, lab_sections
+from ui.mask_lab import compose, sections
 from ui.results import cached_figure
 from ui.widgets import choices
 from ui.widgets.choices import one_of
@@ -35,7 +35,7 @@ with top:
     spec = compose.scoped(compose.choose(model), held, layer, head)
     said = st.container()
 in_scope = not spec.layers or layer in spec.layers
-lab_sections.warn_of_a_changed_text(reading.batch)
+sections.warn_of_a_changed_text(reading.batch)
 with guarded(say("Running both …")):
     composed, spec = spec, ask_first.masks_to_show(model, reading.batch, spec, row, attention, layer, head)
 with guarded(say("Running {model} …", model=explain.title_of(model))):
@@ -45,26 +45,26 @@ with query_slot:
     chosen = query.choose(now)
 part = controls.choose_positions(*views[0].weights.shape)
 part = head_picture.without_padding(part, now.run.keys.keep[row].numpy(), masked=bool(spec.padding))
-part = canvas.drawable(*part, chosen)
+part = compose.drawable(*part, chosen)
 rows, columns = head_picture.zoomed(part, part)
 with st.container(key="mask_and_head"):
     left, right = st.columns(2, gap="small")
 with right:  # first: the canvas beside it has shown a stroke at once
-    shown = one_of(say("Masks of the head"), lab_sections.SHOWN, "shown", label_visibility="collapsed")
+    shown = one_of(say("Masks of the head"), sections.SHOWN, "shown", label_visibility="collapsed")
     now_view, standard_view = (cropped(view, rows, columns) for view in views)
-    figure = lab_sections.picture(shown, now_view, standard_view, chosen)
-    alt = cached_figure(lab_sections.alt, now.name(layer, head), shown, now_view, standard_view)
-    head_picture.show(figure, alt, room="one", above=canvas.ABOVE, zooms=True, moves=query.moves(now, part))
+    figure = sections.picture(shown, now_view, standard_view, chosen)
+    alt = cached_figure(sections.alt, now.name(layer, head), shown, now_view, standard_view)
+    head_picture.show(figure, alt, room="one", above=compose.ABOVE, zooms=True, moves=query.moves(now, part))
 with left, guarded():
     mask = now.ask(mask_view, layer, head)
-    canvas.show(mask, rows, columns, compose.text_key(reading.batch), chosen, in_scope=in_scope)
+    compose.show_canvas(mask, rows, columns, compose.text_key(reading.batch), chosen, in_scope=in_scope)
 with said, guarded(say("Computing what each token can depend on …")):
-    told = effect.sentence(now, standard, chosen) if spec == composed else say(ask_first.ASKING)
+    told = sections.sentence(now, standard, chosen) if spec == composed else say(ask_first.ASKING)
     said.html(told)
 st.html("".join([cached_figure(formula, mask), cached_figure(counts, views[0].blocked, mask)]))
-choices.show(lab_sections.notes(spec, now, layer))
+choices.show(sections.notes(spec, now, layer))
 
 with st.sidebar:
     ask_first.switch()
-lab_sections.show_section(now, standard, layer, head, chosen)
+sections.show_section(now, standard, layer, head, chosen)
 compose.share(model, spec)

@@ -9,9 +9,11 @@ page.set_up(N_("Serving"))  # first, so that the browser has something to fetch 
 
 from ui import controls, explain, inference
 from ui.guard import guarded
+from ui.widgets.choices import one_of
 
 model, text = controls.open_page(inference.ServingLink.restore)
-title, section = st.empty(), inference.choose_section()
+title = st.empty()
+section = one_of(say("Shown"), inference.SECTIONS, "serving", label_visibility="collapsed")
 reading = None if section == "cost" else controls.open_text(model, text)
 title.markdown(page.heading(say("Serving"), explain.title_of(model)))
 sentence_place = st.empty()

@@ -9,7 +9,7 @@ page.set_up(N_("Why causal"))  # first, so that the browser has something to fet
 
 from ui import link
 from ui.guard import guarded
-from ui.why_causal import controls, live_training, sentences, steps, twin_runs
+from ui.why_causal import controls, live_training, steps
 from ui.why_causal.controls import WhyCausalLink
 
 WhyCausalLink.restore()
@@ -20,7 +20,7 @@ title.markdown(page.heading(say("Why causal")))
 step = controls.choose_step()
 notes = st.container()
 with guarded():
-    training = twin_runs.curves()
+    training = controls.curves()
 beginning = steps.trained(training) if step == controls.LOSS else None  # what needs no text is there before the rest
 if step == controls.TRAINING:
     live_training.show()
@@ -34,12 +34,12 @@ if not text.strip():
         link.share(WhyCausalLink.of_choices(why_head=None, why_place=None, why_token=None))
     st.stop()
 with slot, guarded(say("Running both twins …")):
-    pair = twin_runs.pair()
+    pair = controls.pair()
     batch = pair.encode(text)
-    looks = twin_runs.run_all(pair, batch)
-    outcomes = twin_runs.outcomes(looks) if step != controls.PROOF else {}
-title.markdown(page.heading(say("Why causal"), sentences.size(pair, batch)))
-if note := sentences.cut_note(pair, batch):
+    looks = controls.run_all(pair, batch)
+    outcomes = controls.outcomes(looks) if step != controls.PROOF else {}
+title.markdown(page.heading(say("Why causal"), steps.size(pair, batch)))
+if note := steps.cut_note(pair, batch):
     notes.warning(note)
 
 if beginning:

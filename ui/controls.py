@@ -246,6 +246,12 @@ def choose_head(model: Model, layers: int, heads: int) -> tuple[int, int]:
     return st.session_state.layer, st.session_state.head
 
 
+def take_head(layer: int, head: int | None) -> None:
+    """For a callback: this head is chosen, where it is one."""
+    if head is not None:
+        st.session_state.layer, st.session_state.head = layer, head
+
+
 def nearest_head(model: Model, layers: int, heads: int) -> tuple[int, int]:
     """The chosen layer and head, before their controls are drawn; the last where there are not so many."""
     state, first = st.session_state, catalog.first_head(model)

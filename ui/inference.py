@@ -27,8 +27,7 @@ from ui.heads.head import heard
 from ui.results import cached_figure
 from ui.widgets.choices import bound, one_of, whole_number, whole_numbers
 from ui.widgets.uploads import download
-from viz import inference as pictures
-from viz import mask_cost
+from viz import inference
 from viz.heatmap import CachedFigure
 from viz.mask_styles import STYLES
 
@@ -122,11 +121,6 @@ def open_cost(masks: MaskSpec) -> None:
     st.switch_page("pages/serving.py")
 
 
-def choose_section() -> str:
-    """Which of the page's parts."""
-    return one_of(say("Shown"), SECTIONS, "serving", label_visibility="collapsed")
-
-
 def share(model: Model) -> None:
     """Keep the URL true to the page, and offer links."""
     masks = st.session_state.cost_masks
@@ -180,17 +174,17 @@ def show_calls(row: Row) -> Shown:
         raise ValueError(say("expected a cached prefix of at least 1 token for a second continuation"))
     second = tuple(continuation_ids(row.model, state.second)[0]) if state.second else ()
     found: CallsComparison = row.ask(compare_calls, row.batch, row.model.standard, tuple(ends), align, second)
-    sentence = pictures.calls_sentence(found, bool(second))
+    sentence = inference.calls_sentence(found, bool(second))
     labels = [*row.labels, *(f"→ {row.model.label(token)}" for token in second)]
     left, right = st.columns([1.3, 1], gap="small")
     with left:
-        cells = cached_figure(pictures.calls_figure, found, labels)
+        cells = cached_figure(inference.calls_figure, found, labels)
         figures = _chart(say("Which call computes which cell"), "calls_cells", cells, sentence)
     with right:
-        kernel = cached_figure(pictures.kernel_figure, found)
+        kernel = cached_figure(inference.kernel_figure, found)
         figures |= _chart(say("Each call as its kernel sees it"), "calls_kernel", kernel, sentence)
     with st.expander(say("Calls as a table")):
-        st.html(cached_figure(pictures.calls_table, found))
+        st.html(cached_figure(inference.calls_table, found))
     more = f", second={state.second!r}" if second else ""
     return Shown(sentence, figures, row.code(f"served(chunks={chunks}, prefix={state.cached}, align={align!r}{more})"))
 
@@ -242,21 +236,23 @@ def show_tree(row: Row) -> Shown:
         by: row.ask(verify_tree, ids, tuple(parents), given, order=order, positions=by) for by in POSITIONS
     }
     found = both[stand]
-    sentence = _with_other_layers(row, pictures.tree_sentence(found, ROUNDING * found.size))
+    sentence = _with_other_layers(row, inference.tree_sentence(found, ROUNDING * found.size))
     count = len(found.parents)
     state.node = min(state.node, count - 1)
     left, right = st.columns([1, 1.1], gap="small")
     with left:
-        tree = cached_figure(pictures.tree_figure, found, labels[-1], state.node)
+        tree = cached_figure(inference.tree_figure, found, labels[-1], state.node)
         title = say("The tree, and the path that greedy verification accepts")
-        figures = _chart(title, "tree", tree, sentence, heard=heard("tree", on_pick=_take_node))
+        figures = _chart(
+            title, "tree", tree, sentence, heard=heard("tree", on_pick=lambda node, _: state.update(node=node))
+        )
         names = [f"{number}: {label}" for number, label in enumerate(found.labels, 1)]
         st.selectbox(say("Show what a draft token sees"), range(count), format_func=names.__getitem__,
                      **bound("node", state.node))  # fmt: skip
         other = both[next(by for by in POSITIONS if by != stand)]
-        st.html(cached_figure(pictures.tree_table, found, other))
+        st.html(cached_figure(inference.tree_table, found, other))
     with right:
-        mask = cached_figure(pictures.tree_mask_figure, found, labels, state.node)
+        mask = cached_figure(inference.tree_mask_figure, found, labels, state.node)
         figures |= _chart(say("Its mask"), "tree_mask", mask, sentence)
     return Shown(sentence, figures, row.code(f"tree({texts or parents}, order={order!r}, positions={stand!r})"))
 
@@ -265,10 +261,6 @@ def _with_other_layers(row: Row, sentence: str) -> str:
     """The sentence, and which layers carry a state past every mask, if any."""
     others = row.model.describe().other_layers()
     return together([sentence, say(others)]) if others else sentence
-
-
-def _take_node(node: int, _: int | None) -> None:
-    st.session_state.node = node
 
 
 def show_packing(row: Row) -> Shown:
@@ -282,8 +274,8 @@ def show_packing(row: Row) -> Shown:
                           help=say("With commas; what is left of the text is one more document."))  # fmt: skip
             documents = tuple(whole_numbers(state.lengths))
     found: PackedLosses = row.ask(pack, row.batch, documents)
-    sentence = _with_other_layers(row, pictures.packing_sentence(found, ROUNDING * found.size))
-    figures = _chart(say("Loss of each document"), "packing", cached_figure(pictures.packing_figure, found), sentence)
+    sentence = _with_other_layers(row, inference.packing_sentence(found, ROUNDING * found.size))
+    figures = _chart(say("Loss of each document"), "packing", cached_figure(inference.packing_figure, found), sentence)
     return Shown(sentence, figures, row.code(f"packed({documents!r})"))
 
 
@@ -309,7 +301,7 @@ def show_streaming(row: Row) -> Shown:
         state.stream_now, state.stream_begun = now, True
     figures: dict[str, CachedFigure] = st.fragment(_read_on, run_every=LOOK_EVERY if now.going else None)(now.going)
     arguments = ", ".join(f"{name}={value}" for name, value in ({"tokens": len(ids)} | sizes).items())
-    return Shown(pictures.stream_sentence(now.found, row.model.context), figures, row.code(f"streamed({arguments})"))
+    return Shown(inference.stream_sentence(now.found, row.model.context), figures, row.code(f"streamed({arguments})"))
 
 
 @dataclass
@@ -346,9 +338,9 @@ def _read_on(going: bool) -> dict[str, CachedFigure]:
             words, icon = (say("Stop"), "stop") if going else (say("Continue"), "resume")
             look: Any = {"key": f"stream_{icon}", "icon": f":material/{icon}:"}
             st.button(words, on_click=setattr, args=(now, "going", not going), **look)
-    alt = pictures.stream_alt(found)
-    figures = _chart(say("Loss and cache"), "stream_loss", pictures.stream_figure(found), alt)
-    sinks = pictures.sinks_figure(found, [now.labels[token] for token in found.kept])
+    alt = inference.stream_alt(found)
+    figures = _chart(say("Loss and cache"), "stream_loss", inference.stream_figure(found), alt)
+    sinks = inference.sinks_figure(found, [now.labels[token] for token in found.kept])
     return figures | _chart(say("Attention of the newest token to the cache"), "stream_weights", sinks, alt)
 
 
@@ -370,12 +362,12 @@ def show_cost() -> Shown:
                       help=say("With commas; what is left of the text is one more document."))  # fmt: skip
     documents = tuple(whole_numbers(state.cost_documents)) if state.cost_documents.strip() else ()
     found: MaskCost = results.ask(cost, spec, state.tokens, int(state.block), documents)
-    sentence = mask_cost.cost_sentence(found)
+    sentence = inference.cost_sentence(found)
     left, right = st.columns([1.3, 1], gap="small")
     with left:
-        figures = _chart(say("Blocks"), "cost_blocks", cached_figure(mask_cost.blocks_figure, found), sentence)
-        st.html(mask_cost.blocks_key())
-    right.html(cached_figure(mask_cost.cost_table, found, HEAD_SIZE))
+        figures = _chart(say("Blocks"), "cost_blocks", cached_figure(inference.blocks_figure, found), sentence)
+        st.html(inference.blocks_key())
+    right.html(cached_figure(inference.cost_table, found, HEAD_SIZE))
     masks = json.loads(spec.to_json())
     sizes = f"tokens={found.tokens}, block={found.block}, documents={list(documents)}"
     return Shown(sentence, figures, f"import unmask\n\nunmask.cost({masks}, {sizes})")

@@ -21,17 +21,8 @@ from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView, layer_names
 from ui.widgets.choices import bound, select
+from viz import layers as pictures
 from viz.head import comparison_figure, head_figure
-from viz.layers import (
-    candidates_table,
-    key,
-    lens_sentence,
-    lens_table,
-    reduced_words,
-    token_alt,
-    token_figure,
-    token_sentence,
-)
 from viz.palette import WIDE
 
 Across = Literal["lens", "token", "all"]
@@ -99,14 +90,16 @@ def show_lens(now: RunView, standard: RunView | None, query: int) -> str:
     inside = begin <= query < end
     beside = len(found.ids) <= MOST_BESIDE
     left, right = st.columns([1.6, 1], gap="small") if beside else (st.container(), st.container())
-    left.html(cached_figure(lens_table, found, pieces, query, other) + key(compared=other is not None))
+    left.html(
+        cached_figure(pictures.lens_table, found, pieces, query, other) + pictures.key(compared=other is not None)
+    )
     if inside:
         right.markdown("#### " + say("After “{token}”, layer by layer", token=escaped(pieces[query])))
-        right.html(cached_figure(candidates_table, found, query - begin))
+        right.html(cached_figure(pictures.candidates_table, found, query - begin))
     st.caption(say(LENS))
     if not inside:
         return say("The query is padding: choose another.")
-    return cached_figure(lens_sentence, found, query - begin, pieces[query], other)
+    return cached_figure(pictures.lens_sentence, found, query - begin, pieces[query], other)
 
 
 def lens_part(begin: int, end: int, chosen: int) -> tuple[int, int]:
@@ -128,13 +121,13 @@ def show_token(now: RunView, standard: RunView | None, query: int, over: Over) -
     if all(one.masks.padding for one in runs):
         view, *others = [cropped(one, (0, len(one.queries)), (real.start, real.stop)) for one in (view, *others)]
     other = others[0] if others else None
-    figure = cached_figure(token_figure, view, other, say(UNITS[over]), dark=page.is_dark())
-    page.chart(figure, "token_layers", token_alt(view, say(UNITS[over]), piece))
+    figure = cached_figure(pictures.token_figure, view, other, say(UNITS[over]), dark=page.is_dark())
+    page.chart(figure, "token_layers", pictures.token_alt(view, say(UNITS[over]), piece))
     about = N_("Rows: layers, the first on top. Columns: what “{token}” ({position}) attends to.")
     alone = say(ATTENTION_ALONE) if over in ("rollout", "flow") else ""
     rows = say(about, token=escaped(piece), position=query)
-    st.caption(together(filter(None, [rows, reduced_words(view), alone])))
-    return token_sentence(view, over, query, piece, other)
+    st.caption(together(filter(None, [rows, pictures.reduced_words(view), alone])))
+    return pictures.token_sentence(view, over, query, piece, other)
 
 
 def show_all(
@@ -159,7 +152,7 @@ def show_all(
     alone = say(ATTENTION_ALONE) if over == "rollout" else ""
     st.caption(together(filter(None, [shown_of, coarser_words(shown[0]), alone])))
     of_query = [replace(cropped(view, (query, query + 1), (0, len(view.keys))), queries=[name]) for view in views]
-    return token_sentence(of_query[0], over, query, now.tokens[query], *of_query[1:])
+    return pictures.token_sentence(of_query[0], over, query, now.tokens[query], *of_query[1:])
 
 
 def _lens(of: RunView, begin: int, end: int) -> LogitLens:

@@ -163,8 +163,10 @@ def set_up(title: str) -> None:
         speech.choose()
         for path, (label, icon) in PAGES.items():
             st.page_link(_page(path), label=say(label), icon=icon, query_params=speech.in_links() or None)
+        # its fonts and a screen reader's voice go by the language
+        tell_browser = f"<script>document.documentElement.lang = {json.dumps(language())}</script>"
         st.html(_fetch_early(), unsafe_allow_javascript=True)
-        st.html(_tell_browser(language()), unsafe_allow_javascript=True)
+        st.html(tell_browser, unsafe_allow_javascript=True)
     _import_torch()
 
 
@@ -218,11 +220,6 @@ def _fetch_early() -> str:
     addresses = map(json.dumps, streamlit_internals.script_files())
     fetched = [f"import(new URL({address}, document.baseURI)).catch(() => {{}})" for address in addresses]
     return f"<script>{'; '.join(fetched)}</script>"
-
-
-def _tell_browser(spoken: str) -> str:
-    """A script that names the language to the browser: its fonts and a screen reader's voice go by that."""
-    return f"<script>document.documentElement.lang = {json.dumps(spoken)}</script>"
 
 
 def heading(name: str, *facts: str) -> str:

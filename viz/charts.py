@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from i18n import say
 from model.heads.view import HeadView
-from viz.heatmap import Part, axes, cells
+from viz.heatmap import KEY_TITLE, LONGEST_TICK, MOST_TICKS, QUERY_TITLE, CachedFigure, Part, axes, cells, figure
 from viz.heatmap import margin as margin_of
-from viz.html import escaped
-from viz.palette import TWO, diverging
+from viz.html import escaped, shortened
+from viz.palette import ALLOWED, TWO, diverging
 
 MARGIN = {"l": 8, "r": 8, "t": 8, "b": 8}
 SMALL_LABELS = {"tickfont": {"size": 10}}
@@ -58,6 +59,11 @@ def scatter(x: Any, y: Any, name: str, hover: str = "", *, mode: str = "markers"
     return {"type": "scatter", "x": x, "y": y, "name": name, "mode": mode} | said | look
 
 
+def upright(x: float, **line: Any) -> Part:
+    """A shape: a line from the bottom to the top at x, which looks so."""
+    return {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "line": line}
+
+
 LEFT, RIGHT = (0.0, 1 / TWO), (1 - 1 / TWO, 1.0)  # of the width, of two masks
 NEVER = {True: "#2a2d33", False: "#e4e6eb"}  # a cell that nothing reaches, in the dark and in the light
 
@@ -88,3 +94,49 @@ def flat(view: HeadView, shown: np.ndarray, colour: str, name: str, words: str, 
         "hovertemplate": words + "<extra></extra>",
         "name": name,
     }
+
+
+BLOCKED = "rgba(128,128,128,.28)"  # a cell of a mask, as ALLOWED
+
+
+def coloured_cells(
+    values: np.ndarray, colours: Sequence[str], names: Sequence[str], x: Part, y: Part, **more: Any
+) -> CachedFigure:
+    """Whole numbers as coloured cells, −1 empty; each number has a name, and the colours come again and again."""
+    steps = len(colours)
+    scale = [[(step + end) / steps, colours[step]] for step in range(steps) for end in (0, 1)]
+    shown = np.where(values >= 0, values % steps, np.nan).astype(np.float32)
+    text = np.array([*names, ""], dtype=object)[values]
+    gap = int(len(values) <= MOST_TICKS)
+    trace: Part = {
+        "type": "heatmap", "z": shown, "zmin": -0.5, "zmax": steps - 0.5, "colorscale": scale, "showscale": False,
+        "hovertext": text.tolist(), "hovertemplate": "%{y}, %{x}: %{hovertext}<extra></extra>",
+    }  # fmt: skip
+    square = {"constrain": "domain", "showgrid": False, "zeroline": False, "ticks": "", "automargin": True}
+    layout: Part = {
+        "xaxis": square | x | {"tickangle": -90}, "yaxis": square | y | {"autorange": "reversed", "scaleanchor": "x"},
+        "margin": MARGIN, "height": 470, **more,
+    }  # fmt: skip
+    return figure([trace | {"xgap": gap, "ygap": gap}], layout)
+
+
+def mask_figure(allowed: np.ndarray, labels: Sequence[str]) -> CachedFigure:
+    """A mask, bool [T,T]."""
+    names = [say("blocked"), say("allowed")]
+    return coloured_cells(allowed.astype(int), (BLOCKED, ALLOWED), names, *of_tokens(labels))
+
+
+def labelled(labels: Sequence[str], title: str) -> Part:
+    """An axis of tokens, every so many of them labelled."""
+    step = -(-len(labels) // MOST_TICKS)
+    places = list(range(0, len(labels), step))
+    return {
+        "tickvals": places,
+        "ticktext": [escaped(shortened(labels[place], LONGEST_TICK)) for place in places],
+        "title": {"text": say(title)},
+    }
+
+
+def of_tokens(labels: Sequence[str]) -> tuple[Part, Part]:
+    """Of keys, and of queries."""
+    return labelled(labels, KEY_TITLE), labelled(labels, QUERY_TITLE)

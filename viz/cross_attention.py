@@ -86,7 +86,9 @@ def written_strip(outputs: list[str], now: np.ndarray, standard: np.ndarray | No
     framed = {"aria_current": "true", "style": f"outline:2px solid {NOW}; border-radius:3px"}
     boxes = [td(output, "token", **(framed if place == step else {})) for place, output in enumerate(outputs)]
     rows = [(say("probability"), now)] if standard is None else [(say("now"), now), (say("standard masks"), standard)]
-    lines = [[th(say("writes")), *boxes], *([th(name), *map(_probability, row)] for name, row in rows)]
+    lines = [[th(say("writes")), *boxes]]
+    for name, row in rows:
+        lines.append([th(name), *(td(chance(one), "doubt" if one < 0.9 else "") for one in row.tolist())])
     return table(lines, "numbers written") + STRIP_STYLE  # not shown
 
 
@@ -160,10 +162,6 @@ def _labels(labels: list[str], chosen: int | None) -> Part:
         "ticks": "",
         "automargin": True,
     }
-
-
-def _probability(one: float) -> Markup:
-    return td(chance(float(one)), "doubt" if one < 0.9 else "")
 
 
 LIFTED_SHARES = {

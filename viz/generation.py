@@ -10,7 +10,7 @@ from markupsafe import Markup
 from i18n import N_, large, say, say_all, together
 from viz.charts import LEGEND, MARGIN, SMALL_LABELS, bars, heat, position_names, token_axis
 from viz.heatmap import CachedFigure, Part, colour_range, figure
-from viz.html import filled, join, swatch, table, tag, td, th
+from viz.html import filled, headings, join, number_rows, swatch, table, tag
 from viz.numbers import chance as chance_words
 from viz.numbers import number, percent
 from viz.palette import ALLOWED, MASK_COLOURS, NOW, SEQUENTIAL_SCALE, STANDARD
@@ -256,9 +256,5 @@ def _keys(labels: Sequence[str]) -> Part:
 
 def differences_table(head: Sequence[str], rows: Sequence[tuple[str, Sequence[float]]]) -> Markup:
     """Largest differences, a row each, under their column names; what is not to be had is NaN."""
-    titles = [th(head[0]), *(th(name, "number") for name in head[1:])]
-    body = [
-        [td(what, style="white-space:normal"), *(td("–" if one != one else number(one), "number") for one in numbers)]
-        for what, numbers in rows
-    ]
-    return table([titles, *body], "numbers differences")  # not shown
+    body = number_rows((what, *("–" if one != one else number(one) for one in numbers)) for what, numbers in rows)
+    return table([headings(head[:1], head[1:]), *body], "numbers differences")  # not shown

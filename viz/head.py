@@ -10,23 +10,7 @@ import numpy as np
 
 from i18n import N_, say
 from model.heads.view import HeadView, coarser, reduced, step_of
-from viz.heatmap import (
-    CachedFigure,
-    Part,
-    axes,
-    blocked_traces,
-    cells,
-    colour_bar,
-    colour_range,
-    empty_notes,
-    figure,
-    frames,
-    hatching,
-    looks_at,
-    margin,
-    title,
-    weights_trace,
-)
+from viz import heatmap
 from viz.palette import SMALL, WIDE, diverging
 
 TITLES = (N_("now"), N_("standard masks"), N_("now − standard"))
@@ -40,23 +24,23 @@ def head_figure(
     tall: float = 1,
     query: int | None = None,
     zmax: float | None = None,
-) -> CachedFigure:
+) -> heatmap.CachedFigure:
     """One heatmap in a room so many sides wide, beside which WIDE leaves the place of a comparison's small pictures.
 
     tall: the room's height in sides. query: the position whose row is framed. zmax: of the last colour, head_range's
     unless given.
     """
     view = coarser(now)
-    layout = _layout(view, dark, query) | axes(view) | {"images": hatching(view.blocked, dark=dark)}
+    layout = _layout(view, dark, query) | heatmap.axes(view) | {"images": heatmap.hatching(view.blocked, dark=dark)}
     layout["xaxis"]["domain"] = [0, 1 / wide]
-    weights = weights_trace(view, zmax or head_range(now), **_at_picture(view, wide, tall))
-    return figure([*blocked_traces(view), weights], layout)
+    weights = heatmap.weights_trace(view, zmax or head_range(now), **_at_picture(view, wide, tall))
+    return heatmap.figure([*heatmap.blocked_traces(view), weights], layout)
 
 
-def unnamed_figure(now: HeadView, *, dark: bool, query: int | None = None) -> CachedFigure:
+def unnamed_figure(now: HeadView, *, dark: bool, query: int | None = None) -> heatmap.CachedFigure:
     """head_figure in which all blocked cells look alike, and no tooltip names a mask: to be guessed."""
     plain = head_figure(replace(now, blocked={"drawn": now.any_blocked()}), dark=dark, query=query).to_dict()
-    return figure([trace for trace in plain["data"] if trace["name"] != "blocked"], plain["layout"])
+    return heatmap.figure([trace for trace in plain["data"] if trace["name"] != "blocked"], plain["layout"])
 
 
 def comparison_figure(
@@ -66,7 +50,7 @@ def comparison_figure(
     dark: bool,
     titles: tuple[str, str, str] | None = None,
     query: int | None = None,
-) -> CachedFigure:
+) -> heatmap.CachedFigure:
     """Now (large), and beside it the standard masks and the difference now - standard; the three zoom together.
 
     titles: of the three, in the reader's language.
@@ -76,28 +60,34 @@ def comparison_figure(
     change = _change(now, standard, view.any_blocked() & other.any_blocked())
     named, other_named = _named_alike(view, other)
     traces = [
-        *blocked_traces(named),
-        *blocked_traces(other_named, "2"),
-        weights_trace(named, zmax, **_beside(1, 1, SMALL)),
-        weights_trace(other_named, zmax, "2"),
+        *heatmap.blocked_traces(named),
+        *heatmap.blocked_traces(other_named, "2"),
+        heatmap.weights_trace(named, zmax, **_beside(1, 1, SMALL)),
+        heatmap.weights_trace(other_named, zmax, "2"),
         _difference_trace(named, change, dark, "3", **_beside(1, SMALL, SMALL)),
     ]
-    layout = _layout(view, dark, query) | axes(view) | axes(other, "2", tokens=False) | axes(view, "3", tokens=False)
+    layout = (
+        _layout(view, dark, query)
+        | heatmap.axes(view)
+        | heatmap.axes(other, "2", tokens=False)
+        | heatmap.axes(view, "3", tokens=False)
+    )
     layout["xaxis"]["domain"] = [0, 1 / WIDE]
     for place, domain in (("2", [1 - SMALL, 1]), ("3", [0, SMALL])):
         layout[f"xaxis{place}"] |= {"domain": [1 - SMALL / WIDE, 1], "matches": "x"}
         layout[f"yaxis{place}"] |= {"domain": domain, "matches": "y"}
     layout["images"] = (
-        hatching(view.blocked, dark=dark)
-        + hatching(other.blocked, dark=dark, place="2")
+        heatmap.hatching(view.blocked, dark=dark)
+        + heatmap.hatching(other.blocked, dark=dark, place="2")
         + _hatching_of(change, other, dark=dark, place="3")
     )
     corners = ((0, 1), (1 - SMALL / WIDE, 1), (1 - SMALL / WIDE, SMALL))
-    layout["annotations"] += empty_notes(other, dark=dark, place="2")
+    layout["annotations"] += heatmap.empty_notes(other, dark=dark, place="2")
     layout["annotations"] += [
-        title(f"<b>{text}</b>", *corner) for text, corner in zip(titles or map(say, TITLES), corners, strict=True)
+        heatmap.title(f"<b>{text}</b>", *corner)
+        for text, corner in zip(titles or map(say, TITLES), corners, strict=True)
     ]
-    return figure(traces, layout)
+    return heatmap.figure(traces, layout)
 
 
 def _named_alike(one: HeadView, other: HeadView) -> tuple[HeadView, HeadView]:
@@ -111,18 +101,18 @@ def _named_alike(one: HeadView, other: HeadView) -> tuple[HeadView, HeadView]:
 
 def difference_figure(
     now: HeadView, standard: HeadView, *, dark: bool, tall: float = 1, query: int | None = None
-) -> CachedFigure:
+) -> heatmap.CachedFigure:
     """now - standard alone, as large as it gets; tall: the room's height in widths."""
     view, other = coarser(now), coarser(standard)
     change = _change(now, standard, view.any_blocked() & other.any_blocked())
     images = _hatching_of(change, other, dark=dark, place="")
-    layout = _layout(view, dark, query) | axes(view) | {"annotations": [], "images": images}
-    return figure([_difference_trace(view, change, dark, "", **_at_picture(view, 1, tall))], layout)
+    layout = _layout(view, dark, query) | heatmap.axes(view) | {"annotations": [], "images": images}
+    return heatmap.figure([_difference_trace(view, change, dark, "", **_at_picture(view, 1, tall))], layout)
 
 
 def head_range(*views: HeadView) -> float:
     """The weight that gets the last colour, one for all of these views."""
-    return colour_range(*(view.weights for view in views))
+    return heatmap.colour_range(*(view.weights for view in views))
 
 
 def _change(now: HeadView, standard: HeadView, both: np.ndarray) -> np.ndarray:
@@ -135,39 +125,40 @@ def _change(now: HeadView, standard: HeadView, both: np.ndarray) -> np.ndarray:
     return np.where(both, np.nan, change).astype(np.float32)
 
 
-def _difference_trace(view: HeadView, change: np.ndarray, dark: bool, place: str, **where: Any) -> Part:
+def _difference_trace(view: HeadView, change: np.ndarray, dark: bool, place: str, **where: Any) -> heatmap.Part:
     reach = max(float(np.nanmax(np.abs(change), initial=0.0)), 0.01)
-    return cells(view, change, place) | {
+    return heatmap.cells(view, change, place) | {
         "zmin": -reach,
         "zmax": reach,
         "colorscale": diverging(dark),
-        "colorbar": colour_bar(say("change"), **where),
-        "hovertemplate": f"{looks_at('%{y}', '%{x}')}<br>{say('change {change}', change='%{z:+.4f}')}<extra></extra>",
+        "colorbar": heatmap.colour_bar(say("change"), **where),
+        "hovertemplate": heatmap.tooltip(say("change {change}", change="%{z:+.4f}")),
         "name": "difference",
     }
 
 
-def _hatching_of(change: np.ndarray, standard: HeadView, *, dark: bool, place: str) -> list[Part]:
+def _hatching_of(change: np.ndarray, standard: HeadView, *, dark: bool, place: str) -> list[heatmap.Part]:
     """The cells that both block."""
     both = {name: mask & np.isnan(change) for name, mask in standard.blocked.items()}
-    return hatching(both, dark=dark, place=place)
+    return heatmap.hatching(both, dark=dark, place=place)
 
 
-def _beside(x: float, top: float, tall: float) -> Part:
+def _beside(x: float, top: float, tall: float) -> heatmap.Part:
     """Where a colour bar stands: right of x, from top on down, in shares of the figure's whole room."""
     return {"x": x, "xanchor": "left", "xpad": 8, "y": top, "yanchor": "top", "ypad": 0, "len": tall}
 
 
-def _at_picture(view: HeadView, wide: float, tall: float) -> Part:
+def _at_picture(view: HeadView, wide: float, tall: float) -> heatmap.Part:
     """Where the colour bar of one picture stands, whose cells are square."""
     rows, columns = view.weights.shape
     return _beside(min(columns / rows * tall, 1) / wide, 1, min(rows / columns / tall, 1))
 
 
-def _layout(view: HeadView, dark: bool, query: int | None) -> Part:
+def _layout(view: HeadView, dark: bool, query: int | None) -> heatmap.Part:
     """What all have."""
     return {
-        "margin": margin(view.queries, view.keys, view.first, view.first_key, view.step) | {"autoexpand": False},
-        "annotations": empty_notes(view, dark=dark),
-        "shapes": frames(view, query, ""),
+        "margin": heatmap.margin(view.queries, view.keys, view.first, view.first_key, view.step)
+        | {"autoexpand": False},
+        "annotations": heatmap.empty_notes(view, dark=dark),
+        "shapes": heatmap.frames(view, query, ""),
     }

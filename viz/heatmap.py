@@ -145,7 +145,7 @@ def weights_trace(view: HeadView, zmax: float, place: str = "", **bar: Any) -> P
         "showscale": bool(bar),
         "colorbar": colour_bar(say("weight"), **bar),
         "customdata": view.scaled,
-        "hovertemplate": _hover(_weight(view), _score(view, "%{customdata:.3f}")),
+        "hovertemplate": tooltip(_weight(view), _score(view, "%{customdata:.3f}")),
         "name": "weights",
     }
 
@@ -163,7 +163,7 @@ def blocked_traces(view: HeadView, place: str = "") -> list[Part]:
         "colorscale": CLEAR,
         "showscale": False,
         "text": found.text,
-        "hovertemplate": _hover(found.words, _score(view, "%{z:.3f}")),
+        "hovertemplate": tooltip(found.words, _score(view, "%{z:.3f}")),
         "name": "blocked",
     }
     return [trace]
@@ -272,10 +272,11 @@ def _labels(labels: Sequence[str], first: int, step: int) -> dict[int, str]:
     places = range(0, len(labels), every)
     if every == 1 and step == 1:
         return {place: shortened(labels[place], LONGEST_TICK) for place in places}
-    return {place: _placed(place * step + first, labels[place]) for place in places}
+    return {place: f"{place * step + first} {shortened(labels[place], LONGEST_TICK)}" for place in places}
 
 
-def _hover(*lines: str) -> str:
+def tooltip(*lines: str) -> str:
+    """Of a cell: which it is, then these lines."""
     return "<br>".join((looks_at("%{y}", "%{x}"), *lines)) + "<extra></extra>"
 
 
@@ -294,10 +295,6 @@ def _score(view: HeadView, shown: str) -> str:
     if view.step == 1:
         return say("scaled score {score}", score=shown)
     return say("largest scaled score {score}", score=shown)
-
-
-def _placed(position: int, label: str) -> str:
-    return f"{position} {shortened(label, LONGEST_TICK)}"
 
 
 def _names(labels: list[str], first: int, step: int) -> list[str]:

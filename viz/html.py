@@ -111,6 +111,16 @@ def th(content: object = "", kind: str = "", **attributes: object) -> Markup:
     return tag("th", content, **({"class_": kind} if kind else {}), **attributes)
 
 
+def headings(words: Iterable[object], numbers: Iterable[object] = ()) -> list[Markup]:
+    """The titles of columns of words, and of columns of numbers after them."""
+    return [*map(th, words), *(th(name, "number") for name in numbers)]
+
+
+def number_rows(rows: Iterable[Iterable[str]]) -> list[list[Markup]]:
+    """Rows of words, which wrap, and numbers after them."""
+    return [[td(what, "wraps"), *(td(number, "number") for number in numbers)] for what, *numbers in rows]
+
+
 def track(share: float, colour: str) -> Markup:
     """A cell with a share, 0 to 1, as a bar."""
     width = min(max(share, 0.0), 1.0) * 100

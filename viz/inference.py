@@ -1,5 +1,4 @@
-"""Pictures of the Serving page: which call computed which cell, a draft tree, packed and streamed texts, blocks of a
-mask.
+"""The Serving page: which call computed which cell, a draft tree, packed and streamed texts, and a mask's blocks.
 
 Sizes: T positions, N blocks a side.
 """
@@ -11,26 +10,21 @@ import numpy as np
 from markupsafe import Markup
 
 from i18n import N_, listed, say, say_count, together
-from viz.heatmap import KEY_TITLE, LONGEST_TICK, MOST_TICKS, QUERY_TITLE, CachedFigure, figure
-from viz.html import escaped, shortened, table, tag
+from viz.charts import BLOCKED, LEGEND, MARGIN, coloured_cells, labelled, of_tokens, upright
+from viz.heatmap import CachedFigure, Part, figure
+from viz.html import escaped, headings, number_rows, swatch, table, tag, td
 from viz.numbers import number
 from viz.palette import ALLOWED, NOW, STANDARD, sequential
 
 if TYPE_CHECKING:  # they import torch
     from model.inference.calls import CallsComparison
+    from model.inference.cost import MaskCost
     from model.inference.draft_tree import DraftTree
     from model.inference.packing import PackedLosses
     from model.inference.streaming import StreamedText
 
-CALLS = (
-    "#4A90C2",
-    "#E69F00",
-    "#009E73",
-    "#CC79A7",
-    "#8C6D31",
-    "#912DF5",
-)  # in turn
-GREY = "rgba(128,128,128,.28)"
+
+CALLS = ("#4A90C2", "#E69F00", "#009E73", "#CC79A7", "#8C6D31", "#912DF5")  # in turn
 LIT = "#E69F00"
 SMOOTHED = 32  # tokens
 CONVENTIONS = {
@@ -76,13 +70,12 @@ LEARNED = N_(
 PACKED_APART = N_("Documents packed into one row have the logits of each document alone with: {names}.")
 PACKED_MIXED = N_("No convention gives the logits of each document alone.")
 PACKED_OTHERS = N_("Largest difference with the others: {names}.")
-Part = dict[str, Any]
 
 
 def calls_figure(found: "CallsComparison", labels: Sequence[str]) -> CachedFigure:
     """The T × T cells of the first layer, each in the colour of the call that computed it."""
     names = [say("call {number}", number=number + 1) for number in range(len(found.calls))]
-    return coloured_cells(found.cells, CALLS, names, _tokens(labels, KEY_TITLE), _tokens(labels, QUERY_TITLE))
+    return coloured_cells(found.cells, CALLS, names, *of_tokens(labels))
 
 
 def kernel_figure(found: "CallsComparison") -> CachedFigure:
@@ -99,18 +92,18 @@ def kernel_figure(found: "CallsComparison") -> CachedFigure:
         start += queries
     names = [say("blocked"), *(say("call {number}", number=number + 1) for number in range(len(found.calls)))]
     shown = np.concatenate(rows[:-1])
-    colours = (GREY, *(CALLS[number % len(CALLS)] for number in range(len(found.calls))))
+    colours = (BLOCKED, *(CALLS[number % len(CALLS)] for number in range(len(found.calls))))
     return coloured_cells(shown, colours, names, {"title": {"text": say("keys")}}, {"showticklabels": False})
 
 
 def calls_table(found: "CallsComparison") -> Markup:
     """A row for each call: its queries and keys, and of the cells of its rectangle those that were computed."""
-    rows = [[tag("th", say(name)) for name in (N_("call"), N_("queries"), N_("keys"), N_("computed cells"))]]
+    rows = [headings(map(say, (N_("call"), N_("queries"), N_("keys"), N_("computed cells"))))]
     for call, (queries, keys) in enumerate(found.calls):
         computed = int((found.cells == call).sum())
         numbers = f"{call + 1}", f"{queries:,}", f"{keys:,}", f"{computed:,} / {queries * keys:,}"
-        rows.append([tag("td", text, class_="number") for text in numbers])
-    return table(rows, "numbers")
+        rows.append([td(text, "number") for text in numbers])
+    return table(rows)
 
 
 def calls_sentence(found: "CallsComparison", second: bool) -> str:
@@ -150,12 +143,11 @@ def tree_figure(found: "DraftTree", start: str, chosen: int) -> CachedFigure:
     roots = [down[node] for node, parent in enumerate(found.parents) if parent < 0]
     down[-1] = sum(roots) / len(roots)
     across = {-1: 0, **dict(enumerate(depth))}
-    lines: list[Part] = [
-        {"type": "scatter", "mode": "lines", "x": [across[parent], across[node]], "y": [down[parent], down[node]],
-         "line": {"color": NOW if node in found.accepted else "#8A8F98", "width": 3 if node in found.accepted else 1},
-         "hoverinfo": "skip", "showlegend": False}
+    looks = {"color": "#8A8F98", "width": 1}, {"color": NOW, "width": 3}
+    lines = [
+        _line([across[parent], across[node]], [down[parent], down[node]], "", looks[node in found.accepted])
         for node, parent in enumerate(found.parents)
-    ]  # fmt: skip
+    ]
     nodes = [-1, *range(len(found.parents))]
     names = [escaped(label) for label in (start, *found.labels)]
     dots: Part = {
@@ -167,13 +159,12 @@ def tree_figure(found: "DraftTree", start: str, chosen: int) -> CachedFigure:
                           position=found.positions[node + len(found.positions) - len(depth)],
                           path=escaped(" ".join(found.labels[one] for one in reversed(_above(found.parents, node)))))
                       if node >= 0 else say("the text's last token") for node in nodes],
-        "customdata": [[node] for node in nodes], "hoverinfo": "text", "showlegend": False,
+        "customdata": [[node] for node in nodes], "hoverinfo": "text",
     }  # fmt: skip
     hidden = {"visible": False, "fixedrange": True}
-    layout = {"xaxis": hidden | {"range": [-0.5, max(depth) + 0.6]}, "height": 320,
-              "yaxis": hidden | {"range": [max(len(leaves) - 0.5, 0.7), -0.9]},
-              "margin": {"l": 8, "r": 8, "t": 8, "b": 8}}  # fmt: skip
-    return figure([*lines, dots], layout)
+    layout = {"xaxis": hidden | {"range": [-0.5, max(depth) + 0.6]}, "height": 320, "showlegend": False}
+    layout |= {"yaxis": hidden | {"range": [max(len(leaves) - 0.5, 0.7), -0.9]}, "margin": MARGIN}
+    return figure([*[line | {"hoverinfo": "skip"} for line in lines], dots], layout)
 
 
 def tree_mask_figure(found: "DraftTree", labels: Sequence[str], chosen: int) -> CachedFigure:
@@ -182,9 +173,9 @@ def tree_mask_figure(found: "DraftTree", labels: Sequence[str], chosen: int) -> 
     shown, start = found.allowed.astype(int), len(found.allowed) - len(found.parents)
     shown[start + chosen, [start + node for node in _above(found.parents, chosen)]] *= 2
     names = [say("blocked"), say("allowed"), say("seen by the chosen token")]
-    sides = (_tokens([*labels, *found.labels], title) for title in (KEY_TITLE, QUERY_TITLE))
+    sides = of_tokens([*labels, *found.labels])
     rows = [_rings(found, node) for node in (*[-1] * start, *range(len(found.parents)), chosen)]  # that where none is
-    return coloured_cells(shown, (GREY, ALLOWED, LIT), names, *sides, meta={"rings": {"of": "tree", "rows": rows}})
+    return coloured_cells(shown, (BLOCKED, ALLOWED, LIT), names, *sides, meta={"rings": {"of": "tree", "rows": rows}})
 
 
 def _rings(found: "DraftTree", node: int) -> list[int]:
@@ -204,8 +195,7 @@ def tree_table(found: "DraftTree", other: "DraftTree") -> Markup:
         (say("largest difference, positions by depth"), number(by["depth"])),
         (say("largest difference, positions by row (wrong)"), number(by["row"])),
     ]
-    return table([[tag("td", name, class_="wraps"), tag("td", number, class_="number")] for name, number in rows],
-                 "numbers")  # fmt: skip
+    return table(number_rows(rows))
 
 
 def tree_sentence(found: "DraftTree", tolerance: float) -> str:
@@ -219,13 +209,6 @@ def tree_sentence(found: "DraftTree", tolerance: float) -> str:
     return together([first, accepted if count else say("Greedy verification accepts no token.")])
 
 
-def mask_figure(allowed: np.ndarray, labels: Sequence[str]) -> CachedFigure:
-    """A mask, bool [T,T]."""
-    names = [say("blocked"), say("allowed")]
-    sides = _tokens(labels, KEY_TITLE), _tokens(labels, QUERY_TITLE)
-    return coloured_cells(allowed.astype(int), (GREY, ALLOWED), names, *sides)
-
-
 def packing_figure(found: "PackedLosses") -> CachedFigure:
     """Each document's mean loss alone and under each convention."""
     names = [say("document {number}", number=number + 1) for number in range(len(found.sizes))]
@@ -234,26 +217,17 @@ def packing_figure(found: "PackedLosses") -> CachedFigure:
         {"type": "bar", "name": name, "x": names, "y": losses, "marker": {"color": colour}}
         for (name, losses), colour in zip(series, SERIES, strict=True)
     ]
-    layout: Part = {
-        "barmode": "group",
-        "height": 360,
-        "margin": {"l": 56, "r": 8, "t": 8, "b": 40},
-        "yaxis": {"title": {"text": say("mean loss, nats")}},
-        "legend": {"orientation": "h", "y": 1.15},
-    }
-    return figure(bars, layout)
+    look = {"barmode": "group", "height": 360, "margin": MARGIN | {"l": 56, "b": 40}, "legend": LEGEND | {"y": 1.15}}
+    return figure(bars, look | {"yaxis": {"title": {"text": say("mean loss, nats")}}})
 
 
 def packing_sentence(found: "PackedLosses", tolerance: float) -> str:
     """Which conventions keep the documents apart."""
-    apart = [say(CONVENTIONS[name]) for name, difference in found.differences.items() if difference <= tolerance]
-    others = [
-        f"{say(CONVENTIONS[name])} {number(difference)}"
-        for name, difference in found.differences.items()
-        if difference > tolerance
-    ]
-    first = say(PACKED_APART, names=listed(apart, N_("; "))) if apart else say(PACKED_MIXED)
-    return together([first, say(PACKED_OTHERS, names=listed(others, N_("; ")))] if others else [first])
+    named = [(say(CONVENTIONS[name]), difference) for name, difference in found.differences.items()]
+    apart = listed((name for name, difference in named if difference <= tolerance), N_("; "))
+    others = listed((f"{name} {number(far)}" for name, far in named if far > tolerance), N_("; "))
+    first = say(PACKED_APART, names=apart) if apart else say(PACKED_MIXED)
+    return together([first, say(PACKED_OTHERS, names=others)] if others else [first])
 
 
 def stream_figure(found: "StreamedText") -> CachedFigure:
@@ -264,23 +238,20 @@ def stream_figure(found: "StreamedText") -> CachedFigure:
     lines: list[Part] = []
     for name, losses, colour in [*zip(names, found.losses, (STANDARD, NOW), strict=True)][not found.sinks :]:
         mean = np.convolve(losses[1:], np.ones(span) / span)[span - 1 : len(tokens)].astype(np.float32)
-        look = {"line": {"color": colour, "width": 2}}
-        lines.append({"type": "scatter", "mode": "lines", "name": name, "x": tokens[span - 1 :], "y": mean} | look)
+        lines.append(_line(tokens[span - 1 :], mean, name, {"color": colour, "width": 2}))
     ends = np.minimum(np.arange(1, len(found.cache_bytes) + 1) * found.step, len(found.ids))
     held = np.array(found.cache_bytes) / 2**20
     each = held[0] / ends[0] if len(held) else 0.0
     for name, size, colour, dash in ((say("cache"), held, "#009E73", "solid"),
                                      (say("cache of the whole text"), each * ends, "#8A8F98", "dot")):  # fmt: skip
-        lines.append({"type": "scatter", "mode": "lines", "name": name, "x": ends, "y": size.astype(np.float32),
-                      "yaxis": "y2", "line": {"color": colour, "dash": dash}})  # fmt: skip
+        line = _line(ends, size.astype(np.float32), name, {"color": colour, "dash": dash})
+        lines.append(line | {"yaxis": "y2"})
     layout: Part = {
-        "height": 400, "margin": {"l": 56, "r": 8, "t": 8, "b": 40}, "hovermode": "x",
-        "legend": {"orientation": "h", "y": 1.18},
+        "height": 400, "margin": MARGIN | {"l": 56, "b": 40}, "hovermode": "x", "legend": LEGEND | {"y": 1.18},
         "xaxis": {"title": {"text": say("tokens read")}, "range": [0, len(found.ids)], "anchor": "y2"},
         "yaxis": {"title": {"text": say("loss, nats, mean of {count}", count=span)}, "domain": [0.4, 1]},
         "yaxis2": {"title": {"text": "MiB"}, "domain": [0, 0.28], "rangemode": "tozero"},
-        "shapes": [{"type": "line", "x0": begin, "x1": begin, "yref": "paper", "y0": 0, "y1": 1,
-                    "line": {"color": "#8A8F98", "dash": "dash", "width": 1}}],
+        "shapes": [upright(begin, color="#8A8F98", dash="dash", width=1) | {"yref": "paper"}],
     }  # fmt: skip
     return figure(lines, layout)
 
@@ -292,14 +263,11 @@ def sinks_figure(found: "StreamedText", labels: Sequence[str]) -> CachedFigure:
     trace: Part = {"type": "heatmap", "z": shown, "zmin": 0, "zmax": 1, "colorscale": sequential(),
                    "colorbar": {"thickness": 10, "title": {"text": say("weight")}},
                    "hovertemplate": "%{y}, %{x}: %{z:.3f}<extra></extra>"}  # fmt: skip
-    across = _tokens(names, N_("key in the cache"))
+    across = labelled(names, N_("key in the cache"))
     if found.learned:  # always named
-        across |= {
-            "tickvals": [*across["tickvals"][:-1], len(labels)],
-            "ticktext": [*across["ticktext"][:-1], names[-1]],
-        }
+        across["tickvals"][-1], across["ticktext"][-1] = len(labels), names[-1]
     layout: Part = {
-        "height": 400, "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
+        "height": 400, "margin": MARGIN,
         "xaxis": {"automargin": True, "ticks": "", "tickangle": -90} | across,
         "yaxis": {"automargin": True, "autorange": "reversed", "title": {"text": say("head, layer by layer")}},
     }  # fmt: skip
@@ -326,40 +294,8 @@ def stream_sentence(found: "StreamedText", context: int) -> str:
     return together([first, say(where, context=f"{context:,}")])
 
 
-def coloured_cells(
-    values: np.ndarray, colours: Sequence[str], names: Sequence[str], x: Part, y: Part, **more: Any
-) -> CachedFigure:
-    """Whole numbers as coloured cells, −1 empty; each number has a name, and the colours come again and again."""
-    kinds = values % len(colours)
-    steps = len(colours)
-    scale = [[(step + end) / steps, colours[step]] for step in range(steps) for end in (0, 1)]
-    shown = np.where(values >= 0, kinds, np.nan).astype(np.float32)
-    text = np.array([*names, ""], dtype=object)[values]
-    trace: Part = {
-        "type": "heatmap", "z": shown, "zmin": -0.5, "zmax": steps - 0.5, "colorscale": scale, "showscale": False,
-        "hovertext": text.tolist(), "hovertemplate": "%{y}, %{x}: %{hovertext}<extra></extra>", "xgap": 0, "ygap": 0,
-    }  # fmt: skip
-    if len(values) <= MOST_TICKS:
-        trace |= {"xgap": 1, "ygap": 1}
-    square = {"constrain": "domain", "showgrid": False, "zeroline": False, "ticks": ""}
-    layout: Part = {
-        "xaxis": square | x | {"tickangle": -90}, "yaxis": square | y | {"autorange": "reversed", "scaleanchor": "x"},
-        "margin": {"l": 8, "r": 8, "t": 8, "b": 8}, "height": 470, **more,
-    }  # fmt: skip
-    for axis in (layout["xaxis"], layout["yaxis"]):
-        axis["automargin"] = True
-    return figure([trace], layout)
-
-
-def _tokens(labels: Sequence[str], title: str) -> Part:
-    """An axis of tokens, every so many of them labelled."""
-    step = -(-len(labels) // MOST_TICKS)
-    places = list(range(0, len(labels), step))
-    return {
-        "tickvals": places,
-        "ticktext": [escaped(shortened(labels[place], LONGEST_TICK)) for place in places],
-        "title": {"text": say(title)},
-    }
+def _line(x: Any, y: Any, name: str, line: Part) -> Part:
+    return {"type": "scatter", "mode": "lines", "x": x, "y": y, "name": name, "line": line}
 
 
 def _above(parents: Sequence[int], node: int) -> list[int]:
@@ -371,3 +307,56 @@ def _depth_first(parents: Sequence[int], node: int = -1) -> list[int]:
     """The nodes below one, each before those below it."""
     children = [child for child, parent in enumerate(parents) if parent == node]
     return [one for child in children for one in (child, *_depth_first(parents, child))]
+
+
+BLOCKS = {N_("empty: skipped"): BLOCKED, N_("partial: computed, then masked"): "#E69F00", N_("full: computed"): ALLOWED}
+MOST_DRAWN = 256  # blocks a side
+KERNELS = {
+    "is_causal": N_("SDPA, is_causal"), "varlen": N_("FlashAttention, varlen and window arguments"),
+    "attn_mask": N_("SDPA, boolean attn_mask"), "flex": N_("FlexAttention, mask_mod and BlockMask"),
+}  # fmt: skip
+
+
+def blocks_figure(found: "MaskCost") -> CachedFigure:
+    """The blocks that a kernel computes, skips, or computes whole to mask some of their scores; of many, several in a
+    cell, which is partial unless they are all alike."""
+    blocks = found.blocks
+    side = -(-len(blocks) // MOST_DRAWN)
+    if side > 1:
+        starts = np.arange(0, len(blocks), side)
+        least, most = (how.reduceat(how.reduceat(blocks, starts, 0), starts, 1) for how in (np.minimum, np.maximum))
+        blocks = np.where(least == most, least, 1)
+    names = list(map(say, BLOCKS))
+    axis = {"showticklabels": False}
+    sides = (axis | {"title": {"text": say(title)}} for title in (N_("blocks of keys"), N_("blocks of queries")))
+    return coloured_cells(blocks.astype(int), tuple(BLOCKS.values()), names, *sides)
+
+
+def blocks_key() -> Markup:
+    """The colours of the blocks."""
+    signs = (tag("span", swatch(colour) + say(name)) for name, colour in BLOCKS.items())
+    return tag("p", Markup(" &ensp; ").join(signs), class_="key")
+
+
+def cost_table(found: "MaskCost", head_size: int) -> Markup:
+    """The counts, what they mean in operations and bytes for one head, and the kernels that take the mask."""
+    blocks = len(found.blocks) ** 2
+    rows = [
+        (say("full blocks"), f"{found.full:,} / {blocks:,}"),
+        (say("partial blocks"), f"{found.partial:,} / {blocks:,}"),
+        (say("empty blocks"), f"{found.empty:,} / {blocks:,}"),
+        (say("scores computed and then masked"), f"{found.share:.1%}"),
+        (say("operations of one head of {size}", size=head_size), f"{found.flops(head_size) / 1e9:,.2f} GFLOP"),
+        (say("keys and values read, in 2 bytes"), f"{found.key_value_bytes(head_size) / 2**20:,.1f} MiB"),
+        (say("the mask as a boolean tensor"), f"{found.dense_bytes / 2**20:,.1f} MiB"),
+        *((say(KERNELS[name]), say("yes") if takes else say("no")) for name, takes in found.kernels.items()),
+    ]
+    return table(number_rows(rows))
+
+
+def cost_sentence(found: "MaskCost") -> str:
+    """What a kernel that skips blocks saves."""
+    blocks = len(found.blocks) ** 2
+    return say("A kernel that skips empty blocks computes {share} of the {tokens} × {tokens} scores; {masked} of these "
+               "are masked afterwards.", share=f"{(found.full + found.partial) / blocks:.1%}",
+               tokens=f"{found.tokens:,}", masked=f"{found.share:.1%}")  # fmt: skip

@@ -13,7 +13,7 @@ from viz.charts import NEVER, RIGHT, flat, scatter, two_masks, unweighted
 from viz.hatch import data_uri, hatch_png
 from viz.heatmap import CachedFigure, Part, axis_names, cells, colour_bar, figure, hatching, margin, title
 from viz.heatmap import axes as axes_of
-from viz.html import join, swatch, table, tag, td, th
+from viz.html import headings, join, swatch, table, tag, td, th
 from viz.palette import ALLOWED, EVEN_SCALE, MARK
 
 COLOURS = {
@@ -62,8 +62,8 @@ def declared_figure(tokens: list[str], declared: np.ndarray, *, dark: bool) -> C
 
 def laws_table(report: CheckReport) -> Markup:
     """An HTML table: broken laws first, those that do not apply last."""
-    measures = [th(say("most"), "number"), th(say("tolerated"), "number")]
-    rows = [[th(say("verdict")), th(say("property")), *measures, th(say("found"))]]
+    titles = headings((say("verdict"), say("property")), (say("most"), say("tolerated")))
+    rows = [[*titles, th(say("found"))]]
     for law in sorted(report.findings, key=lambda law: ORDER.index(law.verdict)):
         verdict = tag("b", say(law.verdict)) if law.verdict == "broken" else say(law.verdict)
         most = _amount(law.amount)

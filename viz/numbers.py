@@ -12,7 +12,7 @@ from i18n import say
 from viz import palette
 from viz.charts import LEGEND, position_names, scatter, token_axis
 from viz.heatmap import LONGEST_TICK, figure
-from viz.html import SUPERSCRIPT, join, power_of_ten, table, tag, td, th, track
+from viz.html import SUPERSCRIPT, headings, join, number_rows, power_of_ten, table, tag, td, th, track
 from viz.palette import MASK_COLOURS, NOW, STANDARD, rgb
 
 TOP = 10
@@ -66,10 +66,9 @@ def leak_table(
 
 def share_table(title: str, rows: Sequence[Sequence[str]], *, changed: bool) -> Markup:
     """(what, now, standard) a row; the standard column only where something is changed."""
-    heads = _now_and_standard() if changed else ("",)
-    above = [th(title), *(th(head, "number") for head in heads)]
-    body = [[td(what, "wraps"), *(td(value, "number") for value in values[: len(heads)])] for what, *values in rows]
-    return table([above, *body], "numbers shares")  # not shown
+    shown = rows if changed else [row[:2] for row in rows]
+    titles = _now_and_standard() if changed else ("",)
+    return table([headings([title], titles), *number_rows(shown)], "numbers shares")  # not shown
 
 
 def loss_figure(
@@ -167,7 +166,7 @@ def leak_grid(shares: np.ndarray, names: Sequence[Sequence[str]], what: str) -> 
     if not np.nansum(shares):
         return title + tag("p", say("None, in any head."))
     colour = ",".join(map(str, rgb(MASK_COLOURS["causal"])))
-    rows = [[th(""), *(th(name.split()[1], "number") for name in names[0])]]
+    rows = [headings([""], (name.split()[1] for name in names[0]))]
     for row, some in zip(names, shares.tolist(), strict=True):
         cells = [th(row[0].split()[0])]
         for name, share in zip(row, some, strict=True):

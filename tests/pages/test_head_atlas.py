@@ -17,7 +17,7 @@ from tests.apptest import key_of
 from tests.model.huggingface.families import save
 from tests.pages.page import Page
 from ui import results
-from ui.head_atlas import measuring
+from ui.head_atlas import controls
 
 ROOT = Path(__file__).parents[2]
 
@@ -210,8 +210,8 @@ def test_a_measurement_that_is_stopped_shows_what_there_is_and_continues_to_the_
     assert "80 texts" in whole.words()
     (expected,) = whole.app.dataframe
     results.result_cache().forget(lambda key: isinstance(key, tuple) and key[0] == "atlas")
-    monkeypatch.setattr(measuring, "SHOW_EVERY", 0.0)  # a unit at a time
-    monkeypatch.setattr(measuring, "MOST_SECONDS", 0.0)
+    monkeypatch.setattr(controls, "SHOW_EVERY", 0.0)  # a unit at a time
+    monkeypatch.setattr(controls, "MOST_SECONDS", 0.0)
     page = HeadAtlas(source="text", text=text, section="all")
     assert progress_of(page).startswith("Stopped after 0 minutes. The result covers 33% of the texts: 32 texts")
     page.press("atlas_go_on")
@@ -224,26 +224,26 @@ def test_a_measurement_that_is_stopped_shows_what_there_is_and_continues_to_the_
 
 def test_a_measurement_goes_on_by_itself_until_it_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "\n".join(f"the dog sat on {number} mats" for number in range(80))
-    monkeypatch.setattr(measuring, "SHOW_EVERY", 0.0)
+    monkeypatch.setattr(controls, "SHOW_EVERY", 0.0)
     page = HeadAtlas(source="text", text=text)
     assert "80 texts" in page.words()
     page.set(text=text + "\nand a cat")
     results.result_cache().forget(lambda key: isinstance(key, tuple) and key[0] == "atlas")
-    grow = measuring.GrowingAtlas.grow
+    grow = controls.GrowingAtlas.grow
 
-    def stopped_after_two(self: measuring.GrowingAtlas, measure: Measure) -> None:
+    def stopped_after_two(self: controls.GrowingAtlas, measure: Measure) -> None:
         grow(self, measure)
         if self.done == 2:
             self.stop()
 
-    monkeypatch.setattr(measuring.GrowingAtlas, "grow", stopped_after_two)
+    monkeypatch.setattr(controls.GrowingAtlas, "grow", stopped_after_two)
     page.set(text=text + "\nand two cats")
     assert progress_of(page).startswith("Stopped. The result covers 67% of the texts: 64 texts")
 
 
 def test_an_error_while_more_is_measured_is_a_sentence_and_what_there_is_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "\n".join(f"the king sat on {number} chairs" for number in range(40))
-    monkeypatch.setattr(measuring, "SHOW_EVERY", 0.0)
+    monkeypatch.setattr(controls, "SHOW_EVERY", 0.0)
     ask = results.ask_anew
 
     def fails(function: Any, *arguments: Any, **options: Any) -> Any:

@@ -20,8 +20,7 @@ from model.inference.calls import compare_calls, ends_of
 from model.inference.cost import cost
 from tests.pages.explore import Explore, array
 from tests.pages.test_mask_lab import Lab
-from viz import inference as pictures
-from viz import mask_cost
+from viz import inference
 from viz.export.chart import as_csv, chart_picture
 from viz.export.paper import Paper
 
@@ -54,7 +53,7 @@ def test_calls_are_drawn_as_they_were_computed() -> None:
     found = compare_calls(story, batch, story.standard, ends_of(count, 3, 4))
     shown = page.cells("calls_cells")
     np.testing.assert_array_equal(np.isnan(shown), found.cells < 0)
-    np.testing.assert_array_equal(shown[found.cells >= 0], found.cells[found.cells >= 0] % len(pictures.CALLS))
+    np.testing.assert_array_equal(shown[found.cells >= 0], found.cells[found.cells >= 0] % len(inference.CALLS))
     assert f"{count * (count + 1) // 2:,} cells, each once" in page.sentence()
     assert "One call computes" in Serving(chunks=str(count)).sentence()
     page.app.button_group(key="align").set_value("top-left")
@@ -184,12 +183,12 @@ def test_what_is_taken_away_says_what_the_figure_shows() -> None:
     calls, tree, stream = run.served(chunks=6), run.tree([-1, -1, 0]), run.streamed(60, window=9, sinks=2)
     labels = [f"={label}" for label in run.labels]
     drawn = {
-        "calls": pictures.calls_figure(calls, labels),
-        "tree": pictures.tree_figure(tree, "ran", 2),
-        "packing": pictures.packing_figure(run.packed(".")),
-        "stream": pictures.stream_figure(stream),
-        "weights": pictures.sinks_figure(stream, [str(token) for token in stream.kept]),
-        "cost": mask_cost.blocks_figure(cost({"causal": True}, 100, 32)),
+        "calls": inference.calls_figure(calls, labels),
+        "tree": inference.tree_figure(tree, "ran", 2),
+        "packing": inference.packing_figure(run.packed(".")),
+        "stream": inference.stream_figure(stream),
+        "weights": inference.sinks_figure(stream, [str(token) for token in stream.kept]),
+        "cost": inference.blocks_figure(cost({"causal": True}, 100, 32)),
     }
     for name, figure in drawn.items():
         svg = chart_picture(Paper(name, "a caption & more"), figure).file().decode()
@@ -219,7 +218,7 @@ def test_what_makes_no_sense_is_said(query: dict[str, str], words: str) -> None:
 
 def test_many_blocks_are_drawn_as_fewer() -> None:
     found = cost({"causal": True}, 32_768, 16)
-    shown = array(mask_cost.blocks_figure(found).to_dict()["data"][0]["z"])
+    shown = array(inference.blocks_figure(found).to_dict()["data"][0]["z"])
     assert shown.shape == (256, 256)
     np.testing.assert_array_equal(np.diag(shown), 1)
     assert shown[200, 3] == 2

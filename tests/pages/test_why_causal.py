@@ -12,7 +12,7 @@ from model.why_causal.twins import COMBINATIONS, Combination, TwinPair
 from tests.pages.page import array
 from tests.pages.why_causal import TEXT, WhyCausal
 from ui import results
-from ui.why_causal import sentences
+from ui.why_causal import steps
 from viz.numbers import percent
 from viz.why_causal.charts import nats
 
@@ -101,7 +101,7 @@ def test_the_last_step_ends_with_what_was_seen_in_numbers_of_the_runs(pair: Twin
     assert later.startswith(
         "Mask on, the largest change of a logit in the 6 rows before the changed token is exactly 0"
     )
-    assert f"the largest is {sentences.amount(off)}" in later
+    assert f"the largest is {steps.amount(off)}" in later
 
 
 def test_what_was_seen_is_of_another_token_where_the_chosen_one_is_the_same(pair: TwinPair) -> None:
@@ -196,7 +196,7 @@ def test_the_proof_is_two_runs(pair: TwinPair, proof: WhyCausal, trained: bool) 
     assert not array(bars[0]["y"])[:6].any()
     said = proof.sentences()[0]
     assert "the largest change of a logit in the 6 rows before the changed token is exactly 0" in said
-    assert f"the largest is {sentences.amount(changes[False].earlier()[0])}" in said
+    assert f"the largest is {steps.amount(changes[False].earlier()[0])}" in said
 
 
 def test_the_same_token_again_is_said(pair: TwinPair, proof: WhyCausal) -> None:
@@ -274,7 +274,7 @@ def test_no_reason_is_given_that_does_not_hold(pair: TwinPair) -> None:
     batch, curves = pair.encode("the cat"), twins.curves()
     assert twins.repeats(batch) < 0.5
     said = {
-        losses: sentences.sentence(curves, outcomes_of(*losses, echoes=1.0), batch, vocabulary=1022)
+        losses: steps.sentence(curves, outcomes_of(*losses, echoes=1.0), batch, vocabulary=1022)
         for losses in ((5.0, 3.0), (3.0, 5.0), (3.0, 3.02), (3.0, 8.0))
     }
     assert all("repeats, at" not in one for one in said.values())

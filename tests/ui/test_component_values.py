@@ -12,7 +12,7 @@ from model.heads.survey import Survey
 from ui import page, pixels
 from ui.heads import chosen, head, overview, query
 from ui.heads.chosen import hearing
-from ui.mask_lab import canvas
+from ui.mask_lab import compose
 from ui.widgets.key import MOST
 from viz.heatmap import figure
 
@@ -62,7 +62,7 @@ def test_junk_changes_nothing_or_is_in_range(name: str, junk: Any, monkeypatch: 
     given: dict[str, Any] = {}
     state = AttributedDict(mask_epoch=0, pixels_epoch=0, pixels_number=0, pixels_drawing=[0] * 64)
     sent = dict.fromkeys(("pick", "query", "zoom", "drawn", "pins"), junk)
-    for module in (overview, head, query, pixels, chosen, canvas):
+    for module in (overview, head, query, pixels, chosen, compose):
         monkeypatch.setattr(module, "component_value", lambda _: sent)
         monkeypatch.setattr(module.st, "session_state", state)
     parts = ((overview, "_component"), (page, "_chart"), (query, "_listener"), (pixels, "_component"))
@@ -70,7 +70,7 @@ def test_junk_changes_nothing_or_is_in_range(name: str, junk: Any, monkeypatch: 
         monkeypatch.setattr(module, component, lambda **what: given.update(what))
     others = {
         "head tokens": lambda: given.update(on_change=hearing("x")),
-        "mask canvas": lambda: given.update(on_change=lambda: canvas.take("x", "a text")),
+        "mask canvas": lambda: given.update(on_change=lambda: compose.take("x", "a text")),
         "digit": lambda: pixels.show_canvas("a", 1),
     }
     (SHOWN | others)[name]()
@@ -83,4 +83,4 @@ def test_junk_changes_nothing_or_is_in_range(name: str, junk: Any, monkeypatch: 
 
 def test_so_do_those_of_a_head_and_of_the_drawing() -> None:
     hearing("head_tokens")()
-    canvas.take("mask_canvas", "a text")
+    compose.take("mask_canvas", "a text")

@@ -48,15 +48,14 @@ from tests.ui.sentences.serving_claims import (
 )
 from ui import explain, results, run_view
 from ui.layers import _lens
-from ui.mask_lab.effect import effect_of
+from ui.mask_lab.sections import effect_of
 from ui.padding import PaddedTexts, PaddingRuns
 from viz.ablation import AskedPrediction, EffectsView, ranking_sentence
 from viz.ablation import sentence as ablation_sentence
 from viz.heads.bars import rest_words, row_of, where_it_lies
 from viz.heads.tokens import left_out, light_words
-from viz.inference import calls_sentence, packing_sentence, stream_alt, stream_sentence, tree_sentence
+from viz.inference import calls_sentence, cost_sentence, packing_sentence, stream_alt, stream_sentence, tree_sentence
 from viz.layers import lens_sentence, token_sentence
-from viz.mask_cost import cost_sentence
 from viz.mask_lab.effect import ReachView, after_query, effect, reach_sentence
 from viz.numbers import leak_notes
 from viz.padding import words as padding_words

@@ -241,7 +241,9 @@ def _explain(now: RunView, asked: Puzzle, stages: dict[str, AttentionStages], an
     st.markdown(say("The clue: {difference}", difference=apart))
     st.markdown(say(bug.signs))
     st.code(explanations.code(bug), language="diff", wrap_lines=True)
-    st.button(say("See it among all bugs"), key="see", on_click=_see, args=(bug, asked))
+    chosen = {"mode": "all", "bug": bug.key, "bug_title": bug.title, "layer": asked.layer, "head": asked.head}
+    see = partial(st.session_state.update, chosen)
+    st.button(say("See it among all bugs"), key="see", on_click=see)
 
 
 def _apart(now: RunView, asked: Puzzle, stages: dict[str, AttentionStages], other: str) -> HeatmapDifference:
@@ -262,7 +264,3 @@ def _answer(key: str, right: str) -> None:
 def _next(now: RunView, asked: Puzzle) -> None:
     found = results.ask(following, now.run.model, now.run, now.row, asked)
     game().update(asked=found, answer="", hint=False)
-
-
-def _see(bug: Bug, asked: Puzzle) -> None:
-    st.session_state.update(mode="all", bug=bug.key, bug_title=bug.title, layer=asked.layer, head=asked.head)

@@ -83,7 +83,7 @@ def _stand_in(now: RunView, bug: Bug, layer: int) -> str:
 def _on_the_output(now: RunView, bug: Bug, pair: BugComparison, found: Examination, layer: int) -> str:
     change = pair.change().amax(-1)  # [H,T]
     lost = ~change.isfinite().all(0)
-    about = {"layer": now.number(layer), "most": _bold(change.max())}
+    about = {"layer": now.number(layer), "most": f"**{number(float(change.max()))}**"}
     if lost.any():
         words = N_("The output of layer {layer} is NaN at {lost} of {positions} positions, those with no allowed key.")
         return say(words, **about, lost=int(lost.sum()), positions=len(lost))
@@ -184,10 +184,6 @@ def _why(found: Examination, *, lower: bool) -> str:
             "by chance."
         )
     return ""
-
-
-def _bold(value: torch.Tensor) -> str:
-    return f"**{number(float(value))}**"
 
 
 ABOVE = 275  # pixels of what stands over the picture

@@ -23,22 +23,7 @@ from ui.heads import head as head_picture
 from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView
-from viz.cross_attention import (
-    LINES_A_STEP,
-    PADDING_SIGN,
-    RULES,
-    Alignment,
-    BreakRow,
-    WrittenAnswer,
-    alignment_alt,
-    alignment_figure,
-    breaks_table,
-    judgement,
-    lifted_words,
-    step_words,
-    written_strip,
-)
-from viz.cross_attention import verdict as verdict_html
+from viz import cross_attention as pictures
 from viz.head import difference_figure, head_figure, head_range
 from viz.numbers import TOP, loss_figure, next_token_table
 
@@ -89,7 +74,7 @@ def head_view(found: RunView, layer: int, head: int | None) -> HeadView:
 
 def _signed(batch: TokenBatch, row: int) -> list[str]:
     pairs = zip(batch.pieces[row], batch.keep[row].tolist(), strict=True)
-    return [piece if real else PADDING_SIGN for piece, real in pairs]
+    return [piece if real else pictures.PADDING_SIGN for piece, real in pairs]
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,13 +107,13 @@ def steps(found: RunView, standard: RunView) -> Steps:
     return found.kept("steps", make)
 
 
-def alignment_of(found: RunView, layer: int, head: int | None, some: Steps, step: int) -> Alignment:
+def alignment_of(found: RunView, layer: int, head: int | None, some: Steps, step: int) -> pictures.Alignment:
     """The cross-attention of each step: a head's, or the mean of the layer's heads."""
 
-    def make() -> Alignment:
+    def make() -> pictures.Alignment:
         shown, rows, keep = head_view(found, layer, head), some.queries, found.run.keys.keep[found.row].numpy()
         blocked, keys = shown.any_blocked()[rows], list(shown.keys)
-        return Alignment(keys, some.outputs, shown.weights[rows], ~keep, blocked, some.probabilities, step)
+        return pictures.Alignment(keys, some.outputs, shown.weights[rows], ~keep, blocked, some.probabilities, step)
 
     return found.kept(("alignment", layer, head, step), make)
 
@@ -149,7 +134,7 @@ def notes(model: Model, lines: SourceTexts, spec: MaskSpec, row: int) -> list[st
         beside = escaped(lines.reading.rows[-1][:80])
         padded = N_("Added to the batch so that there is padding ({sign}): “{beside}”.")
         words = N_("Added to the batch: “{beside}”.") if source.keep[row].all() else padded
-        found.append(say(words, sign=PADDING_SIGN, beside=beside))
+        found.append(say(words, sign=pictures.PADDING_SIGN, beside=beside))
     if bool(source.keep[row].all()):
         found.append(say("This row is the longest in its batch: it has no padding, so the padding mask has no effect."))
     if isinstance(model, DatesModel) and bool((source.ids[row] == UNKNOWN).any()):
@@ -165,10 +150,10 @@ def _of_the_reader(lines: SourceTexts) -> TokenizedText:
 
 
 def verdict(model: DatesModel, lines: SourceTexts, spec: MaskSpec, now: RunView) -> str:
-    return verdict_html(now.kept("verdict", lambda: _answer(model, lines, spec, now.row)))
+    return pictures.verdict(now.kept("verdict", lambda: _answer(model, lines, spec, now.row)))
 
 
-def _answer(model: DatesModel, lines: SourceTexts, spec: MaskSpec, row: int) -> WrittenAnswer:
+def _answer(model: DatesModel, lines: SourceTexts, spec: MaskSpec, row: int) -> pictures.WrittenAnswer:
     meant = read(_line(model, lines, row))
     answers = tuple(day.isoformat() for day in meant)
     standard = written(model, lines, model.standard)
@@ -177,7 +162,7 @@ def _answer(model: DatesModel, lines: SourceTexts, spec: MaskSpec, row: int) -> 
     least = int(np.argmin(chances))
     end = wrote[least : least + 1] or say("the end")
     now = written(model, lines, spec).texts[row]
-    return WrittenAnswer(
+    return pictures.WrittenAnswer(
         meant=meant,
         chances=results.ask(answer_chances, ModelRef.of(model), lines.reading.rows[row], answers) if answers else (),
         wrote=wrote,
@@ -202,20 +187,20 @@ def alignment(model: Model, part: Pair, *, changed: bool) -> None:
     with layer_head:
         layer, head = controls.choose_head(model, "cross")
     others = standard.probabilities if changed else None
-    strip.html(cached_figure(written_strip, standard.outputs, now.probabilities, others, step))
+    strip.html(cached_figure(pictures.written_strip, standard.outputs, now.probabilities, others, step))
     if changed:
         strip.caption(say("Probabilities are those of the output shown, with all of it as the decoder's input."))
     found = alignment_of(part[0], layer, head, now, step)
-    st.html(cached_figure(step_words, found))
+    st.html(cached_figure(pictures.step_words, found))
     picture, table = st.columns([2.2 if changed else 3.3, 1], gap="medium")
     with picture:
-        figure = cached_figure(alignment_figure, found)
-        page.chart(figure, "alignment", cached_figure(alignment_alt, found))
+        figure = cached_figure(pictures.alignment_figure, found)
+        page.chart(figure, "alignment", cached_figure(pictures.alignment_alt, found))
         about = N_(
             "Top: the chosen step's row over the source. Bottom: the {count} largest weights of each step as lines; "
             "larger weights are more opaque, and the chosen step is red."
         )
-        st.caption(say(about, count=LINES_A_STEP))
+        st.caption(say(about, count=pictures.LINES_A_STEP))
     position = standard.queries.start + step
     found_next = [one.predictions(position) for one in part]
     some = [one.candidates[:CANDIDATES] for one in found_next if one is not None]
@@ -234,19 +219,24 @@ def what_breaks(model: DatesModel, lines: SourceTexts, spec: MaskSpec, standard:
     st.markdown("#### " + say("What breaks when a mask is lifted"))
     rows = standard.kept("breaks", lambda: _breaks(model, lines, standard.row))
     st.html(
-        "".join([cached_figure(breaks_table, rows, _name_of(spec), SAMPLE), cached_figure(lifted_words, *rows[:3])])
+        "".join(
+            [
+                cached_figure(pictures.breaks_table, rows, _name_of(spec), SAMPLE),
+                cached_figure(pictures.lifted_words, *rows[:3]),
+            ]
+        )
     )
     with st.expander(say("What the model reads, and how ambiguous dates are read")):
-        st.markdown(say(RULES, shapes=SHAPES, held_out=HELD_OUT_DAYS, none=NO_DATE))
+        st.markdown(say(pictures.RULES, shapes=SHAPES, held_out=HELD_OUT_DAYS, none=NO_DATE))
 
 
-def _breaks(model: DatesModel, lines: SourceTexts, row: int) -> list[BreakRow]:
+def _breaks(model: DatesModel, lines: SourceTexts, row: int) -> list[pictures.BreakRow]:
     meant, rows = read(_line(model, lines, row)), []
     for name, masks in MASKS.items():
         found = results.ask(measure, ModelRef.of(model), masks, SAMPLE)
         wrote = written(model, lines, masks).texts[row]
-        judged = judgement(meant, wrote)
-        rows.append(BreakRow(name, wrote, judged, found.exact, found.characters, found.probability))
+        judged = pictures.judgement(meant, wrote)
+        rows.append(pictures.BreakRow(name, wrote, judged, found.exact, found.characters, found.probability))
     return rows
 
 

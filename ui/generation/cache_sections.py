@@ -18,15 +18,7 @@ from ui.generation.writing import Writing
 from ui.guard import guarded
 from ui.run_view import name_of
 from ui.widgets.choices import one_of
-from viz.generation import (
-    MOST_KEYS,
-    Costs,
-    cached_row_figure,
-    cost_figure,
-    cost_sentence,
-    differences_table,
-    old_rows_figure,
-)
+from viz import generation as pictures
 from viz.heatmap import CachedFigure
 from viz.numbers import number
 
@@ -118,7 +110,7 @@ def show_on_and_off(
             (say("logits, in float32 (they reach {size:.1f})", size=found.size), [float(found.logits.max())]),
             (say("logits, in float64"), [exact]),
         ]
-        st.html(differences_table((what, say("cache on − off")), rows))
+        st.html(pictures.differences_table((what, say("cache on − off")), rows))
         rounding = say("float32 holds about 7 digits, and the summation order differs.")
         if exact < EXACT:
             rounding = say("In float64 it all but vanishes: it is rounding error from a different summation order.")
@@ -130,15 +122,15 @@ def show_on_and_off(
         figure = results.kept(key, lambda: _row_figure(model, found, ids, layer, head))
         about = {"open": cells["open"], "keys": count, "head": name_of(model, "self", layer, head)}
         page.chart(figure, "cached_row", say(ALT, **about, apart=number(float(found.rows.max()))))
-        if count > MOST_KEYS:
-            st.caption(say("Only the last {most} of {keys} keys are shown.", most=MOST_KEYS, keys=count))
+        if count > pictures.MOST_KEYS:
+            st.caption(say("Only the last {most} of {keys} keys are shown.", most=pictures.MOST_KEYS, keys=count))
     with st.expander(say("How a cached step works")):
         st.markdown(say(HOW))
 
 
 def _row_figure(model: Model, found: CacheComparison, ids: tuple[int, ...], layer: int, head: int) -> CachedFigure:
     rows = (found.cached[layer, head].numpy(), found.full[layer, head].numpy())
-    return cached_row_figure(*rows, found.allowed[0].numpy(), [model.label(token) for token in ids])
+    return pictures.cached_row_figure(*rows, found.allowed[0].numpy(), [model.label(token) for token in ids])
 
 
 COUNTED = N_(
@@ -178,16 +170,16 @@ def show_cost(model: Model, config: TransformerConfig, ids: tuple[int, ...]) -> 
             bar.progress(done / len(plan), say("Run {number} of {count}", number=done, count=len(plan)))
         st.rerun()
     lengths, found = range(1, len(ids) + 1), step_cost.costs(measured.tries)
-    costs = Costs(
+    costs = pictures.Costs(
         [step_cost.multiply_adds(config, length, length) for length in lengths],
         [step_cost.multiply_adds(config, 1, length) for length in lengths],
         found,
         step_cost.clear(found),
     )
-    sentence = cost_sentence(costs)
+    sentence = pictures.cost_sentence(costs)
     words.html(page.sentence(sentence))
     with chart:
-        page.chart(cost_figure(costs), "cost_figure", sentence)
+        page.chart(pictures.cost_figure(costs), "cost_figure", sentence)
     with status:
         how = say(COUNTED, rounds=step_cost.ROUNDS, lengths=len(found), tokens=len(measured.ids))
         st.caption(together([how, say("The measurement was stopped early.")]) if measured.stopped else how)
@@ -221,7 +213,7 @@ def show_lifted(model: Model, ids: tuple[int, ...]) -> None:
     chart, table = st.columns([1.5, 1], gap="large")
     labels = [model.label(token) for token in ids[:-1]]
     with chart:
-        figure = old_rows_figure(changes[causal].rows.numpy(), labels, causal=causal)
+        figure = pictures.old_rows_figure(changes[causal].rows.numpy(), labels, causal=causal)
         words = N_("The largest change of a weight in each of {rows} old rows: up to {most}.")
         page.chart(figure, "old_rows", say(words, rows=len(labels), most=_most(changes[causal].rows)))
     with table:
@@ -234,7 +226,7 @@ def show_lifted(model: Model, ids: tuple[int, ...]) -> None:
             (say("change of an old position's logit"), [float(change.logits.max()) for change in both]),
             (say("error of the cached step's logits"), [float(step.logits.max()) for step in apart.values()]),
         ]
-        st.html(differences_table(heading, rows))
+        st.html(pictures.differences_table(heading, rows))
     how = say(
         "The model runs on the text with and without its newest token, and the old rows of both runs are compared. A "
         "layer's keys and values are computed from the output of the layers before it: in layer 0 from the token and "

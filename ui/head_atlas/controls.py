@@ -1,5 +1,11 @@
-"""The controls of the page Head atlas, its link, and the scatter."""
+"""The Head atlas's controls, its link, the scatter; and the atlas that is asked for: found, or measured text after text
+while the page shows what there is so far.
+"""
 
+import hashlib
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -7,16 +13,32 @@ import streamlit as st
 from pydantic import BeforeValidator, ConfigDict, StringConstraints
 
 from i18n import N_, say, say_all
+from model.atlas import progress
+from model.atlas.progress import AtlasProgress, Measure
 from model.atlas.result import MEASURES, Atlas
+from model.atlas.tally import Tally
+from model.atlas.texts import (
+    MOST_UPLOAD,
+    SUFFIXES,
+    Unit,
+    units_of_random,
+    units_of_sample,
+    units_of_text,
+    units_of_upload,
+)
+from model.atlas.unit import check, measure_unit, row_length
 from model.base import Model
 from model.masks import MaskSpec
 from model.text import first_line
-from ui import controls, page
+from serving.job import ModelRef, digest
+from ui import controls, page, results
+from ui.guard import guarded, waiting
 from ui.heads.head import heard
 from ui.link import TextLink, Whole, with_masks
 from ui.widgets.choices import bound
+from ui.widgets.uploads import uploader
 from viz.head_atlas.scatter import distance_names, scatter
-from viz.numbers import percent
+from viz.numbers import percent, whole_percent
 
 
 def show(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> bool:
@@ -28,7 +50,9 @@ def show(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> bool:
         return False
     words = N_("Every head as a point: {across} on the x axis, {up} on the y axis.")
     alt = say(words, across=title(x), up=title(y))
-    page.chart(scatter(atlas, x, y, chosen), "atlas_scatter", alt, heard=heard("atlas_scatter", on_pick=_take_head))
+    page.chart(
+        scatter(atlas, x, y, chosen), "atlas_scatter", alt, heard=heard("atlas_scatter", on_pick=controls.take_head)
+    )
     return True
 
 
@@ -39,11 +63,6 @@ def distances_alt(atlas: Atlas, layer: int, head: int) -> str:
     return say(words, head=atlas.name((layer, head)), share=percent(shares[most]), distance=names[most])
 
 
-def _take_head(layer: int, head: int | None) -> None:
-    if head is not None:
-        st.session_state.layer, st.session_state.head = layer, head
-
-
 SOURCES = {"sample": N_("Sample"), "text": N_("Text on the left"), "file": N_("File"), "random": N_("Random")}
 HELP = N_(
     "Sample: short texts included with the app. Random: rows of random tokens repeated twice, which reveal induction "
@@ -51,7 +70,7 @@ HELP = N_(
 )
 SECTIONS = {"examples": N_("Where it is strongest"), "find": N_("Find heads"), "all": N_("All heads")}
 FIRST_X, FIRST_Y = "induction", "previous"
-Measure = Literal[*MEASURES]  # type: ignore[valid-type]
+MeasureName = Literal[*MEASURES]  # type: ignore[valid-type]
 
 
 Marks = Annotated[str | None, StringConstraints(pattern=r"^\d{1,3}(,\d{1,3}){0,47}$")]
@@ -65,9 +84,9 @@ class AtlasLink(_Masked):
     layer: Whole | None = None
     head: Whole | None = None
     atlas_source: Literal[*SOURCES] = "sample"  # type: ignore[valid-type]
-    atlas_x: Measure = FIRST_X
-    atlas_y: Measure = FIRST_Y
-    atlas_by: Measure | None = None  # None: what the head does most
+    atlas_x: MeasureName = FIRST_X
+    atlas_y: MeasureName = FIRST_Y
+    atlas_by: MeasureName | None = None  # None: what the head does most
     atlas_section: Literal[*SECTIONS] = "examples"  # type: ignore[valid-type]
     atlas_looks: Marks = None  # the positions that the finder's user marked; None: those marked until then
     atlas_at: Marks = None
@@ -107,3 +126,116 @@ def title(name: str) -> str:
 
 def words(name: str) -> str:
     return say(MEASURES[name].words)
+
+
+MOST_SECONDS = 600.0  # of one measurement, until the user continues it
+SHOW_EVERY = 1.5  # seconds of measuring between two pictures of what there is so far
+
+
+@dataclass(eq=False)
+class GrowingAtlas:
+    """The atlas that a session measures. done: units in progress. seconds: measured since it was begun or continued.
+    stopped: why, "" while it is measured."""
+
+    key: Hashable
+    units: list[Unit]
+    progress: AtlasProgress
+    done: int = 0
+    seconds: float = 0.0
+    stopped: str = ""
+
+    def grow(self, measure: Measure) -> None:
+        """Measure units for SHOW_EVERY seconds, at least one. Raises what measure raises."""
+        began = time.monotonic()
+        for _ in progress.measured(self.units, self.progress, measure):
+            self.done += 1
+            if time.monotonic() - began > SHOW_EVERY:
+                break
+        self.seconds += time.monotonic() - began
+        if self.seconds > MOST_SECONDS:
+            self.stopped = say("Stopped after {minutes:.0f} minutes.", minutes=MOST_SECONDS / 60)
+
+    def stop(self) -> None:
+        self.stopped = say("Stopped.")
+
+    def go_on(self) -> None:
+        self.stopped, self.seconds = "", 0.0
+
+
+def source(model: Model, chosen: str, text: str) -> tuple[str, Callable[[], list[Unit]]]:
+    """What stands for the texts in a key, and how they are read. Ends the page where there are none yet."""
+    if chosen == "sample":
+        return chosen, units_of_sample
+    if chosen == "random":
+        return chosen, lambda: units_of_random(model)
+    if chosen == "text":
+        if not text.strip():
+            st.info(say("Type a text on the left, one per line, or choose other texts above."))
+            st.stop()
+        return f"text:{digest(text).hex()}", lambda: units_of_text(text)
+    words = N_(
+        "Your own texts, at most {size:.0f} MB: each line of a .txt file, or each cell of the column “text” of a .csv "
+        "file, is a text"
+    )
+    label, kinds, most = say(words, size=MOST_UPLOAD / 1e6), [kind[1:] for kind in SUFFIXES], MOST_UPLOAD // 10**6
+    sent = uploader(label, kinds, key="atlas_file", max_upload_size=most)
+    if sent is None:
+        st.info(say("Choose a file: its texts are processed in memory and not stored."))
+        st.stop()
+    data = sent.getvalue()
+    return f"{sent.name}:{hashlib.sha256(data).hexdigest()}", lambda: units_of_upload(sent.name, data)
+
+
+def find(
+    model: Model, texts: str, read: Callable[[], list[Unit]], masks: MaskSpec
+) -> tuple[Atlas, Callable[[], object]]:
+    """The atlas, or what there is of it so far under a bar with its progress; and a function to call when the page is
+    drawn, which measures more and draws the page again.
+
+    Raises ValueError for texts that cannot be read, and for a model that has no atlas.
+    """
+    check(model, masks)
+    length, state = row_length(model), st.session_state
+    key = ("atlas", model.key, texts, digest(masks.to_json()), length)
+    found = results.result_cache().find(key)  # numbers alone: what was measured in one language is shown in every other
+    if found is not None:
+        return found, lambda: None
+    growing: GrowingAtlas | None = state.get("atlas_growing")
+    if growing is None or growing.key != key:
+        growing = state.atlas_growing = GrowingAtlas(key, read(), progress.begun(model, length))
+
+    def measure(unit: Unit, bar: int) -> Tally:
+        return results.ask_anew(measure_unit, ModelRef.of(model), unit, masks, length, bar, low_priority=True)
+
+    if not growing.done:
+        with waiting():
+            growing.grow(measure)
+    atlas = progress.made_of(growing.progress, model)
+    if growing.done == len(growing.units):
+        if not atlas.rows:
+            raise ValueError(say("expected texts of at least two tokens, found none"))
+        state.atlas_growing = None
+        return results.result_cache().get(key, lambda: atlas), lambda: None
+    slot = st.container()
+    _show_progress(growing, atlas)
+
+    def go_on() -> None:
+        if not growing.stopped:
+            with slot, guarded():
+                growing.grow(measure)
+            st.rerun()
+
+    return atlas, go_on
+
+
+def _show_progress(growing: GrowingAtlas, atlas: Atlas) -> None:
+    share = growing.done / len(growing.units)
+    so_far: dict[str, Any] = {"share": whole_percent(share), "texts": atlas.texts, "tokens": atlas.read}
+    with st.container(horizontal=True, vertical_alignment="center"):
+        if growing.stopped:
+            words = N_("{why} The result covers {share} of the texts: {texts:,} texts and {tokens:,} tokens.")
+            st.progress(share, say(words, why=growing.stopped, **so_far))
+            st.button(say("Continue"), icon=":material/resume:", key="atlas_go_on", on_click=growing.go_on)
+        else:
+            st.progress(share, say("Measuring: {share}, {texts:,} texts and {tokens:,} tokens so far", **so_far))
+            st.button(say("Stop"), icon=":material/stop:", key="atlas_stop", on_click=growing.stop)

@@ -18,7 +18,7 @@ from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView
 from ui.widgets.uploads import download, uploaded, uploader
-from viz.inference import mask_figure
+from viz.charts import mask_figure
 
 LONGEST_SHOWN = 60_000  # characters of code; a browser colours more of it for seconds
 ABOUT = N_(

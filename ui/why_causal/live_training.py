@@ -78,7 +78,8 @@ def _look_from_elsewhere(training: Training) -> None:
 
 
 def _choose() -> None:
-    st.text_area(say("Text to train on; paste your own"), key="live_text", height=120, on_change=_forget_problem)
+    forget = partial(st.session_state.update, live_problem="")
+    st.text_area(say("Text to train on; paste your own"), key="live_text", height=120, on_change=forget)
     most = training_job.MOST_CHARACTERS
     if (left_out := len(st.session_state.live_text) - most) > 0:
         words = N_("Training uses the text's first {most:,} characters; the other {left_out:,} are left out.")
@@ -100,7 +101,8 @@ def _buttons(progress: TrainingProgress) -> None:
         stop = partial(_tell, "stop")
         st.button(say("Stop"), icon=":material/stop:", key="live_stop", on_click=stop, disabled=over)
         if progress.over and (st.session_state.live_training or st.session_state.live_kept):
-            st.button(say("Clear the chart"), key="live_clear", on_click=_clear)
+            clear = partial(st.session_state.update, live_training=None, live_kept=[])
+            st.button(say("Clear the chart"), key="live_clear", on_click=clear)
     if st.session_state.live_problem:
         st.error(escaped(st.session_state.live_problem))
 
@@ -206,10 +208,6 @@ def _start(steps: int | None = None, causal: bool | None = None) -> None:
         state.live_problem = str(error)
 
 
-def _forget_problem() -> None:
-    st.session_state.live_problem = ""
-
-
 def _keep() -> None:
     """Put the training with the earlier ones, as (number, training), if it came to anything."""
     state = st.session_state
@@ -225,10 +223,6 @@ def _tell(what: str) -> None:
     training: Training | None = st.session_state.live_training
     if training:
         getattr(training, what)()
-
-
-def _clear() -> None:
-    st.session_state.live_training, st.session_state.live_kept = None, []
 
 
 def _next_number() -> int:

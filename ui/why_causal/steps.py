@@ -1,23 +1,215 @@
-"""The page's steps, but for the training. What has choices of its own runs again alone."""
+"""The steps of the page Why causal, but for the training: sentences, captions and curves of what was measured. What has
+choices of its own runs again alone.
+"""
 
+import math
 from dataclasses import dataclass
 
 import streamlit as st
 from markupsafe import Markup
 from streamlit.delta_generator import DeltaGenerator
 
-from i18n import say
-from model.text import TokenBatch
-from model.why_causal.twins import COMBINATIONS, Combination, Curves, TwinOutcome, TwinPair
+from i18n import N_, large, say, say_count
+from model.heads.view import head_name
+from model.text import TokenBatch, beginning
+from model.why_causal import twins
+from model.why_causal.twins import COMBINATIONS, Change, Combination, Curves, TwinOutcome, TwinPair
 from ui import explain, link, page
 from ui.guard import guarded
 from ui.heads import head as head_picture
+from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView
-from ui.why_causal import controls, sentences, twin_runs
+from ui.why_causal import controls
 from ui.why_causal.controls import WhyCausalLink, chosen_link
 from viz.head import head_figure, head_range
-from viz.why_causal.charts import change_bars, copies, four, loss_curves, token_losses
+from viz.numbers import number, percent
+from viz.why_causal.charts import Curve, change_bars, copies, four, loss_curves, nats, token_losses
+
+ALIKE = 0.05  # nats a token; two losses closer than that are called alike
+OFTEN = 0.5  # of all positions: what is true of fewer explains no mean
+WHAT_THE_MASK_CHANGES = N_(
+    "During generation the newest token is the last one: there is nothing to its right, masked or not. The mask only "
+    "decides whether earlier tokens see later ones. A model that learned to copy its right neighbour has nothing to "
+    "copy there."
+)
+PROOF = N_(
+    "The largest change of any of the next token's logits at each position; red before the changed token (dotted "
+    "line), grey from it on. Weights are compared over all heads and layers."
+)
+LABELS = N_("Labels show a space as ·, a line end as ⏎; \\<start\\> precedes every text.")
+KEPT = N_("Mask on, the largest change of a logit in {where} is <b>{logit}</b>, of a weight {weight}.")
+LIFTED = N_("Mask off, earlier tokens see it: the largest is <b>{logit}</b>, of a weight {weight}.")
+MOVED = {True: N_("run with the mask"), False: N_("run without the mask")}
+
+
+NAMES = {
+    Combination(True, True): N_("trained with, run with"),
+    Combination(True, False): N_("trained with, run without"),
+    Combination(False, True): N_("trained without, run with"),
+    Combination(False, False): N_("trained without, run without"),
+}
+
+
+def training_lines(training: Curves) -> list[Curve]:
+    """The curves of both while they were trained, and of the second with the mask put back."""
+    held_out = training.held_out[Combination(False, True)]
+    put_back = say("trained without, the mask put back (held-out text)")
+    return [
+        Curve(say("trained with the mask"), training.steps, training.training[True], True),
+        Curve(say("trained without"), training.steps, training.training[False], False),
+        Curve(put_back, training.steps, held_out, False, dotted=True),
+    ]
+
+
+def training_caption(training: Curves, length: int) -> str:
+    """What the curve without a mask is made of; length: tokens in a row of the training."""
+    low, last = training.training[False][-1], training.last_token[False][-1]
+    rest = max((low * length - last) / (length - 1), 0.0)  # the mean over all but the last of the targets
+    return say(
+        "A token's loss is −ln of its predicted probability, in nats: 0 means certain. The ends of the curves are "
+        "means of the last 25 of {steps:,.0f} steps. The {low:.3f} nats average each row's last token, which has no "
+        "token to its right ({last:.2f} nats), and all the others ({rest}).",
+        steps=training.steps[-1], low=low, last=last, rest=nats(rest),
+    )  # fmt: skip
+
+
+def training_alt(training: Curves) -> str:
+    ends = [
+        say("{name} from {first:.2f} to {last:.2f}", name=line.name, first=line.y[0], last=line.y[-1])
+        for line in training_lines(training)
+    ]
+    steps = training.steps[-1]
+    return say("Loss in nats/token over {steps:,.0f} training steps: {ends}.", steps=steps, ends=say(", ").join(ends))
+
+
+def loss_lines(outcomes: dict[Combination, TwinOutcome]) -> list[Curve]:
+    return [
+        Curve(say(NAMES[one]), range(len(found.losses)), found.losses, one.trained, dotted=one.trained != one.run)
+        for one, found in outcomes.items()
+    ]
+
+
+def loss_alt(outcomes: dict[Combination, TwinOutcome]) -> str:
+    means = [say("{name}: {loss:.2f}", name=say(NAMES[one]), loss=outcome.loss) for one, outcome in outcomes.items()]
+    return say("Loss of each token under the four combinations. Means, in nats: {means}.", means=say("; ").join(means))
+
+
+def size(found: TwinPair, batch: TokenBatch) -> str:
+    count = found.models[True].describe().parameters
+    parameters = say("two models · {count} parameters each", count=large(count))
+    return f"{parameters} · {say_count('{count} token', '{count} tokens', int(batch.keep.sum()))}"
+
+
+def cut_note(found: TwinPair, batch: TokenBatch) -> str:
+    """What of the text is not read, "" where all of it is."""
+    cut = batch.cut[0]
+    if not cut:
+        return ""
+    return say(
+        "The twins read at most {most} tokens. The text's last {cut:,} characters are cut, from “{beginning}” on.",
+        most=found.context, cut=len(cut), beginning=escaped(beginning(cut)),
+    )  # fmt: skip
+
+
+def trained_sentence(training: Curves) -> Markup:
+    low, high = training.training[False][-1], training.training[True][-1]
+    words = say(
+        "A model trained without the causal mask ends at a loss of <b>{low:.2f} nats/token</b>; its twin, trained on "
+        "the same rows with the mask, at {high:.2f}. The first has not learned to predict: it reads each answer from "
+        "the next position."
+    )
+    return Markup(words).format(low=low, high=high)
+
+
+def sentence(
+    training: Curves, outcomes: dict[Combination, TwinOutcome], batch: TokenBatch, *, vocabulary: int
+) -> Markup:
+    """What there is to see, in numbers. vocabulary: how many tokens there are to guess from."""
+    copies = outcomes[Combination(False, False)].copies
+    words = say("{trained} On this text its head {head} puts {share} of its attention there. {put_back}")
+    return Markup(words).format(
+        trained=trained_sentence(training),
+        head=head_name(*twins.best_head(copies)),
+        share=percent(float(copies.max())),
+        put_back=_put_back(outcomes, batch, vocabulary),
+    )
+
+
+def _put_back(outcomes: dict[Combination, TwinOutcome], batch: TokenBatch, vocabulary: int) -> Markup:
+    """What the mask makes of the first one's loss, beside its twin's; where it is no worse, why."""
+    own, other = outcomes[Combination(False, True)], outcomes[Combination(True, True)]
+    words = say("With the mask put back its loss is <b>{own:.1f} nats/token</b>, its twin’s {other:.1f}.")
+    why = _why_not(own, other, twins.repeats(batch), vocabulary) if own.loss <= other.loss + ALIKE else []
+    return Markup(" ").join([Markup(words).format(own=own.loss, other=other.loss), *why])
+
+
+def _why_not(own: TwinOutcome, other: TwinOutcome, repeats: float, vocabulary: int) -> list[str]:
+    """Why a text does not punish the model that copies; nothing where none of these is the reason."""
+    reasons = []
+    if repeats >= OFTEN and own.echoes >= OFTEN:
+        shares = {"own": percent(own.echoes), "other": percent(other.echoes), "repeats": percent(repeats)}
+        echoes = say(
+            "The answer on its right is hidden, and it predicts that the current token repeats, at {own} of the "
+            "positions (its twin at {other}); in this text that is correct {repeats} of the time.",
+            **shares,
+        )
+        reasons.append(echoes)
+    uniform = math.log(vocabulary)
+    if other.loss > uniform:
+        worse = N_("Its twin is worse here than a uniform guess ({blindly:.1f} nats): this text is unlike its training "
+                   "data.")  # fmt: skip
+        reasons.append(say(worse, blindly=uniform))
+    return reasons
+
+
+def head_sentence(outcomes: dict[Combination, TwinOutcome], one: Combination, head: tuple[int, int]) -> str:
+    free, others = (outcomes[Combination(way, False)].copies for way in (one.trained, not one.trained))
+    named = {"head": head_name(*head), "share": percent(float(free[head]))}
+    if one.run:
+        return say("With the mask, {head} puts exactly 0 on the next token; without, {share}.", **named)
+    return say(
+        "{head} puts {share} of its attention on the next token, the one that it must predict (averaged over all "
+        "positions that have one). In its twin the highest is {most}.",
+        **named,
+        most=percent(float(others.max())),
+    )
+
+
+def proof_sentence(changes: dict[bool, Change], same: bool) -> Markup:
+    if same:
+        return Markup(say("The token is the same as before: choose another one to see what changes."))
+    on, off = changes[True].earlier(), changes[False].earlier()
+    where = say_count(
+        "the one row before the changed token", "the {count} rows before the changed token", changes[True].place
+    )
+    return Markup(" ").join(
+        Markup(say(words)).format(where=where, logit=amount(logit), weight=amount(weight))
+        for words, (logit, weight) in ((KEPT, on), (LIFTED, off))
+    )
+
+
+ROUNDS = {"free": Combination(False, False), "put_back": Combination(False, True), "twin": Combination(True, True)}
+
+
+def seen_lines(outcomes: dict[Combination, TwinOutcome], changes: dict[bool, Change]) -> list[Markup]:
+    """What the steps have shown of this text, a line each: the loss, the head that copies, the later token.
+
+    changes: of the twin trained with the mask."""
+    losses = {name: nats(outcomes[one].loss) for name, one in ROUNDS.items()}
+    loss = say(
+        "Trained and run without the mask, a model has a loss of <b>{free} nats/token</b> on this text; with the mask "
+        "put back, <b>{put_back}</b>. Its twin, trained and run with it, has {twin}."
+    )
+    free = Combination(False, False)
+    head = head_sentence(outcomes, free, twins.best_head(outcomes[free].copies))
+    return [Markup(loss).format(**losses), Markup.escape(head), proof_sentence(changes, same=False)]
+
+
+def amount(difference: float) -> str:
+    """0 -> "exactly 0"; 3.2e-6 -> "3 × 10⁻⁶"; 7.312 -> "7.31"."""
+    return say("exactly 0") if difference == 0 else number(difference)
+
 
 ABOVE = 358  # pixels over and under the head's picture that are others'
 Outcomes = dict[Combination, TwinOutcome]
@@ -34,12 +226,12 @@ class Beginning:
 
 def trained(training: Curves) -> Beginning:
     sentence = st.empty()
-    sentence.html(page.sentence(sentences.trained(training)))
+    sentence.html(page.sentence(trained_sentence(training)))
     left, right = st.columns(2, gap="large")
     with left:
         st.markdown("#### " + say("How they were trained"))
-        figure = cached_figure(loss_curves, sentences.training_lines(training), unit=say("nats/token"), height=300)
-        page.chart(figure, "training_figure", sentences.training_alt(training))
+        figure = cached_figure(loss_curves, training_lines(training), unit=say("nats/token"), height=300)
+        page.chart(figure, "training_figure", training_alt(training))
         caption = st.empty()
     return Beginning(sentence, caption, right)
 
@@ -47,11 +239,11 @@ def trained(training: Curves) -> Beginning:
 def losses(beginning: Beginning, training: Curves, pair: TwinPair, batch: TokenBatch, outcomes: Outcomes) -> None:
     with beginning.beside:
         st.markdown("#### " + say("The loss of every token"))
-        figure = cached_figure(token_losses, sentences.loss_lines(outcomes), batch.pieces[0])
-        page.chart(figure, "loss_figure", sentences.loss_alt(outcomes))
-    said = sentences.sentence(training, outcomes, batch, vocabulary=len(pair.words()))
+        figure = cached_figure(token_losses, loss_lines(outcomes), batch.pieces[0])
+        page.chart(figure, "loss_figure", loss_alt(outcomes))
+    said = sentence(training, outcomes, batch, vocabulary=len(pair.words()))
     beginning.sentence.html(page.sentence(said))
-    beginning.caption.caption(sentences.training_caption(training, pair.context))
+    beginning.caption.caption(training_caption(training, pair.context))
 
 
 @st.fragment
@@ -61,19 +253,19 @@ def heads(pair: TwinPair, batch: TokenBatch, looks: dict[Combination, RunView], 
         one = controls.choose_combination()
         layer, head = controls.choose_head(one, outcomes)
     view = looks[one].head(layer, head)
-    st.html(page.sentence(sentences.head_sentence(outcomes, one, (layer, head))))
+    st.html(page.sentence(head_sentence(outcomes, one, (layer, head))))
     picture, beside = st.columns([2.2, 1], gap="large")
     with picture:
         alt = cached_figure(explain.head_alt, looks[one].name(layer, head), view, False)
         figure = cached_figure(head_figure, view, dark=page.is_dark())
         head_picture.show(figure, alt, room="one", above=ABOVE, on_pick=None)
         st.html(cached_figure(explain.key, [view], head_range(view)))
-        st.caption(say(sentences.LABELS))
+        st.caption(say(LABELS))
     with beside:
         st.markdown(say("Copy score: a head's mean weight on the next token, t + 1"))
         for other in sorted(COMBINATIONS, key=lambda one: one.run):  # under the mask all are 0
             chosen = (layer, head) if other == one else None
-            st.caption(say(sentences.NAMES[other]))
+            st.caption(say(NAMES[other]))
             st.html(cached_figure(copies, outcomes[other].copies, chosen, blocked=other.run))
     link.write(chosen_link(pair, batch))
 
@@ -83,9 +275,9 @@ def writing(pair: TwinPair, batch: TokenBatch, outcomes: Outcomes) -> None:
     WhyCausalLink.keep()
     seed = controls.choose_writing()
     with guarded(say("Writing …")):
-        cards = twin_runs.cards(pair, batch, outcomes, seed)
+        cards = controls.cards(pair, batch, outcomes, seed)
     st.html(cached_figure(four, cards))
-    st.caption(say(sentences.WHAT_THE_MASK_CHANGES))
+    st.caption(say(WHAT_THE_MASK_CHANGES))
     link.write(chosen_link(pair, batch))
 
 
@@ -94,19 +286,19 @@ def proof(pair: TwinPair, batch: TokenBatch) -> None:
     WhyCausalLink.keep()
     trained, position, token = controls.choose_change(pair, batch)
     with guarded(say("Changing a token …")):
-        changes = twin_runs.change(pair, batch, trained, position, token)
-    sentence = sentences.proof_sentence(changes, token == int(batch.ids[0, position]))
+        changes = controls.change(pair, batch, trained, position, token)
+    sentence = proof_sentence(changes, token == int(batch.ids[0, position]))
     st.html(page.sentence(sentence))
-    moved = {say(sentences.MOVED[run]): change.logits for run, change in changes.items()}
+    moved = {say(MOVED[run]): change.logits for run, change in changes.items()}
     figure = cached_figure(change_bars, moved, batch.pieces[0], position)
     page.chart(figure, "proof_figure", sentence.striptags())
-    st.caption(say(sentences.PROOF))
+    st.caption(say(PROOF))
     link.write(chosen_link(pair, batch))
 
 
 def seen(pair: TwinPair, batch: TokenBatch, outcomes: Outcomes) -> None:
     with guarded(say("Changing a token …")):
-        changes = twin_runs.change(pair, batch, True, *controls.changed(pair, batch))
-    items = Markup().join(Markup("<li>{}</li>").format(line) for line in sentences.seen(outcomes, changes))
+        changes = controls.change(pair, batch, True, *controls.changed(pair, batch))
+    items = Markup().join(Markup("<li>{}</li>").format(line) for line in seen_lines(outcomes, changes))
     st.markdown("#### " + say("What you have seen"))
     st.html(Markup("<ol>{}</ol>").format(items))

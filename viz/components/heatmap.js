@@ -145,16 +145,11 @@ function cellAt(canvas, cells, event) {
   return Math.min(key, query) >= 0 && key < cells.columns && query < cells.rows ? { query, key } : null;
 }
 
-function parts(element) {
-  if (!element.firstElementChild) {
-    const canvas = make("canvas", { tabindex: "0", role: "application" });
-    element.append(canvas, make("div", { class: "cell", "aria-live": "polite" }));
-  }
-  return element.children;
-}
+const PARTS = `<canvas tabindex="0" role="application"></canvas><div class="cell" aria-live="polite"></div>`;
 
+// Returns what draws it anew, in the size that there is.
 function show(element, cells, onPick) {
-  const [canvas, said] = parts(element);
+  const [canvas, said] = element.children;
   let all = null; // the picture, painted once for a packet and a size
   const still = element.cursor?.query < cells.rows && element.cursor.key < cells.columns;
   let cursor = still ? element.cursor : null; // from one packet to the next
@@ -188,23 +183,19 @@ function show(element, cells, onPick) {
   canvas.setAttribute("aria-label", `${alt} ${cells.words.hint}`);
   canvas.dataset.rows = cells.rows;
   canvas.style.cursor = cells.grows ? "default" : "";
-  const resized = new ResizeObserver(() => {
+  return () => {
     all = null;
     point(cursor);
-  });
-  element.resized?.disconnect();
-  element.resized = resized;
-  resized.observe(element); // which also draws it at once
+  };
 }
 
 export function draw(element, data, onPick) {
-  const end = receive(element, data, (packet) => {
+  const canvas = furnished(element, data, PARTS);
+  let redraw = null;
+  const take = (packet) => {
     const cells = readCells(packet);
-    show(element, cells, onPick);
+    redraw = show(element, cells, onPick);
     element.dataset.head = cells.name;
-  });
-  return () => {
-    end();
-    element.resized?.disconnect();
   };
+  return receiveSized(canvas, data, take, () => redraw()); // which also draws it at once
 }

@@ -145,7 +145,8 @@ function furnished(element, data, parts) {
 
 // receive, for a canvas that is painted anew, by resized(), when what it is as large as changes its size.
 function receiveSized(canvas, data, take, resized, watched = canvas.parentElement) {
-  const observer = new ResizeObserver(resized);
+  canvas.observer?.disconnect(); // of a view that is drawn anew without being ended
+  const observer = (canvas.observer = new ResizeObserver(resized));
   const end = receive(canvas, data, (packet) => {
     take(packet);
     observer.observe(watched);

@@ -246,10 +246,6 @@ def _read_safetensors(data: bytes) -> tuple[str | bytes, dict[str, np.ndarray]]:
     return about, arrays
 
 
-def _described(array: np.ndarray) -> str:
-    return f"{array.dtype} {list(array.shape)}"
-
-
 def cell(label: str) -> str:
     """A label as a table opens it: never as a formula."""
     return f"'{label}" if len(label) > 1 and label[0] in FORMULA_SIGNS else label

@@ -5,19 +5,7 @@ from collections.abc import Sequence
 from markupsafe import Markup, escape
 
 from i18n import N_, listed, say, say_all, together
-from model.atlas.result import (
-    LEAST_QUERIES,
-    LEAST_SEEN,
-    MEASURES,
-    NAMED,
-    NAMES,
-    TIMES_EVEN,
-    TOKENS,
-    Atlas,
-    Decile,
-    Example,
-    TokenShare,
-)
+from model.atlas import result
 from viz.heads.cells import weight_text
 from viz.html import filled, join, paragraph, table, tag, td, th, track
 from viz.numbers import percent, whole_percent
@@ -29,20 +17,20 @@ NO_INDUCTION = N_("None matches induction on these texts; try Random, where all 
 
 def amount(name: str, value: float) -> str:
     """A measure's value with its unit: "41.3%", "3.2 tokens", "1.5 bits"."""
-    unit = MEASURES[name].unit
+    unit = result.MEASURES[name].unit
     if unit == "share":
         return percent(value)
     if value != value:
         return "–"
-    return say("{value:.1f} tokens", value=value) if unit == TOKENS else say("{value:.1f} bits", value=value)
+    return say("{value:.1f} tokens", value=value) if unit == result.TOKENS else say("{value:.1f} bits", value=value)
 
 
-def called(atlas: Atlas, place: tuple[int, ...]) -> str:
+def called(atlas: result.Atlas, place: tuple[int, ...]) -> str:
     """What the head is called, all of it; "" for most heads."""
-    return listed(say(MEASURES[name].names) for name in atlas.named(*place))
+    return listed(say(result.MEASURES[name].names) for name in atlas.named(*place))
 
 
-def kinds(atlas: Atlas) -> dict[str, list[tuple[int, int]]]:
+def kinds(atlas: result.Atlas) -> dict[str, list[tuple[int, int]]]:
     """The heads that are called something, by what, the clearest first."""
     found: dict[str, list[tuple[int, int]]] = {}
     for layer in range(atlas.layers):
@@ -50,10 +38,12 @@ def kinds(atlas: Atlas) -> dict[str, list[tuple[int, int]]]:
             for name in atlas.named(layer, head):
                 found.setdefault(name, []).append((layer, head))
     order = {name: atlas.measure(name) for name in found}
-    return {name: sorted(found[name], key=lambda place: -order[name][place]) for name in MEASURES if name in found}
+    return {
+        name: sorted(found[name], key=lambda place: -order[name][place]) for name in result.MEASURES if name in found
+    }
 
 
-def summary(atlas: Atlas, *, random: bool) -> Markup:
+def summary(atlas: result.Atlas, *, random: bool) -> Markup:
     """What heads there are. random: whether the texts were random tokens."""
     total, found = atlas.layers * atlas.heads, kinds(atlas)
     parts = []
@@ -61,7 +51,7 @@ def summary(atlas: Atlas, *, random: bool) -> Markup:
         some = listed(atlas.name(place) for place in heads[:MOST_LISTED])
         if len(heads) > MOST_LISTED:
             some = say("{listed} and {count} more", listed=some, count=len(heads) - MOST_LISTED)
-        parts.append(filled(say("{kind} {heads}"), kind=tag("b", say(MEASURES[name].names)), heads=some))
+        parts.append(filled(say("{kind} {heads}"), kind=tag("b", say(result.MEASURES[name].names)), heads=some))
     every = join(parts, say("; ")) or say("none")
     said = [filled(say("Of {total} heads, these match a pattern: {kinds}."), total=total, kinds=every)]
     said += [] if random or "induction" in found else [escape(say(NO_INDUCTION))]
@@ -73,11 +63,11 @@ def naming() -> str:
     return say(
         "A head matches a pattern if it puts at least {share} of its attention on that kind of token (over at least "
         "{least} queries that have one), and at least {times:g} times what uniform attention would.",
-        share=whole_percent(NAMED), least=LEAST_QUERIES, times=TIMES_EVEN,
+        share=whole_percent(result.NAMED), least=result.LEAST_QUERIES, times=result.TIMES_EVEN,
     )  # fmt: skip
 
 
-def cut(atlas: Atlas, length: int) -> str:
+def cut(atlas: result.Atlas, length: int) -> str:
     """That some texts were longer than a row of so many tokens; "" where none was."""
     if atlas.rows <= atlas.texts:
         return ""
@@ -85,15 +75,15 @@ def cut(atlas: Atlas, length: int) -> str:
                rows=atlas.rows)  # fmt: skip
 
 
-def head_sentence(atlas: Atlas, layer: int, head: int) -> Markup:
+def head_sentence(atlas: result.Atlas, layer: int, head: int) -> Markup:
     """What the chosen head does, beside a head that looks evenly."""
     names = atlas.named(layer, head)
     name = tag("b", atlas.name((layer, head)))
     if names:
         measures = listed((_against(atlas, one, layer, head) for one in names), N_("; "))
-        kinds = say_all([say(MEASURES[one].names) for one in names])
+        kinds = say_all([say(result.MEASURES[one].names) for one in names])
         return paragraph(filled(say("{head} matches {names}: {measures}."), head=name, names=kinds, measures=measures))
-    shares = [one for one in NAMES if MEASURES[one].names and atlas.measure(one)[layer, head] > 0]
+    shares = [one for one in result.NAMES if result.MEASURES[one].names and atlas.measure(one)[layer, head] > 0]
     if not shares:
         return paragraph(filled(say("{head} has nothing to measure in these texts."), head=name))
     best = max(shares, key=lambda one: atlas.measure(one)[layer, head])
@@ -107,19 +97,19 @@ def tokens() -> str:
         "Left: the tokens that get most of the head's attention, as shares of the total. Right: the query tokens with "
         "the sharpest attention: the mean of the largest weight on one token, excluding the first of the row; only "
         "tokens that occur at least {times} times.",
-        times=LEAST_SEEN,
+        times=result.LEAST_SEEN,
     )
 
 
 def no_token() -> str:
     """Of the right one, where it has none."""
-    return say("No token occurred {times} times with more than one allowed key.", times=LEAST_SEEN)
+    return say("No token occurred {times} times with more than one allowed key.", times=result.LEAST_SEEN)
 
 
-def _against(atlas: Atlas, name: str, layer: int, head: int) -> str:
-    mean, even = atlas.measure(name)[layer, head], atlas.even[NAMES.index(name), layer]
+def _against(atlas: result.Atlas, name: str, layer: int, head: int) -> str:
+    mean, even = atlas.measure(name)[layer, head], atlas.even[result.NAMES.index(name), layer]
     values = {"mean": amount(name, float(mean)), "even": amount(name, float(even))}
-    return say("{measure} {mean}, uniform attention {even}", measure=say(MEASURES[name].title), **values)
+    return say("{measure} {mean}, uniform attention {even}", measure=say(result.MEASURES[name].title), **values)
 
 
 OTHER_TENTH = N_("Tenth {number}")
@@ -136,7 +126,7 @@ STYLE = """<style>
 </style>""".replace("MARK", MARK)
 
 
-def tokens_table(tokens: Sequence[TokenShare], what: str, none: str = "") -> Markup:
+def tokens_table(tokens: Sequence[result.TokenShare], what: str, none: str = "") -> Markup:
     """Tokens with a share each; what: the table's heading. none: what is said in the place of rows where there are
     none."""
     most = max((one.share for one in tokens), default=1.0) or 1.0
@@ -155,7 +145,7 @@ def ranked_table(heads: Sequence[tuple[str, float, str]], what: str) -> Markup:
     return table([head, *rows])
 
 
-def deciles_html(deciles: Sequence[Decile], name: str) -> Markup:
+def deciles_html(deciles: Sequence[result.Decile], name: str) -> Markup:
     """Every tenth with its examples, the strongest first; name: the measure's."""
     parts = [Markup(STYLE)]
     for decile in deciles:
@@ -170,7 +160,7 @@ def deciles_html(deciles: Sequence[Decile], name: str) -> Markup:
     return tag("div", join(parts), class_="deciles")
 
 
-def _example(one: Example, name: str) -> Markup:
+def _example(one: result.Example, name: str) -> Markup:
     begin, end = max(one.query - BEFORE, 0), min(one.query + AFTER + 1, len(one.pieces))
     weights, gap = dict(one.keys), tag("span", " … ", class_="far")
     far = [key for key in sorted(weights) if not begin <= key < end and weights[key] >= 0.1]
@@ -180,7 +170,7 @@ def _example(one: Example, name: str) -> Markup:
     return tag("p", join([tag("span", amount(name, one.value), class_="value"), *before, *near, *after]))
 
 
-def _piece(one: Example, place: int, weights: dict[int, float]) -> Markup:
+def _piece(one: result.Example, place: int, weights: dict[int, float]) -> Markup:
     text = one.pieces[place].replace("·", " ")
     classes = ["query"] * (place == one.query) + ["key"] * (place in weights)
     if not classes:

@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 
 from i18n import N_, listed, say, together, translated
 from viz.heads.cells import weight_text
-from viz.html import fixed, join, paragraph, table, tag, td, th
+from viz.html import fixed, headings, join, paragraph, table, tag, td, th
 from viz.numbers import number, percent
 
 if TYPE_CHECKING:  # for the names of the fields: pictures are made without torch
@@ -95,17 +95,13 @@ def fills_table(found: "FillComparison") -> Markup:
     rows = [row for name, some in _by_name(found.fills) for row in _group(say(name), some, found.keys, _fill_cells)]
     own = join((tag("b", "Unmask"), f": {say(found.ours.name)}"))
     rows += _group(own, [found.ours], found.keys, _fill_cells)
-    return table([[*map(th, map(say, words)), *_number_heads(numbers)], *rows], "numbers fills")  # not shown
-
-
-def _number_heads(names: Iterable[str]) -> list[Markup]:
-    return [th(say(name), "number") for name in names]
+    return table([headings(map(say, words), map(say, numbers)), *rows], "numbers fills")  # not shown
 
 
 def order_table(found: "FillComparison") -> Markup:
     """Mask before the softmax against multiplying by it after."""
-    numbers = _number_heads((N_("rows sum to"), LARGEST_ERROR))
-    head = [th(say("the mask")), th(say("precision")), *numbers, th(say(FULLY_BLOCKED))]
+    titles = headings((say("the mask"), say("precision")), (say("rows sum to"), say(LARGEST_ERROR)))
+    head = [*titles, th(say(FULLY_BLOCKED))]
     name, before = _by_name(found.fills)[0]
     rows = _group(say("before the softmax: {way}", way=say(name)), before, found.keys, _order_cells)
     for name, some in _by_name(found.after):
@@ -203,8 +199,5 @@ def _small(value: float) -> str:
 def empty_rows_table(found: Mapping[str, Mapping[str, str]]) -> Markup:
     """What a query without an allowed key gets, by kernel and dtype."""
     dtypes = [*next(iter(found.values()))]
-    rows = [[tag("th", say(name)) for name in (N_("kernel"), *dtypes)]]
-    for kernel, outcomes in found.items():
-        cells = [tag("td", say(outcomes[dtype]) or "–") for dtype in dtypes]
-        rows.append([tag("td", say(kernel)), *cells])
-    return table(rows, "numbers")
+    rows = [[td(say(kernel)), *(td(say(outcomes[one]) or "–") for one in dtypes)] for kernel, outcomes in found.items()]
+    return table([headings(map(say, (N_("kernel"), *dtypes))), *rows])

@@ -12,9 +12,9 @@ from markupsafe import Markup, escape
 
 from i18n import N_, listed, say, together
 from model.heads.view import HeadView, coarser, head_name, reduced
-from viz.charts import NEVER, RIGHT, flat, two_masks, unweighted
+from viz.charts import NEVER, RIGHT, flat, two_masks, unweighted, upright
 from viz.heatmap import CachedFigure, Part, blocked_traces, cells, colour_bar, figure, frames, hatching, title
-from viz.html import filled, join, paragraph, table, tag, td, th, track
+from viz.html import filled, headings, join, paragraph, table, tag, td, th, track
 from viz.numbers import Candidate, loss_figure
 from viz.palette import MARK
 from viz.palette import table as colours
@@ -89,7 +89,7 @@ def answers_table(found: Effect) -> Markup:
     """The tokens that have leaked, those first whose loss fell most, and their paths."""
     order = found.ranked()
     how = say("how it leaks to the previous token, which predicts it")
-    rows = [[th(say("token")), th(how), th(say("loss, standard"), "number"), th(say("loss, now"), "number")]]
+    rows = [headings((say("token"), how), (say("loss, standard"), say("loss, now")))]
     for token in order[:MOST_ANSWERS]:
         losses = [td(f"{loss[token]:.2f}", "number") for loss in (found.standard, found.now)]
         rows.append([td(f"{token}: {found.pieces[token]}", "token"), td(_path(found, found.ways[token])), *losses])
@@ -111,10 +111,8 @@ def losses_figure(found: Effect, *, changed: bool) -> go.Figure:
     """Every token's loss, with a line at the token that the query predicts; none where nothing follows it."""
     drawn = loss_figure(found.now, found.standard, found.pieces, changed=changed)
     if found.query + 1 < len(found.now):
-        line = {"type": "line", "x0": found.query + 1, "x1": found.query + 1, "yref": "paper", "y0": 0, "y1": 1,
-                "layer": "below", "line": {"color": MARK, "width": 1.5, "dash": "dot"}}  # fmt: skip
-        plain = drawn.to_dict()
-        return figure(plain["data"], plain["layout"] | {"shapes": [line]})
+        line, plain = upright(found.query + 1, color=MARK, width=1.5, dash="dot"), drawn.to_dict()
+        return figure(plain["data"], plain["layout"] | {"shapes": [line | {"yref": "paper", "layer": "below"}]})
     return drawn
 
 
@@ -212,9 +210,8 @@ def reach_table(view: ReachView) -> Markup:
             spans[-1][1] = layer
         else:
             spans.append([layer, layer])
-    counts = [th(say("may attend to in that layer"), "number"), th(say("can depend on"), "number")]
-    head = [th(say("layers")), *counts, th(), th(say("farthest back"))]
-    return table([head, *(_table_row(view, *span) for span in spans)])
+    counts = headings([say("layers")], (say("may attend to in that layer"), say("can depend on")))
+    return table([[*counts, th(), th(say("farthest back"))], *(_table_row(view, *span) for span in spans)])
 
 
 def reach_sentence(view: ReachView) -> Markup:

@@ -13,20 +13,6 @@ from model.heads.row_steps import RowSteps
 from model.heads.view import HeadView, coarser
 from viz import heatmap
 from viz.charts import MARGIN, bars, both_sides, heat
-from viz.heatmap import (
-    KEY_TITLE,
-    QUERY_TITLE,
-    CachedFigure,
-    Part,
-    axes,
-    axis_names,
-    blocked_traces,
-    colour_bar,
-    colour_range,
-    figure,
-    hatching,
-    weights_trace,
-)
 from viz.html import escaped, filled, fixed, join, named, paragraph, power_of_ten, shortened, table, tag, td, th, track
 from viz.palette import NOW, STANDARD
 
@@ -48,16 +34,18 @@ def steps_figure(view: "HeadSteps", *, dark: bool) -> go.Figure:
         "annotations": _titles(view)
         + [note for place in (MASKED, WEIGHTS) for note in heatmap.empty_notes(head, dark=dark, place=place)],
         "shapes": heatmap.frames(head, view.row.position, RAW, SCALED, MASKED, WEIGHTS, OUTPUT),
-        "images": [image for place in (MASKED, WEIGHTS) for image in hatching(head.blocked, dark=dark, place=place)],
+        "images": [
+            image for place in (MASKED, WEIGHTS) for image in heatmap.hatching(head.blocked, dark=dark, place=place)
+        ],
     }
-    weights = weights_trace(head, colour_range(view.head.weights), WEIGHTS, **_where(WEIGHTS))
-    pictures = [*_scores(view, head, dark), *blocked_traces(head, WEIGHTS), weights, *_values(view, head, dark)]
+    weights = heatmap.weights_trace(head, heatmap.colour_range(view.head.weights), WEIGHTS, **_where(WEIGHTS))
+    pictures = [*_scores(view, head, dark), *heatmap.blocked_traces(head, WEIGHTS), weights, *_values(view, head, dark)]
     return heatmap.figure(pictures, layout)
 
 
-def _scores(view: "HeadSteps", head: HeadView, dark: bool) -> list[Part]:
+def _scores(view: "HeadSteps", head: HeadView, dark: bool) -> list[heatmap.Part]:
     """Before and after scaling, and masked: the last two share their colours."""
-    names = axis_names(head)
+    names = heatmap.axis_names(head)
     raw = largest(view.raw, head.step, head.step)
     left = largest(np.where(view.head.any_blocked(), -np.inf, view.head.scaled), head.step, head.step)
     reach = _reach_of(head.scaled)
@@ -65,16 +53,16 @@ def _scores(view: "HeadSteps", head: HeadView, dark: bool) -> list[Part]:
     return [
         _signed(raw, names, RAW, "q·k", _reach_of(raw), dark),
         _signed(head.scaled, names, SCALED, say("score"), reach, dark),
-        *blocked_traces(head, MASKED),
+        *heatmap.blocked_traces(head, MASKED),
         masked,
     ]
 
 
-def _values(view: "HeadSteps", head: HeadView, dark: bool) -> list[Part]:
+def _values(view: "HeadSteps", head: HeadView, dark: bool) -> list[heatmap.Part]:
     """The values of the keys, and for every query their weighted sum, in one range of colours."""
     numbers = [say("number {number}", number=place) for place in range(view.values.shape[1])]
     reach = max(_reach_of(view.values), _reach_of(view.output))
-    names = axis_names(head)
+    names = heatmap.axis_names(head)
     return [
         _signed(largest(z, head.step, 1), {"x": numbers, "y": rows}, place, what, reach, dark)
         for place, what, z, rows in (
@@ -84,24 +72,30 @@ def _values(view: "HeadSteps", head: HeadView, dark: bool) -> list[Part]:
     ]
 
 
-def _signed(z: np.ndarray, names: dict[str, list[str]], place: str, what: str, reach: float, dark: bool) -> Part:
+def _signed(
+    z: np.ndarray, names: dict[str, list[str]], place: str, what: str, reach: float, dark: bool
+) -> heatmap.Part:
     """A panel of numbers on both sides of 0."""
     numbers = heat(z, names["x"], names["y"], what, f"<b>%{{y}}</b>, <b>%{{x}}</b><br>{what} %{{z:.4f}}", place)
-    bar = {"showscale": place in WITH_BAR, "colorbar": colour_bar("", **_where(place))}
+    bar = {"showscale": place in WITH_BAR, "colorbar": heatmap.colour_bar("", **_where(place))}
     return numbers | both_sides(reach, dark) | bar
 
 
-def _layout(head: HeadView) -> Part:
+def _layout(head: HeadView) -> heatmap.Part:
     """Two rows of three. Queries zoom together, keys do, and the D numbers of a value."""
-    layout: Part = {"height": HEIGHT, "margin": {"l": 8, "r": 8, "t": 64, "b": 8}}
+    layout: heatmap.Part = {"height": HEIGHT, "margin": {"l": 8, "r": 8, "t": 64, "b": 8}}
     for place in PANELS:
-        layout |= axes(head, place, tokens=False)
+        layout |= heatmap.axes(head, place, tokens=False)
         layout[f"xaxis{place}"]["domain"], layout[f"yaxis{place}"]["domain"] = _domain(place)
     for place, keys in ((SCALED, ""), (MASKED, ""), (WEIGHTS, ""), (OUTPUT, VALUES)):
         layout[f"xaxis{place}"]["matches"] = "x" + keys
         layout[f"yaxis{place}"]["matches"] = "y"
     labels = {"showticklabels": True, "tickfont": {"size": 9}, "automargin": True}
-    for axis, name in (("yaxis", QUERY_TITLE), (f"yaxis{WEIGHTS}", QUERY_TITLE), (f"xaxis{WEIGHTS}", KEY_TITLE)):
+    for axis, name in (
+        ("yaxis", heatmap.QUERY_TITLE),
+        (f"yaxis{WEIGHTS}", heatmap.QUERY_TITLE),
+        (f"xaxis{WEIGHTS}", heatmap.KEY_TITLE),
+    ):
         turned = {"tickangle": -90} if axis.startswith("x") else {}
         layout[axis] |= labels | turned | {"title": {"text": say(name), "font": {"size": 11}}}
     for place in (VALUES, OUTPUT):
@@ -109,7 +103,7 @@ def _layout(head: HeadView) -> Part:
     return layout
 
 
-def _titles(view: "HeadSteps") -> list[Part]:
+def _titles(view: "HeadSteps") -> list[heatmap.Part]:
     titles = (
         (say("1 raw"), "q·k"),
         (say("2 scaled"), view.row.arithmetic.formula()),
@@ -130,7 +124,7 @@ def _domain(place: str) -> tuple[tuple[float, float], tuple[float, float]]:
     return COLUMNS[number % 3], ROWS[number // 3]
 
 
-def _where(place: str) -> Part:
+def _where(place: str) -> heatmap.Part:
     """Where the colour bar of a panel stands, and how it looks."""
     columns, (low, high) = _domain(place)
     where = {"x": columns[1] + 0.003, "xanchor": "left", "y": high, "yanchor": "top", "len": high - low, "ypad": 0}
@@ -177,7 +171,7 @@ def steps_table(row: RowSteps) -> Markup:
     return table(rows, "numbers steps")  # not shown
 
 
-def values_figure(row: RowSteps) -> CachedFigure:
+def values_figure(row: RowSteps) -> heatmap.CachedFigure:
     """The heaviest keys' values, pale, and what each adds, weight × value; at the bottom the sum over all keys."""
     places = drawn_values(row)
     labels = [_label(place, row.keys[place], row.weights[place]) for place in places]
@@ -187,7 +181,7 @@ def values_figure(row: RowSteps) -> CachedFigure:
     count = len(labels)
     reach = max(float(np.abs([*values, row.output]).max()), 1e-9) * 1.05
     names = [str(place + 1) if place else "" for place in range(count)]  # of axes
-    traces: list[Part] = []
+    traces: list[heatmap.Part] = []
     for place, (axis, label) in enumerate(zip(names, labels, strict=True)):
         words = say("number {number}: output {value}", **BAR)
         if place < count - 1:
@@ -200,7 +194,7 @@ def values_figure(row: RowSteps) -> CachedFigure:
     layout = {f"yaxis{axis}": _value_axis(labels[place], reach, place, count) for place, axis in enumerate(names)}
     layout["xaxis"] = {"anchor": "y" + names[-1], "title": title, "showgrid": False, "zeroline": False}
     look = {"height": VALUE_HEIGHT * count + 50, "margin": MARGIN | {"t": 4, "b": 46}, "showlegend": False}
-    return figure(traces, layout | look | {"bargap": 0.15, "barmode": "overlay"})
+    return heatmap.figure(traces, layout | look | {"bargap": 0.15, "barmode": "overlay"})
 
 
 def drawn_values(row: RowSteps) -> list[int]:
@@ -208,7 +202,7 @@ def drawn_values(row: RowSteps) -> list[int]:
     return [int(place) for place in row.heaviest(MOST_VALUES) if row.free[place]]
 
 
-def _value_axis(label: str, reach: float, place: int, count: int) -> Part:
+def _value_axis(label: str, reach: float, place: int, count: int) -> heatmap.Part:
     share = 1 / count
     domain = [max(1 - (place + 0.94) * share, 0.0), 1 - (place + 0.06) * share]
     ticks = {"tickvals": [0], "ticktext": [label], "tickfont": {"size": 11}, "automargin": True, "showgrid": False}
@@ -276,6 +270,6 @@ def _label(place: int, key: str, weight: float) -> str:
     return f"{place}: {escaped(shortened(key, 12))} · {share}"
 
 
-def _bars(values: np.ndarray, axis: str, colour: str, opacity: float, label: str, words: str) -> Part:
+def _bars(values: np.ndarray, axis: str, colour: str, opacity: float, label: str, words: str) -> heatmap.Part:
     drawn = bars(np.arange(len(values)), values, label, f"{label}<br>{words}", colour)
     return drawn | {"yaxis": "y" + axis, "opacity": opacity}

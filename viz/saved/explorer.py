@@ -11,16 +11,9 @@ from i18n import N_, say, together
 from model.heads.view import HeadView, head_name
 from viz.components.words import packed, words
 from viz.head import head_range
+from viz.heads import picture
 from viz.heads.cells import around, described
 from viz.heads.overview import overview_packet
-from viz.heads.picture import (
-    MOST_CELLS,
-    change_range,
-    difference_header,
-    picture_header,
-    room_for,
-    ten_thousandths,
-)
 from viz.heads.tokens import brightest, light_words
 from viz.html import join, tag
 from viz.saved.standalone import document, inlined
@@ -39,14 +32,14 @@ class NumberKind:
 
 
 WEIGHTS = NumberKind(
-    picture_header,
+    picture.picture_header,
     head_range,
     ("heatmap", "tokens"),
     N_("Every head, colours from 0 to 1: rows are layers, columns are heads. Click one, or use arrow keys and Enter."),
 )
 CHANGES = NumberKind(
-    difference_header,
-    change_range,
+    picture.difference_header,
+    picture.change_range,
     ("heatmap",),
     N_("The largest change of a weight in each patch, without its sign. Click one, or use arrow keys and Enter."),
 )
@@ -95,7 +88,7 @@ def all_heads(
     chosen: Sequence[tuple[int, int]],
     query: int,
     *,
-    cells: int = MOST_CELLS,
+    cells: int = picture.MOST_CELLS,
     tokens: int,
     **about: Any,
 ) -> AllHeads:
@@ -110,7 +103,7 @@ def all_heads(
     for place in dict.fromkeys([*chosen, *every]):
         whole = view(*place)
         held[place] = around(whole, (0, len(whole.queries)), query, tokens)
-        if len(held) == room_for(held[place], cells):
+        if len(held) == picture.room_for(held[place], cells):
             break
     part = part_words(first, held[chosen[0]])
     return AllHeads(thumbnails, blocked, held, tuple(chosen), query, part=part, **about)
@@ -153,7 +146,7 @@ def heads_packet(heads: AllHeads, kind: NumberKind, absent: str) -> bytes:
         "across": heads.across,
         "words": words(*kind.views),
     }
-    numbers = np.stack([ten_thousandths(view.weights) for view in views]) + SHIFT
+    numbers = np.stack([picture.ten_thousandths(view.weights) for view in views]) + SHIFT
     high, low = (numbers >> 8).astype(np.uint8), (numbers & 255).astype(np.uint8)
     return packed(about | kind.header(heads.query) | header, high.tobytes(), low.tobytes(), *masks)
 

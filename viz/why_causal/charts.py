@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 
 from i18n import N_, say
 from model.heads.view import head_name
-from viz.charts import MARGIN, SMALL_LABELS, bars, position_names, token_axis
+from viz.charts import MARGIN, SMALL_LABELS, bars, position_names, token_axis, upright
 from viz.heatmap import CachedFigure, Part, figure, title
 from viz.html import join, tag, td, th
 from viz.numbers import percent
@@ -78,8 +78,7 @@ def change_bars(moved: dict[str, np.ndarray], pieces: Sequence[str], place: int)
     colours = [WITHOUT if number < place else GREY for number in range(len(pieces))]
     hover = "%{customdata}<br>" + say("largest change") + " %{y:.3g}"
     places, names = list(range(len(pieces))), position_names(pieces)
-    line = {"type": "line", "x0": place, "x1": place, "y0": 0, "y1": 1}
-    line["line"] = {"dash": "dot", "width": 1.5, "color": GREY}
+    line = upright(place, dash="dot", width=1.5, color=GREY)
     traces: list[Part] = []
     lines: list[Part] = []
     titles: list[Part] = []

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from model.spec import MOST_STROKES, Stroke
-from ui.mask_lab import canvas, compose
+from ui.mask_lab import compose
 from ui.widgets import key
 
 KEY, TEXT = "mask_canvas", "the text's key"
@@ -22,14 +22,14 @@ class State(dict):
 @pytest.fixture
 def state(monkeypatch: pytest.MonkeyPatch) -> State:
     state = State(mask_epoch=3, mask_number=0, mask_drawn=(), mask_drawn_on=False, mask_text=None)
-    for module in (canvas, compose, key):
+    for module in (compose, key):
         monkeypatch.setattr(module, "st", SimpleNamespace(session_state=state))
     return state
 
 
 def test_a_drawing_is_taken_with_its_text_and_number(state: State) -> None:
     state[KEY] = {"drawn": {"epoch": 3, "number": 7, "strokes": [CELL, ["open", 0, 4, 1, 6]]}}
-    canvas.take(KEY, TEXT)
+    compose.take(KEY, TEXT)
     assert state.mask_drawn == (Stroke("block", 2, 1, 2, 1), Stroke("open", 0, 4, 1, 6))
     assert (state.mask_text, state.mask_number, state.mask_epoch, state.mask_drawn_on) == (TEXT, 7, 3, True)
 
@@ -37,7 +37,7 @@ def test_a_drawing_is_taken_with_its_text_and_number(state: State) -> None:
 def test_a_drawing_with_no_strokes_is_switched_off(state: State) -> None:
     state.update(mask_drawn=(Stroke(*CELL),), mask_drawn_on=True)
     state[KEY] = {"drawn": {"epoch": 3, "number": 1, "strokes": []}}
-    canvas.take(KEY, TEXT)
+    compose.take(KEY, TEXT)
     assert (state.mask_drawn, state.mask_drawn_on, state.mask_text) == ((), False, None)
 
 
@@ -50,7 +50,7 @@ def test_the_canvas_gets_the_drawing_or_the_one_that_is_switched_off(state: Stat
 
 def test_one_of_an_earlier_epoch_is_not(state: State) -> None:
     state[KEY] = {"drawn": {"epoch": 2, "number": 7, "strokes": [CELL]}}
-    canvas.take(KEY, TEXT)
+    compose.take(KEY, TEXT)
     assert state.mask_drawn == ()
 
 
@@ -77,5 +77,5 @@ def test_anything_else_changes_nothing_and_raises_nothing(state: State, sent: An
     if sent is not None:
         state[KEY] = sent
     before = dict(state)
-    canvas.take(KEY, TEXT)
+    compose.take(KEY, TEXT)
     assert state == before

@@ -3,8 +3,8 @@
 import numpy as np
 
 from model.heads.view import HeadView
-from viz.compare import comparable, prediction_sentence, weights_sentence
 from viz.numbers import Candidate
+from viz.sentence import comparable, prediction_sentence, weights_sentence
 
 ONE = np.array([[1, 0, 0], [0.25, 0.75, 0], [0.5, 0.25, 0.25]], np.float32)
 

@@ -1,0 +1,315 @@
+"""The Mask Lab below its pictures: its sections (what the composed masks do to a run, in a sentence and in numbers;
+reach; one head, step by step), its notes, and the picture beside the mask.
+"""
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import plotly.graph_objects as go
+import streamlit as st
+
+from i18n import N_, say, together
+from model.heads.reach import PathStep, answers_known, reach_of, ways_to
+from model.heads.row_steps import HeadSteps, RowSteps, head_steps
+from model.heads.view import HeadView, coarser_words
+from model.masks import MaskSpec
+from model.text import TokenBatch
+from ui import explain, page
+from ui.heads import head as head_picture
+from ui.heads import query
+from ui.markdown import escaped
+from ui.mask_lab import compose
+from ui.results import cached_figure
+from ui.run_view import RowPredictions, RunView, layer_names
+from ui.widgets.choices import one_of
+from viz.head import difference_figure, head_figure
+from viz.html import signed
+from viz.mask_lab import effect as effects
+from viz.mask_lab.steps import MOST_KEYS, drawn_values, steps_figure, steps_sentence, steps_table, values_figure
+from viz.numbers import next_token_table, percent
+
+
+def sentence(now: RunView, standard: RunView, chosen: int) -> str:
+    if now.masks == standard.masks:
+        return effects.standard_masks()
+    found = effect_of(now, standard, chosen)
+    return effects.no_predictions() if found is None else effects.effect(found)
+
+
+def show_effect(now: RunView, standard: RunView, chosen: int) -> None:
+    predictions, others = _predictions(now, standard, chosen)
+    found = effect_of(now, standard, chosen)
+    if predictions is None or others is None or found is None:
+        st.info(explain.no_predictions(now.model))
+        return
+    changed = now.masks != standard.masks
+    curves = (predictions.losses, others.losses)
+    left, right = st.columns(2, gap="medium")
+    follows = cached_figure(next_token_table, predictions.candidates, others.candidates, changed=changed)
+    left.html("".join([effects.after_query(found), follows]))
+    with right:
+        st.caption(cached_figure(explain.loss_caption, *curves, changed=changed))
+        figure = cached_figure(effects.losses_figure, found, changed=changed)
+        page.chart(figure, "loss_figure", cached_figure(explain.loss_alt, *curves))
+    if found.known:
+        st.html(cached_figure(effects.answers_table, found))
+
+
+def effect_of(now: RunView, standard: RunView, chosen: int) -> effects.Effect | None:
+    """None for a model that predicts no next token; remembered."""
+    return now.kept(("effect", chosen), lambda: _effect_of(now, standard, chosen))
+
+
+def _effect_of(now: RunView, standard: RunView, chosen: int) -> effects.Effect | None:
+    predictions, others = _predictions(now, standard, chosen)
+    if predictions is None or others is None:
+        return None
+    position, last = query.predicting(now, chosen), now.run.batch.real(now.row).stop - 1
+    ends = [view.predictions(last) or predictions for view in (standard, now)]
+    found = effects.Effect(
+        now.run.batch.pieces[now.row],
+        predictions.losses,
+        others.losses,
+        last if position is None else position,
+        (others.candidates[0], predictions.candidates[0]),
+        last,
+        (ends[0].candidates[0], ends[1].candidates[0]),
+    )
+    before = set(_known(standard))
+    found = replace(found, known=[token for token in _known(now) if token not in before])
+    return replace(found, ways=_ways(now, found.ranked()[: effects.MOST_ANSWERS]))
+
+
+def _predictions(now: RunView, standard: RunView, chosen: int) -> tuple[RowPredictions | None, RowPredictions | None]:
+    position = query.predicting(now, chosen)
+    return now.predictions(position), standard.predictions(position)
+
+
+def _known(view: RunView) -> list[int]:
+    """The tokens of the predicted text that can know their own answer."""
+    return list(_of_the_predicted_text(view).ask(answers_known))
+
+
+def _ways(view: RunView, tokens: list[int]) -> dict[int, tuple[PathStep, ...]]:
+    """How the answers of some of them get out, layers numbered as in the network."""
+    if not tokens:
+        return {}
+    text = _of_the_predicted_text(view)
+    number = partial(view.model.describe().layer_number, text.run.attention)
+    found = text.ask(ways_to, tuple(tokens))
+    return {token: tuple(replace(look, layer=number(look.layer)) for look in looks) for token, looks in found.items()}
+
+
+def _of_the_predicted_text(view: RunView) -> RunView:
+    """Of an encoder-decoder's attentions that of the decoder to its own text, whichever is shown."""
+    return replace(view, run=replace(view.run, attention="decoder")) if "decoder" in view.model.attentions else view
+
+
+HOW = N_("""
+A token keeps its own state from layer to layer (the residual stream), and each layer adds information from the tokens
+it may attend to. So after n layers it can depend on every token that a chain of at most n attention steps, one per
+layer, leads to. As matrices: the boolean product of the n masks, each with its diagonal set to “may attend”. A sliding
+window of W positions has then grown to n · (W − 1) + 1. (Jiang et al. 2023, *Mistral 7B*, section 2, which rounds this
+to n · W.) This is what the masks allow, not what the model uses.
+""")
+
+
+def show_reach(now: RunView, layer: int, head: int, chosen: int) -> None:
+    if now.run.attention == "cross":
+        st.info(say("Reach is defined for self-attention: choose an attention other than “cross”."))
+        return
+    with st.spinner(say("Computing reach layer by layer …")):
+        found = now.ask(reach_of, layer, head)
+    view = effects.ReachView(
+        first=found.first,
+        window=found.window,
+        seen=found.seen,
+        layer=layer,
+        blocked=found.blocked,
+        tokens=list(now.run.keys.pieces[now.row]),
+        query=chosen,
+        names=layer_names(now.model, now.run.attention),
+    )
+    sentence = effects.reach_sentence(view)
+    st.html(sentence)
+    figure = effects.reach_figure(view, dark=page.is_dark())
+    head_picture.show(figure, sentence.striptags(), room="two", key="reach_figure")
+    st.html("".join([page.note(_key(now, view)), effects.reach_table(view)]))
+    with st.expander(say("How reach is computed")):
+        st.markdown(say(HOW))
+
+
+def _key(now: RunView, view: effects.ReachView) -> str:
+    parts = [
+        say("Left, yellow: the query may attend to the key. Right, colour: after how many layers it can depend on it.")
+    ]
+    if (view.first == 0).any():
+        parts.append(say("Grey: never."))
+    if now.masks.heads:
+        parts.append(say("The heads' masks differ: a cell of a layer is open if at least one head may attend."))
+    if now.model.describe().other_layers():
+        parts.append(say("Layers without attention are not counted, although they may pass information on."))
+    if len(view.tokens) > effects.MOST_CELLS:
+        step = -(-len(view.tokens) // effects.MOST_CELLS)
+        parts.append(say("Each cell shows the soonest of {step}\u00a0×\u00a0{step} pairs of tokens.", step=step))
+    return together(parts)
+
+
+def show_steps(now: RunView, layer: int, head: int, chosen: int) -> None:
+    found = now.ask(head_steps, layer, head, chosen)
+    row = found.row
+    st.html(steps_sentence(row))
+    page.chart(steps_figure(found, dark=page.is_dark()), "steps_figure", _steps_alt(found, now.name(layer, head)))
+    colours = say("Scores, values and output: blue is below 0, red above. Zoom in one panel and the others follow.")
+    st.html(page.note(together(filter(None, [colours, coarser_words(found.head)]))))
+    numbers, values = st.columns([1.7, 1], gap="medium")
+    numbers.html("".join([steps_table(row), page.note(_about_the_table(row))]))
+    with values:
+        st.html(page.note(_about_the_values(row)))
+        page.chart(values_figure(row), "values_figure", _values_alt(row))
+
+
+def _about_the_table(row: RowSteps) -> str:
+    parts = [say("The largest unblocked score is subtracted before the exponential to avoid overflow.")]
+    parts.append(say("A weight is its e^… divided by the sum. Values are shown rounded but summed unrounded."))
+    if row.arithmetic.softcap is not None:
+        parts.append(say("This model caps its scores: {cap:g}·tanh(score / {cap:g}).", cap=row.arithmetic.softcap))
+    if row.bias is not None:
+        parts.append(say("This model adds its own bias to the scores, shown in the next column."))
+        if np.isneginf(row.bias).any():
+            parts.append(say("Where it is −∞, the model itself blocks the cell, whatever the masks allow."))
+    if row.sink is not None:
+        parts.append(say("The sink takes part in the sum and has no value: the keys' weights sum to less than 1."))
+    if len(row.raw) > MOST_KEYS:
+        most = N_("Of {count:,} keys, the {most} with the largest weights are listed.")
+        parts.append(say(most, count=len(row.raw), most=MOST_KEYS))
+    return together(parts)
+
+
+def _about_the_values(row: RowSteps) -> str:
+    drawn = drawn_values(row)
+    if not drawn:
+        return say("Nothing is added: the output is 0.")
+    words = N_(
+        "Pale: the value v of {count} of the {free:,} keys that are not blocked, those with the largest weights "
+        "({share} of the weight). Red: weight × value, what it adds. Below: the sum over all keys."
+    )
+    share = percent(float(row.weights[drawn].sum()))
+    return say(words, count=len(drawn), free=int(row.free.sum()), share=share)
+
+
+def _steps_alt(found: HeadSteps, name: str) -> str:
+    queries, keys = found.raw.shape
+    raw, scaled = found.raw, found.head.scaled
+    scores = {"raw_least": raw.min(), "raw_most": raw.max(), "least": scaled.min(), "most": scaled.max()}
+    weights = {"blocked": int(found.head.any_blocked().sum()), "weight": found.head.weights.max()}
+    words = N_(
+        "{head} step by step, {queries} queries by {keys} keys: q·k from {raw_least:.2f} to {raw_most:.2f}, scaled "
+        "from {least:.2f} to {most:.2f}, {blocked:,} cells blocked, weights up to {weight:.3f}, the keys' values, and "
+        "for each query an output of {width} numbers. Query {query} ({token}) is framed."
+    )
+    framed = {"width": found.values.shape[1], "query": found.row.position, "token": found.row.query}
+    return say(words, head=name, queries=queries, keys=keys, **scores, **weights, **framed)
+
+
+def _values_alt(row: RowSteps) -> str:
+    drawn = drawn_values(row)
+    heavy = say(", ").join(f"{row.keys[key]} {row.weights[key]:.3f}" for key in drawn)
+    words = N_("Bars: the values of {count} keys with their weights ({weights}), and their weighted sum, the output.")
+    return say(words, count=len(drawn), weights=heavy)
+
+
+SHOWN = {"now": N_("this mask"), "standard": N_("standard masks"), "change": N_("change")}
+SECTIONS = {
+    "effect": N_("What it does"),
+    "reach": N_("Reach"),
+    "steps": N_("Step through this head"),
+    "hand": N_("Compute by hand"),
+    "fill": N_("Masking value (−∞, −1e9, …)"),
+    "name": N_("Name a mask"),
+    "code": N_("Export the mask"),
+}
+
+
+def warn_of_a_changed_text(batch: TokenBatch) -> None:
+    """A drawing stays where it was drawn; the tokens under it may be others now."""
+    if "mask_wrong" in st.session_state:
+        problem = escaped(st.session_state.pop("mask_wrong"))
+        st.warning(say("The link's masks could not be read ({problem}).", problem=problem))
+    text = compose.text_key(batch)
+    if not compose.text_changed(text):
+        return
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.warning(say("The text has changed under the drawn mask: its cells now cover other tokens."))
+        st.button(say("Clear the drawing"), on_click=compose.set_drawing, args=((),))
+        keep = partial(compose.take_drawing, st.session_state.mask_drawn, text, st.session_state.mask_number)
+        st.button(say("Keep it"), on_click=keep)
+
+
+def notes(spec: MaskSpec, now: RunView, layer: int) -> list[str]:
+    found = []
+    if spec.layers and layer not in spec.layers:
+        names = layer_names(now.model, now.run.attention)
+        words = N_(
+            "These masks apply to {layers}. {layer}, which is shown, is under the standard masks; to draw, show a "
+            "layer that they apply to."
+        )
+        found.append(say(words, layers=say(", ").join(names[one] for one in spec.layers), layer=names[layer]))
+    keys = now.run.keys
+    separators = [value for value in spec.on().values() if isinstance(value, str)]
+    return found + [
+        say("“{separator}” splits nothing here: it does not occur inside this row.", separator=escaped(separator))
+        for separator in separators
+        if not bool(keys.split(separator)[now.row].any())
+    ]
+
+
+def picture(shown: str, now: HeadView, standard: HeadView, query: int) -> go.Figure:
+    """The head under the masks that were chosen to be shown, as tall as the mask beside it, the query's row framed."""
+    dark = page.is_dark()
+    if shown == "change":
+        return cached_figure(difference_figure, now, standard, dark=dark, query=query)
+    return cached_figure(head_figure, now if shown == "now" else standard, dark=dark, query=query)
+
+
+def alt(name: str, shown: str, now: HeadView, standard: HeadView) -> str:
+    if shown != "change":
+        return explain.head_alt(name, now if shown == "now" else standard, False)
+    change = now.weights - standard.weights
+    query, key = np.unravel_index(int(np.abs(change).argmax()), change.shape)
+    words = N_(
+        "How the weights of {head} change from the standard masks to these. The largest change, {change}, is that of "
+        "query {query} ({token}) on key {key} ({seen})."
+    )
+    cell = {"query": now.first + query, "token": now.queries[query], "key": now.first_key + key, "seen": now.keys[key]}
+    return say(words, head=name, change=signed(change[query, key], 2), **cell)
+
+
+def show_section(now: RunView, standard: RunView, layer: int, head: int, chosen: int) -> None:
+    """One section, the one chosen; the others are not computed."""
+    if st.session_state.section not in SECTIONS:
+        st.session_state.section = "effect"
+    section = one_of(say("Section"), SECTIONS, "section", label_visibility="collapsed")
+    if section == "effect":
+        show_effect(now, standard, chosen)
+    elif section == "reach":
+        show_reach(now, layer, head, chosen)
+    elif section == "steps":
+        show_steps(now, layer, head, chosen)
+    elif section == "hand":
+        from ui.mask_lab import by_hand
+
+        by_hand.show()
+    elif section == "fill":
+        from ui.mask_lab import by_hand
+
+        by_hand.show_fills(now, layer, head)
+    elif section == "name":
+        from ui.mask_lab import take_away
+
+        take_away.show_named(now, compose.load)
+    else:
+        from ui.mask_lab import take_away
+
+        take_away.show(now, layer, head, compose.load)
