@@ -251,7 +251,7 @@ class Trace:
         for layer, record in enumerate(self.layers):
             self._check(layer, 0, row)
             queries, keys = record.q.shape[2], record.k.shape[2]
-            step = max(BLOCK_BYTES // (4 * record.q.shape[1] * keys), LEAST_ROWS)
+            step = max(BLOCK_BYTES // (4 * record.q.shape[1] * keys), LEAST_ROWS if record.context.is_long else 1)
             for begin in range(0, queries, step):
                 some = slice(begin, min(begin + step, queries))
                 yield layer, some, record.weights(masks or self.spec, row, some, made)
