@@ -161,7 +161,7 @@ class MaskContext:
             elsewhere = spec.at(-1, -1, self.standard)
             rulings = tuple(here if head in spec.heads else elsewhere for head in range(self.heads))
         made = {} if made is None else made
-        key = (*self.sizes.items(), self.available, self.queries, self.end, rulings)
+        key = (*self.sizes.items(), self.available, self.queries, self.end, self.keep.device, rulings)
         if key not in made:
             made[key] = self._over_heads(rulings)
         return made[key]

@@ -39,6 +39,7 @@ def load(
     device: str = "auto",
     precision: str = "auto",
     device_map: str = "",
+    tokens: int | None = None,
 ) -> "LoadedModel":
     """A model by its name in the catalog ("story", "gpt2"), its id on the hub or its folder; or one of transformers in
     memory with its tokenizer, which is left as it is: a run has its weights, and the hooks it has now. name: what to
@@ -47,7 +48,7 @@ def load(
     step: of a folder of a training's checkpoints, the last unless given. gguf_file: of a repository or folder. device:
     "cpu", "cuda", "cuda:1" or "mps"; precision: "float32", "float16" or "bfloat16"; "auto" is a CUDA device with room
     for the weights, and the precision of the file where that is fast there; what was chosen is in `repr`. device_map:
-    "auto", "balanced" or "sequential", accelerate's ways to use several devices.
+    "auto", "balanced" or "sequential", accelerate's ways to use several devices. tokens: the most in a row.
 
     Raises NotAvailable (an OSError) when its files cannot be had, ValueError when they, or the network, cannot be used.
     """
@@ -56,7 +57,8 @@ def load(
             raise ValueError(f"expected a tokenizer with a network alone, got one with the name {str(model)!r}")
         asked = f"{model}/{gguf_file}" if gguf_file else catalog.at_step(str(model), step)
         own = {"device": device, "precision": precision, "device_map": device_map}
-        chosen = {name: value for name, value in own.items() if value not in ("auto", "")}
+        chosen: dict[str, Any] = {name: value for name, value in own.items() if value not in ("auto", "")}
+        chosen |= {} if tokens is None else {"tokens": tokens}
         settings = Settings.model_validate(Settings.from_environment().model_dump() | chosen)
         return LoadedModel(_classifier(asked) or catalog.load(asked, settings=settings))
     if tokenizer is None:

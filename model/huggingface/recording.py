@@ -98,7 +98,7 @@ class Recording(AttentionRun):
         layer = self._layers[site.part]
         self._layers[site.part] += 1
         return MaskContext(
-            self._keeps[site.part],
+            self._keeps[site.part].to(call.q.device),  # another one where layers are on several
             call.q.shape[2],
             call.q.shape[1],
             layer,

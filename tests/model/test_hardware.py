@@ -123,6 +123,14 @@ def test_weights_that_do_not_fit_into_memory_are_refused_before_they_are_read(fo
         catalog.load(str(folders[0]), settings=Settings(max_weights_gb=1e-6))
 
 
+def test_device_map_puts_weights_where_accelerate_says(folders: list[Path]) -> None:
+    expected = measured(catalog.load(str(folders[0]), settings=Settings(device="cpu")))
+    model = catalog.load(str(folders[0]), settings=Settings(device="cpu", device_map="auto"))
+    assert "several devices (device_map=auto)" in model_found(model)
+    pairs = zip(expected, measured(model), strict=True)
+    assert max(float(abs(one - other).max(initial=0)) for one, other in pairs) < 1e-5
+
+
 @GPU
 @pytest.mark.parametrize("precision", ["float32", "float16", "bfloat16"])
 def test_a_gpu_gives_what_the_cpu_gives(precision: str, folders: list[Path]) -> None:
