@@ -6,7 +6,7 @@ TEXT ?= ../shared/data/text
 WORKERS ?= 3
 BIN := $(VENV)/bin
 
-.PHONY: run serve test test-unit audit upgrade-check bench train words chromium
+.PHONY: run serve test test-unit audit upgrade-check bench train words chromium redis
 
 run: $(VENV)/.app
 	$(BIN)/streamlit run app.py
@@ -17,7 +17,7 @@ serve: $(VENV)/.app
 # Bytecode is written whatever the environment says: the suite starts about a hundred processes. What mypy found of a file
 # is kept with the environment, for the next clone too.
 test: export PYTHONDONTWRITEBYTECODE =
-test: $(VENV)/.dev chromium
+test: $(VENV)/.dev chromium redis
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --cache-dir $(VENV)/.mypy_cache
@@ -78,3 +78,8 @@ chromium: $(VENV)/.dev
 	@command -v chromium >/dev/null || \
 		(test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium) || \
 		$(BIN)/playwright install chromium
+
+# For rooms that several replicas share. Without it, and without apt or the right to use it, its tests skip and say so
+redis:
+	@command -v redis-server >/dev/null || \
+		(test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq --no-install-recommends redis-server) || true

@@ -12,8 +12,11 @@ from starlette.middleware import Middleware
 
 from serving import health, logs, machine
 from serving.headers import Headers
+from serving.room_routes import routes
+from serving.rooms import rooms
 from serving.settings import Settings
 from ui import results
+from viz.lessons.phone import language_of, phone_page
 
 os.environ.setdefault("UNMASK_SHARED", "true")
 settings = Settings.from_environment()
@@ -33,4 +36,9 @@ async def started(_: st.App) -> AsyncIterator[None]:
         scheduler.close()
 
 
-app = st.App("app.py", lifespan=started, middleware=[Middleware(Headers, frame_ancestors=settings.frame_ancestors)])
+app = st.App(
+    "app.py",
+    lifespan=started,
+    routes=routes(rooms(), lambda accepted: phone_page(language_of(accepted)), st.get_option("server.baseUrlPath")),
+    middleware=[Middleware(Headers, frame_ancestors=settings.frame_ancestors)],
+)

@@ -11,6 +11,7 @@ from lessons.lesson import NAME, Lesson
 from lessons.reading import MOST_BYTES, read
 
 FOLDER = Path(__file__).parent
+GALLERY = FOLDER / "gallery"  # one for each page of the app
 MOST_LESSONS = 200
 
 
@@ -38,6 +39,12 @@ def shelf(folder: Path, language: str, others: Iterable[str] = ()) -> list[Shelv
     files = _files(folder)
     names = sorted(files)[:MOST_LESSONS]
     return _in_order({name: _read(name, files[name], language, [*names, *others]) for name in names})
+
+
+def written(folder: Path, name: str, language: str) -> str:
+    """The source of a lesson of the folder, in a language, or in another where there is none."""
+    files = _files(folder)[name]
+    return (files.get(language) or next(iter(files.values()))).read_text(encoding="utf-8")
 
 
 def _files(folder: Path) -> Mapping[str, dict[str, Path]]:

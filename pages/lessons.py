@@ -11,7 +11,7 @@ page.set_up(N_("Lessons"))  # first, so that the browser has something to fetch 
 
 from ui import link
 from ui.guard import guarded
-from ui.lessons import aside, choices, screen, shelves
+from ui.lessons import aside, choices, classroom, editor, progress, screen, shelves
 from ui.markdown import escaped, lines
 from ui.streamlit_internals import css
 from viz.lessons.screen import PRESENTED, STYLE
@@ -19,6 +19,7 @@ from viz.lessons.screen import PRESENTED, STYLE
 choices.LessonLink.restore()
 state = st.session_state
 screen.listen()
+progress.listen()
 st.html(css(STYLE + (PRESENTED if state.lesson_present else "")))
 problem = state.pop("lesson_wrong", None)
 if problem:
@@ -28,10 +29,12 @@ with guarded():
 with st.sidebar:
     sidebar = st.container()
 with guarded():
-    opened = shelves.opened(found)
+    opened = None if state.lesson_edit else shelves.opened(found)
 with sidebar:
     aside.show(found, opened)
-if opened is None:
+if state.lesson_edit:
+    editor.show(found)
+elif opened is None:
     aside.show_list(found)
 else:
     choices.take_linked(opened.key)
@@ -58,9 +61,11 @@ else:
         if state.lesson_present:
             label, icon = say("Exit"), ":material/close_fullscreen:"
         st.button(label, key="present", icon=icon, shortcut="P", on_click=present)
+        classroom.button()
     if number < last:
         screen.show(lesson, opened.key, number)
     else:
         screen.show_end(lesson, opened.key)
+    classroom.show(lesson, opened.key, number)
 with st.sidebar:
     link.share(choices.link(opened.key if opened else ""))

@@ -39,6 +39,7 @@ class Settings(BaseModel):
     job_seconds: float = Field(default=120.0, gt=0)  # the most that one job may take
     metrics_port: int = Field(default=0, ge=0, le=65535)  # of /metrics, /live and /ready; 0 = none of them
     metrics_address: str = "127.0.0.1"  # which of the machine's addresses that port listens at
+    rooms: str = Field(default="", pattern=r"^(rediss?://.+)?$")  # a Redis for rooms of several replicas; "": memory
     frame_ancestors: str = Field(default="'self'", pattern=r"^[^;,\x00-\x1f\x7f]+$")  # who may show the app in a frame
 
     @property

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from tests.benchmarks.atlas import atlas
 from tests.benchmarks.bertviz import beside_bertviz
 from tests.benchmarks.beside import beside_trainings
+from tests.benchmarks.classroom import two_hundred_phones
 from tests.benchmarks.crowd import class_of_sixty, hour_of_thirty, two_hundred_idle
 from tests.benchmarks.evict import evictions
 from tests.benchmarks.forward import traced_forward
@@ -51,6 +52,7 @@ OF_A_CROWD: dict[str, Callable[[float | None, int], list[Ratio]]] = {
     "class": class_of_sixty,
     "hour": hour_of_thirty,
     "idle": two_hundred_idle,
+    "phones": two_hundred_phones,
 }
 
 

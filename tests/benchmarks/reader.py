@@ -20,7 +20,7 @@ from streamlit.proto.WidgetStates_pb2 import WidgetState
 from websockets.asyncio.client import ClientConnection, connect
 
 PATIENCE = 300  # seconds that a script may take
-CONTROLS = ("checkbox", "button_group", "text_area")
+CONTROLS = ("checkbox", "button_group", "text_area", "button")
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,8 @@ class Reader:
         self._controls: dict[str, tuple[str, str]] = {}  # key -> id, and the part of the page that it is in
         self._turns, self._options = 0, set[str]()
         self._began, self._pictured = 0.0, 0.0
+        self.codes: list[str] = []  # what the page shows to be copied
+        self.clock = ""  # the part of the page that runs by its own clock
 
     async def open(self) -> float:
         """Seconds until the page's script has finished."""
@@ -70,6 +72,18 @@ class Reader:
             raise RuntimeError(f"expected {value!r} to be one of {sorted(self._options)}")
         else:
             state.string_array_value.data.append(value)
+        return await self._rerun(message)
+
+    async def press(self, key: str) -> float:
+        """A button: seconds until the script has finished."""
+        message, state = self._set(key)
+        state.trigger_value = True
+        return await self._rerun(message)
+
+    async def tick(self) -> float:
+        """The part of the page that runs by its own clock, once."""
+        message = self._message()
+        message.rerun_script.fragment_id, message.rerun_script.is_auto_rerun = self.clock, True
         return await self._rerun(message)
 
     async def type(self, text: str) -> float:
@@ -100,6 +114,10 @@ class Reader:
                 kind = answer.WhichOneof("type")
                 if kind == "script_finished":
                     return time.perf_counter() - self._began
+                if kind == "page_info_changed":
+                    self._query = answer.page_info_changed.query_string
+                if kind == "auto_rerun":
+                    self.clock = answer.auto_rerun.fragment_id
                 if kind == "delta":
                     self._look_at(answer.delta)
 
@@ -112,6 +130,8 @@ class Reader:
             self._pictured = time.perf_counter()
         if kind == "button_group":
             self._options |= {option.content for option in element.button_group.options}
+        if kind == "code":
+            self.codes.append(element.code.code_text)
         if kind in CONTROLS:
             identity = getattr(element, kind).id  # $$ID-hash-key
             self._controls[identity.split("-", 2)[-1]] = identity, delta.fragment_id

@@ -44,6 +44,7 @@ ANOTHER = """title => document.title !== title
   && document.querySelector("[data-testid=stApp]").dataset.testScriptState === "notRunning\""""
 LEAVE = """() => {
   window.silent = true;
+  localStorage.clear();  // the page Lessons has kept answers there
   window.left = connection;
   connection.close();
 }"""

@@ -11,7 +11,7 @@ from lessons.glossary import glossary
 from lessons.lesson import Lesson
 from lessons.reading import MOST_BYTES, read
 from lessons.shelf import Shelved
-from ui.lessons import choices, shelves
+from ui.lessons import choices, editor, progress, shelves
 from ui.markdown import escaped
 from ui.sidebar import speech
 from ui.widgets.uploads import uploaded, uploader
@@ -36,10 +36,12 @@ def show(found: list[Shelved], opened: shelves.Open | None) -> None:
             if one.lesson:
                 _link(number, one.name, one.lesson, here=opened is not None and opened.key == one.name)
     st.toggle(say("Ask before showing the answer"), key="lesson_asks")
+    progress.offer_to_forget()
     with st.expander(say("Your own lesson")):
         look = {"max_upload_size": 1, "label_visibility": "collapsed"}
         uploader(say("Your own lesson"), ["md"], key="lesson_file", on_change=_take_file, **look)
         st.caption(escaped(say(OWN)))
+        editor.offer(opened)
     if opened and opened.own:
         words = N_("The link contains the whole lesson.") if shelves.packed(opened.own) else TOO_LONG
         st.caption(escaped(say(words, length=len(opened.own), most=shelves.LONGEST_LINK)))
@@ -60,6 +62,7 @@ def show_list(found: list[Shelved]) -> None:
             facts = [_minutes(one.lesson)]
             facts += [say("Needs: {needs}", needs=one.lesson.needs.rstrip(".。"))] if one.lesson.needs else []
             facts += [say("Next: {title}", title=titles[one.lesson.next])] if one.lesson.next in titles else []
+            facts += filter(None, [progress.answered(one.name, one.lesson)])
             st.caption(" · ".join(map(escaped, facts)))
             look: Any = {"icon": ":material/play_arrow:", "shortcut": str(number + 1) if number < 9 else None}
             go = partial(choices.go, 1, one.name)
@@ -85,8 +88,11 @@ def _take_file() -> None:
     if file is None:
         return
     st.session_state.pop("lesson_wrong", None)
+    data = file.getvalue()[: MOST_BYTES + 1]
+    if st.session_state.lesson_edit:  # where mistakes are mended
+        editor.open_with(data.decode("utf-8-sig", "replace")[:MOST_BYTES])
+        return
     try:
-        data = file.getvalue()[: MOST_BYTES + 1]
         read(data, [one.name for one in shelves.shelved()])
     except ValueError as error:
         st.session_state.lesson_wrong = str(error)

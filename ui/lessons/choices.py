@@ -24,6 +24,7 @@ class LessonLink(Link):
         "", alias="packed"
     )
     lesson_step: Whole = Field(1, alias="step")
+    lesson_edit: bool = Field(False, alias="edit")
     lesson_present: bool = Field(False, alias="present")
     lesson_given: Annotated[str, StringConstraints(pattern=ANSWERS)] = Field("", alias="answers")
 
@@ -45,13 +46,9 @@ def go(step: int, lesson: str | None = None) -> None:
 
 
 def take_linked(lesson: str) -> None:
-    """Call when the lesson is known: its answers are those of the link that was just read, if one was."""
-    linked = st.session_state.pop("lesson_linked", None)
-    if linked is None:
-        return
-    others = {key: choice for key, choice in _answers().items() if key[0] != lesson}
-    pairs = re.findall(r"(\d+)-(\d)", linked)
-    st.session_state.lesson_answers = others | {(lesson, int(step)): int(choice) for step, choice in pairs}
+    """Call when the lesson is known: the link that was just read, if one was, may have answers to it."""
+    pairs = re.findall(r"(\d+)-(\d)", st.session_state.pop("lesson_linked", ""))
+    _answers().update({(lesson, int(step)): int(choice) for step, choice in pairs})
 
 
 def link(lesson: str) -> LessonLink:

@@ -14,7 +14,7 @@ from ui import explain, page, results
 from ui.guard import guarded, problem_in
 from ui.heads import head as head_picture
 from ui.heads import overview
-from ui.lessons import choices, step_runs
+from ui.lessons import choices, classroom, progress, step_runs
 from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView
@@ -78,6 +78,7 @@ def show_end(lesson: Lesson, name: str) -> None:
                 "{right} of {count} answer correct.", "{right} of {count} answers correct.", len(chosen), **score
             )
             st.html(f'<p class="aim">{words}</p>')
+        progress.offer_summary(lesson, asked, answers, given)
 
 
 def _found(step: Step) -> Answer | str:
@@ -189,7 +190,7 @@ def _draw(figure: go.Figure, alt: str, *, room: str = "one", number: int = 0) ->
     size, key = text_size(), "lesson_figure" + (f"_{number}" if number else "")
     if size:
         figure = enlarged(figure, size)
-    above = round(ABOVE_PRESENTED + KEY * size) if size else ABOVE
+    above = (round(ABOVE_PRESENTED + KEY * size) if size else ABOVE) + classroom.strip_height()
     head_picture.show(figure, alt, room=room, key=key, above=above, on_pick=None)
 
 

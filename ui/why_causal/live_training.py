@@ -11,6 +11,7 @@ from model.heads.view import head_name
 from serving import training_job
 from serving.training_job import Training, TrainingProgress
 from ui import page
+from ui.lessons import classroom
 from ui.markdown import escaped
 from ui.widgets.choices import one_of
 from viz.numbers import percent
@@ -124,6 +125,7 @@ def _look(phase: str) -> None:
     figure = loss_curves(lines, unit=say("nats/character"), height=300, steps=steps)
     page.chart(figure, "live_figure", _alt(lines))
     if training and now:
+        classroom.show_curves(lines, steps, over=now.over)
         _results(training, now)
 
 

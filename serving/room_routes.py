@@ -1,0 +1,144 @@
+"""The addresses that phones of a room know: its page, the step that is shown, and where an answer goes.
+
+200 phones cost little: a phone asks for the step and is answered when there is another one (a long poll); all that wait
+for the same room share one look at it, and get the same bytes. What a phone sends is checked and bounded.
+"""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from cachetools import LRUCache, TTLCache
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from serving.rooms import MOST_PHONES, PHONE, ROOM, Rooms, Shown, served
+
+LOOK = 0.1  # seconds between two looks at a room
+PATIENCE = 25.0  # seconds until a phone hears that the step is the same: less than proxies wait
+WINDOW, MOST_REQUESTS = 10.0, 40  # seconds, and requests of a phone in them
+MOST_REMEMBERED = 20_000  # phones of all rooms whose requests are counted
+LONGEST_ANSWER = 300  # bytes
+NOT_KEPT = {"Cache-Control": "no-store"}
+
+
+def routes(rooms: Rooms, page: Callable[[str], str], base: str = "") -> list[Route]:
+    """page: the document that a phone opens, for an Accept-Language. base: what the app's addresses begin with, or
+    "".
+    """
+    served.set()
+    phones, here = RoomPhones(rooms, page), "/".join(["", *filter(None, [base.strip("/")]), "room/{room}"])
+    return [
+        Route(here, phones.open),
+        Route(f"{here}/step", phones.step),
+        Route(f"{here}/answer", phones.answer, methods=["POST"]),
+    ]
+
+
+class RoomPhones:
+    """What phones ask."""
+
+    def __init__(self, rooms: Rooms, page: Callable[[str], str]) -> None:
+        self._rooms, self._page = rooms, page
+        self._looking: dict[tuple[str, int], asyncio.Task[int | None]] = {}
+        self._waiting: Counter[str] = Counter()  # by room
+        self._bodies: TTLCache[str, Shown] = TTLCache(20, 60)  # the last of a room, for a minute
+        self._requests: LRUCache[tuple[str, int], int] = LRUCache(MOST_REMEMBERED)
+
+    async def open(self, request: Request) -> Response:
+        """The page, of a room that is there; else the same, which then says that there is none."""
+        return HTMLResponse(self._page(request.headers.get("Accept-Language", "")[:200]), headers=NOT_KEPT)
+
+    async def step(self, request: Request) -> Response:
+        """The step that is shown; to a phone that has it (If-None-Match) when there is another one, or 304."""
+        room, phone = request.path_params["room"], request.query_params.get("phone", "")
+        if not ROOM.fullmatch(room) or not PHONE.fullmatch(phone):
+            return Response(status_code=404)
+        if self._too_often(phone) or self._waiting[room] >= 2 * MOST_PHONES:
+            return Response(status_code=429, headers={"Retry-After": "5"})
+        version = await self._ask(self._rooms.version, room)
+        if version is not None and not await self._ask(self._rooms.come, room, phone):
+            return Response(status_code=403)
+        if version is not None and request.headers.get("If-None-Match") == f'"{version}"':
+            before, version = version, await self._another(room, version)
+            if version == before:
+                return Response(status_code=304)
+        shown = None if version is None else await self._shown(room, version)
+        if shown is None:
+            return Response(status_code=404)
+        headers = NOT_KEPT | {"ETag": f'"{shown.version}"'}
+        if not shown.body:
+            return Response(status_code=204, headers=headers)
+        headers["Content-Encoding"] = "gzip"
+        return Response(shown.body, media_type="application/json", headers=headers)
+
+    async def answer(self, request: Request) -> Response:
+        """{phone, step, choice}: 204 where it was taken, 409 where that question takes no answer of this phone."""
+        try:
+            told = json.loads(await _body(request))
+            room, phone, step, choice = request.path_params["room"], told["phone"], told["step"], told["choice"]
+            right = ROOM.fullmatch(room) and PHONE.fullmatch(phone) and len(step) < 40 and type(choice) is int
+        except (ValueError, LookupError, TypeError, RecursionError, ClientDisconnect):
+            right = None
+        if not right:
+            return Response(status_code=400)
+        if self._too_often(phone):
+            return Response(status_code=429, headers={"Retry-After": "5"})
+        taken = await self._ask(self._rooms.answer, room, phone, step, choice)
+        return Response(status_code=204 if taken else 409)
+
+    async def _ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """function(*arguments), which may wait for Redis."""
+        try:
+            return await asyncio.to_thread(function, *arguments) if self._rooms.hashes.remote else function(*arguments)
+        except OSError:
+            raise HTTPException(503) from None
+
+    async def _another(self, room: str, version: int) -> int | None:
+        """The next version of what is shown; this one again after a while."""
+        key = room, version
+        if key not in self._looking:
+            self._looking[key] = asyncio.create_task(self._look(*key))
+            self._looking[key].add_done_callback(lambda _: self._looking.pop(key))
+        self._waiting[room] += 1
+        try:
+            return await asyncio.shield(self._looking[key])
+        finally:
+            self._waiting[room] -= 1
+            if not self._waiting[room]:
+                del self._waiting[room]
+
+    async def _look(self, room: str, version: int) -> int | None:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + PATIENCE
+        while (now := await self._ask(self._rooms.version, room)) == version and loop.time() < end:
+            await asyncio.sleep(LOOK)
+        return now
+
+    async def _shown(self, room: str, version: int) -> Shown | None:
+        """What is shown: read once for all phones."""
+        kept = self._bodies.get(room)
+        if kept is None or kept.version != version:
+            kept = await self._ask(self._rooms.shown, room)
+            if kept is not None:
+                self._bodies[room] = kept
+        return kept
+
+    def _too_often(self, phone: str) -> bool:
+        key = phone, int(asyncio.get_running_loop().time() / WINDOW)
+        self._requests[key] = self._requests.get(key, 0) + 1
+        return self._requests[key] > MOST_REQUESTS
+
+
+async def _body(request: Request) -> bytes:
+    """Raises ValueError for more than an answer has."""
+    found = b""
+    async for part in request.stream():
+        found += part
+        if len(found) > LONGEST_ANSWER:
+            raise ValueError("expected an answer")  # not shown
+    return found

@@ -1,0 +1,260 @@
+"""Rooms: a class whose phones follow a teacher's lesson, step by step, and answer its questions.
+
+A room keeps the step on the teacher's screen as bytes that were made once, and of each answer which choice it was,
+under a number that the phone has drawn at random. No names, no texts of the phones. A room has a random id of 128 bits,
+which is all that a phone needs, and a secret without which nothing in it is changed; two hours after it was opened it
+is gone.
+
+Rooms lie in this process's memory, or in a Redis that several replicas share (UNMASK_ROOMS).
+"""
+
+import hashlib
+import hmac
+import json
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from threading import Event, Lock, Thread
+from time import sleep, time
+from typing import Any
+
+from cachetools import TTLCache
+
+from i18n import N_, msg
+from serving.result_cache import once
+from serving.settings import Settings
+
+SECONDS = 2 * 3600  # that a room lasts
+MOST_ROOMS, MOST_PHONES, MOST_STEPS = 100, 500, 200  # of a server; of a room
+MOST_BYTES = 400_000  # of a step as phones get it
+PARTS = ("", ":phones", ":answers", ":asked")  # of a room, by their names
+MOST_NAMES = len(PARTS) * MOST_ROOMS + 1
+SWEEP = 60.0  # seconds between two looks for what has ended
+HERE = 40.0  # seconds since a phone asked last
+ROOM = re.compile(r"[\w-]{22}", re.ASCII)  # 128 bits
+PHONE = re.compile(r"[\w-]{16,32}", re.ASCII)
+FULL = N_("All {most} rooms of this server are taken. The next one is free in {minutes} minutes.")
+UNREACHABLE = msg("The store of this server's rooms does not answer. Try again in a minute.")
+GONE = msg("This room has ended. Open a new one.")
+
+served = Event()  # whether phones find the rooms of this process: serve.py has their addresses, app.py has not
+
+
+@dataclass(frozen=True)
+class RoomKey:
+    """A room as its teacher has it. Phones know the id alone."""
+
+    id: str
+    secret: str
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What phones see. step: the name of the step that may be answered. choices: how many answers it has, 0 while none
+    is taken. version: another one for every other step; body: as phones get it."""
+
+    step: str
+    choices: int
+    body: bytes
+    version: int = 0
+
+
+@dataclass(frozen=True)
+class Tally:
+    """phones: how many are here. counts: of each step by its name, how often each choice was given. asked: what was
+    noted of each of these steps."""
+
+    phones: int
+    counts: Mapping[str, Mapping[int, int]]
+    asked: Mapping[str, Any]
+
+
+class MemoryHashes:
+    """Mappings of bytes by name, in this process. Each ends SECONDS after it began."""
+
+    remote = False  # whether a call waits for a network
+
+    def __init__(self) -> None:
+        self._kept: TTLCache[str, dict[str, bytes]] = TTLCache(MOST_NAMES, SECONDS)
+        self._lock = Lock()
+        Thread(target=self._expire, daemon=True).start()
+
+    def put(self, name: str, values: Mapping[str, bytes]) -> None:
+        with self._lock:
+            self._kept.setdefault(name, {}).update(values)
+
+    def add(self, name: str, field: str, value: bytes) -> bool:
+        """Unless the field is there already: whether it was added."""
+        with self._lock:
+            found = self._kept.setdefault(name, {})
+            return found.setdefault(field, value) is value
+
+    def get(self, name: str, *fields: str) -> list[bytes | None]:
+        with self._lock:
+            return [self._kept.get(name, {}).get(field) for field in fields]
+
+    def all(self, name: str) -> dict[str, bytes]:
+        with self._lock:
+            return dict(self._kept.get(name, {}))
+
+    def count(self, name: str) -> int:
+        with self._lock:
+            return len(self._kept.get(name, {}))
+
+    def drop(self, *names: str) -> None:
+        with self._lock:
+            for name in names:
+                self._kept.pop(name, None)
+
+    def _expire(self) -> None:
+        """Nothing stays until somebody asks again."""
+        while True:
+            sleep(SWEEP)
+            with self._lock:
+                self._kept.expire()
+
+
+class RedisHashes:
+    """The same in a Redis server, version 7 or later. url: redis://HOST:PORT, as redis-py takes it. Raises OSError, a
+    sentence, while it does not answer."""
+
+    remote = True
+
+    def __init__(self, url: str) -> None:
+        from redis import Redis, RedisError
+
+        self._redis, self._error = Redis.from_url(url, socket_timeout=5, socket_connect_timeout=5), RedisError
+
+    def put(self, name: str, values: Mapping[str, bytes]) -> None:
+        self._do(("hset", name, None, None, dict(values)), ("expire", name, SECONDS, True))
+
+    def add(self, name: str, field: str, value: bytes) -> bool:
+        return bool(self._do(("hsetnx", name, field, value), ("expire", name, SECONDS, True))[0])
+
+    def get(self, name: str, *fields: str) -> list[bytes | None]:
+        return list(self._do(("hmget", name, fields))[0])
+
+    def all(self, name: str) -> dict[str, bytes]:
+        return {field.decode(): value for field, value in self._do(("hgetall", name))[0].items()}
+
+    def count(self, name: str) -> int:
+        return int(self._do(("hlen", name))[0])
+
+    def drop(self, *names: str) -> None:
+        self._do(*(("delete", name) for name in names))
+
+    def _do(self, *commands: tuple[Any, ...]) -> list[Any]:
+        """The answers to commands (method, name, arguments …), sent as one."""
+        try:
+            with self._redis.pipeline() as together:
+                for method, name, *arguments in commands:
+                    getattr(together, method)(f"unmask:{name}", *arguments)
+                return together.execute()
+        except self._error:
+            raise OSError(UNREACHABLE) from None
+
+
+class Rooms:
+    """All rooms of a server."""
+
+    def __init__(self, hashes: MemoryHashes | RedisHashes) -> None:
+        self.hashes = hashes
+
+    def open(self) -> RoomKey:
+        """A new room. Raises ValueError while there are as many as there may be."""
+        ends, now = self._ends(), time()
+        if len(ends) >= MOST_ROOMS:
+            minutes = max(round((min(ends.values()) - now) / 60), 1)
+            raise ValueError(msg(FULL, most=MOST_ROOMS, minutes=minutes))
+        key = RoomKey(secrets.token_urlsafe(16), secrets.token_urlsafe(16))
+        nothing = {"secret": _digest(key.secret), "version": b"0", "step": b"", "choices": b"0", "body": b""}
+        self.hashes.put(f"room:{key.id}", nothing)
+        self._note_ends(ends | {key.id: now + SECONDS})
+        return key
+
+    def close(self, key: RoomKey) -> None:
+        """With all that is in it."""
+        if self.is_open(key):
+            self.hashes.drop(*(f"room:{key.id}{part}" for part in PARTS))
+            self._note_ends({room: end for room, end in self._ends().items() if room != key.id})
+
+    def is_open(self, key: RoomKey) -> bool:
+        """Whether it is there and this is its secret."""
+        if not ROOM.fullmatch(key.id):
+            return False
+        (found,) = self.hashes.get(f"room:{key.id}", "secret")
+        return found is not None and hmac.compare_digest(found, _digest(key.secret))
+
+    def show(self, key: RoomKey, shown: Shown, asked: Any = None) -> None:
+        """To all phones. asked: plain data to note of the step. Raises ValueError for a room that has ended, and for a
+        step that is too large."""
+        if not self.is_open(key):
+            raise ValueError(GONE)
+        if len(shown.body) > MOST_BYTES:
+            words = N_("This step is too large for phones: {size:,} bytes, at most {most:,}.")
+            raise ValueError(msg(words, size=len(shown.body), most=MOST_BYTES))
+        fields = {"step": shown.step.encode(), "choices": b"%d" % shown.choices, "body": shown.body}
+        self.hashes.put(f"room:{key.id}", fields | {"version": b"%d" % secrets.randbits(48)})
+        if asked is not None and self.hashes.count(f"room:{key.id}:asked") < MOST_STEPS:
+            self.hashes.put(f"room:{key.id}:asked", {shown.step: json.dumps(asked).encode()})
+
+    def version(self, room: str) -> int | None:
+        """Of what is shown; None for a room that is not there."""
+        (found,) = self.hashes.get(f"room:{room}", "version")
+        return None if found is None else int(found)
+
+    def shown(self, room: str) -> Shown | None:
+        """None for a room that is not there."""
+        step, choices, body, version = self.hashes.get(f"room:{room}", "step", "choices", "body", "version")
+        if step is None or choices is None or body is None or version is None:
+            return None
+        return Shown(step.decode(), int(choices), body, int(version))
+
+    def come(self, room: str, phone: str) -> bool:
+        """Note that the phone is here; False for one that finds no room."""
+        name, now = f"room:{room}:phones", b"%d" % time()
+        if self.hashes.get(name, phone) == [None] and self.hashes.count(name) >= MOST_PHONES:
+            return False
+        self.hashes.put(name, {phone: now})
+        return True
+
+    def answer(self, room: str, phone: str, step: str, choice: int) -> bool:
+        """Take a phone's answer to the step that is shown: its first, while answers are taken. Whether it was taken."""
+        shown = self.hashes.get(f"room:{room}", "step", "choices")
+        open_step, choices = shown[0] or b"", int(shown[1] or 0)
+        if step.encode() != open_step or not 0 <= choice < choices:
+            return False
+        if self.hashes.get(f"room:{room}:phones", phone) == [None]:
+            return False  # who has not come does not answer: so answers are bounded too
+        return self.hashes.add(f"room:{room}:answers", f"{step} {phone}", b"%d" % choice)
+
+    def tally(self, room: str) -> Tally:
+        since, counts = time() - HERE, dict[str, dict[int, int]]()
+        phones = sum(int(seen) >= since for seen in self.hashes.all(f"room:{room}:phones").values())
+        for field, choice in self.hashes.all(f"room:{room}:answers").items():
+            of_step = counts.setdefault(field.partition(" ")[0], {})
+            of_step[int(choice)] = of_step.get(int(choice), 0) + 1
+        asked = {step: json.loads(note) for step, note in self.hashes.all(f"room:{room}:asked").items()}
+        return Tally(phones, counts, asked)
+
+    def _ends(self) -> dict[str, float]:
+        """When each room ends, of those that have not."""
+        ends = {room: float(end) for room, end in self.hashes.all("rooms").items()}
+        return {room: end for room, end in ends.items() if end > time()}
+
+    def _note_ends(self, ends: Mapping[str, float]) -> None:
+        self.hashes.drop("rooms")
+        if ends:
+            self.hashes.put("rooms", {room: b"%d" % end for room, end in ends.items()})
+
+
+@once
+def rooms() -> Rooms:
+    """Those of this server."""
+    url = Settings.from_environment().rooms
+    return Rooms(RedisHashes(url) if url else MemoryHashes())
+
+
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode()).digest()

@@ -1,0 +1,229 @@
+"""A class of 200 phones in a room, with sixty readers elsewhere on the same server.
+
+    python -m tests.benchmarks phones --minutes 10 --workers 2
+
+The readers are there all the time, the class every second minute: so they are compared with themselves alone. A step is
+counted from the teacher's click until a phone has it.
+"""
+
+import asyncio
+import gzip
+import json
+import os
+import random
+import re
+import secrets
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from statistics import fmean, median
+from time import monotonic, perf_counter
+from urllib.parse import urlsplit
+
+from tests.benchmarks.crowd import COMING, EXPLORE, TEXT_EVERY, THINKING, Server, _p95, _text, served
+from tests.benchmarks.reader import Reader, Switch, visiting
+from tests.benchmarks.report import Ratio
+
+PHONES, READERS = 200, 60
+STEP_BAR, BESIDE_BAR = 1.0, 1.2
+STEP_EVERY = 8.0  # seconds between two clicks of the teacher
+ANSWERING = 6.0  # seconds that phones take to answer, at most
+PART = 60.0  # seconds with the class, and without it
+LATE = 3.0  # seconds after which a step has not come
+TEACHER = Switch("lessons", "teach", link="lesson=causal_mask")
+STEPS = 5  # of that lesson
+
+
+@dataclass
+class Heard:
+    """steps: seconds until each phone had each step. alone, beside: of the readers' actions, without and with the
+    class. answers: that were taken. processor: cores that the server used in each part, with the class or without."""
+
+    steps: list[float] = field(default_factory=list)
+    alone: list[float] = field(default_factory=list)
+    beside: list[float] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    answers: int = 0
+    processor: dict[bool, list[float]] = field(default_factory=lambda: {False: [], True: []})
+    together: bool = False  # whether the class is there
+
+
+def two_hundred_phones(minutes: float | None, workers: int) -> list[Ratio]:
+    heard = asyncio.run(_measure(60 * (minutes or 10), workers))
+    what = f"{PHONES} phones in a room, {READERS} readers elsewhere, {minutes or 10:g} minutes, {workers} workers"
+    steps = f"{len(heard.steps)} steps on phones, median {median(heard.steps):.2f} s, {heard.answers} answers"
+    cores = f"{fmean(heard.processor[True]):.2f} and {fmean(heard.processor[False]):.2f} cores used by the server"
+    actions = f"{1000 * fmean(heard.beside):.0f} ms ÷ {1000 * fmean(heard.alone):.0f} ms, means of {len(heard.beside)} and {len(heard.alone)} actions; p95 {_p95(heard.beside):.2f} s and {_p95(heard.alone):.2f} s; {cores}"  # noqa: E501
+    return [
+        Ratio(f"{what}: p95 of a step, s", _p95(heard.steps), STEP_BAR, steps),
+        Ratio(f"{what}: a reader's action ÷ alone", fmean(heard.beside) / fmean(heard.alone), BESIDE_BAR, actions),
+        Ratio(f"{what}: errors", len(heard.errors), 0, "; ".join(sorted(set(heard.errors))) or "none"),
+    ]  # fmt: skip
+
+
+async def _measure(seconds: float, workers: int) -> Heard:
+    heard = Heard()
+    with served(workers) as server:
+        end = monotonic() + COMING + seconds
+        readers = [asyncio.ensure_future(_read(server, number, heard, end)) for number in range(READERS)]
+        await asyncio.sleep(COMING)
+        while monotonic() < end - PART:
+            for together in (False, True):
+                heard.together = together
+                began, used, over = monotonic(), server.seconds_of_processor(), min(monotonic() + PART, end)
+                await (_lesson(server, heard, over) if together else asyncio.sleep(PART))
+                heard.processor[together].append((server.seconds_of_processor() - used) / (monotonic() - began))
+            heard.together = False
+        await asyncio.gather(*readers)
+    return heard
+
+
+async def _read(server: Server, number: int, heard: Heard, end: float) -> None:
+    """A reader on Explore, as those of crowd.py."""
+    chance = random.Random(number)
+    await asyncio.sleep(COMING * chance.random())
+    try:
+        async with visiting(server.address, EXPLORE, _text(chance)) as reader:
+            await reader.open()
+            while monotonic() < end:
+                await asyncio.sleep(THINKING * chance.uniform(0.5, 1.5))
+                together = heard.together
+                took = await (reader.flip() if chance.randrange(TEXT_EVERY) else reader.type(_text(chance)))
+                if together == heard.together:
+                    (heard.beside if together else heard.alone).append(took)
+    except Exception as error:  # noqa: BLE001 - whatever a reader may not see
+        heard.errors.append(f"reader: {type(error).__name__}: {error}"[:300])
+
+
+async def _lesson(server: Server, heard: Heard, end: float) -> None:
+    """The teacher opens a room, and shows each step and then its answer, while phones follow."""
+    try:
+        await _taught(server, heard, end)
+    except Exception as error:  # noqa: BLE001 - whatever a teacher may not see
+        heard.errors.append(f"teacher: {type(error).__name__}: {error}"[:300])
+
+
+async def _taught(server: Server, heard: Heard, end: float) -> None:
+    async with visiting(server.address, TEACHER, "") as teacher:
+        await teacher.open()
+        await teacher.press("teach")
+        (room,) = {found[0] for code in teacher.codes if (found := re.search(r"/room/[\w-]{22}", code))}
+        phones = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", __name__, server.address, room, stdin=PIPE, stdout=PIPE
+        )
+        assert phones.stdin
+        assert phones.stdout
+        await phones.stdout.readline()  # all are there
+        clicks = []
+        for key in ["reveal", "next"] * STEPS:
+            await _wait(teacher, STEP_EVERY)
+            if monotonic() > end:
+                break
+            clicks.append(perf_counter())
+            await teacher.press(key)
+        await _wait(teacher, LATE)
+        phones.stdin.close()
+        told = json.loads(await phones.stdout.read())
+    heard.answers += told["answers"]
+    heard.errors += told["errors"]
+    for _, *steps in told["steps"]:  # the first is what was there when the phone came
+        heard.steps += [step - click for step, click in zip(steps, clicks, strict=False)]
+        heard.errors += ["a step has not come"] * abs(len(clicks) - len(steps))
+
+
+async def _wait(teacher: Reader, seconds: float) -> None:
+    """The teacher's page looks at the answers every second."""
+    end = monotonic() + seconds
+    while monotonic() < end:
+        await asyncio.sleep(1)
+        await teacher.tick()
+
+
+async def _follow(address: str, room: str) -> None:
+    """The phones, in a process of their own, which takes what the server and its readers leave of the processor."""
+    os.nice(10)
+    heard = Heard()
+    phones = [Phone(address, room, number, heard) for number in range(PHONES)]
+    following = [asyncio.ensure_future(phone.follow()) for phone in phones]
+    while not all(phone.steps for phone in phones) and not heard.errors:
+        await asyncio.sleep(0.1)
+    print("all are there", flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+    for one in following:
+        one.cancel()
+    print(json.dumps({"steps": [phone.steps for phone in phones], "answers": heard.answers, "errors": heard.errors}))
+
+
+class Phone:
+    """A phone without a browser: what viz/components/phone.js asks. steps: when each came, as perf_counter has it."""
+
+    parsed: dict[str, dict] = {}  # noqa: RUF012 - by tag: one phone reads for all, for they share the machine with the server
+
+    def __init__(self, address: str, room: str, number: int, heard: Heard) -> None:
+        self._host, self._room, self._heard = urlsplit(address), room, heard
+        self._chance, self._name = random.Random(number), secrets.token_hex(16)
+        self.tag, self.steps = "", list[float]()
+
+    async def follow(self) -> None:
+        await asyncio.sleep(2 * self._chance.random())
+        try:
+            async with self._line() as line:
+                while True:
+                    path = f"{self._room}/step?phone={self._name}"
+                    status, tag, body = await _ask(
+                        line, f"GET {path}", f"If-None-Match: {self.tag}\r\n" * bool(self.tag)
+                    )
+                    if status == 200:
+                        self.steps.append(perf_counter())
+                        self.tag = tag
+                        asking = self.parsed.setdefault(tag, {}) or self.parsed[tag]
+                        if not asking:
+                            asking.update(json.loads(gzip.decompress(body)))
+                        if "data-choice" in asking["html"] and "said" not in asking:
+                            await self._answer(asking["name"])
+                    elif status not in (204, 304):
+                        raise RuntimeError(f"phone: {status}")
+        except Exception as error:  # noqa: BLE001 - whatever a phone may not see
+            self._heard.errors.append(f"phone: {type(error).__name__}: {error}"[:300])
+
+    async def _answer(self, step: str) -> None:
+        """After a while, on a line of its own, as browsers do while another request waits."""
+
+        async def later() -> None:
+            await asyncio.sleep(ANSWERING * self._chance.random())
+            body = json.dumps({"phone": self._name, "step": step, "choice": self._chance.randrange(2)})
+            async with self._line() as line:
+                status, _, _ = await _ask(line, f"POST {self._room}/answer", "", body)
+            if status == 204:
+                self._heard.answers += 1
+            else:
+                self._heard.errors.append(f"answer: {status}")
+
+        self._answering = asyncio.ensure_future(later())
+
+    @asynccontextmanager
+    async def _line(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        line = await asyncio.open_connection(self._host.hostname, self._host.port)
+        try:
+            yield line
+        finally:
+            line[1].close()
+
+
+async def _ask(
+    line: tuple[asyncio.StreamReader, asyncio.StreamWriter], what: str, headers: str, body: str = ""
+) -> tuple[int, str, bytes]:
+    """Its status, its tag and its body."""
+    reader, writer = line
+    length = f"Content-Length: {len(body)}\r\n" * bool(body)
+    writer.write(f"{what} HTTP/1.1\r\nHost: class\r\n{headers}{length}\r\n{body}".encode())
+    head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+    found = re.search(r"content-length: (\d+)", head)
+    tag = re.search(r"etag: (\S+)", head)
+    return int(head[9:12]), tag[1] if tag else "", await reader.readexactly(int(found[1]) if found else 0)
+
+
+if __name__ == "__main__":
+    asyncio.run(_follow(*sys.argv[1:]))

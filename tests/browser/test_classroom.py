@@ -1,0 +1,158 @@
+"""A class in a browser: a teacher's page and phones, in one room of a real server; and the lesson editor."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.base import AXE_SCRIPT
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from tests.browser.running import running
+
+pytestmark = pytest.mark.slow  # starts a server
+PATIENCE = 20_000  # milliseconds
+
+
+@pytest.fixture(scope="module")
+def class_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    log: Path = tmp_path_factory.mktemp("class") / "log"
+    with running("serve.py", log, HF_HUB_OFFLINE="1", UNMASK_MODELS="story,dates", OMP_NUM_THREADS="1") as address:
+        yield address
+    assert "Traceback" not in log.read_text(errors="replace")
+
+
+Open = Callable[..., Page]
+
+
+@pytest.fixture
+def open_page(browser: Browser, class_server: str) -> Iterator[Open]:
+    """open_page(path, **context): a page in a browser of its own. No error may be left behind, nothing sticks out."""
+    pages: list[Page] = []
+    errors: list[str] = []
+
+    def opened(path: str, **context: object) -> Page:
+        page = browser.new_context(**context).new_page()  # type: ignore[arg-type]
+        page.set_default_timeout(PATIENCE)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto(path if path.startswith("http") else f"{class_server}/{path}")
+        pages.append(page)
+        return page
+
+    expect.set_options(timeout=PATIENCE)
+    yield opened
+    expect.set_options(timeout=5_000)  # playwright's own
+    for page in pages:
+        page.context.close()
+    assert not errors
+
+
+PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
+
+
+def room_of(teacher: Page) -> str:
+    """The link of the room that the teacher opens."""
+    teacher.locator(".st-key-teach button").first.click()
+    expect(teacher.locator("img.qr")).to_be_visible()
+    address = teacher.locator("[role=dialog] code").inner_text()
+    teacher.keyboard.press("Escape")
+    expect(teacher.locator("[role=dialog]")).to_have_count(0)
+    return address
+
+
+def accessible(page: Page) -> list[str]:
+    return [one["id"] for one in Axe(AXE_SCRIPT).run(page).response["violations"]]
+
+
+def bars(page: Page) -> list[str]:
+    return page.locator("ol.bars li b").all_inner_texts()
+
+
+def test_phones_follow_answer_and_see_what_the_class_chose(open_page: Open) -> None:
+    teacher = open_page("lessons?lesson=causal_mask")
+    room = room_of(teacher)
+    first, second = open_page(room, **PHONE), open_page(room, **PHONE, color_scheme="dark")
+    for phone, choice in ((first, 1), (second, 0)):
+        phone.locator(f"button[data-choice='{choice}']").tap()
+        expect(phone.locator("#status")).to_contain_text("Your answer is in")
+        assert phone.locator(".bars").count() == 0
+    expect(teacher.locator(".st-key-lesson_room p").first).to_contain_text("2 phones · 2 answered")
+    assert bars(teacher) == ["1", "1", "0", "0"]
+    late = open_page(room, **PHONE)
+    expect(late.locator(".question")).to_be_visible()
+    teacher.locator(".st-key-reveal button").click()
+    for phone, said in ((first, "That is right"), (second, "Not quite"), (late, "The answer is")):
+        expect(phone.locator("#said")).to_contain_text(said)
+        assert bars(phone) == ["1", "1", "0", "0"]
+        expect(phone.locator("canvas")).to_be_visible()
+        assert accessible(phone) == []
+        assert phone.evaluate("document.documentElement.scrollWidth") <= 390
+    first.reload()
+    expect(first.locator("#said")).to_contain_text("That is right")
+    teacher.keyboard.press("ArrowRight")
+    expect(late.locator("h1")).to_have_text("Lift it")
+    expect(first.locator(".question button").first).to_be_enabled()
+    assert accessible(first) == []
+
+
+def test_the_room_goes_on_after_a_reload_and_ends_when_it_is_ended(open_page: Open) -> None:
+    teacher = open_page("lessons?lesson=causal_mask&present=true", viewport={"width": 1280, "height": 720})
+    phone = open_page(room_of(teacher), **PHONE)
+    expect(phone.locator("h1")).to_have_text("Only backwards")
+    expect(teacher.locator(".st-key-lesson_room p").first).to_contain_text("1 phone")
+    main = teacher.get_by_test_id("stMain")
+    assert main.evaluate("main => main.scrollHeight - main.clientHeight") == 0
+    assert (
+        teacher.locator(".st-key-lesson_room p").first.evaluate("p => parseFloat(getComputedStyle(p).fontSize)") >= 14
+    )
+    teacher.reload()
+    expect(teacher.locator(".st-key-teach")).to_contain_text("Room")
+    teacher.keyboard.press("ArrowRight")
+    expect(phone.locator("h1")).to_have_text("Lift it")
+    teacher.locator(".st-key-teach button").first.click()
+    expect(teacher.locator("img.qr")).to_be_visible()
+    assert accessible(teacher) == []
+    teacher.locator(".st-key-room_end button").click()
+    expect(phone.locator("#status")).to_contain_text("This room has ended")
+    expect(teacher.locator(".st-key-teach")).to_contain_text("Teach")
+
+
+def test_answers_outlive_the_page_and_can_be_forgotten(open_page: Open) -> None:
+    page = open_page("lessons?lesson=causal_mask")
+    page.locator(".st-key-answer_1 button").click()
+    expect(page.locator(".verdict")).to_be_visible()
+    page.goto(page.url.split("/lessons")[0] + "/lessons")
+    expect(page.get_by_text("1 of 5 answered")).to_be_visible()
+    page.goto(page.url.split("?")[0] + "?lesson=causal_mask")  # a link without answers
+    expect(page.locator(".verdict")).to_be_visible()
+    page.locator(".st-key-lesson_forget_all button").first.click()
+    expect(page.locator(".st-key-answer_1 button")).to_be_visible()
+    page.goto(page.url.split("/lessons")[0] + "/lessons?lesson=causal_mask")
+    expect(page.locator(".st-key-answer_1 button")).to_be_visible()
+
+
+def test_mistakes_are_said_while_one_types_and_the_step_at_the_cursor_is_shown(open_page: Open) -> None:
+    page = open_page("lessons?edit=true", viewport={"width": 1280, "height": 800})
+    source, said = page.locator(".lesson_editor textarea"), page.locator(".lesson_editor .problems")
+    expect(said).to_have_text("2 steps run, no mistakes.")
+    written = source.input_value()
+    source.fill(written.replace("query: 4", "query: 99", 1))
+    expect(said).to_have_text("line 12: expected a query from 0 to 18, got 99")
+    assert page.locator(".lesson_editor .wrong").all_inner_texts() == ["12"]
+    said.locator("button").click()
+    assert selected(source) == "query: 99"
+    page.keyboard.type("query: 5")
+    expect(said).to_have_text("2 steps run, no mistakes.")
+    expect(page.locator(".st-key-lesson_preview h4").first).to_have_text("Your first step")
+    source.press("Control+End")
+    expect(page.locator(".st-key-lesson_preview h4").first).to_have_text("Another mask")
+    assert accessible(page) == []
+    with page.expect_download() as saved:
+        page.locator(".st-key-lesson_save button").click()
+    assert saved.value.suggested_filename == "write_a_lesson.en.md"
+    assert Path(saved.value.path()).read_text(encoding="utf-8") == written.replace("query: 4", "query: 5", 1)
+
+
+def selected(area: Locator) -> str:
+    text: str = area.evaluate("area => area.value.slice(area.selectionStart, area.selectionEnd)")
+    return text

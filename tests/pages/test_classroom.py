@@ -1,0 +1,225 @@
+"""A teacher's page with a room, without a browser; and the lesson editor."""
+
+import csv
+import gzip
+import io
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import streamlit as st
+
+from serving import rooms
+from serving.rooms import MemoryHashes, RoomKey, Rooms
+from tests.pages.page import Page
+from ui.lessons import classroom, phone_pictures, progress
+from viz.why_causal.charts import Curve
+
+PHONES = [f"phone{number:0>20}" for number in range(5)]
+OWN = """---
+title: Mine
+aim: To see it.
+minutes: 1
+text: once upon a time
+---
+
+## One
+
+```run
+query: 2
+ask: sees
+```
+
+## Two
+
+Words.
+"""
+
+
+class Lessons(Page):
+    SCRIPT = "pages/lessons.py"
+
+
+class Teacher(Lessons):
+    """With a room open, and phones in it."""
+
+    def __init__(self, **query: str) -> None:
+        super().__init__(**query)
+        self.press("teach")
+        for phone in PHONES:
+            assert rooms.rooms().come(self.key.id, phone)
+
+    @property
+    def key(self) -> RoomKey:
+        key: RoomKey = self["lesson_room"]
+        return key
+
+    def phone(self) -> dict[str, Any]:
+        """What phones have."""
+        shown = rooms.rooms().shown(self.key.id)
+        assert shown
+        return {"choices": shown.choices, "version": shown.version} | json.loads(gzip.decompress(shown.body))
+
+    def strip(self) -> str:
+        return next(html for html in self.html() if html.startswith('<p role="status">'))
+
+
+@pytest.fixture(autouse=True)
+def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    fresh = Rooms(MemoryHashes())
+    monkeypatch.setattr(rooms, "rooms", lambda: fresh)
+    rooms.served.set()
+    yield
+    rooms.served.clear()
+
+
+def test_without_a_server_the_button_says_how_to_start_one() -> None:
+    rooms.served.clear()
+    page = Lessons(lesson="causal_mask").press("teach")
+    assert "streamlit run serve.py" in page.app.info[0].value
+    assert "lesson_room" not in page.app.session_state
+
+
+def test_phones_follow_the_teacher_and_see_the_answers_after_the_reveal() -> None:
+    page = Teacher(lesson="causal_mask")
+    first = page.phone()
+    assert (first["choices"], "said" in first, "Only backwards" in first["html"]) == (4, False, True)
+    assert page.run().phone()["version"] == first["version"]  # made once
+    for phone, choice in zip(PHONES, (1, 1, 0, 3, 1), strict=True):
+        assert rooms.rooms().answer(page.key.id, phone, first["name"], choice)
+    assert "5 phones · 5 answered" in page.run().strip()
+    page.press("reveal")
+    shown = page.phone()
+    assert (shown["choices"], shown["right"], shown["name"]) == (0, [1], first["name"])
+    assert "width:60%" in shown["html"]
+    assert "✓" in page.strip()
+    page.press("next")
+    assert "Lift it" in page.phone()["html"]
+    assert page.phone()["choices"] == 4
+    lines = list(csv.DictReader(io.StringIO(classroom._csv(page.key).removeprefix("\ufeff"))))
+    assert [(line["answer"], line["right"], line["count"], line["share"]) for line in lines[:4]] == [
+        ("8", "no", "1", "0.200"), ("9", "yes", "3", "0.600"), ("10", "no", "0", "0.000"), ("19", "no", "1", "0.200"),
+    ]  # fmt: skip
+    assert len(lines) == 8
+
+
+def test_before_the_reveal_a_screen_that_the_class_sees_has_no_bars() -> None:
+    page = Teacher(lesson="causal_mask", present="true")
+    assert "0 answered" in page.strip()
+    assert "bars" not in page.strip()
+    assert "bars" in page.press("reveal").strip()
+
+
+def test_every_step_of_every_kind_is_sent_and_the_end_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = set()
+    shown = phone_pictures._shown
+    monkeypatch.setattr(phone_pictures, "_shown", lambda step, *rest: (kinds.add(step.show), shown(step, *rest))[1])
+    for lesson, steps in (("what_attention_is", 5), ("causal_mask", 5), ("why_training", 3), ("translator", 5)):
+        page = Teacher(lesson=lesson)
+        names = set()
+        for number in range(1, steps + 1):
+            page.app.session_state["lesson_step"] = number
+            for asks in (True, False):
+                page.app.session_state["lesson_asks"] = asks
+                names.add(page.run().phone()["name"])
+        page.app.session_state["lesson_step"] = 99
+        assert "Summary" in page.run().phone()["html"]
+        assert len(names) == steps
+        classroom.rooms.rooms().close(page.key)
+    assert kinds >= {"head", "pair", "overview", "losses", "texts"}
+
+
+def test_a_room_that_has_ended_is_told_and_forgotten() -> None:
+    page = Teacher(lesson="causal_mask")
+    rooms.rooms().close(page.key)
+    page.press("next")
+    assert page["lesson_room"] is None
+    assert "has ended" in page.app.toast[0].value
+
+
+class State(dict):  # type: ignore[type-arg]
+    """As st.session_state, of a session without a page."""
+
+    __getattr__, __setattr__ = dict.__getitem__, dict.__setitem__
+
+
+def test_answers_stay_when_another_lesson_was_looked_at() -> None:
+    page = Lessons(lesson="causal_mask").press("answer_1")
+    for lesson in ("padding", "causal_mask"):
+        page.app.query_params.clear()
+        page.app.query_params["lesson"] = lesson  # as the sidebar's links do
+        page.run()
+    assert page["lesson_answers"] == {("causal_mask", 1): 1}
+
+
+def test_a_training_reaches_the_phones_now_and_then_and_when_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = Teacher(lesson="causal_mask")
+    monkeypatch.setattr(st, "session_state", State(lesson_room=page.key))
+
+    def look(steps: list[int], *, over: bool) -> dict[str, Any]:
+        classroom.show_curves([Curve("1: with", steps, [2.0] * len(steps), True)], 100, over=over)
+        return page.phone()
+
+    first = look([0, 10], over=False)
+    assert 'points="0,0 60,0"' in first["html"]
+    assert look([0, 10, 20], over=False) == first  # not yet
+    assert 'points="0,0 60,0 120,0"' in look([0, 10, 20], over=True)["html"]
+
+
+def test_what_a_browser_remembers_is_checked_and_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = rooms.rooms().open()
+    state = State(lesson_answers={("causal_mask", 1): 1})
+    monkeypatch.setattr(st, "session_state", state)
+    for sent in (None, 7, "[", "[]", '{"answers": 3}', "[" * 90_000, json.dumps({"answers": {}, "room": {"id": 1}})):
+        progress._take(sent)
+        assert "lesson_room" not in state
+    answers = {"causal_mask": "1-0,2-3", "padding": "1-2", "<b>": "1-1", "own x": "zzz"}
+    progress._take(json.dumps({"answers": answers, "room": {"id": key.id, "secret": "another"}}))
+    assert state.lesson_answers == {("causal_mask", 1): 1, ("causal_mask", 2): 3, ("padding", 1): 2}
+    assert "lesson_room" not in state
+    progress._take(json.dumps({"room": {"id": key.id, "secret": key.secret}}))
+    assert state.lesson_room == key
+    assert progress._answers() == {"causal_mask": "1-1,2-3", "padding": "1-2"}
+    progress._forget()
+    assert progress._answers() == {}
+
+
+def test_the_editor_runs_every_step_and_says_every_mistake_with_its_line() -> None:
+    page = Lessons(edit="true")
+    assert problems(page) == ([], "2 steps run, no mistakes.")
+    assert "#### Your first step" in [one.value for one in page.app.markdown]
+    for change, said in (
+        (("minutes: 1", "minutes: x"), ["line 4: expected minutes"]),
+        (("query: 2", "query: 9"), ["line 11: expected a query from 0 to 5, got 9"]),
+        (("minutes: 1\n", ""), ["line 2: expected minutes, a whole number from 1 to 240, got 'nothing there'"]),
+        (("ask: sees", "ask: padding\nshow: nothing\nhead: L9 H0"), ["line 13: expected show"]),
+    ):
+        page.app.session_state["lesson_draft"] = OWN.replace(*change)
+        found, _ = problems(page.run())
+        assert [one[: len(start)] for (_, one), start in zip(found, said, strict=True)] == said
+        assert [line for line, _ in found] == [int(one.split()[1].rstrip(":")) for one in said]
+    page.app.session_state["lesson_draft"] = OWN
+    assert problems(page.run()) == ([], "2 steps run, no mistakes.")
+    assert page.url["edit"] == "true"
+    assert "One" in " ".join(one.value for one in Lessons(**page.url).app.markdown)  # the link holds the source
+    page.press("lesson_use")
+    assert (page["lesson_edit"], page["lesson_own"]) == (False, OWN)
+    page.press("lesson_editor")
+    assert page["lesson_draft"] == OWN
+
+
+def test_a_template_replaces_what_was_written() -> None:
+    page = Lessons(edit="true")
+    page.set(lesson_template="mask_lab")
+    assert "Mask Lab" in page["lesson_draft"]
+    page.press("lesson_close")
+    assert [one.value for one in page.app.markdown if one.value == "### Lessons"]
+
+
+def problems(page: Lessons) -> tuple[list[Any], str]:
+    (sent,) = [
+        one.proto for one in page.app.get("bidi_component") if one.proto.component_name == "unmask_lesson_editor"
+    ]
+    told = json.loads(sent.json)
+    return told["problems"], told["fine"]

@@ -1,0 +1,135 @@
+"""What phones of a room ask over HTTP: one look for all who wait, and nothing for whoever sends anything else."""
+
+import asyncio
+import gzip
+import json
+from typing import Any
+
+import pytest
+from httpx2 import ASGITransport, AsyncClient, Response
+from starlette.applications import Starlette
+
+from serving import room_routes
+from serving.rooms import MemoryHashes, RoomKey, Rooms, Shown
+from tests.coroutines import finished
+
+PHONES = [f"phone{number:0>20}" for number in range(7)]
+
+
+class Class:
+    """A room with phones."""
+
+    def __init__(self) -> None:
+        self.hashes = CountedHashes()
+        self.rooms = Rooms(self.hashes)
+        self.key: RoomKey = self.rooms.open()
+        app = Starlette(routes=room_routes.routes(self.rooms, lambda accepted: f"<p>{accepted}", "app"))
+        self.client = AsyncClient(transport=ASGITransport(app), base_url=f"http://school/app/room/{self.key.id}")
+
+    def show(self, step: str, choices: int = 3) -> None:
+        self.rooms.show(self.key, Shown(step, choices, gzip.compress(json.dumps({"name": step}).encode())))
+
+    async def step(self, phone: str = PHONES[0], tag: str = "") -> Response:
+        return await self.client.get("/step", params={"phone": phone}, headers={"If-None-Match": tag} if tag else {})
+
+    async def answer(self, **told: Any) -> int:
+        return (await self.client.post("/answer", json=told)).status_code
+
+
+class CountedHashes(MemoryHashes):
+    """How often the body of a step was read."""
+
+    bodies = 0
+
+    def get(self, name: str, *fields: str) -> list[bytes | None]:
+        self.bodies += "body" in fields
+        return super().get(name, *fields)
+
+
+def test_all_phones_that_wait_get_the_next_step_from_one_look() -> None:
+    async def visit() -> None:
+        room = Class()
+        room.show("a-1")
+        first = await room.step()
+        assert (first.status_code, first.json()) == (200, {"name": "a-1"})
+        waiting = [asyncio.ensure_future(room.step(phone, first.headers["ETag"])) for phone in PHONES]
+        await asyncio.sleep(0.3)
+        assert not any(one.done() for one in waiting)
+        before = room.hashes.bodies
+        room.show("a-2")
+        found = await asyncio.gather(*waiting)
+        assert [one.json() for one in found] == [{"name": "a-2"}] * len(PHONES)
+        assert len({one.headers["ETag"] for one in found} | {first.headers["ETag"]}) == 2
+        assert room.hashes.bodies == before + 1
+        late = await room.step("a-phone-that-is-late")
+        assert late.json() == {"name": "a-2"}
+        assert room.rooms.tally(room.key.id).phones == len(PHONES) + 1
+
+    finished(visit())
+
+
+def test_a_phone_hears_that_nothing_is_new_and_that_the_room_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room_routes, "PATIENCE", 0.2)
+
+    async def visit() -> None:
+        room = Class()
+        assert (await room.step()).status_code == 204  # nothing is shown yet
+        room.show("a-1")
+        tag = (await room.step()).headers["ETag"]
+        assert (await room.step(tag=tag)).status_code == 304
+        waiting = asyncio.ensure_future(room.step(tag=tag))
+        await asyncio.sleep(0.05)
+        room.rooms.close(room.key)
+        assert (await waiting).status_code == 404
+        assert (await room.step()).status_code == 404
+
+    finished(visit())
+
+
+def test_an_answer_is_a_number_of_a_phone_that_is_there() -> None:
+    async def visit() -> None:
+        room, phone = Class(), PHONES[0]
+        room.show("a-1")
+        await room.step(phone)
+        right: dict[str, Any] = {"phone": phone, "step": "a-1", "choice": 1}
+        for change in (
+            {"phone": [phone]},
+            {"phone": "<b>" * 9},
+            {"step": "a" * 400},
+            {"choice": "1"},
+            {"choice": True},
+        ):
+            assert await room.answer(**right | change) == 400
+        assert await room.answer(phone=phone) == 400
+        assert (await room.client.post("/answer", content=b"[" * 299)).status_code == 400
+        assert await room.answer(phone=phone, step="a-1", choice=2) == 204
+        assert await room.answer(phone=phone, step="a-1", choice=1) == 409
+        assert room.rooms.tally(room.key.id).counts == {"a-1": {2: 1}}
+        assert (await room.client.get("/step", params={"phone": "short"})).status_code == 404
+        assert (await room.client.get("http://school/app/room/x/step", params={"phone": phone})).status_code == 404
+
+    finished(visit())
+
+
+def test_a_phone_that_asks_too_often_and_a_full_room_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room_routes, "MOST_REQUESTS", 5)
+    monkeypatch.setattr("serving.rooms.MOST_PHONES", 1)
+
+    async def visit() -> None:
+        room = Class()
+        room.show("a-1")
+        monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: 1.0)
+        assert [(await room.step()).status_code for _ in range(6)] == [200] * 5 + [429]
+        assert await room.answer(phone=PHONES[0], step="a-1", choice=1) == 429
+        assert (await room.step(PHONES[1])).status_code == 403
+
+    finished(visit())
+
+
+def test_the_page_is_the_same_for_every_room_and_is_not_kept() -> None:
+    async def visit() -> None:
+        room = Class()
+        page = await room.client.get(f"http://school/app/room/{room.key.id}", headers={"Accept-Language": "zh-CN"})
+        assert (page.text, page.headers["Cache-Control"]) == ("<p>zh-CN", "no-store")
+
+    finished(visit())

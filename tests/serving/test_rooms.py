@@ -1,0 +1,151 @@
+"""A room of a class: in this process's memory, and in a Redis as two replicas share it.
+
+The same laws for both: an id alone changes nothing but its own answers; an answer counts once, and while its question
+is open; what is bounded stays so; nothing is left of a room that has ended.
+"""
+
+import re
+from collections.abc import Iterator
+from time import sleep
+
+import pytest
+
+from serving import rooms
+from serving.rooms import MemoryHashes, RedisHashes, RoomKey, Rooms, Shown
+from tests.serving.redis_server import FOUND, MISSING, redis_server
+
+ANN, BEN, CARL = (f"phone-{name:-<12}" for name in ("ann", "ben", "carl"))
+QUESTION = Shown("abc-1", 3, b"what?")
+
+
+@pytest.fixture(scope="module")
+def redis() -> Iterator[str]:
+    with redis_server() as address:
+        yield address
+
+
+@pytest.fixture(params=["memory", pytest.param("redis", marks=pytest.mark.skipif(not FOUND, reason=MISSING))])
+def both(request: pytest.FixtureRequest) -> Iterator[tuple[Rooms, Rooms]]:
+    """The rooms as a teacher's server has them, and as a phone's has: another one, where there is a Redis."""
+    if request.param == "memory":
+        one = Rooms(MemoryHashes())
+        yield one, one
+        return
+    address = request.getfixturevalue("redis")
+    teacher, phones = (Rooms(RedisHashes(address)) for _ in range(2))
+    yield teacher, phones
+    teacher.hashes.drop("rooms")
+
+
+def come(phones: Rooms, room: str, *names: str) -> None:
+    assert all(phones.come(room, name) for name in names)
+
+
+def test_a_phone_sees_the_step_and_the_teacher_its_answer(both: tuple[Rooms, Rooms]) -> None:
+    teacher, phones = both
+    key = teacher.open()
+    assert re.fullmatch("[A-Za-z0-9_-]{22}", key.id)  # 128 bits
+    before = phones.version(key.id)
+    teacher.show(key, QUESTION, {"step": "One"})
+    shown = phones.shown(key.id)
+    assert shown
+    assert (shown.step, shown.choices, shown.body) == ("abc-1", 3, b"what?")
+    assert shown.version == phones.version(key.id) != before
+    come(phones, key.id, ANN, BEN, CARL)
+    assert [phones.answer(key.id, name, "abc-1", choice) for name, choice in ((ANN, 2), (BEN, 2), (CARL, 0))] == [
+        True
+    ] * 3
+    found = teacher.tally(key.id)
+    assert (found.phones, found.counts, found.asked) == (3, {"abc-1": {2: 2, 0: 1}}, {"abc-1": {"step": "One"}})
+
+
+def test_an_answer_counts_once_and_while_its_question_is_open(both: tuple[Rooms, Rooms]) -> None:
+    teacher, phones = both
+    key = teacher.open()
+    come(phones, key.id, ANN, BEN)
+    assert not phones.answer(key.id, ANN, "abc-1", 0)  # nothing is shown yet
+    teacher.show(key, QUESTION)
+    assert not phones.answer(key.id, CARL, "abc-1", 0)  # has not come
+    assert not phones.answer(key.id, ANN, "abc-2", 0)
+    assert not phones.answer(key.id, ANN, "abc-1", 3)
+    assert not phones.answer(key.id, ANN, "abc-1", -1)
+    assert phones.answer(key.id, ANN, "abc-1", 0)
+    assert not phones.answer(key.id, ANN, "abc-1", 1)
+    teacher.show(key, Shown("abc-1", 0, b"that!"))
+    assert not phones.answer(key.id, BEN, "abc-1", 1)
+    assert teacher.tally(key.id).counts == {"abc-1": {0: 1}}
+
+
+def test_only_the_teacher_s_secret_changes_what_is_shown(both: tuple[Rooms, Rooms]) -> None:
+    teacher, phones = both
+    key = teacher.open()
+    teacher.show(key, QUESTION)
+    for wrong in (RoomKey(key.id, "guessed"), RoomKey(key.id, ""), RoomKey("nothing", key.secret)):
+        assert not phones.is_open(wrong)
+        with pytest.raises(ValueError, match="has ended"):
+            phones.show(wrong, Shown("x", 1, b"mine"))
+        phones.close(wrong)
+    shown = phones.shown(key.id)
+    assert shown
+    assert shown.body == b"what?"
+
+
+def test_nothing_is_left_of_a_room_that_was_closed(both: tuple[Rooms, Rooms]) -> None:
+    teacher, phones = both
+    key = teacher.open()
+    teacher.show(key, QUESTION, {})
+    come(phones, key.id, ANN)
+    phones.answer(key.id, ANN, "abc-1", 1)
+    teacher.close(key)
+    assert phones.version(key.id) is None
+    assert phones.shown(key.id) is None
+    assert not [part for part in rooms.PARTS if phones.hashes.all(f"room:{key.id}{part}")]
+    assert key.id not in phones.hashes.all("rooms")
+    with pytest.raises(ValueError, match="has ended"):
+        teacher.show(key, QUESTION)
+
+
+def test_rooms_and_phones_and_steps_are_bounded(both: tuple[Rooms, Rooms], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, most in (("MOST_ROOMS", 2), ("MOST_PHONES", 2), ("MOST_STEPS", 1), ("MOST_BYTES", 5)):
+        monkeypatch.setattr(rooms, name, most)
+    teacher, phones = both
+    key, _ = teacher.open(), teacher.open()
+    with pytest.raises(ValueError, match=r"All 2 rooms .* in 120 minutes"):
+        teacher.open()
+    come(phones, key.id, ANN, BEN, ANN)
+    assert not phones.come(key.id, CARL)
+    with pytest.raises(ValueError, match="6 bytes, at most 5"):
+        teacher.show(key, Shown("abc-1", 3, b"larger"))
+    for step in ("abc-1", "abc-2"):
+        teacher.show(key, Shown(step, 3, b""), {})
+    assert list(teacher.tally(key.id).asked) == ["abc-1"]
+    teacher.close(key)
+    teacher.open()
+
+
+def test_a_room_is_gone_when_its_time_is_over(both: tuple[Rooms, Rooms], monkeypatch: pytest.MonkeyPatch) -> None:
+    teacher, _ = both
+    key = teacher.open()
+    if isinstance(teacher.hashes, RedisHashes):  # which keeps the time itself
+        left = teacher.hashes._redis.ttl(f"unmask:room:{key.id}")
+        assert rooms.SECONDS - 60 < left <= rooms.SECONDS == 7200
+        return
+    monkeypatch.setattr(rooms, "SECONDS", 0.05)
+    monkeypatch.setattr(rooms, "SWEEP", 0.01)
+    hashes = MemoryHashes()
+    later = Rooms(hashes)
+    key = later.open()
+    come(later, key.id, ANN)
+    assert len(hashes._kept._Cache__data) == 3
+    for _ in range(500):
+        sleep(0.01)
+        if not hashes._kept._Cache__data:
+            break
+    assert not hashes._kept._Cache__data, "kept although nobody asked"
+    assert later.version(key.id) is None
+    assert not later.is_open(key)
+
+
+def test_a_redis_that_does_not_answer_is_a_sentence() -> None:
+    with pytest.raises(OSError, match="does not answer"):
+        Rooms(RedisHashes("redis://127.0.0.1:1")).open()

@@ -1,0 +1,222 @@
+"""A class in a room: phones follow the step on the teacher's screen and answer; the teacher sees how many gave what."""
+
+import csv
+import io
+from time import monotonic
+from typing import Any
+
+import segno
+import streamlit as st
+
+from i18n import N_, language, say, say_count
+from lessons.lesson import Lesson
+from lessons.questions import Answer
+from serving import rooms
+from serving.job import digest
+from serving.rooms import RoomKey, Shown
+from ui.guard import guarded
+from ui.lessons import choices, phone_pictures, step_runs
+from ui.markdown import escaped
+from ui.streamlit_internals import css
+from ui.widgets.choices import deferred
+from ui.widgets.uploads import download
+from viz.export.data import cell
+from viz.html import join, tag
+from viz.lessons import phone
+from viz.lessons.phone import PhoneStep
+from viz.lessons.screen import ASKS, plain
+from viz.why_causal.charts import Curve
+
+LOOK_EVERY = 1.0  # seconds between two looks at what phones answered
+CURVE_EVERY = 2.0  # seconds between two curves of a training that goes on
+STRIP = 60  # pixels of the strip at the bottom of the window
+LOCAL = ("localhost", "127.0.0.1", "[::1]")
+NO_SERVER = N_(
+    "Phones reach this app only as a server. Start it with `streamlit run serve.py --server.address 0.0.0.0`, and open "
+    "it under the name or the address that this machine has in your network."
+)
+ONLY_HERE = N_(
+    "Phones cannot open this address: it names the machine that opens it. Open this page under the name or the address "
+    "that this machine has in your network; the code then follows."
+)
+KEPT = N_(
+    "The room ends after two hours. It keeps how often each answer was given: no names, and no texts of the class."
+)
+
+
+def button() -> None:
+    """In the row of the lesson's buttons: opens a room, or shows how to join the one that is open."""
+    opened = _key() is not None
+    label, icon = (say("Room"), ":material/qr_code:") if opened else (say("Teach"), ":material/groups:")
+    about = say("Teach this lesson: phones follow your steps and answer.")
+    st.button(label, key="teach", icon=icon, help=None if opened else about, on_click=_open)
+    if st.session_state.pop("lesson_room_joined", False):
+        st.dialog(say("Teach this lesson"))(_invitation)()
+
+
+def show(lesson: Lesson, name: str, number: int) -> None:
+    """Call when a step is drawn, or the end of the lesson: phones get it, and the teacher sees their answers.
+
+    name: what the lesson's answers are kept under. number: of the step, from 1.
+    """
+    key = _key()
+    if key is None:
+        return
+    step = _step_name(name, number)
+    answer = _publish(key, lesson, name, number)
+    st.html(css(phone.STRIP))
+    with st.container(key="lesson_room"):
+        st.fragment(_strip, run_every=LOOK_EVERY)(key, step, answer, not _open_question(name, number))
+
+
+def strip_height() -> int:
+    """Pixels at the bottom of the window that a picture leaves to the answers of the class."""
+    return STRIP if _key() else 0
+
+
+def show_curves(lines: list[Curve], steps: int, *, over: bool) -> None:
+    """A training's to the phones of this teacher's room, if there is one: every few seconds, and when it is over."""
+    key, state = _key(), st.session_state
+    if key is None or not lines or (monotonic() < state.get("lesson_room_again", 0) and not over):
+        return
+    if _is_new(("curves", len(lines), len(lines[-1].y))):
+        _send(key, Shown("", 0, phone.curve_body(lines, steps)))
+        state.lesson_room_again = monotonic() + CURVE_EVERY
+
+
+def take_up(key: RoomKey) -> None:
+    """A room that this teacher's browser remembers, where it is still there."""
+    if _key() is None and rooms.served.is_set() and rooms.rooms().is_open(key):
+        st.session_state.lesson_room = key
+
+
+def _key() -> RoomKey | None:
+    return st.session_state.get("lesson_room")
+
+
+def _open() -> None:
+    state = st.session_state
+    state.lesson_room_joined = True
+    if _key() is None and rooms.served.is_set():
+        try:
+            state.lesson_room, state.lesson_room_shown = rooms.rooms().open(), None
+        except (ValueError, OSError) as error:
+            state.lesson_room_problem = error
+
+
+def _end() -> None:
+    key = _key()
+    if key:
+        rooms.rooms().close(key)
+    st.session_state.lesson_room = None
+
+
+def _step_name(name: str, number: int) -> str:
+    return f"{digest(name).hex()[:8]}-{number}"
+
+
+def _open_question(name: str, number: int) -> bool:
+    return st.session_state.lesson_asks and choices.given(name, number) is None
+
+
+def _publish(key: RoomKey, lesson: Lesson, name: str, number: int) -> Answer | None:
+    """The step to all phones, unless they have it. The answer to its question."""
+    step_name, hidden = _step_name(name, number), _open_question(name, number)
+    if number > len(lesson.steps):
+        if _is_new((step_name, language())):
+            _send(key, Shown(step_name, 0, phone.end_body(lesson, step_name)))
+        return None
+    step = lesson.steps[number - 1]
+    with guarded():
+        now, beside = step_runs.pair(step)
+        answer = step_runs.answered(step, now, beside) if step.ask else None
+        if _is_new((step_name, hidden, language())):
+            counts = None if hidden else rooms.rooms().tally(key.id).counts.get(step_name, {})
+            drawn = phone_pictures.drawn(step, now, beside, hidden=hidden and answer is not None)
+            body = PhoneStep(lesson, number, step_name, answer, counts, drawn).body()
+            taken = len(answer.choices) if answer and hidden else 0
+            _send(key, Shown(step_name, taken, body), _asked(lesson, step, answer))
+    return answer
+
+
+def _is_new(made: tuple[Any, ...]) -> bool:
+    before, st.session_state.lesson_room_shown = st.session_state.get("lesson_room_shown"), made
+    return before != made
+
+
+def _send(key: RoomKey, shown: Shown, asked: Any = None) -> None:
+    try:
+        rooms.rooms().show(key, shown, asked)
+    except (ValueError, OSError) as error:
+        st.session_state.lesson_room_shown = None
+        st.toast(escaped(error))
+        if error.args == (rooms.GONE,):
+            st.session_state.lesson_room = None
+
+
+def _asked(lesson: Lesson, step: Any, answer: Answer | None) -> dict[str, Any] | None:
+    """What the file of answers says of a question."""
+    if answer is None:
+        return None
+    texts = {"lesson": lesson.title, "step": step.title, "question": say(ASKS[step.ask.kind])}
+    return texts | {"choices": [plain(choice) for choice in answer.choices], "right": sorted(answer.right)}
+
+
+def _strip(key: RoomKey, step: str, answer: Answer | None, revealed: bool) -> None:
+    """How many phones there are, and what they answered: before the reveal not on a screen that the class sees."""
+    with guarded():
+        found = rooms.rooms().tally(key.id)
+    counts = found.counts.get(step, {})
+    words = [say_count("{count} phone", "{count} phones", found.phones)]
+    if answer:
+        words.append(say("{count} answered", count=sum(counts.values())))
+    parts = [tag("p", " · ".join(words), role="status")]
+    if answer and (revealed or not st.session_state.lesson_present):
+        parts.append(phone.bars(answer, counts, right=revealed))
+    elif answer:
+        parts.append(tag("p", say("The class sees the answers when you show the answer.")))
+    st.html(join(parts))
+
+
+def _invitation() -> None:
+    problem = st.session_state.pop("lesson_room_problem", None)
+    key = _key()
+    if problem:
+        st.error(escaped(problem))
+    elif key is None:
+        st.info(say(NO_SERVER))
+    else:
+        address = _address(key)
+        if any(f"//{host}" in address for host in LOCAL):
+            st.warning(say(ONLY_HERE))
+        code = segno.make(address, error="m").svg_data_uri(scale=8, border=3, dark="#000", light="#fff", svgclass=None)
+        alt = say("A QR code that opens the room on a phone")
+        st.html(tag("img", src=code, alt=alt, class_="qr"))
+        st.code(address, language=None, wrap_lines=True)
+        st.caption(escaped(say(KEPT)))
+        with st.container(horizontal=True):
+            download(say("Answers as CSV"), deferred(lambda: _csv(key)), "answers.csv", "text/csv", key="room_csv")
+            if st.button(say("End the room"), key="room_end", icon=":material/close:"):
+                _end()
+                st.rerun()  # the whole page, without the dialog
+
+
+def _address(key: RoomKey) -> str:
+    """As the teacher's browser reaches this server."""
+    page = (st.context.url or "").split("?")[0].rstrip("/")
+    return f"{page.rpartition('/')[0] or page}/room/{key.id}"
+
+
+def _csv(key: RoomKey) -> str:
+    """A line for each answer of each step that was shown."""
+    file, found = io.StringIO(), rooms.rooms().tally(key.id)
+    lines = csv.writer(file)
+    lines.writerow(["lesson", "step", "question", "answer", "right", "count", "share"])  # not shown
+    for name, asked in found.asked.items():
+        counts = found.counts.get(name, {})
+        total = sum(counts.values())
+        for number, choice in enumerate(asked["choices"]):
+            count, right = counts.get(number, 0), "yes" if number in asked["right"] else "no"  # not shown
+            texts = [cell(one) for one in (asked["lesson"], asked["step"], asked["question"], choice)]
+            lines.writerow([*texts, right, count, f"{count / total:.3f}" if total else ""])
+    return "\ufeff" + file.getvalue()  # so that spreadsheets read it as UTF-8

@@ -1,0 +1,200 @@
+"""The lesson editor: a lesson's source beside its screens. Every step is run; each mistake is said with its line."""
+
+import re
+from functools import partial
+from typing import Any
+
+import streamlit as st
+
+from i18n import N_, language, say, say_count
+from lessons.lesson import Lesson, Step
+from lessons.questions import MODELS
+from lessons.reading import MOST_BYTES, Mistakes, read
+from lessons.shelf import FOLDER, GALLERY, Shelved, shelf, written
+from ui.guard import guarded, problem_in
+from ui.lessons import screen, shelves, step_runs
+from ui.markdown import escaped
+from ui.sidebar import models
+from ui.streamlit_internals import css
+from ui.widgets.choices import bound
+from ui.widgets.key import component_value, whole
+from ui.widgets.uploads import download
+from viz.components import source
+
+DRAFT = "draft"  # what the answers to the lesson that is written are kept under
+USUAL = "lessons"  # the template to begin with
+HELP = N_("The lessons that ship, and one for each page of the app, to begin with. What is written here is replaced.")
+
+_source = st.components.v2.component(
+    "unmask_lesson_editor", html='<div class="lesson_editor"></div>', js=source("editor.js"), isolate_styles=False
+)
+
+
+def open_with(text: str) -> None:
+    """Edit this source."""
+    state = st.session_state
+    version = state.get("lesson_draft_version", 0) + 1
+    state.update(lesson_edit=True, lesson_draft=text, lesson_draft_version=version, lesson_step=1)
+    _forget_answers()
+
+
+def offer(opened: shelves.Open | None) -> None:
+    """A button: to edit the lesson that is open, else to write one."""
+    label = say("Edit a copy of this lesson") if opened else say("Write a lesson")
+    st.button(label, key="lesson_editor", icon=":material/edit:", on_click=partial(_start, opened))
+
+
+def show(found: list[Shelved]) -> None:
+    """The whole editor."""
+    state = st.session_state
+    with guarded():
+        text = _draft()
+    names = [one.name for one in found]
+    lesson, problems = _read(text, names)
+    ran = 0
+    if lesson:
+        ran, problems = _run(lesson)
+    st.html(css(f"<style>{source('editor.css')}</style>"))
+    _buttons(text, lesson)
+    left, right = st.columns([1, 1.15], gap="medium")
+    with left:
+        _show_source(text, problems, ran)
+    state.lesson_packed = shelves.packed(text)
+    with right, st.container(key="lesson_preview"):
+        shown = _last_without_mistakes(lesson, text, names)
+        if shown:
+            number = state.lesson_step = min(state.lesson_step, len(shown.steps))
+            where = say("{step} of {steps}", step=number, steps=len(shown.steps) + 1)
+            st.caption(escaped(where) if lesson else say("The last version that could be read:"))
+            screen.show(shown, DRAFT, number)
+        else:
+            st.info(say("The screen of each step appears here once the source can be read."))
+
+
+def _start(opened: shelves.Open | None) -> None:
+    if opened is None:
+        open_with(_templates()[USUAL][1])
+    else:
+        open_with(opened.own or _templates()[opened.key][1])
+
+
+def _draft() -> str:
+    """Raises ValueError for a link that holds no lesson."""
+    state = st.session_state
+    if "lesson_draft" not in state:
+        open_with(shelves.unpacked(state.lesson_packed) if state.lesson_packed else _templates()[USUAL][1])
+    return state.lesson_draft
+
+
+def _templates() -> dict[str, tuple[str, str]]:
+    """The title and the source of each, by name."""
+    found = {}
+    for folder in (GALLERY, FOLDER):
+        for one in shelf(folder, language()):
+            if one.lesson:
+                found[one.name] = one.lesson.title, written(folder, one.name, language())
+    return found
+
+
+def _read(text: str, names: list[str]) -> tuple[Lesson | None, list[str]]:
+    try:
+        return read(text, names), []
+    except Mistakes as error:
+        return None, list(error.problems)
+    except ValueError as error:
+        return None, [str(error)]
+
+
+def _last_without_mistakes(lesson: Lesson | None, text: str, names: list[str]) -> Lesson | None:
+    """The lesson, or as it was before the mistakes in it were made."""
+    if lesson:
+        st.session_state.lesson_readable = text
+        return lesson
+    return _read(st.session_state.get("lesson_readable", ""), names)[0]
+
+
+def _run(lesson: Lesson) -> tuple[int, list[str]]:
+    """How many steps could be run, and what is wrong with the others. A model that is not loaded waits for its step to
+    be looked at, which asks before it downloads anything."""
+    problems, ran = [], 0
+    for step in lesson.steps:
+        if not all(
+            name in MODELS or models.loaded().find(name) for name in {step.model, step.beside.model or step.model}
+        ):
+            continue
+        problem = _problem(step)
+        ran += problem is None
+        problems += [problem] if problem else []
+    return ran, problems
+
+
+def _problem(step: Step) -> str | None:
+    try:
+        now, beside = step_runs.pair(step)
+        if step.ask:
+            step_runs.answered(step, now, beside)
+    except Exception as error:
+        problem = problem_in(error)
+        if problem is None:
+            raise
+        said = say(problem)
+        return said if re.search(r"\d", said[:8]) else str(step.wrong("", said))
+    return None
+
+
+def _buttons(text: str, lesson: Lesson | None) -> None:
+    title, row = st.columns([1, 2], vertical_alignment="bottom")
+    title.markdown("### " + say("Lesson editor"))
+    with row, st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="bottom"):
+        templates = _templates()
+        look: Any = {"format_func": lambda name: templates[name][0], "placeholder": say("Begin with …"), "width": 260}
+        look |= {"index": None, "help": say(HELP), "label_visibility": "collapsed"}
+        st.selectbox(say("Begin with"), list(templates), **bound("lesson_template", None, _take_template), **look)
+        name = re.sub(r"[^a-z0-9]+", "_", lesson.title.lower()).strip("_")[:40] if lesson else ""
+        download(say("Save"), text, f"{name or 'lesson'}.{language()}.md", "text/markdown", key="lesson_save")
+        st.button(say("Open as a lesson"), key="lesson_use", type="primary", disabled=lesson is None, on_click=_use)
+        st.button("", key="lesson_close", icon=":material/close:", help=say("Close the editor"), on_click=_close)
+
+
+def _take_template(name: str | None) -> None:
+    found = _templates()
+    if name in found:
+        open_with(found[name][1])
+
+
+def _use() -> None:
+    state = st.session_state
+    text = state.lesson_draft
+    state.update(lesson_edit=False, lesson="", lesson_own=text, lesson_packed=shelves.packed(text), lesson_step=1)
+
+
+def _close() -> None:
+    st.session_state.update(lesson_edit=False, lesson_packed="")
+
+
+def _forget_answers() -> None:
+    answers = st.session_state.get("lesson_answers", {})
+    st.session_state.lesson_answers = {key: choice for key, choice in answers.items() if key[0] != DRAFT}
+
+
+def _show_source(text: str, problems: list[str], ran: int) -> None:
+    state, key = st.session_state, "lesson_source"
+
+    def take() -> None:
+        typed = component_value(key).get("typed")
+        text, step = (typed.get("text"), whole(typed.get("step"))) if isinstance(typed, dict) else (None, None)
+        if isinstance(text, str) and len(text) <= MOST_BYTES:
+            if text != state.lesson_draft:
+                _forget_answers()
+            state.update(lesson_draft=text, lesson_step=max(step or 1, 1))
+
+    fine = say_count("{count} step runs, no mistakes.", "{count} steps run, no mistakes.", ran)
+    told = {"text": text, "version": state.lesson_draft_version, "step": state.lesson_step, "most": MOST_BYTES}
+    told |= {"problems": [[_line_in(one), one] for one in problems], "fine": fine, "label": say("Source of the lesson")}
+    _source(data=told, key=key, on_typed_change=take)
+
+
+def _line_in(problem: str) -> int:
+    """The number of the line that a mistake is in; 1 for one without."""
+    found = re.search(r"\d+", problem[:12])
+    return int(found[0]) if found else 1

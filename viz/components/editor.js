@@ -1,0 +1,89 @@
+// The source of a lesson: a text area with the number of each line, those with a mistake marked, and the mistakes below.
+// What is typed goes to the server after a pause, with the step that the cursor is in.
+
+const PAUSE = 500; // milliseconds without a key
+const BLOCK = /^ {0,3}(`{3,}|~{3,})/;
+
+// How many steps begin up to the cursor: lines with ## outside of blocks.
+function stepAt(text, cursor) {
+  let [steps, inside] = [0, false];
+  for (const line of text.slice(0, cursor).split("\n")) {
+    if (BLOCK.test(line)) inside = !inside;
+    else if (!inside && line.startsWith("## ")) steps += 1;
+  }
+  return Math.max(steps, 1);
+}
+
+function build(root) {
+  const make = (name, className) => root.appendChild(Object.assign(document.createElement(name), { className }));
+  const frame = make("div", "source");
+  const lines = frame.appendChild(document.createElement("div"));
+  const area = frame.appendChild(document.createElement("textarea"));
+  const found = make("div", "problems");
+  Object.assign(lines, { className: "lines", ariaHidden: "true" });
+  Object.assign(area, { spellcheck: false, wrap: "off", autocapitalize: "off" });
+  found.setAttribute("role", "status");
+  return { lines, area, found, version: null, sent: "", later: 0 };
+}
+
+function number(parts, problems) {
+  const wrong = new Set(problems.map(([line]) => line));
+  const count = parts.area.value.split("\n").length;
+  parts.lines.replaceChildren(
+    ...Array.from({ length: count }, (_, place) => {
+      const one = document.createElement("span");
+      one.textContent = place + 1;
+      one.classList.toggle("wrong", wrong.has(place + 1));
+      return one;
+    }),
+  );
+  parts.lines.scrollTop = parts.area.scrollTop;
+}
+
+function goTo(area, line) {
+  const begin = area.value.split("\n").slice(0, line - 1).join("\n").length + (line > 1);
+  const end = area.value.indexOf("\n", begin);
+  area.focus();
+  area.setSelectionRange(begin, end < 0 ? area.value.length : end);
+  area.scrollTop = (line - 4) * (area.scrollHeight / area.value.split("\n").length);
+}
+
+export default function edit({ data, parentElement, setTriggerValue }) {
+  const root = parentElement.querySelector(".lesson_editor");
+  const parts = (root.parts ??= build(root));
+  const { area, found, lines } = parts;
+  const send = () => {
+    const step = stepAt(area.value, area.selectionStart);
+    const told = JSON.stringify([area.value, step]);
+    if (told === parts.sent) return;
+    parts.sent = told;
+    setTriggerValue("typed", { text: area.value, step });
+  };
+  const wait = () => {
+    clearTimeout(parts.later);
+    parts.later = setTimeout(send, PAUSE);
+  };
+  if (parts.version !== data.version) {
+    area.value = data.text;
+    parts.sent = JSON.stringify([area.value, data.step]);
+    parts.version = data.version;
+  }
+  area.maxLength = data.most;
+  area.ariaLabel = data.label;
+  number(parts, data.problems);
+  found.replaceChildren(
+    ...data.problems.map(([line, words]) => {
+      const one = document.createElement("button");
+      Object.assign(one, { type: "button", textContent: words, onclick: () => goTo(area, line) });
+      return one;
+    }),
+  );
+  if (!data.problems.length) found.textContent = data.fine;
+  area.oninput = () => {
+    number(parts, []);
+    wait();
+  };
+  area.onclick = area.onkeyup = wait;
+  area.onscroll = () => (lines.scrollTop = area.scrollTop);
+  return () => clearTimeout(parts.later);
+}

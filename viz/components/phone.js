@@ -1,0 +1,119 @@
+// A phone in a class's room: it shows the teacher's step and sends answers, each the number of a choice. Put after `words`.
+// The phone is known by a number that it draws once for each room. What it answered stays in this browser.
+
+const here = location.pathname.replace(/\/+$/, ""); // …/room/ID
+const store = `unmask ${here}`;
+const number = Array.from(crypto.getRandomValues(new Uint8Array(16)), (one) => one.toString(16).padStart(2, "0")).join("");
+const kept = { phone: number, given: {}, right: {}, ...read() };
+const [step, status] = ["step", "status"].map((id) => document.getElementById(id));
+let now = null;
+let drawn = []; // what ends each picture
+let tag = "";
+
+function read() {
+  try {
+    return JSON.parse(localStorage.getItem(store));
+  } catch {
+    return null;
+  }
+}
+
+function keep() {
+  try {
+    localStorage.setItem(store, JSON.stringify(kept));
+  } catch {
+    // a browser that keeps nothing: the answers hold until it is reloaded
+  }
+}
+
+const tell = (text) => (status.textContent = text);
+const wait = (seconds) => new Promise((done) => setTimeout(done, 1000 * seconds));
+const unpack = (text) => Uint8Array.from(atob(text), (one) => one.charCodeAt(0));
+
+async function follow() {
+  for (;;) {
+    let pause = 0;
+    try {
+      const headers = tag ? { "If-None-Match": tag } : {};
+      const answer = await fetch(`${here}/step?phone=${kept.phone}`, { headers, cache: "no-store" });
+      if (answer.status === 404) return leave(words.ended);
+      if (answer.status === 403) return leave(words.full);
+      if (answer.status === 200) show(await answer.json());
+      else if (answer.status === 304) pause = Math.random(); // not all at once
+      else if (answer.status !== 204) throw new Error(String(answer.status));
+      tag = answer.headers.get("ETag") ?? tag;
+      if (status.textContent === words.lost) say();
+    } catch {
+      tell(words.lost);
+      pause = 1 + 3 * Math.random();
+    }
+    await wait(pause || (now ? 0 : 0.5));
+  }
+}
+
+function leave(text) {
+  drawn.forEach((end) => end());
+  step.replaceChildren();
+  tell(text);
+}
+
+function show(told) {
+  const moved = now && now.name !== told.name;
+  now = told;
+  drawn.forEach((end) => end());
+  step.innerHTML = told.html; // written by our own server, which escapes what anybody typed
+  for (const one of step.querySelectorAll("a[href]")) {
+    one.href = new URL(one.getAttribute("href"), new URL(`${here}/../..`, location).href.replace(/\/?$/, "/"));
+    one.target = "_blank";
+  }
+  drawn = [...step.querySelectorAll("[data-view]")].map((place) =>
+    globalThis.canvases[place.dataset.view](place, unpack(place.dataset.packet), () => {}));
+  for (const one of step.querySelectorAll("button[data-choice]")) one.onclick = () => give(Number(one.dataset.choice));
+  say();
+  if (moved) {
+    scrollTo(0, 0);
+    step.focus({ preventScroll: true }); // where a screen reader reads on
+  }
+}
+
+// What this phone answered, and what became of it.
+function say() {
+  const given = kept.given[now?.name];
+  const buttons = [...step.querySelectorAll("button[data-choice]")];
+  for (const one of buttons) {
+    one.setAttribute("aria-pressed", String(Number(one.dataset.choice) === given));
+    one.disabled = given !== undefined;
+  }
+  step.querySelector(`li[data-choice="${given}"]`)?.classList.add("own");
+  tell(buttons.length && given !== undefined ? words.given : "");
+  if (now?.said) {
+    document.getElementById("said").innerHTML = now.said[given] ?? now.said.at(-1);
+    if (given !== undefined) kept.right[now.name] = now.right.includes(given);
+    keep();
+  }
+  const answered = Object.values(kept.right);
+  if (now?.scores && answered.length) {
+    const score = now.scores[answered.length - 1] ?? "";
+    document.getElementById("score").textContent = score.replace("{right}", answered.filter(Boolean).length);
+  }
+}
+
+async function give(choice) {
+  const { name } = now;
+  kept.given[name] = choice;
+  say();
+  try {
+    const body = JSON.stringify({ phone: kept.phone, step: name, choice });
+    const answer = await fetch(`${here}/answer`, { method: "POST", body });
+    if (answer.ok) return keep();
+    delete kept.given[name];
+    say();
+    tell(answer.status === 409 ? words.late : words.lost);
+  } catch {
+    delete kept.given[name];
+    say();
+    tell(words.lost);
+  }
+}
+
+follow();

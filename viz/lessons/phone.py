@@ -1,0 +1,198 @@
+"""A lesson's step as the phones of a class get it: HTML and the packets of pictures, made once for all of them."""
+
+import base64
+import gzip
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from markupsafe import Markup
+
+from i18n import ENGLISH, LANGUAGES, N_, say, say_count, spoken
+from viz.html import join, swatch, table, tag, td, th, track
+from viz.lessons import screen
+from viz.lessons.glossary import prose
+from viz.palette import NOW, STANDARD
+from viz.saved.standalone import Canvas, document
+from viz.why_causal.charts import Curve, colour
+
+if TYPE_CHECKING:
+    from lessons.lesson import Lesson, Step
+    from lessons.questions import Answer
+
+WIDE, TALL = 600, 260  # of the picture of curves, in its own units
+WORDS = {
+    "waiting": N_("Waiting for the teacher …"),
+    "ended": N_("This room has ended, or there is none at this address."),
+    "full": N_("This room is full."),
+    "lost": N_("The connection was lost. Trying again …"),
+    "given": N_("Your answer is in. The teacher shows the result when everybody has answered."),
+    "late": N_("Answers to this question are no longer taken."),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """What a phone shows of a step's run. canvases: each with its title."""
+
+    html: Markup | str = ""
+    canvases: Sequence[tuple[str, Canvas]] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class PhoneStep:
+    """A step of a lesson for phones. number: from 1. name: what answers to it are kept under. answer: None without a
+    question. counts: how often each choice was given, None until they are shown."""
+
+    lesson: "Lesson"
+    number: int
+    name: str
+    answer: "Answer | None"
+    counts: Mapping[int, int] | None
+    drawn: Drawn = field(default_factory=Drawn)
+
+    @property
+    def step(self) -> "Step":
+        return self.lesson.steps[self.number - 1]
+
+    def body(self) -> bytes:
+        """JSON, as gzip: name, html, and once the answer is shown right and said, for each choice, last for none."""
+        step, parts = self.step, [self._title(self.step.title), prose(self.step.prose, "prose")]
+        told: dict[str, Any] = {"name": self.name}
+        if self.answer and step.ask:
+            asked = say(screen.ASKS[step.ask.kind])
+            if self.counts is None:
+                parts.append(_question(asked, self.answer))
+            else:
+                given = [*range(len(self.answer.choices)), None]
+                told["right"] = sorted(self.answer.right)
+                told["said"] = [screen.verdict_on(self.answer, one, asked) for one in given]
+                parts += [tag("div", id="said"), bars(self.answer, self.counts, right=True)]  # not shown
+        if step.notice and (self.answer is None or self.counts is not None):
+            parts.append(prose("**" + say("What to notice.") + f"** {step.notice}", "notice"))
+        return _sent(told | {"html": join((*parts, _drawn(self.drawn)))})
+
+    def _title(self, title: str) -> Markup:
+        of = say("{step} of {steps}", step=self.number, steps=len(self.lesson.steps) + 1)
+        return tag("p", f"{self.lesson.title} · {of}", class_="note") + tag("h1", title)  # not shown
+
+
+def end_body(lesson: "Lesson", name: str) -> bytes:
+    """The lesson's summary, under which a phone counts its own answers."""
+    asked = sum(step.ask is not None for step in lesson.steps)
+    scores = [
+        say_count("{right} of {count} answer correct.", "{right} of {count} answers correct.", number, right="{right}")
+        for number in range(1, asked + 1)
+    ]
+    parts = (tag("p", lesson.title, class_="note"), tag("h1", say("Summary")))
+    html = join((*parts, prose(lesson.summary or lesson.aim, "summary"), tag("p", id="score")))  # not shown
+    return _sent({"name": name, "html": html, "scores": scores})
+
+
+def curve_body(lines: Sequence[Curve], steps: int) -> bytes:
+    """A training as it goes on: its losses in nats a character, and those of earlier ones. steps: how far it goes."""
+    top = max((float(max(line.y)) for line in lines if len(line.y)), default=1.0)
+    drawn, legend = Markup(), Markup()
+    for line in lines:
+        points = " ".join(
+            f"{WIDE * x / steps:.0f},{TALL * (1 - y / top):.0f}" for x, y in zip(line.x, line.y, strict=True)
+        )
+        look = {"fill": "none", "stroke": colour(line.trained), "stroke_width": 3, "opacity": 0.45 if line.faint else 1}
+        drawn += tag("polyline", points=points, **look)
+        loss = say("{loss} nats/character", loss=f"{line.y[-1]:.3f}") if len(line.y) else "–"
+        legend += tag("p", join((swatch(colour(line.trained)), f"{line.name}: {loss}")))
+    axis = say("Loss from 0 to {top} nats/character, over steps 0 to {steps}.", top=f"{top:.1f}", steps=steps)
+    sizes = {"viewBox": f"-4 -4 {WIDE + 8} {TALL + 8}", "role": "img", "aria_label": axis, "class_": "curve"}
+    parts = (tag("h1", say("The training on the teacher's screen")), tag("svg", drawn, **sizes), legend)
+    return _sent({"name": "", "html": join((*parts, tag("p", axis, class_="note")))})  # not shown
+
+
+def losses_table(
+    pieces: Sequence[str], one: np.ndarray, other: np.ndarray | None, names: tuple[str, str], title: str
+) -> Markup:
+    """Losses of tokens or of texts, in nats/token, with bars; NaN where there is none. other: of what it is compared
+    with."""
+    series = [(names[0], one, NOW)] + ([] if other is None else [(names[1], other, STANDARD)])
+    top = max(float(np.nanmax(values, initial=0.0)) for _, values, _ in series) or 1.0
+    heads = [name for name, _, _ in series] if len(series) > 1 else [""]
+    rows = [[th(title), *(cell for name in heads for cell in (th(name, "number"), th()))]]
+    for place, piece in enumerate(pieces):
+        cells = [td(piece, "wraps")]
+        for _, values, ink in series:
+            value = float(values[place])
+            number = "" if np.isnan(value) else f"{value:.2f}"
+            cells += [td(number, "number"), track(np.nan_to_num(value) / top, ink)]
+        rows.append(cells)
+    return table(rows)
+
+
+def bars(answer: "Answer", counts: Mapping[int, int], *, right: bool) -> Markup:
+    """How often each choice was given. right: whether the right ones are marked."""
+    total = sum(counts.values())
+    items = []
+    for number, choice in enumerate(answer.choices):
+        count = counts.get(number, 0)
+        mark = " ✓" if right and number in answer.right else ""
+        label = tag("span", screen.plain(choice) + mark) + tag("b", count)
+        bar = tag("div", class_="bar", style=f"width:{100 * count / max(total, 1):.0f}%")  # not shown
+        items.append(tag("li", label + bar, data_choice=number, class_="right" if mark else "other"))
+    return tag("ol", join(items), class_="bars", aria_label=say("Answers of the class"))
+
+
+@cache
+def phone_page(language: str) -> str:
+    """The document that a phone opens."""
+    with spoken(language):
+        said = json.dumps({key: say(sentence) for key, sentence in WORDS.items()})
+        code = f"const words = {said};\n".replace("<", "\\u003c")
+        status = tag("p", say(WORDS["waiting"]), id="status", role="status")
+        body = tag("main", tag("div", id="step", tabindex=-1) + status)  # not shown
+        styles = ("lesson.css", "phone.css")
+        return document(say("Lesson"), body, ("heatmap", "overview"), script=("phone.js",), styles=styles, code=code,
+                        sources="connect-src 'self'")  # fmt: skip
+
+
+def language_of(accepted: str) -> str:
+    """The first of our languages that an Accept-Language names."""
+    named = [one.strip()[:2].lower() for one in accepted.split(",")]
+    return next((one for one in named if one in LANGUAGES), ENGLISH)
+
+
+def _question(asked: str, answer: "Answer") -> Markup:
+    buttons = [
+        tag("button", screen.plain(choice), type="button", data_choice=number, aria_pressed="false")
+        for number, choice in enumerate(answer.choices)
+    ]
+    return tag("div", tag("p", tag("b", asked)) + join(buttons), class_="question")
+
+
+def _drawn(drawn: Drawn) -> Markup:
+    figures = [
+        tag("figure", tag("figcaption", title) + tag("div", class_=f"view {one.view}", data_view=one.view,
+            data_packet=base64.b64encode(one.packet).decode()))
+        for title, one in drawn.canvases
+    ]  # fmt: skip
+    return join((drawn.html, *figures))
+
+
+def _sent(told: Mapping[str, Any]) -> bytes:
+    return gzip.compress(json.dumps(told).encode(), 6, mtime=0)
+
+
+STRIP = """<style>
+  $sidebar_content { padding-bottom: 4rem; }
+  .st-key-lesson_room { position: fixed; left: 0; right: 0; bottom: 0; z-index: 999995; padding: .4rem 1.2rem;
+    background: light-dark(#F5F4F1, #1B1F27); border-top: 1px solid rgba(128,128,128,.4); }
+  .st-key-lesson_room div:has(> ol.bars) { display: flex; flex-wrap: wrap; gap: .1rem 1.6rem; align-items: center; }
+  .st-key-lesson_room p { margin: 0; white-space: nowrap; font-variant-numeric: tabular-nums; }
+  .st-key-lesson_room :is(p, ol.bars li) { font-size: max(14px, 1.1vw); }
+  .st-key-lesson_room ol.bars { display: flex; gap: .2rem 1.4rem; flex: 1; margin: 0; }
+  .st-key-lesson_room ol.bars li { flex: 1; max-width: 18rem; margin: 0; }
+  .qr { width: min(100%, 24rem, 48dvh); display: block; margin: auto; }
+  @media (max-width: 640px) {
+    .st-key-lesson_room { bottom: 3.6rem; padding: .3rem .6rem; }
+    .st-key-lesson_room ol.bars { flex-direction: column; } }
+</style>"""
