@@ -6,10 +6,9 @@ import numpy as np
 import plotly.graph_objects as go
 
 from i18n import say
-from model.heads.survey import HEAD_PATTERNS
 from viz.charts import LEGEND, scatter
 from viz.heads.arcs import COLOURS
-from viz.heads.overview import TITLES
+from viz.heads.overview import TAGS, TITLES
 from viz.heatmap import figure
 
 LOSS_COLOUR = "#8a8f98"
@@ -19,7 +18,7 @@ def steps_figure(
     steps: Sequence[int], losses: np.ndarray, shares: Mapping[str, np.ndarray], now: int | None
 ) -> go.Figure:
     """losses [S] in nats, shares of one head [S] each, 0 to 1, by their names; now: the step that is shown."""
-    names = [name for name in HEAD_PATTERNS if np.isfinite(shares[name]).any()]
+    names = [name for name in TAGS if np.isfinite(shares[name]).any()]
     parts = [
         scatter(list(steps), shares[name], say(TITLES[name]), "%{y:.2f}", mode="lines+markers", line={"color": colour})
         for name, colour in zip(names, COLOURS, strict=False)

@@ -126,7 +126,8 @@ def head_part(
         view = view_of(trace, row, layer, *trace.stages_of(layer, head, some, row, masks))
         view = replace(view, queries=view.queries[some], first=begin)
         view = cropped(view, (0, len(view.queries)), columns)
-        parts.append(coarser(replace(view, whole=None, first=begin), step=step))
+        part = coarser(replace(view, whole=None, first=begin), step=step)
+        parts.append(replace(part, whole=None))  # not the block it is made from: all of them are Q × K numbers
     blocked = {name: np.concatenate([part.blocked[name] for part in parts]) for name in parts[0].blocked}
     return replace(
         parts[0],

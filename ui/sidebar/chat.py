@@ -13,6 +13,7 @@ from ui.guard import guarded
 from ui.sidebar import models
 from viz.html import join, tag
 
+STYLE = "white-space: pre-wrap; overflow-wrap: anywhere; font-size: .875rem"  # not shown
 HELP = N_(
     "The text is read as messages: a line that begins with system:, user: or assistant: begins one. The model's own "
     "chat template makes one text of them, with its special tokens and the beginning of the assistant's answer."
@@ -53,4 +54,4 @@ def _marked(batch: TokenBatch, special: frozenset[int]) -> str:
         piece = text[begin:end]
         parts.append(tag("mark", piece) if token in special else escape(piece))
         begin = max(begin, end)
-    return tag("div", join(parts), style="white-space: pre-wrap; overflow-wrap: anywhere; font-size: .875rem")
+    return tag("div", join(parts), style=STYLE)
