@@ -26,8 +26,6 @@ TRACE_BYTES = 256 * 2**20  # what one run may keep, but that one full row is alw
 
 HeadEdit = Callable[[str, int, LayerRecord, Tensor], Tensor]
 """(which attention, layer, its record, its heads' outputs [B,H,Q,D]) -> what its output projection gets instead."""
-StreamEdit = Callable[[int, Tensor], Tensor]
-"""(layer, counted over all of the network's, the residual stream that enters it [B,T,W]) -> what enters instead."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,11 +208,8 @@ class Model(ABC):
         """A cache of these keys and values."""
         return pairs
 
-    def residuals(
-        self, batch: TokenBatch, spec: MaskSpec, edit: HeadEdit | None = None, entering: StreamEdit | None = None
-    ) -> Residuals:
-        """The residual stream of a run under spec, with what edit makes of heads and entering of each layer's input.
-        Raises NotSupported where it is not known."""
+    def residuals(self, batch: TokenBatch, spec: MaskSpec) -> Residuals:
+        """The residual stream of a run under spec. Raises NotSupported where it is not known."""
         raise NotSupported(msg("{model}: the states after each of its layers are not available here", model=self.name))
 
     def frozen(self, trace: Trace, row: int) -> LinearizedRun:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from model.attribution.linearized_run import FrozenDecoder
-from model.base import CachedCall, Description, HeadEdit, Model, Residuals, StreamEdit
+from model.base import CachedCall, Description, HeadEdit, Model, Residuals
 from model.blocks import Edit, positions_under
 from model.hardware import CPU, Hardware, said
 from model.masks import AllowedCache, MaskContext, Masking, MaskSpec, allowed_by_layer, layer_contexts
@@ -105,15 +105,11 @@ class DecoderModel(Model):
         return CachedCall(states, records_of(qkvs, contexts), [(k, v) for _, k, v in qkvs])
 
     @torch.inference_mode()
-    def residuals(
-        self, batch: TokenBatch, spec: MaskSpec, edit: HeadEdit | None = None, entering: StreamEdit | None = None
-    ) -> Residuals:
-        contexts, allowed = self._masks(batch, spec)
+    def residuals(self, batch: TokenBatch, spec: MaskSpec) -> Residuals:
+        _, allowed = self._masks(batch, spec)
         streams = [self.network.embed(self.inputs(batch), self._positions(spec, batch))]
-        for layer, (block, context, mask) in enumerate(zip(self.network.blocks, contexts, allowed, strict=True)):
-            if entering is not None:
-                streams[-1] = entering(layer, streams[-1])
-            streams.append(block(streams[-1], mask, edit=None if edit is None else _at(context, edit))[0])
+        for block, mask in zip(self.network.blocks, allowed, strict=True):
+            streams.append(block(streams[-1], mask)[0])
         return Residuals(tuple(streams), self.network.norm)
 
     def frozen(self, trace: Trace, row: int) -> FrozenDecoder:

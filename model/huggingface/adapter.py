@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicLayer
 
 from i18n import N_, msg
-from model.base import TRACE_BYTES, CachedCall, Description, HeadEdit, Model, Residuals, StreamEdit
+from model.base import TRACE_BYTES, CachedCall, Description, HeadEdit, Model, Residuals
 from model.blocks import KeysValues, positions_under
 from model.errors import CheckpointError, NotSupported, Stopped, first_line
 from model.hardware import said
@@ -145,11 +145,9 @@ class HuggingFaceModel(Model):
             return self._traced(batch, spec, edit)
 
     @torch.inference_mode()
-    def residuals(
-        self, batch: TokenBatch, spec: MaskSpec, edit: HeadEdit | None = None, entering: StreamEdit | None = None
-    ) -> Residuals:
-        with self._residuals.reading(entering) as read:
-            trace = self.run(batch, spec, edit)
+    def residuals(self, batch: TokenBatch, spec: MaskSpec) -> Residuals:
+        with self._residuals.reading() as read:
+            trace = self.run(batch, spec)
         return residuals(read, trace.states)
 
     @torch.inference_mode()

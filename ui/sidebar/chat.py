@@ -14,6 +14,7 @@ from ui.sidebar import models
 from viz.html import join, tag
 
 STYLE = "white-space: pre-wrap; overflow-wrap: anywhere; font-size: .875rem"  # not shown
+MARKED = "background: light-dark(#FFE9A8, #5C4A00); color: inherit"  # not shown
 HELP = N_(
     "The text is read as messages: a line that begins with system:, user: or assistant: begins one. The model's own "
     "chat template makes one text of them, with its special tokens and the beginning of the assistant's answer."
@@ -52,6 +53,6 @@ def _marked(batch: TokenBatch, special: frozenset[int]) -> str:
     text, parts, begin = batch.read(0), [], 0
     for token, end in zip(batch.ids[0].tolist(), batch.ends[0], strict=True):
         piece = text[begin:end]
-        parts.append(tag("mark", piece) if token in special else escape(piece))
+        parts.append(tag("mark", piece, style=MARKED) if token in special else escape(piece))
         begin = max(begin, end)
     return tag("div", join(parts), style=STYLE)
