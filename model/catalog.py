@@ -147,9 +147,12 @@ def first_head(model: Model) -> tuple[int, int]:
 def steps(name: str, settings: Settings | None = None) -> dict[str, int | None]:
     """The checkpoints of a training, by the names that `load` takes, with their steps, in order; None: the model after
     it. Empty where a name is no folder of checkpoints."""
+    if _entry(name) is not None:  # one that ships has its checkpoints in folders named by their steps
+        own = sorted(int(path.name) for path in (CHECKPOINTS / name).glob("[0-9]*"))
+        return {**{f"{name}-{step}": step for step in own}, name: None} if own else {}
     from model.huggingface import checkpoint_files
 
-    if _entry(name) is not None or not checkpoint_files.is_path(name):
+    if not checkpoint_files.is_path(name):
         return {}
     try:
         return checkpoint_files.steps(name, settings or Settings.from_environment())
@@ -173,9 +176,15 @@ def at_step(name: str, step: int | None = None) -> str:
 
 def check_offered(name: str, settings: Settings) -> None:
     """Raises CheckpointError for a name that the operator does not offer."""
-    if settings.models and name not in settings.models:
+    if settings.models and name not in settings.models and not _is_step_of(name, settings.models):
         names = ", ".join(settings.models)
         raise CheckpointError(msg("{name} is not available here. Choose one of {names}.", name=name, names=names))
+
+
+def _is_step_of(name: str, offered: tuple[str, ...]) -> bool:
+    """Whether it is a checkpoint, "induction-50", of a model that ships and is offered."""
+    whole = name.rpartition("-")[0]
+    return whole in offered and whole in ENTRIES and name in steps(whole)
 
 
 def _entry(name: str) -> Entry | None:
