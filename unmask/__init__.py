@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from model.mask_lab.recognize import name_mask
     from model.spec import MaskSpec
     from unmask.checking import CannotCheck, Report, assert_causal, check
-    from unmask.checkpoints import checkpoints
     from unmask.digits import digit
     from unmask.notebook import load
     from unmask.report_request import report
     from unmask.sources import attentions
     from unmask.training import lightning_callback, trainer_callback
+    from unmask.training_steps import checkpoints
 
 HOMES = {
     "CannotCheck": "unmask.checking",
@@ -30,7 +30,7 @@ HOMES = {
     "attentions": "unmask.sources",
     "check": "unmask.checking",
     "check_loss": "mask_check.loss",
-    "checkpoints": "unmask.checkpoints",
+    "checkpoints": "unmask.training_steps",
     "cost": "model.inference.cost",
     "digit": "unmask.digits",
     "lightning_callback": "unmask.training",

@@ -184,8 +184,8 @@ def _blocked(trace: Trace, row: int, masks: MaskSpec | None, tall: int, wide: in
 
 def _blocked_by_rows(context: MaskContext, row: int, spec: MaskSpec, tall: int, wide: int) -> np.ndarray:
     """blocked_thumbnail, a row of it at a time."""
-    rows = [context.of(slice(*edge)).allowed_in_row(spec, row).numpy() for edge in _edges(context.queries, tall)]
-    return np.concatenate([blocked_thumbnail(~allowed, 1, wide) for allowed in rows])
+    parts = (context.of(slice(*edge)).allowed_in_row(spec, row).numpy() for edge in _edges(context.queries, tall))
+    return np.concatenate([blocked_thumbnail(~allowed, 1, wide) for allowed in parts])  # one part in memory at a time
 
 
 def _edges(cells: int, parts: int) -> list[tuple[int, int]]:
