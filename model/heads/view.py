@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from model.spec import MaskSpec
     from model.trace import Trace
 
-BLOCK_ROWS = 256  # queries at a time of a long text
+BLOCK_ROWS = 64  # queries at a time of a long text
 MOST_CELLS = 128  # a side: three pictures of it, with every mask, stay under 1.2 MB
 
 
@@ -120,23 +120,24 @@ def head_part(
     """
     step = -(-max(rows[1] - rows[0], columns[1] - columns[0]) // most)
     block = max(BLOCK_ROWS // step, 1) * step
-    parts = []
+    size = tuple(-(-(end - begin) // step) for begin, end in (rows, columns))
+    weights, scaled = np.empty(size, np.float32), np.empty(size, np.float32)
+    blocked: dict[str, np.ndarray] = {}
+    queries: list[str] = []
     for begin in range(*rows, block):
         some = slice(begin, min(begin + block, rows[1]))
         view = view_of(trace, row, layer, *trace.stages_of(layer, head, some, row, masks))
-        view = replace(view, queries=view.queries[some], first=begin)
-        view = cropped(view, (0, len(view.queries)), columns)
-        part = coarser(replace(view, whole=None, first=begin), step=step)
-        parts.append(replace(part, whole=None))  # not the block it is made from: all of them are Q × K numbers
-    blocked = {name: np.concatenate([part.blocked[name] for part in parts]) for name in parts[0].blocked}
+        view = replace(view, queries=view.queries[some])
+        part = coarser(cropped(view, (0, len(view.queries)), columns), step=step)
+        here = slice(len(queries), len(queries) + len(part.queries))
+        weights[here], scaled[here] = part.weights, part.scaled  # not the block, or all of them were in memory
+        for name, cells in part.blocked.items():
+            blocked.setdefault(name, np.empty(size, bool))[here] = cells
+        queries += part.queries
     return replace(
-        parts[0],
-        weights=np.concatenate([part.weights for part in parts]),
-        scaled=np.concatenate([part.scaled for part in parts]),
-        blocked=blocked,
-        queries=[label for part in parts for label in part.queries],
-        whole=None,
-    )
+        part, weights=weights, scaled=scaled, blocked=blocked, queries=queries, first=rows[0], first_key=columns[0],
+        step=step, whole=None,
+    )  # fmt: skip
 
 
 def mask_view(trace: "Trace", row: int, masks: "MaskSpec", layer: int, head: int) -> MaskView:
