@@ -114,9 +114,7 @@ def read_network(
     return network, replace(head, hardware=where)
 
 
-def moved(
-    network: PreTrainedModel, where: Hardware, stored: str, settings: Settings
-) -> tuple[PreTrainedModel, Hardware]:
+def moved(network: Any, where: Hardware, stored: str, settings: Settings) -> tuple[PreTrainedModel, Hardware]:
     """The network on its device; on the CPU where the device has no room for it after all."""
     try:
         return network.to(where.device), where
@@ -134,7 +132,7 @@ def from_pretrained(name: str, folder: Path, dtype: torch.dtype, **options: Any)
     CheckpointError for damaged files.
     """
     try:
-        gguf = gguf_option(name, folder)
+        gguf: dict[str, Any] = dict(gguf_option(name, folder))
         if gguf:  # with blocks left as they are, it would fetch code for them from the Hub
             gguf["quantization_config"] = GgufConfig(dequantize=True)
         config = AutoConfig.from_pretrained(folder, **gguf_option(name, folder), **SAFE)

@@ -65,8 +65,8 @@ def _measured(now: RunView, checkpoint: str) -> StepMeasures:
     settings = models.settings()
     predicts = now.model.kind != "encoder" and now.model.predicts
     hardware = settings.device, settings.precision, settings.device_map
-    masks = digest(now.masks.to_json())
-    key = ("over_steps", checkpoint, stamp(checkpoint), hardware, now.run.key[0][1:], now.run.attention, masks, now.row)
+    as_stamped = replace(now.run, model=ModelRef(checkpoint, stamp(checkpoint)))
+    key = ("over_steps", as_stamped.key, hardware, digest(now.masks.to_json()), now.row)
 
     def make() -> StepMeasures:
         run = replace(now.run, model=ModelRef.of(models.load_in_turn(checkpoint)))
