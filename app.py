@@ -19,6 +19,7 @@ from ui.heads import views as head_views
 from ui.lessons import shelves
 from ui.markdown import escaped
 from ui.results import cached_figure
+from ui.sidebar import training_steps
 from viz.head import comparison_figure, head_figure
 from viz.html import signs, tag
 from viz.numbers import leak_table, loss_figure, next_token_table
@@ -121,6 +122,7 @@ else:
             losses.page_link("pages/why_causal.py", label=say(explain.WHY_CAUSAL), icon=":material/visibility_off:")
 one, every = zip(*(explain.leaks(survey, layer, head) for survey in surveys), strict=True)
 leaks.html(cached_figure(leak_table, one, every, name, changed=changed))
+training_steps.show(now, layer, head, name)
 with st.sidebar:
     ask_first.switch()
     controls.offer_page(model, text, spec, (layer, head))

@@ -78,10 +78,12 @@ def step(model: Model, cache: list[KeysValues], token: int, spec: MaskSpec | Non
     if network is None:
         raise ValueError(f"expected a model that runs on our own Transformer, got {model.name}")
     position = cache[0][0].shape[2]
-    keep = torch.ones(1, position + 1, dtype=torch.bool)
+    device = cache[0][0].device
+    keep = torch.ones(1, position + 1, dtype=torch.bool, device=device)
     contexts = layer_contexts(model.num_layers, keep, 1, model.num_heads, standard=model.standard)
     allowed = allowed_by_layer(contexts, spec or model.standard)
-    states, heads = network(torch.tensor([[token]]), torch.tensor([position]), allowed, cache)
+    ids, place = torch.tensor([[token]], device=device), torch.tensor([position], device=device)
+    states, heads = network(ids, place, allowed, cache)
     return states, heads
 
 
@@ -182,7 +184,8 @@ def compare_in_float64(model: Model, ids: tuple[int, ...], start: int) -> CacheC
 
 def _context(old: LayerRecord, batch: TokenBatch) -> MaskContext:
     """What the layer's masks are made of, for a text of another length."""
-    return replace(old.context, keep=batch.keep, queries=batch.ids.shape[1], split=batch.split)
+    keep = batch.keep.to(old.context.keep.device)
+    return replace(old.context, keep=keep, queries=batch.ids.shape[1], split=batch.split)
 
 
 def _row(trace: Trace, position: int) -> Tensor:

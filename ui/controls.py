@@ -22,7 +22,7 @@ from model.transformer import Transformer
 from serving.settings import Settings
 from ui import explain, link, page, run_view
 from ui.guard import guarded
-from ui.sidebar import models
+from ui.sidebar import chat, models, training_steps
 from ui.sidebar.models import EXAMPLES, FIRST, model_found
 from ui.widgets import choices
 from ui.widgets.choices import bound, deferred, one_of
@@ -42,7 +42,7 @@ SIDES = {"left": N_("left"), "right": N_("right")}
 BY = {"tokens": N_("Tokens"), "words": N_("Words"), "sentences": N_("Sentences")}
 MERGING = ("Explore", "Export")  # the pages that merge tokens: on all others positions count tokens
 POSITIONS = ("query", "key", "begin", "end", "zoom", "pins", "span")  # choices that count what tokens are merged into
-OF_THE_MODEL = ("layer", "head", "attention", *NATIVE)  # choices that another model starts anew
+OF_THE_MODEL = ("layer", "head", "attention", "training_step", *NATIVE)  # choices that another model starts anew
 
 
 def open_page(*own: Callable[[], None]) -> tuple[Model, str]:
@@ -76,6 +76,10 @@ def open_model(*own: Callable[[], None]) -> Model:
 def open_text(model: Model, text: str) -> tuple[TokenizedText, int]:
     """The text as the model reads it, and which of its rows to look at; ends the page where nothing is to be read."""
     ask_for_text(text)
+    if chat.choose(model):
+        reading = chat.open_messages(model, text)
+        choices.show(explain.limits(model, reading))
+        return reading, 0
     with st.sidebar:
         targets, row_place = choose_target(model), st.container()
         pad_side = choose_pad_side(text)
@@ -120,10 +124,11 @@ def choose_model() -> str:
     st.selectbox(say("Model"), offered, format_func=_model_title, key="model", on_change=_start_anew)
     if st.session_state.model == OTHER:
         st.text_input(say("Hub id or folder"), key="other", placeholder="Qwen/Qwen3-0.6B", on_change=_start_anew)
-    return wanted()
+    return training_steps.choose(chosen_model())
 
 
-def wanted() -> str:
+def chosen_model() -> str:
+    """The name in the sidebar; of a folder of checkpoints, the folder's."""
     state = st.session_state
     return state.other.strip() if state.model == OTHER else state.model
 
@@ -296,7 +301,7 @@ def share(kind: type[link.TextLink], model: Model, **others: Any) -> None:
 
     kind: the page's link. others: what stands in the link otherwise than in the choices.
     """
-    instead: dict[str, Any] = {"model": wanted() or "story"}
+    instead: dict[str, Any] = {"model": chosen_model() or "story"}
     instead |= {name: None for name in NATIVE if st.session_state.get(name) == getattr(model.standard, name)}
     if (st.session_state.get("layer"), st.session_state.get("head")) == catalog.first_head(model):
         instead |= {"layer": None, "head": None}

@@ -123,6 +123,8 @@ class TextLink(Link):
     model: Annotated[str, at_most(300)] = "story"
     target: Annotated[str, at_most(100_000)] = ""
     text: Annotated[str | None, at_most(100_000)] = None
+    chat: bool = False  # whether the text is messages with roles
+    training_step: Annotated[int, Field(ge=0, lt=10**9)] | None = None  # of a folder of checkpoints; None: the last
 
     def parameters(self) -> dict[str, str]:
         """What differs from the defaults; of the texts both or neither."""
@@ -168,6 +170,7 @@ class View(_Masked):
     token_values: bool = Field(False, alias="values")  # whether every lit token has its weight
     least: Annotated[float, Field(gt=0, le=1)] | None = None  # the smallest weight that arcs are drawn for
     hide_first: bool = False  # whether arcs leave the first token out
+    over_steps: bool = False  # whether all checkpoints of a training are measured
     dim: Annotated[str, StringConstraints(pattern=r"^[a-z]{1,20}$")] | None = None  # the measure that dims heads
     dim_sorted: bool = False  # whether the strongest in it stand first
     palette: Literal["viridis", "cividis", "magma", "inferno"] = "viridis"

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from unmask.report_request import report
     from unmask.sources import attentions
     from unmask.training import lightning_callback, trainer_callback
+    from unmask.training_steps import checkpoints
 
 HOMES = {
     "CannotCheck": "unmask.checking",
@@ -32,6 +33,7 @@ HOMES = {
     "capture": "unmask.captured",
     "check": "unmask.checking",
     "check_loss": "mask_check.loss",
+    "checkpoints": "unmask.training_steps",
     "cost": "model.inference.cost",
     "digit": "unmask.digits",
     "from_transformer_lens": "unmask.captured",
@@ -42,8 +44,9 @@ HOMES = {
     "trainer_callback": "unmask.training",
 }
 __all__ = [
-    "CannotCheck", "MaskSpec", "Report", "assert_causal", "attentions", "capture", "check", "check_loss", "cost",
-    "digit", "from_transformer_lens", "lightning_callback", "load", "name_mask", "report", "trainer_callback",
+    "CannotCheck", "MaskSpec", "Report", "assert_causal", "attentions", "capture", "check", "check_loss",
+    "checkpoints", "cost", "digit", "from_transformer_lens", "lightning_callback", "load", "name_mask", "report",
+    "trainer_callback",
 ]  # fmt: skip
 
 
