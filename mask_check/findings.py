@@ -127,7 +127,7 @@ class Finding:
         cls, pair: tuple[int, int], words: str, amount: float | None = None, limit: float | None = None, **values: Any
     ) -> "Finding":
         """A law broken at a pair. words: marked by N_, with {row}, {column}, {size} (the amount unless given)."""
-        named = {"row": pair[0], "column": pair[1], "size": written(amount or 0.0)} | values
+        named: dict[str, Any] = {"row": pair[0], "column": pair[1], "size": written(amount or 0.0)} | values
         return cls(BROKEN, msg(words, **named), amount, limit, pair, named.get("silent", 0))
 
 

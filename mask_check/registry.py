@@ -41,7 +41,7 @@ SOUND = (
 )
 
 
-WINDOW, WINDOWS = SmallConfig(sliding_window=3), ["full_attention", "sliding_attention", "full_attention"]
+WINDOWED, WINDOWS = SmallConfig(sliding_window=3), ["full_attention", "sliding_attention", "full_attention"]
 PUBLISHED = [
     faulty(
         *("future", "reach", N_("RoFormer, BigBird, RemBert and MegatronBert with is_decoder, transformers#48745")),
@@ -121,7 +121,7 @@ PUBLISHED = [
     faulty(
         *("wide", "reach", "", N_("Window one too wide")),
         N_("A window of w in which a token sees w earlier tokens and itself: one more than declared."),
-        defaults=WINDOW,
+        defaults=WINDOWED,
         order=samples.window_wider(1),
         cached=lambda module, kept, layer, k, v: (k, v),
     ),
@@ -133,7 +133,7 @@ PUBLISHED = [
             N_("Window one too narrow"),
             N_("A window of w that excludes its farthest token."),
         ),
-        defaults=WINDOW,
+        defaults=WINDOWED,
         order=samples.window_wider(-1),
     ),
     faulty(

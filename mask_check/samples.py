@@ -64,12 +64,13 @@ def faulty(
         return method
 
     name = "".join(word.capitalize() for word in about[0].split("-"))
-    methods = {name: changed(name, step) for name, step in changes.items()}
+    methods: dict[str, Any] = {name: changed(name, step) for name, step in changes.items()}
     if takes:
         known = inspect.signature(base.forward).parameters
         forward.__signature__ = inspect.Signature([known[one] for one in ("self", *takes)])  # type: ignore[attr-defined]
         methods["forward"] = forward
-    return SampleModule(*about, make=type(name, (base,), methods))
+    key, law, link, title, said = about
+    return SampleModule(key, law, link, title, said, make=type(name, (base,), methods))
 
 
 def everything(mask: Tensor) -> Tensor:

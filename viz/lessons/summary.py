@@ -27,8 +27,8 @@ SECTIONS = {  # each kind of answer with its title
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """A question of a lesson, of the step of this number. answer: None where it cannot be computed. given: the choice, or
-    SHOWN; None where nothing was chosen."""
+    """A question of a lesson, of the step of this number. answer: None where it cannot be computed. given: the choice,
+    or SHOWN; None where nothing was chosen."""
 
     number: int
     title: str
