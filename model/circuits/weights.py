@@ -250,7 +250,7 @@ def _of_llama(model: Model, network: Any, stack: Any) -> CircuitWeights:
 
     def turned(x: Tensor) -> Tensor:
         cos, sin = stack.rotary_emb(x[None], torch.arange(len(x), device=x.device)[None])
-        one, other = x.chunk(2, -1)
+        one, other = x.tensor_split(2, -1)
         found: Tensor = x * cos[0] + torch.cat([-other, one], -1) * sin[0]
         return found
 

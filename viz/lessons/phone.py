@@ -150,7 +150,8 @@ def phone_page(language: str) -> bytes:
     with spoken(language):
         said = json.dumps({key: say(sentence) for key, sentence in WORDS.items()})
         code = f"const words = {said};\n".replace("<", "\\u003c")
-        status = tag("p", say(WORDS["waiting"]), id="status", role="status")
+        first = WORDS["waiting"]
+        status = tag("p", say(first), id="status", role="status")
         body = tag("main", tag("div", id="step", tabindex=-1) + status)  # not shown
         styles = ("lesson.css", "lesson_pictures.css", "phone.css")
         page = document(say("Lesson"), body, ("heatmap", "overview"), script=("phone.js",), styles=styles, code=code,
