@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, UnidentifiedImageError
 
 from i18n import N_, Message, msg
 from model.files import read_regular
 
 FORMATS = ("PNG", "JPEG", "WEBP")
 MOST_BYTES, MOST_PIXELS = 5 * 2**20, 25_000_000
+# by EXIF's orientation, from 2 on; ImageOps.exif_transpose writes all of the EXIF anew, which odd ones do not survive
+TURNS = dict(enumerate(map(Image.Transpose, (0, 3, 1, 5, 4, 6, 2)), 2))
 LEAST_SIDE, MOST_RATIO = 8, 20  # pixels; of the longer side to the shorter
 
 
@@ -52,12 +54,13 @@ def _decoded(opened: Callable[[], Image.Image]) -> Image.Image:
             image = opened()
             _check(image)
             image.load()
-            return _on_white(ImageOps.exif_transpose(image))
+            turn = TURNS.get(image.getexif().get(ExifTags.Base.Orientation))
+            return _on_white(image if turn is None else image.transpose(turn))
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise ValueError(msg(TOO_LARGE, most=MOST_PIXELS / 1e6)) from None
     except UnidentifiedImageError:
         raise ValueError(msg("expected a PNG, JPEG or WebP image, got something else")) from None
-    except (OSError, SyntaxError, ValueError, EOFError) as error:
+    except Exception as error:  # what damaged files make Pillow's readers raise
         if isinstance(str(error), Message):
             raise  # one of ours
         raise ValueError(msg("expected a whole image, got a damaged or truncated one")) from None

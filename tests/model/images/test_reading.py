@@ -44,6 +44,15 @@ def test_exif_orientation_is_applied() -> None:
     np.testing.assert_array_equal(found, np.rot90(PIXELS, -1))
 
 
+@pytest.mark.parametrize(("tag", "kind"), [(0x011A, 2), (0x0100, 7)])
+def test_an_image_is_turned_whatever_else_its_exif_says(tag: int, kind: int) -> None:
+    """A resolution and a width that are text: Pillow reads them, and cannot write them again."""
+    entries = (0x0112, 3, 1, b"\x06\0\0\0"), (tag, kind, 4, b"abc\0")
+    exif = b"Exif\0\0II*\0\x08\0\0\0\x02\0" + b"".join(struct.pack("<HHI4s", *one) for one in entries) + bytes(4)
+    found = np.asarray(read_picture(file_of(Image.fromarray(PIXELS), exif=exif)))
+    np.testing.assert_array_equal(found, np.rot90(PIXELS, -1))
+
+
 def test_transparent_is_white_and_16_bits_keep_their_brightness() -> None:
     clear = Image.new("RGBA", (9, 14), (0, 0, 0, 0))
     assert np.asarray(read_picture(file_of(clear))).min() == 255
