@@ -58,10 +58,11 @@ def images_packet(
     removed: tuple[int, ...],
     mode: str,
     *,
-    relative: bool = False,
+    neutral: np.ndarray | None = None,
     **plain: object,
 ) -> bytes:
     """chances [S]; weights [L,H,S,P]; blocked bool [S,P]. shares: each head's localization [L,H], where it is known.
+    neutral: of with_means.
 
     boxes: of the patches, in shares of the picture's width and height. mode: of HINTS. plain: what the component is
     told as it is: picture, a URI; smooth, whether to draw it so; names of patches; head, a row of
@@ -72,7 +73,7 @@ def images_packet(
     every = [(say("mean of all heads"), ""), *zip((head_name(*place) for place in places), known, strict=True)]
     every += [(say("mean of layer {layer}", layer=layer), "") for layer in range(len(weights))]
     ranked = range(len(places)) if shares is None else np.argsort(-shares.ravel(), kind="stable").tolist()
-    flat = with_means(weights, relative=relative)
+    flat, relative = with_means(weights, neutral), neutral is not None
     means = flat.sum(1, keepdims=True) / max(len(caption), 1)
     hatched = np.concatenate([blocked.astype(np.uint8), np.zeros((1, len(boxes)), np.uint8)])
     hatched[:, list(removed)] = 2
@@ -114,13 +115,14 @@ def masks_table(found: np.ndarray, own: Sequence[str], shown: tuple[str, str], s
     return table(rows, "numbers masks") + paragraph(said, "key")  # not shown
 
 
-def sentence(
-    caption: Sequence[str], true: Sequence[str] | None, standard: Sequence[str], best: tuple[str, float, float] | None
-) -> Markup:
+Best = tuple[str, float, float, float, float]
+
+
+def sentence(caption: Sequence[str], true: Sequence[str] | None, standard: Sequence[str], best: Best | None) -> Markup:
     """What the model writes, whether that is the scene's caption, and which head is best at finding its shapes.
 
     standard: what it writes under the mask that it was trained with, nothing removed. best: a head's name, its
-    localization and the chance level.
+    localization, the chance level, and the localization by area with what it is at most.
     """
 
     def quoting(words: str, some: Sequence[str]) -> Markup:
@@ -135,7 +137,9 @@ def sentence(
     if best is not None:
         words = N_(
             "{head} puts {share} of its attention on the image on patches that touch the box of the shape described; "
-            "spread evenly, it would be {chance}."
+            "spread evenly, it would be {chance}. With each patch weighed by its area in the box it is {area}, of at "
+            "most {most}."
         )
-        said.append(say(words, head=best[0], share=percent(best[1]), chance=percent(best[2])))
+        shares = dict(zip(("share", "chance", "area", "most"), map(percent, best[1:]), strict=True))
+        said.append(say(words, head=best[0], **shares))
     return Markup(together(said))
