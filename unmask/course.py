@@ -108,8 +108,8 @@ class CourseModels:
             "now": scene | {"show": "head", "unnamed": True},
             "beside": scene | {"now": beside.browser, "show": single} if now.browser != beside.browser else None,
         }.get(BEFORE.get(kind, ""))
-        for run in (now, beside) if both or before else (now,):
-            self.files[run.browser["model"]] = self._packed[run.browser["model"]]
+        for run in (now.browser, beside.browser) if both or before else (now.browser,):
+            self.files[run["model"]] = self._packed[run["model"]]
         return CourseStep(step, found, now.title, tokens, before, after)
 
     @staticmethod
