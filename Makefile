@@ -37,7 +37,7 @@ INTERNALS := tests/ui/test_streamlit_internals.py tests/model/huggingface/test_h
 	tests/serving/test_ray_internals.py tests/browser/test_internals.py
 upgrade-check: chromium
 	test -x $(VENV)-upgrade/bin/python || $(PYTHON) -m venv $(VENV)-upgrade
-	sed -E '/^torch==/!s/==[^ ]+//; /^-r/d' requirements.txt requirements-ray.txt > $(VENV)-upgrade/newest.txt
+	sed -E '/^torch==/!s/==[^ ]+//; /^-r/d' requirements.txt requirements-ray.txt requirements-gguf.txt > $(VENV)-upgrade/newest.txt
 	grep -E '^(pytest|playwright|axe-playwright)' requirements-dev.txt >> $(VENV)-upgrade/newest.txt
 	$(VENV)-upgrade/bin/pip install --quiet --disable-pip-version-check --upgrade -r $(VENV)-upgrade/newest.txt
 	$(VENV)-upgrade/bin/python -m pytest --numprocesses 0 $(INTERNALS)
@@ -63,7 +63,7 @@ $(VENV)/.app: requirements.txt
 	cat $^ | cmp -s - $@ || $(BIN)/pip install --quiet --disable-pip-version-check -r requirements.txt
 	cat $^ > $@
 
-$(VENV)/.dev: requirements-dev.txt requirements-ray.txt $(VENV)/.app
+$(VENV)/.dev: requirements-dev.txt requirements-ray.txt requirements-gguf.txt $(VENV)/.app
 	cat $^ | cmp -s - $@ || $(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	cat $^ > $@
 

@@ -1,5 +1,6 @@
 """Explore: a text in, every head out, masks on and off."""
 
+from dataclasses import replace
 from functools import partial
 
 import streamlit as st
@@ -18,6 +19,7 @@ from ui.heads import views as head_views
 from ui.lessons import shelves
 from ui.markdown import escaped
 from ui.results import cached_figure
+from ui.sidebar import training_steps
 from viz.head import comparison_figure, head_figure
 from viz.html import signs, tag
 from viz.numbers import leak_table, loss_figure, next_token_table
@@ -37,6 +39,7 @@ left, right = st.columns([1, 3])
 with left:
     attention = controls.choose_attention(model.attentions)
     layer, head = controls.choose_head(model, *run_view.shape(model, attention))
+    by = controls.choose_by()
     overview_slot = st.container()
 name = run_view.name_of(model, attention, layer, head)
 title.markdown(f"### Unmask\u2002:small[{explain.title_of(model)} · {explain.size(batch, row)} · {name}]")
@@ -48,12 +51,14 @@ if scope == "model":
 
 changed = spec != model.standard
 with sentence_slot, guarded(say("Running {model} …", model=explain.title_of(model))):
-    now, standard = run_view.run_pair(model, batch, spec, row, attention, only_layer=controls.only(scope, layer))
+    only_layer = controls.only(scope, layer)
+    now, standard = run_view.run_pair(model, batch, spec, row, attention, only_layer=only_layer, by=by)
     views = whole = [now.head(layer, head)] + ([standard.head(layer, head)] if changed else [])
 # of a long text the chosen head stands on the page before all are surveyed; of a short one they come together
 show_all = partial(overview.survey, overview_slot, (now, standard), layer, head)
 surveys = show_all() if overview.takes_a_moment(now, views[0]) else None
-scene = now.kept(("scene", scope, layer, head), lambda: explain.scene(now, scope, name, views[0], layer, head))
+of_tokens = replace(now, by="tokens").head(layer, head)
+scene = now.kept(("scene", scope, layer, head), lambda: explain.scene(now, scope, name, of_tokens, layer, head))
 seen = cached_figure(sentence, scene) if spec == chosen else say(ask_first.ASKING)
 sentence_slot.html(f'<p class="sentence">{seen}</p>')
 with right:
@@ -61,8 +66,7 @@ with right:
     picture_slot, below = st.container(), st.container()
     if attention != "cross":
         with below:
-            keep = now.run.keys.keep[row].numpy()
-            part = head_picture.without_padding(part, keep, masked=bool(spec.padding))
+            part = head_picture.without_padding(part, now.keep(), masked=bool(spec.padding))
     size = views[0].weights.shape
     with below:
         rows, columns = head_picture.zoomed(*((part, part) if size[0] == size[1] else ((0, size[0]), (0, size[1]))))
@@ -118,6 +122,7 @@ else:
             losses.page_link("pages/why_causal.py", label=say(explain.WHY_CAUSAL), icon=":material/visibility_off:")
 one, every = zip(*(explain.leaks(survey, layer, head) for survey in surveys), strict=True)
 leaks.html(cached_figure(leak_table, one, every, name, changed=changed))
+training_steps.show(now, layer, head, name)
 with st.sidebar:
     ask_first.switch()
     controls.offer_page(model, text, spec, (layer, head))

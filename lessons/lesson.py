@@ -7,8 +7,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, PrivateAttr, model_validator
 
 from i18n import N_, say
+from lessons.answer import QuestionSubject
 from lessons.questions import COMPARING, KINDS
 from model.base import Model
+from model.heads.four_tokens import MOST, TOKENS, WIDTH, Added, FourTokens, Precision, Then
+from model.heads.vectors import RunScores
 from model.images.scenes import scene_of
 from model.masks import MaskSpec
 from model.text import TokenBatch
@@ -16,7 +19,11 @@ from model.text import TokenBatch
 NAME = r"^[a-z0-9_]{1,60}$"
 MOST_STEPS = 30
 HEAD = re.compile(r"L(\d{1,3}) H(\d{1,3})")
-Show = Literal["head", "pair", "overview", "losses", "texts", "tokens", "image"]
+Show = Literal[
+    "head", "pair", "overview", "losses", "texts", "tokens", "embedding", "qkv", "output", "logits", "norms", "numbers",
+    "training", "image",
+]  # fmt: skip
+Opened = Literal["", "explore", "mask_lab", "layers", "generation", "serving", "padding", "why_causal"]
 
 
 def _masks(given: Any) -> Any:
@@ -60,6 +67,15 @@ class Ask(LessonModel):
         default=(), max_length=6, description=N_("for `picture`: two to six masks, as a link of the page has them")
     )
 
+    key: int = Field(default=0, ge=0, le=10_000, description=N_("the position of a token, a whole number from 0"))
+    pattern: Literal["previous", "first", "induction"] = Field(
+        default="induction", description=N_("for `which_head`: previous, first or induction")
+    )
+    of: Literal["score", "weight", "output"] = Field(
+        default="weight", description=N_("for `number`: score, weight or output")
+    )
+    within: float = Field(default=0.05, ge=0, le=1_000, description=N_("how far from the number an answer may be"))
+
     @model_validator(mode="after")
     def _is_a_kind(self) -> "Ask":
         if self.kind not in KINDS:
@@ -68,6 +84,31 @@ class Ask(LessonModel):
         if (self.kind == "picture") != (len(self.among) > 1):
             raise ValueError(say("`among` needs two to six masks and goes only with kind: picture"))
         return self
+
+
+Number = Annotated[float, Field(ge=-MOST, le=MOST, allow_inf_nan=False)]
+Pair = Annotated[tuple[Number, ...], Field(min_length=WIDTH, max_length=WIDTH)]
+Pairs = Annotated[tuple[Pair, ...], Field(min_length=len(TOKENS), max_length=len(TOKENS))]
+SOME_PAIRS = N_("four pairs of numbers from −99 to 99: [[1, 0], [0, 2], …]")
+
+
+class Numbers(LessonModel):
+    """A row of four tokens. See model/heads/four_tokens.py."""
+
+    query: Pair = Field(description=N_("two numbers from −99 to 99: [1, 0]"))
+    keys: Pairs = Field(description=SOME_PAIRS)
+    values: Pairs = Field(description=SOME_PAIRS)
+    blocked: tuple[Annotated[int, Field(ge=0, lt=len(TOKENS))], ...] = Field(
+        default=(), max_length=len(TOKENS), description=N_("the blocked keys, whole numbers from 0 to 3")
+    )
+    add: Added | Literal[""] = Field(default="-inf", description=N_('"-inf", "-1e4", "-10" or "" for nothing'))
+    precision: Precision = Field(default="float32", description=N_("float32 or float16"))
+    then: Then = Field(default="", description=N_('multiply, zero or "" for nothing'))
+    sink: Number | None = Field(default=None, description=N_("a number from −99 to 99"))
+
+    @property
+    def plain(self) -> FourTokens:
+        return FourTokens(**self.model_dump())
 
 
 class ComparedStep(LessonModel):
@@ -102,10 +143,25 @@ class Step(LessonModel):
     beside: ComparedStep = Field(
         default=ComparedStep(), description=N_("what the run is compared with: text, model or masks")
     )
-    show: Show = Field(default="head", description=N_("head, pair, overview, losses, texts, tokens or image"))
+    show: Show = Field(
+        default="head",
+        description=N_(
+            "one of head, pair, overview, losses, texts, tokens, embedding, qkv, output, logits, norms, numbers, "
+            "training, image"
+        ),
+    )
+    numbers: Numbers | None = Field(default=None, description=N_("a row of four tokens: query, keys, values …"))
+    formula: str = Field(default="", max_length=300, description=N_("a formula of at most 300 characters in LaTeX"))
+    page: Opened = Field(default="", description=N_("a page to open: explore, mask_lab, layers …"))
     ask: Annotated[Ask | None, BeforeValidator(_ask)] = Field(default=None, description=N_("a kind of question"))
     notice: str = Field(default="", max_length=600, description=N_("what to notice, at most 600 characters"))
     _lines: dict[str, int] = PrivateAttr(default_factory=dict)  # of the file: where each setting stands; "": the step
+
+    @model_validator(mode="after")
+    def _has_what_it_shows(self) -> "Step":
+        if (self.show == "numbers") != (self.numbers is not None):
+            raise ValueError(say("`numbers` goes with show: numbers, and only with it"))
+        return self
 
     def wrong(self, name: str, problem: object) -> ValueError:
         """What is found to be wrong with a setting once the step runs, with its line in the file."""
@@ -137,6 +193,13 @@ class Step(LessonModel):
                 "query", say("expected a query from 0 to {last}, got {query}", last=last, query=self.query)
             )
 
+    def asked(self, series: tuple[tuple[int, RunScores], ...] = ()) -> QuestionSubject:
+        """What its question is about. series: the scores over the training that it shows, by the step."""
+        assert self.ask is not None
+        ask, numbers = self.ask, self.numbers.plain if self.numbers else None
+        about = (ask.kind, self.row - 1, *self.head, self.query, ask.among, ask.key, ask.pattern, ask.within, ask.of)
+        return QuestionSubject(*about, numbers, series, self.image)
+
     @property
     def compares(self) -> bool:
         """Whether what is asked or shown needs the run that it is compared with."""
@@ -145,6 +208,7 @@ class Step(LessonModel):
 
 class Front(LessonModel):
     """A lesson's front matter. aim, needs: one line each. next: the name of the lesson that follows, or "".
+    after: the names of those that it builds on.
     summary: Markdown, what its last screen begins with.
 
     text, model, image: those of all steps that have none of their own.
@@ -156,6 +220,9 @@ class Front(LessonModel):
     )
     needs: str = Field(default="", max_length=200, description=N_("prerequisites, in one line"))
     minutes: int = Field(ge=1, le=240, description=N_("a whole number from 1 to 240"))
+    after: tuple[Annotated[str, Field(pattern=NAME)], ...] = Field(
+        default=(), max_length=10, description=N_("the names of the lessons that it needs: [causal_mask]")
+    )
     next: str = Field(default="", pattern=NAME + "|^$", description=N_("the name of the next lesson: a-z, 0-9 and _"))
     summary: str = Field(default="", max_length=1_000, description=N_("at most 1,000 characters of Markdown"))
     text: Text | None = Field(default=None, description=A_TEXT)

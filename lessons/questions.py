@@ -3,14 +3,16 @@
 A new kind is one function in KINDS, and what is asked of it in ui/lessons. Losses are natural logarithms (nats).
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from i18n import N_, msg
+from lessons.answer import MOST_CHOICES, Answer, QuestionCase, QuestionSubject, mean_losses, one_of, share_answer
 from lessons.image_steps import shape_shares
+from lessons.number_questions import MORE_KINDS
 from lessons.statement import Statement
 from model import mask_kinds
 from model.base import Model
@@ -20,11 +22,8 @@ from model.images.captioner import PATCHES
 from model.masks import MaskSpec
 from model.trace import Trace
 
-MOST_CHOICES = 4
 NO_CHANGE = 0.05  # nats/token: a smaller change of the mean loss is said to be none
 SAME = 1e-5  # of a weight: what float32 alone makes of a sum in another order
-SHARES = (0.0, 0.1, 0.5)  # where the choices of a share end
-SHARE_CHOICES = (N_("None at all"), N_("Up to 10%"), N_("10 to 50%"), N_("More than half"))
 HEAD_PATTERNS = {  # each with what is said where it is the strongest
     "first": (N_("The first token"), N_("{head} gives {share:percent} of its attention to the first token.")),
     "previous": (N_("The previous token"), N_("{head} gives {share:percent} of its attention to the previous token.")),
@@ -49,86 +48,15 @@ LOSS_WORDS = (
         "{after:perplexity})."
     ),
     N_(
-        "The mean loss goes up from {before:nats} to {after:nats} nats/token (perplexity {before:perplexity} → "
+        "The mean loss stays the same: {before:nats} nats/token before and {after:nats} now (perplexity "
         "{after:perplexity})."
     ),
     N_(
-        "The mean loss stays the same: {before:nats} nats/token before and {after:nats} now (perplexity "
+        "The mean loss goes up from {before:nats} to {after:nats} nats/token (perplexity {before:perplexity} → "
         "{after:perplexity})."
     ),
 )
 PREDICTED = 20  # most likely tokens that wrong answers are taken from
-
-
-@dataclass(frozen=True)
-class QuestionSubject:
-    """What a question is about. row from 0. query: a position, None for the row's last token. among: for `picture`;
-    image: for `where`, a scene (Scene.text)."""
-
-    kind: str
-    row: int
-    layer: int
-    head: int
-    query: int | None = None
-    among: tuple[MaskSpec, ...] = ()
-    image: str | None = None
-
-
-@dataclass(frozen=True)
-class Answer:
-    """choices: what the reader may say. right: which of them are. why: what is seen, in one sentence."""
-
-    choices: tuple[Statement, ...]
-    right: frozenset[int]
-    why: Statement
-
-
-@dataclass(frozen=True, eq=False)
-class QuestionCase:
-    """A question and its run, and the run that it is compared with."""
-
-    model: Model
-    trace: Trace
-    beside: Trace
-    beside_name: str
-    asked: QuestionSubject
-
-    @property
-    def query(self) -> int:
-        """The position asked about. Raises ValueError for one that the row does not have."""
-        query, last = self.asked.query, len(self.trace.queries.pieces[self.asked.row]) - 1
-        if query is None:
-            return self.trace.queries.real(self.asked.row).stop - 1
-        if query > last:
-            raise ValueError(msg("expected a query from 0 to {last}, got {query}", last=last, query=query))
-        return query
-
-    def weights(self, trace: Trace) -> np.ndarray:
-        return trace.weights(self.asked.layer, self.asked.head, self.asked.row).numpy()
-
-    def allowed(self) -> np.ndarray:
-        return self.trace.allowed(self.asked.layer, self.asked.row, head=self.asked.head).numpy()
-
-    def token(self, position: int, *, key: bool = False) -> Statement:
-        """A token of the row with its position."""
-        pieces = (self.trace.keys if key else self.trace.queries).pieces[self.asked.row]
-        return Statement(N_("“{token}” at {position}"), {"position": position, "token": pieces[position]})
-
-    def loss(self, trace: Trace) -> float:
-        """The mean of the row's losses. Raises ValueError where there is none."""
-        loss = _mean(trace.losses(self.asked.row).numpy())
-        if np.isnan(loss):
-            raise ValueError(msg("expected a text of at least two tokens, for a loss"))
-        return loss
-
-
-def mean_losses(trace: Trace) -> np.ndarray:
-    """float [rows], the mean loss of each in nats/token; NaN for a row of one token."""
-    return np.array([_mean(trace.losses(row).numpy()) for row in range(len(trace.queries.pieces))])
-
-
-def _mean(losses: np.ndarray) -> float:
-    return float("nan") if np.isnan(losses).all() else float(np.nanmean(losses))
 
 
 def answer(model: Model, trace: Trace, beside: Trace, beside_name: str, asked: QuestionSubject) -> Answer:
@@ -138,9 +66,9 @@ def answer(model: Model, trace: Trace, beside: Trace, beside_name: str, asked: Q
 
 def _loss(case: QuestionCase) -> Answer:
     before, after = case.loss(case.beside), case.loss(case.trace)
-    right = 2 if abs(after - before) < NO_CHANGE else int(after > before)
-    choices = [N_("It goes down."), N_("It goes up."), N_("It stays the same.")]
-    return _one_of(map(Statement, choices), right, Statement(LOSS_WORDS[right], {"before": before, "after": after}))
+    right = 1 if abs(after - before) < NO_CHANGE else 2 * int(after > before)
+    choices = [N_("It goes down."), N_("It stays the same."), N_("It goes up.")]
+    return one_of(map(Statement, choices), right, Statement(LOSS_WORDS[right], {"before": before, "after": after}))
 
 
 def _texts(case: QuestionCase) -> Answer:
@@ -157,7 +85,7 @@ def _texts(case: QuestionCase) -> Answer:
     )
     choices = [N_("It goes down on most of them."), N_("It goes up on most of them."), N_("Neither.")]
     values = {"falls": falls, "rises": rises, "total": total, "change": float(changes.mean())}
-    return _one_of(map(Statement, choices), right, Statement(why, values))
+    return one_of(map(Statement, choices), right, Statement(why, values))
 
 
 def _lower(case: QuestionCase) -> Answer:
@@ -172,7 +100,7 @@ def _lower(case: QuestionCase) -> Answer:
         "perplexity {second:perplexity}."
     )
     values = {"one": first, "first": one, "other": second, "second": other}
-    return _one_of([first, second, Statement(N_("Neither: they are about the same."))], right, Statement(why, values))
+    return one_of([first, second, Statement(N_("Neither: they are about the same."))], right, Statement(why, values))
 
 
 def _looks(case: QuestionCase) -> Answer:
@@ -189,7 +117,7 @@ def _looks(case: QuestionCase) -> Answer:
         N_("Of all tokens that {query} may attend to, it gives the most to {key}: {share:chance} of its attention."),
         {"query": case.token(query), "key": case.token(heaviest[0], key=True), "share": float(weights.max())},
     )
-    return _one_of([case.token(key, key=True) for key in keys], keys.index(heaviest[0]), why)
+    return one_of([case.token(key, key=True) for key in keys], keys.index(heaviest[0]), why)
 
 
 def _where(case: QuestionCase) -> Answer:
@@ -205,7 +133,7 @@ def _where(case: QuestionCase) -> Answer:
     )
     values = {"query": case.token(case.query), "share": shares[best], "shape": best}
     choices = [Statement(N_("The {shape}") if name else N_("None of the shapes"), {"shape": name}) for name in shares]
-    return _one_of(choices, list(shares).index(best), Statement(why, values))
+    return one_of(choices, list(shares).index(best), Statement(why, values))
 
 
 def _sees(case: QuestionCase) -> Answer:
@@ -218,7 +146,7 @@ def _sees(case: QuestionCase) -> Answer:
         N_("Open cells in the row of {query}: {count} of {total}; blocked: {blocked}."),
         {"query": case.token(query), "count": count, "total": total, "blocked": total - count},
     )
-    return _one_of([Statement("{count}", {"count": one}) for one in counts], counts.index(count), why)
+    return one_of([Statement("{count}", {"count": one}) for one in counts], counts.index(count), why)
 
 
 def _next(case: QuestionCase) -> Answer:
@@ -233,7 +161,7 @@ def _next(case: QuestionCase) -> Answer:
     values |= {"other": label(second), "less": float(top.values[1])}
     why = N_("After {query} the model predicts “{token}” with {share:chance}; “{other}” is second, with {less:chance}.")
     choices = [Statement("{token}", {"token": label(token)}) for token in tokens]
-    return _one_of(choices, tokens.index(first), Statement(why, values))
+    return one_of(choices, tokens.index(first), Statement(why, values))
 
 
 def _row(case: QuestionCase) -> Answer:
@@ -250,7 +178,7 @@ def _row(case: QuestionCase) -> Answer:
     )
     choices = [N_("Some of them change."), N_("None of them changes.")]
     values = {"query": case.token(query), "most": most}
-    return _one_of(map(Statement, choices), right, Statement(why[right], values))
+    return one_of(map(Statement, choices), right, Statement(why[right], values))
 
 
 def _head_pattern(case: QuestionCase) -> Answer:
@@ -261,7 +189,7 @@ def _head_pattern(case: QuestionCase) -> Answer:
     best = max(shares, key=lambda name: shares[name])
     number = case.model.describe().layer_number(case.trace.name, case.asked.layer)
     why = Statement(HEAD_PATTERNS[best][1], {"head": head_name(number, case.asked.head), "share": shares[best]})
-    return _one_of([Statement(HEAD_PATTERNS[name][0]) for name in shares], list(shares).index(best), why)
+    return one_of([Statement(HEAD_PATTERNS[name][0]) for name in shares], list(shares).index(best), why)
 
 
 def _share(case: QuestionCase, what: str, none: str, some: str) -> Answer:
@@ -270,8 +198,7 @@ def _share(case: QuestionCase, what: str, none: str, some: str) -> Answer:
     share = float(found[case.asked.layer, case.asked.head])
     if np.isnan(share):
         raise ValueError(msg("expected a row whose tokens attend to something, got one where every cell is blocked"))
-    right = sum(share > end for end in SHARES)
-    return _one_of(map(Statement, SHARE_CHOICES), right, Statement(some if right else none, {"share": share}))
+    return share_answer(share, Statement(some if share > 0 else none, {"share": share}))
 
 
 def _picture(case: QuestionCase) -> Answer:
@@ -294,10 +221,6 @@ def masks_on(masks: MaskSpec, trace: Trace) -> Statement:
     if masks.drawn:
         named.append(Statement(N_("drawn by hand")))
     return Statement("{masks}", {"masks": tuple(named)}) if named else Statement(N_("no mask"))
-
-
-def _one_of(choices: Iterable[Statement], right: int, why: Statement) -> Answer:
-    return Answer(tuple(choices), frozenset([right]), why)
 
 
 KINDS: Mapping[str, Callable[[QuestionCase], Answer]] = {
@@ -323,8 +246,9 @@ KINDS: Mapping[str, Callable[[QuestionCase], Answer]] = {
         some=N_("{share:percent} of this head's attention goes to padding."),
     ),
     "picture": _picture,
+    **MORE_KINDS,
 }
-COMPARING = frozenset({"loss", "texts", "lower", "row"})  # with the step's `beside`
-ABOUT_A_QUERY = frozenset({"looks", "where", "sees", "next", "row"})  # a token is highlighted
+COMPARING = frozenset({"loss", "texts", "how_many", "lower", "row"})  # with the step's `beside`
+ABOUT_A_QUERY = frozenset({"looks", "where", "sees", "next", "row", "weight"})  # a token is highlighted
 # which run is shown until the question is answered, for `picture` without its masks' names; else its tokens alone
-BEFORE = {"picture": "now"} | dict.fromkeys(("loss", "texts", "row", "future", "padding"), "beside")
+BEFORE = {"picture": "now"} | dict.fromkeys(("loss", "texts", "how_many", "row", "future", "padding"), "beside")

@@ -16,13 +16,17 @@ from yaml.nodes import MappingNode, Node, SequenceNode
 
 from i18n import listed, say
 from lessons.glossary import glossary
-from lessons.lesson import MOST_STEPS, Ask, ComparedStep, Front, Lesson, Step
+from lessons.lesson import MOST_STEPS, Ask, ComparedStep, Front, Lesson, Numbers, Step
 
 MOST_BYTES = 1_000_000  # of a lesson
 MOST_SETTINGS = 8_000  # characters of its front matter, and of a step's block
 DEEPEST = 8  # brackets in brackets of YAML: its parser takes seconds for thousands
 SHARED = ("text", "model", "image")  # what the front matter may give to all steps
-PARTS: dict[str, type[BaseModel]] = {"ask": Ask, "beside": ComparedStep}  # settings that have settings
+PARTS: dict[str, type[BaseModel]] = {
+    "ask": Ask,
+    "beside": ComparedStep,
+    "numbers": Numbers,
+}  # settings that have settings
 MOST_MISTAKES = 20  # said at once
 FENCE = re.compile(r" {0,3}(`{3,}|~{3,})\s*(\w*)")
 SETTING = re.compile(r"(\w+):( |$)")
@@ -261,7 +265,8 @@ def _checked(kind: type[Read], settings: YamlMapping, more: dict[str, Any]) -> R
 
 def _problem(kind: type[BaseModel], settings: YamlMapping, error: Any) -> str:
     """One of pydantic's errors as a sentence."""
-    place, name = error["loc"], ".".join(map(str, error["loc"]))
+    place: tuple[int | str, ...] = error["loc"] or ("show",)  # nowhere: of the step as a whole
+    name = ".".join(map(str, place))
     line = settings.line_of(place)
     model, field_name = (PARTS[place[0]], place[1]) if place[0] in PARTS and len(place) > 1 else (kind, place[0])
     if error["type"] == "extra_forbidden":
@@ -269,7 +274,7 @@ def _problem(kind: type[BaseModel], settings: YamlMapping, error: Any) -> str:
         return str(_wrong(line, say("one of {names}", names=", ".join(names)), name))
     if error["type"] == "value_error":
         return say("line {line}: {problem}", line=line, problem=listed([name, error["ctx"]["error"]], ": "))
-    field = model.model_fields.get(field_name)
+    field = model.model_fields.get(str(field_name))
     described = say(field.description) if field and field.description else say("something else")
     expected = say("{name}, {description}", name=name, description=described)
     return str(_wrong(line, expected, say("nothing there") if error["type"] == "missing" else error["input"]))

@@ -15,3 +15,6 @@ class Statement:
 
     sentence: str
     values: Mapping[str, Any] = field(default_factory=dict)
+
+
+OTHER, SHOWN = 8, 9  # given instead of a choice: another number was typed; the answer was asked for

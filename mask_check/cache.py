@@ -5,20 +5,19 @@ than a sliding window takes the cache past it. Then a cache that is used again, 
 """
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
-from itertools import cycle
+from itertools import accumulate, cycle, pairwise, takewhile
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from i18n import N_, msg, msg_list, msg_together
-from mask_check.declared import with_cause
-from mask_check.findings import BROKEN, OBEYS, CannotCheck, Finding
+from i18n import N_, msg, msg_list
+from mask_check.findings import BROKEN, OBEYS, CannotCheck, Finding, skipped, unknown
 from mask_check.packing import has_state
 from mask_check.subject import apart, counted_positions
-from mask_check.trial import CheckTrial, skipped, unknown
+from mask_check.trial import CheckTrial
 from model.errors import first_line
 from model.huggingface.internals import runs_with_static_cache
 
@@ -54,7 +53,7 @@ def judge(trial: CheckTrial) -> Finding:
     finding, gone, _, failed = _tried(trial, ways, STEPPED)
     if finding.verdict == BROKEN:
         plain = trial.declared.exact and not has_state(subject.config)
-        return replace(finding, words=with_cause(finding.words, _cause(trial, prompt) if plain else ""))
+        return finding.because(_cause(trial, prompt) if plain else "")
     if failed:
         return unknown(msg("{way}, it raised {error}.", way=failed[0][0], error=failed[0][1]), finding)
     return replace(finding, words=msg("{ways}: the same as all at once.", ways=msg_list(gone)))
@@ -98,7 +97,7 @@ def judge_reuse(trial: CheckTrial) -> Finding:
         msg("shared by two continuations"): shared,
     }
     if trial.subject.is_transformers:
-        sizes = [one for one in (2, 3, prompt, 1, trial.length - prompt - 6) if one > 0]
+        sizes = _chunks(trial.length, (2, 3, prompt, 1, trial.length))
         ways[msg("filled in chunks in a static cache")] = lambda: _in_static(trial, sizes)
     finding, gone, missing, failed = _tried(trial, ways, REUSED)
     if finding.verdict == BROKEN:
@@ -109,9 +108,8 @@ def judge_reuse(trial: CheckTrial) -> Finding:
     refused = msg_list([msg("{way} ({error})", way=way, error=error) for way, error in missing])
     if not gone:
         return skipped(msg("its cache cannot be reused: {ways}.", ways=refused))
-    kept = msg("a cache {ways}: the same as all at once.", ways=msg_list(gone))
-    kept = msg_together([kept, msg("Not offered: {ways}.", ways=refused)]) if missing else kept
-    return replace(finding, words=kept)
+    found = replace(finding, words=msg("a cache {ways}: the same as all at once.", ways=msg_list(gone)))
+    return found.because(msg("Not offered: {ways}.", ways=refused) if missing else "")
 
 
 def judge_last(trial: CheckTrial) -> Finding:
@@ -185,13 +183,10 @@ def _cause(trial: CheckTrial, prompt: int) -> str:
     return msg("Likely cause: with cached keys the mask is aligned top-left (is_causal) or begins anew.")
 
 
-def _chunks(total: int, sizes: tuple[int, ...]) -> Iterable[int]:
+def _chunks(total: int, sizes: tuple[int, ...]) -> list[int]:
     """These sizes again and again, up to the total."""
-    for size in cycle(sizes):
-        if total <= 0:
-            return
-        yield min(size, total)
-        total -= size
+    ends = [0, *takewhile(lambda end: end < total, accumulate(cycle(sizes))), total]
+    return [end - begin for begin, end in pairwise(ends)]
 
 
 def _stepped(trial: CheckTrial, sizes: list[int], cache: Any = None) -> Pairs:

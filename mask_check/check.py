@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from i18n import N_, msg
 from mask_check import cache, differentiate, kernels, longer, packing, padding, reach, source
-from mask_check.declared import Mask, layers_of
-from mask_check.findings import BROKEN, LAWS, PRESUMES, CannotCheck, CheckReport, Finding
+from mask_check.declared import layers_of
+from mask_check.findings import BROKEN, LAWS, PRESUMES, CannotCheck, CheckReport, Finding, skipped, unknown
 from mask_check.prepare import prepare
 from mask_check.subject import CheckedModule, evaluating
-from mask_check.trial import Asked, CheckTrial, skipped, unknown
+from mask_check.trial import Asked, CheckTrial
 from model.errors import first_line
 from model.huggingface import own_network
 from model.spec import MOST_POSITIONS
@@ -61,25 +61,20 @@ def check(
     module: nn.Module,
     *,
     ids: Tensor | Sequence[int] | None = None,
-    mask: Mask = None,
     name: str | None = None,
     pieces: Sequence[str] | None = None,
     length: int | None = None,
     seed: int = 0,
     seconds: float | None = SECONDS,
-    kernel_names: tuple[str, ...] | None = None,
-    tokens: int | None = None,
-    thorough: bool = False,
-    packing: str | None = None,
     progress: Progress | None = None,
+    **asked_for: Any,
 ) -> CheckReport:
     """Measure what really reaches what in a module, and hold it to the masks it declares.
 
     module: called with input_ids [B,T] (and attention_mask, position_ids, past_key_values … if it takes them), it
-    returns logits [B,T,V] or something with .logits. ids [T]: what it reads; random ones unless given. mask: what it
-    should obey, see `declared.declare`; its configuration says unless given. pieces: a label for each position.
-    seconds: the most that all may take. kernel_names, tokens, thorough, packing: see `Asked`. progress: called before
-    each forward; what it raises, if no Exception, ends the check.
+    returns logits [B,T,V] or something with .logits. ids [T]: what it reads; random ones unless given. pieces: a label
+    for each position. seconds: the most that all may take. progress: called before each forward; what it raises, if no
+    Exception, ends the check. asked_for: mask, kernels, tokens, thorough, packing, see `Asked`.
 
     The module is left as it was. A small one is run by the calling thread alone, see `threads`.
     Raises CannotCheck where it cannot be called, or gives no numbers.
@@ -89,12 +84,11 @@ def check(
         raise CannotCheck(msg("expected a seed from 0 to {most}, got {seed}", most=2**31 - 1, seed=repr(seed)[:40]))
     if seconds is not None and not (isinstance(seconds, int | float) and seconds >= 0):
         raise CannotCheck(msg("expected a number of seconds, got {seconds}", seconds=repr(seconds)[:40]))
-    if tokens is not None and not (type(tokens) is int and 2 <= tokens <= MOST_POSITIONS):
-        raise CannotCheck(msg("expected a length of at least 2 tokens, got {asked}", asked=repr(tokens)[:40]))
+    asked = Asked(**asked_for)
+    if asked.tokens is not None and not (type(asked.tokens) is int and 2 <= asked.tokens <= MOST_POSITIONS):
+        raise CannotCheck(msg("expected a length of at least 2 tokens, got {asked}", asked=repr(asked.tokens)[:40]))
     subject = CheckedModule(module, seconds=seconds)
-    asked = Asked(mask, kernel_names, tokens, thorough, packing)
-    small = subject.parameters < machine.FEW
-    with evaluating(module), machine.one_thread() if small else nullcontext():
+    with evaluating(module), machine.one_thread() if subject.parameters < machine.FEW else nullcontext():
         report = progress or (lambda _law, _share: None)
         subject.before_forward = partial(report, ROUNDING, 0.0)
         trial = prepare(subject, ids, asked_for=asked, length=length, seed=seed)
@@ -103,21 +97,17 @@ def check(
             trial.found[law] = _timed(law, partial(judge, trial), trial.found)
     return CheckReport(
         name=name or type(module).__name__,
-        kind=subject.kind,
         declared=trial.declared.words,
         length=trial.length,
         longer=tuple(trial.longer),
         limits=limits(trial),
         pieces=tuple(pieces if pieces is not None else map(str, trial.ids.tolist())),
-        dtype=str(subject.dtype).removeprefix("torch."),
-        kernel=kernels.current(module),
-        parameters=subject.parameters,
         seed=seed,
         noise=trial.noise,
         findings=tuple(trial.found.values()),
         mask=trial.mask,
-        forwards=subject.forwards,
         seconds=time.monotonic() - started,
+        **kernels.described(subject),
     )
 
 
@@ -125,10 +115,10 @@ def limits(trial: CheckTrial) -> tuple[tuple[str, str], ...]:
     """What no law has asked about: more tokens, and windows wider than the longest row."""
     longest = max([trial.length, *trial.longer])
     wide = max((layer.window or layer.chunk or 0 for layer in layers_of(trial.subject.config)), default=0)
-    words = [msg("rows of more than {longest:,} tokens: --tokens asks for them.", longest=longest)]
+    found = [(LAWS["length"], msg("rows of more than {longest:,} tokens: --tokens asks for them.", longest=longest))]
     if wide + 2 > longest:
-        words.append(msg("past its window of {wide:,}: --tokens {needed} asks for it.", wide=wide, needed=wide + 8))
-    found = [(LAWS["length"], one) for one in words]
+        words = msg("past its window of {wide:,}: --tokens {needed} asks for it.", wide=wide, needed=wide + 8)
+        found.append((LAWS["length"], words))
     if not trial.asked.kernels and trial.subject.is_transformers:
         found.append((LAWS["kernels"], msg("FlexAttention, which takes a minute to compile: --flex asks for it.")))
     return tuple(found)
@@ -138,8 +128,7 @@ def explain(law: str) -> str:
     """What a law asks, what it tolerates and its limits, from its own description. Raises CannotCheck for no law."""
     if law not in JUDGES:
         raise CannotCheck(f"expected a check out of {', '.join(JUDGES)}, got {law[:40]!r}")  # not shown
-    judge: Any = JUDGES[law]
-    judge = getattr(judge, "func", judge)
+    judge: Any = getattr(JUDGES[law], "func", JUDGES[law])
     module = inspect.getdoc(inspect.getmodule(judge)) or ""
     return "\n\n".join([f"{law}: {LAWS[law]}", inspect.getdoc(judge) or "", module])
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from i18n import N_, msg, msg_list, msg_together
+from i18n import N_, msg, msg_list
 from mask_check.findings import CannotCheck
 from mask_check.subject import text_config
 from model.spec import MOST_POSITIONS
@@ -181,11 +181,6 @@ def _square(mask: Any, length: int) -> Tensor:
         got = type(mask).__name__ if found is None else f"{found.dtype} {list(found.shape)}"
         raise CannotCheck(f"expected a mask bool [{length}, {length}] (True = may attend), got {got}")  # not shown
     return found.cpu()
-
-
-def with_cause(words: str, cause: str) -> str:
-    """Both sentences, or the first alone."""
-    return msg_together([words, cause]) if cause else words
 
 
 def cause_of(pairs: list[tuple[int, int]], declared: Declared, *, short: bool = True) -> str:

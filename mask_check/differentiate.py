@@ -14,12 +14,12 @@ from torch import Tensor, nn
 
 from i18n import N_, msg, msg_list
 from mask_check.declared import Declared, LayerMask, layers_of
-from mask_check.findings import BROKEN, OBEYS, Finding
+from mask_check.findings import BROKEN, OBEYS, Finding, skipped, unknown, written
 from mask_check.kernels import training_without_dropout
 from mask_check.prepare import context_of
 from mask_check.reach import watching_embedding
 from mask_check.subject import CheckedModule, apart, embeddings, hooked
-from mask_check.trial import CheckTrial, Watched, skipped, unknown, written
+from mask_check.trial import CheckTrial, Watched
 
 MOST_PARAMETERS = 5e8  # whose gradients are kept beside them
 MOST_IN_FLOAT64, MOST_THOROUGH = 3e7, 5e8
@@ -28,7 +28,7 @@ MOST_IN_FLOAT64, MOST_THOROUGH = 3e7, 5e8
 STEPS = {torch.float64: ((1e-5, 1e-6, 1e-4), 1e-4), torch.float32: ((3e-3, 1e-3, 3e-4), 3e-2)}
 SMOOTH = 0.05  # by how much at most these differences may differ from each other where there is a derivative
 MOST_NAMED = 200
-LAYER_LENGTHS = 24, 130, 520
+LAYER_LENGTHS = 130, 520
 ABRUPT = 1e-6  # of the largest gradient: one that is smaller before it ends may have decayed to 0
 OTHER_INPUTS = ("pixel_values", "input_features", "input_values", "audio_values", "images")
 CHECKPOINTED = ("gradient_checkpointing", "use_checkpoint", "checkpointing", "use_checkpointing")
@@ -59,15 +59,14 @@ def judge_layers(trial: CheckTrial) -> Finding:
         for number, mask in enumerate(masks)
         if not any("conv" in name for name, _ in parts[number].named_modules())
     }
-    context = context_of(subject.config) or max(LAYER_LENGTHS)
+    context = context_of(subject.config)[0] or max(LAYER_LENGTHS)
     most = min(context, max(*LAYER_LENGTHS, trial.asked.tokens or 0))
-    known = {*LAYER_LENGTHS, most, *(size + 8 for size in wide.values() if size)}
-    lengths = sorted(one for one in known if one <= most)
-    needed = max(wide.values(), default=0) + 3
-    length = next((one for one in lengths if one >= max(needed, min(LAYER_LENGTHS[1], most))), max(lengths, default=0))
+    fitting = [size for size in wide.values() if size + 2 < most]
+    length = min(most, max(LAYER_LENGTHS[0], max(fitting, default=0) + 8))
     testable = [number for number, size in wide.items() if size + 2 < length]
     if not testable:
-        return skipped(msg("its window or top k ({size}) is longer than the rows that are read.", size=needed - 3))
+        size = max(wide.values(), default=0)
+        return skipped(msg("its window or top k ({size}) is longer than the rows that are read.", size=size))
     read = _read_by_layers(trial.at(length), {number: parts[number] for number in testable})
     for number, reads in read.items():
         wrong = _judge_layer(number, masks[number], reads, top, trial.declared)
@@ -84,38 +83,32 @@ def _read_by_layers(trial: CheckTrial, parts: dict[int, nn.Module]) -> dict[int,
     """[3,T] by the layer's number: the largest gradient of each of its last three outputs by each of its inputs."""
     seen: dict[nn.Module, tuple[Tensor, Tensor]] = {}
 
-    def begin(part: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        states = given[0] if given else named.get("hidden_states")
-        if part in seen or not isinstance(states, Tensor) or states.ndim != 3:
-            return None
-        own = states.detach().requires_grad_()
-        seen[part] = (own, own)
-        return ((own, *given[1:]), named) if given else (given, named | {"hidden_states": own})
+    def keep(part: nn.Module, given: tuple[Any, ...], named: dict[str, Any], found: Any) -> None:
+        entered, left = (
+            given[0] if given else named.get("hidden_states"),
+            found[0] if isinstance(found, tuple) else found,
+        )
+        pair: tuple[Any, Any] = (entered, left)
+        if (
+            all(isinstance(one, Tensor) and one.ndim == 3 and one.requires_grad for one in pair)
+            and pair[0] is not pair[1]
+        ):
+            seen.setdefault(part, pair)
 
-    def end(part: nn.Module, _given: Any, found: Any) -> None:
-        states = found[0] if isinstance(found, tuple) else found
-        if part in seen and isinstance(states, Tensor):
-            seen[part] = (seen[part][0], states)
-
-    handles = [part.register_forward_pre_hook(begin, with_kwargs=True) for part in parts.values()]
-    try:
-        with trial.subject.uncompiled(), hooked(parts.values(), end), torch.enable_grad():
-            trial.subject.call(trial.ids[None])
-    finally:
-        for handle in handles:
-            handle.remove()
-    found = {}
+    ids, rows = trial.ids[None], range(trial.length - 3, trial.length)
+    with watching_embedding(trial.subject, ids), hooked(parts.values(), keep, with_kwargs=True), torch.enable_grad():
+        trial.subject.call(ids)
+    read = {}
     for number, part in parts.items():
-        own, states = seen.get(part, (None, None))
-        if own is None or states is None or states is own or states.shape[:2] != own.shape[:2]:
+        if part not in seen:
             continue
+        own, states = seen[part]
         sign = torch.randint(0, 2, states.shape[2:], generator=trial.generator(12)).to(states) * 2 - 1
-        rows = range(trial.length - 3, trial.length)
         each = [torch.autograd.grad((states[0, row] * sign).sum(), own, retain_graph=True)[0][0] for row in rows]
-        reads = torch.stack(each).abs().amax(-1).cpu()
-        if int((reads > 0).sum()) > 3:  # else it attends to another layer's keys, or to none
-            found[number] = reads
-    return found
+        gradients = torch.stack(each).abs().amax(-1).cpu()
+        if int((gradients > 0).sum()) > 3:  # else it attends to another layer's keys, or to none
+            read[number] = gradients
+    return read
 
 
 def _judge_layer(number: int, mask: LayerMask, gradients: Tensor, top: int, declared: Declared) -> Finding | None:
@@ -126,13 +119,12 @@ def _judge_layer(number: int, mask: LayerMask, gradients: Tensor, top: int, decl
     wider = (reads & ~open_).nonzero().tolist()
     if wider and (mask.window or mask.chunk):  # of the others the laws of what reaches what tell more
         row, column = int(rows[wider[0][0]]), wider[0][1]
-        words = msg(WIDER, **values, row=row, column=column, distance=row - column)
-        return Finding(BROKEN, words, pair=(row, column))
+        return Finding.at((row, column), WIDER, **values, distance=row - column)
     others = reads & (rows[:, None] != torch.arange(length))  # a residual connection reads the token itself
     if top and bool((others.sum(1) > top).any()):
         place = int((others.sum(1) > top).nonzero()[0])
-        words = msg(TOO_MANY, **values, row=int(rows[place]), count=int(others[place].sum()), top=top)
-        return Finding(BROKEN, words, pair=(int(rows[place]), int(reads[place].nonzero()[0])))
+        pair = (int(rows[place]), int(reads[place].nonzero()[0]))
+        return Finding.at(pair, TOO_MANY, **values, count=int(others[place].sum()), top=top)
     if top or not declared.exact or mask.chunk:
         return None
     farthest = length - 3 if mask.window is None else mask.window - mask.causal
@@ -142,8 +134,8 @@ def _judge_layer(number: int, mask: LayerMask, gradients: Tensor, top: int, decl
         return None
     if mask.window is None and (any(at[shut[0] :]) or at[shut[0] - 1] < ABRUPT * max(at)):
         return None  # what it reads depends on its ids, or decays
-    words = msg(CUT if mask.window is None else NARROWER, **values, distance=shut[0] - (mask.window is None))
-    return Finding(BROKEN, words, pair=(length - 1, length - 1 - shut[0]), silent=len(shut))
+    words, pair = CUT if mask.window is None else NARROWER, (length - 1, length - 1 - shut[0])
+    return Finding.at(pair, words, **values, distance=shut[0] - (mask.window is None), silent=len(shut))
 
 
 def judge_parameters(trial: CheckTrial) -> Finding:
@@ -170,9 +162,8 @@ def judge_parameters(trial: CheckTrial) -> Finding:
     ]
     if not idle:
         return Finding(OBEYS, msg("all {count:,} parameter tensors receive a gradient.", count=len(named)))
-    listed = msg_list(idle[:5])
-    words = msg("{count:,} of {all:,} parameter tensors receive no gradient: {names}.",
-                count=len(idle), all=len(named), names=listed)  # fmt: skip
+    values = {"count": len(idle), "all": len(named), "names": msg_list(idle[:5])}
+    words = msg("{count:,} of {all:,} parameter tensors receive no gradient: {names}.", **values)
     return unknown(words) if subject.is_transformers else Finding(BROKEN, words)
 
 
@@ -186,21 +177,12 @@ def judge_derivative(trial: CheckTrial) -> Finding:
     subject = trial.subject
     if subject.parameters > (MOST_THOROUGH if trial.asked.thorough else MOST_IN_FLOAT64):
         return skipped(msg("it is too large for a copy in float64 without --thorough."))
-    copied = in_float64(subject)
+    copied, ids = in_float64(subject), trial.ids[None]
     named = _trained(copied.inner)
-    generator, steps = trial.generator(14), {}
-    for name, one in named.items():
-        drawn = torch.randn(one.shape, generator=generator, dtype=torch.float64).to(one)
-        steps[name] = drawn * max(float(one.detach().abs().mean()), 1e-3)
-        for part in embeddings(copied.inner):
-            if part.weight is one and part.padding_idx is not None:  # a row that has no gradient on purpose
-                steps[name][part.padding_idx] = 0.0
-
-    def outputs() -> Tensor:
-        return copied.read(copied.call(trial.ids[None]), trial.ids[None])
+    steps = _directions(copied.inner, named, trial.generator(14))
 
     def mix() -> Tensor:
-        return _mix(outputs(), trial.generator(13))
+        return _mix(copied.read(copied.call(ids), ids), trial.generator(13))
 
     types: set[torch.dtype] = set()
 
@@ -208,13 +190,13 @@ def judge_derivative(trial: CheckTrial) -> Finding:
         types.update(one.dtype for one in _tensors(found) if one.numel() > 1)
 
     with Watched(keep), torch.enable_grad():
-        same = trial.difference(outputs()[0].detach().to(trial.alone), trial.alone)
+        outputs = copied.read(copied.call(ids), ids)[0].detach()
+    same = trial.difference(outputs.to(trial.alone), trial.alone)
     if same.amount > trial.tolerance:  # PyTorch adds a mask of float32 wrongly to scores of float64
         return skipped(msg("as a copy in float64 it gives other outputs, by {amount}.", **same.values))
     least = max(types, key=lambda one: torch.finfo(one).eps, default=torch.float64)
     if least not in STEPS:
         return skipped(msg("it computes in {dtype} inside, which is too coarse for finite differences.", dtype=least))
-    (fine, wrong), (coarse, wrong_inside) = STEPS[torch.float64], STEPS[least]
     with _all_trained(named.values()), torch.enable_grad():
         gradients = torch.autograd.grad(mix(), list(named.values()), allow_unused=True)
     slopes = {
@@ -228,27 +210,34 @@ def judge_derivative(trial: CheckTrial) -> Finding:
         expected, moved = sum(slopes[name] for name in names), [(named[name], steps[name]) for name in names]
         return [(_slope(mix, moved, h) - expected) / scale for h in sizes]
 
-    amount = min(abs(one) for one in apart_by(list(named), fine))
-    if amount > wrong and coarse != fine:
-        amount, wrong = min(abs(one) for one in apart_by(list(named), coarse)), wrong_inside
-    if amount <= wrong:
-        return Finding(OBEYS, msg("gradients are the derivatives of the outputs."), amount, wrong)
+    for sizes, wrong in dict.fromkeys((STEPS[torch.float64], STEPS[least])):
+        amount = min(map(abs, apart_by(list(named), sizes)))
+        if amount <= wrong:
+            return Finding(OBEYS, msg("gradients are the derivatives of the outputs."), amount, wrong)
     for name in list(named)[:MOST_NAMED]:
-        each = apart_by([name], coarse)
-        least_apart = min(abs(one) for one in each)
-        if least_apart > wrong and max(each) - min(each) < SMOOTH * least_apart:
-            words = msg(
-                "the gradient by {name} is not the derivative of the outputs: a wrong backward, or a detach()?",
-                name=name,
-            )
-            return Finding(BROKEN, words, least_apart, wrong)
+        each = apart_by([name], sizes)
+        amount = min(map(abs, each))
+        if amount > wrong and max(each) - min(each) < SMOOTH * amount:
+            return Finding(BROKEN, msg(NO_DERIVATIVE, name=name), amount, wrong)
     return unknown(msg("its outputs are not smooth in its parameters: finite differences of two sizes differ."))
+
+
+def _directions(module: nn.Module, named: dict[str, nn.Parameter], generator: torch.Generator) -> dict[str, Tensor]:
+    """A random step of each parameter, as large as its numbers are."""
+    steps = {}
+    for name, one in named.items():
+        drawn = torch.randn(one.shape, generator=generator, dtype=torch.float64).to(one)
+        steps[name] = drawn * max(float(one.detach().abs().mean()), 1e-3)
+        for part in embeddings(module):
+            if part.weight is one and part.padding_idx is not None:  # a row that has no gradient on purpose
+                steps[name][part.padding_idx] = 0.0
+    return steps
 
 
 def in_float64(subject: CheckedModule) -> CheckedModule:
     """The same module as a copy in float64."""
     copied = copy.copy(subject)
-    copied.module = copied.inner = copy.deepcopy(subject.inner).double()
+    copied.module = copied.inner = copy.deepcopy(subject.inner).double()  # and none of its parameters frozen
     copied.table = None if subject.table is None else copy.deepcopy(subject.table).double()
     copied.dtype = torch.float64
     return copied
@@ -293,10 +282,10 @@ def judge_checkpointing(trial: CheckTrial) -> Finding:
                 known.gradient_checkpointing_disable()
             for part, name in switches:
                 setattr(part, name, False)
-    difference = trial.difference(kept[0], plain[0])
-    words = msg("with gradient checkpointing output {where} differs by {amount}.", **difference.values)
-    if difference.amount > trial.tolerance or plain[1] is None or kept[1] is None:
-        return trial.finding(difference.amount, broken=words, kept=msg("gradient checkpointing changes no output."))
+    broken = N_("with gradient checkpointing output {where} differs by {amount}.")
+    finding = trial.compared(kept[0], plain[0], broken, msg("gradient checkpointing changes no output."))
+    if finding.verdict == BROKEN or plain[1] is None or kept[1] is None:
+        return finding
     largest = float(plain[1].abs().max())
     apart_by = float(apart(kept[1], plain[1]).max())
     tolerance = max(1e-3, 32 * torch.finfo(trial.subject.dtype).eps) * largest
@@ -313,17 +302,15 @@ def judge_compile(trial: CheckTrial) -> Finding:
     """
     if not trial.asked.thorough:
         return skipped(msg("torch.compile is tried where --thorough asks for it."))
-    expected, traced = trial.alone, copy.copy(trial.subject)
-    compiled: Any = torch.compile(trial.subject.inner, backend="eager", dynamic=False)
+    traced = copy.copy(trial.subject)
+    traced.module = torch.compile(trial.subject.inner, backend="eager", dynamic=False)  # type: ignore[assignment]
     torch._dynamo.reset()
-    traced.module = compiled
     try:
         found = traced.outputs(trial.ids[None])[0]
     finally:
         torch._dynamo.reset()
-    difference = trial.difference(found, expected)
-    broken = msg("under torch.compile output {where} differs by {amount}.", **difference.values)
-    return trial.finding(difference.amount, broken=broken, kept=msg("torch.compile changes no output."))
+    broken = N_("under torch.compile output {where} differs by {amount}.")
+    return trial.compared(found, trial.alone, broken, msg("torch.compile changes no output."))
 
 
 def _outputs_and_gradient(trial: CheckTrial) -> tuple[Tensor, Tensor | None]:

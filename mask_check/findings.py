@@ -3,12 +3,14 @@
 T positions. A pair (i, j) is an output position i and the position j whose token was changed.
 """
 
-from dataclasses import dataclass
-from typing import Literal
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 
-from i18n import N_
+from i18n import N_, msg, msg_together
 
 Verdict = Literal["obeys", "broken", "cannot tell", "does not apply"]
 OBEYS: Verdict = "obeys"
@@ -60,6 +62,10 @@ class CannotCheck(ValueError):
     """The module cannot be checked at all; the message is a sentence for its user."""
 
 
+def written(amount: float) -> str:
+    return f"{amount:.3g}" if math.isfinite(amount) else "NaN"
+
+
 @dataclass(frozen=True)
 class Noise:
     """The largest change of an output, in its own units, that no mask is to blame for.
@@ -104,6 +110,41 @@ class Finding:
     @property
     def name(self) -> str:
         return LAWS[self.law]
+
+    @property
+    def obeys(self) -> bool:
+        return self.verdict == OBEYS
+
+    def __str__(self) -> str:
+        return f"{self.verdict}: {self.words}"
+
+    def because(self, cause: str) -> "Finding":
+        """With a sentence on the likely cause, if there is one."""
+        return replace(self, words=msg_together([self.words, cause])) if cause else self
+
+    @classmethod
+    def at(
+        cls, pair: tuple[int, int], words: str, amount: float | None = None, limit: float | None = None, **values: Any
+    ) -> "Finding":
+        """A law broken at a pair. words: marked by N_, with {row}, {column}, {size} (the amount unless given)."""
+        named: dict[str, Any] = {"row": pair[0], "column": pair[1], "size": written(amount or 0.0)} | values
+        return cls(BROKEN, msg(words, **named), amount, limit, pair, named.get("silent", 0))
+
+
+def skipped(why: str) -> Finding:
+    """A law that asks nothing of this module."""
+    return Finding(DOES_NOT_APPLY, why)
+
+
+def unknown(why: str, finding: Finding | None = None) -> Finding:
+    """A law whose answer could not be found. finding: with what was measured."""
+    return replace(finding or Finding(CANNOT_TELL, why), verdict=CANNOT_TELL, words=why)
+
+
+def worst(findings: Iterable[Finding]) -> Finding | None:
+    """The first that is broken, or the first that cannot tell; None where there is neither."""
+    first = {finding.verdict: finding for finding in reversed([*findings])}
+    return first.get(BROKEN) or first.get(CANNOT_TELL)
 
 
 @dataclass(frozen=True, eq=False)

@@ -49,8 +49,7 @@ def as_text(report: CheckReport, *, picture: bool = False) -> str:
         lines.append(f"{WORDS[CANNOT_TELL] if why in unsure else '–':<11}  {name:<{width}}  {why}")
     if picture and report.mask is not None:
         lines += ["", *rows_of(report.mask), KEY]
-    took = f"{report.forwards} forwards, {report.seconds:.1f} s."
-    return "\n".join([*lines, "", f"{verdict_of(report)} {took}"])
+    return "\n".join([*lines, "", f"{verdict_of(report)} {report.forwards} forwards, {report.seconds:.1f} s."])
 
 
 def verdict_of(report: CheckReport) -> str:

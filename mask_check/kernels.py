@@ -8,15 +8,16 @@ import torch
 from torch import Tensor, nn
 
 from i18n import N_, msg, msg_all, msg_list, msg_together
-from mask_check.findings import BROKEN, CannotCheck, Finding
+from mask_check.findings import BROKEN, CannotCheck, Finding, skipped, unknown
 from mask_check.padding import padded, positions
 from mask_check.subject import CheckedModule, evaluating
-from mask_check.trial import CheckTrial, skipped, unknown
+from mask_check.trial import CheckTrial
 from model.errors import first_line
 from model.huggingface.internals import attention_name
 
 CHEAP = ("eager", "sdpa")  # flex_attention is compiled at its first call: on a CPU that takes about a minute
 ROWS_BESIDE = 4
+MIXED = N_("{way} output {where} differs by {amount} from the row alone.")
 DIFFERS = N_("output {where} differs by {amount} between {own} and {name}.")
 DIFFERS_PADDED = N_("output {where} of a row padded on the left differs by {amount} between {own} and {name}.")
 
@@ -27,20 +28,27 @@ def current(module: nn.Module) -> str:
     return str(name) if name else msg("its own")
 
 
+def described(subject: CheckedModule) -> dict[str, Any]:
+    """What a report says of the module itself."""
+    dtype = str(subject.dtype).removeprefix("torch.")
+    about = {"dtype": dtype, "kernel": current(subject.module), "parameters": subject.parameters}
+    return about | {"kind": subject.kind, "forwards": subject.forwards}
+
+
 def check_names(subject: CheckedModule, asked: Any) -> None:
     """Raises CannotCheck unless the kernels asked for, None for those that cost little, are names of kernels."""
     if asked is None:
         return
-    known = [*CHEAP, *getattr(subject.module, "attention_kernels", ())]
+    known = dict.fromkeys((*CHEAP, *getattr(subject.module, "attention_kernels", ())))
     if subject.is_transformers:
         from transformers import AttentionInterface  # takes seconds to import
 
-        known += AttentionInterface().valid_keys()
+        known |= dict.fromkeys(AttentionInterface().valid_keys())
     several = not isinstance(asked, str) and isinstance(asked, Sequence | Set) and bool(asked)
-    for name in asked if several else [asked]:
-        if not several or name not in known:
-            values = {"known": ", ".join(dict.fromkeys(known)), "got": repr(name)[:80]}
-            raise CannotCheck(msg("expected a tuple of attention kernels out of {known}, got {got}", **values))
+    wrong = [name for name in asked if name not in known] if several else [asked]
+    if wrong:
+        values = {"known": ", ".join(known), "got": repr(wrong[0])[:80]}
+        raise CannotCheck(msg("expected a tuple of attention kernels out of {known}, got {got}", **values))
 
 
 def judge(trial: CheckTrial) -> Finding:
@@ -64,15 +72,13 @@ def judge(trial: CheckTrial) -> Finding:
             except (CannotCheck, MemoryError):
                 raise
             except Exception as error:  # noqa: BLE001 - a kernel that was offered and cannot be computed
-                words = msg("{name} cannot be computed: {error}", name=name, error=first_line(error))
-                return Finding(BROKEN, words, torch.inf, trial.tolerance)
-        for padded_row, here, there in zip((False, True), found, expected, strict=False):
-            difference = trial.difference(here, there)
-            if difference.amount > trial.tolerance:
-                values = {"own": own, "name": name} | difference.values
-                words = msg(DIFFERS_PADDED if padded_row else DIFFERS, **values)
-                return Finding(BROKEN, words, difference.amount, trial.tolerance)
-            most = max(most, difference.amount)
+                why = msg("{name} cannot be computed: {error}", name=name, error=first_line(error))
+                return Finding(BROKEN, why, torch.inf, trial.tolerance)
+        for words, here, there in zip((DIFFERS, DIFFERS_PADDED), found, expected, strict=False):
+            finding = trial.compared(here, there, words, "", own=own, name=name)
+            if finding.verdict == BROKEN:
+                return finding
+            most = max(most, finding.amount or 0.0)
     if not tried:
         others = msg_list(refused, N_("; ")) or msg("no other requested")
         return skipped(msg("it runs with {own} and with nothing else: {others}.", own=own, others=others))
@@ -94,18 +100,13 @@ def judge_batch(trial: CheckTrial) -> Finding:
         ones = torch.ones_like(rows).bool()
         ways += [(msg("under a mask of ones"), rows[-1:], ones[-1:])]
         ways += [] if subject.one_row else [(msg("under a mask of ones beside another row"), rows[-2:], ones[-2:])]
-    most = 0.0
+    kept = msg("the row is the same among {count} others.", count=ROWS_BESIDE)
     for way, ids, keep in ways:
-        difference = trial.difference(subject.batch_outputs(ids, keep)[-1], trial.alone)
-        if difference.amount > trial.tolerance:
-            values = {"way": way} | difference.values
-            differs = msg("{way} output {where} differs by {amount} from the row alone.", **values)
-            cause = what_mixes_rows(subject.inner)
-            return trial.finding(
-                difference.amount, broken=msg_together([differs, cause]) if cause else differs, kept=""
-            )
-        most = max(most, difference.amount)
-    return trial.finding(most, broken="", kept=msg("the row is the same among {count} others.", count=ROWS_BESIDE))
+        found = subject.batch_outputs(ids, keep)[-1]
+        finding = trial.compared(found, trial.alone, MIXED, kept, way=way)
+        if finding.verdict == BROKEN:
+            return finding.because(what_mixes_rows(subject.inner))
+    return finding
 
 
 def what_mixes_rows(module: nn.Module) -> str:
@@ -157,12 +158,9 @@ def judge_training_mode(trial: CheckTrial) -> Finding:
     with training_without_dropout(trial.subject.module):
         found = trial.subject.outputs(trial.ids[None])[0]
         again = trial.subject.outputs(trial.ids[None])[0]
-    difference = trial.difference(found, trial.alone)
-    broken = msg(
-        "output {where} differs by {amount} between training mode without dropout and eval mode.", **difference.values
-    )
+    broken = N_("output {where} differs by {amount} between training mode without dropout and eval mode.")
     kept = msg("training mode without dropout gives the same outputs as eval mode.")
-    finding = trial.finding(difference.amount, broken=broken, kept=kept)
+    finding = trial.compared(found, trial.alone, broken, kept)
     if trial.difference(found, again).amount > trial.tolerance:
         return unknown(msg("in training mode it is random, though every dropout was set to 0."), finding)
     return finding
@@ -172,17 +170,19 @@ def judge_training_mode(trial: CheckTrial) -> Finding:
 def training_without_dropout(module: nn.Module) -> Iterator[None]:
     """Training mode, nothing random in it; modes, numbers and buffers are as they were afterwards."""
     buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
-    kept: list[tuple[nn.Module, str, float]] = []
+    dropout = nn.modules.dropout._DropoutNd
+    kept = [
+        (part, name, value)
+        for part in module.modules()
+        for name, value in vars(part).items()
+        if isinstance(value, float)
+        and (any(one in name for one in RANDOM) or (isinstance(part, dropout) and name == "p"))
+    ]
     with evaluating(module):  # which puts every part's mode back
         for part in module.modules():
-            names = ["p"] if isinstance(part, nn.modules.dropout._DropoutNd) else []
-            names += [name for name in vars(part) if any(word in name for word in RANDOM)]
-            for name in names:
-                value = getattr(part, name)
-                if isinstance(value, float):
-                    kept.append((part, name, value))
-                    setattr(part, name, 0.0)
             part.training = True
+        for part, name, _ in kept:
+            setattr(part, name, 0.0)
         try:
             yield
         finally:

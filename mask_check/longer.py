@@ -12,27 +12,35 @@ that of the same cell of the batch, so that both are computed alike; what the fi
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
-from i18n import msg, msg_all, msg_together
+from i18n import N_, msg, msg_all, msg_together
 from mask_check import differentiate, reach
-from mask_check.declared import Declared, Mask, cause_of, declare, with_cause
-from mask_check.findings import BROKEN, OBEYS, CannotCheck, CheckReport, Finding, Noise
-from mask_check.kernels import current
+from mask_check.declared import Declared, Mask, cause_of, declare
+from mask_check.findings import OBEYS, CannotCheck, CheckReport, Finding, Noise, skipped, unknown, written
+from mask_check.kernels import described
 from mask_check.prepare import context_of, needed_bytes
 from mask_check.subject import CheckedModule, TookTooLong, apart, embeddings, evaluating, text_config, unwrapped
-from mask_check.trial import CheckTrial, first_above, skipped, unknown, written
+from mask_check.trial import CheckTrial, first_above
 from model.errors import first_line
 from model.spec import MOST_POSITIONS
 from serving import machine
 
 LENGTHS = 130, 520
 FALLBACK = 64  # for a module that does not say how many positions it has, and refuses 130
+LEAK = N_(
+    "with {length} tokens or more: output {row} moves by {size} when token {column} is changed, which its mask closes."
+)
+SHUT = N_(
+    "in a row of {length} tokens output {row} has no gradient with respect to token {column}, {distance} before it, "
+    "where the mask is declared open."
+)
 SPARE = 8  # positions that a context may keep for itself: RoBERTa's begin at 2
 CUTS = 31, 127, 511, 256, 7, 63, 3, 1, 15, 32, 64, 128  # what halves blocks of 2ⁿ comes first
-WORK = 3.5e11  # parameters · tokens · rows that one length may cost where none was asked for
+WORK = 2.5e11  # parameters · tokens · rows that one length may cost where none was asked for
 GRADIENT_WORK = 1.2e11
 MEMORY_SHARE = 0.5
 QUICK_LOGITS = 2**25  # of one forward: rows · T · V
@@ -47,20 +55,19 @@ def judge(trial: CheckTrial) -> Finding:
         return skipped(msg("a mask given by hand has one length."))
     if trial.mask is not None and trial.mask.leaks.any():
         return skipped(msg("the short row leaks already."))
-    most, why, context = 0.0, "", context_of(trial.subject.config)
-    wanted = list(_lengths(trial, context))
-    while wanted:
-        length = wanted.pop(0)
+    most, why, context = 0.0, "", context_of(trial.subject.config)[0]
+    wanted = [*_lengths(trial, context)]
+    for length in wanted:
         try:
-            longer = trial.at(length)
-            finding = _judge(longer, trial.length)
+            finding = _judge(trial.at(length), trial.length)
         except (TookTooLong, MemoryError) as error:
             why = str(error) or msg("not enough memory")
             break
         except Exception as error:  # noqa: BLE001 - its context may end before
-            why = msg("a row of {length} tokens raised {error}: {words}",
-                      length=length, error=type(error).__name__, words=first_line(error))  # fmt: skip
-            wanted = [FALLBACK] if not context and length > FALLBACK > trial.length and not trial.longer else []
+            values = {"length": length, "error": type(error).__name__, "words": first_line(error)}
+            why = msg("a row of {length} tokens raised {error}: {words}", **values)
+            shorter = not context and length > FALLBACK > trial.length and not trial.longer
+            wanted[wanted.index(length) + 1 :] = [FALLBACK] if shorter else []
             continue
         if finding.verdict != OBEYS:
             return finding
@@ -96,8 +103,8 @@ def changes(trial: CheckTrial) -> list[slice]:
     found = [slice(one, None) for one in cuts]
     found += [slice(0, one) for one in cuts if windowed]
     found += [slice(one, one + 1) for one in (range(trial.length) if trial.asked.thorough else cuts)]
-    asked = trial.asked.thorough or trial.asked.tokens is not None
-    return found if asked else found[: max(_rows(trial, trial.length), 2)]
+    whole, rows = trial.asked.thorough or trial.asked.tokens is not None, max(_rows(trial, trial.length), 2)
+    return found if whole or len(found) <= rows else found[: min(rows, len(found) - len(cuts))]  # no single tokens
 
 
 def _judge(trial: CheckTrial, short: int) -> Finding:
@@ -130,10 +137,10 @@ def _leak(trial: CheckTrial, changed: Tensor, change: slice, row: int, short: in
     while end - begin > 1:
         middle = (begin + end) // 2
         halves = [slice(begin, middle), slice(middle, end)]
-        found = next((one for one in halves if float(_moved(trial, changed, one)[row]) > trial.tolerance), None)
-        if found is None:  # none of them alone
+        half = next((one for one in halves if float(_moved(trial, changed, one)[row]) > trial.tolerance), None)
+        if half is None:  # none of them alone
             break
-        begin, end = found.start, found.stop
+        begin, end = half.start, half.stop
     moved = _moved(trial, changed, slice(begin, end))
     pairs: list[tuple[int, int]] = []
     for token in sorted({begin, *(one for one in CUTS if one < trial.length)}):
@@ -143,14 +150,8 @@ def _leak(trial: CheckTrial, changed: Tensor, change: slice, row: int, short: in
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if _leaks(trial, middle, begin) else (middle, high)
-    values = {"length": high, "row": row, "size": written(float(moved[row])), "column": begin}
-    words = msg(
-        "with {length} tokens or more: output {row} moves by {size} when token {column} is changed, which its mask "
-        "closes.",
-        **values,
-    )
-    said = with_cause(words, cause_of(pairs, trial.declared, short=False))
-    return Finding(BROKEN, said, float(moved[row]), trial.tolerance, (row, begin))
+    found = Finding.at((row, begin), LEAK, float(moved[row]), trial.tolerance, length=high)
+    return found.because(cause_of(pairs, trial.declared, short=False))
 
 
 def _leaks(trial: CheckTrial, length: int, token: int) -> bool:
@@ -158,17 +159,11 @@ def _leaks(trial: CheckTrial, length: int, token: int) -> bool:
     beginning = trial.at(length, trial.ids[:length])
     changed = trial.other(beginning.ids, trial.generator(11))
     closed = beginning.declared.reach.logical_not()
-    cuts = [
-        slice(length - 1, None),
-        slice(0, 1),
-        *([slice(token, token + 1)] if token < length else []),
-        *changes(beginning)[:4],
-    ]
-    return any(
-        bool((_moved(beginning, changed, cut)[closed[:, cut].all(1)] > trial.tolerance).any())
-        for cut in cuts
-        if cut.start < length
-    )
+    for cut in (slice(0, 1), slice(token, token + 1), *changes(beginning)[:5]):
+        moved = _moved(beginning, changed, cut) if cut.start < length else torch.zeros(length)
+        if bool((moved[closed[:, cut].all(1)] > trial.tolerance).any()):
+            return True
+    return False
 
 
 def _shut(trial: CheckTrial) -> Finding | None:
@@ -181,22 +176,14 @@ def _shut(trial: CheckTrial) -> Finding | None:
         gradients = reach.measure_gradients(trial, rows)
     except RuntimeError:  # an operation that has no backward
         return None
-    if gradients is None or not bool(gradients.isfinite().all()) or float(gradients.max()) == 0.0:
+    if gradients is None or not bool(gradients.isfinite().all()):
         return None
     others = trial.declared.reach[rows] & (torch.tensor(rows)[:, None] != torch.arange(trial.length))
-    shut = reach.shut_pair(trial, gradients, others, rows)
-    if shut is None or float(gradients[rows.index(shut[0]), shut[1] + 1]) < differentiate.ABRUPT * float(
-        gradients.max()
-    ):
+    shut, least = reach.shut_pair(trial, gradients, others, rows), differentiate.ABRUPT * float(gradients.max())
+    if shut is None or not float(gradients[rows.index(shut[0]), shut[1] + 1]) > least:
         return None
     silent = int((gradients[others] == 0).sum())
-    values = {"length": trial.length, "row": shut[0], "column": shut[1], "distance": shut[0] - shut[1]}
-    words = msg(
-        "in a row of {length} tokens output {row} has no gradient with respect to token {column}, {distance} before "
-        "it, where the mask is declared open.",
-        **values,
-    )
-    return Finding(BROKEN, words, pair=shut, silent=silent)
+    return Finding.at(shut, SHUT, silent=silent, length=trial.length, distance=shut[0] - shut[1])
 
 
 def quick(
@@ -241,19 +228,15 @@ def quick(
     finding = _judge_quick(moved[1:], cuts, declared, noise.beside)
     return CheckReport(
         name=type(subject.inner).__name__,
-        kind=subject.kind,
         declared=declared.words,
         length=len(row),
         pieces=tuple(map(str, row.tolist())),
-        dtype=str(subject.dtype).removeprefix("torch."),
-        kernel=current(module),
-        parameters=subject.parameters,
         seed=seed,
         noise=noise,
-        findings=(finding,),
+        findings=(replace(finding, law="reach"),),
         mask=None,
-        forwards=subject.forwards,
         seconds=time.monotonic() - started,
+        **described(subject),
     )
 
 
@@ -265,15 +248,12 @@ def _judge_quick(moved: Tensor, cuts: list[int], declared: Declared, tolerance: 
     if amount > tolerance:
         place = int((leaks > tolerance).any(1).nonzero()[-1])  # the last cut: the nearest to what leaks
         row = first_above(leaks[place], tolerance)
-        values = {"row": row, "size": written(float(leaks[place, row])), "column": cuts[place]}
-        words = msg(
-            "output {row} moves by {size} when the tokens from {column} on are changed, which its mask closes.",
-            **values,
-        )
+        words = N_("output {row} moves by {size} when the tokens from {column} on are changed, which its mask closes.")
+        size = written(float(leaks[place, row]))
         pairs = [(int(i), cuts[place]) for i in (leaks[place] > tolerance).nonzero()]
-        said = with_cause(words, cause_of(pairs, declared, short=False))
-        return Finding(BROKEN, said, amount, tolerance, (row, cuts[place]), law="reach")
-    found = Finding(OBEYS, msg("no output moved when later tokens were changed."), amount, tolerance, law="reach")
+        leak = Finding.at((row, cuts[place]), words, amount, tolerance, size=size)
+        return leak.because(cause_of(pairs, declared, short=False))
+    found = Finding(OBEYS, msg("no output moved when later tokens were changed."), amount, tolerance)
     if not bool((torch.where(closed, 0.0, moved).amax(1) > tolerance).all()):
         return unknown(msg("changing its tokens moved no output, or less than it moves by itself."), found)
     return found
@@ -282,7 +262,7 @@ def _judge_quick(moved: Tensor, cuts: list[int], declared: Declared, tolerance: 
 def _quick_length(module: nn.Module, *, guess: bool) -> int:
     """130, or what its context allows; where it does not say, as many as its tables and masks may have room for."""
     inner = unwrapped(module)
-    context = context_of(getattr(inner, "config", None))
+    context = context_of(getattr(inner, "config", None))[0]
     if context or not guess:
         return min(LENGTHS[0], context or LENGTHS[0])
     shapes = [one.shape for one in (*inner.parameters(), *inner.buffers())]

@@ -6,36 +6,24 @@ beside the loss, they must not move at all when targets are changed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from i18n import msg
-from mask_check.findings import BROKEN, CANNOT_TELL, OBEYS, CannotCheck, Finding
-from mask_check.trial import written
+from i18n import N_, msg
+from mask_check.findings import CANNOT_TELL, OBEYS, CannotCheck, Finding, written
 
 TARGETS = ("labels", "targets", "target", "y")
 IDS = ("input_ids", "idx", "tokens", "x")
 MOST_IDS, ROWS = 2048, 64
+LEAKS = N_(
+    "the probabilities of all targets at position {row} sum to {total}: its target influences its own prediction."
+)
 SLACK = 1e-3  # of a sum that is to be 1
 Batch = Mapping[str, Tensor] | Sequence[Tensor]
 Row = dict[Any, Any]  # one row of a batch, by name or number
-
-
-@dataclass(frozen=True)
-class LossReport(Finding):
-    """pair: the position whose target influences its prediction, twice. amount: how far the sum is from 1, or how far
-    logits moved."""
-
-    @property
-    def obeys(self) -> bool:
-        return self.verdict == OBEYS
-
-    def __str__(self) -> str:
-        return f"{self.verdict}: {self.words}"
 
 
 def check_loss(
@@ -45,12 +33,13 @@ def check_loss(
     targets: str | int | None = None,
     vocabulary: int | None = None,
     seed: int = 0,
-) -> LossReport:
+) -> Finding:
     """fn: called with a batch, returns the loss of each token [B,T] or their mean, or logits [B,T,V] with it.
 
     batch: tensors [B,T] by name or in a row. targets: which of them; "labels", "targets", "target", "y" or the second
     unless given, and else the ids themselves, of which each is predicted from those before it. vocabulary: how many ids
-    there are; one more than the largest in the batch unless given. Its first row is used.
+    there are; one more than the largest in the batch unless given. Its first row is used. What is found has a pair, the
+    position whose target influences its prediction, twice, and as its amount how far the sum is from 1 or logits moved.
 
     Raises CannotCheck for a batch without targets, and for what is no loss.
     """
@@ -76,19 +65,13 @@ def check_loss(
         terms = place + (which not in (*IDS, 0)) if losses.ndim == 0 else 0
         total = sum(_probabilities(run, part, which, some, terms) for some in tried.split(1 if terms else ROWS))
         if total > 1 + SLACK:
-            words = msg(
-                "the probabilities of all targets at position {place} sum to {total}: its target influences its own "
-                "prediction.",
-                place=place,
-                total=written(total),
-            )
-            return LossReport(BROKEN, words, total - 1, SLACK, (place, place))
+            return Finding.at((place, place), LEAKS, total - 1, SLACK, total=written(total))
         most = max(most, abs(total - 1))
     if most > SLACK:
         words = msg("the probabilities of the {tried:,} targets tried sum to less than 1.", tried=len(tried))
-        return LossReport(CANNOT_TELL, words, most, SLACK)
+        return Finding(CANNOT_TELL, words, most, SLACK)
     words = msg("the probabilities of all targets sum to 1, so no target influences its own prediction.")
-    return LossReport(OBEYS, words, most, SLACK)
+    return Finding(OBEYS, words, most, SLACK)
 
 
 def _run(fn: Callable[[Any], Any], make: Callable[[Row], Any], row: Row) -> tuple[Tensor | None, Tensor]:
@@ -103,16 +86,15 @@ def _run(fn: Callable[[Any], Any], make: Callable[[Row], Any], row: Row) -> tupl
     return logits, torch.zeros(()) if losses is None else losses.double()
 
 
-def _of_logits(logits: Tensor, other: Tensor) -> LossReport:
+def _of_logits(logits: Tensor, other: Tensor) -> Finding:
     """Logits [1,T,V] of two batches with other targets."""
     moved = (other - logits).abs().amax(-1)[0]
     tolerance = float(torch.finfo(logits.dtype).eps * logits.abs().max() * 8)
     amount = float(moved.max())
     if amount <= tolerance:
-        return LossReport(OBEYS, msg("changing targets moves no logits."), amount, tolerance)
+        return Finding(OBEYS, msg("changing targets moves no logits."), amount, tolerance)
     place = int((moved > tolerance).nonzero()[0])
-    words = msg("changing targets moves the logits of position {place}.", place=place)
-    return LossReport(BROKEN, words, amount, tolerance, (place, place))
+    return Finding.at((place, place), N_("changing targets moves the logits of position {row}."), amount, tolerance)
 
 
 def _probabilities(run: Callable[[Row], Any], part: Row, which: Any, ids: Tensor, terms: int) -> float:

@@ -8,6 +8,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
@@ -15,10 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from i18n import msg, msg_all
-from mask_check.findings import BROKEN, CannotCheck, Finding
+from i18n import N_, msg, msg_all
+from mask_check.findings import BROKEN, CannotCheck, Finding, skipped, unknown, worst
 from mask_check.subject import CheckedModule, apart
-from mask_check.trial import CheckTrial, first_above, skipped, unknown, worst
+from mask_check.trial import CheckTrial, first_above
 
 DOCUMENT_ARGUMENTS = ("document_ids", "doc_ids", "documents", "sequence_ids", "segment_ids", "seq_idx")
 LENGTH_ARGUMENTS = ("cu_seqlens", "cu_seq_lens", "cu_seq_lens_q")
@@ -63,19 +64,20 @@ def conventions(trial: CheckTrial, first: int) -> list[tuple[str, dict[str, Any]
         elif rows:
             words = msg("by positions that restart, in {rows} rows", rows=rows)
             found.append((words, {"position_ids": restarted.expand(rows, 1, -1)}))
-    mask = explicit_mask(trial, first)
-    if mask is not None:
+    form = explicit_form(trial)
+    if form is not None:
+        mask = form(_packed(trial, first), subject.dtype)
         found.append((msg("by a mask [1,1,T,T] of its documents"), {"attention_mask": mask, "position_ids": restarted}))
     return found
 
 
 Form = Callable[[Tensor, torch.dtype], Tensor]  # bool [T,T] to the explicit mask [1,1,T,T] that a module takes
-
-
-def explicit_mask(trial: CheckTrial, first: int) -> Tensor | None:
-    """The declared mask within each of two documents, [1,1,T,T], in the form that it takes; None without one."""
-    form, packed = explicit_form(trial), _packed(trial, first)
-    return None if form is None else form(packed, trial.subject.dtype)
+FORMS: tuple[Form, ...] = (  # 0 or the number type's least, to be added to the scores; bool
+    lambda allowed, dtype: torch.full_like(allowed, torch.finfo(dtype).min, dtype=dtype).masked_fill(allowed, 0.0)[
+        None, None
+    ],
+    lambda allowed, _dtype: allowed[None, None],
+)
 
 
 def explicit_form(trial: CheckTrial) -> Form | None:
@@ -91,9 +93,9 @@ def explicit_form(trial: CheckTrial) -> Form | None:
     hands_on = hasattr(source, "create_causal_mask") or hasattr(source, "create_bidirectional_mask")
     if subject.kind == "encoder-decoder" or (subject.is_transformers and not hands_on):
         return None
-    said = subject.is_transformers or _says(subject.config, "attention_mask")
+    said = subject.is_transformers or getattr(subject.config, "packs_by", None) == "attention_mask"
     whole, packed = layers[0].to(trial.ids.device), _packed(trial, trial.length * 2 // 5)
-    for form in (_added, _as_bool):
+    for form in FORMS:
         if _moves(trial, form(whole, subject.dtype)) is False and (_moves(trial, form(packed, subject.dtype)) or said):
             return form
     return None
@@ -109,9 +111,8 @@ def _packed(trial: CheckTrial, first: int) -> Tensor:
 def _judge(trial: CheckTrial, first: int, words: str, arguments: dict[str, Any]) -> Finding:
     found = trial.subject.outputs(trial.ids[None], **arguments)[0]
     alone = [trial.subject.outputs(trial.ids[None, :first])[0], trial.subject.outputs(trial.ids[None, first:])[0]]
-    difference = trial.difference(found, torch.cat(alone))
-    broken = msg("{how}: output {where} differs by {amount} from its document alone.", how=words, **difference.values)
-    finding = trial.finding(difference.amount, broken=broken, kept="")
+    broken = N_("{how}: output {where} differs by {amount} from its document alone.")
+    finding = trial.compared(found, torch.cat(alone), broken, "", how=words)
     pair = _seen_across(trial, first, arguments, found)
     if finding.verdict == BROKEN and pair is not None:
         values = {"how": words, "output": pair[0], "token": pair[1]}
@@ -132,14 +133,12 @@ def rows_of_positions(subject: CheckedModule) -> int:
     In 4, [4,B,T], where a token has a time, a height and a width (Qwen2-VL): first stand the positions in the text,
     and without them documents are not told apart.
     """
-    if _says(subject.config, "position_ids"):
+    if getattr(subject.config, "packs_by", None) == "position_ids":
         return 1
-    source = _source(subject.inner)
-    if source is None or subject.kind == "encoder-decoder":  # its documents would have a source each, too
-        return 0
-    try:
-        text = inspect.getsource(source)
-    except OSError:
+    text = ""
+    with suppress(OSError, TypeError):  # no source, or no module of transformers'
+        text = inspect.getsource(_source(subject.inner))  # type: ignore[arg-type]
+    if subject.kind == "encoder-decoder":  # its documents would have a source each, too
         return 0
     given = set(GIVEN.findall(text))
     if "position_ids" in given:
@@ -157,19 +156,6 @@ def has_state(config: Any) -> bool:
     """Whether some layers carry a state along instead of attending: positions do not tell them of documents."""
     types = getattr(config, "layer_types", None) or []
     return any("attention" not in str(one) or "linear" in str(one) for one in types)
-
-
-def _says(config: Any, how: str) -> bool:
-    return getattr(config, "packs_by", None) == how
-
-
-def _added(allowed: Tensor, dtype: torch.dtype) -> Tensor:
-    """bool [T,T] -> [1,1,T,T], 0 or the number type's least, to be added to the scores."""
-    return torch.zeros_like(allowed, dtype=dtype).masked_fill(~allowed, torch.finfo(dtype).min)[None, None]
-
-
-def _as_bool(allowed: Tensor, _: torch.dtype) -> Tensor:
-    return allowed[None, None]
 
 
 def _moves(trial: CheckTrial, mask: Tensor) -> bool | None:
@@ -213,10 +199,8 @@ def judge_tree(trial: CheckTrial) -> Finding:
     given = {"attention_mask": form(allowed, trial.subject.dtype), "position_ids": positions[None]}
     found = trial.subject.outputs(trial.ids[None], **given)[0]
     second = torch.cat([trial.ids[:prompt], trial.ids[length:]])
-    wanted = torch.cat([
-        trial.subject.outputs(trial.ids[None, :length])[0],
-        trial.subject.outputs(second[None])[0, prompt:],
-    ])  # fmt: skip
-    difference = trial.difference(found, wanted)
-    broken = msg("in a draft tree output {where} differs by {amount} from its branch alone.", **difference.values)
-    return trial.finding(difference.amount, broken=broken, kept=msg("each branch of a draft tree is as it is alone."))
+    first, rest = trial.subject.outputs(trial.ids[None, :length])[0], trial.subject.outputs(second[None])[0, prompt:]
+    broken = N_("in a draft tree output {where} differs by {amount} from its branch alone.")
+    return trial.compared(
+        found, torch.cat([first, rest]), broken, msg("each branch of a draft tree is as it is alone.")
+    )

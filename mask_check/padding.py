@@ -5,10 +5,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from i18n import msg, msg_count
-from mask_check.findings import BROKEN, CANNOT_TELL, OBEYS, Finding
+from i18n import N_, msg, msg_count
+from mask_check.findings import BROKEN, CANNOT_TELL, OBEYS, Finding, skipped, unknown, written
 from mask_check.subject import CheckedModule, apart, counted_positions
-from mask_check.trial import CheckTrial, Watched, first_above, skipped, unknown, written
+from mask_check.trial import CheckTrial, Watched, first_above
+
+DIFFERS = N_("with {pads}, output {where} of the row differs by {amount} from the row alone.")
+OTHER_DIFFERS = N_("in a batch with a mask, output {where} of an unpadded row differs by {amount} from the row alone.")
+SHIFTED = N_(
+    "positions are counted from the row's first cell and it takes no position_ids, so a row shifted to the right has "
+    "other positions; what its pads contain does not matter. Pad on the right."
+)
 
 
 def judge(trial: CheckTrial, side: str) -> Finding:
@@ -20,27 +27,16 @@ def judge(trial: CheckTrial, side: str) -> Finding:
     found = trial.subject.outputs(ids, keep, **positions(trial.subject, keep, side))
     short, long = trial.difference(found[0, real], trial.part_alone), trial.difference(found[1], trial.alone)
     pads = _pads(trial, side)
-    broken = msg(
-        "with {pads}, output {where} of the row differs by {amount} from the row alone.", pads=pads, **short.values
-    )
     pair: tuple[int, int] | None = (real.start + short.where, int((~keep[0]).nonzero()[0]))
+    broken = msg(DIFFERS, pads=pads, **short.values)
     if long.amount > short.amount:
-        pair = None
-        broken = msg(
-            "in a batch with a mask, output {where} of an unpadded row differs by {amount} from the row alone.",
-            **long.values,
-        )
+        pair, broken = None, msg(OTHER_DIFFERS, **long.values)
     elif not bool(torch.isfinite(found[0, real]).all()):
         broken = msg("with {pads}, output {where} of the row is not a number.", pads=pads, where=short.where)
     kept = msg("{pads}: the row gives the same outputs as alone.", pads=pads)
     finding = trial.finding(max(short.amount, long.amount), broken=broken, kept=kept, pair=pair)
-    if finding.verdict == BROKEN and side == "left" and long.amount <= trial.tolerance and _cannot_shift(trial):
-        why = msg(
-            "positions are counted from the row's first cell and it takes no position_ids, so a row shifted to the "
-            "right has other positions; what its pads contain does not matter. Pad on the right."
-        )
-        return skipped(why)
-    return finding
+    shifted = finding.verdict == BROKEN and side == "left" and long.amount <= trial.tolerance and _cannot_shift(trial)
+    return skipped(msg(SHIFTED)) if shifted else finding
 
 
 def judge_content(trial: CheckTrial) -> Finding:
@@ -78,10 +74,9 @@ def judge_unpositioned(trial: CheckTrial) -> Finding:
     if not (subject.takes_mask and subject.names_positions) or subject.kind == "encoder-decoder" or trial.length < 3:
         return skipped(msg("it takes no attention_mask, or no position_ids that could be left out."))
     ids, keep, real = padded(trial, "left")
-    difference = trial.difference(subject.outputs(ids, keep)[0, real], trial.part_alone)
-    broken = msg("padded on the left without position_ids, output {where} differs by {amount}.", **difference.values)
+    broken = N_("padded on the left without position_ids, output {where} differs by {amount}.")
     kept = msg("padded on the left without position_ids, the row gives the same outputs as alone.")
-    finding = trial.finding(difference.amount, broken=broken, kept=kept)
+    finding = trial.compared(subject.outputs(ids, keep)[0, real], trial.part_alone, broken, kept)
     if finding.verdict == BROKEN and subject.is_transformers:
         return skipped(msg("it counts positions over pads unless position_ids are given: pass them to it."))
     return finding

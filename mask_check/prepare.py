@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from i18n import msg, msg_together
+from i18n import N_, msg, msg_together
 from mask_check.declared import declare, farthest, layers_of
 from mask_check.findings import CannotCheck
 from mask_check.kernels import check_names, what_mixes_rows
@@ -21,7 +21,7 @@ USUAL_LENGTH, MOST_LENGTH = 24, 64
 SOURCE_LENGTHS = 7, 8  # of an encoder-decoder's source: another than the target's, so that the two cannot be confused
 SPECIAL = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id", "unk_token_id", "mask_token_id")
 HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads", "decoder_attention_heads")
-CONTEXTS = ("max_position_embeddings", "n_positions", "n_ctx", "block_size", "max_seq_len")
+CONTEXTS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len")
 COMPANY = 3  # rows that the noise is measured beside
 PROBE = 3  # tokens on which the number of ids is found out, where no row is given
 MEMORY_SHARE = 0.5  # of what is free, that a check may be estimated to need
@@ -86,15 +86,13 @@ def _first_outputs(subject: CheckedModule, row: Tensor) -> Tensor:
     except CannotCheck:
         raise
     except Exception as error:
-        values = {"error": type(error).__name__, "count": len(row), "words": first_line(error).rstrip(".")}
-        why = msg("its forward raised {error} on {count} tokens: {words}", **values)
-        mixed = what_mixes_rows(subject.module)
+        why, mixed = N_("its forward raised {error} on {count} tokens: {words}"), what_mixes_rows(subject.module)
         with suppress(Exception):
             subject.outputs(row[None, :PROBE])
-            mixed = ""
-            if len(row) > PROBE:
-                values["fewer"] = PROBE
-                why = msg("its forward raised {error} on {count} tokens, and none on {fewer}: {words}", **values)
+            longer = N_("its forward raised {error} on {count} tokens, and none on {fewer}: {words}")
+            why, mixed = longer if len(row) > PROBE else why, ""
+        values = {"error": type(error).__name__, "count": len(row), "fewer": PROBE}
+        why = msg(why, **values, words=first_line(error).rstrip("."))
         raise CannotCheck(msg_together([msg("{problem}.", problem=why), mixed]) if mixed else why) from error
 
 
@@ -128,25 +126,23 @@ def _length(subject: CheckedModule, asked: int | None) -> int:
         return asked
     reaches = farthest(layers_of(subject.config, subject.kind))
     wanted = USUAL_LENGTH if reaches is None else max(USUAL_LENGTH, reaches + 4)
-    return min(wanted if wanted <= MOST_LENGTH else USUAL_LENGTH, _positions(subject.config)[0] or MOST_LENGTH)
+    return min(wanted if wanted <= MOST_LENGTH else USUAL_LENGTH, context_of(subject.config)[0] or MOST_LENGTH)
 
 
-def _positions(config: Any) -> tuple[int, str]:
+def context_of(config: Any) -> tuple[int, str]:
     """How many positions a configuration has, and the name that it has for them; 0 where it does not say."""
     text = text_config(config, decoder=True)
-    limits = [(getattr(text, one, None), one) for one in CONTEXTS]
-    return min([(many, name) for many, name in limits if isinstance(many, int) and many > 1], default=(0, ""))
-
-
-def context_of(config: Any) -> int:
-    """How many positions a configuration has; 0 where it does not say."""
-    return _positions(config)[0]
+    for names in (CONTEXTS, ("block_size",)):  # nanoGPT's name, which BigBird has for something else
+        known = [(many, name) for name in names if isinstance(many := getattr(text, name, None), int) and many > 1]
+        if known:
+            return min(known)
+    return 0, ""
 
 
 def _check_length(subject: CheckedModule, asked: Any) -> None:
     if type(asked) is not int or asked < 2:
         raise CannotCheck(msg("expected a length of at least 2 tokens, got {asked}", asked=repr(asked)[:40]))
-    most, name = _positions(subject.config)
+    most, name = context_of(subject.config)
     if most and asked > most:
         values = {"most": most, "name": name, "asked": asked}
         raise CannotCheck(msg("expected at most {most:,} tokens, which is its {name}, got {asked:,}", **values))

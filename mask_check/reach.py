@@ -4,6 +4,7 @@ Every position's token is replaced by several others in turn. A change that arri
 the token that is dead, not the way. So each must be seen to arrive somewhere, or the answer is "cannot tell".
 """
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,10 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from i18n import N_, msg
-from mask_check.declared import Declared, cause_of, with_cause
-from mask_check.findings import BROKEN, OBEYS, Finding, MeasuredMask
+from mask_check.declared import Declared, cause_of
+from mask_check.findings import BROKEN, OBEYS, Finding, MeasuredMask, skipped, unknown, written
 from mask_check.subject import CheckedModule, apart, hooked
-from mask_check.trial import CheckTrial, skipped, unknown, written
+from mask_check.trial import CheckTrial
 from model.errors import first_line
 
 SUBSTITUTES = 3
@@ -30,6 +31,7 @@ SHUT = N_(
     "output {row} has no gradient with respect to token {column}, nor has any other output at this distance, where the "
     "mask is declared open. Open pairs that are silent: {silent:,} of {count:,}."
 )
+IN_IMAGES = N_("with images at 2 to 5 and 8 to 10: {found}")
 IMAGES = ("token_type_ids", "mm_token_type_ids")
 GRADIENT_SHARE = 0.5  # of the rows that the substitutes may take: a backward pass costs two forwards
 
@@ -54,20 +56,17 @@ def judge(trial: CheckTrial) -> Finding:
     closed = np.where(mask.declared, 0.0, np.nan_to_num(mask.moved, posinf=np.inf))
     amount = float(closed.max(initial=0.0))
     if mask.leaks.any():
-        row, column = map(int, np.argwhere(mask.leaks)[0])
-        values = {"row": row, "column": column, "size": written(float(mask.moved[row, column]))}
         leaks = [(int(i), int(j)) for i, j in np.argwhere(mask.leaks)]
-        words = with_cause(msg(LEAK, **values, count=len(leaks)), cause_of(leaks, trial.declared))
-        return Finding(BROKEN, words, amount, mask.tolerance, (row, column))
+        size = written(float(mask.moved[leaks[0]]))
+        found = Finding.at(leaks[0], LEAK, amount, mask.tolerance, size=size, count=len(leaks))
+        return found.because(cause_of(leaks, trial.declared))
     finding = Finding(OBEYS, "", amount, mask.tolerance)
     open_and_moved = mask.reaches & mask.declared
     measured = np.flatnonzero(mask.measured)
     dead = measured[~open_and_moved[:, measured].any(axis=0)]
     if len(dead):
-        values = {"token": int(dead[0]), "tried": SUBSTITUTES + MORE}
-        return unknown(
-            msg("changing token {token} moved no output at all, with {tried} other tokens.", **values), finding
-        )
+        why = N_("changing token {token} moved no output at all, with {tried} other tokens.")
+        return unknown(msg(why, token=int(dead[0]), tried=SUBSTITUTES + MORE), finding)
     others = mask.declared & ~np.eye(len(mask.declared), dtype=bool)
     if others[:, measured].any() and not (open_and_moved & others).any():
         why = msg("no token moved the output of another, not even where the mask allows it: nothing can be concluded.")
@@ -104,30 +103,25 @@ def judge_gradients(trial: CheckTrial, surely: Tensor | None = None) -> Finding:
     largest = float(torch.nan_to_num(gradients, nan=torch.inf).max())
     tolerance = torch.finfo(trial.subject.dtype).eps * largest if largest < torch.inf else 0.0
     if not bool(gradients.isfinite().all()):
-        row, column = [int(one) for one in (~gradients.isfinite()).nonzero()[0]]
-        values: dict[str, Any] = {"row": rows[row], "column": column}
-        words = msg("the gradient of output {row} with respect to token {column} is not a number.", **values)
-        return Finding(BROKEN, words, torch.inf, tolerance, (rows[row], column))
+        place, column = (~gradients.isfinite()).nonzero()[0].tolist()
+        words = N_("the gradient of output {row} with respect to token {column} is not a number.")
+        return Finding.at((rows[place], column), words, torch.inf, tolerance)
     if largest == 0.0:
         return unknown(msg("every gradient is 0, even where the mask is open."))
     closed = torch.where(declared, 0.0, gradients)
     amount = float(closed.max())
     if amount > tolerance:
-        row, column = [int(one) for one in (closed > tolerance).nonzero()[0]]
-        values = {"row": rows[row], "size": written(float(gradients[row, column])), "column": column}
-        words = msg(
-            "output {row} has a gradient of {size} with respect to token {column}, which its mask closes.", **values
-        )
-        return Finding(BROKEN, words, amount, tolerance, (rows[row], column))
+        place, column = (closed > tolerance).nonzero()[0].tolist()
+        words = N_("output {row} has a gradient of {size} with respect to token {column}, which its mask closes.")
+        size = written(float(gradients[place, column]))
+        return Finding.at((rows[place], column), words, amount, tolerance, size=size)
     others = declared & (torch.tensor(rows)[:, None] != torch.arange(trial.length))
     if bool(others.any()) and not bool((gradients[others] > 0).any()):
         return unknown(msg("no output has a gradient with respect to another token, not even where the mask is open."))
     if trial.declared.exact:
         shut = shut_pair(trial, gradients, others, rows, None if surely is None else surely[rows])
         if shut:
-            silent = int((gradients[others] == 0).sum())
-            words = msg(SHUT, row=shut[0], column=shut[1], silent=silent, count=int(others.sum()))
-            return Finding(BROKEN, words, pair=shut, silent=silent)
+            return Finding.at(shut, SHUT, silent=int((gradients[others] == 0).sum()), count=int(others.sum()))
     count, closed_pairs = int((gradients[~declared] == 0).sum()), int((~declared).sum())
     words = msg("exactly 0 in {count:,} of {closed:,} closed pairs.", count=count, closed=closed_pairs)
     if not closed_pairs:
@@ -202,19 +196,6 @@ def watching_embedding(subject: CheckedModule, ids: Tensor) -> Iterator[list[Ten
         yield leaves
 
 
-class WithArguments(CheckedModule):
-    """The module, called with further arguments each time."""
-
-    def __init__(self, subject: CheckedModule, **arguments: Tensor) -> None:
-        vars(self).update(vars(subject))
-        self.arguments = arguments
-
-    def call(self, ids: Tensor, keep: Tensor | None = None, **more: Any) -> Any:
-        """As that of CheckedModule; the arguments [1,T] are those of every row."""
-        given = {name: one.expand(len(ids), -1) for name, one in self.arguments.items()}
-        return super().call(ids, keep, **given | more)
-
-
 def judge_images(trial: CheckTrial) -> Finding:
     """Two blocks of image tokens, told by token_type_ids: an image's tokens see each other both ways and no later ones.
 
@@ -229,10 +210,11 @@ def judge_images(trial: CheckTrial) -> Finding:
     number = (types & ~torch.nn.functional.pad(types, (1, 0))[:, :-1].bool().long()).cumsum(-1)[0] * types[0]
     block = ((number[:, None] == number) & (number > 0)).cpu()
     declared = Declared(tuple(layer | block for layer in trial.declared.layers), msg("image blocks"))
-    own = replace(trial, subject=WithArguments(subject, **{name: types}), declared=declared, mask=None)
+    own = replace(trial, subject=copy.copy(subject), declared=declared, mask=None)
+    own.subject.each_row = {name: types}
     found = judge(own)
-    gradients = judge_gradients(own, block & ~torch.eye(trial.length).bool()) if found.verdict != BROKEN else found
-    wrong = found if found.verdict == BROKEN else gradients
-    if wrong.verdict != BROKEN:
-        return replace(found, words=msg("image tokens see their own image both ways, and nothing later."))
-    return replace(wrong, words=msg("with images at 2 to 5 and 8 to 10: {found}", found=wrong.words))
+    if found.verdict != BROKEN:
+        gradients = judge_gradients(own, block & ~torch.eye(trial.length).bool())
+        found = gradients if gradients.verdict == BROKEN else found
+    kept, broken = N_("image tokens see their own image both ways, and nothing later."), IN_IMAGES
+    return replace(found, words=msg(broken if found.verdict == BROKEN else kept, found=found.words))

@@ -4,7 +4,8 @@ Everything that a mask can go wrong in is a method of its own, so that a sample 
 Sizes: B rows, Q new tokens, K all tokens, H heads, D head width, W width, V vocabulary.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -100,6 +101,17 @@ class Places:
     images: Tensor | None = None
 
 
+@contextmanager
+def drawn(module: nn.Module, seed: int) -> Iterator[None]:
+    """What is made of the module inside has random weights, the same at every time."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
+        for parameter in module.parameters():
+            if parameter.ndim > 1:
+                nn.init.normal_(parameter, std=0.3)
+
+
 class SmallDecoder(nn.Module):
     """Learned positions, three kernels, a cache that drops what a window hides, packed documents by their positions."""
 
@@ -113,23 +125,23 @@ class SmallDecoder(nn.Module):
         self.config = config or replace(self.defaults)
         self.stages = stages
         size = self.config
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with drawn(self, seed):
             self.embedding = nn.Embedding(size.vocab_size, size.hidden_size)
             self.position_embedding = nn.Embedding(size.max_position_embeddings, size.hidden_size)
             self.blocks = nn.ModuleList(self.block() for _ in range(size.num_hidden_layers))
             self.dropout = nn.Dropout(0.1)
             self.norm = nn.LayerNorm(size.hidden_size)
             self.unembedding = nn.Linear(size.hidden_size, size.vocab_size, bias=False)
-            for parameter in self.parameters():
-                if parameter.ndim > 1:
-                    nn.init.normal_(parameter, std=0.3)
         self.masks = layers_of(self.config, "decoder")
         self.gradient_checkpointing = False
 
+    @property
+    def sizes(self) -> dict[str, Any]:
+        width, heads = self.config.hidden_size, self.config.num_attention_heads
+        return {"width": width, "heads": heads, "mlp_width": 2 * width, "epsilon": 1e-5}
+
     def block(self) -> nn.Module:
-        width = self.config.hidden_size
-        return SmallBlock(width=width, heads=self.config.num_attention_heads, mlp_width=2 * width, epsilon=1e-5)
+        return SmallBlock(**self.sizes)
 
     def set_attn_implementation(self, name: str) -> None:
         """Choose the kernel. Raises ValueError for one that is not in attention_kernels."""
@@ -226,13 +238,17 @@ class SmallDecoder(nn.Module):
         """bool [B,1,Q,K], True = may attend."""
         if places.explicit is not None:
             return places.explicit
-        allowed = self.order(self.masks[layer], places)[:, None] & places.keep[:, None, None, :]
+        allowed = self.order(self.masks[layer], places)[:, None] & self.keep_of(places)[:, None, None, :]
         if places.documents is not None:
             allowed = allowed & (places.documents[:, None, :, None] == places.documents[:, None, None, :])
         if places.images is not None:
             of_query, of_key = places.images[:, None, :, None], places.images[:, None, None, :]
             allowed = allowed | ((of_query == of_key) & (of_query > 0))
         return allowed
+
+    def keep_of(self, places: Places) -> Tensor:
+        """bool [B,K]: the real tokens."""
+        return places.keep
 
     def order(self, mask: LayerMask, places: Places) -> Tensor:
         """bool [B,Q,K]: the layer's own mask."""
@@ -242,13 +258,14 @@ class SmallDecoder(nn.Module):
         """[B,H,Q,D], by the chosen kernel. A query with no key gives 0 in each."""
         kernel = self.config._attn_implementation
         if kernel == "sdpa":
-            return F.scaled_dot_product_attention(q, k, v, attn_mask=self.for_sdpa(allowed))
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=self.for_kernel(allowed))
         if kernel == "flex_attention":
             return self.flex(q, k, v, allowed)
         return self.stages(q, k, v, allowed).output.to(q.dtype)
 
-    def for_sdpa(self, allowed: Tensor) -> Tensor | None:
-        return allowed
+    def for_kernel(self, mask: Any) -> Any:
+        """What sdpa or FlexAttention is given as its mask."""
+        return mask
 
     def flex(self, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
         """FlexAttention, not compiled."""
@@ -259,10 +276,7 @@ class SmallDecoder(nn.Module):
             *(len(q), None, q.shape[-2], k.shape[-2]),
             device=str(q.device),
         )
-        return flex_attention(q, k, v, block_mask=self.for_flex(block_mask))
-
-    def for_flex(self, block_mask: Any) -> Any:
-        return block_mask
+        return flex_attention(q, k, v, block_mask=self.for_kernel(block_mask))
 
 
 class SmallPair(SmallDecoder):
@@ -273,18 +287,12 @@ class SmallPair(SmallDecoder):
 
     def __init__(self, config: SmallConfig | None = None) -> None:
         super().__init__(config)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(5)
-            sizes: dict[str, Any] = {"heads": self.config.num_attention_heads, "epsilon": 1e-5}
-            width = self.config.hidden_size
-            self.encoder = nn.ModuleList(Block(width=width, mlp_width=2 * width, **sizes) for _ in range(2))
-            for parameter in self.encoder.parameters():
-                if parameter.ndim > 1:
-                    nn.init.normal_(parameter, std=0.3)
+        self.encoder = nn.ModuleList()
+        with drawn(self.encoder, 5):
+            self.encoder.extend(Block(**self.sizes) for _ in range(2))
 
     def block(self) -> nn.Module:
-        width = self.config.hidden_size
-        return CrossBlock(width=width, heads=self.config.num_attention_heads, mlp_width=2 * width, epsilon=1e-5)
+        return CrossBlock(**self.sizes)
 
     def forward(  # type: ignore[override]  # an encoder-decoder is called with both of its texts
         self,

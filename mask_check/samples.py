@@ -1,209 +1,121 @@
 """Modules that break one law each, the way that reports of published software say it was broken.
 
-Each is the small sound decoder with one method replaced. Its fields are those of registry.SampleModule.
+Each is a small sound module in which one step gives something else: `step(module, result, *arguments)` in place of the
+result of the sound method of that name.
 """
 
-from dataclasses import replace
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import wraps
+from typing import Any
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
-from i18n import N_
+from i18n import msg
 from mask_check.declared import LayerMask
-from mask_check.sample_networks import Places, SmallConfig, SmallDecoder, SmallOutput, SmallPair, Stages
+from mask_check.sample_networks import Places, SmallCache, SmallConfig, SmallDecoder, SmallOutput, Stages
 from model.attention import attention_stages
 
 
-class SeesTheFuture(SmallDecoder):
-    key, law = "future", "reach"
-    title = N_("Sees the future as a decoder")
-    said = N_("is_decoder is set, but the mask is bidirectional.")
-    reported = N_("RoFormer, BigBird, RemBert and MegatronBert with is_decoder, transformers#48745")
+@dataclass(frozen=True)
+class SampleModule:
+    """A module to try. law: the key of the law that names what is wrong with it, "" for a sound one.
 
-    def order(self, mask: LayerMask, places: Places) -> Tensor:
-        return torch.ones_like(super().order(mask, places))
+    said: what it is, and what is wrong with it. reported: where it was, in published software. Samples of one title
+    are variants of each other. Sentences are marked by N_, to be said where they are shown; `name` is said.
+    """
 
+    key: str
+    law: str
+    reported: str
+    title: str
+    said: str
+    variant: str = ""
+    make: Callable[[], nn.Module] = SmallDecoder
 
-class LeaksUnderSdpa(SmallDecoder):
-    key, law = "sdpa", "kernels"
-    title = N_("Leaks only with sdpa")
-    said = N_("Eager attention gets the mask; sdpa relies on a flag that is never set.")
-    reported = N_("Doge, transformers#48748")
-    defaults = SmallConfig(_attn_implementation="sdpa")
-
-    def for_sdpa(self, allowed: Tensor) -> Tensor | None:
-        return None
-
-
-class IgnoresTheBlockMask(SmallDecoder):
-    key, law = "flex", "kernels"
-    title = N_("FlexAttention without its block mask")
-    said = N_("FlexAttention is called without its block mask.")
-    reported = N_("FlexAttention's FLASH backend, pytorch#188322")
-
-    def for_flex(self, block_mask: object) -> object:
-        return None
+    @property
+    def name(self) -> str:
+        """The title, with the variant where there are several."""
+        title = msg(self.title)
+        return msg("{title}: {variant}", title=title, variant=msg(self.variant)) if self.variant else title
 
 
-class PacksTogether(SmallDecoder):
-    key, law = "packed", "packing"
-    title = N_("Packed documents see each other")
-    said = N_("Positions restart in each document, but the mask does not.")
-    reported = N_("transformers#46634, axolotl#3796")
+def faulty(
+    *about: str, base: type[SmallDecoder] = SmallDecoder, takes: tuple[str, ...] = (), **changes: Any
+) -> SampleModule:
+    """A sample of `base` with these steps, or attributes, changed. about: its key, law, reported, title and said.
+    takes: the arguments of its forward, for one that does not take all."""
 
-    def documents_of(self, position_ids: Tensor) -> Tensor | None:
-        return None
+    def forward(self: Any, *given: Any, **named: Any) -> Any:
+        return base.forward(self, *given, **named)
 
+    def changed(name: str, step: Any) -> Any:
+        if isinstance(step, type) or not callable(step):
+            return step
+        sound = getattr(base, name)
 
-class IgnoresTheDocumentMask(SmallDecoder):
-    key, law = "document-mask", "packing"
-    title = N_("Document mask ignored")
-    said = N_("A document mask is accepted, but the causal mask is used instead.")
-    defaults = SmallConfig(packs_by="attention_mask")
+        @wraps(sound)
+        def method(self: Any, *given: Any) -> Any:
+            return step(self, sound(self, *given), *given)
 
-    def explicit(self, mask: Tensor) -> Tensor | None:
-        return None
+        return method
 
-
-class CountsPads(SmallDecoder):
-    key, law = "counts-pads", "padding-left"
-    title = N_("A pad shifts every position")
-    said = N_("The padding mask is obeyed, but positions are counted over pads too.")
-    reported = N_("one pad moved a loss from 4.5 to 13.6, TransformerLens#1610")
-
-    def positions_of(self, keep: Tensor) -> Tensor:
-        return torch.arange(keep.shape[1]).expand(len(keep), -1)
-
-    def forward(  # type: ignore[override]  # takes no position_ids, so that nobody can put it right from outside
-        self, input_ids: Tensor, attention_mask: Tensor | None = None
-    ) -> SmallOutput:
-        return super().forward(input_ids, attention_mask)
+    name = "".join(word.capitalize() for word in about[0].split("-"))
+    methods: dict[str, Any] = {name: changed(name, step) for name, step in changes.items()}
+    if takes:
+        known = inspect.signature(base.forward).parameters
+        forward.__signature__ = inspect.Signature([known[one] for one in ("self", *takes)])  # type: ignore[attr-defined]
+        methods["forward"] = forward
+    key, law, link, title, said = about
+    return SampleModule(key, law, link, title, said, make=type(name, (base,), methods))
 
 
-class LooksAtPads(SmallDecoder):
-    key, law = "pads", "pad-content"
-    title = N_("Attends to pads")
-    said = N_("The padding mask is accepted but not applied.")
-
-    def allowed(self, layer: int, places: Places) -> Tensor:
-        everything = torch.ones_like(places.keep)
-        return super().allowed(layer, replace(places, keep=everything))
+def everything(mask: Tensor) -> Tensor:
+    """As large, and open in every cell."""
+    return torch.ones_like(mask, dtype=torch.bool)
 
 
-class RepeatsMasks(SmallDecoder):
-    key, law = "repeated", "padding-left"
-    title = N_("Masks repeated in the wrong order")
-    said = N_("Each row's mask should apply to all of its heads, but `repeat` interleaves the masks of the rows.")
+def window_wider(more: int) -> Callable[..., Tensor]:
+    """A step of `order`: windows of so many more tokens."""
 
-    attention_kernels = ("eager", "sdpa")
+    def step(module: SmallDecoder, order: Tensor, mask: LayerMask, places: Places) -> Tensor:
+        if mask.window is None:
+            return order
+        return replace(mask, window=mask.window + more).between(places.queries[:, :, None], places.keys[:, None, :])
 
-    def allowed(self, layer: int, places: Places) -> Tensor:
-        allowed = super().allowed(layer, places)
-        rows, _, queries, keys = allowed.shape
-        heads = self.config.num_attention_heads
-        return allowed[:, 0].repeat(heads, 1, 1).view(rows, heads, queries, keys)
+    return step
 
 
-class ForgetsPaddingWhenCached(SmallDecoder):
-    key, law = "cached-padding", "cache"
-    title = N_("Padded prompt, then the cache")
-    said = N_("A full run obeys the padding mask, but a cached step treats every cached key as a real token.")
-
-    def allowed(self, layer: int, places: Places) -> Tensor:
-        keep = torch.ones_like(places.keep) if places.step else places.keep
-        return super().allowed(layer, replace(places, keep=keep))
+def ahead_in_blocks(module: SmallDecoder, order: Tensor, mask: LayerMask, places: Places) -> Tensor:
+    """A step of `order`: in rows of more than 64 tokens, those of a block of 64 see each other."""
+    block = places.queries[:, :, None] // 64 == places.keys[:, None, :] // 64
+    return order | block if places.keys.shape[1] > 64 else order
 
 
-class CropsItsCache(SmallDecoder):
-    key, law = "cropped", "cache"
-    title = N_("Sliding cache, one key short")
-    said = N_("A sliding cache that drops one key too many once it is past its window.")
-    defaults = SmallConfig(sliding_window=5)
-
-    def cached(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        k, v = super().cached(layer, k, v)
-        full = k.shape[-2] == (self.masks[layer].window or 0) - 1
-        return (k[..., 1:, :], v[..., 1:, :]) if full else (k, v)
+def counted_over_pads(module: SmallDecoder, counted: Tensor, keep: Tensor) -> Tensor:
+    """A step of `positions_of`."""
+    return torch.arange(keep.shape[1]).expand_as(keep)
 
 
-class ChunkedStepsSeeAhead(SmallDecoder):
-    key, law = "chunked-steps", "cache"
-    title = N_("Several tokens per step see ahead")
-    said = N_("Several tokens in one step see each other in both directions, as if the mask restarted at each step.")
-
-    def order(self, mask: LayerMask, places: Places) -> Tensor:
-        order = super().order(mask, places)
-        new = places.keys >= places.queries[:, :1]
-        return order | new[:, None] if places.step else order
+def interleaved(module: SmallDecoder, allowed: Tensor, *_: Any) -> Tensor:
+    """A step of `allowed`: the masks of the rows, repeated for the heads in the wrong order."""
+    rows, _one, queries, keys = allowed.shape
+    heads = module.config.num_attention_heads
+    return allowed[:, 0].repeat(heads, 1, 1).view(rows, heads, queries, keys)
 
 
-class WindowTooWide(SmallDecoder):
-    key, law = "wide", "reach"
-    title = N_("Window one too wide")
-    said = N_("A window of w in which a token sees w earlier tokens and itself: one more than declared.")
-    defaults = SmallConfig(sliding_window=3)
-
-    def order(self, mask: LayerMask, places: Places) -> Tensor:
-        return super().order(LayerMask(window=(mask.window or 0) + 1), places)
-
-    def cached(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        return k, v
+def mask_as_documents(module: SmallDecoder, allowed: Tensor, _mask: Tensor) -> Tensor:
+    """A step of `explicit`: numbers of documents, and the causal mask within each."""
+    begins = ~F.pad(allowed.diagonal(-1, -2, -1), (1, 0), value=True)
+    number = begins.cumsum(-1)
+    return (number[..., :, None] == number[..., None, :]).tril()
 
 
-class WindowTooNarrow(WindowTooWide):
-    key, law = "narrow", "gradients"
-    title = N_("Window one too narrow")
-    said = N_("A window of w that excludes its farthest token.")
-
-    def order(self, mask: LayerMask, places: Places) -> Tensor:
-        return SmallDecoder.order(self, LayerMask(window=(mask.window or 0) - 1), places)
-
-
-class TrainsWithoutMask(SmallDecoder):
-    key, law = "training", "training"
-    title = N_("No mask in training mode")
-    said = N_("The mask is built only in eval mode.")
-
-    def order(self, mask: LayerMask, places: Places) -> Tensor:
-        order = super().order(mask, places)
-        return torch.ones_like(order) if self.training else order
-
-
-class LooksAtSourcePads(SmallPair):
-    key, law = "source", "cross"
-    title = N_("Attends to the source's pads")
-    said = N_("Cross-attention without the source's padding mask.")
-
-    def source_allowed(self, source_keep: Tensor, queries: int) -> Tensor:
-        return torch.ones_like(source_keep)[:, None, None, :]
-
-
-class EncodesPads(SmallPair):
-    key, law = "encoder-pads", "encoder"
-    title = N_("The encoder attends to pads")
-    said = N_("The encoder has no padding mask, though cross-attention has one.")
-
-    def source_reach(self, source_keep: Tensor) -> Tensor:
-        return torch.ones_like(source_keep)[:, None, None, :]
-
-
-class EncodesCausally(SmallPair):
-    key, law = "encoder-causal", "encoder"
-    title = N_("A causal encoder")
-    said = N_("The encoder is given the decoder's causal mask: a source token never sees a later one.")
-
-    def source_reach(self, source_keep: Tensor) -> Tensor:
-        length = source_keep.shape[1]
-        return super().source_reach(source_keep) & torch.ones(length, length, dtype=torch.bool).tril()
-
-
-class LeaksWhatFewTokensHave(SmallDecoder):
-    key, law = "hidden", "gradients"
-    title = N_("A leak that no substitute token reveals")
-    said = N_(
-        "Reads one number of every later embedding, and that number is the same for all tokens: no substitute "
-        "reveals it."
-    )
+class HidesItsLeak(SmallDecoder):
+    """Reads one number of every later embedding, which is the same for all tokens."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -214,16 +126,6 @@ class LeaksWhatFewTokensHave(SmallDecoder):
         found = super().embed(ids)
         ahead = found[..., :1].flip(1).cumsum(1).flip(1)
         return torch.cat([found[..., :1], found[..., 1:2] + 0.1 * ahead, found[..., 2:]], dim=-1)
-
-
-class MixesItsRows(SmallDecoder):
-    key, law = "rows", "batch"
-    title = N_("Rows of a batch mix")
-    said = N_("Normalised over the batch: a row's outputs depend on the rows beside it.")
-
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
-        found = super().attend(layer, q, k, v, allowed)
-        return found - found.mean(0, keepdim=True) * 0.5
 
 
 class ReusesBlockedScores(SmallDecoder):
@@ -247,3 +149,34 @@ class ReusesBlockedScores(SmallDecoder):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> SmallOutput:  # type: ignore[override]
         return super().forward(input_ids, attention_mask)
+
+
+class IgnoresPositions(SmallDecoder):
+    """Counts positions whatever it is told."""
+
+    def forward(self, input_ids: Tensor, position_ids: Tensor | None = None, **more: Any) -> SmallOutput:  # type: ignore[override]
+        return super().forward(input_ids, **more)
+
+
+class KeepsRejected(SmallCache):
+    """A cache that is cut one token too late."""
+
+    def crop(self, length: int) -> None:
+        super().crop(length + 1)
+        self.length = length
+
+
+class PicksKeys(SmallDecoder):
+    """Each query reads the keys with the highest scores alone, as many as index_topk says."""
+
+    attention_kernels = ("eager",)
+    defaults = SmallConfig(index_topk=6)
+
+    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
+        scores = (q @ k.transpose(-1, -2)).mean(1, keepdim=True).masked_fill(~allowed, -torch.inf)
+        picked = self.picked(scores, min(self.config.index_topk or scores.shape[-1], scores.shape[-1]))
+        return super().attend(layer, q, k, v, allowed & picked)
+
+    def picked(self, scores: Tensor, top: int) -> Tensor:
+        """[B,1,Q,K]: whether a score is among the highest of its row."""
+        return scores >= scores.topk(top, -1).values[..., -1:]

@@ -10,15 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from i18n import msg, msg_together
+from i18n import N_, msg
 from mask_check import padding, reach
-from mask_check.declared import declare, with_cause
-from mask_check.findings import BROKEN, OBEYS, Finding
+from mask_check.findings import BROKEN, OBEYS, Finding, skipped, unknown, worst, written
+from mask_check.prepare import prepare
 from mask_check.subject import CheckedModule, hooked, text_config
-from mask_check.trial import CheckTrial, noise_of, skipped, unknown, worst, written
+from mask_check.trial import CheckTrial
 
 STATES = "encoder_last_hidden_state"
-COMPANY = 3  # rows that its noise is measured beside
 PADS = 3
 
 
@@ -73,20 +72,15 @@ def judge(trial: CheckTrial) -> Finding:
     wrong = worst(findings)
     if wrong:
         return replace(wrong, words=msg("{law}: {found}", law=msg(wrong.name), found=wrong.words))
-    words = msg("its states: {found}", found=findings[0].words)
-    if pair.takes_mask:
-        words = msg_together([words, msg("Pads after its source move none, whatever they contain.")])
-    return replace(findings[-1] if pair.takes_mask else findings[0], words=words)
+    found = replace(findings[-1], words=msg("its states: {found}", found=findings[0].words))
+    return found.because(msg("Pads after its source move none, whatever they contain.") if pair.takes_mask else "")
 
 
 def of_encoder(trial: CheckTrial, encoder: EncoderOnly, source: Tensor) -> CheckTrial:
     """What the encoder's laws are tried on: the source [S], in its own number of states, with its own noise."""
     subject = CheckedModule(encoder)
     subject.kind = "encoder"
-    company = trial.random_rows(COMPANY, len(source), trial.generator(8))
-    noise = noise_of(subject, source[None], company, trial.seed)
-    declared = declare(encoder.config, len(source), None, "encoder")
-    return CheckTrial(subject, source, trial.pool, trial.pad, declared, noise, trial.seed)
+    return replace(prepare(subject, source, seed=trial.seed), pool=trial.pool, pad=trial.pad)
 
 
 def judge_cross(trial: CheckTrial) -> Finding:
@@ -104,11 +98,8 @@ def judge_cross(trial: CheckTrial) -> Finding:
     padded = subject.outputs(ids, **{own: torch.cat([source, pads])[None], "attention_mask": keep})[0]
     difference = trial.difference(padded, trial.alone)
     if difference.amount > trial.tolerance:
-        values = {"pads": PADS} | difference.values
-        words = msg(
-            "with {pads} pads after its source, output {where} differs by {amount} from the source alone.", **values
-        )
-        return Finding(BROKEN, words, difference.amount, trial.tolerance, (difference.where, length))
+        words = N_("with {pads} pads after its source, output {row} differs by {size} from the source alone.")
+        return Finding.at((difference.where, length), words, difference.amount, trial.tolerance, pads=PADS)
     filled = trial.other(pads, trial.generator(6))
     other = subject.outputs(ids, **{own: torch.cat([source, filled])[None], "attention_mask": keep})[0]
     moved = trial.difference(other, padded)
@@ -151,12 +142,12 @@ def judge_cross_reach(trial: CheckTrial) -> Finding:
 
 def _unread(reads: Tensor) -> Finding:
     """reads bool [outputs, S]: which of the source's tokens each output has a gradient by."""
-    row, token = (int(one) for one in (~reads).nonzero()[0])
-    values = {"row": row, "token": token, "count": int((~reads).sum())}
-    words = msg("output {row} does not read source token {token}. Pairs that are not read: {count}.", **values)
+    row, token = (~reads).nonzero()[0].tolist()
+    words = N_("output {row} does not read source token {column}. Pairs that are not read: {silent}.")
+    found = Finding.at((row, token), words, silent=int((~reads).sum()))
     cause = ""
     if torch.equal(reads, torch.ones_like(reads).tril()):
         cause = msg("Likely cause: cross-attention is given a causal mask.")
     elif not bool(reads.any(0).all()):
         cause = msg("Likely cause: the source is cut short.")
-    return Finding(BROKEN, with_cause(words, cause), pair=(row, token), silent=values["count"])
+    return found.because(cause)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from i18n import msg
+from i18n import N_, msg
 from mask_check.findings import CannotCheck
 from model.blocks import FIRST_POSITIONS, counts_by_ids
 
@@ -23,6 +23,11 @@ NEEDS = ("pixel_values", "input_features", "input_values", "images", "audio_valu
 WIDTHS = ("hidden_size", "n_embd", "d_model", "dim", "in_features", "embed_dim", "normalized_shape")
 WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel")
 IDS_OF_TABLE = 97
+NEEDS_MORE = N_("its forward needs {what}: only models that read token ids alone can be checked")
+STOPPED = N_(
+    "the check was stopped after {seconds:.0f} s and {forwards} forwards; allow more seconds, or check a shorter text"
+)
+NOT_OF_ALL = N_("expected logits of every position, [{rows}, {length}, V], from its forward, got {got}")
 
 
 class TookTooLong(CannotCheck):
@@ -44,6 +49,7 @@ class CheckedModule:
         self.forwards = 0
         self.before_forward: Callable[[], None] = lambda: None
         self.source: Tensor | None = None
+        self.each_row: dict[str, Tensor] = {}  # further arguments [1,T] of every row
         self.one_row = False
         self._needs_targets = False
         self._until = None if seconds is None else time.monotonic() + seconds
@@ -59,9 +65,7 @@ class CheckedModule:
             if one.default is one.empty and name == EMBEDS:
                 self._make_table()
             elif one.default is one.empty and name in NEEDS:
-                raise CannotCheck(
-                    msg("its forward needs {what}: only models that read token ids alone can be checked", what=name)
-                )
+                raise CannotCheck(msg(NEEDS_MORE, what=name))
         first = (name for name, one in signature.items() if one.kind == one.POSITIONAL_OR_KEYWORD)
         known = (EMBEDS,) if self.table is not None else IDS
         self.ids_name = next((name for name in (*known, *first) if name in self._takes), "")
@@ -153,14 +157,12 @@ class CheckedModule:
         """ids [B,T], keep bool [B,T] (True = a real token) -> float32 [B,T,V], float64 of a module in float64."""
         if not self.one_row or len(ids) == 1:
             return self.batch_outputs(ids, keep, **more)
-        arguments = {"ids": ids, "keep": keep, **more}
-        rows = (
-            {
-                name: value[row : row + 1] if isinstance(value, Tensor) and len(value) == len(ids) else value
-                for name, value in arguments.items()
-            }
-            for row in range(len(ids))
-        )
+
+        def of_row(value: Any, row: int) -> Any:
+            return value[row : row + 1] if isinstance(value, Tensor) and len(value) == len(ids) else value
+
+        arguments = {"ids": ids, "keep": keep, **more}.items()
+        rows = ({name: of_row(value, row) for name, value in arguments} for row in range(len(ids)))
         return torch.cat([self.batch_outputs(**row) for row in rows])
 
     def batch_outputs(self, ids: Tensor, keep: Tensor | None = None, **more: Any) -> Tensor:
@@ -176,16 +178,11 @@ class CheckedModule:
         """What the module itself returns. more: arguments by the names that a decoder has for them; a None among them
         is left out."""
         if self._until is not None and time.monotonic() > self._until:
-            words = msg(
-                "the check was stopped after {seconds:.0f} s and {forwards} forwards; allow more seconds, or check "
-                "a shorter text",
-                seconds=self._seconds,
-                forwards=self.forwards,
-            )
-            raise TookTooLong(words)
+            raise TookTooLong(msg(STOPPED, seconds=self._seconds, forwards=self.forwards))
         self.before_forward()
         self.forwards += 1
-        arguments: dict[str, Any] = {name: value for name, value in more.items() if value is not None}
+        arguments: dict[str, Any] = {name: one.expand(len(ids), -1) for name, one in self.each_row.items()}
+        arguments |= {name: value for name, value in more.items() if value is not None}
         if "position_ids" in arguments:
             arguments["position_ids"] = arguments["position_ids"] + self._first
         mask = None if keep is None else keep if keep.is_floating_point() else keep.long()
@@ -222,9 +219,7 @@ class CheckedModule:
         if not isinstance(logits, Tensor) or logits.ndim != 3 or logits.shape[:2] != ids.shape:
             got = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
             values = {"rows": ids.shape[0], "length": ids.shape[1], "got": got}
-            raise CannotCheck(
-                msg("expected logits of every position, [{rows}, {length}, V], from its forward, got {got}", **values)
-            )
+            raise CannotCheck(msg(NOT_OF_ALL, **values))
         return logits if logits.dtype == torch.float64 else logits.float()
 
 
@@ -271,9 +266,9 @@ def embeddings(module: nn.Module) -> list[nn.Embedding]:
 
 
 @contextmanager
-def hooked(parts: Iterable[nn.Module], hook: Callable[..., Any]) -> Iterator[None]:
+def hooked(parts: Iterable[nn.Module], hook: Callable[..., Any], **options: bool) -> Iterator[None]:
     """While it lasts, the forward hook is on all of these parts."""
-    handles = [part.register_forward_hook(hook) for part in parts]
+    handles = [part.register_forward_hook(hook, **options) for part in parts]
     try:
         yield
     finally:

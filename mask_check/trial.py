@@ -6,8 +6,7 @@ unit in the last place, and for a sum of K products u·√K, the growth that ran
 2019, "A New Approach to Probabilistic Rounding Error Analysis"). A mask that is obeyed may not do more.
 """
 
-import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -20,17 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from i18n import N_, msg
 from mask_check.declared import Declared, Mask, declare
-from mask_check.findings import (
-    BROKEN,
-    CANNOT_TELL,
-    DOES_NOT_APPLY,
-    OBEYS,
-    SAFETY,
-    CannotCheck,
-    Finding,
-    MeasuredMask,
-    Noise,
-)
+from mask_check.findings import BROKEN, OBEYS, CannotCheck, Finding, MeasuredMask, Noise, written
 from mask_check.subject import CheckedModule, apart, hooked
 
 ROUNDS = 3
@@ -51,7 +40,8 @@ FEWEST_ROWS, MOST_ROWS = 24, 640
 
 @dataclass(frozen=True)
 class Asked:
-    """What the caller asks for beside a module. kernels: the names to compare, None for those that cost little.
+    """What the caller asks for beside a module. mask: what it should obey, see `declared.declare`; its configuration
+    says unless given. kernels: the names to compare, None for those that cost little.
 
     tokens: the longest row, None for those that cost little. thorough: every position of the longer rows is changed,
     and torch.compile is tried. packing: how documents are told to the module, "position_ids" or nothing known.
@@ -174,6 +164,11 @@ class CheckTrial:
         each = apart(found, expected)
         return Difference(float(each.max()), first_above(each, self.tolerance))
 
+    def compared(self, found: Tensor, expected: Tensor, broken: str, kept: str, **values: Any) -> Finding:
+        """The verdict on outputs [T,V] that are to be the same. broken: with {amount} and {where}, marked by N_."""
+        difference = self.difference(found, expected)
+        return self.finding(difference.amount, broken=msg(broken, **values, **difference.values), kept=kept)
+
     def finding(self, amount: float, *, broken: str, kept: str, pair: tuple[int, int] | None = None) -> Finding:
         """The verdict on an amount: `broken` or `kept` says what was found."""
         if amount > self.tolerance:
@@ -195,26 +190,6 @@ class Difference:
         return {"amount": written(self.amount), "where": self.where}
 
 
-def written(amount: float) -> str:
-    return f"{amount:.3g}" if math.isfinite(amount) else "NaN"
-
-
-def skipped(why: str) -> Finding:
-    """A law that asks nothing of this module."""
-    return Finding(DOES_NOT_APPLY, why)
-
-
-def unknown(why: str, finding: Finding | None = None) -> Finding:
-    """A law whose answer could not be found. finding: with what was measured."""
-    return replace(finding or Finding(CANNOT_TELL, why), verdict=CANNOT_TELL, words=why)
-
-
-def worst(findings: Iterable[Finding]) -> Finding | None:
-    """The first that is broken, or the first that cannot tell; None where there is neither."""
-    first = {finding.verdict: finding for finding in reversed([*findings])}
-    return first.get(BROKEN) or first.get(CANNOT_TELL)
-
-
 def first_above(difference: Tensor, tolerance: float) -> int:
     """Where the first number of [T] above the tolerance stands; 0 where there is none."""
     found = (difference > tolerance).nonzero()
@@ -233,7 +208,7 @@ def noise_of(subject: CheckedModule, ids: Tensor, company: Tensor, seed: int) ->
     finite = copies[copies.isfinite()]
     floor = torch.finfo(subject.dtype).eps * float(finite.abs().max()) if finite.numel() else 0.0
     repeated = float(apart(copies, again).max())
-    most = SAFETY * max(rounded, floor)
+    most = Noise(floor, rounded).across
     if repeated > most:
         drawn = steady <= most < float(apart(base, subject.outputs(ids)).max())
         values = {"count": ids.shape[1], "amount": f"{repeated:.3g}"}
@@ -248,7 +223,8 @@ def _rounded(subject: CheckedModule, ids: Tensor, seed: int) -> tuple[float, Ten
     all runs draw the same random numbers."""
 
     def run() -> Tensor:
-        with _same_random_numbers(subject.device):
+        with torch.random.fork_rng(devices=[subject.device] if subject.device.type == "cuda" else []):
+            torch.manual_seed(0)
             return subject.outputs(ids)
 
     most, generator = 0.0, torch.Generator().manual_seed(seed)
@@ -258,14 +234,6 @@ def _rounded(subject: CheckedModule, ids: Tensor, seed: int) -> tuple[float, Ten
             with rounded_once_more(subject.module, generator):
                 most = max(most, float(apart(base, run()).max()))
     return most, base, float(apart(base, again).max())
-
-
-@contextmanager
-def _same_random_numbers(device: torch.device) -> Iterator[None]:
-    """While it lasts, torch draws the numbers that follow one seed; afterwards it goes on as if nothing had been."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(0)
-        yield
 
 
 @contextmanager

@@ -5,7 +5,7 @@ A mask (`allowed`) is boolean and True means "may attend".
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ class ScoreTerms:
 
 
 NO_TERMS = ScoreTerms()
+BLOCK = 256  # queries at a time of a long text
 
 
 @dataclass(frozen=True)
@@ -110,9 +111,38 @@ def attend(
         bias = terms.bias.to(q.dtype)
         mask = bias if allowed is None else bias.masked_fill(~allowed, float("-inf"))
     output = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, enable_gqa=grouped)
-    if terms.bias is not None and allowed is not None:  # only a boolean mask is sure to give 0 in an empty row
+    # only a boolean mask, and only on the CPU, is sure to give 0 in an empty row
+    if allowed is not None and (terms.bias is not None or q.device.type != "cpu"):
         output = output.masked_fill(~allowed.any(-1, keepdim=True), 0.0)
     return output
+
+
+def attend_in_blocks(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    allowed: Callable[[slice], Tensor | None] | None,
+    *,
+    scale: float | None = None,
+    terms: ScoreTerms = NO_TERMS,
+) -> Tensor:
+    """The output of `attend`, some queries at a time, so that nothing takes Q·K numbers: for long texts.
+
+    allowed: the mask of some of the queries; None: the causal mask alone, of as many queries as keys.
+    """
+    if allowed is None and terms is NO_TERMS:
+        grouped = k.shape[-3] != q.shape[-3]
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=grouped)
+    position = torch.arange(k.shape[-2], device=q.device)
+    parts = []
+    for begin in range(0, q.shape[-2], BLOCK):
+        some = slice(begin, min(begin + BLOCK, q.shape[-2]))
+        mask = position[None] <= position[some, None] if allowed is None else allowed(some)
+        bias = None if terms.bias is None else terms.bias[..., some, :] if terms.bias.shape[-2] > 1 else terms.bias
+        sinks = terms.sinks[..., some, :] if terms.sinks is not None and terms.sinks.ndim > 1 else terms.sinks
+        own = replace(terms, bias=bias, sinks=sinks)
+        parts.append(attend(q[..., some, :], k, v, mask, scale=scale, terms=own))
+    return torch.cat(parts, dim=-2)
 
 
 def _softmax(masked: Tensor, allowed: Tensor | None, terms: ScoreTerms) -> Tensor:

@@ -15,6 +15,7 @@ from i18n import N_, msg, msg_list
 from model.attribution.linearized_run import LinearizedRun
 from model.blocks import KeysValues
 from model.errors import CheckpointError, NotSupported
+from model.hardware import CPU, Hardware
 from model.masks import MaskContext, Masking, MaskSpec
 from model.text import TokenBatch, rows_of
 from model.trace import LayerRecord, Trace
@@ -25,6 +26,8 @@ TRACE_BYTES = 256 * 2**20  # what one run may keep, but that one full row is alw
 
 HeadEdit = Callable[[str, int, LayerRecord, Tensor], Tensor]
 """(which attention, layer, its record, its heads' outputs [B,H,Q,D]) -> what its output projection gets instead."""
+StreamEdit = Callable[[int, Tensor], Tensor]
+"""(layer, counted over all of the network's, the residual stream that enters it [B,T,W]) -> what enters instead."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +52,7 @@ class Description:
     layer_numbers: for an attention by its name, the number in the network of each of its layers, counted from 0; empty
     where they are simply 0, 1, 2 … layer_kinds: of a network that mixes layers with and without attention, what each
     of them is: "attention", "state space", "linear attention" …, to be said where they are shown; else empty.
-    precision: in a few words, where its weights are not float32 from the file on.
+    precision: in a few words, on which device and in which precision it is computed.
     """
 
     architecture: str
@@ -81,17 +84,18 @@ class Description:
         if not others:
             return ""
         kinds = {kind: [number for number, other in others if other == kind] for _, kind in others}
-        each = [msg("{kind} in {layers}", kind=msg(kind), layers=_ranges(numbers)) for kind, numbers in kinds.items()]
+        each = [msg("{kind} in {layers}", kind=msg(kind), layers=ranges(numbers)) for kind, numbers in kinds.items()]
         return msg(
             "Layers without attention: {kinds}. Lifting a mask affects only the attention layers.",
             kinds=msg_list(each, N_("; ")),
         )
 
 
-def _ranges(numbers: list[int]) -> str:
+def ranges(numbers: Sequence[int]) -> str:
     """[0, 1, 2, 4] -> "0-2, 4"."""
-    begins = [number for number in numbers if number - 1 not in numbers]
-    ends = [number for number in numbers if number + 1 not in numbers]
+    known = set(numbers)
+    begins = [number for number in numbers if number - 1 not in known]
+    ends = [number for number in numbers if number + 1 not in known]
     return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(begins, ends, strict=True))
 
 
@@ -111,7 +115,7 @@ class Model(ABC):
     kind: "decoder", "encoder" or "encoder-decoder". attentions: the names that Trace.select takes. predicts: whether it
     has logits. num_layers and num_heads are those of the attention that a fresh trace shows; key_value_heads: for each
     of its query heads, the key-value head it reads. context: the most positions of a row; most_cells: of a batch.
-    network: what holds its weights.
+    network: what holds its weights. hardware: what computes it.
     """
 
     network: nn.Module
@@ -119,6 +123,8 @@ class Model(ABC):
     kind = "decoder"
     attentions: tuple[str, ...] = ("self",)
     predicts = True
+    chats = False  # whether it has a chat template
+    hardware: Hardware = CPU
 
     def __init__(
         self,
@@ -146,6 +152,11 @@ class Model(ABC):
         An encoder-decoder's batch is its targets, one for each text, with the texts as its source; without targets the
         model writes them itself. Raises ValueError for targets that are not one a text, or not taken.
         """
+
+    def encode_rendered(self, text: str) -> tuple[TokenBatch, frozenset[int]]:
+        """A text that its chat template wrote, as one row, and the ids of special tokens, which count as such in it.
+        Raises NotSupported for a model that has no chat template."""
+        raise NotSupported(msg("{model} has no chat template. Type a text instead of messages.", model=self.name))
 
     @abstractmethod
     def label(self, token: int) -> str:
@@ -200,8 +211,11 @@ class Model(ABC):
         """A cache of these keys and values."""
         return pairs
 
-    def residuals(self, batch: TokenBatch, spec: MaskSpec) -> Residuals:
-        """The residual stream of a run under spec. Raises NotSupported where it is not known."""
+    def residuals(
+        self, batch: TokenBatch, spec: MaskSpec, edit: HeadEdit | None = None, entering: StreamEdit | None = None
+    ) -> Residuals:
+        """The residual stream of a run under spec, with what edit makes of heads and entering of each layer's input.
+        Raises NotSupported where it is not known."""
         raise NotSupported(msg("{model}: the states after each of its layers are not available here", model=self.name))
 
     def frozen(self, trace: Trace, row: int) -> LinearizedRun:

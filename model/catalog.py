@@ -9,6 +9,7 @@ from tokenizers import Tokenizer
 from tokenizers.implementations import ByteLevelBPETokenizer
 
 from i18n import N_, msg
+from model import hardware
 from model.base import CHECKPOINTS, Model, check_finite, files_key
 from model.decoder import DecoderModel
 from model.errors import CheckpointError, panics_caught
@@ -38,6 +39,7 @@ ENTRIES = {
     for entry in (
         Entry(name="story", title=N_("story (built in)"), first_head=(4, 0)),
         Entry(name="dates", title=N_("dates (built in)"), first_head=(0, 1)),
+        Entry(name="induction", title=N_("induction (built in)"), first_head=(1, 0)),
         Entry(name="distilgpt2", title="DistilGPT-2", repo="distilbert/distilgpt2", megabytes=353),
         Entry(name="gpt2", title="GPT-2", repo="openai-community/gpt2", megabytes=548, first_head=(5, 1)),
         Entry(name="gpt2-medium", title="GPT-2 medium", repo="openai-community/gpt2-medium", megabytes=1520),
@@ -45,6 +47,7 @@ ENTRIES = {
         Entry(name="gpt2-xl", title="GPT-2 XL", repo="openai-community/gpt2-xl", megabytes=6431),
     )
 }
+INDUCTION_STEPS = 1500  # of its training
 MOST_CONFIG_BYTES = 10**6  # of a GPT-2's
 FILES = ("config.json", "tokenizer.json", "model.safetensors")
 
@@ -63,7 +66,7 @@ def fetch(name: str, progress: "Progress | None" = None, settings: Settings | No
     settings = settings or Settings.from_environment()
     entry = _entry(name)
     if entry is not None and entry.repo is None:
-        return CHECKPOINTS / name
+        return CHECKPOINTS.joinpath(*name.split("-"))
     check_offered(name, settings)
     # the hub's client takes a while to import, and the first page does without
     from model.huggingface import checkpoint_files, hub
@@ -116,9 +119,9 @@ def inspect(name: str, settings: Settings) -> None:
 
     is_path = checkpoint_files.is_path(name)
     folder = checkpoint_files.allowed_folder(name, settings) if is_path else fetching.cached(name)
-    if is_path and folder is not None and _is_ours(folder):
+    if is_path and folder is not None and _is_ours(name, folder):
         checkpoint_files.check_limits(name, folder, settings)
-        fetching.check_tokenizer(name, _tokenizer(folder))
+        fetching.check_tokenizer(name, _tokenizer(checkpoint_files.tokenizer_folder(name, folder)))
     elif folder is not None:
         fetching.inspect(name, folder, settings)
 
@@ -134,7 +137,7 @@ def load(
     settings = settings or Settings.from_environment()
     folder = fetch(name, progress, settings)
     model = _from_folder(name, folder, settings, report)
-    model.key = files_key(name, folder)
+    model.key = f"{files_key(name, folder)} {model.hardware.key}"
     return model
 
 
@@ -143,19 +146,64 @@ def first_head(model: Model) -> tuple[int, int]:
     return (entry and entry.first_head) or (model.num_layers // 2, 0)
 
 
+def steps(name: str, settings: Settings | None = None) -> dict[str, int | None]:
+    """The checkpoints of a training, by the names that `load` takes, with their steps, in order; None: the model after
+    it. Empty where a name is no folder of checkpoints."""
+    if _entry(name) is not None:  # one that ships has its checkpoints in folders named by their steps
+        own = sorted(int(path.name) for path in (CHECKPOINTS / name).glob("[0-9]*"))
+        return {**{f"{name}-{step}": step for step in own}, name: None} if own else {}
+    from model.huggingface import checkpoint_files
+
+    if not checkpoint_files.is_path(name):
+        return {}
+    try:
+        return checkpoint_files.steps(name, settings or Settings.from_environment())
+    except CheckpointError:  # said when it is loaded
+        return {}
+
+
+def at_step(name: str, step: int | None = None) -> str:
+    """The name of a checkpoint of the folder `name`, the last one's unless a step is given; of any other model its own.
+    Raises ValueError for a step that is not there."""
+    found = steps(name)
+    if step is None:
+        return list(found)[-1] if found else name
+    named = next((checkpoint for checkpoint, number in found.items() if number == step), None)
+    if named is None:
+        numbers = [number for number in found.values() if number is not None]
+        why = f"expected a step of {name!r:.200} out of {numbers[:20]}, got {step!r}"  # not shown
+        raise ValueError(why)
+    return named
+
+
 def check_offered(name: str, settings: Settings) -> None:
     """Raises CheckpointError for a name that the operator does not offer."""
-    if settings.models and name not in settings.models:
+    if settings.models and name not in settings.models and not _is_step_of(name, settings.models):
         names = ", ".join(settings.models)
         raise CheckpointError(msg("{name} is not available here. Choose one of {names}.", name=name, names=names))
 
 
+def induction_steps() -> dict[str, int]:
+    """The induction model's checkpoints with their training steps, in order: "induction-0", … and last "induction"."""
+    folder = CHECKPOINTS / "induction"
+    steps = sorted(int(path.name) for path in folder.glob("[0-9]*"))
+    return {f"induction-{step}": step for step in steps} | {"induction": INDUCTION_STEPS}
+
+
+def _is_step_of(name: str, offered: tuple[str, ...]) -> bool:
+    """Whether it is a checkpoint, "induction-50", of a model that ships and is offered."""
+    whole = name.rpartition("-")[0]
+    return whole in offered and whole in ENTRIES and name in steps(whole)
+
+
 def _entry(name: str) -> Entry | None:
-    """The catalog's entry under its name or its id on the hub."""
+    """The catalog's entry under its name or its id on the hub; one of the induction model's steps."""
+    if name.startswith("induction-") and name in induction_steps():
+        return Entry(name=name, title=name)
     return ENTRIES.get(name) or next((entry for entry in ENTRIES.values() if entry.repo == name), None)
 
 
-def _is_ours(folder: Path) -> bool:
+def _is_ours(name: str, folder: Path) -> bool:
     """Whether it holds a GPT-2 that our own Transformer computes as it should be."""
     try:
         config = json.loads(read_regular(folder / "config.json", MOST_CONFIG_BYTES))
@@ -163,6 +211,7 @@ def _is_ours(folder: Path) -> bool:
         return False
     return (
         isinstance(config, dict)
+        and not name.endswith(".gguf")
         and "model_type" in config
         and (folder / "model.safetensors").is_file()
         and not (folder / "adapter_config.json").exists()  # it would be shown without its adapter
@@ -179,18 +228,22 @@ def _from_folder(name: str, folder: Path, settings: Settings, report: "Report") 
     if _entry(name) is None:
         from model.huggingface import checkpoint_files
 
-        if not (checkpoint_files.is_path(name) and _is_ours(folder)):
+        if not (checkpoint_files.is_path(name) and _is_ours(name, folder)):
             from model.huggingface import adapter  # takes seconds to import, so only when such a model is chosen
 
             return adapter.from_folder(name, folder, settings, report)
         checkpoint_files.check_limits(name, folder, settings)
-    return _decoder(name, folder, settings.tokens)
+    return _decoder(name, folder, settings)
 
 
-def _decoder(name: str, folder: Path, tokens: int) -> DecoderModel:
-    tokenizer = _tokenizer(folder)
+def _decoder(name: str, folder: Path, settings: Settings) -> DecoderModel:
+    tokenizer = _tokenizer(folder if (folder / "tokenizer.json").exists() else _tokenizer_folder(name, folder))
     network = load_transformer(folder)
     check_finite(name, network)
+    where = hardware.CPU
+    if folder.parent != CHECKPOINTS:  # those that ship are small
+        where = hardware.chosen(settings, "F32", sum(weight.numel() for weight in network.parameters()))
+        network = network.to(where.device, where.dtype)
     entries, known = tokenizer.get_vocab_size(), network.config.vocabulary
     if entries > known:
         raise CheckpointError(
@@ -202,8 +255,14 @@ def _decoder(name: str, folder: Path, tokens: int) -> DecoderModel:
     start = tokenizer.token_to_id("<start>")
     pad = tokenizer.token_to_id("<pad>")
     pad = known - 1 if pad is None else pad
-    most = min(network.config.context, tokens)
-    return DecoderModel(name, network, BatchTokenizer(tokenizer, most, pad=pad, start=start))
+    most = min(network.config.context, settings.tokens)
+    return DecoderModel(name, network, BatchTokenizer(tokenizer, most, pad=pad, start=start), hardware=where)
+
+
+def _tokenizer_folder(name: str, folder: Path) -> Path:
+    from model.huggingface import checkpoint_files
+
+    return checkpoint_files.tokenizer_folder(name, folder)
 
 
 def _tokenizer(folder: Path) -> Tokenizer:

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from model.attribution.linearized_run import FrozenDecoder
-from model.base import CachedCall, Description, HeadEdit, Model, Residuals
+from model.base import CachedCall, Description, HeadEdit, Model, Residuals, StreamEdit
 from model.blocks import Edit, positions_under
+from model.hardware import CPU, Hardware, said
 from model.masks import AllowedCache, MaskContext, Masking, MaskSpec, allowed_by_layer, layer_contexts
 from model.text import BatchTokenizer, TokenBatch
 from model.trace import LayerRecord, Trace, records_of
@@ -21,7 +22,13 @@ class DecoderModel(Model):
     network: Transformer
 
     def __init__(
-        self, name: str, network: Transformer, tokenizer: BatchTokenizer | None, *, key: str | None = None
+        self,
+        name: str,
+        network: Transformer,
+        tokenizer: BatchTokenizer | None,
+        *,
+        key: str | None = None,
+        hardware: Hardware = CPU,
     ) -> None:
         config = network.config
         super().__init__(
@@ -32,7 +39,7 @@ class DecoderModel(Model):
             bytes_per_token=4 * config.width * (3 * config.layers + 1),  # q, k, v of every layer, last states, float32
             key=key,
         )
-        self.network = network
+        self.network, self.hardware = network, hardware
         self._tokenizer = tokenizer
 
     @property
@@ -50,7 +57,7 @@ class DecoderModel(Model):
 
     def inputs(self, batch: TokenBatch) -> Tensor:
         """What the network reads: ids [B,T], or [B,T,W] in their place."""
-        return batch.ids
+        return batch.ids.to(self.hardware.device)
 
     def label(self, token: int) -> str:
         return self.tokenizer.label(token)
@@ -69,6 +76,7 @@ class DecoderModel(Model):
             context=self.context,
             masks=("causal", "padding"),
             parameters=self.parameters,
+            precision=said(self.hardware, "F32"),
         )
 
     @torch.inference_mode()
@@ -76,7 +84,7 @@ class DecoderModel(Model):
         spec = spec or self.standard
         contexts, allowed = self._masks(batch, spec)
         edits = None if edit is None else [_at(context, edit) for context in contexts]
-        states, qkvs = self.network(self.inputs(batch), positions_under(spec, batch), allowed, edits=edits)
+        states, qkvs = self.network(self.inputs(batch), self._positions(spec, batch), allowed, edits=edits)
         return Trace(batch, spec, records_of(qkvs, contexts), states, self.readout)
 
     @torch.inference_mode()
@@ -92,15 +100,20 @@ class DecoderModel(Model):
         queries, made = positions.shape[1], AllowedCache()
         contexts = [replace(context, queries=queries) for context in self._contexts(batch)]
         allowed = [masking(context, spec, made) for context in contexts]
-        states, qkvs = self.network(self.inputs(batch)[:, -queries:], positions, allowed, cache)
+        ids, places = self.inputs(batch)[:, -queries:], positions.to(self.hardware.device)
+        states, qkvs = self.network(ids, places, allowed, cache)
         return CachedCall(states, records_of(qkvs, contexts), [(k, v) for _, k, v in qkvs])
 
     @torch.inference_mode()
-    def residuals(self, batch: TokenBatch, spec: MaskSpec) -> Residuals:
-        _, allowed = self._masks(batch, spec)
-        streams = [self.network.embed(self.inputs(batch), positions_under(spec, batch))]
-        for block, mask in zip(self.network.blocks, allowed, strict=True):
-            streams.append(block(streams[-1], mask)[0])
+    def residuals(
+        self, batch: TokenBatch, spec: MaskSpec, edit: HeadEdit | None = None, entering: StreamEdit | None = None
+    ) -> Residuals:
+        contexts, allowed = self._masks(batch, spec)
+        streams = [self.network.embed(self.inputs(batch), self._positions(spec, batch))]
+        for layer, (block, context, mask) in enumerate(zip(self.network.blocks, contexts, allowed, strict=True)):
+            if entering is not None:
+                streams[-1] = entering(layer, streams[-1])
+            streams.append(block(streams[-1], mask, edit=None if edit is None else _at(context, edit))[0])
         return Residuals(tuple(streams), self.network.norm)
 
     def frozen(self, trace: Trace, row: int) -> FrozenDecoder:
@@ -115,9 +128,12 @@ class DecoderModel(Model):
         contexts = self._contexts(batch)
         return contexts, allowed_by_layer(contexts, spec)
 
+    def _positions(self, spec: MaskSpec, batch: TokenBatch) -> Tensor:
+        return positions_under(spec, batch).to(self.hardware.device)
+
     def _contexts(self, batch: TokenBatch) -> list[MaskContext]:
         length, own = batch.ids.shape[1], {"standard": self.standard, "split": batch.split}
-        return layer_contexts(self.num_layers, batch.keep, length, self.num_heads, **own)
+        return layer_contexts(self.num_layers, batch.keep.to(self.hardware.device), length, self.num_heads, **own)
 
 
 def _at(context: MaskContext, edit: HeadEdit) -> Edit:

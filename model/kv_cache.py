@@ -5,6 +5,7 @@ nothing is kept in the model. For our own Transformer alone.
 Sizes: L layers, H heads, K positions, D head width, W width, V vocabulary; one text, so B is 1.
 """
 
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 
@@ -15,7 +16,7 @@ from model.base import Model
 from model.blocks import Heads, KeysValues
 from model.decoder import DecoderModel
 from model.masks import MaskContext, MaskSpec, allowed_by_layer, layer_contexts
-from model.text import TokenBatch
+from model.text import PAD_PIECE, TokenBatch, padded
 from model.trace import LayerRecord, Trace
 from model.transformer import Transformer
 
@@ -49,10 +50,14 @@ def network_of(model: Model) -> Transformer | None:
     return model.network if isinstance(model, DecoderModel) else None
 
 
-def batch_of(model: Model, ids: tuple[int, ...]) -> TokenBatch:
-    """Ids as a batch of one row without padding."""
-    keep = torch.ones(1, len(ids), dtype=torch.bool)
-    return TokenBatch(torch.tensor([ids]), keep, (tuple(map(model.label, ids)),), cut=("",))
+def batch_of(model: Model, *rows: Sequence[int], pad_side: str = "right") -> TokenBatch:
+    """Rows of ids as a batch, padded on one side to the longest."""
+    ids, keep = padded(rows, 0, pad_side)
+    pieces = [
+        tuple(model.label(token) if real else PAD_PIECE for token, real in zip(*row, strict=True))
+        for row in zip(ids.tolist(), keep.tolist(), strict=True)
+    ]
+    return TokenBatch(ids, keep, tuple(pieces), pad_side, cut=("",) * len(rows))
 
 
 def cache_of(trace: Trace, length: int | None = None) -> list[KeysValues]:
@@ -73,10 +78,12 @@ def step(model: Model, cache: list[KeysValues], token: int, spec: MaskSpec | Non
     if network is None:
         raise ValueError(f"expected a model that runs on our own Transformer, got {model.name}")
     position = cache[0][0].shape[2]
-    keep = torch.ones(1, position + 1, dtype=torch.bool)
+    device = cache[0][0].device
+    keep = torch.ones(1, position + 1, dtype=torch.bool, device=device)
     contexts = layer_contexts(model.num_layers, keep, 1, model.num_heads, standard=model.standard)
     allowed = allowed_by_layer(contexts, spec or model.standard)
-    states, heads = network(torch.tensor([[token]]), torch.tensor([position]), allowed, cache)
+    ids, place = torch.tensor([[token]], device=device), torch.tensor([position], device=device)
+    states, heads = network(ids, place, allowed, cache)
     return states, heads
 
 
@@ -177,7 +184,8 @@ def compare_in_float64(model: Model, ids: tuple[int, ...], start: int) -> CacheC
 
 def _context(old: LayerRecord, batch: TokenBatch) -> MaskContext:
     """What the layer's masks are made of, for a text of another length."""
-    return replace(old.context, keep=batch.keep, queries=batch.ids.shape[1], split=batch.split)
+    keep = batch.keep.to(old.context.keep.device)
+    return replace(old.context, keep=keep, queries=batch.ids.shape[1], split=batch.split)
 
 
 def _row(trace: Trace, position: int) -> Tensor:

@@ -113,13 +113,13 @@ def _same_part(cells: Cells, separator: str) -> "Tensor | None":
     if cells.split is None:
         return None
     part = cells.split(separator).to(cells.key.device)
-    return part[:, None, -cells.query.shape[2] :, None] == part[:, None, None, :]
+    return part[:, None, cells.query[0, 0, :, 0], None] == part[:, None, None, :]
 
 
 def _same_group(cells: Cells, size: int) -> "Tensor | None":
     if cells.groups is None:
         return None
-    query, key = cells.groups[:, None, -cells.query.shape[2] :, None], cells.groups[:, None, None, :]
+    query, key = cells.groups[:, None, cells.query[0, 0, :, 0], None], cells.groups[:, None, None, :]
     same = (query == key) & (query >= 0)
     return same if size >= cells.span else same & (cells.query - cells.key < size)  # a window looks back
 

@@ -19,6 +19,7 @@ from model.spec import STANDARD, MaskSpec, Stroke
 
 __all__ = ["MaskContext", "MaskSpec", "Stroke", "combine"]
 
+LONG = 4096  # queries from which on no mask is built as a whole: 16 MB
 MASK_NAMES = (*KINDS, "drawn")
 NATIVE = tuple(name for name, kind in KINDS.items() if kind.own)  # those that models are trained with
 AllowedCache = dict[tuple[Hashable, ...], Tensor | None]  # what MaskContext.allowed gave, for layers that share it
@@ -36,19 +37,20 @@ def places(keep: Tensor) -> Tensor:
     return (keep.long().cumsum(-1) - 1).masked_fill(~keep, -1)
 
 
-def drawn(strokes: tuple[Stroke, ...], place: Tensor, queries: int) -> tuple[Tensor, Tensor]:
+def drawn(strokes: tuple[Stroke, ...], place: Tensor, queries: slice) -> tuple[Tensor, Tensor]:
     """The cells blocked and the cells opened by hand, each bool [B,1,Q,K]; never one of padding."""
-    blocked, opened = _canvas(strokes, place.shape[-1])
-    blocked, opened = blocked.to(place.device), opened.to(place.device)
-    q, k = place[:, -queries:, None], place[:, None, :]
+    q, k = place[:, queries, None], place[:, None, :]
+    first, last = max(int(q.min()), 0), int(q.max())
+    blocked, opened = (plane.to(place.device) for plane in _canvas(strokes, place.shape[-1], first, last))
     real = (q >= 0) & (k >= 0)
+    q = (q - first).clamp(min=0)
     return (blocked[q, k] & real)[:, None], (opened[q, k] & real)[:, None]
 
 
-def cells_of(keep: Tensor, queries: int, split: TextSplit | None = None, groups: Tensor | None = None) -> Cells:
-    """What a mask is made of, where the last `queries` of K positions look. keep: bool [B,K], True = a real token."""
+def cells_of(keep: Tensor, queries: slice, split: TextSplit | None = None, groups: Tensor | None = None) -> Cells:
+    """What a mask is made of, where `queries` of K positions look. keep: bool [B,K], True = a real token."""
     position, token = torch.arange(keep.shape[-1], device=keep.device), places(keep)[:, None, None]
-    query, query_token = position[None, None, -queries:, None], token[..., -queries:].transpose(-1, -2)
+    query, query_token = position[None, None, queries, None], token[..., queries].transpose(-1, -2)
     return Cells(query, position[None, None, None], query_token, token, len(position), split, groups)
 
 
@@ -62,7 +64,8 @@ class MaskContext:
     """One attention of a model during one run: what its masks are made of.
 
     keep bool [B,K], True = a real key. sizes: of the masks of its own, in positions, by kind. available: the masks it
-    can have. standard: the masks that hold outside a spec's layers and heads. split, groups: see Cells.
+    can have. standard: the masks that hold outside a spec's layers and heads. split, groups: see Cells. end: the
+    position after the last query, the last of all unless given.
     """
 
     keep: Tensor
@@ -74,6 +77,35 @@ class MaskContext:
     standard: MaskSpec = STANDARD
     split: TextSplit | None = None
     groups: Tensor | None = None
+    end: int | None = None
+
+    @property
+    def rows(self) -> slice:
+        """Which of the K positions the queries are."""
+        end = self.keep.shape[-1] if self.end is None else self.end
+        return slice(max(end - self.queries, 0), end)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether its masks are built for a part of its queries at a time: a whole one takes Q·K bytes."""
+        return self.queries > LONG
+
+    def of(self, queries: slice) -> "MaskContext":
+        """For some of the queries alone, counted from the first of them."""
+        begin, end, _ = queries.indices(self.queries)
+        return replace(self, queries=end - begin, end=self.rows.start + end)
+
+    def only_causal(self, spec: MaskSpec) -> bool:
+        """Whether under spec only the causal mask changes anything, for all heads; builds none to know it."""
+        here = spec.at(self.layer, next(iter(spec.heads), 0), self.standard)
+        whole = bool(self.keep.all())
+        others = {
+            name
+            for name, parameter in self.on(spec).items()
+            if not (whole and name in ("padding", "padding_queries"))
+            and not (name in self.sizes and parameter >= self.keep.shape[-1])
+        }
+        return others == {"causal"} and not here.drawn and not spec.heads and self.queries == self.keep.shape[-1]
 
     def on(self, spec: MaskSpec, head: int = 0) -> dict[str, Any]:
         """The kinds that are on under spec and that this attention can have, each with its parameter."""
@@ -87,7 +119,7 @@ class MaskContext:
 
         A mask that changes nothing is left out, so that a text on its own takes the fast path.
         """
-        cells = cells_of(self.keep, self.queries, self.split, self.groups)
+        cells = cells_of(self.keep, self.rows, self.split, self.groups)
         blocking: dict[str, Tensor] = {}
         opening: dict[str, Tensor] = {}
         for name, parameter in self.on(spec, head).items():
@@ -103,7 +135,7 @@ class MaskContext:
         masks, openings = self.undrawn(spec, head)
         strokes = spec.at(self.layer, head, self.standard).drawn if "drawn" in self.available else ()
         if strokes:
-            blocked, openings["drawn"] = drawn(strokes, places(self.keep), self.queries)
+            blocked, openings["drawn"] = drawn(strokes, places(self.keep), self.rows)
         for opened in openings.values():
             masks = {name: mask | opened for name, mask in masks.items()}
         return masks | {"drawn": ~blocked} if strokes else masks
@@ -129,7 +161,7 @@ class MaskContext:
             elsewhere = spec.at(-1, -1, self.standard)
             rulings = tuple(here if head in spec.heads else elsewhere for head in range(self.heads))
         made = {} if made is None else made
-        key = (*self.sizes.items(), self.available, self.queries, rulings)
+        key = (*self.sizes.items(), self.available, self.queries, self.end, self.keep.device, rulings)
         if key not in made:
             made[key] = self._over_heads(rulings)
         return made[key]
@@ -160,11 +192,13 @@ def allowed_by_layer(contexts: list[MaskContext], spec: MaskSpec) -> list[Tensor
     return [context.allowed(spec, made) for context in contexts]
 
 
-@lru_cache(maxsize=2)  # two planes of T x T bytes each
-def _canvas(strokes: tuple[Stroke, ...], size: int) -> tuple[Tensor, Tensor]:
-    """The drawing on size x size positions: blocked, opened, both bool. Read-only, for it is kept."""
-    canvas = torch.zeros(size, size, dtype=torch.uint8)
+@lru_cache(maxsize=2)  # two planes of Q x K bytes each
+def _canvas(strokes: tuple[Stroke, ...], size: int, first: int, last: int) -> tuple[Tensor, Tensor]:
+    """The drawing on the queries from first to last and `size` keys: blocked, opened, both bool. Read-only, for it is
+    kept."""
+    canvas = torch.zeros(max(last - first + 1, 1), size, dtype=torch.uint8)
     value = {"erase": 0, "block": 1, "open": 2}
     for stroke in strokes:
-        canvas[stroke.query : stroke.last_query + 1, stroke.key : stroke.last_key + 1] = value[stroke.kind]
+        rows = slice(max(stroke.query - first, 0), max(stroke.last_query + 1 - first, 0))
+        canvas[rows, stroke.key : stroke.last_key + 1] = value[stroke.kind]
     return canvas == 1, canvas == 2

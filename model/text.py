@@ -5,7 +5,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, TypeVar
 
 import torch
@@ -203,6 +203,20 @@ class BatchTokenizer:
         for token, number in bpe["vocab"].items():
             tokens[number] = token
         return {"vocabulary": tokens, "merges": merges, "start": self.start, "pad": self.pad}
+
+    @cached_property
+    def special(self) -> frozenset[int]:
+        """The ids of special tokens."""
+        added = self._tokenizer.get_added_tokens_decoder()
+        return frozenset(token for token, about in added.items() if about.special)
+
+    @cached_property
+    def of_templates(self) -> "BatchTokenizer":
+        """The same for a text that a chat template wrote: special tokens in it are tokens, and none is added to it."""
+        tokenizer = Tokenizer.from_str(self._tokenizer.to_str())
+        made = BatchTokenizer(tokenizer, self.context, pad=self.pad)
+        tokenizer.encode_special_tokens = False
+        return made
 
     @property
     def vocabulary(self) -> int:

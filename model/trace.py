@@ -18,6 +18,7 @@ from model.masks import AllowedCache, MaskContext, MaskSpec
 from model.text import TokenBatch
 
 NEVER = -1e30  # the score of a cell that a network itself never looks at: its weight is 0
+LEAST_ROWS = 64  # of one block: for fewer, the keys of a long text would be copied too often
 BLOCK_BYTES = 8 * 2**20  # of one block of weights while a layer is reduced; a few of them are in memory at once
 
 
@@ -91,10 +92,11 @@ class LayerRecord:
         self, spec: MaskSpec, row: int, heads: slice, queries: slice, made: AllowedCache | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """q [heads, queries, D], float32; the allowed cells, bool [1 or heads, queries, K]."""
-        allowed = self.context.allowed(spec, made)
+        long, context = self.context.is_long, self.context.of(queries) if self.context.is_long else self.context
+        allowed = context.allowed(spec, None if long else made)
         if allowed is not None:
-            allowed = allowed.expand(self.q.shape[0], -1, self.q.shape[2], self.k.shape[2])[row]  # [1 or H,Q,K]
-            allowed = allowed[heads if len(allowed) > 1 else slice(None), queries]
+            allowed = allowed.expand(self.q.shape[0], -1, context.queries, self.k.shape[2])[row]  # [1 or H,Q,K]
+            allowed = allowed[heads if len(allowed) > 1 else slice(None), slice(None) if long else queries]
         return self.q[row, heads, queries].float(), allowed
 
     def terms_in(self, row: int | slice, heads: slice, queries: slice) -> ScoreTerms:
@@ -233,13 +235,26 @@ class Trace:
         return AttentionStages(*(getattr(of_one, name)[0].cpu() for name in vars(of_one))), blocked
 
     @torch.inference_mode()
+    def stages_of(
+        self, layer: int, head: int, queries: slice, row: int = 0, masks: MaskSpec | None = None
+    ) -> tuple[AttentionStages, dict[str, Tensor]]:
+        """`stages_and_masks` of some queries alone, [queries, K]: of a text too long for all of them."""
+        self._check(layer, head, row)
+        record = self.layers[layer]
+        context = record.context.of(queries)
+        spec = masks or self.spec
+        blocked = {name: ~mask for name, mask in context.in_row(context.masks(spec, head), row).items()}
+        of_one = record.stages(spec, row, slice(head, head + 1), queries)
+        return AttentionStages(*(getattr(of_one, name)[0].cpu() for name in vars(of_one))), blocked
+
+    @torch.inference_mode()
     def blocks(self, row: int = 0, masks: MaskSpec | None = None) -> Iterator[tuple[int, slice, Tensor]]:
         """Every weight of the row, a block of queries at a time: (layer, queries, weights [H, queries, K])."""
         made: AllowedCache = {}  # masks that layers have in common
         for layer, record in enumerate(self.layers):
             self._check(layer, 0, row)
             queries, keys = record.q.shape[2], record.k.shape[2]
-            step = max(BLOCK_BYTES // (4 * record.q.shape[1] * keys), 1)
+            step = max(BLOCK_BYTES // (4 * record.q.shape[1] * keys), LEAST_ROWS if record.context.is_long else 1)
             for begin in range(0, queries, step):
                 some = slice(begin, min(begin + step, queries))
                 yield layer, some, record.weights(masks or self.spec, row, some, made)
@@ -278,17 +293,20 @@ def _last(allowed: Tensor) -> int:
 class Thumbnails:
     """The largest weight of each patch of every head, gathered block by block from `Trace.blocks`.
 
-    result: float32 [L,H,min(Q,size),min(K,size)], whole once every block was added.
+    sides: Q and K, where they are not the trace's own. result: float32 [L,H,min(Q,size),min(K,size)], whole once every
+    block was added.
     """
 
-    def __init__(self, trace: Trace, size: int) -> None:
-        self._queries, keys = trace.layers[0].q.shape[2], trace.layers[0].k.shape[2]
+    def __init__(self, trace: Trace, size: int, sides: tuple[int, int] | None = None) -> None:
+        self._queries, keys = sides or (trace.layers[0].q.shape[2], trace.layers[0].k.shape[2])
         self._tall, self._wide = min(self._queries, size), min(keys, size)
         self.result = torch.empty(trace.num_layers, trace.num_heads, self._tall, self._wide)
         self._narrow = torch.empty(trace.num_heads, self._queries, self._wide)
 
     def add(self, layer: int, queries: slice, weights: Tensor) -> None:
         """weights [H, queries, K]; a layer's blocks in order."""
+        if queries.start == queries.stop:
+            return
         self._narrow[:, queries] = F.adaptive_max_pool1d(weights, self._wide)  # keys first: [H,Q,K] -> [H,Q,S']
         if queries.stop == self._queries:
             whole = F.adaptive_max_pool1d(self._narrow.transpose(1, 2), self._tall)  # [H,S',S]

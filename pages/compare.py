@@ -12,6 +12,7 @@ page.set_up(N_("Compare"))  # first, so that the browser has something to fetch 
 from model.heads.view import coarser_words, cropped
 from ui import compare as choosing
 from ui import controls, explain, run_view
+from ui.circuits import patching
 from ui.guard import guarded
 from ui.heads import head as head_picture
 from ui.heads import query
@@ -106,3 +107,4 @@ with right, guarded(say("Predicting …")):
             st.caption(say("After {one} in A, after {other} in B.", one=one, other=other_one))
         sentences.append(prediction_sentence(*lists))
 sentence_slot.html(page.sentence(together(sentences)))
+patching.show(a, b, (layer, head), position)

@@ -22,8 +22,10 @@ attention = controls.choose_attention(model.attentions)
 layers, heads = run_view.shape(model, attention)
 with st.sidebar:
     layer, head = controls.choose_head(model, layers, heads)
+    by = controls.choose_by()
 with guarded(say("Running {model} …", model=explain.title_of(model))):
-    pair = run_view.run_pair(model, reading.batch, spec, row, attention, only_layer=controls.only(scope, layer))
+    only_layer = controls.only(scope, layer)
+    pair = run_view.run_pair(model, reading.batch, spec, row, attention, only_layer=only_layer, by=by)
     standard = pair[1] if spec != model.standard else None
     subject = ExportSubject(pair[0], standard, layer, head, reading.rows[row])
     size = subject.views()[0].weights.shape

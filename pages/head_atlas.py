@@ -35,6 +35,7 @@ atlas_controls.share(model, text)  # before what may end the page
 with guarded(say("Measuring every head …")):
     texts_key, read = atlas_controls.source(model, chosen, text)
     atlas, go_on = atlas_controls.find(model, texts_key, read, masks)
+    atlas = atlas_controls.with_weights(model, atlas, x, y)
 
 size = say_count(
     "{heads} heads · {count} text · {tokens:,} tokens",

@@ -100,8 +100,8 @@ class LoadedModels:
         with self._lock:
             if name not in self._models:
                 return None
-            stamp, model = self._models[name]
-            if stamp != _stamp(name):
+            kept, model = self._models[name]
+            if kept != stamp(name):
                 return None
             self._models.move_to_end(name)
             return model
@@ -131,7 +131,7 @@ class LoadedModels:
         if model is not None and model.key == ref.key:
             return model  # whatever its folder holds by now
         model = self.load(ref.name)
-        if model.key != ref.key and _stamp(ref.name):
+        if model.key != ref.key and stamp(ref.name):
             raise ValueError(
                 msg("The files of {model} have changed since this page was loaded. Reload the page", model=ref.name)
             )
@@ -142,17 +142,17 @@ class LoadedModels:
         try:
             model = self.find(name)
             if model is None:
-                stamp = _stamp(name)
+                at = stamp(name)
                 model = catalog.load(name, settings=settings, report=report)
-                self._keep(name, stamp, model)
+                self._keep(name, at, model)
             return model
         finally:
             self._loading.release()
 
-    def _keep(self, name: str, stamp: str, model: Model) -> None:
+    def _keep(self, name: str, at: str, model: Model) -> None:
         with self._lock:
             gone = [self._models.pop(name)[1].key] if name in self._models else []
-            self._models[name] = stamp, model
+            self._models[name] = at, model
             while len(self._models) > self._most:
                 gone.append(self._models.popitem(last=False)[1][1].key)
         for key in gone:
@@ -197,12 +197,14 @@ OF_PAGES: dict[str, Callable[[], Model]] = {  # models of a page that a user can
     **{f"captioner-{version}": partial(_captioner, version) for version in ("causal", "prefix", "window")},
     "twin trained with the mask": lambda: _twin(True),  # not shown
     "twin trained without the mask": lambda: _twin(False),  # not shown
+    **{name: partial(catalog.load, name) for name in catalog.induction_steps()},
 }
 
 
-def _stamp(name: str) -> str:
+def stamp(name: str) -> str:
     """Changes when a folder's files do, so that a model saved anew is loaded anew."""
     folder = Path(name).expanduser()
+    folder = folder.parent if name.endswith(".gguf") else folder
     try:
         is_folder = name not in catalog.ENTRIES and folder.is_dir()
     except (OSError, ValueError):

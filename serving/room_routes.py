@@ -13,7 +13,7 @@ from typing import Any
 from cachetools import LRUCache, TTLCache
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from serving.rooms import MOST_PHONES, PHONE, ROOM, Rooms, Shown, served
@@ -23,12 +23,13 @@ PATIENCE = 25.0  # seconds until a phone hears that the step is the same: less t
 WINDOW, MOST_REQUESTS = 10.0, 40  # seconds, and requests of a phone in them
 MOST_REMEMBERED = 20_000  # phones of all rooms whose requests are counted
 LONGEST_ANSWER = 300  # bytes
+GZIP = {"Content-Encoding": "gzip"}  # packed once, for all
 NOT_KEPT = {"Cache-Control": "no-store"}
 
 
-def routes(rooms: Rooms, page: Callable[[str], str], base: str = "") -> list[Route]:
-    """page: the document that a phone opens, for an Accept-Language. base: what the app's addresses begin with, or
-    "".
+def routes(rooms: Rooms, page: Callable[[str], bytes], base: str = "") -> list[Route]:
+    """page: the document that a phone opens, as gzip, for an Accept-Language. base: what the app's addresses begin
+    with, or "".
     """
     served.set()
     phones, here = RoomPhones(rooms, page), "/".join(["", *filter(None, [base.strip("/")]), "room/{room}"])
@@ -42,7 +43,7 @@ def routes(rooms: Rooms, page: Callable[[str], str], base: str = "") -> list[Rou
 class RoomPhones:
     """What phones ask."""
 
-    def __init__(self, rooms: Rooms, page: Callable[[str], str]) -> None:
+    def __init__(self, rooms: Rooms, page: Callable[[str], bytes]) -> None:
         self._rooms, self._page = rooms, page
         self._looking: dict[tuple[str, int], asyncio.Task[int | None]] = {}
         self._waiting: Counter[str] = Counter()  # by room
@@ -51,7 +52,8 @@ class RoomPhones:
 
     async def open(self, request: Request) -> Response:
         """The page, of a room that is there; else the same, which then says that there is none."""
-        return HTMLResponse(self._page(request.headers.get("Accept-Language", "")[:200]), headers=NOT_KEPT)
+        page = self._page(request.headers.get("Accept-Language", "")[:200])
+        return Response(page, media_type="text/html", headers=NOT_KEPT | GZIP)
 
     async def step(self, request: Request) -> Response:
         """The step that is shown; to a phone that has it (If-None-Match) when there is another one, or 304."""
@@ -73,8 +75,7 @@ class RoomPhones:
         headers = NOT_KEPT | {"ETag": f'"{shown.version}"'}
         if not shown.body:
             return Response(status_code=204, headers=headers)
-        headers["Content-Encoding"] = "gzip"
-        return Response(shown.body, media_type="application/json", headers=headers)
+        return Response(shown.body, media_type="application/json", headers=headers | GZIP)
 
     async def answer(self, request: Request) -> Response:
         """{phone, step, choice}: 204 where it was taken, 409 where that question takes no answer of this phone."""

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -21,6 +22,9 @@ class Settings(BaseModel):
     lessons: Path | None = None  # a folder of a teacher's own lessons
     shared: bool = False  # whether others than who started it read here; serve.py is
     model_root: Path | None = None  # a folder that every model folder must lie in
+    device: str = Field(default="auto", pattern=r"^(auto|cpu|mps|cuda(:\d{1,2})?)$")  # that computes; auto: a CUDA one
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"  # auto: the file's, where it is fast
+    device_map: Literal["", "auto", "balanced", "sequential"] = ""  # accelerate's: weights on several devices
     models_in_memory: int = Field(default=2, ge=1)
     results_share: float = Field(default=0.1, gt=0, le=0.9)  # of the container's memory, for pictures' numbers
     traces_share: float = Field(default=0.15, gt=0, le=0.9)  # of it, for the runs that those are made of

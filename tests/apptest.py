@@ -46,6 +46,19 @@ def charts(app: "AppTest") -> dict[str, dict[str, Any]]:
     return {key: data | {"figure": json.loads(data["figure"])} for key, data in sent.items()}
 
 
+def check_tables(app: "AppTest") -> None:
+    """Every chart of a page offers its numbers as a table, and each has some."""
+    from viz.figure_table import figure_tables
+    from viz.heatmap import figure
+
+    offered = {one.proto.popover.id.rpartition("-")[2] for one in app.get("popover")}
+    for key, data in charts(app).items():
+        assert f"numbers_of_{key}" in offered
+        tables = figure_tables(figure(data["figure"]["data"], data["figure"]["layout"]))
+        assert tables, key
+        assert all(one.table.size for one in tables), key
+
+
 def key_of(app: "AppTest", choice: str) -> str:
     """The key of the widget that shows a choice: its name, with a number where the page sets it too (ui/widgets)."""
     state = app.session_state

@@ -66,7 +66,7 @@ def test_the_wheel_names_and_holds_the_license_and_the_terms_of_the_weights(whee
     license_ = next(text for name, text in held.items() if name.endswith("/licenses/LICENSE"))
     assert license_ == (ROOT / "LICENSE").read_text()
     cards = [text for name, text in held.items() if "/checkpoints/" in name]
-    assert len(cards) == 5
+    assert len(cards) == 6
     assert all("| terms | weights: MIT license" in card for card in cards)
 
 

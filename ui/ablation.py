@@ -19,6 +19,7 @@ from serving.job import ModelRef
 from ui import link, page, results, run_view
 from ui.run_view import RunView
 from ui.widgets.choices import bound, one_of, select
+from ui.widgets.progress import by_layer
 from viz.ablation import EffectsView, effects_alt, effects_figure, effects_table, ranking_sentence
 
 
@@ -36,16 +37,13 @@ def show(now: RunView, batch: TokenBatch, query: int, target: int, off: HeadsOff
     left, right = st.columns([1.6, 1], gap="large")
     picture, table = left.empty(), right.empty()
     layers, heads = run_view.shape(now.model, off.attention)
-    effects = np.full((layers, heads), np.nan, np.float32)
-    for layer in range(layers):
-        name, measured = run_view.name_of(now.model, off.attention, layer), layer * heads
-        words = say("{layer}: {measured} of {count} heads measured", layer=name, measured=measured, count=effects.size)
-        progress.progress(layer / layers, words)
-        asked = (ModelRef.of(now.model), batch, now.masks, now.row, query, target, layer, heads, replace(off, heads=()))
-        effects[layer] = results.ask(layer_effects, *asked)
-    progress.empty()
+    about, one_off = (ModelRef.of(now.model), batch, now.masks, now.row, query, target), replace(off, heads=())
+    names = run_view.layer_names(now.model, off.attention)
+    measured = by_layer(names, lambda layer: results.ask(layer_effects, *about, layer, heads, one_off), progress)
     number = now.model.describe().layer_number
-    view = EffectsView(effects, [number(off.attention, layer) for layer in range(layers)], frozenset(off.heads))
+    view = EffectsView(
+        np.stack(measured), [number(off.attention, layer) for layer in range(layers)], frozenset(off.heads)
+    )
     sentence.markdown(ranking_sentence(view))
     with picture:
         page.chart(effects_figure(view, dark=page.is_dark()), "effects", effects_alt(view))

@@ -11,6 +11,7 @@ from model.base import Model, TokenizedText
 from model.masks import NATIVE, MaskSpec
 from model.text import first_line
 from ui import controls, link, run_view
+from ui.circuits.patching import INTO, METRICS, PATCHED
 from ui.explain import title_of
 from ui.heads import query
 from ui.run_view import RunView
@@ -35,6 +36,13 @@ class CompareLink(link.View):
     b_off: Annotated[str, link.at_most(60)] = "causal"
     b_text: Annotated[str, link.at_most(4_000)] = OTHER_TEXT
     b_model: Annotated[str, link.at_most(300)] = "story"
+    patching: bool = False
+    patch_of: Literal[*PATCHED] = "heads"  # type: ignore[valid-type]
+    patch_into: Literal[*INTO] = "b"  # type: ignore[valid-type]
+    patch_metric: Literal[*METRICS] = "difference"  # type: ignore[valid-type]
+    patch_answer: Annotated[str, link.at_most(40)] = ""  # "": what each run finds likeliest
+    patch_instead: Annotated[str, link.at_most(40)] = ""
+    patches: Annotated[str, link.at_most(600)] = ""  # "h3.2,a4.0,p1.17": a head, a layer, a layer's position
 
     @classmethod
     def first(cls) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from model import catalog
 from model.base import Model, TokenizedText
 from model.errors import CheckpointError
 from model.gpt2 import MOST_IN_BROWSER, browser_model
+from model.heads.merging import By
 from model.heads.view import MOST_CELLS
 from model.masks import NATIVE, MaskSpec
 from model.text import TokenBatch, rows_of
@@ -21,11 +22,12 @@ from model.transformer import Transformer
 from serving.settings import Settings
 from ui import explain, link, page, run_view
 from ui.guard import guarded
-from ui.sidebar import models
+from ui.sidebar import chat, models, training_steps
 from ui.sidebar.models import EXAMPLES, FIRST, model_found
 from ui.widgets import choices
 from ui.widgets.choices import bound, deferred, one_of
 from ui.widgets.uploads import download
+from viz.heads.cells import merged_words
 from viz.heatmap import MOST_TICKS
 from viz.mask_styles import STYLES
 
@@ -37,7 +39,10 @@ SCOPE_HELP = N_(
     "recomputed from the standard run's queries and keys; other layers and the predictions do not change."
 )
 SIDES = {"left": N_("left"), "right": N_("right")}
-OF_THE_MODEL = ("layer", "head", "attention", *NATIVE)  # choices that another model starts anew
+BY = {"tokens": N_("Tokens"), "words": N_("Words"), "sentences": N_("Sentences")}
+MERGING = ("Explore", "Export")  # the pages that merge tokens: on all others positions count tokens
+POSITIONS = ("query", "key", "begin", "end", "zoom", "pins", "span")  # choices that count what tokens are merged into
+OF_THE_MODEL = ("layer", "head", "attention", "training_step", *NATIVE)  # choices that another model starts anew
 
 
 def open_page(*own: Callable[[], None]) -> tuple[Model, str]:
@@ -55,6 +60,9 @@ def open_model(*own: Callable[[], None]) -> Model:
     choices.restore("kept", _from_link)
     for restore in own:
         restore()
+    if st.session_state.by != "tokens" and st.session_state.page not in MERGING:
+        st.session_state.by = "tokens"
+        _forget_positions()
     with st.sidebar:
         name = choose_model()
     with st.container():  # so that what follows keeps its position whatever is said here
@@ -68,6 +76,10 @@ def open_model(*own: Callable[[], None]) -> Model:
 def open_text(model: Model, text: str) -> tuple[TokenizedText, int]:
     """The text as the model reads it, and which of its rows to look at; ends the page where nothing is to be read."""
     ask_for_text(text)
+    if chat.choose(model):
+        reading = chat.open_messages(model, text)
+        choices.show(explain.limits(model, reading))
+        return reading, 0
     with st.sidebar:
         targets, row_place = choose_target(model), st.container()
         pad_side = choose_pad_side(text)
@@ -112,10 +124,11 @@ def choose_model() -> str:
     st.selectbox(say("Model"), offered, format_func=_model_title, key="model", on_change=_start_anew)
     if st.session_state.model == OTHER:
         st.text_input(say("Hub id or folder"), key="other", placeholder="Qwen/Qwen3-0.6B", on_change=_start_anew)
-    return wanted()
+    return training_steps.choose(chosen_model())
 
 
-def wanted() -> str:
+def chosen_model() -> str:
+    """The name in the sidebar; of a folder of checkpoints, the folder's."""
     state = st.session_state
     return state.other.strip() if state.model == OTHER else state.model
 
@@ -229,6 +242,19 @@ def mask_switch(model: Model, name: str) -> None:
     st.toggle(say(STYLES[name].label), key=name, help=say(STYLES[name].help), width="content")
 
 
+def choose_by() -> By:
+    """What tokens are merged into; the choice is in st.session_state.by before this is drawn."""
+    label = say("Merge tokens")
+    one_of(label, BY, "by", label_visibility="collapsed", width="stretch", on_change=_forget_positions)
+    if st.session_state.by != "tokens":
+        st.caption(merged_words(st.session_state.by))
+    return st.session_state.by
+
+
+def _forget_positions() -> None:
+    st.session_state.update(dict.fromkeys(POSITIONS))
+
+
 def choose_head(model: Model, layers: int, heads: int) -> tuple[int, int]:
     nearest_head(model, layers, heads)
     found, attention = model.describe(), st.session_state.get("attention") or model.attentions[0]
@@ -275,7 +301,7 @@ def share(kind: type[link.TextLink], model: Model, **others: Any) -> None:
 
     kind: the page's link. others: what stands in the link otherwise than in the choices.
     """
-    instead: dict[str, Any] = {"model": wanted() or "story"}
+    instead: dict[str, Any] = {"model": chosen_model() or "story"}
     instead |= {name: None for name in NATIVE if st.session_state.get(name) == getattr(model.standard, name)}
     if (st.session_state.get("layer"), st.session_state.get("head")) == catalog.first_head(model):
         instead |= {"layer": None, "head": None}
@@ -332,7 +358,7 @@ def _take_positions(positions: tuple[int, int]) -> None:
 
 
 def _show_all_positions() -> None:
-    st.session_state.begin = st.session_state.end = st.session_state.zoom = None
+    st.session_state.update(dict.fromkeys(("begin", "end", "zoom", "span")))
 
 
 def _take_example(text: str) -> None:

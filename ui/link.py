@@ -19,6 +19,7 @@ from ui.widgets import choices
 LONGEST_LINK = 8_000  # characters of all that follows the "?": servers answer far longer ones with a bare 400
 ZOOM = r"^(\d{1,6})-(\d{1,6}),(\d{1,6})-(\d{1,6})$"  # from a position up to, with, another
 PINS = r"^\d{1,6}(,\d{1,6}){0,7}$"  # positions, or heads
+SPAN = r"^\d{1,6}(-\d{1,6})?(,\d{1,6}(-\d{1,6})?){0,7}$"  # positions, or from one up to, with, another
 LONGEST_MASKS = 4_000  # characters of a MaskSpec as JSON, before a link spells it
 
 
@@ -122,6 +123,8 @@ class TextLink(Link):
     model: Annotated[str, at_most(300)] = "story"
     target: Annotated[str, at_most(100_000)] = ""
     text: Annotated[str | None, at_most(100_000)] = None
+    chat: bool = False  # whether the text is messages with roles
+    training_step: Annotated[int, Field(ge=0, lt=10**9)] | None = None  # of a folder of checkpoints; None: the last
 
     def parameters(self) -> dict[str, str]:
         """What differs from the defaults; of the texts both or neither."""
@@ -150,13 +153,16 @@ class View(_Masked):
     attention: str | None = None
     scope: Literal["model", "layer"] = "model"
     masks: Annotated[str | None, at_most(LONGEST_MASKS)] = None  # a MaskSpec as JSON
+    by: Literal["tokens", "words", "sentences"] = "tokens"  # what the positions count, on pages of ui/merge.py
+    span: Annotated[str, StringConstraints(pattern=SPAN)] | None = None  # queries looked at together: "3-7,12"
+    pooled: Literal["mean", "sum"] = "mean"  # of those
     show_padding: bool | None = None  # None: unless there is much of it
     zoom: Annotated[str, StringConstraints(pattern=ZOOM)] | None = None  # rows and columns shown large: "5-12,0-9"
     section: str | None = None  # of the Mask Lab
     query: Whole | None = None  # the query that is looked at
     key: Whole | None = None  # and the key, of a cell
-    view: Literal["tokens", "arcs", "bars", "carried", "why", "numbers"] = "tokens"  # of the head
-    picture: Literal["head", "every", "arcs", "tokens", "bars", "carried", "why"] = "head"  # of Export
+    view: Literal["tokens", "arcs", "bars", "carried", "why", "numbers", "span"] = "tokens"  # of the head
+    picture: Literal["head", "every", "arcs", "tokens", "bars", "carried", "why", "span"] = "head"  # of Export
     pins: Annotated[str, StringConstraints(pattern=PINS)] | None = None  # tokens that stay lit
     towards: Literal["at", "by"] = "at"  # what lights a token: the query looks at it, or is looked at by it
     heads: Annotated[str, StringConstraints(pattern=PINS)] | None = None  # of the same layer, beside the head
@@ -164,6 +170,7 @@ class View(_Masked):
     token_values: bool = Field(False, alias="values")  # whether every lit token has its weight
     least: Annotated[float, Field(gt=0, le=1)] | None = None  # the smallest weight that arcs are drawn for
     hide_first: bool = False  # whether arcs leave the first token out
+    over_steps: bool = False  # whether all checkpoints of a training are measured
     dim: Annotated[str, StringConstraints(pattern=r"^[a-z]{1,20}$")] | None = None  # the measure that dims heads
     dim_sorted: bool = False  # whether the strongest in it stand first
     palette: Literal["viridis", "cividis", "magma", "inferno"] = "viridis"

@@ -12,7 +12,8 @@ from i18n import N_, listed, msg, say, say_count, together
 from mask_check.declared import declare
 from mask_check.findings import CannotCheck, CheckReport
 from mask_check.formats import amount_text
-from mask_check.registry import SAMPLES, SampleModule
+from mask_check.registry import SAMPLES
+from mask_check.samples import SampleModule
 from model import catalog
 from model.base import Model, files_key
 from model.text import first_line

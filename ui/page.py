@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import streamlit as st
 
-from i18n import N_, language, say
+from i18n import N_, language, say, together
 from model.mask_kinds import KINDS
 from serving import logs
 from ui import streamlit_internals
+from ui.markdown import escaped
 from ui.sidebar import speech
 from ui.widgets import choices
 from viz.components import source
@@ -36,6 +37,7 @@ SECTIONS = {  # each with its pages in the order in which they are read
         "pages/ablation.py": (N_("Ablation"), ":material/power_settings_new:"),
         "pages/compare.py": (N_("Compare"), ":material/compare:"),
         "pages/head_atlas.py": (N_("Head atlas"), ":material/scatter_plot:"),
+        "pages/circuits.py": (N_("Circuits"), ":material/hub:"),
         "pages/serving.py": (N_("Serving"), ":material/dns:"),
     },
     N_("Learn"): {
@@ -104,7 +106,7 @@ STYLE = """
     animation: changed 1.2s; }
   p.formula, p.counts { margin: 0; font-size: .95rem; font-variant-numeric: tabular-nums; }
   p.formula b { margin-right: .8em; }
-  p.key { font-size: .875rem; opacity: .8; margin: 0; }
+  p.key { font-size: .875rem; opacity: .8; margin: 0; overflow-wrap: anywhere; }
   $caption p { color: inherit; }
   $caption { color: inherit; opacity: .8; }
   $widget_label p { color: light-dark(#1F2328, #E6E8EB) !important; }
@@ -115,6 +117,11 @@ STYLE = """
       --half: calc(50% - .5rem); min-width: 0; width: auto; flex: 1 1 calc(var(--half) + BARpx / 2); }
     .st-key-mask_and_head $column:has(.st-key-one_mask_canvas) {
       flex-basis: calc(var(--half) - BARpx / 2); } }
+  [class*="st-key-charted_"] { position: relative; }
+  [class*="st-key-numbers_of_"] { /* in the corner that the labels of both axes leave empty */
+    position: absolute; z-index: 2; left: 0; bottom: 0; width: auto; }
+  [class*="st-key-numbers_of_"] button { min-height: 1.6rem; padding: .1rem .3rem; }
+  [class*="st-key-numbers_of_"] button p { font-size: 0; } /* a name to be heard */
   .st-key-lab_top { margin-bottom: -.5rem; }
   [class*="st-key-above_"] { /* a title in its picture's margin */
     margin-bottom: -2.9rem; position: relative; z-index: 1; pointer-events: none; }
@@ -240,25 +247,38 @@ def note(html: str) -> str:
 def chart(
     figure: "CachedFigure", key: str, alt: str, *, height: int | None = None, heard: Mapping[str, Any] | None = None
 ) -> None:
-    """One of viz's figures.
+    """One of viz's figures, and its numbers as a table, made once it is opened.
 
     alt: the figure in words. height: in pixels, instead of the figure's own. heard: the callbacks on_pick_change and
     on_zoom_change, of what chart.js sends.
     """
     heard = heard or {}
-    _chart(
-        data={
-            "figure": figure.text,
-            "height": height or figure.to_dict()["layout"].get("height"),
-            "alt": alt,
-            "config": CHART,
-            "script": streamlit_internals.script_files()[0],
-            "picks": "on_pick_change" in heard,
-            "zooms": "on_zoom_change" in heard,
-        },
-        key=key,
-        **heard,
-    )
+    data = {
+        "figure": figure.text,
+        "height": height or figure.to_dict()["layout"].get("height"),
+        "alt": alt,
+        "config": CHART,
+        "script": streamlit_internals.script_files()[0],
+        "picks": "on_pick_change" in heard,
+        "zooms": "on_zoom_change" in heard,
+    }
+    with st.container(key=f"charted_{key}", gap=None):
+        _chart(data=data, key=key, **heard)
+        _offer_numbers(figure, key, alt)
+
+
+def _offer_numbers(figure: "CachedFigure", key: str, alt: str) -> None:
+    look: Any = {"icon": ":material/table:", "type": "tertiary", "on_change": "rerun"}
+    slot = st.popover(say("Numbers as a table"), key=f"numbers_of_{key}", **look)
+    if not slot.open:
+        return
+    from viz.figure_table import figure_tables  # with pandas, which nobody needs before
+
+    with slot:
+        st.caption(escaped(alt))
+        for number, found in enumerate(figure_tables(figure)):
+            st.caption(escaped(together(filter(None, [found.title, found.left_out]))))
+            st.dataframe(found.table, key=f"table_{number}_of_{key}", alt=alt)
 
 
 def is_dark() -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 
 from model import base
 from model.base import Model, TokenizedText
+from model.heads.merging import By, groups_of, merged_head, merged_labels
 from model.heads.survey import Survey, survey
 from model.heads.view import HeadView, head_name, head_view
 from model.masks import MaskSpec
@@ -35,22 +36,47 @@ class RowPredictions:
 
 @dataclass(frozen=True, eq=False)
 class RunView:
-    """A run, and the masks its weights are shown under: the run's own, or others on this layer only."""
+    """A run, and the masks its weights are shown under: the run's own, or others on this layer only.
+
+    by: what its tokens are merged into. Positions count tokens, words or sentences accordingly.
+    """
 
     model: Model
     run: RunRef
     masks: MaskSpec
     row: int
+    by: By = "tokens"
 
     @property
     def tokens(self) -> tuple[str, ...]:
         """A label for each query position of the row."""
-        return self.run.queries.pieces[self.row]
+        return tuple(merged_labels(self.run.queries.pieces[self.row], self.begins()))
+
+    @property
+    def key_tokens(self) -> tuple[str, ...]:
+        """A label for each key position of the row."""
+        return tuple(merged_labels(self.run.keys.pieces[self.row], self.begins(keys=True)))
 
     @property
     def real(self) -> slice:
         """The positions of the row's queries that are no padding."""
-        return self.run.queries.real(self.row)
+        real = np.flatnonzero(self.keep(keys=False))
+        return slice(int(real[0]), int(real[-1]) + 1)
+
+    def keep(self, *, keys: bool = True) -> np.ndarray:
+        """bool [K], or of the queries [Q]: the positions that are no padding."""
+        batch = self.run.keys if keys else self.run.queries
+        found: np.ndarray = np.logical_or.reduceat(batch.keep[self.row].numpy(), self.begins(keys=keys))
+        return found
+
+    def begins(self, *, keys: bool = False) -> np.ndarray:
+        """The token that each query position begins at, or each key position."""
+        batch = self.run.keys if keys else self.run.queries
+        return self.kept(("groups", self.by, keys), lambda: groups_of(batch, self.row, self.by))
+
+    def last_token(self, query: int) -> int:
+        """The last token of a query position."""
+        return int(np.append(self.begins()[1:], len(self.run.queries.pieces[self.row]))[query]) - 1
 
     def ask(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """function(trace, row, masks, *arguments, **options) of model/, remembered. Raises as results.ask."""
@@ -58,7 +84,8 @@ class RunView:
 
     def head(self, layer: int, head: int) -> HeadView:
         """The head as there is to draw of it."""
-        found: HeadView = self.ask(head_view, layer, head)
+        merge = () if self.by == "tokens" else (self.by,)
+        found: HeadView = self.ask(merged_head if merge else head_view, layer, head, *merge)
         return found
 
     def name(self, layer: int, head: int) -> str:
@@ -72,7 +99,7 @@ class RunView:
     def survey(self) -> Survey:
         """All heads at once; where other masks hold in one layer, that layer's and the run's own of all others."""
         if self.masks == self.run.spec or len(self.masks.layers) != 1:
-            return self.ask(survey)
+            return self.ask(survey, **({} if self.by == "tokens" else {"by": self.by}))
         run, lifted = (replace(self, masks=masks) for masks in (self.run.spec, replace(self.masks, layers=())))
         return run.survey().with_layer(self.masks.layers[0], lifted.survey())
 
@@ -122,15 +149,23 @@ def tokenize(model: Model, text: str, pad_side: str, targets: list[str] | None) 
 
 
 def run_pair(
-    model: Model, batch: TokenBatch, spec: MaskSpec, row: int, attention: str, *, only_layer: int | None = None
+    model: Model,
+    batch: TokenBatch,
+    spec: MaskSpec,
+    row: int,
+    attention: str,
+    *,
+    only_layer: int | None = None,
+    by: By = "tokens",
 ) -> tuple[RunView, RunView]:
     """Now, and under the model's standard masks.
 
-    only_layer: where the masks of spec hold, on the queries and keys of the standard run; None re-runs the model.
+    only_layer: where the masks of spec hold, on the queries and keys of the standard run; None re-runs the model. by:
+    what tokens are merged into.
     """
 
     def under(run: MaskSpec, masks: MaskSpec) -> RunView:
-        return RunView(model, RunRef(ModelRef.of(model), batch, run, attention), masks, row)
+        return RunView(model, RunRef(ModelRef.of(model), batch, run, attention), masks, row, by)
 
     standard = under(model.standard, model.standard)
     if only_layer is None:

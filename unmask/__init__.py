@@ -2,6 +2,7 @@
 
 run = unmask.load("story").run("Once upon a time", causal=False)    # run.heads(), run.head(4, 0), run.leak() …
 unmask.attentions(outputs.attentions, tokens)                       # weights that transformers gave
+unmask.capture(module, ids), unmask.from_transformer_lens(cache)    # your own nn.Module; TransformerLens
 unmask.digit(levels, 3).pixels(2, 1, 18)                            # a picture of 8×8 pixels, and where a pixel looks
 unmask.check(module), unmask.assert_causal(module)                  # does it obey its mask?
 """
@@ -14,12 +15,14 @@ if TYPE_CHECKING:
     from model.inference.cost import cost
     from model.mask_lab.recognize import name_mask
     from model.spec import MaskSpec
+    from unmask.captured import capture, from_transformer_lens
     from unmask.checking import CannotCheck, Report, assert_causal, check
     from unmask.digits import digit
     from unmask.notebook import load
     from unmask.report_request import report
     from unmask.sources import attentions
     from unmask.training import lightning_callback, trainer_callback
+    from unmask.training_steps import checkpoints
 
 HOMES = {
     "CannotCheck": "unmask.checking",
@@ -27,10 +30,13 @@ HOMES = {
     "Report": "unmask.checking",
     "assert_causal": "unmask.checking",
     "attentions": "unmask.sources",
+    "capture": "unmask.captured",
     "check": "unmask.checking",
     "check_loss": "mask_check.loss",
+    "checkpoints": "unmask.training_steps",
     "cost": "model.inference.cost",
     "digit": "unmask.digits",
+    "from_transformer_lens": "unmask.captured",
     "lightning_callback": "unmask.training",
     "load": "unmask.notebook",
     "name_mask": "model.mask_lab.recognize",
@@ -38,8 +44,9 @@ HOMES = {
     "trainer_callback": "unmask.training",
 }
 __all__ = [
-    "CannotCheck", "MaskSpec", "Report", "assert_causal", "attentions", "check", "check_loss", "cost", "digit",
-    "lightning_callback", "load", "name_mask", "report", "trainer_callback",
+    "CannotCheck", "MaskSpec", "Report", "assert_causal", "attentions", "capture", "check", "check_loss",
+    "checkpoints", "cost", "digit", "from_transformer_lens", "lightning_callback", "load", "name_mask", "report",
+    "trainer_callback",
 ]  # fmt: skip
 
 

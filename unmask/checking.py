@@ -96,11 +96,10 @@ def check(
         ids, pieces = found or (ids, None)
     elif text is not None:
         raise CannotCheck("expected a text with its tokenizer, or ids")
-    options: dict[str, Any] = {"mask": mask, "length": length, "seed": seed, "seconds": seconds}
     title = f"{name} ({type(network).__name__})" if name else None
-    options |= {"kernel_names": kernels, "tokens": tokens, "thorough": thorough, "packing": packing}
-    report = _check(network, ids=ids, pieces=pieces, name=title, **options)
-    return Report(**vars(report))
+    asked: dict[str, Any] = {"mask": mask, "kernels": kernels, "tokens": tokens, "thorough": thorough}
+    options: dict[str, Any] = {"length": length, "seed": seed, "seconds": seconds, "packing": packing}
+    return Report(**vars(_check(network, ids=ids, pieces=pieces, name=title, **options, **asked)))
 
 
 def assert_causal(
@@ -122,12 +121,11 @@ def assert_causal(
     tokenizer or kernels, it is `check` and asks for every law. The mask is causal whatever the configuration says,
     unless one is given.
     """
+    options: dict[str, Any] = {"ids": ids, "mask": mask, "length": length, "seed": seed, "seconds": seconds}
     if thorough or text is not None or tokenizer is not None or kernels is not None:
-        text_options: dict[str, Any] = {"ids": ids, "text": text, "tokenizer": tokenizer, "length": length}
-        report = check(module, **text_options, mask=mask, seed=seed, seconds=seconds, kernels=kernels)
+        report = check(module, text=text, tokenizer=tokenizer, kernels=kernels, **options)
     else:
-        network, _ = _network_and_name(module)
-        report = Report(**vars(quick(network, ids=ids, mask=mask, length=length, seed=seed, seconds=seconds)))
+        report = Report(**vars(quick(_network_and_name(module)[0], **options)))
     assert report.obeys, f"\n{report}"
     return report
 

@@ -63,7 +63,7 @@ def check(asked: argparse.Namespace) -> int:
                 length=asked.length,
                 seed=asked.seed,
                 seconds=asked.seconds,
-                kernel_names=kernels,
+                kernels=kernels,
                 tokens=asked.tokens,
                 thorough=asked.thorough,
                 packing=asked.packing,

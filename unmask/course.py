@@ -7,15 +7,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from i18n import LANGUAGES, say, spoken
+from lessons.answer import mean_losses
 from lessons.image_steps import encoded, pictured
 from lessons.lesson import ComparedStep, Step
-from lessons.questions import ABOUT_A_QUERY, BEFORE, MODELS, Answer, QuestionSubject, answer
+from lessons.picture_data import picture_data
+from lessons.questions import ABOUT_A_QUERY, BEFORE, MODELS, Answer, answer
 from lessons.shelf import FOLDER, shelf
 from model import catalog
 from model.base import Model, TokenizedText, tokenize
 from model.errors import CheckpointError
 from model.gpt2 import MOST_TOKENS_IN_BROWSER, browser_model
+from model.heads.four_tokens import four_token_steps
+from model.heads.vectors import RunScores, run_scores
 from model.heads.view import head_name, head_view
 from model.trace import Trace
 from serving.loaded_models import OF_PAGES
@@ -23,7 +29,9 @@ from unmask.report_request import check_on_this_machine
 from viz.components.words import packed
 from viz.hatch import data_uri, hatch_png
 from viz.heads.picture import changed, difference_packet, picture_packet
+from viz.lessons import pictures
 from viz.lessons.image import image_and_words, lit_picture, picture
+from viz.lessons.phone import losses_table
 from viz.lessons.screen import row_tokens
 from viz.saved.course import CourseStep, course_files, index_page, lesson_page, run_titles
 from viz.saved.live import header, written
@@ -72,19 +80,27 @@ class CourseModels:
     def __init__(self, download: bool) -> None:
         self._download = download
         self._models: dict[str, tuple[Model, str]] = {}  # by name, and the path of its file, "" for none
+        self._packed: dict[str, bytes] = {}
         self.files: dict[str, bytes] = {}
 
     def step(self, step: Step) -> CourseStep:
         """Runs it. Raises ValueError, "line 7: …", for what cannot be run or asked."""
         now = self._run(step, ComparedStep(masks=step.masks), "model")
         beside = self._run(step, step.beside, "beside")
-        found, kind = _answer(step, now, beside), step.ask.kind if step.ask else ""
+        series = self._series(step, now)
+        found, kind = _answer(step, now, beside, series), step.ask.kind if step.ask else ""
         query = now.trace.queries.real(step.row - 1).stop - 1 if step.query is None else step.query
         queries, keys = (batch.pieces[step.row - 1] for batch in (now.trace.queries, now.trace.keys))
         marked = query if kind in ABOUT_A_QUERY else None if kind else step.query
         tokens = row_tokens(queries, marked, keys if step.attention == "cross" else ())
         if step.image:
             tokens = image_and_words(pictured(step.image), queries, marked)
+        drawn = _drawn(step, now, query, series)
+        if drawn is None and not (now.browser and beside.browser):
+            drawn = _losses(step, now.trace, beside.trace)
+        if drawn is not None:
+            given = pictures.numbers(step.numbers.plain, None) if step.numbers else tokens
+            return CourseStep(step, found, now.title, given, None, None, drawn=drawn)
         if not now.browser or not beside.browser:
             if kind == "picture":  # it is what the question is about
                 blocked = ~now.trace.allowed(step.head[0], step.row - 1, head=step.head[1]).numpy()
@@ -100,7 +116,18 @@ class CourseModels:
             "now": scene | {"show": "head", "unnamed": True},
             "beside": scene | {"now": beside.browser, "show": single} if now.browser != beside.browser else None,
         }.get(BEFORE.get(kind, ""))
+        for run in (now.browser, beside.browser) if both or before else (now.browser,):
+            self.files[run["model"]] = self._packed[run["model"]]
         return CourseStep(step, found, now.title, tokens, before, after)
+
+    @staticmethod
+    def _series(step: Step, now: StepRun) -> tuple[tuple[int, RunScores], ...]:
+        """The scores of the induction model's checkpoints on the step's text."""
+        if step.show != "training":
+            return ()
+        batch, spec = now.trace.batch, now.trace.spec
+        steps = catalog.induction_steps().items()
+        return tuple((at, run_scores(OF_PAGES[name]().run(batch, spec), step.row - 1)) for name, at in steps)
 
     def _run(self, step: Step, of: ComparedStep, setting: str) -> StepRun:
         name = of.model or step.model
@@ -128,17 +155,41 @@ class CourseModels:
             with suppress(CheckpointError, ValueError):
                 found = browser_model(model, (0, 0))
                 file = f"models/{hashlib.sha256(found.parameters).hexdigest()[:16]}.bin"
-                self.files[file] = packed(header(found), found.parameters)
+                self._packed[file] = packed(header(found), found.parameters)
             self._models[name] = model, file
         return self._models[name]
 
 
-def _answer(step: Step, now: StepRun, beside: StepRun) -> Answer | None:
+def _drawn(step: Step, now: StepRun, query: int, series: tuple[tuple[int, RunScores], ...]) -> Markup | None:
+    """The picture of a step that is drawn once and for all; None for one that the browser draws."""
+    if step.numbers is not None:
+        return pictures.numbers(step.numbers.plain, four_token_steps(step.numbers.plain))
+    if series:
+        steps, scores = zip(*series, strict=True)
+        return pictures.training(steps, scores, len(steps) - 1)
+    if step.show not in pictures.DRAWN:
+        return None
+    data = picture_data(now.model, now.trace, step.show, step.row - 1, *step.head, query)
+    return pictures.picture(step.show, data, now.trace.queries.pieces[step.row - 1], query)
+
+
+def _losses(step: Step, now: Trace, beside: Trace) -> Markup | None:
+    """The losses of two runs of which the browser cannot do one; None where the step shows something else."""
+    names = say("this run"), say("compared with")
+    if step.show == "texts":
+        title = say("Mean loss of each text, in nats/token")
+        return losses_table(now.batch.texts, mean_losses(now), mean_losses(beside), names, title)
+    if step.show != "losses":
+        return None
+    one, other = (run.losses(step.row - 1).numpy() for run in (now, beside))
+    return losses_table(now.batch.pieces[step.row - 1], one, other, names, say("loss, nats/token"))
+
+
+def _answer(step: Step, now: StepRun, beside: StepRun, series: tuple[tuple[int, RunScores], ...]) -> Answer | None:
     if step.ask is None:
         return None
-    asked = QuestionSubject(step.ask.kind, step.row - 1, *step.head, step.query, step.ask.among, step.image)
     try:
-        return answer(now.model, now.trace, beside.trace, beside.model.name, asked)
+        return answer(now.model, now.trace, beside.trace, beside.model.name, step.asked(series))
     except ValueError as error:
         raise step.wrong("ask", error) from None
 

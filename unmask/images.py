@@ -84,7 +84,7 @@ class ImageRun(Run):
         index("layer", layer, self.trace.num_layers)
         index("head", head, self.trace.num_heads)
         batch, count = self.batch, len(self.labels)
-        token = self.query if token is None else index("token", token, count)
+        token = self.last if token is None else index("token", token, count)
         texts = sorted({token, *range(max(batch.image_positions) + 1, count)})
         found = looks(self.trace, layer, [head], texts)
         return lit_image(found, (self.named(layer, head),), batch.picture, texts.index(token))

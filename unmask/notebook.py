@@ -5,16 +5,26 @@ import warnings
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from model import catalog
 from model.base import Model
 from model.errors import index, items
 from model.images.reading import picture_of
+from model.kv_cache import batch_of
 from model.masks import MaskSpec
 from model.text import TokenBatch, cut_words
+from serving import backends
+from serving.job import Job
+from serving.result_cache import once
+from serving.scheduler import LostTwice, Scheduler, TooSlow
+from serving.settings import Settings
 from unmask.checking import Checkable
+from unmask.circuits import Circuits
 from unmask.runs import Run, spec_of
+
+if TYPE_CHECKING:
+    from unmask.atlas import AtlasPicture
 
 CLASSIFIERS = ("vit", "deit", "dinov2", "dinov2_with_registers")  # model types
 HOOKS = ("_forward_hooks", "_forward_pre_hooks")  # of a module of torch, by their numbers
@@ -24,30 +34,52 @@ CHANGED = (
 )
 
 
-def load(model: Any, tokenizer: Any = None, *, name: str | None = None) -> "LoadedModel":
+def load(
+    model: Any,
+    tokenizer: Any = None,
+    *,
+    name: str | None = None,
+    step: int | None = None,
+    gguf_file: str | None = None,
+    device: str = "auto",
+    precision: str = "auto",
+    device_map: str = "",
+    tokens: int | None = None,
+) -> "LoadedModel":
     """A model by its name in the catalog ("story", "gpt2"), its id on the hub or its folder; or one of transformers in
     memory with its tokenizer, which is left as it is: a run has its weights, and the hooks it has now. name: what to
     call that one.
+
+    step: of a folder of a training's checkpoints, the last unless given. gguf_file: of a repository or folder. device:
+    "cpu", "cuda", "cuda:1" or "mps"; precision: "float32", "float16" or "bfloat16"; "auto" is a CUDA device with room
+    for the weights, and the precision of the file where that is fast there; what was chosen is in `repr`. device_map:
+    "auto", "balanced" or "sequential", accelerate's ways to use several devices. tokens: the most in a row.
 
     Raises NotAvailable (an OSError) when its files cannot be had, ValueError when they, or the network, cannot be used.
     """
     if isinstance(model, str | Path):
         if tokenizer is not None:
             raise ValueError(f"expected a tokenizer with a network alone, got one with the name {str(model)!r}")
-        return LoadedModel(_classifier(str(model)) or catalog.load(str(model)))
+        asked = f"{model}/{gguf_file}" if gguf_file else catalog.at_step(str(model), step)
+        own = {"device": device, "precision": precision, "device_map": device_map}
+        chosen: dict[str, Any] = {name: value for name, value in own.items() if value not in ("auto", "")}
+        chosen |= {} if tokens is None else {"tokens": tokens}
+        settings = Settings.model_validate(Settings.from_environment().model_dump() | chosen)
+        return LoadedModel(_classifier(asked) or catalog.load(asked, settings=settings))
     if tokenizer is None:
         raise ValueError(f"expected a network with its tokenizer, got {type(model).__name__} alone")
     from model.huggingface import adapter  # takes seconds to import
 
-    return LoadedModel(adapter.from_network(model, tokenizer, name), model)
+    return LoadedModel(adapter.from_network(model, tokenizer, name), model, tokenizer)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LoadedModel(Checkable):
-    """A model with its tokenizer. network: transformers' own, where it was given in memory."""
+class LoadedModel(Checkable, Circuits):
+    """A model with its tokenizer. network, tokenizer: transformers' own, where they were given in memory."""
 
     model: Model
     network: Any = None
+    tokenizer: Any = None
     _loaded: frozenset[Hashable] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -64,8 +96,10 @@ class LoadedModel(Checkable):
         pad_side: str = "right",
         target: str | Sequence[str] | None = None,
         image: Any = None,
+        ids: Sequence[int] | Sequence[Sequence[int]] | None = None,
     ) -> Run:
-        """One forward pass. text: one row, or several, padded on pad_side, of which `row` is shown.
+        """One forward pass. text: one row, or several, padded on pad_side, of which `row` is shown. ids: token ids in
+        place of a text, [T] or rows of them, to which nothing is added.
 
         causal, padding: None is as the model was trained. masks: a whole MaskSpec, or some of its fields by name, the
         others as the model was trained: {"sliding": 4, "layers": [2]}. target: an encoder-decoder's, one for each text;
@@ -74,15 +108,15 @@ class LoadedModel(Checkable):
         hooks or other weights since it was loaded, which the run does not have, and where the model's context has no
         room for all of the row's text: `Run.cut` is the rest. Raises ValueError for what is none of this.
         """
-        texts = _texts("text", text)
-        if not texts or not all(one.strip() or image is not None for one in texts):
-            raise ValueError(f"expected a text, or several, got {text!r:.80}")
         if pad_side not in ("left", "right"):
             raise ValueError(f"expected padding on the left or right, got {pad_side!r}")
-        row = index("row", row, len(texts))
-        targets = None if target is None else _texts("target", target)
-        encoded = self.model.encode(texts, pad_side, targets) if image is None else None
-        batch = encoded or self._with_image(texts, targets, image)
+        if ids is None:
+            batch = self._encoded(text, target, image, pad_side)
+        elif text or target is not None or image is not None:
+            raise ValueError("expected ids alone, got a text, a target or an image as well")
+        else:
+            batch = batch_of(self.model, *_rows_of_ids(self.model, ids), pad_side=pad_side)
+        row = index("row", row, len(batch.ids))
         spec = spec_of(self.model.standard, masks, causal=causal, padding=padding)
         if _hooks_and_weights(self.network) != self._loaded:
             warnings.warn(CHANGED, stacklevel=2)
@@ -91,6 +125,39 @@ class LoadedModel(Checkable):
         if run.cut:
             warnings.warn(cut_words(run.cut, self.model.context), stacklevel=2)
         return run
+
+    def _encoded(self, text: Any, target: Any, image: Any, pad_side: str) -> TokenBatch:
+        texts = _texts("text", text)
+        if not texts or not all(one.strip() or image is not None for one in texts):
+            raise ValueError(f"expected a text, or several, got {text!r:.80}")
+        targets = None if target is None else _texts("target", target)
+        encoded = self.model.encode(texts, pad_side, targets) if image is None else None
+        return encoded or self._with_image(texts, targets, image)
+
+    def atlas(self, texts: str | Sequence[str], *, masks: MaskSpec | dict[str, Any] | None = None) -> "AtlasPicture":
+        """Every head measured over texts, each a row or, if longer than 256 tokens, several. Raises ValueError for an
+        encoder-decoder, and where no text has two tokens."""
+        from unmask.atlas import atlas  # with pandas, which takes a second to import
+
+        return atlas(self.model, _texts("text", texts), spec_of(self.model.standard, masks))
+
+    def chat(
+        self, messages: Sequence[dict[str, str]], *, masks: MaskSpec | dict[str, Any] | None = None, **more: bool
+    ) -> Run:
+        """A run on messages [{"role": "user", "content": …}, …], as the model's own chat template writes them, with the
+        beginning of the assistant's answer. masks, causal, padding: as `run`'s. The text is `run.trace.batch.texts[0]`.
+
+        The template of a folder or repository is rendered in a process with limits of time and memory. Raises
+        ValueError for a model without a template, roles other than system, user and assistant, and messages that the
+        template does not take.
+        """
+        from model.huggingface import chat
+
+        pairs = chat.checked((str(one["role"]), str(one["content"])) for one in messages)
+        own = getattr(self.tokenizer, "tokenizer", self.tokenizer)
+        text = chat.rendered(self.model.name, own, pairs) if own else _rendered(self.model, pairs)
+        batch, _ = self.model.encode_rendered(text)
+        return Run(self.model, self.model.run(batch, spec_of(self.model.standard, masks, **more)), 0, self.network)
 
     def _with_image(self, texts: list[str], targets: list[str] | None, image: Any) -> TokenBatch:
         if len(texts) > 1 or targets is not None:
@@ -107,7 +174,27 @@ class LoadedModel(Checkable):
         found = self.model.describe()
         named = {part: "" if part == "self" else f" ({part})" for part in found.layers}
         layers = ", ".join(f"{count} layers{named[part]}" for part, count in found.layers.items())
-        return f"{self.model.name}: {found.architecture}, {found.kind}, {layers}, {found.heads} heads"
+        how = f", {found.precision}" if found.precision else ""
+        return f"{self.model.name}: {found.architecture}, {found.kind}, {layers}, {found.heads} heads{how}"
+
+
+@once
+def _inspector() -> Scheduler:
+    return backends.inspector(Settings.from_environment())
+
+
+def _rendered(model: Model, messages: tuple[tuple[str, str], ...]) -> str:
+    """By the template in a model's files, which are a stranger's. Raises ValueError."""
+    from model.huggingface import chat
+
+    if not model.chats:
+        model.encode_rendered("")  # raises, and says so
+    try:
+        text: str = _inspector().ask(Job(chat.render, (model.name, Settings.from_environment(), messages)))
+    except (TooSlow, LostTwice):
+        why = f"{model.name}: its chat template takes too long, or too much memory"
+        raise ValueError(why) from None
+    return text
 
 
 def _classifier(name: str) -> Model | None:
@@ -126,6 +213,17 @@ def _image_run() -> type[Run]:
     from unmask.images import ImageRun  # with transformers, which takes seconds to import
 
     return ImageRun
+
+
+def _rows_of_ids(model: Model, ids: Any) -> list[list[int]]:
+    """Token ids as rows. Raises ValueError for ids that the model does not have, and for more than it reads."""
+    given = ids.tolist() if hasattr(ids, "tolist") else items("token ids", ids)
+    rows = [items("token ids", row) for row in given] if given and not isinstance(given[0], int) else [given]
+    if model.kind == "encoder-decoder" or not model.vocabulary:
+        raise ValueError(f"expected a model that reads one text for ids, got {model.name}")
+    if not all(0 < len(row) <= model.context for row in rows):
+        raise ValueError(f"expected 1 to {model.context:,} ids in each row, got {list(map(len, rows))!s:.80}")
+    return [[index("token id", one, model.vocabulary) for one in row] for row in rows]
 
 
 def _texts(name: str, given: Any) -> list[str]:

@@ -4,17 +4,18 @@ A picture is a page that needs nothing else, in a frame: a live widget alone is 
 """
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from markupsafe import Markup
 
 from i18n import together
 from model.files import write
+from model.heads.merging import over_queries
 from model.heads.view import MOST_CELLS, HeadView, mask_view
 from model.pixels.view import PixelView
 from model.spec import MOST_STROKES
@@ -32,6 +33,9 @@ from viz.numbers import Candidate, chance, leak_grid, mean_share, next_token_tab
 from viz.pixels import head_packet, largest, name_of
 from viz.saved.explorer import CHANGES, AllHeads, explorer_page, part_words
 from viz.saved.standalone import Canvas, frame, page
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 HTML, PRINT = ("html", "htm"), ("png", "svg", "pdf")
 MOST_TOKENS = 256  # of each side, in a picture
@@ -53,7 +57,8 @@ class Picture:
     """What renders a picture: `page()` gives a whole HTML document that needs no network, `canvas()` the view that a
     live widget draws, and `print(kind)` a file for print; None where it cannot be that.
 
-    line: what it is, in one line, which is its repr and the title of its page. view: what is drawn.
+    line: what it is, in one line, which is its repr and the title of its page. view: what is drawn. axes: of its
+    numbers, what stands at each place.
     """
 
     line: str
@@ -62,9 +67,18 @@ class Picture:
     page: Callable[[], str]
     canvas: Callable[[], Canvas] | None = None
     print: Callable[[str], bytes] | None = None
+    axes: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     def numpy(self) -> np.ndarray:
         return self.numbers
+
+    def to_dataframe(self) -> "pd.DataFrame":
+        """Its numbers, a row for each: where it is, by the name of each axis, and its value."""
+        import pandas as pd
+
+        names = self.axes or {f"axis {axis}": range(size) for axis, size in enumerate(self.numbers.shape)}
+        places = pd.MultiIndex.from_product([list(some) for some in names.values()], names=list(names))
+        return pd.DataFrame({"value": self.numbers.ravel()}, index=places).reset_index()
 
     def file(self, kind: str = "html") -> bytes:
         """The content of a file: "html" or, of heads, "png", "svg" or "pdf". Raises ValueError for another kind."""
@@ -126,6 +140,17 @@ class HeadPicture(Picture):
     query: int
     across: bool
 
+    def to_dataframe(self) -> "pd.DataFrame":
+        """A row for each cell of the first head: positions, tokens, weight, scaled score, and whether it is blocked."""
+        import pandas as pd
+
+        view = self.view
+        queries, keys = (some.ravel() for some in np.indices(view.weights.shape))
+        cells = {"query": queries, "key": keys}
+        cells |= {"query token": np.array(view.queries)[queries], "key token": np.array(view.keys)[keys]}
+        numbers = {"weight": view.weights, "score": view.scaled, "blocked": view.any_blocked()}
+        return pd.DataFrame(cells | {name: some.ravel() for name, some in numbers.items()})
+
     @property
     def weights(self) -> np.ndarray:
         """float32 [Q,K], 0 to 1; blocked cells exactly 0."""
@@ -140,6 +165,13 @@ class HeadPicture(Picture):
     def blocked(self) -> dict[str, np.ndarray]:
         """For each mask that is on: bool [Q,K], True = it blocks the cell."""
         return self.view.blocked
+
+    def queries(self, some: Sequence[int], how: Literal["mean", "sum"] = "mean") -> "HeadPicture":
+        """What some queries look at together, one row: the mean or the sum of theirs. Raises ValueError for a query
+        that is not there."""
+        row = over_queries(self.view, some, how)
+        name = f"{self.name}, {how} of {len(set(some))} queries"
+        return head_picture("heatmap", [name], [replace(row, first=0)], 0, self.of, across=True)
 
     def difference(self, other: "HeadPicture") -> "HeadPicture":
         """These weights less another head's over the same tokens. Raises ValueError for other tokens."""
@@ -287,7 +319,10 @@ def leak_picture(name: str, future: np.ndarray, padding: np.ndarray, names: list
     line = f"{name}: {later} of all attention on later tokens, {pads} on padding"
     grids = partial(map, leak_grid, (future, padding), (names, names), ("later tokens", "padding"))
     shares = np.stack([future, padding])
-    return LeakPicture(line, shares, shares, lambda: page(line, grids()), future=future, padding=padding, names=names)
+    layers, heads = (range(size) for size in future.shape)
+    axes = {"on": ["later tokens", "padding"], "layer": layers, "head": heads}
+    body: Any = {"future": future, "padding": padding, "names": names, "axes": axes}
+    return LeakPicture(line, shares, shares, lambda: page(line, grids()), **body)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -305,8 +340,16 @@ def predicted(name: str, candidates: list[Candidate]) -> Predicted:
         candidates,
         np.array([one.probability for one in candidates]),
         page=lambda: page(line, [Markup(next_token_table(candidates, candidates, changed=False))]),
+        axes={"token": [one.label for one in candidates]},
         candidates=candidates,
     )
+
+
+def table_picture(
+    line: str, view: Any, numbers: np.ndarray, body: Sequence[Markup], axes: Mapping[str, Sequence[Any]]
+) -> Picture:
+    """Numbers as tables and sentences, HTML."""
+    return Picture(line, view, numbers, page=lambda: page(line, body), axes=axes)
 
 
 def mask_picture(trace: Trace, row: int, layer: int, head: int, name: str, query: int) -> Picture:

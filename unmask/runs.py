@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from torch import Tensor
@@ -12,8 +12,9 @@ from torch import Tensor
 from model import catalog
 from model.base import Model
 from model.errors import index
+from model.heads.merging import By, merge_groups, merged_head, merged_weights
 from model.heads.survey import Survey, changes, every_weight, survey
-from model.heads.view import HeadView, head_view
+from model.heads.view import HeadView
 from model.inference.calls import CallsComparison, compare_calls, continuation_ids, ends_of
 from model.inference.draft_tree import DraftTree, typed_tree, verify_tree
 from model.inference.packing import PackedLosses, pack
@@ -23,9 +24,10 @@ from model.sampling import next_tokens
 from model.spec import stroke_of
 from model.text import TokenBatch
 from model.trace import Trace
+from unmask.analyses import Analyses
 from unmask.checking import Checkable, tokens_in
+from unmask.circuits import Patchable
 from unmask.pictures import LeakPicture, Picture, Predicted, changes_picture, leak_picture, mask_picture, predicted
-from unmask.sources import HeadSource
 from viz.heads.picture import changed
 from viz.numbers import TOP, Candidate, leak_notes
 from viz.sentence import loss_words
@@ -35,7 +37,7 @@ MOST_CHECKED = 24  # tokens of a run that `check` reads: each takes a forward of
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Run(HeadSource, Checkable):
+class Run(Analyses, Checkable, Patchable):
     """One forward pass, of which one row is shown. trace: all that it left (model.trace.Trace). network:
     transformers' own, where the model was given in memory."""
 
@@ -43,6 +45,7 @@ class Run(HeadSource, Checkable):
     trace: Trace
     row: int = 0
     network: Any = None
+    by: By = "tokens"
 
     @property
     def title(self) -> str:  # type: ignore[override]
@@ -50,7 +53,8 @@ class Run(HeadSource, Checkable):
         masks = " and ".join(self.mask_names) or "no"
         mask = "masks" if len(self.mask_names) > 1 else "mask"
         longer = " of a longer text" if self.cut else ""
-        return f"{self.model.name}, {len(self.labels)} tokens{longer}, {masks} {mask}"
+        into = "" if self.by == "tokens" else f" merged into {self.by}"
+        return f"{self.model.name}, {len(self.labels)} tokens{longer}{into}, {masks} {mask}"
 
     @property
     def mask_names(self) -> list[str]:
@@ -60,6 +64,12 @@ class Run(HeadSource, Checkable):
 
     @property
     def query(self) -> int:  # type: ignore[override]
+        groups = merge_groups(self.trace, self.row, self.by)
+        return self.last if groups is None else int(np.searchsorted(groups[0], self.last, side="right")) - 1
+
+    @property
+    def last(self) -> int:  # type: ignore[override]
+        """The position of the row's last real token."""
         return self.trace.queries.real(self.row).stop - 1
 
     @property
@@ -78,7 +88,7 @@ class Run(HeadSource, Checkable):
     @cached_property
     def survey(self) -> Survey:
         """All heads in one pass: thumbnails, and shares of attention on later tokens and on padding."""
-        return survey(self.trace, self.row)
+        return survey(self.trace, self.row, by=self.by)
 
     def notes(self) -> list[list[str]]:
         """Each head's leak."""
@@ -91,6 +101,10 @@ class Run(HeadSource, Checkable):
     def attention(self, name: str) -> "Run":
         """The same run, showing another of its attentions: "encoder", "decoder" or "cross" of an encoder-decoder."""
         return replace(self, trace=self.trace.select(name))
+
+    def merged(self, by: By) -> Self:
+        merge_groups(self.trace, self.row, by)  # refuses what is none
+        return replace(self, by=by)
 
     def under(self, masks: MaskSpec | dict[str, Any]) -> "Run":
         """The same texts run again under other masks. Raises ValueError for masks that do not fit the model."""
@@ -167,7 +181,7 @@ class Run(HeadSource, Checkable):
         return [one for one in (self.trace.batch.source, self.trace.batch) if one is not None]
 
     @property
-    def labels(self) -> list[str]:
+    def labels(self) -> list[str]:  # type: ignore[override]
         """What is shown of each token that looks."""
         return list(self.trace.queries.pieces[self.row])
 
@@ -197,14 +211,15 @@ class Run(HeadSource, Checkable):
 
     def numpy(self) -> np.ndarray:
         """Every weight, float32 [L,H,Q,K]: of a long text these are many."""
-        return every_weight(self.trace, self.row)
+        groups, weights = merge_groups(self.trace, self.row, self.by), every_weight(self.trace, self.row)
+        return weights if groups is None else merged_weights(weights, *groups)
 
     def view(self, layer: int, head: int) -> HeadView:
-        return head_view(self.trace, self.row, self.masks, layer, head)
+        return merged_head(self.trace, self.row, self.masks, layer, head, self.by)
 
     def mask(self, layer: int, head: int) -> Picture:
         """All masks of one head together. Raises ValueError for cross-attention."""
-        return mask_picture(self.trace, self.row, layer, head, self.named(layer, head), self.query)
+        return mask_picture(self.trace, self.row, layer, head, self.named(layer, head), self.last)
 
     def live(self, layer: int, head: int) -> "LiveHead":
         """A head's mask to draw on, and the head, which follows: live widgets. Needs `pip install unmask[notebook]`."""
@@ -221,6 +236,8 @@ class Run(HeadSource, Checkable):
         """Every weight less another run's on the same tokens. Raises ValueError for other tokens."""
         if not isinstance(other, Run):
             raise ValueError(f"expected another run, got {type(other).__name__}")
+        if {self.by, other.by} != {"tokens"}:
+            return self.merged("tokens").difference(other.merged("tokens"))
         found = changes(self.trace, other.trace, self.row)
         layer, head = (int(place) for place in np.unravel_index(found.largest.argmax(), found.largest.shape))
         every, parts = self.all_heads([(layer, head)]), other.all_heads([(layer, head)])

@@ -1,13 +1,14 @@
 """Whatever has heads to show: a run of ours (runs.py), or weights that transformers gave."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import numpy as np
 
 from model.errors import index, items
+from model.heads.merging import By, Groups, groups_of_labels, merged, merged_weights
 from model.heads.survey import blocked_thumbnail, given_weights, thumbnails
 from model.heads.view import HeadView, head_name
 from unmask.pictures import MOST_TOKENS, HeadPicture, Picture, head_picture, heads_picture
@@ -22,13 +23,19 @@ class HeadSource(ABC):
     """Layers and heads count from 0. Shows itself as all of its heads.
 
     title: what it is, in a line. query: the position whose row is framed. across: the keys are another text than the
-    queries. numbers: of each layer in the network, where these are not 0, 1, 2 …
+    queries. numbers: of each layer in the network, where these are not 0, 1, 2 … by: what tokens are merged into.
     """
 
     title: str
     query: int
     across: bool
     numbers: Sequence[int]
+    by: By
+
+    @abstractmethod
+    def merged(self, by: By) -> Self:
+        """The same with its tokens merged into "words" or "sentences": weights summed over keys, averaged over queries;
+        or with each "tokens" for itself. Raises ValueError for anything else."""
 
     @abstractmethod
     def view(self, layer: int, head: int) -> HeadView:
@@ -49,16 +56,18 @@ class HeadSource(ABC):
         """Shares of each head's attention by their names, [L,H], by which an overview can be dimmed and sorted."""
         return {}
 
-    def head(self, layer: int, head: int) -> HeadPicture:
-        """One head as a heatmap."""
-        return self._picture("heatmap", layer, [head])
+    def head(self, layer: int, head: int, *, by: By | None = None) -> HeadPicture:
+        """One head as a heatmap. by: as `merged`'s."""
+        return (self.merged(by) if by else self)._picture("heatmap", layer, [head])
 
-    def tokens(self, layer: int, head: int) -> HeadPicture:
-        """One head as its text: the token pointed at lights those that it looks at."""
-        return self._picture("tokens", layer, [head])
+    def tokens(self, layer: int, head: int, *, by: By | None = None) -> HeadPicture:
+        """One head as its text: the token pointed at lights those that it looks at. by: as `merged`'s."""
+        return (self.merged(by) if by else self)._picture("tokens", layer, [head])
 
-    def arcs(self, layer: int, heads: int | Sequence[int]) -> HeadPicture:
-        """A head of a layer, or several, as lines between the tokens."""
+    def arcs(self, layer: int, heads: int | Sequence[int], *, by: By | None = None) -> HeadPicture:
+        """A head of a layer, or several, as lines between the tokens. by: as `merged`'s."""
+        if by:
+            return self.merged(by).arcs(layer, heads)
         some = [heads] if isinstance(heads, int) else items("a head of the layer, or several", heads)
         if not 1 <= len(some) <= MOST_HEADS:
             raise ValueError(f"expected 1 to {MOST_HEADS} heads, got {len(some)}")
@@ -101,7 +110,8 @@ class HeadSource(ABC):
 class GivenHeads(HeadSource):
     """Heads whose weights somebody else computed. weights: float32 [L,H,Q,K]; queries, keys: a label each.
 
-    blocked: for each mask that is known, bool [Q,K], True = it blocks the cell.
+    blocked: for each mask that is known, bool [Q,K], True = it blocks the cell. scores: float32 [L,H,Q,K], before
+    masking, where they are known. qkv: of each layer q [H,Q,D], k and v [Hkv,K,D], likewise.
     """
 
     title: str
@@ -111,23 +121,62 @@ class GivenHeads(HeadSource):
     blocked: dict[str, np.ndarray] = field(default_factory=dict)
     across: bool = False
     numbers: Sequence[int] = ()
+    by: By = "tokens"
+    scores: np.ndarray | None = None
+    qkv: Sequence[Mapping[str, np.ndarray]] = ()
+
+    def q(self, layer: int) -> np.ndarray:
+        """The queries of a layer, float32 [H,Q,D]. Raises ValueError where they are not known; so do k and v."""
+        return self._heads(layer, "q")
+
+    def k(self, layer: int) -> np.ndarray:
+        """The keys of a layer, float32 [Hkv,K,D]."""
+        return self._heads(layer, "k")
+
+    def v(self, layer: int) -> np.ndarray:
+        """The values of a layer, float32 [Hkv,K,D]."""
+        return self._heads(layer, "v")
+
+    def _heads(self, layer: int, name: str) -> np.ndarray:
+        layer = index("layer", layer, len(self.weights))
+        if layer >= len(self.qkv) or name not in self.qkv[layer]:
+            raise ValueError(f"expected {name} of layer {layer} among what was given, got weights alone")
+        return self.qkv[layer][name]
+
+    def masks_of(self, layer: int, head: int) -> dict[str, np.ndarray]:
+        """For each mask that is known, bool [Q,K], True = it blocks the cell."""
+        return self.blocked
 
     @property
     def query(self) -> int:  # type: ignore[override]
-        return len(self.queries) - 1
+        return len(self.view(0, 0).queries) - 1
 
     def numpy(self) -> np.ndarray:
-        return self.weights
+        return self.weights if self._groups is None else merged_weights(self.weights, *self._groups)
+
+    def merged(self, by: By) -> Self:
+        groups_of_labels([], by)  # refuses what is none
+        return replace(self, by=by)
+
+    @property
+    def _groups(self) -> Groups | None:
+        both = (groups_of_labels(labels, self.by) for labels in (self.queries, self.keys))
+        return None if self.by == "tokens" else (next(both), next(both))
 
     def view(self, layer: int, head: int) -> HeadView:
-        """One head as arrays with its labels; what its scores were is not known."""
-        weights = self.weights[index("layer", layer, len(self.weights)), index("head", head, self.weights.shape[1])]
-        return HeadView(weights, np.full_like(weights, np.nan), self.blocked, self.queries, self.keys)
+        """One head as arrays with its labels; scores that are not known are NaN."""
+        place = index("layer", layer, len(self.weights)), index("head", head, self.weights.shape[1])
+        weights = self.weights[place]
+        scores = np.full_like(weights, np.nan) if self.scores is None else self.scores[place]
+        view = HeadView(weights, scores, self.masks_of(*place), self.queries, self.keys)
+        return view if self._groups is None else merged(view, *self._groups)
 
     def glance(self) -> tuple[np.ndarray, np.ndarray]:
-        small = thumbnails(self.weights)
-        whole = blocked_thumbnail(self.view(0, 0).any_blocked(), *small.shape[2:])
-        return small, np.broadcast_to(whole, (len(small), *whole.shape))
+        small = thumbnails(self.numpy())
+        layers = range(len(small))
+        return small, np.stack([
+            blocked_thumbnail(self.view(layer, 0).any_blocked(), *small.shape[2:]) for layer in layers
+        ])  # fmt: skip
 
     def __repr__(self) -> str:
         layers, heads, queries, keys = self.weights.shape

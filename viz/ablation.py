@@ -10,14 +10,12 @@ from markupsafe import Markup, escape
 
 from i18n import N_, say, say_all, together
 from model.heads.view import head_name
-from viz.charts import both_sides, heat
-from viz.heatmap import AXIS, colour_bar, figure
+from viz.charts import layers_grid
 from viz.html import signed, table, td, th, track
 from viz.numbers import chance
-from viz.palette import MARK, NOW, STANDARD, diverging
+from viz.palette import NOW, STANDARD
 
 NOTICED = 0.005  # nats: below that a loss is what it was, in two digits
-ROW, LEAST, MOST = 26, 240, 620  # pixels of a layer, and of the picture
 LISTED = 10
 MOST_NAMED = 8  # heads in a sentence; more are counted
 CHANGE = N_(
@@ -77,30 +75,11 @@ def what_is_asked(asked: AskedPrediction) -> str:
 
 
 def effects_figure(view: EffectsView, *, dark: bool) -> go.Figure:
-    """Layers by heads, the first layer on top; the heads that are off are framed. Colours go with the square root."""
-    layers, heads = view.effects.shape
-    reach = max(float(np.nanmax(np.abs(view.effects), initial=0.0)), 0.01)
-    names = [[view.name(layer, head) for head in range(heads)] for layer in range(layers)]
-    stops = [(float(at), colour) for at, colour in diverging(dark)]
-    hover = say("%{text} off: %{z:+.3f} nats")
-    columns, rows = [f"H{head}" for head in range(heads)], list(map(head_name, view.layers))
-    trace = heat(view.effects, columns, rows, "effects", hover) | both_sides(reach, dark)
-    trace |= {"text": names, "xgap": 1, "ygap": 1, "colorbar": colour_bar(say("nats"), x=1.01)}
-    trace["colorscale"] = [[0.5 + 2 * (at - 0.5) * abs(at - 0.5), colour] for at, colour in stops]
-    axis = AXIS | {"tickfont": {"size": 11}}
-    frame = {"type": "rect", "line": {"color": MARK, "width": 2}}
-    frames = [
-        frame | {"x0": head - 0.5, "x1": head + 0.5, "y0": layer - 0.5, "y1": layer + 0.5}
-        for layer, head in sorted(view.off)
-    ]
-    layout = {
-        "height": min(max(ROW * layers + 60, LEAST), MOST),
-        "margin": {"l": 50, "r": 70, "t": 8, "b": 32},
-        "xaxis": axis | {"side": "bottom"},
-        "yaxis": axis | {"autorange": "reversed"},
-        "shapes": frames,
-    }
-    return figure([trace], layout)
+    """Layers by heads; the heads that are off are framed."""
+    columns, rows = [f"H{head}" for head in range(view.effects.shape[1])], list(map(head_name, view.layers))
+    return layers_grid(
+        view.effects, rows, columns, view.off, say("%{text} off: %{z:+.3f} nats"), say("nats"), dark=dark
+    )
 
 
 def effects_table(view: EffectsView) -> Markup:

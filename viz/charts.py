@@ -1,17 +1,29 @@
 """What charts of several pages share: margins, a legend above, an axis of tokens, two masks side by side."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 
 from i18n import say
 from model.heads.view import HeadView
-from viz.heatmap import KEY_TITLE, LONGEST_TICK, MOST_TICKS, QUERY_TITLE, CachedFigure, Part, axes, cells, figure
+from viz.heatmap import (
+    AXIS,
+    KEY_TITLE,
+    LONGEST_TICK,
+    MOST_TICKS,
+    QUERY_TITLE,
+    CachedFigure,
+    Part,
+    axes,
+    cells,
+    colour_bar,
+    figure,
+)
 from viz.heatmap import margin as margin_of
 from viz.html import escaped, shortened
-from viz.palette import ALLOWED, TWO, diverging
+from viz.palette import ALLOWED, MARK, TWO, diverging
 
 MARGIN = {"l": 8, "r": 8, "t": 8, "b": 8}
 SMALL_LABELS = {"tickfont": {"size": 10}}
@@ -57,6 +69,44 @@ def scatter(x: Any, y: Any, name: str, hover: str = "", *, mode: str = "markers"
     """Points, or a line through them; without a tooltip unless hover has its words."""
     said = {"hovertemplate": hover + "<extra></extra>"} if hover else {"hoverinfo": "skip"}
     return {"type": "scatter", "x": x, "y": y, "name": name, "mode": mode} | said | look
+
+
+ROW, LEAST, MOST = 26, 240, 620  # pixels of a layer, and of the picture
+
+
+def layers_grid(
+    values: np.ndarray,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    framed: Collection[tuple[int, int]],
+    hover: str,
+    unit: str,
+    *,
+    dark: bool,
+) -> CachedFigure:
+    """Numbers on both sides of 0 [R,C], the first layer on top; those framed are framed. Colours go with the square
+    root. hover: of a cell, %{text} its row and column. A click sends them as they are counted."""
+    rows, columns = (list(map(escaped, names)) for names in (rows, columns))
+    reach = max(float(np.nanmax(np.abs(values), initial=0.0)), 0.01)
+    stops = [(float(at), colour) for at, colour in diverging(dark)]
+    trace = heat(values, columns, rows, "effects", hover) | both_sides(reach, dark)
+    trace |= {"text": [[f"{row} {column}" for column in columns] for row in rows]}
+    trace |= {"customdata": [[[row, column] for column in range(len(columns))] for row in range(len(rows))]}
+    trace |= {"xgap": 1, "ygap": 1, "colorbar": colour_bar(unit, x=1.01)}
+    trace["colorscale"] = [[0.5 + 2 * (at - 0.5) * abs(at - 0.5), colour] for at, colour in stops]
+    axis, frame = AXIS | {"tickfont": {"size": 11}}, {"type": "rect", "line": {"color": MARK, "width": 2}}
+    frames = [
+        frame | {"x0": column - 0.5, "x1": column + 0.5, "y0": row - 0.5, "y1": row + 0.5}
+        for row, column in sorted(framed)
+    ]
+    layout = {
+        "height": min(max(ROW * len(rows) + 60, LEAST), MOST),
+        "margin": {"l": 50, "r": 70, "t": 8, "b": 32},
+        "xaxis": axis | {"side": "bottom"},
+        "yaxis": axis | {"autorange": "reversed"},
+        "shapes": frames,
+    }
+    return figure([trace], layout)
 
 
 def upright(x: float, **line: Any) -> Part:

@@ -27,6 +27,7 @@ from viz.html import escaped, shortened
 from viz.palette import MARK, SEQUENTIAL_SCALE
 
 QUERY_TITLE, KEY_TITLE = N_("query: the token that attends"), N_("key: the token attended to")
+MERGED_TITLES = N_("query: what attends"), N_("key: what is attended to")
 MOST_TICKS = 56  # labels that a large picture has room for
 LONGEST_TICK, LABEL_SIZE = 12, 11  # a label's letters, and its font's pixels where labels are few
 CLEAR = [[0, "rgba(0,0,0,0)"], [1, "rgba(0,0,0,0)"]]  # a colour scale
@@ -247,11 +248,18 @@ def axes(view: HeadView, place: str = "", *, tokens: bool = True) -> dict[str, P
     y = AXIS | {"anchor": "x" + place, "constraintoward": "top", "autorange": "reversed"}
     if tokens:  # axes that match these take the rest from them; plotly has no square cells for both
         square = {"constrain": "domain", "scaleanchor": "x" + place}
-        x |= {"tickangle": -90, "constrain": "domain"} | _ticks(view.keys, say(KEY_TITLE), view.first_key, view.step)
-        y |= square | _ticks(view.queries, say(QUERY_TITLE), view.first, view.step)
+        query, key = axis_titles(view)
+        x |= {"tickangle": -90, "constrain": "domain"} | _ticks(view.keys, key, view.first_key, view.step)
+        y |= square | _ticks(view.queries, query, view.first, view.step)
     else:
         x["showticklabels"] = y["showticklabels"] = False
     return {f"xaxis{place}": x, f"yaxis{place}": y}
+
+
+def axis_titles(view: HeadView) -> tuple[str, str]:
+    """Of the queries, and of the keys."""
+    query, key = MERGED_TITLES if view.merged else (QUERY_TITLE, KEY_TITLE)
+    return say(query), say(key)
 
 
 def _ticks(labels: list[str], name: str, first: int, step: int) -> Part:
@@ -292,6 +300,8 @@ def _weight(view: HeadView) -> str:
 
 
 def _score(view: HeadView, shown: str) -> str:
+    if view.merged:
+        return say("log-sum-exp of the scaled scores {score}", score=shown)
     if view.step == 1:
         return say("scaled score {score}", score=shown)
     return say("largest scaled score {score}", score=shown)

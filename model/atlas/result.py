@@ -3,8 +3,8 @@
 Sizes: M measures, L layers, H heads, C the longest row, S sampled queries, N the most tokens that are named for a head.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -15,9 +15,9 @@ from model.heads.view import head_name
 
 @dataclass(frozen=True)
 class Measure:
-    """words: what a query's number is, a sentence. unit: "share" (0 to 1), "tokens" or "bits". names: what a head is
-    called that does it with more than half of its attention; "" for a measure that names nothing. title, words, unit
-    and names are to be said where they are shown.
+    """words: what a query's number is, a sentence. unit: "share" (0 to 1), "tokens", "bits" or "", a plain number.
+    names: what a head is called that does it with more than half of its attention; "" for a measure that names nothing.
+    title, words, unit and names are to be said where they are shown.
     """
 
     title: str
@@ -51,6 +51,16 @@ MEASURES = {
     "entropy": Measure(N_("entropy"), N_("Entropy of the weights: 0 is a single token, 3 is uniform over 8."), BITS),
 }
 NAMES = tuple(MEASURES)
+COPYING = N_("From weights alone: near 1, it raises the logits of the tokens it attends to (Elhage et al. 2021).")
+READS = N_(
+    "From weights alone: how much of its keys an earlier head wrote, above random matrices; the strongest of all "
+    "earlier heads (Elhage et al. 2021)."
+)
+OF_WEIGHTS = {  # no text is needed for them; by the names of the functions in model/circuits/
+    "copying_scores": Measure(N_("copying score"), COPYING, ""),
+    "strongest_reads": Measure(N_("K-composition"), READS, ""),
+}
+EVERY_MEASURE = MEASURES | OF_WEIGHTS
 
 
 NAMED, TIMES_EVEN = 0.5, 2.0  # a head is named for a measure of at least this, and this many times an even head's
@@ -107,7 +117,8 @@ class Atlas:
     even_at_offset [L,2C-1]. spread [L,H,2+bins], even_spread [L,2+bins]: shares of attention on later tokens,
     on itself, and BINS back.
     top_keys, top_queries int64 [L,H,N], ids, -1 where there are fewer; their numbers float [L,H,N] and counts.
-    labels: of every id that is named. numbers: of each layer in the network. sample: see Sample.
+    labels: of every id that is named. numbers: of each layer in the network. sample: see Sample. of_weights: those of
+    OF_WEIGHTS that were computed, [L,H].
     """
 
     texts: int
@@ -129,6 +140,7 @@ class Atlas:
     labels: dict[int, str]
     numbers: tuple[int, ...]
     sample: Sample
+    of_weights: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def layers(self) -> int:
@@ -144,7 +156,7 @@ class Atlas:
 
     def measure(self, name: str) -> np.ndarray:
         """[L,H]."""
-        values: np.ndarray = self.means[NAMES.index(name)]
+        values: np.ndarray = self.of_weights[name] if name in OF_WEIGHTS else self.means[NAMES.index(name)]
         return values
 
     def named(self, layer: int, head: int) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ def measures_table(atlas: Atlas) -> pd.DataFrame:
     called = [", ".join(MEASURES[name].names for name in atlas.named(*place)) for place in places]
     layers, heads = zip(*places, strict=True)
     columns = {"layer": [atlas.numbers[layer] for layer in layers], "head": heads, "called": called}
-    return pd.DataFrame(columns | {name: atlas.measure(name).ravel() for name in NAMES})
+    return pd.DataFrame(columns | {name: atlas.measure(name).ravel() for name in (*NAMES, *atlas.of_weights)})
 
 
 def heads_table(atlas: Atlas) -> pd.DataFrame:

@@ -97,8 +97,9 @@ class FrozenDecoder(LinearizedRun):
     @torch.inference_mode()
     def stream(self, positions: Sequence[int], layer: int | None) -> Stream:
         network, trace, places = self._network, self._trace, list(positions)
-        numbers = positions_under(trace.spec, trace.batch)[self._row, places]
-        parts = [network.token_embedding(trace.batch.ids[self._row, places]), network.position_embedding(numbers)]
+        numbers = self._here(positions_under(trace.spec, trace.batch)[self._row, places])
+        ids = self._here(trace.batch.ids[self._row, places])
+        parts = [network.token_embedding(ids), network.position_embedding(numbers)]
         names = [TOKEN, POSITION]
         total = sum(part.double() for part in parts)
         biases = torch.zeros_like(total)
@@ -111,24 +112,30 @@ class FrozenDecoder(LinearizedRun):
             total = total + mlp
             parts += [*heads.unbind(1), mlp]
             names += [*(head_name(number, head) for head in range(heads.shape[1])), f"{head_name(number)} MLP"]
-        return Stream((*names, BIASES), torch.stack([part.double() for part in (*parts, biases)]))
+        return Stream((*names, BIASES), torch.stack([part.double() for part in (*parts, biases)]).cpu())
+
+    def _here(self, some: Tensor) -> Tensor:
+        """On the network's device."""
+        return some.to(self._trace.states.device)
 
     @torch.inference_mode()
     def read(self, layer: int, position: int, parts: Tensor) -> QKContributions:
         block = self._blocks[layer]
-        through = _frozen(block.attention_norm, parts, self.stream([position], layer).total[0])
+        through = _frozen(block.attention_norm, *map(self._here, (parts, self.stream([position], layer).total[0])))
         q, q_bias = self._projected(block, block.attention.query, through)
         k, k_bias = self._projected(block, block.attention.key, through)
-        return QKContributions(q, k, q_bias, k_bias)
+        return QKContributions(q.cpu(), k.cpu(), q_bias.cpu(), k_bias.cpu())
 
     @torch.inference_mode()
     def write(self, layer: int, position: int, outputs: Tensor) -> Tensor:
-        return outputs.double().flatten(1) @ self._blocks[layer].attention.output.weight.double().T
+        weight = self._blocks[layer].attention.output.weight.double()
+        return (self._here(outputs).double().flatten(1) @ weight.T).cpu()
 
     @torch.inference_mode()
     def logits(self, position: int, parts: Tensor) -> Tensor:
-        through = _frozen(self._network.norm, parts, self.stream([position], None).total[0])
-        return self._network.logits(through.float()).double()  # in the network's own precision: the vocabulary is large
+        through = _frozen(self._network.norm, *map(self._here, (parts, self.stream([position], None).total[0])))
+        # in the network's own precision: the vocabulary is large
+        return self._network.logits(through.to(self._trace.states.dtype)).double().cpu()
 
     def _projected(self, block: Block, projection: nn.Linear, parts: Tensor) -> tuple[Tensor, Tensor]:
         """[N,W] -> [N,H,D], and the bias [H,D], the norm's own through the projection included."""

@@ -64,6 +64,14 @@ def same_before(ids: Tensor) -> Tensor:
     return (ids[..., :, None] == ids[..., None, :]) & (position[None, :] < position[:, None])
 
 
+def repeats(ids: Tensor) -> Tensor:
+    """Whether each token came up before: [T] -> bool [T]."""
+    kinds, number = ids.unique(return_inverse=True)
+    position = torch.arange(len(ids), device=ids.device)
+    first = torch.full_like(kinds, len(ids)).scatter_reduce(0, number, position, "amin")
+    return position > first[number]
+
+
 def followers(ids: Tensor) -> Tensor:
     """The position after the last time that each query's token came up before: [.., T] -> int64 [.., T].
 

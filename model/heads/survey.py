@@ -15,8 +15,9 @@ from torch import Tensor
 from i18n import msg
 from model.errors import index
 from model.heads import measures
+from model.heads.merging import By, Groups, MergedBlocks, merge_groups, merged_blocked
 from model.mask_kinds import KINDS
-from model.masks import MaskSpec
+from model.masks import MaskContext, MaskSpec
 from model.trace import Thumbnails, Trace
 
 HEAD_PATTERNS = ("previous", "first", "itself", "duplicate", "induction")  # across texts all but "first" are NaN
@@ -47,10 +48,14 @@ class AttentionShares:
         much_later = later.clone()
         much_later[begin : begin + 2] = False
         position, ids = torch.arange(len(later)), queries.ids[row].cpu()
-        same_before, follower = measures.same_before(ids), measures.followers(ids)
+        self._ids = (
+            ids if trace.layers[0].context.is_long else None
+        )  # which then says who is a duplicate, block by block
+        repeats, follower = measures.repeats(ids), measures.followers(ids)
         self._cells = torch.stack([position - 1, position, follower], -1).clamp(min=0)  # [Q,3]
-        self._pairs = (same_before & later[:, None]).nonzero()  # [P,2]: query, an earlier place of its token
-        asked = [much_later, later, later, later & same_before.any(-1), later & (follower >= 0), real, real]
+        same_before = measures.same_before(ids) & later[:, None] if self._ids is None else torch.zeros(0, 2)
+        self._pairs = same_before.nonzero()  # [P,2]: query, an earlier place of its token
+        asked = [much_later, later, later, later & repeats, later & (follower >= 0), real, real]
         self._asked = torch.stack(asked).float()  # [M,Q]
         self._sums = torch.zeros(len(SHARES), trace.num_layers, trace.num_heads)
         self._counts = torch.zeros_like(self._sums)
@@ -76,6 +81,10 @@ class AttentionShares:
             return first.expand(len(HEAD_PATTERNS), *first.shape)
         cells = self._cells[queries].expand(len(weights), -1, -1)
         previous, itself, induction = weights.gather(-1, cells).unbind(-1)
+        if self._ids is not None:
+            some = torch.arange(queries.start, queries.stop)
+            same = (self._ids[some, None] == self._ids[None]) & (torch.arange(len(self._ids)) < some[:, None])
+            return torch.stack([previous, first, itself, (weights * same).sum(-1), induction])
         query, key = self._pairs[(self._pairs[:, 0] >= queries.start) & (self._pairs[:, 0] < queries.stop)].unbind(-1)
         duplicate = torch.zeros_like(first).index_add_(1, query - queries.start, weights[:, query - queries.start, key])
         return torch.stack([previous, first, itself, duplicate, induction])
@@ -135,17 +144,21 @@ def thumbnail_size(layers: int, heads: int) -> int:
 
 
 @torch.inference_mode()
-def survey(trace: Trace, row: int = 0, masks: MaskSpec | None = None) -> Survey:
+def survey(trace: Trace, row: int = 0, masks: MaskSpec | None = None, by: By = "tokens") -> Survey:
     """Every head of a row under the run's masks, or (same queries and keys) under others.
 
-    A block of queries at a time: it needs memory for one block of weights, never for Q × K of a layer.
+    A block of queries at a time: it needs memory for one block of weights, never for Q × K of a layer. by: what the
+    thumbnails' tokens are merged into; the shares are always of tokens.
     """
-    thumbnails = Thumbnails(trace, thumbnail_size(trace.num_layers, trace.num_heads))
+    groups = merge_groups(trace, row, by)
+    sides = None if groups is None else (len(groups[0]), len(groups[1]))
+    thumbnails = Thumbnails(trace, thumbnail_size(trace.num_layers, trace.num_heads), sides)
     shares = AttentionShares(trace, row, masks or trace.spec)
+    merge = MergedBlocks(groups, trace.layers[0].q.shape[2])
     for layer, some, weights in trace.blocks(row, masks):
-        thumbnails.add(layer, some, weights)
+        thumbnails.add(layer, *merge.add(some, weights))
         shares.add(layer, some, weights.cpu())
-    blocked = _blocked(trace, row, masks, *thumbnails.result.shape[2:])
+    blocked = _blocked(trace, row, masks, groups, *thumbnails.result.shape[2:])
     return Survey(thumbnails.result.numpy(), blocked, shares.means())
 
 
@@ -158,17 +171,26 @@ def blocked_thumbnail(blocked: np.ndarray, tall: int, wide: int) -> np.ndarray:
     return np.stack([rows[:, begin:end].all(1) for begin, end in _edges(blocked.shape[1], wide)], axis=1)
 
 
-def _blocked(trace: Trace, row: int, masks: MaskSpec | None, tall: int, wide: int) -> np.ndarray:
+def _blocked(trace: Trace, row: int, masks: MaskSpec | None, groups: Groups | None, tall: int, wide: int) -> np.ndarray:
     """[L,tall,wide]; layers under the same masks share the work."""
     made: dict[bytes, np.ndarray] = {}
     every = []
     for layer in range(trace.num_layers):
+        if trace.layers[layer].context.is_long:
+            every.append(_blocked_by_rows(trace.layers[layer].context, row, masks or trace.spec, tall, wide))
+            continue
         allowed = trace.allowed(layer, row, masks)
         key = np.packbits(allowed.numpy()).tobytes()
         if key not in made:
-            made[key] = blocked_thumbnail(~allowed.numpy(), tall, wide)
+            made[key] = blocked_thumbnail(merged_blocked(~allowed.numpy(), groups), tall, wide)
         every.append(made[key])
     return np.stack(every)
+
+
+def _blocked_by_rows(context: MaskContext, row: int, spec: MaskSpec, tall: int, wide: int) -> np.ndarray:
+    """blocked_thumbnail, a row of it at a time."""
+    parts = (context.of(slice(*edge)).allowed_in_row(spec, row).numpy() for edge in _edges(context.queries, tall))
+    return np.concatenate([blocked_thumbnail(~allowed, 1, wide) for allowed in parts])  # one part in memory at a time
 
 
 def _edges(cells: int, parts: int) -> list[tuple[int, int]]:

@@ -4,7 +4,7 @@ Sizes: Q queries, K keys, T positions.
 """
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from model.spec import MaskSpec
     from model.trace import Trace
 
+BLOCK_ROWS = 64  # queries at a time of a long text
 MOST_CELLS = 128  # a side: three pictures of it, with every mask, stay under 1.2 MB
 
 
@@ -30,6 +31,7 @@ class HeadView:
     queries, keys: a label for each position. first, first_key: the positions of the first row and of the first column.
     step: how many positions each row and column stands for. whole: the view that this is of, or None.
     available: the masks that it can have. group: how many heads share its keys and values, itself included.
+    merged: rows and columns stand for words, sentences or several queries (model/heads/merging.py).
     """
 
     weights: np.ndarray
@@ -43,6 +45,7 @@ class HeadView:
     whole: "HeadView | None" = None
     available: frozenset[str] = frozenset()
     group: int = 1
+    merged: bool = False
 
     def any_blocked(self) -> np.ndarray:
         """bool [Q,K], True where at least one mask blocks the cell."""
@@ -102,6 +105,43 @@ def view_of(trace: "Trace", row: int, layer: int, stages: "AttentionStages", blo
     )
 
 
+def head_part(
+    trace: "Trace",
+    row: int,
+    masks: "MaskSpec",
+    layer: int,
+    head: int,
+    rows: tuple[int, int],
+    columns: tuple[int, int],
+    most: int = MOST_CELLS,
+) -> HeadView:
+    """A head's rows and columns, each from a position up to, without, another, with at most `most` of each: the largest
+    weight of each patch of step × step cells where there are more, exact where there are not.
+
+    A block of queries at a time: of a long text nothing takes Q × K numbers.
+    """
+    step = -(-max(rows[1] - rows[0], columns[1] - columns[0]) // most)
+    block = max(BLOCK_ROWS // step, 1) * step
+    size = tuple(-(-(end - begin) // step) for begin, end in (rows, columns))
+    weights, scaled = np.empty(size, np.float32), np.empty(size, np.float32)
+    blocked: dict[str, np.ndarray] = {}
+    queries: list[str] = []
+    for begin in range(*rows, block):
+        some = slice(begin, min(begin + block, rows[1]))
+        view = view_of(trace, row, layer, *trace.stages_of(layer, head, some, row, masks))
+        view = replace(view, queries=view.queries[some])
+        part = coarser(cropped(view, (0, len(view.queries)), columns), step=step)
+        here = slice(len(queries), len(queries) + len(part.queries))
+        weights[here], scaled[here] = part.weights, part.scaled  # not the block, or all of them were in memory
+        for name, cells in part.blocked.items():
+            blocked.setdefault(name, np.empty(size, bool))[here] = cells
+        queries += part.queries
+    return replace(
+        part, weights=weights, scaled=scaled, blocked=blocked, queries=queries, first=rows[0], first_key=columns[0],
+        step=step, whole=None,
+    )  # fmt: skip
+
+
 def mask_view(trace: "Trace", row: int, masks: "MaskSpec", layer: int, head: int) -> MaskView:
     """The masks to draw on; of the attention of a text to itself."""
     context = trace.layers[layer].context
@@ -130,15 +170,16 @@ def cropped(view: HeadView, rows: tuple[int, int], columns: tuple[int, int]) -> 
         first=rows[0],
         first_key=columns[0],
         whole=view,
+        merged=view.merged,
     )
 
 
-def coarser(view: HeadView, most: int = MOST_CELLS) -> HeadView:
+def coarser(view: HeadView, most: int = MOST_CELLS, *, step: int = 0) -> HeadView:
     """The view with at most `most` rows and columns: the largest weight of each patch of step × step cells.
 
     A patch is blocked only when all of its cells are: by every mask that blocks some of them.
     """
-    step = step_of(view, most)
+    step = step or step_of(view, most)
     if step == 1:
         return view
     whole = reduced(view.any_blocked(), step, np.logical_and, True)
@@ -152,6 +193,7 @@ def coarser(view: HeadView, most: int = MOST_CELLS) -> HeadView:
         first_key=view.first_key,
         step=step,
         whole=view,
+        merged=view.merged,
     )
 
 

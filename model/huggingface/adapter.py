@@ -21,10 +21,11 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicLayer
 
 from i18n import N_, msg
-from model.base import TRACE_BYTES, CachedCall, Description, HeadEdit, Model, Residuals
+from model.base import TRACE_BYTES, CachedCall, Description, HeadEdit, Model, Residuals, StreamEdit
 from model.blocks import KeysValues, positions_under
 from model.errors import CheckpointError, NotSupported, Stopped, first_line
-from model.huggingface import checkpoint_files, fetching, formats, hub
+from model.hardware import said
+from model.huggingface import checkpoint_files, fetching, hub
 from model.huggingface.image_prompts import ImageBatch, ImagePrompts, on_device
 from model.huggingface.linearized_run import FrozenNetwork
 from model.huggingface.loading import Report, check_vocabulary, read_network, read_tokenizers, tokens_of
@@ -84,7 +85,7 @@ class HuggingFaceModel(Model):
             bytes_per_token=findings.bytes_per_token,
             key_value_heads=tuple(head * shared // heads for head in range(heads)),
         )
-        self.predicts, self._head = head.predicts, head
+        self.predicts, self._head, self.hardware = head.predicts, head, head.hardware
         self.network, self._stacks, self._findings = stacks.network, stacks, findings
         self._device = device_of(stacks.network)
         paths = {None if site.place is None else site.place.path for site in shown}
@@ -110,6 +111,11 @@ class HuggingFaceModel(Model):
             check_targets(targets, texts)
             written = writer.encode(targets, pad_side)
         return replace(written, source=batch)
+
+    def encode_rendered(self, text: str) -> tuple[TokenBatch, frozenset[int]]:
+        if not self.chats:
+            return super().encode_rendered(text)
+        return self._tokens.texts.of_templates.encode([text]), self._tokens.texts.special
 
     def encode_image(self, text: str, picture: Image.Image) -> ImageBatch:
         """A text with an image in it, one row, as the network's processor prepares them. A text that says nowhere where
@@ -139,9 +145,11 @@ class HuggingFaceModel(Model):
             return self._traced(batch, spec, edit)
 
     @torch.inference_mode()
-    def residuals(self, batch: TokenBatch, spec: MaskSpec) -> Residuals:
-        with self._residuals.reading() as read:
-            trace = self.run(batch, spec)
+    def residuals(
+        self, batch: TokenBatch, spec: MaskSpec, edit: HeadEdit | None = None, entering: StreamEdit | None = None
+    ) -> Residuals:
+        with self._residuals.reading(entering) as read:
+            trace = self.run(batch, spec, edit)
         return residuals(read, trace.states)
 
     @torch.inference_mode()
@@ -268,7 +276,7 @@ class HuggingFaceModel(Model):
             layer_numbers=self._findings.layer_numbers,
             layer_kinds=self._findings.layer_kinds,
             parameters=self.parameters,
-            precision=formats.said(self._head.stored),
+            precision=said(self.hardware, self._head.stored),
         )
 
     @torch.inference_mode()
@@ -319,8 +327,10 @@ def from_folder(name: str, folder: Path, settings: Settings, report: Report = la
     config = checkpoint_files.check_folder(name, folder, settings)
     check_type(name, config)
     tokenizers = read_tokenizers(name, folder, config["model_type"])
-    network, head = read_network(name, folder, report)
-    return _examined(name, network, tokenizers, head, settings.tokens, report, folder)
+    network, head = read_network(name, folder, settings, report)
+    model = _examined(name, network, tokenizers, head, settings.tokens, report, folder)
+    model.chats = model.kind == "decoder" and checkpoint_files.has_chat_template(name, folder)
+    return model
 
 
 def from_network(network: Any, tokenizer: Any, name: str | None = None) -> HuggingFaceModel:
@@ -341,7 +351,9 @@ def from_network(network: Any, tokenizer: Any, name: str | None = None) -> Huggi
     own = Tokenizer.from_str(backend.to_str())  # its settings are changed
     shared = copy.deepcopy(network, {id(weight): weight for weight in network.parameters()}).eval()
     shared.set_attn_implementation("eager")
-    return _examined(name, shared, (own, own), head, Settings().tokens, processor=processor)
+    model = _examined(name, shared, (own, own), head, Settings().tokens, processor=processor)
+    model.chats = model.kind == "decoder" and bool(getattr(tokenizer, "chat_template", None))
+    return model
 
 
 def _examined(

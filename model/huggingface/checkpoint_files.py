@@ -9,15 +9,17 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from i18n import N_, msg, msg_all
+from model import hardware
 from model.errors import CheckpointError, TooLarge, first_line
 from model.files import read_regular
-from model.huggingface import formats
+from model.huggingface import formats, gguf_files
 from serving import machine
 from serving.settings import Settings
 
 CONFIG = "config.json"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
+CHAT_TEMPLATE = "chat_template.jinja"
 MARIAN = ("source.spm", "target.spm", "vocab.json")  # first: targets have a tokenizer of their own
 LONE = ("tokenizer.model", "spiece.model")
 TOKENIZERS = (  # files of a tokenizer; the first complete one is read
@@ -28,10 +30,13 @@ TOKENIZERS = (  # files of a tokenizer; the first complete one is read
     *((file,) for file in LONE),
 )
 PROCESSORS = ("preprocessor_config.json", "processor_config.json")  # of images
-EXTRAS = ("generation_config.json", TOKENIZER_CONFIG, "special_tokens_map.json", "added_tokens.json", *PROCESSORS)
+EXTRAS = ("generation_config.json", TOKENIZER_CONFIG, "special_tokens_map.json", "added_tokens.json",
+          CHAT_TEMPLATE, *PROCESSORS)  # fmt: skip
 SMALL = {CONFIG, *EXTRAS, *(part for tokenizer in TOKENIZERS for part in tokenizer)}
 MOST_SMALL_BYTES = 50_000_000  # of all small files
 MOST_LAYERS = 1_000
+MOST_STEPS = 1_000  # of a training
+STEP = re.compile(r"checkpoint-(\d{1,9})")  # a folder's name, as Hugging Face's Trainer writes it
 LAYERS = re.compile(r"n(um)?_(encoder_|decoder_|hidden_)?layers?|(encoder|decoder)_layers")  # names in config.json
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 SENTENCE_TRANSFORMERS = N_(
@@ -82,14 +87,21 @@ DAMAGED = N_("{model}: {file} is damaged or truncated ({why}). Delete it and fet
 
 
 def is_path(name: str) -> bool:
-    """Whether a name is a folder: it exists, or cannot be a Hub id."""
-    return name.startswith(("/", "~", ".")) or "\\" in name or (name != "" and _is_folder(Path(name)))
+    """Whether a name is a folder, or a GGUF file: it exists, or cannot be a Hub id."""
+    return name.startswith(("/", "~", ".")) or "\\" in name or (name != "" and _is_folder(_place(name)))
+
+
+def _place(name: str) -> Path:
+    """The folder that a path names, or that its GGUF file is in."""
+    return Path(name).parent if name.endswith(".gguf") else Path(name)
 
 
 def needed(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
     """The files, of name -> bytes, that a model is loaded from: small ones, then weights. Raises CheckpointError."""
     check_config_is_there(name, files)
     weights = weight_files(name, files)
+    if formats.gguf_file(name, files):
+        return weights
     wanted = {CONFIG, *EXTRAS, *tokenizer_files(name, files)}
     if formats.is_beside_its_base(files):
         wanted.add(formats.ADAPTER)
@@ -97,7 +109,9 @@ def needed(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
 
 
 def check_config_is_there(name: str, files: Collection[str]) -> None:
-    """Raises CheckpointError where there is no config.json."""
+    """Raises CheckpointError where there is no config.json and no GGUF file, which holds its own."""
+    if formats.gguf_file(name, files):
+        return
     if CONFIG not in files and formats.MODULES in files and not is_path(name):
         raise CheckpointError(msg(SENTENCE_TRANSFORMERS, model=name))
     if CONFIG not in files:
@@ -109,6 +123,8 @@ def tokenizer_files(name: str, files: Collection[str]) -> tuple[str, ...]:
     for tokenizer in TOKENIZERS:
         if all(part in files for part in tokenizer):
             return tokenizer
+    if formats.gguf_file(name, files):
+        return (formats.gguf_file(name, files),)
     lacking = [part for part in MARIAN if part not in files]
     if "source.spm" in files or "target.spm" in files:
         raise CheckpointError(msg(MARIAN_LACKS, model=name, files=msg_all(lacking), all=", ".join(MARIAN)))
@@ -116,13 +132,20 @@ def tokenizer_files(name: str, files: Collection[str]) -> tuple[str, ...]:
 
 
 def weight_files(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
-    """The safetensors files, the index of several, and an adapter's. Raises CheckpointError for none."""
+    """The safetensors files, the index of several, and an adapter's; or a GGUF file. Raises CheckpointError."""
+    gguf = formats.gguf_file(name, files)
+    if gguf:
+        return (gguf,) if gguf in files else _no_such_file(name, gguf)
     base = _base_weight_files(name, files)
     if not formats.is_beside_its_base(files):
         return base
     if formats.ADAPTER_WEIGHTS not in files:
         raise CheckpointError(msg(ADAPTER_LACKS, model=name, file=formats.ADAPTER_WEIGHTS))
     return (*base, formats.ADAPTER_WEIGHTS)
+
+
+def _no_such_file(name: str, file: str) -> tuple[str, ...]:
+    raise CheckpointError(msg("{model}: there is no file {file}. Check its name.", model=name, file=file))
 
 
 def _base_weight_files(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
@@ -180,7 +203,7 @@ def is_complete(folder: Path) -> bool:
 def allowed_folder(name: str, settings: Settings) -> Path:
     """A user's folder, links followed. Raises CheckpointError for none, or one outside the allowed root."""
     try:
-        folder = Path(name).expanduser().resolve()
+        folder = _place(name).expanduser().resolve()
     except (OSError, RuntimeError, ValueError):  # no such user, circular links, an impossible name
         why = msg("{path!r} is not a folder on this machine. Check the path.", path=name[:200])
         raise CheckpointError(why) from None
@@ -198,6 +221,42 @@ def allowed_folder(name: str, settings: Settings) -> Path:
     return inside
 
 
+def steps(name: str, settings: Settings) -> dict[str, int | None]:
+    """The checkpoints of a training in a folder, by their names, with their steps, in order; at the end the model of
+    the folder itself, if it holds one, with None. Empty for any other folder. Raises CheckpointError as allowed_folder.
+    """
+    folder = allowed_folder(name, settings)
+    matches = (STEP.fullmatch(path.name) for path in folder.iterdir() if path.is_dir())
+    numbers = sorted(int(match[1]) for match in matches if match)[-MOST_STEPS:]
+    found: dict[str, int | None] = {str(Path(name) / f"checkpoint-{number}"): number for number in numbers}
+    return found | {name: None} if found and (folder / CONFIG).is_file() else found
+
+
+def tokenizer_folder(name: str, folder: Path) -> Path:
+    """Where a model's tokenizer is: in its folder, or, of a Trainer's checkpoint without one, in the folder above."""
+    above = folder.parent
+    lacks = not _has_tokenizer(name, local_files(folder)) and STEP.fullmatch(folder.name)
+    if not lacks or not _has_tokenizer(name, local_files(above)):
+        return folder
+    check_small_files(name, {file: size for file, size in local_files(above).items() if file in SMALL})
+    return above
+
+
+def has_chat_template(name: str, folder: Path) -> bool:
+    """Whether a model's files hold a chat template. Raises CheckpointError for files that cannot be read."""
+    files = local_files(folder)
+    gguf = formats.gguf_file(name, files)
+    if gguf and gguf_files.header(name, folder / gguf).chat_template:
+        return True
+    if CHAT_TEMPLATE in files:
+        return True
+    return TOKENIZER_CONFIG in files and bool(read_json(name, folder / TOKENIZER_CONFIG).get("chat_template"))
+
+
+def _has_tokenizer(name: str, files: Mapping[str, int]) -> bool:
+    return bool(formats.gguf_file(name, files)) or any(all(part in files for part in each) for each in TOKENIZERS)
+
+
 def check_folder(name: str, folder: Path, settings: Settings) -> dict[str, Any]:
     """All that can be known of a network without loading it: returns config.json. Raises CheckpointError or TooLarge.
 
@@ -208,7 +267,7 @@ def check_folder(name: str, folder: Path, settings: Settings) -> dict[str, Any]:
     check_config_is_there(name, files)
     wanted = weight_files(name, files)
     check_limits(name, folder, settings if is_path(name) else settings.model_copy(update={"model_root": None}))
-    config = read_config(name, folder)
+    config = read_config(name, folder, formats.gguf_file(name, files))
     if INDEX in wanted:
         missing = sorted(set(_shards(name, folder)) - set(wanted))
         if missing:
@@ -225,15 +284,23 @@ def check_limits(name: str, folder: Path, settings: Settings) -> None:
         outside = [file for file in files if not (folder / file).resolve().is_relative_to(root)]
         if outside:
             raise CheckpointError(msg(LINK_OUTSIDE, model=name, file=outside[0]))
-    weights = [folder / file for file in weight_files(name, files) if file.endswith(".safetensors")]
-    check_loaded_size(
-        name, sum(formats.growth(stored_as(name, file)) * file.stat().st_size for file in weights), settings
-    )
+    numbers = numbers_in(name, folder)
+    dtype = hardware.chosen(settings, stored_type(name, folder), numbers).dtype
+    check_loaded_size(name, numbers * dtype.itemsize, settings)
 
 
-def read_config(name: str, folder: Path) -> dict[str, Any]:
-    """config.json. Raises CheckpointError for a damaged one, or one without an architecture."""
-    config = read_json(name, folder / CONFIG)
+def numbers_in(name: str, folder: Path) -> int:
+    """How many numbers the files of weights hold."""
+    weights = [folder / file for file in weight_files(name, local_files(folder)) if not file.endswith(".json")]
+    if weights[0].suffix == ".gguf":
+        return gguf_files.header(name, weights[0]).numbers
+    return sum(file.stat().st_size // formats.WIDTHS.get(stored_as(name, file), 1) for file in weights)
+
+
+def read_config(name: str, folder: Path, gguf: str = "") -> dict[str, Any]:
+    """config.json, or what a GGUF file holds in its place. Raises CheckpointError for a damaged one, or one without an
+    architecture."""
+    config = gguf_files.config(name, folder / gguf) if gguf else read_json(name, folder / CONFIG)
     if not isinstance(config.get("model_type"), str):
         raise CheckpointError(
             msg("{model}: config.json has no model_type, so its architecture is unknown.", model=name)
@@ -273,13 +340,15 @@ def _shards(name: str, folder: Path) -> list[str]:
 
 
 def stored_type(name: str, folder: Path) -> str:
-    """The type of a folder's weights, as safetensors writes it: "F32", "BF16" …"""
+    """The type of a folder's weights, as safetensors writes it: "F32", "BF16" …, or GGUF: "Q4_K" …"""
     weights = weight_files(name, local_files(folder))
     return stored_as(name, folder / next(file for file in weights if not file.endswith(".json")))
 
 
 def stored_as(name: str, path: Path) -> str:
     """The type of a file's weights, by its header. Raises CheckpointError for a truncated file."""
+    if path.suffix == ".gguf":
+        return gguf_files.header(name, path).stored
     try:
         with safe_open(path, framework="pt") as file:
             first = next(iter(file.keys()), None)

@@ -13,10 +13,11 @@ from tokenizers import Tokenizer
 from transformers import AutoConfig, PreTrainedModel
 
 from i18n import N_, msg
+from model import hardware
 from model.errors import CheckpointError, NotSupported, first_line, panics_caught
 from model.huggingface import checkpoint_files, formats, hub
 from model.huggingface.internals import remember_no_words
-from model.huggingface.loading import SAFE, check_vocabulary, read_tokenizers
+from model.huggingface.loading import SAFE, check_vocabulary, gguf_option, read_tokenizers
 from model.huggingface.stacks import stacks_of
 from model.huggingface.verify import check_runs_on_text, check_type, refusal
 from model.huggingface.weights import class_for
@@ -38,7 +39,7 @@ def fetch(name: str, progress: hub.Progress | None, settings: Settings) -> Path:
     """
     if checkpoint_files.is_path(name):
         return checkpoint_files.allowed_folder(name, settings)
-    return cached(name) or hub.download(name, tuple(_judged(name, settings, progress)), progress)
+    return cached(name) or hub.download(_repository(name)[0], tuple(_judged(name, settings, progress)), progress)
 
 
 def download_size(name: str, settings: Settings, progress: hub.Progress | None = None) -> int:
@@ -52,15 +53,24 @@ def download_size(name: str, settings: Settings, progress: hub.Progress | None =
 
 def cached(name: str) -> Path | None:
     """The folder of the local cache with a repository's complete model, or None. Uses no network."""
+    name, gguf = _repository(name)
     try:
         validate_repo_id(name)
     except HFValidationError as error:
         raise CheckpointError(msg(NO_SUCH_ID, name=name[:100], why=error)) from None
+    if gguf:
+        return hub.cached(name, (gguf,))
     folder = hub.cached_folder(name)
     modules = None if folder else hub.cached(name, (formats.MODULES,))
     if modules is not None:
         folder = formats.transformer_inside(modules, lambda path: checkpoint_files.read_any_json(name, path))
     return folder if folder is not None and checkpoint_files.is_complete(folder) else None
+
+
+def _repository(name: str) -> tuple[str, str]:
+    """A repository's id, and the GGUF file in it that the name ends with, "" for none."""
+    repository, _, file = name.rpartition("/")
+    return (repository, file) if file.endswith(".gguf") else (name, "")
 
 
 def _judged(name: str, settings: Settings, progress: hub.Progress | None = None) -> dict[str, int]:
@@ -74,6 +84,8 @@ def _judged(name: str, settings: Settings, progress: hub.Progress | None = None)
     checkpoint_files.check_config_is_there(name, files)
     weights = checkpoint_files.weight_files(name, files)
     checkpoint_files.check_loaded_size(name, sum(files[file] for file in weights), settings)
+    if formats.gguf_file(name, files):  # its configuration is in it
+        return {file: files[file] for file in weights}
     config = checkpoint_files.read_config(name, fetched((checkpoint_files.CONFIG,)))
     check_type(name, config)
     wanted = checkpoint_files.needed(name, files)
@@ -98,8 +110,8 @@ def _fetch_small(name: str, files: Mapping[str, int], progress: hub.Progress | N
 
 def _files(name: str, progress: hub.Progress | None) -> tuple[dict[str, int], str]:
     """The files of a repository, or of the transformer's folder in a sentence-transformers one; and that folder."""
-    files = hub.listing(name)
-    if checkpoint_files.CONFIG in files or formats.MODULES not in files:
+    files = hub.listing(_repository(name)[0])
+    if formats.gguf_file(name, files) or checkpoint_files.CONFIG in files or formats.MODULES not in files:
         return files, ""
     modules = _fetch_small(name, {formats.MODULES: files[formats.MODULES]}, progress) / formats.MODULES
     inside = formats.first_module(checkpoint_files.read_any_json(name, modules))
@@ -122,12 +134,13 @@ def _check_described(name: str, folder: Path, config: dict[str, Any], stored: st
     for tokenizer in dict.fromkeys(tokenizers):
         check_tokenizer(name, tokenizer)
     try:
-        network = without_weights(folder)
+        network = without_weights(name, folder)
         check_runs_on_text(stacks_of(network))
         check_vocabulary(name, network, tokenizers[0])
     except NotSupported as error:
         raise refusal(name, config["model_type"], str(error)) from None
-    check_size(name, network, formats.held_in(stored), settings)
+    numbers = sum(parameter.numel() for parameter in network.parameters())
+    check_size(name, network, hardware.chosen(settings, stored, numbers).dtype, settings)
 
 
 def check_size(name: str, network: PreTrainedModel, dtype: torch.dtype, settings: Settings) -> None:
@@ -136,11 +149,11 @@ def check_size(name: str, network: PreTrainedModel, dtype: torch.dtype, settings
     checkpoint_files.check_loaded_size(name, size, settings)
 
 
-def without_weights(folder: Path) -> PreTrainedModel:
+def without_weights(name: str, folder: Path) -> PreTrainedModel:
     """The network that a folder's configuration describes, without memory for its weights. Raises NotSupported for one
     that cannot be shown, CheckpointError for sizes that do not fit together."""
     try:
-        config = AutoConfig.from_pretrained(folder, **SAFE)
+        config = AutoConfig.from_pretrained(folder, **gguf_option(name, folder), **SAFE)
         model_class = class_for(config)
         own = isinstance(model_class, type) and issubclass(model_class, PreTrainedModel)
         with torch.device("meta"):

@@ -5,58 +5,24 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from i18n import N_, msg
 from model.errors import CheckpointError
 
-FACTORS = {"F64": 0.5, "F32": 1, "F16": 2, "BF16": 2}  # bytes as float32 ÷ bytes in the file
+WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}  # bytes of a number; of other types 1
 ADAPTER_ALONE = N_(
     "{model} is an adapter (LoRA) for {base}, not a model by itself. Choose {base}, or merge the two (peft's "
     "merge_and_unload) and choose the result."
 )
-GGUF = N_(
-    "{model} has its weights in GGUF, llama.cpp's format, and Unmask reads safetensors. Choose the repository that it "
-    "was made from."
-)
+SEVERAL_GGUF = N_("{model} holds several GGUF files ({files}). Choose one: add its name, {model}/{first}.")
+SPLIT_GGUF = N_("{model} is a part of a GGUF model that is split into several files, which Unmask does not join.")
 QUANTISED = N_(
     "{model} is stored quantised ({how}), which Unmask cannot read. Choose the repository with the unquantised weights."
 )
 
 
-def computes_bfloat16() -> bool:
-    """Whether bfloat16 is about as fast here as float32.
-
-    On processors without the instructions that oneDNN uses for it, a product of 512 tokens takes over ten times as
-    long.
-    """
-    return torch.cuda.is_available() or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-
-
-def held_in(stored: str) -> torch.dtype:
-    """The type in memory of weights that are `stored`, in safetensors' names, as "BF16", "F32" …"""
-    if stored == "BF16" and computes_bfloat16():
-        return torch.bfloat16
-    return torch.float16 if stored == "F16" and torch.cuda.is_available() else torch.float32
-
-
-def growth(stored: str) -> float:
-    """Bytes in memory ÷ bytes in the file."""
-    return FACTORS.get(stored, 4) * held_in(stored).itemsize / torch.float32.itemsize
-
-
-def said(stored: str) -> str:
-    """A description of types that are not float32 in file and memory; "" for those."""
-    if held_in(stored) == torch.float32:
-        names = {"BF16": "bfloat16", "F16": "float16"}
-        if stored not in names:
-            return ""
-        return msg("stored in {kind} and computed in float32, twice the memory", kind=names[stored])
-    return msg("held and computed in {kind}, shown in float32", kind=str(held_in(stored)).removeprefix("torch."))
-
-
 ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 MODULES = "modules.json"  # of sentence-transformers
+SPLIT = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
 VARIANT = re.compile(r"model\.(fp16|bf16|fp32|float16|bfloat16|float32)\.safetensors$")
 QUANTISED_AS = {
     "gptq": "GPTQ",
@@ -74,8 +40,21 @@ def check_files(name: str, files: Collection[str], read: Callable[[str], Mapping
         named = read(ADAPTER).get("base_model_name_or_path")
         base = str(named)[:200] if named else msg("its base model")
         raise CheckpointError(msg(ADAPTER_ALONE, model=name, base=base))
-    if not any(file.endswith(".safetensors") for file in files) and any(file.endswith(".gguf") for file in files):
-        raise CheckpointError(msg(GGUF, model=name))
+    several = [] if gguf_file(name, files) else sorted(file for file in files if file.endswith(".gguf"))
+    if several and not any(file.endswith(".safetensors") for file in files):
+        raise CheckpointError(msg(SEVERAL_GGUF, model=name, files=", ".join(several[:5]), first=several[0]))
+    if SPLIT.search(gguf_file(name, files)):
+        raise CheckpointError(msg(SPLIT_GGUF, model=name))
+
+
+def gguf_file(name: str, files: Collection[str]) -> str:
+    """The GGUF file that a model's weights are read from: the one its name ends with, or the only one of a folder
+    without other weights; "" for none."""
+    named = name.replace("\\", "/").rpartition("/")[2]
+    if named.endswith(".gguf"):
+        return named
+    found = [file for file in files if file.endswith(".gguf")]
+    return found[0] if len(found) == 1 and not any(file.endswith(".safetensors") for file in files) else ""
 
 
 def is_beside_its_base(files: Collection[str]) -> bool:

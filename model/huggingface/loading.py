@@ -1,5 +1,6 @@
 """Loads a network and its tokenizers from a folder that was checked: safetensors alone, no code of the repository."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -8,12 +9,21 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer
-from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoTokenizer,
+    GgufConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+    modeling_gguf_pytorch_utils,
+)
 from transformers.utils import logging
 
 from i18n import N_, msg, msg_all
+from model import hardware
 from model.base import check_finite
 from model.errors import CheckpointError, NotSupported, Stopped, first_line, panics_caught
+from model.hardware import Hardware
 from model.huggingface import checkpoint_files, formats, internals
 from model.huggingface import weights as lora
 from model.huggingface.sentencepieces import read_lone, read_marian
@@ -21,6 +31,7 @@ from model.huggingface.stacks import vocabulary_of
 from model.huggingface.verify import refusal
 from model.huggingface.weights import OutputHead, check_report, class_for
 from model.text import BatchTokenizer, added_around
+from serving.settings import Settings
 
 SAFE: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
 
@@ -47,6 +58,12 @@ def _reported(items: list[Any], report: Report) -> Iterator[Any]:
         yield item
 
 
+def _dequantized(tensors: list[Any], desc: str) -> Iterator[Any]:
+    """Replaces the bar over a GGUF file's tensors by reports."""
+    return _reported(tensors, _REPORT.get() or (lambda words: None))
+
+
+modeling_gguf_pytorch_utils.tqdm = _dequantized
 logging.disable_progress_bar()
 logging.set_tqdm_hook(_counted)
 
@@ -63,26 +80,49 @@ class Tokenizers:
     never_written: list[int]
 
 
-def read_network(name: str, folder: Path, report: Report = lambda _: None) -> tuple[PreTrainedModel, OutputHead]:
-    """The network in folder with eager attention, ready to run, and what the folder holds of its head.
+def gguf_option(name: str, folder: Path) -> dict[str, str]:
+    """transformers' option for a GGUF file, none for other weights."""
+    file = formats.gguf_file(name, checkpoint_files.local_files(folder))
+    return {"gguf_file": file} if file else {}
+
+
+def read_network(
+    name: str, folder: Path, settings: Settings, report: Report = lambda _: None
+) -> tuple[PreTrainedModel, OutputHead]:
+    """The network in folder with eager attention on the device that was chosen, ready to run, and what the folder holds
+    of its head.
 
     Raises CheckpointError for weights that do not fit.
     """
     files = checkpoint_files.local_files(folder)
     size = sum(files[file] for file in checkpoint_files.weight_files(name, files))
     stored = checkpoint_files.stored_type(name, folder)
+    where = hardware.chosen(settings, stored, checkpoint_files.numbers_in(name, folder))
     token = _REPORT.set(
         lambda words: report(msg("reading {size:,.0f} MB of weights, {words}", size=size / 1e6, words=words))
     )
     try:
-        network, found = from_pretrained(name, folder, formats.held_in(stored), attn_implementation="eager")
+        mapped = {"device_map": where.device_map} if where.device_map else {}
+        network, found = from_pretrained(name, folder, where.dtype, attn_implementation="eager", **mapped)
     finally:
         _REPORT.reset(token)
     head = check_report(name, network, found)
     head = replace(head, adapted=lora.merge(name, network, folder), stored=stored)
     check_finite(name, network)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    return network.to(device), head
+    if not mapped:
+        network, where = moved(network, where, stored, settings)
+    return network, replace(head, hardware=where)
+
+
+def moved(network: Any, where: Hardware, stored: str, settings: Settings) -> tuple[PreTrainedModel, Hardware]:
+    """The network on its device; on the CPU where the device has no room for it after all."""
+    try:
+        return network.to(where.device), where
+    except torch.OutOfMemoryError:
+        torch.cuda.empty_cache()
+        dtype = hardware.held_in(stored, "cpu", settings.precision)
+        why = msg("{device} has no room for it, so it is computed on the CPU", device=where.device)
+        return network.to("cpu", dtype), Hardware("cpu", dtype, fallback=why)
 
 
 def from_pretrained(name: str, folder: Path, dtype: torch.dtype, **options: Any) -> tuple[Any, dict[str, Any]]:
@@ -92,12 +132,16 @@ def from_pretrained(name: str, folder: Path, dtype: torch.dtype, **options: Any)
     CheckpointError for damaged files.
     """
     try:
-        config = AutoConfig.from_pretrained(folder, **SAFE)
+        gguf: dict[str, Any] = dict(gguf_option(name, folder))
+        if gguf:  # with blocks left as they are, it would fetch code for them from the Hub
+            gguf["quantization_config"] = GgufConfig(dequantize=True)
+        config = AutoConfig.from_pretrained(folder, **gguf_option(name, folder), **SAFE)
         network, found = class_for(config).from_pretrained(
             folder,
             config=config,
             dtype=dtype,
             use_safetensors=True,
+            **gguf,
             output_loading_info=True,
             variant=formats.variant(checkpoint_files.local_files(folder)),
             adapter_kwargs=lora.UNSEEN,
@@ -119,6 +163,7 @@ def read_tokenizers(name: str, folder: Path, model_type: str) -> tuple[Tokenizer
 
     Raises CheckpointError for none, or a damaged or empty one.
     """
+    folder = checkpoint_files.tokenizer_folder(name, folder)
     files = checkpoint_files.tokenizer_files(name, checkpoint_files.local_files(folder))
     try:
         with panics_caught():
@@ -165,9 +210,17 @@ def _read(name: str, folder: Path, files: tuple[str, ...], model_type: str) -> t
     elif files == ("tokenizer.json",):  # as it is: transformers rebuilds some families', and the rest gets lost
         tokenizer = Tokenizer.from_file(str(folder / files[0]))
     else:
-        built = AutoTokenizer.from_pretrained(folder, **SAFE)
-        tokenizer = Tokenizer.from_str(built.backend_tokenizer.to_str())  # a copy of our own
+        gguf = {"gguf_file": files[0]} if files[0].endswith(".gguf") else {}
+        built = AutoTokenizer.from_pretrained(folder, **gguf, **SAFE).backend_tokenizer.to_str()
+        tokenizer = Tokenizer.from_str(_of_the_file(built) if gguf else built)  # a copy of our own
     return tokenizer, tokenizer
+
+
+def _of_the_file(built: str) -> str:
+    """A tokenizer made of a GGUF file, as JSON, without the tokens that its class adds to the file's vocabulary."""
+    found = json.loads(built)
+    found["added_tokens"] = [token for token in found["added_tokens"] if token["id"] < len(found["model"]["vocab"])]
+    return json.dumps(found)
 
 
 def _padding(config: PreTrainedConfig, tokenizer: Tokenizer, ends: frozenset[int], known: int) -> int:

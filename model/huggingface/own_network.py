@@ -58,7 +58,7 @@ def load(name: str, folder: Path, settings: Settings, dtype: torch.dtype = torch
             )
         raise NotSupported(msg("{model}: its architecture ({kind}) is unknown to transformers", **asked))
     try:
-        fetching.check_size(name, fetching.without_weights(folder), dtype, settings)  # weights that lack are made
+        fetching.check_size(name, fetching.without_weights(name, folder), dtype, settings)  # weights that lack are made
         network: PreTrainedModel = from_pretrained(name, folder, dtype)[0]
     except NotSupported:
         why = msg(NOT_LANGUAGE_MODEL, model=name, kind=model_type)

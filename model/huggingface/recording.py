@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from i18n import N_, msg
-from model.attention import ScoreTerms, attend
+from model.attention import ScoreTerms, attend, attend_in_blocks
 from model.base import HeadEdit
 from model.errors import NotSupported
 from model.huggingface import native_masks
@@ -77,8 +77,13 @@ class Recording(AttentionRun):
         if self._groups:
             context = self._with_image(context, site, call)
         self.records.append(LayerRecord(call.q, call.k, call.v, context, scale=call.scale, terms=terms))
-        allowed = self._masking(context, self._spec, self._made[site.part])
-        output = attend(call.q, call.k, call.v, allowed, scale=call.scale, terms=terms)
+        how: dict[str, Any] = {"scale": call.scale, "terms": terms}
+        if context.is_long and self._masking is MaskContext.allowed:
+            rows = None if context.only_causal(self._spec) else lambda some: context.of(some).allowed(self._spec)
+            output = attend_in_blocks(call.q, call.k, call.v, rows, **how)
+        else:
+            allowed = self._masking(context, self._spec, self._made[site.part])
+            output = attend(call.q, call.k, call.v, allowed, **how)
         return output if self._edit is None else self._edit(site.part, context.layer, self.records[-1], output)
 
     def layers(self) -> dict[str, tuple[LayerRecord, ...]]:
@@ -93,7 +98,7 @@ class Recording(AttentionRun):
         layer = self._layers[site.part]
         self._layers[site.part] += 1
         return MaskContext(
-            self._keeps[site.part],
+            self._keeps[site.part].to(call.q.device),  # another one where layers are on several
             call.q.shape[2],
             call.q.shape[1],
             layer,

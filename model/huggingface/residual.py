@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from i18n import N_, msg
-from model.base import Residuals
+from model.base import Residuals, StreamEdit
 from model.errors import NotSupported
 
 NO_LIST = N_(
@@ -106,7 +106,7 @@ class LayerCall:
 class ResidualStreams:
     """What was read of a run. streams: the input of the first layer and the output of each; entered: the input of each.
     before, calls: the modules outside the list of layers with their input and output, called before the first layer
-    and, at the end of the run, after the last.
+    and, at the end of the run, after the last. entering: changes what enters a layer.
     """
 
     streams: list[Tensor] = field(default_factory=list)
@@ -114,6 +114,7 @@ class ResidualStreams:
     layers: list[LayerCall] = field(default_factory=list)
     before: list[tuple[nn.Module, Tensor, Tensor]] = field(default_factory=list)
     calls: list[tuple[nn.Module, Tensor, Tensor]] = field(default_factory=list)
+    entering: StreamEdit | None = None
 
 
 _READING: ContextVar[ResidualStreams | None] = ContextVar("_READING", default=None)  # by this thread
@@ -133,11 +134,12 @@ class ResidualHooks:
             module.register_forward_hook(_called, with_kwargs=True)
 
     @contextmanager
-    def reading(self) -> Iterator[ResidualStreams]:
-        """Within it, this thread's run of the stack is read. Raises NotSupported for a stack without such a list."""
+    def reading(self, entering: StreamEdit | None = None) -> Iterator[ResidualStreams]:
+        """Within it, this thread's run of the stack is read, with what entering makes of each layer's input. Raises
+        NotSupported for a stack without such a list."""
         if not self._known:
             raise NotSupported(msg(NO_LIST))
-        token = _READING.set(ResidualStreams())
+        token = _READING.set(ResidualStreams(entering=entering))
         try:
             yield _READING.get()  # type: ignore[misc]
         finally:
@@ -175,16 +177,31 @@ def _beside(stack: nn.Module, path: str) -> list[nn.Module]:
     return found
 
 
-def _enter(module: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+def _enter(
+    module: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """The layer's arguments, where they are changed."""
     read = _READING.get()
     given = arguments[0] if arguments else options.get("hidden_states")
     if read is None or not isinstance(given, Tensor):
-        return
+        return None
+    if read.entering is not None:
+        given = read.entering(len(read.layers), given)
+        arguments, options = _with_stream(given, arguments, options)
     read.layers.append(LayerCall(module, arguments, options))
     read.entered.append(given)
     if not read.streams:
         read.streams.append(given)
         read.before = list(read.calls)
+    return None if read.entering is None else (arguments, options)
+
+
+def _with_stream(
+    stream: Tensor, arguments: tuple[Any, ...], options: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if arguments:
+        return (stream, *arguments[1:]), options
+    return arguments, options | {"hidden_states": stream}
 
 
 def _leave(_: nn.Module, __: tuple[Any, ...], output: Any) -> None:

@@ -23,6 +23,7 @@ from transformers.pytorch_utils import Conv1D
 
 from i18n import N_, msg
 from model.errors import CheckpointError, NotSupported
+from model.hardware import CPU, Hardware
 from model.huggingface import checkpoint_files, formats
 from model.huggingface.internals import classes_of_task
 from model.huggingface.stacks import stack_names
@@ -127,12 +128,13 @@ NOT_NEEDED = (  # unexpected weights on which nothing shown depends
 @dataclass(frozen=True)
 class OutputHead:
     """What a checkpoint holds. predicts: whether it has a language-model head. adapted: whether an adapter was merged
-    into the network. stored: the type of the weights in the file, as safetensors writes it.
+    into the network. stored: the type of the weights in the file, as safetensors writes it. hardware: that computes it.
     """
 
     predicts: bool
     adapted: bool = False
     stored: str = "F32"
+    hardware: Hardware = CPU
 
 
 def class_for(config: PreTrainedConfig) -> Any:
@@ -184,7 +186,8 @@ def head_of(name: str, network: PreTrainedModel) -> OutputHead:
     architecture = type(network).__name__
     if not _is_language_model(architecture):
         raise NotSupported(msg(NO_LANGUAGE_MODEL, model=name, architecture=architecture))
-    return OutputHead(True)
+    weight = next(network.parameters())
+    return OutputHead(True, hardware=Hardware(str(weight.device), weight.dtype))
 
 
 def _is_language_model(architecture: str) -> bool:

@@ -145,7 +145,9 @@ def _wrapped(text: str, indent: str = "", width: int = LINE) -> str:
 
 def _strokes(ruling: MaskSpec, real: int) -> list[Drawn]:
     """On so many real tokens: (kind, first query, first key, last query, last key); [] where nothing is drawn."""
-    blocked, opened = (some[0, 0].numpy() for some in masks.drawn(ruling.drawn, torch.arange(real)[None], real))
+    blocked, opened = (
+        some[0, 0].numpy() for some in masks.drawn(ruling.drawn, torch.arange(real)[None], slice(0, real))
+    )
     if not (blocked | opened).any():
         return []
     as_drawn: list[Drawn] = [

@@ -1,4 +1,4 @@
-"""python -m model.training NAME [--minutes M] [--out FOLDER] …   train a model that ships: dates, digits
+"""python -m model.training NAME [--minutes M] [--out FOLDER] …   train what ships: dates, digits, captioner, induction
 python -m model.training NAME --text DIR …                          from the books in DIR: story, twins
 python -m model.training measure --text DIR [--out FOLDER]          print the numbers on the story model's card"""
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-FROM_BOOKS, ALONE = ("story", "twins"), ("dates", "digits", "captioner")  # each a module here, with train
+FROM_BOOKS, ALONE = ("story", "twins"), ("dates", "digits", "captioner", "induction")  # each a module here, with train
 CHECKPOINTS = Path(__file__).parents[1] / "checkpoints"
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from tests.benchmarks.atlas import atlas
 from tests.benchmarks.bertviz import beside_bertviz
 from tests.benchmarks.beside import beside_trainings
+from tests.benchmarks.circuits import circuits
 from tests.benchmarks.classroom import two_hundred_phones
 from tests.benchmarks.crowd import class_of_sixty, hour_of_thirty, two_hundred_idle
 from tests.benchmarks.evict import evictions
@@ -35,6 +36,7 @@ MEASUREMENTS: dict[str, Callable[[], list[Ratio]]] = {
     "memory": trace_memory,
     "long": long_texts,
     "atlas": atlas,
+    "circuits": circuits,
     "overview": overview_bytes,
     "flip": flipped_mask,
     "draw": drawn_cell,

@@ -29,6 +29,7 @@ from tests.benchmarks.report import Ratio
 PHONES, READERS = 200, 60
 STEP_BAR, BESIDE_BAR = 1.0, 1.2
 STEP_EVERY = 8.0  # seconds between two clicks of the teacher
+LOOK_EVERY = 2.0  # seconds, as in ui/lessons/classroom.py
 ANSWERING = 6.0  # seconds that phones take to answer, at most
 PART = 60.0  # seconds with the class, and without it
 LATE = 3.0  # seconds after which a step has not come
@@ -134,10 +135,10 @@ async def _taught(server: Server, heard: Heard, end: float) -> None:
 
 
 async def _wait(teacher: Reader, seconds: float) -> None:
-    """The teacher's page looks at the answers every second."""
+    """The teacher's page looks at the answers all the while."""
     end = monotonic() + seconds
     while monotonic() < end:
-        await asyncio.sleep(1)
+        await asyncio.sleep(LOOK_EVERY)
         await teacher.tick()
 
 
@@ -170,6 +171,7 @@ class Phone:
         await asyncio.sleep(2 * self._chance.random())
         try:
             async with self._line() as line:
+                await _ask(line, f"GET {self._room}", "")
                 while True:
                     path = f"{self._room}/step?phone={self._name}"
                     status, tag, body = await _ask(

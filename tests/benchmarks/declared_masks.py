@@ -2,21 +2,27 @@
 
     python -m tests.benchmarks.declared_masks     about a minute
 
-Made: what create_causal_mask and its siblings return for one row of 24 tokens in a model's own forward, multiplied over
-the layers as `Declared.reach` is (a mask that is made once stands for every layer of its kind).
+Drawn: what AttentionMaskVisualizer draws of the same model, saved to a folder. Made: what create_causal_mask and its
+siblings return for one row of 24 tokens in a model's own forward, multiplied over the layers as `Declared.reach` is
+(a mask that is made once stands for every layer of its kind).
 """
 
 import sys
-from contextlib import ExitStack
+import tempfile
+from contextlib import ExitStack, redirect_stdout
+from io import StringIO
+from pathlib import Path
 from unittest.mock import patch
 
 import torch
 from torch import Tensor
-from transformers.masking_utils import create_causal_mask
+from transformers import AutoTokenizer
+from transformers.utils import attention_visualizer
+from transformers.utils.attention_visualizer import AttentionMaskVisualizer
 
 from mask_check.check import check
 from mask_check.declared import Declared, declare
-from tests.model.huggingface.families import DECODERS, random_network
+from tests.model.huggingface.families import DECODERS, random_network, save
 
 MAKERS = ("create_causal_mask", "create_sliding_window_causal_mask", "create_chunked_causal_mask")
 KINDS = ("full", "sliding", "chunked")  # of config.layer_types, in the order of MAKERS
@@ -47,12 +53,21 @@ def made_by(network: torch.nn.Module, length: int) -> Tensor | None:
     return Declared(tuple(masks[kind] for kind in kinds), "").reach if all(one in masks for one in kinds) else None
 
 
-def drawn(network: torch.nn.Module, length: int) -> Tensor:
-    """bool [T,T]: what AttentionMaskVisualizer draws: create_causal_mask alone, whatever the model itself calls."""
-    embeds = torch.zeros(1, length, network.config.hidden_size)
-    mask = create_causal_mask(config=network.config, inputs_embeds=embeds, attention_mask=None, past_key_values=None)
-    mask = torch.zeros(1, 1, length, length) if mask is None else mask
-    return (mask if mask.dtype == torch.bool else mask == 0)[0, 0].expand(length, length)
+def drawn(name: str, length: int) -> Tensor:
+    """bool [T,T]: what AttentionMaskVisualizer draws of a saved model, taken as it hands its mask on to be printed."""
+    kept: list[Tensor] = []
+
+    def keep(_words: object, mask: Tensor, **_more: object) -> str:
+        kept.append(mask[0, 0].bool())
+        return ""
+
+    with tempfile.TemporaryDirectory() as where, ExitStack() as stack:
+        folder = str(save(name, Path(where)))
+        around = len(AutoTokenizer.from_pretrained(folder)("a")["input_ids"]) - 1
+        stack.enter_context(patch.object(attention_visualizer, "generate_attention_matrix_from_mask", keep))
+        stack.enter_context(redirect_stdout(StringIO()))
+        AttentionMaskVisualizer(folder)(" ".join(["a"] * (length - around)))
+    return kept[0]
 
 
 def main() -> None:
@@ -66,7 +81,7 @@ def main() -> None:
         made = made_by(network, report.length)
         apart = "none is made" if made is None else int((made != declared).sum())
         measured = "–" if report.mask is None else int((torch.tensor(report.mask.reaches) != declared).sum())
-        layers = (drawn(network, report.length),) * network.config.num_hidden_layers
+        layers = (drawn(name, report.length),) * network.config.num_hidden_layers
         shown = int((Declared(layers, "").reach != declared).sum())
         same += apart == measured == shown == 0
         if apart or measured or shown:

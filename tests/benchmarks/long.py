@@ -4,6 +4,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
@@ -12,7 +13,11 @@ from unittest.mock import patch
 import psutil
 
 from model.base import Model
+from model.heads.survey import survey
+from model.heads.view import head_part
+from model.huggingface import adapter
 from model.masks import MaskSpec
+from serving.settings import Settings
 from tests.benchmarks.gpt2_small import random_batch, random_model
 from tests.benchmarks.llama import SHAPE, loaded, save
 from tests.benchmarks.report import Ratio
@@ -27,12 +32,19 @@ HEAD_BAR, ALL_BAR = 1.4, 1.6
 MOST_TOKENS, TURNS = 4096, 3
 OVERVIEW_BAR, MEMORY_BAR = 1.5, 1.25
 LLAMA = SHAPE | {"max_position_embeddings": MOST_TOKENS}
+LONGEST, SQUARE_BAR = 16_384, 0.75
+STORY_SIZED = {
+    "vocab_size": 4096, "hidden_size": 192, "num_hidden_layers": 6, "num_attention_heads": 6, "num_key_value_heads": 2,
+    "intermediate_size": 512, "max_position_embeddings": LONGEST,
+}  # fmt: skip
 UNMASKED = MaskSpec(causal=False)
+
+Times = list[tuple[float, float]]
 
 
 def long_texts() -> list[Ratio]:
     """Without a browser: until the chosen head's figure is made, until all that the page shows is."""
-    return [*_flips(), *_overview_of_a_llama()]
+    return [*_flips(), *_overview_of_a_llama(), *_longest()]
 
 
 def _flips() -> list[Ratio]:
@@ -79,7 +91,37 @@ def _overview_of_a_llama() -> list[Ratio]:
     ]
 
 
-Times = list[tuple[float, float]]
+def _longest() -> list[Ratio]:
+    """A Llama of the story model's size with grouped queries on 16,384 tokens, in a fresh process: what it takes above
+    the loaded model ÷ one float32 number for each query and key of one head, and how long each part takes."""
+    with tempfile.TemporaryDirectory() as place:
+        save(STORY_SIZED, Path(place))
+        times, peak = _in_a_process(_longest_of, Path(place))
+    square = 4 * LONGEST**2 / 1e6
+    (ran, exact), (coarse, every) = times
+    detail = (
+        f"{peak:.0f} MB ÷ {square:.0f} MB; run {ran:.1f} s, a head exactly (128 × 128) {exact:.2f} s, coarsely "
+        f"{coarse:.1f} s, overview of all {every:.0f} s"
+    )
+    what = f"{LONGEST:,} tokens of a 6 × 6 Llama over 2 key-value heads"
+    return [Ratio(f"{what}: peak memory ÷ one head's weights", peak / square, SQUARE_BAR, detail)]
+
+
+def _longest_of(folder: Path) -> tuple[Times, float]:
+    model = adapter.from_folder(str(folder), folder, Settings(tokens=LONGEST))
+    model.run(random_batch(8, 0, STORY_SIZED["vocab_size"]))
+    before, batch = psutil.Process().memory_info().rss / 1e6, random_batch(LONGEST, 0, STORY_SIZED["vocab_size"])
+    took, whole = [time.perf_counter()], (0, LONGEST)
+    trace = model.run(batch)
+    took.append(time.perf_counter())
+    head_part(trace, 0, model.standard, 3, 2, (LONGEST - 128, LONGEST), (LONGEST - 128, LONGEST))
+    took.append(time.perf_counter())
+    head_part(trace, 0, model.standard, 3, 2, whole, whole)
+    took.append(time.perf_counter())
+    survey(trace)
+    took.append(time.perf_counter())
+    ran, exact, coarse, every = (end - begin for begin, end in pairwise(took))
+    return [(ran, exact), (coarse, every)], _peak() - before
 
 
 def _in_a_process(measure: Callable[[Path], tuple[Times, float]], folder: Path) -> tuple[Times, float]:

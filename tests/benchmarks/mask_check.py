@@ -1,6 +1,6 @@
 """The mask check over every causal, masked and seq2seq type of transformers, random and tiny, in two number types.
 
-    python -m tests.benchmarks.mask_check [TYPE ...]      all of them: an hour on one core
+    python -m tests.benchmarks.mask_check [TYPE ...]      all of them: 20 minutes on one core
 
 Prints a line for every alarm, as Markdown, and for every type that could not be built or checked; then how many obey.
 Each type is checked in a process of its own.

@@ -145,7 +145,7 @@ def test_a_teacher_walks_through_all_lessons_by_keyboard(visit: Open, language: 
                 press(page, str(1 + number % 2))  # an answer that is right in some steps and wrong in others
                 verdicts |= {words for words in said if words in verdict(page)}
                 assert verdict(page)
-            shows_picture = page.locator(":is(.shown :is(canvas, table, img), p.losses):visible").count()
+            shows_picture = page.locator(":is(.shown :is(canvas, table, svg, img), p.losses):visible").count()
             assert shows_picture, f"{lesson.title}, {step.title}"
             assert max(page.evaluate(OVERFLOW)) <= 0, f"{lesson.title}, {step.title}"
             press(page, "ArrowRight")

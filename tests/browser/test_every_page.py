@@ -89,3 +89,14 @@ def faults(page: Explore, looks: Iterable[str], rules: dict[str, dict[str, bool]
         found += [f"{look}: {words}" for words in page.cut_off()] + [f"{look}: sticks out"] * page.sticks_out()
         found += [f"{look}: {words}" for words in (serious(page, **rules[look]) if look in rules else [])]
     return found
+
+
+def test_a_cell_of_activation_patching_is_patched_when_it_is_clicked(visit: Visit) -> None:
+    page = visit("differs=text&patching=true", kind=KINDS["compare"], **PHONE)
+    fits_a_phone(page)
+    assert not faults(page, page.looks(1280), {"1280 light": {}, "1280 dark": {"others": False}})
+    click = """() => { const chart = document.querySelector('.st-key-patch_map .js-plotly-plot');
+      chart.emit('plotly_click', { points: [{ x: 'H3', y: 'L4', customdata: [4, 3], pointNumber: [4, 3] }] }); }"""
+    page.after(lambda: page.page.evaluate(click))
+    assert page.page.get_by_text("L4 H3", exact=True).first.is_visible()
+    assert "patches=h4.3" in page.page.url

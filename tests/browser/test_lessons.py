@@ -1,10 +1,11 @@
-"""All six lessons as a teacher presents them: by the keyboard alone, on a projector, a large screen and a phone."""
+"""All lessons as a teacher presents them: by the keyboard alone, on a projector, a large screen and a phone."""
 
 from collections.abc import Callable
 
 import pytest
 
 from lessons.shelf import FOLDER, shelf
+from tests.browser.axe import serious
 from tests.browser.explore import Explore
 
 Visit = Callable[..., Explore]
@@ -101,6 +102,52 @@ def test_what_is_presented_has_text_that_is_read_from_afar(visit: Visit, width: 
         box = page.locator(".js-plotly-plot .main-svg").first.bounding_box()
         assert box
         assert box["height"] > 0.55 * height or box["width"] > 0.45 * width
+
+
+SMALL = """() => {
+  const walker = document.createTreeWalker(document.querySelector('[data-testid=stMain]'), NodeFilter.SHOW_TEXT);
+  const small = [];
+  while (walker.nextNode()) {
+    const { data, parentElement } = walker.currentNode;
+    const range = document.createRange();
+    range.selectNodeContents(walker.currentNode);
+    const there = data.trim() && range.getBoundingClientRect().width > 1;
+    const seen = there && !parentElement.closest('style, .modebar, .katex');
+    if (seen && parseFloat(getComputedStyle(parentElement).fontSize) < 13.99) small.push(data);
+  }
+  return small;
+}"""
+PICTURED = ["text_to_next_token&step=2", "mask_on_a_score&step=2", "attention_sinks&step=2", "induction_head&step=4"]
+
+
+@pytest.mark.parametrize("lesson", PICTURED)
+def test_no_text_of_a_presented_picture_is_small_and_axe_finds_nothing(visit: Visit, lesson: str) -> None:
+    step = lesson[-1]
+    page = visit(f"lesson={lesson}&present=true&answers={step}-0", height=720, kind=Lessons)
+    page.page.wait_for_selector(".lesson_picture")
+    assert page.page.evaluate(SMALL) == []
+    assert page.overflow() == (0, 0)
+    assert serious(page) == []
+
+
+def test_a_slider_is_moved_by_keys_and_the_remote_goes_on(visit: Visit) -> None:
+    page = visit("lesson=induction_head&step=4&present=true&answers=4-0", height=720, kind=Lessons)
+    slider = page.page.locator(".st-key-lesson_training input")
+    slider.focus()
+    page.press("ArrowRight")
+    assert page.title() == "Which comes first"
+    assert page.page.locator(".lesson_picture figcaption").inner_text().startswith("Step 400: ")
+    page.after(lambda: page.page.locator(".st-key-lesson_training [data-rac]").first.click())  # with the mouse
+    page.press("PageDown")
+    assert page.title() == "The bump"
+
+
+def test_a_number_is_typed_on_a_phone(visit: Visit) -> None:
+    page = visit("lesson=mask_on_a_score&step=2", width=390, height=844, kind=Lessons)
+    page.page.locator(".st-key-typed_answer input").fill("0.74")
+    page.after(lambda: page.page.locator(".st-key-check_answer button").click())
+    assert "That is right." in page.verdict()
+    assert page.overflow()[0] == 0
 
 
 def test_a_presenter_s_remote_turns_and_escape_leaves(visit: Visit) -> None:

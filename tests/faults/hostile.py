@@ -21,6 +21,7 @@ from streamlit.testing.v1 import AppTest
 from tests.apptest import charts, done_once
 from ui.ablation import AblationLink
 from ui.bug_clinic.controls import ClinicLink
+from ui.circuits.ov_qk import CircuitsLink
 from ui.compare import CompareLink
 from ui.cross_attention.controls import DatesLink
 from ui.export import export_files as export
@@ -47,6 +48,7 @@ LINKS: dict[str, type[Link]] = {
     "pages/ablation.py": AblationLink,
     "pages/compare.py": CompareLink,
     "pages/head_atlas.py": AtlasLink,
+    "pages/circuits.py": CircuitsLink,
     "pages/serving.py": ServingLink,
     "pages/why_causal.py": WhyCausalLink,
     "pages/padding.py": PaddingLink,

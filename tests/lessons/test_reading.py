@@ -71,7 +71,7 @@ def test_a_lesson_is_what_its_file_says() -> None:
             "text: one",
             "txet: one",
             5,
-            "expected one of title, aim, needs, minutes, next, summary, text, model, image, got 'txet'",
+            "expected one of title, aim, needs, minutes, after, next, summary, text, model, image, got 'txet'",
         ),
         ("text: one", "next: nowhere\ntext: one", 5, "expected next, one of padding, windows, got 'nowhere'"),
         ("Some *prose*", "A [head](word:haed)", 21, "a word of the glossary, one of query, key, head"),
@@ -86,8 +86,11 @@ def test_a_lesson_is_what_its_file_says() -> None:
         ('"sliding": 3}\nq', '"sliding": -3}\nq', 12, "expected a whole number from 0"),
         ('{"causal": false,', '{"casual": false,', 12, "casual"),
         ("query: 2", "query: 2\nquery2: 3", 14, "got 'query2'"),
+        ("query: 2", "show: numbers", 13, "show: `numbers` goes with show: numbers, and only with it"),
+        ("query: 2", "numbers: {query: [1, 2, 3]}", 13, "numbers.query"),
+        ("query: 2", "formula: [1]", 13, "a formula of at most 300 characters in LaTeX, got '[1]'"),
         ("kind: picture", "kind: riddle", 14, "a kind of question, one of loss, texts, lower"),
-        ("  among:\n", "  amogn:\n", 16, "expected one of kind, among, got 'ask.amogn'"),
+        ("  among:\n", "  amogn:\n", 16, "expected one of kind, among, key, pattern, of, within, got 'ask.amogn'"),
         ("query: 2", "query: *two", 13, "an anchor or alias"),
         ("query: 2", "query: [", 15, "expected YAML"),
         ("query: 2", "query: !!python/object:os.system 1", 13, "expected YAML"),
@@ -165,3 +168,10 @@ def test_all_lessons_that_ship_are_read_each_names_the_next_and_each_asks_three_
     assert [one.next for one in lessons] == [*(one.name for one in found[1:]), ""]
     assert min(sum(step.ask is not None for step in lesson.steps) for lesson in lessons) >= 3
     assert all(step.notice for lesson in lessons for step in lesson.steps)
+    names = [one.name for one in found]
+    before = [set(names[:place]) for place in range(len(names))]
+    assert all(set(one.after) <= seen for one, seen in zip(lessons, before, strict=True))
+    assert all(5 <= len(one.steps) <= 7 for name, one in zip(names, lessons, strict=True) if name in NEW)
+
+
+NEW = {"text_to_next_token", "mask_on_a_score", "attention_sinks", "induction_head", "serving_masks"}

@@ -1,4 +1,4 @@
-"""Modules that the checks and their samples were not written with: decoders as strangers write them, each with a mistake.
+"""Modules that the checks and their samples were not written with: decoders of strangers, each with a mistake.
 
 Every class takes the name of its fault, "" for the module as it should be. HELD_OUT says by which check each is found.
 Sizes: B rows, T tokens, H heads, D head width, W width. Masks: True = may attend.

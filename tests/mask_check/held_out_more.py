@@ -148,7 +148,7 @@ class Pair(nn.Module):
         triangle = nn.Transformer.generate_square_subsequent_mask
         memory = self.encoder(
             self.embedded(input_ids),
-            mask=triangle(source) if self.fault == "causal source" else None,
+            mask=triangle(source) < 0 if self.fault == "causal source" else None,
             src_key_padding_mask=None if self.fault == "source pads read" else pads,
         )
         if self.fault in ("cut", "cut to the target"):

@@ -14,8 +14,8 @@ from i18n import say, spoken
 from mask_check import prepare
 from mask_check.check import check, check_checkpoint
 from mask_check.findings import BROKEN, CANNOT_TELL, DOES_NOT_APPLY, OBEYS, CannotCheck
+from mask_check.registry import SAMPLES
 from mask_check.sample_networks import SmallConfig, SmallDecoder, SmallOutput
-from mask_check.samples import MixesItsRows
 from mask_check.subject import TookTooLong, apart
 from model.base import CHECKPOINTS
 from tests.mask_check.modules import Mixer, Nano, Written
@@ -107,9 +107,9 @@ def test_ids_that_the_module_does_not_have(ids: list[int]) -> None:
         ({"mask": 3}, 'expected a mask "causal", .* got 3'),
         ({"mask": [1, 2]}, r"expected a mask bool \[24, 24\] .* got int"),
         ({"mask": np.ones((3, 3), bool)}, r"expected a mask bool \[24, 24\] .* got torch.bool \[3, 3\]"),
-        ({"kernel_names": ("foo", "eager")}, "attention kernels out of eager, sdpa, flex_attention, got 'foo'"),
-        ({"kernel_names": "eager"}, "expected a tuple of attention kernels .* got 'eager'"),
-        ({"kernel_names": ()}, r"expected a tuple of attention kernels .* got \(\)"),
+        ({"kernels": ("foo", "eager")}, "attention kernels out of eager, sdpa, flex_attention, got 'foo'"),
+        ({"kernels": "eager"}, "expected a tuple of attention kernels .* got 'eager'"),
+        ({"kernels": ()}, r"expected a tuple of attention kernels .* got \(\)"),
     ],
 )
 def test_what_is_asked_for_wrongly_is_said_before_anything_is_run(asked: dict, words: str) -> None:
@@ -154,7 +154,7 @@ def test_rows_that_change_each_other_are_found_and_kept_apart(mistake: str, brok
 
 
 def test_rows_of_a_batch_that_mix_break_that_law_alone() -> None:
-    assert [finding.law for finding in check(MixesItsRows()).broken] == ["batch"]
+    assert [finding.law for finding in check(SAMPLES["rows"].make()).broken] == ["batch"]
 
 
 def test_a_forward_as_nanogpts_gives_all_positions_with_targets() -> None:

@@ -9,8 +9,8 @@ import pytest
 from mask_check import formats
 from mask_check.check import check
 from mask_check.findings import DOES_NOT_APPLY, CheckReport, MeasuredMask
+from mask_check.registry import SAMPLES
 from mask_check.sample_networks import SmallDecoder
-from mask_check.samples import SeesTheFuture
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def sound() -> CheckReport:
 
 @pytest.fixture(scope="module")
 def broken() -> CheckReport:
-    return check(SeesTheFuture(), name="\x00 <c>")
+    return check(SAMPLES["future"].make(), name="\x00 <c>")
 
 
 def test_text(sound: CheckReport, broken: CheckReport) -> None:
@@ -29,8 +29,8 @@ def test_text(sound: CheckReport, broken: CheckReport) -> None:
     after = lines[lines.index("Not checked, and why:") :]
     assert any("The source's encoder" in line and "no encoder beside its decoder" in line for line in after)
     assert any("rows of more than 87 tokens" in line for line in after)
-    assert lines[-1].startswith(formats.VERDICTS[0].format(lengths="24 and 88") + " ")
-    assert sum(line.startswith("obeys") for line in lines) == 20
+    assert lines[-1].startswith(formats.VERDICTS[0].format(lengths="24 and 87") + " ")
+    assert sum(line.startswith("obeys") for line in lines) == 21
     lines = formats.as_text(broken).splitlines()
     assert "BROKEN       What reaches what" in lines[3]
     assert lines[3].endswith("(0, 1)")

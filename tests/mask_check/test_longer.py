@@ -60,7 +60,7 @@ def test_the_longest_is_chosen(asked: dict, lengths: tuple[int, ...]) -> None:
 
 
 def test_a_context_ends_before() -> None:
-    assert check(SmallDecoder(SmallConfig(max_position_embeddings=140))).longer == (130, 132)
+    assert check(SmallDecoder(SmallConfig(max_position_embeddings=140))).longer == (130, 131)
     assert check(Written(positions=65)).longer == (64,)
     report = check(Written(positions=40))
     assert (report.longer, report.obeys) == ((), True)
@@ -83,7 +83,7 @@ def test_every_token_is_changed_by_itself() -> None:
     ("mask", "shift", "words"),
     [
         ("causal", 1, "diagonal lies one position too far right"),
-        ("causal", 24, "no causal mask is applied at all"),
+        ("causal", 24, "no causal mask (is_causal is not set"),
         ("causal", 5, ""),
         ("window:4", -4, "one token too wide"),
         ("window:4", -9, ""),

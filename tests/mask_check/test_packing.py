@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from mask_check.check import check
 from mask_check.findings import BROKEN, DOES_NOT_APPLY, OBEYS, Finding
-from mask_check.packing import explicit_mask
+from mask_check.packing import _packed, explicit_form
 from mask_check.prepare import prepare
 from mask_check.sample_networks import SmallConfig, SmallDecoder, SmallOutput
 from mask_check.subject import CheckedModule
@@ -93,8 +93,9 @@ class FirstLayerAlone(SmallDecoder):
 @pytest.mark.parametrize(("module", "kind"), [(SmallDecoder, torch.float32), (OnlyBool, torch.bool)])
 def test_the_mask_is_the_declared_one_within_each_document(module: type[SmallDecoder], kind: torch.dtype) -> None:
     trial = prepare(CheckedModule(module(SmallConfig(packs_by=None)).eval()), [3, 4, 7, 1, 2])
-    mask = explicit_mask(trial, 2)
-    assert mask is not None
+    form = explicit_form(trial)
+    assert form is not None
+    mask = form(_packed(trial, 2), torch.float32)
     assert (mask.shape, mask.dtype) == ((1, 1, 5, 5), kind)
     open_cells = mask[0, 0] if kind == torch.bool else mask[0, 0] == 0
     drawn = ["".join("x" if cell else "." for cell in row) for row in open_cells.tolist()]

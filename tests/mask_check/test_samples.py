@@ -65,7 +65,7 @@ def test_no_other_law_is_broken_but_by_what_follows_from_the_mistake(patient) ->
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.key)
 def test_other_causes_of_the_same_laws(variant) -> None:
-    assert [finding.law for finding in check(variant()).broken] == [variant.law]
+    assert [finding.law for finding in check(variant.make()).broken] == [variant.law]
 
 
 def test_output_projections_of_zero_are_no_mistake() -> None:

@@ -8,8 +8,8 @@ from mask_check import reach, source
 from mask_check.check import check
 from mask_check.findings import BROKEN, DOES_NOT_APPLY, OBEYS
 from mask_check.prepare import prepare
+from mask_check.registry import SAMPLES
 from mask_check.sample_networks import SmallDecoder, SmallPair
-from mask_check.samples import EncodesCausally, EncodesPads, LooksAtSourcePads
 from mask_check.subject import CheckedModule
 from tests.model.huggingface.families import random_network
 
@@ -34,28 +34,28 @@ def encoder_of(pair: SmallPair) -> torch.Tensor:
 
 def test_what_reaches_what_in_the_source() -> None:
     assert encoder_of(SmallPair()).all()
-    assert torch.equal(encoder_of(EncodesCausally()), torch.ones(7, 7).tril().bool())
+    assert torch.equal(encoder_of(SAMPLES["encoder-causal"].make()), torch.ones(7, 7).tril().bool())
 
 
 def test_a_causal_encoder_is_caught_by_this_law_alone() -> None:
-    report = check(EncodesCausally())
+    report = check(SAMPLES["encoder-causal"].make())
     assert [finding.law for finding in report.broken] == ["encoder"]
     assert "where the mask is declared open" in report.finding("encoder").words
 
 
 def test_an_encoder_that_looks_at_pads_is_caught() -> None:
-    finding = check(EncodesPads()).finding("encoder")
+    finding = check(SAMPLES["encoder-pads"].make()).finding("encoder")
     assert finding.verdict == BROKEN
     assert finding.words.startswith("Padding on the right: with 3 pads")
 
 
 def test_pads_that_only_cross_attention_sees_are_not_the_encoders() -> None:
-    report = check(LooksAtSourcePads())
+    report = check(SAMPLES["source"].make())
     assert report.finding("cross").verdict == BROKEN
     assert report.finding("encoder").verdict == OBEYS
 
 
-def test_one_without_states_or_without_an_encoder_is_not_asked() -> None:
+def test_states_that_are_not_returned_are_found_and_one_without_an_encoder_is_not_asked() -> None:
     class Silent(SmallPair):
         def forward(  # type: ignore[override]
             self, input_ids: Tensor, attention_mask: Tensor | None = None, decoder_input_ids: Tensor | None = None
@@ -63,6 +63,5 @@ def test_one_without_states_or_without_an_encoder_is_not_asked() -> None:
             return super().forward(input_ids, attention_mask, decoder_input_ids).logits
 
     finding = check(Silent()).finding("encoder")
-    assert finding.verdict == DOES_NOT_APPLY
-    assert "encoder_last_hidden_state" in finding.words
+    assert finding.verdict == OBEYS
     assert check(SmallDecoder()).finding("encoder").verdict == DOES_NOT_APPLY

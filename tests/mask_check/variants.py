@@ -6,28 +6,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mask_check.more_samples import OneLayerTooWide, ShiftsTokens
-from mask_check.sample_networks import SmallCache, SmallDecoder, SmallOutput, SmallPair
+from mask_check.sample_networks import SmallCache, SmallConfig, SmallDecoder, SmallOutput, SmallPair
+from mask_check.samples import SampleModule, faulty, window_wider
 
 
-class CarriesItsState(ShiftsTokens):
-    key, law = "state", "packing"
-    said = "A state-space layer with a slow decay is not reset where a document begins."
-    reported = "transformers#46588, torchtitan#3892, prime-rl#3002"
-
-    def embed(self, ids: Tensor) -> Tensor:
-        row = torch.arange(ids.shape[1], device=ids.device)
-        found = SmallDecoder.embed(self, ids)
-        return found + (0.98 ** (row[:, None] - row)).tril(-1).to(found) @ found * 0.1
-
-
-class CutsItsSource(SmallPair):
-    key, law = "cross-cut", "cross-reach"
-    said = "Cross-attention reads the first 5 source tokens alone."
-
-    def source_allowed(self, source_keep: Tensor, queries: int) -> Tensor:
-        few = torch.arange(source_keep.shape[1], device=source_keep.device) < 5
-        return super().source_allowed(source_keep & few, queries)
+def carried(_module: SmallDecoder, found: Tensor, ids: Tensor) -> Tensor:
+    """A step of `embed`: a state that decays slowly, and is not reset where a document begins."""
+    row = torch.arange(ids.shape[1], device=ids.device)
+    return found + (0.98 ** (row[:, None] - row)).tril(-1).to(found) @ found * 0.1
 
 
 class ReordersKeysAlone(SmallCache):
@@ -37,16 +23,9 @@ class ReordersKeysAlone(SmallCache):
         self.layers = [(k[rows], v) for k, v in self.layers]
 
 
-class ReordersKeys(SmallDecoder):
-    key, law = "reordered", "reuse"
-    said = "Reordering the cache moves keys to other rows and leaves the values."
-    cache = ReordersKeysAlone
-
-
 class CountsInItself(SmallDecoder):
-    key, law = "own-count", "reuse"
-    said = "How many tokens were read is kept in the module: a second continuation of a prefix goes on there."
-    reported = "mlx-lm#1908"
+    """How many tokens were read is kept in the module."""
+
     read = 0
 
     @wraps(SmallDecoder.forward)
@@ -60,10 +39,47 @@ class CountsInItself(SmallDecoder):
         return super().forward(input_ids, *given, **more)
 
 
-class OneLayerTooNarrow(OneLayerTooWide):
-    key, law = "one-narrow", "layers"
-    said = "One layer of three has a window, one token too narrow; the others see everything."
-    more = -1
-
-
-VARIANTS = [CarriesItsState, CutsItsSource, ReordersKeys, CountsInItself, OneLayerTooNarrow]
+LAYERS = ["full_attention", "sliding_attention", "full_attention"]
+VARIANTS = [
+    faulty(
+        *(
+            "state",
+            "packing",
+            "",
+            "A state across documents",
+            "A state-space layer is not reset where a document begins.",
+        ),
+        embed=carried,
+        takes=("input_ids", "position_ids"),
+    ),
+    faulty(
+        *("cross-cut", "cross-reach", "", "A cut source", "Cross-attention reads the first 5 source tokens alone."),
+        base=SmallPair,
+        source_allowed=lambda _module, allowed, *_: allowed & (torch.arange(allowed.shape[-1]) < 5),
+    ),
+    faulty(
+        *(
+            "reordered",
+            "reuse",
+            "",
+            "Keys alone",
+            "Reordering the cache moves keys to other rows and leaves the values.",
+        ),
+        cache=ReordersKeysAlone,
+    ),
+    SampleModule(
+        *(
+            "own-count",
+            "reuse",
+            "",
+            "Its own count",
+            "A second continuation of a prefix goes on where the first ended.",
+        ),
+        make=CountsInItself,
+    ),
+    faulty(
+        *("one-narrow", "layers", "", "One narrow layer", "One layer of three has a window, one token too narrow."),
+        defaults=SmallConfig(sliding_window=5, layer_types=LAYERS),
+        order=window_wider(-1),
+    ),
+]

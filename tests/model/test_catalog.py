@@ -82,7 +82,7 @@ class TestLoading:
 
     def test_entries_are_found_under_their_own_names(self) -> None:
         assert [entry.name for entry in ENTRIES.values()] == list(ENTRIES)
-        assert [name for name, entry in ENTRIES.items() if entry.repo is None] == ["story", "dates"]
+        assert [name for name, entry in ENTRIES.items() if entry.repo is None] == ["story", "dates", "induction"]
 
 
 class TestTokenizers:

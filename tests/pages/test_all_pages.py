@@ -14,7 +14,14 @@ from ui.page import PAGES
 ROOT = Path(__file__).parents[2]
 TEXT = "The cat saw a dog\nOnce upon a time there was a cat"
 WITHOUT_MODEL = ("pages/why_causal.py", "pages/pixels.py", "pages/images.py", "pages/lessons.py")
-OWN_TEXT = ("pages/pixels.py", "pages/images.py", "pages/lessons.py", "pages/padding.py", "pages/head_atlas.py")
+OWN_TEXT = (
+    "pages/pixels.py",
+    "pages/images.py",
+    "pages/lessons.py",
+    "pages/padding.py",
+    "pages/head_atlas.py",
+    "pages/circuits.py",
+)
 OTHERS = [name for name in PAGES if name != "app.py"]
 
 

@@ -59,7 +59,10 @@ STATES = {  # a page: links to what is seen of it only after a press. Of the Mas
     ],
     "pages/layers.py": [LIFTED, {"across": "token", "over": "flow"}, {"across": "all", "causal": "false"}],
     "pages/ablation.py": [{"ranking": "true", "way_off": "mask"}, {"heads_off": ""}],
-    "pages/compare.py": [{"differs": "text", "b_text": "Tom sat"}, {"differs": "model", "b_model": "dates"}],
+    "pages/compare.py": [
+        {"differs": "text", "b_text": "Tom sat", "patching": "true"}, {"differs": "model", "b_model": "dates"},
+        *({"patching": "true", "patches": "h1.2,a3.0", "patch_of": of} for of in ("heads", "positions", "k", "pairs")),
+    ],
     "pages/head_atlas.py": [
         {"section": "find", "source": "random", "text": "猫看见狗"}, {"section": "find", "text": "", "back": "-3"},
         {"section": "all", "x": "entropy", "y": "distance", "causal": "false"}, {"source": "text", "text": " "},

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import streamlit as st
 
+from lessons.shelf import FOLDER, shelf
 from serving import rooms
 from serving.rooms import MemoryHashes, RoomKey, Rooms
 from tests.pages.page import Page
@@ -111,23 +112,24 @@ def test_before_the_reveal_a_screen_that_the_class_sees_has_no_bars() -> None:
     assert "bars" in page.press("reveal").strip()
 
 
-def test_every_step_of_every_kind_is_sent_and_the_end_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    kinds = set()
-    shown = phone_pictures._shown
-    monkeypatch.setattr(phone_pictures, "_shown", lambda step, *rest: (kinds.add(step.show), shown(step, *rest))[1])
-    for lesson, steps in (("what_attention_is", 5), ("causal_mask", 5), ("why_training", 3), ("translator", 5)):
-        page = Teacher(lesson=lesson)
-        names = set()
-        for number in range(1, steps + 1):
-            page.app.session_state["lesson_step"] = number
-            for asks in (True, False):
-                page.app.session_state["lesson_asks"] = asks
-                names.add(page.run().phone()["name"])
-        page.app.session_state["lesson_step"] = 99
-        assert "Summary" in page.run().phone()["html"]
-        assert len(names) == steps
-        classroom.rooms.rooms().close(page.key)
-    assert kinds >= {"head", "pair", "overview", "losses", "texts"}
+def test_every_kind_of_picture_is_sent_with_its_question_before_and_after_and_the_end() -> None:
+    seen: set[str] = set()
+    for one in shelf(FOLDER, "en"):
+        assert one.lesson
+        for number, step in enumerate(one.lesson.steps, 1):
+            if step.show in seen:
+                continue
+            seen.add(step.show)
+            page = Teacher(lesson=one.name, step=str(number))
+            asking = page.phone()
+            assert (asking["choices"] > 0, "data-choice" in asking["html"]) == (step.ask is not None,) * 2
+            page.app.session_state["lesson_asks"] = False
+            told = page.run().phone()
+            assert told["choices"] == 0
+            assert phone_pictures.say(phone_pictures.ELSEWHERE) not in told["html"], f"no picture of {step.show}"
+            rooms.rooms().close(page.key)
+    page = Teacher(lesson="causal_mask", step="99")
+    assert "Summary" in page.phone()["html"]
 
 
 def test_a_room_that_has_ended_is_told_and_forgotten() -> None:

@@ -8,7 +8,7 @@ import pytest
 from streamlit.testing.v1 import AppTest, element_tree
 
 from model.masks import Stroke
-from tests.apptest import key_of
+from tests.apptest import check_tables, key_of
 from tests.faults.hostile import LINKS
 from tests.pages.page import Here, controls
 from tests.viz.packet import unpacked
@@ -24,7 +24,8 @@ LONG = "the cat saw a dog, " * 40
 
 STATES: dict[str, list[dict[str, str]]] = {  # the links that together show every control of a page
     "app.py": [
-        {"text": ROWS}, {"text": LONG}, *({"text": LINE, "view": view} for view in ("arcs", "bars", "why", "numbers")),
+        {"text": ROWS}, {"text": LONG}, {"text": LINE, "by": "words"},
+        *({"text": LINE, "view": view} for view in ("arcs", "bars", "why", "numbers", "span")),
     ],
     "pages/mask_lab.py": [
         {"text": ROWS},
@@ -35,13 +36,17 @@ STATES: dict[str, list[dict[str, str]]] = {  # the links that together show ever
     ],
     "pages/layers.py": [{"text": ROWS}, *({"text": LINE, "across": across} for across in ("lens", "token", "all"))],
     "pages/ablation.py": [{"text": ROWS}, {"text": LINE, "way_off": "mask"}],
-    "pages/compare.py": [{"text": ROWS, "differs": differs} for differs in ("masks", "head", "text", "model")],
+    "pages/compare.py": [
+        *({"text": ROWS, "differs": differs} for differs in ("masks", "head", "text", "model")),
+        {"text": LINE, "patching": "true", "patches": "h1.2,p1.3"},
+    ],
+    "pages/circuits.py": [{"text": LINE}],
     "pages/serving.py": [{"text": LINE, "serving": section} for section in ("calls", "tree", "packing", "cost")],
     "pages/head_atlas.py": [{"text": LINE}, {"text": LINE, "section": "find"}],
     "pages/padding.py": [{"text": ROWS}],
     "pages/bug_clinic.py": [{"text": ROWS}, {"text": LINE, "bug": "float-width"}],
     "pages/mask_check.py": [{"text": LINE}, {"what": "patient"}],
-    "pages/export.py": [{"text": ROWS}],
+    "pages/export.py": [{"text": ROWS}, {"text": LINE, "picture": "span"}],
     "pages/why_causal.py": [{"text": LINE, "step": step} for step in "12345"],
     "pages/generation.py": [{"text": LINE}, {"text": LINE, "generation_section": "lift"}],
     "pages/cross_attention.py": [{"date_text": "3 May 1999\n4 June 2001"}, {"date_text": "4 June 2001"},
@@ -65,6 +70,7 @@ NOT_IN_LINKS = {  # and why
     "atlas_example": "where a link below it leads, and forgotten with the head",
     "ask_first_on": "of the reader, not of the page",
     "lesson_asks": "of the reader, not of the page",
+    "span_typed": "is in it as span",
     "live_text": "a text to train on: it may have 100,000 characters",
 }
 LAST = ("section", "view", "mode", "part", "across", "differs", "what")  # others stand below them
@@ -80,6 +86,7 @@ def visit(page: str, link: dict[str, str]) -> AppTest:
     app.query_params.update(link)
     app.run()
     assert not app.exception
+    check_tables(app)
     return app
 
 

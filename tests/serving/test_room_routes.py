@@ -23,7 +23,9 @@ class Class:
         self.hashes = CountedHashes()
         self.rooms = Rooms(self.hashes)
         self.key: RoomKey = self.rooms.open()
-        app = Starlette(routes=room_routes.routes(self.rooms, lambda accepted: f"<p>{accepted}", "app"))
+        app = Starlette(
+            routes=room_routes.routes(self.rooms, lambda accepted: gzip.compress(f"<p>{accepted}".encode()), "app")
+        )
         self.client = AsyncClient(transport=ASGITransport(app), base_url=f"http://school/app/room/{self.key.id}")
 
     def show(self, step: str, choices: int = 3) -> None:

@@ -9,8 +9,8 @@ import transformers as hf
 from torch import nn
 
 import unmask
+from mask_check.registry import SAMPLES
 from mask_check.sample_networks import SmallConfig, SmallDecoder
-from mask_check.samples import LeaksUnderSdpa, SeesTheFuture
 from tests.model.huggingface.families import word_tokenizer
 from unmask.notebook import LoadedModel
 from unmask.runs import Run
@@ -43,7 +43,7 @@ def test_a_module_that_somebody_writes() -> None:
 def test_assert_causal() -> None:
     assert unmask.assert_causal(Written(masked=True)).obeys
     with pytest.raises(AssertionError, match=r"output 0 moves by .* which its mask closes"):
-        unmask.assert_causal(SeesTheFuture())
+        unmask.assert_causal(SAMPLES["future"].make())
 
 
 def test_assert_causal_asks_for_causal_whatever_is_declared() -> None:
@@ -70,7 +70,7 @@ def test_a_text_with_its_tokenizer() -> None:
 
 
 def test_it_prints_and_draws_itself() -> None:
-    report = unmask.check(LeaksUnderSdpa(SmallConfig(_attn_implementation="sdpa")))
+    report = unmask.check(SAMPLES["sdpa"].make(SmallConfig(_attn_implementation="sdpa")))
     assert str(report).splitlines()[-1].startswith("It does not obey its mask on the rows checked, of 24 tokens.")
     page = report._repr_html_()
     assert page.count("<svg") == 2

@@ -68,7 +68,7 @@ def share_puzzle(number: int) -> None:
     """A link to the puzzle that is asked, with the text that it is made of."""
     asked = ClinicLink.of_choices(
         **NO_ANSWER,
-        model=controls.wanted() or "story",
+        model=controls.chosen_model() or "story",
         layer=None,
         head=None,
         puzzle=number,

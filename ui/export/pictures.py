@@ -6,12 +6,13 @@ import streamlit as st
 
 from i18n import N_, say
 from model.attribution.score_split import carried, score_split
+from model.base import ranges
 from model.heads.view import HeadView, cropped
 from ui import results
 from ui.export.subject import ExportSubject
 from ui.guard import guarded
-from ui.heads import query
-from ui.heads.views import choose_heads, colours
+from ui.heads import query, span
+from ui.heads.views import OF_TOKENS, choose_heads, colours
 from ui.printed import PrintedPicture, offer, say_what_has_no_font
 from ui.widgets import key
 from ui.widgets.choices import one_of
@@ -39,7 +40,10 @@ How = Callable[[], list[str]]  # sentences, in the language in which it is calle
 
 def show(subject: ExportSubject, part: Part) -> None:
     """A picture of the user's choice. part: the positions that are shown large, from one up to, without, another."""
-    kinds = {kind: name for kind, (name, _) in PICTURES.items()}
+    of_tokens = subject.now.by == "tokens"
+    kinds = {kind: name for kind, (name, _) in PICTURES.items() if of_tokens or kind not in OF_TOKENS}
+    if st.session_state.picture not in kinds:
+        st.session_state.picture = "head"
     kind = one_of(say("Picture of"), kinds, "picture", label_visibility="collapsed")
     with guarded(say("Drawing …")):
         picture = PICTURES[kind][1](subject, part)
@@ -106,6 +110,14 @@ def _bars(subject: ExportSubject, part: Part) -> PrintedPicture:
     return _picture(subject, bars_picture, (row,), rows[0], how)
 
 
+def _span(subject: ExportSubject, part: Part) -> PrintedPicture:
+    queries, how = span.choose(subject.now, part), st.session_state.pooled
+    row = span.span_row(subject.now, subject.views(), subject.chosen, queries, how)
+    pooled = N_("The {how} of the weights of {count} queries: {queries}.")
+    said = lambda: say(pooled, how=say(span.POOLED[how]), count=len(queries), queries=ranges(queries))  # noqa: E731
+    return _picture(subject, bars_picture, (row,), row.view, lambda: [said()])
+
+
 def _carried(subject: ExportSubject, part: Part) -> PrintedPicture:
     (row, *_), how = _rows(subject, part)
     now = subject.now
@@ -165,4 +177,5 @@ PICTURES: dict[str, tuple[str, Callable[[ExportSubject, Part], PrintedPicture | 
     "bars": (N_("Bars"), _bars),
     "carried": (N_("Value × weight"), _carried),
     "why": (N_("Why this cell"), _why),
+    "span": (N_("Several queries"), _span),
 }

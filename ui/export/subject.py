@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
-from i18n import say
+from i18n import say, together
 from model.heads.view import HeadView
 from model.text import cut_words
 from ui import controls, explain
 from ui.run_view import RunView, shape_of
 from viz.export.data import About, Export, fits, hash_of
 from viz.export.words import caption, masks_said, version, versions
+from viz.heads.cells import merged_words
 from viz.numbers import leak_notes
 from viz.saved.explorer import all_heads
 from viz.saved.report import MOST_TOKENS, Numbers, ReportView, report_page
@@ -61,7 +62,9 @@ class ExportSubject:
 
     def caption(self, what: str, how: Sequence[str]) -> str:
         """Below a picture, in words that make it possible to make it again. what: is on it; how: to read it."""
-        return caption(what, how, masks=self.masks, sha256=hash_of(self.text), version=version())
+        return caption(
+            what, [merged_words(self.now.by), *how], masks=self.masks, sha256=hash_of(self.text), version=version()
+        )
 
     def every(self) -> list[tuple[int, int]]:
         """All heads, where they are not too many for one file; else none."""
@@ -71,13 +74,14 @@ class ExportSubject:
     def export(self, which: Sequence[tuple[int, int]]) -> Export:
         """The numbers of these heads, the chosen one among them."""
         row, batches = self.now.row, (self.now.run.queries, self.now.run.keys)
-        queries, keys = (tuple(batch.pieces[row]) for batch in batches)
-        query_ids, key_ids = (tuple(batch.ids[row].tolist()) for batch in batches)
+        queries, keys = self.now.tokens, self.now.key_tokens
+        of_tokens = self.now.by == "tokens"  # a word has no id
+        query_ids, key_ids = (tuple(batch.ids[row].tolist()) if of_tokens else None for batch in batches)
         attention = self.now.run.attention
         about = About(
             unmask=version(), model=self.model, attention=attention, layer=self.layer, head=self.head,
             text_sha256=hash_of(self.text), masks=asdict(self.now.masks), queries=queries, keys=keys,
-            query_ids=query_ids, key_ids=key_ids,
+            query_ids=query_ids, key_ids=key_ids, by=self.now.by,
             layer_numbers=self.now.model.describe().layer_numbers.get(attention, ()),
         )  # fmt: skip
         return Export(about, {chosen: self.now.head(*chosen) for chosen in which})
@@ -109,7 +113,7 @@ def report(subject: ExportSubject, link: str) -> str:
         spec=now.masks.to_json() if subject.standard else "",
         versions=versions(),
         text=subject.text.removesuffix(cut),
-        cut=cut_words(cut, now.model.context),
+        cut=together(filter(None, [cut_words(cut, now.model.context), merged_words(now.by)])),
         labels=now.run.batch.pieces[now.row],
         heads=heads,
         now=_numbers(now),

@@ -5,7 +5,7 @@ while the page shows what there is so far.
 import hashlib
 import time
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, ConfigDict, StringConstraints
 from i18n import N_, say, say_all
 from model.atlas import progress
 from model.atlas.progress import AtlasProgress, Measure
-from model.atlas.result import MEASURES, Atlas
+from model.atlas.result import EVERY_MEASURE, MEASURES, OF_WEIGHTS, Atlas
 from model.atlas.tally import Tally
 from model.atlas.texts import (
     MOST_UPLOAD,
@@ -28,6 +28,8 @@ from model.atlas.texts import (
 )
 from model.atlas.unit import check, measure_unit, row_length
 from model.base import Model
+from model.circuits.composition import strongest_reads
+from model.circuits.ov_qk import copying_scores
 from model.masks import MaskSpec
 from model.text import first_line
 from serving.job import ModelRef, digest
@@ -71,6 +73,7 @@ HELP = N_(
 SECTIONS = {"examples": N_("Where it is strongest"), "find": N_("Find heads"), "all": N_("All heads")}
 FIRST_X, FIRST_Y = "induction", "previous"
 MeasureName = Literal[*MEASURES]  # type: ignore[valid-type]
+AxisName = Literal[*EVERY_MEASURE]  # type: ignore[valid-type]
 
 
 Marks = Annotated[str | None, StringConstraints(pattern=r"^\d{1,3}(,\d{1,3}){0,47}$")]
@@ -84,8 +87,8 @@ class AtlasLink(_Masked):
     layer: Whole | None = None
     head: Whole | None = None
     atlas_source: Literal[*SOURCES] = "sample"  # type: ignore[valid-type]
-    atlas_x: MeasureName = FIRST_X
-    atlas_y: MeasureName = FIRST_Y
+    atlas_x: AxisName = FIRST_X
+    atlas_y: AxisName = FIRST_Y
     atlas_by: MeasureName | None = None  # None: what the head does most
     atlas_section: Literal[*SECTIONS] = "examples"  # type: ignore[valid-type]
     atlas_looks: Marks = None  # the positions that the finder's user marked; None: those marked until then
@@ -96,8 +99,15 @@ class AtlasLink(_Masked):
 def choose_axes() -> tuple[str, str]:
     with st.container(horizontal=True, wrap=False):
         across, up = (words(st.session_state[name]) for name in ("atlas_x", "atlas_y"))
-        x = st.selectbox(say("X axis"), list(MEASURES), format_func=title, key="atlas_x", help=across)
-        return x, st.selectbox(say("Y axis"), list(MEASURES), format_func=title, key="atlas_y", help=up)
+        x = st.selectbox(say("X axis"), list(EVERY_MEASURE), format_func=title, key="atlas_x", help=across)
+        return x, st.selectbox(say("Y axis"), list(EVERY_MEASURE), format_func=title, key="atlas_y", help=up)
+
+
+def with_weights(model: Model, atlas: Atlas, *names: str) -> Atlas:
+    """The atlas with those of these measures that come of the weights. Raises NotSupported where they are not known."""
+    ways = {"copying_scores": copying_scores, "strongest_reads": strongest_reads}
+    asked = {name: results.ask(ways[name], ModelRef.of(model)) for name in names if name in OF_WEIGHTS}
+    return replace(atlas, of_weights=asked)
 
 
 def choose_masks(model: Model) -> MaskSpec:
@@ -121,11 +131,11 @@ def share(model: Model, text: str) -> None:
 
 
 def title(name: str) -> str:
-    return say(MEASURES[name].title)
+    return say(EVERY_MEASURE[name].title)
 
 
 def words(name: str) -> str:
-    return say(MEASURES[name].words)
+    return say(EVERY_MEASURE[name].words)
 
 
 MOST_SECONDS = 600.0  # of one measurement, until the user continues it

@@ -39,6 +39,15 @@ class ChosenHead:
         return results.ask(function, self.now.run.model, self.now.run, self.now.row, *arguments)
 
     @property
+    def place(self) -> tuple[int, int]:
+        return self.layer, self.head
+
+    @property
+    def views(self) -> list[HeadView]:
+        """The whole head now and, if it differs, as standard."""
+        return [self.view, self.standard] if self.changed else [self.view]
+
+    @property
     def query(self) -> int:
         return self.moves.query
 
@@ -53,7 +62,7 @@ class ChosenHead:
     @property
     def first_key(self) -> int:
         """The position of the first key that is no padding."""
-        return self.now.run.keys.real(self.now.row).start
+        return int(self.now.keep().argmax())
 
     @property
     def changed(self) -> bool:

@@ -105,7 +105,7 @@ def heard(key: str, *, zooms: bool = False, on_pick: OnPick | None = choose_quer
     def take_zoom() -> None:
         zoom = component_value(key).get("zoom")
         if isinstance(zoom, str) and re.fullmatch(f"({ZOOM})?", zoom):
-            st.session_state.zoom = zoom or None
+            st.session_state.update(zoom=zoom or None, span=None)
 
     return ({"on_pick_change": take_pick} if on_pick else {}) | ({"on_zoom_change": take_zoom} if zooms else {})
 

@@ -94,5 +94,5 @@ def moves(now: RunView, part: tuple[int, int]) -> Moves:
 
 
 def predicting(now: RunView, query: int) -> int | None:
-    """The position in the predicted text: the query, or None where another text's tokens look."""
-    return query if now.run.queries is now.run.batch else None
+    """The position in the predicted text: the query, or its last token; None where another text's tokens look."""
+    return now.last_token(query) if now.run.queries is now.run.batch else None

@@ -14,6 +14,7 @@ from ui.heads import head as head_picture
 from ui.heads import query
 from ui.heads.chosen import ChosenHead, hearing, pins
 from ui.heads.head import ABOVE, canvas
+from ui.heads.span import show_span
 from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView
@@ -41,15 +42,20 @@ VIEWS = {
     "carried": N_("Value × weight"),
     "why": N_("Why this cell"),
     "numbers": N_("Numbers"),
+    "span": N_("Several queries"),
 }
+OF_TOKENS = ("carried", "why")  # what they show is of single tokens
 
 
 def show(now: RunView, views: list[HeadView], layer: int, head: int, name: str, part: tuple[int, int]) -> None:
     """The row, and the view that is chosen in it. views: the whole head now and, if it differs, as standard; where it
     does not, the tokens may stand beside the heatmap, in whose column this is called."""
-    shown = one_of(say("This head as"), VIEWS, "view", label_visibility="collapsed")
+    offered = {view: words for view, words in VIEWS.items() if now.by == "tokens" or view not in OF_TOKENS}
+    if st.session_state.view not in offered:
+        st.session_state.view = "tokens"
+    shown = one_of(say("This head as"), offered, "view", label_visibility="collapsed")
     chosen = ChosenHead(now, views[0], views[-1], layer, head, name, part, query.moves(now, part))
-    draw = (show_tokens, show_arcs, show_bars, show_carried, show_why, show_numbers)
+    draw = (show_tokens, show_arcs, show_bars, show_carried, show_why, show_numbers, show_span)
     dict(zip(VIEWS, draw, strict=True))[shown](chosen)
 
 

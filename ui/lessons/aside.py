@@ -17,11 +17,12 @@ from ui.sidebar import speech
 from ui.widgets.uploads import uploaded, uploader
 from viz.html import join, tag
 from viz.lessons.glossary import card
+from viz.lessons.map import lesson_map
 
 PAGE = "pages/lessons.py"
 INTRO = N_(
-    "From one head to translation and images: each lesson runs real models and asks you a question before it shows the "
-    "answer."
+    "Twelve lessons, from one head to images and the masks of a serving system. Each runs real models and asks you a "
+    "question before it shows the answer."
 )
 OWN = N_("Markdown with front matter, at most 1 MB. Nothing in it is executed. lessons/README.md describes the format.")
 TOO_LONG = N_(
@@ -51,6 +52,7 @@ def show_list(found: list[Shelved]) -> None:
     titles = {one.name: one.lesson.title for one in found if one.lesson}
     st.markdown("### " + say("Lessons"))
     st.html(f'<p class="aim">{say(INTRO)}</p>')
+    st.html(lesson_map(found))
     rows = [st.columns(3, gap="medium") for _ in range(0, len(found), 3)]
     for number, one in enumerate(found):
         with rows[number // 3][number % 3], st.container(border=True, height="stretch", gap="small"):

@@ -6,11 +6,11 @@ from typing import Annotated, Any
 import streamlit as st
 from pydantic import Field, StringConstraints
 
+from lessons.statement import SHOWN as SHOWN
 from ui.link import LONGEST_LINK, Link, Whole
 
 PACKED = r"^[A-Za-z0-9_-]*$"
 ANSWERS = r"^(\d{1,2}-\d(,\d{1,2}-\d){0,29})?$"  # step-choice
-SHOWN = 9  # given instead of a choice: the user asked for the answer
 
 
 class LessonLink(Link):

@@ -27,7 +27,7 @@ from viz.lessons.phone import PhoneStep
 from viz.lessons.screen import ASKS, plain
 from viz.why_causal.charts import Curve
 
-LOOK_EVERY = 1.0  # seconds between two looks at what phones answered
+LOOK_EVERY = 2.0  # seconds between two looks at what phones answered
 CURVE_EVERY = 2.0  # seconds between two curves of a training that goes on
 STRIP = 60  # pixels of the strip at the bottom of the window
 LOCAL = ("localhost", "127.0.0.1", "[::1]")

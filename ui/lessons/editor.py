@@ -8,9 +8,10 @@ import streamlit as st
 
 from i18n import N_, language, say, say_count
 from lessons.lesson import Lesson, Step
-from lessons.questions import MODELS
 from lessons.reading import MOST_BYTES, Mistakes, read
 from lessons.shelf import FOLDER, GALLERY, Shelved, shelf, written
+from model import catalog
+from serving.loaded_models import OF_PAGES
 from ui.guard import guarded, problem_in
 from ui.lessons import screen, shelves, step_runs
 from ui.markdown import escaped
@@ -118,14 +119,18 @@ def _run(lesson: Lesson) -> tuple[int, list[str]]:
     be looked at, which asks before it downloads anything."""
     problems, ran = [], 0
     for step in lesson.steps:
-        if not all(
-            name in MODELS or models.loaded().find(name) for name in {step.model, step.beside.model or step.model}
-        ):
+        if not (_at_hand(step.model) and _at_hand(step.beside.model or step.model)):
             continue
         problem = _problem(step)
         ran += problem is None
         problems += [problem] if problem else []
     return ran, problems
+
+
+def _at_hand(name: str) -> bool:
+    """Whether a model ships, or is loaded."""
+    entry = catalog.ENTRIES.get(name)
+    return name in OF_PAGES or (entry is not None and entry.repo is None) or models.loaded().find(name) is not None
 
 
 def _problem(step: Step) -> str | None:

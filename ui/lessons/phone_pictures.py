@@ -6,11 +6,13 @@ from lessons.lesson import Step
 from lessons.questions import ABOUT_A_QUERY, BEFORE, mean_losses
 from model.heads.view import HeadView
 from ui import results
+from ui.lessons import step_pictures
 from ui.results import cached_figure
 from ui.run_view import RunView
 from viz.heads.overview import overview_packet
 from viz.heads.picture import changed, difference_packet, picture_packet
 from viz.html import tag
+from viz.lessons import pictures
 from viz.lessons.image import image_and_words, lit_picture, picture
 from viz.lessons.phone import Drawn, losses_table
 from viz.lessons.screen import row_tokens
@@ -24,6 +26,8 @@ def drawn(step: Step, now: RunView, beside: RunView, *, hidden: bool) -> Drawn:
     query = now.real.stop - 1 if step.query is None else step.query
     if not hidden:
         return _shown(step, now, beside if step.compares else None, query)
+    if step.numbers is not None:
+        return Drawn(pictures.numbers(step.numbers.plain, None))
     kind = step.ask.kind if step.ask else ""
     if BEFORE.get(kind) == "beside" and now.run.key != beside.run.key:
         return _shown(step, beside, None, query)
@@ -51,6 +55,8 @@ def _shown(step: Step, now: RunView, beside: RunView | None, query: int) -> Draw
         (layer, head), image = step.head, pictured(step.image or "")
         title, uri = cached_figure(lit_picture, now.head(layer, head), now.name(layer, head), image, query)
         return Drawn(tag("p", title) + picture(uri, title))
+    if step.show in pictures.DRAWN:
+        return Drawn(step_pictures.still(step, now))
     if step.show in ("head", "pair"):
         return _head(step, now, beside if step.show == "pair" else None, query)
     return Drawn(tag("p", say(ELSEWHERE), class_="note"))
@@ -77,13 +83,13 @@ def _overview(step: Step, now: RunView) -> Drawn:
 def _head(step: Step, now: RunView, beside: RunView | None, query: int) -> Drawn:
     layer, head = step.head
     name, view = now.name(layer, head), now.head(layer, head)
-    pictures = [(say("{head} of {model}", head=name, model=now.model.name), _packet(view, name, query))]
+    canvases = [(say("{head} of {model}", head=name, model=now.model.name), _packet(view, name, query))]
     other = beside.head(layer, head) if beside else None
     if other and (view.queries, view.keys) == (other.queries, other.keys):
-        pictures.append((say("compared with"), _packet(other, name, query)))
+        canvases.append((say("compared with"), _packet(other, name, query)))
         change = cached_figure(difference_packet, changed(view, other), name=name, query=query)
-        pictures.append((say("difference"), Canvas("heatmap", change)))
-    return Drawn(canvases=pictures)
+        canvases.append((say("difference"), Canvas("heatmap", change)))
+    return Drawn(canvases=canvases)
 
 
 def _packet(view: HeadView, name: str, query: int) -> Canvas:

@@ -15,7 +15,7 @@ from ui import explain, page, results
 from ui.guard import guarded, problem_in
 from ui.heads import head as head_picture
 from ui.heads import overview
-from ui.lessons import choices, classroom, progress, step_runs
+from ui.lessons import choices, classroom, progress, step_pictures, step_runs
 from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView
@@ -25,7 +25,7 @@ from viz.components import source
 from viz.head import comparison_figure, difference_figure, head_figure, head_range, unnamed_figure
 from viz.heatmap import enlarged
 from viz.html import tag
-from viz.lessons import screen
+from viz.lessons import pictures, screen
 from viz.lessons.glossary import prose
 from viz.lessons.image import image_and_words, lit_step
 from viz.lessons.screen import ASKS, verdict_on
@@ -49,6 +49,8 @@ def show(lesson: Lesson, name: str, number: int) -> None:
     with left:
         st.markdown(f"#### {escaped(step.title)}")
         st.html(cached_figure(prose, step.prose, "prose"))
+        if step.formula:
+            st.latex(step.formula)
         if open_question and answer:
             _ask(step, answer, name, number)
         else:
@@ -56,6 +58,7 @@ def show(lesson: Lesson, name: str, number: int) -> None:
                 st.html(verdict_on(answer, given, say(ASKS[step.ask.kind])))
             if step.notice:
                 st.html(cached_figure(prose, "**" + say("What to notice.") + f"** {step.notice}", "notice"))
+            step_pictures.open_page(step)
     with right, guarded():
         _picture(step, now, beside, hidden=open_question)
 
@@ -108,7 +111,10 @@ def _ask(step: Step, answer: Answer, name: str, number: int) -> None:
     assert step.ask is not None
     with st.container(key="lesson_question"):
         st.markdown(f"**{escaped(say(ASKS[step.ask.kind]))}**")
-    for one, choice in enumerate(answer.choices):
+    typed = answer.number is not None and not st.session_state.lesson_present  # presented, a class votes
+    if typed:
+        step_pictures.type_number(answer, name, number)
+    for one, choice in enumerate(() if typed else answer.choices):
         give, label = partial(choices.give, name, number, one), escaped(screen.plain(choice))
         st.button(label, key=f"answer_{one}", width="stretch", shortcut=str(one + 1), on_click=give)
     give, icon = partial(choices.give, name, number, choices.SHOWN), ":material/visibility:"
@@ -119,6 +125,9 @@ def _picture(step: Step, now: RunView, beside: RunView, *, hidden: bool) -> None
     """What the step shows; until its question is answered, nothing that answers it."""
     if not hidden:
         _shown(step, now, beside if step.compares else None)
+        return
+    if step.numbers is not None:
+        step_pictures.given(step.numbers)
         return
     shown = BEFORE.get(step.ask.kind if step.ask else "", "")
     same = now.run.key == beside.run.key
@@ -132,7 +141,15 @@ def _picture(step: Step, now: RunView, beside: RunView, *, hidden: bool) -> None
 
 
 def _shown(step: Step, now: RunView, beside: RunView | None) -> None:
-    if step.show == "overview":
+    if step.show == "training":
+        curves, shown = st.columns(2, gap="small")
+        with curves:
+            run = step_pictures.training(step, now)
+        with shown:
+            _head(step, run, None)
+    elif step.show in pictures.DRAWN:
+        step_pictures.show(step, now)
+    elif step.show == "overview":
         (layer, head), size = step.head, text_size()
         if size:
             st.html(f"<style>.st-key-lesson_heads {{ --zoom: {size / SMALLEST:.3f}; }}</style>")

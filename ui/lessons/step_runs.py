@@ -2,13 +2,14 @@
 
 from lessons.image_steps import encoded
 from lessons.lesson import Step
-from lessons.questions import Answer, QuestionSubject, answer
+from lessons.questions import Answer, answer
 from model.base import Model
 from model.masks import MaskSpec
 from serving.job import ModelRef, RunRef
 from serving.loaded_models import OF_PAGES
 from ui import results, run_view
 from ui.guard import problem_in
+from ui.lessons import step_pictures
 from ui.run_view import RunView
 from ui.sidebar import models
 
@@ -25,8 +26,8 @@ def pair(step: Step) -> tuple[RunView, RunView]:
 def answered(step: Step, now: RunView, beside: RunView) -> Answer:
     """The answer to the step's question, computed from its runs. Raises ValueError where it cannot be asked of them."""
     assert step.ask is not None
-    asked = QuestionSubject(step.ask.kind, step.row - 1, *step.head, step.query, step.ask.among, step.image)
     try:
+        asked = step.asked(step_pictures.series(step, now))
         return results.ask(answer, now.run.model, now.run, beside.run, beside.model.name, asked)
     except ValueError as error:
         raise step.wrong("ask", problem_in(error)) from None

@@ -1,7 +1,7 @@
 """Models, shared by everybody in the process, read-only, a few at a time; and how a user comes to one."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
@@ -63,15 +63,15 @@ def _inspector() -> Scheduler:
     return backends.inspector(Settings.from_environment())
 
 
-def inspected(function: Callable[[str, Settings], Found], name: str) -> Found:
-    """function(name, settings) of model.catalog, which reads a model's configuration and tokenizer: a stranger's in a
+def inspected(function: Callable[..., Found], name: str, *more: Hashable) -> Found:
+    """function(name, settings, *more) of model/, which reads a model's configuration and tokenizer: a stranger's in a
     process with limits. Raises what the function raises, CheckpointError at these limits."""
     given = settings()
     if name in catalog.ENTRIES:
-        return function(name, given)
+        return function(name, given, *more)
     catalog.check_offered(name, given)
     try:
-        return _inspector().ask(Job(function, (name, given)), results.session(), results.still_wanted)
+        return _inspector().ask(Job(function, (name, given, *more)), results.session(), results.still_wanted)
     except (TooSlow, LostTwice):
         words = N_(
             "{model}: its configuration and its tokenizer take too long to read, or too much memory. Choose another "
@@ -142,6 +142,15 @@ def _load(name: str) -> Model:
     model = loaded().load(name, settings(), show)
     slot.empty()
     return model
+
+
+def load_in_turn(name: str) -> Model:
+    """A model whose files are here, one of many that are looked at one after another. Raises as catalog.load."""
+    found = loaded().find(name)
+    if found is None:
+        inspected(catalog.inspect, name)
+        found = loaded().load(name, settings(), lambda _: results.still_wanted())
+    return found
 
 
 def get_or_keep(name: str) -> Model:

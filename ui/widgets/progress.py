@@ -1,12 +1,15 @@
 """Work that takes long and that its user can stop: a line that says how far it is, with a button beside it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from i18n import say
+
+Made = TypeVar("Made")
 
 
 @contextmanager
@@ -25,3 +28,15 @@ def stoppable(name: str, again: str) -> Iterator[DeltaGenerator | None]:
         yield line
     finally:
         slot.empty()
+
+
+def by_layer(names: Sequence[str], measure: Callable[[int], Made], line: DeltaGenerator | None = None) -> list[Made]:
+    """What measure gives of each layer, by its number; meanwhile, in the line, how far it is. names: of the layers."""
+    slot, found = line or st.empty(), []
+    for number, name in enumerate(names):
+        slot.progress(
+            number / len(names), say("{layer}: {done} of {all} layers done", layer=name, done=number, all=len(names))
+        )
+        found.append(measure(number))
+    slot.empty()
+    return found

@@ -22,7 +22,7 @@ export default function listen({ data, setTriggerValue }) {
     button.click();
   };
   const release = () => setTimeout(() => {
-    if (document.activeElement?.matches("input[type=checkbox], input[type=radio], [role=radio]")) {
+    if (document.activeElement?.matches("input[type=checkbox], input[type=radio], input[type=range], [role=radio]")) {
       document.activeElement.blur();
     }
   });

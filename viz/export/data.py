@@ -12,7 +12,7 @@ import json
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -54,7 +54,8 @@ Heads = dict[tuple[int, int], HeadView]
 
 class About(BaseModel):
     """What the numbers are of. Layers and heads count from 0; masks: a MaskSpec as plain data. queries, keys: a label
-    for each token; query_ids, key_ids: its id, None in a file that an earlier version wrote."""
+    for each token; query_ids, key_ids: its id, None in a file that an earlier version wrote,
+    and where tokens are merged into what `by` says."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")  # a later version may say more
 
@@ -71,6 +72,7 @@ class About(BaseModel):
     keys: tuple[str, ...] = Field(min_length=1, max_length=MOST_SIDE)
     query_ids: tuple[Id, ...] | None = None
     key_ids: tuple[Id, ...] | None = None
+    by: Literal["tokens", "words", "sentences"] = "tokens"
 
     def name(self, layer: int, head: int) -> str:
         """The head's, its layer numbered as in the network."""
@@ -211,7 +213,13 @@ def _heads(about: About, arrays: Mapping[str, np.ndarray]) -> Heads:
         raise _wrong("heads", count=shape[0], layer=about.layer, head=about.head)
     labels = list(about.queries), list(about.keys)
     return {
-        place: HeadView(weights[at], scores[at], {name: mask[at] for name, mask in masks.items()}, *labels)
+        place: HeadView(
+            weights[at],
+            scores[at],
+            {name: mask[at] for name, mask in masks.items()},
+            *labels,
+            merged=about.by != "tokens",
+        )
         for at, place in enumerate(places)
     }
 

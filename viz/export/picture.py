@@ -27,7 +27,7 @@ from viz.heads.colours import STANDARD_COLOURS, Colours
 from viz.heads.picture import change_range, changed
 from viz.heads.score_split import STRIPS, largest_pairs, reaches
 from viz.heads.tokens import brightest
-from viz.heatmap import KEY_TITLE, QUERY_TITLE
+from viz.heatmap import axis_titles
 from viz.html import signed
 from viz.lit_image import LitImage, composed
 from viz.palette import MARK, MASK_COLOURS, NOW, STANDARD
@@ -168,8 +168,9 @@ def _panel(sheet: Sheet, room: Room, number: int, view: HeadView, name: str, mea
             left + (column + 0.5) * room.cell, room.tall + PAD, label, room.size, ha="center", va="top", rotation=90
         )
     middle = left + room.wide / 2
-    sheet.text(left - room.beside + 0.1, room.least / 2, say(QUERY_TITLE), 8, va="center", rotation=90)
-    sheet.text(middle, room.tall + room.below - 0.1, say(KEY_TITLE), 8, ha="center", va="bottom")
+    query, key = axis_titles(view)
+    sheet.text(left - room.beside + 0.1, room.least / 2, query, 8, va="center", rotation=90)
+    sheet.text(middle, room.tall + room.below - 0.1, key, 8, ha="center", va="bottom")
     sheet.text(left, -0.08, name, 9, weight="bold")
     paper = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85}
     for first, last in empty_runs(view):
@@ -262,7 +263,7 @@ def key_bars(paper: Paper, row: HeadView, series: Sequence[Series], measure: str
             panel.plot(here, np.zeros(len(here)), "x", clip_on=False, **look)
     panel.set(xlim=(-0.6, len(keys) - 0.4), ylim=(0, None))
     panel.set_xticks(places, keys)
-    tidy(panel, say(KEY_TITLE), measure, token_ticks="x")
+    tidy(panel, axis_titles(row)[1], measure, token_ticks="x")
     panel.tick_params(axis="x", labelsize=9, rotation=90)
     sheet.legend([], panel.get_legend_handles_labels()[0])
     return sheet

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from i18n import say
-from model.atlas.result import BINS, FARTHEST, MEASURES, NAMES, Atlas
+from model.atlas.result import BINS, EVERY_MEASURE, FARTHEST, NAMES, OF_WEIGHTS, Atlas
 from viz.charts import MARGIN, bars
 from viz.charts import scatter as points
 from viz.head_atlas.tables import called
@@ -25,7 +25,7 @@ def scatter(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> CachedFigu
     no point."""
     across, up = atlas.measure(x), atlas.measure(y)
     places = measured(across, up)
-    titles = say(MEASURES[x].title), say(MEASURES[y].title)
+    titles = say(EVERY_MEASURE[x].title), say(EVERY_MEASURE[y].title)
     colours = {
         "color": [atlas.numbers[layer] for layer, _ in places],
         "cmin": min(atlas.numbers),
@@ -111,20 +111,23 @@ def _hover(atlas: Atlas, place: tuple[int, ...]) -> str:
 
 def axis_title(name: str) -> str:
     """A measure with its unit."""
-    measure = MEASURES[name]
+    measure = EVERY_MEASURE[name]
     title = say(measure.title)
-    return title if measure.unit == "share" else say("{measure}, {unit}", measure=title, unit=say(measure.unit))
+    return title if measure.unit in ("share", "") else say("{measure}, {unit}", measure=title, unit=say(measure.unit))
 
 
 def axis_range(name: str, values: np.ndarray) -> list[float]:
-    """From a little below 0, where a point has room, to beyond the largest."""
-    most = np.nanmax(values) if not np.isnan(values).all() else 1.0
-    end = 1.05 if MEASURES[name].unit == "share" and most > 0.5 else 1.12 * (most or 1.0)
-    return [-0.04 * end, end]
+    """From a little below 0 or the smallest, where a point has room, to beyond the largest."""
+    known = values[~np.isnan(values)]
+    least, most = min(known.min(initial=0.0), 0.0), known.max(initial=0.0)
+    end = 1.05 if EVERY_MEASURE[name].unit == "share" and most > 0.5 else 1.12 * (most or 1.0)
+    return [1.08 * least - 0.04 * end, end]
 
 
 def even_at(atlas: Atlas, name: str) -> float | None:
     """What a measure is of an even head, None unless that is the same in every layer."""
+    if name in OF_WEIGHTS:
+        return None
     even = atlas.even[NAMES.index(name)]
     if np.isnan(even).any() or not math.isclose(even.min(), even.max(), rel_tol=1e-3, abs_tol=1e-6):
         return None

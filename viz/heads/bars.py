@@ -10,7 +10,7 @@ from model.heads.view import HeadView, cropped
 from viz.charts import LEGEND, MARGIN, bars, scatter, token_axis
 from viz.hatch import blocked_groups
 from viz.heads.cells import weight_text
-from viz.heatmap import KEY_TITLE, CachedFigure, Part, axis_names, figure, looks_at
+from viz.heatmap import CachedFigure, Part, axis_names, axis_titles, figure, looks_at
 from viz.html import escaped, filled, join, paragraph, tag
 from viz.mask_styles import PERIOD
 from viz.numbers import percent
@@ -76,7 +76,7 @@ def bars_figure(row: BarRow, *, largest_first: bool) -> CachedFigure:
         zeros = np.zeros(len(here), np.float32)
         traces.append(scatter(names[here].tolist(), zeros, words, hover + words, marker=cross))
     across = token_axis([row.view.keys[place] for place in places], MOST_LABELS, 0.6)
-    across |= {"type": "category", "automargin": True, "title": {"text": say(KEY_TITLE)}}
+    across |= {"type": "category", "automargin": True, "title": {"text": axis_titles(row.view)[1]}}
     heights = {"title": {"text": say("weight")}, "rangemode": "tozero", "automargin": True}
     layout = {"height": 330, "margin": MARGIN, "bargap": 0.15, "legend": LEGEND, "barmode": "group"}
     return figure(traces, layout | {"xaxis": across, "yaxis": heights, "showlegend": len(traces) > 1})

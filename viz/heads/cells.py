@@ -10,17 +10,31 @@ from typing import Any
 
 import numpy as np
 
+from i18n import N_, say
 from model.heads.view import HeadView, cropped
 from viz.components.words import packed
 from viz.hatch import blocked_groups, ink
 from viz.palette import MARK, NOW
 
+MERGED = {
+    "words": N_(
+        "Tokens are merged into words: weights are summed over the key's tokens and averaged over the query's."
+    ),
+    "sentences": N_(
+        "Tokens are merged into sentences: weights are summed over the key's tokens and averaged over the query's."
+    ),
+}
 DIGITS = Decimal("0.0001")
 
 
 def weight_text(weight: float) -> str:
     """Four digits, a tie rounded up, as plotly and a browser's toFixed(4) do it."""
     return str(Decimal(float(weight)).quantize(DIGITS, ROUND_HALF_UP))
+
+
+def merged_words(by: str) -> str:
+    """In a sentence: what tokens are merged into; "" where each stands for itself."""
+    return say(MERGED[by]) if by in MERGED else ""
 
 
 def window(begin: int, end: int, centre: int, most: int) -> tuple[int, int]:

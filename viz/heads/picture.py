@@ -10,7 +10,7 @@ from model.heads.view import HeadView
 from viz.components.words import words
 from viz.head import head_range
 from viz.heads.cells import cells_packet
-from viz.heatmap import KEY_TITLE, QUERY_TITLE
+from viz.heatmap import KEY_TITLE, QUERY_TITLE, axis_titles
 from viz.palette import diverging, stops, table
 
 MOST_CELLS = 144 * 128 * 128  # of all heads: 4.7 MB, 6.3 MB in base64, should they not deflate at all
@@ -34,7 +34,8 @@ COLOURS = 255
 
 def picture_packet(view: HeadView, *, name: str, query: int, small: bool = False) -> bytes:
     """The head of this name; query: the position whose row is framed. small: without the tokens' names."""
-    return cells_packet([view], picture_header(query) | {"name": name, "most": head_range(view), "small": small})
+    about = {"name": name, "most": head_range(view), "small": small, "titles": axis_titles(view)}
+    return cells_packet([view], picture_header(query) | about)
 
 
 def growing_packet(view: HeadView, *, name: str, query: int, alt: str) -> bytes:
@@ -45,7 +46,7 @@ def growing_packet(view: HeadView, *, name: str, query: int, alt: str) -> bytes:
 
 def difference_packet(change: HeadView, *, name: str, query: int, small: bool = False) -> bytes:
     """Likewise of a change, as `changed` gives it."""
-    about = {"name": name, "most": change_range(change), "small": small}
+    about = {"name": name, "most": change_range(change), "small": small, "titles": axis_titles(change)}
     return cells_packet([change], difference_header(query) | about)
 
 

@@ -14,6 +14,7 @@ from markupsafe import Markup
 from i18n import ENGLISH, LANGUAGES, N_, say, say_count, spoken
 from viz.html import join, swatch, table, tag, td, th, track
 from viz.lessons import screen
+from viz.lessons.formula import formula
 from viz.lessons.glossary import prose
 from viz.palette import NOW, STANDARD
 from viz.saved.standalone import Canvas, document
@@ -61,6 +62,7 @@ class PhoneStep:
     def body(self) -> bytes:
         """JSON, as gzip: name, html, and once the answer is shown right and said, for each choice, last for none."""
         step, parts = self.step, [self._title(self.step.title), prose(self.step.prose, "prose")]
+        parts += [formula(step.formula)] if step.formula else []
         told: dict[str, Any] = {"name": self.name}
         if self.answer and step.ask:
             asked = say(screen.ASKS[step.ask.kind])
@@ -143,16 +145,18 @@ def bars(answer: "Answer", counts: Mapping[int, int], *, right: bool) -> Markup:
 
 
 @cache
-def phone_page(language: str) -> str:
-    """The document that a phone opens."""
+def phone_page(language: str) -> bytes:
+    """The document that a phone opens, as gzip."""
     with spoken(language):
         said = json.dumps({key: say(sentence) for key, sentence in WORDS.items()})
         code = f"const words = {said};\n".replace("<", "\\u003c")
-        status = tag("p", say(WORDS["waiting"]), id="status", role="status")
+        first = WORDS["waiting"]
+        status = tag("p", say(first), id="status", role="status")
         body = tag("main", tag("div", id="step", tabindex=-1) + status)  # not shown
-        styles = ("lesson.css", "phone.css")
-        return document(say("Lesson"), body, ("heatmap", "overview"), script=("phone.js",), styles=styles, code=code,
+        styles = ("lesson.css", "lesson_pictures.css", "phone.css")
+        page = document(say("Lesson"), body, ("heatmap", "overview"), script=("phone.js",), styles=styles, code=code,
                         sources="connect-src 'self'")  # fmt: skip
+        return gzip.compress(page.encode(), mtime=0)
 
 
 def language_of(accepted: str) -> str:

@@ -7,13 +7,19 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from i18n import N_, say
-from lessons.statement import Statement
+from lessons.statement import OTHER, Statement
 from viz.components import source
-from viz.html import join, tag
+from viz.html import fixed, join, tag
 from viz.numbers import chance, number, percent, perplexity
 
 if TYPE_CHECKING:
     from lessons.questions import Answer
+
+
+def decimal(value: float) -> str:
+    """Two digits after the point; NaN as such."""
+    return fixed(value, 2) if value == value else "NaN"
+
 
 FORMATS = {
     "percent": percent,  # of a share
@@ -22,6 +28,7 @@ FORMATS = {
     "perplexity": perplexity,  # of a loss
     "change": lambda value: f"{value:+.2f}".replace("-", "−"),
     "weight": number,
+    "decimal": decimal,
 }
 
 
@@ -56,11 +63,19 @@ ASKS = {  # of a step's run; `first` asks of masks that were flipped
     "future": N_("How much of this head's attention will go to tokens that come later?"),
     "padding": N_("How much of this head's attention will go to padding?"),
     "picture": N_("Which masks made this picture?"),
+    "how_many": N_("On how many of these texts will the mean loss go down?"),
+    "weight": N_("How much of its attention will the highlighted token give to the token named above?"),
+    "which_head": N_("Which of these heads does it most?"),
+    "norm": N_("How long is the value of the first token, compared with the others of this head?"),
+    "number": N_("Which number is it, to two decimal places?"),
+    "becomes": N_("What will become of the weights of this row?"),
+    "earlier": N_("Which score is the first to rise by 0.05?"),
+    "steepest": N_("Where does the loss fall fastest, per step?"),
 }
 
 
 STYLE = (
-    f"<style>{source('lesson.css')}"
+    f"<style>{source('lesson.css')}{source('lesson_pictures.css')}"
     """
   .st-key-lesson_list :is(a, $page_link) { height: 1.6rem; min-height: 0; padding: 0 .5rem 0 1rem; margin: 0;
     background: transparent; }
@@ -91,6 +106,12 @@ PRESENTED = """
   [class*="st-key-answer_"] button p { font-size: max(1.05rem, 1.35vw); }
   .st-key-lesson_heads { zoom: var(--zoom); max-width: calc((100dvh - 16.5rem) / var(--zoom)); }
   .st-key-lesson_chart .chart { height: calc(100dvh - 7.5rem) !important; }
+  .lesson_picture { font-size: max(1.05rem, 1.25vw); }
+  .katex { font-size: max(1.25rem, 1.6vw); }
+  .katex-display { margin: 0; }
+  .st-key-lesson_training p { font-size: max(14px, 1.1vw); }
+  $main :is(button, summary, a, label, [data-baseweb], [role=slider]) :is(p, kbd, div), $main kbd {
+    font-size: max(14px, 1.1vw); }
   p.key, $caption p { font-size: max(14px, 1.2vw); }
   ol.tokens li { font-size: max(1.1rem, 1.5vw); }
   ol.seen li { font-size: max(14px, 1.2vw); }
@@ -133,10 +154,17 @@ def verdict(kind: str, lines: Sequence[str], question: str = "") -> Markup:
     return tag("div", join([*asked, *(tag("p", line) for line in lines)]), class_=f"verdict {kind}", role="status")
 
 
+def own_words(answer: "Answer", given: int | None) -> str | None:
+    """What the user said; None where they chose nothing."""
+    if given == OTHER:
+        return say("another number")
+    return plain(answer.choices[given]) if given is not None and given < len(answer.choices) else None
+
+
 def verdict_on(answer: "Answer", given: int | None, question: str = "") -> Markup:
     """given: the number of the choice; None, or of none, where the user chose nothing. question: shown above it."""
     right = " / ".join(plain(answer.choices[number]) for number in sorted(answer.right))
-    own = plain(answer.choices[given]) if given is not None and given < len(answer.choices) else None
+    own = own_words(answer, given)
     if own is None:
         kind, first = "told", say("The answer is: {right}", right=right)
     elif given in answer.right:

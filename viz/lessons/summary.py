@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from markupsafe import Markup
 
 from i18n import N_, say
+from lessons.statement import SHOWN
 from viz.html import join, tag
 from viz.lessons.glossary import prose
-from viz.lessons.screen import ASKS, plain
+from viz.lessons.screen import ASKS, own_words, plain
 from viz.saved.standalone import document
 
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ SECTIONS = {  # each kind of answer with its title
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """A question of a lesson, of the step of this number. answer: None where it cannot be computed. given: the choice;
-    None, or no choice, where none was made."""
+    """A question of a lesson, of the step of this number. answer: None where it cannot be computed. given: the choice,
+    or SHOWN; None where nothing was chosen."""
 
     number: int
     title: str
@@ -40,7 +41,7 @@ class Asked:
         """Of SECTIONS."""
         if self.answer is None or self.given is None:
             return "open"
-        if self.given >= len(self.answer.choices):
+        if self.given == SHOWN:
             return "told"
         return "right" if self.given in self.answer.right else "wrong"
 
@@ -62,9 +63,9 @@ def _item(one: Asked) -> Markup:
     step = say("Step {number}: {title}", number=one.number, title=one.title)
     lines = [tag("b", step), tag("div", say(ASKS[one.question]))]
     if one.answer and one.kind != "open":
-        own = plain(one.answer.choices[one.given]) if one.given is not None and one.kind != "told" else None
+        own = own_words(one.answer, one.given)
         right = " / ".join(plain(one.answer.choices[number]) for number in sorted(one.answer.right))
-        lines += [tag("div", say("Your answer: {own}", own=own))] if own else []
+        lines += [tag("div", say("Your answer: {own}", own=own))] if own and one.kind != "told" else []
         lines += [tag("div", say("The answer is: {right}", right=right))] if one.kind != "right" else []
         lines.append(tag("div", plain(one.answer.why)))
     return tag("li", join(lines))

@@ -15,6 +15,7 @@ from model.spec import MaskSpec
 from viz.components import source
 from viz.html import join, tag
 from viz.lessons import screen
+from viz.lessons.formula import formula
 from viz.lessons.glossary import card, prose
 from viz.lessons.image import picture
 from viz.saved.live import live_body, live_document, live_words
@@ -34,7 +35,7 @@ MANIFEST = {
 }
 HEAD = f'<link rel="icon" href="data:image/svg+xml,{quote(ICON)}"><link rel="manifest" href="../manifest.json">'
 SOURCES = "worker-src 'self' blob:; connect-src 'self'; manifest-src 'self'"  # not shown
-PAGE: Any = {"styles": ("lesson.css", "course.css"), "sources": SOURCES, "head": HEAD}
+PAGE: Any = {"styles": ("lesson.css", "lesson_pictures.css", "course.css"), "sources": SOURCES, "head": HEAD}
 # st-key-…: by which lesson.js finds the buttons
 LESSON = Markup("""<main><header>
 <div><p class="links"><a href="index.html">{all}</a> {languages}</p><h1>{title}</h1></div>
@@ -64,7 +65,8 @@ WORDS = {
 class CourseStep:
     """A step as it was computed. model: its name. tokens: HTML. before, after: what components/course.js runs and shows
     until the answer is given, and then; None for the tokens alone. pictures: the titles and packets of
-    heatmaps, or URIs of images, instead of it, of a model that only the app runs."""
+    heatmaps, or URIs of images, instead of it, of a model that only the app runs. drawn: a picture that stays as it
+    is."""
 
     step: "Step"
     answer: "Answer | None"
@@ -73,6 +75,7 @@ class CourseStep:
     before: dict[str, Any] | None
     after: dict[str, Any] | None
     pictures: Sequence[tuple[str, bytes | str]] | None = None
+    drawn: Markup | None = None
 
 
 def lesson_page(name: str, lesson: "Lesson", steps: Sequence[CourseStep], lessons: Mapping[str, "Lesson"]) -> str:
@@ -113,6 +116,7 @@ def _languages(file: str) -> Markup:
 
 def _step(number: int, one: CourseStep) -> Markup:
     step, parts = one.step, [tag("h2", one.step.title), prose(one.step.prose, f"prose{number}")]
+    parts += [formula(step.formula)] if step.formula else []
     if one.answer and step.ask:
         asked = [tag("p", tag("b", say(screen.ASKS[step.ask.kind])))]
         for place, choice in enumerate(one.answer.choices):
@@ -142,7 +146,17 @@ def _given(number: int, one: CourseStep) -> Markup:
             packets += inlined(name, packet)
         pair = " pair" if len(one.pictures) > 1 else ""
         parts.append(tag("div", packets + tag("div", figures, class_=f"pictures{pair}"), class_="pictured"))
+    if one.drawn is not None:
+        changes = {"numbers": CHANGED_NUMBERS, "training": CHANGED_STEP}.get(one.step.show, "")
+        changes = COMPUTED if one.step.show in ("texts", "losses") else changes
+        note = tag("p", say(changes), class_="note") if changes else ""
+        parts.append(tag("div", one.drawn + note, class_="pictured drawn"))  # not shown
     return tag("div", join(parts), data_step=number)
+
+
+CHANGED_NUMBERS = N_("In the app these numbers can be changed.")
+COMPUTED = N_("This run needs the app. What is shown here was computed when this page was made.")
+CHANGED_STEP = N_("In the app a slider goes through the steps, and shows the head at each.")
 
 
 def _about(one: CourseStep) -> dict[str, Any]:

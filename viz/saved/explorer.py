@@ -15,6 +15,7 @@ from viz.heads import picture
 from viz.heads.cells import around, described
 from viz.heads.overview import overview_packet
 from viz.heads.tokens import brightest, light_words
+from viz.heatmap import axis_titles
 from viz.html import join, tag
 from viz.saved.standalone import document, inlined
 
@@ -145,6 +146,7 @@ def heads_packet(heads: AllHeads, kind: NumberKind, absent: str) -> bytes:
         "among": [about["first"], about["first"] + len(about["queries"])],
         "across": heads.across,
         "words": words(*kind.views),
+        "titles": axis_titles(views[0]),
     }
     numbers = np.stack([picture.ten_thousandths(view.weights) for view in views]) + SHIFT
     high, low = (numbers >> 8).astype(np.uint8), (numbers & 255).astype(np.uint8)

@@ -8,7 +8,8 @@ import torch
 from transformers import PreTrainedModel
 
 from i18n import say, spoken
-from model.huggingface import adapter, checkpoint_files, formats
+from model import hardware
+from model.huggingface import adapter, checkpoint_files
 from model.masks import MaskSpec
 from serving.settings import Settings
 from tests.model.huggingface import families
@@ -21,7 +22,7 @@ ROUNDING = 0.05  # of the largest logit, for numbers of 8 bits
 
 @pytest.fixture
 def keeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(formats, "computes_bfloat16", lambda: True)
+    monkeypatch.setattr(hardware, "computes_bfloat16", lambda device: True)
 
 
 def saved(name: str, folder: Path) -> PreTrainedModel:
@@ -69,14 +70,14 @@ def test_a_lifted_mask_shows_in_bfloat16_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("kept", "words", "in_chinese", "times"), [
-    (True, "held and computed in bfloat16, shown in float32", "以 bfloat16 存放和计算，以 float32 显示", 1),
-    (False, "stored in bfloat16 and computed in float32, twice the memory",
-     "以 bfloat16 存储、以 float32 计算，占用两倍内存", 2),
+    (True, "held and computed in bfloat16 on CPU, shown in float32",
+     "在 CPU 上以 bfloat16 存放和计算，以 float32 显示", 1),
+    (False, "stored in bfloat16 and computed in float32 on CPU", "以 bfloat16 存储，在 CPU 上以 float32 计算", 2),
 ])  # fmt: skip
 def test_the_page_says_it_and_the_limit_counts_memory_as_loaded(
     kept: bool, words: str, in_chinese: str, times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(formats, "computes_bfloat16", lambda: kept)
+    monkeypatch.setattr(hardware, "computes_bfloat16", lambda device: kept)
     saved("llama", tmp_path)
     size = (tmp_path / "model.safetensors").stat().st_size
     model = adapter.load(str(tmp_path), settings=Settings())
@@ -87,9 +88,9 @@ def test_the_page_says_it_and_the_limit_counts_memory_as_loaded(
     counted: list[float] = []
     monkeypatch.setattr(checkpoint_files, "check_loaded_size", lambda _, bytes_, __: counted.append(bytes_))
     checkpoint_files.check_limits("x", tmp_path, Settings())
-    assert counted == [times * size]
+    assert counted == [times * 2 * (size // 2)]
 
 
-def test_float32_from_file_to_picture_is_not_worth_a_word(tmp_path: Path) -> None:
+def test_float32_from_file_to_picture_says_only_where(tmp_path: Path) -> None:
     families.save("llama", tmp_path)
-    assert adapter.load(str(tmp_path), settings=Settings()).describe().precision == ""
+    assert adapter.load(str(tmp_path), settings=Settings()).describe().precision == "computed in float32 on CPU"

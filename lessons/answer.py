@@ -1,0 +1,119 @@
+"""What a question about a run is made of, and its answer. Losses are natural logarithms (nats)."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from i18n import N_, msg
+from lessons.statement import OTHER, Statement
+from model.base import Model
+from model.heads.four_tokens import FourTokens
+from model.heads.vectors import RunScores
+from model.masks import MaskSpec
+from model.trace import Trace
+
+MOST_CHOICES = 4
+SHARES = (0.0, 0.1, 0.5)  # where the choices of a share end
+SHARE_CHOICES = (N_("None at all"), N_("Up to 10%"), N_("10 to 50%"), N_("More than half"))
+
+
+@dataclass(frozen=True)
+class QuestionSubject:
+    """What a question is about. row from 0. query: a position, None for the row's last token. among: for `picture`.
+
+    key, pattern, within, of: as the step's question has them (lessons/lesson.py). numbers: the step's row of four
+    tokens. series: the scores over the training that the step shows, by its steps. image: for `where`, a scene
+    (Scene.text).
+    """
+
+    kind: str
+    row: int
+    layer: int
+    head: int
+    query: int | None = None
+    among: tuple[MaskSpec, ...] = ()
+    key: int = 0
+    pattern: str = ""
+    within: float = 0.0
+    of: str = ""
+    numbers: FourTokens | None = None
+    series: tuple[tuple[int, RunScores], ...] = ()
+    image: str | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """choices: what the reader may say. right: which of them are. why: what is seen, in one sentence.
+
+    number: where a number is asked for that may be typed, which one; within: how far from it still counts as right.
+    Where nothing can be typed the choices are offered.
+    """
+
+    choices: tuple[Statement, ...]
+    right: frozenset[int]
+    why: Statement
+    number: float | None = None
+    within: float = 0.0
+
+    def typed(self, number: float) -> int:
+        """The place among the choices of a number that was typed; OTHER for a wrong one."""
+        close = self.number is not None and abs(number - self.number) <= self.within + 1e-9
+        return next(iter(self.right)) if close else OTHER
+
+
+@dataclass(frozen=True, eq=False)
+class QuestionCase:
+    """A question and its run, and the run that it is compared with."""
+
+    model: Model
+    trace: Trace
+    beside: Trace
+    beside_name: str
+    asked: QuestionSubject
+
+    @property
+    def query(self) -> int:
+        """The position asked about. Raises ValueError for one that the row does not have."""
+        query, last = self.asked.query, len(self.trace.queries.pieces[self.asked.row]) - 1
+        if query is None:
+            return self.trace.queries.real(self.asked.row).stop - 1
+        if query > last:
+            raise ValueError(msg("expected a query from 0 to {last}, got {query}", last=last, query=query))
+        return query
+
+    def weights(self, trace: Trace) -> np.ndarray:
+        return trace.weights(self.asked.layer, self.asked.head, self.asked.row).numpy()
+
+    def allowed(self) -> np.ndarray:
+        return self.trace.allowed(self.asked.layer, self.asked.row, head=self.asked.head).numpy()
+
+    def token(self, position: int, *, key: bool = False) -> Statement:
+        """A token of the row with its position."""
+        pieces = (self.trace.keys if key else self.trace.queries).pieces[self.asked.row]
+        return Statement(N_("“{token}” at {position}"), {"position": position, "token": pieces[position]})
+
+    def loss(self, trace: Trace) -> float:
+        """The mean of the row's losses. Raises ValueError where there is none."""
+        loss = _mean(trace.losses(self.asked.row).numpy())
+        if np.isnan(loss):
+            raise ValueError(msg("expected a text of at least two tokens, for a loss"))
+        return loss
+
+
+def mean_losses(trace: Trace) -> np.ndarray:
+    """float [rows], the mean loss of each in nats/token; NaN for a row of one token."""
+    return np.array([_mean(trace.losses(row).numpy()) for row in range(len(trace.queries.pieces))])
+
+
+def _mean(losses: np.ndarray) -> float:
+    return float("nan") if np.isnan(losses).all() else float(np.nanmean(losses))
+
+
+def one_of(choices: Iterable[Statement], right: int, why: Statement) -> Answer:
+    return Answer(tuple(choices), frozenset([right]), why)
+
+
+def share_answer(share: float, why: Statement) -> Answer:
+    """Which of SHARE_CHOICES a share, 0 to 1, is."""
+    return one_of(map(Statement, SHARE_CHOICES), sum(share > end for end in SHARES), why)

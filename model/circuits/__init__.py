@@ -1,0 +1,1 @@
+"""Circuits: activation patching, OV and QK circuits, composition of heads."""

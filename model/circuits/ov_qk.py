@@ -1,0 +1,149 @@
+"""What a head does on any token, from its weights alone (Elhage et al. 2021): its OV circuit, from a token that is
+attended to, to the logits of each next token; its QK circuit, from a query token to the score of each key token. Both
+are V × V, and kept as two factors V × D. Of a token they know what weights.py says; what heads move is left out.
+Sizes: N tokens, V vocabulary, D head width, P distances, H heads, L layers.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from i18n import msg
+from model.base import Model
+from model.circuits.weights import CircuitWeights, LayerWeights, Moments, weights_of
+from model.errors import index
+
+SHOWN, BESIDE = 8, 6  # tokens, and how many are named for each
+LONGEST = 64  # distances of a profile
+NOTHING = 1e-5  # of what a head could change the logits by
+
+
+@dataclass(frozen=True, eq=False)
+class TokenEffects:
+    """One token of a circuit: the standard deviation of its row, and the tokens with the largest and the smallest
+    values in it, as labels with those values."""
+
+    token: str
+    spread: float
+    largest: tuple[tuple[str, float], ...]
+    smallest: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class OVCircuit:
+    """tokens: those asked for, else those that the head changes the logits most for. effects: float32 [N,V], what
+    attending to each adds to every token's logit, less the mean, before the last norm divides it.
+
+    copying: of the circuit's eigenvalues, the sum of their real parts over the sum of their sizes, -1 to 1: near 1 a
+    head raises the tokens that it attends to; NaN for a head that changes no logit.
+    """
+
+    tokens: tuple[TokenEffects, ...]
+    effects: np.ndarray
+    copying: float
+
+
+@dataclass(frozen=True, eq=False)
+class QKCircuit:
+    """tokens: the queries asked for, else those with the strongest preferences. effects: float32 [N,V], each key
+    token's score, less the mean over keys; with rotary positions, at distance 0.
+
+    profile: float32 [P], the score of a key 0, 1, 2 … tokens back from positions alone, less the mean of those that a
+    query sees: of learned positions the mean over the first 2·P queries, of rotary ones that of the mean token.
+    """
+
+    tokens: tuple[TokenEffects, ...]
+    effects: np.ndarray
+    profile: np.ndarray
+
+
+@torch.inference_mode()
+def ov(model: Model, layer: int, head: int, tokens: Sequence[int] = ()) -> OVCircuit:
+    """The OV circuit of a head, for these ids or for those it acts on most. Raises NotSupported as weights_of, and
+    ValueError for a head or id that is not there."""
+    weights, own, head = _head(model, layer, head)
+    v, o, moments = own.v[own.shared(head)], own.o[head], weights.moments(layer)
+    values = weights.read_by(v, layer)  # [V,D]
+    ids = _ids(values, o.T @ moments.logits @ o, tokens)
+    effects = weights.to_logits(o @ values[ids].T).T
+    copying = _copying(moments, len(values), v, o)
+    return OVCircuit(_named(model, ids, effects), effects.numpy(), float(copying))
+
+
+@torch.inference_mode()
+def qk(model: Model, layer: int, head: int, tokens: Sequence[int] = ()) -> QKCircuit:
+    """The same of the QK circuit."""
+    weights, own, head = _head(model, layer, head)
+    k, moments = own.k[own.shared(head)], weights.moments(layer)
+    queries = (weights.read_by(own.q[head], layer) + own.q_bias[head]) * own.scale  # [V,D]
+    ids = _ids(queries, k @ moments.keys @ k.T, tokens)
+    effects = weights.read_by(queries[ids] @ k, layer).T
+    effects = effects - effects.mean(-1, keepdim=True)
+    key = k @ moments.mean + own.k_bias[own.shared(head)]
+    profile = _profile(weights, own, layer, head, queries.mean(0), key)
+    return QKCircuit(_named(model, ids, effects), effects.numpy(), profile.float().numpy())
+
+
+@torch.inference_mode()
+def copying_scores(model: Model) -> np.ndarray:
+    """Every head's OVCircuit.copying: float32 [L,H]. Raises NotSupported as weights_of."""
+    weights = weights_of(model)
+    found = []
+    for layer in range(model.num_layers):
+        own = weights.layer(layer)
+        v = own.of_heads(own.v)
+        found.append(_copying(weights.moments(layer), weights.count, v, own.o))
+    return torch.stack(found).float().numpy()
+
+
+def _copying(moments: Moments, tokens: int, v: Tensor, o: Tensor) -> Tensor:
+    """Of v [..,D,W] and o [..,W,D] -> [..]; NaN where the head changes no logit by more than rounding."""
+    eigenvalues = torch.linalg.eigvals(v @ moments.copied @ o)
+    sizes, most = eigenvalues.abs().sum(-1), (tokens * moments.logits.trace()).sqrt()
+    rounding = NOTHING * most * v.norm(dim=(-2, -1)) * o.norm(dim=(-2, -1))
+    return torch.where(sizes > rounding, eigenvalues.real.sum(-1) / sizes, torch.nan)
+
+
+def _head(model: Model, layer: int, head: int) -> tuple[CircuitWeights, LayerWeights, int]:
+    weights = weights_of(model)
+    head = index("head", head, model.num_heads)
+    return weights, weights.layer(index("layer", layer, model.num_layers)), head
+
+
+def _ids(left: Tensor, gram: Tensor, tokens: Sequence[int]) -> list[int]:
+    """These tokens, or those with the largest rows in the circuit of left [V,D] and another factor with this Gram
+    matrix [D,D], without the V × V numbers."""
+    for token in tokens:
+        if not 0 <= token < len(left):
+            raise ValueError(msg("expected ids from 0 to {last}, got {token}", last=len(left) - 1, token=token))
+    sizes = ((left @ gram) * left).sum(-1)
+    return list(tokens) or sizes.topk(min(SHOWN, len(left))).indices.tolist()
+
+
+def _named(model: Model, ids: Sequence[int], effects: Tensor) -> tuple[TokenEffects, ...]:
+    def some(row: Tensor, largest: bool) -> tuple[tuple[str, float], ...]:
+        found = row.topk(min(BESIDE, len(row)), largest=largest)
+        pairs = zip(found.indices.tolist(), found.values.tolist(), strict=True)
+        return tuple((model.label(token), value) for token, value in pairs)
+
+    return tuple(
+        TokenEffects(model.label(token), float(row.std(unbiased=False)), some(row, True), some(row, False))
+        for token, row in zip(ids, effects, strict=True)
+    )
+
+
+def _profile(weights: CircuitWeights, own: LayerWeights, layer: int, head: int, query: Tensor, key: Tensor) -> Tensor:
+    """[P]; query, key [D]: of the mean token, biases included, the query scaled."""
+    if weights.turned is not None:
+        turned = weights.turned(query.expand(LONGEST, -1))
+        scores = turned @ key
+        return scores - scores.mean()
+    count = min(2 * LONGEST, weights.positions.num_embeddings)
+    queries = weights.at_positions(own.q[head], layer, count) * own.scale + query
+    keys = weights.at_positions(own.k[own.shared(head)], layer, count) + key
+    scores, seen = queries @ keys.T, torch.ones(count, count).tril()
+    scores = scores - (scores * seen).sum(-1, keepdim=True) / seen.sum(-1, keepdim=True)
+    return torch.stack([scores.diagonal(-back).mean() for back in range(count // 2)])

@@ -1,0 +1,254 @@
+"""Activation patching: run B with some activations taken from run A, and what that changes in one prediction of B.
+
+Heads are patched before the output projection, so a whole layer's heads are its attention output; a position is patched
+in the residual stream that enters a layer. Every later layer sees what comes of it (Wang et al. 2022, "Interpretability
+in the Wild"; Heimersheim and Nanda 2024, "How to use and interpret activation patching"). Both runs may have masks of
+their own; cutting a single query from a single key ("attention knockout") is a mask that is drawn, and needs no patch.
+Sizes: N rows of a batch, H heads, T positions, P real ones, W width, D head width, V vocabulary.
+"""
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from i18n import N_, msg
+from model.base import HeadEdit, Model, StreamEdit
+from model.errors import NotSupported, index
+from model.heads.ablation import TOP
+from model.sampling import logits_at
+from model.text import TokenBatch
+from model.trace import LayerRecord, Trace
+
+Head = tuple[int, int]  # layer, head
+Input = Literal["q", "k", "v"]
+BLOCK = 128  # queries of which the heads' outputs are computed at a time
+LENGTHS = N_(
+    "Activation patching needs as many tokens in A as in B: A has {a}, B has {b}. Change one of the two texts until "
+    "they agree"
+)
+DECODERS = N_("Activation patching is for models with one stack that predict the next token")
+MOST_PAIRS, MOST_PAIRS_BYTES = 64, 200_000
+PAIRS = N_(
+    "expected a CSV file with the columns a, b, answer and instead_of, and 1 to {most} pairs of texts in at most "
+    "{kilobytes} kB"
+)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is measured after the token at position query of B, or at the same place of A: the logit of answer less that
+    of instead_of or, without one, the log-probability of answer, which is its loss with the other sign (nats)."""
+
+    query: int
+    answer: int
+    instead_of: int | None = None
+
+    def of(self, logits: Tensor) -> Tensor:
+        """[..,V] -> [..]"""
+        if self.instead_of is None:
+            return logits.log_softmax(-1)[..., self.answer]
+        return logits[..., self.answer] - logits[..., self.instead_of]
+
+
+@dataclass(frozen=True)
+class Patch:
+    """What is taken from A: a head, a layer's attention output ("layer"), or the residual stream that enters a layer at
+    a position of B. number: of the head or position."""
+
+    kind: Literal["head", "layer", "position"]
+    layer: int
+    number: int = 0
+
+
+Edits = tuple[HeadEdit, StreamEdit | None]
+
+
+@dataclass(frozen=True, eq=False)
+class PatchPair:
+    """A row of run A and one of run B, which is patched. Raises ValueError for texts of different lengths, NotSupported
+    for a model without next tokens."""
+
+    model: Model
+    a: Trace
+    row_a: int
+    b: Trace
+    row_b: int
+
+    def __post_init__(self) -> None:
+        if self.model.kind != "decoder" or not self.model.predicts or self.model.attentions != ("self",):
+            raise NotSupported(msg(DECODERS))
+        lengths = [len(trace.batch.without_padding(row).pieces[0]) for trace, row in (self._in_a, self._in_b)]
+        if lengths[0] != lengths[1]:
+            raise ValueError(msg(LENGTHS, a=lengths[0], b=lengths[1]))
+
+    def likeliest(self, query: int) -> tuple[int, int]:
+        """What A says after the place of the query of B, and what B says there, or would next if that is the same."""
+        answer = int(self._logits_of_a(query).argmax())
+        others = logits_at(*self._in_b, query).topk(2).indices.tolist()
+        return answer, others[1] if others[0] == answer else others[0]
+
+    def measured(self, asked: Asked) -> tuple[float, float]:
+        """What is measured in A and in B as they are."""
+        return float(asked.of(self._logits_of_a(asked.query))), float(self._before(asked))
+
+    @torch.inference_mode()
+    def effects(self, asked: Asked, each: Sequence[Sequence[Patch]]) -> np.ndarray:
+        """By how much the measured value of B rises in each of N runs, with these patches together: float32 [N]. Raises
+        ValueError for a patch that is not there."""
+        return self._rises(asked, self._patched(asked.query, each))
+
+    @torch.inference_mode()
+    def patched(self, asked: Asked, patches: Sequence[Patch]) -> tuple[float, tuple[tuple[str, float], ...]]:
+        """What is measured in one run of B with all of these patches, and the likeliest next tokens then: label and
+        probability, 0 to 1."""
+        logits = self._patched(asked.query, [patches])[0]
+        top = logits.softmax(-1).topk(min(TOP, len(logits)))
+        pairs = zip(top.indices.tolist(), top.values.tolist(), strict=True)
+        return float(asked.of(logits)), tuple((self.model.label(token), chance) for token, chance in pairs)
+
+    @torch.inference_mode()
+    def path_effects(self, asked: Asked, receiver: Head, into: Input, layer: int) -> np.ndarray:
+        """By how much the measured value of B rises with what each head of a layer gives in A on the paths from it into
+        q, k or v of one head (`receiver`) of a later layer, over the residual stream and MLPs, all other heads as in B:
+        float32 [H]. k and v that several heads share change for the receiver alone."""
+        (later, head), real = receiver, self._real
+        given = _heads_given(*self._in_a, layer)
+        frozen = {number: _heads_given(*self._in_b, number) for number in range(layer + 1, later)}
+
+        def edits(rows: slice) -> Edits:
+            def send(_: str, at: int, record: LayerRecord, output: Tensor) -> Tensor:
+                output = output.clone()
+                if at == layer:
+                    for row, sender in enumerate(range(rows.start, rows.stop)):
+                        output[row, sender, real] = given[sender].to(output)
+                elif at in frozen:
+                    output[:, :, real] = frozen[at].to(output)
+                return output
+
+            arrived = getattr(self.model.run(self._batch(rows), self.b.spec, send).layers[later], into)
+
+            def receive(_: str, at: int, record: LayerRecord, output: Tensor) -> Tensor:
+                if at != later:
+                    return output
+                output, changed = output.clone(), replace(record, **{into: arrived})
+                for row in range(len(output)):
+                    whole = slice(0, output.shape[2])
+                    output[row, head] = _outputs(changed, self.b, row, slice(head, head + 1), whole)[0]
+                return output
+
+            return receive, None
+
+        return self._rises(asked, self._runs(asked.query, self.b.num_heads, edits))
+
+    @property
+    def _in_a(self) -> tuple[Trace, int]:
+        return self.a, self.row_a
+
+    @property
+    def _in_b(self) -> tuple[Trace, int]:
+        return self.b, self.row_b
+
+    @property
+    def _real(self) -> slice:
+        return self.b.batch.real(self.row_b)
+
+    def _logits_of_a(self, query: int) -> Tensor:
+        """[V], at the place in A of a query of B."""
+        return logits_at(*self._in_a, query - self._real.start + self.a.batch.real(self.row_a).start)
+
+    def _before(self, asked: Asked) -> Tensor:
+        return asked.of(logits_at(*self._in_b, asked.query))
+
+    def _rises(self, asked: Asked, logits: Tensor) -> np.ndarray:
+        """logits [N,V] -> [N]"""
+        found: np.ndarray = (asked.of(logits) - self._before(asked)).numpy()
+        return found
+
+    def _patched(self, query: int, each: Sequence[Sequence[Patch]]) -> Tensor:
+        """The logits [N,V] after the query in each of N runs of B."""
+        real, every = self._real, {one for patches in each for one in patches}
+        for one in every:
+            index("layer", one.layer, self.b.num_layers)
+            if one.kind == "position":
+                index("position", one.number, real.stop, first=real.start)
+            else:
+                index("head", one.number, self.b.num_heads)
+        given = {layer: _heads_given(*self._in_a, layer) for layer in {p.layer for p in every if p.kind != "position"}}
+        layers = {one.layer for one in every if one.kind == "position"}
+        alone = self.a.batch.rows([self.row_a])
+        streams = self.model.residuals(alone, self.a.spec).streams if layers else ()
+        taken = {layer: streams[layer][0, alone.real(0)] for layer in layers}
+
+        def edits(rows: slice) -> Edits:
+            some = [(row, astuple(one)) for row, patches in enumerate(each[rows]) for one in patches]
+
+            def heads(_: str, layer: int, record: LayerRecord, output: Tensor) -> Tensor:
+                output = output.clone()
+                for row, (kind, at, number) in some:
+                    if kind != "position" and at == layer:
+                        which = slice(None) if kind == "layer" else slice(number, number + 1)
+                        output[row, which, real] = given[layer][which].to(output)
+                return output
+
+            def stream(layer: int, entering: Tensor) -> Tensor:
+                entering = entering.clone()
+                for row, (kind, at, position) in some:
+                    if kind == "position" and at == layer:
+                        entering[row, position] = taken[layer][position - real.start].to(entering)
+                return entering
+
+            return heads, stream if layers else None
+
+        return self._runs(query, len(each), edits)
+
+    def _batch(self, rows: slice) -> TokenBatch:
+        """B's row, once for each run."""
+        return self.b.batch.rows([self.row_b] * (rows.stop - rows.start))
+
+    def _runs(self, query: int, runs: int, edits: Callable[[slice], Edits]) -> Tensor:
+        """The logits [N,V] after the query in each of so many runs of B, as many at a time as the model takes."""
+        step, found = max(self.model.most_cells // self.b.batch.ids.shape[1], 1), []
+        for begin in range(0, runs, step):
+            some = slice(begin, min(begin + step, runs))
+            heads, stream = edits(some)
+            if stream is None:
+                states = self.model.run(self._batch(some), self.b.spec, heads).states
+            else:
+                read = self.model.residuals(self._batch(some), self.b.spec, heads, stream)
+                states = read.final(read.streams[-1])
+            found.append(self.model.readout(states[:, query]).float().cpu())
+        return torch.cat(found)
+
+
+def of_pair(model: Model, a: Trace, row_a: int, b: Trace, row_b: int, method: str, *arguments: Any) -> Any:
+    """What a method of the PatchPair gives: a job."""
+    return getattr(PatchPair(model, a, row_a, b, row_b), method)(*arguments)
+
+
+def _heads_given(trace: Trace, row: int, layer: int) -> Tensor:
+    """What each head of a layer gives at the row's real tokens, before the output projection: float32 [H,P,D]."""
+    return _outputs(trace.layers[layer], trace, row, slice(None), trace.batch.real(row))
+
+
+def _outputs(record: LayerRecord, trace: Trace, row: int, heads: slice, queries: slice) -> Tensor:
+    blocks = (slice(begin, min(begin + BLOCK, queries.stop)) for begin in range(queries.start, queries.stop, BLOCK))
+    return torch.cat([record.stages(trace.spec, row, heads, block).output for block in blocks], 1)
+
+
+def read_pairs(data: bytes) -> list[dict[str, str]]:
+    """A CSV file: two texts of as many tokens, a and b, the answer that A should give, and instead_of, that of B.
+    Raises ValueError for what is none, or too large."""
+    try:
+        rows = list(csv.DictReader(io.StringIO(data[:MOST_PAIRS_BYTES].decode("utf-8-sig"))))
+    except (UnicodeDecodeError, csv.Error):
+        rows = []
+    whole = all((row.get(name) or "").strip() for row in rows for name in ("a", "b", "answer", "instead_of"))
+    if not whole or len(data) > MOST_PAIRS_BYTES or not 0 < len(rows) <= MOST_PAIRS:
+        raise ValueError(msg(PAIRS, most=MOST_PAIRS, kilobytes=MOST_PAIRS_BYTES // 1000))
+    return rows

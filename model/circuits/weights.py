@@ -1,0 +1,262 @@
+"""The weights of a decoder's attention as circuits are made of them: what each head reads of the residual stream and
+what it writes, with the norms' gains and centring folded in (Elhage et al. 2021, "A Mathematical Framework for
+Transformer Circuits"), and the tokens that it reads. Heads of the first layer read a token's embedding, those of later
+layers the embedding with what the first layer's MLP makes of it, as most models use both together (Wang et al. 2022,
+section 3.1; McDougall et al. 2023, "effective embedding").
+Sizes: H heads, Hkv key-value heads, D head width, W width, V ids that are compared, P positions, N vectors.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from i18n import N_, msg
+from model.base import Model
+from model.decoder import DecoderModel
+from model.errors import NotSupported
+
+GPT2, LLAMA = ("gpt2",), ("llama", "mistral", "mixtral", "qwen2")  # model types of transformers
+ROWS = 4096  # of a vocabulary in one product
+WORK, LEAST = 3 * 10**10, 4096  # V·W² at most, all of GPT-2 small's vocabulary; but so many ids at least
+REFUSED = N_(
+    "{model}: circuits are computed from the weights of GPT-2 and of decoders built like Llama (Llama, Mistral, "
+    "Mixtral, Qwen2), and this is {architecture}"
+)
+PACKED = N_("{model}: circuits need weights that are plain numbers, and these are packed ({kind})")
+
+
+@dataclass(frozen=True, eq=False)
+class LayerWeights:
+    """What a layer's heads make of a stream divided by its norm's deviation: q [H,D,W] with q_bias [H,D]; k [Hkv,D,W]
+    with k_bias [Hkv,D]; v [Hkv,D,W]; and what they write: o [H,W,D]. scale: of the scores. All float32."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    o: Tensor
+    q_bias: Tensor
+    k_bias: Tensor
+    scale: float
+
+    def shared(self, head: int) -> int:
+        """The key-value head that a head reads."""
+        return head * len(self.k) // len(self.q)
+
+    def of_heads(self, some: Tensor) -> Tensor:
+        """[Hkv,..] -> [H,..], each head's own."""
+        return some.repeat_interleave(len(self.q) // len(some), 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """What heads read of the tokens: table [V,W], and the deviation [V] that a norm divides each by."""
+
+    table: Tensor
+    deviation: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Of tokens x, divided by their deviations, and of their unembeddings u, less the mean, behind the last norm: the
+    mean of x [W], and over all V the sums of x·x, less the mean, x·u and u·u, [W,W] each."""
+
+    mean: Tensor
+    keys: Tensor
+    copied: Tensor
+    logits: Tensor
+
+
+# of heads of the first layer, and of later ones: seconds of work, forgotten with the network
+_READ = WeakKeyDictionary[nn.Module, dict[bool, tuple[Tokens, Moments]]]()
+
+
+Projection = tuple[Tensor, Tensor | None]  # a weight [out,W] and a bias
+
+
+@dataclass(frozen=True, eq=False)
+class CircuitWeights:
+    """projections: of a layer, its q, k and v, what writes its heads' outputs [W,H·D], and the norm before it.
+    first_mlp: what the first layer's MLP adds to a stream [N,W]. embedding, unembedding, positions: modules; positions
+    None where they are not learned. turned: of rotary positions, vectors [N,D] at positions 0 to N-1. norm: the last.
+    """
+
+    model: Model
+    projections: Callable[[int], tuple[list[Projection], Tensor, Any]]
+    first_mlp: Callable[[Tensor], Tensor]
+    embedding: Any
+    unembedding: Any
+    norm: Any
+    positions: Any = None
+    turned: Callable[[Tensor], Tensor] | None = None
+
+    def layer(self, number: int) -> LayerWeights:
+        reads, written, norm = self.projections(number)
+        heads, shared = self.model.num_heads, len(set(self.model.key_value_heads))
+        (q, q_bias), (k, k_bias), (v, _) = (
+            _folded(*pair, norm, count) for pair, count in zip(reads, (heads, shared, shared), strict=True)
+        )
+        o = written.detach().float().unflatten(1, (heads, -1)).transpose(0, 1)
+        return LayerWeights(q, k, v, o, q_bias, k_bias, q.shape[1] ** -0.5)
+
+    @property
+    def count(self) -> int:
+        """How many ids are compared, V: the first ones of a vocabulary that is large for the model's width."""
+        width = int(self.embedding.weight.shape[1])
+        return min(self.model.vocabulary, max(WORK // width**2, LEAST))
+
+    def read_by(self, weight: Tensor, layer: int) -> Tensor:
+        """What a weight [D,W] of a layer makes of every token: [V,D]."""
+        return self._read(self._kept(layer)[0], weight)
+
+    def moments(self, layer: int) -> Moments:
+        return self._kept(layer)[1]
+
+    def at_positions(self, weight: Tensor, layer: int, count: int) -> Tensor:
+        """The same of the first learned positions, beside a token of the usual size: [count,D]."""
+        some = self.positions.weight.detach()[:count]
+        usual = self._kept(layer)[0].deviation.square().mean() - self._beside
+        return self._read(Tokens(some, (self._variance(some) + usual).sqrt()), weight)
+
+    def to_logits(self, weight: Tensor) -> Tensor:
+        """What each column of a weight [W,D] that writes into the stream adds to each token's logit, before the last
+        norm divides it, less the mean over the tokens, which changes no probability: [V,D]."""
+        weight = self._behind_norm(weight)
+        made = torch.cat([some.float() @ weight for some in self._unembedded()])
+        return made - made.mean(0)
+
+    @staticmethod
+    def _read(tokens: Tokens, weight: Tensor) -> Tensor:
+        return torch.cat([some.float() @ weight.T for some in tokens.table.split(ROWS)]) / tokens.deviation[:, None]
+
+    def _kept(self, layer: int) -> tuple[Tokens, Moments]:
+        kept, later = _READ.setdefault(self.model.network, {}), layer > 0
+        if later not in kept:
+            tokens = self._tokens(later)
+            kept[later] = tokens, self._moments(tokens)
+        return kept[later]
+
+    def _moments(self, tokens: Tokens) -> Moments:
+        count, sums = len(tokens.table), [torch.zeros(())] * 5
+        rows = zip(tokens.table.split(ROWS), tokens.deviation.split(ROWS), self._unembedded(), strict=True)
+        for some, deviation, unembedded in rows:
+            x, u = some.float() / deviation[:, None], unembedded.float()
+            parts = x.sum(0), u.sum(0), x.T @ x, x.T @ u, u.T @ u
+            sums = [total.to(part) + part for total, part in zip(sums, parts, strict=True)]
+        x, u, keys, copied, logits = sums
+        behind = self._behind_norm(torch.eye(len(x), device=x.device))
+        copied, logits = copied - x.outer(u) / count, logits - u.outer(u) / count
+        return Moments(x / count, keys - x.outer(x) / count, copied @ behind, behind.T @ logits @ behind)
+
+    def _behind_norm(self, weight: Tensor) -> Tensor:
+        """What the last norm makes of a weight [W,D] that writes into the stream, without its deviation."""
+        weight = weight - weight.mean(0) if isinstance(self.norm, nn.LayerNorm) else weight
+        behind: Tensor = weight * self.norm.weight.detach().float()[:, None]
+        return behind
+
+    def _unembedded(self) -> tuple[Tensor, ...]:
+        """The unembedding [V,W], some rows at a time."""
+        weight: Tensor = self.unembedding.weight.detach()
+        return tuple(weight[: self.count].split(ROWS))
+
+    def _tokens(self, later: bool) -> Tokens:
+        """Their norm's deviation is that of the token with a position of the usual size."""
+        table = self.embedding.weight.detach()[: self.count]
+        if later:
+            place = 0.0 if self.positions is None else self.positions.weight.detach().mean(0)
+            added, table = table, torch.empty_like(table)
+            for some, made in zip(added.split(ROWS), table.split(ROWS), strict=True):
+                made.copy_(some + self.first_mlp(some + place))
+        return Tokens(table, (self._variance(table) + self._beside + self._epsilon).sqrt())
+
+    @property
+    def _beside(self) -> float:
+        """The variance of a position of the usual size."""
+        return 0.0 if self.positions is None else float(self._variance(self.positions.weight.detach()).mean())
+
+    @property
+    def _epsilon(self) -> float:
+        return float(self.norm.eps if isinstance(self.norm, nn.LayerNorm) else self.norm.variance_epsilon)
+
+    def _variance(self, x: Tensor) -> Tensor:
+        """[N,W] -> [N]: what norms divide by the root of."""
+        parts, centred = (some.float() for some in x.split(ROWS)), isinstance(self.norm, nn.LayerNorm)
+        return torch.cat([part.var(-1, unbiased=False) if centred else part.square().mean(-1) for part in parts])
+
+
+def _folded(weight: Tensor, bias: Tensor | None, norm: Any, heads: int) -> tuple[Tensor, Tensor]:
+    """A projection [heads·D,W] with the norm before it: its weight [heads,D,W] and bias [heads,D]."""
+    weight = weight.detach().float()
+    added = weight.new_zeros(len(weight)) if bias is None else bias.detach().float()
+    if getattr(norm, "bias", None) is not None:
+        added = added + weight @ norm.bias.detach().float()
+    weight = weight * norm.weight.detach().float()
+    weight = weight - weight.mean(-1, keepdim=True) if isinstance(norm, nn.LayerNorm) else weight
+    return weight.unflatten(0, (heads, -1)), added.unflatten(0, (heads, -1))
+
+
+def weights_of(model: Model) -> CircuitWeights:
+    """Raises NotSupported for other architectures than GPT-2's and Llama's, and for quantized weights."""
+    network: Any = model.network
+    kind = getattr(getattr(network, "config", None), "model_type", "")
+    if isinstance(model, DecoderModel) and model.vocabulary and not network.more:
+        return _of_our_decoder(model, network)
+    if model.kind != "decoder" or not model.predicts or kind not in (*GPT2, *LLAMA):
+        raise NotSupported(msg(REFUSED, model=model.name, architecture=model.describe().architecture))
+    packed = [weight for weight in network.parameters() if not weight.is_floating_point()]
+    if packed:
+        raise NotSupported(msg(PACKED, model=model.name, kind=str(packed[0].dtype)))
+    return _of_gpt2(model, network, network.transformer) if kind in GPT2 else _of_llama(model, network, network.model)
+
+
+def tokens_compared(model: Model) -> int:
+    """CircuitWeights.count. Raises as weights_of."""
+    return weights_of(model).count
+
+
+def _of_our_decoder(model: Model, network: Any) -> CircuitWeights:
+    def projections(layer: int) -> tuple[list[Projection], Tensor, Any]:
+        own = network.blocks[layer].attention
+        return _pairs(own.query, own.key, own.value), own.output.weight, network.blocks[layer].attention_norm
+
+    modules = network.token_embedding, network.unembedding, network.norm, network.position_embedding
+    return CircuitWeights(model, projections, lambda x: network.blocks[0].feed_forward(x) - x, *modules)
+
+
+def _of_gpt2(model: Model, network: Any, stack: Any) -> CircuitWeights:
+    def projections(layer: int) -> tuple[list[Projection], Tensor, Any]:
+        own = stack.h[layer].attn
+        weights, biases = own.c_attn.weight.T.tensor_split(3), own.c_attn.bias.tensor_split(3)
+        return list(zip(weights, biases, strict=True)), own.c_proj.weight.T, stack.h[layer].ln_1
+
+    modules = stack.wte, network.get_output_embeddings(), stack.ln_f, stack.wpe
+    return CircuitWeights(model, projections, lambda x: stack.h[0].mlp(stack.h[0].ln_2(x)), *modules)
+
+
+def _of_llama(model: Model, network: Any, stack: Any) -> CircuitWeights:
+    first = stack.layers[0]
+
+    def projections(layer: int) -> tuple[list[Projection], Tensor, Any]:
+        own = stack.layers[layer].self_attn
+        return _pairs(own.q_proj, own.k_proj, own.v_proj), own.o_proj.weight, stack.layers[layer].input_layernorm
+
+    def first_mlp(x: Tensor) -> Tensor:
+        added = first.mlp(first.post_attention_layernorm(x[None]))
+        found: Tensor = added[0] if isinstance(added, tuple) else added  # a mixture of experts gives router logits too
+        return found[0]
+
+    def turned(x: Tensor) -> Tensor:
+        cos, sin = stack.rotary_emb(x[None], torch.arange(len(x), device=x.device)[None])
+        one, other = x.tensor_split(2, -1)
+        found: Tensor = x * cos[0] + torch.cat([-other, one], -1) * sin[0]
+        return found
+
+    modules = stack.embed_tokens, network.get_output_embeddings(), stack.norm
+    return CircuitWeights(model, projections, first_mlp, *modules, turned=turned)
+
+
+def _pairs(*projections: Any) -> list[Projection]:
+    return [(one.weight, one.bias) for one in projections]

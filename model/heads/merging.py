@@ -1,0 +1,223 @@
+"""Tokens merged into words, lines into sentences: weights are summed over the keys of a group, and averaged over its
+queries, so that a merged row says where a word, or a sentence, looks, and sums to what its rows sum to.
+
+Sizes: Q queries, K keys, R groups of queries, C groups of keys. Groups are consecutive: an array of the position that
+each begins at, the first at 0.
+"""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from model.heads.view import HeadView, head_view
+from model.masks import MaskSpec
+from model.text import TokenBatch
+from model.trace import Trace
+
+By = Literal["tokens", "words", "sentences"]
+BY: tuple[By, ...] = ("tokens", "words", "sentences")
+LONGEST_LABEL = 80  # characters of a group's
+TAIL = 12  # characters of a group that tell whether the next token belongs to it
+MARKS = str.maketrans({"·": " ", "Ġ": " ", "▁": " ", "⏎": "\n", "Ċ": "\n", "⇥": "\t"})  # of spaces, in tokens' labels
+SPECIAL = re.compile(r"<[^<>\s]+>|\[[A-Z]+\]")  # <s>, <|endoftext|>, [CLS] …
+PART_OF_A_CHARACTER = re.compile("(⟨[0-9A-F]{2}( [0-9A-F]{2})*⟩)+")  # as model/text.py labels it
+NO_SPACES = re.compile("[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")  # scripts that put none between words
+ENDED = re.compile(r"[.!?…]['\"”’)\]]*\s*$")
+ENDED_WITHOUT_SPACE = re.compile(r"[。！？][”’」』）]*\s*$")
+
+
+Groups = tuple[np.ndarray, np.ndarray]  # of queries, of keys
+
+
+def merged_head(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int, by: By) -> HeadView:
+    """A head under the run's masks, or (same queries and keys) under others, merged."""
+    view, groups = head_view(trace, row, masks, layer, head), merge_groups(trace, row, by)
+    return view if groups is None else merged(view, *groups)
+
+
+def merge_groups(trace: Trace, row: int, by: By) -> Groups | None:
+    """The groups of a row's queries and of its keys; None where each token stands for itself.
+
+    Raises ValueError for a `by` that is none of BY.
+    """
+    if by == "tokens":
+        return None
+    return groups_of(trace.queries, row, by), groups_of(trace.keys, row, by)
+
+
+def groups_of(batch: TokenBatch, row: int, by: By) -> np.ndarray:
+    """Of a row's tokens, by the text that they were read from; by their labels where there is none."""
+    labels = batch.pieces[row]
+    if by == "tokens":
+        return np.arange(len(labels))
+    if row >= len(batch.texts) or len(batch.ends[row]) != len(labels):
+        return groups_of_labels(labels, by)
+    text, ends = batch.texts[row], batch.ends[row]
+    return _groups([text[begin:end] for begin, end in zip((0, *ends), ends, strict=False)], labels, by)
+
+
+def groups_of_labels(labels: Sequence[str], by: By) -> np.ndarray:
+    """The same by labels alone, which mark a space before a word (GPT-2's Ġ, SentencePiece's ▁, our ·), or what goes on
+    with one (WordPiece's ##); where no label does, each is a word."""
+    if by == "tokens":
+        return np.arange(len(labels))
+    spans = ["" if SPECIAL.fullmatch(label) else label.translate(MARKS) for label in labels]
+    if any(label.startswith("##") for label in labels) or not any(" " in span for span in spans):
+        spans = [span[2:] if span.startswith("##") else span and f" {span}" for span in spans]
+    return _groups(spans, labels, by)
+
+
+def _groups(spans: Sequence[str], labels: Sequence[str], by: By) -> np.ndarray:
+    """spans: each token's text with the space before it, "" for a token that stands for no text: a group of its own, or
+    with its like, as padding is."""
+    goes_on = {"words": _same_word, "sentences": _same_sentence}.get(by)
+    if goes_on is None:
+        raise ValueError(f"expected {', '.join(BY)}, got {by!r}")
+    begins, before, was_special = [], "", True
+    for position, (span, label) in enumerate(zip(spans, labels, strict=True)):
+        special = not span and not PART_OF_A_CHARACTER.fullmatch(label)
+        if special:
+            same = was_special and label == labels[position - 1]
+        else:
+            same = not was_special and (not span or goes_on(before, span))
+        if not position or not same:
+            begins.append(position)
+            before = ""
+        before, was_special = (before + span)[-TAIL:], special
+    return np.array(begins)
+
+
+def _same_word(before: str, span: str) -> bool:
+    """Whether a token goes on with the word before it."""
+    if before.isspace() and "\n" not in before:
+        return True
+    if before[-1:].isspace() or span[0].isspace() or NO_SPACES.match(before[-1:]) or NO_SPACES.match(span):
+        return False
+    return _in_word(before[-1:]) == _in_word(span[0]) or bool(re.match(r"['’]\w", span))
+
+
+def _in_word(character: str) -> bool:
+    return character.isalnum() or character == "_" or unicodedata.category(character).startswith("M")
+
+
+def _same_sentence(before: str, span: str) -> bool:
+    """Whether a token goes on with the sentence before it; a line's end ends one too."""
+    if not span.strip():
+        return True
+    if before.rstrip(" \t").endswith("\n"):
+        return False
+    if ENDED_WITHOUT_SPACE.search(before):
+        return span[0] in "。！？”’」』）"
+    return not (ENDED.search(before) and (span[0].isspace() or before[-1:].isspace()))
+
+
+def merged(view: HeadView, rows: np.ndarray, columns: np.ndarray) -> HeadView:
+    """A whole view with a row for each group of queries and a column for each group of keys.
+
+    A cell is blocked only where all of its cells are, by every mask that blocks some of them. Its score is the
+    log-sum-exp of its keys', which the softmax takes to the sum of their weights, averaged over its queries.
+    """
+    whole = _both(np.logical_and, view.any_blocked(), rows, columns)
+    with np.errstate(invalid="ignore"):  # scores that are not known are NaN
+        scaled = np.add.reduceat(np.logaddexp.reduceat(view.scaled, columns, axis=1), rows, axis=0)
+    sizes = np.diff(np.append(rows, len(view.queries)))
+    return replace(
+        view,
+        weights=merged_weights(view.weights, rows, columns),
+        scaled=(scaled / sizes[:, None]).astype(np.float32),
+        blocked={name: whole & _both(np.logical_or, mask, rows, columns) for name, mask in view.blocked.items()},
+        queries=merged_labels(view.queries, rows),
+        keys=merged_labels(view.keys, columns),
+        merged=True,
+    )
+
+
+def merged_weights(weights: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """float32 [.., Q,K] -> [.., R,C]. A query that looks at nothing has no part in the mean of its group."""
+    sums = np.add.reduceat(weights, columns, axis=-1)
+    looking = np.add.reduceat(weights.any(-1).astype(np.float32), rows, axis=-1)
+    means: np.ndarray = np.add.reduceat(sums, rows, axis=-2) / np.maximum(looking, 1)[..., None]
+    return means
+
+
+def merged_labels(labels: Sequence[str], begins: np.ndarray) -> list[str]:
+    """A label for each group: those of its tokens, one after another, or "<pad> × 20"."""
+    if len(begins) == len(labels):
+        return list(labels)
+    groups = (labels[begin:end] for begin, end in zip(begins, [*begins[1:], len(labels)], strict=True))
+    return [_joined(group) for group in groups]
+
+
+def _joined(labels: Sequence[str]) -> str:
+    if len(labels) > 1 and SPECIAL.fullmatch(labels[0]) and len(set(labels)) == 1:
+        return f"{labels[0]} × {len(labels)}"
+    label = "".join(labels)
+    return label if len(label) <= LONGEST_LABEL else label[: LONGEST_LABEL - 1] + "…"
+
+
+def _both(reduce: np.ufunc, mask: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """bool [Q,K] -> [R,C]"""
+    return np.asarray(reduce.reduceat(reduce.reduceat(mask, columns, axis=1), rows, axis=0))
+
+
+def merged_blocked(blocked: np.ndarray, groups: Groups | None) -> np.ndarray:
+    """bool [Q,K] -> [R,C], True where all cells are blocked."""
+    return blocked if groups is None else _both(np.logical_and, blocked, *groups)
+
+
+def over_queries(view: HeadView, queries: Sequence[int], how: Literal["mean", "sum"] = "mean") -> HeadView:
+    """What some queries of a whole view look at together: one row, the mean or the sum of theirs.
+
+    Of a sum, weights are from 0 to the number of queries. Raises ValueError for no query, for one that is not there,
+    and for another `how`.
+    """
+    some = sorted(set(queries))
+    if not some or not 0 <= some[0] <= some[-1] < len(view.queries) or how not in ("mean", "sum"):
+        last = len(view.queries) - 1
+        raise ValueError(f"expected queries from 0 to {last} and mean or sum, got {queries!r:.60}, {how}")  # not shown
+    taken = replace(
+        view,
+        weights=view.weights[some],
+        scaled=view.scaled[some],
+        blocked={name: mask[some] for name, mask in view.blocked.items()},
+        queries=[view.queries[query] for query in some],
+        first=some[0],
+    )
+    one = merged(taken, np.array([0]), np.arange(len(view.keys)))
+    looking = int(taken.weights.any(1).sum())
+    return replace(one, weights=one.weights * looking) if how == "sum" else one
+
+
+class MergedBlocks:
+    """A layer's blocks of weights, a block of queries at a time, as blocks of merged ones: memory for a block and for
+    the group that it ends in."""
+
+    def __init__(self, groups: Groups | None, queries: int) -> None:
+        self._groups, self._first = groups, 0
+        self._held: list[np.ndarray] = []
+        if groups is not None:
+            self._ends = np.append(groups[0][1:], queries)
+
+    def add(self, queries: slice, weights: Tensor) -> tuple[slice, Tensor]:
+        """weights [H, queries, K] -> the groups that are whole by now, and their weights [H, groups, C]."""
+        if self._groups is None:
+            return queries, weights
+        if not queries.start:
+            self._held, self._first = [], 0
+        self._held.append(weights.cpu().numpy())
+        rows, columns = self._groups
+        last = int(np.searchsorted(self._ends, queries.stop, side="right"))
+        some = slice(self._first, last)
+        if last == self._first:
+            return some, weights.new_zeros(len(weights), 0, len(columns))
+        held, begin = np.concatenate(self._held, axis=1), int(rows[self._first])
+        end = int(self._ends[last - 1])
+        found = merged_weights(held[:, : end - begin], rows[some] - begin, columns)
+        self._held, self._first = [held[:, end - begin :]], last
+        return some, torch.from_numpy(found)

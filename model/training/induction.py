@@ -1,0 +1,170 @@
+"""The induction model: two layers of attention alone, in which an induction head forms within some hundred steps.
+
+    python -m model.training induction [--steps 1500] [--out FOLDER]     train, keep the checkpoints of CHECKPOINTS_AT
+    python -m model.training.induction [FOLDER]                          print the numbers on its card
+
+Attention-only as in Elhage et al. 2021, trained on random text that comes again, which nothing but an induction head
+predicts (Olsson et al. 2022). In GPT-2's layout, so that everything reads it: its MLPs have one neuron, and add 0.
+"""
+
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from model.base import CHECKPOINTS
+from model.gpt2 import load_transformer, save_transformer
+from model.heads import measures
+from model.heads.view import head_name
+from model.text import FIRST_ID, START_ID
+from model.training.story import LossCurve, train_tokenizer
+from model.transformer import Transformer, TransformerConfig
+from model.why_causal.live_training import (
+    Rates,
+    every_weight,
+    new_optimizers,
+    new_transformer,
+    rate_at,
+    token_losses,
+    update,
+)
+
+CHECKPOINTS_AT = (0, 50, 100, 150, 200, 250, 300, 325, 350, 375, 400, 425, 450, 475, 500, 550, 600, 700, 900)
+VOCABULARY = 258  # padding, start and the 256 bytes
+SHORTEST, LONGEST, LEAD = 4, 31, 8  # tokens of a span, and the most before it
+EVERY = 25  # steps between two lines of loss.csv
+MEASURED, SPAN = 64, 25  # rows that are measured, and the tokens of each that come again
+COLUMNS = "step loss_first loss_again previous_token_layer_0 induction_layer_1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class InductionRecipe(Rates):
+    """Everything that made the weights, but the machine. louder: times the usual initial positions."""
+
+    steps: int = 1500
+    context: int = 64
+    layers: int = 2
+    heads: int = 8
+    width: int = 64
+    rows: int = 32
+    matrix_rate: float = 1e-2
+    other_rate: float = 1e-3
+    louder: float = 8.0
+    seed: int = 1
+
+    @property
+    def config(self) -> TransformerConfig:
+        """The model's sizes."""
+        return TransformerConfig(
+            vocabulary=VOCABULARY, context=self.context, layers=self.layers, heads=self.heads, width=self.width,
+            mlp_width=1,
+        )  # fmt: skip
+
+
+def train(out: Path, recipe: InductionRecipe) -> None:
+    """Write the last checkpoint to out, those before it to folders named by their step, and the losses."""
+    torch.set_num_threads(1)  # so that a second run on the same machine gives the same weights
+    torch.manual_seed(recipe.seed)
+    model = without_mlps(new_transformer(recipe.config))
+    model.position_embedding.weight.data.mul_(recipe.louder)
+    optimizers = new_optimizers(model, recipe)
+    generator = torch.Generator().manual_seed(recipe.seed)
+    curve = LossCurve(out, COLUMNS.split())
+    for step in range(recipe.steps + 1):
+        if step % EVERY == 0 or step == recipe.steps:
+            curve.add(step, *(f"{number:.4f}" for number in measure(model).numbers))
+        if step in CHECKPOINTS_AT or step == recipe.steps:
+            save(model, out if step == recipe.steps else out / str(step))
+        ids, targets = repeated_rows(recipe.rows, recipe.context, generator)
+        losses = token_losses(model, ids, targets, causal=True)
+        (losses.sum() / (targets >= 0).sum()).backward()
+        update(model, optimizers, rate_at(step / recipe.steps, recipe.warmup))
+    print(f"{recipe.steps} steps of {recipe.rows * recipe.context:,} tokens; recipe {asdict(recipe)}")
+    print(report(out))
+
+
+def without_mlps(model: Transformer) -> Transformer:
+    """The same with every MLP at 0, where it stays."""
+    for name, weight in model.named_parameters():
+        if "mlp" in name:
+            weight.requires_grad_(False).zero_()
+    return model
+
+
+def save(model: Transformer, folder: Path) -> None:
+    """A whole model, its tokenizer with it: every byte is a token."""
+    save_transformer(model, folder, torch.float16)
+    train_tokenizer([], VOCABULARY).save(str(folder / "tokenizer.json"))
+
+
+def repeated_rows(rows: int, length: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Inputs and targets [rows, length]: a start token, up to LEAD random tokens, then a span of SHORTEST to LONGEST
+    different random tokens, again and again. -100 where no loss is taken: what comes first, nobody can predict."""
+    tokens = different_tokens(rows, length, generator)
+    place = torch.arange(length)
+    span = torch.randint(SHORTEST, LONGEST + 1, (rows, 1), generator=generator)
+    lead = torch.randint(0, LEAD + 1, (rows, 1), generator=generator)
+    again = torch.where(place < lead, place, lead + (place - lead) % span)  # [rows, length]
+    targets = tokens.gather(1, again)
+    ids = torch.cat([torch.full((rows, 1), START_ID), targets[:, :-1]], dim=1)
+    return ids, targets.masked_fill(place <= lead + span, -100)
+
+
+def different_tokens(rows: int, count: int, generator: torch.Generator) -> Tensor:
+    """[rows, count] random ordinary tokens, none of them twice in a row of it."""
+    return FIRST_ID + torch.rand(rows, VOCABULARY - FIRST_ID, generator=generator).argsort(dim=-1)[:, :count]
+
+
+@dataclass(frozen=True, eq=False)
+class Formation:
+    """How far the heads are. first, again: mean nats of tokens that come the first and the second time.
+
+    previous, induction: [L,H], each head's mean weight on the previous token, and on what followed the same token.
+    """
+
+    first: float
+    again: float
+    previous: Tensor
+    induction: Tensor
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """Those of COLUMNS, but for the step: of the heads the best of layer 0 and of layer 1."""
+        return self.first, self.again, float(self.previous[0].max()), float(self.induction[1].max())
+
+
+@torch.inference_mode()
+def measure(model: Transformer) -> Formation:
+    """On rows of a start token and SPAN random tokens, twice; the same rows every time."""
+    once = different_tokens(MEASURED, SPAN, torch.Generator().manual_seed(0))
+    ids = torch.cat([torch.full((MEASURED, 1), START_ID), once, once], dim=1)
+    losses = token_losses(model, ids[:, :-1], ids[:, 1:], causal=True)
+    weights, place = every_weight(model, ids, causal=True), torch.arange(ids.shape[1])  # [L,B,H,T,T]
+    induction = torch.stack([measures.induction(weights[:, row], ids[row], place > SPAN) for row in range(MEASURED)])
+    previous = measures.previous_token(weights, place > 0).mean(1)
+    again = losses[:, SPAN + 1 :]  # the first token of the second time is a surprise
+    return Formation(float(losses[:, :SPAN].mean()), float(again.mean()), previous, induction.mean(0))
+
+
+def report(folder: Path) -> str:
+    """The measured numbers of the checkpoints in folder, as the card has them."""
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    lines = [f"size: {size / 2**20:.2f} MiB in all"]
+    steps = sorted((path for path in folder.iterdir() if path.is_dir()), key=lambda path: int(path.name))
+    for path in (*steps, folder):
+        found = measure(load_transformer(path))
+        heads = [
+            head_name(layer, int(one[layer].argmax())) for layer, one in enumerate((found.previous, found.induction))
+        ]
+        first, again, previous, induction = found.numbers
+        lines.append(
+            f"{path.name}: loss {first:.2f} first, {again:.3f} again; previous token {previous:.3f} ({heads[0]}), "
+            f"induction {induction:.3f} ({heads[1]})"
+        )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(report(Path(sys.argv[1]) if len(sys.argv) > 1 else CHECKPOINTS / "induction"))

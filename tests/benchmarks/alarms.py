@@ -1,0 +1,227 @@
+"""The alarms of tests.benchmarks.mask_check shown again by plain transformers, without the mask check.
+
+    python -m tests.benchmarks.alarms [TYPE ...]     about two minutes
+
+For every type that has an alarm: what is run, and by how much its logits differ at most, of ROWS texts, from those of
+the same text alone or all at once, in float32 and in float64. A difference that float64 leaves as it is is no rounding.
+"""
+
+import copy
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import torch
+import transformers as hf
+from torch import Tensor, nn
+
+from tests.model.huggingface.every_type import network_of
+
+T, PADS, FIRST, ROWS = 24, 8, 9, 24
+Run = Callable[[Any, Tensor], float]
+
+
+def logits(network: Any, ids: Tensor, **more: Any) -> Tensor:
+    """[B,T] -> [B,T,V]. Of an encoder-decoder, ids are the decoder's."""
+    if network.config.is_encoder_decoder:
+        more = {"input_ids": torch.arange(5, 12).expand(len(ids), -1), "decoder_input_ids": ids} | more
+    else:
+        more["input_ids"] = ids
+    found = network(**more)
+    return found.logits if getattr(found, "logits", None) is not None else found[0]
+
+
+def by_steps(*sizes: int) -> Run:
+    """The text in steps through the cache that the model itself makes."""
+
+    def run(network: Any, ids: Tensor) -> float:
+        found, cache, done = [], None, 0
+        for size in sizes:
+            encoded = {"input_ids": torch.arange(5, 12)[None]} if network.config.is_encoder_decoder else {}
+            name = "decoder_input_ids" if encoded else "input_ids"
+            given = encoded | {name: ids[:, done : done + size], "past_key_values": cache, "use_cache": True}
+            step = network(**given)
+            found, cache, done = [*found, step.logits], step.past_key_values, done + size
+        return apart(torch.cat(found, 1), logits(network, ids)[:, :done])
+
+    return run
+
+
+def reordered(network: Any, ids: Tensor) -> float:
+    """Two prompts are read, the cache's rows exchanged, and each is gone on with."""
+    both = torch.cat([ids, ids.flip(1)])
+    cache = network(input_ids=both[:, :FIRST], use_cache=True).past_key_values
+    cache.reorder_cache(torch.tensor([1, 0]))
+    rest = network(input_ids=both.flip(0)[:, FIRST:], past_key_values=cache, use_cache=True).logits
+    return apart(rest, logits(network, both.flip(0))[:, FIRST:])
+
+
+def padded(side: str, *, places: bool = True) -> Run:
+    """The text's beginning with pads under an attention mask, and with its own positions where they can be told."""
+
+    def run(network: Any, ids: Tensor) -> float:
+        given, keep, real, more = pads(network, ids, side, 0, places)
+        found = logits(network, given, attention_mask=keep, **more)[:, real]
+        return apart(found, logits(network, ids[:, : T - PADS]))
+
+    return run
+
+
+def filled(side: str) -> Run:
+    """Two contents of the pads under the same attention mask."""
+
+    def run(network: Any, ids: Tensor) -> float:
+        rows = []
+        for fill in (0, 77):
+            given, keep, real, more = pads(network, ids, side, fill, True)
+            rows.append(logits(network, given, attention_mask=keep, **more)[:, real])
+        return apart(*rows)
+
+    return run
+
+
+def pads(network: Any, ids: Tensor, side: str, fill: int, places: bool) -> tuple[Tensor, Tensor, slice, dict[str, Any]]:
+    real = slice(PADS, None) if side == "left" else slice(0, T - PADS)
+    given, keep = torch.full_like(ids, fill), torch.zeros_like(ids)
+    given[:, real], keep[:, real] = ids[:, : T - PADS], 1
+    told = places and side == "left" and "position_ids" in network.forward.__code__.co_varnames
+    return given, keep, real, {"position_ids": (keep.cumsum(-1) - 1).clamp(min=0)} if told else {}
+
+
+def steps_after_pads(network: Any, ids: Tensor) -> float:
+    """A prompt padded on the left, then token by token with a growing mask."""
+    given, keep, _, _ = pads(network, ids, "left", 0, True)
+    keep = torch.cat([torch.zeros(1, PADS // 2), torch.ones(1, T - PADS // 2)], 1).long()
+    given = torch.cat([torch.zeros_like(ids[:, : PADS // 2]), ids[:, : T - PADS // 2]], 1)
+    told = "position_ids" in network.forward.__code__.co_varnames
+    found, cache, done = [], None, 0
+    for size in (FIRST + PADS // 2, *[1] * (T - PADS // 2 - FIRST)):
+        part = slice(done, done + size)
+        more = {"position_ids": (keep.cumsum(-1) - 1).clamp(min=0)[:, part]} if told else {}
+        more |= {"attention_mask": keep[:, : done + size], "past_key_values": cache, "use_cache": True}
+        step = network(input_ids=given[:, part], **more)
+        found, cache, done = [*found, step.logits], step.past_key_values, done + size
+    return apart(torch.cat(found, 1)[:, PADS // 2 :], logits(network, ids[:, : T - PADS // 2]))
+
+
+def packed(network: Any, ids: Tensor) -> float:
+    """Two documents told apart by positions that restart."""
+    places = torch.cat([torch.arange(FIRST), torch.arange(T - FIRST)])[None]
+    alone = torch.cat([logits(network, ids[:, :FIRST]), logits(network, ids[:, FIRST:])], 1)
+    return apart(logits(network, ids, position_ids=places), alone)
+
+
+def packed_by_mask(network: Any, ids: Tensor) -> float:
+    """Two documents told apart by a mask [1,1,T,T] that is added to the scores."""
+    open_ = torch.block_diag(torch.ones(FIRST, FIRST), torch.ones(T - FIRST, T - FIRST))
+    least = torch.finfo(network.dtype).min
+    mask = torch.zeros(T, T, dtype=network.dtype).masked_fill(open_ == 0, least)[None, None]
+    places = torch.cat([torch.arange(FIRST), torch.arange(T - FIRST)])[None]
+    other = ids.clone()
+    other[:, FIRST - 1] = 77
+    rows = [logits(network, one, attention_mask=mask, position_ids=places) for one in (ids, other)]
+    return apart(*(one[:, FIRST:] for one in rows))
+
+
+def ahead(network: Any, ids: Tensor) -> float:
+    """Another token, each in turn: by how much logits before it move."""
+    rows = ids.repeat(T, 1)
+    rows[range(T), range(T)] = 77
+    moved = (logits(network, rows) - logits(network, ids)).abs().amax(-1)
+    return float(moved.tril(-1).max())
+
+
+def window(network: Any, ids: Tensor) -> float:
+    """Another first token: by how much logits move that lie beyond the declared windows."""
+    other = ids.clone()
+    other[:, 0] = 77
+    far = (network.config.sliding_window - 1) * network.config.num_hidden_layers + 1
+    return apart(logits(network, ids)[:, far:], logits(network, other)[:, far:])
+
+
+def in_training(network: Any, ids: Tensor) -> float:
+    """Training mode with every dropout at 0."""
+    expected = logits(network, ids)
+    network = copy.deepcopy(network).train()
+    for part in network.modules():
+        if isinstance(part, nn.Dropout):
+            part.p = 0.0
+        for name in [one for one in vars(part) if "dropout" in one or "jitter" in one]:
+            setattr(part, name, 0.0 if isinstance(getattr(part, name), float) else getattr(part, name))
+    return apart(logits(network, ids), expected)
+
+
+def derivative(network: Any, ids: Tensor) -> float:
+    """The gradient by one number of the embedding, beside the central difference in float64; relative."""
+    network = network.double()
+    weight, place = network.get_input_embeddings().weight, (int(ids[0, 3]), 1)
+    with torch.enable_grad():
+        (gradient,) = torch.autograd.grad(logits(network, ids).square().sum(), weight)
+    found = []
+    for step in (1e-4, -2e-4, 1e-4):
+        weight.data[place] += step
+        found.append(float(logits(network, ids).square().sum()))
+    slope = (found[0] - found[1]) / 2e-4
+    return abs(slope - float(gradient[place])) / abs(slope)
+
+
+def apart(one: Tensor, other: Tensor) -> float:
+    return float((one - other).abs().max())
+
+
+SHOWN: dict[tuple[str, str], tuple[Run, ...]] = {
+    ("causal", "axk2"): (padded("left"), packed, steps_after_pads),
+    ("causal", "bamba"): (by_steps(*[1] * T),),
+    ("causal", "deepseek_v32"): (padded("right"), packed, by_steps(*[1] * T)),
+    ("causal", "deepseek_v4"): (padded("left"), filled("left"), steps_after_pads),
+    ("causal", "git"): (steps_after_pads,),
+    ("causal", "hrm_text"): (derivative,),
+    ("causal", "hy_v4"): (by_steps(8, 1, 3, 2, 1, 3, 2, 1, 3),),
+    ("causal", "jamba"): (by_steps(*[1] * T), by_steps(8, 1, 3, 2, 1, 3, 2, 1, 3)),
+    ("causal", "minimax"): (reordered,),
+    ("causal", "minimax_m3_vl_text"): (padded("left"), filled("left"), steps_after_pads),
+    ("causal", "moshi"): (window, by_steps(*[1] * T)),
+    ("causal", "nemotron_h"): (by_steps(*[1] * T),),
+    ("causal", "phimoe"): (in_training,),
+    ("causal", "prophetnet"): (ahead, padded("right")),
+    ("causal", "recurrent_gemma"): (padded("left"), filled("left")),
+    ("causal", "rwkv"): (padded("left"), filled("left")),
+    ("causal", "zamba"): (by_steps(8, 1, 3, 2, 1, 3, 2, 1, 3),),
+    ("masked", "convbert"): (padded("right"), filled("right"), packed_by_mask),
+    ("masked", "funnel"): (padded("right"), filled("right")),
+    ("masked", "mobilebert"): (padded("right"), filled("right"), packed_by_mask),
+    ("masked", "mpnet"): (padded("right"), padded("left"), filled("left")),
+    ("masked", "nystromformer"): (padded("right"), filled("right"), packed_by_mask),
+    ("masked", "yoso"): (padded("right"), filled("right")),
+    ("seq2seq", "fsmt"): (by_steps(*[1] * T), by_steps(8, 1, 3, 2)),
+    ("seq2seq", "prophetnet"): (ahead,),
+}
+
+
+def shown(mapping: str, name: str, run: Run) -> Iterator[str]:
+    rows = torch.randint(5, 300, (ROWS, 1, T), generator=torch.Generator().manual_seed(0))
+    for dtype in (torch.float32, torch.float64):
+        network = network_of(mapping, name).to(dtype)
+        with suppress(Exception):  # grouped products of experts take no float64
+            network.set_experts_implementation("eager")
+        try:
+            with torch.no_grad():
+                yield f"{max(run(network, ids) for ids in rows):.2g}"
+        except Exception as error:  # noqa: BLE001 - some compute in float32 inside, whatever they are
+            yield f"{type(error).__name__}: {str(error)[:60]}"
+
+
+def main() -> None:
+    hf.logging.set_verbosity_error()
+    warnings.filterwarnings("ignore")
+    print("| mapping | model type | what is run | float32 | float64 |\n|---|---|---|---|---|")
+    for (mapping, name), runs in SHOWN.items():
+        for run in runs if not sys.argv[1:] or name in sys.argv[1:] else ():
+            words = run.__qualname__.split(".")[0]
+            print(f"| {mapping} | {name} | {words} | {' | '.join(shown(mapping, name, run))} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""Questions about numbers, heads, a row of four tokens and a training; and the row itself, computed by hand."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from lessons.answer import OTHER, Answer, QuestionSubject
+from lessons.number_questions import BECOMES
+from lessons.questions import answer
+from model import catalog
+from model.base import Model
+from model.heads.four_tokens import FourTokens, four_token_steps
+from model.heads.vectors import RunScores, head_vectors, run_scores
+from model.masks import MaskSpec
+from viz.lessons.screen import plain
+
+PETER = "Peter blew his silver whistle twice, and Peter blew his silver"
+ONCE = "Once upon a time there was a little girl who lived in a house by the sea."
+AGAIN = "qZ7kV3mXbR qZ7kV3mXb"
+ROW = FourTokens((2.0, 1.0), ((1, 0), (1, 2), (0, 1), (2, 1)), ((1, 0), (0, 1), (2, 2), (-1, 1)), blocked=(3,))
+Ask = Callable[..., Answer]
+
+
+@pytest.fixture
+def ask(story: Model) -> Ask:
+    """The answer to a question about a text, its masks compared with the standard ones."""
+
+    def asked(kind: str, text: str = PETER, masks: MaskSpec | None = None, **about: object) -> Answer:
+        batch = story.encode(text.split("\n"), "right")
+        head = about.pop("head", (0, 0))
+        assert isinstance(head, tuple)
+        subject = replace(QuestionSubject(kind, 0, *head), **about)
+        return answer(story, story.run(batch, masks), story.run(batch), "story", subject)
+
+    return asked
+
+
+def right(found: Answer) -> list[str]:
+    return [plain(found.choices[place]) for place in sorted(found.right)]
+
+
+def test_a_row_by_hand() -> None:
+    steps = four_token_steps(ROW)
+    assert steps.raw.tolist() == [2, 4, 1, 5]
+    assert steps.scaled == pytest.approx(np.array([2, 4, 1, 5]) / 2**0.5)
+    exps = np.exp(steps.scaled[:3])
+    assert steps.weights == pytest.approx([*exps / exps.sum(), 0])
+    assert steps.output == pytest.approx(
+        [steps.weights[0] + 2 * steps.weights[2], steps.weights[1] + 2 * steps.weights[2]]
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "becomes"),
+    [
+        ({}, 0), ({"add": "-1e4", "precision": "float16"}, 0), ({"add": "-10"}, 2),
+        ({"add": "", "then": "multiply"}, 1),
+        ({"blocked": (0, 1, 2, 3)}, 3), ({"blocked": (0, 1, 2, 3), "then": "zero"}, 4), ({"sink": 3.0}, 1),
+        ({"blocked": (0, 1, 2, 3), "add": "-1e4", "precision": "float16"}, 2),
+    ],
+)  # fmt: skip
+def test_what_becomes_of_a_row(ask: Ask, change: dict[str, object], becomes: int) -> None:
+    assert right(ask("becomes", numbers=replace(ROW, **change))) == [BECOMES[becomes]]
+
+
+def test_minus_ten_thousand_in_float16_makes_a_blocked_row_uniform() -> None:
+    steps = four_token_steps(replace(ROW, blocked=(0, 1, 2, 3), add="-1e4", precision="float16"))
+    assert steps.weights.tolist() == [0.25] * 4
+
+
+@pytest.mark.parametrize("wrong", [{"query": (1.0,)}, {"keys": ROW.keys[:3]}, {"query": (float("nan"), 1.0)}])
+def test_what_is_no_row_of_four_tokens(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"expected (query|keys)"):
+        four_token_steps(replace(ROW, **wrong))
+
+
+def test_numbers_of_a_row_and_how_near_is_right(ask: Ask) -> None:
+    found = ask("number", numbers=ROW, of="score", key=1, within=0.05)
+    assert right(found) == ["2.83"]
+    assert found.number == pytest.approx(4 / 2**0.5)
+    (place,) = found.right
+    assert [found.typed(number) for number in (2.8, 2.87, 2.77, -2.83)] == [place, place, OTHER, OTHER]
+    assert right(ask("number", numbers=ROW, of="weight", key=0)) == ["0.18"]
+    assert right(ask("number", numbers=ROW, of="output")) == ["0.35"]
+    numbers = [float(plain(one)) for one in found.choices]
+    assert min(np.diff(numbers)) > 2 * found.within  # what was typed is near one of them at the most
+
+
+def test_on_how_many_texts_the_loss_falls(ask: Ask) -> None:
+    texts = "\n".join([ONCE, PETER, "The cat saw the dog, and the dog saw the cat."])
+    found = ask("how_many", texts, MaskSpec(causal=False), within=0)
+    falls = [ask("loss", text, MaskSpec(causal=False)).right == {0} for text in texts.split("\n")]
+    assert found.number == sum(falls)
+    assert 0 < sum(falls) < 3
+
+
+@pytest.mark.parametrize(("key", "share"), [(5, "More than half"), (4, "Up to 10%")])
+def test_how_much_a_key_gets(ask: Ask, key: int, share: str) -> None:
+    assert right(ask("weight", head=(4, 0), query=13, key=key)) == [share]
+    assert right(ask("weight", head=(4, 0), query=3, key=key)) == ["None at all"]  # it is blocked
+
+
+@pytest.mark.parametrize(("pattern", "head"), [("induction", "L4 H0"), ("previous", "L0 H3"), ("first", "L5 H2")])
+def test_which_head(ask: Ask, pattern: str, head: str) -> None:
+    found = ask("which_head", pattern=pattern)
+    assert right(found) == [head]
+    assert len({plain(one) for one in found.choices}) == 4
+
+
+@pytest.mark.parametrize(("head", "length"), [((5, 2), "Less than half as long"), ((1, 0), "As long, or longer")])
+def test_how_long_the_first_value_is(ask: Ask, story: Model, head: tuple[int, int], length: str) -> None:
+    norms = head_vectors(story.run(story.encode([ONCE])), 0, *head).norms
+    assert (norms[0] / norms[1:].mean() < 0.5) == (length == "Less than half as long")
+    assert right(ask("norm", ONCE, head=head)) == [length]
+
+
+SERIES = tuple(
+    (step, RunScores(loss, previous, induction))
+    for step, loss, previous, induction in
+    [(0, 5.0, 0.1, 0.05), (10, 4.9, 0.2, 0.06), (20, 4.8, 0.3, 0.2), (30, 1.0, 0.5, 0.6), (90, 0.0, 0.9, 0.9)]
+)  # fmt: skip
+
+
+def test_what_comes_first_and_where_the_loss_falls_fastest(ask: Ask) -> None:
+    assert right(ask("earlier", series=SERIES)) == ["The previous-token score"]
+    swapped = tuple((step, replace(one, previous=one.induction, induction=one.previous)) for step, one in SERIES)
+    assert right(ask("earlier", series=swapped)) == ["The induction score"]
+    together = tuple((step, replace(one, previous=one.induction)) for step, one in SERIES)
+    assert right(ask("earlier", series=together)) == ["Both at the same step"]
+    assert right(ask("steepest", series=SERIES)) == ["From step 20 to step 30"]
+    with pytest.raises(ValueError, match="show: training"):
+        ask("steepest")
+
+
+def test_the_scores_of_a_run() -> None:
+    model = catalog.load("induction")
+    batch = model.encode([AGAIN])
+    found = run_scores(model.run(batch), 0)
+    losses = model.run(batch).losses(0)
+    assert found.loss == pytest.approx(float(losses[13:].mean()), abs=1e-5)  # 12 begins the second time
+    assert found.induction > 0.9
+    with pytest.raises(ValueError, match="come again"):
+        run_scores(model.run(model.encode(["abcdef"])), 0)

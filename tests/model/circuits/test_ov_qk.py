@@ -1,0 +1,147 @@
+"""OV and QK circuits and composition, against whole V × V matrices and against a circuit that is known."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from model.base import Model
+from model.circuits.composition import composition, composition_of_layer, strongest_reads
+from model.circuits.ov_qk import copying_scores, ov, qk
+from model.circuits.weights import weights_of
+from model.decoder import DecoderModel
+from model.errors import NotSupported
+from tests.model.circuits.by_hand import CONTEXT, INDUCTION, PREVIOUS, WORDS
+from tests.model.huggingface.family import Family
+
+LOADED = ("llama", "mistral", "qwen2", "mixtral", "gpt2")
+
+
+def test_the_induction_head_copies_and_the_previous_token_head_looks_one_back(known: DecoderModel) -> None:
+    scores = copying_scores(known)
+    assert scores[INDUCTION] > 0.95
+    assert np.isnan(scores[PREVIOUS])  # it writes down what the next layer alone reads
+    assert np.abs(scores[:, 1]).max() < 0.5
+    found = ov(known, *INDUCTION)
+    assert all(one.largest[0][0] == one.token for one in found.tokens)
+    assert found.copying == pytest.approx(scores[INDUCTION], abs=1e-5)
+    profiles = np.array([[qk(known, layer, head).profile for head in (0, 1)] for layer in (0, 1)])
+    assert profiles[PREVIOUS].argmax() == 1
+    assert profiles[PREVIOUS][1] > 10
+    profiles[PREVIOUS] = 0
+    assert np.abs(profiles).max() < 0.5
+    assert profiles.shape[-1] == CONTEXT // 2
+
+
+def test_composition_finds_the_path_into_the_keys_and_no_other(known: DecoderModel) -> None:
+    found = composition(known)
+    assert found.shape == (3, 2, 2, 2, 2)
+    strongest = np.unravel_index(np.nanargmax(found), found.shape)
+    assert strongest == (1, *INDUCTION, *PREVIOUS)
+    rest = found.copy()
+    rest[strongest] = np.nan
+    shared = len(WORDS) ** -0.5 - len(weights_of(known).moments(0).mean) ** -0.5  # one direction a token, and no other
+    assert found[strongest] == pytest.approx(shared, abs=0.01)
+    assert np.nanmax(rest) < shared / 3
+    assert np.isnan(found[:, 0]).all()
+    assert np.isnan(found[:, 1, :, 1]).all()
+
+
+def test_the_factors_are_the_whole_matrices(tiny: DecoderModel) -> None:
+    network, layer, head = tiny.network, 1, 2
+    block, width = network.blocks[layer], 7
+    some = slice(head * width, (head + 1) * width)
+    tokens, place = network.token_embedding.weight[:277], network.position_embedding.weight.mean(0)
+    embedded = (network.blocks[0].feed_forward(tokens + place) - place).double()  # what a head of layer 1 reads
+    beside = network.position_embedding.weight.double().var(-1, unbiased=False).mean()
+    deviation = (embedded.var(-1, unbiased=False) + beside + 1e-5).sqrt()[:, None]
+    x = (embedded - embedded.mean(-1, keepdim=True)) / deviation * block.attention_norm.weight.double()
+    attention = block.attention
+    moved = x @ attention.value.weight[some].double().T @ attention.output.weight[:, some].double().T
+    moved = (moved - moved.mean(-1, keepdim=True)) * network.norm.weight.double()
+    whole = moved @ network.unembedding.weight[:277].double().T
+    whole = whole - whole.mean(-1, keepdim=True)
+    found = ov(tiny, layer, head, [5, 11, 3])
+    np.testing.assert_allclose(found.effects, whole[[5, 11, 3]].detach(), atol=1e-3, rtol=1e-4)
+    values = torch.linalg.eigvals(whole)
+    assert found.copying == pytest.approx(float(values.real.sum() / values.abs().sum()), abs=1e-3)
+    assert found.tokens[1].largest[0][1] == pytest.approx(float(whole[11].max()), rel=1e-4)
+    assert found.tokens[1].smallest[0][0] == tiny.label(int(whole[11].argmin()))
+
+    biased = x + block.attention_norm.bias.double()
+    q, k = (biased @ part.weight[some].double().T + part.bias[some] for part in (attention.query, attention.key))
+    scores = q @ k.T / width**0.5
+    scores = scores - scores.mean(-1, keepdim=True)
+    strongest = scores.std(-1).topk(8).indices.tolist()
+    found_qk = qk(tiny, layer, head)
+    np.testing.assert_allclose(found_qk.effects, scores[strongest].detach(), atol=1e-3, rtol=1e-3)
+    assert [one.token for one in found_qk.tokens] == [tiny.label(token) for token in strongest]
+
+
+def test_composition_is_that_of_the_whole_matrices(tiny: DecoderModel) -> None:
+    first, second = (weights_of(tiny).layer(number) for number in (0, 1))
+    found = composition_of_layer(tiny, 1)
+    for later, earlier in ((0, 2), (2, 1)):
+        written = first.o[earlier] @ first.v[earlier]
+        scores = second.q[later].T @ second.k[later]
+        for kind, read in enumerate((scores.T, scores, second.o[later] @ second.v[later])):
+            whole = (read @ written).norm() / (read.norm() * written.norm())
+            assert found[kind, later, 0, earlier] == pytest.approx(float(whole) - 21**-0.5, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", LOADED)
+def test_weights_of_transformers_are_those_of_its_runs(name: str, family: Callable[[str], Family]) -> None:
+    """On the first token of a text q, k and v are what the weights make of its embedding."""
+    model = family(name).ours
+    weights = weights_of(model)
+    trace = model.run(model.encode(["cat"]))
+    token = int(trace.batch.ids[0, 0])
+    own, record = weights.layer(0), trace.layers[0]
+    for head in range(model.num_heads):
+        made = weights.read_by(own.v[own.shared(head)], 0)[token]
+        if weights.positions is None:  # turned by nothing at position 0
+            bias = model.network.model.layers[0].self_attn.v_proj.bias  # type: ignore[union-attr]
+            made = made if bias is None else made + bias.unflatten(0, (-1, len(made)))[own.shared(head)]
+            np.testing.assert_allclose(record.v[0, own.shared(head), 0], made.detach(), atol=1e-5)
+            q = weights.read_by(own.q[head], 0)[token] + own.q_bias[head]
+            np.testing.assert_allclose(record.q[0, head, 0], q, atol=1e-5)
+            assert own.scale == record.factor
+    assert np.isfinite(composition(model)[:, 2, :, :2]).all()
+    assert copying_scores(model)[1, 3] == pytest.approx(ov(model, 1, 3).copying, abs=1e-4)
+
+
+def test_a_rotary_profile_is_the_score_at_that_distance(family: Callable[[str], Family]) -> None:
+    model = family("llama").ours
+    weights = weights_of(model)
+    own = weights.layer(0)
+    q = (weights.read_by(own.q[3], 0) + own.q_bias[3]).mean(0) * own.scale
+    k = weights.read_by(own.k[1], 0).mean(0)
+    places = weights.turned
+    assert places is not None
+    turned = [places(x.expand(9, -1)) for x in (q, k)]
+    found = qk(model, 0, 3).profile
+    for far, near in ((8, 5), (7, 7), (6, 1)):
+        assert found[far - near] - found[0] == pytest.approx(float(turned[0][far] @ turned[1][near] - q @ k), abs=1e-5)
+
+
+def test_others_are_refused(family: Callable[[str], Family], tiny: Model) -> None:
+    for name in ("gemma2", "bert", "t5"):
+        with pytest.raises(NotSupported, match="decoders built like Llama"):
+            weights_of(family(name).ours)
+    with pytest.raises(ValueError, match="head"):
+        ov(tiny, 0, 3)
+    with pytest.raises(ValueError, match=r"ids from 0 to 276, got 277"):
+        qk(tiny, 0, 0, [277])
+
+
+def test_tokens_asked_for(known: DecoderModel) -> None:
+    found = ov(known, *INDUCTION, [WORDS.index("x"), WORDS.index("p")])
+    assert [one.token for one in found.tokens] == ["x", "p"]
+    assert found.effects.shape == (2, len(WORDS))
+
+
+def test_measures_of_the_atlas(known: DecoderModel) -> None:
+    reads = strongest_reads(known)
+    assert np.isnan(reads[0]).all()
+    assert reads[INDUCTION] == np.nanmax(composition(known)[1])

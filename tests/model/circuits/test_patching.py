@@ -1,0 +1,193 @@
+"""Activation patching, against hooks on the network's own modules and against a circuit that is known."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from model.base import Model
+from model.circuits.patching import (
+    MOST_PAIRS,
+    Asked,
+    Patch,
+    PatchPair,
+    read_pairs,
+)
+from model.decoder import DecoderModel
+from model.errors import NotSupported
+from model.masks import MaskSpec
+from model.text import TokenBatch
+from tests.model.circuits.by_hand import CLEAN, CORRUPT, INDUCTION, PREVIOUS, WORDS
+from tests.model.huggingface.family import Family
+
+Q, T = WORDS.index("q"), WORDS.index("t")
+
+
+@pytest.fixture(scope="module")
+def pair(known: DecoderModel) -> PatchPair:
+    """A says q after its last token, B t; B stands, padded, beside another text."""
+    a, b = known.run(known.encode([CLEAN])), known.run(known.encode(["p", CORRUPT, "p q r t x z y"], "left"))
+    return PatchPair(known, a, 0, b, 1)
+
+
+def head_effects(pair: PatchPair, asked: Asked, layer: int) -> np.ndarray:
+    """Of each head of a layer, and of all of them."""
+    heads = [[Patch("head", layer, head)] for head in range(pair.b.num_heads)]
+    return pair.effects(asked, [*heads, [Patch("layer", layer)]])
+
+
+def position_effects(pair: PatchPair, asked: Asked, layer: int, begin: int, end: int) -> np.ndarray:
+    return pair.effects(asked, [[Patch("position", layer, place)] for place in range(begin, end)])
+
+
+def asked_of(pair: PatchPair) -> Asked:
+    return Asked(pair.b.batch.real(pair.row_b).stop - 1, Q, T)
+
+
+def test_each_head_of_the_known_circuit_carries_all_of_the_effect_and_no_other_any(
+    known: DecoderModel, pair: PatchPair
+) -> None:
+    asked = asked_of(pair)
+    a, b = pair.measured(asked)
+    assert a > 1
+    assert b < -1
+    found = np.stack([head_effects(pair, asked, layer) for layer in (0, 1)])
+    shares = found / (a - b)
+    assert shares[PREVIOUS] > 0.9
+    assert shares[INDUCTION] > 0.9
+    shares[PREVIOUS] = shares[INDUCTION] = 0
+    assert np.abs(shares[:, :-1]).max() < 0.05
+    np.testing.assert_allclose(found[0, -1], found[PREVIOUS], rtol=0.05)  # the whole layer
+
+
+def test_both_directions(known: DecoderModel, pair: PatchPair) -> None:
+    back = PatchPair(known, pair.b, 1, pair.a, 0)
+    asked = Asked(pair.a.batch.real(0).stop - 1, Q, T)
+    a, b = back.measured(asked)
+    assert head_effects(back, asked, 1)[0] / (a - b) > 0.9
+    assert pair.measured(asked_of(pair)) == (b, a)
+
+
+def test_the_path_from_the_previous_token_head_is_into_the_keys(known: DecoderModel, pair: PatchPair) -> None:
+    asked = asked_of(pair)
+    a, b = pair.measured(asked)
+    into = {part: pair.path_effects(asked, INDUCTION, part, 0) / (a - b) for part in ("q", "k", "v")}
+    assert into["k"][0] > 0.9
+    assert abs(into["k"][1]) < 0.05
+    assert max(np.abs(into["q"]).max(), np.abs(into["v"]).max()) < 0.05
+
+
+def test_positions_of_the_stream(known: DecoderModel, pair: PatchPair) -> None:
+    asked, real = asked_of(pair), pair.b.batch.real(1)
+    a, b = pair.measured(asked)
+    tokens = slice(real.start, real.stop)
+    at_last = position_effects(pair, asked, 1, tokens.start, tokens.stop) / (a - b)
+    assert at_last[:2] == pytest.approx([0, 0], abs=0.02)
+    assert at_last[2] + at_last[4] > 0.9  # after p and after r stands what was before
+    first = position_effects(pair, asked, 0, tokens.start, tokens.stop)
+    assert first[[0, 2, 4, 5]] == pytest.approx([0] * 4, abs=1e-5)  # the same tokens in both
+
+
+def test_several_patches_are_one_run(known: DecoderModel, pair: PatchPair) -> None:
+    asked = asked_of(pair)
+    _, b = pair.measured(asked)
+    for patch, effect in (
+        (Patch("head", 0, 0), head_effects(pair, asked, 0)[0]),
+        (Patch("layer", 1), head_effects(pair, asked, 1)[2]),
+        (Patch("position", 1, asked.query - 3), position_effects(pair, asked, 1, asked.query - 3, 7)[0]),
+    ):
+        assert pair.patched(asked, [patch])[0] - b == pytest.approx(float(effect), abs=1e-5)
+    real = pair.b.batch.real(1)
+    everywhere = [Patch("position", 0, place) for place in range(real.start, real.stop)]
+    whole = pair.patched(asked, [*everywhere, Patch("head", 1, 1)])
+    assert whole[0] == pytest.approx(pair.measured(asked)[0], abs=1e-4)
+    assert whole[1][0][0] == "q"
+    assert pair.patched(asked, [])[0] == pytest.approx(b, abs=1e-5)
+
+
+def plain_hook(model: DecoderModel, a: TokenBatch, b: TokenBatch, layer: int, head: int) -> torch.Tensor:
+    """B's logits with a head's part of what the output projection gets replaced by A's, by torch's hooks alone."""
+    projection, width = model.network.blocks[layer].attention.output, model.network.config.width
+    some = slice(head * width // model.num_heads, (head + 1) * width // model.num_heads)
+    kept = []
+    hook = projection.register_forward_pre_hook(lambda _, given: kept.append(given[0]))
+    model.run(a)
+    hook.remove()
+
+    def put(_: object, given: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
+        changed = given[0].clone()
+        changed[..., some] = kept[0][..., some]
+        return (changed,)
+
+    hook = projection.register_forward_pre_hook(put)
+    found = model.run(b).logits[0]
+    hook.remove()
+    return found
+
+
+def test_equals_plain_hooks(tiny: DecoderModel) -> None:
+    a, b = (tiny.encode([text]) for text in ("the cat sat on the mat", "the mat sat on the cat"))
+    traces, asked = PatchPair(tiny, tiny.run(a), 0, tiny.run(b), 0), Asked(5, 11)
+    before = traces.measured(asked)[1]
+    for layer in range(2):
+        found = head_effects(traces, asked, layer)
+        for head in range(3):
+            expected = plain_hook(tiny, a, b, layer, head)[5].log_softmax(-1)[11]
+            assert before + found[head] == pytest.approx(float(expected), abs=1e-5)
+
+
+def test_runs_under_different_masks(tiny: Model) -> None:
+    batch = tiny.encode(["the cat sat on the mat"])
+    a, b = tiny.run(batch), tiny.run(batch, MaskSpec(causal=False))
+    asked = Asked(3, 11, 7)
+    pair = PatchPair(tiny, a, 0, b, 0)
+    found, both = head_effects(pair, asked, 0), pair.measured(asked)
+    every = [Patch("layer", layer) for layer in range(2)]
+    assert pair.patched(asked, every)[0] == pytest.approx(both[0], abs=1e-4)
+    assert np.abs(found).min() > 0
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "gemma2"])
+def test_models_of_transformers(name: str, family: Callable[[str], Family]) -> None:
+    model = family(name).ours
+    a, b = (model.run(model.encode([text])) for text in ("the cat sat on a mat", "the mat sat on a cat"))
+    pair, query = PatchPair(model, a, 0, b, 0), b.batch.real(0).stop - 1
+    asked = Asked(query, 11, 7)
+    wanted = pair.measured(asked)
+    every = [Patch("layer", layer) for layer in range(model.num_layers)]
+    every += [Patch("position", 0, place) for place in range(query + 1)]
+    assert pair.patched(asked, every)[0] == pytest.approx(wanted[0], abs=1e-4)
+    heads = head_effects(pair, asked, 1)
+    assert pair.patched(asked, [Patch("head", 1, 3)])[0] - wanted[1] == pytest.approx(heads[3], abs=1e-5)
+    for part in ("q", "k", "v"):
+        assert np.isfinite(pair.path_effects(asked, (2, 1), part, 0)).all()
+
+
+def test_what_cannot_be_patched_is_refused(tiny: Model, family: Callable[[str], Family]) -> None:
+    a, b = (tiny.run(tiny.encode([text])) for text in ("the cat", "the cat sat on the mat"))
+    with pytest.raises(ValueError, match=r"as many tokens in A as in B: A has \d+, B has \d+"):
+        PatchPair(tiny, a, 0, b, 0)
+    with pytest.raises(ValueError, match="expected a head from 0 to 2, got 3"):
+        PatchPair(tiny, a, 0, a, 0).patched(Asked(1, 2), [Patch("head", 1, 3)])
+    bert = family("bert").ours
+    run = bert.run(bert.encode(["the cat"]))
+    with pytest.raises(NotSupported, match="one stack"):
+        PatchPair(bert, run, 0, run, 0)
+
+
+def test_pairs_of_texts_from_a_file() -> None:
+    head = "answer,a,b,instead_of\n"
+    assert read_pairs(f"{head} q,one,two, t\n".encode()) == [
+        {"a": "one", "b": "two", "answer": " q", "instead_of": " t"}
+    ]
+    for wrong in (
+        b"",
+        b"\xff\xfe",
+        b"a,b\n1,2\n",
+        f"{head}q,one,,t\n".encode(),
+        head.encode() + b"q,one,two,t\n" * (MOST_PAIRS + 1),
+        head.encode() + b"q,one," + b"x" * 200_000 + b",t\n",
+    ):
+        with pytest.raises(ValueError, match="columns a, b, answer and instead_of, and 1 to 64 pairs"):
+            read_pairs(wrong)

@@ -1,0 +1,157 @@
+"""Tokens merged into words and sentences. Run: python -m pytest tests/model/heads/test_merging.py"""
+
+import numpy as np
+import pytest
+import torch
+
+from model import catalog, trace
+from model.base import Model
+from model.heads.merging import (
+    BY,
+    By,
+    groups_of,
+    groups_of_labels,
+    merge_groups,
+    merged,
+    merged_head,
+    merged_labels,
+    merged_weights,
+    over_queries,
+)
+from model.heads.survey import every_weight, survey, thumbnails
+from model.heads.view import HeadView, cropped
+from model.masks import MaskSpec
+
+TEXT = 'Once upon a time, there was Lily\'s cat. "It ran!" She said so.'
+CAUSAL = np.triu(np.ones((5, 5), bool), 1)
+WEIGHTS = np.array(
+    [[1, 0, 0, 0, 0], [0.5, 0.5, 0, 0, 0], [0, 0.25, 0.75, 0, 0], [0, 0, 0, 1, 0], [0.125, 0, 0.375, 0, 0.5]],
+    np.float32,
+)
+VIEW = HeadView(WEIGHTS, np.log(WEIGHTS + 0.25), {"causal": CAUSAL}, list("abcde"), list("abcde"))
+
+
+@pytest.fixture(scope="module")
+def story() -> Model:
+    return catalog.load("story")
+
+
+def split(labels: list[str], by: By) -> list[str]:
+    return merged_labels(labels, groups_of_labels(labels, by))
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        (["the", "un", "##believ", "##able", "cat", ".", "[SEP]"], ["the", "un##believ##able", "cat", ".", "[SEP]"]),
+        (["Ġthe", "Ġun", "able", "Ġcat", "'s", ",", '."'], ["Ġthe", "Ġunable", "Ġcat's", ',."']),
+        (["▁", "Hi", "▁you", "⟨F0 9F⟩", "⟨98⟩"], ["▁Hi", "▁you", "⟨F0 9F⟩⟨98⟩"]),
+        (["·你", "好", "。"], ["·你", "好", "。"]),
+        (["<pad>", "<pad>", "<s>", "·a", "b"], ["<pad> × 2", "<s>", "·ab"]),
+        (["cat", "dog"], ["cat", "dog"]),
+    ],
+)
+def test_words_by_the_labels_of_several_tokenizers(labels: list[str], words: list[str]) -> None:
+    assert split(labels, "words") == words
+
+
+def test_sentences_end_at_a_stop_before_a_space_and_at_a_line_s_end() -> None:
+    labels = ["<s>", "Pi", "·is", "·3", ".", "14", "!", "·No", "⏎", "Yes", "·。"]
+    assert split(labels, "sentences") == ["<s>", "Pi·is·3.14!", "·No⏎", "Yes·。"]
+    assert split(["·好", "。", "吃", "饭", "！", "”", "你"], "sentences") == ["·好。", "吃饭！”", "你"]
+
+
+def test_a_text_is_split_where_it_was_read(story: Model) -> None:
+    batch = story.encode([TEXT, "Hi"], "left")
+    words = merged_labels(batch.pieces[0], groups_of(batch, 0, "words"))
+    assert words[5:11] == [",", "·there", "·was", "·Lily's", "·cat", "."]
+    sentences = merged_labels(batch.pieces[0], groups_of(batch, 0, "sentences"))
+    assert sentences == ["<start>", "Once·upon·a·time,·there·was·Lily's·cat.", '·"It·ran!"', "·She·said·so."]
+    assert groups_of(batch, 1, "tokens").tolist() == list(range(batch.ids.shape[1]))
+    assert len(groups_of(batch, 1, "words")) == 3  # padding, the start and the word
+
+
+def test_a_merged_cell_is_the_sum_over_keys_and_the_mean_over_queries() -> None:
+    found = merged(VIEW, np.array([0, 1, 3]), np.array([0, 2, 3]))
+    np.testing.assert_allclose(found.weights, [[1, 0, 0], [0.625, 0.375, 0], [0.0625, 0.1875, 0.75]])
+    assert found.queries == ["a", "bc", "de"]
+    assert found.keys == ["ab", "c", "de"]
+    scores = np.log(np.exp(VIEW.scaled[1:3, :2]).sum(1)).mean()  # what the softmax takes to the sum of their weights
+    assert found.scaled[1, 0] == pytest.approx(scores, rel=1e-6)
+
+
+def test_a_merged_cell_is_blocked_only_where_all_of_its_cells_are() -> None:
+    padding = np.zeros((5, 5), bool)
+    padding[:, 4] = True
+    view = HeadView(WEIGHTS, WEIGHTS, {"causal": CAUSAL, "padding": padding}, VIEW.queries, VIEW.keys)
+    found = merged(view, np.array([0, 2]), np.array([0, 3, 4]))
+    assert found.any_blocked().tolist() == [[False, True, True], [False, False, True]]
+    assert found.blocked["causal"].tolist() == [[False, True, True], [False, False, True]]
+    assert found.blocked["padding"].tolist() == [[False, False, True], [False, False, True]]
+
+
+@pytest.mark.parametrize("by", BY[1:])
+@pytest.mark.parametrize("masks", [{}, {"causal": False}, {"padding": False}, {"sliding": 3}])
+def test_merged_rows_sum_to_1_and_blocked_cells_are_exactly_0(story: Model, by: By, masks: dict) -> None:
+    run = story.run(story.encode([TEXT, "Hi there."], "left"), story.standard.replace(**masks))
+    for row in (0, 1):
+        found = merged_head(run, row, run.spec, 4, 1, by)
+        sums = found.weights.sum(1)
+        np.testing.assert_allclose(sums[~found.empty_rows()], 1, atol=1e-6)
+        assert not sums[found.empty_rows()].any()
+        assert not found.weights[found.any_blocked()].any()
+
+
+def test_a_query_that_looks_at_nothing_has_no_part_in_the_mean() -> None:
+    weights = np.array([[0, 0], [0.25, 0.75]], np.float32)
+    np.testing.assert_array_equal(merged_weights(weights, np.array([0]), np.array([0, 1])), weights[1:])
+
+
+@pytest.mark.parametrize("by", BY[1:])
+def test_thumbnails_are_of_merged_weights_however_they_come_in_blocks(
+    story: Model, by: By, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = story.run(story.encode([TEXT, "Hi there."], "left"))
+    groups = merge_groups(run, 0, by)
+    assert groups is not None
+    expected = thumbnails(merged_weights(every_weight(run, 0), *groups))
+    plain = survey(run, 0)
+    for rows in (1, 3, 7, 50):
+        monkeypatch.setattr(trace, "BLOCK_BYTES", rows * 4 * run.num_heads * run.batch.ids.shape[1])
+        found = survey(run, 0, by=by)
+        np.testing.assert_allclose(found.thumbnails, expected, atol=2e-6)
+        np.testing.assert_array_equal(found.future, plain.future)
+    blocked = merged_head(run, 0, run.spec, 0, 0, by).any_blocked()
+    np.testing.assert_array_equal(found.blocked[0], blocked[: found.blocked.shape[1], : found.blocked.shape[2]])
+
+
+def test_parts_of_a_merged_view_are_merged() -> None:
+    assert cropped(merged(VIEW, np.arange(5), np.array([0, 2])), (1, 3), (0, 1)).merged
+
+
+@pytest.mark.parametrize(("how", "expected"), [("mean", [0, 0.125, 0.375, 0.5, 0]), ("sum", [0, 0.25, 0.75, 1, 0])])
+def test_several_queries_together(how: str, expected: list[float]) -> None:
+    found = over_queries(VIEW, [3, 2, 3], how)  # type: ignore[arg-type]
+    assert found.weights.tolist() == [expected]
+    assert (found.queries, found.first) == (["cd"], 2)
+    assert found.any_blocked().tolist() == [[False] * 4 + [True]]
+
+
+def test_what_is_no_merging_is_refused(story: Model) -> None:
+    run = story.run(story.encode(["Once"]), MaskSpec())
+    with pytest.raises(ValueError, match="expected tokens, words, sentences, got 'lines'"):
+        merge_groups(run, 0, "lines")  # type: ignore[arg-type]
+    for queries, how in (([], "mean"), ([5], "mean"), ([-1], "sum"), ([0], "largest")):
+        with pytest.raises(ValueError, match="expected queries from 0 to 4 and mean or sum"):
+            over_queries(VIEW, queries, how)  # type: ignore[arg-type]
+
+
+def test_no_block_is_held_longer_than_its_group() -> None:
+    from model.heads.merging import MergedBlocks
+
+    rows, columns = np.array([0, 2, 5]), np.array([0, 3])
+    merge, weights = MergedBlocks((rows, columns), 7), torch.rand(2, 7, 7)
+    parts = [merge.add(slice(begin, begin + 1), weights[:, begin : begin + 1]) for begin in range(7)]
+    assert [(some.start, some.stop) for some, _ in parts if some.start < some.stop] == [(0, 1), (1, 2), (2, 3)]
+    found = torch.cat([part for _, part in parts], 1).numpy()
+    np.testing.assert_allclose(found, merged_weights(weights.numpy(), rows, columns), atol=1e-6)

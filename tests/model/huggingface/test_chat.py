@@ -1,0 +1,111 @@
+"""Messages with roles: parsed, rendered by the model's own template within limits, and read with special tokens."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import unmask
+from model import catalog
+from model.errors import CheckpointError
+from model.huggingface import chat
+from serving import backends
+from serving.job import Job
+from serving.scheduler import LostTwice
+from serving.settings import Settings
+from tests.model.huggingface import families
+
+TEMPLATE = (
+    "{% for m in messages %}{% if m.role == 'assistant' and loop.first %}{{ raise_exception('the user begins') }}"
+    "{% endif %}<s> {{ m.role }} {{ m.content }}</s>{% endfor %}{% if add_generation_prompt %}<s> it{% endif %}"
+)
+MESSAGES = (("user", "the cat sat"), ("assistant", "on a </s> mat"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    families.save("llama", tmp_path)
+    (tmp_path / chat_file()).write_text(TEMPLATE)
+    return tmp_path
+
+
+def chat_file() -> str:
+    from model.huggingface.checkpoint_files import CHAT_TEMPLATE
+
+    return CHAT_TEMPLATE
+
+
+def test_lines_that_begin_with_a_role_begin_a_message() -> None:
+    text = "hello\nSystem: be short\nassistant:  yes \n and so on\n\nuser:\nwhy?: no role: at all"
+    assert chat.messages_of(text) == (
+        ("user", "hello"),
+        ("system", "be short"),
+        ("assistant", "yes \n and so on"),
+        ("user", "why?: no role: at all"),
+    )
+    for wrong in ("", "  \n "):
+        with pytest.raises(ValueError, match="expected 1 to 200 messages, got 0"):
+            chat.messages_of(wrong)
+    with pytest.raises(ValueError, match="expected a role out of system, user, assistant, got 'tool'"):
+        chat.checked([("tool", "x")])
+
+
+def test_the_template_is_rendered_and_its_special_tokens_are_tokens(folder: Path) -> None:
+    text = chat.render(str(folder), Settings(), MESSAGES)
+    assert text == "<s> user the cat sat</s><s> assistant on a </s> mat</s><s> it"
+    model = catalog.load(str(folder), settings=Settings())
+    assert model.chats
+    batch, special = model.encode_rendered(text)
+    ids = batch.ids[0].tolist()
+    assert special >= {families.START, families.END}
+    assert [ids.count(one) for one in (families.START, families.END)] == [3, 3]  # as every chat reads a typed </s>
+    assert ids[0] == families.START != ids[1]  # the template wrote it, and no other is put before it
+    typed = model.encode(["<s> the cat"]).ids[0].tolist()
+    assert typed.count(families.START) <= 1  # in a plain text it is text: the one is the model's own
+    assert "".join(batch.pieces[0]).count("<s>") == 3
+
+
+def test_in_python_a_chat_is_a_run(folder: Path) -> None:
+    model = unmask.load(str(folder))
+    run = model.chat([{"role": role, "content": content} for role, content in MESSAGES], causal=False)
+    assert run.trace.batch.texts == ("<s> user the cat sat</s><s> assistant on a </s> mat</s><s> it",)
+    assert not run.masks.causal
+    with pytest.raises(ValueError, match="does not take these messages \\(the user begins\\)"):
+        model.chat([{"role": "assistant", "content": "hello"}])
+    with pytest.raises(ValueError, match="has no chat template"):
+        unmask.load("story").chat([{"role": "user", "content": "hello"}])
+
+
+@pytest.mark.parametrize("template", [
+    "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+    "{{ cycler.__init__.__globals__.os.popen('id').read() }}",
+    "{% include '/etc/passwd' %}",
+    "{{ ('x' * 1000) * 2000 }}",
+    "{% for a in range(10) %}",
+])  # fmt: skip
+def test_a_hostile_template_is_refused_in_a_sentence(template: str, folder: Path) -> None:
+    (folder / chat_file()).write_text(template)
+    with pytest.raises(CheckpointError, match="its chat template"):
+        chat.render(str(folder), Settings(), MESSAGES)
+
+
+@pytest.mark.slow
+def test_a_template_that_never_ends_ends_its_process_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loops = "{% for a in range(99999) %}" * 4 + "{% endfor %}" * 4
+    (folder / chat_file()).write_text(loops)
+    monkeypatch.setattr(backends, "INSPECTION_SECONDS", 8.0)
+    inspector = backends.inspector(Settings())
+    with pytest.raises((LostTwice, ValueError)):
+        inspector.ask(Job(chat.render, (str(folder), Settings(), MESSAGES)))
+    (folder / chat_file()).write_text("{{ 'x' * 10**10 }}")
+    with pytest.raises((LostTwice, ValueError, MemoryError)):
+        inspector.ask(Job(chat.render, (str(folder), Settings(), MESSAGES)))
+
+
+def test_without_a_template_there_is_no_chat(tmp_path: Path) -> None:
+    families.save("llama", tmp_path)
+    assert not catalog.load(str(tmp_path), settings=Settings()).chats
+    with pytest.raises(CheckpointError, match="has no chat template"):
+        chat.render(str(tmp_path), Settings(), MESSAGES)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ messages[0].content }}"}))
+    assert catalog.load(str(tmp_path), settings=Settings()).chats

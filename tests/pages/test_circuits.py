@@ -1,0 +1,58 @@
+"""The page Circuits, and circuits as measures of the Head atlas, without a browser."""
+
+import html
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from model.base import Model
+from model.circuits.composition import composition
+from model.circuits.ov_qk import copying_scores, ov, qk
+from tests.model.huggingface.families import save
+from tests.pages.explore import Explore, array
+from tests.pages.test_head_atlas import HeadAtlas
+from viz.html import fixed
+
+
+class Circuits(Explore):
+    SCRIPT = "pages/circuits.py"
+
+    def table(self, title: str) -> str:
+        return next(html.unescape(one) for one in self.html() if title in one)
+
+
+def test_the_page_shows_what_the_weights_give(story: Model) -> None:
+    page = Circuits()
+    first, second, pairs = ov(story, 4, 0), qk(story, 4, 0), composition(story)
+    assert f"Copying score {fixed(first.copying, 2)}" in page.sentence()
+    for title, found in (("token attended to", first), ("query token", second)):
+        table = page.table(title)
+        assert all(one.token in table and one.largest[0][0] in table for one in found.tokens)
+    np.testing.assert_allclose(array(page.trace("profile", "profile")["y"]), second.profile, atol=1e-6)
+    later, reads, earlier, wrote = np.unravel_index(np.nanargmax(pairs[1]), pairs[1].shape)
+    strongest = f"L{later} H{reads} reads what L{earlier} H{wrote} wrote, {np.nanmax(pairs[1]):.3f} above random"
+    assert any(strongest in said for said in page.said("markdown"))
+    page.set(composed="q", layer=2, head=3)
+    assert page.url == {"composed": "q", "layer": "2", "head": "3"}
+    assert "L2 H3" in page.sentence()
+
+
+def test_tokens_of_the_text() -> None:
+    page = Circuits(text="the cat the", circuit_tokens="text")
+    assert page.table("token attended to").count("<tr>") == 1 + 3
+    assert "·cat" in page.table("query token")
+
+
+def test_a_model_without_circuits_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    page = Circuits(model=str(save("gemma2", tmp_path / "gemma2")))
+    assert any("decoders built like Llama" in said for said in page.said("error"))
+
+
+def test_circuits_as_measures_of_the_atlas(story: Model) -> None:
+    page = HeadAtlas(x="copying_scores", y="strongest_reads")
+    points = page.points()
+    places = points["customdata"]
+    assert min(layer for layer, _ in places) == 1, "heads of the first layer read no other"
+    expected = copying_scores(story)
+    assert points["x"] == pytest.approx([float(expected[tuple(place)]) for place in places], abs=1e-5)

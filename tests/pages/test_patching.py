@@ -1,0 +1,124 @@
+"""Activation patching on Compare, without a browser."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+import streamlit as st
+
+from model.base import Model
+from model.circuits.patching import Asked, Patch, PatchPair
+from model.inference.calls import continuation_ids
+from model.masks import MaskSpec
+from tests.model.circuits.test_patching import head_effects, position_effects
+from tests.pages.explore import array
+from tests.pages.test_compare import Compare
+from ui.circuits.patching import PAIR
+from ui.sidebar.models import FIRST
+
+TEXTS = {name: PAIR[name] for name in ("text", "b_text", "differs", "patch_answer", "patch_instead")}
+
+
+class Patching(Compare):
+    def effects(self) -> np.ndarray:
+        return array(self.figures()["patch_map"]["data"][0]["z"])
+
+
+def pair(story: Model) -> tuple[PatchPair, Asked]:
+    a, b = (story.run(story.encode([PAIR[name]])) for name in ("text", "b_text"))
+    ids = [continuation_ids(story, PAIR[name])[0][0] for name in ("patch_answer", "patch_instead")]
+    return PatchPair(story, a, 0, b, 0), Asked(b.batch.ids.shape[1] - 1, *ids)
+
+
+def test_every_head_is_patched_into_b_and_the_other_way(story: Model) -> None:
+    page = Patching(patching="true", **TEXTS)
+    traces, asked = pair(story)
+    expected = np.stack([head_effects(traces, asked, layer) for layer in range(6)])
+    np.testing.assert_allclose(page.effects(), expected, atol=1e-4)
+    a, b = traces.measured(asked)
+    said = " ".join(page.said("markdown"))
+    assert f"Measured in A: {a:.2f}, in B: {b:.2f}".replace("-", "−") in said
+    page.set(patch_into="a")
+    back = np.stack([head_effects(PatchPair(story, traces.b, 0, traces.a, 0), asked, layer) for layer in range(6)])
+    np.testing.assert_allclose(page.effects(), back, atol=1e-4)
+    assert page.url["patch_into"] == "a"
+
+
+def test_positions_and_paths(story: Model) -> None:
+    page = Patching(patching="true", patch_of="positions", **TEXTS)
+    traces, asked = pair(story)
+    expected = [position_effects(traces, asked, layer, 0, asked.query + 1) for layer in range(6)]
+    np.testing.assert_allclose(page.effects(), expected, atol=1e-4)
+    assert page.trace("patch_map", "effects")["x"][6] == "6: ·black"
+    page.set(patch_of="v", layer=2, head=1)
+    paths = [traces.path_effects(asked, (2, 1), "v", layer) for layer in (0, 1)]
+    np.testing.assert_allclose(page.effects(), paths, atol=1e-4)
+    page.set(layer=0)
+    assert any("No layer comes before that of L0 H1" in said for said in page.said("info"))
+
+
+def test_several_patches_run_together(story: Model) -> None:
+    page = Patching(patching="true", patches="h0.3,p1.5,a9.9", patch_metric="probability", **TEXTS)
+    assert any("expected a layer from 0 to 5, got 9" in said for said in page.said("error"))
+    page.set(patches_chosen=page.value("patches_chosen")[:2])
+    traces, asked = pair(story)
+    found, _ = traces.patched(Asked(asked.query, asked.answer), [Patch("head", 0, 3), Patch("position", 1, 5)])
+    assert any(f"B measures {found:.2f} instead" in said for said in page.said("markdown"))
+    assert page.url["patches"] == "h0.3,p1.5"
+    assert len(page.figures()["patch_map"]["layout"]["shapes"]) == 1
+
+
+def test_masks_are_patched_and_what_cannot_be_is_said(story: Model) -> None:
+    page = Patching(patching="true")
+    batch = story.encode([FIRST])
+    both = PatchPair(story, story.run(batch), 0, story.run(batch, MaskSpec(causal=False)), 0)
+    asked = Asked(batch.ids.shape[1] - 1, *both.likeliest(batch.ids.shape[1] - 1))
+    expected = [head_effects(both, asked, layer) for layer in range(6)]
+    np.testing.assert_allclose(page.effects(), expected, atol=1e-3)
+    page.set(b_causal=True)
+    assert any("A and B are the same run" in said for said in page.said("info"))
+    page.set(differs="text").set(b_text="Once upon a time")
+    assert any("as many tokens in A as in B: A has 23, B has 5" in said for said in page.said("info"))
+    page.press("patch_pair")
+    assert page.value("b_text") == PAIR["b_text"]
+    assert page.effects().shape == (6, 7)
+    page.set(patch_instead=" bird")
+    assert any("expected two different tokens, got “·bird” twice" in said for said in page.said("error"))
+
+
+def test_pairs_from_a_file(story: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[io.BytesIO | None] = [None]
+    monkeypatch.setattr(st, "file_uploader", lambda *_, **__: sent[0])
+    page = Patching(patching="true", patch_of="pairs", **TEXTS)
+    other = ("She saw the red ball and the blue hat. The red", "She saw the blue ball and the red hat. The red")
+    rows = [
+        ("a", "b", "answer", "instead_of"),
+        (TEXTS["text"], TEXTS["b_text"], " bird", " horse"),
+        (*other, " ball", " hat"),
+    ]
+    file = io.StringIO()
+    csv.writer(file).writerows(rows)
+    sent[0] = io.BytesIO(file.getvalue().encode())
+    page.run()
+    each = []
+    for a, b, *answers in rows[1:]:
+        runs = [story.run(story.encode([text])) for text in (a, b)]
+        ids = [continuation_ids(story, one)[0][0] for one in answers]
+        asked = Asked(runs[1].batch.ids.shape[1] - 1, *ids)
+        each.append([head_effects(PatchPair(story, runs[0], 0, runs[1], 0), asked, layer) for layer in range(6)])
+    np.testing.assert_allclose(page.effects(), np.mean(each, 0), atol=1e-4)
+    assert any("± over pairs" in one for one in page.html())
+
+
+def test_a_knockout_is_a_mask_in_the_mask_lab() -> None:
+    page = Patching(patching="true", **TEXTS).press("patch_knockout")
+    assert json.loads(page["masks"])["drawn"][0][0] == "block"
+    assert page["page"] == "Mask Lab"
+
+
+def test_a_file_that_holds_no_pairs_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(st, "file_uploader", lambda *_, **__: io.BytesIO(b"a,b\n1,2\n"))
+    page = Patching(patching="true", patch_of="pairs", **TEXTS)
+    assert any("expected a CSV file" in said for said in page.said("error"))

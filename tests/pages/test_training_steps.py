@@ -1,0 +1,83 @@
+"""A folder of checkpoints, as Hugging Face's Trainer writes them: a slider over its steps, and a chart over all."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from streamlit.testing.v1 import AppTest
+
+from model import catalog
+from model.heads.over_steps import step_measures
+from serving.settings import Settings
+from tests.apptest import charts
+from tests.model.huggingface import families
+from tests.pages.page import array
+from ui import results
+
+ROOT = Path(__file__).parents[2]
+STEPS = (5, 20, 100)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three checkpoints of other weights; the tokenizer is in the folder above alone, as without processing_class."""
+    folder = tmp_path_factory.mktemp("trained")
+    for step in STEPS:
+        torch.manual_seed(step)
+        families.random_network("llama", families.ALL["llama"]).save_pretrained(folder / f"checkpoint-{step}")
+    families.save_tokenizer(folder, "$A")
+    (folder / "checkpoint-7.zip").write_bytes(b"")
+    (folder / "runs").mkdir()
+    return folder
+
+
+def opened(folder: Path, **query: str) -> AppTest:
+    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=60)
+    for name, value in {"model": str(folder), "text": "the cat sat on the cat sat", **query}.items():
+        app.query_params[name] = value
+    return app.run()
+
+
+def test_the_steps_of_a_folder_are_found_in_their_order(trained: Path) -> None:
+    found = catalog.steps(str(trained), Settings())
+    assert list(found.values()) == list(STEPS)
+    assert catalog.steps(str(trained / "checkpoint-5"), Settings()) == catalog.steps("story") == {}
+    assert catalog.steps(str(trained), Settings(model_root=trained / "runs")) == {}  # outside: nothing is listed
+
+
+def test_the_model_of_the_folder_itself_comes_last(trained: Path, tmp_path: Path) -> None:
+    families.save("llama", tmp_path)
+    (tmp_path / "checkpoint-3").symlink_to(trained / "checkpoint-5")
+    assert catalog.steps(str(tmp_path)) == {str(tmp_path / "checkpoint-3"): 3, str(tmp_path): None}
+
+
+def test_the_slider_begins_at_the_last_step_and_the_link_has_another(trained: Path) -> None:
+    app = opened(trained)
+    assert not app.exception
+    slider = app.select_slider(key="training_step")
+    assert (slider.options, slider.value) == (["5", "20", "100"], 100)
+    slider.set_value(20).run()
+    assert not app.exception
+    assert app.query_params["training_step"] in ("20", ["20"])
+    assert app.query_params["model"] in (str(trained), [str(trained)])
+    assert any("checkpoint-20" in caption.value for caption in app.caption)
+    assert opened(trained, training_step="5").select_slider(key="training_step").value == 5
+    assert opened(trained, training_step="6").select_slider(key="training_step").value == 100
+
+
+def test_the_chart_has_every_checkpoints_own_numbers_and_few_models_stay_in_memory(trained: Path) -> None:
+    app = opened(trained, over_steps="true", layer="1", head="2", training_step="20")
+    assert not app.exception
+    drawn = next(data for key, data in charts(app).items() if key.startswith("steps_over"))["figure"]["data"]
+    lines = {line["name"]: (array(line["x"]), array(line["y"])) for line in drawn}
+    for place, step in enumerate(STEPS):
+        model = catalog.load(str(trained / f"checkpoint-{step}"), settings=Settings())
+        trace = model.run(model.encode(["the cat sat on the cat sat"]))
+        found = step_measures(trace, 0, model.standard, predicts=True)
+        assert found.loss == pytest.approx(float(trace.losses().nanmean()))
+        assert lines["loss, nats/token"][1][place] == pytest.approx(found.loss, rel=1e-5)
+        assert (lines["first token"][0][place], lines["first token"][1][place]) == (
+            step, pytest.approx(found.shares["first"][1, 2], rel=1e-5),
+        )  # fmt: skip
+        assert found.shares["first"][1, 2] == pytest.approx(float(trace.weights(1, 2)[1:, 0].mean()), abs=1e-6)
+    assert len(results.engine().models._models) <= results.engine().models._most

@@ -1,0 +1,166 @@
+"""What the pages compute, in Python. Run: python -m pytest tests/unmask/test_analyses.py"""
+
+import numpy as np
+import pytest
+import torch
+
+import unmask
+from model.attribution.score_split import score_split
+from model.heads.ablation import HeadsOff, layer_effects, outcome
+from model.heads.logit_lens import logit_lens
+from model.heads.rollout import layer_maps, token_flow
+from unmask.notebook import LoadedModel
+from unmask.pictures import Picture
+from unmask.runs import Run
+
+TEXT = "Once upon a time, there was Lily's cat. She ran."
+
+
+@pytest.fixture(scope="module")
+def story() -> LoadedModel:
+    return unmask.load("story")
+
+
+@pytest.fixture(scope="module")
+def run(story: LoadedModel) -> Run:
+    return story.run(TEXT)
+
+
+def shows_itself(picture: Picture) -> Picture:
+    """Each has one line, one page that needs nothing else, and a row of a table for each number."""
+    assert "\n" not in repr(picture)
+    assert "<iframe" in picture._repr_html_()
+    assert len(picture.to_dataframe()) == picture.numpy().size
+    return picture
+
+
+def test_arrays_are_the_traces(run: Run) -> None:
+    record, tokens = run.trace.layers[3], len(run.labels)
+    np.testing.assert_array_equal(run.q(3), record.q[0])
+    np.testing.assert_array_equal(run.k(3), record.k[0])
+    np.testing.assert_array_equal(run.v(3), record.v[0])
+    np.testing.assert_array_equal(run.logits, run.trace.logits[0])
+    streams = run.model.residuals(run.trace.batch, run.masks)
+    np.testing.assert_array_equal(run.residual(2), streams.streams[2][0])
+    last = run.model.readout(streams.final(torch.tensor(run.residual(6))))
+    np.testing.assert_allclose(last.detach(), run.logits, atol=1e-4)
+    assert run.residual(0).shape == (tokens, 192)
+    for ask in (lambda: run.q(6), lambda: run.residual(7)):
+        with pytest.raises(ValueError, match="expected a layer from 0"):
+            ask()
+
+
+def test_ids_in_place_of_a_text(story: LoadedModel, run: Run) -> None:
+    again = story.run(ids=run.trace.batch.ids[0].tolist())
+    np.testing.assert_array_equal(again.logits, run.logits)
+    assert again.labels == run.labels
+    assert again.head(4, 0, by="words").view.queries == run.head(4, 0, by="words").view.queries
+    two = story.run(ids=[[1, 30, 31, 32], [1, 30]], row=1, pad_side="left")
+    assert two.labels[:2] == ["<pad>", "<pad>"]
+    np.testing.assert_allclose(two.logits[2:], story.run(ids=torch.tensor([1, 30])).logits, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"ids": [1, 99_999]}, "expected a token id from 0 to"),
+        ({"ids": []}, "expected 1 to 256 ids in each row"),
+        ({"ids": [1] * 300}, "expected 1 to 256 ids in each row"),
+        ({"ids": [1.5]}, "expected token ids, got 1.5"),
+        ({"ids": "12"}, "expected token ids"),
+        ({"ids": [1], "text": "a"}, "expected ids alone"),
+    ],
+)
+def test_ids_that_mean_nothing_are_a_sentence(story: LoadedModel, options: dict, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        story.run(**options)
+
+
+def test_logit_lens(run: Run) -> None:
+    found = shows_itself(run.logit_lens(2, 7))
+    expected = logit_lens(run.model, run.trace.batch, run.masks, 0, 2, 7)
+    np.testing.assert_array_equal(found.numpy(), expected.next_probabilities)
+    assert found.to_dataframe()["position"].unique().tolist() == [2, 3, 4, 5, 6]
+
+
+def test_rollout_and_flow(run: Run) -> None:
+    for how in ("mean", "maximum", "rollout"):
+        maps = layer_maps(run.trace, 0, run.masks, how)
+        np.testing.assert_array_equal(shows_itself(run.rollout(2, how)).numpy(), maps.maps[2])
+    assert run.merged("words").rollout().view.queries == run.head(0, 0, by="words").view.queries
+    np.testing.assert_array_equal(shows_itself(run.flow(5)).numpy(), token_flow(run.trace, 0, run.masks, 5))
+    with pytest.raises(ValueError, match="expected a layer from 0 to 5"):
+        run.rollout(-7)
+
+
+def test_ablation(run: Run) -> None:
+    target = int(run.trace.batch.ids[0, 9])
+    off = HeadsOff(((4, 0), (3, 1)), "mean")
+    expected = outcome(run.model, run.trace.batch, run.masks, 0, 8, off)
+    found = shows_itself(run.ablate([(4, 0), (3, 1)], "mean", query=8))
+    np.testing.assert_array_equal(found.numpy(), expected.losses)
+    effects = shows_itself(run.ablation(query=8)).numpy()
+    row = layer_effects(run.model, run.trace.batch, run.masks, 0, 8, target, 4, 6, HeadsOff(()))
+    np.testing.assert_allclose(effects[4], row, atol=1e-6)
+    with pytest.raises(ValueError, match="expected heads of the 6 × 6"):
+        run.ablate([(4, 9)])
+
+
+def test_a_score_and_what_a_head_adds(run: Run) -> None:
+    found = shows_itself(run.score_split(4, 0, 9, 5))
+    expected = score_split(run.model, run.trace, 0, 4, 0, 9, 5)
+    np.testing.assert_array_equal(found.numpy(), expected.terms)
+    assert found.numpy().sum() == pytest.approx(float(run.trace.stages(4, 0).scaled[9, 5]), abs=1e-4)
+    weights = run.head(4, 0).weights[9]
+    norms = np.linalg.norm(run.v(4)[0], axis=-1)
+    np.testing.assert_allclose(shows_itself(run.value_weighted(4, 0, 9)).numpy(), weights * norms, rtol=1e-4)
+    assert shows_itself(run.direct_effect(4, 0, 9)).numpy()[0] > 0
+    for wrong in ((6, 0, 9), (4, 6, 9), (4, 0, 99)):
+        with pytest.raises(ValueError, match=r"expected a (layer|head|query) from 0"):
+            run.value_weighted(*wrong)
+
+
+def test_an_atlas(story: LoadedModel) -> None:
+    found = story.atlas(["Once upon a time there was a cat.", "The dog ran and the dog ran."])
+    assert found.numpy().shape == (len(found.names), 6, 6)
+    table = found.to_dataframe()
+    assert len(table) == 36
+    np.testing.assert_allclose(table["previous"], found.numpy()[0].ravel())
+    assert "<iframe" in found._repr_html_()
+
+
+def test_tables_of_a_run_and_a_head(run: Run) -> None:
+    table = run.to_dataframe()
+    np.testing.assert_array_equal(table["induction"], run.measures()["induction"].ravel())
+    cells = run.head(4, 0).to_dataframe()
+    assert cells.columns.tolist() == ["query", "key", "query token", "key token", "weight", "score", "blocked"]
+    assert cells[cells["key"] > cells["query"]]["blocked"].all()
+
+
+@pytest.mark.parametrize("by", ["words", "sentences"])
+def test_every_picture_of_a_run_may_be_merged(run: Run, by: str) -> None:
+    merged = run.merged(by)  # type: ignore[arg-type]
+    count = len(merged.head(4, 0).view.queries)
+    assert count < len(run.labels)
+    assert merged.query == count - 1
+    assert f"merged into {by}" in repr(merged)
+    np.testing.assert_array_equal(run.head(4, 0, by=by).numpy(), merged.numpy()[4, 0])  # type: ignore[arg-type]
+    assert merged.heads().numpy().shape[2:] == (count, count)
+    for picture in (merged.heads(), merged.tokens(4, 0), merged.arcs(4, [0, 1]), unmask.report(merged)):
+        assert "<html" in picture.page()
+    assert merged.difference(merged.under({"causal": False})).numpy().shape == (6, 6)
+    assert merged.merged("tokens").by == "tokens"
+
+
+def test_queries_of_a_head_together(run: Run) -> None:
+    head = run.head(4, 0)
+    np.testing.assert_allclose(head.queries(range(3, 6)).numpy()[0], head.weights[3:6].mean(0), atol=1e-6)
+    np.testing.assert_allclose(head.queries([3, 8], "sum").numpy()[0], head.weights[[3, 8]].sum(0), atol=1e-6)
+    assert "<html" in head.queries([3, 8]).page()
+
+
+def test_help_lists_it_all() -> None:
+    assert {"capture", "from_transformer_lens", "attentions", "load"} <= set(dir(unmask))
+    names = {"q", "k", "v", "logits", "residual", "logit_lens", "rollout", "flow", "ablate", "ablation", "score_split"}
+    assert names <= set(dir(Run))
+    assert all(getattr(Run, name).__doc__ for name in names)

@@ -1,0 +1,120 @@
+"""Attention captured from any module, and from TransformerLens. Run: python -m pytest tests/unmask/test_captured.py"""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import unmask
+from unmask import captured
+
+BATCH, TOKENS, HEADS, WIDTH = 2, 5, 3, 4
+
+
+class Net(nn.Module):
+    """A call of one's own, a layer of torch's, and attention that is asked for its weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        size = HEADS * WIDTH
+        self.embed, self.project = nn.Embedding(11, size), nn.Linear(size, 3 * size)
+        self.layer = nn.TransformerEncoderLayer(size, HEADS, 17, batch_first=True)
+        self.attention = nn.MultiheadAttention(size, HEADS, batch_first=True)
+        self.weights: Tensor | None = None
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.embed(ids)
+        q, k, v = (some.unflatten(-1, (HEADS, WIDTH)).transpose(1, 2) for some in self.project(x).chunk(3, -1))
+        bias = -torch.arange(float(TOKENS)).expand(TOKENS, TOKENS)
+        bias = bias.masked_fill(torch.ones(TOKENS, TOKENS).triu(1).bool(), -torch.inf)
+        x = x + F.scaled_dot_product_attention(q, k, v, bias, scale=0.3).transpose(1, 2).flatten(2)
+        x = self.layer(x)
+        x, self.weights = self.attention(x, x, x, attn_mask=torch.eye(TOKENS).bool(), average_attn_weights=False)
+        return x
+
+
+def test_what_every_call_computed() -> None:
+    torch.manual_seed(0)
+    net, ids = Net(), torch.tensor([[1, 2, 3, 4, 5], [2, 3, 4, 5, 6]])
+    found = unmask.capture(net, ids, tokens=list("abcde"), row=1)
+    assert found.numpy().shape == (3, HEADS, TOKENS, TOKENS)
+    np.testing.assert_allclose(found.numpy().sum(-1), 1, atol=1e-6)
+    assert net.weights is not None
+    np.testing.assert_allclose(found.numpy()[2], net.weights[1].detach(), atol=1e-6)
+    assert set(found.head(0, 1).blocked) == {"causal"}
+    assert not found.head(1, 1).blocked
+    np.testing.assert_array_equal(found.head(2, 1).blocked["drawn"], np.eye(TOKENS, dtype=bool))
+    scores = found.q(0) @ found.k(0).swapaxes(1, 2) * 0.3 - np.arange(TOKENS)
+    seen = np.tril(np.ones((TOKENS, TOKENS), bool))
+    np.testing.assert_allclose(found.head(0, 2).scaled[seen], scores[2][seen], atol=1e-5)
+    assert net.training
+    assert torch.backends.mha.get_fastpath_enabled()
+    assert "<iframe" in found._repr_html_()
+    assert found.head(0, 0, by="words").view.keys == list("abcde")
+
+
+def test_grouped_queries_and_calls_of_another_shape() -> None:
+    class Grouped(nn.Module):
+        def forward(self, x: Tensor) -> None:
+            q, k = x.view(1, 7, 4, 5).transpose(1, 2), x.view(1, 7, 4, 5).transpose(1, 2)[:, :2]
+            for _ in range(2):
+                F.scaled_dot_product_attention(q, k, k, is_causal=True, enable_gqa=True)
+            F.scaled_dot_product_attention(q[:, :, :3], k, k, enable_gqa=True)
+
+    found = unmask.capture(Grouped(), torch.randn(1, 7, 20))
+    assert found.numpy().shape == (2, 4, 7, 7)
+    assert found.k(1).shape == (2, 7, 5)
+    assert "2 of 3 attention calls" in repr(found)
+    assert set(found.head(1, 3).blocked) == {"causal"}
+
+
+def test_what_cannot_be_captured_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = torch.ones(1, TOKENS, dtype=torch.long)
+    with pytest.raises(ValueError, match="Embedding made none"):
+        unmask.capture(nn.Embedding(3, 3), ids)
+    with pytest.raises(ValueError, match="expected 5 labels, got 2"):
+        unmask.capture(Net(), ids, tokens=["a", "b"])
+    with pytest.raises(ValueError, match="expected a row from 0 to 0"):
+        unmask.capture(Net(), ids, row=1)
+    monkeypatch.setattr(captured, "MOST_BYTES", 100)
+    with pytest.raises(ValueError, match="take a shorter text"):
+        unmask.capture(Net(), ids)
+    monkeypatch.setattr(captured, "MOST_BYTES", 10**9)
+    monkeypatch.setattr(captured, "MOST_CALLS", 2)
+    with pytest.raises(ValueError, match="expected at most 2 attention calls"):
+        unmask.capture(Net(), ids)
+
+
+def cache(layers: tuple[int, ...], *, scores: bool) -> dict[str, Tensor]:
+    torch.manual_seed(1)
+    found = {"hook_embed": torch.zeros(1)}
+    for layer in layers:
+        q, k, v = (torch.randn(BATCH, TOKENS, HEADS, WIDTH) for _ in range(3))
+        masked = torch.einsum("bqhd,bkhd->bhqk", q, k) / WIDTH**0.5
+        masked = masked.masked_fill(torch.ones(TOKENS, TOKENS).triu(1).bool(), -torch.inf)
+        each = {"q": q, "k": k, "v": v, "pattern": masked.softmax(-1)} | ({"attn_scores": masked} if scores else {})
+        found |= {f"blocks.{layer}.attn.hook_{name}": some for name, some in each.items()}
+    return found
+
+
+@pytest.mark.parametrize("scores", [False, True])
+def test_a_cache_of_transformer_lens(scores: bool) -> None:
+    given = cache((0, 1), scores=scores)
+    found = unmask.from_transformer_lens(given, list("abcde"), row=1)
+    np.testing.assert_array_equal(found.numpy()[1], given["blocks.1.attn.hook_pattern"][1])
+    np.testing.assert_array_equal(found.q(1)[2], given["blocks.1.attn.hook_q"][1, :, 2])
+    assert found.v(0).shape == (HEADS, TOKENS, WIDTH)
+    blocked = found.head(0, 2).blocked
+    np.testing.assert_array_equal(blocked["causal"], np.triu(np.ones((TOKENS, TOKENS), bool), 1))
+    assert "<iframe" in found.head(1, 2)._repr_html_()
+
+
+def test_of_some_layers_each_keeps_its_number() -> None:
+    found = unmask.from_transformer_lens(cache((3, 11), scores=False))
+    assert found.head(1, 0).name == "L11 H0"
+    with pytest.raises(ValueError, match="found none"):
+        unmask.from_transformer_lens({"hook_embed": torch.zeros(1)})
+    weights_alone = {name: some for name, some in cache((0,), scores=False).items() if name.endswith("pattern")}
+    with pytest.raises(ValueError, match="expected q of layer 0"):
+        unmask.from_transformer_lens(weights_alone).q(0)

@@ -1,0 +1,49 @@
+"""Circuits in Python: arrays that display themselves."""
+
+import numpy as np
+import pytest
+
+import unmask
+from model.circuits.composition import composition
+from model.circuits.ov_qk import ov, qk
+from model.circuits.patching import Asked, PatchPair
+from model.decoder import DecoderModel
+from tests.model.circuits.by_hand import CLEAN, CORRUPT, INDUCTION, PREVIOUS, WORDS, by_hand
+from tests.model.circuits.test_patching import head_effects
+from unmask.notebook import LoadedModel
+
+
+@pytest.fixture(scope="module")
+def known() -> DecoderModel:
+    return by_hand()
+
+
+def test_patching_a_run_with_another(known: DecoderModel) -> None:
+    model = LoadedModel(known)
+    a, b = model.run(CLEAN), model.run(["p", CORRUPT], row=1, pad_side="left")
+    found = b.patch(a, answer="q", instead_of=WORDS.index("t"))
+    asked = Asked(5, WORDS.index("q"), WORDS.index("t"))
+    expected = [head_effects(PatchPair(known, a.trace, 0, b.trace, 1), asked, layer)[:-1] for layer in (0, 1)]
+    np.testing.assert_allclose(found.numpy(), expected, atol=1e-5)
+    assert repr(found).startswith("Measured in A: ")
+    assert "L1 H0" in found._repr_html_()
+    assert b.patch(a).numpy()[INDUCTION] > 0  # what A finds likeliest
+    with pytest.raises(ValueError, match="as many tokens in A as in B: A has 2, B has 6"):
+        b.patch(model.run("p"))
+    with pytest.raises(ValueError, match="expected another run of by hand"):
+        b.patch(unmask.load("story").run("once"))
+
+
+def test_circuits_of_a_model(known: DecoderModel) -> None:
+    model = LoadedModel(known)
+    first, second = model.ov(*INDUCTION, "x y x"), model.qk(*PREVIOUS)
+    np.testing.assert_array_equal(first.numpy(), ov(known, *INDUCTION, [8, 9]).effects)
+    np.testing.assert_array_equal(second.numpy(), qk(known, *PREVIOUS).effects)
+    assert repr(first) == "L1 H0: OV circuit, copying score 1.00"
+    assert "favours keys at distance 1" in repr(second)
+    whole = model.composition()
+    np.testing.assert_array_equal(whole.numpy(), composition(known))
+    assert "Strongest K-composition: L1 H0 reads what L0 H0 wrote" in repr(whole)
+    assert all("<table" in one.page() for one in (first, second, whole))
+    with pytest.raises(ValueError, match="token from 0 to 10, got 11"):
+        model.ov(1, 0, [11])

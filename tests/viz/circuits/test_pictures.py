@@ -1,0 +1,78 @@
+"""Patches and circuits as pictures, tables and sentences."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from model.circuits.ov_qk import TokenEffects
+from tests.viz.markup import plain
+from viz.circuits.ov_qk import (
+    ARCS,
+    arcs_figure,
+    circuit_table,
+    composition_sentence,
+    profile_sentence,
+    strongest,
+)
+from viz.circuits.patching import PatchView, patch_figure, patch_grid, patch_sentence, patch_table
+
+VALUES = np.array([[0.1, -2.0, 0.0], [3.0, 0.25, -0.125]], np.float32)
+VIEW = PatchView(VALUES, ["L0", "L3"], ["H0", "H1", "5: <b>"], "logits", (2.0, -2.0), ("A", "B"))
+
+
+def test_the_strongest_patch_is_named_with_its_share_of_the_way() -> None:
+    assert patch_sentence(VIEW) == (
+        "Measured in A: 2.00, in B: −2.00. L3 H0 from A moves B most: by +3.00, 75% of the way to A."
+    )
+    even = replace(VIEW, measured=(1.0, 1.0), names=("B", "A"))
+    assert patch_sentence(even).endswith("L3 H0 from B moves A most: by +3.00.")
+    assert patch_sentence(replace(VIEW, values=VALUES / 1000)).endswith("No patch moves it by 0.005 or more.")
+
+
+def test_the_table_has_the_strongest_first_and_the_spread() -> None:
+    words = plain(patch_table(replace(VIEW, spread=np.abs(VALUES) / 2)))
+    assert words.index("L3 H0") < words.index("L0 H1") < words.index("L3 H1") < words.index("L0 H0")
+    assert "1.500" in words
+    assert "−50%" in words
+    assert "&lt;b&gt;" in patch_grid(VIEW)
+
+
+def test_the_heatmap_sends_places_and_frames_what_is_chosen() -> None:
+    plain_figure = patch_figure(replace(VIEW, chosen=frozenset({(1, 2)})), dark=False).to_dict()
+    trace = plain_figure["data"][0]
+    assert trace["customdata"][1][2] == [1, 2]
+    assert trace["text"][1][2] == "L3 5: &lt;b&gt;"
+    assert trace["zmax"] == 3
+    assert plain_figure["layout"]["shapes"][0]["x0"] == 1.5
+
+
+def test_tokens_of_a_circuit_are_escaped() -> None:
+    row = TokenEffects("<s>", 1.0, (("·a", 2.5),), (("·b", -1.25),))
+    words = circuit_table([row], "token", "raises", "lowers")
+    assert "&lt;s&gt;" in words
+    assert "·a +2.5" in words
+    assert "·b −1.2" in words
+
+
+def test_composition_as_arcs_and_in_words() -> None:
+    found = np.full((3, 2, 3, 2), np.nan)
+    found[1, :, 0], found[2, :, :2] = -0.1, 0.01
+    found[2, 1, 0, 0] = 0.4
+    assert strongest(found)[0] == (2, 1, 0, 0)
+    assert len(strongest(found)) == 8
+    names = [0, 1, 5]
+    drawn = arcs_figure(found, names, (2, 1)).to_dict()
+    shapes = drawn["layout"]["shapes"]
+    assert len(shapes) == min(8, ARCS)
+    assert shapes[-1]["path"].startswith("M 0,0 Q")
+    assert shapes[-1]["path"].endswith("2,1")
+    assert drawn["data"][0]["text"][5] == "L5 H1"
+    expected = "Strongest K-composition: L5 H1 reads what L0 H0 wrote, 0.400 above random matrices."
+    assert composition_sentence(found, "k", names) == expected
+    nothing = composition_sentence(np.full((2, 1, 2, 1), -0.2), "q", names)
+    assert nothing == "No head reads an earlier one by more than random matrices would."
+
+
+def test_a_profile_without_a_preference_is_said_to_have_none() -> None:
+    assert profile_sentence(np.array([0.1, 0.2])) == "Position alone moves its scores by less than 0.5."
+    assert profile_sentence(np.array([0.1, 2.25, 0])) == "Position alone favours keys at distance 1: +2.25."

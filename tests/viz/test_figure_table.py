@@ -1,0 +1,52 @@
+"""The numbers of a figure as tables. Run: python -m pytest tests/viz/test_figure_table.py"""
+
+import numpy as np
+
+from model.heads.view import HeadView
+from viz.charts import bars, scatter
+from viz.figure_table import MOST_COLUMNS, MOST_ROWS, figure_tables, values
+from viz.head import comparison_figure, head_figure
+from viz.heatmap import figure
+
+CAUSAL = {"causal": np.triu(np.ones((3, 3), bool), 1)}
+WEIGHTS = np.array([[1, 0, 0], [0.25, 0.75, 0], [0.5, 0.125, 0.375]], np.float32)
+VIEW = HeadView(WEIGHTS, WEIGHTS, CAUSAL, ["<s>", "a&b", "·c"], ["<s>", "a&b", "·c"])
+
+
+def test_a_heatmap_is_a_table_whose_blocked_cells_say_so() -> None:
+    (found,) = figure_tables(head_figure(VIEW, dark=False))
+    assert found.table.columns.tolist() == found.table.index.tolist() == ["0: <s>", "1: a&b", "2: ·c"]
+    rows = [["1", "blocked", "blocked"], ["0.25", "0.75", "blocked"], ["0.5", "0.125", "0.375"]]
+    assert found.table.to_numpy().tolist() == rows
+    assert (found.title, found.left_out) == ("weight", "")
+
+
+def test_pictures_side_by_side_are_a_table_each() -> None:
+    lifted = HeadView(WEIGHTS, WEIGHTS, {}, VIEW.queries, VIEW.keys)
+    found = figure_tables(comparison_figure(lifted, VIEW, dark=True))
+    assert [one.title for one in found] == ["now", "standard masks", "now − standard"]
+    assert found[0].table.iloc[0, 1] == "0"
+    assert found[1].table.iloc[0, 1] == "blocked"
+
+
+def test_bars_and_lines_over_the_same_x_are_columns() -> None:
+    x = ["0: a", "1: b"]
+    traces = [bars(x, np.array([1.5, 2.0]), "now", "", "red"), scatter(x, [3.0, np.nan], "standard", "%{y}")]
+    traces += [scatter([5, 7], [2, 4], "points", "%{y}"), scatter([0, 1], [0, 1], "guide")]
+    one, other = figure_tables(figure(traces, {}))
+    assert one.table.to_dict() == {"now": {"0: a": "1.5", "1: b": "2"}, "standard": {"0: a": "3", "1: b": ""}}
+    assert other.table.to_dict() == {"points": {"5": "2", "7": "4"}}
+
+
+def test_a_large_picture_is_cut_and_says_so() -> None:
+    side = 2 * MOST_ROWS
+    labels = ["x"] * side
+    weights = np.full((side, side), 1 / side, np.float32)
+    (found,) = figure_tables(figure([{"type": "heatmap", "z": weights, "x": labels, "y": labels}], {}))
+    assert found.table.shape == (MOST_ROWS, MOST_COLUMNS)
+    assert found.left_out.startswith("128 of 256 rows and 64 of 256 columns")
+
+
+def test_numbers_are_read_as_the_figure_writes_them() -> None:
+    written = figure([{"type": "heatmap", "z": WEIGHTS}], {}).to_dict()["data"][0]["z"]
+    np.testing.assert_array_equal(values(written), WEIGHTS)

@@ -1,0 +1,1 @@
+"""Activation patching on the page Compare, and the page Circuits."""

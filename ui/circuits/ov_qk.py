@@ -1,0 +1,109 @@
+"""Circuits: what one head does on any token, and which heads read which, from the weights alone."""
+
+from typing import Literal
+
+import numpy as np
+import streamlit as st
+
+from i18n import N_, say
+from model.base import Model
+from model.circuits import ov_qk
+from model.circuits.composition import KINDS, composition_of_layer
+from model.circuits.ov_qk import OVCircuit, QKCircuit
+from model.circuits.weights import tokens_compared
+from model.inference.calls import continuation_ids
+from model.text import first_line
+from serving.job import ModelRef
+from ui import page, results, run_view
+from ui.controls import A_LINE_EACH
+from ui.heads.head import heard
+from ui.link import TextLink, Whole
+from ui.results import cached_figure
+from ui.widgets.choices import one_of
+from ui.widgets.progress import by_layer, stoppable
+from viz.circuits import ov_qk as pictures
+from viz.html import fixed
+
+TOKENS = {"strongest": N_("with the largest effects"), "text": N_("of the text on the left")}
+MOST_TOKENS = 24  # of the text
+HELP = N_(
+    "A head's OV circuit says what attending to a token adds to the logits of the next token, its QK circuit which "
+    "keys a query token prefers (Elhage et al. 2021). Both are computed from the weights and from each token alone: "
+    "its embedding and, for heads of later layers, what the first MLP makes of it. What other heads move there is left "
+    "out, so this is one path of many."
+)
+OV = N_("Logits before the last norm divides them, less their mean over the vocabulary.")
+QK = N_("Scores less their mean over all keys; with rotary positions, those at distance 0.")
+COPYING = N_(
+    "Copying score {copying}: 1 is a head that raises the tokens it attends to, −1 one that lowers them (from the "
+    "eigenvalues of its OV circuit)."
+)
+NO_COPYING = N_("On its own it changes no logit: it writes for later layers alone.")
+COMPOSITION = N_(
+    "‖A·B‖ over ‖A‖·‖B‖ in Frobenius norms, less 1/√width, which is what random matrices give: B is the earlier head's "
+    "OV matrix, A the later one's QK matrix from the query's side (Q), from the key's (K), or its OV matrix (V). Red: "
+    "the arcs of the chosen head. It compares weights, and does not say on which texts the path is used."
+)
+
+
+class CircuitsLink(TextLink):
+    """This page's link."""
+
+    layer: Whole | None = None
+    head: Whole | None = None
+    circuit_tokens: Literal[*TOKENS] = "strongest"  # type: ignore[valid-type]
+    composed: Literal[*KINDS] = "k"  # type: ignore[valid-type]
+
+
+def show_head(model: Model, text: str, layer: int, head: int) -> str:
+    """The two circuits side by side; gives the sentence."""
+    chosen = one_of(say("Tokens"), TOKENS, "circuit_tokens", width="content", help=say(HELP))
+    count = results.ask(tokens_compared, ModelRef.of(model))
+    ids = _ids_of(model, first_line(text), count) if chosen == "text" else ()
+    if chosen == "text" and not ids:
+        st.info(say(A_LINE_EACH))
+    if count < model.vocabulary:
+        st.caption(say("Compared are the first {count:,} of the {all:,} tokens.", count=count, all=model.vocabulary))
+    ov: OVCircuit = results.ask(ov_qk.ov, ModelRef.of(model), layer, head, ids)
+    qk: QKCircuit = results.ask(ov_qk.qk, ModelRef.of(model), layer, head, ids)
+    left, right = st.columns(2, gap="large")
+    with left:
+        st.markdown("#### " + say("OV: attending to a token"))
+        titles = say("token attended to"), say("raises most"), say("lowers most")
+        st.html(cached_figure(pictures.circuit_table, ov.tokens, *titles))
+        st.caption(say(OV))
+    with right:
+        st.markdown("#### " + say("QK: where a token attends"))
+        titles = say("query token"), say("preferred keys"), say("avoided keys")
+        st.html(cached_figure(pictures.circuit_table, qk.tokens, *titles))
+        st.caption(say(QK))
+    sentence = pictures.profile_sentence(qk.profile)
+    st.markdown("#### " + say("Score by distance, from positions alone"))
+    page.chart(cached_figure(pictures.profile_figure, qk.profile), "profile", sentence)
+    copying = say(NO_COPYING) if np.isnan(ov.copying) else say(COPYING, copying=fixed(ov.copying, 2))
+    return " ".join([f"<b>{run_view.name_of(model, 'self', layer, head)}</b>.", copying, sentence])
+
+
+def _ids_of(model: Model, line: str, count: int) -> tuple[int, ...]:
+    found = continuation_ids(model, line)[0] if line else []
+    return tuple(dict.fromkeys(token for token in found[:MOST_TOKENS] if token < count))
+
+
+def show_composition(model: Model, layer: int, head: int) -> None:
+    """All pairs of heads, layer after layer."""
+    st.markdown("#### " + say("Which head reads which"), help=say(COMPOSITION))
+    kind = one_of(say("Composition"), pictures.NAMES, "composed", width="content")
+    names = run_view.layer_names(model, "self")
+    with stoppable(f"composition {model.key}", say("Stopped. Compare the heads again")) as line:
+        if line is None:
+            return
+        found = by_layer(names, lambda number: results.ask(composition_of_layer, ModelRef.of(model), number), line)
+    pairs = np.stack(found)[:, KINDS.index(kind)]  # [L,H,L,H]
+    numbers = [model.describe().layer_number("self", number) for number in range(model.num_layers)]
+    sentence = pictures.composition_sentence(pairs, kind, numbers)
+    st.markdown(sentence)
+    left, right = st.columns([1.7, 1], gap="large")
+    with left:
+        hears = heard("arcs", on_pick=lambda one, other: st.session_state.update(layer=one, head=other or 0))
+        page.chart(pictures.arcs_figure(pairs, numbers, (layer, head)), "arcs", sentence, heard=hears)
+    right.html(pictures.composition_table(pairs, numbers))

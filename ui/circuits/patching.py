@@ -1,0 +1,285 @@
+"""Compare: activations of one run put into the other, all heads, positions or paths in turn, and some together."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import streamlit as st
+
+from i18n import N_, say
+from model.circuits.patching import LENGTHS, MOST_PAIRS, Asked, Head, Patch, of_pair, read_pairs
+from model.inference.calls import continuation_ids
+from model.spec import Stroke
+from serving.job import ModelRef, RunRef
+from ui import page, results, run_view
+from ui.guard import guarded
+from ui.heads.head import heard
+from ui.markdown import escaped
+from ui.results import cached_figure
+from ui.run_view import RunView
+from ui.widgets.choices import bound, one_of, select
+from ui.widgets.progress import by_layer
+from ui.widgets.uploads import uploader
+from viz.circuits.patching import PatchView, patch_alt, patch_figure, patch_sentence, patch_table
+from viz.numbers import Candidate, next_token_table
+
+PATCHED = {
+    "heads": N_("heads"),
+    "positions": N_("residual stream by position"),
+    "q": N_("paths into the head's q"),
+    "k": N_("paths into the head's k"),
+    "v": N_("paths into the head's v"),
+    "pairs": N_("heads, over pairs of texts in a file"),
+}
+INTO = {"b": N_("A into B"), "a": N_("B into A")}
+METRICS = {"difference": N_("logit difference"), "probability": N_("log-probability")}
+HELP = N_(
+    "Each cell is one run of B with one activation taken from A: a head's output, a layer's attention output (“all”), "
+    "or the residual stream that enters a layer at one position (Wang et al. 2022). A large effect says that, for "
+    "these two texts and this measure, the activation carries what A and B differ in. It does not say that it is "
+    "computed there, and a small one may mean that other heads compensate. A into B asks what suffices, B into A what "
+    "is needed (Heimersheim and Nanda 2024)."
+)
+PATHS = N_(
+    "Only what flows from each head over the residual stream and MLPs into {head}'s {part} is taken from the other "
+    "run; all other heads stay as they are (path patching)."
+)
+KNOCKOUT = N_(
+    "Attention knockout, one query cut from one key, is no patch: it is a mask drawn for one head. This opens the Mask "
+    "Lab with such a mask, {head} cut from the key it attends to most."
+)
+SAME = N_("A and B are the same run, so there is nothing to patch: choose other masks or another text for B.")
+MODELS = N_("A patch needs one model: these are two.")
+FILE = N_("A CSV file with the columns a, b, answer and instead_of: texts of as many tokens, at most {most} pairs")
+PAIR = {  # a model's to read
+    "text": "The old man had a green bird and the old woman had a black horse. The green",  # not shown
+    "b_text": "The old man had a black bird and the old woman had a green horse. The green",  # not shown
+    "patch_answer": " bird",
+    "patch_instead": " horse",
+    "differs": "text",
+}
+INPUTS, MOST_POSITIONS = ("q", "k", "v"), 64
+KINDS = {"h": "head", "a": "layer", "p": "position"}  # of patches in a link
+
+
+@dataclass(frozen=True, eq=False)
+class Direction:
+    """From which run activations are taken, and into which; what each is called."""
+
+    given: RunView
+    taking: RunView
+    names: tuple[str, str]
+
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """Of a PatchPair of the two."""
+        runs = self.given.run, self.given.row, self.taking.run, self.taking.row
+        return results.ask(of_pair, ModelRef.of(self.taking.model), *runs, method, *arguments)
+
+    def patches(self, of: str, layer: int, query: int) -> list[Patch]:
+        """Those of a layer: each head and then all; at positions up to the query; or each head whose paths are."""
+        if of == "positions":
+            first = max(self.taking.real.start, query + 1 - MOST_POSITIONS)
+            return [Patch("position", layer, place) for place in range(first, query + 1)]
+        heads = [Patch("head", layer, head) for head in range(run_view.shape_of(self.taking)[1])]
+        return heads if of in INPUTS else [*heads, Patch("layer", layer)]
+
+    def effects(self, asked: Asked, patches: list[Patch]) -> np.ndarray:
+        """Of each of them alone."""
+        found: np.ndarray = self.ask("effects", asked, tuple((one,) for one in patches))
+        return found
+
+    def layer_names(self) -> list[str]:
+        return run_view.layer_names(self.taking.model, "self")
+
+
+def show(a: RunView, b: RunView, head: Head, position: int) -> None:
+    """The button; once it is pressed, the controls, the picture and what is patched together. head: the page's of A.
+    position: of A, whose next token is asked about."""
+    state = st.session_state
+    st.markdown("#### " + say("Activation patching"), help=say(HELP))
+    on = bool(state.patching)
+    label = say("Stop patching") if on else say("Patch one run with the other's activations")
+    icon = ":material/stop_circle:" if on else ":material/swap_horiz:"
+    st.button(label, key="patch", icon=icon, on_click=lambda: state.update(patching=not on))
+    if not on or _cannot(a, b):
+        return
+    with guarded(), st.container(horizontal=True, vertical_alignment="bottom"):
+        of = select(say("Patched"), PATCHED, "patch_of", width=260)
+        one_of(say("Direction"), INTO, "patch_into", width="content")
+        one_of(say("Measured"), METRICS, "patch_metric", width="content")
+        chosen, position = _directed(a, b), min(max(position, a.real.start), a.real.stop - 1)
+        asked = None if of == "pairs" else _choose_answers(chosen, position - a.real.start + chosen.taking.real.start)
+    with guarded():
+        if asked is None:
+            _over_pairs(a, b)
+            return
+        _show_map(chosen, head, asked, of)
+        if of not in INPUTS:
+            _show_together(chosen, asked)
+    _offer_knockout(a, head, position)
+
+
+def _directed(a: RunView, b: RunView) -> Direction:
+    return Direction(a, b, ("A", "B")) if st.session_state.patch_into == "b" else Direction(b, a, ("B", "A"))
+
+
+def _cannot(a: RunView, b: RunView) -> bool:
+    """Says why nothing can be patched; False where it can."""
+    lengths = {name: side.real.stop - side.real.start for name, side in (("a", a), ("b", b))}
+    if a.model is not b.model:
+        st.info(say(MODELS))
+    elif (a.run.key, a.row) == (b.run.key, b.row):
+        st.info(say(SAME))
+    elif lengths["a"] != lengths["b"]:
+        st.info(say("{problem}.", problem=say(LENGTHS, **lengths)))
+    else:
+        return False
+    st.button(say("Use two texts of equal length"), key="patch_pair", on_click=lambda: st.session_state.update(PAIR))
+    return True
+
+
+def _choose_answers(chosen: Direction, query: int) -> Asked:
+    """The two tokens; those not typed are what the two runs find likeliest. Raises ValueError for the same twice."""
+    first, second = chosen.ask("likeliest", query)
+    answer = _typed(chosen.taking, say("Answer"), "patch_answer", first)
+    if st.session_state.patch_metric == "probability":
+        return Asked(query, answer)
+    other = _typed(chosen.taking, say("Instead of"), "patch_instead", second)
+    if other == answer:
+        raise ValueError(
+            say("expected two different tokens, got “{token}” twice", token=chosen.taking.model.label(answer))
+        )
+    return Asked(query, answer, other)
+
+
+def _typed(side: RunView, label: str, key: str, likeliest: int) -> int:
+    text = st.text_input(label, key=key, placeholder=side.model.label(likeliest), max_chars=40, width=130)
+    return _first_token(side, text) if text.strip() else likeliest
+
+
+def _first_token(side: RunView, text: str) -> int:
+    return continuation_ids(side.model, text)[0][0]
+
+
+def _show_map(chosen: Direction, head: Head, asked: Asked, of: str) -> None:
+    taking, rows = chosen.taking, chosen.layer_names()
+    if of in INPUTS:
+        name, rows = taking.name(*head), rows[: head[0]]
+        st.caption(say(PATHS, head=name, part=of))
+        if not rows:
+            st.info(say("No layer comes before that of {head}: choose a head of a later layer.", head=name))
+            return
+    grid = [chosen.patches(of, layer, asked.query) for layer in range(len(rows))]
+
+    def measure(layer: int) -> Any:
+        if of in INPUTS:
+            return chosen.ask("path_effects", asked, head, of, layer)
+        return chosen.effects(asked, grid[layer])
+
+    values, both = np.stack(by_layer(rows, measure)), chosen.ask("measured", asked)
+    patches = [] if of in INPUTS else _patches()  # a path is not the patch of its head
+    framed = {(row, column) for row, some in enumerate(grid) for column, one in enumerate(some) if one in patches}
+    columns = [_column(taking, one) for one in grid[0]]
+    view = PatchView(values, rows, columns, _unit(asked), both, chosen.names, chosen=frozenset(framed))
+    _show(view, None if of in INPUTS else lambda row, column: _toggle(grid[row][column or 0]))
+
+
+def _show(view: PatchView, pick: Callable[[int, int | None], None] | None = None) -> None:
+    st.markdown(escaped(patch_sentence(view)))
+    left, right = st.columns([1.6, 1], gap="large")
+    with left:
+        hears = heard("patch_map", on_pick=pick)
+        page.chart(patch_figure(view, dark=page.is_dark()), "patch_map", patch_alt(view), heard=hears)
+    right.html(patch_table(view))
+
+
+def _show_together(chosen: Direction, asked: Asked) -> None:
+    """One run with all that is chosen."""
+    patches = _patches()
+    st.caption(say("Click cells to patch them together in one run."))
+    if not patches:
+        return
+    look = bound("patches_chosen", patches, _write)
+    name = lambda one: f"{run_view.name_of(chosen.taking.model, 'self', one.layer)} {_column(chosen.taking, one)}"  # noqa: E731
+    st.multiselect(say("Patched together"), patches, format_func=name, **look)
+    value, likeliest = chosen.ask("patched", asked, tuple(patches))
+    there, here = chosen.ask("measured", asked)
+    words = N_(
+        "With these from {given}, {taking} measures {value:.2f} instead of {here:.2f}; {given} measures {there:.2f}."
+    )
+    given, taking = chosen.names
+    st.markdown(say(words, given=given, taking=taking, value=value, here=here, there=there))
+    before = chosen.taking.predictions(asked.query)
+    assert before is not None
+    lists = [Candidate(*one) for one in likeliest], before.candidates
+    st.html(cached_figure(next_token_table, *lists, changed=True, names=(say("patched"), say("not patched"))))
+
+
+def _over_pairs(a: RunView, b: RunView) -> None:
+    """The mean and the spread over the pairs of a file, each asked after its last token, under the masks of A and B."""
+    sent = uploader(say(FILE, most=MOST_PAIRS), ["csv"], key="patch_file", max_upload_size=1)
+    if sent is None:
+        return
+    runs = [_runs_of(a, b, pair) for pair in read_pairs(sent.getvalue())]
+    both = [chosen.ask("measured", asked) for chosen, asked in runs]
+    first, asked_first = runs[0]
+    measure = lambda layer: np.stack([one.effects(asked, one.patches("pairs", layer, 0)) for one, asked in runs])  # noqa: E731
+    found = np.stack(by_layer(first.layer_names(), measure), 1)  # [pairs,L,H+1]
+    columns, means = [_column(a, one) for one in first.patches("pairs", 0, 0)], tuple(np.mean(both, 0).tolist())
+    unit = _unit(asked_first)
+    _show(PatchView(found.mean(0), first.layer_names(), columns, unit, means, first.names, found.std(0)))
+
+
+def _runs_of(a: RunView, b: RunView, pair: dict[str, str]) -> tuple[Direction, Asked]:
+    batches = [run_view.tokenize(a.model, text, "right", None).batch for text in (pair["a"], pair["b"])]
+    chosen = _directed(
+        *(
+            replace(side, run=RunRef(side.run.model, batch, side.masks), row=0)
+            for side, batch in zip((a, b), batches, strict=True)
+        )
+    )
+    ids = [_first_token(a, text) for text in (pair["answer"], pair["instead_of"])]
+    answer, other = ids if st.session_state.patch_into == "b" else ids[::-1]
+    difference = st.session_state.patch_metric == "difference"
+    return chosen, Asked(chosen.taking.real.stop - 1, answer, other if difference else None)
+
+
+def _unit(asked: Asked) -> str:
+    return say("nats") if asked.instead_of is None else say("logits")
+
+
+def _offer_knockout(a: RunView, head: Head, position: int) -> None:
+    """A way to the Mask Lab with one cell blocked in one head."""
+    key, first = int(a.head(*head).weights[position].argmax()), a.real.start
+    st.caption(say(KNOCKOUT, head=a.name(*head)))
+    if st.button(say("Open in the Mask Lab"), key="patch_knockout", icon=":material/draw:") and key >= first:
+        cell = position - first, key - first
+        mask = replace(a.masks, drawn=(Stroke("block", *cell, *cell),), layers=(head[0],), heads=(head[1],))
+        st.session_state.kept |= {"masks": mask.to_json()}
+        st.switch_page("pages/mask_lab.py")
+
+
+def _patches() -> list[Patch]:
+    """Those chosen; what is none is passed over."""
+    found = re.findall(r"([hap])(\d{1,3})\.(\d{1,5})", st.session_state.patches)
+    every = (Patch(KINDS[kind], int(layer), int(number)) for kind, layer, number in found)  # type: ignore[arg-type]
+    return list(dict.fromkeys(every))
+
+
+def _write(patches: list[Patch]) -> None:
+    letters = {kind: letter for letter, kind in KINDS.items()}
+    st.session_state.patches = ",".join(f"{letters[one.kind]}{one.layer}.{one.number}" for one in patches)
+
+
+def _toggle(patch: Patch) -> None:
+    chosen = _patches()
+    _write([one for one in chosen if one != patch] if patch in chosen else [*chosen, patch])
+
+
+def _column(side: RunView, one: Patch) -> str:
+    """What of its layer it is."""
+    if one.kind == "position":
+        return f"{one.number}: {side.tokens[one.number]}" if one.number < len(side.tokens) else str(one.number)
+    return f"H{one.number}" if one.kind == "head" else say("all")

@@ -1,0 +1,76 @@
+"""A folder of checkpoints: which training step is shown, and what is measured over all of them."""
+
+from dataclasses import replace
+
+import numpy as np
+import streamlit as st
+
+from i18n import say
+from model import catalog
+from model.heads.over_steps import StepMeasures, step_measures
+from model.heads.survey import HEAD_PATTERNS
+from serving.job import ModelRef, digest
+from serving.loaded_models import stamp
+from ui import page, results
+from ui.guard import guarded
+from ui.run_view import RunView
+from ui.sidebar import models
+from ui.widgets.progress import stoppable
+from viz.over_steps import steps_figure
+
+
+def choose(name: str) -> str:
+    """The name of the checkpoint at the chosen step of the folder `name`; of any other model its own."""
+    found, state = catalog.steps(name, models.settings()), st.session_state
+    state.training = found
+    if len(found) < 2:
+        return name if not found else next(iter(found))
+    names = {step: checkpoint for checkpoint, step in found.items()}
+    if state.get("training_step") not in names:
+        state.training_step = list(names)[-1]
+    shown = lambda step: say("final") if step is None else f"{step:,}"  # noqa: E731
+    st.select_slider(
+        say("Training step"), list(names), format_func=shown, key="training_step", on_change=models.forget_failure
+    )
+    return names[state.training_step]
+
+
+def show(now: RunView, layer: int, head: int, name: str) -> None:
+    """The run's loss and a head's patterns over all steps, where a folder of checkpoints is chosen: its checkpoints are
+    loaded in turn, no more at once than models are kept in memory. name: the head's."""
+    found, state = st.session_state.training, st.session_state
+    if len(found) < 2 or now.model.name not in found:
+        return
+    if not st.toggle(say("Over all {count} checkpoints", count=len(found)), key="over_steps"):
+        return
+    with guarded(), stoppable("over_steps", say("Measure the checkpoints")) as line:
+        if line is None:
+            return
+        measured = []
+        for place, checkpoint in enumerate(found, 1):
+            words = say("Measuring checkpoint {place} of {count}", place=place, count=len(found))
+            line.progress(place / len(found), words)
+            measured.append(_measured(now, checkpoint))
+    pairs = [(step, one) for step, one in zip(found.values(), measured, strict=True) if step is not None]
+    losses = np.array([one.loss for _, one in pairs])
+    shares = {of: np.array([one.shares[of][layer, head] for _, one in pairs]) for of in HEAD_PATTERNS}
+    steps = [step for step, _ in pairs]
+    about = say("{head} over the training, on this text and under these masks", head=name)
+    st.caption(about)
+    page.chart(steps_figure(steps, losses, shares, state.get("training_step")), "steps_over", about)
+
+
+def _measured(now: RunView, checkpoint: str) -> StepMeasures:
+    """Remembered by the checkpoint's files, so that it is not loaded again to be asked for."""
+    settings = models.settings()
+    predicts = now.model.kind != "encoder" and now.model.predicts
+    hardware = settings.device, settings.precision, settings.device_map
+    as_stamped = replace(now.run, model=ModelRef(checkpoint, stamp(checkpoint)))
+    key = ("over_steps", as_stamped.key, hardware, digest(now.masks.to_json()), now.row)
+
+    def make() -> StepMeasures:
+        run = replace(now.run, model=ModelRef.of(models.load_in_turn(checkpoint)))
+        found: StepMeasures = results.ask(step_measures, run, now.row, now.masks, predicts)
+        return found
+
+    return results.kept(key, make, results.still_wanted)

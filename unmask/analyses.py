@@ -1,0 +1,227 @@
+"""What the pages of the app compute of one run, in Python: its arrays, and analyses that show themselves.
+
+Queries and keys are positions of tokens, whatever tokens are merged into.
+Sizes: L layers, H heads, T tokens, D head width, W model width, V vocabulary.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from markupsafe import Markup
+
+from model.attribution import score_split as attribution
+from model.base import Model
+from model.errors import index
+from model.heads.ablation import HeadsOff, TargetPrediction, answer, following, layer_effects, outcome
+from model.heads.logit_lens import MOST_POSITIONS, logit_lens
+from model.heads.merging import merge_groups, merged
+from model.heads.rollout import layer_maps, token_flow
+from model.heads.view import HeadView, head_name
+from model.mask_kinds import NEAR
+from model.masks import MaskSpec
+from model.trace import Trace
+from unmask.pictures import HeadPicture, Picture, head_picture, table_picture
+from unmask.sources import HeadSource
+from viz.ablation import EffectsView, effects_table, ranking_sentence
+from viz.heads import carried, score_split
+from viz.heads.cells import weight_text
+from viz.html import signed, tag
+from viz.layers import column_names, key, lens_table
+from viz.numbers import Candidate, next_token_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Analyses(HeadSource):
+    """Of a run: its model, its trace, and the row that is shown. last: its last real token. labels: of its queries."""
+
+    model: Model
+    trace: Trace
+    row: int
+    last: int
+    labels: list[str]
+
+    @property
+    def logits(self) -> np.ndarray:
+        """float32 [T,V] of the row."""
+        return self.trace.logits[self.row].cpu().numpy()
+
+    def q(self, layer: int) -> np.ndarray:
+        """The queries of a layer, float32 [H,T,D], after rotary positions where the model has them."""
+        return self._heads(layer, "q")
+
+    def k(self, layer: int) -> np.ndarray:
+        """The keys of a layer, float32 [Hkv,T,D]: of grouped-query attention there are fewer heads than queries'."""
+        return self._heads(layer, "k")
+
+    def v(self, layer: int) -> np.ndarray:
+        """The values of a layer, float32 [Hkv,T,D]."""
+        return self._heads(layer, "v")
+
+    def residual(self, layer: int) -> np.ndarray:
+        """The residual stream, float32 [T,W]: 0 is what enters the first layer, n what leaves the n-th.
+
+        Raises ValueError for a layer that is not there, and (NotSupported) where the model's is not known.
+        """
+        streams = self.model.residuals(self.trace.batch.rows([self.row]), self.trace.spec).streams
+        return streams[index("layer", layer, len(streams))][0].float().cpu().numpy()
+
+    def logit_lens(self, begin: int | None = None, end: int | None = None) -> Picture:
+        """What each layer would predict after each token (nostalgebraist 2020), of positions begin up to, without, end;
+        the first of the row unless given. Its numbers: the probability of the token that does follow, float32
+        [L+1, positions], NaN where none does."""
+        real = self.trace.batch.real(self.row)
+        begin = real.start if begin is None else begin
+        end = min(begin + MOST_POSITIONS, real.stop) if end is None else end
+        found = logit_lens(self.model, self.trace.batch, self.trace.spec, self.row, begin, end)
+        labels = list(self.trace.batch.pieces[self.row])
+        settled = found.settled(end - begin - 1)
+        line = f"logit lens: after {labels[end - 1]} the prediction is the model's from {_reading(settled)} on"
+        axes = {"reading": column_names(len(found.ids)), "position": range(begin, end)}
+        body = [Markup(lens_table(found, labels, end - 1)), key(compared=False)]
+        return table_picture(line, found, found.next_probabilities, body, axes)
+
+    def rollout(self, layer: int = -1, how: Literal["mean", "maximum", "rollout"] = "rollout") -> HeadPicture:
+        """All heads of a layer together, [T,T]: their mean or maximum, or attention rollout by the end of the layer
+        (Abnar and Zuidema 2020). Raises ValueError for a text that is too long, and for cross-attention."""
+        layers = self.trace.num_layers
+        layer = index("layer", layer + layers if layer < 0 else layer, layers)
+        maps = layer_maps(self.trace, self.row, self.trace.spec, how)
+        view = HeadView(maps.maps[layer], maps.maps[layer], maps.closed(layer), self.labels, self.labels)
+        groups = merge_groups(self.trace, self.row, self.by)
+        view = view if groups is None else merged(view, *groups)
+        return head_picture("heatmap", [f"{how}, {self._layer(layer)}"], [view], len(view.queries) - 1, self.title)
+
+    def flow(self, query: int | None = None) -> HeadPicture:
+        """Attention flow (Abnar and Zuidema 2020) of one query to each token by the end of each layer, [L,T]."""
+        query = self._query(query)
+        flows = token_flow(self.trace, self.row, self.trace.spec, query)
+        names = [self._layer(layer) for layer in range(len(flows))]
+        view = HeadView(flows, flows, {}, names, self.labels)
+        name = f"attention flow of {self.labels[query]} ({query})"
+        return head_picture("heatmap", [name], [view], len(names) - 1, self.title, across=True)
+
+    def ablate(
+        self,
+        heads: Sequence[tuple[int, int]],
+        way: Literal["zero", "mean", "mask"] = "zero",
+        *,
+        mask: MaskSpec | None = None,
+        query: int | None = None,
+        target: int | None = None,
+    ) -> Picture:
+        """The row run with these heads off: what it predicts after a query. way: they give "zero", their "mean" over
+        the text, or what they give under another `mask`, only the token itself unless given. target: an id, by default
+        the token that follows, or the likeliest. Its numbers: losses, float32 [T], nats."""
+        query, before = self._asked(query, target)
+        if way == "mask" and mask is None:
+            mask = self.trace.spec.replace(**{NEAR: 1})
+        off = HeadsOff(tuple((int(layer), int(head)) for layer, head in heads), way, mask, self.trace.name)
+        run = (self.model, self.trace.batch, self.trace.spec, self.row, query)
+        found = outcome(*run, off, before.target)
+        everyone = outcome(*run, HeadsOff((), attention=self.trace.name), before.target)
+        names = ", ".join(self.named(*place) for place in off.heads) or "no head"
+        change = f"{-before.log_probability:.2f} → {-found.log_probability:.2f} nats"
+        line = f"{names} off ({way}): loss of {found.label} after {self.labels[query]} {change}"
+        tables = [[Candidate(*one) for one in some.candidates] for some in (found, everyone)]
+        body = [Markup(next_token_table(*tables, changed=True, names=("heads off", "all heads on")))]
+        return table_picture(line, found, found.losses, body, {"position": range(len(found.losses))})
+
+    def ablation(
+        self, way: Literal["zero", "mean"] = "zero", *, query: int | None = None, target: int | None = None
+    ) -> Picture:
+        """Each head off, alone: by how many nats the loss of the target after the query rises, float32 [L,H]. Takes as
+        many rows through the model as there are heads. The arguments are as `ablate`'s."""
+        query, before = self._asked(query, target)
+        off, (layers, heads) = HeadsOff((), way, None, self.trace.name), (self.trace.num_layers, self.trace.num_heads)
+        run = (self.model, self.trace.batch, self.trace.spec, self.row, query, before.target)
+        effects = np.stack([layer_effects(*run, layer, heads, off) for layer in range(layers)])
+        view = EffectsView(effects, self.numbers or range(layers), frozenset())
+        line = f"heads off ({way}), one at a time: loss of {before.label} after {self.labels[query]}"
+        body = [tag("p", ranking_sentence(view)), effects_table(view)]
+        return table_picture(line, view, effects, body, {"layer": view.layers, "head": range(heads)})
+
+    def score_split(self, layer: int, head: int, query: int, key: int) -> Picture:
+        """One score, split by what wrote the query and the key, float64 [S,S]; by dimension, [D], where the split by
+        source is not exact."""
+        self._check(layer, head)
+        query, key = self._query(query), index("key", key, len(self._keys))
+        found = attribution.score_split(self.model, self.trace, self.row, layer, head, query, key)
+        stages = self.trace.stages(layer, head, self.row)
+        masks = self.trace.blocked_by(layer, self.row, head=head)
+        names = f"{query}: {self.labels[query]}", f"{key}: {self._keys[key]}"
+        cell: dict[str, Any] = {"score": float(stages.scaled[query, key])}
+        cell |= {"weight": weight_text(float(stages.weights[query, key]))}
+        cell |= {"blocked": [name for name, mask in masks.items() if mask[query, key]]}
+        body = [tag("p", score_split.sum_words(found, *names, **cell)), tag("p", score_split.largest_dimensions(found))]
+        line = f"{self.named(layer, head)}: the score of {names[0]} on {names[1]} is {signed(found.score)}"
+        if found.terms is None or found.sources is None:
+            body.append(tag("p", found.why_not))
+            return table_picture(line, found, found.by_dimension, body, {"dimension": range(len(found.q))})
+        body += map(Markup, (score_split.pairs_table(found), score_split.sources_table(found, "query"),
+                             score_split.sources_table(found, "key")))  # fmt: skip
+        return table_picture(line, found, found.terms, body, {"query": found.sources, "key": found.sources})
+
+    def value_weighted(self, layer: int, head: int, query: int | None = None) -> Picture:
+        """Weight × norm of the value of each key of a query (Kobayashi et al. 2020), float32 [K], and what each adds to
+        the residual stream."""
+        self._check(layer, head)
+        query = self._query(query)
+        found = attribution.carried(self.model, self.trace, self.row, self.trace.spec, layer, head, query)
+        line = f"{self.named(layer, head)}: weight × |v| of {self.labels[query]} ({query})"
+        words = carried.why_they_differ(found, f"{query}: {self.labels[query]}", self._keys)
+        body = [Markup(words), Markup(carried.carried_table(found, self._keys))]
+        return table_picture(line, found, found.moved, body, {"key": range(len(self._keys))})
+
+    def direct_effect(self, layer: int, head: int, query: int | None = None) -> Picture:
+        """The next tokens that a head promotes and suppresses past all later layers: logits relative to its mean
+        effect, the most promoted first. Raises ValueError (NotSupported) where what it adds is not known."""
+        self._check(layer, head)
+        query = self._query(query)
+        found = attribution.direct_effect(self.model, self.trace, self.row, self.trace.spec, layer, head, query)
+        tokens = [*found.up, *reversed(found.down)]
+        line = f"{self.named(layer, head)}: direct effect on what follows {self.labels[query]}: {tokens[0][0]} most"
+        effects = np.array([value for _, value in tokens], np.float32)
+        axes = {"token": [label for label, _ in tokens]}
+        return table_picture(line, found, effects, [Markup(carried.effect_table(found))], axes)
+
+    def to_dataframe(self) -> "pd.DataFrame":
+        """A row for each head: its layer and head, and its measures."""
+        import pandas as pd
+
+        layers, heads = np.indices((self.trace.num_layers, self.trace.num_heads)).reshape(2, -1)
+        shown = [self.numbers[layer] for layer in layers] if self.numbers else layers
+        return pd.DataFrame({"layer": shown, "head": heads} | {name: m.ravel() for name, m in self.measures().items()})
+
+    def _heads(self, layer: int, name: Literal["q", "k", "v"]) -> np.ndarray:
+        record = self.trace.layers[index("layer", layer, self.trace.num_layers)]
+        return getattr(record, name)[self.row].float().cpu().numpy()
+
+    @property
+    def _keys(self) -> list[str]:
+        return list(self.trace.keys.pieces[self.row])
+
+    def _layer(self, layer: int) -> str:
+        return head_name(self.numbers[layer] if self.numbers else layer)
+
+    def _query(self, query: int | None) -> int:
+        return self.last if query is None else index("query", query, len(self.labels))
+
+    def _check(self, layer: int, head: int) -> None:
+        index("layer", layer, self.trace.num_layers)
+        index("head", head, self.trace.num_heads)
+
+    def _asked(self, query: int | None, target: int | None) -> tuple[int, TargetPrediction]:
+        """The query, and the prediction that is asked about, with all heads on."""
+        if self.model.kind == "encoder" or not self.model.predicts:
+            raise ValueError(f"expected a model that predicts next tokens, got {self.model.name}, {self.model.kind}")
+        batch, last = self.trace.batch, self.trace.batch.real(self.row).stop - 1
+        query = last if query is None else index("query", query, batch.ids.shape[1])
+        target = following(batch, self.row, query) if target is None else target
+        return query, answer(self.model, self.trace, self.row, query, target)
+
+
+def _reading(settled: int) -> str:
+    return column_names(settled + 1)[-1]

@@ -1,0 +1,58 @@
+"""All heads of a model measured over texts, in Python: model.atlas(texts)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from markupsafe import Markup
+
+from model.atlas import progress
+from model.atlas.result import NAMES, Atlas
+from model.atlas.table import measures_table
+from model.atlas.texts import in_units
+from model.atlas.unit import check, row_length
+from model.base import Model
+from model.heads.view import head_name
+from model.masks import MaskSpec
+from unmask.pictures import Picture, table_picture
+from viz.head_atlas.tables import amount, called, summary
+from viz.html import table, td, th
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class AtlasPicture(Picture):
+    """Its numbers: float [M,L,H], a measure of every head; `names` are the measures. view: the Atlas."""
+
+    names: tuple[str, ...] = NAMES
+
+    def to_dataframe(self) -> "pd.DataFrame":
+        """A row for each head: layer, head, what it is called, and every measure."""
+        return measures_table(self.view)
+
+
+def atlas(model: Model, texts: Sequence[str], masks: MaskSpec) -> AtlasPicture:
+    """Every head over these texts. Raises ValueError for an encoder-decoder, and where no text has two tokens."""
+    check(model, masks)
+    length = row_length(model)
+    begun = progress.begun(model, length)
+    for _ in progress.measured_in_threads(model, in_units(iter(texts)), masks, length, begun):
+        pass
+    found = progress.made_of(begun, model)
+    if not found.rows:
+        raise ValueError("expected a text of at least two tokens, got none")
+    numbers = np.stack([found.measure(name) for name in NAMES])
+    line = f"{model.name}: {found.layers} × {found.heads} heads over {found.texts:,} texts, {found.read:,} tokens"
+    return AtlasPicture(**vars(table_picture(line, found, numbers, [], {})) | {"page": lambda: _page(line, found)})
+
+
+def _page(line: str, found: Atlas) -> str:
+    rows = [[th("head"), th("called"), *(th(name, "number") for name in NAMES)]]
+    for place in np.ndindex(found.layers, found.heads):
+        shown = [td(amount(name, float(found.measure(name)[place])), "number") for name in NAMES]
+        rows.append([th(head_name(found.numbers[place[0]], place[1])), td(called(found, place)), *shown])
+    body: list[Markup] = [summary(found, random=False), table(rows)]
+    return table_picture(line, found, np.zeros(0), body, {}).page()

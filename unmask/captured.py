@@ -1,0 +1,213 @@
+"""Attention of a network that is not transformers': captured from a forward of any nn.Module, or from a cache that
+TransformerLens made.
+
+Sizes: L calls, H heads, Q queries, K keys, D head width.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from model.attention import ScoreTerms, attention_stages
+from model.errors import index, items
+from unmask.sources import GivenHeads
+
+MOST_CALLS = 512
+MOST_BYTES = 2**30  # of the weights and scores of all heads
+ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")  # of F.scaled_dot_product_attention
+PATTERN = re.compile(r"blocks\.(\d+)\.attn\.hook_pattern")
+NEVER = -1e4  # an additive mask below it blocks
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CapturedHeads(GivenHeads):
+    """Heads of which it is known what each may attend to. closed: bool [L,H,Q,K], True = blocked."""
+
+    closed: np.ndarray = field(default_factory=lambda: np.zeros((0, 0, 0, 0), bool))
+
+    def masks_of(self, layer: int, head: int) -> dict[str, np.ndarray]:
+        """ "causal": the later tokens, where all are blocked; "drawn": all other blocked cells."""
+        closed = self.closed[layer, head]
+        later = np.triu(np.ones_like(closed), 1)
+        causal = later if later.any() and closed[later].all() and not self.across else np.zeros_like(closed)
+        masks = {"causal": causal, "drawn": closed & ~causal}
+        return {name: mask for name, mask in masks.items() if mask.any()}
+
+
+def capture(
+    module: nn.Module, *inputs: Any, tokens: Sequence[str] | None = None, row: int = 0, **named: Any
+) -> CapturedHeads:
+    """One forward, module(*inputs, **named), and what each of its calls of F.scaled_dot_product_attention computed:
+    a layer for each call, in order; those inside nn.MultiheadAttention are among them.
+
+    The module runs in eval mode and without gradients, and is left as it was. tokens: a label for each position, its
+    number unless given. row: of the batch. Calls of another shape than most are left out, which the title says.
+    Raises ValueError for a module that makes no such call, and for more than MOST_BYTES of weights.
+    """
+    calls, training = _Calls(row), {part: part.training for part in module.modules()}
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)  # a kernel of a whole layer, which calls nothing
+    try:
+        module.eval()
+        with torch.no_grad(), calls:
+            module(*inputs, **named)
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+        for part, mode in training.items():
+            part.training = mode
+    if not calls.found:
+        raise ValueError(f"expected calls of scaled_dot_product_attention, {type(module).__name__} made none")
+    shape = Counter(call["weights"].shape for call in calls.found).most_common(1)[0][0]
+    numbers = [number for number, call in enumerate(calls.found) if call["weights"].shape == shape]
+    some = [calls.found[number] for number in numbers]
+    left_out = f", {len(some)} of {len(calls.found)} attention calls" if len(some) < len(calls.found) else ""
+    queries, keys = (_labels(tokens, size) for size in shape[1:])
+    return CapturedHeads(
+        f"{type(module).__name__}{left_out}",
+        np.stack([call["weights"] for call in some]),
+        queries,
+        keys,
+        across=shape[1] != shape[2],
+        numbers=numbers if left_out else (),
+        scores=np.stack([call["scores"] for call in some]),
+        qkv=[{name: call[name] for name in "qkv"} for call in some],
+        closed=np.stack([call["closed"] for call in some]),
+    )
+
+
+def from_transformer_lens(
+    cache: Mapping[str, Any], tokens: Sequence[str] | None = None, *, row: int = 0
+) -> CapturedHeads:
+    """The attention in a TransformerLens ActivationCache, or any mapping of its names: blocks.N.attn.hook_pattern
+    [B,H,Q,K] or [H,Q,K] of each layer; hook_q, hook_k, hook_v [B,T,H,D] and hook_attn_scores where they are there.
+
+    Blocked are cells whose score is -inf; without scores, later tokens where every pattern is exactly 0 on all of them.
+    tokens: a label for each position, as model.to_str_tokens gives. Raises ValueError for a cache without patterns.
+    """
+    found = map(PATTERN.fullmatch, cache)
+    layers = sorted(int(one[1]) for one in found if one)
+    if not layers:
+        raise ValueError("expected blocks.N.attn.hook_pattern of each layer in the cache, found none")
+
+    def of(layer: int, names: Sequence[str]) -> dict[str, np.ndarray]:
+        full = {name: f"blocks.{layer}.attn.hook_{name}" for name in names}
+        return {name: _array(cache[one], row) for name, one in full.items() if one in cache}
+
+    each = [of(layer, ("pattern", "attn_scores")) for layer in layers]
+    weights = np.stack([one["pattern"] for one in each])
+    _expect_room(weights.size, 3)
+    scores = np.stack([one["attn_scores"] for one in each]) if all("attn_scores" in one for one in each) else None
+    later = np.triu(np.ones(weights.shape[2:], bool), 1)
+    if scores is not None:
+        closed = ~np.isfinite(scores) | (scores < NEVER)
+    else:
+        closed = np.broadcast_to(later & (not weights[..., later].any()), weights.shape)
+    qkv = [{name: some.swapaxes(0, 1) for name, some in of(layer, "qkv").items()} for layer in layers]
+    queries, keys = (_labels(tokens, size) for size in weights.shape[2:])
+    numbers = layers if layers != list(range(len(layers))) else ()
+    return CapturedHeads(
+        "TransformerLens", weights, queries, keys, numbers=numbers, scores=scores, qkv=qkv, closed=closed
+    )
+
+
+class _Calls(TorchFunctionMode):
+    """Notes what each call of F.scaled_dot_product_attention computes for one row. found: arrays by their names."""
+
+    def __init__(self, row: int) -> None:
+        super().__init__()
+        self.found: list[dict[str, np.ndarray]] = []
+        self._row, self._cells = row, 0
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if function is F.scaled_dot_product_attention:
+            self._note(dict(zip(ARGUMENTS, args, strict=False)) | kwargs)
+        if function is F.multi_head_attention_forward:
+            with self._inside():  # weights that it is asked for are computed without such a call
+                function(*args, **(kwargs | {"need_weights": False}))
+        return function(*args, **kwargs)
+
+    @contextmanager
+    def _inside(self) -> Iterator[None]:
+        """Notes calls made by torch's own functions, within which this mode is off."""
+        plain = F.scaled_dot_product_attention
+
+        def noted(*args: Any, **kwargs: Any) -> Tensor:
+            self._note(dict(zip(ARGUMENTS, args, strict=False)) | kwargs)
+            return plain(*args, **kwargs)
+
+        with patch.object(F, "scaled_dot_product_attention", noted):
+            yield
+
+    def _note(self, given: dict[str, Any]) -> None:
+        if len(self.found) == MOST_CALLS:
+            raise ValueError(f"expected at most {MOST_CALLS} attention calls, got more")
+        q, k, v = (_of_row(given[name], self._row).float() for name in ("query", "key", "value"))
+        self._cells += len(q) * q.shape[1] * k.shape[1]
+        _expect_room(self._cells, 3)
+        allowed, bias = _allowed(given, self._row)
+        stages = attention_stages(q, k, v, allowed, scale=given.get("scale"), terms=ScoreTerms(bias=bias))
+        arrays = {"weights": stages.weights, "scores": stages.scaled, "closed": ~allowed, "q": q, "k": k, "v": v}
+        self.found.append({name: some.numpy() for name, some in arrays.items()})
+
+
+def _allowed(given: dict[str, Any], row: int) -> tuple[Tensor, Tensor | None]:
+    """Which cells [H,Q,K] are open, and what is added to their scores."""
+    full, mask = (*given["query"].shape[:-1], given["key"].shape[-2]), given.get("attn_mask")
+    open_cells, bias = torch.ones(full[-2:], dtype=torch.bool), None
+    if given.get("is_causal"):
+        open_cells = open_cells.tril()
+    allowed = _of_row(open_cells.expand(full), row)
+    if mask is not None:
+        mask = _of_row(mask.expand(full), row)
+        allowed = allowed & (mask if mask.dtype == torch.bool else mask > NEVER)
+        bias = None if mask.dtype == torch.bool else mask.float().masked_fill(~allowed, 0)
+    return allowed, bias if bias is not None and bias.any() else None
+
+
+def _of_row(some: Tensor, row: int) -> Tensor:
+    """[B,H,Q,D] -> [H,Q,D], on the CPU; [B,Q,D], of one head, and [Q,D] -> [1,Q,D]."""
+    some = some.detach().cpu()
+    if some.ndim == 2:
+        return some[None]
+    rows = some.flatten(0, -4) if some.ndim > 4 else some
+    one = rows[index("row", row, len(rows))]
+    return one if one.ndim == 3 else one[None]
+
+
+def _array(some: Any, row: int) -> np.ndarray:
+    """Of a tensor of four axes, the first of them rows, one row; of three, all: float32."""
+    tensor = torch.as_tensor(some).detach().float().cpu()
+    if tensor.ndim == 4:
+        tensor = tensor[index("row", row, len(tensor))]
+    if tensor.ndim != 3:
+        raise ValueError(f"expected three axes, or four with rows, got {list(tensor.shape)}")
+    return tensor.numpy()
+
+
+def _expect_room(cells: int, arrays: int) -> None:
+    if 4 * arrays * cells > MOST_BYTES:
+        raise ValueError(
+            f"expected at most {MOST_BYTES / 1e9:.1f} GB of weights and scores, got more: take a shorter text"
+        )
+
+
+def _labels(tokens: Sequence[str] | None, size: int) -> list[str]:
+    if tokens is None:
+        return list(map(str, range(size)))
+    labels = list(map(str, items("tokens as a list of labels", tokens)))
+    if len(labels) != size:
+        raise ValueError(f"expected {size} labels, got {len(labels)}")
+    return labels

@@ -1,0 +1,125 @@
+"""Circuits in Python and notebooks: activation patching of runs, OV and QK circuits and composition of a model."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+
+from model.base import Model
+from model.circuits import composition as composing
+from model.circuits import ov_qk
+from model.circuits.ov_qk import OVCircuit, QKCircuit
+from model.circuits.patching import Asked, Patch, PatchPair
+from model.errors import index
+from model.heads.view import head_name
+from model.inference.calls import continuation_ids
+from model.trace import Trace
+from unmask.pictures import Picture
+from viz.circuits import ov_qk as pictures
+from viz.circuits.patching import PatchView, patch_grid, patch_sentence, patch_table
+from viz.html import fixed, tag
+from viz.saved.standalone import page
+
+Token = str | int  # a text, whose first token it is, or an id
+
+
+class Patchable:
+    """What a run of a decoder offers besides."""
+
+    model: Model
+    trace: Trace
+    row: int
+
+    def patch(
+        self,
+        other: "Patchable",
+        *,
+        answer: Token | None = None,
+        instead_of: Token | None = None,
+        query: int | None = None,
+    ) -> Picture:
+        """This run with each head's output in turn taken from another run of the model on as many tokens. Its numbers
+        are float32 [L,H], by how much the logit of answer, less that of instead_of, rises after the token at position
+        query; without instead_of, the log-probability of answer. answer is the other run's likeliest token unless
+        given, query this row's last position. Both runs keep their own masks.
+
+        Raises ValueError for texts of different lengths and a token or position that is not there.
+        """
+        if not isinstance(other, Patchable) or other.model is not self.model:
+            raise ValueError(f"expected another run of {self.model.name}, got {other!r:.80}")
+        model, real = self.model, self.trace.batch.real(self.row)
+        pair = PatchPair(model, other.trace, other.row, self.trace, self.row)
+        query = real.stop - 1 if query is None else index("query", query, real.stop, first=real.start)
+        found = pair.likeliest(query)[0] if answer is None else _token(model, answer)
+        asked = Asked(query, found, None if instead_of is None else _token(model, instead_of))
+        each = [[[Patch("head", layer, head)] for head in range(model.num_heads)] for layer in range(model.num_layers)]
+        values = np.stack([pair.effects(asked, patches) for patches in each])
+        columns, unit = [f"H{head}" for head in range(model.num_heads)], "nats" if instead_of is None else "logits"
+        view = PatchView(
+            values,
+            [head_name(number) for number in _layer_numbers(model)],
+            columns,
+            unit,
+            pair.measured(asked),
+            ("A", "B"),
+        )
+        line = patch_sentence(view)
+        return Picture(line, view, values, lambda: page(line, [tag("p", line), patch_grid(view), patch_table(view)]))
+
+
+class Circuits:
+    """What a model's weights say of its heads, without a text. Its methods raise NotSupported, a ValueError, for other
+    architectures than GPT-2's and Llama's."""
+
+    model: Model
+
+    def ov(self, layer: int, head: int, tokens: str | Sequence[int] = ()) -> Picture:
+        """What attending to each of these tokens adds to every next token's logit: its numbers are float32 [N,V]; its
+        view has the copying score too. tokens: a text or ids; those the head acts on most unless given."""
+        found = ov_qk.ov(self.model, layer, head, _ids(self.model, tokens))
+        line = f"{self._name(layer, head)}: OV circuit, copying score {fixed(found.copying, 2)}"
+        return _circuit(line, found, ("attended to", "raises", "lowers"))
+
+    def qk(self, layer: int, head: int, tokens: str | Sequence[int] = ()) -> Picture:
+        """Which keys each of these query tokens prefers: its numbers are float32 [N,V]; its view has the profile of
+        scores by distance too. tokens: as ov's, those with the strongest preferences unless given."""
+        found = ov_qk.qk(self.model, layer, head, _ids(self.model, tokens))
+        line = f"{self._name(layer, head)}: QK circuit. {pictures.profile_sentence(found.profile)}"
+        return _circuit(line, found, ("query", "prefers", "avoids"))
+
+    def composition(self) -> Picture:
+        """Q-, K- and V-composition of every head with every earlier one: its numbers are float32 [3,L,H,L,H], the later
+        head first, less what random matrices give; NaN where the other head is not earlier."""
+        found, layers = composing.composition(self.model), _layer_numbers(self.model)
+        said = [
+            pictures.composition_sentence(some, kind, layers) for kind, some in zip(composing.KINDS, found, strict=True)
+        ]
+        tables = partial(map, partial(pictures.composition_table, layers=layers), found)
+        paragraphs = [tag("p", sentence) for sentence in said]
+        line = f"{self.model.name}: {said[1]}"
+        parts: Callable[[], list] = lambda: [part for both in zip(paragraphs, tables(), strict=True) for part in both]  # noqa: E731
+        return Picture(line, found, found, lambda: page(line, parts()))
+
+    def _name(self, layer: int, head: int) -> str:
+        return head_name(self.model.describe().layer_number("self", layer), head)
+
+
+def _circuit(line: str, found: OVCircuit | QKCircuit, titles: tuple[str, str, str]) -> Picture:
+    return Picture(
+        line, found, found.effects, lambda: page(line, [tag("p", line), pictures.circuit_table(found.tokens, *titles)])
+    )
+
+
+def _layer_numbers(model: Model) -> list[int]:
+    return [model.describe().layer_number("self", layer) for layer in range(model.num_layers)]
+
+
+def _token(model: Model, given: Token) -> int:
+    if isinstance(given, str):
+        return continuation_ids(model, given)[0][0]
+    return index("token", given, model.vocabulary)
+
+
+def _ids(model: Model, tokens: str | Sequence[int]) -> list[int]:
+    found = continuation_ids(model, tokens)[0] if isinstance(tokens, str) else [_token(model, one) for one in tokens]
+    return list(dict.fromkeys(found))

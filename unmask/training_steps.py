@@ -1,0 +1,87 @@
+"""The checkpoints of a training in Python: one after another in memory, and what a text measures over them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from model import catalog
+from model.heads.over_steps import step_measures
+from model.masks import MaskSpec
+from unmask.notebook import LoadedModel, load
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Checkpoints:
+    """A folder's checkpoints (`checkpoint-*`, as Hugging Face's Trainer writes them), by their training steps."""
+
+    folder: str
+    steps: tuple[int, ...]
+
+    def load(self, step: int, **options: Any) -> LoadedModel:
+        """The model after this step. options: as unmask.load's. Raises ValueError for a step that is not there."""
+        return load(self.folder, step=step, **options)
+
+    def models(self, **options: Any) -> Iterator[tuple[int, LoadedModel]]:
+        """(step, model) in order; keep none, and one is in memory at a time."""
+        for step in self.steps:
+            yield step, self.load(step, **options)
+
+    def measure(self, text: str, *, masks: MaskSpec | dict[str, Any] | None = None, **options: Any) -> "OverSteps":
+        """The loss and every head's patterns on a text after each step. Loads the checkpoints one after another."""
+        found = []
+        for _, model in self.models(**options):
+            run = model.run(text, masks=masks)
+            found.append(step_measures(run.trace, run.row, run.masks, run.predicts))
+        shares = {name: np.stack([one.shares[name] for one in found]) for name in found[0].shares}
+        return OverSteps(self.folder, self.steps, np.array([one.loss for one in found], np.float32), shares)
+
+    def __repr__(self) -> str:
+        return f"{self.folder}: {len(self.steps)} checkpoints, steps {_listed(self.steps)}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OverSteps:
+    """What one text measures after each of S steps. loss: mean nats per token, float32 [S]. shares: of each head's
+    attention by its name ("previous", "induction" …), 0 to 1, float32 [S,L,H]."""
+
+    folder: str
+    steps: tuple[int, ...]
+    loss: np.ndarray
+    shares: dict[str, np.ndarray]
+
+    def numpy(self) -> np.ndarray:
+        return self.loss
+
+    def head(self, layer: int, head: int) -> Any:
+        """The loss and one head's patterns as a Plotly figure."""
+        from viz.over_steps import steps_figure
+
+        of_head = {name: shares[:, layer, head] for name, shares in self.shares.items()}
+        return steps_figure(self.steps, self.loss, of_head, None)
+
+    def to_dataframe(self) -> Any:
+        """A row for each step: its loss, and the largest share of any head by each name."""
+        import pandas as pd  # takes a second to import
+
+        largest = {name: np.nan_to_num(shares).max((1, 2)) for name, shares in self.shares.items()}
+        return pd.DataFrame({"step": self.steps, "loss": self.loss, **largest}).set_index("step")
+
+    def _repr_html_(self) -> str:
+        return str(self.to_dataframe().to_html(float_format="{:.3f}".format))
+
+    def __repr__(self) -> str:
+        return f"{self.folder}: loss {self.loss[0]:.2f} to {self.loss[-1]:.2f} nats over {len(self.steps)} checkpoints"
+
+
+def checkpoints(folder: str) -> Checkpoints:
+    """The checkpoints in a folder. Raises ValueError where there are none."""
+    steps = tuple(step for step in catalog.steps(str(folder)).values() if step is not None)
+    if not steps:
+        raise ValueError(f"expected a folder of checkpoints (checkpoint-100 …), got {str(folder)!r:.200}")
+    return Checkpoints(str(folder), steps)
+
+
+def _listed(steps: Sequence[int]) -> str:
+    return ", ".join(map(str, steps)) if len(steps) <= 8 else f"{steps[0]}, {steps[1]} … {steps[-1]}"

@@ -1,0 +1,1 @@
+"""Pictures of circuits: activation patching, OV and QK circuits, composition."""

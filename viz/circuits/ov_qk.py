@@ -1,0 +1,116 @@
+"""OV and QK circuits as tables, the distances that a head prefers as a curve, composition as arcs between heads."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from markupsafe import Markup
+
+from i18n import N_, say
+from model.heads.view import head_name
+from viz.charts import MARGIN, scatter
+from viz.heatmap import CachedFigure, figure
+from viz.html import fixed, signed, table, td, th, track
+from viz.palette import NOW, STANDARD
+
+if TYPE_CHECKING:  # it computes them with torch
+    from model.circuits.ov_qk import TokenEffects
+
+LISTED, ARCS, HEIGHT = 12, 40, 430
+NAMES = {"q": N_("Q-composition"), "k": N_("K-composition"), "v": N_("V-composition")}
+NOTICED = 0.5  # of a score: a weight times 1.6
+Pair = tuple[int, int, int, int]  # layer and head that reads, layer and head that wrote
+
+
+def circuit_table(tokens: "Sequence[TokenEffects]", what: str, largest: str, smallest: str) -> Markup:
+    """what, largest, smallest: the columns' titles."""
+    rows = [[th(what), th(largest), th(smallest)]]
+    for one in tokens:
+        some = [
+            ", ".join(f"{token} {signed(value, 1)}" for token, value in each) for each in (one.largest, one.smallest)
+        ]
+        rows.append([td(one.token, "token"), *(td(words, "wraps") for words in some)])
+    return table(rows)
+
+
+def profile_figure(profile: np.ndarray) -> CachedFigure:
+    line = scatter(
+        list(range(len(profile))), profile, "profile", "%{x}: %{y:+.2f}", mode="lines+markers", marker={"size": 4}
+    )
+    axes = {"xaxis": {"title": {"text": say("tokens back")}}, "yaxis": {"title": {"text": say("score")}}}
+    return figure([line | {"line": {"color": STANDARD}}], axes | {"height": 230, "margin": MARGIN | {"t": 12}})
+
+
+def profile_sentence(profile: np.ndarray) -> str:
+    best = int(profile.argmax())
+    if np.ptp(profile) < NOTICED:
+        return say("Position alone moves its scores by less than {least}.", least=NOTICED)
+    return say(
+        "Position alone favours keys at distance {tokens}: {score}.",
+        tokens=best,
+        score=signed(float(profile[best]), 2),
+    )
+
+
+def strongest(found: np.ndarray) -> list[Pair]:
+    """found [L,H,L,H] -> the pairs above what random matrices give, the strongest first."""
+    places = np.argwhere(np.nan_to_num(found) > 0)
+    order = np.argsort(-found[tuple(places.T)], kind="stable")
+    return [tuple(place) for place in places[order].tolist()]
+
+
+def arcs_figure(found: np.ndarray, layers: Sequence[int], chosen: tuple[int, int]) -> CachedFigure:
+    """Heads as points, a column for each layer; an arc from each head that wrote to the one that reads it, for the
+    strongest pairs. layers: their numbers in the network. chosen: the head whose arcs are red."""
+    pairs = strongest(found)[:ARCS]
+    heads = list(np.ndindex(found.shape[:2]))
+    dots = scatter(
+        [layer for layer, _ in heads],
+        [head for _, head in heads],
+        "heads",
+        "%{text}",
+        text=[head_name(layers[layer], head) for layer, head in heads],
+        customdata=[list(head) for head in heads],
+        marker={"size": 9, "color": [NOW if head == chosen else "#8a919c" for head in heads]},
+    )
+    most = found[pairs[0]] if pairs else 1.0
+    arcs = [_arc(pair, float(found[pair] / most), chosen) for pair in reversed(pairs)]
+    x = {"tickvals": list(range(len(layers))), "ticktext": [head_name(layer) for layer in layers], "zeroline": False}
+    y = {"autorange": "reversed", "dtick": 1, "zeroline": False, "showgrid": False, "tickprefix": "H"}
+    return figure([dots], {"height": HEIGHT, "margin": MARGIN, "xaxis": x, "yaxis": y, "shapes": arcs})
+
+
+def _arc(pair: Pair, share: float, chosen: tuple[int, int]) -> dict:
+    later, reads, earlier, wrote = pair
+    bend = 0.15 * (later - earlier) + 0.25
+    path = f"M {earlier},{wrote} Q {(earlier + later) / 2},{(wrote + reads) / 2 - bend} {later},{reads}"
+    colour = NOW if chosen in (pair[:2], pair[2:]) else STANDARD
+    return {
+        "type": "path",
+        "path": path,
+        "layer": "below",
+        "opacity": 0.2 + 0.7 * share,
+        "line": {"color": colour, "width": 0.5 + 3.5 * share},
+    }
+
+
+def composition_table(found: np.ndarray, layers: Sequence[int]) -> Markup:
+    pairs = strongest(found)[:LISTED]
+    rows = [[th(say("reads")), th(say("what it reads wrote")), th(say("composition"), colspan=2)]]
+    for pair in pairs:
+        later, reads, earlier, wrote = pair
+        value = float(found[pair])
+        names = [td(head_name(layers[later], reads)), td(head_name(layers[earlier], wrote))]
+        rows.append([*names, td(fixed(value, 3), "number"), track(value / float(found[pairs[0]]), STANDARD)])
+    return table(rows)
+
+
+def composition_sentence(found: np.ndarray, kind: str, layers: Sequence[int]) -> str:
+    """found [L,H,L,H]: what stands out."""
+    pairs = strongest(found)
+    if not pairs:
+        return say("No head reads an earlier one by more than random matrices would.")
+    later, reads, earlier, wrote = pairs[0]
+    names = {"reader": head_name(layers[later], reads), "writer": head_name(layers[earlier], wrote)}
+    words = N_("Strongest {kind}: {reader} reads what {writer} wrote, {value} above random matrices.")
+    return say(words, kind=say(NAMES[kind]), value=fixed(float(found[pairs[0]]), 3), **names)

@@ -1,0 +1,121 @@
+"""The numbers of a figure as tables, made of the figure itself: for whoever cannot see it, or wants to copy them."""
+
+import base64
+import html
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from i18n import N_, say
+from viz.heatmap import CachedFigure, Part
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MOST_ROWS, MOST_COLUMNS = 128, 64
+DIGITS = 5  # significant ones
+
+
+@dataclass(frozen=True, eq=False)
+class FigureTable:
+    """title: of one picture of the figure, "" where it has one alone. left_out: what the table has no room for, in a
+    sentence, or ""."""
+
+    title: str
+    table: "pd.DataFrame"
+    left_out: str
+
+
+def figure_tables(figure: CachedFigure) -> list[FigureTable]:
+    """A table for each heatmap, and one for all bars, lines and points with the same x. At least one."""
+    plain = figure.to_dict()
+    traces = [trace for trace in plain["data"] if _has_numbers(trace)]
+    blocked = {trace.get("xaxis"): trace for trace in traces if trace.get("name") == "blocked"}
+    grids = [trace for trace in traces if trace["type"] == "heatmap" and trace.get("name") != "blocked"]
+    titles = _titles(plain, grids)
+    found = [_grid(one, blocked.get(one.get("xaxis")), title) for one, title in zip(grids, titles, strict=True)]
+    series: dict[tuple[str, ...], list[Part]] = {}
+    for trace in traces:
+        if trace["type"] != "heatmap":
+            series.setdefault(tuple(_words(trace["x"])), []).append(trace)
+    return found + [_columns(x, some) for x, some in series.items()]
+
+
+def _has_numbers(trace: Part) -> bool:
+    return "z" in trace or (trace.get("x") is not None and trace.get("hoverinfo") != "skip")
+
+
+def _titles(plain: Part, grids: list[Part]) -> list[str]:
+    """Of each heatmap: what stands above it, or beside its colours; none above one alone."""
+    above = [str(note.get("text", "")) for note in plain["layout"].get("annotations", [])]
+    bold = [text for text in above if text.startswith("<b>")]
+    if len(bold) == len(grids):
+        return bold
+    beside = [trace.get("colorbar", {}).get("title", "") for trace in grids]
+    return [str(title.get("text", "")) if isinstance(title, dict) else str(title) for title in beside]
+
+
+def _grid(trace: Part, blocked: Part | None, title: str) -> FigureTable:
+    """A heatmap, rows by columns; a cell without a number is empty, or blocked by a mask."""
+    numbers = values(trace["z"])
+    numbers = numbers[None] if numbers.ndim == 1 else numbers
+    sides = [_words(trace.get(axis), size) for axis, size in zip("yx", numbers.shape, strict=True)]
+    empty = say("blocked") if blocked else ""
+    part = numbers[:MOST_ROWS, :MOST_COLUMNS]
+    cells = [[_number(one) or empty for one in row] for row in part.tolist()]
+    return _table(title, cells, sides[0], sides[1], numbers.shape)
+
+
+def _columns(x: tuple[str, ...], traces: list[Part]) -> FigureTable:
+    """Bars, lines or points over the same x, a column each."""
+    each = [values(trace.get("y", [])) for trace in traces]
+    names = [_plain(str(trace.get("name") or number)) for number, trace in enumerate(traces)]
+    cells = [[_number(column[row]) if row < len(column) else "" for column in each] for row in range(len(x))]
+    shown = [row[:MOST_COLUMNS] for row in cells[:MOST_ROWS]]
+    return _table("", shown, x, names, (len(x), len(names)))
+
+
+def _table(title: str, cells: list[list[str]], rows: Any, columns: Any, size: tuple[int, ...]) -> FigureTable:
+    import pandas as pd
+
+    shown = len(cells), min(size[1], MOST_COLUMNS)
+    index, names = list(rows)[: shown[0]], _different(list(columns)[: shown[1]])
+    sizes = {"rows": shown[0], "columns": shown[1], "all_rows": size[0], "all_columns": size[1]}
+    words = N_("{rows} of {all_rows:,} rows and {columns} of {all_columns:,} columns are shown.")
+    left_out = "" if shown == size else say(words, **sizes)
+    return FigureTable(_plain(title), pd.DataFrame(cells, index=pd.Index(index), columns=names), left_out)
+
+
+def _different(names: list[str]) -> list[str]:
+    """Names of columns, which have to differ."""
+    return [name if name not in names[:place] else f"{name} ({place})" for place, name in enumerate(names)]
+
+
+def _words(some: Any, size: int = 0) -> list[str]:
+    """What stands along an axis, as plain text; numbers from 0 where nothing does."""
+    return [str(place) for place in range(size)] if some is None else [_shown(one) for one in values(some).tolist()]
+
+
+def _shown(one: Any) -> str:
+    return _plain(one) if isinstance(one, str) else _number(one)
+
+
+def _plain(text: str) -> str:
+    """A label of plotly's, which reads a little HTML."""
+    return html.unescape(re.sub(r"<[^<>]*>", "", text))
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, str):
+        return _plain(value)
+    return "" if value is None or value != value else f"{value:.{DIGITS}g}"
+
+
+def values(part: Any) -> np.ndarray:
+    """Of a figure's plain data: numbers as viz.heatmap writes them, in base64, or as they are."""
+    if not isinstance(part, dict):
+        return np.asarray(part)
+    found = np.frombuffer(base64.b64decode(part["bdata"]), np.dtype("<" + part["dtype"]))
+    return found.reshape([int(size) for size in part["shape"].split(",")]) if "shape" in part else found

@@ -1,0 +1,212 @@
+"""The pictures of a lesson's step that are HTML: vectors as strips of colour, a row of four tokens with its numbers,
+the lengths of values, and the curves of a training. Their text is as large as the text around them."""
+
+import base64
+import io
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from markupsafe import Markup
+from PIL import Image
+
+from i18n import N_, listed, say
+from viz.hatch import data_uri
+from viz.html import fixed, join, shortened, table, tag, td, th, track
+from viz.lessons.screen import decimal
+from viz.numbers import Candidate, next_token_table, percent
+from viz.palette import MARK, NOW, STANDARD, diverging, rgb
+
+if TYPE_CHECKING:
+    from lessons.picture_data import PictureData
+    from model.heads.four_tokens import FourTokens, FourTokensSteps
+    from model.heads.vectors import HeadVectors, RunScores
+
+DRAWN = frozenset({"embedding", "qkv", "output", "logits", "norms", "numbers", "training"})  # of a step's `show`
+MOST_KEYS = 8  # whose values are drawn
+FOUR = ("the", "cat", "sat", "down")
+COLOURS = {one[0]: rgb(str(one[1])) for one in diverging(dark=False)}
+
+
+def picture(show: str, data: "PictureData", labels: Sequence[str], query: int) -> Markup:
+    """What a step shows, of one row of its run. labels: its tokens."""
+    if data.embedding is not None:
+        about = say(
+            "Each token's vector of {count} numbers, as it enters the first layer.", count=data.embedding.shape[1]
+        )
+        return _figure(_strips(labels, data.embedding, query), _about_colours(about))
+    if data.next is not None:
+        candidates = [Candidate(label, chance) for label, chance in data.next]
+        return _figure(Markup(next_token_table(candidates, candidates, changed=False)), "")
+    assert data.head is not None
+    return {"qkv": _qkv, "output": _output, "norms": _norms}[show](data.head, labels, query)
+
+
+def _figure(content: Markup, about: str) -> Markup:
+    note = tag("figcaption", about) if about else ""
+    return tag("figure", join([content, note]), class_="lesson_picture")
+
+
+def _about_colours(words: str) -> str:
+    return words + " " + say("Red is above 0, blue below.")
+
+
+def _strips(labels: Sequence[str], vectors: np.ndarray, query: int | None) -> Markup:
+    """A row for each vector: its label, and its numbers as colours."""
+    reach = float(np.abs(vectors).max()) or 1.0
+    rows = [
+        [th(shortened(label, 12), "query" if place == query else "token"), td(_strip(vector, reach), "strip")]
+        for place, (label, vector) in enumerate(zip(labels, vectors, strict=True))
+    ]
+    return table(rows, "strips")
+
+
+def _strip(values: np.ndarray, reach: float) -> Markup:
+    """Numbers from -reach to reach as a picture one pixel high, transparent at 0."""
+    pixels = np.zeros((1, len(values), 4), np.uint8)
+    pixels[0, :, :3] = np.where(values[:, None] > 0, COLOURS[1.0], COLOURS[0.0])
+    pixels[0, :, 3] = np.round(255 * np.clip(np.abs(values) / reach, 0, 1) ** 0.7)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return Markup('<img src="{}" alt="">').format(data_uri(file.getvalue()))
+
+
+def _qkv(head: "HeadVectors", labels: Sequence[str], query: int) -> Markup:
+    parts = [
+        tag("div", tag("b", name) + _strips(labels, vectors, query))
+        for name, vectors in ((say("query q"), head.q), (say("key k"), head.k), (say("value v"), head.v))
+    ]
+    about = say("Three vectors of {count} numbers for each token.", count=head.q.shape[1])
+    return _figure(tag("div", join(parts), class_="three"), _about_colours(about))
+
+
+def _output(head: "HeadVectors", labels: Sequence[str], query: int) -> Markup:
+    """The heaviest keys of the query with weight and value; below, what they add up to."""
+    weights, reach = head.weights[query], float(np.abs(head.v).max()) or 1.0
+    shown = np.sort(np.argsort(-weights, kind="stable")[:MOST_KEYS])
+    rows = [[th(say("key")), th(say("weight"), "number"), th(), th(say("value v"))]]
+    for place in shown[weights[shown] > 0]:
+        weight = float(weights[place])
+        cells = [td(percent(weight), "number"), track(weight, NOW), td(_strip(head.v[place], reach), "strip")]
+        rows.append([th(shortened(labels[place], 12), "token"), *cells])
+    rows.append([th(say("output"), colspan=3), td(_strip(head.output[query], reach), "strip")])
+    words = N_("The output of “{token}”: the sum of weight × value over all keys, of which the heaviest are listed.")
+    return _figure(table(rows, "strips"), _about_colours(say(words, token=labels[query])))
+
+
+def _norms(head: "HeadVectors", labels: Sequence[str], query: int) -> Markup:
+    longest = float(head.norms.max()) or 1.0
+    rows = [[th(say("key")), th(say("weight"), "number"), th(), th(say("length of v"), "number"), th()]]
+    for place, (weight, norm) in enumerate(zip(head.weights[query], head.norms, strict=True)):
+        cells = [td(percent(float(weight)), "number"), track(float(weight), NOW)]
+        cells += [td(fixed(norm, 1), "number"), track(float(norm) / longest, STANDARD)]
+        rows.append([th(shortened(labels[place], 12), "token"), *cells])
+    return _figure(
+        table(rows, "strips"), say("The row of “{token}”, and the length of every key's value.", token=labels[query])
+    )
+
+
+def numbers(given: "FourTokens", steps: "FourTokensSteps | None") -> Markup:
+    """The row of four tokens; without steps what is given alone."""
+    title = tag("p", join([tag("b", "q"), f" = {_pair(given.query)}, {given.precision}"]))
+    columns = ["k", "v", *([] if steps is None else ["q·k", "q·k / √2", "+ M", say("score"), say("weight")])]
+    rows = [[th(say("key")), *(th(column, "number") for column in columns)]]
+    for place, token in enumerate(FOUR):
+        blocked = place in given.blocked
+        cells = [td(_pair(given.keys[place]), "number"), td(_pair(given.values[place]), "number")]
+        if steps is not None:
+            some = (steps.raw, steps.scaled, steps.added, steps.masked)
+            cells += [td(_score(one[place]), "number") for one in some] + [td(decimal(steps.weights[place]), "number")]
+        name = token if not blocked else say("{token} (blocked)", token=token)
+        rows.append([th(name, "blocked" if blocked else "token"), *cells])
+    if steps is not None:
+        if given.sink is not None:
+            rows.append([th(say("the head's sink"), colspan=6), td(_score(given.sink), "number"), td()])
+        rows.append([th(say("sum"), colspan=7), td(decimal(steps.total), "number")])
+        rows.append([th("Σ w·v", colspan=6), td(_pair(steps.output), "number", colspan=2)])
+    return _figure(title + table(rows, "four"), "")
+
+
+def _pair(numbers: Iterable[float]) -> str:
+    return "(" + ", ".join(_score(one) for one in numbers) + ")"
+
+
+def _score(value: float) -> str:
+    """At most two digits after the point; what has no number as it is written by hand."""
+    if not np.isfinite(value):
+        return "NaN" if np.isnan(value) else "∞" if value > 0 else "−∞"
+    return fixed(value, 2).rstrip("0").rstrip(".") or "0"
+
+
+PANEL = (320, 210, 46, 30)  # of a curve: width, height, and the room for numbers on its left and below
+
+
+def training(steps: Sequence[int], scores: "Sequence[RunScores]", chosen: int, ink: str = "") -> Markup:
+    """The loss over a training, and the best previous-token and induction scores; a line at the chosen run.
+
+    ink: the colour of the text of pictures for a page that takes no SVG among its elements; "" for one that does.
+    """
+    losses = _Curve(say("loss"), [one.loss for one in scores], NOW)
+    previous = _Curve(say("previous token"), [one.previous for one in scores], STANDARD)
+    induction = _Curve(say("induction"), [one.induction for one in scores], MARK)
+    panels = [_panel(steps, curves, chosen, ink) for curves in ([losses], [previous, induction])]
+    here = {"step": steps[chosen], "loss": scores[chosen].loss}
+    here |= {"previous": scores[chosen].previous, "induction": scores[chosen].induction}
+    words = N_(
+        "Step {step}: loss {loss:.2f} nats on what comes again, previous-token score {previous:.2f}, induction score "
+        "{induction:.2f}."
+    )
+    return _figure(tag("div", join(panels), class_="panels"), say(words, **here))
+
+
+class _Curve:
+    """A line of a panel: its name, a number for each run, its colour."""
+
+    def __init__(self, name: str, values: list[float], colour: str) -> None:
+        self.name, self.values, self.colour = name, values, colour
+
+
+def _panel(steps: Sequence[int], curves: Sequence[_Curve], chosen: int, ink: str) -> Markup:
+    width, height, left, below = PANEL
+    top = max(1.0, *(max(curve.values) for curve in curves))
+
+    def at(step: float, value: float) -> str:
+        x = left + (width - left - 8) * step / steps[-1]
+        return f"{x:.1f},{24 + (height - below - 24) * (1 - value / top):.1f}"
+
+    floor, here = height - below, at(steps[chosen], 0).split(",")[0]
+    parts = [
+        _line(left, floor, width - 8, floor), _line(left, 24, left, floor), _line(here, 24, here, floor, dash=True),
+        *(_words(f"{value:g}", left - 6, at(0, value).split(",")[1], "end") for value in (0, int(top))),
+        *(_words(f"{step}", at(step, 0).split(",")[0], floor + 18, "middle") for step in _thirds(steps[-1])),
+        _words(say("step"), width - 8, floor + 18, "end"),
+    ]  # fmt: skip
+    x = left
+    for curve in curves:
+        points = " ".join(at(step, value) for step, value in zip(steps, curve.values, strict=True))
+        parts.append(tag("polyline", points=points, fill="none", stroke=curve.colour, stroke_width=2.5))
+        parts += [tag("rect", x=x, y=6, width=12, height=4, fill=curve.colour), _words(curve.name, x + 16, 13, "start")]
+        x += 130
+    words = N_("{name}: from {first:.2f} to {last:.2f}")
+    alt = listed(
+        [say(words, name=curve.name, first=curve.values[0], last=curve.values[-1]) for curve in curves], N_("; ")
+    )
+    look = {"viewBox": f"0 0 {width} {height}", "color": ink or "currentColor", "font_family": "sans-serif"}
+    if not ink:
+        return tag("svg", join(parts), role="img", aria_label=alt, **look)
+    drawn = tag("svg", join(parts), xmlns="http://www.w3.org/2000/svg", width=width, height=height, **look)
+    address = f"data:image/svg+xml;base64,{base64.b64encode(drawn.encode()).decode()}"
+    return Markup('<img src="{}" alt="{}">').format(address, alt)
+
+
+def _thirds(last: int) -> tuple[int, ...]:
+    return 0, last // 3, 2 * last // 3
+
+
+def _line(x1: float | str, y1: float, x2: float | str, y2: float, *, dash: bool = False) -> Markup:
+    look = {"stroke_dasharray": "4 3"} if dash else {}
+    return tag("line", x1=x1, y1=y1, x2=x2, y2=y2, stroke="currentColor", **look)
+
+
+def _words(words: str, x: float | str, y: float | str, anchor: str) -> Markup:
+    return tag("text", words, x=x, y=y, fill="currentColor", font_size=14, text_anchor=anchor)
