@@ -214,8 +214,8 @@ def sentence(found: Captioned) -> str:
     best = None
     if found.located is not None:
         now = found.located[0]
-        place = divmod(int(now.shares.argmax()), found.model.num_heads)
-        best = head_name(*place), float(now.shares[place]), now.even, float(now.by_area[place]), now.most
+        name = head_name(*divmod(int(now.shares.argmax()), found.model.num_heads))
+        best = name, float(now.shares.max()), now.even
     return images.sentence(found.now.words, found.true, found.standard.words, best)
 
 
@@ -236,7 +236,7 @@ def show(found: Captioned) -> None:
     packet = cached_figure(
         images.images_packet, now.words, now.chances, now.weights, now.blocked,
         None if found.located is None else found.located[0].shares, image.boxes, removed(), mode,
-        neutral=now.weights[:, :, 0] if kind == "relative" and now.words else None,
+        relative=kind == "relative",
         changed=tuple(one != other for one, other in zip(now.words, others, strict=False)), names=PATCH_NAMES,
         picture=image.picture, smooth=image.scene is None, head=found.head,
         word=state.images_word if 0 <= state.images_word < len(now.words) else len(now.words),
@@ -301,7 +301,7 @@ def show_heatmap(found: Captioned) -> None:
 
 def show_another(whole: np.ndarray) -> None:
     """What each head of a layer of another model, of the user's, looks at in an uploaded image, uint8."""
-    from model.huggingface.image_prompts import NEUTRAL, look  # with transformers, which takes seconds to import
+    from model.huggingface.image_prompts import look  # with transformers, which takes seconds to import
 
     state, name = st.session_state, st.session_state.images_model.strip()
     model = models.get(name)
@@ -312,11 +312,7 @@ def show_another(whole: np.ndarray) -> None:
         st.number_input(say("Layer"), 0, model.num_layers - 1, key="images_layer", width=120)
     spec = model.standard.replace(causal=state.images_causal, **{OF_IMAGES: state.images_block})
     text = state.images_text.strip() or FIRST_TEXT
-    with controls:
-        about = lit_image.shown_help(NEUTRAL)
-        kind = one_of(say("Attention"), images.SHOWN, "images_shown", help=about, width="content")
-    neutral = NEUTRAL if kind == "relative" else ""
-    found = results.ask(look, ModelRef.of(model), whole, text, spec, state.images_layer, neutral)
+    found = results.ask(look, ModelRef.of(model), whole, text, spec, state.images_layer)
     masks = {"causal": "images_causal"} | ({} if found.mask == "causal" else {OF_IMAGES: "images_block"})
     for mask, key in masks.items():
         controls.toggle(say(STYLES[mask].label), key=key, help=say(STYLES[mask].help))
@@ -325,7 +321,7 @@ def show_another(whole: np.ndarray) -> None:
     pixels = lit_image.shown_at(whole, found.boxes) if found.boxes else lit_image.strip(len(found.names))
     word = state.images_word if 0 <= state.images_word < len(found.labels) else len(found.labels) - 1
     parts = heads, *pixels, found.names, found.weights, found.blocked, found.labels, word
-    lit = lit_image.LitImage(*parts, mapped=bool(found.boxes), neutral=found.neutral)
+    lit = lit_image.LitImage(*parts, mapped=bool(found.boxes))
     said = say("The network's own mask of the image tokens: {mask}.", mask=found.mask)
     st.html(page.sentence(together([said, "" if lit.mapped else say(lit_image.NO_MAPPING)])))
     layers = list(lit.layers())

@@ -58,11 +58,10 @@ def images_packet(
     removed: tuple[int, ...],
     mode: str,
     *,
-    neutral: np.ndarray | None = None,
+    relative: bool = False,
     **plain: object,
 ) -> bytes:
     """chances [S]; weights [L,H,S,P]; blocked bool [S,P]. shares: each head's localization [L,H], where it is known.
-    neutral: of with_means.
 
     boxes: of the patches, in shares of the picture's width and height. mode: of HINTS. plain: what the component is
     told as it is: picture, a URI; smooth, whether to draw it so; names of patches; head, a row of
@@ -73,7 +72,7 @@ def images_packet(
     every = [(say("mean of all heads"), ""), *zip((head_name(*place) for place in places), known, strict=True)]
     every += [(say("mean of layer {layer}", layer=layer), "") for layer in range(len(weights))]
     ranked = range(len(places)) if shares is None else np.argsort(-shares.ravel(), kind="stable").tolist()
-    flat, relative = with_means(weights, neutral), neutral is not None
+    flat = with_means(weights, relative=relative)
     means = flat.sum(1, keepdims=True) / max(len(caption), 1)
     hatched = np.concatenate([blocked.astype(np.uint8), np.zeros((1, len(boxes)), np.uint8)])
     hatched[:, list(removed)] = 2
@@ -115,14 +114,13 @@ def masks_table(found: np.ndarray, own: Sequence[str], shown: tuple[str, str], s
     return table(rows, "numbers masks") + paragraph(said, "key")  # not shown
 
 
-Best = tuple[str, float, float, float, float]
-
-
-def sentence(caption: Sequence[str], true: Sequence[str] | None, standard: Sequence[str], best: Best | None) -> Markup:
+def sentence(
+    caption: Sequence[str], true: Sequence[str] | None, standard: Sequence[str], best: tuple[str, float, float] | None
+) -> Markup:
     """What the model writes, whether that is the scene's caption, and which head is best at finding its shapes.
 
     standard: what it writes under the mask that it was trained with, nothing removed. best: a head's name, its
-    localization, the chance level, and the localization by area with what it is at most.
+    localization and the chance level.
     """
 
     def quoting(words: str, some: Sequence[str]) -> Markup:
@@ -137,9 +135,7 @@ def sentence(caption: Sequence[str], true: Sequence[str] | None, standard: Seque
     if best is not None:
         words = N_(
             "{head} puts {share} of its attention on the image on patches that touch the box of the shape described; "
-            "spread evenly, it would be {chance}. With each patch weighed by its area in the box it is {area}, of at "
-            "most {most}."
+            "spread evenly, it would be {chance}."
         )
-        shares = dict(zip(("share", "chance", "area", "most"), map(percent, best[1:]), strict=True))
-        said.append(say(words, head=best[0], **shares))
+        said.append(say(words, head=best[0], share=percent(best[1]), chance=percent(best[2])))
     return Markup(together(said))

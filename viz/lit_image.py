@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from i18n import N_, say
-from model.images.patches import LEAST, Box, grid_tokens
+from model.images.patches import Box, grid_tokens
 from viz.components.words import words
 from viz.hatch import ink
 from viz.heads.cells import weight_text
@@ -26,7 +26,6 @@ ALT = N_("The image, in {count} tokens. Arrow keys move over them.")
 HINT = N_("Point at a token of the text or at a part of the image.")
 ALONE = N_("“{word}”: {head} gives {share} of its attention to the image, most to {patch}: {most}.")
 OF_LAYER = N_("“{word}”: {head} gives {share} of its attention to these image tokens, most to {patch}: {most}.")
-RELATIVE = N_("“{word}”: in {head}, its attention over the neutral prompt's is largest at {patch}: {most}.")
 NO_MAPPING = N_("Which pixels a token is made from is not known for this processor: its image tokens in their order.")
 
 
@@ -34,8 +33,7 @@ NO_MAPPING = N_("Which pixels a token is made from is not known for this process
 class LitImage:
     """Attention of heads of a layer from a text to an image. heads: their names. picture: uint8 [height, width, 3].
     boxes: of the P image tokens, in pixels. weights: float32 [H,S,P]; blocked: bool [S,P]. labels: of the S tokens.
-    query: which of them is shown, from 0. mapped: whether the boxes are pixels of the image. neutral: float32 [H,P], of
-    a neutral prompt, to show weights divided by it."""
+    query: which of them is shown, from 0. mapped: whether the boxes are pixels of the image."""
 
     heads: tuple[str, ...]
     picture: np.ndarray
@@ -46,7 +44,6 @@ class LitImage:
     labels: tuple[str, ...]
     query: int
     mapped: bool = True
-    neutral: np.ndarray | None = None
 
     def layers(self) -> "Iterator[LitImage]":
         """Parts whose boxes do not overlap, in the order of the tokens; each row by row."""
@@ -61,17 +58,7 @@ class LitImage:
             some = sorted(range(begin, end), key=lambda one: (round(edges[one, 1]), edges[one, 0]))
             boxes, names = tuple(self.boxes[one] for one in some), tuple(self.names[one] for one in some)
             weights, blocked = self.weights[:, :, some], self.blocked[:, some]
-            neutral = None if self.neutral is None else self.neutral[:, some]
-            yield replace(self, boxes=boxes, names=names, weights=weights, blocked=blocked, neutral=neutral)
-
-
-def shown_help(neutral: str) -> str:
-    words = N_(
-        "Relative: what an image token gets from a token of the text, divided by what it gets from the last token of "
-        "the neutral prompt “{prompt}” with the same image; a divisor below {least} counts as {least}. A mean is "
-        "divided by the mean (Zhang et al. 2025)."
-    )
-    return say(words, prompt=neutral, least=percent(LEAST))
+            yield replace(self, boxes=boxes, names=names, weights=weights, blocked=blocked)
 
 
 def strip(count: int) -> tuple[np.ndarray, tuple[Box, ...]]:
@@ -116,13 +103,11 @@ def lit_packet(lit: LitImage, *, alone: bool, head: int = 0) -> bytes:
     several, (high, wide) = len(lit.heads) > 1, lit.picture.shape[:2]
     mean = say("mean of all heads") if several else lit.heads[0]
     names = [mean, *lit.heads, mean]
-    said = RELATIVE if lit.neutral is not None else ALONE if alone else OF_LAYER
-    neutral = None if lit.neutral is None else lit.neutral[None]
     boxes = tuple((left / wide, top / high, right / wide, bottom / high) for left, top, right, bottom in lit.boxes)
     return images_packet(
         lit.labels, np.zeros(len(lit.labels)), lit.weights[None], lit.blocked, None, boxes, (), "look",
         picture=picture_uri(Image.fromarray(lit.picture)), smooth=wide > SMALLEST, names=lit.names, head=head,
         word=lit.query, changed=[False] * len(lit.labels), heads=[{"name": name, "share": ""} for name in names],
         order=list(range(len(names) - 1 if several else 1)), hatches=[ink("causal")], hint=say(HINT),
-        alt=say(ALT, count=len(boxes)), words=words("images") | {"word": say(said)}, neutral=neutral,
+        alt=say(ALT, count=len(boxes)), words=words("images") | {"word": say(ALONE if alone else OF_LAYER)},
     )  # fmt: skip

@@ -34,7 +34,6 @@ from model.trace import Trace
 MOST_LOOKING = 16  # tokens of a text that a page shows
 MOST_MAPPED = 16  # sizes of images whose tokens' boxes are kept
 MOST_SIDE, MOST_AREA = 2**13, 2**26  # pixels of a side, tokens or tiles of an image; pixels of an image
-NEUTRAL = "Write a general description of the image."  # of Zhang et al. 2025, "MLLMs Know Where to Look"
 COUNTED = re.compile("(height|width|edge|size|pixels|patches|length|seq_len|tokens|pinpoints)$")
 AROUND = (("vision_start_token_id", "vision_end_token_id"), ("image_start_token_id", "image_end_token_id"))
 NOT_INPUTS = {"input_ids", "attention_mask", "labels"}
@@ -84,8 +83,7 @@ def image_mask(trace: Trace) -> str:
 @dataclass(frozen=True, eq=False)
 class ImageLook:
     """What heads of a layer look at in an image. labels: of the S tokens that look; names and boxes: of the P image
-    tokens, boxes none where no mapping is known. weights float32 [H,S,P]; blocked bool [S,P]. mask: see image_mask.
-    neutral: of a neutral prompt's last token, float32 [H,P], where it was asked for."""
+    tokens, boxes none where no mapping is known. weights float32 [H,S,P]; blocked bool [S,P]. mask: see image_mask."""
 
     labels: tuple[str, ...]
     names: tuple[str, ...]
@@ -93,20 +91,13 @@ class ImageLook:
     weights: np.ndarray
     blocked: np.ndarray
     mask: str
-    neutral: np.ndarray | None = None
 
 
-def look(model: Any, pixels: np.ndarray, text: str, spec: MaskSpec, layer: int, neutral: str = "") -> ImageLook:
+def look(model: Any, pixels: np.ndarray, text: str, spec: MaskSpec, layer: int) -> ImageLook:
     """A run of a model on a text and an image, uint8 [height, width, 3]: what every head of a layer looks at, from the
-    text after the image, at most MOST_LOOKING tokens. neutral: a prompt that another run is made with, unless empty.
-
-    Raises ValueError as encode_image and run do.
-    """
+    text after the image, at most MOST_LOOKING tokens. Raises ValueError as encode_image and run do."""
     if not hasattr(model, "encode_image"):
         raise ValueError(msg(READS_NO_IMAGES, model=model.name))
-    if neutral:
-        last = look(model, pixels, neutral, spec, layer).weights[:, -1]
-        return replace(look(model, pixels, text, spec, layer), neutral=last)
     trace = model.run(model.encode_image(text, Image.fromarray(pixels)), spec)
     after = range(max(trace.batch.image_positions) + 1, trace.batch.ids.shape[1])
     return looks(trace, layer, range(trace.num_heads), list(after)[-MOST_LOOKING:])

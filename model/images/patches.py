@@ -49,12 +49,13 @@ def grid_tokens(
     return tuple(tokens)
 
 
-def with_means(weights: np.ndarray, neutral: np.ndarray | None = None) -> np.ndarray:
+def with_means(weights: np.ndarray, *, relative: bool = False) -> np.ndarray:
     """[L,H,S,P] -> [1+L*H+L,S,P]: the mean of all heads, each head, the mean of each layer's heads.
 
-    neutral: [L,H,P], under a neutral prompt: what all is divided by, a mean by the mean, where it is at least LEAST.
-    Zhang et al. 2025, "MLLMs Know Where to Look".
+    relative: divided by those of the step that writes the first word, at least LEAST. That step is the prompt's own,
+    with nothing described yet, in the place of the neutral prompt of Zhang et al. 2025, "MLLMs Know Where to Look". A
+    mean is divided by the mean.
     """
     flat = weights.reshape(-1, *weights.shape[2:])
     every = np.concatenate([flat.mean(0, keepdims=True), flat, weights.mean(1)])
-    return every if neutral is None else every / np.maximum(with_means(neutral[:, :, None]), LEAST)
+    return every / np.maximum(every[:, :1], LEAST) if relative else every

@@ -9,7 +9,6 @@ import pytest
 from PIL import Image
 
 import unmask
-from model.huggingface.image_prompts import NEUTRAL
 from model.images import captioner
 from model.images.captioner import MASKS, VERSIONS
 from model.images.measures import locate, under_masks, without, write
@@ -190,19 +189,3 @@ def test_a_model_that_reads_no_image_is_a_sentence(model: str, words: str) -> No
     ).run()
     assert not page.app.exception
     assert words in page.app.error[0].value
-
-
-def test_another_models_attention_is_shown_over_that_of_a_neutral_prompt(tmp_path: Path) -> None:
-    folder, whole = str(image_families.save("llava", tmp_path)), image_families.picture(120, 80)
-    page = Images(source="upload", model=folder, text="the cat sat on a mat", layer="1", shown="relative")
-    page.app.file_uploader(key="images_file").upload("x.png", _file(np.asarray(whole)), "image/png").run()
-    model = unmask.load(folder)
-    run, neutral = (model.run(text, image=whole) for text in ("the cat sat on a mat", NEUTRAL))
-    header, planes = page.packet()
-    assert header["relative"]
-    assert "neutral prompt" in header["words"]["word"]
-    asked, divisor = (one.numpy()[1][:, -1, list(one.trace.batch.image_positions)] for one in (run, neutral))
-    np.testing.assert_allclose(planes[1:-1, -2], asked / np.maximum(divisor, LEAST), rtol=1e-4)
-    np.testing.assert_allclose(planes[0, -2], asked.mean(0) / np.maximum(divisor.mean(0), LEAST), rtol=1e-4)
-    page.set(images_shown="raw")
-    np.testing.assert_allclose(page.packet()[1][1:-1, -2], asked, atol=1e-6)
