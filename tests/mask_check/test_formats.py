@@ -30,7 +30,7 @@ def test_text(sound: CheckReport, broken: CheckReport) -> None:
     assert any("The source's encoder" in line and "no encoder beside its decoder" in line for line in after)
     assert any("rows of more than 87 tokens" in line for line in after)
     assert lines[-1].startswith(formats.VERDICTS[0].format(lengths="24 and 87") + " ")
-    assert sum(line.startswith("obeys") for line in lines) == 20
+    assert sum(line.startswith("obeys") for line in lines) == 21
     lines = formats.as_text(broken).splitlines()
     assert "BROKEN       What reaches what" in lines[3]
     assert lines[3].endswith("(0, 1)")
