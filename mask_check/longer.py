@@ -40,7 +40,7 @@ SHUT = N_(
 )
 SPARE = 8  # positions that a context may keep for itself: RoBERTa's begin at 2
 CUTS = 31, 127, 511, 256, 7, 63, 3, 1, 15, 32, 64, 128  # what halves blocks of 2ⁿ comes first
-WORK = 3.5e11  # parameters · tokens · rows that one length may cost where none was asked for
+WORK = 2.5e11  # parameters · tokens · rows that one length may cost where none was asked for
 GRADIENT_WORK = 1.2e11
 MEMORY_SHARE = 0.5
 QUICK_LOGITS = 2**25  # of one forward: rows · T · V
@@ -103,8 +103,8 @@ def changes(trial: CheckTrial) -> list[slice]:
     found = [slice(one, None) for one in cuts]
     found += [slice(0, one) for one in cuts if windowed]
     found += [slice(one, one + 1) for one in (range(trial.length) if trial.asked.thorough else cuts)]
-    asked = trial.asked.thorough or trial.asked.tokens is not None
-    return found if asked else found[: max(_rows(trial, trial.length), 2)]
+    whole, rows = trial.asked.thorough or trial.asked.tokens is not None, max(_rows(trial, trial.length), 2)
+    return found if whole or len(found) <= rows else found[: min(rows, len(found) - len(cuts))]  # no single tokens
 
 
 def _judge(trial: CheckTrial, short: int) -> Finding:

@@ -100,6 +100,13 @@ def test_rows_that_change_each_other_are_no_leak() -> None:
     assert not unmask.checking.quick(Written("batch norm")).broken
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu() -> None:
+    unmask.assert_causal(gpt2().cuda())
+    assert check(gpt2().cuda()).obeys
+    assert not check(TakesEmbeddings(causal=False).cuda()).obeys
+
+
 @pytest.mark.parametrize("number_type", [torch.bfloat16, torch.float64])
 def test_number_types(number_type: torch.dtype) -> None:
     unmask.assert_causal(gpt2().to(number_type))
