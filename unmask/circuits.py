@@ -55,7 +55,14 @@ class Patchable:
         each = [[[Patch("head", layer, head)] for head in range(model.num_heads)] for layer in range(model.num_layers)]
         values = np.stack([pair.effects(asked, patches) for patches in each])
         columns, unit = [f"H{head}" for head in range(model.num_heads)], "nats" if instead_of is None else "logits"
-        view = PatchView(values, _layer_names(model), columns, unit, pair.measured(asked), ("A", "B"))
+        view = PatchView(
+            values,
+            [head_name(number) for number in _layer_numbers(model)],
+            columns,
+            unit,
+            pair.measured(asked),
+            ("A", "B"),
+        )
         line = patch_sentence(view)
         return Picture(line, view, values, lambda: page(line, [tag("p", line), patch_grid(view), patch_table(view)]))
 
@@ -83,11 +90,11 @@ class Circuits:
     def composition(self) -> Picture:
         """Q-, K- and V-composition of every head with every earlier one: its numbers are float32 [3,L,H,L,H], the later
         head first, less what random matrices give; NaN where the other head is not earlier."""
-        found, names = composing.composition(self.model), _layer_names(self.model)
+        found, layers = composing.composition(self.model), _layer_numbers(self.model)
         said = [
-            pictures.composition_sentence(some, kind, names) for kind, some in zip(composing.KINDS, found, strict=True)
+            pictures.composition_sentence(some, kind, layers) for kind, some in zip(composing.KINDS, found, strict=True)
         ]
-        tables = partial(map, partial(pictures.composition_table, layers=names), found)
+        tables = partial(map, partial(pictures.composition_table, layers=layers), found)
         paragraphs = [tag("p", sentence) for sentence in said]
         line = f"{self.model.name}: {said[1]}"
         parts: Callable[[], list] = lambda: [part for both in zip(paragraphs, tables(), strict=True) for part in both]  # noqa: E731
@@ -103,8 +110,8 @@ def _circuit(line: str, found: OVCircuit | QKCircuit, titles: tuple[str, str, st
     )
 
 
-def _layer_names(model: Model) -> list[str]:
-    return [head_name(model.describe().layer_number("self", layer)) for layer in range(model.num_layers)]
+def _layer_numbers(model: Model) -> list[int]:
+    return [model.describe().layer_number("self", layer) for layer in range(model.num_layers)]
 
 
 def _token(model: Model, given: Token) -> int:

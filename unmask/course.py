@@ -77,6 +77,7 @@ class CourseModels:
     def __init__(self, download: bool) -> None:
         self._download = download
         self._models: dict[str, tuple[Model, str]] = {}  # by name, and the path of its file, "" for none
+        self._packed: dict[str, bytes] = {}
         self.files: dict[str, bytes] = {}
 
     def step(self, step: Step) -> CourseStep:
@@ -107,6 +108,8 @@ class CourseModels:
             "now": scene | {"show": "head", "unnamed": True},
             "beside": scene | {"now": beside.browser, "show": single} if now.browser != beside.browser else None,
         }.get(BEFORE.get(kind, ""))
+        for run in (now.browser, beside.browser) if both or before else (now.browser,):
+            self.files[run["model"]] = self._packed[run["model"]]
         return CourseStep(step, found, now.title, tokens, before, after)
 
     @staticmethod
@@ -142,7 +145,7 @@ class CourseModels:
             with suppress(CheckpointError):
                 found = browser_model(model, (0, 0))
                 file = f"models/{hashlib.sha256(found.parameters).hexdigest()[:16]}.bin"
-                self.files[file] = packed(header(found), found.parameters)
+                self._packed[file] = packed(header(found), found.parameters)
             self._models[name] = model, file
         return self._models[name]
 

@@ -229,7 +229,7 @@ def _of_our_decoder(model: Model, network: Any) -> CircuitWeights:
 def _of_gpt2(model: Model, network: Any, stack: Any) -> CircuitWeights:
     def projections(layer: int) -> tuple[list[Projection], Tensor, Any]:
         own = stack.h[layer].attn
-        weights, biases = own.c_attn.weight.T.chunk(3), own.c_attn.bias.chunk(3)
+        weights, biases = own.c_attn.weight.T.tensor_split(3), own.c_attn.bias.tensor_split(3)
         return list(zip(weights, biases, strict=True)), own.c_proj.weight.T, stack.h[layer].ln_1
 
     modules = stack.wte, network.get_output_embeddings(), stack.ln_f, stack.wpe

@@ -16,7 +16,7 @@ from model.files import read_regular
 FORMATS = ("PNG", "JPEG", "WEBP")
 MOST_BYTES, MOST_PIXELS = 5 * 2**20, 25_000_000
 # by EXIF's orientation, from 2 on; ImageOps.exif_transpose writes all of the EXIF anew, which odd ones do not survive
-TURNS = dict(enumerate(map(Image.Transpose, (0, 3, 1, 5, 4, 6, 2)), 2))
+TURNS: dict[Any, Image.Transpose] = dict(enumerate(map(Image.Transpose, (0, 3, 1, 5, 4, 6, 2)), 2))
 LEAST_SIDE, MOST_RATIO = 8, 20  # pixels; of the longer side to the shorter
 
 

@@ -18,7 +18,6 @@ from model.heads.view import head_view, mask_view
 from model.sampling import next_tokens, predictions
 from model.spec import MaskSpec, stroke_of
 from serving.settings import Settings
-from tests.pretend_device import pretended
 
 TEXTS = ["the cat sat on a mat and the cat sat on", "one big red ball"]
 SPECS = (
@@ -49,6 +48,8 @@ def measured(model: Model) -> list[np.ndarray]:
 
 
 def main(folders: list[str]) -> None:
+    from tests.pretend_device import pretended  # PyTorch knows the device from here on
+
     for folder in folders:
         settings = Settings(device="cpu", precision="float32")
         expected = measured(catalog.load(folder, settings=settings))

@@ -99,5 +99,5 @@ def test_a_text_is_tokenized_after_its_side_of_padding_is_chosen(monkeypatch: py
     monkeypatch.setattr(controls, "choose_row", lambda rows: 0)
     monkeypatch.setattr(controls.explain, "limits", lambda *_: [])
     monkeypatch.setattr(controls.explain, "title_of", lambda _: "story")
-    controls.open_text(SimpleNamespace(kind="decoder"), "a\nb")  # type: ignore[arg-type]
+    controls.open_text(SimpleNamespace(kind="decoder", chats=False), "a\nb")  # type: ignore[arg-type]
     assert done == ["pad side", "tokenize"]

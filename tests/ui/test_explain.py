@@ -18,10 +18,13 @@ from ui.sidebar.models import model_found
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("marian", ", 3 encoder + 2 decoder + 2 cross layers, 3 encoder + 4 decoder + 4 cross heads, context 47."),
-        ("t5", ", 3 encoder + 2 decoder + 2 cross layers, 4 heads, context 512."),
-        ("gemma2", ", 3 layers, 4 heads sharing 2 key-value heads, context 47."),
-        ("bert", ", 3 layers, 4 heads, context 47."),
+        (
+            "marian",
+            ", 3 encoder + 2 decoder + 2 cross layers, 3 encoder + 4 decoder + 4 cross heads, context 47, computed",
+        ),
+        ("t5", ", 3 encoder + 2 decoder + 2 cross layers, 4 heads, context 512, computed"),
+        ("gemma2", ", 3 layers, 4 heads sharing 2 key-value heads, context 47, computed"),
+        ("bert", ", 3 layers, 4 heads, context 47, computed"),
     ],
 )
 def test_what_was_found_in_a_model(tmp_path: Path, name: str, sentence: str) -> None:

@@ -126,7 +126,7 @@ def test_models_that_pages_can_run_are_beside_them_once(site: Path) -> None:
         if side in run
     }
     assert sorted(files) == sorted(f"models/{path.name}" for path in (site / "models").iterdir())
-    assert len(files) == 4  # the story model, the twins, and one of ours
+    assert len(files) == 6  # the story model, the twins, two of the induction model, and one of ours
     for name in ("translator", "other"):  # an encoder-decoder, and a model in another layout
         page = (site / f"en/{name}.html").read_text(encoding="utf-8")
         assert [run for run in runs[site / f"en/{name}.html"] if run] == []

@@ -99,10 +99,11 @@ def show_composition(model: Model, layer: int, head: int) -> None:
             return
         found = by_layer(names, lambda number: results.ask(composition_of_layer, ModelRef.of(model), number), line)
     pairs = np.stack(found)[:, KINDS.index(kind)]  # [L,H,L,H]
-    sentence = pictures.composition_sentence(pairs, kind, names)
+    numbers = [model.describe().layer_number("self", number) for number in range(model.num_layers)]
+    sentence = pictures.composition_sentence(pairs, kind, numbers)
     st.markdown(sentence)
     left, right = st.columns([1.7, 1], gap="large")
     with left:
         hears = heard("arcs", on_pick=lambda one, other: st.session_state.update(layer=one, head=other or 0))
-        page.chart(pictures.arcs_figure(pairs, names, (layer, head)), "arcs", sentence, heard=hears)
-    right.html(pictures.composition_table(pairs, names))
+        page.chart(pictures.arcs_figure(pairs, numbers, (layer, head)), "arcs", sentence, heard=hears)
+    right.html(pictures.composition_table(pairs, numbers))

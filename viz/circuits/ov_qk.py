@@ -7,6 +7,7 @@ import numpy as np
 from markupsafe import Markup
 
 from i18n import N_, say
+from model.heads.view import head_name
 from viz.charts import MARGIN, scatter
 from viz.heatmap import CachedFigure, figure
 from viz.html import fixed, signed, table, td, th, track
@@ -58,9 +59,9 @@ def strongest(found: np.ndarray) -> list[Pair]:
     return [tuple(place) for place in places[order].tolist()]
 
 
-def arcs_figure(found: np.ndarray, layers: Sequence[str], chosen: tuple[int, int]) -> CachedFigure:
+def arcs_figure(found: np.ndarray, layers: Sequence[int], chosen: tuple[int, int]) -> CachedFigure:
     """Heads as points, a column for each layer; an arc from each head that wrote to the one that reads it, for the
-    strongest pairs. chosen: the head whose arcs are red."""
+    strongest pairs. layers: their numbers in the network. chosen: the head whose arcs are red."""
     pairs = strongest(found)[:ARCS]
     heads = list(np.ndindex(found.shape[:2]))
     dots = scatter(
@@ -68,13 +69,13 @@ def arcs_figure(found: np.ndarray, layers: Sequence[str], chosen: tuple[int, int
         [head for _, head in heads],
         "heads",
         "%{text}",
-        text=[f"{layers[layer]} H{head}" for layer, head in heads],
+        text=[head_name(layers[layer], head) for layer, head in heads],
         customdata=[list(head) for head in heads],
         marker={"size": 9, "color": [NOW if head == chosen else "#8a919c" for head in heads]},
     )
     most = found[pairs[0]] if pairs else 1.0
     arcs = [_arc(pair, float(found[pair] / most), chosen) for pair in reversed(pairs)]
-    x = {"tickvals": list(range(len(layers))), "ticktext": list(layers), "zeroline": False}
+    x = {"tickvals": list(range(len(layers))), "ticktext": [head_name(layer) for layer in layers], "zeroline": False}
     y = {"autorange": "reversed", "dtick": 1, "zeroline": False, "showgrid": False, "tickprefix": "H"}
     return figure([dots], {"height": HEIGHT, "margin": MARGIN, "xaxis": x, "yaxis": y, "shapes": arcs})
 
@@ -93,23 +94,23 @@ def _arc(pair: Pair, share: float, chosen: tuple[int, int]) -> dict:
     }
 
 
-def composition_table(found: np.ndarray, layers: Sequence[str]) -> Markup:
+def composition_table(found: np.ndarray, layers: Sequence[int]) -> Markup:
     pairs = strongest(found)[:LISTED]
     rows = [[th(say("reads")), th(say("what it reads wrote")), th(say("composition"), colspan=2)]]
     for pair in pairs:
         later, reads, earlier, wrote = pair
         value = float(found[pair])
-        names = [td(f"{layers[later]} H{reads}"), td(f"{layers[earlier]} H{wrote}")]
+        names = [td(head_name(layers[later], reads)), td(head_name(layers[earlier], wrote))]
         rows.append([*names, td(fixed(value, 3), "number"), track(value / float(found[pairs[0]]), STANDARD)])
     return table(rows)
 
 
-def composition_sentence(found: np.ndarray, kind: str, layers: Sequence[str]) -> str:
+def composition_sentence(found: np.ndarray, kind: str, layers: Sequence[int]) -> str:
     """found [L,H,L,H]: what stands out."""
     pairs = strongest(found)
     if not pairs:
         return say("No head reads an earlier one by more than random matrices would.")
     later, reads, earlier, wrote = pairs[0]
-    names = {"reader": f"{layers[later]} H{reads}", "writer": f"{layers[earlier]} H{wrote}"}
+    names = {"reader": head_name(layers[later], reads), "writer": head_name(layers[earlier], wrote)}
     words = N_("Strongest {kind}: {reader} reads what {writer} wrote, {value} above random matrices.")
     return say(words, kind=say(NAMES[kind]), value=fixed(float(found[pairs[0]]), 3), **names)
