@@ -151,7 +151,7 @@ def _tried(
         except (CannotCheck, MemoryError):
             raise
         except Exception as error:  # noqa: BLE001 - a stranger's forward may raise anything
-            why = (way, first_line(error)[:100] or type(error).__name__)
+            why = (way, first_line(error))
             (refused if isinstance(error, NotOffered) else failed).append(why)
             continue
         for found, wanted in pairs:

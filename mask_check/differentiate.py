@@ -84,16 +84,11 @@ def _read_by_layers(trial: CheckTrial, parts: dict[int, nn.Module]) -> dict[int,
     seen: dict[nn.Module, tuple[Tensor, Tensor]] = {}
 
     def keep(part: nn.Module, given: tuple[Any, ...], named: dict[str, Any], found: Any) -> None:
-        entered, left = (
-            given[0] if given else named.get("hidden_states"),
-            found[0] if isinstance(found, tuple) else found,
-        )
-        pair: tuple[Any, Any] = (entered, left)
-        if (
-            all(isinstance(one, Tensor) and one.ndim == 3 and one.requires_grad for one in pair)
-            and pair[0] is not pair[1]
-        ):
-            seen.setdefault(part, pair)
+        own: Any = given[0] if given else named.get("hidden_states")
+        states = found[0] if isinstance(found, tuple) else found
+        known = all(isinstance(one, Tensor) and one.ndim == 3 and one.requires_grad for one in (own, states))
+        if known and own is not states:
+            seen.setdefault(part, (own, states))
 
     ids, rows = trial.ids[None], range(trial.length - 3, trial.length)
     with watching_embedding(trial.subject, ids), hooked(parts.values(), keep, with_kwargs=True), torch.enable_grad():

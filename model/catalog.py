@@ -149,9 +149,8 @@ def first_head(model: Model) -> tuple[int, int]:
 def steps(name: str, settings: Settings | None = None) -> dict[str, int | None]:
     """The checkpoints of a training, by the names that `load` takes, with their steps, in order; None: the model after
     it. Empty where a name is no folder of checkpoints."""
-    if _entry(name) is not None:  # one that ships has its checkpoints in folders named by their steps
-        own = sorted(int(path.name) for path in (CHECKPOINTS / name).glob("[0-9]*"))
-        return {**{f"{name}-{step}": step for step in own}, name: None} if own else {}
+    if _entry(name) is not None:
+        return {**induction_steps()} if name == "induction" else {}
     from model.huggingface import checkpoint_files
 
     if not checkpoint_files.is_path(name):
@@ -191,9 +190,8 @@ def induction_steps() -> dict[str, int]:
 
 
 def _is_step_of(name: str, offered: tuple[str, ...]) -> bool:
-    """Whether it is a checkpoint, "induction-50", of a model that ships and is offered."""
-    whole = name.rpartition("-")[0]
-    return whole in offered and whole in ENTRIES and name in steps(whole)
+    """Whether it is a checkpoint of the induction model, which is offered."""
+    return "induction" in offered and name in induction_steps()
 
 
 def _entry(name: str) -> Entry | None:

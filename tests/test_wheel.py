@@ -147,7 +147,7 @@ main(["train", "--help"])
 """
     found = run("-c", code)
     assert found.returncode == 0, found.stderr
-    checked, _, rest = found.stdout.partition(VERDICTS[0].format(lengths="11, 130 and 248"))
+    checked, _, rest = found.stdout.partition(VERDICTS[0].format(lengths="11, 130 and 247"))
     assert checked
     assert "one.html: story, 5 tokens, causal mask" in rest
     assert "usage: " in rest.partition("one.html")[2]

@@ -141,6 +141,16 @@ def window(network: Any, ids: Tensor) -> float:
     return apart(logits(network, ids)[:, far:], logits(network, other)[:, far:])
 
 
+def first_layer(network: Any, ids: Tensor) -> float:
+    """Another first token: by how much the last output of the first layer moves, of type full_attention."""
+    outputs: list[Tensor] = []
+    handle = network.model.layers[0].register_forward_hook(lambda _part, _given, found: outputs.append(found))
+    for first in (int(ids[0, 0]), 77):
+        logits(network, torch.cat([torch.tensor([[first]]), ids[:, 1:]], 1))
+    handle.remove()
+    return apart(*((one[0] if isinstance(one, tuple) else one)[:, -1] for one in outputs))
+
+
 def in_training(network: Any, ids: Tensor) -> float:
     """Training mode with every dropout at 0."""
     expected = logits(network, ids)
@@ -180,7 +190,7 @@ SHOWN: dict[tuple[str, str], tuple[Run, ...]] = {
     ("causal", "hrm_text"): (derivative,),
     ("causal", "hy_v4"): (by_steps(8, 1, 3, 2, 1, 3, 2, 1, 3),),
     ("causal", "jamba"): (by_steps(*[1] * T), by_steps(8, 1, 3, 2, 1, 3, 2, 1, 3)),
-    ("causal", "minimax"): (reordered,),
+    ("causal", "minimax"): (reordered, first_layer),
     ("causal", "minimax_m3_vl_text"): (padded("left"), filled("left"), steps_after_pads),
     ("causal", "moshi"): (window, by_steps(*[1] * T)),
     ("causal", "nemotron_h"): (by_steps(*[1] * T),),

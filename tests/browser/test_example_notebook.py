@@ -39,7 +39,7 @@ def test_what_is_kept_of_it_has_no_outputs() -> None:
 
 def test_it_says_which_model_it_ran(executed: nbformat.NotebookNode) -> None:
     outputs = [cell.outputs for cell in executed.cells if cell.cell_type == "code"]
-    assert outputs[0][0].data["text/plain"] == "story: GPT-2, decoder, 6 layers, 6 heads"
+    assert outputs[0][0].data["text/plain"] == "story: GPT-2, decoder, 6 layers, 6 heads, computed in float32 on CPU"
     lifted = unmask.load("story").run(TEXT, causal=False)
     assert outputs[2][0].data["text/plain"] == repr(lifted.leak())
     assert "[1. 1. 1." in outputs[4][0].text

@@ -81,3 +81,18 @@ def test_the_chart_has_every_checkpoints_own_numbers_and_few_models_stay_in_memo
         )  # fmt: skip
         assert found.shares["first"][1, 2] == pytest.approx(float(trace.weights(1, 2)[1:, 0].mean()), abs=1e-6)
     assert len(results.engine().models._models) <= results.engine().models._most
+
+
+def test_the_model_that_ships_with_its_checkpoints_has_the_slider_too() -> None:
+    app = AppTest.from_file(str(ROOT / "app.py"), default_timeout=60)
+    app.query_params["model"] = "induction"
+    assert app.run().select_slider(key="training_step").value == 1500
+    app.select_slider(key="training_step").set_value(450).run()
+    assert not app.exception
+    assert not app.error
+    assert any(caption.value.startswith("induction-450: a decoder") for caption in app.caption)
+    hosted = Settings(models=("induction",))
+    catalog.check_offered("induction-450", hosted)
+    for other in ("induction-451", "story"):
+        with pytest.raises(ValueError, match="is not available here"):
+            catalog.check_offered(other, hosted)

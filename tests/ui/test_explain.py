@@ -20,11 +20,12 @@ from ui.sidebar.models import model_found
     [
         (
             "marian",
-            ", 3 encoder + 2 decoder + 2 cross layers, 3 encoder + 4 decoder + 4 cross heads, context 47, computed",
+            ", 3 encoder + 2 decoder + 2 cross layers, 3 encoder + 4 decoder + 4 cross heads, context 47, "
+            "computed in float32 on CPU.",
         ),
-        ("t5", ", 3 encoder + 2 decoder + 2 cross layers, 4 heads, context 512, computed"),
-        ("gemma2", ", 3 layers, 4 heads sharing 2 key-value heads, context 47, computed"),
-        ("bert", ", 3 layers, 4 heads, context 47, computed"),
+        ("t5", ", 3 encoder + 2 decoder + 2 cross layers, 4 heads, context 512, computed in float32 on CPU."),
+        ("gemma2", ", 3 layers, 4 heads sharing 2 key-value heads, context 47, computed in float32 on CPU."),
+        ("bert", ", 3 layers, 4 heads, context 47, computed in float32 on CPU."),
     ],
 )
 def test_what_was_found_in_a_model(tmp_path: Path, name: str, sentence: str) -> None:
