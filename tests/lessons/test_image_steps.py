@@ -67,7 +67,7 @@ def test_the_shape_that_a_token_attends_to_is_asked(words: str, shape: str) -> N
     batch = encoded(fail, model, "", SCENE, words)
     assert batch is not None
     trace = model.run(batch)
-    found = answer(model, trace, trace, "", QuestionSubject("where", 0, 2, 2, None, (), SCENE))
+    found = answer(model, trace, trace, "", QuestionSubject("where", 0, 2, 2, None, (), image=SCENE))
     shares = shape_shares(trace.weights(2, 2)[-1, :PATCHES].numpy(), SCENE)
     assert [choice.values["shape"] for choice in found.choices] == [*shares]
     assert [found.choices[place].values["shape"] for place in found.right] == [max(shares, key=lambda one: shares[one])]
