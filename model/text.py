@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from tokenizers import Encoding, Regex, Tokenizer
 from tokenizers.models import Unigram, WordLevel
@@ -53,7 +54,7 @@ class TokenBatch:
 
     def real(self, row: int) -> slice:
         """Where the row's real tokens are, among its T positions."""
-        where = self.keep[row].nonzero()
+        where = np.flatnonzero(self.keep.numpy()[row])
         return slice(int(where[0]), int(where[-1]) + 1)
 
     def read(self, row: int) -> str:

@@ -114,7 +114,8 @@ def restore(name: str, first: Callable[[], dict[str, Any]]) -> None:
     elif visits.get(name) != state.visit:
         kept = state[name]
     else:
-        kept = {key: state.get(key, value) for key, value in state[name].items()}
+        here = state.to_dict()  # Streamlit looks a key up in a tenth of a millisecond
+        kept = {key: here.get(key, value) for key, value in state[name].items()}
     state.to_reread.discard(name)
     state.update(kept)
     state[name], visits[name] = kept, state.visit
