@@ -162,6 +162,7 @@ def set_up(title: str) -> None:
     tcp_nodelay()
     streamlit_internals.check_widget_values()
     streamlit_internals.run_page_for_unknown_fragments()
+    streamlit_internals.order_pages_once()
     choices.begin_page(title)
     speech.restore()
     st.set_page_config(f"Unmask · {say(title)}", ICON, layout="wide", initial_sidebar_state="auto")

@@ -69,7 +69,7 @@ class RunView:
     def keep(self, *, keys: bool = True) -> np.ndarray:
         """bool [K], or of the queries [Q]: the positions that are no padding."""
         batch = self.run.keys if keys else self.run.queries
-        own: np.ndarray = batch.keep.numpy()[self.row]
+        own: np.ndarray = batch.kept[self.row]
         return own if self.by == "tokens" else np.logical_or.reduceat(own, self.begins(keys=keys))
 
     def begins(self, *, keys: bool = False) -> np.ndarray:

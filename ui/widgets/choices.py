@@ -114,8 +114,7 @@ def restore(name: str, first: Callable[[], dict[str, Any]]) -> None:
     elif visits.get(name) != state.visit:
         kept = state[name]
     else:
-        here = state.to_dict()  # Streamlit looks a key up in a tenth of a millisecond
-        kept = {key: here.get(key, value) for key, value in state[name].items()}
+        kept = {key: state.get(key, value) for key, value in state[name].items()}
     state.to_reread.discard(name)
     state.update(kept)
     state[name], visits[name] = kept, state.visit
@@ -156,8 +155,8 @@ def note_link(written: dict[str, str]) -> None:
     """
     state = st.session_state
     here = [name for name, visit in state.get("visit_of_copy", {}).items() if visit == state.visit]
-    keys = [key for name in here for key in state[name]]
-    state.update(written_link=written, choices_of_link={key: state[key] for key in keys if key in state})
+    keys, now = [key for name in here for key in state[name]], state.to_dict()  # at once: a look at one key costs more
+    state.update(written_link=written, choices_of_link={key: now[key] for key in keys if key in now})
 
 
 def _take_note_of_browser() -> None:
