@@ -108,7 +108,7 @@ PRESENTED = """
   .st-key-lesson_chart .chart { height: calc(100dvh - 7.5rem) !important; }
   .lesson_picture { font-size: max(1.05rem, 1.25vw); }
   .katex { font-size: max(1.25rem, 1.6vw); }
-  .katex-display { margin: 0; }
+  .katex-display { margin: 0; padding: .2em; }
   .st-key-lesson_training p { font-size: max(14px, 1.1vw); }
   $main :is(button, summary, a, label, [data-baseweb], [role=slider]) :is(p, kbd, div), $main kbd {
     font-size: max(14px, 1.1vw); }
