@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from i18n import N_, msg, msg_all, msg_list, msg_together
 from mask_check.findings import BROKEN, CannotCheck, Finding, skipped, unknown
 from mask_check.padding import padded, positions
-from mask_check.subject import CheckedModule, evaluating
+from mask_check.subject import CheckedModule, setting
 from mask_check.trial import CheckTrial
 from model.errors import first_line
 from model.huggingface.internals import attention_name
@@ -171,23 +171,17 @@ def training_without_dropout(module: nn.Module) -> Iterator[None]:
     """Training mode, nothing random in it; modes, numbers and buffers are as they were afterwards."""
     buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
     dropout = nn.modules.dropout._DropoutNd
-    kept = [
-        (part, name, value)
+    random = [
+        (part, name, 0.0)
         for part in module.modules()
         for name, value in vars(part).items()
         if isinstance(value, float)
         and (any(one in name for one in RANDOM) or (isinstance(part, dropout) and name == "p"))
     ]
-    with evaluating(module):  # which puts every part's mode back
-        for part in module.modules():
-            part.training = True
-        for part, name, _ in kept:
-            setattr(part, name, 0.0)
+    with setting([*random, *((part, "training", True) for part in module.modules())]):
         try:
             yield
         finally:
-            for part, name, value in kept:
-                setattr(part, name, value)
             with torch.no_grad():
                 for buffer, before in buffers:
                     buffer.copy_(before)

@@ -25,7 +25,6 @@ def _sound(key: str, title: str, said: str, **config: Any) -> SampleModule:
 
 
 WINDOW = N_("A window of 3 in each of 3 layers: a reach of 6.")
-TOP_K = N_("Every query reads the 6 keys of its top k.")
 PREFIX = N_("The first 6 tokens see each other in both directions.")
 SOUND = (
     _sound("sound", N_("Correct: causal"), N_("Causal, as declared.")),
@@ -126,13 +125,8 @@ PUBLISHED = [
         cached=lambda module, kept, layer, k, v: (k, v),
     ),
     faulty(
-        *(
-            "narrow",
-            "gradients",
-            "",
-            N_("Window one too narrow"),
-            N_("A window of w that excludes its farthest token."),
-        ),
+        *("narrow", "gradients", "", N_("Window one too narrow")),
+        N_("A window of w that excludes its farthest token."),
         defaults=WINDOWED,
         order=samples.window_wider(-1),
     ),

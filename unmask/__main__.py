@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 MOST_SECONDS = 1_000_000
@@ -103,17 +103,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser().error(f"unrecognized arguments: {' '.join(rest)}")
     from unmask import command  # torch takes a second, which --help does without
 
-    commands: dict[str | None, Callable[[], int]] = {
-        None: lambda: command.open_app(),
-        "check": lambda: command.check(asked),
-        "report": lambda: command.report(asked),
-        "page": lambda: command.page(asked),
-        "course": lambda: command.course(asked),
-        "samples": lambda: command.samples(),
-        "patients": lambda: command.samples(),
-        "train": lambda: command.train(rest),
-    }
-    return commands[asked.command]()
+    if asked.command == "train":
+        return command.train(rest)
+    named: dict[str | None, str] = {None: "open_app", "patients": "samples"}
+    status: int = getattr(command, named.get(asked.command, asked.command))(asked)
+    return status
 
 
 if __name__ == "__main__":

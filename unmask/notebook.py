@@ -120,8 +120,9 @@ class LoadedModel(Checkable, Circuits):
         spec = spec_of(self.model.standard, masks, causal=causal, padding=padding)
         if _hooks_and_weights(self.network) != self._loaded:
             warnings.warn(CHANGED, stacklevel=2)
-        kind = Run if image is None else _image_run()
-        run = kind(self.model, self.model.run(batch, spec), row, self.network)
+        if image is not None:
+            from unmask.images import ImageRun  # with transformers, which takes seconds to import
+        run = (Run if image is None else ImageRun)(self.model, self.model.run(batch, spec), row, self.network)
         if run.cut:
             warnings.warn(cut_words(run.cut, self.model.context), stacklevel=2)
         return run
@@ -207,12 +208,6 @@ def _classifier(name: str) -> Model | None:
     from model.huggingface import image_classifier  # takes seconds to import
 
     return image_classifier.load(name)
-
-
-def _image_run() -> type[Run]:
-    from unmask.images import ImageRun  # with transformers, which takes seconds to import
-
-    return ImageRun
 
 
 def _rows_of_ids(model: Model, ids: Any) -> list[list[int]]:
