@@ -246,11 +246,6 @@ def text_config(config: Any, **which: bool) -> Any:
     return config.get_text_config(**which) if hasattr(config, "get_text_config") else config
 
 
-def counted_positions(keep: Tensor) -> Tensor:
-    """bool [B,T] -> the position ids [B,T], counted over real tokens."""
-    return (keep.long().cumsum(-1) - 1).clamp(min=0)
-
-
 def embeddings(module: nn.Module) -> list[nn.Embedding]:
     return [part for part in module.modules() if isinstance(part, nn.Embedding)]
 

@@ -11,7 +11,9 @@ from model import catalog
 from model.base import Model
 from model.errors import index, items
 from model.images.reading import picture_of
+from model.inference.cost import cost as cost
 from model.kv_cache import batch_of
+from model.mask_lab.recognize import name_mask as name_mask
 from model.masks import MaskSpec
 from model.text import TokenBatch, cut_words
 from serving import backends
@@ -132,8 +134,13 @@ class LoadedModel(Checkable, Circuits):
         if not texts or not all(one.strip() or image is not None for one in texts):
             raise ValueError(f"expected a text, or several, got {text!r:.80}")
         targets = None if target is None else _texts("target", target)
-        encoded = self.model.encode(texts, pad_side, targets) if image is None else None
-        return encoded or self._with_image(texts, targets, image)
+        if image is None:
+            return self.model.encode(texts, pad_side, targets)
+        if len(texts) > 1 or targets is not None:
+            raise ValueError("expected one text with an image, and no target")
+        if not hasattr(self.model, "encode_image"):
+            raise ValueError(f"expected an image-text model of transformers for an image, got {self.model.name}")
+        return self.model.encode_image(texts[0], picture_of(image))
 
     def atlas(self, texts: str | Sequence[str], *, masks: MaskSpec | dict[str, Any] | None = None) -> "AtlasPicture":
         """Every head measured over texts, each a row or, if longer than 256 tokens, several. Raises ValueError for an
@@ -159,13 +166,6 @@ class LoadedModel(Checkable, Circuits):
         text = chat.rendered(self.model.name, own, pairs) if own else _rendered(self.model, pairs)
         batch, _ = self.model.encode_rendered(text)
         return Run(self.model, self.model.run(batch, spec_of(self.model.standard, masks, **more)), 0, self.network)
-
-    def _with_image(self, texts: list[str], targets: list[str] | None, image: Any) -> TokenBatch:
-        if len(texts) > 1 or targets is not None:
-            raise ValueError("expected one text with an image, and no target")
-        if not hasattr(self.model, "encode_image"):
-            raise ValueError(f"expected an image-text model of transformers for an image, got {self.model.name}")
-        return self.model.encode_image(texts[0], picture_of(image))
 
     @property
     def first_head(self) -> tuple[int, int]:

@@ -135,8 +135,8 @@ class Run(Analyses, Checkable, Patchable):
         """A tree of draft tokens after the row, verified in one call under the model's standard masks.
 
         parents: of each node, −1 for the row's last token; tokens: their ids, by default the model's own top-k; or, in
-        place of both, the branches as texts. order:
-        of the nodes in the call, "depth" or "breadth" first. positions: by "depth", or by "row", a known bug.
+        place of both, the branches as texts. order: of the nodes in the call, "depth" or "breadth" first. positions: by
+        "depth", or by "row", a known bug.
         Raises ValueError for what is no tree or does not fit.
         """
         ids = self.trace.batch.without_padding(self.row).ids[0].tolist()
