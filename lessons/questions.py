@@ -90,9 +90,8 @@ def _lower(case: QuestionCase) -> Answer:
     """Which of the two models has the lower loss?"""
     one, other = case.loss(case.trace), case.loss(case.beside)
     right = 2 if abs(one - other) < NO_CHANGE else int(other < one)
-    first, second = (
-        Statement(MODELS.get(name, "{name}"), {"name": name}) for name in (case.model.name, case.beside_name)
-    )
+    names = case.model.name, case.beside_name
+    first, second = (Statement(MODELS.get(name, "{name}"), {"name": name}) for name in names)
     why = N_(
         "{one}: {first:nats} nats/token, perplexity {first:perplexity}. {other}: {second:nats} nats/token, "
         "perplexity {second:perplexity}."

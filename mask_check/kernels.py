@@ -112,15 +112,13 @@ def judge_batch(trial: CheckTrial) -> Finding:
 def what_mixes_rows(module: nn.Module) -> str:
     """A sentence on the first part that is known to let the rows of a batch change each other; "" without one."""
     for name, part in module.named_modules():
-        values = {"part": name or type(part).__name__}
+        why = ""
         if isinstance(part, nn.MultiheadAttention | nn.RNNBase) and not part.batch_first:
-            return msg(
-                "{part} has batch_first=False: it takes the first axis for positions and the second for rows.", **values
-            )
+            why = N_("{part} has batch_first=False: it takes the first axis for positions and the second for rows.")
         if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.running_mean is None:
-            return msg(
-                "{part} has track_running_stats=False: it normalizes by the mean and variance of the batch.", **values
-            )
+            why = N_("{part} has track_running_stats=False: it normalizes by the mean and variance of the batch.")
+        if why:
+            return msg(why, part=name or type(part).__name__)
     return ""
 
 

@@ -70,9 +70,8 @@ class CheckedModule:
         known = (EMBEDS,) if self.table is not None else IDS
         self.ids_name = next((name for name in (*known, *first) if name in self._takes), "")
         if not self.ids_name:
-            raise CannotCheck(
-                msg("expected a forward that takes token ids, such as forward(input_ids), got one without")
-            )
+            why = msg("expected a forward that takes token ids, such as forward(input_ids), got one without")
+            raise CannotCheck(why)
         pair = bool(getattr(self.config, "is_encoder_decoder", False)) or "decoder_input_ids" in self._takes
         self.kind = "encoder-decoder" if pair else "decoder"
         self.takes_positions = False  # until find_positions was called
