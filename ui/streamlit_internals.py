@@ -166,7 +166,7 @@ def order_pages_once() -> None:
 
     Relies on: the function `script_runner.page_sort_key`, which is replaced.
     """
-    script_runner.page_sort_key = cache(script_runner.page_sort_key)  # type: ignore[attr-defined]  # no hook for it
+    script_runner.page_sort_key = cache(script_runner.page_sort_key)  # Streamlit has no hook for it
 
 
 def _is_of_its_type(states: WStates, sent: WidgetState) -> bool:
