@@ -22,7 +22,6 @@ CHANGE = N_(
     "Turning {heads} off ({way}) changes the loss of “{target}” after “{query}” ({position}) by {nats} nats, and its "
     "probability from {before} to {after}."
 )
-MEASURED = N_("Turned off one at a time: {count} of {total} heads.")
 LARGEST = N_("{head} matters most: it changes the loss by {nats} nats.")
 
 
@@ -102,7 +101,7 @@ def ranking_sentence(view: EffectsView) -> str:
         return ""
     sizes = np.array([abs(view.effects[place]) for place in ranked])
     strongest = ranked[int(sizes.argmax())]
-    measured = say(MEASURED, count=len(ranked), total=view.effects.size)
+    measured = say("Turned off one at a time: {count} of {total} heads.", count=len(ranked), total=view.effects.size)
     if max(sizes) < NOTICED:
         return together([measured, say("None changes the loss by {least} nats or more.", least=NOTICED)])
     most = say(LARGEST, head=view.name(*strongest), nats=signed(float(view.effects[strongest]), 2))

@@ -68,8 +68,6 @@ LEARNED = N_(
     "and after the last position they begin again behind the sinks."
 )
 PACKED_APART = N_("Documents packed into one row have the logits of each document alone with: {names}.")
-PACKED_MIXED = N_("No convention gives the logits of each document alone.")
-PACKED_OTHERS = N_("Largest difference with the others: {names}.")
 
 
 def calls_figure(found: "CallsComparison", labels: Sequence[str]) -> CachedFigure:
@@ -226,8 +224,8 @@ def packing_sentence(found: "PackedLosses", tolerance: float) -> str:
     named = [(say(CONVENTIONS[name]), difference) for name, difference in found.differences.items()]
     apart = listed((name for name, difference in named if difference <= tolerance), N_("; "))
     others = listed((f"{name} {number(far)}" for name, far in named if far > tolerance), N_("; "))
-    first = say(PACKED_APART, names=apart) if apart else say(PACKED_MIXED)
-    return together([first, say(PACKED_OTHERS, names=others)] if others else [first])
+    first = say(PACKED_APART, names=apart) if apart else say("No convention gives the logits of each document alone.")
+    return together([first, say("Largest difference with the others: {names}.", names=others)] if others else [first])
 
 
 def stream_figure(found: "StreamedText") -> CachedFigure:

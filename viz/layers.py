@@ -242,7 +242,6 @@ def _columns(view: HeadView) -> tuple[list[int], int]:
     return list(range(0, len(view.keys), step)), step
 
 
-SETTLED = N_("After “{token}” the model predicts “{label}” ({chance}), ranked first from {layer} on.")
 SEEN = {
     "maximum": N_("The largest weight that “{token}” gives one token in a single head is in {layer}: {share} to "
                   "{other}."),
@@ -260,7 +259,7 @@ def lens_sentence(lens: "LogitLens", place: int, piece: str, standard: "LogitLen
     label, share = lens.labels[int(tops[-1])], float(lens.probabilities[-1, place, 0])
     settled = lens.settled(place)
     about = {"token": escape(piece), "label": escape(label), "chance": chance(share), "layer": names[settled]}
-    said = [say(SETTLED, **about)]
+    said = [say("After “{token}” the model predicts “{label}” ({chance}), ranked first from {layer} on.", **about)]
     if settled:
         before = escape(lens.labels[int(tops[settled - 1])])
         said.append(say("After {layer} it was “{before}”.", layer=names[settled - 1], before=before))

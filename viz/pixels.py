@@ -38,9 +38,6 @@ ALT_HEADS = N_(
     "Where each of {layers} × {heads} heads attends from {looker}. {chosen}. Arrow keys move, Enter chooses a head."
 )
 ALT_DRAWING = N_("A drawing of 8 by 8 pixels, the first {given} of them given. Arrow keys move, 0 to 7 set a level.")
-HINT_HEADS = N_(
-    "Every head, in the colours of the large one; the strip on top is the class token. Click one to enlarge it."
-)
 HINT_DRAWING = N_(
     "Drag to draw with the chosen grey; click a pixel of that grey to erase it. Keys: arrows, 0 to 7, Enter. The model "
     "writes the hatched part."
@@ -89,7 +86,9 @@ def heads_packet(view: PixelView, layer: int, head: int, zmax: float) -> bytes:
         "columns": heads,
         "chosen": chosen,
         "names": names,
-        "hint": say(HINT_HEADS),
+        "hint": say(
+            "Every head, in the colours of the large one; the strip on top is the class token. Click one to enlarge it."
+        ),
         "alt": say(ALT_HEADS, layers=layers, heads=heads, looker=looker, chosen=names[chosen]),
     }
     return packed(_header(view, [view.weights[place] for place in shown], zmax) | about)

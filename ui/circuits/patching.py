@@ -51,7 +51,6 @@ KNOCKOUT = N_(
     "Lab with such a mask, {head} cut from the key it attends to most."
 )
 SAME = N_("A and B are the same run, so there is nothing to patch: choose other masks or another text for B.")
-MODELS = N_("A patch needs one model: these are two.")
 FILE = N_("A CSV file with the columns a, b, answer and instead_of: texts of as many tokens, at most {most} pairs")
 PAIR = {  # a model's to read
     "text": "The old man had a green bird and the old woman had a black horse. The green",  # not shown
@@ -129,7 +128,7 @@ def _cannot(a: RunView, b: RunView) -> bool:
     """Says why nothing can be patched; False where it can."""
     lengths = {name: side.real.stop - side.real.start for name, side in (("a", a), ("b", b))}
     if a.model is not b.model:
-        st.info(say(MODELS))
+        st.info(say("A patch needs one model: these are two."))
     elif (a.run.key, a.row) == (b.run.key, b.row):
         st.info(say(SAME))
     elif lengths["a"] != lengths["b"]:

@@ -50,8 +50,7 @@ def show(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> bool:
         none = N_("No query of these texts can be measured for {measures}: choose another measure, or other texts.")
         st.info(say(none, measures=say_all(list(map(title, nowhere)))))
         return False
-    words = N_("Every head as a point: {across} on the x axis, {up} on the y axis.")
-    alt = say(words, across=title(x), up=title(y))
+    alt = say("Every head as a point: {across} on the x axis, {up} on the y axis.", across=title(x), up=title(y))
     page.chart(
         scatter(atlas, x, y, chosen), "atlas_scatter", alt, heard=heard("atlas_scatter", on_pick=controls.take_head)
     )

@@ -37,7 +37,6 @@ PROOF = N_(
     "The largest change of any of the next token's logits at each position; red before the changed token (dotted "
     "line), grey from it on. Weights are compared over all heads and layers."
 )
-LABELS = N_("Labels show a space as ·, a line end as ⏎; \\<start\\> precedes every text.")
 KEPT = N_("Mask on, the largest change of a logit in {where} is <b>{logit}</b>, of a weight {weight}.")
 LIFTED = N_("Mask off, earlier tokens see it: the largest is <b>{logit}</b>, of a weight {weight}.")
 MOVED = {True: N_("run with the mask"), False: N_("run without the mask")}
@@ -260,7 +259,7 @@ def heads(pair: TwinPair, batch: TokenBatch, looks: dict[Combination, RunView], 
         figure = cached_figure(head_figure, view, dark=page.is_dark())
         head_picture.show(figure, alt, room="one", above=ABOVE, on_pick=None)
         st.html(cached_figure(explain.key, [view], head_range(view)))
-        st.caption(say(LABELS))
+        st.caption(say("Labels show a space as ·, a line end as ⏎; \\<start\\> precedes every text."))
     with beside:
         st.markdown(say("Copy score: a head's mean weight on the next token, t + 1"))
         for other in sorted(COMBINATIONS, key=lambda one: one.run):  # under the mask all are 0

@@ -16,8 +16,6 @@ from viz.palette import NOW, STANDARD
 MOST_PAIRS, MOST_SOURCES = 10, 8  # rows
 SCORE = N_("The score of {query} on {key} is {score}: q·k × {scale:.4g}.")
 CAPPED = N_("The model caps it at ±{most:g}.")
-ADDED = N_("The model adds {added} for the two positions.")
-SUM = N_("{sum} goes into the softmax.")
 STRIPS = (  # and what part of the height each has
     (N_("query"), 0.72, 1.0),
     (N_("key"), 0.40, 0.68),
@@ -53,8 +51,8 @@ def sum_words(found: ScoreSplit, query: str, key: str, *, score: float, weight: 
     key are."""
     said = [say(SCORE, query=query, key=key, score=signed(found.score), scale=found.scale)]
     said += [] if found.softcap is None else [say(CAPPED, most=found.softcap)]
-    said += [say(ADDED, added=signed(found.added))] if found.added else []
-    said += [say(SUM, sum=signed(score))] if len(said) > 1 else []
+    said += [say("The model adds {added} for the two positions.", added=signed(found.added))] if found.added else []
+    said += [say("{sum} goes into the softmax.", sum=signed(score))] if len(said) > 1 else []
     outcome = say("Its weight is {weight}.", weight=weight)
     if blocked:
         outcome = say("Blocked by {masks}: the score has no effect.", masks=mask_names(blocked))

@@ -24,7 +24,6 @@ ALT = N_(
     "The composed mask: {queries} queries in rows, {keys} keys in columns. Arrow keys move, with Shift they choose a "
     "rectangle, Enter draws; r draws the whole row, c the column, u undoes, Delete clears."
 )
-ALT_QUERY = N_("q makes the row's token the query.")
 HINT_TO_READ = N_("Point at a cell, or move over the cells with the arrow keys, to read why it is blocked.")
 ALT_TO_READ = N_("The composed mask: {queries} queries in rows, {keys} keys in columns. Arrow keys move.")
 
@@ -61,7 +60,7 @@ def canvas_packet(
         "room": canvas_margin(view, rows, columns),
         "titles": [say(QUERY_TITLE), say(KEY_TITLE)],
         "hint": say(HINT) if most else say(HINT_TO_READ),
-        "alt": together(alt if query is None else [*alt, say(ALT_QUERY)]),
+        "alt": together(alt if query is None else [*alt, say("q makes the row's token the query.")]),
         "words": words("mask"),
         "epoch": epoch,
         "number": number,
