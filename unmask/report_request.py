@@ -31,7 +31,7 @@ def report(run: Run, heads: Sequence[tuple[int, int]] = (), *, link: str = "") -
     if not all(isinstance(one, Sequence) and len(one) == 2 for one in pairs):
         raise ValueError(f"expected heads as pairs (layer, head), got {heads!r:.80}")
     for layer, head in pairs:
-        run.view(layer, head)
+        run.shown_view(layer, head)
     chosen = [(int(layer), int(head)) for layer, head in pairs] or [run.first_head()]
     return Picture(f"{run!r}: report", run, run.survey.thumbnails, lambda: report_page(_report_view(run, chosen, link)))
 

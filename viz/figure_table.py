@@ -93,7 +93,7 @@ def measures_tables(
     heads = [f"H{head}" for head in range(thumbnails.shape[1])]
     most = {say("largest weight"): thumbnails.max((2, 3), initial=0)}
     some = {say(TITLES[name]): share for name, share in shares.items() if np.nan_to_num(share).any()}
-    return [grid(numbers, layers, heads, title) for title, numbers in (most | some).items()]
+    return [grid(numbers, layers, heads, title) for title, numbers in (some | most).items()]
 
 
 def _columns(x: tuple[str, ...], traces: list[Part]) -> FigureTable:
