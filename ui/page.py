@@ -121,9 +121,11 @@ STYLE = """
       --half: calc(50% - .5rem); min-width: 0; width: auto; flex: 1 1 calc(var(--half) + BARpx / 2); }
     .st-key-mask_and_head $column:has(.st-key-one_mask_canvas) {
       flex-basis: calc(var(--half) - BARpx / 2); } }
-  [class*="st-key-charted_"] { position: relative; }
+  [class*="st-key-charted_"], .st-key-canvas_of_mask_canvas { position: relative; }
   [class*="st-key-numbers_of_"] { /* in the corner that the labels of both axes leave empty */
     position: absolute; z-index: 2; left: 0; bottom: 0; width: auto; }
+  [class*="st-key-canvas_of_"]:not(.st-key-canvas_of_mask_canvas) > [class*="st-key-numbers_of_"] {
+    position: static; margin: -.6rem 0 -1rem; } /* below the canvas, in the gap before what follows */
   [class*="st-key-numbers_of_"] button { min-height: 1.6rem; padding: .1rem .3rem; }
   [class*="st-key-numbers_of_"] button p { font-size: 0; } /* a name to be heard */
   .st-key-lab_top { margin-bottom: -.5rem; }
@@ -278,8 +280,8 @@ def chart(
 
 @contextmanager
 def with_tables(key: str, tables: "Tables", alt: str = "") -> Iterator[None]:
-    """Around a picture of this key: its numbers as tables, made once they are opened. alt: the picture in words."""
-    with st.container(key=f"charted_{key}", gap=None):
+    """Around a picture of this key: its numbers as tables, made once they are opened. alt: a chart in words."""
+    with st.container(key=f"{'charted' if alt else 'canvas_of'}_{key}", gap=None):
         yield
         look: Any = {"icon": ":material/table:", "type": "tertiary", "on_change": "rerun"}
         slot = st.popover(say("Numbers as a table"), key=f"numbers_of_{key}", **look)
