@@ -34,7 +34,6 @@ from ui.widgets.choices import bound, one_of, select
 from ui.widgets.key import component_value, whole, wholes
 from ui.widgets.uploads import uploaded, uploader
 from viz import images, lit_image
-from viz.figure_table import FigureTable
 from viz.head import head_figure, head_range
 from viz.mask_styles import STYLES
 from viz.numbers import next_token_table, number, percent, share_table
@@ -337,9 +336,4 @@ def show_another(whole: np.ndarray) -> None:
         hear = {f"on_{name}_change": partial(heard, name, None, key) for name in ("word", "head", "spot", "patch")}
         with column:
             packet = lit_image.lit_packet(part, alone=len(layers) == 1, head=head)
-            _component(data=packet, key=key, tables=partial(_lit_tables, part, head), **hear)
-
-
-def _lit_tables(part: lit_image.LitImage, head: int) -> list[FigureTable]:
-    neutral = None if part.neutral is None else part.neutral[None]
-    return [images.weights_table(part.weights[None], part.blocked, part.labels, part.names, head, neutral)]
+            _component(data=packet, key=key, tables=partial(lit_image.weights_tables, part, head), **hear)
