@@ -22,11 +22,7 @@ MOST_BYTES = 1_000_000  # of a lesson
 MOST_SETTINGS = 8_000  # characters of its front matter, and of a step's block
 DEEPEST = 8  # brackets in brackets of YAML: its parser takes seconds for thousands
 SHARED = ("text", "model", "image")  # what the front matter may give to all steps
-PARTS: dict[str, type[BaseModel]] = {
-    "ask": Ask,
-    "beside": ComparedStep,
-    "numbers": Numbers,
-}  # settings that have settings
+PARTS: dict[str, type[BaseModel]] = {"ask": Ask, "beside": ComparedStep, "numbers": Numbers}  # that have settings
 MOST_MISTAKES = 20  # said at once
 FENCE = re.compile(r" {0,3}(`{3,}|~{3,})\s*(\w*)")
 SETTING = re.compile(r"(\w+):( |$)")
@@ -72,9 +68,8 @@ def read(data: str | bytes, names: Collection[str] | None = None) -> Lesson:
             return None
 
     if not lines or lines[0].strip() != "---":
-        raise _wrong(
-            1, say("--- and then the lesson's title, aim and minutes"), lines[0] if lines else say("an empty file")
-        )
+        got = lines[0] if lines else say("an empty file")
+        raise _wrong(1, say("--- and then the lesson's title, aim and minutes"), got)
     end = next((number for number, line in enumerate(lines[1:], 1) if line.strip() == "---"), None)
     if end is None:
         raise _wrong(len(lines), say("a second --- that ends the front matter"), say("the end of the file"))
