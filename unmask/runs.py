@@ -235,8 +235,8 @@ class Run(Analyses, Checkable, Patchable):
         """Of a text too long for that, what stands around the last token."""
         if not self._is_long or self.by != "tokens":
             return self.view(layer, head)
-        sides = (window(0, size, self.last, MOST_TOKENS) for size in self._size)
-        return head_part(self.trace, self.row, self.masks, layer, head, *sides, most=MOST_TOKENS)
+        rows, columns = (window(0, size, self.last, MOST_TOKENS) for size in self._size)
+        return head_part(self.trace, self.row, self.masks, layer, head, rows, columns, MOST_TOKENS)
 
     def head_part(self, layer: int, head: int, queries: tuple[int, int], keys: tuple[int, int]) -> HeadPicture:
         """Some queries and keys of a head, each from a position up to, without, another, exactly; of a text of any

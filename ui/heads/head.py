@@ -30,7 +30,7 @@ def canvas(view: str) -> Callable[..., None]:
         js=source(*VIEWS[view], "streamlit.js"),
     )
 
-    def draw(*, data: bytes, key: str, tables: "page.Tables", **heard: Callable[[], None]) -> None:
+    def draw(*, data: bytes, key: str, tables: "page.Tables", **heard: Any) -> None:
         with page.with_tables(key, tables):
             component(data=data, key=key, **heard)
 
