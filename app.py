@@ -119,7 +119,8 @@ else:
         if misled(*curves):
             losses.caption(say(explain.MISLED))
         if explain.lifts_the_causal_mask(now):
-            losses.page_link("pages/why_causal.py", label=say(explain.WHY_CAUSAL), icon=":material/visibility_off:")
+            with losses:
+                page.link_to("pages/why_causal.py", say(explain.WHY_CAUSAL))
 one, every = zip(*(explain.leaks(survey, layer, head) for survey in surveys), strict=True)
 leaks.html(cached_figure(leak_table, one, every, name, changed=changed))
 training_steps.show(now, layer, head, name)

@@ -4,6 +4,7 @@ torch's names: "cpu", "cuda" (NVIDIA and ROCm), "cuda:1" …, "mps" (Apple).
 """
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
@@ -102,6 +103,7 @@ def precision_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+@cache
 def said(hardware: Hardware, stored: str) -> str:
     """In a few words: device and precision, and where a stored type grows in memory."""
     names = {"device": hardware.name(), "kind": precision_name(hardware.dtype), "stored": NAMES.get(stored, stored)}

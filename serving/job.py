@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from importlib import import_module
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -42,7 +43,7 @@ class RunRef:
     @cached_property
     def trace_key(self) -> Hashable:
         """Of the trace, whichever of its attentions is shown."""
-        return self.model, digest((shape_of(self.batch), texts_of(self.batch))), digest(self.spec.to_json())
+        return self.model, _digest_of(self.batch), digest(self.spec.to_json())
 
     @property
     def key(self) -> Hashable:
@@ -130,6 +131,17 @@ class Job:
 def digest(plain: object) -> bytes:
     """A short key for plain data: a text or a drawing may be larger than the result kept for it."""
     return hashlib.blake2b(repr(plain).encode("utf-8", "backslashreplace"), digest_size=16).digest()
+
+
+_digests: WeakKeyDictionary[TokenBatch, bytes] = WeakKeyDictionary()
+
+
+def _digest_of(batch: TokenBatch) -> bytes:
+    """Of a batch, whose tokens never change, made once."""
+    found = _digests.get(batch)
+    if found is None:
+        found = _digests[batch] = digest((shape_of(batch), texts_of(batch)))
+    return found
 
 
 def shape_of(batch: TokenBatch | None) -> Hashable:

@@ -75,7 +75,7 @@ def attention_name(name: str) -> str:
 
 
 def size(batch: TokenBatch, row: int) -> str:
-    real = int(batch.keep[row].sum())
+    real = int(batch.kept[row].sum())
     padding = batch.ids.shape[1] - real
     tokens = say_count("{count} token", "{count} tokens", real)
     return say("{tokens} + {padding} padding", tokens=tokens, padding=padding) if padding else tokens

@@ -60,7 +60,7 @@ class Link(BaseModel):
     @classmethod
     def of_choices(cls, **others: Any) -> Self:
         """The choices as they are now, but for others: those of them that are fields."""
-        state = st.session_state
+        state = st.session_state.to_dict()  # at once: a look at one key costs more
         chosen = {name: state[name] for name in cls.model_fields if name in state}
         return cls.model_validate(chosen | {name: value for name, value in others.items() if name in cls.model_fields})
 

@@ -168,18 +168,17 @@ def set_up(title: str) -> None:
     tcp_nodelay()
     streamlit_internals.check_widget_values()
     streamlit_internals.run_page_for_unknown_fragments()
+    streamlit_internals.order_pages_once()
     choices.begin_page(title)
     speech.restore()
     st.set_page_config(f"Unmask · {say(title)}", ICON, layout="wide", initial_sidebar_state="auto")
     st.html(_style(language()))
     with st.sidebar, st.container(key="nav", gap=None):
         speech.choose()
-        for path, (label, icon) in PAGES.items():
-            st.page_link(_page(path), label=say(label), icon=icon, query_params=speech.in_links() or None)
-        # its fonts and a screen reader's voice go by the language
-        tell_browser = f"<script>document.documentElement.lang = {json.dumps(language())}</script>"
-        st.html(_fetch_early(), unsafe_allow_javascript=True)
-        st.html(tell_browser, unsafe_allow_javascript=True)
+        chosen = speech.in_links() or None
+        for path, (label, _) in PAGES.items():
+            st.page_link(_page(path), label=say(label), query_params=chosen)
+        st.html(_script(language()), unsafe_allow_javascript=True)
     _import_torch()
 
 
@@ -194,8 +193,13 @@ def _import_torch() -> None:
 
 @cache
 def _page(path: str) -> st.Page:
-    """Streamlit's page of a script: asked for by its path, it looks for the file on every run."""
-    return st.Page(path, default=path == "app.py")
+    """Streamlit's page of a script: asked for by its path, it looks for the file on every run, and at its icon."""
+    return st.Page(path, icon=PAGES[path][1], default=path == "app.py")
+
+
+def link_to(path: str, label: str) -> None:
+    """A link to a page of PAGES, with its icon."""
+    st.page_link(_page(path), label=label)
 
 
 @cache
@@ -225,14 +229,15 @@ def _section_names() -> str:
 
 
 @cache
-def _fetch_early() -> str:
-    """A script that lets the browser fetch and compile parts of Streamlit's own page while the server imports torch.
+def _script(language: str) -> str:
+    """A script that names the language, by which the browser's fonts and a screen reader's voice go, and lets the
+    browser fetch and compile parts of Streamlit's own page while the server imports torch.
 
     They are asked for otherwise only once a chart or a control arrives, Plotly's 5 MB of JavaScript among them.
     """
     addresses = map(json.dumps, streamlit_internals.script_files())
     fetched = [f"import(new URL({address}, document.baseURI)).catch(() => {{}})" for address in addresses]
-    return f"<script>{'; '.join(fetched)}</script>"
+    return f"<script>document.documentElement.lang = {json.dumps(language)}; {'; '.join(fetched)}</script>"
 
 
 def heading(name: str, *facts: str) -> str:

@@ -50,12 +50,15 @@ class RunView:
     @property
     def tokens(self) -> tuple[str, ...]:
         """A label for each query position of the row."""
-        return tuple(merged_labels(self.run.queries.pieces[self.row], self.begins()))
+        return self._labels(self.run.queries.pieces[self.row], keys=False)
 
     @property
     def key_tokens(self) -> tuple[str, ...]:
         """A label for each key position of the row."""
-        return tuple(merged_labels(self.run.keys.pieces[self.row], self.begins(keys=True)))
+        return self._labels(self.run.keys.pieces[self.row], keys=True)
+
+    def _labels(self, pieces: tuple[str, ...], *, keys: bool) -> tuple[str, ...]:
+        return pieces if self.by == "tokens" else tuple(merged_labels(pieces, self.begins(keys=keys)))
 
     @property
     def real(self) -> slice:
@@ -66,8 +69,8 @@ class RunView:
     def keep(self, *, keys: bool = True) -> np.ndarray:
         """bool [K], or of the queries [Q]: the positions that are no padding."""
         batch = self.run.keys if keys else self.run.queries
-        found: np.ndarray = np.logical_or.reduceat(batch.keep[self.row].numpy(), self.begins(keys=keys))
-        return found
+        own: np.ndarray = batch.kept[self.row]
+        return own if self.by == "tokens" else np.logical_or.reduceat(own, self.begins(keys=keys))
 
     def begins(self, *, keys: bool = False) -> np.ndarray:
         """The token that each query position begins at, or each key position."""

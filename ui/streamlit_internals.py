@@ -15,7 +15,7 @@ from streamlit.elements.lib.utils import user_key_from_element_id
 from streamlit.proto.ClientState_pb2 import ClientState
 from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
 from streamlit.runtime.app_session import AppSession
-from streamlit.runtime.scriptrunner import RerunData, get_script_run_ctx
+from streamlit.runtime.scriptrunner import RerunData, get_script_run_ctx, script_runner
 from streamlit.runtime.state.session_state import Serialized, Value, WStates
 
 # Relies on: the data-testid attributes and class names of Streamlit's and Plotly's elements, for which neither has a
@@ -158,6 +158,15 @@ def run_page_for_unknown_fragments() -> None:
         request(self, client_state)
 
     AppSession.request_rerun = request_known  # type: ignore[method-assign]  # Streamlit has no hook for it
+
+
+@cache
+def order_pages_once() -> None:
+    """From now on a script's place among the pages is read from its file's name once, not in every run of every page.
+
+    Relies on: the function `script_runner.page_sort_key`, which is replaced.
+    """
+    script_runner.page_sort_key = cache(script_runner.page_sort_key)  # Streamlit has no hook for it
 
 
 def _is_of_its_type(states: WStates, sent: WidgetState) -> bool:

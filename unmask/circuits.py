@@ -1,6 +1,6 @@
 """Circuits in Python and notebooks: activation patching of runs, OV and QK circuits and composition of a model."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 
 import numpy as np
@@ -119,5 +119,7 @@ def _token(model: Model, given: Token) -> int:
 
 
 def _ids(model: Model, tokens: str | Sequence[int]) -> list[int]:
+    if not isinstance(tokens, Iterable):
+        raise ValueError(f"expected a text or token ids, got {tokens!r:.80}")
     found = continuation_ids(model, tokens)[0] if isinstance(tokens, str) else [_token(model, one) for one in tokens]
     return list(dict.fromkeys(found))

@@ -1,1 +1,0 @@
-"""Pictures: numpy in, plotly Figure, PNG bytes or HTML text out. Imports neither torch nor streamlit."""

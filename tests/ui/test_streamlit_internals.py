@@ -13,6 +13,7 @@ import streamlit as st
 from streamlit.proto.ClientState_pb2 import ClientState
 from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
 from streamlit.runtime.app_session import AppSession
+from streamlit.runtime.scriptrunner import script_runner
 from streamlit.testing.v1 import AppTest
 
 from ui import page as page_set_up
@@ -114,12 +115,20 @@ def test_the_methods_that_are_replaced_take_what_ours_take() -> None:
     assert len(inspect.signature(WStates.__getitem__).parameters) == 2, part
 
 
+def test_the_order_of_the_pages_is_read_from_a_name_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(script_runner, "page_sort_key", inspect.unwrap(script_runner.page_sort_key))
+    streamlit_internals.order_pages_once.__wrapped__()
+    key = script_runner.page_sort_key(Path("pages/2_padding.py"))
+    assert key == (2.0, "padding"), broken("script_runner.page_sort_key")
+    assert script_runner.page_sort_key(Path("pages/2_padding.py")) is key
+
+
 @pytest.mark.parametrize("script", streamlit_internals.EARLY_SCRIPTS)
 def test_each_script_that_is_fetched_early_is_one_of_streamlit_s(script: str) -> None:
     found = [name for name in streamlit_internals.script_files() if Path(name).name.startswith(f"{script}.")]
     assert len(found) == 1, broken(f"static/js/{script}.<hash>.js")
     assert (Path(st.__file__).parent / "static" / found[0]).is_file()
-    assert found[0] in page_set_up._fetch_early()
+    assert found[0] in page_set_up._script("en")
 
 
 def session() -> None:

@@ -1,1 +1,0 @@
-"""The Bug clinic's pieces."""

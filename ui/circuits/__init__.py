@@ -1,1 +1,0 @@
-"""Activation patching on the page Compare, and the page Circuits."""

@@ -1,1 +1,0 @@
-"""The Cross-attention page's pieces."""

@@ -1,1 +1,0 @@
-"""The Generation page's pieces."""

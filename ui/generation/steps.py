@@ -79,7 +79,8 @@ def _play_part(model_key: str, sampling: Sampling, cache: bool, layer: int, head
             advance(model, sampling, cache)
         writing: Writing = st.session_state.writing
         now = look_at(model, writing.path, cache)
-        index = _choice_at(writing)
+        at = st.session_state.get("choice_at", NEXT)
+        index = None if writing.playing or not 0 <= at < len(writing.path.written) else at
         choice = choice_of(now, writing.path, sampling, index)
         view = now.head(layer, head)
     row = len(writing.path.prompt) + (len(writing.path.written) if index is None else index) - 1
@@ -98,12 +99,6 @@ def _play_part(model_key: str, sampling: Sampling, cache: bool, layer: int, head
         st.caption(together([how_to_read, how_to_choose]))
     if writing.playing and not writing.path.room(model.context):
         st.rerun()
-
-
-def _choice_at(writing: Writing) -> int | None:
-    """The written token whose candidates are looked at; None for the next one."""
-    at = st.session_state.get("choice_at", NEXT)
-    return None if writing.playing or not 0 <= at < len(writing.path.written) else at
 
 
 def _tokens(model: Model, writing: Writing) -> list[Token]:

@@ -1,1 +1,0 @@
-"""What the page Head atlas needs of streamlit."""

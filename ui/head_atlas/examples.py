@@ -2,7 +2,6 @@
 how far back they look, or by tokens that the user marks in a sentence.
 """
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -171,7 +170,9 @@ def _by_marks(model: Model, text: str, atlas: Atlas, masks: MaskSpec) -> None:
         "the left."
     )
     st.caption(say(words, count=len(pieces)))
-    labels = _labels(pieces)
+    shown = [escaped(piece.replace("·", " ").strip() or piece) for piece in pieces]
+    # with its position where a token repeats: of pills of one label Streamlit knows the last alone
+    labels = [f"{one} ({position})" if shown.count(one) > 1 else one for position, one in enumerate(shown)]
     _mark_first((model.key, line), batch.ids[0, : len(pieces)])
     look: Any = {"format_func": labels.__getitem__, "selection_mode": "multi", "wrap": True, "on_change": _keep_marks}
     queries = sorted(st.pills(say("Query tokens"), range(len(pieces)), key="atlas_queries", **look))
@@ -221,9 +222,3 @@ def _ranked(atlas: Atlas, weights: np.ndarray, what: str, key: str) -> None:
     ranked = [(atlas.name(head), float(weights[head]), called(atlas, head)) for head in heads]
     st.html(ranked_table(ranked, what))
     st.button(say("Show {head}", head=atlas.name(heads[0])), key=key, on_click=controls.take_head, args=heads[0])
-
-
-def _labels(pieces: Sequence[str]) -> list[str]:
-    """With its position where a token comes several times: of pills of one label Streamlit knows the last alone."""
-    shown = [escaped(piece.replace("·", " ").strip() or piece) for piece in pieces]
-    return [f"{one} ({position})" if shown.count(one) > 1 else one for position, one in enumerate(shown)]

@@ -1,1 +1,0 @@
-"""The row of views of the chosen head."""

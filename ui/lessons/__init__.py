@@ -1,1 +1,0 @@
-"""The Lessons page's pieces."""

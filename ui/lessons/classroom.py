@@ -186,7 +186,8 @@ def _invitation() -> None:
     elif key is None:
         st.info(say(NO_SERVER))
     else:
-        address = _address(key)
+        page = (st.context.url or "").split("?")[0].rstrip("/")
+        address = f"{page.rpartition('/')[0] or page}/room/{key.id}"
         if any(f"//{host}" in address for host in LOCAL):
             st.warning(say(ONLY_HERE))
         code = segno.make(address, error="m").svg_data_uri(scale=8, border=3, dark="#000", light="#fff", svgclass=None)
@@ -199,12 +200,6 @@ def _invitation() -> None:
             if st.button(say("End the room"), key="room_end", icon=":material/close:"):
                 _end()
                 st.rerun()  # the whole page, without the dialog
-
-
-def _address(key: RoomKey) -> str:
-    """As the teacher's browser reaches this server."""
-    page = (st.context.url or "").split("?")[0].rstrip("/")
-    return f"{page.rpartition('/')[0] or page}/room/{key.id}"
 
 
 def _csv(key: RoomKey) -> str:

@@ -49,7 +49,9 @@ def show(found: list[Shelved]) -> None:
     """The whole editor."""
     state = st.session_state
     with guarded():
-        text = _draft()
+        if "lesson_draft" not in state:
+            open_with(shelves.unpacked(state.lesson_packed) if state.lesson_packed else _templates()[USUAL][1])
+        text = state.lesson_draft
     names = [one.name for one in found]
     lesson, problems = _read(text, names)
     ran = 0
@@ -77,14 +79,6 @@ def _start(opened: shelves.Open | None) -> None:
         open_with(_templates()[USUAL][1])
     else:
         open_with(opened.own or _templates()[opened.key][1])
-
-
-def _draft() -> str:
-    """Raises ValueError for a link that holds no lesson."""
-    state = st.session_state
-    if "lesson_draft" not in state:
-        open_with(shelves.unpacked(state.lesson_packed) if state.lesson_packed else _templates()[USUAL][1])
-    return state.lesson_draft
 
 
 def _templates() -> dict[str, tuple[str, str]]:

@@ -16,6 +16,7 @@ from lessons.reading import MOST_BYTES, read
 from lessons.shelf import FOLDER, Shelved, shelf
 from serving.job import digest
 from serving.settings import Settings
+from ui import page
 from ui.link import LONGEST_LINK
 from ui.sidebar.models import EXAMPLES, FIRST
 from ui.streamlit_internals import css
@@ -110,7 +111,7 @@ def show(model: str) -> None:
         for name in THINGS:
             icon = ":material/check_circle:" if name in seen else ":material/radio_button_unchecked:"
             st.button(say(LABELS[name]), key=name, icon=icon, type="tertiary", on_click=_try, args=(name,))
-        st.page_link("pages/lessons.py", label=say("or take the lessons"), icon=":material/school:")
+        page.link_to("pages/lessons.py", say("or take the lessons"))
         close = lambda: state.update(start_closed=True)  # noqa: E731
         st.button("", key="start_close", icon=":material/close:", type="tertiary", help=say("Dismiss"), on_click=close)
 

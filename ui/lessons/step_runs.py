@@ -3,7 +3,6 @@
 from lessons.image_steps import encoded
 from lessons.lesson import Step
 from lessons.questions import Answer, answer
-from model.base import Model
 from model.masks import MaskSpec
 from serving.job import ModelRef, RunRef
 from serving.loaded_models import OF_PAGES
@@ -34,13 +33,8 @@ def answered(step: Step, now: RunView, beside: RunView) -> Answer:
 
 
 def _view(step: Step, name: str, text: str, masks: MaskSpec | None, image: str | None) -> RunView:
-    model = _model(name)
+    model = models.loaded().own(name) if name in OF_PAGES else models.get(name)
     batch = encoded(step.wrong, model, name, image, text) or run_view.tokenize(model, text, step.pad, None).batch
     step.check(model, name, batch)
     spec = model.standard if masks is None else masks
     return RunView(model, RunRef(ModelRef.of(model), batch, spec, step.attention), spec, step.row - 1)
-
-
-def _model(name: str) -> Model:
-    """One that a page has for itself, or one that the user could choose."""
-    return models.loaded().own(name) if name in OF_PAGES else models.get(name)

@@ -1,1 +1,0 @@
-"""The Mask Lab's pieces."""

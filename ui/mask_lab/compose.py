@@ -115,7 +115,10 @@ def choose(model: Model) -> MaskSpec:
         chosen: dict[str, Any] = {name: st.session_state[name] for name in native}
         chosen |= {name: chosen[KINDS[name].joins] and st.session_state[f"mask_{name}"] for name in JOINED}
         chosen |= {name: _choose_composed(name) for name in COMPOSED}
-        chosen["drawn"] = _choose_drawn()
+        state, style = st.session_state, STYLES["drawn"]
+        look = bound("mask_drawn_on", state.mask_drawn_on, _switch) | {"help": say(style.help)}
+        st.toggle(say(style.label), width="content", disabled=not state.mask_drawn, **look)
+        chosen["drawn"] = drawing()[0]
     split = [name for name in COMPOSED if KINDS[name].splits and chosen[name] and st.session_state.mask_restart]
     return replace(model.standard, **chosen, positions=(split or ["counted"])[0])
 
@@ -201,13 +204,6 @@ def _choose_native(model: Model, name: str) -> None:
         controls.mask_switch(model, name)
         for one in joined if st.session_state[name] else []:
             st.checkbox(say(STYLES[one].label), key=f"mask_{one}", width="content", help=say(STYLES[one].help))
-
-
-def _choose_drawn() -> tuple[Stroke, ...]:
-    state, style = st.session_state, STYLES["drawn"]
-    look = bound("mask_drawn_on", state.mask_drawn_on, _switch) | {"help": say(style.help)}
-    st.toggle(say(style.label), width="content", disabled=not state.mask_drawn, **look)
-    return drawing()[0]
 
 
 def _switch(on: bool) -> None:

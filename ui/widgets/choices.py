@@ -155,8 +155,8 @@ def note_link(written: dict[str, str]) -> None:
     """
     state = st.session_state
     here = [name for name, visit in state.get("visit_of_copy", {}).items() if visit == state.visit]
-    keys = [key for name in here for key in state[name]]
-    state.update(written_link=written, choices_of_link={key: state[key] for key in keys if key in state})
+    keys, now = [key for name in here for key in state[name]], state.to_dict()  # at once: a look at one key costs more
+    state.update(written_link=written, choices_of_link={key: now[key] for key in keys if key in now})
 
 
 def _take_note_of_browser() -> None:

@@ -1,1 +1,0 @@
-"""Pictures of circuits: activation patching, OV and QK circuits, composition."""

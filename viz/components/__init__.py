@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+FOLDER = Path(__file__).parent
 VIEWS = {  # a view's ES module gives draw(element, data, onPick); what it is made of, in order
     "overview": ("packet.js", "overview.js"),
     "heatmap": ("packet.js", "query.js", "cells.js", "heatmap.js"),
@@ -19,5 +20,7 @@ def style(*views: str) -> str:
 
 
 def source(*names: str) -> str:
-    """The text of files of this folder, one after another: packet.js before what needs it."""
-    return "\n".join((Path(__file__).parent / name).read_text(encoding="utf-8") for name in names)
+    """The text of files of this folder, one after another: packet.js before what needs it. No indentation and no lines
+    of comments: Streamlit sends a component's in every run of a page."""
+    lines = (line.strip() for name in names for line in (FOLDER / name).read_text(encoding="utf-8").splitlines())
+    return "\n".join(line for line in lines if line and not line.startswith("//"))

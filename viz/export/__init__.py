@@ -1,1 +1,0 @@
-"""What leaves the page: pictures for print, and the numbers as files."""

@@ -1,1 +1,0 @@
-"""The lessons in words and small pictures."""
