@@ -161,6 +161,19 @@ def steps(name: str, settings: Settings | None = None) -> dict[str, int | None]:
         return {}
 
 
+def logged_losses(name: str, settings: Settings | None = None) -> dict[str, list[tuple[int, float]]]:
+    """The losses that Hugging Face's Trainer logged in a folder of checkpoints, (step, loss), by "loss" and
+    "eval_loss"; empty where there are none that can be read."""
+    if _entry(name) is not None:
+        return {}
+    from model.huggingface import checkpoint_files
+
+    try:
+        return checkpoint_files.logged_losses(name, settings or Settings.from_environment())
+    except CheckpointError:
+        return {}
+
+
 def at_step(name: str, step: int | None = None) -> str:
     """The name of a checkpoint of the folder `name`, the last one's unless a step is given; of any other model its own.
     Raises ValueError for a step that is not there."""

@@ -47,11 +47,15 @@ def charts(app: "AppTest") -> dict[str, dict[str, Any]]:
 
 
 def check_tables(app: "AppTest") -> None:
-    """Every chart of a page offers its numbers as a table, and each has some."""
+    """Every chart and every canvas of a page offers its numbers as a table, and each chart has some."""
+    from viz.components import VIEWS
     from viz.figure_table import figure_tables
     from viz.heatmap import figure
 
     offered = {one.proto.popover.id.rpartition("-")[2] for one in app.get("popover")}
+    canvases = {f"unmask_{view}" for view in VIEWS}
+    drawn = [one.proto for one in app.get("bidi_component") if one.proto.component_name in canvases]
+    assert {f"numbers_of_{proto.id.rpartition('-')[2]}" for proto in drawn} <= offered
     for key, data in charts(app).items():
         assert f"numbers_of_{key}" in offered
         tables = figure_tables(figure(data["figure"]["data"], data["figure"]["layout"]))

@@ -234,17 +234,18 @@ def show(found: Captioned) -> None:
         with st.container(horizontal=True):
             for key, label, names in PLACED:
                 st.selectbox(say(label), names, key=key, width=115)
+    neutral = now.weights[:, :, 0] if kind == "relative" and now.words else None
     others = (*found.standard.words, *[""] * len(now.words))
     packet = cached_figure(
         images.images_packet, now.words, now.chances, now.weights, now.blocked,
         None if found.located is None else found.located[0].shares, image.boxes, removed(), mode,
-        neutral=now.weights[:, :, 0] if kind == "relative" and now.words else None,
         changed=tuple(one != other for one, other in zip(now.words, others, strict=False)), names=PATCH_NAMES,
-        picture=image.picture, smooth=image.scene is None, head=found.head,
+        neutral=neutral, picture=image.picture, smooth=image.scene is None, head=found.head,
         word=state.images_word if 0 <= state.images_word < len(now.words) else len(now.words),
     )  # fmt: skip
     hear = {f"on_{name}_change": partial(heard, name, image.scene) for name in ("word", "head", "spot", "patch")}
-    _component(data=packet, key="images_picture", **hear)
+    shown = now.weights, now.blocked, now.words, PATCH_NAMES, found.head, neutral
+    _component(data=packet, key="images_picture", tables=lambda: [images.weights_table(*shown)], **hear)
 
 
 def heard(name: str, scene: Scene | None, key: str = "images_picture") -> None:
@@ -334,4 +335,5 @@ def show_another(whole: np.ndarray) -> None:
         key = f"images_another_{place}"
         hear = {f"on_{name}_change": partial(heard, name, None, key) for name in ("word", "head", "spot", "patch")}
         with column:
-            _component(data=lit_image.lit_packet(part, alone=len(layers) == 1, head=head), key=key, **hear)
+            packet = lit_image.lit_packet(part, alone=len(layers) == 1, head=head)
+            _component(data=packet, key=key, tables=partial(lit_image.weights_tables, part, head), **hear)

@@ -5,7 +5,8 @@ import json
 import os
 import socket
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,10 @@ from viz.components import source
 from viz.palette import APART, MARGIN, MASK_COLOURS
 
 if TYPE_CHECKING:  # the page shows itself before plotly is imported
+    from viz.figure_table import FigureTable
     from viz.heatmap import CachedFigure
+
+    Tables = Callable[[], Sequence[FigureTable]]
 
 PICTURE = b64encode((Path(__file__).parent / "icon.png").read_bytes()).decode()
 ICON = f"data:image/png;base64,{PICTURE}"  # ours: Streamlit fetches its icons' from the network, and reads a file anew
@@ -117,9 +121,11 @@ STYLE = """
       --half: calc(50% - .5rem); min-width: 0; width: auto; flex: 1 1 calc(var(--half) + BARpx / 2); }
     .st-key-mask_and_head $column:has(.st-key-one_mask_canvas) {
       flex-basis: calc(var(--half) - BARpx / 2); } }
-  [class*="st-key-charted_"] { position: relative; }
+  [class*="st-key-charted_"], .st-key-canvas_of_mask_canvas { position: relative; }
   [class*="st-key-numbers_of_"] { /* in the corner that the labels of both axes leave empty */
     position: absolute; z-index: 2; left: 0; bottom: 0; width: auto; }
+  [class*="st-key-canvas_of_"]:not(.st-key-canvas_of_mask_canvas) > [class*="st-key-numbers_of_"] {
+    position: static; margin: -.6rem 0 -1rem; } /* below the canvas, in the gap before what follows */
   [class*="st-key-numbers_of_"] button { min-height: 1.6rem; padding: .1rem .3rem; }
   [class*="st-key-numbers_of_"] button p { font-size: 0; } /* a name to be heard */
   .st-key-lab_top { margin-bottom: -.5rem; }
@@ -267,23 +273,34 @@ def chart(
         "picks": "on_pick_change" in heard,
         "zooms": "on_zoom_change" in heard,
     }
-    with st.container(key=f"charted_{key}", gap=None):
+
+    def tables() -> "list[FigureTable]":
+        from viz.figure_table import figure_tables  # with pandas, which nobody needs before
+
+        return figure_tables(figure)
+
+    with with_tables(key, tables, alt):
         _chart(data=data, key=key, **heard)
-        _offer_numbers(figure, key, alt)
 
 
-def _offer_numbers(figure: "CachedFigure", key: str, alt: str) -> None:
-    look: Any = {"icon": ":material/table:", "type": "tertiary", "on_change": "rerun"}
-    slot = st.popover(say("Numbers as a table"), key=f"numbers_of_{key}", **look)
-    if not slot.open:
-        return
-    from viz.figure_table import figure_tables  # with pandas, which nobody needs before
+@contextmanager
+def with_tables(key: str, tables: "Tables", alt: str = "") -> Iterator[None]:
+    """Around a picture of this key: its numbers as tables, made once they are opened. alt: a chart in words."""
+    with st.container(key=f"{'charted' if alt else 'canvas_of'}_{key}", gap=None):
+        yield
+        look: Any = {"icon": ":material/table:", "type": "tertiary", "on_change": "rerun"}
+        slot = st.popover(say("Numbers as a table"), key=f"numbers_of_{key}", **look)
+        if slot.open:
+            with slot:
+                _show_tables(key, tables(), alt)
 
-    with slot:
+
+def _show_tables(key: str, tables: "Sequence[FigureTable]", alt: str) -> None:
+    if alt:
         st.caption(escaped(alt))
-        for number, found in enumerate(figure_tables(figure)):
-            st.caption(escaped(together(filter(None, [found.title, found.left_out]))))
-            st.dataframe(found.table, key=f"table_{number}_of_{key}", alt=alt)
+    for number, found in enumerate(tables):
+        st.caption(escaped(together(filter(None, [found.title, found.left_out]))))
+        st.dataframe(found.table, key=f"table_{number}_of_{key}", alt=alt or found.title)
 
 
 def is_dark() -> bool:

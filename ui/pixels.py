@@ -2,7 +2,7 @@
 what the mask does; digits that the model writes, or finishes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -170,15 +170,18 @@ def replace_drawing(levels: np.ndarray) -> None:
     state.update(pixels_drawing=levels.tolist(), pixels_epoch=state.pixels_epoch + 1, pixels_number=0)
 
 
-def show_picture(packet: bytes, key: str, picked: Any = None) -> None:
-    """A picture to look at; picked(number) is called before the next rerun when one of its parts is."""
+def show_picture(
+    packet: bytes, key: str, view: PixelView, heads: Sequence[tuple[int, int]], picked: Callable[[int], None]
+) -> None:
+    """A picture of some heads of a view; picked(number) is called before the next rerun when one of its parts is."""
 
     def taken() -> None:
         pick = whole(component_value(key).get("pick"))
-        if picked and pick is not None:
+        if pick is not None:
             picked(pick)
 
-    _component(data=packet, key=key, on_pick_change=taken, on_drawn_change=lambda: None)
+    tables = lambda: [pictures.weights_table(view, heads)]  # noqa: E731
+    _component(data=packet, key=key, tables=tables, on_pick_change=taken, on_drawn_change=lambda: None)
 
 
 def show_canvas(class_name: str, given: int, key: str = "pixels_canvas") -> None:
@@ -194,7 +197,8 @@ def show_canvas(class_name: str, given: int, key: str = "pixels_canvas") -> None
 
     state = st.session_state
     packet = pictures.drawing_packet(drawing(), class_name, given, state.pixels_epoch, state.pixels_number)
-    _component(data=packet, key=key, on_drawn_change=drawn, on_pick_change=lambda: None)
+    tables = lambda: [pictures.levels_table(drawing())]  # noqa: E731
+    _component(data=packet, key=key, tables=tables, on_drawn_change=drawn, on_pick_change=lambda: None)
 
 
 def choose_picture() -> tuple[np.ndarray, int]:
@@ -249,15 +253,17 @@ def show(now: PixelView, standard: PixelView, layer: int, head: int) -> None:
     name, zmax = head_name(layer, head), pictures.largest(now, standard)
     left, middle, right = st.columns([1, 1.35, 1.15], gap="medium")
     with left:
-        show_picture(cached_figure(pictures.heads_packet, now, layer, head, zmax), "pixels_heads", pick_head)
+        every = list(np.ndindex(now.weights.shape[:2]))
+        packet = cached_figure(pictures.heads_packet, now, layer, head, zmax)
+        show_picture(packet, "pixels_heads", now, every, pick_head)
         if changed:
             st.caption(say("**{head}** under the standard masks, the same colours", head=name))
-            show_picture(
-                cached_figure(pictures.head_packet, standard, layer, head, zmax), "pixels_standard", _pick_pixel
-            )
+            packet = cached_figure(pictures.head_packet, standard, layer, head, zmax)
+            show_picture(packet, "pixels_standard", standard, [(layer, head)], _pick_pixel)
     with middle:
         st.caption(say("**{head}**: where it attends", head=name))
-        show_picture(cached_figure(pictures.head_packet, now, layer, head, zmax), "pixels_picture", _pick_pixel)
+        packet = cached_figure(pictures.head_packet, now, layer, head, zmax)
+        show_picture(packet, "pixels_picture", now, [(layer, head)], _pick_pixel)
         st.html(pictures.scale_html(zmax))
     with right:
         what = say("{pixel}, before it is written", pixel=pictures.name_of(now.pixel + 1, ""))

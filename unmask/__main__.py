@@ -73,6 +73,7 @@ def parser() -> argparse.ArgumentParser:
     report.add_argument("--image", metavar="FILE", help="of an image-text model: an image that the text is about")
     report.add_argument("--masks", help="masks to apply: names with commas, none, or JSON")
     report.add_argument("--head", action="append", default=[], metavar="L,H", help="head to show first; repeatable")
+    report.add_argument("--by", choices=("tokens", "words", "sentences"), default="tokens", help="merge tokens into")
     report.add_argument("-o", "--output", default="report.html", metavar="FILE", help="output file (report.html)")
     report.add_argument("--download", action="store_true", help="download a model that is not on this machine")
     about = "write one HTML file that runs a small model offline"

@@ -74,10 +74,11 @@ class Circuits:
         line = f"{self._name(layer, head)}: OV circuit, copying score {fixed(found.copying, 2)}"
         return _circuit(line, found, ("attended to", "raises", "lowers"))
 
-    def qk(self, layer: int, head: int, tokens: str | Sequence[int] = ()) -> Picture:
+    def qk(self, layer: int, head: int, tokens: str | Sequence[int] = (), distance: int = 0) -> Picture:
         """Which keys each of these query tokens prefers: its numbers are float32 [N,V]; its view has the profile of
-        scores by distance too. tokens: as ov's, those with the strongest preferences unless given."""
-        found = ov_qk.qk(self.model, layer, head, _ids(self.model, tokens))
+        scores by distance too. tokens: as ov's, those with the strongest preferences unless given. distance: of
+        rotary positions, how many tokens before the query the keys are, 0 to 63."""
+        found = ov_qk.qk(self.model, layer, head, _ids(self.model, tokens), distance)
         line = f"{self._name(layer, head)}: QK circuit. {pictures.profile_sentence(found.profile)}"
         return _circuit(line, found, ("query", "prefers", "avoids"))
 

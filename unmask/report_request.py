@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 from urllib.parse import urlencode
 
-from i18n import LANGUAGES, spoken
+from i18n import LANGUAGES, spoken, together
 from model import catalog
 from model.errors import NotAvailable, items
 from model.gpt2 import browser_model
@@ -16,6 +16,7 @@ from unmask.notebook import LoadedModel, load
 from unmask.pictures import Picture
 from unmask.runs import Run, spec_of
 from viz.export.words import versions
+from viz.heads.cells import merged_words
 from viz.heads.picture import MOST_CELLS
 from viz.saved.live import MOST_CHARACTERS, live_page
 from viz.saved.report import MOST_TOKENS, Numbers, ReportView, report_page
@@ -31,7 +32,7 @@ def report(run: Run, heads: Sequence[tuple[int, int]] = (), *, link: str = "") -
     if not all(isinstance(one, Sequence) and len(one) == 2 for one in pairs):
         raise ValueError(f"expected heads as pairs (layer, head), got {heads!r:.80}")
     for layer, head in pairs:
-        run.view(layer, head)
+        run.shown_view(layer, head)
     chosen = [(int(layer), int(head)) for layer, head in pairs] or [run.first_head()]
     return Picture(f"{run!r}: report", run, run.survey.thumbnails, lambda: report_page(_report_view(run, chosen, link)))
 
@@ -48,7 +49,7 @@ def _report_view(run: Run, heads: Sequence[tuple[int, int]], link: str) -> Repor
         spec="" if run.masks == run.model.standard else run.masks.to_json(),
         versions=versions(),
         text=run.text,
-        cut=cut_words(run.cut, run.model.context),
+        cut=together(filter(None, [cut_words(run.cut, run.model.context), merged_words(run.by)])),
         labels=run.trace.batch.pieces[run.row],
         heads=run.all_heads(heads, MOST_CELLS, MOST_TOKENS),
         now=_numbers(run),
@@ -86,7 +87,7 @@ def run_of(asked: argparse.Namespace) -> tuple[Run, list[tuple[int, int]]]:
     heads = [head_of(said) for said in asked.head]
     loaded = load(asked.model)
     masks = masks_of(asked.masks, loaded)
-    return loaded.run(asked.text, masks=masks, target=asked.target, image=asked.image), heads
+    return loaded.run(asked.text, masks=masks, target=asked.target, image=asked.image).merged(asked.by), heads
 
 
 def live_page_of(asked: argparse.Namespace, text: str) -> str:
@@ -144,7 +145,7 @@ def link_to(run: Run, head: tuple[int, int]) -> str:
     if not same or run.trace.batch.source or run.pictures([]):
         return ""
     where = {"model": run.model.name, "layer": head[0], "head": head[1]}
-    masks = {name: str(on).lower() for name, on in spec.items()}
+    masks = {name: str(on).lower() for name, on in spec.items()} | ({} if run.by == "tokens" else {"by": run.by})
     try:
         link = APP + "?" + urlencode({**where, **masks, "text": run.text + run.cut})
     except UnicodeEncodeError:  # half a character, which no address can hold

@@ -1,6 +1,7 @@
 """One run of a model: every object that it gives shows itself, and gives numpy."""
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,7 +15,7 @@ from model.base import Model
 from model.errors import index
 from model.heads.merging import By, merge_groups, merged_head, merged_weights
 from model.heads.survey import Survey, changes, every_weight, survey
-from model.heads.view import HeadView
+from model.heads.view import HeadView, head_part
 from model.inference.calls import CallsComparison, compare_calls, continuation_ids, ends_of
 from model.inference.draft_tree import DraftTree, typed_tree, verify_tree
 from model.inference.packing import PackedLosses, pack
@@ -27,12 +28,25 @@ from model.trace import Trace
 from unmask.analyses import Analyses
 from unmask.checking import Checkable, tokens_in
 from unmask.circuits import Patchable
-from unmask.pictures import LeakPicture, Picture, Predicted, changes_picture, leak_picture, mask_picture, predicted
+from unmask.pictures import (
+    MOST_TOKENS,
+    HeadPicture,
+    LeakPicture,
+    Picture,
+    Predicted,
+    changes_picture,
+    head_picture,
+    leak_picture,
+    mask_picture,
+    predicted,
+)
+from viz.heads.cells import window
 from viz.heads.picture import changed
 from viz.numbers import TOP, Candidate, leak_notes
 from viz.sentence import loss_words
 
 MOST_PREDICTED = 1_000_000  # next tokens in one table, which is more than any vocabulary
+MOST_WHOLE = 6_000**2  # numbers of one head that are made at once: 144 MB
 MOST_CHECKED = 24  # tokens of a run that `check` reads: each takes a forward of its own
 
 
@@ -214,10 +228,46 @@ class Run(Analyses, Checkable, Patchable):
         return weights if groups is None else merged_weights(weights, *groups)
 
     def view(self, layer: int, head: int) -> HeadView:
+        self._expect_room()
         return merged_head(self.trace, self.row, self.masks, layer, head, self.by)
+
+    def shown_view(self, layer: int, head: int) -> HeadView:
+        """Of a text too long for that, what stands around the last token."""
+        if not self._is_long or self.by != "tokens":
+            return self.view(layer, head)
+        rows, columns = (window(0, size, self.last, MOST_TOKENS) for size in self._size)
+        return head_part(self.trace, self.row, self.masks, layer, head, rows, columns, MOST_TOKENS)
+
+    def head_part(self, layer: int, head: int, queries: tuple[int, int], keys: tuple[int, int]) -> HeadPicture:
+        """Some queries and keys of a head, each from a position up to, without, another, exactly; of a text of any
+        length. Raises ValueError for more than MOST_TOKENS of either, or none."""
+        for (begin, end), size in zip((queries, keys), self._size, strict=True):
+            if not 0 <= begin < end <= min(size, begin + MOST_TOKENS):
+                raise ValueError(f"expected 1 to {MOST_TOKENS} positions from 0 to {size}, got {begin} to {end}")
+        view = head_part(self.trace, self.row, self.masks, layer, head, queries, keys, most=MOST_TOKENS)
+        query = min(max(self.last, queries[0]), queries[1] - 1)
+        return head_picture("heatmap", [self.named(layer, head)], [view], query, self.title, across=self.across)
+
+    @property
+    def _size(self) -> tuple[int, int]:
+        return len(self.labels), len(self.trace.keys.pieces[self.row])
+
+    @property
+    def _is_long(self) -> bool:
+        return math.prod(self._size) > MOST_WHOLE
+
+    def _expect_room(self) -> None:
+        if self._is_long:
+            queries, keys = self._size
+            raise ValueError(
+                f"expected a text of at most {math.isqrt(MOST_WHOLE):,} tokens for a whole head, got {queries:,} × "
+                f"{keys:,}: run.head_part(layer, head, queries=(0, 256), keys=(0, 256)) gives a part, run.heads() all "
+                "heads at a glance"
+            )
 
     def mask(self, layer: int, head: int) -> Picture:
         """All masks of one head together. Raises ValueError for cross-attention."""
+        self._expect_room()
         return mask_picture(self.trace, self.row, layer, head, self.named(layer, head), self.last)
 
     def live(self, layer: int, head: int) -> "LiveHead":

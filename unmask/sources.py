@@ -41,6 +41,10 @@ class HeadSource(ABC):
     def view(self, layer: int, head: int) -> HeadView:
         """One head as arrays with its labels. Raises ValueError for a head that is not there."""
 
+    def shown_view(self, layer: int, head: int) -> HeadView:
+        """What pictures of all heads show of one: the whole head, or a part where there is no room for that."""
+        return self.view(layer, head)
+
     @abstractmethod
     def glance(self) -> tuple[np.ndarray, np.ndarray]:
         """Thumbnails float32 [L,H,S,S'], and bool [L,S,S'], patches that are blocked as a whole."""
@@ -93,7 +97,7 @@ class HeadSource(ABC):
     def heads(self) -> Picture:
         """All heads at a glance, and the one that is picked, large."""
         first = self.first_head()
-        return heads_picture(self.title, self.all_heads([first]), len(self.view(*first).queries))
+        return heads_picture(self.title, self.all_heads([first]), len(self.shown_view(*first).queries))
 
     def all_heads(
         self, chosen: Sequence[tuple[int, int]], cells: int = HELD_CELLS, tokens: int = MOST_TOKENS
@@ -104,7 +108,7 @@ class HeadSource(ABC):
         """
         about: dict[str, Any] = {"notes": self.notes(), "measures": self.measures()}
         about |= {"numbers": self.numbers, "across": self.across}
-        return all_heads(self.view, *self.glance(), chosen, self.query, cells=cells, tokens=tokens, **about)
+        return all_heads(self.shown_view, *self.glance(), chosen, self.query, cells=cells, tokens=tokens, **about)
 
     def _picture(self, form: str, layer: int, heads: Sequence[int]) -> HeadPicture:
         views = [self.view(layer, head) for head in heads]

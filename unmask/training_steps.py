@@ -1,7 +1,7 @@
 """The checkpoints of a training in Python: one after another in memory, and what a text measures over them."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,8 @@ class Checkpoints:
             run = model.run(text, masks=masks)
             found.append(step_measures(run.trace, run.row, run.masks, run.predicts))
         shares = {name: np.stack([one.shares[name] for one in found]) for name in found[0].shares}
-        return OverSteps(self.folder, self.steps, np.array([one.loss for one in found], np.float32), shares)
+        losses = np.array([one.loss for one in found], np.float32)
+        return OverSteps(self.folder, self.steps, losses, shares, catalog.logged_losses(self.folder))
 
     def __repr__(self) -> str:
         return f"{self.folder}: {len(self.steps)} checkpoints, steps {_listed(self.steps)}"
@@ -44,12 +45,14 @@ class Checkpoints:
 @dataclass(frozen=True, eq=False, repr=False)
 class OverSteps:
     """What one text measures after each of S steps. loss: mean nats per token, float32 [S]. shares: of each head's
-    attention by its name ("previous", "induction" …), 0 to 1, float32 [S,L,H]."""
+    attention by its name ("previous", "induction" …), 0 to 1, float32 [S,L,H]. logged: what Hugging Face's Trainer
+    logged, (step, loss), by "loss" and "eval_loss"."""
 
     folder: str
     steps: tuple[int, ...]
     loss: np.ndarray
     shares: dict[str, np.ndarray]
+    logged: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
 
     def numpy(self) -> np.ndarray:
         return self.loss
@@ -59,7 +62,7 @@ class OverSteps:
         from viz.over_steps import steps_figure
 
         of_head = {name: shares[:, layer, head] for name, shares in self.shares.items()}
-        return steps_figure(self.steps, self.loss, of_head, None)
+        return steps_figure(self.steps, self.loss, of_head, None, self.logged)
 
     def to_dataframe(self) -> Any:
         """A row for each step: its loss, and the largest share of any head by each name."""

@@ -1,14 +1,18 @@
-"""The numbers of a figure as tables, made of the figure itself: for whoever cannot see it, or wants to copy them."""
+"""The numbers of a picture as tables, a chart's made of the chart itself: for whoever cannot see it, or copies them."""
 
 import base64
 import html
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from i18n import N_, say
+from model.heads.view import HeadView
+from viz.heads.colours import numbers_table
+from viz.heads.overview import TITLES
 from viz.heatmap import CachedFigure, Part
 
 if TYPE_CHECKING:
@@ -62,10 +66,34 @@ def _grid(trace: Part, blocked: Part | None, title: str) -> FigureTable:
     numbers = values(trace["z"])
     numbers = numbers[None] if numbers.ndim == 1 else numbers
     sides = [_words(trace.get(axis), size) for axis, size in zip("yx", numbers.shape, strict=True)]
-    empty = say("blocked") if blocked else ""
+    return grid(numbers, sides[0], sides[1], title, say("blocked") if blocked else "")
+
+
+def grid(
+    numbers: np.ndarray, rows: Sequence[str], columns: Sequence[str], title: str = "", empty: str = ""
+) -> FigureTable:
+    """numbers, or texts, of all rows and columns, or of the first ones; rows, columns: what all of them are called.
+    empty: what stands for NaN."""
     part = numbers[:MOST_ROWS, :MOST_COLUMNS]
     cells = [[_number(one) or empty for one in row] for row in part.tolist()]
-    return _table(title, cells, sides[0], sides[1], numbers.shape)
+    return _table(title, cells, rows, columns, (len(rows), len(columns)))
+
+
+def head_table(view: HeadView, title: str) -> FigureTable:
+    """A head's weights; a blocked cell names its masks."""
+    table = numbers_table(view)
+    return grid(table.to_numpy(), list(table.index), list(table.columns), title)
+
+
+def measures_tables(
+    thumbnails: np.ndarray, shares: Mapping[str, np.ndarray], layers: Sequence[str]
+) -> list[FigureTable]:
+    """Of every head [L,H]: its largest weight, from thumbnails [L,H,S,S'], and each share by its name in TITLES.
+    layers: their names."""
+    heads = [f"H{head}" for head in range(thumbnails.shape[1])]
+    most = {say("largest weight"): thumbnails.max((2, 3), initial=0)}
+    some = {say(TITLES[name]): share for name, share in shares.items() if np.nan_to_num(share).any()}
+    return [grid(numbers, layers, heads, title) for title, numbers in (some | most).items()]
 
 
 def _columns(x: tuple[str, ...], traces: list[Part]) -> FigureTable:

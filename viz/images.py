@@ -14,6 +14,7 @@ from i18n import N_, say, together
 from model.heads.view import head_name
 from model.images.patches import LEAST, Box, with_means
 from viz.components.words import packed, words
+from viz.figure_table import FigureTable, grid
 from viz.hatch import data_uri, ink
 from viz.html import filled, paragraph, table, tag, td, th
 from viz.numbers import chance, number, percent
@@ -89,6 +90,19 @@ def images_packet(
         "alt": say("The picture, in {count} patches. Arrow keys move over them.", count=len(boxes)),
     }
     return packed(about | plain, np.concatenate([flat, means], axis=1).astype("<f4").tobytes(), hatched.tobytes())
+
+
+def weights_table(
+    weights: np.ndarray,
+    blocked: np.ndarray,
+    caption: Sequence[str],
+    patches: Sequence[str],
+    head: int,
+    neutral: np.ndarray | None = None,
+) -> FigureTable:
+    """What each patch gets from each word in one head, a row of with_means. Else as images_packet's."""
+    shown = np.where(blocked, np.nan, with_means(weights, neutral)[head])
+    return grid(shown.T, patches, [f"{place}: {word}" for place, word in enumerate(caption)], "", say("blocked"))
 
 
 def masks_table(found: np.ndarray, own: Sequence[str], shown: tuple[str, str], scenes: int) -> Markup:

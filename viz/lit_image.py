@@ -14,9 +14,10 @@ from PIL import Image
 from i18n import N_, say
 from model.images.patches import LEAST, Box, grid_tokens
 from viz.components.words import words
+from viz.figure_table import FigureTable
 from viz.hatch import ink
 from viz.heads.cells import weight_text
-from viz.images import images_packet, picture_uri
+from viz.images import images_packet, picture_uri, weights_table
 from viz.numbers import percent
 
 if TYPE_CHECKING:
@@ -120,6 +121,12 @@ def composed(lit: LitImage) -> np.ndarray:
         left, top, right, bottom = (round(edge * times) for edge in box)
         pixels[top:bottom, left:right] += (VEIL - pixels[top:bottom, left:right]) * veil
     return pixels.round().astype(np.uint8)
+
+
+def weights_tables(lit: LitImage, head: int = 0) -> list[FigureTable]:
+    """What each image token gets from each token of the text. head: as lit_packet's."""
+    neutral = None if lit.neutral is None else lit.neutral[None]
+    return [weights_table(lit.weights[None], lit.blocked, lit.labels, lit.names, head, neutral)]
 
 
 def lit_packet(lit: LitImage, *, alone: bool, head: int = 0) -> bytes:

@@ -17,6 +17,7 @@ from model.heads.view import head_name
 from model.pixels.view import PixelView
 from viz.charts import MARGIN, heat
 from viz.components.words import packed, words
+from viz.figure_table import FigureTable, grid
 from viz.hatch import data_uri, ink
 from viz.heads.cells import weight_text
 from viz.heatmap import CachedFigure, Part, colour_bar, colour_range, figure, title
@@ -92,6 +93,20 @@ def heads_packet(view: PixelView, layer: int, head: int, zmax: float) -> bytes:
         "alt": say(ALT_HEADS, layers=layers, heads=heads, looker=looker, chosen=names[chosen]),
     }
     return packed(_header(view, [view.weights[place] for place in shown], zmax) | about)
+
+
+def weights_table(view: PixelView, heads: Sequence[tuple[int, int]]) -> FigureTable:
+    """What each cell gets in some heads, a column each."""
+    names = [name_of(cell, view.class_name) for cell in range(CELLS)]
+    weights = np.stack([np.where(view.blocked, np.nan, view.weights[place]) for place in heads], 1)
+    looker = say("{query} is the query", query=name_of(view.query, view.class_name))
+    return grid(weights, names, [head_name(*place) for place in heads], looker, say("blocked"))
+
+
+def levels_table(levels: np.ndarray) -> FigureTable:
+    """A picture's grey levels [64]."""
+    rows, columns = ([f"{side}{place}" for place in range(SIDE)] for side in "rc")
+    return grid(levels.reshape(SIDE, SIDE), rows, columns, say("Grey levels, 0 to {most}", most=LEVELS - 1))
 
 
 def drawing_packet(levels: np.ndarray, class_name: str, given: int, epoch: int, number: int) -> bytes:

@@ -49,7 +49,8 @@ class OVCircuit:
 @dataclass(frozen=True, eq=False)
 class QKCircuit:
     """tokens: the queries asked for, else those with the strongest preferences. effects: float32 [N,V], each key
-    token's score, less the mean over keys; with rotary positions, at distance 0.
+    token's score, less the mean over keys; with rotary positions, at the distance
+    asked for.
 
     profile: float32 [P], the score of a key 0, 1, 2 … tokens back from positions alone, less the mean of those that a
     query sees: of learned positions the mean over the first 2·P queries, of rotary ones that of the mean token.
@@ -74,13 +75,15 @@ def ov(model: Model, layer: int, head: int, tokens: Sequence[int] = ()) -> OVCir
 
 
 @torch.inference_mode()
-def qk(model: Model, layer: int, head: int, tokens: Sequence[int] = ()) -> QKCircuit:
-    """The same of the QK circuit."""
+def qk(model: Model, layer: int, head: int, tokens: Sequence[int] = (), distance: int = 0) -> QKCircuit:
+    """The same of the QK circuit. distance: how many tokens before the query the keys are, of rotary positions; raises
+    ValueError for another one than 0 with learned positions, which add a score of their own: the profile."""
     weights, own, head = _head(model, layer, head)
     k, moments = own.k[own.shared(head)], weights.moments(layer)
     queries = (weights.read_by(own.q[head], layer) + own.q_bias[head]) * own.scale  # [V,D]
-    ids = _ids(queries, k @ moments.keys @ k.T, tokens)
-    effects = weights.read_by(queries[ids] @ k, layer).T
+    turned = queries @ _turn(weights, index("distance", distance, LONGEST), queries) if distance else queries
+    ids = _ids(turned, k @ moments.keys @ k.T, tokens)
+    effects = weights.read_by(turned[ids] @ k, layer).T
     effects = effects - effects.mean(-1, keepdim=True)
     key = k @ moments.mean + own.k_bias[own.shared(head)]
     profile = _profile(weights, own, layer, head, queries.mean(0), key)
@@ -121,6 +124,14 @@ def _ids(left: Tensor, gram: Tensor, tokens: Sequence[int]) -> list[int]:
             raise ValueError(msg("expected ids from 0 to {last}, got {token}", last=len(left) - 1, token=token))
     sizes = ((left @ gram) * left).sum(-1)
     return list(tokens) or sizes.topk(min(SHOWN, len(left))).indices.tolist()
+
+
+def _turn(weights: CircuitWeights, distance: int, like: Tensor) -> Tensor:
+    """[D,D], what a rotary position that far on makes of a vector."""
+    if weights.turned is None:
+        raise ValueError(msg("expected rotary positions for a distance other than 0; here they are learned"))
+    each = torch.eye(like.shape[-1], dtype=like.dtype, device=like.device)
+    return torch.stack([weights.turned(one.expand(distance + 1, -1))[-1] for one in each])
 
 
 def _named(model: Model, ids: Sequence[int], effects: Tensor) -> tuple[TokenEffects, ...]:

@@ -1,6 +1,7 @@
 """Checks the files of a model's folder or repository, by names, sizes and config, before anything is loaded."""
 
 import json
+import math
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -36,6 +37,8 @@ SMALL = {CONFIG, *EXTRAS, *(part for tokenizer in TOKENIZERS for part in tokeniz
 MOST_SMALL_BYTES = 50_000_000  # of all small files
 MOST_LAYERS = 1_000
 MOST_STEPS = 1_000  # of a training
+TRAINER_STATE, LOGGED = "trainer_state.json", ("loss", "eval_loss")  # written beside each checkpoint
+MOST_LOGGED = 2_000  # points of a line
 STEP = re.compile(r"checkpoint-(\d{1,9})")  # a folder's name, as Hugging Face's Trainer writes it
 LAYERS = re.compile(r"n(um)?_(encoder_|decoder_|hidden_)?layers?|(encoder|decoder)_layers")  # names in config.json
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
@@ -230,6 +233,31 @@ def steps(name: str, settings: Settings) -> dict[str, int | None]:
     numbers = sorted(int(match[1]) for match in matches if match)[-MOST_STEPS:]
     found: dict[str, int | None] = {str(Path(name) / f"checkpoint-{number}"): number for number in numbers}
     return found | {name: None} if found and (folder / CONFIG).is_file() else found
+
+
+def logged_losses(name: str, settings: Settings) -> dict[str, list[tuple[int, float]]]:
+    """What Hugging Face's Trainer logged, (step, loss) in order, by "loss" (of training) and "eval_loss": from the
+    trainer_state.json of a folder of checkpoints, or of the last one. Raises CheckpointError as steps and read_json.
+    """
+    files = (allowed_folder(place, settings) / TRAINER_STATE for place in (name, *reversed(steps(name, settings))))
+    file = next((path for path in files if path.is_file() and not path.is_symlink()), None)
+    history = read_json(name, file).get("log_history") if file else None
+    entries = [entry for entry in history if isinstance(entry, dict)] if isinstance(history, list) else []
+    found = {}
+    for kind in LOGGED:
+        pairs = {
+            entry["step"]: entry[kind] for entry in entries if _is_step(entry.get("step")) and _is_loss(entry.get(kind))
+        }
+        found[kind] = sorted(pairs.items())[:: len(pairs) // MOST_LOGGED + 1]
+    return found
+
+
+def _is_step(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 10**9
+
+
+def _is_loss(value: Any) -> bool:
+    return type(value) is float and math.isfinite(value)
 
 
 def tokenizer_folder(name: str, folder: Path) -> Path:

@@ -4,13 +4,15 @@ there: opening it takes longest.
 """
 
 from collections.abc import Callable, Iterable
-from pathlib import PurePath
+from pathlib import Path, PurePath
+from urllib.parse import quote
 
 import pytest
 
 from i18n import LANGUAGES
 from tests.browser.axe import serious
 from tests.browser.explore import Explore
+from tests.model.huggingface import families
 from ui.page import PAGES
 
 Visit = Callable[..., Explore]
@@ -49,6 +51,20 @@ def test_as_it_opens_on_a_phone_and_as_a_larger_window_shows_it(visit: Visit, pa
 def test_the_sections_of_the_serving_page(visit: Visit, section: str) -> None:
     page = visit(f"serving={section}", kind=KINDS["serving"], **PHONE)
     fits_a_phone(page)
+    assert not faults(page, page.looks(1280), {"1280 light": {}, "1280 dark": {"others": False}})
+
+
+def test_the_sidebar_of_a_training_and_of_a_chat_model(visit: Visit, tmp_path: Path) -> None:
+    for step in (5, 20):
+        folder = tmp_path / f"checkpoint-{step}"
+        families.random_network("llama", families.ALL["llama"]).save_pretrained(folder)
+        families.save_tokenizer(folder, "$A")
+        (folder / "chat_template.jinja").write_text("{{ messages[0].content }}")
+    page = visit(f"model={quote(str(tmp_path))}&over_steps=true&text=the+cat+sat", kind=KINDS[""])
+    sidebar = page.page.locator("[data-testid=stSidebar]")
+    for shown in ("Training step", "Chat messages"):
+        assert sidebar.get_by_text(shown, exact=True).is_visible()
+    sidebar.get_by_text("Chat messages", exact=True).scroll_into_view_if_needed()
     assert not faults(page, page.looks(1280), {"1280 light": {}, "1280 dark": {"others": False}})
 
 

@@ -57,6 +57,20 @@ def test_rows_that_are_zoomed_into_are_the_queries() -> None:
     assert any(one.value == "3-7" for one in page.app.text_input)
 
 
+def test_canvases_have_tables_of_what_they_draw() -> None:
+    page = Explore(text=TEXT, layer="3", head="2", view="tokens")
+    page.app.session_state["numbers_of_head_tokens"] = page.app.session_state["numbers_of_overview"] = True
+    page.run()
+    assert not page.app.exception
+    weights = page.weights()
+    tables = [one.value for one in page.app.dataframe]
+    (of_head,) = [table for table in tables if table.shape == weights.shape]
+    assert (of_head.iloc[0, 1], float(of_head.iloc[5, 2])) == ("causal", pytest.approx(weights[5, 2], abs=0.006))
+    of_heads = [table for table in tables if table.shape == (6, 6)]
+    assert float(of_heads[-1].iloc[3, 2]) == pytest.approx(np.nanmax(weights), rel=1e-3)
+    assert any(caption.value == "first token" for caption in page.app.caption)
+
+
 def test_a_table_is_made_once_it_is_opened_and_has_the_figure_s_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
     whole = figure_table.figure_tables

@@ -15,7 +15,7 @@ import unmask
 from model import catalog
 from model.masks import MaskSpec
 from tests.model.huggingface.families import TEMPLATES, random_network, word_tokenizer
-from unmask import pictures
+from unmask import pictures, runs
 from unmask.notebook import LoadedModel
 from unmask.pictures import predicted
 from viz.numbers import Candidate
@@ -53,6 +53,25 @@ def test_every_number_is_the_traces(story: LoadedModel) -> None:
     chances = trace.next_token()
     np.testing.assert_allclose(run.next_token().numpy(), chances.topk(10).values.numpy(), atol=1e-6)
     assert run.next_token(most=3).candidates[0].label == model.label(int(chances.argmax()))
+
+
+def test_of_a_text_too_long_for_a_whole_head_there_are_parts(
+    story: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = story.run(TEXT)
+    whole = run.head(3, 2).weights
+    monkeypatch.setattr(runs, "MOST_WHOLE", 100)
+    for ask in (run.head, run.tokens, run.arcs, run.mask):
+        with pytest.raises(ValueError, match=r"at most 10 tokens for a whole head, got .* run\.head_part\(layer, head"):
+            ask(3, 2)
+    part = run.head_part(3, 2, queries=(5, 9), keys=(1, 8))
+    np.testing.assert_allclose(part.weights, whole[5:9, 1:8], atol=1e-6)
+    assert (part.view.first, part.view.first_key, part.view.queries) == (5, 1, run.labels[5:9])
+    assert "<iframe" in part._repr_html_() and "<iframe" in run._repr_html_()  # noqa: PT018
+    np.testing.assert_allclose(run.shown_view(3, 2).weights, whole, atol=1e-6)  # as short as this one is
+    for some in ((5, 5), (-1, 3), (0, len(whole) + 1)):
+        with pytest.raises(ValueError, match="expected 1 to 256 positions from 0 to"):
+            run.head_part(3, 2, queries=some, keys=(0, 1))
 
 
 def test_the_difference_of_two_runs(story: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:

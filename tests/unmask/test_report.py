@@ -52,6 +52,14 @@ def test_the_command_writes_one_file(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert f"The mean is {np.nanmean(unmask.load('story').run(TEXT).losses):.2f}." in standard
 
 
+def test_tokens_are_merged_in_it_and_in_its_link(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    page = write(tmp_path, "--by", "words")
+    assert "tokens merged into words" in capsys.readouterr().out
+    link = re.search(r'href="(http://127[^"]*)"', page)
+    assert link
+    assert dict(parse_qsl(urlsplit(html.unescape(link[1])).query))["by"] == "words"
+
+
 def test_masks_that_block_the_same_cells_are_not_set_side_by_side(tmp_path: Path) -> None:
     page = write(tmp_path, "--masks", "causal")  # without padding there is nothing for the padding mask to block
     assert "it was trained with" not in page

@@ -1,11 +1,14 @@
 """A training's checkpoints in Python: one by its step, and what a text measures over all."""
 
+import json
 from pathlib import Path
 
 import pytest
 import torch
 
 import unmask
+from model import catalog
+from model.huggingface.checkpoint_files import MOST_LOGGED
 from tests.model.huggingface import families
 
 STEPS = (3, 20)
@@ -34,6 +37,29 @@ def test_every_step_is_measured_as_the_model_alone(folder: Path) -> None:
     assert "<table" in over._repr_html_()
     assert len(over.head(1, 2).data) == 6  # five patterns and the loss
     assert unmask.load(str(folder)).model.name.endswith("checkpoint-20")
+
+
+def test_what_the_trainer_logged_is_read_with_care_and_drawn(folder: Path) -> None:
+    good = [{"step": 10, "loss": 2.5, "epoch": 1}, {"step": 5, "loss": 3.0}, {"step": 10, "eval_loss": 2.75}]
+    odd = [7, {"step": "3", "loss": 1.0}, {"step": 4}, {"step": -1, "loss": 1.0}, {"step": 6, "loss": "NaN"}]
+    odd += [{"step": 7, "loss": float("nan")}, {"step": 8, "loss": 10**400}, {"step": True, "loss": 1.0}]
+    state = folder / "checkpoint-20" / "trainer_state.json"
+    state.write_text(json.dumps({"log_history": good + odd}))
+    over = unmask.checkpoints(str(folder)).measure(TEXT)
+    assert over.logged == {"loss": [(5, 3.0), (10, 2.5)], "eval_loss": [(10, 2.75)]}
+    lines = {line.name: list(line.y) for line in over.head(1, 2).data}
+    assert lines["training loss, as logged"] == [3.0, 2.5]
+    assert lines["evaluation loss, as logged"] == [2.75]
+    many = [{"step": step, "loss": 1.0} for step in range(3 * MOST_LOGGED)]
+    state.write_text(json.dumps({"log_history": many}))
+    assert 0 < len(catalog.logged_losses(str(folder))["loss"]) <= MOST_LOGGED
+    for broken in ("", "[]", '{"log_history": 5}', "[" * 100_000):
+        state.write_text(broken)
+        assert not any(catalog.logged_losses(str(folder)).values())
+    state.unlink()
+    state.symlink_to(folder / "elsewhere.json")
+    (folder / "elsewhere.json").write_text(json.dumps({"log_history": good}))
+    assert not any(catalog.logged_losses(str(folder)).values())
 
 
 def test_what_is_not_there_is_said(folder: Path) -> None:

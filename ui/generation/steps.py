@@ -17,6 +17,7 @@ from ui.heads.head import canvas
 from ui.markdown import escaped
 from ui.sidebar import models
 from ui.streamlit_internals import css
+from viz.figure_table import head_table
 from viz.generation import Chance, Token, WritingScene, chance_html, chances_head, sentence, settings, text_html
 from viz.heads.picture import growing_packet
 from viz.html import signs
@@ -196,7 +197,8 @@ def _heatmap(view: HeadView, row: int, name: str, layer: int, head: int) -> str:
     last = begin, min(begin + MOST_ROWS, length)
     shown = cropped(view, last, last)
     alt = explain.head_alt(name, shown, False)
-    _growing(data=growing_packet(shown, name=name, query=row, alt=alt), key="head_figure")
+    packet = growing_packet(shown, name=name, query=row, alt=alt)
+    _growing(data=packet, key="head_figure", tables=lambda: [head_table(shown, name)])
     end = begin + len(shown.queries)
     part = {"begin": begin, "last": end - 1, "length": length}
     words = say(HEATMAP, name=name, layer=layer, head=head, **part)

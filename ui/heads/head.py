@@ -19,17 +19,22 @@ from viz.components import VIEWS, source, style
 from viz.palette import TWO, WIDE
 
 
-def canvas(view: str) -> Any:
-    """The component of a view out of VIEWS. Called with data, its packet, and key; what is picked is its triggers'.
-
-    Streamlit takes a trigger for none unless it has a callback: on_pick_change=….
+def canvas(view: str) -> Callable[..., None]:
+    """A view out of VIEWS. Called with data, its packet; key; tables, which gives its numbers once they are asked for;
+    and a callback for each trigger, on_pick_change=…: Streamlit takes one without for none.
     """
-    return st.components.v2.component(
+    component = st.components.v2.component(
         f"unmask_{view}",
         html=f'<div class="view {view}"></div>',
         css=style(view),
         js=source(*VIEWS[view], "streamlit.js"),
     )
+
+    def draw(*, data: bytes, key: str, tables: "page.Tables", **heard: Any) -> None:
+        with page.with_tables(key, tables):
+            component(data=data, key=key, **heard)
+
+    return draw
 
 
 OnPick = Callable[[int, int | None], None]

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -16,6 +17,7 @@ from ui.heads.head import canvas
 from ui.results import cached_figure
 from ui.run_view import RunView
 from ui.widgets.key import component_value, wholes
+from viz.figure_table import measures_tables
 from viz.heads.overview import TITLES, overview_packet
 
 MOMENT = 600_000  # weights of all heads, 36 of 128 tokens: so many are surveyed in about ten milliseconds
@@ -55,4 +57,6 @@ def show(
         if isinstance(by, list) and len(by) == 2 and (by[0] in TITLES or not by[0]):
             st.session_state.dim, st.session_state.dim_sorted = by[0] or None, bool(by[1])
 
-    _component(data=packet, key=key, on_pick_change=picked, on_by_change=picked)
+    rows = run_view.layer_names(now.model, now.run.attention)
+    tables = partial(measures_tables, found.thumbnails, found.shares, rows)
+    _component(data=packet, key=key, tables=tables, on_pick_change=picked, on_by_change=picked)

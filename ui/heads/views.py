@@ -21,6 +21,7 @@ from ui.run_view import RunView
 from ui.streamlit_internals import css
 from ui.widgets.choices import bound, one_of
 from ui.widgets.key import choose
+from viz.figure_table import head_table
 from viz.heads.arcs import MOST_HEADS, arcs_packet
 from viz.heads.arcs import shown as arcs_part
 from viz.heads.bars import MOST_SORTED, BarRow, bars_figure, rest_words, row_of, where_it_lies
@@ -110,7 +111,7 @@ def draw_tokens(chosen: ChosenHead, key: str = "head_tokens") -> None:
         choices={"values": st.session_state.token_values},
     )
     heard = dict.fromkeys(("on_query_change", "on_pins_change", "on_towards_change", "on_values_change"), hearing(key))
-    _tokens(data=packet, key=key, **heard)
+    _tokens(data=packet, key=key, tables=lambda: [head_table(part, chosen.name)], **heard)
     words = together(filter(None, (left_out(chosen.view, part, chosen.query), light_words(part))))
     if words:
         st.caption(words)
@@ -125,10 +126,11 @@ def show_arcs(chosen: ChosenHead, key: str = "head_arcs") -> None:
     others = choose_heads(now, chosen.layer, chosen.head)
     views = [chosen.view, *(now.head(chosen.layer, head) for head in others)]
     parts = [arcs_part(view, chosen.part, chosen.query) for view in views]
+    names = [chosen.name, *(now.name(chosen.layer, head) for head in others)]
     packet = cached_figure(
         arcs_packet,
         parts,
-        [chosen.name, *(now.name(chosen.layer, head) for head in others)],
+        names,
         query=chosen.query,
         among=chosen.moves.among,
         first_token=chosen.first_key,
@@ -136,7 +138,7 @@ def show_arcs(chosen: ChosenHead, key: str = "head_arcs") -> None:
         choices={name: st.session_state[name] for name in ("least", "hide_first")},
     )
     heard = dict.fromkeys(("on_query_change", "on_least_change", "on_hide_first_change"), hearing(key))
-    _arcs(data=packet, key=key, **heard)
+    _arcs(data=packet, key=key, tables=lambda: list(map(head_table, parts, names)), **heard)
     words = left_out(chosen.view, parts[0], chosen.query)
     if words:
         st.caption(words)

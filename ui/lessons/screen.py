@@ -29,7 +29,7 @@ from viz.lessons import pictures, screen
 from viz.lessons.glossary import prose
 from viz.lessons.image import image_and_words, lit_step
 from viz.lessons.screen import ASKS, verdict_on
-from viz.lit_image import lit_packet
+from viz.lit_image import lit_packet, weights_tables
 from viz.numbers import loss_figure
 
 ABOVE, ABOVE_PRESENTED = 185, 110  # pixels over and under the picture as the page opens
@@ -173,7 +173,8 @@ def _image(step: Step, now: RunView) -> None:
     lit = cached_figure(lit_step, now.head(layer, head), now.name(layer, head), pictured(step.image or ""), query)
     st.html(f"<style>.st-key-lesson_image {{ zoom: {(text_size() or LEAST_TEXT) / LEAST_TEXT:.3f}; }}</style>")
     with st.container(key="lesson_image"):
-        _lit_image(data=cached_figure(lit_packet, lit, alone=True), key=f"lesson_image_{layer}_{head}")
+        packet = cached_figure(lit_packet, lit, alone=True)
+        _lit_image(data=packet, key=f"lesson_image_{layer}_{head}", tables=partial(weights_tables, lit))
 
 
 def _tokens(step: Step, now: RunView, query: int | None) -> None:

@@ -28,7 +28,7 @@ from ui.heads.head import canvas
 from ui.results import cached_figure
 from ui.widgets.choices import bound, one_of
 from ui.widgets.key import component_value, whole
-from viz.mask_lab.canvas import canvas_margin, canvas_packet
+from viz.mask_lab.canvas import canvas_margin, canvas_packet, verdicts_table
 from viz.mask_styles import STYLES
 
 WHERE = {"all": N_("all layers"), "layers": N_("some layers"), "head": N_("this head")}
@@ -273,9 +273,10 @@ def show_canvas(
     elsewhere a drawing changes nothing, so none is shown and nothing can be drawn.
     """
     strokes, below = (tuple(map(astuple, some)) for some in (drawing() if in_scope else ((), ())))
+    drawn = replace(view, strokes=strokes)
     packet = cached_figure(
         canvas_packet,
-        replace(view, strokes=strokes),
+        drawn,
         rows=rows,
         columns=columns,
         epoch=st.session_state.mask_epoch,
@@ -287,7 +288,7 @@ def show_canvas(
     head_picture.make_room("one", key, canvas_margin(view, rows, columns), ABOVE)
     with st.container(key=f"one_{key}"):
         heard = {"on_drawn_change": lambda: take(key, text), "on_query_change": lambda: query_keys.take(key)}
-        _component(data=packet, key=key, **heard)
+        _component(data=packet, key=key, tables=lambda: [verdicts_table(drawn, rows, columns)], **heard)
 
 
 def take(key: str, text: str) -> None:

@@ -57,7 +57,8 @@ def show(now: RunView, layer: int, head: int, name: str) -> None:
     steps = [step for step, _ in pairs]
     about = say("{head} over the training, on this text and under these masks", head=name)
     st.caption(about)
-    page.chart(steps_figure(steps, losses, shares, state.get("training_step")), "steps_over", about)
+    logged = catalog.logged_losses(state.model, models.settings())
+    page.chart(steps_figure(steps, losses, shares, state.get("training_step"), logged), "steps_over", about)
 
 
 def _measured(now: RunView, checkpoint: str) -> StepMeasures:

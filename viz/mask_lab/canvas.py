@@ -11,6 +11,7 @@ import numpy as np
 from i18n import N_, listed, say, say_all, together
 from model.heads.view import MaskView
 from viz.components.words import packed, words
+from viz.figure_table import MOST_COLUMNS, MOST_ROWS, FigureTable, grid
 from viz.hatch import ink
 from viz.heatmap import KEY_TITLE, QUERY_TITLE, margin
 from viz.html import named, swatch
@@ -25,6 +26,7 @@ ALT = N_(
     "rectangle, Enter draws; r draws the whole row, c the column, u undoes, Delete clears."
 )
 HINT_TO_READ = N_("Point at a cell, or move over the cells with the arrow keys, to read why it is blocked.")
+STROKES = ("", "block", "open")  # none, and those that a drawing leaves
 ALT_TO_READ = N_("The composed mask: {queries} queries in rows, {keys} keys in columns. Arrow keys move.")
 
 
@@ -83,9 +85,25 @@ def verdicts_of(view: MaskView, part: tuple[slice, slice]) -> tuple[list[list[di
     for cell in first.tolist():
         shut, opened = ([name for name, mask in some.items() if mask.flat[cell]] for some in (blockers, openers))
         words = N_("{why}; padding cannot be drawn on") if padding.flat[cell] else "{why}"
-        strokes = ("", "", "") if padding.flat[cell] else ("", "block", "open")
+        strokes = ("", "", "") if padding.flat[cell] else STROKES
         verdicts.append([_verdict(shut, opened, stroke, words, list(blockers)) for stroke in strokes])
     return verdicts, cells.reshape(padding.shape).astype("<u2")
+
+
+def verdicts_table(view: MaskView, rows: tuple[int, int], columns: tuple[int, int]) -> FigureTable:
+    """Of each cell of a part, as the canvas says it: whether it is blocked, and by what; strokes included."""
+    sides = [
+        slice(begin, min(end, begin + most)) for (begin, end), most in ((rows, MOST_ROWS), (columns, MOST_COLUMNS))
+    ]
+    verdicts, cells = verdicts_of(view, (sides[0], sides[1]))
+    queries, keys = (view.place[side] for side in sides)
+    strokes = np.zeros(cells.shape, int)
+    for kind, query, key, last_query, last_key in view.strokes:
+        inside = ((queries >= query) & (queries <= last_query))[:, None] & (keys >= key) & (keys <= last_key)
+        strokes[inside] = STROKES.index(kind if kind in STROKES else "")
+    words = np.array([[verdict["words"] for verdict in some] for some in verdicts], object)
+    names = [[f"{place}: {view.labels[place]}" for place in range(begin, end)] for begin, end in (rows, columns)]
+    return grid(words[cells, strokes], names[0], names[1], say("The composed mask"))
 
 
 def _verdict(blockers: list[str], openers: list[str], stroke: str, words: str, masks: list[str]) -> dict[str, Any]:

@@ -125,6 +125,24 @@ def test_a_rotary_profile_is_the_score_at_that_distance(family: Callable[[str], 
         assert found[far - near] - found[0] == pytest.approx(float(turned[0][far] @ turned[1][near] - q @ k), abs=1e-5)
 
 
+def test_rotary_keys_at_a_distance_have_the_scores_of_a_run(
+    family: Callable[[str], Family], tiny: DecoderModel
+) -> None:
+    model = family("llama").ours
+    trace = model.run(model.encode(["cat cat cat cat mat"]))
+    ids, place = trace.batch.ids[0].tolist(), trace.batch.real(0).stop - 1
+    found = qk(model, 0, 3, [ids[place]], distance=3).effects[0]
+    raw = trace.stages(0, 3).scaled[place]  # of the first layer, whose stream is the embedding alone
+    both = [model.run(model.encode([text])).stages(0, 3).scaled[place, place - 3] for text in (
+        "cat cat cat cat mat", "cat sat cat cat mat")]  # fmt: skip
+    other = model.encode(["cat sat cat cat mat"]).ids[0, place - 3]
+    assert ids[place - 3] != int(other)
+    assert found[ids[place - 3]] - found[other] == pytest.approx(float(both[0] - both[1]), abs=1e-5)
+    assert float(raw[place - 3]) == pytest.approx(float(both[0]), abs=1e-6)
+    with pytest.raises(ValueError, match="expected rotary positions"):
+        qk(tiny, 0, 0, distance=1)
+
+
 def test_others_are_refused(family: Callable[[str], Family], tiny: Model) -> None:
     for name in ("gemma2", "bert", "t5"):
         with pytest.raises(NotSupported, match="decoders built like Llama"):

@@ -164,6 +164,72 @@ def test_models_of_transformers(name: str, family: Callable[[str], Family]) -> N
         assert np.isfinite(pair.path_effects(asked, (2, 1), part, 0)).all()
 
 
+Put = tuple[torch.nn.Module, str, slice, torch.Tensor]  # a module, its input or output, features, what they become
+
+
+def hooked(model: Model, batch: TokenBatch, kept: dict[torch.nn.Module, str], *puts: Put) -> tuple:
+    """Logits [T,V] of a run by torch's hooks alone, and the inputs or outputs of some modules."""
+    seen, hooks = {}, []
+
+    def changing(features: slice, value: torch.Tensor) -> Callable:
+        def change(given: torch.Tensor) -> torch.Tensor:
+            given = given.clone()
+            given[..., features] = value[..., features]
+            return given
+
+        return change
+
+    def put_at(change: Callable, side: str) -> Callable:
+        if side == "in":
+            return lambda _, given: (change(given[0]),)
+        return lambda _, given, output: change(output)
+
+    for module, side, features, value in puts:
+        hang = module.register_forward_pre_hook if side == "in" else module.register_forward_hook
+        hooks.append(hang(put_at(changing(features, value), side)))
+    for module, side in kept.items():
+        keep = lambda one, given, output, side=side: seen.update({one: (given[0] if side == "in" else output).clone()})  # noqa: E731
+        hooks.append(module.register_forward_hook(keep))
+    logits = model.run(batch).logits[0]
+    for hook in hooks:
+        hook.remove()
+    return logits, seen
+
+
+def test_grouped_queries_and_rotary_positions_equal_plain_hooks_both_ways(family: Callable[[str], Family]) -> None:
+    model = family("llama").ours
+    layers = [layer.self_attn for layer in model.network.model.layers]
+    heads, shared = model.num_heads, len(set(model.key_value_heads))
+    assert shared < heads
+    texts = [model.encode([text]) for text in ("the cat sat on a mat", "the mat sat on a cat")]
+    receiver, width = (2, 1), layers[0].o_proj.in_features // heads
+    for a, b in (texts, texts[::-1]):
+        pair, query = PatchPair(model, model.run(a), 0, model.run(b), 0), b.real(0).stop - 1
+        asked = Asked(query, 11, 7)
+        value = lambda logits, query=query: float(logits[query, 11] - logits[query, 7])  # noqa: E731
+        outs = {layer.o_proj: "in" for layer in layers}
+        in_a, (plain, in_b) = hooked(model, a, outs)[1], hooked(model, b, outs)
+        part = lambda head: slice(head * width, (head + 1) * width)  # noqa: E731
+        for number, layer in enumerate(layers):
+            found = head_effects(pair, asked, number)
+            for head in range(heads):
+                logits, _ = hooked(model, b, {}, (layer.o_proj, "in", part(head), in_a[layer.o_proj]))
+                assert found[head] == pytest.approx(value(logits) - value(plain), abs=1e-5)
+        later, frozen = layers[receiver[0]], layers[1].o_proj
+        for into, projection in (("q", later.q_proj), ("k", later.k_proj), ("v", later.v_proj)):
+            found = pair.path_effects(asked, receiver, into, 0)
+            for head in range(heads):
+                send = (layers[0].o_proj, "in", part(head), in_a[layers[0].o_proj])
+                hold = (frozen, "in", slice(None), in_b[frozen])
+                arrived = hooked(model, b, {projection: "out"}, send, hold)[1][projection]
+                mixed = hooked(model, b, {later.o_proj: "in"}, (projection, "out", slice(None), arrived))[1][
+                    later.o_proj
+                ]
+                logits, _ = hooked(model, b, {}, (later.o_proj, "in", part(receiver[1]), mixed))
+                assert found[head] == pytest.approx(value(logits) - value(plain), abs=1e-5), into
+            assert np.abs(found).max() > 1e-6
+
+
 def test_what_cannot_be_patched_is_refused(tiny: Model, family: Callable[[str], Family]) -> None:
     a, b = (tiny.run(tiny.encode([text])) for text in ("the cat", "the cat sat on the mat"))
     with pytest.raises(ValueError, match=r"as many tokens in A as in B: A has \d+, B has \d+"):
