@@ -82,6 +82,15 @@ def story() -> Model:
 
 
 @pytest.fixture
+def checked_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page Mask check checks in this process: for what is not about its own, which takes seconds to start."""
+    from tests.pages.page import Here
+    from ui import mask_check
+
+    monkeypatch.setattr(mask_check, "Background", Here)
+
+
+@pytest.fixture
 def in_chinese() -> Iterator[None]:
     """AppTest looks for what a select box shows among its options: in the language of the test, not of the page."""
     with spoken("zh"):
