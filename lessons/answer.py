@@ -10,6 +10,7 @@ from lessons.statement import OTHER, Statement
 from model.base import Model
 from model.heads.four_tokens import FourTokens
 from model.heads.vectors import RunScores
+from model.heads.view import head_name
 from model.masks import MaskSpec
 from model.trace import Trace
 
@@ -81,6 +82,10 @@ class QuestionCase:
         if query > last:
             raise ValueError(msg("expected a query from 0 to {last}, got {query}", last=last, query=query))
         return query
+
+    def head_name(self, layer: int, head: int) -> str:
+        """By the network's own number of the layer."""
+        return head_name(self.model.describe().layer_number(self.trace.name, layer), head)
 
     def weights(self, trace: Trace) -> np.ndarray:
         return trace.weights(self.asked.layer, self.asked.head, self.asked.row).numpy()

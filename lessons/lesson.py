@@ -189,9 +189,8 @@ class Step(LessonModel):
         queries = batch.source if self.attention == "encoder" and batch.source else batch
         last = len(queries.pieces[self.row - 1]) - 1
         if self.query is not None and self.query > last:
-            raise self.wrong(
-                "query", say("expected a query from 0 to {last}, got {query}", last=last, query=self.query)
-            )
+            problem = say("expected a query from 0 to {last}, got {query}", last=last, query=self.query)
+            raise self.wrong("query", problem)
 
     def asked(self, series: tuple[tuple[int, RunScores], ...] = ()) -> QuestionSubject:
         """What its question is about. series: the scores over the training that it shows, by the step."""

@@ -12,10 +12,9 @@ from lessons.statement import Statement
 from model.heads.four_tokens import TOKENS, FourTokensSteps, four_token_steps
 from model.heads.survey import survey
 from model.heads.vectors import RunScores, head_vectors
-from model.heads.view import head_name
 
 RISE = 0.05  # of a score over that of the first run: then a head counts as begun
-LEAST_FALL = 0.05  # nats/token: a smaller change of the mean loss is none
+NO_CHANGE = 0.05  # nats/token: a smaller change of the mean loss is said to be none
 NUMBERS = {"score": N_("The score"), "weight": N_("The weight"), "output": N_("The output's first number")}
 BECOMES = (
     N_("They sum to 1, and no blocked key has any."),
@@ -54,7 +53,7 @@ def _how_many(case: QuestionCase) -> Answer:
     before, after = mean_losses(case.beside), mean_losses(case.trace)
     if len(before) != len(after) or np.isnan(before + after).any():
         raise ValueError(msg("expected texts of two tokens or more, the same number in both runs"))
-    falls, total = int((after - before <= -LEAST_FALL).sum()), len(after)
+    falls, total = int((after - before <= -NO_CHANGE).sum()), len(after)
     why = Statement(N_("The mean loss goes down on {falls} of {total} texts."), {"falls": falls, "total": total})
     others = [total - falls, total // 2, 0, total, total // 4]
     return _number(falls, others, case.asked.within, "{number}", why)
@@ -77,14 +76,10 @@ def _which_head(case: QuestionCase) -> Answer:
         raise ValueError(msg("expected a text on which every head can follow the pattern"))
     best, size = int(shares.argmax()), shares.size
     offered = sorted({(best + turn * (size // MOST_CHOICES) + turn) % size for turn in range(MOST_CHOICES)})
-    names = [_name(case, *divmod(one, shares.shape[1])) for one in offered]
+    names = [case.head_name(*divmod(one, shares.shape[1])) for one in offered]
     right = offered.index(best)
     why = Statement(PATTERNS[case.asked.pattern], {"head": names[right], "share": float(shares.flat[best])})
     return one_of([Statement("{head}", {"head": name}) for name in names], right, why)
-
-
-def _name(case: QuestionCase, layer: int, head: int) -> str:
-    return head_name(case.model.describe().layer_number(case.trace.name, layer), head)
 
 
 def _norm(case: QuestionCase) -> Answer:

@@ -12,17 +12,15 @@ import numpy as np
 from i18n import N_, msg
 from lessons.answer import MOST_CHOICES, Answer, QuestionCase, QuestionSubject, mean_losses, one_of, share_answer
 from lessons.image_steps import shape_shares
-from lessons.number_questions import MORE_KINDS
+from lessons.number_questions import MORE_KINDS, NO_CHANGE
 from lessons.statement import Statement
 from model import mask_kinds
 from model.base import Model
 from model.heads.survey import survey
-from model.heads.view import head_name
 from model.images.captioner import PATCHES
 from model.masks import MaskSpec
 from model.trace import Trace
 
-NO_CHANGE = 0.05  # nats/token: a smaller change of the mean loss is said to be none
 SAME = 1e-5  # of a weight: what float32 alone makes of a sum in another order
 HEAD_PATTERNS = {  # each with what is said where it is the strongest
     "first": (N_("The first token"), N_("{head} gives {share:percent} of its attention to the first token.")),
@@ -92,9 +90,8 @@ def _lower(case: QuestionCase) -> Answer:
     """Which of the two models has the lower loss?"""
     one, other = case.loss(case.trace), case.loss(case.beside)
     right = 2 if abs(one - other) < NO_CHANGE else int(other < one)
-    first, second = (
-        Statement(MODELS.get(name, "{name}"), {"name": name}) for name in (case.model.name, case.beside_name)
-    )
+    names = case.model.name, case.beside_name
+    first, second = (Statement(MODELS.get(name, "{name}"), {"name": name}) for name in names)
     why = N_(
         "{one}: {first:nats} nats/token, perplexity {first:perplexity}. {other}: {second:nats} nats/token, "
         "perplexity {second:perplexity}."
@@ -187,8 +184,8 @@ def _head_pattern(case: QuestionCase) -> Answer:
     shares = {name: float(found[name][case.asked.layer, case.asked.head]) for name in HEAD_PATTERNS}
     shares = {name: share for name, share in shares.items() if not np.isnan(share)}
     best = max(shares, key=lambda name: shares[name])
-    number = case.model.describe().layer_number(case.trace.name, case.asked.layer)
-    why = Statement(HEAD_PATTERNS[best][1], {"head": head_name(number, case.asked.head), "share": shares[best]})
+    name = case.head_name(case.asked.layer, case.asked.head)
+    why = Statement(HEAD_PATTERNS[best][1], {"head": name, "share": shares[best]})
     return one_of([Statement(HEAD_PATTERNS[name][0]) for name in shares], list(shares).index(best), why)
 
 

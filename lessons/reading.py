@@ -22,16 +22,12 @@ MOST_BYTES = 1_000_000  # of a lesson
 MOST_SETTINGS = 8_000  # characters of its front matter, and of a step's block
 DEEPEST = 8  # brackets in brackets of YAML: its parser takes seconds for thousands
 SHARED = ("text", "model", "image")  # what the front matter may give to all steps
-PARTS: dict[str, type[BaseModel]] = {
-    "ask": Ask,
-    "beside": ComparedStep,
-    "numbers": Numbers,
-}  # settings that have settings
+PARTS: dict[str, type[BaseModel]] = {"ask": Ask, "beside": ComparedStep, "numbers": Numbers}  # that have settings
 MOST_MISTAKES = 20  # said at once
 FENCE = re.compile(r" {0,3}(`{3,}|~{3,})\s*(\w*)")
 SETTING = re.compile(r"(\w+):( |$)")
 WITH_COLON = re.compile(r"(\w+): ([^\s\"'\[{|>&*!#].*(?:: .*|:))")  # a plain value that YAML takes for a mapping
-WORD = re.compile(r"\]\(word:([^)]*)\)")
+WORD = re.compile(r"\]\(word:([^()]{0,80})\)")  # bounded: a line may hold a million of them that never end
 
 Read = TypeVar("Read", bound=BaseModel)
 Made = TypeVar("Made")
@@ -72,9 +68,8 @@ def read(data: str | bytes, names: Collection[str] | None = None) -> Lesson:
             return None
 
     if not lines or lines[0].strip() != "---":
-        raise _wrong(
-            1, say("--- and then the lesson's title, aim and minutes"), lines[0] if lines else say("an empty file")
-        )
+        got = lines[0] if lines else say("an empty file")
+        raise _wrong(1, say("--- and then the lesson's title, aim and minutes"), got)
     end = next((number for number, line in enumerate(lines[1:], 1) if line.strip() == "---"), None)
     if end is None:
         raise _wrong(len(lines), say("a second --- that ends the front matter"), say("the end of the file"))
@@ -210,9 +205,10 @@ def _entry(node: Node | None, step: int | str) -> tuple[Node, Node] | None:
 
 def _settings(lines: list[str], first: int) -> YamlMapping:
     """A mapping with text keys, from YAML without anchors, in which nothing is built but plain values."""
+    size = sum(map(len, lines))
+    if size > MOST_SETTINGS:
+        raise _wrong(first, say("at most {most:,} characters of settings", most=MOST_SETTINGS), f"{size:,}")
     text = "\n".join(map(_quoted, lines))
-    if len(text) > MOST_SETTINGS:
-        raise _wrong(first, say("at most {most:,} characters of settings", most=MOST_SETTINGS), f"{len(text):,}")
     if not text.strip():
         return YamlMapping({}, None, first)
     depth = 0
@@ -248,12 +244,21 @@ def _quoted(line: str) -> str:
 
 
 class _Plain(yaml.SafeLoader):
-    """YAML without dates: 2021-03-03 is a text."""
+    """YAML without dates: 2021-03-03 is a text. A name that comes again is a mistake, and so is <<."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - as the class it derives from
         first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
+
+    def construct_mapping(self, node: MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = {"<<"}
+        for key, _ in node.value:
+            name = str(key.value)
+            if name in seen:
+                raise yaml.constructor.ConstructorError(problem=f"found {name} again", problem_mark=key.start_mark)
+            seen.add(name)
+        return super().construct_mapping(node, deep)
 
 
 def _checked(kind: type[Read], settings: YamlMapping, more: dict[str, Any]) -> Read:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from i18n import LANGUAGES, say
+from i18n import LANGUAGES, N_, say
 from lessons.lesson import NAME, Lesson
 from lessons.reading import MOST_BYTES, read
 
@@ -33,9 +33,8 @@ def shelf(folder: Path, language: str, others: Iterable[str] = ()) -> list[Shelv
     try:
         next(folder.iterdir(), None)
     except OSError as error:
-        raise ValueError(
-            say("expected a folder of lessons at {folder}, got: {problem}", folder=folder, problem=error.strerror)
-        ) from None
+        words = N_("expected a folder of lessons at {folder}, got: {problem}")
+        raise ValueError(say(words, folder=folder, problem=error.strerror)) from None
     files = _files(folder)
     names = sorted(files)[:MOST_LESSONS]
     return _in_order({name: _read(name, files[name], language, [*names, *others]) for name in names})

@@ -16,8 +16,9 @@ from torch import Tensor
 from i18n import N_, msg, msg_list
 from mask_check.findings import BROKEN, OBEYS, CannotCheck, Finding, skipped, unknown
 from mask_check.packing import has_state
-from mask_check.subject import apart, counted_positions
+from mask_check.subject import apart
 from mask_check.trial import CheckTrial
+from model.blocks import positions_of
 from model.errors import first_line
 from model.huggingface.internals import runs_with_static_cache
 
@@ -221,7 +222,7 @@ def _read(
     The mask grows with the cache, positions are counted over real tokens.
     """
     subject = trial.subject
-    counted = counted_positions(keep) if keep is not None and subject.takes_positions else None
+    counted = positions_of(keep) if keep is not None and subject.takes_positions else None
     found, done, encoded = [], begin, None
     for size in sizes:
         part = slice(done, done + size)

@@ -149,10 +149,8 @@ def farthest(layers: Sequence[LayerMask]) -> int | None:
 
 def _declared(layers: Sequence[LayerMask], length: int, *, exact: bool = True) -> Declared:
     kinds = list(dict.fromkeys(layers))
-    several = [
-        msg("{some} of {all} layers {mask}", some=layers.count(kind), all=len(layers), mask=kind.words)
-        for kind in kinds
-    ]
+    of_all = N_("{some} of {all} layers {mask}")
+    several = [msg(of_all, some=layers.count(one), all=len(layers), mask=one.words) for one in kinds]
     words = kinds[0].words if len(kinds) == 1 else msg_list(several, N_("; "))
     reach = farthest(layers)
     if reach is not None and len(layers) > 1 and any(layer.window for layer in layers):

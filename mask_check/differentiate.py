@@ -5,8 +5,8 @@ Sizes: B rows, T tokens, W width.
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from mask_check.findings import BROKEN, OBEYS, Finding, skipped, unknown, writte
 from mask_check.kernels import training_without_dropout
 from mask_check.prepare import context_of
 from mask_check.reach import watching_embedding
-from mask_check.subject import CheckedModule, apart, embeddings, hooked
+from mask_check.subject import CheckedModule, apart, embeddings, hooked, setting
 from mask_check.trial import CheckTrial, Watched
 
 MOST_PARAMETERS = 5e8  # whose gradients are kept beside them
@@ -258,25 +258,21 @@ def judge_checkpointing(trial: CheckTrial) -> Finding:
     transformers' method or an attribute such as gradient_checkpointing.
     """
     module = trial.subject.inner
-    switches = [(part, name) for part in module.modules() for name in CHECKPOINTED if vars(part).get(name) is False]
+    parts = [(part, name) for part in module.modules() for name in CHECKPOINTED if vars(part).get(name) is False]
     known: Any = module if hasattr(module, "gradient_checkpointing_enable") else None
-    if not switches or (known is not None and not getattr(module, "supports_gradient_checkpointing", True)):
+    if not parts or (known is not None and not getattr(module, "supports_gradient_checkpointing", True)):
         return skipped(msg("it has no gradient checkpointing."))
     with training_without_dropout(module), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         plain = _outputs_and_gradient(trial)
-        try:
-            if known is not None:
-                known.gradient_checkpointing_enable()
-            else:
-                for part, name in switches:
-                    setattr(part, name, True)
-            kept = _outputs_and_gradient(trial)
-        finally:
-            if known is not None:
-                known.gradient_checkpointing_disable()
-            for part, name in switches:
-                setattr(part, name, False)
+        with setting((part, name, known is None) for part, name in parts):
+            try:
+                if known is not None:
+                    known.gradient_checkpointing_enable()
+                kept = _outputs_and_gradient(trial)
+            finally:
+                if known is not None:
+                    known.gradient_checkpointing_disable()
     broken = N_("with gradient checkpointing output {where} differs by {amount}.")
     finding = trial.compared(kept[0], plain[0], broken, msg("gradient checkpointing changes no output."))
     if finding.verdict == BROKEN or plain[1] is None or kept[1] is None:
@@ -342,14 +338,6 @@ def _trained(module: nn.Module) -> dict[str, nn.Parameter]:
     return {name: one for name, one in named.items() if one.requires_grad} or named
 
 
-@contextmanager
-def _all_trained(parameters: Any) -> Iterator[None]:
+def _all_trained(parameters: Iterable[nn.Parameter]) -> AbstractContextManager[None]:
     """While it lasts, none of them is frozen."""
-    frozen = [one for one in parameters if not one.requires_grad]
-    for one in frozen:
-        one.requires_grad_(True)
-    try:
-        yield
-    finally:
-        for one in frozen:
-            one.requires_grad_(False)
+    return setting((one, "requires_grad", True) for one in parameters)

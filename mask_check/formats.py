@@ -58,9 +58,8 @@ def verdict_of(report: CheckReport) -> str:
     changed = report.length if report.mask is None else int(report.mask.measured.sum())
     if changed == report.length:
         return words
-    return msg_together(
-        [words, msg("In the first of them {changed:,} tokens were changed, one at a time.", changed=changed)]
-    )
+    fewer = msg("In the first of them {changed:,} tokens were changed, one at a time.", changed=changed)
+    return msg_together([words, fewer])
 
 
 def amount_text(amount: float) -> str:
@@ -79,20 +78,16 @@ def rows_of(mask: MeasuredMask) -> list[str]:
 
 def as_dict(report: CheckReport) -> dict[str, Any]:
     """Plain data, every number finite or None."""
-    mask = report.mask
-    return (
-        {"schema_version": SCHEMA_VERSION}
-        | {name: getattr(report, name) for name in ABOUT}
-        | {
-            "noise": vars(report.noise),
-            "forwards": report.forwards,
-            "seconds": round(report.seconds, 3),
-            "findings": [{name: _finite(getattr(one, name)) for name in FOUND} for one in report.findings],
-            "not_checked": [{"name": name, "why": why} for name, why in report.not_checked],
-            "leaks": [] if mask is None else np.argwhere(mask.leaks).tolist(),
-            "not_seen": [] if mask is None else np.argwhere(mask.silent).tolist(),
-        }
-    )
+    mask, about = report.mask, {name: getattr(report, name) for name in ABOUT}
+    return {"schema_version": SCHEMA_VERSION, **about} | {
+        "noise": vars(report.noise),
+        "forwards": report.forwards,
+        "seconds": round(report.seconds, 3),
+        "findings": [{name: _finite(getattr(one, name)) for name in FOUND} for one in report.findings],
+        "not_checked": [{"name": name, "why": why} for name, why in report.not_checked],
+        "leaks": [] if mask is None else np.argwhere(mask.leaks).tolist(),
+        "not_seen": [] if mask is None else np.argwhere(mask.silent).tolist(),
+    }
 
 
 def as_json(report: CheckReport) -> str:

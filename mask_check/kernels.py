@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from i18n import N_, msg, msg_all, msg_list, msg_together
 from mask_check.findings import BROKEN, CannotCheck, Finding, skipped, unknown
 from mask_check.padding import padded, positions
-from mask_check.subject import CheckedModule, evaluating
+from mask_check.subject import CheckedModule, setting
 from mask_check.trial import CheckTrial
 from model.errors import first_line
 from model.huggingface.internals import attention_name
@@ -112,15 +112,13 @@ def judge_batch(trial: CheckTrial) -> Finding:
 def what_mixes_rows(module: nn.Module) -> str:
     """A sentence on the first part that is known to let the rows of a batch change each other; "" without one."""
     for name, part in module.named_modules():
-        values = {"part": name or type(part).__name__}
+        why = ""
         if isinstance(part, nn.MultiheadAttention | nn.RNNBase) and not part.batch_first:
-            return msg(
-                "{part} has batch_first=False: it takes the first axis for positions and the second for rows.", **values
-            )
+            why = N_("{part} has batch_first=False: it takes the first axis for positions and the second for rows.")
         if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.running_mean is None:
-            return msg(
-                "{part} has track_running_stats=False: it normalizes by the mean and variance of the batch.", **values
-            )
+            why = N_("{part} has track_running_stats=False: it normalizes by the mean and variance of the batch.")
+        if why:
+            return msg(why, part=name or type(part).__name__)
     return ""
 
 
@@ -171,23 +169,17 @@ def training_without_dropout(module: nn.Module) -> Iterator[None]:
     """Training mode, nothing random in it; modes, numbers and buffers are as they were afterwards."""
     buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
     dropout = nn.modules.dropout._DropoutNd
-    kept = [
-        (part, name, value)
+    random = [
+        (part, name, 0.0)
         for part in module.modules()
         for name, value in vars(part).items()
         if isinstance(value, float)
         and (any(one in name for one in RANDOM) or (isinstance(part, dropout) and name == "p"))
     ]
-    with evaluating(module):  # which puts every part's mode back
-        for part in module.modules():
-            part.training = True
-        for part, name, _ in kept:
-            setattr(part, name, 0.0)
+    with setting([*random, *((part, "training", True) for part in module.modules())]):
         try:
             yield
         finally:
-            for part, name, value in kept:
-                setattr(part, name, value)
             with torch.no_grad():
                 for buffer, before in buffers:
                     buffer.copy_(before)

@@ -100,7 +100,8 @@ def _of_logits(logits: Tensor, other: Tensor) -> Finding:
 def _probabilities(run: Callable[[Row], Any], part: Row, which: Any, ids: Tensor, terms: int) -> float:
     """exp(-loss) of these targets at the last position, summed. terms: of how many losses what is returned is the mean;
     0 where it is each."""
-    wide = {name: one.repeat(len(ids), 1) if _is_row(one) else one for name, one in part.items()}
+    rows = (name for name, one in part.items() if isinstance(one, Tensor) and one.ndim == 2 and len(one) == 1)
+    wide = part | {name: part[name].repeat(len(ids), 1) for name in rows}
     wide[which][:, -1] = ids.to(wide[which])
     found = run(wide)[1]
     if not terms:
@@ -108,10 +109,6 @@ def _probabilities(run: Callable[[Row], Any], part: Row, which: Any, ids: Tensor
     length = wide[which].shape[1]
     before = run({name: _begin(one, length - 1, length) for name, one in wide.items()})[1] if terms > 1 else 0.0
     return float((-(found * terms - before * (terms - 1))).exp())
-
-
-def _is_row(one: Any) -> bool:
-    return isinstance(one, Tensor) and one.ndim == 2 and len(one) == 1
 
 
 def _begin(one: Any, many: int, length: int) -> Any:

@@ -73,9 +73,7 @@ def conventions(trial: CheckTrial, first: int) -> list[tuple[str, dict[str, Any]
 
 Form = Callable[[Tensor, torch.dtype], Tensor]  # bool [T,T] to the explicit mask [1,1,T,T] that a module takes
 FORMS: tuple[Form, ...] = (  # 0 or the number type's least, to be added to the scores; bool
-    lambda allowed, dtype: torch.full_like(allowed, torch.finfo(dtype).min, dtype=dtype).masked_fill(allowed, 0.0)[
-        None, None
-    ],
+    lambda mask, dtype: torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min)[None, None],
     lambda allowed, _dtype: allowed[None, None],
 )
 
@@ -115,11 +113,8 @@ def _judge(trial: CheckTrial, first: int, words: str, arguments: dict[str, Any])
     finding = trial.compared(found, torch.cat(alone), broken, "", how=words)
     pair = _seen_across(trial, first, arguments, found)
     if finding.verdict == BROKEN and pair is not None:
-        values = {"how": words, "output": pair[0], "token": pair[1]}
-        seen = msg(
-            "{how}: output {output} of the second document moves when token {token} of the first is changed.", **values
-        )
-        return replace(finding, words=seen, pair=pair)
+        seen = N_("{how}: output {output} of the second document moves when token {token} of the first is changed.")
+        return replace(finding, words=msg(seen, how=words, output=pair[0], token=pair[1]), pair=pair)
     joined = trial.difference(trial.alone[first:], alone[1])  # the positive control: without the convention
     if finding.verdict != BROKEN and joined.amount <= trial.tolerance:
         return unknown(msg("as one document they give the same outputs too, so this proves nothing."), finding)
@@ -201,6 +196,5 @@ def judge_tree(trial: CheckTrial) -> Finding:
     second = torch.cat([trial.ids[:prompt], trial.ids[length:]])
     first, rest = trial.subject.outputs(trial.ids[None, :length])[0], trial.subject.outputs(second[None])[0, prompt:]
     broken = N_("in a draft tree output {where} differs by {amount} from its branch alone.")
-    return trial.compared(
-        found, torch.cat([first, rest]), broken, msg("each branch of a draft tree is as it is alone.")
-    )
+    kept = msg("each branch of a draft tree is as it is alone.")
+    return trial.compared(found, torch.cat([first, rest]), broken, kept)

@@ -7,8 +7,9 @@ from torch import Tensor
 
 from i18n import N_, msg, msg_count
 from mask_check.findings import BROKEN, CANNOT_TELL, OBEYS, Finding, skipped, unknown, written
-from mask_check.subject import CheckedModule, apart, counted_positions
+from mask_check.subject import CheckedModule, apart
 from mask_check.trial import CheckTrial, Watched, first_above
+from model.blocks import positions_of
 
 DIFFERS = N_("with {pads}, output {where} of the row differs by {amount} from the row alone.")
 OTHER_DIFFERS = N_("in a batch with a mask, output {where} of an unpadded row differs by {amount} from the row alone.")
@@ -35,8 +36,11 @@ def judge(trial: CheckTrial, side: str) -> Finding:
         broken = msg("with {pads}, output {where} of the row is not a number.", pads=pads, where=short.where)
     kept = msg("{pads}: the row gives the same outputs as alone.", pads=pads)
     finding = trial.finding(max(short.amount, long.amount), broken=broken, kept=kept, pair=pair)
-    shifted = finding.verdict == BROKEN and side == "left" and long.amount <= trial.tolerance and _cannot_shift(trial)
-    return skipped(msg(SHIFTED)) if shifted else finding
+    untold = trial.subject.is_transformers and not trial.subject.names_positions
+    if finding.verdict == BROKEN and side == "left" and untold and long.amount <= trial.tolerance:
+        obeys_its_mask = float(_moved(trial, "left").max()) <= trial.noise.beside
+        return skipped(msg(SHIFTED)) if obeys_its_mask else finding
+    return finding
 
 
 def judge_content(trial: CheckTrial) -> Finding:
@@ -125,7 +129,7 @@ def positions(subject: CheckedModule, keep: Tensor, side: str) -> dict[str, Any]
     """The position ids that go with a batch padded on the left, counted over its real tokens."""
     if side == "right" or not subject.takes_positions:
         return {}
-    return {"position_ids": counted_positions(keep)}
+    return {"position_ids": positions_of(keep)}
 
 
 def _why_not(trial: CheckTrial) -> str:
@@ -174,11 +178,3 @@ def _pads(trial: CheckTrial, side: str) -> str:
     if side == "left":
         return msg_count("{count} pad on the left", "{count} pads on the left", count)
     return msg_count("{count} pad on the right", "{count} pads on the right", count)
-
-
-def _cannot_shift(trial: CheckTrial) -> bool:
-    """A model of transformers' that has no way to be told positions, and that does obey its padding mask."""
-    subject = trial.subject
-    if not subject.is_transformers or subject.names_positions:
-        return False
-    return float(_moved(trial, "left").max()) <= trial.noise.beside

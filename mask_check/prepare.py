@@ -17,6 +17,9 @@ from mask_check.trial import NOTHING, Asked, CheckTrial, noise_of
 from model.errors import first_line
 from serving import machine
 
+TOO_LARGE = N_(
+    "expected fewer than {asked:,} tokens: about {needed:,.1f} GB would be needed, and {free:,.1f} GB are free"
+)
 USUAL_LENGTH, MOST_LENGTH = 24, 64
 SOURCE_LENGTHS = 7, 8  # of an encoder-decoder's source: another than the target's, so that the two cannot be confused
 SPECIAL = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id", "unk_token_id", "mask_token_id")
@@ -148,13 +151,8 @@ def _check_length(subject: CheckedModule, asked: Any) -> None:
         raise CannotCheck(msg("expected at most {most:,} tokens, which is its {name}, got {asked:,}", **values))
     needed, free = needed_bytes(subject.config, asked), machine.free_bytes()
     if needed > MEMORY_SHARE * free:
-        words = msg(
-            "expected fewer than {asked:,} tokens: about {needed:,.1f} GB would be needed, and {free:,.1f} GB are free",
-            asked=asked,
-            needed=needed / 1e9,
-            free=free / 1e9,
-        )
-        raise CannotCheck(words)
+        values = {"asked": asked, "needed": needed / 1e9, "free": free / 1e9}
+        raise CannotCheck(msg(TOO_LARGE, **values))
 
 
 def needed_bytes(config: Any, length: int) -> float:

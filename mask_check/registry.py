@@ -20,12 +20,12 @@ from model.bug_clinic.comparison import BUGS
 from model.gpt2 import load_transformer
 
 
-def _sound(key: str, title: str, said: str, **config: Any) -> SampleModule:
-    return SampleModule(key, "", "", title, said, make=partial(SmallDecoder, SmallConfig(**config)))
+def _sound(key: str, title: str, said: str, base: type[SmallDecoder] = SmallDecoder, **config: Any) -> SampleModule:
+    make = partial(base, SmallConfig(**config)) if config else base
+    return SampleModule(key, "", "", title, said, make=make)
 
 
 WINDOW = N_("A window of 3 in each of 3 layers: a reach of 6.")
-TOP_K = N_("Every query reads the 6 keys of its top k.")
 PREFIX = N_("The first 6 tokens see each other in both directions.")
 SOUND = (
     _sound("sound", N_("Correct: causal"), N_("Causal, as declared.")),
@@ -33,14 +33,9 @@ SOUND = (
     _sound("sound-chunk", N_("Correct: chunks"), N_("Causal within chunks of 5."), attention_chunk_size=5),
     _sound("sound-prefix", N_("Correct: prefix"), PREFIX, prefix_length=6),
     _sound("sound-encoder", N_("Correct: encoder"), N_("Every token sees every other."), is_causal=False),
-    SampleModule(
-        *("sound-top-k", "", "", N_("Correct: top k"), N_("Every query reads the 6 keys of its top k.")),
-        make=samples.PicksKeys,
-    ),
-    SampleModule(*("sound-pair", "", "", N_("Correct: encoder-decoder"), N_("With a source.")), make=SmallPair),
+    _sound("sound-top-k", N_("Correct: top k"), N_("Every query reads the 6 keys of its top k."), samples.PicksKeys),
+    _sound("sound-pair", N_("Correct: encoder-decoder"), N_("With a source."), SmallPair),
 )
-
-
 WINDOWED, WINDOWS = SmallConfig(sliding_window=3), ["full_attention", "sliding_attention", "full_attention"]
 PUBLISHED = [
     faulty(
@@ -126,13 +121,8 @@ PUBLISHED = [
         cached=lambda module, kept, layer, k, v: (k, v),
     ),
     faulty(
-        *(
-            "narrow",
-            "gradients",
-            "",
-            N_("Window one too narrow"),
-            N_("A window of w that excludes its farthest token."),
-        ),
+        *("narrow", "gradients", "", N_("Window one too narrow")),
+        N_("A window of w that excludes its farthest token."),
         defaults=WINDOWED,
         order=samples.window_wider(-1),
     ),

@@ -6,7 +6,7 @@ Sizes: B rows, T tokens, S tokens of the source, V outputs at each position (its
 import inspect
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 import torch
@@ -70,9 +70,8 @@ class CheckedModule:
         known = (EMBEDS,) if self.table is not None else IDS
         self.ids_name = next((name for name in (*known, *first) if name in self._takes), "")
         if not self.ids_name:
-            raise CannotCheck(
-                msg("expected a forward that takes token ids, such as forward(input_ids), got one without")
-            )
+            why = msg("expected a forward that takes token ids, such as forward(input_ids), got one without")
+            raise CannotCheck(why)
         pair = bool(getattr(self.config, "is_encoder_decoder", False)) or "decoder_input_ids" in self._takes
         self.kind = "encoder-decoder" if pair else "decoder"
         self.takes_positions = False  # until find_positions was called
@@ -126,14 +125,9 @@ class CheckedModule:
             torch.manual_seed(0)
             self.table = nn.Embedding(IDS_OF_TABLE, width).to(first)
 
-    @contextmanager
-    def uncompiled(self) -> Iterator[None]:
+    def uncompiled(self) -> AbstractContextManager[None]:
         """While it lasts, what is called is the module itself: compiled code does not see new hooks."""
-        module, self.module = self.module, self.inner
-        try:
-            yield
-        finally:
-            self.module = module
+        return setting([(self, "module", self.inner)])
 
     def find_positions(self, ids: Tensor, tolerance: float) -> None:
         """See whether it can be told positions: those that it counts by itself, from one of FIRST_POSITIONS on, change
@@ -169,7 +163,8 @@ class CheckedModule:
         """As `outputs`, of all rows in one forward."""
         with torch.no_grad():
             found = self.call(ids, keep, **more)
-            if self.takes(TARGETS) and not self._needs_targets and _is_of_last_alone(found, ids):
+            shape, of_last = getattr(_logits(found), "shape", ())[:-1], ((len(ids), 1), (len(ids),))
+            if self.takes(TARGETS) and not self._needs_targets and ids.shape[1] > 1 and shape in of_last:
                 self._needs_targets = True  # nanoGPT leaves out the other positions unless a loss is asked for
                 found = self.call(ids, keep, **more)
             return self.read(found, ids)
@@ -235,12 +230,6 @@ def _logits(found: Any, ids: Tensor | None = None) -> Any:
     return next((one for one in of_all if ids is None or one.shape[:2] == ids.shape), found[0])
 
 
-def _is_of_last_alone(found: Any, ids: Tensor) -> bool:
-    """Whether a forward returned outputs of the last position alone, [B,1,V] or [B,V], for ids [B,T]."""
-    logits = _logits(found)
-    return isinstance(logits, Tensor) and ids.shape[1] > 1 and logits.shape[:-1] in ((len(ids), 1), (len(ids),))
-
-
 def unwrapped(module: Any) -> Any:
     """What is inside of torch.compile, DistributedDataParallel and their like."""
     while True:
@@ -254,11 +243,6 @@ def unwrapped(module: Any) -> Any:
 def text_config(config: Any, **which: bool) -> Any:
     """The part of a configuration of transformers' that is about text, decoder=True or encoder=True; others' as is."""
     return config.get_text_config(**which) if hasattr(config, "get_text_config") else config
-
-
-def counted_positions(keep: Tensor) -> Tensor:
-    """bool [B,T] -> the position ids [B,T], counted over real tokens."""
-    return (keep.long().cumsum(-1) - 1).clamp(min=0)
 
 
 def embeddings(module: nn.Module) -> list[nn.Embedding]:
@@ -277,15 +261,25 @@ def hooked(parts: Iterable[nn.Module], hook: Callable[..., Any], **options: bool
 
 
 @contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """The module in eval mode, and every part in its own mode again afterwards."""
-    modes = [(part, part.training) for part in module.modules()]
-    module.eval()
+def setting(attributes: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
+    """While it lasts, these attributes of objects (object, name, value) have these values, and then their own again."""
+    given = list(attributes)
+    own = [(one, name, getattr(one, name)) for one, name, _ in given]
     try:
+        for attribute in given:
+            setattr(*attribute)
         yield
     finally:
-        for part, training in modes:
-            part.training = training
+        for attribute in own:
+            setattr(*attribute)
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """The module in eval mode, and every part in its own mode again afterwards."""
+    with setting((part, "training", part.training) for part in module.modules()):
+        module.eval()
+        yield
 
 
 def apart(one: Tensor, other: Tensor) -> Tensor:

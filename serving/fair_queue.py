@@ -60,7 +60,8 @@ class FairQueue:
                 raise QueueFull(STOPPED)
             mine, waiting = self._readers.get(reader, ()), self.waiting()
             if waiting >= self._most_waiting:
-                raise QueueFull(msg(QUEUE_FULL, waiting=waiting, seconds=self.expected_wait()))
+                seconds = max(self._mean * (waiting + 1) / self._workers, 1.0)
+                raise QueueFull(msg(QUEUE_FULL, waiting=waiting, seconds=seconds))
             if len(mine) >= self._most_a_reader:
                 raise QueueFull(msg("Too many requests: {count} of yours are still waiting", count=len(mine)))
             ticket = Ticket(job, reader, affinity_key, low_priority=low_priority)
@@ -123,10 +124,6 @@ class FairQueue:
 
     def waiting(self) -> int:
         return sum(map(len, self._readers.values()))
-
-    def expected_wait(self) -> float:
-        """Seconds that a new job would wait, at least 1."""
-        return max(self._mean * (self.waiting() + 1) / self._workers, 1.0)
 
     def _pick(self, worker: int) -> Ticket | None:
         mine = [

@@ -3,11 +3,10 @@
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from socketserver import ThreadingMixIn
 from threading import Thread
 from time import monotonic
 from typing import get_args
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from wsgiref.simple_server import WSGIRequestHandler, make_server
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 import psutil
@@ -20,6 +19,7 @@ from prometheus_client import (
     make_wsgi_app,
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.registry import Collector
 
 from model import catalog
@@ -110,7 +110,8 @@ def told(
         "/ready": lambda: trouble(engine, scheduler, settings, PATIENCE),
     }
     app = answering(checks, make_wsgi_app(observed.registry))
-    with make_server(settings.metrics_address, settings.metrics_port, app, _Server, _QuietHandler) as server:
+    where = settings.metrics_address, settings.metrics_port  # a thread for each request: a check may wait
+    with make_server(*where, app, ThreadingWSGIServer, _QuietHandler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         yield server.server_port
         server.shutdown()
@@ -143,12 +144,6 @@ def _stuck(loop: asyncio.AbstractEventLoop) -> str:
         turn.cancel()
         return f"the server's loop has not turned within {PATIENCE:g} seconds"
     return ""
-
-
-class _Server(ThreadingMixIn, WSGIServer):
-    """One thread for each request: a check may wait."""
-
-    daemon_threads = True
 
 
 class _QuietHandler(WSGIRequestHandler):

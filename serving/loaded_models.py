@@ -132,9 +132,8 @@ class LoadedModels:
             return model  # whatever its folder holds by now
         model = self.load(ref.name)
         if model.key != ref.key and stamp(ref.name):
-            raise ValueError(
-                msg("The files of {model} have changed since this page was loaded. Reload the page", model=ref.name)
-            )
+            words = N_("The files of {model} have changed since this page was loaded. Reload the page")
+            raise ValueError(msg(words, model=ref.name))
         return model
 
     def _load(self, name: str, settings: Settings | None, report: Report) -> Model:

@@ -24,7 +24,7 @@ from serving import machine
 from serving.job import Job
 from serving.result_cache import Engine
 from serving.scheduler import SPARE, TooSlow, Worker, WorkerLost
-from serving.worker import answered, told
+from serving.worker_process import answered, told
 
 NAME, LOOPBACK = "unmask", "127.0.0.1"
 ENVIRONMENT = {"PYTHONPATH": str(machine.ROOT)}  # the program is at the same place on every machine
@@ -62,7 +62,7 @@ class Replica:
         self._engine = Engine(models_in_memory, trace_bytes)
 
     async def do(self, job: bytes, seconds: float, *, affinity_key: str) -> bytes:
-        """The answer to a job, for worker.told; at the job's time limit the replica ends, and Ray starts another.
+        """The answer to a job, for `told`; at the job's time limit the replica ends, and Ray starts another.
 
         affinity_key: read by AffinityRouter.
         """

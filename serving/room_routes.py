@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from serving.rooms import MOST_PHONES, PHONE, ROOM, Rooms, Shown, served
+from serving.rooms import MOST_PHONES, PHONE, ROOM, STEP, Rooms, Shown, served
 
 LOOK = 0.1  # seconds between two looks at a room
 PATIENCE = 25.0  # seconds until a phone hears that the step is the same: less than proxies wait
@@ -82,7 +82,7 @@ class RoomPhones:
         try:
             told = json.loads(await _body(request))
             room, phone, step, choice = request.path_params["room"], told["phone"], told["step"], told["choice"]
-            right = ROOM.fullmatch(room) and PHONE.fullmatch(phone) and len(step) < 40 and type(choice) is int
+            right = ROOM.fullmatch(room) and PHONE.fullmatch(phone) and STEP.fullmatch(step) and type(choice) is int
         except (ValueError, LookupError, TypeError, RecursionError, ClientDisconnect):
             right = None
         if not right:

@@ -13,13 +13,13 @@ import hmac
 import json
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from threading import Event, Lock, Thread
 from time import sleep, time
 from typing import Any
 
-from cachetools import TTLCache
+from cachetools import TLRUCache
 
 from i18n import N_, msg
 from serving.result_cache import once
@@ -34,6 +34,7 @@ SWEEP = 60.0  # seconds between two looks for what has ended
 HERE = 40.0  # seconds since a phone asked last
 ROOM = re.compile(r"[\w-]{22}", re.ASCII)  # 128 bits
 PHONE = re.compile(r"[\w-]{16,32}", re.ASCII)
+STEP = re.compile(r"[\w-]{1,39}", re.ASCII)  # the name of one
 FULL = N_("All {most} rooms of this server are taken. The next one is free in {minutes} minutes.")
 UNREACHABLE = msg("The store of this server's rooms does not answer. Try again in a minute.")
 GONE = msg("This room has ended. Open a new one.")
@@ -70,37 +71,44 @@ class Tally:
     asked: Mapping[str, Any]
 
 
+@dataclass(frozen=True)
+class Hash:
+    """ends: when it is gone, in seconds since 1970."""
+
+    ends: int
+    values: dict[str, bytes]
+
+
 class MemoryHashes:
-    """Mappings of bytes by name, in this process. Each ends SECONDS after it began."""
+    """Mappings of bytes by name, in this process. Each ends when whoever put the first into it said."""
 
     remote = False  # whether a call waits for a network
 
-    def __init__(self) -> None:
-        self._kept: TTLCache[str, dict[str, bytes]] = TTLCache(MOST_NAMES, SECONDS)
+    def __init__(self, now: Callable[[], float] = time) -> None:
+        self._kept: TLRUCache[str, Hash] = TLRUCache(MOST_NAMES, lambda _, kept, __: kept.ends, timer=now)
         self._lock = Lock()
         Thread(target=self._expire, daemon=True).start()
 
-    def put(self, name: str, values: Mapping[str, bytes]) -> None:
+    def put(self, name: str, values: Mapping[str, bytes], ends: int) -> None:
         with self._lock:
-            self._kept.setdefault(name, {}).update(values)
+            self._kept.setdefault(name, Hash(ends, {})).values.update(values)
 
-    def add(self, name: str, field: str, value: bytes) -> bool:
+    def add(self, name: str, field: str, value: bytes, ends: int) -> bool:
         """Unless the field is there already: whether it was added."""
         with self._lock:
-            found = self._kept.setdefault(name, {})
-            return found.setdefault(field, value) is value
+            return self._kept.setdefault(name, Hash(ends, {})).values.setdefault(field, value) is value
 
     def get(self, name: str, *fields: str) -> list[bytes | None]:
-        with self._lock:
-            return [self._kept.get(name, {}).get(field) for field in fields]
+        found = self.all(name)
+        return [found.get(field) for field in fields]
 
     def all(self, name: str) -> dict[str, bytes]:
         with self._lock:
-            return dict(self._kept.get(name, {}))
+            kept = self._kept.get(name)
+            return {} if kept is None else dict(kept.values)
 
     def count(self, name: str) -> int:
-        with self._lock:
-            return len(self._kept.get(name, {}))
+        return len(self.all(name))
 
     def drop(self, *names: str) -> None:
         with self._lock:
@@ -126,11 +134,11 @@ class RedisHashes:
 
         self._redis, self._error = Redis.from_url(url, socket_timeout=5, socket_connect_timeout=5), RedisError
 
-    def put(self, name: str, values: Mapping[str, bytes]) -> None:
-        self._do(("hset", name, None, None, dict(values)), ("expire", name, SECONDS, True))
+    def put(self, name: str, values: Mapping[str, bytes], ends: int) -> None:
+        self._do(("hset", name, None, None, dict(values)), ("expireat", name, ends, True))
 
-    def add(self, name: str, field: str, value: bytes) -> bool:
-        return bool(self._do(("hsetnx", name, field, value), ("expire", name, SECONDS, True))[0])
+    def add(self, name: str, field: str, value: bytes, ends: int) -> bool:
+        return bool(self._do(("hsetnx", name, field, value), ("expireat", name, ends, True))[0])
 
     def get(self, name: str, *fields: str) -> list[bytes | None]:
         return list(self._do(("hmget", name, fields))[0])
@@ -168,9 +176,10 @@ class Rooms:
             minutes = max(round((min(ends.values()) - now) / 60), 1)
             raise ValueError(msg(FULL, most=MOST_ROOMS, minutes=minutes))
         key = RoomKey(secrets.token_urlsafe(16), secrets.token_urlsafe(16))
+        end = int(now) + SECONDS
         nothing = {"secret": _digest(key.secret), "version": b"0", "step": b"", "choices": b"0", "body": b""}
-        self.hashes.put(f"room:{key.id}", nothing)
-        self._note_ends(ends | {key.id: now + SECONDS})
+        self.hashes.put(f"room:{key.id}", nothing | {"ends": b"%d" % end}, end)
+        self._note_ends(ends | {key.id: end})
         return key
 
     def close(self, key: RoomKey) -> None:
@@ -195,9 +204,10 @@ class Rooms:
             words = N_("This step is too large for phones: {size:,} bytes, at most {most:,}.")
             raise ValueError(msg(words, size=len(shown.body), most=MOST_BYTES))
         fields = {"step": shown.step.encode(), "choices": b"%d" % shown.choices, "body": shown.body}
-        self.hashes.put(f"room:{key.id}", fields | {"version": b"%d" % secrets.randbits(48)})
+        (ends,) = self.hashes.get(f"room:{key.id}", "ends")
+        self.hashes.put(f"room:{key.id}", fields | {"version": b"%d" % secrets.randbits(48)}, int(ends or 0))
         if asked is not None and self.hashes.count(f"room:{key.id}:asked") < MOST_STEPS:
-            self.hashes.put(f"room:{key.id}:asked", {shown.step: json.dumps(asked).encode()})
+            self.hashes.put(f"room:{key.id}:asked", {shown.step: json.dumps(asked).encode()}, int(ends or 0))
 
     def version(self, room: str) -> int | None:
         """Of what is shown; None for a room that is not there."""
@@ -214,20 +224,20 @@ class Rooms:
     def come(self, room: str, phone: str) -> bool:
         """Note that the phone is here; False for one that finds no room."""
         name, now = f"room:{room}:phones", b"%d" % time()
-        if self.hashes.get(name, phone) == [None] and self.hashes.count(name) >= MOST_PHONES:
+        (ends,) = self.hashes.get(f"room:{room}", "ends")
+        if ends is None or (self.hashes.get(name, phone) == [None] and self.hashes.count(name) >= MOST_PHONES):
             return False
-        self.hashes.put(name, {phone: now})
+        self.hashes.put(name, {phone: now}, int(ends))
         return True
 
     def answer(self, room: str, phone: str, step: str, choice: int) -> bool:
         """Take a phone's answer to the step that is shown: its first, while answers are taken. Whether it was taken."""
-        shown = self.hashes.get(f"room:{room}", "step", "choices")
-        open_step, choices = shown[0] or b"", int(shown[1] or 0)
-        if step.encode() != open_step or not 0 <= choice < choices:
+        open_step, choices, ends = self.hashes.get(f"room:{room}", "step", "choices", "ends")
+        if step.encode() != open_step or not 0 <= choice < int(choices or 0):
             return False
         if self.hashes.get(f"room:{room}:phones", phone) == [None]:
             return False  # who has not come does not answer: so answers are bounded too
-        return self.hashes.add(f"room:{room}:answers", f"{step} {phone}", b"%d" % choice)
+        return self.hashes.add(f"room:{room}:answers", f"{step} {phone}", b"%d" % choice, int(ends or 0))
 
     def tally(self, room: str) -> Tally:
         since, counts = time() - HERE, dict[str, dict[int, int]]()
@@ -246,7 +256,7 @@ class Rooms:
     def _note_ends(self, ends: Mapping[str, float]) -> None:
         self.hashes.drop("rooms")
         if ends:
-            self.hashes.put("rooms", {room: b"%d" % end for room, end in ends.items()})
+            self.hashes.put("rooms", {room: b"%d" % end for room, end in ends.items()}, int(max(ends.values())))
 
 
 @once

@@ -140,7 +140,9 @@ def test_unmask_alone_serves_the_app(installed: Path, tmp_path: Path) -> None:
 def test_the_commands_work_from_a_folder_of_the_readers(run: Run) -> None:
     """In one process: each would import torch anew."""
     code = """
+import unmask
 from unmask.__main__ import main
+assert all(getattr(unmask, name) for name in unmask.__all__)
 assert main(["check", "story", "--length", "11"]) == 0
 assert main(["report", "--text", "Once upon a time", "--masks", "causal", "-o", "one.html"]) == 0
 main(["train", "--help"])

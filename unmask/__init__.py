@@ -16,32 +16,23 @@ if TYPE_CHECKING:
     from model.mask_lab.recognize import name_mask
     from model.spec import MaskSpec
     from unmask.captured import capture, from_transformer_lens
-    from unmask.checking import CannotCheck, Report, assert_causal, check
+    from unmask.checking import CannotCheck, Report, assert_causal, check, lightning_callback, trainer_callback
     from unmask.digits import digit
     from unmask.notebook import load
     from unmask.report_request import report
     from unmask.sources import attentions
-    from unmask.training import lightning_callback, trainer_callback
     from unmask.training_steps import checkpoints
 
-HOMES = {
-    "CannotCheck": "unmask.checking",
-    "MaskSpec": "unmask.notebook",
-    "Report": "unmask.checking",
-    "assert_causal": "unmask.checking",
+CHECKING = ("CannotCheck", "Report", "assert_causal", "check", "check_loss", "lightning_callback", "trainer_callback")
+NOTEBOOK = ("MaskSpec", "cost", "load", "name_mask")
+HOMES = dict.fromkeys(CHECKING, "unmask.checking") | dict.fromkeys(NOTEBOOK, "unmask.notebook")
+HOMES |= {  # all in unmask/: in a wheel the other folders have other names
     "attentions": "unmask.sources",
     "capture": "unmask.captured",
-    "check": "unmask.checking",
-    "check_loss": "mask_check.loss",
     "checkpoints": "unmask.training_steps",
-    "cost": "model.inference.cost",
     "digit": "unmask.digits",
     "from_transformer_lens": "unmask.captured",
-    "lightning_callback": "unmask.training",
-    "load": "unmask.notebook",
-    "name_mask": "model.mask_lab.recognize",
     "report": "unmask.report_request",
-    "trainer_callback": "unmask.training",
 }
 __all__ = [
     "CannotCheck", "MaskSpec", "Report", "assert_causal", "attentions", "capture", "check", "check_loss",

@@ -2,8 +2,9 @@
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 MOST_SECONDS = 1_000_000
 NAME = "unmask" if Path(sys.argv[0]).stem == "unmask" else "python -m unmask"
@@ -46,13 +47,9 @@ def parser() -> argparse.ArgumentParser:
     """What can be asked for on the command line."""
     main = argparse.ArgumentParser(NAME, description="Without a command: open the app in the browser.")
     commands = main.add_subparsers(dest="command", metavar="command")
-    check = commands.add_parser(
-        "check",
-        help="does a model obey its mask?",
-        description="Run a model's own code with its own kernels, and measure what really reaches what.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    about = "Run a model's own code with its own kernels, and measure what really reaches what."
+    raw: Any = {"formatter_class": argparse.RawDescriptionHelpFormatter}
+    check = commands.add_parser("check", help="does a model obey its mask?", description=about, epilog=EPILOG, **raw)
     check.add_argument("model", nargs="?", help="a folder, hub id, model of the app, FILE.py:CLASS or sample:NAME")
     check.add_argument("--explain", metavar="CHECK", help="print what a check measures, its tolerance and its limits")
     check.add_argument("--json", action="store_true", help="print the report as JSON")
@@ -68,8 +65,8 @@ def parser() -> argparse.ArgumentParser:
     check.add_argument("--seconds", type=seconds, default=120.0, help="time limit in seconds (default: 120)")
     check.add_argument("--flex", action="store_true", help="also compare FlexAttention (a minute to compile)")
     check.add_argument("--download", action="store_true", help="download a hub id that is not on this machine")
-    report = commands.add_parser("report", help="write a run as one HTML file that works offline", epilog=REPORT_EPILOG,
-                                 formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    about = "write a run as one HTML file that works offline"
+    report = commands.add_parser("report", help=about, epilog=REPORT_EPILOG, **raw)
     report.add_argument("--model", default="story", help="a folder, a hub id, or a model name of the app (story)")
     report.add_argument("--text", required=True, help="the input text")
     report.add_argument("--target", help="target text of an encoder-decoder; generated if not given")
@@ -78,8 +75,8 @@ def parser() -> argparse.ArgumentParser:
     report.add_argument("--head", action="append", default=[], metavar="L,H", help="head to show first; repeatable")
     report.add_argument("-o", "--output", default="report.html", metavar="FILE", help="output file (report.html)")
     report.add_argument("--download", action="store_true", help="download a model that is not on this machine")
-    page = commands.add_parser("page", help="write one HTML file that runs a small model offline", epilog=PAGE_EPILOG,
-                               formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    about = "write one HTML file that runs a small model offline"
+    page = commands.add_parser("page", help=about, epilog=PAGE_EPILOG, **raw)
     page.add_argument("--model", default="story", help="a folder or a model name of the app (story)")
     page.add_argument("--text", help="the text that it opens with")
     page.add_argument("--masks", help="masks that are on at first: names with commas, none, or JSON")
@@ -103,17 +100,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser().error(f"unrecognized arguments: {' '.join(rest)}")
     from unmask import command  # torch takes a second, which --help does without
 
-    commands: dict[str | None, Callable[[], int]] = {
-        None: lambda: command.open_app(),
-        "check": lambda: command.check(asked),
-        "report": lambda: command.report(asked),
-        "page": lambda: command.page(asked),
-        "course": lambda: command.course(asked),
-        "samples": lambda: command.samples(),
-        "patients": lambda: command.samples(),
-        "train": lambda: command.train(rest),
-    }
-    return commands[asked.command]()
+    if asked.command == "train":
+        return command.train(rest)
+    named: dict[str | None, str] = {None: "open_app", "patients": "samples"}
+    status: int = getattr(command, named.get(asked.command, asked.command))(asked)
+    return status
 
 
 if __name__ == "__main__":

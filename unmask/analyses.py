@@ -17,7 +17,7 @@ from model.heads.ablation import HeadsOff, TargetPrediction, answer, following, 
 from model.heads.logit_lens import MOST_POSITIONS, logit_lens
 from model.heads.merging import merge_groups, merged
 from model.heads.rollout import layer_maps, token_flow
-from model.heads.view import HeadView, head_name
+from model.heads.view import HeadView
 from model.mask_kinds import NEAR
 from model.masks import MaskSpec
 from model.trace import Trace
@@ -48,18 +48,6 @@ class Analyses(HeadSource):
         """float32 [T,V] of the row."""
         return self.trace.logits[self.row].cpu().numpy()
 
-    def q(self, layer: int) -> np.ndarray:
-        """The queries of a layer, float32 [H,T,D], after rotary positions where the model has them."""
-        return self._heads(layer, "q")
-
-    def k(self, layer: int) -> np.ndarray:
-        """The keys of a layer, float32 [Hkv,T,D]: of grouped-query attention there are fewer heads than queries'."""
-        return self._heads(layer, "k")
-
-    def v(self, layer: int) -> np.ndarray:
-        """The values of a layer, float32 [Hkv,T,D]."""
-        return self._heads(layer, "v")
-
     def residual(self, layer: int) -> np.ndarray:
         """The residual stream, float32 [T,W]: 0 is what enters the first layer, n what leaves the n-th.
 
@@ -77,8 +65,8 @@ class Analyses(HeadSource):
         end = min(begin + MOST_POSITIONS, real.stop) if end is None else end
         found = logit_lens(self.model, self.trace.batch, self.trace.spec, self.row, begin, end)
         labels = list(self.trace.batch.pieces[self.row])
-        settled = found.settled(end - begin - 1)
-        line = f"logit lens: after {labels[end - 1]} the prediction is the model's from {_reading(settled)} on"
+        settled = column_names(found.settled(end - begin - 1) + 1)[-1]
+        line = f"logit lens: after {labels[end - 1]} the prediction is the model's from {settled} on"
         axes = {"reading": column_names(len(found.ids)), "position": range(begin, end)}
         body = [Markup(lens_table(found, labels, end - 1)), key(compared=False)]
         return table_picture(line, found, found.next_probabilities, body, axes)
@@ -92,13 +80,13 @@ class Analyses(HeadSource):
         view = HeadView(maps.maps[layer], maps.maps[layer], maps.closed(layer), self.labels, self.labels)
         groups = merge_groups(self.trace, self.row, self.by)
         view = view if groups is None else merged(view, *groups)
-        return head_picture("heatmap", [f"{how}, {self._layer(layer)}"], [view], len(view.queries) - 1, self.title)
+        return head_picture("heatmap", [f"{how}, {self.named(layer)}"], [view], len(view.queries) - 1, self.title)
 
     def flow(self, query: int | None = None) -> HeadPicture:
         """Attention flow (Abnar and Zuidema 2020) of one query to each token by the end of each layer, [L,T]."""
         query = self._query(query)
         flows = token_flow(self.trace, self.row, self.trace.spec, query)
-        names = [self._layer(layer) for layer in range(len(flows))]
+        names = [self.named(layer) for layer in range(len(flows))]
         view = HeadView(flows, flows, {}, names, self.labels)
         name = f"attention flow of {self.labels[query]} ({query})"
         return head_picture("heatmap", [name], [view], len(names) - 1, self.title, across=True)
@@ -203,9 +191,6 @@ class Analyses(HeadSource):
     def _keys(self) -> list[str]:
         return list(self.trace.keys.pieces[self.row])
 
-    def _layer(self, layer: int) -> str:
-        return head_name(self.numbers[layer] if self.numbers else layer)
-
     def _query(self, query: int | None) -> int:
         return self.last if query is None else index("query", query, len(self.labels))
 
@@ -221,7 +206,3 @@ class Analyses(HeadSource):
         query = last if query is None else index("query", query, batch.ids.shape[1])
         target = following(batch, self.row, query) if target is None else target
         return query, answer(self.model, self.trace, self.row, query, target)
-
-
-def _reading(settled: int) -> str:
-    return column_names(settled + 1)[-1]

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from mask_check.subject import evaluating
 from model.attention import ScoreTerms, attention_stages
 from model.errors import index, items
 from unmask.sources import GivenHeads
@@ -54,17 +55,13 @@ def capture(
     number unless given. row: of the batch. Calls of another shape than most are left out, which the title says.
     Raises ValueError for a module that makes no such call, and for more than MOST_BYTES of weights.
     """
-    calls, training = _Calls(row), {part: part.training for part in module.modules()}
-    fast = torch.backends.mha.get_fastpath_enabled()
+    calls, fast = _Calls(row), torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # a kernel of a whole layer, which calls nothing
     try:
-        module.eval()
-        with torch.no_grad(), calls:
+        with evaluating(module), torch.no_grad(), calls:
             module(*inputs, **named)
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
-        for part, mode in training.items():
-            part.training = mode
     if not calls.found:
         raise ValueError(f"expected calls of scaled_dot_product_attention, {type(module).__name__} made none")
     shape = Counter(call["weights"].shape for call in calls.found).most_common(1)[0][0]
@@ -105,7 +102,7 @@ def from_transformer_lens(
 
     each = [of(layer, ("pattern", "attn_scores")) for layer in layers]
     weights = np.stack([one["pattern"] for one in each])
-    _expect_room(weights.size, 3)
+    _expect_room(weights.size)
     scores = np.stack([one["attn_scores"] for one in each]) if all("attn_scores" in one for one in each) else None
     later = np.triu(np.ones(weights.shape[2:], bool), 1)
     if scores is not None:
@@ -133,7 +130,7 @@ class _Calls(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         if function is F.scaled_dot_product_attention:
-            self._note(dict(zip(ARGUMENTS, args, strict=False)) | kwargs)
+            self._note(*args, **kwargs)
         if function is F.multi_head_attention_forward:
             with self._inside():  # weights that it is asked for are computed without such a call
                 function(*args, **(kwargs | {"need_weights": False}))
@@ -145,18 +142,19 @@ class _Calls(TorchFunctionMode):
         plain = F.scaled_dot_product_attention
 
         def noted(*args: Any, **kwargs: Any) -> Tensor:
-            self._note(dict(zip(ARGUMENTS, args, strict=False)) | kwargs)
+            self._note(*args, **kwargs)
             return plain(*args, **kwargs)
 
         with patch.object(F, "scaled_dot_product_attention", noted):
             yield
 
-    def _note(self, given: dict[str, Any]) -> None:
+    def _note(self, *args: Any, **kwargs: Any) -> None:
+        given = dict(zip(ARGUMENTS, args, strict=False)) | kwargs
         if len(self.found) == MOST_CALLS:
             raise ValueError(f"expected at most {MOST_CALLS} attention calls, got more")
         q, k, v = (_of_row(given[name], self._row).float() for name in ("query", "key", "value"))
         self._cells += len(q) * q.shape[1] * k.shape[1]
-        _expect_room(self._cells, 3)
+        _expect_room(self._cells)
         allowed, bias = _allowed(given, self._row)
         stages = attention_stages(q, k, v, allowed, scale=given.get("scale"), terms=ScoreTerms(bias=bias))
         arrays = {"weights": stages.weights, "scores": stages.scaled, "closed": ~allowed, "q": q, "k": k, "v": v}
@@ -197,8 +195,8 @@ def _array(some: Any, row: int) -> np.ndarray:
     return tensor.numpy()
 
 
-def _expect_room(cells: int, arrays: int) -> None:
-    if 4 * arrays * cells > MOST_BYTES:
+def _expect_room(cells: int) -> None:
+    if 4 * 3 * cells > MOST_BYTES:  # three arrays
         raise ValueError(
             f"expected at most {MOST_BYTES / 1e9:.1f} GB of weights and scores, got more: take a shorter text"
         )

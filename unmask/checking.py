@@ -1,7 +1,9 @@
 """check(module) for Python, notebooks and tests: a report that prints and draws itself."""
 
 import runpy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,7 @@ from mask_check.check import check as _check
 from mask_check.declared import Mask
 from mask_check.findings import CannotCheck, CheckReport
 from mask_check.longer import quick
+from mask_check.loss import check_loss as check_loss
 from mask_check.registry import SAMPLES
 from model.base import Model
 from model.text import TokenBatch
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from model.huggingface.hub import Progress
 
 __all__ = ["CannotCheck", "Report", "assert_causal", "check"]
+LIGHTNING = ("lightning.pytorch", "pytorch_lightning")
 PREFIXES = ("sample:", "patient:")
 Ids = Tensor | Sequence[int] | None
 
@@ -97,9 +101,9 @@ def check(
     elif text is not None:
         raise CannotCheck("expected a text with its tokenizer, or ids")
     title = f"{name} ({type(network).__name__})" if name else None
-    asked: dict[str, Any] = {"mask": mask, "kernels": kernels, "tokens": tokens, "thorough": thorough}
-    options: dict[str, Any] = {"length": length, "seed": seed, "seconds": seconds, "packing": packing}
-    return Report(**vars(_check(network, ids=ids, pieces=pieces, name=title, **options, **asked)))
+    options: dict[str, Any] = {"mask": mask, "kernels": kernels, "tokens": tokens, "thorough": thorough}
+    options |= {"length": length, "seed": seed, "seconds": seconds, "packing": packing}
+    return Report(**vars(_check(network, ids=ids, pieces=pieces, name=title, **options)))
 
 
 def assert_causal(
@@ -152,6 +156,41 @@ class Checkable:
     def tokens_of(self, text: str | None) -> tuple[Tensor, list[str]] | None:
         """The ids [T] of a text, and their labels; without a text those that a check reads, None for random ones."""
         return None if text is None else tokens_in(self.model.encode([text]), 0)
+
+
+def trainer_callback(every: int = 1000, **options: Any) -> Any:
+    """A TrainerCallback of transformers: Trainer(callbacks=[unmask.trainer_callback()]). options: of assert_causal."""
+    from transformers import TrainerCallback
+
+    class CausalTrainerCallback(TrainerCallback):
+        def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+            assert_causal(model, **options)
+
+        def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+            if state.global_step % every == 0:
+                assert_causal(model, **options)
+
+    return CausalTrainerCallback()
+
+
+def lightning_callback(every: int = 1000, network: Callable[[Any], Any] = lambda module: module, **options: Any) -> Any:
+    """A Lightning Callback: Trainer(callbacks=[unmask.lightning_callback()]). network: what of the LightningModule is
+    called with ids, itself unless given. options: of assert_causal."""
+    base: Any = object
+    for name in LIGHTNING:
+        with suppress(ImportError):
+            base = import_module(name).Callback
+            break
+
+    class CausalLightningCallback(base):
+        def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+            assert_causal(network(pl_module), **options)
+
+        def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+            if (batch_idx + 1) % every == 0:
+                assert_causal(network(pl_module), **options)
+
+    return CausalLightningCallback()
 
 
 def tokens_in(batch: TokenBatch, row: int) -> tuple[Tensor, list[str]]:

@@ -1,7 +1,7 @@
 """Circuits in Python and notebooks: activation patching of runs, OV and QK circuits and composition of a model."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
+from itertools import chain
 
 import numpy as np
 
@@ -55,14 +55,8 @@ class Patchable:
         each = [[[Patch("head", layer, head)] for head in range(model.num_heads)] for layer in range(model.num_layers)]
         values = np.stack([pair.effects(asked, patches) for patches in each])
         columns, unit = [f"H{head}" for head in range(model.num_heads)], "nats" if instead_of is None else "logits"
-        view = PatchView(
-            values,
-            [head_name(number) for number in _layer_numbers(model)],
-            columns,
-            unit,
-            pair.measured(asked),
-            ("A", "B"),
-        )
+        layers = [head_name(number) for number in _layer_numbers(model)]
+        view = PatchView(values, layers, columns, unit, pair.measured(asked), ("A", "B"))
         line = patch_sentence(view)
         return Picture(line, view, values, lambda: page(line, [tag("p", line), patch_grid(view), patch_table(view)]))
 
@@ -94,11 +88,14 @@ class Circuits:
         said = [
             pictures.composition_sentence(some, kind, layers) for kind, some in zip(composing.KINDS, found, strict=True)
         ]
-        tables = partial(map, partial(pictures.composition_table, layers=layers), found)
-        paragraphs = [tag("p", sentence) for sentence in said]
         line = f"{self.model.name}: {said[1]}"
-        parts: Callable[[], list] = lambda: [part for both in zip(paragraphs, tables(), strict=True) for part in both]  # noqa: E731
-        return Picture(line, found, found, lambda: page(line, parts()))
+
+        def html() -> str:
+            pairs = zip(said, found, strict=True)
+            parts = [(tag("p", words), pictures.composition_table(some, layers=layers)) for words, some in pairs]
+            return page(line, chain(*parts))
+
+        return Picture(line, found, found, html)
 
     def _name(self, layer: int, head: int) -> str:
         return head_name(self.model.describe().layer_number("self", layer), head)
@@ -121,5 +118,7 @@ def _token(model: Model, given: Token) -> int:
 
 
 def _ids(model: Model, tokens: str | Sequence[int]) -> list[int]:
+    if not isinstance(tokens, Iterable):
+        raise ValueError(f"expected a text or token ids, got {tokens!r:.80}")
     found = continuation_ids(model, tokens)[0] if isinstance(tokens, str) else [_token(model, one) for one in tokens]
     return list(dict.fromkeys(found))

@@ -23,10 +23,11 @@ from unmask.checking import PREFIXES, SAMPLES, network_of
 
 APP = CHECKPOINTS.parents[1] / "app.py"  # beside the folder model/, in a checkout as in the installed package
 COULD_NOT = 2
+OPTIONS = ("mask", "length", "seed", "seconds", "tokens", "thorough", "packing")  # of a check
 GRACE = 5.0  # seconds after the limit in which one forward may still come to its end
 
 
-def open_app() -> int:
+def open_app(_asked: argparse.Namespace) -> int:
     """Serve the app and open it in the browser, until it is stopped."""
     sys.argv = ["streamlit", "run", str(APP)]
     runpy.run_module("streamlit", run_name="__main__")  # `python -m streamlit run`, which ends by SystemExit
@@ -48,32 +49,21 @@ def check(asked: argparse.Namespace) -> int:
         try:
             print(explain(asked.explain or ""))
         except ValueError as error:
-            print(f"{error}.", file=sys.stderr)
-            return COULD_NOT
+            return _could_not(str(error))
         return 0
     with stopped_after(asked.seconds + GRACE):
         try:
             progress = _progress if asked.download else None
             module = network_of(asked.model, getattr(torch, asked.dtype), download=asked.download, progress=progress)
             kernels = ("eager", "sdpa", "flex_attention") if asked.flex else None
-            report = measure(
-                module,
-                name=f"{Path(asked.model).name} ({type(module).__name__})",
-                mask=asked.mask,
-                length=asked.length,
-                seed=asked.seed,
-                seconds=asked.seconds,
-                kernels=kernels,
-                tokens=asked.tokens,
-                thorough=asked.thorough,
-                packing=asked.packing,
-            )
+            options = {name: getattr(asked, name) for name in OPTIONS}
+            title = f"{Path(asked.model).name} ({type(module).__name__})"
+            report = measure(module, name=title, kernels=kernels, **options)
             if asked.junit:
                 Path(asked.junit).write_text(formats.as_junit(report), encoding="utf-8")
         except (ValueError, OSError, MemoryError) as error:  # CannotCheck, CheckpointError, NotAvailable
-            words = (str(error).strip() or type(error).__name__).removeprefix(f"{asked.model}: ").rstrip(".")
-            print(f"{asked.model} could not be checked: {words}.", file=sys.stderr)
-            return COULD_NOT
+            words = _words_of(error).removeprefix(f"{asked.model}: ")
+            return _could_not(f"{asked.model} could not be checked: {words}")
     print(formats.as_json(report) if asked.json else formats.as_text(report, picture=asked.picture))
     return report.exit_code
 
@@ -84,10 +74,17 @@ def _writes(what: str, make: Callable[[argparse.Namespace], None], asked: argpar
     try:
         make(asked)
     except (ValueError, OSError, MemoryError) as error:
-        words = (str(error).strip() or type(error).__name__).rstrip(".")
-        print(f"No {what} was written: {words}.", file=sys.stderr)
-        return COULD_NOT
+        return _could_not(f"No {what} was written: {_words_of(error)}")
     return 0
+
+
+def _words_of(error: Exception) -> str:
+    return str(error).strip().rstrip(".") or type(error).__name__
+
+
+def _could_not(words: str) -> int:
+    print(f"{words}.", file=sys.stderr)
+    return COULD_NOT
 
 
 def _report(asked: argparse.Namespace) -> None:
@@ -126,7 +123,7 @@ page = partial(_writes, "page", _page)  # one HTML file that holds the model
 course = partial(_writes, "course", _course)  # a folder of pages
 
 
-def samples() -> int:
+def samples(_asked: argparse.Namespace) -> int:
     """Print the names of the sample modules."""
     for sample in SAMPLES.values():
         law = f"breaks {sample.law}" if sample.law else "correct"

@@ -11,7 +11,9 @@ from model import catalog
 from model.base import Model
 from model.errors import index, items
 from model.images.reading import picture_of
+from model.inference.cost import cost as cost
 from model.kv_cache import batch_of
+from model.mask_lab.recognize import name_mask as name_mask
 from model.masks import MaskSpec
 from model.text import TokenBatch, cut_words
 from serving import backends
@@ -120,8 +122,9 @@ class LoadedModel(Checkable, Circuits):
         spec = spec_of(self.model.standard, masks, causal=causal, padding=padding)
         if _hooks_and_weights(self.network) != self._loaded:
             warnings.warn(CHANGED, stacklevel=2)
-        kind = Run if image is None else _image_run()
-        run = kind(self.model, self.model.run(batch, spec), row, self.network)
+        if image is not None:
+            from unmask.images import ImageRun  # with transformers, which takes seconds to import
+        run = (Run if image is None else ImageRun)(self.model, self.model.run(batch, spec), row, self.network)
         if run.cut:
             warnings.warn(cut_words(run.cut, self.model.context), stacklevel=2)
         return run
@@ -131,8 +134,13 @@ class LoadedModel(Checkable, Circuits):
         if not texts or not all(one.strip() or image is not None for one in texts):
             raise ValueError(f"expected a text, or several, got {text!r:.80}")
         targets = None if target is None else _texts("target", target)
-        encoded = self.model.encode(texts, pad_side, targets) if image is None else None
-        return encoded or self._with_image(texts, targets, image)
+        if image is None:
+            return self.model.encode(texts, pad_side, targets)
+        if len(texts) > 1 or targets is not None:
+            raise ValueError("expected one text with an image, and no target")
+        if not hasattr(self.model, "encode_image"):
+            raise ValueError(f"expected an image-text model of transformers for an image, got {self.model.name}")
+        return self.model.encode_image(texts[0], picture_of(image))
 
     def atlas(self, texts: str | Sequence[str], *, masks: MaskSpec | dict[str, Any] | None = None) -> "AtlasPicture":
         """Every head measured over texts, each a row or, if longer than 256 tokens, several. Raises ValueError for an
@@ -158,13 +166,6 @@ class LoadedModel(Checkable, Circuits):
         text = chat.rendered(self.model.name, own, pairs) if own else _rendered(self.model, pairs)
         batch, _ = self.model.encode_rendered(text)
         return Run(self.model, self.model.run(batch, spec_of(self.model.standard, masks, **more)), 0, self.network)
-
-    def _with_image(self, texts: list[str], targets: list[str] | None, image: Any) -> TokenBatch:
-        if len(texts) > 1 or targets is not None:
-            raise ValueError("expected one text with an image, and no target")
-        if not hasattr(self.model, "encode_image"):
-            raise ValueError(f"expected an image-text model of transformers for an image, got {self.model.name}")
-        return self.model.encode_image(texts[0], picture_of(image))
 
     @property
     def first_head(self) -> tuple[int, int]:
@@ -207,12 +208,6 @@ def _classifier(name: str) -> Model | None:
     from model.huggingface import image_classifier  # takes seconds to import
 
     return image_classifier.load(name)
-
-
-def _image_run() -> type[Run]:
-    from unmask.images import ImageRun  # with transformers, which takes seconds to import
-
-    return ImageRun
 
 
 def _rows_of_ids(model: Model, ids: Any) -> list[list[int]]:

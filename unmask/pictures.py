@@ -26,7 +26,7 @@ from viz.heads import arcs
 from viz.heads.arcs import arcs_packet
 from viz.heads.cells import weight_text, window
 from viz.heads.picture import changed, difference_packet, picture_packet
-from viz.heads.tokens import left_out, light_words, tokens_packet
+from viz.heads.tokens import light_words, tokens_packet
 from viz.html import tag
 from viz.mask_lab.canvas import canvas_packet
 from viz.numbers import Candidate, chance, leak_grid, mean_share, next_token_table, percent
@@ -191,30 +191,6 @@ class Form:
     line: Callable[[HeadView], str]
 
 
-def _heatmap(heads: ShownHeads) -> Canvas:
-    return Canvas("heatmap", picture_packet(heads.part, name=heads.name, query=heads.query))
-
-
-def _change(heads: ShownHeads) -> Canvas:
-    return Canvas("heatmap", difference_packet(heads.part, name=heads.name, query=heads.query))
-
-
-def _tokens(heads: ShownHeads) -> Canvas:
-    return Canvas("tokens", tokens_packet(heads.part, name=heads.name, **heads.where))
-
-
-def _arcs(heads: ShownHeads) -> Canvas:
-    return Canvas("arcs", arcs_packet(heads.parts, heads.names, first_token=0, **heads.where))
-
-
-def _left_out(heads: ShownHeads) -> str:
-    return left_out(heads.views[0], heads.part, heads.query)
-
-
-def _tokens_note(heads: ShownHeads) -> str:
-    return together(filter(None, (_left_out(heads), light_words(heads.part))))
-
-
 def _size(view: HeadView) -> str:
     queries, keys = view.weights.shape
     return f"{queries} queries × {keys} keys"
@@ -224,15 +200,27 @@ def _size_and_most(view: HeadView) -> str:
     return f"{_size(view)}, largest weight {weight_text(view.weights.max(initial=0.0))}"
 
 
-def _largest_change(view: HeadView) -> str:
-    return f"largest change {weight_text(np.abs(view.weights).max(initial=0.0))}"
-
-
 FORMS = {
-    "heatmap": Form(_heatmap, _left_out, _size_and_most),
-    "tokens": Form(_tokens, _tokens_note, _size_and_most),
-    "arcs": Form(_arcs, _left_out, _size),
-    "change": Form(_change, lambda heads: part_words(heads.views[0], heads.part), _largest_change),
+    "heatmap": Form(
+        lambda heads: Canvas("heatmap", picture_packet(heads.part, name=heads.name, query=heads.query)),
+        lambda heads: heads.left_out,
+        _size_and_most,
+    ),
+    "tokens": Form(
+        lambda heads: Canvas("tokens", tokens_packet(heads.part, name=heads.name, **heads.where)),
+        lambda heads: together(filter(None, (heads.left_out, light_words(heads.part)))),
+        _size_and_most,
+    ),
+    "arcs": Form(
+        lambda heads: Canvas("arcs", arcs_packet(heads.parts, heads.names, first_token=0, **heads.where)),
+        lambda heads: heads.left_out,
+        _size,
+    ),
+    "change": Form(
+        lambda heads: Canvas("heatmap", difference_packet(heads.part, name=heads.name, query=heads.query)),
+        lambda heads: part_words(heads.views[0], heads.part),
+        lambda view: f"largest change {weight_text(np.abs(view.weights).max(initial=0.0))}",
+    ),
 }
 
 

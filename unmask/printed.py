@@ -12,7 +12,7 @@ from viz.export.paper import Paper, Sheet, every_picture
 from viz.export.picture import change_picture, head_picture, image_picture, lines_picture, lit_picture
 from viz.heads import arcs
 from viz.heads.colours import STANDARD_COLOURS
-from viz.heads.tokens import left_out, light_words
+from viz.heads.tokens import light_words
 from viz.lit_image import NO_MAPPING, LitImage, sentence
 from viz.saved.explorer import AllHeads
 
@@ -27,39 +27,27 @@ class PrintForm:
     caption: Callable[[Any], Iterable[str]]
 
 
-def _left_out(heads: ShownHeads) -> str:
-    return left_out(heads.views[0], heads.part, heads.query)
-
-
-def _of_head(heads: ShownHeads) -> list[str]:
-    return words.of_head(heads.part, STANDARD_COLOURS, STANDARD_COLOURS.top(heads.part))
-
-
-def _of_tokens(heads: ShownHeads) -> list[str]:
-    return [*words.of_query(heads.row), *words.of_lit(), _left_out(heads), light_words(heads.row)]
-
-
-def _of_arcs(heads: ShownHeads) -> list[str]:
-    return [*words.of_lines(arcs.least(heads.part)), _left_out(heads)]
-
-
-def _draw_every(paper: Paper, of: tuple[AllHeads, int]) -> Sheet:
-    return every_picture(paper, of[0].thumbnails, of[0].blocked, of[0].numbers)
-
-
-def _of_every(of: tuple[AllHeads, int]) -> list[str]:
-    return words.of_every(of[1], of[0].thumbnails.shape[2])
-
-
 FORMS = {
-    "heatmap": PrintForm(lambda paper, heads: head_picture(paper, heads.part), _of_head),
+    "heatmap": PrintForm(
+        lambda paper, heads: head_picture(paper, heads.part),
+        lambda heads: words.of_head(heads.part, STANDARD_COLOURS, STANDARD_COLOURS.top(heads.part)),
+    ),
     "change": PrintForm(
         lambda paper, heads: change_picture(paper, heads.part), lambda heads: words.of_change(heads.part)
     ),
-    "tokens": PrintForm(lambda paper, heads: lit_picture(paper, heads.row, not heads.across), _of_tokens),
-    "arcs": PrintForm(lambda paper, heads: lines_picture(paper, heads.parts, heads.names), _of_arcs),
+    "tokens": PrintForm(
+        lambda paper, heads: lit_picture(paper, heads.row, not heads.across),
+        lambda heads: [*words.of_query(heads.row), *words.of_lit(), heads.left_out, light_words(heads.row)],
+    ),
+    "arcs": PrintForm(
+        lambda paper, heads: lines_picture(paper, heads.parts, heads.names),
+        lambda heads: [*words.of_lines(arcs.least(heads.part)), heads.left_out],
+    ),
     "image": PrintForm(image_picture, lambda lit: [sentence(lit), "" if lit.mapped else say(NO_MAPPING)]),
-    "overview": PrintForm(_draw_every, _of_every),
+    "overview": PrintForm(
+        lambda paper, of: every_picture(paper, of[0].thumbnails, of[0].blocked, of[0].numbers),
+        lambda of: words.of_every(of[1], of[0].thumbnails.shape[2]),
+    ),
 }
 
 

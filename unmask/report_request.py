@@ -62,18 +62,13 @@ def _standard(run: Run) -> Run | None:
     """The same text under the masks that the model was trained with; None where they let the same cells through."""
     if run.masks == run.model.standard:
         return None
-    standard = run.under(run.model.standard)
-    return None if _alike(run, standard) else standard
-
-
-def _alike(one: Run, other: Run) -> bool:
-    """Whether the masks of two runs of a text let the same cells through, so that their numbers are the same."""
-    heads = one.masks.heads or (0,)
-    return all(
-        one.trace.allowed(layer, one.row, head=head).equal(other.trace.allowed(layer, other.row, head=head))
-        for layer in range(one.trace.num_layers)
+    standard, heads = run.under(run.model.standard), run.masks.heads or (0,)
+    same = all(
+        run.trace.allowed(layer, run.row, head=head).equal(standard.trace.allowed(layer, run.row, head=head))
+        for layer in range(run.trace.num_layers)
         for head in heads
     )
+    return None if same else standard
 
 
 def _numbers(run: Run) -> Numbers:

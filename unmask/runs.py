@@ -135,8 +135,8 @@ class Run(Analyses, Checkable, Patchable):
         """A tree of draft tokens after the row, verified in one call under the model's standard masks.
 
         parents: of each node, −1 for the row's last token; tokens: their ids, by default the model's own top-k; or, in
-        place of both, the branches as texts. order:
-        of the nodes in the call, "depth" or "breadth" first. positions: by "depth", or by "row", a known bug.
+        place of both, the branches as texts. order: of the nodes in the call, "depth" or "breadth" first. positions: by
+        "depth", or by "row", a known bug.
         Raises ValueError for what is no tree or does not fit.
         """
         ids = self.trace.batch.without_padding(self.row).ids[0].tolist()
@@ -205,9 +205,8 @@ class Run(Analyses, Checkable, Patchable):
         most = index("number of tokens", most, MOST_PREDICTED + 1, first=1)
         found = next_tokens(self.trace, self.row, here, most)
         pairs = zip(found.tokens.tolist(), found.probabilities.tolist(), strict=True)
-        return predicted(
-            f"after {labels[here]}", [Candidate(self.model.label(token), chance) for token, chance in pairs]
-        )
+        candidates = [Candidate(self.model.label(token), chance) for token, chance in pairs]
+        return predicted(f"after {labels[here]}", candidates)
 
     def numpy(self) -> np.ndarray:
         """Every weight, float32 [L,H,Q,K]: of a long text these are many."""
@@ -315,6 +314,5 @@ def spec_of(
         spec = masks or standard
     else:
         raise ValueError(f"expected masks as a MaskSpec or a dict of its fields, got {type(masks).__name__}")
-    return spec.replace(
-        causal=spec.causal if causal is None else causal, padding=spec.padding if padding is None else padding
-    )
+    switches = {"causal": causal, "padding": padding}
+    return spec.replace(**{name: on for name, on in switches.items() if on is not None})

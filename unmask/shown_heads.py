@@ -5,6 +5,7 @@ from typing import Any
 
 from model.heads.view import HeadView, cropped
 from viz.heads.cells import around
+from viz.heads.tokens import left_out
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +33,11 @@ class ShownHeads:
     @property
     def part(self) -> HeadView:
         return self.parts[0]
+
+    @property
+    def left_out(self) -> str:
+        """Which tokens the picture has no room for, in a sentence; "" for none."""
+        return left_out(self.views[0], self.part, self.query)
 
     @property
     def where(self) -> dict[str, Any]:

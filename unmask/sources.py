@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -45,6 +45,23 @@ class HeadSource(ABC):
     def glance(self) -> tuple[np.ndarray, np.ndarray]:
         """Thumbnails float32 [L,H,S,S'], and bool [L,S,S'], patches that are blocked as a whole."""
 
+    @abstractmethod
+    def _heads(self, layer: int, name: Literal["q", "k", "v"]) -> np.ndarray:
+        """Raises ValueError where they are not known."""
+
+    def q(self, layer: int) -> np.ndarray:
+        """The queries of a layer, float32 [H,Q,D], after rotary positions where the model has them. Raises ValueError
+        where they are not known; so do k and v."""
+        return self._heads(layer, "q")
+
+    def k(self, layer: int) -> np.ndarray:
+        """The keys of a layer, float32 [Hkv,K,D]: of grouped-query attention there are fewer heads than queries'."""
+        return self._heads(layer, "k")
+
+    def v(self, layer: int) -> np.ndarray:
+        """The values of a layer, float32 [Hkv,K,D]."""
+        return self._heads(layer, "v")
+
     def first_head(self) -> tuple[int, int]:
         return len(self.glance()[0]) // 2, 0
 
@@ -85,12 +102,8 @@ class HeadSource(ABC):
 
         cells: room for so many of all heads; tokens: for so many of each side, those around the framed one.
         """
-        about: dict[str, Any] = {
-            "notes": self.notes(),
-            "measures": self.measures(),
-            "numbers": self.numbers,
-            "across": self.across,
-        }
+        about: dict[str, Any] = {"notes": self.notes(), "measures": self.measures()}
+        about |= {"numbers": self.numbers, "across": self.across}
         return all_heads(self.view, *self.glance(), chosen, self.query, cells=cells, tokens=tokens, **about)
 
     def _picture(self, form: str, layer: int, heads: Sequence[int]) -> HeadPicture:
@@ -98,8 +111,8 @@ class HeadSource(ABC):
         names = [self.named(layer, head) for head in heads]
         return head_picture(form, names, views, self.query, self.title, across=self.across)
 
-    def named(self, layer: int, head: int) -> str:
-        """The head's name, by the network's own number of the layer."""
+    def named(self, layer: int, head: int | None = None) -> str:
+        """The name of the head, or of the whole layer, by the network's own number of the layer."""
         return head_name(self.numbers[layer] if self.numbers else layer, head)
 
     def _repr_html_(self) -> str:
@@ -125,19 +138,7 @@ class GivenHeads(HeadSource):
     scores: np.ndarray | None = None
     qkv: Sequence[Mapping[str, np.ndarray]] = ()
 
-    def q(self, layer: int) -> np.ndarray:
-        """The queries of a layer, float32 [H,Q,D]. Raises ValueError where they are not known; so do k and v."""
-        return self._heads(layer, "q")
-
-    def k(self, layer: int) -> np.ndarray:
-        """The keys of a layer, float32 [Hkv,K,D]."""
-        return self._heads(layer, "k")
-
-    def v(self, layer: int) -> np.ndarray:
-        """The values of a layer, float32 [Hkv,K,D]."""
-        return self._heads(layer, "v")
-
-    def _heads(self, layer: int, name: str) -> np.ndarray:
+    def _heads(self, layer: int, name: Literal["q", "k", "v"]) -> np.ndarray:
         layer = index("layer", layer, len(self.weights))
         if layer >= len(self.qkv) or name not in self.qkv[layer]:
             raise ValueError(f"expected {name} of layer {layer} among what was given, got weights alone")
@@ -201,7 +202,8 @@ def attentions(
     """
     weights = given_weights(attentions, row, across=keys is not None)
     queries = list(map(str, items("tokens as a list of labels", tokens)))
-    if len(queries) == weights.shape[2] + 1 and _is_generated(attentions):
+    steps = getattr(attentions, "attentions", attentions)
+    if len(queries) == weights.shape[2] + 1 and isinstance(steps[0], tuple | list):  # of `generate`, a tuple for each
         queries = queries[:-1]
     labels = queries, queries if keys is None else list(map(str, items("keys as a list of labels", keys)))
     wanted, got = weights.shape[2:], tuple(map(len, labels))
@@ -218,9 +220,3 @@ def attentions(
                 f"got {mask.dtype} {list(mask.shape)} by {name!r}"
             )
     return GivenHeads("attentions", weights, *labels, masks, across=keys is not None)
-
-
-def _is_generated(attentions: Any) -> bool:
-    """Whether these are the steps of `generate`, a tuple for each."""
-    found = getattr(attentions, "attentions", attentions)
-    return isinstance(found[0], tuple | list)

@@ -49,6 +49,11 @@ class Asked:
     answer: int
     instead_of: int | None = None
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for the same token twice: their difference is 0 whatever is patched."""
+        if self.instead_of == self.answer:
+            raise ValueError(msg("expected two answers whose first tokens differ, got the same twice"))
+
     def of(self, logits: Tensor) -> Tensor:
         """[..,V] -> [..]"""
         if self.instead_of is None:
@@ -248,7 +253,8 @@ def read_pairs(data: bytes) -> list[dict[str, str]]:
         rows = list(csv.DictReader(io.StringIO(data[:MOST_PAIRS_BYTES].decode("utf-8-sig"))))
     except (UnicodeDecodeError, csv.Error):
         rows = []
-    whole = all((row.get(name) or "").strip() for row in rows for name in ("a", "b", "answer", "instead_of"))
+    cells = [(row.get(name) or "").strip() for row in rows for name in ("a", "b", "answer", "instead_of")]
+    whole = all(len(cell.splitlines()) == 1 for cell in cells)
     if not whole or len(data) > MOST_PAIRS_BYTES or not 0 < len(rows) <= MOST_PAIRS:
         raise ValueError(msg(PAIRS, most=MOST_PAIRS, kilobytes=MOST_PAIRS_BYTES // 1000))
     return rows

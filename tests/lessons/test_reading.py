@@ -93,6 +93,8 @@ def test_a_lesson_is_what_its_file_says() -> None:
         ("  among:\n", "  amogn:\n", 16, "expected one of kind, among, key, pattern, of, within, got 'ask.amogn'"),
         ("query: 2", "query: *two", 13, "an anchor or alias"),
         ("query: 2", "query: [", 15, "expected YAML"),
+        ("query: 2", "query: 2\nquery: 3", 14, "found query again"),
+        ("query: 2", "<<: {query: 2}", 13, "found << again"),
         ("query: 2", "query: !!python/object:os.system 1", 13, "expected YAML"),
         ("ask: loss\n```", "ask: loss", 32, "expected ``` that ends the block"),
         ("## First\n", "First\n", 8, "expected `## `"),
@@ -153,6 +155,12 @@ def test_what_is_nested_deep_is_refused_before_it_is_parsed(monkeypatch: pytest.
     monkeypatch.setattr(yaml, "compose", None)
     with pytest.raises(ValueError, match="line 4: expected lists nested at most 8 deep, got 'more'"):
         read("---\ntitle: a\nminutes: {a: [{b: [\n{c: [{d: [{\n---\n## A\n")
+
+
+def test_links_without_an_end_are_read_in_linear_time() -> None:
+    """With the time quadratic in the line, this would take half an hour."""
+    with pytest.raises(ValueError, match=r"line 7: expected .* 5,000 characters"):
+        read("---\ntitle: a\naim: b\nminutes: 1\ntext: c\n---\n## A\n" + "](word:" * 140_000)
 
 
 def test_a_lesson_of_more_than_a_megabyte_is_not_looked_at() -> None:

@@ -85,7 +85,7 @@ def test_masks_are_patched_and_what_cannot_be_is_said(story: Model) -> None:
     assert page.value("b_text") == PAIR["b_text"]
     assert page.effects().shape == (6, 7)
     page.set(patch_instead=" bird")
-    assert any("expected two different tokens, got “·bird” twice" in said for said in page.said("error"))
+    assert any("expected two answers whose first tokens differ" in said for said in page.said("error"))
 
 
 def test_pairs_from_a_file(story: Model, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +118,16 @@ def test_a_knockout_is_a_mask_in_the_mask_lab() -> None:
     assert page["page"] == "Mask Lab"
 
 
-def test_a_file_that_holds_no_pairs_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(st, "file_uploader", lambda *_, **__: io.BytesIO(b"a,b\n1,2\n"))
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        ("a,b\n1,2\n", "expected a CSV file"),
+        ('a,b,answer,instead_of\n"one\ntwo",one two,c,d\n', "expected a CSV file"),
+        ("a,b,answer,instead_of\nthe cat,the cat sat,a,the\n", "pair 1: expected texts of as many tokens, got 3 and 4"),
+        (f"a,b,answer,instead_of\n{300 * 'the '},{300 * 'the '},a,the\n", "pair 1: expected texts of at most 256"),
+    ],
+)
+def test_a_file_that_holds_no_pairs_is_refused(monkeypatch: pytest.MonkeyPatch, rows: str, problem: str) -> None:
+    monkeypatch.setattr(st, "file_uploader", lambda *_, **__: io.BytesIO(rows.encode()))
     page = Patching(patching="true", patch_of="pairs", **TEXTS)
-    assert any("expected a CSV file" in said for said in page.said("error"))
+    assert any(problem in said for said in page.said("error")), page.said("error")

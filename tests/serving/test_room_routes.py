@@ -98,12 +98,16 @@ def test_an_answer_is_a_number_of_a_phone_that_is_there() -> None:
             {"phone": [phone]},
             {"phone": "<b>" * 9},
             {"step": "a" * 400},
+            {"step": []},
+            {"step": {}},
             {"choice": "1"},
             {"choice": True},
         ):
             assert await room.answer(**right | change) == 400
         assert await room.answer(phone=phone) == 400
-        assert (await room.client.post("/answer", content=b"[" * 299)).status_code == 400
+        lone = json.dumps(right | {"step": "\ud800"})
+        for body in (b"[" * 299, lone.encode()):
+            assert (await room.client.post("/answer", content=body)).status_code == 400
         assert await room.answer(phone=phone, step="a-1", choice=2) == 204
         assert await room.answer(phone=phone, step="a-1", choice=1) == 409
         assert room.rooms.tally(room.key.id).counts == {"a-1": {2: 1}}

@@ -6,7 +6,7 @@ is open; what is bounded stays so; nothing is left of a room that has ended.
 
 import re
 from collections.abc import Iterator
-from time import sleep
+from time import sleep, time
 
 import pytest
 
@@ -123,29 +123,35 @@ def test_rooms_and_phones_and_steps_are_bounded(both: tuple[Rooms, Rooms], monke
     teacher.open()
 
 
-def test_a_room_is_gone_when_its_time_is_over(both: tuple[Rooms, Rooms], monkeypatch: pytest.MonkeyPatch) -> None:
-    teacher, _ = both
+def test_all_of_a_room_is_gone_two_hours_after_it_was_opened(
+    both: tuple[Rooms, Rooms], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also what came into it late."""
+    teacher, now = both[0], [time()]
+    if isinstance(teacher.hashes, MemoryHashes):
+        monkeypatch.setattr(rooms, "SWEEP", 0.01)
+        monkeypatch.setattr(rooms, "time", lambda: now[0])
+        teacher = Rooms(MemoryHashes(lambda: now[0]))
     key = teacher.open()
+    now[0] += 7100
     if isinstance(teacher.hashes, RedisHashes):  # which keeps the time itself
-        left = teacher.hashes._redis.ttl(f"unmask:room:{key.id}")
-        assert rooms.SECONDS - 60 < left <= rooms.SECONDS == 7200
+        sleep(1.1)
+    teacher.show(key, QUESTION, {})
+    come(teacher, key.id, ANN)
+    assert teacher.answer(key.id, ANN, "abc-1", 1)
+    names = [f"room:{key.id}{part}" for part in rooms.PARTS]
+    assert all(map(teacher.hashes.count, names))
+    if isinstance(teacher.hashes, RedisHashes):
+        ends = {teacher.hashes._redis.expiretime(f"unmask:{name}") for name in names}
+        assert len(ends) == 1
+        assert 7200 - 60 < ends.pop() - time() <= 7200
         return
-    monkeypatch.setattr(rooms, "SECONDS", 0.05)
-    monkeypatch.setattr(rooms, "SWEEP", 0.01)
-    hashes = MemoryHashes()
-    later = Rooms(hashes)
-    key = later.open()
-    come(later, key.id, ANN)
-    assert len(hashes._kept._Cache__data) == 3
+    now[0] += 101
     for _ in range(500):
-        sleep(0.01)
-        if not hashes._kept._Cache__data:
+        if not teacher.hashes._kept._Cache__data:
             break
-    assert not hashes._kept._Cache__data, "kept although nobody asked"
-    assert later.version(key.id) is None
-    assert not later.is_open(key)
-
-
-def test_a_redis_that_does_not_answer_is_a_sentence() -> None:
-    with pytest.raises(OSError, match="does not answer"):
-        Rooms(RedisHashes("redis://127.0.0.1:1")).open()
+        sleep(0.01)
+    assert not teacher.hashes._kept._Cache__data, "kept although nobody asked"
+    assert teacher.version(key.id) is None
+    assert not teacher.is_open(key)
+    assert not teacher.come(key.id, BEN)

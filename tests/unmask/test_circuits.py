@@ -30,6 +30,8 @@ def test_patching_a_run_with_another(known: DecoderModel) -> None:
     assert b.patch(a).numpy()[INDUCTION] > 0  # what A finds likeliest
     with pytest.raises(ValueError, match="as many tokens in A as in B: A has 2, B has 6"):
         b.patch(model.run("p"))
+    with pytest.raises(ValueError, match="first tokens differ"):
+        b.patch(a, answer="q", instead_of="q")
     with pytest.raises(ValueError, match="expected another run of by hand"):
         b.patch(unmask.load("story").run("once"))
 
@@ -45,5 +47,7 @@ def test_circuits_of_a_model(known: DecoderModel) -> None:
     np.testing.assert_array_equal(whole.numpy(), composition(known))
     assert "Strongest K-composition: L1 H0 reads what L0 H0 wrote" in repr(whole)
     assert all("<table" in one.page() for one in (first, second, whole))
+    with pytest.raises(ValueError, match="expected a text or token ids, got 5"):
+        model.ov(1, 0, 5)
     with pytest.raises(ValueError, match="token from 0 to 10, got 11"):
         model.ov(1, 0, [11])

@@ -20,7 +20,7 @@ from mask_check.check import check
 from mask_check.registry import SAMPLES
 from mask_check.sample_networks import SmallConfig, SmallDecoder
 from tests.mask_check.modules import Nano, ReadsAhead, Written
-from unmask import training
+from unmask import checking
 
 ROOT = Path(__file__).parents[2]
 OUTSIDE = """
@@ -144,7 +144,7 @@ def test_lightning_need_not_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(AssertionError):
             ask()
     monkeypatch.setitem(sys.modules, "pytorch_lightning", SimpleNamespace(Callback=Callback))
-    monkeypatch.setattr(training, "LIGHTNING", ("no_such_module", "pytorch_lightning"))
+    monkeypatch.setattr(checking, "LIGHTNING", ("no_such_module", "pytorch_lightning"))
     assert isinstance(unmask.lightning_callback(), Callback)
 
 

@@ -141,16 +141,12 @@ def _cannot(a: RunView, b: RunView) -> bool:
 
 
 def _choose_answers(chosen: Direction, query: int) -> Asked:
-    """The two tokens; those not typed are what the two runs find likeliest. Raises ValueError for the same twice."""
+    """The two tokens; those not typed are what the two runs find likeliest. Raises what Asked raises."""
     first, second = chosen.ask("likeliest", query)
     answer = _typed(chosen.taking, say("Answer"), "patch_answer", first)
     if st.session_state.patch_metric == "probability":
         return Asked(query, answer)
     other = _typed(chosen.taking, say("Instead of"), "patch_instead", second)
-    if other == answer:
-        raise ValueError(
-            say("expected two different tokens, got “{token}” twice", token=chosen.taking.model.label(answer))
-        )
     return Asked(query, answer, other)
 
 
@@ -222,7 +218,7 @@ def _over_pairs(a: RunView, b: RunView) -> None:
     sent = uploader(say(FILE, most=MOST_PAIRS), ["csv"], key="patch_file", max_upload_size=1)
     if sent is None:
         return
-    runs = [_runs_of(a, b, pair) for pair in read_pairs(sent.getvalue())]
+    runs = [_runs_of(a, b, number, pair) for number, pair in enumerate(read_pairs(sent.getvalue()), 1)]
     both = [chosen.ask("measured", asked) for chosen, asked in runs]
     first, asked_first = runs[0]
     measure = lambda layer: np.stack([one.effects(asked, one.patches("pairs", layer, 0)) for one, asked in runs])  # noqa: E731
@@ -232,8 +228,16 @@ def _over_pairs(a: RunView, b: RunView) -> None:
     _show(PatchView(found.mean(0), first.layer_names(), columns, unit, means, first.names, found.std(0)))
 
 
-def _runs_of(a: RunView, b: RunView, pair: dict[str, str]) -> tuple[Direction, Asked]:
+def _runs_of(a: RunView, b: RunView, number: int, pair: dict[str, str]) -> tuple[Direction, Asked]:
+    """Raises ValueError, which names the pair by its number, for texts that are not whole or not of one length."""
     batches = [run_view.tokenize(a.model, text, "right", None).batch for text in (pair["a"], pair["b"])]
+    lengths = [one.ids.shape[1] for one in batches]
+    if any("".join(one.cut) for one in batches):
+        words = N_("pair {number}: expected texts of at most {most} tokens")
+        raise ValueError(say(words, number=number, most=a.model.context))
+    if lengths[0] != lengths[1]:
+        words = N_("pair {number}: expected texts of as many tokens, got {a} and {b}")
+        raise ValueError(say(words, number=number, a=lengths[0], b=lengths[1]))
     chosen = _directed(
         *(
             replace(side, run=RunRef(side.run.model, batch, side.masks), row=0)

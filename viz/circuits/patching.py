@@ -14,8 +14,10 @@ from viz.palette import NOW, STANDARD, rgb
 
 LISTED = 10
 NOTICED = 0.005  # of the measured value: what rounds to 0 in two digits
+LEAST_WAY = 0.5  # of the strongest effect: of a shorter way between the runs, shares would say nothing
 BEFORE = N_("Measured in {given}: {there}, in {taking}: {here}.")
 STRONGEST = N_("{patch} from {given} moves {taking} most: by {change}.")
+AWAY = N_("{patch} from {given} moves {taking} most: by {change}, away from {given}.")
 SHARE = N_("{patch} from {given} moves {taking} most: by {change}, {share} of the way to {given}.")
 
 
@@ -47,7 +49,7 @@ def patch_figure(view: PatchView, *, dark: bool) -> CachedFigure:
 
 
 def patch_table(view: PatchView) -> Markup:
-    """The strongest, with what they are of the way from the one run to the other."""
+    """The strongest, with what they are of the way from the one run to the other, where there is one."""
     strongest, way = view.ranked()[:LISTED], view.measured[0] - view.measured[1]
     most, given, taking = abs(float(view.values[strongest[0]])) or 1.0, *view.names
     spread = [th(say("± over pairs"), "number")] if view.spread is not None else []
@@ -57,7 +59,7 @@ def patch_table(view: PatchView) -> Markup:
         value = float(view.values[place])
         bar = track(abs(value) / most, NOW if value > 0 else STANDARD)
         over = [] if view.spread is None else [td(fixed(float(view.spread[place]), 3), "number")]
-        share = td(_percent(value / way) if abs(way) > NOTICED else "–", "number")
+        share = td(_percent(value / way) if abs(way) > LEAST_WAY * most else "–", "number")
         rows.append([td(view.name(place)), td(signed(value), "number"), bar, *over, share])
     return table(rows)
 
@@ -70,8 +72,10 @@ def patch_sentence(view: PatchView) -> str:
     if abs(value) < NOTICED:
         return together([before, say("No patch moves it by {least} or more.", least=NOTICED)])
     names |= {"patch": view.name(strongest), "change": signed(value, 2)}
-    if abs(way) < NOTICED:
+    if abs(way) <= LEAST_WAY * abs(value):
         return together([before, say(STRONGEST, **names)])
+    if value * way < 0:
+        return together([before, say(AWAY, **names)])
     return together([before, say(SHARE, share=_percent(value / way), **names)])
 
 

@@ -24,8 +24,11 @@ def test_the_strongest_patch_is_named_with_its_share_of_the_way() -> None:
     assert patch_sentence(VIEW) == (
         "Measured in A: 2.00, in B: −2.00. L3 H0 from A moves B most: by +3.00, 75% of the way to A."
     )
-    even = replace(VIEW, measured=(1.0, 1.0), names=("B", "A"))
+    even = replace(VIEW, measured=(1.0, 2.0), names=("B", "A"))  # too short a way for shares of it
     assert patch_sentence(even).endswith("L3 H0 from B moves A most: by +3.00.")
+    assert "%" not in plain(patch_table(even))
+    back = replace(VIEW, measured=(-2.0, 2.0))
+    assert patch_sentence(back).endswith("L3 H0 from A moves B most: by +3.00, away from A.")
     assert patch_sentence(replace(VIEW, values=VALUES / 1000)).endswith("No patch moves it by 0.005 or more.")
 
 
