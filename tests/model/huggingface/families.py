@@ -97,7 +97,7 @@ TEMPLATES = {  # what each family's tokenizers add around a text
 }
 ALL = DECODERS | ENCODERS | PAIRS
 ALIKE = {  # those that run the same code of ours as another: `python -m tests.benchmarks.families` compares them too
-    "qwen3", "gemma3", "gpt_neox", "phi3", "olmo2", "mixtral", "phi", "distilbert", "codegen", "qwen3_5", "qwen3_5_moe",
+    "qwen3", "gemma3", "gpt_neox", "phi3", "mixtral", "phi", "distilbert", "codegen", "qwen3_5", "qwen3_5_moe",
     "granitemoehybrid", "olmo_hybrid", "paligemma", "mistral3", "internvl", "smolvlm", "switch_transformers",
 }  # fmt: skip
 SOME = {name: config for name, config in ALL.items() if name not in ALIKE}
