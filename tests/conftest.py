@@ -30,6 +30,12 @@ os.environ.setdefault("UNMASK_MODELS_IN_MEMORY", "6")  # with one that leaves, a
 gc.set_threshold(20_000, 20, 20)  # torch and Streamlit are in every whole collection, a third of a second each
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take long first: of several processes, that which begins one last is waited for by the others."""
+    long = {item.path for item in items if item.get_closest_marker("slow") or "browser" in item.path.parts}
+    items.sort(key=lambda item: item.path not in long)
+
+
 def pytest_collection_finish() -> None:
     """What was imported stays: collections, loading a model is one, look at what the tests make alone."""
     import torch
@@ -79,6 +85,15 @@ def story() -> Model:
     from model import catalog
 
     return catalog.load("story")
+
+
+@pytest.fixture
+def checked_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page Mask check checks in this process: for what is not about its own, which takes seconds to start."""
+    from tests.pages.page import Here
+    from ui import mask_check
+
+    monkeypatch.setattr(mask_check, "Background", Here)
 
 
 @pytest.fixture

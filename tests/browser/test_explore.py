@@ -87,20 +87,6 @@ class TestSwitches:
         return colour_range(np.array([largest], np.float32))
 
 
-class TestPictures:
-    def test_the_overview_and_the_large_heatmap_show_the_same_weights(self, visit: Visit) -> None:
-        page = visit(query(text="Once upon a time there was", layer=2, head=3))
-        for layer, head in ((2, 3), (0, 1)):
-            if page.head() != (layer, head):
-                page.after(lambda: page.canvas.click(position=page.place(layer, head)))  # noqa: B023 - called at once
-            weights = page.weights()
-            seen = ~np.isnan(weights)
-            np.testing.assert_array_equal(seen, np.tri(len(weights), dtype=bool))
-            assert_colours(page.cells()[seen], scale_colours(weights[seen], colour_range(weights[seen])))
-            small = thumbnail(page, layer, head, len(weights))
-            assert_colours(small[seen], palette_colours(weights[seen]))
-
-
 class TestChoosingAHead:
     def test_a_click_on_a_thumbnail(self, visit: Visit) -> None:
         page = visit(query(text=LINE, layer=0, head=0))

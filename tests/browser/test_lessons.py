@@ -48,14 +48,14 @@ class Lessons(Explore):
 
 
 @pytest.mark.parametrize(
-    ("language", "seen", "said"),
-    [("en", "Summary", {"That is right.", "Not quite."}), ("zh", "小结", {"答对了。", "不对，"})],
+    ("language", "most", "seen", "said"),  # in Chinese they show the same runs (tests/viz/lessons): two of them
+    [("en", 99, "Summary", {"That is right.", "Not quite."}), ("zh", 2, "小结", {"答对了。", "不对，"})],
 )
-def test_a_teacher_walks_through_by_keyboard(visit: Visit, language: str, seen: str, said: set[str]) -> None:
+def test_a_teacher_walks_through_by_keyboard(visit: Visit, language: str, most: int, seen: str, said: set[str]) -> None:
     page = visit(f"lesson=what_attention_is&present=true&lang={language}", height=720, kind=Lessons)
     assert not page.page.get_by_test_id("stSidebar").is_visible()
     verdicts = set()
-    for shelved in shelf(FOLDER, language):
+    for shelved in shelf(FOLDER, language)[:most]:
         assert shelved.lesson
         for number, step in enumerate(shelved.lesson.steps):
             assert page.title() == step.title

@@ -41,7 +41,7 @@ def cell(page: Page, view: str, query: int, key: int) -> str:
     """What is said of a cell of one of the heatmaps when arrow keys have come to it."""
     canvas, said = (page.locator(f"[data-part={view}] {name}") for name in ("canvas", ".cell"))
     canvas.focus()
-    for arrow, steps in (("ArrowUp", 80), ("ArrowLeft", 80), ("ArrowDown", query), ("ArrowRight", key)):
+    for arrow, steps in (("ArrowUp", 20), ("ArrowLeft", 20), ("ArrowDown", query), ("ArrowRight", key)):
         for _ in range(steps):
             canvas.press(arrow)
     text: str = said.inner_text()

@@ -188,7 +188,7 @@ def test_on_a_phone_a_swipe_scrolls_and_draws_once_draw_is_pressed(server: str, 
     assert not watch.errors
 
 
-@pytest.mark.parametrize(("masks", "lang"), [("", "en"), (MANY_MASKS, "en"), (MANY_MASKS, "zh")])
+@pytest.mark.parametrize(("masks", "lang"), [("", "zh"), (MANY_MASKS, "en")])
 def test_both_pictures_fit_a_projector_s_first_view(visit: Visit, masks: str, lang: str) -> None:
     page = visit(urlencode({"masks": masks, "lang": lang}), kind=Lab, height=720)
     tokens = page.chart.locator(".xtick text").last.bounding_box()
@@ -214,23 +214,6 @@ def test_the_switch_of_the_drawing_has_its_colour_whoever_flipped_it(lab: Callab
     before = label.evaluate(swatch)
     page.drag(FIRST, LAST)
     assert label.evaluate(swatch) == before == "rgb({}, {}, {})".format(*bytes.fromhex(MASK_COLOURS["drawn"][1:]))
-
-
-def test_strokes_drawn_faster_than_the_page_answers_are_all_kept(lab: Callable) -> None:
-    page = lab()
-    cells = [(4, 0), (5, 1), (6, 2), (7, 3), (8, 4)]
-
-    def draw() -> None:
-        for cell in cells:
-            page.page.mouse.click(*page.place_of(*cell))
-
-    page.after(draw)
-    for _ in range(100):  # it answers to some of them first
-        if all(page.blocked()[cell] for cell in cells):
-            break
-        page.page.wait_for_timeout(200)
-    page.page.wait_for_timeout(1000)
-    assert all(page.blocked()[cell] for cell in cells), "the later answer must not take earlier strokes away"
 
 
 def test_nothing_is_cut_off(visit: Visit) -> None:

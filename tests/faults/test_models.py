@@ -234,7 +234,10 @@ def page() -> None:
     st.write(models.get_or_keep(st.session_state.wanted).name)
 
 
-def test_after_a_hostile_folder_the_next_one_loads(sound: dict[str, Path], tmp_path: Path) -> None:
+def test_after_a_hostile_folder_the_next_one_loads(
+    sound: dict[str, Path], tmp_path: Path, inspector: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(models, "_inspector", lambda: inspector)
     known_by(speech.of_user)
     folder = shutil.copytree(sound["llama"], tmp_path / "llama")
     fifo("config.json")(folder)

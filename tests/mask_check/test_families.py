@@ -13,31 +13,26 @@ from model.base import CHECKPOINTS
 from model.huggingface import own_network
 from serving.settings import Settings
 from tests.model.huggingface import more_families
-from tests.model.huggingface.families import ALL, DECODERS, ENCODERS, IDS, PLAIN, REFUSED, WIDE, random_network
+from tests.model.huggingface.families import DECODERS, ENCODERS, IDS, PLAIN, REFUSED, SOME, WIDE, random_network
 from tests.model.huggingface.test_families import network_class
 
 pytestmark = pytest.mark.slow  # checks forty models
 
 TYPES = [torch.float32, torch.bfloat16]
+SOUND = [*SOME, *REFUSED]  # every type, in both number types: python -m tests.benchmarks.mask_check
 DECODING = {  # the families of transformers#48745, which see the future no more, and BERT
     "bert": hf.BertConfig(**PLAIN, is_decoder=True),
-    "roformer": hf.RoFormerConfig(**PLAIN, embedding_size=24, is_decoder=True),
     "big_bird": hf.BigBirdConfig(**PLAIN, is_decoder=True, attention_type="original_full"),
-    "rembert": hf.RemBertConfig(**PLAIN, input_embedding_size=24, output_embedding_size=24, is_decoder=True),
-    "megatron": hf.MegatronBertConfig(**PLAIN, is_decoder=True),
 }
 MORE = {
     "doge": hf.DogeConfig(**WIDE),  # transformers#48748, mended
-    "cohere2": hf.Cohere2Config(**PLAIN | {"num_key_value_heads": 2, "sliding_window": 3}),
     "llama4": hf.Llama4TextConfig(
         **WIDE | {"head_dim": 8, "intermediate_size": 36, "intermediate_size_mlp": 36, "attention_chunk_size": 5},
         num_local_experts=2,
     ),
     "gptj": hf.GPTJConfig(vocab_size=61, n_embd=24, n_layer=2, n_head=3, n_positions=47, rotary_dim=4, **IDS),
     "mpt": hf.MptConfig(vocab_size=61, d_model=24, n_layers=2, n_heads=4, max_seq_len=47),
-    "starcoder2": hf.Starcoder2Config(**PLAIN | {"num_key_value_heads": 2}),
 }
-FITS_HALF = {"mixtral": {"intermediate_size": 40}}  # its experts want multiples of 16 bytes in bfloat16 too
 
 
 def name_of(number_type: torch.dtype) -> str:
@@ -60,28 +55,25 @@ def must_obey(network: torch.nn.Module) -> None:
     assert report.obeys, [(finding.law, finding.verdict, finding.words) for finding in report.findings]
 
 
-@pytest.mark.parametrize("number_type", TYPES, ids=name_of)
-@pytest.mark.parametrize("name", [*ALL, *REFUSED])
+@pytest.mark.parametrize(
+    ("name", "number_type"),
+    [*((name, torch.float32) for name in SOUND), *((name, torch.bfloat16) for name in SOUND[::4])],
+)
 def test_families(name: str, number_type: torch.dtype) -> None:
-    config = (ALL | REFUSED)[name]
-    if name in FITS_HALF:
-        config = type(config).from_dict(config.to_dict() | FITS_HALF[name])
-    must_obey(random_network(name, config).to(number_type))
+    must_obey(random_network(name).to(number_type))
 
 
-@pytest.mark.parametrize("number_type", TYPES, ids=name_of)
 @pytest.mark.parametrize("name", [*DECODING, *MORE])
-def test_more_families(name: str, number_type: torch.dtype) -> None:
-    report = check(made(hf.AutoModelForCausalLM, (DECODING | MORE)[name]).to(number_type))
+def test_more_families(name: str) -> None:
+    report = check(made(hf.AutoModelForCausalLM, (DECODING | MORE)[name]))
     assert report.obeys, [(finding.law, finding.verdict, finding.words) for finding in report.findings]
     assert "causal" in report.declared
 
 
-@pytest.mark.parametrize("number_type", TYPES, ids=name_of)
 @pytest.mark.parametrize("name", ["t5gemma", "qwen2_vl", "qwen3_vl", "nystromformer", "llava"])
-def test_families_that_count_or_pack_in_a_way_of_their_own(name: str, number_type: torch.dtype) -> None:
+def test_families_that_count_or_pack_in_a_way_of_their_own(name: str) -> None:
     """A decoder's own positions, those in four rows, those from 2 on, and use_cache among further arguments."""
-    report = check(made(network_class(name), more_families.ALL[name]).to(number_type))
+    report = check(made(network_class(name), more_families.ALL[name]))
     assert report.obeys, [(finding.law, finding.verdict, finding.words) for finding in report.findings]
     packs = report.finding("packing").words
     assert ("in 4 rows" in packs) == (name in ("qwen2_vl", "qwen3_vl"))
@@ -91,11 +83,7 @@ def test_families_that_count_or_pack_in_a_way_of_their_own(name: str, number_typ
         assert report.finding("padding-left").verdict == OBEYS
 
 
-def test_there_are_twenty_of_them() -> None:
-    assert len({*ALL, *REFUSED, *DECODING, *MORE}) >= 20
-
-
-@pytest.mark.parametrize("name", ["gpt2", "mistral", "gemma2"])
+@pytest.mark.parametrize("name", ["gpt2", "gemma2"])
 def test_as_initialised_too(name: str) -> None:
     """Small random weights: logits near 0, where rounding is large beside them."""
     torch.manual_seed(5)

@@ -24,21 +24,27 @@ def report_of(key: str) -> CheckReport:
 
 
 @pytest.mark.parametrize("patient", SICK, ids=lambda patient: patient.key)
-def test_every_patient_is_caught_by_the_law_that_names_it(patient) -> None:
+def test_every_patient_breaks_the_law_that_names_it_and_no_other_but_by_what_follows_from_it(patient) -> None:
     report = report_of(patient.key)
     assert report.exit_code == 1
     assert report.finding(patient.law).verdict == BROKEN
+    assert {finding.law for finding in report.broken} - {patient.law} <= ALSO.get(patient.key, set())
 
 
-@pytest.mark.parametrize("patient", SICK, ids=lambda patient: patient.key)
+@pytest.mark.parametrize("patient", {one.law: one for one in SICK}.values(), ids=lambda patient: patient.key)
 def test_another_text_shows_it_too(patient) -> None:
     report = check(patient.make(), seed=1, length=19, thorough=patient.law == "compile")
     assert report.finding(patient.law).verdict == BROKEN
 
 
-@pytest.mark.parametrize("number_type", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("patient", SOUND, ids=lambda patient: patient.key)
-def test_sound_ones_obey(patient, number_type: torch.dtype) -> None:
+def test_sound_ones_obey(patient) -> None:
+    assert report_of(patient.key).obeys, report_of(patient.key).broken
+
+
+@pytest.mark.parametrize("number_type", [torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("patient", SOUND[::3], ids=lambda patient: patient.key)
+def test_sound_ones_obey_in_other_number_types(patient, number_type: torch.dtype) -> None:
     report = check(patient.make().to(number_type))
     assert report.obeys, report.broken
     assert report.dtype == str(number_type).removeprefix("torch.")
@@ -55,12 +61,6 @@ ALSO = {
     "unprojected": {"parameters"},  # the projection is not used
     "diagonal": {"cache"},  # of the new queries, not of all keys
 }
-
-
-@pytest.mark.parametrize("patient", SICK, ids=lambda patient: patient.key)
-def test_no_other_law_is_broken_but_by_what_follows_from_the_mistake(patient) -> None:
-    broken = {finding.law for finding in report_of(patient.key).broken}
-    assert broken - {patient.law} <= ALSO.get(patient.key, set())
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.key)

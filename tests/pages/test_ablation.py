@@ -102,7 +102,7 @@ def test_the_masks_hold_for_both_runs(story: Model) -> None:
     assert "also later tokens" not in page.app.selectbox(key="mask_off").options  # they all do
 
 
-@pytest.mark.parametrize("written", ["9.9", "nonsense", "4.0.1", "-1.2", ",,"])
+@pytest.mark.parametrize("written", ["9.9", "4.0.1"])
 def test_a_link_s_heads_that_are_not_there_are_left_out(written: str) -> None:
     assert Ablation(heads_off=written).value("heads_chosen") == []
 
@@ -117,9 +117,8 @@ def test_heads_are_read_as_they_are_written(written: str, heads: list[tuple[int,
 
 
 class TestOtherModels:
-    @pytest.mark.parametrize(("lang", "said"), [("en", "predicts no next token"), ("zh", "不预测下一个词元")])
-    def test_an_encoder_predicts_nothing(self, folders: dict[str, str], lang: str, said: str) -> None:
-        assert said in " ".join(Ablation(model=folders["bert"], text=TEXT, lang=lang).said("info"))
+    def test_an_encoder_predicts_nothing(self, folders: dict[str, str]) -> None:
+        assert "predicts no next token" in " ".join(Ablation(model=folders["bert"], text=TEXT).said("info"))
 
     def test_a_decoder_with_a_window(self, folders: dict[str, str]) -> None:
         page = Ablation(model=folders["mistral"], text=TEXT, ranking="true")

@@ -7,9 +7,10 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from tests.pages.explore import Explore
-from tests.pages.page import Here
-from ui import mask_check, results
+from ui import results
 from ui.page import PAGES
+
+pytestmark = pytest.mark.usefixtures("checked_here")
 
 ROOT = Path(__file__).parents[2]
 TEXT = "The cat saw a dog\nOnce upon a time there was a cat"
@@ -23,12 +24,6 @@ OWN_TEXT = (
     "pages/circuits.py",
 )
 OTHERS = [name for name in PAGES if name != "app.py"]
-
-
-@pytest.fixture(autouse=True)
-def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mask check's too."""
-    monkeypatch.setattr(mask_check, "Background", Here)
 
 
 def opened(name: str, **query: str) -> AppTest:
@@ -57,16 +52,11 @@ def test_the_old_address_of_mask_check_leads_to_it_with_its_choices() -> None:
     assert app.query_params["patient"] == "pads"
 
 
-@pytest.mark.parametrize("name", OTHERS)
-def test_a_page_opens_at_its_own_address_and_shows_something(name: str) -> None:
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_opens_with_something_and_a_rerun_computes_and_draws_nothing_anew(name: str) -> None:
     app = opened(name)
     assert not app.error
     assert shown(app) > 2
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_a_rerun_with_nothing_changed_computes_and_draws_nothing_anew(name: str) -> None:
-    app = opened(name)
     before = results.result_cache().nbytes()
     app.run()
     assert results.result_cache().nbytes() == before > 0
@@ -85,7 +75,7 @@ def test_explore_is_as_it_was_after_all_other_pages() -> None:
     page = Explore(text=TEXT, row="2", layer="2", head="3", pad="right").set(causal=False)
     weights = page.weights()
     for name in OTHERS:
-        page.go(name).run()
+        page.go(name)
     page.go("app.py")
     assert page["text"] == TEXT
     assert (page["row"], page["layer"], page["head"], page["pad"], page["causal"]) == (2, 2, 3, "right", False)

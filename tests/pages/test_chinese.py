@@ -18,9 +18,7 @@ from streamlit.testing.v1 import AppTest
 from i18n import say
 from model.atlas.texts import SAMPLE as ATLAS_SAMPLE
 from model.bug_clinic.comparison import ADDED
-from tests.pages.page import Here
 from tests.viz.packet import unpacked
-from ui import mask_check
 from ui.cross_attention import controls as dates
 from ui.export.export_files import SECTIONS
 from ui.padding import OURS
@@ -30,7 +28,7 @@ from ui.why_causal.controls import FIRST_TEXT
 from ui.why_causal.live_training import fables
 from ui.widgets import choices
 
-pytestmark = pytest.mark.slow  # opens every page many times
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("checked_here")]  # opens every page many times
 
 ROOT = Path(__file__).parents[2]
 ENGLISH = re.compile(r"\b[A-Za-z]{2,}(?:[ ,;:]+[a-z]{2,}){2,}")
@@ -61,7 +59,7 @@ STATES = {  # a page: links to what is seen of it only after a press. Of the Mas
     "pages/ablation.py": [{"ranking": "true", "way_off": "mask"}, {"heads_off": ""}],
     "pages/compare.py": [
         {"differs": "text", "b_text": "Tom sat", "patching": "true"}, {"differs": "model", "b_model": "dates"},
-        *({"patching": "true", "patches": "h1.2,a3.0", "patch_of": of} for of in ("heads", "positions", "k", "pairs")),
+        *({"patching": "true", "patches": "h1.2,a3.0", "patch_of": of} for of in ("positions", "k", "pairs")),
     ],
     "pages/head_atlas.py": [
         {"section": "find", "source": "random", "text": "猫看见狗"}, {"section": "find", "text": "", "back": "-3"},
@@ -69,10 +67,10 @@ STATES = {  # a page: links to what is seen of it only after a press. Of the Mas
         {"source": "file", "section": "find"},
     ],
     "pages/why_causal.py": [
-        *({"step": str(step)} for step in range(2, 6)), {"step": "2", "run": "true", "trained": "true"},
+        *({"step": str(step)} for step in range(2, 6)),
         {"text": "7 " * 400},
     ],
-    "pages/padding.py": [{"pad": "right", "padding_mask": "off"}, TWO_LINES, TWO_LINES | {"causal": "0"}],
+    "pages/padding.py": [{"pad": "right", "padding_mask": "off"}, TWO_LINES],
     "pages/generation.py": [
         {"generation_section": "lift"}, {"generation_section": "cost", "temperature": "0"}, {"model": "dates"},
     ],
@@ -83,10 +81,10 @@ STATES = {  # a page: links to what is seen of it only after a press. Of the Mas
     "pages/pixels.py": [LIFTED, IN_THIS_LAYER, {"part": "write"}, {"part": "finish"}],
     "pages/images.py": [{"mask": "window", "removed": "7,8,13"}, {"mode": "place", "head": "0"}, {"source": "upload"}],
     "pages/bug_clinic.py": [
-        {"bug": bug, "layer": "0", "head": "0"} for bug in ("view", "first-layer", "repeat", "targets", "float-width")
+        {"bug": bug, "layer": "0", "head": "0"} for bug in ("view", "repeat", "float-width")
     ],
     "pages/mask_check.py": [
-        {"what": "patient", "patient": key} for key in ("sdpa", "chunked-steps", "encoder-pads", "sound-window", "pads")
+        {"what": "patient", "patient": key} for key in ("chunked-steps", "encoder-pads", "sound-window")
     ],
     "pages/export.py": [
         LIFTED, *({"picture": kind} for kind in ("every", "arcs", "tokens", "bars", "carried", "why")),
@@ -99,12 +97,6 @@ SQUEEZED = ["".join(text.split()) for text in (*READ, ATLAS_SAMPLE.read_text(enc
 LINES = sorted({line for text in READ for line in text.splitlines() if line}, key=len, reverse=True)
 SHOWN = {"label", "body", "help", "placeholder", "options", "alt", "text", "title", "caption", "name", "hovertemplate",
          "value"}  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mask check's too."""
-    monkeypatch.setattr(mask_check, "Background", Here)
 
 
 def opened(name: str, link: dict[str, str]) -> AppTest:

@@ -60,7 +60,7 @@ def model() -> DatesModel:
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     root = tmp_path_factory.mktemp("models")
-    return {name: str(save(name, root / name)) for name in ("t5", "marian", "bart", "bert")}
+    return {name: str(save(name, root / name)) for name in ("t5", "marian", "bert")}
 
 
 class TestFirstView:
@@ -158,7 +158,7 @@ class TestMasks:
         assert "so that there is padding" not in page.words()
         assert len(page.row()) == len(text)
 
-    @pytest.mark.parametrize("text", ["3/3/21", "the 3rd of March 2021", "on Friday, 7 September 1984"])
+    @pytest.mark.parametrize("text", ["3/3/21", "on Friday, 7 September 1984"])
     def test_the_first_line_beside_gives_any_text_a_few_cells_of_padding(self, text: str) -> None:
         assert 5 <= len(CrossAttention(date_text=text).row()) - len(text) <= 11
 
@@ -195,11 +195,12 @@ class TestTexts:
         assert "which is the reading with the day first. The text could mean 7 May 2020 or, the month first" in sentence
         assert f"gives the two a probability of {chance(chances[0])} and {chance(chances[1])}." in sentence
 
-    @pytest.mark.parametrize("example", list(EXAMPLES))
-    def test_every_example_works(self, example: str) -> None:
-        page = CrossAttention().set(date_example=example)
-        assert page.app.text_area(key="date_text").value == EXAMPLES[example]
-        assert "writes" in page.sentence()
+    def test_every_example_works(self) -> None:
+        page = CrossAttention()
+        for example, text in EXAMPLES.items():
+            page.set(date_example=example)
+            assert page.app.text_area(key="date_text").value == text
+            assert "writes" in page.sentence()
 
     def test_several_lines_are_one_batch_without_one_of_ours(self) -> None:
         page = CrossAttention().type("3 March 2021\nWednesday, the 5th of May 1999\n\n1/2/33").set(cross_row=2)
@@ -222,7 +223,7 @@ class TestOtherModels:
         assert "bert has no source" in page.words()
         assert "2021-03-03" in page.sentence()
 
-    @pytest.mark.parametrize("name", ["t5", "marian", "bart"])
+    @pytest.mark.parametrize("name", ["t5", "marian"])
     def test_encoder_decoders_have_the_same_views(self, folders: dict[str, str], name: str) -> None:
         page = CrossAttention(model=folders[name], text="the cat sat on a mat", target="on a mat", step="1")
         outputs, (chances,) = page.strip()

@@ -77,8 +77,8 @@ class TestPlaying:
     def test_a_cached_step_is_one_step(
         self, tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Many layers on a long text: a trace of more than 64 MiB, which was dropped once, and every token redone."""
-        config = TransformerConfig(vocabulary=283, context=1024, layers=40, heads=4, width=144, mlp_width=8)
+        """A wide model on a long text: a trace of more than 64 MiB, which was dropped once, and every token redone."""
+        config = TransformerConfig(vocabulary=283, context=1024, layers=10, heads=2, width=576, mlp_width=8)
         save_transformer(Transformer(config), tmp_path)
         shutil.copy(tiny_folder / "tokenizer.json", tmp_path)
         page = Generation("abcdefgh" * 124, model=str(tmp_path)).press("play")

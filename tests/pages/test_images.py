@@ -154,7 +154,7 @@ def _file(pixels: np.ndarray) -> bytes:
     return file.getvalue()
 
 
-@pytest.mark.parametrize(("name", "layers"), [("llava", 1), ("idefics3", 2), ("aria", 1), ("gemma3", 1)])
+@pytest.mark.parametrize(("name", "layers"), [("idefics3", 2), ("aria", 1), ("gemma3", 1)])
 def test_another_model_reads_an_upload(name: str, layers: int, tmp_path: Path) -> None:
     folder, whole = str(image_families.save(name, tmp_path)), image_families.picture(120, 80)
     page = Images(source="upload", model=folder, text="the cat sat on a mat", layer="1")

@@ -61,7 +61,7 @@ def test_a_lifted_mask_is_compared_with_the_standard_ones() -> None:
     assert any("a different token than under the standard masks" in one for one in page.html())
 
 
-@pytest.mark.parametrize("over", ["mean", "maximum", "rollout", "flow"])
+@pytest.mark.parametrize("over", ["mean", "rollout", "flow"])
 def test_one_token_layer_by_layer(story: Model, over: str) -> None:
     page = Layers(across="token", over=over, query="11", causal="false")
     batch = story.encode([FIRST])

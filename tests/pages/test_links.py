@@ -10,12 +10,11 @@ from streamlit.testing.v1 import AppTest, element_tree
 from model.masks import Stroke
 from tests.apptest import check_tables, key_of
 from tests.faults.hostile import LINKS
-from tests.pages.page import Here, controls
+from tests.pages.page import controls
 from tests.viz.packet import unpacked
-from ui import mask_check
 from ui.page import PAGES
 
-pytestmark = pytest.mark.slow  # opens every page many times
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("checked_here")]  # opens every page many times
 
 ROOT = Path(__file__).parents[2]
 LINE = "The cat saw a dog and the cat ran"
@@ -136,12 +135,6 @@ def labels_are_values(monkeypatch: pytest.MonkeyPatch) -> None:
     known = element_tree._format_value_for_widget
     monkeypatch.setattr(element_tree, "_format_value_for_widget",
                         lambda make, value: value if isinstance(value, Label) else known(make, value))  # fmt: skip
-
-
-@pytest.fixture(autouse=True)
-def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The check of a model too."""
-    monkeypatch.setattr(mask_check, "Background", Here)
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -58,9 +58,7 @@ def expected(spec: MaskSpec, layer: int = 4, head: int = 0) -> np.ndarray:
     ("name", "number", "spec"),
     [
         ("sliding", 3, MaskSpec(sliding=3)),
-        ("stride", 5, MaskSpec(stride=5)),
         ("documents", ",", MaskSpec(documents=",")),
-        ("prefix", 7, MaskSpec(prefix=7)),
         ("sinks", 2, MaskSpec(sinks=2)),
     ],
 )
@@ -220,7 +218,7 @@ def test_the_change_is_now_minus_standard() -> None:
 
 @pytest.mark.parametrize(
     "masks",
-    ['{"sliding":"wide"}', "not JSON", '{"drawn":[["block",1]]}', "[]", '{"![x](https://example.org/a.png)":1}'],
+    ['{"sliding":"wide"}', "not JSON", '{"![x](https://example.org/a.png)":1}'],
 )
 def test_a_link_with_nonsense_is_a_sentence_and_a_page_as_it_was_trained(masks: str) -> None:
     page = Lab(masks=masks)
@@ -259,7 +257,7 @@ def test_every_section_of_every_text(text: str) -> None:
         assert not any("<script" in one for one in page.html())
 
 
-@pytest.mark.parametrize("family", ["mistral", "bert", "t5", "llama", "gpt_oss"])
+@pytest.mark.parametrize("family", ["bert", "t5", "gpt_oss"])
 def test_other_models(tmp_path: Path, family: str) -> None:
     page = Lab(model=str(save(family, tmp_path / family)), text="the cat sat on a mat and the cat saw")
     page.turn_on("sliding", 3).turn_on("sinks", 1)

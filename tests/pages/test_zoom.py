@@ -35,7 +35,7 @@ def test_a_part_says_of_rows_and_cells_what_holds_in_the_whole(zoom: str, said: 
     assert "nothing" not in key + str(page.figures()["head_figure"]["layout"])
 
 
-@pytest.mark.parametrize("zoom", ["5-3,1-2", "900-999,1-2", "nonsense", "0-99999,0-99999", "1-2", "<b>", "-1-2,3-4"])
+@pytest.mark.parametrize("zoom", ["5-3,1-2", "900-999,1-2", "nonsense", "0-99999,0-99999"])
 def test_a_part_that_is_none_shows_the_whole(zoom: str) -> None:
     assert Explore(zoom=zoom).weights().shape == Explore().weights().shape
 

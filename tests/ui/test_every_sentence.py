@@ -210,7 +210,7 @@ def heads_off(model: Model, facts: Facts) -> tuple[Facts, str]:
     with_it = answer(model, facts.runs[0], now.row, at, target)
     asked = AskedPrediction(with_it.label, facts.pieces[at], at, follows=False)
     words = ablation_sentence(["L0 H0"], "zero", asked, with_it.log_probability, without.log_probability)
-    return replace(facts, runs=(model.run(batch, now.run.spec, edit), facts.runs[0])), words
+    return replace(facts, runs=(model.run(batch, now.run.spec, edit), facts.runs[0]), every={}), words
 
 
 class Judge:

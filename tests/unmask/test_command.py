@@ -7,7 +7,6 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-import torch
 import transformers as hf
 
 from mask_check.formats import VERDICTS
@@ -56,9 +55,6 @@ def wrong(tmp_path: Path, kind: str) -> str:
     if kind == "own code":
         config.write_text(json.dumps(content | {"model_type": "mine", "auto_map": {"AutoModel": "mine.Model"}}))
         (folder / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').write('')")
-    elif kind == "pickle":
-        (folder / "model.safetensors").unlink()
-        torch.save({}, folder / "pytorch_model.bin")
     elif kind == "truncated":
         weights = folder / "model.safetensors"
         weights.write_bytes(weights.read_bytes()[:200])
@@ -72,7 +68,6 @@ def wrong(tmp_path: Path, kind: str) -> str:
     ("kind", "words"),
     [
         ("own code", "needs custom code, which is never run here"),
-        ("pickle", "pickle files, which can run any code"),
         ("truncated", "damaged or truncated"),
         ("image", "not a language model"),
     ],

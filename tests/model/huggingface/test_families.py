@@ -70,7 +70,7 @@ def saved(name: str, folder: Path) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", params=EVERY)
+@pytest.fixture(scope="module", params=[name for name in EVERY if name not in families.ALIKE])
 def family(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, HuggingFaceModel, PreTrainedModel]:

@@ -1,6 +1,6 @@
 """A run as plain arrays, out of which sentences are judged: nothing here uses the code that writes them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -21,6 +21,7 @@ class Facts:
     at: int
     part: tuple[tuple[int, int], tuple[int, int]]
     how: str = "mean"  # of all heads: "mean", "maximum" or "rollout"
+    every: dict[bool, np.ndarray] = field(default_factory=dict)  # the weights of all heads, for those of each `how`
 
     def _trace(self, old: bool):
         return self.runs[old]
@@ -144,16 +145,22 @@ class Facts:
             found.append(found[-1] | (window.astype(int) @ found[-1].astype(int) > 0))
         return found[1:]
 
+    def _every(self, old: bool) -> np.ndarray:
+        """[L,H,Q,K], made once."""
+        if old not in self.every:
+            trace, view = self._trace(old), self.standard if old else self.now
+            heads = [trace.weights(*place, view.row, view.masks).numpy() for place in np.ndindex(6, 6)]
+            self.every[old] = np.stack(heads).reshape(6, 6, *heads[0].shape)
+        return self.every[old]
+
     def maps(self, *, old: bool) -> np.ndarray:
         """[L,T]: what the query gives to each token in each layer, over all heads; a rollout by the layer's end."""
-        view, size, found = (self.standard if old else self.now), len(self.ids), []
-        for layer in range(6):
-            heads = [self._trace(old).weights(layer, head, view.row, view.masks).numpy() for head in range(6)]
-            found.append(np.max(heads, axis=0) if self.how == "maximum" else np.mean(heads, axis=0))
+        every = self._every(old)
+        found = every.max(1) if self.how == "maximum" else every.mean(1)
         if self.how == "rollout":
-            steps = [one + np.eye(size) for one in found]
+            steps = [one + np.eye(len(self.ids)) for one in found]
             steps = [one / one.sum(1, keepdims=True) for one in steps]
-            found = [np.linalg.multi_dot([*steps[layer::-1], np.eye(size)]) for layer in range(6)]
+            found = [np.linalg.multi_dot([*steps[layer::-1], np.eye(len(self.ids))]) for layer in range(6)]
         return np.stack([one[self.at] for one in found])
 
     @cached_property
