@@ -7,8 +7,8 @@ Masks are boolean, True = may attend: [B,Q,K], or with the heads' axis [B,1,Q,K]
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import TypeVar
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -40,6 +40,12 @@ class TransformerConfig:
     mlp_width: int | None = None
     epsilon: float = 1e-5
     tied: bool = True
+
+
+def config_of(recipe: Any, **more: int) -> TransformerConfig:
+    """The sizes among a recipe's fields, and more."""
+    names = [field.name for field in fields(TransformerConfig) if hasattr(recipe, field.name)]
+    return TransformerConfig(**{name: getattr(recipe, name) for name in names} | more)
 
 
 Network = TypeVar("Network", bound="Transformer")

@@ -134,18 +134,16 @@ def tokenizer_files(name: str, files: Collection[str]) -> tuple[str, ...]:
 def weight_files(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
     """The safetensors files, the index of several, and an adapter's; or a GGUF file. Raises CheckpointError."""
     gguf = formats.gguf_file(name, files)
+    if gguf and gguf not in files:
+        raise CheckpointError(msg("{model}: there is no file {file}. Check its name.", model=name, file=gguf))
     if gguf:
-        return (gguf,) if gguf in files else _no_such_file(name, gguf)
+        return (gguf,)
     base = _base_weight_files(name, files)
     if not formats.is_beside_its_base(files):
         return base
     if formats.ADAPTER_WEIGHTS not in files:
         raise CheckpointError(msg(ADAPTER_LACKS, model=name, file=formats.ADAPTER_WEIGHTS))
     return (*base, formats.ADAPTER_WEIGHTS)
-
-
-def _no_such_file(name: str, file: str) -> tuple[str, ...]:
-    raise CheckpointError(msg("{model}: there is no file {file}. Check its name.", model=name, file=file))
 
 
 def _base_weight_files(name: str, files: Mapping[str, int]) -> tuple[str, ...]:

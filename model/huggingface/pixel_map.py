@@ -17,7 +17,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from model.huggingface import internals
-from model.huggingface.attention_hook import NAME, AttentionRun, Call, Reached, active_run
+from model.huggingface.attention_hook import NAME, Reached, ScriptedAttention, active_run
 from model.huggingface.stacks import Replacement
 from model.images.patches import Box, clipped
 
@@ -69,7 +69,7 @@ def embedder(body: nn.Module, stack: nn.Module, inputs: dict[str, Any], position
 
     def embed(values: Tensor) -> Tensor:
         try:
-            with torch.inference_mode(), active_run(_Off()):
+            with torch.inference_mode(), active_run(ScriptedAttention()):
                 alone(**inputs | {"pixel_values": values.to(inputs["pixel_values"])})
         except Reached as reached:
             found: Tensor = reached.args[0]
@@ -84,13 +84,6 @@ class _End(Replacement):
 
     def forward(self, *_: Any, inputs_embeds: Tensor, **__: Any) -> None:
         raise Reached(inputs_embeds)
-
-
-class _Off(AttentionRun):
-    """Computes no attention at all."""
-
-    def attend(self, call: Call) -> Tensor:
-        return call.q.new_zeros(*call.q.shape[:-1], call.v.shape[-1])
 
 
 def _nothing(_: nn.Module, __: Any, output: Any) -> Any:

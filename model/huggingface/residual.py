@@ -187,21 +187,14 @@ def _enter(
         return None
     if read.entering is not None:
         given = read.entering(len(read.layers), given)
-        arguments, options = _with_stream(given, arguments, options)
+        arguments = (given, *arguments[1:]) if arguments else ()
+        options = options if arguments else options | {"hidden_states": given}
     read.layers.append(LayerCall(module, arguments, options))
     read.entered.append(given)
     if not read.streams:
         read.streams.append(given)
         read.before = list(read.calls)
     return None if read.entering is None else (arguments, options)
-
-
-def _with_stream(
-    stream: Tensor, arguments: tuple[Any, ...], options: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if arguments:
-        return (stream, *arguments[1:]), options
-    return arguments, options | {"hidden_states": stream}
 
 
 def _leave(_: nn.Module, __: tuple[Any, ...], output: Any) -> None:

@@ -150,10 +150,9 @@ class OneStack(Stacks):
             with intercepted(run, self.stack, len(inputs.ids)):
                 return cast(Tensor, self.body(**self.arguments(self.body, inputs, None))[0])
         arguments = self.arguments(self.stack, inputs, run.positions)
-        if past is not None:
-            arguments |= {"use_cache": True, "past_key_values": past}
+        cached = {} if past is None else {"use_cache": True, "past_key_values": past}
         with intercepted(run, self.stack, len(inputs.ids)):
-            return cast(Tensor, self.stack(**arguments)[0])
+            return cast(Tensor, self.stack(**arguments | cached)[0])
 
     def reference(self, inputs: Inputs) -> Tensor:
         return logits_of(self.network(**self.arguments(self.network, inputs, None)))
@@ -175,7 +174,9 @@ class OneStack(Stacks):
         limit = min([_stated(config), *_unchanged_up_to(config)])
         if self._counts_by_ids is not None:
             return limit - cast(int, self._counts_by_ids.padding_idx) - 1
-        return min([limit, *(len(table) - self.first_position for table in _position_tables(self.stack))])
+        embeddings = (one for name, one in self.stack.named_modules() if name.endswith("position_embeddings"))
+        tables = [getattr(one, "weight", None) for one in embeddings]  # I-BERT's are not nn.Embedding
+        return min([limit, *(len(one) - self.first_position for one in tables if isinstance(one, Tensor))])
 
 
 class TwoStacks(Stacks):
@@ -281,13 +282,6 @@ def _replaced(network: nn.Module, path: str, module: nn.Module) -> nn.Module:
     shadow._modules = dict(network._modules)
     shadow._modules[name] = _replaced(network.get_submodule(name), rest, module) if rest else module
     return shadow
-
-
-def _position_tables(stack: nn.Module) -> list[Tensor]:
-    """Position embeddings, one row a position; I-BERT's are not nn.Embedding."""
-    named = [module for name, module in stack.named_modules() if name.endswith("position_embeddings")]
-    tables = [getattr(module, "weight", None) for module in named]
-    return [table for table in tables if isinstance(table, Tensor)]
 
 
 def _body(network: PreTrainedModel, stack: nn.Module) -> nn.Module:

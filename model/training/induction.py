@@ -20,7 +20,7 @@ from model.heads import measures
 from model.heads.view import head_name
 from model.text import FIRST_ID, START_ID
 from model.training.story import LossCurve, train_tokenizer
-from model.transformer import Transformer, TransformerConfig
+from model.transformer import Transformer, config_of
 from model.why_causal.live_training import (
     Rates,
     every_weight,
@@ -54,20 +54,12 @@ class InductionRecipe(Rates):
     louder: float = 8.0
     seed: int = 1
 
-    @property
-    def config(self) -> TransformerConfig:
-        """The model's sizes."""
-        return TransformerConfig(
-            vocabulary=VOCABULARY, context=self.context, layers=self.layers, heads=self.heads, width=self.width,
-            mlp_width=1,
-        )  # fmt: skip
-
 
 def train(out: Path, recipe: InductionRecipe) -> None:
     """Write the last checkpoint to out, those before it to folders named by their step, and the losses."""
     torch.set_num_threads(1)  # so that a second run on the same machine gives the same weights
     torch.manual_seed(recipe.seed)
-    model = without_mlps(new_transformer(recipe.config))
+    model = without_mlps(new_transformer(config_of(recipe, vocabulary=VOCABULARY, mlp_width=1)))
     model.position_embedding.weight.data.mul_(recipe.louder)
     optimizers = new_optimizers(model, recipe)
     generator = torch.Generator().manual_seed(recipe.seed)

@@ -23,7 +23,7 @@ from model import masks
 from model.gpt2 import load_transformer, save_transformer
 from model.heads import measures
 from model.text import FIRST_ID, START_ID
-from model.transformer import Transformer, TransformerConfig
+from model.transformer import Transformer, config_of
 from model.why_causal.live_training import (
     Rates,
     every_weight,
@@ -237,13 +237,6 @@ class StoryRecipe(Rates):
     repeated: float = 0.25
     seed: int = 11
 
-    @property
-    def config(self) -> TransformerConfig:
-        """The model's sizes."""
-        return TransformerConfig(
-            vocabulary=self.vocabulary, context=self.context, layers=self.layers, heads=self.heads, width=self.width
-        )
-
 
 def train(folder: Path, out: Path, recipe: StoryRecipe) -> None:
     """Train on the books in folder and write a checkpoint, its tokenizer, its loss curve and its numbers to out."""
@@ -252,7 +245,7 @@ def train(folder: Path, out: Path, recipe: StoryRecipe) -> None:
     out.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(out / "tokenizer.json"))
     torch.manual_seed(recipe.seed)
-    model = new_transformer(recipe.config)
+    model = new_transformer(config_of(recipe))
     rows = training_rows(books, tokenizer, recipe)
     batch_loss = torch.compile(partial(mean_loss, model))
     optimizers = new_optimizers(model, recipe)
