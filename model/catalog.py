@@ -153,10 +153,9 @@ def steps(name: str, settings: Settings | None = None) -> dict[str, int | None]:
         return {**induction_steps()} if name == "induction" else {}
     from model.huggingface import checkpoint_files
 
-    if not checkpoint_files.is_path(name):
-        return {}
     try:
-        return checkpoint_files.steps(name, settings or Settings.from_environment())
+        known = checkpoint_files.is_path(name)
+        return checkpoint_files.steps(name, settings or Settings.from_environment()) if known else {}
     except CheckpointError:  # said when it is loaded
         return {}
 
@@ -177,7 +176,8 @@ def at_step(name: str, step: int | None = None) -> str:
 
 def check_offered(name: str, settings: Settings) -> None:
     """Raises CheckpointError for a name that the operator does not offer."""
-    if settings.models and name not in settings.models and not _is_step_of(name, settings.models):
+    offered = {*settings.models, *(induction_steps() if "induction" in settings.models else ())}
+    if settings.models and name not in offered:
         names = ", ".join(settings.models)
         raise CheckpointError(msg("{name} is not available here. Choose one of {names}.", name=name, names=names))
 
@@ -187,11 +187,6 @@ def induction_steps() -> dict[str, int]:
     folder = CHECKPOINTS / "induction"
     steps = sorted(int(path.name) for path in folder.glob("[0-9]*"))
     return {f"induction-{step}": step for step in steps} | {"induction": INDUCTION_STEPS}
-
-
-def _is_step_of(name: str, offered: tuple[str, ...]) -> bool:
-    """Whether it is a checkpoint of the induction model, which is offered."""
-    return "induction" in offered and name in induction_steps()
 
 
 def _entry(name: str) -> Entry | None:
@@ -235,13 +230,18 @@ def _from_folder(name: str, folder: Path, settings: Settings, report: "Report") 
 
 
 def _decoder(name: str, folder: Path, settings: Settings) -> DecoderModel:
-    tokenizer = _tokenizer(folder if (folder / "tokenizer.json").exists() else _tokenizer_folder(name, folder))
+    where = folder
+    if not (folder / "tokenizer.json").exists():
+        from model.huggingface import checkpoint_files
+
+        where = checkpoint_files.tokenizer_folder(name, folder)
+    tokenizer = _tokenizer(where)
     network = load_transformer(folder)
     check_finite(name, network)
-    where = hardware.CPU
+    computes = hardware.CPU
     if folder.parent != CHECKPOINTS:  # those that ship are small
-        where = hardware.chosen(settings, "F32", sum(weight.numel() for weight in network.parameters()))
-        network = network.to(where.device, where.dtype)
+        computes = hardware.chosen(settings, "F32", sum(weight.numel() for weight in network.parameters()))
+        network = network.to(computes.device, computes.dtype)
     entries, known = tokenizer.get_vocab_size(), network.config.vocabulary
     if entries > known:
         raise CheckpointError(
@@ -250,17 +250,10 @@ def _decoder(name: str, folder: Path, settings: Settings) -> DecoderModel:
                 folder=folder, known=known, entries=entries,
             )
         )  # fmt: skip
-    start = tokenizer.token_to_id("<start>")
-    pad = tokenizer.token_to_id("<pad>")
+    start, pad = (tokenizer.token_to_id(token) for token in ("<start>", "<pad>"))
     pad = known - 1 if pad is None else pad
     most = min(network.config.context, settings.tokens)
-    return DecoderModel(name, network, BatchTokenizer(tokenizer, most, pad=pad, start=start), hardware=where)
-
-
-def _tokenizer_folder(name: str, folder: Path) -> Path:
-    from model.huggingface import checkpoint_files
-
-    return checkpoint_files.tokenizer_folder(name, folder)
+    return DecoderModel(name, network, BatchTokenizer(tokenizer, most, pad=pad, start=start), hardware=computes)
 
 
 def _tokenizer(folder: Path) -> Tokenizer:

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from model.base import Model
+from model.base import CachedCall, Model
 from model.blocks import Heads, KeysValues
 from model.decoder import DecoderModel
-from model.masks import MaskContext, MaskSpec, allowed_by_layer, layer_contexts
+from model.masks import MaskContext, MaskSpec
 from model.text import PAD_PIECE, TokenBatch, padded
 from model.trace import LayerRecord, Trace
 from model.transformer import Transformer
@@ -66,6 +66,16 @@ def cache_of(trace: Trace, length: int | None = None) -> list[KeysValues]:
     return [(layer.k[:, :, some], layer.v[:, :, some]) for layer in trace.layers]
 
 
+def read_after(
+    model: Model, ids: Tensor, positions: Tensor, pairs: Sequence[KeysValues] = (), spec: MaskSpec | None = None
+) -> CachedCall:
+    """Read tokens [B,Q] at positions [B,Q] after those whose keys and values these are. Raises as Model.call."""
+    rows, before = len(ids), pairs[0][0].shape[2] if pairs else 0
+    whole = torch.cat([ids.new_zeros(rows, before), ids], dim=1)
+    batch = TokenBatch(whole, torch.ones_like(whole, dtype=torch.bool), ((),) * rows)
+    return model.call(batch, positions, spec or model.standard, model.cache_of(list(pairs)) if pairs else None)
+
+
 @torch.inference_mode()
 def step(model: Model, cache: list[KeysValues], token: int, spec: MaskSpec | None = None) -> tuple[Tensor, list[Heads]]:
     """The position after the cache's, computed alone: one query looks at the cached keys and at its own.
@@ -74,17 +84,10 @@ def step(model: Model, cache: list[KeysValues], token: int, spec: MaskSpec | Non
     are those of spec, the model's standard ones unless given, for queries=1: [1, K].
     Raises ValueError for a model that is none of ours, a full context or an id outside the vocabulary.
     """
-    network = network_of(model)
-    if network is None:
+    if network_of(model) is None:
         raise ValueError(f"expected a model that runs on our own Transformer, got {model.name}")
-    position = cache[0][0].shape[2]
-    device = cache[0][0].device
-    keep = torch.ones(1, position + 1, dtype=torch.bool, device=device)
-    contexts = layer_contexts(model.num_layers, keep, 1, model.num_heads, standard=model.standard)
-    allowed = allowed_by_layer(contexts, spec or model.standard)
-    ids, place = torch.tensor([[token]], device=device), torch.tensor([position], device=device)
-    states, heads = network(ids, place, allowed, cache)
-    return states, heads
+    done = read_after(model, torch.tensor([[token]]), torch.tensor([[cache[0][0].shape[2]]]), cache, spec)
+    return done.states, [(record.q, record.k, record.v) for record in done.records]
 
 
 def extended(model: Model, trace: Trace, token: int) -> Trace:

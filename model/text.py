@@ -174,8 +174,11 @@ class BatchTokenizer:
             raise ValueError(msg("expected text in every row, got none in row {row}", row=empty[0]))
         rows = [[*self.start, *ids, *self.end] for ids, _, _ in encoded]
         batch = self.batch(rows, pad_side, tuple(cut for _, _, cut in encoded))
-        ends = tuple(self._row_ends(batch, row, ends) for row, (_, ends, _) in enumerate(encoded))
-        return replace(batch, texts=tuple(texts), ends=ends)
+        every = []
+        for row, (_, ends, _) in enumerate(encoded):  # at 0 before a text's tokens, at its end behind them
+            before = [0] * (batch.real(row).start + len(self.start))
+            every.append((*before, *ends, *[ends[-1]] * (batch.ids.shape[1] - len(before) - len(ends))))
+        return replace(batch, texts=tuple(texts), ends=tuple(every))
 
     def batch(self, rows: list[list[int]], pad_side: str, cut: tuple[str, ...] = ()) -> TokenBatch:
         """Rows of ids, padded on one side to the longest, with what to show for each."""
@@ -223,12 +226,6 @@ class BatchTokenizer:
         """How many ids there are, from 0 on."""
         return self._tokenizer.get_vocab_size()
 
-    def _row_ends(self, batch: TokenBatch, row: int, ends: list[int]) -> tuple[int, ...]:
-        """Where each position's token ends in the row's text: at 0 before it, at its end behind it."""
-        here, last = batch.real(row), ends[-1]
-        before = [0] * (here.start + len(self.start))
-        return (*before, *ends, *[last] * (batch.ids.shape[1] - len(before) - len(ends)))
-
     def _ids(self, text: str) -> tuple[list[int], list[int], str]:
         """The ids that fit into the context beside the start and the end, where each ends, and the text behind them.
 
@@ -271,8 +268,8 @@ def _keep_typed_specials_as_text(tokenizer: Tokenizer) -> None:
 
 def added_around(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
     """The ids that a tokenizer's own post-processor puts before and after a text: <s>, or [CLS] and [SEP], or </s> …"""
-    marks = tokenizer.encode("a").special_tokens_mask
-    ids = tokenizer.encode("a").ids
+    encoded = tokenizer.encode("a")
+    marks, ids = encoded.special_tokens_mask, encoded.ids
     if 0 not in marks:  # "a" is nothing to this tokenizer: then what stands around it cannot be told apart
         return ids, []
     first, last = marks.index(0), len(marks) - marks[::-1].index(0)
@@ -369,11 +366,7 @@ def _visible(character: str) -> str:
 WHITESPACE = {" ": "·", "\n": "⏎", "\t": "⇥", "\x7f": "␡"}
 
 
-def _byte_alphabet() -> dict[str, int]:
-    """GPT-2's alphabet: printable Latin-1 bytes stand for themselves, the others for U+0100 and on."""
-    plain = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    others = [byte for byte in range(256) if byte not in plain]
-    return {chr(byte): byte for byte in plain} | {chr(256 + place): byte for place, byte in enumerate(others)}
-
-
-BYTE_OF = _byte_alphabet()
+# GPT-2's alphabet: printable Latin-1 bytes stand for themselves, the others for U+0100 and on
+PLAIN = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+BYTE_OF = {chr(byte): byte for byte in PLAIN}
+BYTE_OF |= {chr(256 + place): byte for place, byte in enumerate(byte for byte in range(256) if byte not in PLAIN)}

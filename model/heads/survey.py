@@ -17,7 +17,7 @@ from model.errors import index
 from model.heads import measures
 from model.heads.merging import By, Groups, MergedBlocks, merge_groups, merged_blocked
 from model.mask_kinds import KINDS
-from model.masks import MaskContext, MaskSpec
+from model.masks import MaskSpec
 from model.trace import Thumbnails, Trace
 
 HEAD_PATTERNS = ("previous", "first", "itself", "duplicate", "induction")  # across texts all but "first" are NaN
@@ -48,9 +48,7 @@ class AttentionShares:
         much_later = later.clone()
         much_later[begin : begin + 2] = False
         position, ids = torch.arange(len(later)), queries.ids[row].cpu()
-        self._ids = (
-            ids if trace.layers[0].context.is_long else None
-        )  # which then says who is a duplicate, block by block
+        self._ids = ids if trace.layers[0].context.is_long else None  # says who is a duplicate, block by block
         repeats, follower = measures.repeats(ids), measures.followers(ids)
         self._cells = torch.stack([position - 1, position, follower], -1).clamp(min=0)  # [Q,3]
         same_before = measures.same_before(ids) & later[:, None] if self._ids is None else torch.zeros(0, 2)
@@ -177,7 +175,10 @@ def _blocked(trace: Trace, row: int, masks: MaskSpec | None, groups: Groups | No
     every = []
     for layer in range(trace.num_layers):
         if trace.layers[layer].context.is_long:
-            every.append(_blocked_by_rows(trace.layers[layer].context, row, masks or trace.spec, tall, wide))
+            context, spec = trace.layers[layer].context, masks or trace.spec
+            parts = (context.of(slice(*edge)).allowed_in_row(spec, row) for edge in _edges(context.queries, tall))
+            one_by_one = (blocked_thumbnail(~part.numpy(), 1, wide) for part in parts)  # one part in memory at a time
+            every.append(np.concatenate([*one_by_one]))
             continue
         allowed = trace.allowed(layer, row, masks)
         key = np.packbits(allowed.numpy()).tobytes()
@@ -185,12 +186,6 @@ def _blocked(trace: Trace, row: int, masks: MaskSpec | None, groups: Groups | No
             made[key] = blocked_thumbnail(merged_blocked(~allowed.numpy(), groups), tall, wide)
         every.append(made[key])
     return np.stack(every)
-
-
-def _blocked_by_rows(context: MaskContext, row: int, spec: MaskSpec, tall: int, wide: int) -> np.ndarray:
-    """blocked_thumbnail, a row of it at a time."""
-    parts = (context.of(slice(*edge)).allowed_in_row(spec, row).numpy() for edge in _edges(context.queries, tall))
-    return np.concatenate([blocked_thumbnail(~allowed, 1, wide) for allowed in parts])  # one part in memory at a time
 
 
 def _edges(cells: int, parts: int) -> list[tuple[int, int]]:
