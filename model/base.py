@@ -176,6 +176,16 @@ class Model(ABC):
     def describe(self) -> Description:
         """What a page says of it."""
 
+    def described(self, **own: Any) -> Description:
+        """The description of a model whose query heads have keys of their own. own: the fields that are to be given."""
+        return Description(
+            **{"layers": {"self": self.num_layers}, "context": self.context} | own,
+            kind=self.kind,
+            heads=self.num_heads,
+            key_value_heads=self.num_heads,
+            parameters=self.parameters,
+        )
+
     @abstractmethod
     def run(self, batch: TokenBatch, spec: MaskSpec | None = None, edit: HeadEdit | None = None) -> Trace:
         """One forward pass under the masks of spec, the standard ones unless given, with what edit makes of each

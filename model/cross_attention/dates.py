@@ -36,7 +36,6 @@ PAD, START, END, UNKNOWN = range(4)
 SPECIAL = ("<pad>", "<start>", "<end>", "<unknown>")
 MODEL_TYPE = "unmask_encoder_decoder"
 MOST_WRITTEN = 12  # characters; a date has 10
-TRACE_BYTES = 64 * 2**20  # what one run may keep
 PARTS = ("encoder", "decoder", "cross")
 AVAILABLE = {  # the masks that a reader can have; a source is read as a whole, and a target sees all of its source
     "encoder": frozenset(MASK_NAMES) - {"causal"},
@@ -101,17 +100,11 @@ class DatesModel(Model):
 
     def describe(self) -> Description:
         config = self.network.config
-        both = (config.heads, config.heads)
-        return Description(
+        return self.described(
             architecture=N_("character-level Transformer"),
-            kind=self.kind,
             layers={"encoder": config.encoder_layers, "decoder": config.decoder_layers, "cross": config.decoder_layers},
-            heads=self.num_heads,
-            key_value_heads=self.num_heads,
-            heads_by_part=dict.fromkeys(PARTS, both),
-            context=config.context,
+            heads_by_part=dict.fromkeys(PARTS, (config.heads, config.heads)),
             masks=("causal", "padding"),
-            parameters=self.parameters,
         )
 
     @torch.inference_mode()

@@ -193,6 +193,25 @@ def _edges(cells: int, parts: int) -> list[tuple[int, int]]:
 
 
 @dataclass(frozen=True, eq=False)
+class StepMeasures:
+    """loss: the mean over the row's tokens in nats, NaN where none is predicted. shares: by SHARES, float32
+    [L,H], 0 to 1, see AttentionShares."""
+
+    loss: float
+    shares: dict[str, np.ndarray]
+
+
+@torch.inference_mode()
+def step_measures(trace: Trace, row: int, masks: MaskSpec, predicts: bool) -> StepMeasures:
+    """Of a row of a run. predicts: whether its logits are of next tokens."""
+    shares = AttentionShares(trace, row, masks)
+    for layer, some, weights in trace.blocks(row, masks):
+        shares.add(layer, some, weights.cpu())
+    loss = float(trace.losses(row).nanmean()) if predicts else float("nan")
+    return StepMeasures(loss, shares.means())
+
+
+@dataclass(frozen=True, eq=False)
 class Changes:
     """thumbnails: float32 [L,H,S,S'], the largest change of a weight in each patch, without its sign.
     largest: float32 [L,H], of each head, 0 to 1."""

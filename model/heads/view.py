@@ -128,7 +128,7 @@ def head_part(
     queries: list[str] = []
     for begin in range(*rows, block):
         some = slice(begin, min(begin + block, rows[1]))
-        view = view_of(trace, row, layer, *trace.stages_of(layer, head, some, row, masks))
+        view = view_of(trace, row, layer, *trace.stages_and_masks(layer, head, row, masks, some))
         view = replace(view, queries=view.queries[some])
         part = coarser(cropped(view, (0, len(view.queries)), columns), step=step)
         here = slice(len(queries), len(queries) + len(part.queries))

@@ -60,7 +60,7 @@ def cached(name: str) -> Path | None:
         raise CheckpointError(msg(NO_SUCH_ID, name=name[:100], why=error)) from None
     if gguf:
         return hub.cached(name, (gguf,))
-    folder = hub.cached_folder(name)
+    folder = hub.cached(name)
     modules = None if folder else hub.cached(name, (formats.MODULES,))
     if modules is not None:
         folder = formats.transformer_inside(modules, lambda path: checkpoint_files.read_any_json(name, path))

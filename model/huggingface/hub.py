@@ -58,16 +58,11 @@ UNREACHABLE = N_(
 )
 
 
-def cached(repo: str, files: tuple[str, ...]) -> Path | None:
+def cached(repo: str, files: tuple[str, ...] = ("config.json",)) -> Path | None:
     """The folder of the local cache with all of these files, or None. Uses no network."""
     paths = [try_to_load_from_cache(repo, name) for name in files]
     folders = {Path(path).parent for path in paths if isinstance(path, str)}
     return folders.pop() if len(folders) == 1 and all(isinstance(path, str) for path in paths) else None
-
-
-def cached_folder(repo: str) -> Path | None:
-    """The folder of the local cache with this repository's config.json, or None. Uses no network."""
-    return cached(repo, ("config.json",))
 
 
 def listing(repo: str, inside: str = "") -> dict[str, int]:

@@ -32,7 +32,7 @@ def find(name: str, settings: Settings, *, download: bool = False, progress: hub
     repo = name if entry is None or entry.repo is None else entry.repo
     for known in (name, repo):
         try:
-            folder = hub.cached_folder(known)
+            folder = hub.cached(known)
         except ValueError:  # what is no repository's id is no name in the cache either
             break
         if folder is not None and checkpoint_files.is_complete(folder):
