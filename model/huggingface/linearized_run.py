@@ -27,9 +27,7 @@ from model.blocks import positions_under
 from model.errors import NotSupported, first_line
 from model.heads.view import head_name
 from model.huggingface.attention_hook import Reached, ScriptedAttention
-from model.huggingface.layers import numbers as layer_numbers
-from model.huggingface.layers import parts_beside
-from model.huggingface.probe import Site
+from model.huggingface.probe import Site, layer_numbers, parts_beside
 from model.huggingface.residual import NO_LIST, FrozenNorms, ResidualHooks, ResidualStreams, Uncapped, residuals
 from model.huggingface.stacks import Inputs, Replacement, Stacks, device_of, intercepted
 from model.trace import Trace

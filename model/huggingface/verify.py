@@ -17,11 +17,10 @@ from transformers import CONFIG_MAPPING
 from i18n import N_, msg
 from model.blocks import FIRST_POSITIONS
 from model.errors import NotSupported, first_line
-from model.huggingface import attention_hook, formats, internals, layers
+from model.huggingface import attention_hook, formats, internals
 from model.huggingface.attention_hook import Call, Reached, ScriptedAttention
-from model.huggingface.layers import Place
 from model.huggingface.native_masks import edges_of, far_positions
-from model.huggingface.probe import Probe, Site
+from model.huggingface.probe import ATTENTION, Place, Probe, Site, layer_kinds, layer_numbers, why_unseen
 from model.huggingface.recording import Recording
 from model.huggingface.stacks import Inputs, OneStack, Stacks, TwoStacks, device_of, intercepted, vocabulary_of
 from model.masks import MaskSpec
@@ -225,13 +224,13 @@ def _layer_kinds(stacks: Stacks, sites: Sequence[Site]) -> tuple[dict[str, tuple
         places.setdefault(site.part, []).append(site.place)
     for part, stack in stacks.parts.items():
         if part not in places:
-            raise NotSupported(layers.unseen(stack))
+            raise NotSupported(why_unseen(stack))
     if "decoder" in places and "cross" not in places:
         raise NotSupported(msg("its decoder does not attend to its source in a way that Unmask can trace"))
-    numbers = {part: found for part in places if (found := layers.numbers(places[part])) is not None}
-    kinds = layers.kinds(stacks.stack, places["self"], numbers["self"]) if "self" in numbers else ()
+    numbers = {part: found for part in places if (found := layer_numbers(places[part])) is not None}
+    kinds = layer_kinds(stacks.stack, places["self"], numbers["self"]) if "self" in numbers else ()
     counted = {part: found for part, found in numbers.items() if found != tuple(range(len(found)))}
-    return counted, kinds if set(kinds) - {layers.ATTENTION} else ()
+    return counted, kinds if set(kinds) - {ATTENTION} else ()
 
 
 def check_logits(ours: Tensor, theirs: Tensor, keep: Tensor) -> None:
