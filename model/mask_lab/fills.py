@@ -185,14 +185,13 @@ def compare(scores: Tensor, allowed: Tensor, sink: float | None = None) -> FillC
         keys=scores.shape[1],
         has_sink=sink is not None,
         ours=_tried(case, OURS, "float32", float("-inf")),
-        fills=tuple(_tried(case, name, dtype, _value(name, dtype)) for name in FILLS for dtype in DTYPES),
+        fills=tuple(
+            _tried(case, name, dtype, torch.finfo(DTYPES[dtype]).min if fill is None else fill)
+            for name, fill in FILLS.items()
+            for dtype in DTYPES
+        ),
         after=tuple(_tried(case, name, dtype, None) for name in (MULTIPLIED, RENORMALISED) for dtype in DTYPES),
     )
-
-
-def _value(name: str, dtype: str) -> float:
-    fill = FILLS[name]
-    return torch.finfo(DTYPES[dtype]).min if fill is None else fill
 
 
 def _tried(case: _Case, name: str, dtype: str, value: float | None) -> Result:

@@ -1,6 +1,7 @@
 """A mask written by somebody else, read from an array, a printed tensor or an NPY file: bool, True = may attend."""
 
 import io
+import json
 import math
 import re
 from typing import Any
@@ -97,26 +98,15 @@ def _printed(text: str) -> np.ndarray:
 
 def _nested(text: str) -> list[Any]:
     """Lists of lists of numbers. Raises ValueError where brackets do not match, and for rows of different lengths."""
-    problem = msg("expected a printed tensor: every bracket closed")
-    found: list[Any] = []
-    open_lists = [found]
-    for word in WORD.findall(text):
-        if word == "[":
-            open_lists.append([])
-            open_lists[-2].append(open_lists[-1])
-        elif word == "]":
-            open_lists.pop()
-        else:
-            open_lists[-1].append(_value(word))
-        if not 1 <= len(open_lists) <= 5:
-            raise ValueError(problem)
-    if len(open_lists) > 1 or len(found) != 1:
-        raise ValueError(problem)
+    words = (word if word in "[]" else json.dumps(_value(word)) for word in WORD.findall(text))
     try:
-        np.array(found)
+        rows: list[Any] = json.loads(",".join(words).replace("[,", "[").replace(",]", "]"))
+    except (ValueError, RecursionError):
+        raise ValueError(msg("expected a printed tensor: every bracket closed")) from None
+    try:
+        np.array(rows)
     except ValueError:
         raise ValueError(msg(RAGGED)) from None
-    rows: list[Any] = found[0]
     return rows
 
 
