@@ -15,7 +15,7 @@ import torch
 from i18n import N_, msg, msg_all, msg_count, msg_list, msg_together
 from model.inference.cost import COSTED
 from model.mask_kinds import KINDS, Cells
-from model.mask_lab.read_mask import read_mask
+from model.mask_lab.mask_files import read_mask
 from model.spec import MOST_STROKES
 
 MOST_VALUES = 24  # of a kind's parameter, tried on one mask
