@@ -169,8 +169,7 @@ def at_step(name: str, step: int | None = None) -> str:
     named = next((checkpoint for checkpoint, number in found.items() if number == step), None)
     if named is None:
         numbers = [number for number in found.values() if number is not None]
-        why = f"expected a step of {name!r:.200} out of {numbers[:20]}, got {step!r}"  # not shown
-        raise ValueError(why)
+        raise ValueError(f"expected a step of {name!r:.200} out of {numbers[:20]}, got {step!r}")  # not shown
     return named
 
 

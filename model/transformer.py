@@ -137,8 +137,13 @@ class Decoder(Stack):
         sequence_mask(inputs). Raises ValueError, saying what was expected, for shapes, ids and masks that do not fit.
         """
         check_ids(inputs, self.vocabulary, self.context)
-        self._check_source(inputs, enc_output)
         rows, length = inputs.shape
+        if enc_output.ndim != 3 or len(enc_output) != rows or enc_output.shape[-1] != self.width:
+            raise ValueError(
+                f"expected enc_output [B,S,W] with {rows} rows and width {self.width}, got {list(enc_output.shape)}"
+            )
+        if enc_output.shape[1] == 0:
+            raise ValueError("expected enc_output with at least one source token, got none")
         if self_mask is None:
             self_mask = padding_mask(inputs, inputs, pad=self.pad) & sequence_mask(inputs)
         allowed = _over_heads(self_mask, rows, length, length, "self_mask")
@@ -163,15 +168,6 @@ class Decoder(Stack):
             qkvs.append(qkv)
             context_qkvs.append(context_qkv)
         return self.norm(x), qkvs, context_qkvs
-
-    def _check_source(self, inputs: Tensor, enc_output: Tensor) -> None:
-        if enc_output.ndim != 3 or len(enc_output) != len(inputs) or enc_output.shape[-1] != self.width:
-            raise ValueError(
-                f"expected enc_output [B,S,W] with {len(inputs)} rows and width {self.width}, "
-                f"got {list(enc_output.shape)}"
-            )
-        if enc_output.shape[1] == 0:
-            raise ValueError("expected enc_output with at least one source token, got none")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -195,8 +195,10 @@ def _with_weights(stages: AttentionStages, weights: Tensor, case: AttentionCase)
 
 def split_without_transpose(case: AttentionCase) -> AttentionStages:
     """Heads cut and merged by view alone: what counts as one head's tokens are parts of few tokens."""
-    stages = replace(case, q=_viewed(case.q), k=_viewed(case.k), v=_viewed(case.v)).stages()
-    return replace(stages, output=_viewed_back(stages.output))
+    q, k, v = (_side_by_side(part).reshape(part.shape) for part in (case.q, case.k, case.v))  # cut wrongly
+    stages = replace(case, q=q, k=k, v=v).stages()
+    *rows, heads, length, width = stages.output.shape  # as it is cut rightly for the output projection:
+    return replace(stages, output=stages.output.reshape(*rows, length, heads, width).transpose(-3, -2))
 
 
 def part_at(head: int, place: int, heads: int, length: int) -> tuple[int, int]:
@@ -333,14 +335,3 @@ TARGETS = Bug(
 def _side_by_side(x: Tensor) -> Tensor:
     """[B,H,T,D] -> [B,T,W], as the projection gives it."""
     return x.transpose(-3, -2).flatten(-2)
-
-
-def _viewed(x: Tensor) -> Tensor:
-    """Heads laid side by side, then cut wrongly: [B,H,T,D] -> [B,T,W] -> [B,H,T,D]."""
-    return _side_by_side(x).reshape(x.shape)
-
-
-def _viewed_back(x: Tensor) -> Tensor:
-    """What the output projection then reads, cut rightly: [B,H,T,D] -> [B,T,W] -> [B,H,T,D]."""
-    heads, length, width = x.shape[-3:]
-    return x.reshape(*x.shape[:-3], length, heads, width).transpose(-3, -2)

@@ -162,8 +162,7 @@ def without_weights(name: str, folder: Path) -> PreTrainedModel:
     except NotSupported:
         raise
     except Exception as error:  # noqa: BLE001 - sizes that an architecture cannot have show in any way
-        why = msg(INVALID_NETWORK, name=folder.name, why=first_line(error))
-        raise CheckpointError(why) from None
+        raise CheckpointError(msg(INVALID_NETWORK, name=folder.name, why=first_line(error))) from None
 
 
 MOST_FOR_ONE = 100  # characters that a normalizer may make of one: Unicode's normalizers make 18

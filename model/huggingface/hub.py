@@ -91,11 +91,9 @@ def download(repo: str, files: tuple[str, ...], progress: Progress | None = None
     except NotAvailable:
         raise
     except RemoteEntryNotFoundError as error:
-        why = msg(NO_SUCH_FILES, repo=repo, files=", ".join(files), why=first_line(error))
-        raise NotAvailable(why) from None
+        raise NotAvailable(msg(NO_SUCH_FILES, repo=repo, files=", ".join(files), why=first_line(error))) from None
     except (HTTPError, OSError) as error:
-        why = msg(INTERRUPTED, repo=repo, why=first_line(error))
-        raise NotAvailable(why) from None
+        raise NotAvailable(msg(INTERRUPTED, repo=repo, why=first_line(error))) from None
 
 
 def _waited_for(repo: str, files: tuple[str, ...], progress: Progress) -> Path:

@@ -61,8 +61,7 @@ def load(name: str, folder: Path, settings: Settings, dtype: torch.dtype = torch
         fetching.check_size(name, fetching.without_weights(name, folder), dtype, settings)  # weights that lack are made
         network: PreTrainedModel = from_pretrained(name, folder, dtype)[0]
     except NotSupported:
-        why = msg(NOT_LANGUAGE_MODEL, model=name, kind=model_type)
-        raise NotSupported(why) from None
+        raise NotSupported(msg(NOT_LANGUAGE_MODEL, model=name, kind=model_type)) from None
     weights.merge(name, network, folder)
     return network
 
