@@ -13,9 +13,9 @@ import numpy as np
 import torch
 
 from i18n import N_, msg, msg_all, msg_count, msg_list, msg_together
-from model.inference.cost import COSTED
 from model.mask_kinds import KINDS, Cells
 from model.mask_lab.mask_files import read_mask
+from model.masks import ON_TEXT
 from model.spec import MOST_STROKES
 
 MOST_VALUES = 24  # of a kind's parameter, tried on one mask
@@ -249,7 +249,7 @@ def _some_rows(count: int) -> np.ndarray:
 def _candidates(allowed: np.ndarray) -> Iterator[tuple[str, Any]]:
     """Kinds that a reader can choose, with the parameters that the mask suggests."""
     sizes = _sizes(allowed)
-    for name in COSTED:
+    for name in ON_TEXT:
         if KINDS[name].first is None:
             yield name, True
         elif not KINDS[name].splits:
