@@ -16,14 +16,12 @@ from torch import Tensor
 
 from model.base import CHECKPOINTS
 from model.gpt2 import load_transformer, save_transformer
-from model.heads import measures
 from model.heads.view import head_name
 from model.text import FIRST_ID, START_ID
-from model.training.story import LossCurve, train_tokenizer
+from model.training.story import LossCurve, scores_on, train_tokenizer
 from model.transformer import Transformer, config_of
 from model.why_causal.live_training import (
     Rates,
-    every_weight,
     new_optimizers,
     new_transformer,
     rate_at,
@@ -133,11 +131,9 @@ def measure(model: Transformer) -> Formation:
     once = different_tokens(MEASURED, SPAN, torch.Generator().manual_seed(0))
     ids = torch.cat([torch.full((MEASURED, 1), START_ID), once, once], dim=1)
     losses = token_losses(model, ids[:, :-1], ids[:, 1:], causal=True)
-    weights, place = every_weight(model, ids, causal=True), torch.arange(ids.shape[1])  # [L,B,H,T,T]
-    induction = torch.stack([measures.induction(weights[:, row], ids[row], place > SPAN) for row in range(MEASURED)])
-    previous = measures.previous_token(weights, place > 0).mean(1)
+    induction, previous = scores_on(model, ids, SPAN)
     again = losses[:, SPAN + 1 :]  # the first token of the second time is a surprise
-    return Formation(float(losses[:, :SPAN].mean()), float(again.mean()), previous, induction.mean(0))
+    return Formation(float(losses[:, :SPAN].mean()), float(again.mean()), previous, induction)
 
 
 def report(folder: Path) -> str:

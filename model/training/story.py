@@ -179,12 +179,14 @@ def head_scores(
     """Induction and previous-token scores [L,H] on random repeated sequences (fixed seed)."""
     tokens = range(first_id, model.config.vocabulary)
     ids = measures.repeated_tokens(rows, span, tokens, start, torch.Generator().manual_seed(0))
-    weights = every_weight(model, ids, causal=True)  # [L,B,H,T,T]
-    after_start = torch.arange(ids.shape[1]) > 0
-    second = torch.arange(ids.shape[1]) > span
-    induction = torch.stack([measures.induction(weights[:, row], ids[row], second) for row in range(rows)])
-    previous = measures.previous_token(weights, after_start)
-    return induction.mean(0), previous.mean(1)
+    return scores_on(model, ids, span)
+
+
+def scores_on(model: Transformer, ids: Tensor, span: int) -> tuple[Tensor, Tensor]:
+    """The same on rows [B,T] of a start token and a span of tokens, twice."""
+    weights, place = every_weight(model, ids, causal=True), torch.arange(ids.shape[1])  # [L,B,H,T,T]
+    induction = torch.stack([measures.induction(weights[:, row], ids[row], place > span) for row in range(len(ids))])
+    return induction.mean(0), measures.previous_token(weights, place > 0).mean(1)
 
 
 def report(folder: Path, held_out: list[str]) -> str:
