@@ -107,8 +107,8 @@ def td(content: object = "", kind: str = "", **attributes: object) -> Markup:
 
 
 def th(content: object = "", kind: str = "", **attributes: object) -> Markup:
-    """The title of a column or a row; as td."""
-    return tag("th", content, **({"class_": kind} if kind else {}), **attributes)
+    """The title of a column or a row; as td, which it is where it is empty, for screen readers."""
+    return tag("td" if content == "" else "th", content, **({"class_": kind} if kind else {}), **attributes)
 
 
 def headings(words: Iterable[object], numbers: Iterable[object] = ()) -> list[Markup]:

@@ -1,11 +1,13 @@
-"""All lessons as a teacher presents them: by the keyboard alone, on a projector, a large screen and a phone."""
+"""All lessons as a teacher presents them: by the keyboard alone, on a projector, a large screen and a phone; and as
+a student touches them."""
 
 from collections.abc import Callable
 
 import pytest
+from playwright.sync_api import Browser
 
 from lessons.shelf import FOLDER, shelf
-from tests.browser.axe import serious
+from tests.browser.axe import violations
 from tests.browser.explore import Explore
 
 Visit = Callable[..., Explore]
@@ -25,6 +27,9 @@ class Lessons(Explore):
 
     def press(self, key: str) -> None:
         self.after(lambda: self.page.keyboard.press(key))
+
+    def tap(self, button: str, which: int = 0) -> None:
+        self.after(lambda: self.page.locator(button).nth(which).tap())
 
     def verdict(self) -> str:
         found = self.page.locator(".verdict")
@@ -58,7 +63,11 @@ def test_a_teacher_walks_through_by_keyboard(visit: Visit, language: str, seen: 
                 assert page.verdict() == ""
                 page.press(str(1 + number % 2))  # an answer that is right in some steps and wrong in others
                 verdicts |= {words for words in said if words in page.verdict()}
-            assert page.overflow() == (0, 0), f"{shelved.name}, {step.title}"
+            where = f"{shelved.name}, {step.title}"
+            assert page.overflow() == (0, 0), where
+            assert page.page.evaluate(SMALL) == [], where
+            if language == "en":
+                assert violations(page) == [], where
             page.press("ArrowRight")
         assert page.title() == seen
         asked = sum(step.ask is not None for step in shelved.lesson.steps)
@@ -117,17 +126,33 @@ SMALL = """() => {
   }
   return small;
 }"""
-PICTURED = ["text_to_next_token&step=2", "mask_on_a_score&step=2", "attention_sinks&step=2", "induction_head&step=4"]
 
 
-@pytest.mark.parametrize("lesson", PICTURED)
-def test_no_text_of_a_presented_picture_is_small_and_axe_finds_nothing(visit: Visit, lesson: str) -> None:
-    step = lesson[-1]
-    page = visit(f"lesson={lesson}&present=true&answers={step}-0", height=720, kind=Lessons)
-    page.page.wait_for_selector(".lesson_picture")
-    assert page.page.evaluate(SMALL) == []
-    assert page.overflow() == (0, 0)
-    assert serious(page) == []
+def test_a_student_walks_through_by_touch(browser: Browser, server: str) -> None:
+    """On a phone: every lesson, one in English and the next in Chinese, from its first step to its summary, with an
+    answer to every question."""
+    phone = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    tab = phone.new_page()
+    for turn, both in enumerate(zip(shelf(FOLDER, "en"), shelf(FOLDER, "zh"), strict=True)):
+        language, shelved = ("en", "zh")[turn % 2], both[turn % 2]
+        assert shelved.lesson
+        page = Lessons(tab, f"{server}/lessons?lesson={shelved.name}&lang={language}")
+        for number, step in enumerate(shelved.lesson.steps):
+            where = f"{shelved.name}, {step.title}"
+            assert page.title() == step.title
+            if step.ask:
+                typed = tab.locator(".st-key-typed_answer input")
+                if typed.count():
+                    typed.fill("0.5")
+                    page.tap(".st-key-check_answer button")
+                else:
+                    page.tap("[class*='st-key-answer_'] button", number % 2)
+                assert page.verdict(), where
+            assert page.overflow()[0] == 0, where
+            page.tap(".st-key-next button")
+        asked = sum(step.ask is not None for step in shelved.lesson.steps)
+        assert tab.locator("ol.seen li").count() == asked
+    phone.close()
 
 
 def test_a_slider_is_moved_by_keys_and_the_remote_goes_on(visit: Visit) -> None:

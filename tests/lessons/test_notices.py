@@ -16,6 +16,7 @@ from torch import Tensor
 
 from model import catalog
 from model.base import Model
+from model.cross_attention import dates
 from model.heads.survey import survey
 from model.heads.vectors import RunScores, embeddings, head_vectors, run_scores
 from model.masks import MaskSpec
@@ -35,6 +36,19 @@ TEXTS = [
     "In the basket there were apples, pears, plums and a bottle of milk.",
     "Tom ran to the river, but the boat had gone.",
     "She said that she would never come back to the castle.",
+]
+DATES = [
+    "the 3rd of March 2021",
+    "March 4, 1999",
+    "12 June 2015",
+    "5 Jan 2003",
+    "the 21st of August 1987",
+    "July 9, 2040",
+    "2 February 2010",
+    "30 September 1971",
+    "Nov 17, 2024",
+    "the 8th of May 1963",
+    "1 October 2031",
 ]
 PAIRS = [f"{first[0].upper() + first[1:]} {second}" for first, second in pairwise(TEXTS)]
 
@@ -182,3 +196,30 @@ def test_the_masks_of_the_older_lessons(story: Model) -> None:
         real = int(right.keep[0].sum())
         assert torch.equal(both[:real], without[:real])  # the causal mask hides it already
         assert (both[real:] - without[real:]).abs().max() > 0.001  # only the padding's own rows change
+
+
+def test_what_attention_is(story: Model) -> None:
+    phrase = run(story, "Peter blew his silver whistle twice, and Peter blew his silver")
+    assert phrase.weights(4, 0, 0)[10:13].argmax(-1).tolist() == [2, 3, 4]  # of “Peter blew his”, what followed
+    for text in TEXTS:
+        assert float(run(story, text).weights(0, 3, 0).diagonal(-1).min()) > 0.5  # one position to the left
+        first = survey(run(story, text), 0).shares["first"]
+        assert first[5, 2] > 0.95
+        assert (first > 0.5).sum() >= 6  # many heads
+
+
+def test_without_the_causal_mask_the_loss_usually_falls(story: Model) -> None:
+    falls = [loss(story, text, MaskSpec(causal=False)).mean() < loss(story, text).mean() for text in TEXTS]
+    assert len(TEXTS) / 2 < sum(falls) < len(TEXTS)  # on some texts it rises
+
+
+@pytest.mark.parametrize("text", DATES)
+def test_from_decoder_to_translator(text: str) -> None:
+    model = dates.load()
+    batch = model.encode([text])
+    trace, lifted = model.run(batch), model.run(batch, MaskSpec(causal=False))
+    assert trace.select("encoder").allowed(0, 0).all()  # no triangle
+    assert not trace.weights(0, 2, 0).triu(1).any()  # 0 to the last bit
+    assert trace.select("cross").allowed(0, 0).all()
+    assert trace.select("cross").weights(0, 1, 0).shape == (len(batch.ids[0]), len(batch.source.ids[0]))
+    assert float(lifted.weights(0, 2, 0)[4, 5]) > 0.9  # this row reads what is to be predicted

@@ -88,6 +88,8 @@ STYLE = (
   @media (max-width: 640px) {
     .st-key-lesson_nav { position: fixed; left: 0; right: 0; bottom: 0; z-index: 99; padding: .4rem .6rem;
       background: light-dark(#F5F4F1, #1B1F27); border-top: 1px solid rgba(128,128,128,.3); }
+    .st-key-lesson_nav kbd { display: none; }
+    .st-key-lesson_nav .st-key-teach p { position: absolute; clip-path: inset(50%); }
     $column:has(.st-key-lesson_nav) { display: contents; }
     [class*="_lesson_figure"] { --least: 8rem; }
     $block_container { padding-bottom: 5rem; } }
@@ -108,7 +110,7 @@ PRESENTED = """
   .st-key-lesson_chart .chart { height: calc(100dvh - 7.5rem) !important; }
   .lesson_picture { font-size: max(1.05rem, 1.25vw); }
   .katex { font-size: max(1.25rem, 1.6vw); }
-  .katex-display { margin: 0; }
+  .katex-display { margin: 0; padding: .2em; }
   .st-key-lesson_training p { font-size: max(14px, 1.1vw); }
   $main :is(button, summary, a, label, [data-baseweb], [role=slider]) :is(p, kbd, div), $main kbd {
     font-size: max(14px, 1.1vw); }
