@@ -34,10 +34,8 @@ from model.trace import Trace
 
 SLOTS = 32  # positions of a probe
 TOLERANCE = 1e-4  # of the largest number: float32, through a layer
-SEVERAL = N_("Its layers have several attentions each")
 APART = N_("There are other operations between its layers, so its residual stream is not the sum of what they add")
 NORMED = N_("Its layers do more than add to the residual stream, so what a part wrote changes later")
-NOT_LINEAR = N_("What its heads add to the residual stream is not a sum over heads")
 UNSEEN = N_("The output of its heads does not leave the layer through the module in which it was found")
 HEAD = N_("Its logits are not linear in its last hidden states")
 
@@ -166,7 +164,7 @@ class FrozenNetwork(LinearizedRun):
             raise NotSupported(msg(NO_LIST))
         self._final = residuals(read, trace.states).final
         if len(set(numbers)) < len(numbers):
-            raise NotSupported(msg(SEVERAL))
+            raise NotSupported(msg("Its layers have several attentions each"))
         leaving = read.streams[1:]
         if any(not torch.equal(left, came) for left, came in zip(leaving, read.entered[1:], strict=False)):
             raise NotSupported(msg(APART))
@@ -261,7 +259,7 @@ class FrozenNetwork(LinearizedRun):
         if not each.any():
             raise NotSupported(msg(UNSEEN))
         if not _near(each.sum(0), everything - nothing):
-            raise NotSupported(msg(NOT_LINEAR))
+            raise NotSupported(msg("What its heads add to the residual stream is not a sum over heads"))
         self._found[layer, position] = each, bias
         return each, bias
 

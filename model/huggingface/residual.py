@@ -24,7 +24,6 @@ NO_LIST = N_(
     "Its layers are not a list that each token's state passes through, so the states after each of them are "
     "not available"
 )
-NO_END = N_("What follows its last layer is not a norm or projection that Unmask can find")
 TOLERANCE = 1e-5  # of the largest state
 ROOTS = {"rsqrt", "sqrt"}
 
@@ -164,7 +163,7 @@ def residuals(read: ResidualStreams, states: Tensor) -> Residuals:
 
     ends, most = final(read.streams[-1]), TOLERANCE * max(float(states.abs().max()), 1.0)
     if ends.shape != states.shape or not float((ends - states).abs().max()) <= most:
-        raise NotSupported(msg(NO_END))
+        raise NotSupported(msg("What follows its last layer is not a norm or projection that Unmask can find"))
     return Residuals(tuple(read.streams), final)
 
 
