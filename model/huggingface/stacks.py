@@ -14,15 +14,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedConfig, PreTrainedModel
-from transformers.cache_utils import (
-    Cache,
-    DynamicCache,
-    DynamicLayer,
-    DynamicSlidingWindowLayer,
-    LinearAttentionAndFullAttentionLayer,
-    LinearAttentionAndSlidingWindowAttentionLayer,
-)
+from transformers import PreTrainedConfig, PreTrainedModel, cache_utils
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
 from i18n import msg
@@ -35,8 +27,8 @@ USUAL_CONTEXT = 512  # for models with relative positions, which state no limit:
 LIMITS = ("max_position_embeddings", "max_seq_len", "max_target_positions")  # the last two: MPT, Whisper's decoder
 
 WHOLE: dict[type, Callable[[], Any]] = {  # layers that forget what is beyond a window, and layers that keep it
-    DynamicSlidingWindowLayer: DynamicLayer,
-    LinearAttentionAndSlidingWindowAttentionLayer: LinearAttentionAndFullAttentionLayer,
+    cache_utils.DynamicSlidingWindowLayer: cache_utils.DynamicLayer,
+    cache_utils.LinearAttentionAndSlidingWindowAttentionLayer: cache_utils.LinearAttentionAndFullAttentionLayer,
 }
 
 
@@ -137,13 +129,13 @@ class OneStack(Stacks):
         self.takes_positions = self._counts_by_ids is None and _takes(stack, "position_ids")
         self.takes_cache = _takes(stack, "past_key_values")
 
-    def cache(self) -> Cache:
+    def cache(self) -> cache_utils.Cache:
         """An empty one that keeps every position: in layers with a window, the window's mask hides the others."""
-        cache = DynamicCache(config=self.stack.config)
+        cache = cache_utils.DynamicCache(config=self.stack.config)
         cache.layers = [WHOLE[type(layer)]() if type(layer) in WHOLE else layer for layer in cache.layers]
         return cache
 
-    def states(self, run: AttentionRun, inputs: Inputs, past: Cache | None = None) -> Tensor:
+    def states(self, run: AttentionRun, inputs: Inputs, past: cache_utils.Cache | None = None) -> Tensor:
         """Positions are the run's, else counted over real tokens; with an image, the network's own. past: of earlier
         calls, whose positions are part of inputs.keep [B,K] alone; this call's are added to it."""
         if inputs.image is not None:
