@@ -25,6 +25,7 @@ from model.training.story import (
     read_books,
     train_tokenizer,
 )
+from model.transformer import config_of
 from model.why_causal import live_training
 from model.why_causal.live_training import new_optimizers, new_transformer, rate_at, rotations, update
 from tests.tensors import assert_near
