@@ -15,17 +15,7 @@ from torch import Tensor, nn
 
 from model import masks
 from model.attention import attention_stages
-from model.blocks import (
-    PAD,
-    CrossBlock,
-    Edit,
-    Heads,
-    KeysValues,
-    LayerMasks,
-    Positions,
-    Stack,
-    check_ids,
-)
+from model.blocks import PAD, CrossBlock, Edit, Heads, KeysValues, LayerMasks, Positions, Stack, check_ids
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,12 +16,7 @@ from typing import TypeVar
 
 from httpx2 import HTTPError  # the hub client's own requests end in these
 from huggingface_hub import HfApi, constants, get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache
-from huggingface_hub.errors import (
-    EntryNotFoundError,
-    GatedRepoError,
-    RemoteEntryNotFoundError,
-    RepositoryNotFoundError,
-)
+from huggingface_hub.errors import EntryNotFoundError, GatedRepoError, RemoteEntryNotFoundError, RepositoryNotFoundError
 from tqdm.auto import tqdm
 
 from i18n import N_, msg
