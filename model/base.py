@@ -178,13 +178,9 @@ class Model(ABC):
 
     def described(self, **own: Any) -> Description:
         """The description of a model whose query heads have keys of their own. own: the fields that are to be given."""
-        return Description(
-            **{"layers": {"self": self.num_layers}, "context": self.context} | own,
-            kind=self.kind,
-            heads=self.num_heads,
-            key_value_heads=self.num_heads,
-            parameters=self.parameters,
-        )
+        heads = {"heads": self.num_heads, "key_value_heads": self.num_heads}
+        usual: dict[str, Any] = {"layers": {"self": self.num_layers}, "context": self.context, **heads}
+        return Description(**usual | own, kind=self.kind, parameters=self.parameters)
 
     @abstractmethod
     def run(self, batch: TokenBatch, spec: MaskSpec | None = None, edit: HeadEdit | None = None) -> Trace:

@@ -104,9 +104,6 @@ def _positions(weights: Tensor) -> Tensor:
     return torch.arange(weights.shape[-2], device=weights.device)
 
 
-
-
-
 def _and(queries: Tensor | None, more: Tensor) -> Tensor:
     return more if queries is None else queries & more
 
