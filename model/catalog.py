@@ -243,12 +243,10 @@ def _decoder(name: str, folder: Path, settings: Settings) -> DecoderModel:
         network = network.to(computes.device, computes.dtype)
     entries, known = tokenizer.get_vocab_size(), network.config.vocabulary
     if entries > known:
-        raise CheckpointError(
-            msg(
-                "{folder}: expected a tokenizer of at most {known} entries (the model's vocabulary), found {entries}",
-                folder=folder, known=known, entries=entries,
-            )
-        )  # fmt: skip
+        words = N_(
+            "{folder}: expected a tokenizer of at most {known} entries (the model's vocabulary), found {entries}"
+        )
+        raise CheckpointError(msg(words, folder=folder, known=known, entries=entries))
     start, pad = (tokenizer.token_to_id(token) for token in ("<start>", "<pad>"))
     pad = known - 1 if pad is None else pad
     most = min(network.config.context, settings.tokens)

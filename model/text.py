@@ -16,7 +16,7 @@ from tokenizers.pre_tokenizers import Split
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from i18n import msg
+from i18n import N_, msg
 from model.errors import panics_caught
 
 Row = TypeVar("Row")
@@ -121,13 +121,11 @@ def cut_words(cut: str, most: int) -> str:
     """In a sentence: what of a text did not fit into `most` tokens; "" where nothing was cut."""
     if not cut:
         return ""
-    return msg(
+    words = N_(
         "The model reads at most {most:,} tokens: the last {count:,} characters of the text are cut, from "
-        "“{beginning}” on.",
-        most=most,
-        count=len(cut),
-        beginning=beginning(cut),
+        "“{beginning}” on."
     )
+    return msg(words, most=most, count=len(cut), beginning=beginning(cut))
 
 
 def padded(rows: Sequence[Sequence[int]], pad: int, pad_side: str = "right") -> tuple[Tensor, Tensor]:
@@ -249,11 +247,8 @@ class BatchTokenizer:
             with panics_caught():  # a regular expression may give up
                 return self._tokenizer.encode_batch([clean], add_special_tokens=False)[0]  # encode holds Python's lock
         except Exception as error:  # noqa: BLE001 - the library raises plain Exception
-            raise ValueError(
-                msg(
-                    "expected a text of tokens that the tokenizer knows, got one that it refuses ({error})", error=error
-                )
-            ) from None
+            words = N_("expected a text of tokens that the tokenizer knows, got one that it refuses ({error})")
+            raise ValueError(msg(words, error=error)) from None
 
 
 def _keep_typed_specials_as_text(tokenizer: Tokenizer) -> None:

@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 import torch
 
-from i18n import msg
+from i18n import N_, msg
 from model.atlas.batch import measure_batch
 from model.atlas.result import NAMES
 from model.atlas.tally import SAMPLED, Tally
@@ -37,12 +37,10 @@ def row_length(model: Model, length: int = LONGEST_ROW) -> int:
 def check(model: Model, masks: MaskSpec) -> None:
     """Raises ValueError for what an atlas is not made of."""
     if model.kind == "encoder-decoder":
-        raise ValueError(
-            msg(
-                "{model} is an encoder-decoder: an atlas is for decoders and encoders, whose tokens attend to one text",
-                model=model.name,
-            )
+        words = N_(
+            "{model} is an encoder-decoder: an atlas is for decoders and encoders, whose tokens attend to one text"
         )
+        raise ValueError(msg(words, model=model.name))
     if masks.heads or masks.layers or not masks.padding:
         raise ValueError("expected masks of all layers and heads, padding among them, got others")  # not shown
 

@@ -57,16 +57,9 @@ def load(folder: Path = FOLDER) -> DigitsModel:
     network = load_transformer(folder)
     config = network.config
     if (config.vocabulary, config.context) != (VOCABULARY, POSITIONS):
-        raise CheckpointError(
-            msg(
-                "{folder}: expected a vocabulary of {entries} and a context of {context}, found {found} and {had}",
-                folder=folder,
-                entries=VOCABULARY,
-                context=POSITIONS,
-                found=config.vocabulary,
-                had=config.context,
-            )
-        )
+        words = N_("{folder}: expected a vocabulary of {entries} and a context of {context}, found {found} and {had}")
+        sizes = {"entries": VOCABULARY, "context": POSITIONS, "found": config.vocabulary, "had": config.context}
+        raise CheckpointError(msg(words, folder=folder, **sizes))
     return DigitsModel(network, key=files_key("digits", folder))
 
 
