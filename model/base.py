@@ -226,19 +226,16 @@ class Model(ABC):
 
     def frozen(self, trace: Trace, row: int) -> LinearizedRun:
         """One row of a run of this model with its norms frozen. Raises NotSupported where that is not known."""
-        raise NotSupported(
-            msg("{model}: what its parts add to the residual stream is not available here", model=self.name)
-        )
+        words = N_("{model}: what its parts add to the residual stream is not available here")
+        raise NotSupported(msg(words, model=self.name))
 
 
 def check_finite(name: str, network: nn.Module) -> None:
     """Raises CheckpointError for weights with a NaN or an infinity among them."""
     for part, weight in network.named_parameters():
         if weight.numel() and not all(end.isfinite() for end in weight.aminmax()):  # which makes no copy
-            raise CheckpointError(
-                msg("{model}: its weights hold numbers that are not finite ({part}). Choose another model.",
-                    model=name, part=part)
-            )  # fmt: skip
+            words = N_("{model}: its weights hold numbers that are not finite ({part}). Choose another model.")
+            raise CheckpointError(msg(words, model=name, part=part))
 
 
 @dataclass(frozen=True)

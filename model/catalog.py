@@ -265,9 +265,7 @@ def _tokenizer(folder: Path) -> Tokenizer:
                 pair = ByteLevelBPETokenizer(str(folder / vocabulary), str(folder / merges))
                 return Tokenizer.from_str(pair.to_str())
     except Exception as error:  # noqa: BLE001 - the library raises plain Exception
-        raise CheckpointError(
-            msg("{folder}: expected a tokenizer, found a damaged one ({error})", folder=folder, error=error)
-        ) from None
-    raise CheckpointError(
-        msg("{folder}: expected tokenizer.json (or vocab.json and merges.txt), found none", folder=folder)
-    )
+        words = N_("{folder}: expected a tokenizer, found a damaged one ({error})")
+        raise CheckpointError(msg(words, folder=folder, error=error)) from None
+    words = N_("{folder}: expected tokenizer.json (or vocab.json and merges.txt), found none")
+    raise CheckpointError(msg(words, folder=folder))

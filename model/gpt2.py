@@ -80,9 +80,8 @@ def read_config(folder: Path) -> TransformerConfig:
     for name, value in AS_WE_DO.items():
         if getattr(config, name) != value:
             got = getattr(config, name)
-            raise CheckpointError(
-                msg("{path}: expected {name} {value!r}, found {got!r}", path=path, name=name, value=value, got=got)
-            )
+            words = N_("{path}: expected {name} {value!r}, found {got!r}")
+            raise CheckpointError(msg(words, path=path, name=name, value=value, got=got))
     if config.n_embd % config.n_head:
         words = N_(
             "{path}: expected a width (n_embd) that is a multiple of the heads (n_head), found {width} and {heads}"
@@ -181,9 +180,8 @@ def _read(file: safe_open, path: Path, model: Transformer) -> Iterator[tuple[str
         found = tuple(file.get_slice(name).get_shape())
         if found != expected:
             shapes_said = {"value": list(expected), "got": list(found)}
-            raise CheckpointError(
-                msg("{path}: expected {name} {value!r}, found {got!r}", path=path, name=name, **shapes_said)
-            )
+            words = N_("{path}: expected {name} {value!r}, found {got!r}")
+            raise CheckpointError(msg(words, path=path, name=name, **shapes_said))
         tensor = file.get_tensor(name).to(torch.float32)
         if _transposed(theirs):
             tensor = tensor.T

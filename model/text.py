@@ -285,10 +285,8 @@ def first_line(text: str) -> str:
 def check_targets(targets: Sequence[str], texts: Sequence[str]) -> None:
     """Raises ValueError for targets that are not one a text."""
     if len(targets) != len(texts):
-        raise ValueError(
-            msg("expected one target for each text, got {targets} for {texts}: write as many, or none",
-                targets=len(targets), texts=len(texts))
-        )  # fmt: skip
+        words = N_("expected one target for each text, got {targets} for {texts}: write as many, or none")
+        raise ValueError(msg(words, targets=len(targets), texts=len(texts)))
 
 
 def shortened(text: str, most: int, encode: Callable[[list[str]], TokenBatch]) -> str:

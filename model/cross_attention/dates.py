@@ -222,9 +222,8 @@ def _read_config(path: Path) -> EncoderDecoderConfig:
     try:
         fields = json.loads(path.read_bytes())
         if not isinstance(fields, dict) or fields.pop("model_type", None) != MODEL_TYPE:
-            raise CheckpointError(
-                msg("{path}: expected model_type {kind!r}, found another", path=path, kind=MODEL_TYPE)
-            )
+            words = N_("{path}: expected model_type {kind!r}, found another")
+            raise CheckpointError(msg(words, path=path, kind=MODEL_TYPE))
         return TypeAdapter(EncoderDecoderConfig).validate_python(fields)
     except FileNotFoundError:
         raise CheckpointError(msg("{path}: expected a model's config.json, found no such file", path=path)) from None

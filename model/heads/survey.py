@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from i18n import msg
+from i18n import N_, msg
 from model.errors import index
 from model.heads import measures
 from model.heads.merging import By, Groups, MergedBlocks, merge_groups, merged_blocked
@@ -228,9 +228,8 @@ def changes(trace: Trace, other: Trace, row: int) -> Changes:
     """
     shapes = [[(*record.q.shape[1:3], record.k.shape[2]) for record in one.layers] for one in (trace, other)]
     if shapes[0] != shapes[1]:
-        raise ValueError(
-            msg("expected two runs of one shape, got {one} and {other}", one=_said(trace), other=_said(other))
-        )
+        words = N_("expected two runs of one shape, got {one} and {other}")
+        raise ValueError(msg(words, one=_said(trace), other=_said(other)))
     if not torch.equal(trace.batch.ids[row], other.batch.ids[row]):
         raise ValueError(msg("expected two runs on the same tokens, got other ones"))
     thumbnails = Thumbnails(trace, thumbnail_size(trace.num_layers, trace.num_heads))

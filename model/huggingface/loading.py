@@ -176,9 +176,8 @@ def read_tokenizers(name: str, folder: Path, model_type: str) -> tuple[Tokenizer
     except Exception as error:  # noqa: BLE001 - the libraries raise plain Exception
         raise CheckpointError(msg(UNREADABLE, model=name, why=first_line(error), files=msg_all(files))) from None
     if min(tokenizer.get_vocab_size() for tokenizer in tokenizers) < 2:
-        raise CheckpointError(
-            msg("{model} has no tokenizer that knows any token. Save its tokenizer beside its weights.", model=name)
-        )
+        words = N_("{model} has no tokenizer that knows any token. Save its tokenizer beside its weights.")
+        raise CheckpointError(msg(words, model=name))
     return tokenizers
 
 

@@ -53,9 +53,8 @@ def load(name: str, folder: Path, settings: Settings, dtype: torch.dtype = torch
     if model_type not in CONFIG_MAPPING:
         asked = {"model": name, "kind": model_type[:60]}
         if "auto_map" in config:
-            raise NotSupported(
-                msg("{model}: its architecture ({kind}) needs custom code, which is never run here", **asked)
-            )
+            words = N_("{model}: its architecture ({kind}) needs custom code, which is never run here")
+            raise NotSupported(msg(words, **asked))
         raise NotSupported(msg("{model}: its architecture ({kind}) is unknown to transformers", **asked))
     try:
         fetching.check_size(name, fetching.without_weights(name, folder), dtype, settings)  # weights that lack are made

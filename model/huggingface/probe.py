@@ -239,9 +239,8 @@ class Probe(AttentionRun):
                 continue
             cells, bias = native_masks.split(added)
             if cells is not None and bias is not None:
-                raise NotSupported(
-                    msg("its position bias and its mask are one number, so the mask cannot be lifted alone")
-                )
+                words = N_("its position bias and its mask are one number, so the mask cannot be lifted alone")
+                raise NotSupported(msg(words))
             if cells is not None:
                 blocked = blocked | cells
         kinds = {native for _, native in self._given}

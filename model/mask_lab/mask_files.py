@@ -63,9 +63,8 @@ def read_npy(data: bytes) -> np.ndarray:
                              "incomplete, save it again", size=shape[0] * shape[1], found=cells.size))  # fmt: skip
     if cells.max() > 1:
         largest = int(cells.max())
-        raise ValueError(
-            msg("expected cells that are 0 or 1, got a {cell}: save it again with numpy.save", cell=largest)
-        )
+        words = N_("expected cells that are 0 or 1, got a {cell}: save it again with numpy.save")
+        raise ValueError(msg(words, cell=largest))
     return cells.astype(bool).reshape(shape, order="F" if fortran else "C")
 
 
@@ -187,9 +186,8 @@ def read_mask(given: Any) -> tuple[np.ndarray, bool]:
     masks = _allowed(array).reshape(-1, *array.shape[-2:])
     if masks.shape[1] > masks.shape[2]:
         sizes = {"queries": masks.shape[1], "keys": masks.shape[2]}
-        raise ValueError(
-            msg("expected at least as many keys as queries, got {queries} queries and {keys} keys", **sizes)
-        )
+        words = N_("expected at least as many keys as queries, got {queries} queries and {keys} keys")
+        raise ValueError(msg(words, **sizes))
     return masks[0], bool((masks != masks[0]).any())
 
 
@@ -226,9 +224,8 @@ def _printed(text: str) -> np.ndarray:
     if len(text) > MOST_PRINTED:
         raise ValueError(msg("expected at most {most:,} characters", most=MOST_PRINTED))
     if "..." in text or "…" in text:
-        raise ValueError(
-            msg('expected every cell, got “...”: print the tensor after torch.set_printoptions(profile="full")')
-        )
+        words = N_('expected every cell, got “...”: print the tensor after torch.set_printoptions(profile="full")')
+        raise ValueError(msg(words))
     text = SHAPE.sub("", text).replace("−", "-").replace("∞", "inf")
     end = AFTER.search(text)
     text = text[: end.start() + 1] if end else text
