@@ -85,10 +85,8 @@ class Description:
             return ""
         kinds = {kind: [number for number, other in others if other == kind] for _, kind in others}
         each = [msg("{kind} in {layers}", kind=msg(kind), layers=ranges(numbers)) for kind, numbers in kinds.items()]
-        return msg(
-            "Layers without attention: {kinds}. Lifting a mask affects only the attention layers.",
-            kinds=msg_list(each, N_("; ")),
-        )
+        words = N_("Layers without attention: {kinds}. Lifting a mask affects only the attention layers.")
+        return msg(words, kinds=msg_list(each, N_("; ")))
 
 
 def ranges(numbers: Sequence[int]) -> str:

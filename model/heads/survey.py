@@ -317,10 +317,8 @@ def thumbnails(weights: np.ndarray) -> np.ndarray:
 
 
 def _said(trace: Trace) -> str:
-    return msg(
-        "{layers} layers of {heads} heads on {tokens} tokens",
-        layers=trace.num_layers, heads=trace.num_heads, tokens=trace.batch.ids.shape[1],
-    )  # fmt: skip
+    words, tokens = N_("{layers} layers of {heads} heads on {tokens} tokens"), trace.batch.ids.shape[1]
+    return msg(words, layers=trace.num_layers, heads=trace.num_heads, tokens=tokens)
 
 
 def _is_tuple(some: Any) -> bool:
