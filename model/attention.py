@@ -203,15 +203,12 @@ def _check(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None) -> None:
 class MultiHeadAttention(nn.Module):
     """Self- or cross-attention: project to heads, `attend`, project back. Width must be a multiple of heads."""
 
-    def __init__(self, width: int, heads: int, *, bias: bool = True) -> None:
+    def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         if heads < 1 or width % heads:
             raise ValueError(f"expected a width that is a multiple of the heads, got width {width} and {heads} heads")
         self.heads = heads
-        self.query = nn.Linear(width, width, bias=bias)
-        self.key = nn.Linear(width, width, bias=bias)
-        self.value = nn.Linear(width, width, bias=bias)
-        self.output = nn.Linear(width, width, bias=bias)
+        self.query, self.key, self.value, self.output = (nn.Linear(width, width) for _ in range(4))
 
     def project(self, queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """[B,Q,W], [B,K,W], [B,K,W] -> q [B,H,Q,D], k [B,H,K,D], v [B,H,K,D]."""

@@ -85,10 +85,8 @@ class Description:
             return ""
         kinds = {kind: [number for number, other in others if other == kind] for _, kind in others}
         each = [msg("{kind} in {layers}", kind=msg(kind), layers=ranges(numbers)) for kind, numbers in kinds.items()]
-        return msg(
-            "Layers without attention: {kinds}. Lifting a mask affects only the attention layers.",
-            kinds=msg_list(each, N_("; ")),
-        )
+        words = N_("Layers without attention: {kinds}. Lifting a mask affects only the attention layers.")
+        return msg(words, kinds=msg_list(each, N_("; ")))
 
 
 def ranges(numbers: Sequence[int]) -> str:
@@ -176,6 +174,12 @@ class Model(ABC):
     def describe(self) -> Description:
         """What a page says of it."""
 
+    def described(self, **own: Any) -> Description:
+        """The description of a model whose query heads have keys of their own. own: the fields that are to be given."""
+        heads = {"heads": self.num_heads, "key_value_heads": self.num_heads}
+        usual: dict[str, Any] = {"layers": {"self": self.num_layers}, "context": self.context, **heads}
+        return Description(**usual | own, kind=self.kind, parameters=self.parameters)
+
     @abstractmethod
     def run(self, batch: TokenBatch, spec: MaskSpec | None = None, edit: HeadEdit | None = None) -> Trace:
         """One forward pass under the masks of spec, the standard ones unless given, with what edit makes of each
@@ -220,19 +224,16 @@ class Model(ABC):
 
     def frozen(self, trace: Trace, row: int) -> LinearizedRun:
         """One row of a run of this model with its norms frozen. Raises NotSupported where that is not known."""
-        raise NotSupported(
-            msg("{model}: what its parts add to the residual stream is not available here", model=self.name)
-        )
+        words = N_("{model}: what its parts add to the residual stream is not available here")
+        raise NotSupported(msg(words, model=self.name))
 
 
 def check_finite(name: str, network: nn.Module) -> None:
     """Raises CheckpointError for weights with a NaN or an infinity among them."""
     for part, weight in network.named_parameters():
         if weight.numel() and not all(end.isfinite() for end in weight.aminmax()):  # which makes no copy
-            raise CheckpointError(
-                msg("{model}: its weights hold numbers that are not finite ({part}). Choose another model.",
-                    model=name, part=part)
-            )  # fmt: skip
+            words = N_("{model}: its weights hold numbers that are not finite ({part}). Choose another model.")
+            raise CheckpointError(msg(words, model=name, part=part))
 
 
 @dataclass(frozen=True)

@@ -153,10 +153,9 @@ def steps(name: str, settings: Settings | None = None) -> dict[str, int | None]:
         return {**induction_steps()} if name == "induction" else {}
     from model.huggingface import checkpoint_files
 
-    if not checkpoint_files.is_path(name):
-        return {}
     try:
-        return checkpoint_files.steps(name, settings or Settings.from_environment())
+        known = checkpoint_files.is_path(name)
+        return checkpoint_files.steps(name, settings or Settings.from_environment()) if known else {}
     except CheckpointError:  # said when it is loaded
         return {}
 
@@ -183,14 +182,14 @@ def at_step(name: str, step: int | None = None) -> str:
     named = next((checkpoint for checkpoint, number in found.items() if number == step), None)
     if named is None:
         numbers = [number for number in found.values() if number is not None]
-        why = f"expected a step of {name!r:.200} out of {numbers[:20]}, got {step!r}"  # not shown
-        raise ValueError(why)
+        raise ValueError(f"expected a step of {name!r:.200} out of {numbers[:20]}, got {step!r}")  # not shown
     return named
 
 
 def check_offered(name: str, settings: Settings) -> None:
     """Raises CheckpointError for a name that the operator does not offer."""
-    if settings.models and name not in settings.models and not _is_step_of(name, settings.models):
+    offered = {*settings.models, *(induction_steps() if "induction" in settings.models else ())}
+    if settings.models and name not in offered:
         names = ", ".join(settings.models)
         raise CheckpointError(msg("{name} is not available here. Choose one of {names}.", name=name, names=names))
 
@@ -200,11 +199,6 @@ def induction_steps() -> dict[str, int]:
     folder = CHECKPOINTS / "induction"
     steps = sorted(int(path.name) for path in folder.glob("[0-9]*"))
     return {f"induction-{step}": step for step in steps} | {"induction": INDUCTION_STEPS}
-
-
-def _is_step_of(name: str, offered: tuple[str, ...]) -> bool:
-    """Whether it is a checkpoint of the induction model, which is offered."""
-    return "induction" in offered and name in induction_steps()
 
 
 def _entry(name: str) -> Entry | None:
@@ -248,32 +242,28 @@ def _from_folder(name: str, folder: Path, settings: Settings, report: "Report") 
 
 
 def _decoder(name: str, folder: Path, settings: Settings) -> DecoderModel:
-    tokenizer = _tokenizer(folder if (folder / "tokenizer.json").exists() else _tokenizer_folder(name, folder))
+    where = folder
+    if not (folder / "tokenizer.json").exists():
+        from model.huggingface import checkpoint_files
+
+        where = checkpoint_files.tokenizer_folder(name, folder)
+    tokenizer = _tokenizer(where)
     network = load_transformer(folder)
     check_finite(name, network)
-    where = hardware.CPU
+    computes = hardware.CPU
     if folder.parent != CHECKPOINTS:  # those that ship are small
-        where = hardware.chosen(settings, "F32", sum(weight.numel() for weight in network.parameters()))
-        network = network.to(where.device, where.dtype)
+        computes = hardware.chosen(settings, "F32", sum(weight.numel() for weight in network.parameters()))
+        network = network.to(computes.device, computes.dtype)
     entries, known = tokenizer.get_vocab_size(), network.config.vocabulary
     if entries > known:
-        raise CheckpointError(
-            msg(
-                "{folder}: expected a tokenizer of at most {known} entries (the model's vocabulary), found {entries}",
-                folder=folder, known=known, entries=entries,
-            )
-        )  # fmt: skip
-    start = tokenizer.token_to_id("<start>")
-    pad = tokenizer.token_to_id("<pad>")
+        words = N_(
+            "{folder}: expected a tokenizer of at most {known} entries (the model's vocabulary), found {entries}"
+        )
+        raise CheckpointError(msg(words, folder=folder, known=known, entries=entries))
+    start, pad = (tokenizer.token_to_id(token) for token in ("<start>", "<pad>"))
     pad = known - 1 if pad is None else pad
     most = min(network.config.context, settings.tokens)
-    return DecoderModel(name, network, BatchTokenizer(tokenizer, most, pad=pad, start=start), hardware=where)
-
-
-def _tokenizer_folder(name: str, folder: Path) -> Path:
-    from model.huggingface import checkpoint_files
-
-    return checkpoint_files.tokenizer_folder(name, folder)
+    return DecoderModel(name, network, BatchTokenizer(tokenizer, most, pad=pad, start=start), hardware=computes)
 
 
 def _tokenizer(folder: Path) -> Tokenizer:
@@ -288,9 +278,7 @@ def _tokenizer(folder: Path) -> Tokenizer:
                 pair = ByteLevelBPETokenizer(str(folder / vocabulary), str(folder / merges))
                 return Tokenizer.from_str(pair.to_str())
     except Exception as error:  # noqa: BLE001 - the library raises plain Exception
-        raise CheckpointError(
-            msg("{folder}: expected a tokenizer, found a damaged one ({error})", folder=folder, error=error)
-        ) from None
-    raise CheckpointError(
-        msg("{folder}: expected tokenizer.json (or vocab.json and merges.txt), found none", folder=folder)
-    )
+        words = N_("{folder}: expected a tokenizer, found a damaged one ({error})")
+        raise CheckpointError(msg(words, folder=folder, error=error)) from None
+    words = N_("{folder}: expected tokenizer.json (or vocab.json and merges.txt), found none")
+    raise CheckpointError(msg(words, folder=folder))

@@ -67,17 +67,8 @@ class DecoderModel(Model):
         return 0 if self._tokenizer is None else self._tokenizer.vocabulary
 
     def describe(self) -> Description:
-        return Description(
-            architecture="GPT-2",
-            kind=self.kind,
-            layers={"self": self.num_layers},
-            heads=self.num_heads,
-            key_value_heads=self.num_heads,
-            context=self.context,
-            masks=("causal", "padding"),
-            parameters=self.parameters,
-            precision=said(self.hardware, "F32"),
-        )
+        precision = said(self.hardware, "F32")
+        return self.described(architecture="GPT-2", masks=("causal", "padding"), precision=precision)
 
     @torch.inference_mode()
     def run(self, batch: TokenBatch, spec: MaskSpec | None = None, edit: HeadEdit | None = None) -> Trace:

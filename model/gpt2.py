@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from i18n import msg
+from i18n import N_, msg
 from model.errors import CheckpointError
 from model.files import write
 from model.spec import MaskSpec
@@ -74,30 +74,19 @@ def read_config(folder: Path) -> TransformerConfig:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"])) or msg("the file")
-        raise CheckpointError(
-            msg(
-                "{path}: expected {field} as GPT-2 writes it ({problem}), found {found!r}",
-                path=path,
-                field=field,
-                problem=first["msg"],
-                found=str(first["input"])[:60],
-            )
-        ) from None
+        words = N_("{path}: expected {field} as GPT-2 writes it ({problem}), found {found!r}")
+        found = {"problem": first["msg"], "found": str(first["input"])[:60]}
+        raise CheckpointError(msg(words, path=path, field=field, **found)) from None
     for name, value in AS_WE_DO.items():
         if getattr(config, name) != value:
             got = getattr(config, name)
-            raise CheckpointError(
-                msg("{path}: expected {name} {value!r}, found {got!r}", path=path, name=name, value=value, got=got)
-            )
+            words = N_("{path}: expected {name} {value!r}, found {got!r}")
+            raise CheckpointError(msg(words, path=path, name=name, value=value, got=got))
     if config.n_embd % config.n_head:
-        raise CheckpointError(
-            msg(
-                "{path}: expected a width (n_embd) that is a multiple of the heads (n_head), found {width} and {heads}",
-                path=path,
-                width=config.n_embd,
-                heads=config.n_head,
-            )
+        words = N_(
+            "{path}: expected a width (n_embd) that is a multiple of the heads (n_head), found {width} and {heads}"
         )
+        raise CheckpointError(msg(words, path=path, width=config.n_embd, heads=config.n_head))
     return TransformerConfig(**{ours: getattr(config, theirs) for ours, theirs in FIELDS.items()})
 
 
@@ -122,13 +111,8 @@ def load_network(network: type[Network], folder: Path) -> Network:
     except FileNotFoundError:
         raise CheckpointError(msg("{path}: expected the weights, found no such file", path=path)) from None
     except (SafetensorError, OSError) as error:
-        raise CheckpointError(
-            msg(
-                "{path}: expected a safetensors file, found a damaged or truncated one ({error})",
-                path=path,
-                error=error,
-            )
-        ) from None
+        words = N_("{path}: expected a safetensors file, found a damaged or truncated one ({error})")
+        raise CheckpointError(msg(words, path=path, error=error)) from None
     if config.tied:
         state["unembedding.weight"] = state["token_embedding.weight"]
     model.load_state_dict(state, assign=True)
@@ -187,12 +171,8 @@ def _read(file: safe_open, path: Path, model: Transformer) -> Iterator[tuple[str
         # the files OpenAI's weights came in leave the prefix out
         name = theirs if theirs in stored else theirs.removeprefix("transformer.")
         if name not in stored:
-            raise CheckpointError(
-                msg(
-                    "{path}: expected a tensor {name}, found none ({count} others)",
-                    path=path, name=theirs, count=len(stored),
-                )
-            )  # fmt: skip
+            words = N_("{path}: expected a tensor {name}, found none ({count} others)")
+            raise CheckpointError(msg(words, path=path, name=theirs, count=len(stored)))
         rows = sum(shapes[our][0] for our in ours)
         expected = (rows, *shapes[ours[0]][1:])
         if _transposed(theirs):
@@ -200,9 +180,8 @@ def _read(file: safe_open, path: Path, model: Transformer) -> Iterator[tuple[str
         found = tuple(file.get_slice(name).get_shape())
         if found != expected:
             shapes_said = {"value": list(expected), "got": list(found)}
-            raise CheckpointError(
-                msg("{path}: expected {name} {value!r}, found {got!r}", path=path, name=name, **shapes_said)
-            )
+            words = N_("{path}: expected {name} {value!r}, found {got!r}")
+            raise CheckpointError(msg(words, path=path, name=name, **shapes_said))
         tensor = file.get_tensor(name).to(torch.float32)
         if _transposed(theirs):
             tensor = tensor.T

@@ -22,6 +22,14 @@ __all__ = ["MaskContext", "MaskSpec", "Stroke", "combine"]
 LONG = 4096  # queries from which on no mask is built as a whole: 16 MB
 MASK_NAMES = (*KINDS, "drawn")
 NATIVE = tuple(name for name, kind in KINDS.items() if kind.own)  # those that models are trained with
+ZERO = torch.zeros(1, 1, 1, 1, dtype=torch.long)
+ON_TEXT = tuple(  # those that change something on any text, without padding, a split or a network's own sizes
+    name
+    for name, kind in KINDS.items()
+    if not kind.sized
+    and not kind.joins
+    and kind.cells(Cells(ZERO, ZERO, ZERO, ZERO, LONG), kind.first or True) is not None
+)
 AllowedCache = dict[tuple[Hashable, ...], Tensor | None]  # what MaskContext.allowed gave, for layers that share it
 Masking = Callable[["MaskContext", MaskSpec, "AllowedCache | None"], Tensor | None]
 TextSplit = Callable[[str], Tensor]  # from a separator to the part of the text that each position is in, int64 [B,K]

@@ -101,7 +101,8 @@ class PaddingComparison:
 def alone(model: Model, *runs: Trace) -> Alone:
     """Of a run of each text by itself under the causal mask or none, without padding, at positions 0…n-1."""
     states = tuple(run.states[0] for run in runs)
-    largest = max(_largest_size(_values(model, some)) for some in torch.cat(states).split(BLOCK))
+    values = (_values(model, some) for some in torch.cat(states).split(BLOCK))
+    largest = max(float(some[some.isfinite()].abs().max()) for some in values)
     return Alone(largest, _guesses(model, torch.stack([some[-1] for some in states])))
 
 
@@ -162,10 +163,6 @@ def _guesses(model: Model, states: Tensor) -> tuple[Guess | None, ...]:
         return (None,) * len(states)
     probabilities, tokens = model.readout(states).float().softmax(-1).max(-1)
     return tuple(map(Guess, tokens.tolist(), probabilities.tolist()))
-
-
-def _largest_size(values: Tensor) -> float:
-    return float(values[values.isfinite()].abs().max())
 
 
 def _apart(found: Tensor, expected: Tensor) -> Tensor:

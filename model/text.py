@@ -17,7 +17,7 @@ from tokenizers.pre_tokenizers import Split
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from i18n import msg
+from i18n import N_, msg
 from model.errors import panics_caught
 
 Row = TypeVar("Row")
@@ -127,13 +127,11 @@ def cut_words(cut: str, most: int) -> str:
     """In a sentence: what of a text did not fit into `most` tokens; "" where nothing was cut."""
     if not cut:
         return ""
-    return msg(
+    words = N_(
         "The model reads at most {most:,} tokens: the last {count:,} characters of the text are cut, from "
-        "“{beginning}” on.",
-        most=most,
-        count=len(cut),
-        beginning=beginning(cut),
+        "“{beginning}” on."
     )
+    return msg(words, most=most, count=len(cut), beginning=beginning(cut))
 
 
 def padded(rows: Sequence[Sequence[int]], pad: int, pad_side: str = "right") -> tuple[Tensor, Tensor]:
@@ -180,8 +178,11 @@ class BatchTokenizer:
             raise ValueError(msg("expected text in every row, got none in row {row}", row=empty[0]))
         rows = [[*self.start, *ids, *self.end] for ids, _, _ in encoded]
         batch = self.batch(rows, pad_side, tuple(cut for _, _, cut in encoded))
-        ends = tuple(self._row_ends(batch, row, ends) for row, (_, ends, _) in enumerate(encoded))
-        return replace(batch, texts=tuple(texts), ends=ends)
+        every = []
+        for row, (_, ends, _) in enumerate(encoded):  # at 0 before a text's tokens, at its end behind them
+            before = [0] * (batch.real(row).start + len(self.start))
+            every.append((*before, *ends, *[ends[-1]] * (batch.ids.shape[1] - len(before) - len(ends))))
+        return replace(batch, texts=tuple(texts), ends=tuple(every))
 
     def batch(self, rows: list[list[int]], pad_side: str, cut: tuple[str, ...] = ()) -> TokenBatch:
         """Rows of ids, padded on one side to the longest, with what to show for each."""
@@ -229,12 +230,6 @@ class BatchTokenizer:
         """How many ids there are, from 0 on."""
         return self._tokenizer.get_vocab_size()
 
-    def _row_ends(self, batch: TokenBatch, row: int, ends: list[int]) -> tuple[int, ...]:
-        """Where each position's token ends in the row's text: at 0 before it, at its end behind it."""
-        here, last = batch.real(row), ends[-1]
-        before = [0] * (here.start + len(self.start))
-        return (*before, *ends, *[last] * (batch.ids.shape[1] - len(before) - len(ends)))
-
     def _ids(self, text: str) -> tuple[list[int], list[int], str]:
         """The ids that fit into the context beside the start and the end, where each ends, and the text behind them.
 
@@ -258,11 +253,8 @@ class BatchTokenizer:
             with panics_caught():  # a regular expression may give up
                 return self._tokenizer.encode_batch([clean], add_special_tokens=False)[0]  # encode holds Python's lock
         except Exception as error:  # noqa: BLE001 - the library raises plain Exception
-            raise ValueError(
-                msg(
-                    "expected a text of tokens that the tokenizer knows, got one that it refuses ({error})", error=error
-                )
-            ) from None
+            words = N_("expected a text of tokens that the tokenizer knows, got one that it refuses ({error})")
+            raise ValueError(msg(words, error=error)) from None
 
 
 def _keep_typed_specials_as_text(tokenizer: Tokenizer) -> None:
@@ -277,8 +269,8 @@ def _keep_typed_specials_as_text(tokenizer: Tokenizer) -> None:
 
 def added_around(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
     """The ids that a tokenizer's own post-processor puts before and after a text: <s>, or [CLS] and [SEP], or </s> …"""
-    marks = tokenizer.encode("a").special_tokens_mask
-    ids = tokenizer.encode("a").ids
+    encoded = tokenizer.encode("a")
+    marks, ids = encoded.special_tokens_mask, encoded.ids
     if 0 not in marks:  # "a" is nothing to this tokenizer: then what stands around it cannot be told apart
         return ids, []
     first, last = marks.index(0), len(marks) - marks[::-1].index(0)
@@ -299,10 +291,8 @@ def first_line(text: str) -> str:
 def check_targets(targets: Sequence[str], texts: Sequence[str]) -> None:
     """Raises ValueError for targets that are not one a text."""
     if len(targets) != len(texts):
-        raise ValueError(
-            msg("expected one target for each text, got {targets} for {texts}: write as many, or none",
-                targets=len(targets), texts=len(texts))
-        )  # fmt: skip
+        words = N_("expected one target for each text, got {targets} for {texts}: write as many, or none")
+        raise ValueError(msg(words, targets=len(targets), texts=len(texts)))
 
 
 def shortened(text: str, most: int, encode: Callable[[list[str]], TokenBatch]) -> str:
@@ -375,11 +365,7 @@ def _visible(character: str) -> str:
 WHITESPACE = {" ": "·", "\n": "⏎", "\t": "⇥", "\x7f": "␡"}
 
 
-def _byte_alphabet() -> dict[str, int]:
-    """GPT-2's alphabet: printable Latin-1 bytes stand for themselves, the others for U+0100 and on."""
-    plain = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    others = [byte for byte in range(256) if byte not in plain]
-    return {chr(byte): byte for byte in plain} | {chr(256 + place): byte for place, byte in enumerate(others)}
-
-
-BYTE_OF = _byte_alphabet()
+# GPT-2's alphabet: printable Latin-1 bytes stand for themselves, the others for U+0100 and on
+PLAIN = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+BYTE_OF = {chr(byte): byte for byte in PLAIN}
+BYTE_OF |= {chr(256 + place): byte for place, byte in enumerate(byte for byte in range(256) if byte not in PLAIN)}

@@ -225,26 +225,16 @@ class Trace:
 
     @torch.inference_mode()
     def stages_and_masks(
-        self, layer: int, head: int, row: int = 0, masks: MaskSpec | None = None
+        self, layer: int, head: int, row: int = 0, masks: MaskSpec | None = None, queries: slice | None = None
     ) -> tuple[AttentionStages, dict[str, Tensor]]:
-        """`stages` and `blocked_by`, whose masks are built once."""
-        blocked, record = self.blocked_by(layer, row, masks, head=head), self.layers[layer]
-        allowed = ~torch.stack(list(blocked.values())).any(0).to(record.q.device) if blocked else None
-        every = slice(0, record.q.shape[2])
-        of_one = record.stages_under(allowed, row, slice(head, head + 1), every)
-        return AttentionStages(*(getattr(of_one, name)[0].cpu() for name in vars(of_one))), blocked
-
-    @torch.inference_mode()
-    def stages_of(
-        self, layer: int, head: int, queries: slice, row: int = 0, masks: MaskSpec | None = None
-    ) -> tuple[AttentionStages, dict[str, Tensor]]:
-        """`stages_and_masks` of some queries alone, [queries, K]: of a text too long for all of them."""
+        """`stages` and `blocked_by`, whose masks are built once. queries: [queries, K] of these alone, of a text too
+        long for all of them."""
         self._check(layer, head, row)
-        record = self.layers[layer]
-        context = record.context.of(queries)
-        spec = masks or self.spec
-        blocked = {name: ~mask for name, mask in context.in_row(context.masks(spec, head), row).items()}
-        of_one = record.stages(spec, row, slice(head, head + 1), queries)
+        record, some = self.layers[layer], queries or slice(0, self.layers[layer].q.shape[2])
+        context = record.context.of(some)
+        blocked = {name: ~mask for name, mask in context.in_row(context.masks(masks or self.spec, head), row).items()}
+        allowed = ~torch.stack(list(blocked.values())).any(0).to(record.q.device) if blocked else None
+        of_one = record.stages_under(allowed, row, slice(head, head + 1), some)
         return AttentionStages(*(getattr(of_one, name)[0].cpu() for name in vars(of_one))), blocked
 
     @torch.inference_mode()

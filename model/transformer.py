@@ -7,25 +7,15 @@ Masks are boolean, True = may attend: [B,Q,K], or with the heads' axis [B,1,Q,K]
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import TypeVar
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from model import masks
 from model.attention import attention_stages
-from model.blocks import (
-    PAD,
-    CrossBlock,
-    Edit,
-    Heads,
-    KeysValues,
-    LayerMasks,
-    Positions,
-    Stack,
-    check_ids,
-)
+from model.blocks import PAD, CrossBlock, Edit, Heads, KeysValues, LayerMasks, Positions, Stack, check_ids
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +30,12 @@ class TransformerConfig:
     mlp_width: int | None = None
     epsilon: float = 1e-5
     tied: bool = True
+
+
+def config_of(recipe: Any, **more: int) -> TransformerConfig:
+    """The sizes among a recipe's fields, and more."""
+    names = [field.name for field in fields(TransformerConfig) if hasattr(recipe, field.name)]
+    return TransformerConfig(**{name: getattr(recipe, name) for name in names} | more)
 
 
 Network = TypeVar("Network", bound="Transformer")
@@ -131,8 +127,13 @@ class Decoder(Stack):
         sequence_mask(inputs). Raises ValueError, saying what was expected, for shapes, ids and masks that do not fit.
         """
         check_ids(inputs, self.vocabulary, self.context)
-        self._check_source(inputs, enc_output)
         rows, length = inputs.shape
+        if enc_output.ndim != 3 or len(enc_output) != rows or enc_output.shape[-1] != self.width:
+            raise ValueError(
+                f"expected enc_output [B,S,W] with {rows} rows and width {self.width}, got {list(enc_output.shape)}"
+            )
+        if enc_output.shape[1] == 0:
+            raise ValueError("expected enc_output with at least one source token, got none")
         if self_mask is None:
             self_mask = padding_mask(inputs, inputs, pad=self.pad) & sequence_mask(inputs)
         allowed = _over_heads(self_mask, rows, length, length, "self_mask")
@@ -157,15 +158,6 @@ class Decoder(Stack):
             qkvs.append(qkv)
             context_qkvs.append(context_qkv)
         return self.norm(x), qkvs, context_qkvs
-
-    def _check_source(self, inputs: Tensor, enc_output: Tensor) -> None:
-        if enc_output.ndim != 3 or len(enc_output) != len(inputs) or enc_output.shape[-1] != self.width:
-            raise ValueError(
-                f"expected enc_output [B,S,W] with {len(inputs)} rows and width {self.width}, "
-                f"got {list(enc_output.shape)}"
-            )
-        if enc_output.shape[1] == 0:
-            raise ValueError("expected enc_output with at least one source token, got none")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,12 +13,12 @@ from i18n import N_, say, together
 from model.atlas.texts import units_of_sample
 from model.base import Model, TokenizedText
 from model.inference.calls import ALIGNMENTS, ROUNDING, CallsComparison, compare_calls, continuation_ids, ends_of
-from model.inference.cost import COSTED, MOST_TOKENS, MaskCost, cost
+from model.inference.cost import MOST_TOKENS, MaskCost, cost
 from model.inference.draft_tree import ORDERS, POSITIONS, DraftTree, typed_tree, uniform_tree, verify_tree
 from model.inference.packing import PackedLosses, pack
 from model.inference.streaming import MOST_STREAMED, StreamedText, ids_of, stream
 from model.mask_kinds import KINDS
-from model.masks import MaskSpec
+from model.masks import ON_TEXT, MaskSpec
 from model.text import TokenBatch
 from serving.job import Job, ModelRef
 from ui import controls, link, page, results
@@ -356,7 +356,7 @@ def show_cost() -> Shown:
     with top, st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         whole_number(say("Tokens"), "tokens", 1, MOST_TOKENS, width=140)
         st.selectbox(say("Block size"), BLOCK_SIZES, key="block", width=110)
-        for name in COSTED:
+        for name in ON_TEXT:
             _choose_kind(name, spec)
         st.text_input(say("Tokens of each document"), key="cost_documents", width=200,
                       help=say("With commas; what is left of the text is one more document."))  # fmt: skip

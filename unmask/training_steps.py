@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from model import catalog
-from model.heads.over_steps import step_measures
+from model.heads.survey import step_measures
 from model.masks import MaskSpec
 from unmask.notebook import LoadedModel, load
 

@@ -16,7 +16,7 @@ from viz.numbers import number, percent
 from viz.palette import ALLOWED, MASK_COLOURS, NOW, SEQUENTIAL_SCALE, STANDARD
 
 if TYPE_CHECKING:  # it imports torch
-    from model.step_cost import Cost
+    from model.kv_cache import Cost
 
 
 @dataclass(frozen=True)

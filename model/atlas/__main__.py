@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from model import catalog
-from model.atlas.progress import AtlasProgress, about, begun, load, made_of, measured_in_threads, save
+from model.atlas.progress import AtlasProgress, about, begun, load, made_of, measured_in_threads, measured_on_ray, save
 from model.atlas.table import as_parquet, examples_path, examples_table, heads_table
 from model.atlas.texts import Unit, units_of_files, units_of_random
 from model.atlas.unit import LONGEST_ROW, check, row_length
@@ -58,9 +58,7 @@ def _run(given: argparse.Namespace) -> int:
     state = given.out.with_suffix(given.out.suffix + ".part")
     progress = load(state, settings) if state.exists() else begun(model, length)
     if given.ray is not None:
-        from model.atlas import ray_cluster  # an optional package
-
-        done = ray_cluster.measured(given.model, units, masks, length, progress, given.ray)
+        done = measured_on_ray(given.model, units, masks, length, progress, given.ray)
     else:
         done = measured_in_threads(model, units, masks, length, progress)
     with _stop_asked_for() as asked:

@@ -79,7 +79,10 @@ class BatchFacts:
             far = (self.position[:seen] - here[:, None]).clamp(min=0).float()  # [Q,K]
             distance = distance + 2 * (weights * far).sum(-1)
             leak = (weights * (far > 0)).sum(-1)
-        found = (_peak_and_entropy(weights) if known is None else known) | {
+        if known is None:
+            peak = weights[..., 1:].amax(-1) if seen > 1 else torch.zeros_like(weights[..., 0])
+            known = {"peak": peak, "entropy": measures.row_entropy(weights)}
+        found = known | {
             "previous": previous,
             "first": weights[..., 0],
             "same": same,
@@ -113,11 +116,6 @@ class BatchFacts:
         seen = cells.shape[-1]
         found = cells.gather(-1, key.clamp(0, seen - 1)[..., None])[..., 0]
         return found & (key >= 0) & (key < seen)
-
-
-def _peak_and_entropy(weights: Tensor) -> Known:
-    peak = weights[..., 1:].amax(-1) if weights.shape[-1] > 1 else torch.zeros_like(weights[..., 0])
-    return {"peak": peak, "entropy": measures.row_entropy(weights)}
 
 
 KEY_BITS = 32  # of an integer that holds a weight and its key

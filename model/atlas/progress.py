@@ -5,11 +5,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from model import catalog
 from model.atlas.result import Atlas, atlas_of
 from model.atlas.tally import Tally
 from model.atlas.texts import Unit
@@ -125,3 +128,49 @@ def _side_by_side(units: Iterable[Unit], progress: AtlasProgress, measure: Measu
             yield unit
     finally:
         pool.shutdown(cancel_futures=True)  # those that nobody waits for any more
+
+
+AT_ONCE = 256  # units handed to the cluster together: what there is of texts in memory
+
+
+def measured_on_ray(
+    name: str, units: Iterable[Unit], masks: MaskSpec, length: int, progress: AtlasProgress, address: str
+) -> Iterator[Unit]:
+    """`measured` on a Ray cluster: Ray Data measures the units, this process adds them up in their order.
+
+    name: the model's, whose files must be where every worker finds them. address: the cluster's, "" for one on this
+    machine. Raises ValueError where Ray is not installed, which is no requirement of the app: requirements-ray.txt.
+    """
+    if not address:
+        machine.keep_ray_on_loopback()
+    try:
+        import ray
+        import ray.data
+    except ImportError:
+        why = "--ray needs Ray Data, which is not installed here: pip install -r requirements-ray.txt"  # not shown
+        raise ValueError(why) from None
+    ray.init(address=address or None, ignore_reinit_error=True, log_to_driver=False)
+    ray.data.DataContext.get_current().execution_options.preserve_order = True
+    left = (unit for unit in units if not progress.has(unit))
+    while some := list(islice(left, AT_ONCE)):
+        bar = progress.tally.sample.bar
+        jobs = ([one.source, one.number, one.first, one.texts, one.rows, length, bar] for one in some)
+        items = [{"model": name, "masks": masks.to_json(), "job": json.dumps(job)} for job in jobs]
+        results = ray.data.from_items(items, override_num_blocks=len(items)).map(_measure).iter_rows()
+        for unit, row in zip(some, results, strict=True):
+            progress.add(unit, Tally.from_bytes(row["tally"]))
+            yield unit
+
+
+def _measure(item: dict[str, Any]) -> dict[str, Any]:
+    """On a worker."""
+    source, number, first, texts, rows, length, bar = json.loads(item["job"])
+    unit = Unit(source, number, first, tuple(texts), tuple(map(tuple, rows)))
+    tally = measure_unit(_model(item["model"]), unit, MaskSpec.from_json(item["masks"]), length, bar)
+    return {"tally": tally.to_bytes()}
+
+
+@lru_cache(maxsize=1)
+def _model(name: str) -> Model:
+    machine.keep_freed_memory()
+    return catalog.load(name)

@@ -113,8 +113,8 @@ class Atlas:
     """means [M,L,H], NaN where a measure counts nowhere; counts int64 [M,L]: the queries where it does; even [M,L]: the
     mean of a head that looks evenly at all it may see.
 
-    at_offset [L,H,2C-1]: the mean weight of the cells at each key - query, from -(C-1) on, NaN where none is open;
-    even_at_offset [L,2C-1]. spread [L,H,2+bins], even_spread [L,2+bins]: shares of attention on later tokens,
+    at_offset [L,H,2C-1]: the mean weight of the cells at each key - query, from -(C-1) on, NaN where none is open.
+    spread [L,H,2+bins], even_spread [L,2+bins]: shares of attention on later tokens,
     on itself, and BINS back.
     top_keys, top_queries int64 [L,H,N], ids, -1 where there are fewer; their numbers float [L,H,N] and counts.
     labels: of every id that is named. numbers: of each layer in the network. sample: see Sample. of_weights: those of
@@ -128,7 +128,6 @@ class Atlas:
     counts: np.ndarray
     even: np.ndarray
     at_offset: np.ndarray
-    even_at_offset: np.ndarray
     spread: np.ndarray
     even_spread: np.ndarray
     top_keys: np.ndarray
@@ -236,7 +235,6 @@ def atlas_of(tally: Tally, label: Callable[[int], str], numbers: tuple[int, ...]
         means = tally.sums / tally.counts[..., None]
         even = tally.uniform / tally.counts
         at_offset = tally.offsets / tally.cells[:, None]
-        even_at_offset = tally.even / tally.cells
         spread, even_spread = _spread(tally.offsets), _spread(tally.even)
         shares = tally.key_weight / tally.key_weight.sum(-1, keepdims=True)
         peaks = tally.query_peak / tally.query_count[:, None]
@@ -257,7 +255,6 @@ def atlas_of(tally: Tally, label: Callable[[int], str], numbers: tuple[int, ...]
         counts=tally.counts,
         even=even,
         at_offset=at_offset,
-        even_at_offset=even_at_offset,
         spread=spread,
         even_spread=even_spread,
         top_keys=top_keys,

@@ -63,16 +63,9 @@ class Sample:
             return other if len(other) else self
         priority = np.concatenate([self.priority, other.priority])
         chosen = np.argsort(priority, kind="stable")[:SAMPLED]
-        texts, ids = self.texts + other.texts, self.ids + other.ids
-        return Sample(
-            priority[chosen],
-            np.concatenate([self.place, other.place])[chosen],
-            [texts[number] for number in chosen],
-            [ids[number] for number in chosen],
-            np.concatenate([self.values, other.values])[chosen],
-            np.concatenate([self.keys, other.keys])[chosen],
-            np.concatenate([self.weights, other.weights])[chosen],
-        )
+        arrays = {name: np.concatenate([getattr(self, name), getattr(other, name)])[chosen] for name in SAMPLE_ARRAYS}
+        texts, ids = ([some[number] for number in chosen] for some in (self.texts + other.texts, self.ids + other.ids))
+        return Sample(**arrays, texts=texts, ids=ids)
 
     @property
     def bar(self) -> int:

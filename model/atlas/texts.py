@@ -17,7 +17,7 @@ from typing import TextIO
 import torch
 from torch import Tensor
 
-from i18n import msg, msg_all
+from i18n import N_, msg, msg_all
 from model.base import Model
 from model.text import TokenBatch, padded
 
@@ -56,10 +56,8 @@ def units_of_files(paths: list[Path]) -> Iterator[Unit]:
 def units_of_upload(name: str, data: bytes) -> list[Unit]:
     """A file that somebody sent. Raises ValueError for one that is too large, is no text or has none."""
     if len(data) > MOST_UPLOAD:
-        raise ValueError(
-            msg("{file}: expected a file of at most {most:.0f} MB, got {size:.1f} MB",
-                file=name, most=MOST_UPLOAD / 1e6, size=len(data) / 1e6)
-        )  # fmt: skip
+        words = N_("{file}: expected a file of at most {most:.0f} MB, got {size:.1f} MB")
+        raise ValueError(msg(words, file=name, most=MOST_UPLOAD / 1e6, size=len(data) / 1e6))
     kind = suffix_of(name)
     with io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig", newline="") as file:
         units = list(in_units(_texts(file, kind, name)))
@@ -163,13 +161,11 @@ def _texts(file: TextIO, kind: str, name: str) -> Iterator[str]:
     try:
         yield from (_cells(file, name) if kind == ".csv" else _lines(file, name))
     except UnicodeDecodeError as error:
-        raise ValueError(
-            msg("{file}: expected text in UTF-8, got invalid bytes ({why})", file=name, why=error.reason)
-        ) from None
+        words = N_("{file}: expected text in UTF-8, got invalid bytes ({why})")
+        raise ValueError(msg(words, file=name, why=error.reason)) from None
     except csv.Error as error:
-        raise ValueError(
-            msg("{file}: expected a table in CSV, got one that cannot be read ({why})", file=name, why=error)
-        ) from None
+        words = N_("{file}: expected a table in CSV, got one that cannot be read ({why})")
+        raise ValueError(msg(words, file=name, why=error)) from None
 
 
 def _lines(file: TextIO, name: str) -> Iterator[str]:

@@ -10,10 +10,10 @@ from functools import lru_cache
 import numpy as np
 import torch
 
-from i18n import msg
+from i18n import N_, msg
 from model.atlas.batch import measure_batch
 from model.atlas.result import NAMES
-from model.atlas.tally import SAMPLED, Sample, Tally
+from model.atlas.tally import SAMPLED, Tally
 from model.atlas.texts import TokenRow, Unit, batch_of, punctuation_of, rows_of_unit
 from model.base import Model
 from model.masks import MaskSpec
@@ -37,12 +37,10 @@ def row_length(model: Model, length: int = LONGEST_ROW) -> int:
 def check(model: Model, masks: MaskSpec) -> None:
     """Raises ValueError for what an atlas is not made of."""
     if model.kind == "encoder-decoder":
-        raise ValueError(
-            msg(
-                "{model} is an encoder-decoder: an atlas is for decoders and encoders, whose tokens attend to one text",
-                model=model.name,
-            )
+        words = N_(
+            "{model} is an encoder-decoder: an atlas is for decoders and encoders, whose tokens attend to one text"
         )
+        raise ValueError(msg(words, model=model.name))
     if masks.heads or masks.layers or not masks.padding:
         raise ValueError("expected masks of all layers and heads, padding among them, got others")  # not shown
 
@@ -67,8 +65,12 @@ def measure_unit(model: Model, unit: Unit, masks: MaskSpec, length: int, bar: in
         places = [(place_of[number], at) for number, at in chosen[["row", "at"]][here].tolist()]
         where = torch.tensor(places, dtype=torch.long).reshape(-1, 2)
         part, sample = measure_batch(model, batch, punctuation, masks, length, where)
+        picked = [rows[number] for number in chosen["row"][here]]
+        sources, numbers = np.full(len(here), unit.source), [unit.first + row.number for row in picked]
+        sample.priority = chosen["priority"][here]
+        sample.place = np.stack([sources, np.array(numbers, np.int64), chosen["at"][here]], -1)
+        sample.texts, sample.ids = [row.text for row in picked], [row.ids for row in picked]
         part.sample = sample
-        _write_places(part.sample, chosen[here], rows, unit)
         tally.add(part)
     tally.texts, tally.rows = len(unit), len(rows)
     tally.read = sum(len(row.ids) for row in rows)
@@ -116,14 +118,6 @@ def batches(rows: list[TokenRow]) -> Iterator[list[int]]:
         some.append(number)
     if some:
         yield some
-
-
-def _write_places(sample: Sample, chosen: np.ndarray, rows: list[TokenRow], unit: Unit) -> None:
-    sample.priority = chosen["priority"]
-    some = [rows[number] for number in chosen["row"]]
-    numbers = [unit.first + row.number for row in some]
-    sample.place = np.stack([np.full(len(some), unit.source), np.array(numbers, np.int64), chosen["at"]], -1)
-    sample.texts, sample.ids = [row.text for row in some], [row.ids for row in some]
 
 
 def _mixed(z: np.ndarray) -> np.ndarray:

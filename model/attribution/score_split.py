@@ -9,7 +9,7 @@ Sizes: D head width, S sources.
 import torch
 from torch import Tensor
 
-from i18n import msg
+from i18n import N_, msg
 from model.attribution.linearized_run import LinearizedRun
 from model.attribution.parts import Carried, DirectEffect, ScoreSplit
 from model.base import Model
@@ -97,12 +97,11 @@ def score_split(model: Model, trace: Trace, row: int, layer: int, head: int, que
         return ScoreSplit(*plain, why_not=str(error))
     found, size = float(terms.sum()), max(float(terms.abs().sum()), 1.0)
     if not abs(found - score) <= TOLERANCE * size:
-        why = msg(
+        words = N_(
             "With its norms frozen the terms sum to {found:.4f} and not to the score: q and k are not linear in their "
-            "sources",
-            found=found,
+            "sources"
         )
-        return ScoreSplit(*plain, why_not=why)
+        return ScoreSplit(*plain, why_not=msg(words, found=found))
     return ScoreSplit(*plain, sources=names, terms=terms.numpy())
 
 

@@ -116,10 +116,6 @@ def bias_of(terms: ScoreTerms, rows: slice) -> Tensor | None:
     return terms.bias if terms.bias is None or len(terms.bias) == 1 else terms.bias[rows]
 
 
-def as_float32(stages: AttentionStages) -> AttentionStages:
-    return AttentionStages(**{name: part.float() for name, part in vars(stages).items()})
-
-
 @dataclass(frozen=True, kw_only=True)
 class Bug:
     """A bug, its mend, and what to say of it. Bugs of one title are variants of each other.
@@ -160,7 +156,10 @@ class Bug:
 
     def on(self, case: AttentionCase) -> AttentionStages:
         """The attention with the bug in the precision in which it shows, float32 in and out."""
-        return self.function(case) if self.dtype == torch.float32 else as_float32(self.function(case.to(self.dtype)))
+        if self.dtype == torch.float32:
+            return self.function(case)
+        stages = self.function(case.to(self.dtype))
+        return AttentionStages(**{name: part.float() for name, part in vars(stages).items()})
 
     def stages(self, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> AttentionStages:
         """`on` these alone: q [B,H,T,D], k and v [B,Hkv,T,D], allowed bool, broadcastable to [B,1,T,T]."""

@@ -20,8 +20,7 @@ from model.blocks import Block, positions_of
 from model.bug_clinic.case import Attention, AttentionCase, Bug, Crash, bias_of
 from model.bug_clinic.laws import LAWS, Tried, Verdict
 from model.bug_clinic.masks import MASKS, repeated
-from model.bug_clinic.modules import AROUND, TARGETS
-from model.bug_clinic.scores import SCORES
+from model.bug_clinic.scores import AROUND, SCORES, TARGETS
 from model.kv_cache import network_of
 from model.masks import MaskSpec
 from model.text import TokenBatch, rows_of, shortened

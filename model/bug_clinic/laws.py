@@ -57,21 +57,53 @@ class Tried:
         return moved
 
 
+@dataclass(frozen=True)
+class Law:
+    """A law in words, and how much of a violation is rounding.
+
+    of: what the violation is a number of. most: in float32; where `of` is "output", for values of size 1.
+    needs: what a case must have for the law to say anything.
+    """
+
+    words: str
+    measure: Callable[[Tried], float]
+    of: str
+    most: float = 0.0
+    needs: str = ""
+
+
+LAWS: dict[str, Law] = {}
+Measure = Callable[[Tried], float]
+
+
+def law(words: str, of: str, most: float = 0.0, needs: str = "") -> Callable[[Measure], Measure]:
+    """Makes a measure a law, under its name; the rest as Law's."""
+
+    def add(measure: Measure) -> Measure:
+        LAWS[measure.__name__] = Law(words, measure, of, most, needs)
+        return measure
+
+    return add
+
+
 HALF_ROUNDS = 1000.0  # float16 rounds about so much coarser than what the laws allow float32
 
 
+@law(N_("The code runs."), N_("errors"))
 def runs(tried: Tried) -> float:
     """0: who gets here was computed. Raises Crash where PyTorch refuses."""
     _ = tried.stages
     return 0.0
 
 
+@law(N_("A blocked cell's weight is exactly 0."), N_("weight"))
 def blocked(tried: Tried) -> float:
     """The largest weight in a blocked cell."""
     weights = tried.stages.weights
     return _largest(weights[~tried.case.allowed.expand_as(weights)])
 
 
+@law(N_("If a token has an allowed key, its weights sum to 1."), N_("weight"), 1e-5)
 def rows(tried: Tried) -> float:
     """The furthest that a row's sum is from 1 (beside sinks, from what they leave), where it has a key to look at."""
     case, sums = tried.case, tried.stages.weights.sum(-1)
@@ -83,6 +115,7 @@ def rows(tried: Tried) -> float:
     return _largest((sums - expected)[looks])
 
 
+@law(N_("A token with no allowed key gets output 0, never NaN."), N_("output"), needs=N_("a token with no allowed key"))
 def empty(tried: Tried) -> float:
     """The largest weight or output of a row that is blocked throughout."""
     nothing = ~tried.case.allowed.any(-1)  # [B,1,T]
@@ -91,16 +124,24 @@ def empty(tried: Tried) -> float:
     return max(map(_largest, parts)) if nothing.any() else math.nan
 
 
+@law(
+    N_("No later token is read: changing one leaves every earlier output unchanged."),
+    N_("output"),
+    1e-4,
+    N_("a causal mask and two tokens"),
+)
 def causal(tried: Tried) -> float:
     """How far an output moves when a real token that comes later is changed, each of them in turn."""
     return _moved(tried, lambda changed, position: position < changed)
 
 
+@law(N_("No output depends on the token that it must predict."), N_("output"), 1e-4, N_("a causal mask and two tokens"))
 def target(tried: Tried) -> float:
     """How far an output moves when the token that it is to predict is changed, each of them in turn."""
     return _moved(tried, lambda changed, position: position == changed - tried.case.ahead)
 
 
+@law(N_("A padded row gives what the same text gives alone."), N_("output"), 1e-4, N_("padding in this row"))
 def padded(tried: Tried) -> float:
     """How far the output of a padded row is from that of the same text alone."""
     case = tried.case
@@ -114,6 +155,7 @@ def padded(tried: Tried) -> float:
     return worst
 
 
+@law(N_("The output is what PyTorch's own attention gives."), N_("output"), 1e-4)
 def same(tried: Tried) -> float:
     """How far the output is from that of `attend`, which PyTorch's own kernels compute."""
     case = tried.case
@@ -121,6 +163,7 @@ def same(tried: Tried) -> float:
     return _apart(tried.stages.output, expected)
 
 
+@law(N_("The inputs of one head do not affect the others."), N_("output"), 1e-4, N_("two key-value heads"))
 def heads(tried: Tried) -> float:
     """How far the other heads' output moves when head 0, and who shares its keys, are given other numbers."""
     case = tried.case
@@ -131,6 +174,11 @@ def heads(tried: Tried) -> float:
     return _apart(before[:, group:], after[:, group:])
 
 
+@law(
+    N_("Different queries, keys or values give a different output."),
+    N_("of 3 ignored"),
+    needs=N_("a token with two allowed keys"),
+)
 def projected(tried: Tried) -> float:
     """How many of q, k and v may be given other numbers without any effect on the output."""
     case = tried.case
@@ -141,6 +189,11 @@ def projected(tried: Tried) -> float:
     return float(sum(_apart(before, tried.output(other)) == 0 for other in changed))
 
 
+@law(
+    N_("q and k of unit variance and any width give scaled scores with a standard deviation of 1."),
+    N_("standard deviation"),
+    0.1,
+)
 def scaled(tried: Tried) -> float:
     """How far from 1 the scaled scores' standard deviation is, for independent q and k of unit variance.
 
@@ -153,73 +206,11 @@ def scaled(tried: Tried) -> float:
     return abs(float(drawn.run(tried.attention).scaled.float().std()) - 1)
 
 
+@law(N_("Scores that are still needed are not overwritten."), N_("scores"))
 def kept(tried: Tried) -> float:
     """How many of the scores, which others may still use, the attention has overwritten with -inf."""
     stages = tried.stages
     return float((stages.raw.isfinite() & (stages.scaled == -torch.inf)).sum())
-
-
-@dataclass(frozen=True)
-class Law:
-    """A law in words, and how much of a violation is rounding.
-
-    of: what the violation is a number of. most: in float32; where `of` is "output", for values of size 1.
-    """
-
-    words: str
-    measure: Callable[[Tried], float]
-    of: str
-    most: float = 0.0
-    needs: str = ""  # what a case must have for the law to say anything
-
-
-LAWS = {
-    "runs": Law(N_("The code runs."), runs, N_("errors")),
-    "blocked": Law(N_("A blocked cell's weight is exactly 0."), blocked, N_("weight")),
-    "rows": Law(N_("If a token has an allowed key, its weights sum to 1."), rows, N_("weight"), 1e-5),
-    "empty": Law(
-        N_("A token with no allowed key gets output 0, never NaN."),
-        empty,
-        N_("output"),
-        0.0,
-        N_("a token with no allowed key"),
-    ),
-    "causal": Law(
-        N_("No later token is read: changing one leaves every earlier output unchanged."),
-        causal,
-        N_("output"),
-        1e-4,
-        N_("a causal mask and two tokens"),
-    ),
-    "target": Law(
-        N_("No output depends on the token that it must predict."),
-        target,
-        N_("output"),
-        1e-4,
-        N_("a causal mask and two tokens"),
-    ),
-    "padded": Law(
-        N_("A padded row gives what the same text gives alone."), padded, N_("output"), 1e-4, N_("padding in this row")
-    ),
-    "same": Law(N_("The output is what PyTorch's own attention gives."), same, N_("output"), 1e-4),
-    "heads": Law(
-        N_("The inputs of one head do not affect the others."), heads, N_("output"), 1e-4, N_("two key-value heads")
-    ),
-    "projected": Law(
-        N_("Different queries, keys or values give a different output."),
-        projected,
-        N_("of 3 ignored"),
-        0.0,
-        N_("a token with two allowed keys"),
-    ),
-    "scaled": Law(
-        N_("q and k of unit variance and any width give scaled scores with a standard deviation of 1."),
-        scaled,
-        N_("standard deviation"),
-        0.1,
-    ),
-    "kept": Law(N_("Scores that are still needed are not overwritten."), kept, N_("scores")),
-}
 
 
 @dataclass(frozen=True)

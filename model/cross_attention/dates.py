@@ -22,7 +22,7 @@ from torch import Tensor
 
 from i18n import N_, msg
 from model.base import CHECKPOINTS, Description, HeadEdit, Model
-from model.blocks import positions_of, positions_under
+from model.blocks import positions_under
 from model.cross_attention.written_dates import CHARACTERS, examples, held_out_days
 from model.errors import CheckpointError, NotSupported
 from model.files import write
@@ -36,7 +36,6 @@ PAD, START, END, UNKNOWN = range(4)
 SPECIAL = ("<pad>", "<start>", "<end>", "<unknown>")
 MODEL_TYPE = "unmask_encoder_decoder"
 MOST_WRITTEN = 12  # characters; a date has 10
-TRACE_BYTES = 64 * 2**20  # what one run may keep
 PARTS = ("encoder", "decoder", "cross")
 AVAILABLE = {  # the masks that a reader can have; a source is read as a whole, and a target sees all of its source
     "encoder": frozenset(MASK_NAMES) - {"causal"},
@@ -101,17 +100,11 @@ class DatesModel(Model):
 
     def describe(self) -> Description:
         config = self.network.config
-        both = (config.heads, config.heads)
-        return Description(
+        return self.described(
             architecture=N_("character-level Transformer"),
-            kind=self.kind,
             layers={"encoder": config.encoder_layers, "decoder": config.decoder_layers, "cross": config.decoder_layers},
-            heads=self.num_heads,
-            key_value_heads=self.num_heads,
-            heads_by_part=dict.fromkeys(PARTS, both),
-            context=config.context,
+            heads_by_part=dict.fromkeys(PARTS, (config.heads, config.heads)),
             masks=("causal", "padding"),
-            parameters=self.parameters,
         )
 
     @torch.inference_mode()
@@ -125,17 +118,13 @@ class DatesModel(Model):
                 f"{self.name} is an encoder-decoder: expected a batch with a source"  # not shown
             )
         spec.check_scope(max(self.describe().layers.values()), self.num_heads)
-        source, length = batch.source, batch.ids.shape[1]
-        own = self._contexts("decoder", batch.keep, length, batch.split)
-        across = self._contexts("cross", source.keep, length)
+        source = batch.source
         memory, encoder = self._read(source, spec)
-        states, decoder, cross = self.network.decoder.states(
-            batch.ids, positions_under(spec, batch), memory, allowed_by_layer(own, spec), allowed_by_layer(across, spec)
-        )
+        states, decoder, cross = self._decoded(batch, memory, source, spec, batch.split)
         parts = {
             "encoder": Attention(encoder, source, source),
-            "decoder": Attention(records_of(decoder, own), batch, batch),
-            "cross": Attention(records_of(cross, across), batch, source),
+            "decoder": Attention(decoder, batch, batch),
+            "cross": Attention(cross, batch, source),
         }
         return Trace(batch, spec, parts["decoder"].layers, states, self.readout, "decoder", parts)
 
@@ -152,31 +141,28 @@ class DatesModel(Model):
         memory, _ = self._read(source, spec)
         chances, ended = [], torch.zeros(len(rows), dtype=torch.bool)
         for _ in range(MOST_WRITTEN):
-            logits = self._next(rows, memory, source.keep, spec)
-            chance, token = logits.softmax(-1).max(-1)
+            so_far = TokenBatch(rows, torch.ones_like(rows, dtype=torch.bool), ())
+            states, _, _ = self._decoded(so_far, memory, source, spec.replace(positions="counted"))
+            chance, token = self.readout(states[:, -1]).softmax(-1).max(-1)
             rows = torch.cat([rows, token[:, None]], dim=-1)
             chances.append(chance)
             ended |= token == END
             if ended.all():
                 break
-        found = torch.stack(chances, dim=-1).tolist()
-        return self._written(rows[:, 1:].tolist(), found)
+        ids = [tuple(row[: row.index(END) + 1] if END in row else row) for row in rows[:, 1:].tolist()]
+        texts = ("".join(self._targets.label(token) for token in _until_end(row)) for row in ids)
+        pairs = zip(torch.stack(chances, dim=-1).tolist(), ids, strict=True)
+        return Written(tuple(texts), tuple(tuple(chance[: len(row)]) for chance, row in pairs), tuple(ids))
 
-    def _next(self, rows: Tensor, memory: Tensor, source_keep: Tensor, spec: MaskSpec) -> Tensor:
-        """Logits [B,V] of what follows rows [B,T], in which there is no padding."""
-        keep = torch.ones_like(rows, dtype=torch.bool)
-        own = self._contexts("decoder", keep, rows.shape[1])
-        across = self._contexts("cross", source_keep, rows.shape[1])
-        states, _, _ = self.network.decoder.states(
-            rows, positions_of(keep), memory, allowed_by_layer(own, spec), allowed_by_layer(across, spec)
-        )
-        return self.readout(states[:, -1])
-
-    def _written(self, ids: list[list[int]], chances: list[list[float]]) -> Written:
-        rows = [row[: row.index(END) + 1] if END in row else row for row in ids]
-        texts = ["".join(self._targets.label(token) for token in _until_end(row)) for row in rows]
-        kept = tuple(tuple(chance[: len(row)]) for chance, row in zip(chances, rows, strict=True))
-        return Written(tuple(texts), kept, tuple(map(tuple, rows)))
+    def _decoded(
+        self, batch: TokenBatch, memory: Tensor, source: TokenBatch, spec: MaskSpec, split: TextSplit | None = None
+    ) -> tuple[Tensor, tuple[LayerRecord, ...], tuple[LayerRecord, ...]]:
+        """The decoder's states [B,T,W], and the records of its attentions. split: as MaskContext's."""
+        own = self._contexts("decoder", batch.keep, batch.ids.shape[1], split)
+        across = self._contexts("cross", source.keep, batch.ids.shape[1])
+        masks = allowed_by_layer(own, spec), allowed_by_layer(across, spec)
+        states, qkvs, cross = self.network.decoder.states(batch.ids, positions_under(spec, batch), memory, *masks)
+        return states, records_of(qkvs, own), records_of(cross, across)
 
     def _read(self, source: TokenBatch, spec: MaskSpec) -> tuple[Tensor, tuple[LayerRecord, ...]]:
         """The encoder's output [B,S,W], and its record."""
@@ -236,9 +222,8 @@ def _read_config(path: Path) -> EncoderDecoderConfig:
     try:
         fields = json.loads(path.read_bytes())
         if not isinstance(fields, dict) or fields.pop("model_type", None) != MODEL_TYPE:
-            raise CheckpointError(
-                msg("{path}: expected model_type {kind!r}, found another", path=path, kind=MODEL_TYPE)
-            )
+            words = N_("{path}: expected model_type {kind!r}, found another")
+            raise CheckpointError(msg(words, path=path, kind=MODEL_TYPE))
         return TypeAdapter(EncoderDecoderConfig).validate_python(fields)
     except FileNotFoundError:
         raise CheckpointError(msg("{path}: expected a model's config.json, found no such file", path=path)) from None
@@ -270,9 +255,9 @@ class DateAccuracy:
 
 
 @lru_cache(maxsize=4)
-def held_out_sample(count: int, seed: str = "page") -> tuple[tuple[str, str], ...]:
+def held_out_sample(count: int) -> tuple[tuple[str, str], ...]:
     """Always the same strings of days that never occur in training."""
-    return tuple(examples(held_out_days(), count, random.Random(seed)))
+    return tuple(examples(held_out_days(), count, random.Random("page")))
 
 
 def measure(model: DatesModel, spec: MaskSpec, count: int) -> DateAccuracy:

@@ -86,7 +86,8 @@ def read(text: str) -> tuple[date, ...]:
 
     Of a text that names several days, none: which one is meant?"""
     for written in _written(text):  # of "week 3, Jan 20, 2017" 3 Jan 20 is the worse reading
-        readings = {_known(one) for one in written} - {()}
+        dates = (dict.fromkeys(day for one in readings if (day := possible(*one))) for readings in written)
+        readings = {tuple(days) for days in dates if days}  # the days of the years that the model knows
         if readings:
             return readings.pop() if len(readings) == 1 else ()
     return ()
@@ -112,7 +113,10 @@ def why_none(text: str) -> tuple[Why, str]:
 
 def _written(text: str) -> Iterator[set[Readings]]:
     """The readings of each date in the text, on the calendar or not: of whole years, then of those of two digits."""
-    plain = _TIME.sub(" ", _in_digits(text.lower()))
+    plain = text.lower()
+    for words in (_YEAR_WORDS, _DAY_WORDS):  # in digits
+        plain = words.sub(lambda found: _IN_DIGITS[" ".join(re.split("[ -]+", found[0]))], plain)
+    plain = _TIME.sub(" ", plain)
     last = [found[0] for found in _overlapping(_DAY_LAST, plain) if month_of(found["month"])]
     if last:  # or the number before the month might pass for its day
         plain = last[-1]
@@ -167,20 +171,8 @@ def _either(found: dict[str, str]) -> Readings:
     return (year, second, first), (year, first, second)
 
 
-def _known(readings: Readings) -> tuple[date, ...]:
-    """Those that are days of the calendar, in the years that the model knows."""
-    return tuple(dict.fromkeys(day for one in readings if (day := possible(*one))))
-
-
 def _whole(year: str) -> int:
     return int(year) if len(year) == 4 else int(year) + (1900 if int(year) >= 50 else 2000)
-
-
-def _in_digits(text: str) -> str:
-    """Ordinals and years in words as digits."""
-    for words in (_YEAR_WORDS, _DAY_WORDS):
-        text = words.sub(lambda found: _IN_DIGITS[" ".join(re.split("[ -]+", found[0]))], text)
-    return text
 
 
 def _one_apart(word: str, name: str) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from i18n import msg
+from i18n import N_, msg
 from model.base import HeadEdit, Model
 from model.heads.view import head_name
 from model.masks import MaskSpec
@@ -165,12 +165,6 @@ def _check(model: Model, off: HeadsOff) -> None:
     heads = found.heads_by_part.get(off.attention, (found.heads, 0))[0]
     for layer, head in off.heads:
         if not (0 <= layer < layers and 0 <= head < heads):
-            raise ValueError(
-                msg(
-                    "expected heads of the {layers} × {heads} of attention {attention!r}, got {head}",
-                    layers=layers,
-                    heads=heads,
-                    attention=off.attention,
-                    head=head_name(layer, head),
-                )
-            )
+            words = N_("expected heads of the {layers} × {heads} of attention {attention!r}, got {head}")
+            got = {"attention": off.attention, "head": head_name(layer, head)}
+            raise ValueError(msg(words, layers=layers, heads=heads, **got))

@@ -71,11 +71,5 @@ def logit_lens(model: Model, batch: TokenBatch, spec: MaskSpec, row: int, begin:
     ids, probabilities, chances, places = (torch.stack(some).numpy() for some in zip(*found, strict=True))
     shown = sorted({*ids.ravel().tolist(), *wanted[wanted >= 0].tolist()})
     return LogitLens(
-        begin,
-        ids,
-        probabilities,
-        wanted.numpy(),
-        chances,
-        places,
-        {token: model.label(token) for token in shown},
+        begin, ids, probabilities, wanted.numpy(), chances, places, {token: model.label(token) for token in shown}
     )

@@ -24,7 +24,7 @@ def leak(weights: Tensor, keep: Tensor, queries: Tensor | None = None) -> tuple[
 
     They do not overlap: padding that comes later counts as padding.
     """
-    later = (_offsets(weights) < 0) & keep
+    later = (torch.arange(weights.shape[-1], device=weights.device) > _positions(weights)[:, None]) & keep
     future = _mean_over_rows((weights * later).sum(-1), weights, queries)
     padding = _mean_over_rows((weights * ~keep).sum(-1), weights, queries)
     return future, padding
@@ -102,12 +102,6 @@ def _on(weights: Tensor, back: int) -> Tensor:
 
 def _positions(weights: Tensor) -> Tensor:
     return torch.arange(weights.shape[-2], device=weights.device)
-
-
-def _offsets(weights: Tensor) -> Tensor:
-    """query - key, [Q,K]."""
-    keys = torch.arange(weights.shape[-1], device=weights.device)
-    return _positions(weights)[:, None] - keys
 
 
 def _and(queries: Tensor | None, more: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from i18n import msg
+from i18n import N_, msg
 from model.masks import MaskSpec
 from model.trace import Trace
 
@@ -52,10 +52,8 @@ def layer_maps(trace: Trace, row: int, masks: MaskSpec, how: How) -> LayerMaps:
     most = int((MOST_BYTES / (4 * trace.num_layers)) ** 0.5)
     length = trace.queries.ids.shape[1]
     if length > most:
-        raise ValueError(
-            msg("expected at most {most:,} tokens over all {layers} layers, got {length:,}",
-                most=most, layers=trace.num_layers, length=length)
-        )  # fmt: skip
+        words = N_("expected at most {most:,} tokens over all {layers} layers, got {length:,}")
+        raise ValueError(msg(words, most=most, layers=trace.num_layers, length=length))
     maps = over_heads(trace, row, masks, "maximum" if how == "maximum" else "mean")
     return LayerMaps(rollout(maps) if how == "rollout" else maps, _blocked(trace, row, masks))
 
@@ -69,10 +67,8 @@ def token_flow(trace: Trace, row: int, masks: MaskSpec, query: int) -> np.ndarra
     layers, length = trace.num_layers, trace.queries.ids.shape[1]
     most = int((MOST_FLOW / layers**2) ** (1 / 3))
     if length > most:
-        raise ValueError(
-            msg("expected at most {most:,} tokens for attention flow over {layers} layers, got {length:,}",
-                most=most, layers=layers, length=length)
-        )  # fmt: skip
+        words = N_("expected at most {most:,} tokens for attention flow over {layers} layers, got {length:,}")
+        raise ValueError(msg(words, most=most, layers=layers, length=length))
     return flow(over_heads(trace, row, masks, "mean"), query)
 
 

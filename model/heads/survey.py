@@ -12,12 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from i18n import msg
+from i18n import N_, msg
 from model.errors import index
 from model.heads import measures
 from model.heads.merging import By, Groups, MergedBlocks, merge_groups, merged_blocked
 from model.mask_kinds import KINDS
-from model.masks import MaskContext, MaskSpec
+from model.masks import MaskSpec
 from model.trace import Thumbnails, Trace
 
 HEAD_PATTERNS = ("previous", "first", "itself", "duplicate", "induction")  # across texts all but "first" are NaN
@@ -48,9 +48,7 @@ class AttentionShares:
         much_later = later.clone()
         much_later[begin : begin + 2] = False
         position, ids = torch.arange(len(later)), queries.ids[row].cpu()
-        self._ids = (
-            ids if trace.layers[0].context.is_long else None
-        )  # which then says who is a duplicate, block by block
+        self._ids = ids if trace.layers[0].context.is_long else None  # says who is a duplicate, block by block
         repeats, follower = measures.repeats(ids), measures.followers(ids)
         self._cells = torch.stack([position - 1, position, follower], -1).clamp(min=0)  # [Q,3]
         same_before = measures.same_before(ids) & later[:, None] if self._ids is None else torch.zeros(0, 2)
@@ -177,7 +175,10 @@ def _blocked(trace: Trace, row: int, masks: MaskSpec | None, groups: Groups | No
     every = []
     for layer in range(trace.num_layers):
         if trace.layers[layer].context.is_long:
-            every.append(_blocked_by_rows(trace.layers[layer].context, row, masks or trace.spec, tall, wide))
+            context, spec = trace.layers[layer].context, masks or trace.spec
+            parts = (context.of(slice(*edge)).allowed_in_row(spec, row) for edge in _edges(context.queries, tall))
+            one_by_one = (blocked_thumbnail(~part.numpy(), 1, wide) for part in parts)  # one part in memory at a time
+            every.append(np.concatenate([*one_by_one]))
             continue
         allowed = trace.allowed(layer, row, masks)
         key = np.packbits(allowed.numpy()).tobytes()
@@ -187,14 +188,27 @@ def _blocked(trace: Trace, row: int, masks: MaskSpec | None, groups: Groups | No
     return np.stack(every)
 
 
-def _blocked_by_rows(context: MaskContext, row: int, spec: MaskSpec, tall: int, wide: int) -> np.ndarray:
-    """blocked_thumbnail, a row of it at a time."""
-    parts = (context.of(slice(*edge)).allowed_in_row(spec, row).numpy() for edge in _edges(context.queries, tall))
-    return np.concatenate([blocked_thumbnail(~allowed, 1, wide) for allowed in parts])  # one part in memory at a time
-
-
 def _edges(cells: int, parts: int) -> list[tuple[int, int]]:
     return [(part * cells // parts, -(-(part + 1) * cells // parts)) for part in range(parts)]
+
+
+@dataclass(frozen=True, eq=False)
+class StepMeasures:
+    """loss: the mean over the row's tokens in nats, NaN where none is predicted. shares: by SHARES, float32
+    [L,H], 0 to 1, see AttentionShares."""
+
+    loss: float
+    shares: dict[str, np.ndarray]
+
+
+@torch.inference_mode()
+def step_measures(trace: Trace, row: int, masks: MaskSpec, predicts: bool) -> StepMeasures:
+    """Of a row of a run. predicts: whether its logits are of next tokens."""
+    shares = AttentionShares(trace, row, masks)
+    for layer, some, weights in trace.blocks(row, masks):
+        shares.add(layer, some, weights.cpu())
+    loss = float(trace.losses(row).nanmean()) if predicts else float("nan")
+    return StepMeasures(loss, shares.means())
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,9 +228,8 @@ def changes(trace: Trace, other: Trace, row: int) -> Changes:
     """
     shapes = [[(*record.q.shape[1:3], record.k.shape[2]) for record in one.layers] for one in (trace, other)]
     if shapes[0] != shapes[1]:
-        raise ValueError(
-            msg("expected two runs of one shape, got {one} and {other}", one=_said(trace), other=_said(other))
-        )
+        words = N_("expected two runs of one shape, got {one} and {other}")
+        raise ValueError(msg(words, one=_said(trace), other=_said(other)))
     if not torch.equal(trace.batch.ids[row], other.batch.ids[row]):
         raise ValueError(msg("expected two runs on the same tokens, got other ones"))
     thumbnails = Thumbnails(trace, thumbnail_size(trace.num_layers, trace.num_heads))
@@ -304,10 +317,8 @@ def thumbnails(weights: np.ndarray) -> np.ndarray:
 
 
 def _said(trace: Trace) -> str:
-    return msg(
-        "{layers} layers of {heads} heads on {tokens} tokens",
-        layers=trace.num_layers, heads=trace.num_heads, tokens=trace.batch.ids.shape[1],
-    )  # fmt: skip
+    words, tokens = N_("{layers} layers of {heads} heads on {tokens} tokens"), trace.batch.ids.shape[1]
+    return msg(words, layers=trace.num_layers, heads=trace.num_heads, tokens=tokens)
 
 
 def _is_tuple(some: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from i18n import msg
+from i18n import N_, msg
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -128,7 +128,7 @@ def head_part(
     queries: list[str] = []
     for begin in range(*rows, block):
         some = slice(begin, min(begin + block, rows[1]))
-        view = view_of(trace, row, layer, *trace.stages_of(layer, head, some, row, masks))
+        view = view_of(trace, row, layer, *trace.stages_and_masks(layer, head, row, masks, some))
         view = replace(view, queries=view.queries[some])
         part = coarser(cropped(view, (0, len(view.queries)), columns), step=step)
         here = slice(len(queries), len(queries) + len(part.queries))
@@ -202,10 +202,8 @@ def coarser_words(view: HeadView) -> str:
     step, count = step_of(view), max(view.weights.shape)
     if step == 1:
         return ""
-    return msg(
-        "{count:,} tokens are too many for a screen: each cell is the largest of {step}\u00a0×\u00a0{step}.",
-        count=count, step=step,
-    )  # fmt: skip
+    words = N_("{count:,} tokens are too many for a screen: each cell is the largest of {step}\u00a0×\u00a0{step}.")
+    return msg(words, count=count, step=step)
 
 
 def step_of(view: HeadView, most: int = MOST_CELLS) -> int:

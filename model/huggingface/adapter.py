@@ -99,9 +99,8 @@ class HuggingFaceModel(Model):
         writer = self._tokens.targets
         if writer is None:
             if targets is not None:
-                raise ValueError(
-                    msg("{model} is not an encoder-decoder: it takes texts but no targets", model=self.name)
-                )
+                words = N_("{model} is not an encoder-decoder: it takes texts but no targets")
+                raise ValueError(msg(words, model=self.name))
             return batch
         if targets is None and not self.predicts:
             written = writer.encode(texts, pad_side)  # as a classifier made of an encoder-decoder does
@@ -159,9 +158,8 @@ class HuggingFaceModel(Model):
         Raises NotSupported for all but a single stack whose layers add to one stream.
         """
         if isinstance(self._stacks, TwoStacks):
-            raise NotSupported(
-                msg("It is an encoder-decoder: there are two residual streams, and heads that read both")
-            )
+            words = N_("It is an encoder-decoder: there are two residual streams, and heads that read both")
+            raise NotSupported(msg(words))
         with self._residuals.reading() as read:
             alone = self.run(trace.batch.rows([row]), trace.spec)
         return FrozenNetwork(self._stacks, self._residuals, self._findings.sites, read, alone)
@@ -244,9 +242,8 @@ class HuggingFaceModel(Model):
         """Raises ValueError for a batch longer than the context."""
         count = batch.ids.shape[1]
         if count > self.context:
-            raise ValueError(
-                msg("expected at most {most} tokens (the context), got {count}", most=self.context, count=count)
-            )
+            words = N_("expected at most {most} tokens (the context), got {count}")
+            raise ValueError(msg(words, most=self.context, count=count))
         source = None if batch.source is None else self._inputs(batch.source)
         image = on_device(batch.inputs, self.network) if isinstance(batch, ImageBatch) else None
         return Inputs(batch.ids.to(self._device), batch.keep.to(self._device), source, image)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from i18n import msg
+from i18n import N_, msg
 from model.attention import ScoreTerms
 from model.errors import NotSupported
 from model.huggingface.internals import KNOWN_KEYWORDS
@@ -79,6 +79,25 @@ class AttentionRun:
         return nullcontext()
 
 
+class ScriptedAttention(AttentionRun):
+    """Returns prepared outputs [1,n,H,D], or zeros. `ends`: ends the pass at its first attention instead.
+
+    call: the last attention's inputs.
+    """
+
+    outputs: Tensor | None = None
+    ends = False
+    call: Call | None = None
+
+    def attend(self, call: Call) -> Tensor:
+        self.call = call
+        if self.ends:
+            raise Reached
+        if self.outputs is None:
+            return call.q.new_zeros(*call.q.shape[:-1], call.v.shape[-1])
+        return self.outputs.transpose(1, 2)
+
+
 _RUN: ContextVar[AttentionRun | None] = ContextVar("_RUN", default=None)  # active in this thread
 
 
@@ -111,9 +130,8 @@ def _attention(
     """transformers' attention function: q [B,H,Q,D], k and v [B,Hkv,K,D] -> output [B,Q,H,D], no weights."""
     unknown = sorted(name for name, value in extra.items() if value is not None and name not in KNOWN_KEYWORDS)
     if unknown:
-        raise NotSupported(
-            msg("its attention depends on {names}, which Unmask does not support", names=", ".join(unknown))
-        )
+        words = N_("its attention depends on {names}, which Unmask does not support")
+        raise NotSupported(msg(words, names=", ".join(unknown)))
     bias = extra.get("position_bias")
     bias = bias if bias is not None and bool(bias.any()) else None  # T5's cross-attention gets zeros
     terms = ScoreTerms(extra.get("softcap"), bias, extra.get("s_aux", extra.get("sinks")))

@@ -15,7 +15,6 @@ from serving.settings import Settings
 ROLES = ("system", "user", "assistant")
 BEGINS = re.compile(rf"^({'|'.join(ROLES)}):[ \t]?", re.IGNORECASE)
 MOST_MESSAGES, MOST_RENDERED = 200, 1_000_000  # messages; characters
-NO_TEMPLATE = N_("{model} has no chat template. Type a text instead of messages.")
 REFUSES = N_("{model}: its chat template does not take these messages ({why}). Change the roles or their order.")
 TOO_LONG = N_("{model}: its chat template makes {count:,} characters of these messages, and at most {most:,} are read.")
 
@@ -72,7 +71,7 @@ def render(name: str, settings: Settings, messages: Messages) -> str:
 def rendered(name: str, tokenizer: Any, messages: Messages) -> str:
     """The same with a tokenizer of transformers. Raises CheckpointError."""
     if not getattr(tokenizer, "chat_template", None):
-        raise CheckpointError(msg(NO_TEMPLATE, model=name))
+        raise CheckpointError(msg("{model} has no chat template. Type a text instead of messages.", model=name))
     given = [{"role": role, "content": content} for role, content in messages]
     try:
         text = tokenizer.apply_chat_template(given, tokenize=False, add_generation_prompt=True)

@@ -137,18 +137,16 @@ def tokenizer_files(name: str, files: Collection[str]) -> tuple[str, ...]:
 def weight_files(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
     """The safetensors files, the index of several, and an adapter's; or a GGUF file. Raises CheckpointError."""
     gguf = formats.gguf_file(name, files)
+    if gguf and gguf not in files:
+        raise CheckpointError(msg("{model}: there is no file {file}. Check its name.", model=name, file=gguf))
     if gguf:
-        return (gguf,) if gguf in files else _no_such_file(name, gguf)
+        return (gguf,)
     base = _base_weight_files(name, files)
     if not formats.is_beside_its_base(files):
         return base
     if formats.ADAPTER_WEIGHTS not in files:
         raise CheckpointError(msg(ADAPTER_LACKS, model=name, file=formats.ADAPTER_WEIGHTS))
     return (*base, formats.ADAPTER_WEIGHTS)
-
-
-def _no_such_file(name: str, file: str) -> tuple[str, ...]:
-    raise CheckpointError(msg("{model}: there is no file {file}. Check its name.", model=name, file=file))
 
 
 def _base_weight_files(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
@@ -212,9 +210,8 @@ def allowed_folder(name: str, settings: Settings) -> Path:
         raise CheckpointError(why) from None
     root = settings.model_root
     if root is not None and not folder.is_relative_to(root.expanduser().resolve()):
-        raise CheckpointError(
-            msg("{path} is outside the folder that this server loads models from. Choose one inside it.", path=name)
-        )
+        words = N_("{path} is outside the folder that this server loads models from. Choose one inside it.")
+        raise CheckpointError(msg(words, path=name))
     if not _is_folder(folder):
         raise CheckpointError(msg("{path} is not a folder on this machine. Check the path.", path=name[:200]))
     inside = formats.transformer_inside(folder, lambda path: read_any_json(name, path))
@@ -330,9 +327,8 @@ def read_config(name: str, folder: Path, gguf: str = "") -> dict[str, Any]:
     architecture."""
     config = gguf_files.config(name, folder / gguf) if gguf else read_json(name, folder / CONFIG)
     if not isinstance(config.get("model_type"), str):
-        raise CheckpointError(
-            msg("{model}: config.json has no model_type, so its architecture is unknown.", model=name)
-        )
+        words = N_("{model}: config.json has no model_type, so its architecture is unknown.")
+        raise CheckpointError(msg(words, model=name))
     for part in (config, *(value for value in config.values() if isinstance(value, dict))):
         for field, count in part.items():
             if LAYERS.fullmatch(field) and isinstance(count, int | float) and count > MOST_LAYERS:
@@ -344,9 +340,8 @@ def read_json(name: str, path: Path) -> dict[str, Any]:
     """A JSON object. Raises CheckpointError for any other file."""
     content = read_any_json(name, path)
     if not isinstance(content, dict):
-        raise CheckpointError(
-            msg("{model}: {file} is not a JSON object. Fetch the file again.", model=name, file=path.name)
-        )
+        words = N_("{model}: {file} is not a JSON object. Fetch the file again.")
+        raise CheckpointError(msg(words, model=name, file=path.name))
     return content
 
 

@@ -60,7 +60,7 @@ def cached(name: str) -> Path | None:
         raise CheckpointError(msg(NO_SUCH_ID, name=name[:100], why=error)) from None
     if gguf:
         return hub.cached(name, (gguf,))
-    folder = hub.cached_folder(name)
+    folder = hub.cached(name)
     modules = None if folder else hub.cached(name, (formats.MODULES,))
     if modules is not None:
         folder = formats.transformer_inside(modules, lambda path: checkpoint_files.read_any_json(name, path))
@@ -162,8 +162,7 @@ def without_weights(name: str, folder: Path) -> PreTrainedModel:
     except NotSupported:
         raise
     except Exception as error:  # noqa: BLE001 - sizes that an architecture cannot have show in any way
-        why = msg(INVALID_NETWORK, name=folder.name, why=first_line(error))
-        raise CheckpointError(why) from None
+        raise CheckpointError(msg(INVALID_NETWORK, name=folder.name, why=first_line(error))) from None
 
 
 MOST_FOR_ONE = 100  # characters that a normalizer may make of one: Unicode's normalizers make 18

@@ -60,8 +60,7 @@ def config(name: str, path: Path) -> dict[str, Any]:
     try:
         found = AutoConfig.from_pretrained(path.parent, gguf_file=path.name, trust_remote_code=False)
     except Exception as error:  # noqa: BLE001 - a stranger's header raises whatever its reader happens to raise
-        why = msg(UNREADABLE, model=name, file=path.name, why=first_line(error))
-        raise CheckpointError(why) from None
+        raise CheckpointError(msg(UNREADABLE, model=name, file=path.name, why=first_line(error))) from None
     as_json: dict[str, Any] = json.loads(found.to_json_string(use_diff=False))
     return as_json
 

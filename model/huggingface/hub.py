@@ -16,12 +16,7 @@ from typing import TypeVar
 
 from httpx2 import HTTPError  # the hub client's own requests end in these
 from huggingface_hub import HfApi, constants, get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache
-from huggingface_hub.errors import (
-    EntryNotFoundError,
-    GatedRepoError,
-    RemoteEntryNotFoundError,
-    RepositoryNotFoundError,
-)
+from huggingface_hub.errors import EntryNotFoundError, GatedRepoError, RemoteEntryNotFoundError, RepositoryNotFoundError
 from tqdm.auto import tqdm
 
 from i18n import N_, msg
@@ -58,16 +53,11 @@ UNREACHABLE = N_(
 )
 
 
-def cached(repo: str, files: tuple[str, ...]) -> Path | None:
+def cached(repo: str, files: tuple[str, ...] = ("config.json",)) -> Path | None:
     """The folder of the local cache with all of these files, or None. Uses no network."""
     paths = [try_to_load_from_cache(repo, name) for name in files]
     folders = {Path(path).parent for path in paths if isinstance(path, str)}
     return folders.pop() if len(folders) == 1 and all(isinstance(path, str) for path in paths) else None
-
-
-def cached_folder(repo: str) -> Path | None:
-    """The folder of the local cache with this repository's config.json, or None. Uses no network."""
-    return cached(repo, ("config.json",))
 
 
 def listing(repo: str, inside: str = "") -> dict[str, int]:
@@ -96,11 +86,9 @@ def download(repo: str, files: tuple[str, ...], progress: Progress | None = None
     except NotAvailable:
         raise
     except RemoteEntryNotFoundError as error:
-        why = msg(NO_SUCH_FILES, repo=repo, files=", ".join(files), why=first_line(error))
-        raise NotAvailable(why) from None
+        raise NotAvailable(msg(NO_SUCH_FILES, repo=repo, files=", ".join(files), why=first_line(error))) from None
     except (HTTPError, OSError) as error:
-        why = msg(INTERRUPTED, repo=repo, why=first_line(error))
-        raise NotAvailable(why) from None
+        raise NotAvailable(msg(INTERRUPTED, repo=repo, why=first_line(error))) from None
 
 
 def _waited_for(repo: str, files: tuple[str, ...], progress: Progress) -> Path:

@@ -91,16 +91,7 @@ class ImageClassifier(Model):
         return self.classes.get(token, str(token))
 
     def describe(self) -> Description:
-        return Description(
-            architecture=type(self.network).__name__,
-            kind=self.kind,
-            layers={"self": self.num_layers},
-            heads=self.num_heads,
-            key_value_heads=self.num_heads,
-            context=self.context,
-            masks=(),
-            parameters=self.parameters,
-        )
+        return self.described(architecture=type(self.network).__name__, masks=())
 
     @torch.inference_mode()
     def run(self, batch: TokenBatch, spec: MaskSpec | None = None, edit: HeadEdit | None = None) -> Trace:

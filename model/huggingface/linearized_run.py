@@ -26,41 +26,18 @@ from model.attribution.linearized_run import (
 from model.blocks import positions_under
 from model.errors import NotSupported, first_line
 from model.heads.view import head_name
-from model.huggingface.attention_hook import AttentionRun, Call, Reached
-from model.huggingface.layers import numbers as layer_numbers
-from model.huggingface.layers import parts_beside
-from model.huggingface.probe import Site
+from model.huggingface.attention_hook import Reached, ScriptedAttention
+from model.huggingface.probe import Site, layer_numbers, parts_beside
 from model.huggingface.residual import NO_LIST, FrozenNorms, ResidualHooks, ResidualStreams, Uncapped, residuals
 from model.huggingface.stacks import Inputs, Replacement, Stacks, device_of, intercepted
 from model.trace import Trace
 
 SLOTS = 32  # positions of a probe
 TOLERANCE = 1e-4  # of the largest number: float32, through a layer
-SEVERAL = N_("Its layers have several attentions each")
 APART = N_("There are other operations between its layers, so its residual stream is not the sum of what they add")
 NORMED = N_("Its layers do more than add to the residual stream, so what a part wrote changes later")
-NOT_LINEAR = N_("What its heads add to the residual stream is not a sum over heads")
 UNSEEN = N_("The output of its heads does not leave the layer through the module in which it was found")
 HEAD = N_("Its logits are not linear in its last hidden states")
-
-
-class _ScriptedAttention(AttentionRun):
-    """Returns prepared outputs [1,n,H,D], or zeros. `ends`: ends the layer at its attention instead.
-
-    call: the attention's inputs.
-    """
-
-    outputs: Tensor | None = None
-    ends = False
-    call: Call
-
-    def attend(self, call: Call) -> Tensor:
-        self.call = call
-        if self.ends:
-            raise Reached
-        if self.outputs is None:
-            return call.q.new_zeros(*call.q.shape[:-1], call.v.shape[-1])
-        return self.outputs.transpose(1, 2)
 
 
 class _ZeroModule(Replacement):
@@ -109,7 +86,7 @@ class LayerProbe:
     def __init__(self, stack: Stacks, hooks: ResidualHooks, token: int, position: int, *, own_code: bool) -> None:
         """token: any id."""
         self._slots = min(SLOTS, stack.context())
-        self._run = _ScriptedAttention([self._slots])
+        self._run = ScriptedAttention([self._slots])
         self._run.own_code = own_code
         ids = torch.full((1, self._slots), token, device=device_of(stack.network))
         self._run.positions = torch.full_like(ids, position)
@@ -125,6 +102,7 @@ class LayerProbe:
         found = []
         for some in parts.split(self._slots):
             self._call(number, self._padded(some), None, kept)
+            assert self._run.call is not None
             found.append([part[0].transpose(0, 1)[: len(some)] for part in (self._run.call.q, self._run.call.k)])
         q, k = (torch.cat(some).double().cpu() for some in zip(*found, strict=True))
         return q, k
@@ -186,7 +164,7 @@ class FrozenNetwork(LinearizedRun):
             raise NotSupported(msg(NO_LIST))
         self._final = residuals(read, trace.states).final
         if len(set(numbers)) < len(numbers):
-            raise NotSupported(msg(SEVERAL))
+            raise NotSupported(msg("Its layers have several attentions each"))
         leaving = read.streams[1:]
         if any(not torch.equal(left, came) for left, came in zip(leaving, read.entered[1:], strict=False)):
             raise NotSupported(msg(APART))
@@ -268,11 +246,8 @@ class FrozenNetwork(LinearizedRun):
 
     def _written(self, layer: int, position: int) -> tuple[Tensor, Tensor]:
         """What each head of a layer adds to the stream at a position, float64 [H,W], and the layer's bias, [W]."""
-        if (layer, position) not in self._found:
-            self._found[layer, position] = self._write_each(layer, position)
-        return self._found[layer, position]
-
-    def _write_each(self, layer: int, position: int) -> tuple[Tensor, Tensor]:
+        if (layer, position) in self._found:
+            return self._found[layer, position]
         whole = self._outputs(layer, position)
         heads = torch.diag_embed(whole.T).permute(1, 2, 0)  # [H,D] -> [H,H,D], each head's alone
         made, bias = self._adds(layer, position, torch.cat([heads, torch.zeros_like(heads[:1]), whole[None]]))
@@ -284,7 +259,8 @@ class FrozenNetwork(LinearizedRun):
         if not each.any():
             raise NotSupported(msg(UNSEEN))
         if not _near(each.sum(0), everything - nothing):
-            raise NotSupported(msg(NOT_LINEAR))
+            raise NotSupported(msg("What its heads add to the residual stream is not a sum over heads"))
+        self._found[layer, position] = each, bias
         return each, bias
 
     def _adds(self, layer: int, position: int, outputs: Tensor) -> tuple[Tensor, Tensor]:

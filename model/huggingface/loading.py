@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -175,9 +176,8 @@ def read_tokenizers(name: str, folder: Path, model_type: str) -> tuple[Tokenizer
     except Exception as error:  # noqa: BLE001 - the libraries raise plain Exception
         raise CheckpointError(msg(UNREADABLE, model=name, why=first_line(error), files=msg_all(files))) from None
     if min(tokenizer.get_vocab_size() for tokenizer in tokenizers) < 2:
-        raise CheckpointError(
-            msg("{model} has no tokenizer that knows any token. Save its tokenizer beside its weights.", model=name)
-        )
+        words = N_("{model} has no tokenizer that knows any token. Save its tokenizer beside its weights.")
+        raise CheckpointError(msg(words, model=name))
     return tokenizers
 
 
@@ -192,12 +192,14 @@ def tokens_of(network: PreTrainedModel, tokenizers: tuple[Tokenizer, Tokenizer],
     """The tokenizers of a network's texts and targets, with the tokens that they add around each."""
     config, (tokenizer, of_targets) = network.config, tokenizers
     start, end = added_around(tokenizer)
-    ends = frozenset().union(*(_ids(getattr(said, "eos_token_id", None)) for said in _configs(network)))
+    ended = (getattr(said, "eos_token_id", None) for said in _configs(network))
+    ends = frozenset(chain.from_iterable([ids] if isinstance(ids, int) else ids or () for ids in ended))
     pad = _padding(config, tokenizer, ends, vocabulary_of(network))
     texts = BatchTokenizer(tokenizer, context, pad=pad, start=start, end=end)
     if not config.is_encoder_decoder:
         return Tokenizers(texts, None, ends, [])
-    first = _first_of_target(network, pad)
+    starts = (getattr(said, "decoder_start_token_id", None) for said in _configs(network))
+    first = next((int(token) for token in starts if token is not None), pad)
     targets = BatchTokenizer(of_targets, context, pad=pad, start=[first, *added_around(of_targets)[0]])
     return Tokenizers(texts, targets, ends, sorted({pad, first} - ends))
 
@@ -231,16 +233,7 @@ def _padding(config: PreTrainedConfig, tokenizer: Tokenizer, ends: frozenset[int
     return usable[0] if usable else 0
 
 
-def _first_of_target(network: PreTrainedModel, pad: int) -> int:
-    found = (getattr(config, "decoder_start_token_id", None) for config in _configs(network))
-    return next((int(token) for token in found if token is not None), pad)
-
-
 def _configs(network: PreTrainedModel) -> list[Any]:
     """Its configurations that may have special tokens, the more specific first."""
     found = getattr(network, "generation_config", None), network.config
     return [config for config in found if config is not None]
-
-
-def _ids(tokens: int | list[int] | None) -> frozenset[int]:
-    return frozenset() if tokens is None else frozenset([tokens] if isinstance(tokens, int) else tokens)

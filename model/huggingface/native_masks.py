@@ -66,16 +66,20 @@ def of_function(
     """The mask of transformers' function of (row, head, query, key), None for an unknown kind. It is compared at the
     far positions, so that a pass over a few tokens finds a window of thousands."""
     for positions in (far, torch.arange(tokens)):
-        zero = torch.zeros(1, 1, 1, 1, dtype=torch.long)
         try:
-            native = mask_function(zero, zero, positions[None, None, :, None], positions[None, None, None, :])
+            native = _asked(mask_function, positions)
         except IndexError:  # it looks something up for each token of the text
             continue
-        native = torch.as_tensor(native).expand(1, 1, len(positions), len(positions))[0, 0]
         for candidate in _candidates(edges):
             if torch.equal(native, candidate.cells(positions)):
                 return candidate
     return None
+
+
+def _asked(mask_function: Callable[..., Any], positions: Tensor) -> Tensor:
+    zero = torch.zeros(1, 1, 1, 1, dtype=torch.long)
+    found = mask_function(zero, zero, positions[None, None, :, None], positions[None, None, None, :])
+    return torch.as_tensor(found).expand(1, 1, len(positions), len(positions))[0, 0]
 
 
 def image_groups(
@@ -84,11 +88,8 @@ def image_groups(
     """The mask of a row with an image in it, by transformers' function: as on text, or besides some tokens see each
     other, one of `groups`, int64 [T] each, -1 outside. Raises NotSupported for another one."""
     positions = torch.arange(len(groups[0]))
-    zero = torch.zeros(1, 1, 1, 1, dtype=torch.long)
-    found = mask_function(zero, zero, positions[None, None, :, None], positions[None, None, None, :])
-    found = torch.as_tensor(found).expand(1, 1, len(positions), len(positions))[0, 0].cpu()
-    usual = native.cells(positions)
-    if torch.equal(found, usual):
+    found = _asked(mask_function, positions).cpu()
+    if torch.equal(found, native.cells(positions)):
         return native, None
     for size in (len(positions), *dict(native.sizes).values()):  # anywhere in the image, or within a window
         wider = replace(native, sizes=(*native.sizes, (OF_IMAGES, size)))

@@ -48,13 +48,10 @@ class _Scores:
         return replace(self, scale=self.scale * factor, added=added)
 
     def plus(self, term: Tensor) -> "_Scores":
-        return replace(self, added=(*self.added, self.as_heads(term)))
-
-    def as_heads(self, term: Tensor) -> Tensor:
-        """A term that broadcasts to the network's scores -> one that broadcasts to [B,H,Q,K]."""
+        """term: broadcasts to the network's scores."""
         if term.ndim == 3 and self.tensor.ndim == 3 and len(term) == len(self.tensor) > 1:
-            term = term.unflatten(0, (self.q.shape[0], -1))  # [B·H,Q,K]
-        return term
+            term = term.unflatten(0, (self.q.shape[0], -1))  # [B·H,Q,K] -> [B,H,Q,K]
+        return replace(self, added=(*self.added, term))
 
 
 class OwnAttention(TorchFunctionMode):

@@ -32,7 +32,7 @@ def find(name: str, settings: Settings, *, download: bool = False, progress: hub
     repo = name if entry is None or entry.repo is None else entry.repo
     for known in (name, repo):
         try:
-            folder = hub.cached_folder(known)
+            folder = hub.cached(known)
         except ValueError:  # what is no repository's id is no name in the cache either
             break
         if folder is not None and checkpoint_files.is_complete(folder):
@@ -53,16 +53,14 @@ def load(name: str, folder: Path, settings: Settings, dtype: torch.dtype = torch
     if model_type not in CONFIG_MAPPING:
         asked = {"model": name, "kind": model_type[:60]}
         if "auto_map" in config:
-            raise NotSupported(
-                msg("{model}: its architecture ({kind}) needs custom code, which is never run here", **asked)
-            )
+            words = N_("{model}: its architecture ({kind}) needs custom code, which is never run here")
+            raise NotSupported(msg(words, **asked))
         raise NotSupported(msg("{model}: its architecture ({kind}) is unknown to transformers", **asked))
     try:
         fetching.check_size(name, fetching.without_weights(name, folder), dtype, settings)  # weights that lack are made
         network: PreTrainedModel = from_pretrained(name, folder, dtype)[0]
     except NotSupported:
-        why = msg(NOT_LANGUAGE_MODEL, model=name, kind=model_type)
-        raise NotSupported(why) from None
+        raise NotSupported(msg(NOT_LANGUAGE_MODEL, model=name, kind=model_type)) from None
     weights.merge(name, network, folder)
     return network
 

@@ -17,7 +17,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from model.huggingface import internals
-from model.huggingface.attention_hook import NAME, AttentionRun, Call, Reached, active_run
+from model.huggingface.attention_hook import NAME, Reached, ScriptedAttention, active_run
 from model.huggingface.stacks import Replacement
 from model.images.patches import Box, clipped
 
@@ -40,7 +40,10 @@ def pixel_boxes(pixels_of: Prepare, embed: Embed, size: tuple[int, int]) -> list
     black, white = (pixels_of(Image.new("RGB", size, tone))["pixel_values"] for tone in ("black", "white"))
     share = torch.where(white == black, torch.nan, (values - black) / (white - black))
     grid = next((value[0].tolist()[1:] for name, value in inputs.items() if name.endswith("grid_thw")), None)
-    tiles, spread = _tiles(share) if grid is None else _put_together(share, *grid)
+    shape = (*share.shape[:-3], 1, *share.shape[-2:])  # [N,H,W] on the tiles -> what broadcasts to the pixel values
+    tiles, spread = share.reshape(-1, *share.shape[-3:]), lambda plane: plane.reshape(shape)
+    if grid is not None:
+        tiles, spread = _put_together(share, *grid)
     regions, tokens = [_region(tile, size) for tile in tiles], embed(values)
     while len(regions) > 1 and regions[-1] is None:  # of padding alone
         regions.pop()
@@ -65,11 +68,13 @@ def embedder(body: nn.Module, stack: nn.Module, inputs: dict[str, Any], position
     internals.set_attention_name(alone, NAME, [alone])  # of a copy's configurations
     for module in alone.modules():
         if re.search("Att(?!.*(Layer|Block))", type(module).__name__):
-            module.register_forward_hook(_nothing)
+            module.register_forward_hook(
+                lambda _, __, output: (output[0] * 0, *output[1:]) if isinstance(output, tuple) else output * 0
+            )
 
     def embed(values: Tensor) -> Tensor:
         try:
-            with torch.inference_mode(), active_run(_Off()):
+            with torch.inference_mode(), active_run(ScriptedAttention()):
                 alone(**inputs | {"pixel_values": values.to(inputs["pixel_values"])})
         except Reached as reached:
             found: Tensor = reached.args[0]
@@ -86,17 +91,6 @@ class _End(Replacement):
         raise Reached(inputs_embeds)
 
 
-class _Off(AttentionRun):
-    """Computes no attention at all."""
-
-    def attend(self, call: Call) -> Tensor:
-        return call.q.new_zeros(*call.q.shape[:-1], call.v.shape[-1])
-
-
-def _nothing(_: nn.Module, __: Any, output: Any) -> Any:
-    return (output[0] * 0, *output[1:]) if isinstance(output, tuple) else output * 0
-
-
 def _ramps(size: tuple[int, int]) -> Image.Image:
     """Red grows from left to right, green from top to bottom, each from 0 to 1 over the whole image; dithered across,
     so that a mean of some pixels is finer than their levels."""
@@ -107,14 +101,9 @@ def _ramps(size: tuple[int, int]) -> Image.Image:
     return Image.fromarray(levels.clip(0, 255).astype(np.uint8))
 
 
-def _tiles(values: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """[..,3,H,W] -> [N,3,H,W]; and from numbers on the tiles [N,H,W] to the same on the pixel values."""
-    shape = (*values.shape[:-3], 1, *values.shape[-2:])
-    return values.reshape(-1, *values.shape[-3:]), lambda plane: plane.reshape(shape)
-
-
 def _put_together(values: Tensor, rows: int, columns: int) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """The same of patches [rows · columns, ..], in whatever order: each says where it is from."""
+    """One tile of patches [rows · columns, ..], in whatever order: each says where it is from; and from numbers on it
+    [1,H,W] to the same on the pixel values."""
     frames = (values[0].numel() // 3, values[0].numel() // 6)  # one, or two alike
     side = next(round(area**0.5) for area in frames if round(area**0.5) ** 2 == area)
     patches = values.reshape(len(values), 3, -1, side, side)[:, :, 0]

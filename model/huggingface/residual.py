@@ -24,7 +24,6 @@ NO_LIST = N_(
     "Its layers are not a list that each token's state passes through, so the states after each of them are "
     "not available"
 )
-NO_END = N_("What follows its last layer is not a norm or projection that Unmask can find")
 TOLERANCE = 1e-5  # of the largest state
 ROOTS = {"rsqrt", "sqrt"}
 
@@ -164,7 +163,7 @@ def residuals(read: ResidualStreams, states: Tensor) -> Residuals:
 
     ends, most = final(read.streams[-1]), TOLERANCE * max(float(states.abs().max()), 1.0)
     if ends.shape != states.shape or not float((ends - states).abs().max()) <= most:
-        raise NotSupported(msg(NO_END))
+        raise NotSupported(msg("What follows its last layer is not a norm or projection that Unmask can find"))
     return Residuals(tuple(read.streams), final)
 
 
@@ -187,21 +186,14 @@ def _enter(
         return None
     if read.entering is not None:
         given = read.entering(len(read.layers), given)
-        arguments, options = _with_stream(given, arguments, options)
+        arguments = (given, *arguments[1:]) if arguments else ()
+        options = options if arguments else options | {"hidden_states": given}
     read.layers.append(LayerCall(module, arguments, options))
     read.entered.append(given)
     if not read.streams:
         read.streams.append(given)
         read.before = list(read.calls)
     return None if read.entering is None else (arguments, options)
-
-
-def _with_stream(
-    stream: Tensor, arguments: tuple[Any, ...], options: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if arguments:
-        return (stream, *arguments[1:]), options
-    return arguments, options | {"hidden_states": stream}
 
 
 def _leave(_: nn.Module, __: tuple[Any, ...], output: Any) -> None:

@@ -14,15 +14,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedConfig, PreTrainedModel
-from transformers.cache_utils import (
-    Cache,
-    DynamicCache,
-    DynamicLayer,
-    DynamicSlidingWindowLayer,
-    LinearAttentionAndFullAttentionLayer,
-    LinearAttentionAndSlidingWindowAttentionLayer,
-)
+from transformers import PreTrainedConfig, PreTrainedModel, cache_utils
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
 from i18n import msg
@@ -35,8 +27,8 @@ USUAL_CONTEXT = 512  # for models with relative positions, which state no limit:
 LIMITS = ("max_position_embeddings", "max_seq_len", "max_target_positions")  # the last two: MPT, Whisper's decoder
 
 WHOLE: dict[type, Callable[[], Any]] = {  # layers that forget what is beyond a window, and layers that keep it
-    DynamicSlidingWindowLayer: DynamicLayer,
-    LinearAttentionAndSlidingWindowAttentionLayer: LinearAttentionAndFullAttentionLayer,
+    cache_utils.DynamicSlidingWindowLayer: cache_utils.DynamicLayer,
+    cache_utils.LinearAttentionAndSlidingWindowAttentionLayer: cache_utils.LinearAttentionAndFullAttentionLayer,
 }
 
 
@@ -137,23 +129,22 @@ class OneStack(Stacks):
         self.takes_positions = self._counts_by_ids is None and _takes(stack, "position_ids")
         self.takes_cache = _takes(stack, "past_key_values")
 
-    def cache(self) -> Cache:
+    def cache(self) -> cache_utils.Cache:
         """An empty one that keeps every position: in layers with a window, the window's mask hides the others."""
-        cache = DynamicCache(config=self.stack.config)
+        cache = cache_utils.DynamicCache(config=self.stack.config)
         cache.layers = [WHOLE[type(layer)]() if type(layer) in WHOLE else layer for layer in cache.layers]
         return cache
 
-    def states(self, run: AttentionRun, inputs: Inputs, past: Cache | None = None) -> Tensor:
+    def states(self, run: AttentionRun, inputs: Inputs, past: cache_utils.Cache | None = None) -> Tensor:
         """Positions are the run's, else counted over real tokens; with an image, the network's own. past: of earlier
         calls, whose positions are part of inputs.keep [B,K] alone; this call's are added to it."""
         if inputs.image is not None:
             with intercepted(run, self.stack, len(inputs.ids)):
                 return cast(Tensor, self.body(**self.arguments(self.body, inputs, None))[0])
         arguments = self.arguments(self.stack, inputs, run.positions)
-        if past is not None:
-            arguments |= {"use_cache": True, "past_key_values": past}
+        cached = {} if past is None else {"use_cache": True, "past_key_values": past}
         with intercepted(run, self.stack, len(inputs.ids)):
-            return cast(Tensor, self.stack(**arguments)[0])
+            return cast(Tensor, self.stack(**arguments | cached)[0])
 
     def reference(self, inputs: Inputs) -> Tensor:
         return logits_of(self.network(**self.arguments(self.network, inputs, None)))
@@ -175,7 +166,9 @@ class OneStack(Stacks):
         limit = min([_stated(config), *_unchanged_up_to(config)])
         if self._counts_by_ids is not None:
             return limit - cast(int, self._counts_by_ids.padding_idx) - 1
-        return min([limit, *(len(table) - self.first_position for table in _position_tables(self.stack))])
+        embeddings = (one for name, one in self.stack.named_modules() if name.endswith("position_embeddings"))
+        tables = [getattr(one, "weight", None) for one in embeddings]  # I-BERT's are not nn.Embedding
+        return min([limit, *(len(one) - self.first_position for one in tables if isinstance(one, Tensor))])
 
 
 class TwoStacks(Stacks):
@@ -281,13 +274,6 @@ def _replaced(network: nn.Module, path: str, module: nn.Module) -> nn.Module:
     shadow._modules = dict(network._modules)
     shadow._modules[name] = _replaced(network.get_submodule(name), rest, module) if rest else module
     return shadow
-
-
-def _position_tables(stack: nn.Module) -> list[Tensor]:
-    """Position embeddings, one row a position; I-BERT's are not nn.Embedding."""
-    named = [module for name, module in stack.named_modules() if name.endswith("position_embeddings")]
-    tables = [getattr(module, "weight", None) for module in named]
-    return [table for table in tables if isinstance(table, Tensor)]
 
 
 def _body(network: PreTrainedModel, stack: nn.Module) -> nn.Module:

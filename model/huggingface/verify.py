@@ -17,11 +17,10 @@ from transformers import CONFIG_MAPPING
 from i18n import N_, msg
 from model.blocks import FIRST_POSITIONS
 from model.errors import NotSupported, first_line
-from model.huggingface import attention_hook, formats, internals, layers
-from model.huggingface.attention_hook import AttentionRun, Call, Reached
-from model.huggingface.layers import Place
+from model.huggingface import attention_hook, formats, internals
+from model.huggingface.attention_hook import Call, Reached, ScriptedAttention
 from model.huggingface.native_masks import edges_of, far_positions
-from model.huggingface.probe import Probe, Site
+from model.huggingface.probe import ATTENTION, Place, Probe, Site, layer_kinds, layer_numbers, why_unseen
 from model.huggingface.recording import Recording
 from model.huggingface.stacks import Inputs, OneStack, Stacks, TwoStacks, device_of, intercepted, vocabulary_of
 from model.masks import MaskSpec
@@ -92,17 +91,11 @@ def check_type(name: str, config: dict[str, Any]) -> None:
         raise refusal(name, model_type, msg("the installed transformers does not support its architecture"))
     convolves = model_type == "nystromformer" and config.get("conv_kernel_size", 65) != 1  # 65: transformers' default
     known = CONVOLUTION if convolves else NOT_SHOWN.get(model_type)
-    why = known or _reads_no_text(model_type, bool(config.get("is_encoder_decoder")))
-    if why is not None:
-        raise refusal(name, model_type, msg(why))
-
-
-def _reads_no_text(model_type: str, encoder_decoder: bool) -> str | None:
-    """Why it does not read text; None if it does. A speech model's decoder alone is a causal model."""
-    text = READS_TEXT[2:] if encoder_decoder else READS_TEXT
-    if any(model_type in internals.classes_of_task(task) for task in text):
-        return None
-    return next((why for task, why in OTHER_SENSES if model_type in internals.classes_of_task(task)), None)
+    text = READS_TEXT[2:] if config.get("is_encoder_decoder") else READS_TEXT  # a speech model's decoder is causal
+    if known is None and not any(model_type in internals.classes_of_task(task) for task in text):
+        known = next((why for task, why in OTHER_SENSES if model_type in internals.classes_of_task(task)), None)
+    if known is not None:
+        raise refusal(name, model_type, msg(known))
 
 
 TOKENS = 6  # of each row, unless the configuration asks for more; a source has SOURCE_MORE
@@ -231,13 +224,13 @@ def _layer_kinds(stacks: Stacks, sites: Sequence[Site]) -> tuple[dict[str, tuple
         places.setdefault(site.part, []).append(site.place)
     for part, stack in stacks.parts.items():
         if part not in places:
-            raise NotSupported(layers.unseen(stack))
+            raise NotSupported(why_unseen(stack))
     if "decoder" in places and "cross" not in places:
         raise NotSupported(msg("its decoder does not attend to its source in a way that Unmask can trace"))
-    numbers = {part: found for part in places if (found := layers.numbers(places[part])) is not None}
-    kinds = layers.kinds(stacks.stack, places["self"], numbers["self"]) if "self" in numbers else ()
+    numbers = {part: found for part in places if (found := layer_numbers(places[part])) is not None}
+    kinds = layer_kinds(stacks.stack, places["self"], numbers["self"]) if "self" in numbers else ()
     counted = {part: found for part, found in numbers.items() if found != tuple(range(len(found)))}
-    return counted, kinds if set(kinds) - {layers.ATTENTION} else ()
+    return counted, kinds if set(kinds) - {ATTENTION} else ()
 
 
 def check_logits(ours: Tensor, theirs: Tensor, keep: Tensor) -> None:
@@ -246,16 +239,6 @@ def check_logits(ours: Tensor, theirs: Tensor, keep: Tensor) -> None:
     difference = float((ours - theirs.float()).abs().max())
     if not difference <= allowed:
         raise NotSupported(msg(OTHER_LOGITS, difference=difference))
-
-
-class _FirstCall(AttentionRun):
-    """Ends the pass at the first attention and keeps its inputs."""
-
-    call: Call | None = None
-
-    def attend(self, call: Call) -> Tensor:
-        self.call = call
-        raise Reached
 
 
 def first_position(stack: OneStack, ids: Tensor) -> int | None:
@@ -277,7 +260,8 @@ def first_position(stack: OneStack, ids: Tensor) -> int | None:
 
 
 def _first_call(stack: OneStack, ids: Tensor) -> Call | None:
-    run = _FirstCall([ids.shape[1]])
+    run = ScriptedAttention([ids.shape[1]])
+    run.ends = True
     try:
         with intercepted(run, stack.network, len(ids)):
             stack.reference(Inputs(ids, torch.ones_like(ids, dtype=torch.bool)))

@@ -57,9 +57,8 @@ def merge(name: str, network: PreTrainedModel, folder: Path) -> bool:
     try:
         tensors = load_file(folder / formats.ADAPTER_WEIGHTS)
     except (SafetensorError, OSError) as error:
-        raise CheckpointError(
-            msg("{model}: its adapter's weights cannot be read ({why}). Fetch them again.", model=name, why=error)
-        ) from None
+        words = N_("{model}: its adapter's weights cannot be read ({why}). Fetch them again.")
+        raise CheckpointError(msg(words, model=name, why=error)) from None
     targets = {key.removesuffix(A) for key in tensors if key.endswith(A)}
     if not targets or set(tensors) != {target + end for target in targets for end in (A, B)}:
         raise _refusal(name, msg("weights other than pairs of lora_A and lora_B"))

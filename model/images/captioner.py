@@ -19,7 +19,6 @@ from model.images.patches import grid_tokens
 from model.images.scenes import COLOURS, MOST_SHAPES, PROMPTS, SHAPES, SIDE, SIZES
 from model.masks import MaskSpec
 from model.text import TokenBatch
-from model.trace import Trace
 from model.transformer import Transformer, TransformerConfig
 
 PATCH = 8  # pixels, across and down
@@ -94,9 +93,3 @@ def encode(pictures: np.ndarray, prompt: str, words: Sequence[str] = ()) -> Toke
     patches = nn.functional.pad(to_patches(pictures), (0, 0, 0, ids.shape[1] - PATCHES))
     pieces = ((*PATCH_NAMES, prompt, *words),) * len(pictures)
     return TokenBatch(ids, torch.ones_like(ids, dtype=torch.bool), pieces, patches=patches)
-
-
-def image_weights(trace: Trace) -> np.ndarray:
-    """What the step that writes each word of a run's only row looks at in its image: float32 [L,H,S,P]."""
-    every = torch.stack([weights for _, _, weights in trace.blocks()])  # [L,H,T,T]
-    return np.asarray(every[:, :, PATCHES:-1, :PATCHES])

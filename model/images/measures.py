@@ -65,7 +65,8 @@ def read(
     given = chances[range(len(words) + 1), [*(ID_OF[word] for word in words), END]]
     blocked = ~trace.allowed(0)[PATCHES:-1, :PATCHES].numpy()
     loss = -float(given.clamp(min=1e-30).log().mean())
-    return CaptionView(words, given[:-1].numpy(), loss, captioner.image_weights(trace), blocked)
+    weights = np.asarray(torch.stack([some for _, _, some in trace.blocks()])[:, :, PATCHES:-1, :PATCHES])
+    return CaptionView(words, given[:-1].numpy(), loss, weights, blocked)
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,6 +22,7 @@ from torch import Tensor
 from i18n import msg
 from model.errors import index
 from model.mask_kinds import KINDS, Cells
+from model.masks import ZERO
 from model.spec import MaskSpec
 
 MOST_TOKENS, MOST_BLOCK, LEAST_BLOCK = 32_768, 256, 16
@@ -35,13 +36,6 @@ KERNELS = ("is_causal", "varlen", *ANY_MASK)
 
 
 SPLIT = next(name for name, kind in KINDS.items() if kind.splits)
-ZERO = torch.zeros(1, 1, 1, 1, dtype=torch.long)
-ONE_CELL = Cells(ZERO, ZERO, ZERO, ZERO, MOST_TOKENS)  # of a text without padding
-COSTED = tuple(
-    name
-    for name, kind in KINDS.items()
-    if not kind.sized and not kind.joins and kind.cells(ONE_CELL, kind.first or True) is not None
-)
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,7 @@ from i18n import msg
 from model.base import Model
 from model.errors import index
 from model.inference.calls import continuation_ids
+from model.inference.packing import logits_of
 from model.kv_cache import batch_of
 from model.masks import AllowedCache, MaskContext, MaskSpec
 
@@ -130,7 +131,7 @@ def draft(model: Model, ids: Sequence[int], parents: Sequence[int]) -> list[int]
         for parent in dict.fromkeys(parents[node] for node in range(len(parents)) if depth[node] == level):
             children = [node for node, above in enumerate(parents) if above == parent]
             text = [*ids, *(tokens[node] for node in branch(parents, parent))]
-            likeliest = _logits(model, text)[-1].topk(len(children)).indices.tolist()
+            likeliest = logits_of(model, batch_of(model, text), model.standard)[-1].topk(len(children)).indices.tolist()
             for node, token in zip(children, likeliest, strict=True):
                 tokens[node] = token
     return tokens
@@ -173,7 +174,8 @@ def verify_tree(
 
     done = model.call(batch, where[None], model.standard, masking=masking)
     logits = model.readout(done.states)[0]
-    alone = [_logits(model, [*ids, *(here[one] for one in branch(above, node))])[-1] for node in range(len(row))]
+    texts = ([*ids, *(here[one] for one in branch(above, node))] for node in range(len(row)))
+    alone = [logits_of(model, batch_of(model, text), model.standard)[-1] for text in texts]
     return DraftTree(
         tokens=here,
         labels=[model.label(token) for token in here],
@@ -197,8 +199,3 @@ def _accepted(likeliest: Sequence[int], tokens: Sequence[int], parents: Sequence
             return accepted
         node = children[0]
         accepted.append(node)
-
-
-def _logits(model: Model, ids: Sequence[int]) -> Tensor:
-    """[T,V] of a text alone."""
-    return model.readout(model.run(batch_of(model, tuple(ids)), model.standard).states)[0]

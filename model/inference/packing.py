@@ -14,9 +14,8 @@ from torch import Tensor
 
 from i18n import msg
 from model.base import Model
-from model.inference.cost import lengths_within
+from model.inference.cost import SPLIT, lengths_within
 from model.kv_cache import batch_of
-from model.mask_kinds import KINDS
 from model.spec import MaskSpec
 from model.text import TokenBatch
 
@@ -26,7 +25,6 @@ CONVENTIONS = {  # whether documents are masked from each other, and whether pos
     "positions": (False, True),
     "neither": (False, False),
 }
-SPLIT = next(name for name, kind in KINDS.items() if kind.splits)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,12 +58,12 @@ def pack(model: Model, batch: TokenBatch, documents: str | Sequence[int]) -> Pac
         raise ValueError(msg("expected a text of several documents, got one: “{separator}” does not split it",
                              separator=documents))  # fmt: skip
     texts = batch.ids[0].split(sizes)
-    alone = [_logits(model, batch_of(model, tuple(text.tolist())), model.standard) for text in texts]
+    alone = [logits_of(model, batch_of(model, tuple(text.tolist())), model.standard) for text in texts]
     restarting = torch.cat([torch.arange(size) for size in sizes])[None]
     packed, differences = {}, {}
     for name, (masked, restarted) in CONVENTIONS.items():
         spec = model.standard.replace(**{SPLIT: separator}) if masked else model.standard
-        row = _logits(model, replace(batch, positions=restarting) if restarted else batch, spec).split(sizes)
+        row = logits_of(model, replace(batch, positions=restarting) if restarted else batch, spec).split(sizes)
         packed[name] = _losses(row, texts)
         differences[name] = max(float((one - other).abs().max()) for one, other in zip(row, alone, strict=True))
     size = max(float(one.abs().max()) for one in alone)
@@ -80,7 +78,7 @@ def _marked(batch: TokenBatch, sizes: Sequence[int]) -> TokenBatch:
     return replace(batch, texts=(text,), ends=(tuple(range(1, tokens + 1)),))
 
 
-def _logits(model: Model, batch: TokenBatch, spec: MaskSpec) -> Tensor:
+def logits_of(model: Model, batch: TokenBatch, spec: MaskSpec) -> Tensor:
     """[T,V] of a batch's only row."""
     return model.readout(model.run(batch, spec).states)[0].float()
 

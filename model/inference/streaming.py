@@ -26,7 +26,7 @@ from model.base import CachedCall, Model
 from model.blocks import KeysValues
 from model.errors import index
 from model.inference.calls import continuation_ids
-from model.text import TokenBatch
+from model.kv_cache import read_after
 
 MOST_STREAMED = 4_096
 MOST_CACHE_BYTES = 64 * 2**20  # of both caches
@@ -130,21 +130,13 @@ def _relative(model: Model, ids: Sequence[int]) -> bool:
     """Whether the same tokens give the same logits at other positions, up to those of the last token."""
     here = torch.tensor([ids[:TRIED]])
     count = here.shape[1]
-    first = _call(model, here, torch.arange(count)[None])
+    first = read_after(model, here, torch.arange(count)[None])
     for shift in sorted({min(model.context, len(ids)) - count, len(ids) - count} - {0}):
-        moved = _call(model, here, torch.arange(shift, shift + count)[None])
+        moved = read_after(model, here, torch.arange(shift, shift + count)[None])
         logits, others = model.readout(first.states), model.readout(moved.states)
         if float((logits - others).abs().max()) > SHIFT_ROUNDING * float(logits.abs().max()):
             return False
     return True
-
-
-def _call(model: Model, ids: Tensor, positions: Tensor, pairs: Sequence[KeysValues] = ()) -> CachedCall:
-    """Tokens [B,Q] after those whose keys and values there are."""
-    rows, before = len(ids), pairs[0][0].shape[2] if pairs else 0
-    whole = torch.cat([ids.new_zeros(rows, before), ids], dim=1)
-    batch = TokenBatch(whole, torch.ones_like(whole, dtype=torch.bool), ((),) * rows)
-    return model.call(batch, positions, model.standard, model.cache_of(list(pairs)) if pairs else None)
 
 
 def _next_call(model: Model, now: StreamedText) -> StreamedText:
@@ -159,7 +151,7 @@ def _next_call(model: Model, now: StreamedText) -> StreamedText:
             _move_sinks(model, now, pairs, kept[now.sinks] if len(kept) > now.sinks else now.done)
     ids = torch.tensor([now.ids[now.done : end]] * 2)
     positions = torch.tensor([[_position(model, now, token) for token in here]] * 2)
-    done = _call(model, ids, positions, pairs)
+    done = read_after(model, ids, positions, pairs)
     pairs = model.keys_values(done.cache)
     size = sum(one[0].nbytes for pair in pairs for one in pair)
     if size > MOST_CACHE_BYTES // 2:
@@ -186,7 +178,7 @@ def _dropped(held: Tensor, sinks: int, excess: int) -> Tensor:
 def _move_sinks(model: Model, now: StreamedText, pairs: list[KeysValues], first: int) -> None:
     """Give the sinks' keys the positions before the first one of the window."""
     ids = torch.tensor([now.ids[: now.sinks]])
-    moved = model.keys_values(_call(model, ids, torch.arange(first - now.sinks, first)[None]).cache)
+    moved = model.keys_values(read_after(model, ids, torch.arange(first - now.sinks, first)[None]).cache)
     for (keys, _), (new, _) in zip(pairs, moved, strict=True):
         keys[0, :, : now.sinks] = new[0]
 

@@ -5,12 +5,16 @@ number, or a large negative one, and computes in 16 bits as often as in 32. Othe
 mask after the softmax. All of them are run here, as written, on one head's scores [Q,K] and its mask.
 """
 
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from i18n import N_, msg
 from model.attention import attention_stages
@@ -181,14 +185,13 @@ def compare(scores: Tensor, allowed: Tensor, sink: float | None = None) -> FillC
         keys=scores.shape[1],
         has_sink=sink is not None,
         ours=_tried(case, OURS, "float32", float("-inf")),
-        fills=tuple(_tried(case, name, dtype, _value(name, dtype)) for name in FILLS for dtype in DTYPES),
+        fills=tuple(
+            _tried(case, name, dtype, torch.finfo(DTYPES[dtype]).min if fill is None else fill)
+            for name, fill in FILLS.items()
+            for dtype in DTYPES
+        ),
         after=tuple(_tried(case, name, dtype, None) for name in (MULTIPLIED, RENORMALISED) for dtype in DTYPES),
     )
-
-
-def _value(name: str, dtype: str) -> float:
-    fill = FILLS[name]
-    return torch.finfo(DTYPES[dtype]).min if fill is None else fill
 
 
 def _tried(case: _Case, name: str, dtype: str, value: float | None) -> Result:
@@ -262,3 +265,67 @@ def _damage(weights: Tensor, case: _Case) -> Damage:
 
 def _largest(numbers: Tensor) -> float:
     return float(numbers.max()) if numbers.numel() else float("nan")
+
+
+SIZES = (3, 5, 8)  # queries, keys and a head's width
+EMPTY = 1  # the query that sees nothing
+Kernel = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # (q, k, v, allowed) -> output [1,1,Q,D]
+
+
+def _sdpa(backend: SDPBackend, added: bool) -> Kernel:
+    def kernel(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
+        mask = torch.zeros(allowed.shape, dtype=q.dtype).masked_fill(~allowed, -torch.inf) if added else allowed
+        with sdpa_kernel(backend):
+            output: Tensor = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return output
+
+    return kernel
+
+
+def _eager(fill: Callable[[torch.dtype], float]) -> Kernel:
+    def kernel(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
+        scores = (q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5).masked_fill(~allowed, fill(q.dtype))
+        output: Tensor = scores.softmax(-1) @ v
+        return output
+
+    return kernel
+
+
+KERNELS: dict[str, Kernel] = {
+    N_("SDPA math, boolean mask"): _sdpa(SDPBackend.MATH, False),
+    N_("SDPA math, −∞ added"): _sdpa(SDPBackend.MATH, True),
+    N_("SDPA flash on CPU, boolean mask"): _sdpa(SDPBackend.FLASH_ATTENTION, False),
+    N_("SDPA flash on CPU, −∞ added"): _sdpa(SDPBackend.FLASH_ATTENTION, True),
+    N_("eager softmax, −∞"): _eager(lambda dtype: -torch.inf),
+    N_("eager softmax, dtype minimum"): _eager(lambda dtype: torch.finfo(dtype).min),
+}
+
+
+@torch.inference_mode()
+def empty_rows() -> dict[str, dict[str, str]]:
+    """What a query without an allowed key gets from each attention kernel of the installed torch, measured: by kernel
+    and dtype "NaN", "0", "uniform" (the mean of all values) or "other"; "" where the kernel refuses the mask or dtype.
+
+    Its softmax is 0 / 0 where blocked scores are −∞, uniform where they are a dtype's minimum, and 0 where a kernel
+    defines it so.
+    """
+    (queries, keys, width), generator = SIZES, torch.Generator().manual_seed(11)
+    q, k, v = (torch.randn(1, 1, count, width, generator=generator) for count in (queries, keys, keys))
+    allowed = torch.ones(1, 1, queries, keys, dtype=torch.bool)
+    allowed[..., EMPTY, :] = False
+    found: dict[str, dict[str, str]] = {}
+    for name, kernel in KERNELS.items():
+        found[name] = dict.fromkeys(DTYPES, "")
+        for dtype_name, dtype in DTYPES.items():
+            with suppress(RuntimeError):  # no such kernel for this mask or dtype
+                output = kernel(q.to(dtype), k.to(dtype), v.to(dtype), allowed)
+                found[name][dtype_name] = _outcome(output[0, 0, EMPTY].float(), v.to(dtype)[0, 0].float())
+    return found
+
+
+def _outcome(output: Tensor, values: Tensor) -> str:
+    if output.isnan().any():
+        return "NaN"
+    if not output.any():
+        return "0"
+    return N_("uniform") if torch.allclose(output, values.mean(0), atol=0.01) else N_("other")

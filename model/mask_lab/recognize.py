@@ -14,7 +14,8 @@ import torch
 
 from i18n import N_, msg, msg_all, msg_count, msg_list, msg_together
 from model.mask_kinds import KINDS, Cells
-from model.mask_lab.read_mask import MOST_TOKENS, read_mask
+from model.mask_lab.mask_files import read_mask
+from model.masks import ON_TEXT
 from model.spec import MOST_STROKES
 
 MOST_VALUES = 24  # of a kind's parameter, tried on one mask
@@ -27,8 +28,7 @@ OF_A_BATCH = N_(
     "It seems to be the padding mask of a batch, with a row for each text: it says which tokens are padding, not which "
     "query sees which key."
 )
-ZERO = torch.zeros(1, 1, 1, 1, dtype=torch.long)
-FEW = Cells(ZERO, ZERO, ZERO, ZERO, MOST_TOKENS)  # of a text without padding or separators
+
 Masks = dict[tuple[str, Any], np.ndarray]  # bool [Q,K], by kind and parameter
 Kinds = tuple[tuple[str, Any], ...]  # each kind with its parameter, or True
 
@@ -249,13 +249,11 @@ def _some_rows(count: int) -> np.ndarray:
 def _candidates(allowed: np.ndarray) -> Iterator[tuple[str, Any]]:
     """Kinds that a reader can choose, with the parameters that the mask suggests."""
     sizes = _sizes(allowed)
-    for name, kind in KINDS.items():
-        if kind.sized or kind.joins or kind.cells(FEW, kind.first or True) is None:
-            continue
-        if kind.first is None:
+    for name in ON_TEXT:
+        if KINDS[name].first is None:
             yield name, True
-        elif isinstance(kind.first, int):
-            yield from ((name, size) for size in sizes if size >= kind.least)
+        elif not KINDS[name].splits:
+            yield from ((name, size) for size in sizes if size >= KINDS[name].least)
 
 
 def _sizes(allowed: np.ndarray) -> list[int]:

@@ -57,16 +57,9 @@ def load(folder: Path = FOLDER) -> DigitsModel:
     network = load_transformer(folder)
     config = network.config
     if (config.vocabulary, config.context) != (VOCABULARY, POSITIONS):
-        raise CheckpointError(
-            msg(
-                "{folder}: expected a vocabulary of {entries} and a context of {context}, found {found} and {had}",
-                folder=folder,
-                entries=VOCABULARY,
-                context=POSITIONS,
-                found=config.vocabulary,
-                had=config.context,
-            )
-        )
+        words = N_("{folder}: expected a vocabulary of {entries} and a context of {context}, found {found} and {had}")
+        sizes = {"entries": VOCABULARY, "context": POSITIONS, "found": config.vocabulary, "had": config.context}
+        raise CheckpointError(msg(words, folder=folder, **sizes))
     return DigitsModel(network, key=files_key("digits", folder))
 
 
@@ -95,17 +88,16 @@ def to_ids(levels: np.ndarray, classes: Sequence[int] | np.ndarray) -> Tensor:
 def encode(levels: np.ndarray, classes: Sequence[int] | np.ndarray) -> TokenBatch:
     """Pictures as a batch: a row each, nothing padded; pieces such as "class 3" and "r0 c5: 2" (row, column: level)."""
     ids = to_ids(levels, classes)
-    pieces = tuple((class_name(first), *map(_piece, range(PIXELS), rest)) for first, *rest in ids.tolist())
+    pieces = tuple(
+        (class_name(first), *(f"{name_of(at)}: {token - CLASSES}" for at, token in enumerate(rest)))
+        for first, *rest in ids.tolist()
+    )
     return TokenBatch(ids, torch.ones_like(ids, dtype=torch.bool), pieces)
 
 
 def name_of(pixel: int) -> str:
     """A pixel's row and column, both from 0: "r0 c5"."""
     return f"r{pixel // SIDE} c{pixel % SIDE}"
-
-
-def _piece(pixel: int, token: int) -> str:
-    return f"{name_of(pixel)}: {token - CLASSES}"
 
 
 def attention(trace: Trace, query: int, masks: MaskSpec | None = None, row: int = 0) -> Tensor:
@@ -154,7 +146,8 @@ def write(
     Digit n draws the same random numbers whatever the others are.
     """
     ids = to_ids(np.zeros((len(classes), 0)) if given is None else given, classes)
-    chances = torch.stack([_chances(how.seed, row) for row in range(len(ids))])
+    each = [np.random.default_rng((how.seed, row)).random(PIXELS) for row in range(len(ids))]
+    chances = torch.from_numpy(np.stack(each)).float()
     unread, kept = ids, None
     for pixel in range(ids.shape[1] - 1, PIXELS):
         logits, kept = read_on(model, unread, kept)
@@ -175,11 +168,6 @@ def read_on(model: DigitsModel, ids: Tensor, kept: Kept | None = None) -> tuple[
     allowed = masks.causal(ids.shape[1], length)[None, None] if ids.shape[1] > 1 else None
     states, qkvs = model.network(ids, torch.arange(before, length), allowed, kept)
     return model.readout(states[:, -1]).float()[:, CLASSES:], [(k, v) for _, k, v in qkvs]
-
-
-def _chances(seed: int, row: int) -> Tensor:
-    """The random numbers [64] of a digit, its own whatever else is written."""
-    return torch.from_numpy(np.random.default_rng((seed, row)).random(PIXELS)).float()
 
 
 @torch.inference_mode()

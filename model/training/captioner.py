@@ -23,7 +23,7 @@ from model.images.captioner import MASKS, VERSIONS, WORDS, CaptionNetwork
 from model.images.measures import batch, losses_of, mean_localization, under_masks
 from model.images.scenes import PROMPTS, Scene, random_scene
 from model.training.story import LossCurve
-from model.transformer import TransformerConfig
+from model.transformer import config_of
 from model.why_causal.live_training import Rates, initialised, new_optimizers, rate_at, update
 
 EVERY = 250  # steps between two lines of the loss curve
@@ -59,8 +59,7 @@ def train(out: Path, recipe: CaptionerRecipe) -> None:
 
 def train_version(version: str, out: Path, recipe: CaptionerRecipe) -> None:
     torch.manual_seed(recipe.seed)
-    sizes = {name: getattr(recipe, name) for name in ("layers", "heads", "width", "mlp_width")}
-    config = TransformerConfig(vocabulary=len(WORDS), context=captioner.CONTEXT, **sizes)
+    config = config_of(recipe, vocabulary=len(WORDS), context=captioner.CONTEXT)
     model, spec = initialised(CaptionNetwork(config)), MASKS[version]
     optimizers = new_optimizers(model, recipe)
     draw, jitter = random.Random(recipe.seed), np.random.default_rng(recipe.seed)

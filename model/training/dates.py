@@ -12,6 +12,7 @@ import math
 import random
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
@@ -106,11 +107,12 @@ def _of_the_list(model: DatesModel) -> list[str]:
     wrote = [text for text, _ in answered(model, [one.text for one in listed])]
     right = [one for one, text in zip(listed, wrote, strict=True) if text == one.answer]
     definite, none = [one for one in listed if one.definite], [one for one in listed if one.answer == NO_DATE]
-    two = [one for one in listed if one.other]
+    two, kinds = [one for one in listed if one.other], Counter(one.kind for one in definite)
+    of_kind = Counter(one.kind for one in right)
     first, second = zip(*(answer_chances(model, one.text, (one.answer, one.other)) for one in two), strict=True)
-    kinds = dict.fromkeys(one.kind for one in definite)
+
     missed = sum(text == NO_DATE for one, text in zip(listed, wrote, strict=True) if one.definite)
-    each = [f"{kind} {_of(right, kind)} of {_of(definite, kind)}" for kind in kinds]
+    each = [f"{kind} {of_kind[kind]} of {count}" for kind, count in kinds.items()]
     return [
         f"the list, exact: {sum(one.definite for one in right)} of {len(definite)} ({', '.join(each)})",
         f"the list, called no date that are one: {missed}",
@@ -139,10 +141,6 @@ def _of_held_out(model: DatesModel, some: Pairs, none: Pairs) -> list[str]:
 
 def _share(judged: list[tuple[bool, bool]]) -> str:
     return f"{sum(right for right, _ in judged) / len(judged):.2%}"
-
-
-def _of(some: list[Listed], kind: str) -> int:
-    return sum(one.kind == kind for one in some)
 
 
 LIKE_MONTHS = ("may", "march", "august", "May", "March", "April", "June", "August", "mark", "jan", "dec", "sun", "sat")
@@ -308,15 +306,8 @@ def train(out: Path, recipe: DatesRecipe) -> None:
 
 def new_model(recipe: DatesRecipe, vocabulary: int) -> EncoderDecoder:
     """Small random weights, smaller where they write into the stream."""
-    config = EncoderDecoderConfig(
-        vocabulary=vocabulary,
-        context=recipe.context,
-        encoder_layers=recipe.encoder_layers,
-        decoder_layers=recipe.decoder_layers,
-        heads=recipe.heads,
-        width=recipe.width,
-    )
-    model = EncoderDecoder(config)
+    sizes = {name: getattr(recipe, name) for name in ("context", "encoder_layers", "decoder_layers", "heads", "width")}
+    model = EncoderDecoder(EncoderDecoderConfig(vocabulary=vocabulary, **sizes))
     for name, weight in model.named_parameters():
         if name.endswith("bias"):
             nn.init.zeros_(weight)

@@ -25,7 +25,7 @@ from model.pixels import digits
 from model.pixels.digits import CLASSES, SAMPLING, TITLES, Digits, DigitsModel, real_digits, recogniser, write
 from model.sampling import Sampling
 from model.training.story import LossCurve
-from model.transformer import Transformer, TransformerConfig
+from model.transformer import Transformer, config_of
 from model.why_causal.live_training import Rates, new_optimizers, new_transformer, rate_at, token_losses, update
 
 SIZES = (100, 1000)  # digits written, as many of each class
@@ -112,7 +112,7 @@ def train(out: Path, recipe: DigitsRecipe) -> None:
     torch.set_num_threads(1)  # tensors this small gain nothing from more
     torch.manual_seed(recipe.seed)
     data = real_digits()
-    model = new_transformer(_config(recipe))
+    model = new_transformer(config_of(recipe, vocabulary=digits.VOCABULARY, context=digits.POSITIONS))
     running = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(recipe.mean_over))
     mean = cast(Transformer, running.module)
     optimizers = new_optimizers(model, recipe)
@@ -136,16 +136,6 @@ def train(out: Path, recipe: DigitsRecipe) -> None:
                 save_transformer(mean, out, torch.float16)
     print(f"{step} steps of {recipe.rows} digits; best validation loss {best:.4f}; recipe {asdict(recipe)}")
     print(report(out))
-
-
-def _config(recipe: DigitsRecipe) -> TransformerConfig:
-    return TransformerConfig(
-        vocabulary=digits.VOCABULARY,
-        context=digits.POSITIONS,
-        layers=recipe.layers,
-        heads=recipe.heads,
-        width=recipe.width,
-    )
 
 
 def batches(some: Digits, recipe: DigitsRecipe) -> Iterator[tuple[Tensor, Tensor]]:
@@ -173,15 +163,11 @@ def _moved(levels: np.ndarray, recipe: DigitsRecipe, generator: np.random.Genera
     picture = levels.reshape(digits.SIDE, digits.SIDE)
     axis, step = int(generator.integers(2)), int(generator.choice([-1, 1]))
     leaving = picture.take(-1 if step == 1 else 0, axis)
-    return levels if leaving.max() > 1 else _shifted(picture, axis, step).ravel()
-
-
-def _shifted(picture: np.ndarray, axis: int, step: int) -> np.ndarray:
+    if leaving.max() > 1:
+        return levels
     moved = np.roll(picture, step, axis)
-    edge = [slice(None), slice(None)]
-    edge[axis] = slice(0, 1) if step == 1 else slice(-1, None)
-    moved[tuple(edge)] = 0
-    return moved
+    moved.swapaxes(0, axis)[0 if step == 1 else -1] = 0
+    return moved.ravel()
 
 
 @torch.inference_mode()

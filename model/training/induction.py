@@ -16,20 +16,11 @@ from torch import Tensor
 
 from model.base import CHECKPOINTS
 from model.gpt2 import load_transformer, save_transformer
-from model.heads import measures
 from model.heads.view import head_name
 from model.text import FIRST_ID, START_ID
-from model.training.story import LossCurve, train_tokenizer
-from model.transformer import Transformer, TransformerConfig
-from model.why_causal.live_training import (
-    Rates,
-    every_weight,
-    new_optimizers,
-    new_transformer,
-    rate_at,
-    token_losses,
-    update,
-)
+from model.training.story import LossCurve, scores_on, train_tokenizer
+from model.transformer import Transformer, config_of
+from model.why_causal import live_training
 
 CHECKPOINTS_AT = (0, 50, 100, 150, 200, 250, 300, 325, 350, 375, 400, 425, 450, 475, 500, 550, 600, 700, 900)
 VOCABULARY = 258  # padding, start and the 256 bytes
@@ -40,7 +31,7 @@ COLUMNS = "step loss_first loss_again previous_token_layer_0 induction_layer_1"
 
 
 @dataclass(frozen=True, kw_only=True)
-class InductionRecipe(Rates):
+class InductionRecipe(live_training.Rates):
     """Everything that made the weights, but the machine. louder: times the usual initial positions."""
 
     steps: int = 1500
@@ -54,22 +45,14 @@ class InductionRecipe(Rates):
     louder: float = 8.0
     seed: int = 1
 
-    @property
-    def config(self) -> TransformerConfig:
-        """The model's sizes."""
-        return TransformerConfig(
-            vocabulary=VOCABULARY, context=self.context, layers=self.layers, heads=self.heads, width=self.width,
-            mlp_width=1,
-        )  # fmt: skip
-
 
 def train(out: Path, recipe: InductionRecipe) -> None:
     """Write the last checkpoint to out, those before it to folders named by their step, and the losses."""
     torch.set_num_threads(1)  # so that a second run on the same machine gives the same weights
     torch.manual_seed(recipe.seed)
-    model = without_mlps(new_transformer(recipe.config))
+    model = without_mlps(live_training.new_transformer(config_of(recipe, vocabulary=VOCABULARY, mlp_width=1)))
     model.position_embedding.weight.data.mul_(recipe.louder)
-    optimizers = new_optimizers(model, recipe)
+    optimizers = live_training.new_optimizers(model, recipe)
     generator = torch.Generator().manual_seed(recipe.seed)
     curve = LossCurve(out, COLUMNS.split())
     for step in range(recipe.steps + 1):
@@ -78,9 +61,9 @@ def train(out: Path, recipe: InductionRecipe) -> None:
         if step in CHECKPOINTS_AT or step == recipe.steps:
             save(model, out if step == recipe.steps else out / str(step))
         ids, targets = repeated_rows(recipe.rows, recipe.context, generator)
-        losses = token_losses(model, ids, targets, causal=True)
+        losses = live_training.token_losses(model, ids, targets, causal=True)
         (losses.sum() / (targets >= 0).sum()).backward()
-        update(model, optimizers, rate_at(step / recipe.steps, recipe.warmup))
+        live_training.update(model, optimizers, live_training.rate_at(step / recipe.steps, recipe.warmup))
     print(f"{recipe.steps} steps of {recipe.rows * recipe.context:,} tokens; recipe {asdict(recipe)}")
     print(report(out))
 
@@ -140,12 +123,10 @@ def measure(model: Transformer) -> Formation:
     """On rows of a start token and SPAN random tokens, twice; the same rows every time."""
     once = different_tokens(MEASURED, SPAN, torch.Generator().manual_seed(0))
     ids = torch.cat([torch.full((MEASURED, 1), START_ID), once, once], dim=1)
-    losses = token_losses(model, ids[:, :-1], ids[:, 1:], causal=True)
-    weights, place = every_weight(model, ids, causal=True), torch.arange(ids.shape[1])  # [L,B,H,T,T]
-    induction = torch.stack([measures.induction(weights[:, row], ids[row], place > SPAN) for row in range(MEASURED)])
-    previous = measures.previous_token(weights, place > 0).mean(1)
+    losses = live_training.token_losses(model, ids[:, :-1], ids[:, 1:], causal=True)
+    induction, previous = scores_on(model, ids, SPAN)
     again = losses[:, SPAN + 1 :]  # the first token of the second time is a surprise
-    return Formation(float(losses[:, :SPAN].mean()), float(again.mean()), previous, induction.mean(0))
+    return Formation(float(losses[:, :SPAN].mean()), float(again.mean()), previous, induction)
 
 
 def report(folder: Path) -> str:

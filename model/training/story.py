@@ -23,16 +23,8 @@ from model import masks
 from model.gpt2 import load_transformer, save_transformer
 from model.heads import measures
 from model.text import FIRST_ID, START_ID
-from model.transformer import Transformer, TransformerConfig
-from model.why_causal.live_training import (
-    Rates,
-    every_weight,
-    new_optimizers,
-    new_transformer,
-    rate_at,
-    token_losses,
-    update,
-)
+from model.transformer import Transformer, config_of
+from model.why_causal import live_training
 
 CHILDRENS_AUTHORS = [  # parts of the names of the files
     *("aesop", "grimm", "carroll", "baum", "nesbit", "burnett", "barrie", "grahame", "macdonald", "sewell"),
@@ -168,7 +160,7 @@ def held_out_bits(model: Transformer, tokenizer: Tokenizer, start: int, texts: l
             windows.append(row[:context])
             targets.append(target)
         for rows, wanted in zip(torch.stack(windows).split(batch), torch.stack(targets).split(batch), strict=True):
-            nats += float(token_losses(model, rows, wanted, causal=True).sum())
+            nats += float(live_training.token_losses(model, rows, wanted, causal=True).sum())
     return nats / math.log(2) / characters
 
 
@@ -179,12 +171,14 @@ def head_scores(
     """Induction and previous-token scores [L,H] on random repeated sequences (fixed seed)."""
     tokens = range(first_id, model.config.vocabulary)
     ids = measures.repeated_tokens(rows, span, tokens, start, torch.Generator().manual_seed(0))
-    weights = every_weight(model, ids, causal=True)  # [L,B,H,T,T]
-    after_start = torch.arange(ids.shape[1]) > 0
-    second = torch.arange(ids.shape[1]) > span
-    induction = torch.stack([measures.induction(weights[:, row], ids[row], second) for row in range(rows)])
-    previous = measures.previous_token(weights, after_start)
-    return induction.mean(0), previous.mean(1)
+    return scores_on(model, ids, span)
+
+
+def scores_on(model: Transformer, ids: Tensor, span: int) -> tuple[Tensor, Tensor]:
+    """The same on rows [B,T] of a start token and a span of tokens, twice."""
+    weights, place = live_training.every_weight(model, ids, causal=True), torch.arange(ids.shape[1])  # [L,B,H,T,T]
+    induction = torch.stack([measures.induction(weights[:, row], ids[row], place > span) for row in range(len(ids))])
+    return induction.mean(0), measures.previous_token(weights, place > 0).mean(1)
 
 
 def report(folder: Path, held_out: list[str]) -> str:
@@ -224,7 +218,7 @@ def train_tokenizer(texts: list[str], entries: int) -> Tokenizer:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoryRecipe(Rates):
+class StoryRecipe(live_training.Rates):
     """Everything that made the weights, but the text and the machine."""
 
     minutes: float = 85.0
@@ -237,13 +231,6 @@ class StoryRecipe(Rates):
     repeated: float = 0.25
     seed: int = 11
 
-    @property
-    def config(self) -> TransformerConfig:
-        """The model's sizes."""
-        return TransformerConfig(
-            vocabulary=self.vocabulary, context=self.context, layers=self.layers, heads=self.heads, width=self.width
-        )
-
 
 def train(folder: Path, out: Path, recipe: StoryRecipe) -> None:
     """Train on the books in folder and write a checkpoint, its tokenizer, its loss curve and its numbers to out."""
@@ -252,10 +239,10 @@ def train(folder: Path, out: Path, recipe: StoryRecipe) -> None:
     out.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(out / "tokenizer.json"))
     torch.manual_seed(recipe.seed)
-    model = new_transformer(recipe.config)
+    model = live_training.new_transformer(config_of(recipe))
     rows = training_rows(books, tokenizer, recipe)
     batch_loss = torch.compile(partial(mean_loss, model))
-    optimizers = new_optimizers(model, recipe)
+    optimizers = live_training.new_optimizers(model, recipe)
     columns = "step minutes training_loss held_out_bits_per_character best_induction best_previous"
     curve = LossCurve(out, columns.split())
     began, step = time.monotonic(), 0
@@ -263,7 +250,7 @@ def train(folder: Path, out: Path, recipe: StoryRecipe) -> None:
         done = elapsed / recipe.minutes
         loss = batch_loss(*rows.batch(recipe.rows))
         loss.backward()
-        update(model, optimizers, rate_at(done, recipe.warmup))
+        live_training.update(model, optimizers, live_training.rate_at(done, recipe.warmup))
         step += 1
         if step % 250 == 0:
             small = [text[:8000] for text in books.held_out]

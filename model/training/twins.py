@@ -21,7 +21,7 @@ from model.heads.view import head_name
 from model.text import START_ID, TokenBatch
 from model.training import story
 from model.training.story import LossCurve, read_books, train_tokenizer
-from model.transformer import Transformer
+from model.transformer import Transformer, config_of
 from model.why_causal import twins
 from model.why_causal.live_training import new_optimizers, new_transformer, rate_at, token_losses, update
 from model.why_causal.twins import FOLDERS
@@ -114,7 +114,7 @@ def _line(pair: list[Twin], held_out: tuple[Tensor, Tensor], steps: int) -> list
 def new_twin(recipe: TwinsRecipe, causal: bool) -> Twin:
     """Its initial weights are the same, whichever it is."""
     torch.manual_seed(recipe.seed)
-    model = new_transformer(recipe.config)
+    model = new_transformer(config_of(recipe))
     return Twin(model, new_optimizers(model, recipe), causal)
 
 

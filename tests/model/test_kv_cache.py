@@ -11,13 +11,12 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from model import catalog, kv_cache, masks, step_cost
+from model import catalog, kv_cache, masks
 from model.base import Model
 from model.blocks import positions_of
-from model.kv_cache import batch_of, cache_of, compare, cut, extended, follow, step
+from model.kv_cache import Cost, Try, batch_of, cache_of, compare, cut, extended, follow, old_rows, step
 from model.masks import MaskSpec
 from model.spec import Stroke
-from model.step_cost import Cost, Try, old_rows
 from model.trace import Trace
 from tests.model.huggingface.families import save
 from tests.model.random_specs import built
@@ -202,37 +201,37 @@ class TestCosts:
                 network.logits(states[0, -1:])
             else:
                 network.logits(step(tiny, cache_of(whole, keys - 1), int(ids[0, -1]))[0][0])
-        assert 2 * step_cost.multiply_adds(network.config, queries, keys) == counter.get_total_flops()
+        assert 2 * kv_cache.multiply_adds(network.config, queries, keys) == counter.get_total_flops()
 
     def test_by_hand(self, tiny: Model) -> None:
         network = kv_cache.network_of(tiny)
         assert network is not None
         per_layer = 4 * 7 * 21 * 21 + 2 * 7 * 7 * 21 + 2 * 7 * 21 * 37  # 7 queries, 7 keys, width 21, MLP 37
-        assert step_cost.multiply_adds(network.config, 7, 7) == 2 * per_layer + 21 * 283
+        assert kv_cache.multiply_adds(network.config, 7, 7) == 2 * per_layer + 21 * 283
 
     @pytest.mark.parametrize(
         ("tokens", "expected"), [(0, []), (1, []), (2, [2]), (3, [2, 3]), (5, [2, 3, 4, 5]), (200, None)]
     )
     def test_are_measured_from_the_first_step_to_the_last(self, tokens: int, expected: list[int] | None) -> None:
-        found = step_cost.lengths_to_measure(tokens)
+        found = kv_cache.lengths_to_measure(tokens)
         if expected is None:
-            assert (found[0], found[-1], len(found)) == (2, 200, step_cost.MOST_MEASURED)
+            assert (found[0], found[-1], len(found)) == (2, 200, kv_cache.MOST_MEASURED)
         else:
             assert found == expected
 
     def test_are_measured_one_after_the_other(self, tiny: Model) -> None:
         ids = ids_of(tiny, "the cat sat on the mat")
         whole = tiny.run(batch_of(tiny, ids))
-        found = [step_cost.measure(tiny, whole, length) for length in (2, 5, 2, 5)]
+        found = [kv_cache.measure(tiny, whole, length) for length in (2, 5, 2, 5)]
         assert [one.length for one in found] == [2, 5, 2, 5]
         assert all(one.full > 0 and one.cached > 0 for one in found)
 
     def test_are_tried_in_rounds(self) -> None:
-        assert step_cost.plan(3) == [2, 3] * step_cost.ROUNDS
+        assert kv_cache.plan(3) == [2, 3] * kv_cache.ROUNDS
 
     def test_are_those_of_the_quickest_try(self) -> None:
         tries = [Try(2, 11.4, 3.0), Try(9, 7.0, 2.5), Try(2, 4.0, 2.0), Try(9, 8.0, 9.0), Try(2, 5.0, 2.2)]
-        assert step_cost.costs(tries) == [Cost(2, 4.0, 2.0, 5.0), Cost(9, 7.0, 2.5, 7.5)]
+        assert kv_cache.costs(tries) == [Cost(2, 4.0, 2.0, 5.0), Cost(9, 7.0, 2.5, 7.5)]
 
     @pytest.mark.parametrize(
         ("first", "last", "expected"),
@@ -244,8 +243,8 @@ class TestCosts:
         ],
     )
     def test_are_clear_where_steps_differ(self, first: Cost, last: Cost, expected: bool) -> None:
-        assert step_cost.clear([first, last]) is expected
-        assert step_cost.clear([last]) is False
+        assert kv_cache.clear([first, last]) is expected
+        assert kv_cache.clear([last]) is False
 
 
 def test_ids_become_a_batch_as_if_they_were_read(tiny: Model) -> None:

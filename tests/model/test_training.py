@@ -25,6 +25,7 @@ from model.training.story import (
     read_books,
     train_tokenizer,
 )
+from model.transformer import config_of
 from model.why_causal import live_training
 from model.why_causal.live_training import new_optimizers, new_transformer, rate_at, rotations, update
 from tests.tensors import assert_near
@@ -208,7 +209,7 @@ class TestLearning:
     def learn(self, steps: int) -> tuple[list[float], Tensor]:
         """A batch learned from the beginning: the loss before each step, and all weights in the end."""
         torch.manual_seed(0)
-        model = new_transformer(self.RECIPE.config)
+        model = new_transformer(config_of(self.RECIPE))
         optimizers = new_optimizers(model, self.RECIPE)
         ids = torch.randint(2, 283, (7, 31))
         targets = ids.roll(-1, 1).masked_fill(torch.arange(31) == 30, -100)
@@ -236,7 +237,7 @@ class TestLearning:
 
     def test_targets_without_loss_do_not_count(self) -> None:
         torch.manual_seed(0)
-        model = new_transformer(self.RECIPE.config)
+        model = new_transformer(config_of(self.RECIPE))
         ids = torch.randint(2, 283, (3, 31))
         targets = ids.roll(-1, 1)
         first_half = targets.masked_fill(torch.arange(31) >= 15, -100)
@@ -245,7 +246,7 @@ class TestLearning:
         assert_near(found, expected, 0.02, "loss of the first half")
 
     def test_every_parameter_is_learned_by_one_optimizer(self) -> None:
-        model = new_transformer(self.RECIPE.config)
+        model = new_transformer(config_of(self.RECIPE))
         groups = [group for optimizer in new_optimizers(model, self.RECIPE) for group in optimizer.param_groups]
         learned = [id(parameter) for group in groups for parameter in group["params"]]
         assert sorted(learned) == sorted(id(parameter) for parameter in model.parameters())

@@ -17,7 +17,7 @@ from model.bug_clinic import comparison
 from model.bug_clinic.case import Bug
 from model.bug_clinic.comparison import BUGS, BY_KEY, compare, examine
 from model.bug_clinic.laws import LAWS
-from model.bug_clinic.modules import part_at
+from model.bug_clinic.scores import part_at
 from model.bug_clinic.spot import NOT_TO_SEE
 from tests.model.huggingface.families import save
 from tests.pages.page import Page, array, plain

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from i18n import large
-from model import catalog, step_cost
+from model import catalog, kv_cache
 from model.base import Model
 from model.kv_cache import batch_of, network_of
 from model.sampling import Sampling, draw
@@ -201,7 +201,7 @@ class TestTheCache:
         assert network is not None
         page = Generation().press("step")
         count = len(page.path.ids)
-        full, one = (large(step_cost.multiply_adds(network.config, queries, count)) for queries in (count, 1))
+        full, one = (large(kv_cache.multiply_adds(network.config, queries, count)) for queries in (count, 1))
         words = f"A step to token {count} takes {one} multiply-adds with the cache"
         assert words in page.words()
         assert f"{full} without." in page.words()
@@ -218,10 +218,10 @@ class TestTheCache:
         full, full_measured, one, one_measured = page.figures()["cost_figure"]["data"]
         lengths = range(1, count + 1)
         np.testing.assert_allclose(
-            array(full["y"]), [step_cost.multiply_adds(network.config, n, n) / 1e6 for n in lengths]
+            array(full["y"]), [kv_cache.multiply_adds(network.config, n, n) / 1e6 for n in lengths]
         )
         np.testing.assert_allclose(
-            array(one["y"]), [step_cost.multiply_adds(network.config, 1, n) / 1e6 for n in lengths]
+            array(one["y"]), [kv_cache.multiply_adds(network.config, 1, n) / 1e6 for n in lengths]
         )
         for measured in (full_measured, one_measured):
             assert list(array(measured["x"])) == list(range(2, count + 1))

@@ -7,7 +7,7 @@ import torch
 from streamlit.testing.v1 import AppTest
 
 from model import catalog
-from model.heads.over_steps import step_measures
+from model.heads.survey import step_measures
 from serving.settings import Settings
 from tests.apptest import charts
 from tests.model.huggingface import families

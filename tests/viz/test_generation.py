@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from model.step_cost import Cost
+from model.kv_cache import Cost
 from viz.generation import (
     Chance,
     Costs,

@@ -26,7 +26,7 @@ from model.bug_clinic.comparison import (
     prepared,
     targets_for,
 )
-from model.bug_clinic.modules import stretch
+from model.bug_clinic.scores import stretch
 from model.bug_clinic.spot import PLAIN, HeatmapDifference, Puzzle, difference, following, puzzle, stages_of
 from model.heads.view import HeadView
 from ui import controls, link, results, run_view

@@ -7,10 +7,9 @@ from markupsafe import Markup
 from torch import Tensor
 
 from i18n import N_, large, say, say_count, together
-from model import kv_cache, step_cost
+from model import kv_cache
 from model.base import Model
-from model.kv_cache import CacheComparison
-from model.step_cost import OldRows, Try, old_rows
+from model.kv_cache import CacheComparison, OldRows, Try, old_rows
 from model.transformer import TransformerConfig
 from serving.job import ModelRef, RunRef, digest
 from ui import explain, page, results
@@ -114,7 +113,7 @@ def show_on_and_off(
         rounding = say("float32 holds about 7 digits, and the summation order differs.")
         if exact < EXACT:
             rounding = say("In float64 it all but vanishes: it is rounding error from a different summation order.")
-        full, one = (large(step_cost.multiply_adds(config, queries, count)) for queries in (count, 1))
+        full, one = (large(kv_cache.multiply_adds(config, queries, count)) for queries in (count, 1))
         work = say(WORK, size=found.cache_bytes / 1e6, kept=count - 1, count=count, one=one, full=full)
         st.caption(together([rounding, work]))
     with row:
@@ -155,7 +154,7 @@ def show_cost(model: Model, config: TransformerConfig, ids: tuple[int, ...]) -> 
     if measured is None or measured.model != model.key or measured.ids != ids[: len(measured.ids)]:
         measured = state.measured = MeasuredCost(model.key, ids)
     words, chart, status = st.container(), st.empty(), st.container()
-    plan = step_cost.plan(len(measured.ids))
+    plan = kv_cache.plan(len(measured.ids))
     missing = plan[len(measured.tries) :]
     if missing and not measured.stopped:
         with status:
@@ -165,23 +164,23 @@ def show_cost(model: Model, config: TransformerConfig, ids: tuple[int, ...]) -> 
         ref = ModelRef.of(model)
         run = RunRef(ref, kv_cache.batch_of(model, measured.ids), model.standard)
         for done, length in enumerate(missing, len(measured.tries) + 1):
-            one = results.ask_anew(step_cost.measure, ref, run, length)
+            one = results.ask_anew(kv_cache.measure, ref, run, length)
             state.measured = replace(state.measured, tries=(*state.measured.tries, one))
             bar.progress(done / len(plan), say("Run {number} of {count}", number=done, count=len(plan)))
         st.rerun()
-    lengths, found = range(1, len(ids) + 1), step_cost.costs(measured.tries)
+    lengths, found = range(1, len(ids) + 1), kv_cache.costs(measured.tries)
     costs = pictures.Costs(
-        [step_cost.multiply_adds(config, length, length) for length in lengths],
-        [step_cost.multiply_adds(config, 1, length) for length in lengths],
+        [kv_cache.multiply_adds(config, length, length) for length in lengths],
+        [kv_cache.multiply_adds(config, 1, length) for length in lengths],
         found,
-        step_cost.clear(found),
+        kv_cache.clear(found),
     )
     sentence = pictures.cost_sentence(costs)
     words.html(page.sentence(sentence))
     with chart:
         page.chart(pictures.cost_figure(costs), "cost_figure", sentence)
     with status:
-        how = say(COUNTED, rounds=step_cost.ROUNDS, lengths=len(found), tokens=len(measured.ids))
+        how = say(COUNTED, rounds=kv_cache.ROUNDS, lengths=len(found), tokens=len(measured.ids))
         st.caption(together([how, say("The measurement was stopped early.")]) if measured.stopped else how)
         anew = lambda: state.update(measured=None)  # noqa: E731
         st.button(say("Measure this text again"), icon=":material/timer:", key="measure", on_click=anew)

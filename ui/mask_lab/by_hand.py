@@ -7,7 +7,7 @@ import pandas as pd
 import streamlit as st
 
 from i18n import ENGLISH, N_, language, say, spoken, together
-from model.mask_lab.empty_rows import empty_rows
+from model.mask_lab import fills
 from model.mask_lab.fills import KEYS, MOST, QUERIES, TOKENS, VALUES, ByHand, FillComparison, by_hand, on_a_head
 from ui import page, results
 from ui.guard import guarded
@@ -95,7 +95,7 @@ def show_fills(now: RunView, layer: int, head: int) -> None:
     st.html(f"{fills_table(found)}{page.note(_about(found, now.name(layer, head)))}")
     st.html(f"{order_sentence(found)}{order_table(found)}")
     with st.expander(say("A fully blocked row in each attention kernel")):
-        st.html(cached_figure(empty_rows_table, results.ask(empty_rows)))
+        st.html(cached_figure(empty_rows_table, results.ask(fills.empty_rows)))
     with st.expander(say("Why")):
         st.markdown(say(HOW))
 

@@ -7,8 +7,7 @@ import streamlit as st
 
 from i18n import say
 from model import catalog
-from model.heads.over_steps import StepMeasures, step_measures
-from model.heads.survey import HEAD_PATTERNS
+from model.heads.survey import HEAD_PATTERNS, StepMeasures, step_measures
 from serving.job import ModelRef, digest
 from serving.loaded_models import stamp
 from ui import page, results

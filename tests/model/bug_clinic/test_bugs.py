@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from model.attention import AttentionStages, MultiHeadAttention, ScoreTerms, attention_stages
-from model.bug_clinic import masks, modules, scores
+from model.bug_clinic import masks, scores
 from model.bug_clinic.case import AttentionCase, Bug, Crash
 from model.bug_clinic.comparison import BUGS, BY_KEY, TITLES
 from model.bug_clinic.laws import LAWS, Tried, judge
@@ -120,7 +120,7 @@ class TestAgainstTheWrongLineItself:
     def test_view_shows_a_head_one_stretch(self, module: MultiHeadAttention, x: Tensor) -> None:
         q, k, v = module.project(x, x, x)
         for head in range(H):
-            first, last = modules.stretch(head, H, T)
+            first, last = scores.stretch(head, H, T)
             assert abs(last - first + 1 - T / H) < 2, "about T / heads tokens"
             others = [token for token in range(T) if not first <= token <= last]
             changed_k = k.clone()
@@ -132,7 +132,7 @@ class TestAgainstTheWrongLineItself:
             assert not torch.equal(view.stages(q, changed_k, v, EVERY).raw[:, head], same)
 
     def test_view_fills_heads_with_all_parts_of_one_token_before_the_next_ones(self) -> None:
-        filled = [modules.part_at(head, place, H, T) for head in range(H) for place in range(T)]
+        filled = [scores.part_at(head, place, H, T) for head in range(H) for place in range(T)]
         assert filled == [(token, part) for token in range(T) for part in range(H)]
 
     def test_a_mask_without_an_order_is_taken_apart_too(self) -> None:

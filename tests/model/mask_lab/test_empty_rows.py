@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from model.mask_lab.empty_rows import DTYPES, KERNELS, _outcome, empty_rows
+from model.mask_lab.fills import DTYPES, KERNELS, _outcome, empty_rows
 
 
 def test_softmax_of_nothing() -> None:

@@ -10,8 +10,7 @@ from streamlit.testing.v1 import AppTest
 
 from model import catalog
 from model.heads.reach import reach_of
-from model.mask_lab.empty_rows import KERNELS
-from model.mask_lab.fills import DTYPES, FILLS
+from model.mask_lab.fills import DTYPES, FILLS, KERNELS
 from model.masks import MaskSpec, Stroke
 from model.trace import Trace
 from tests.apptest import charts, key_of
