@@ -29,11 +29,13 @@ NOW: Any = SimpleNamespace(
     model=SimpleNamespace(describe=lambda: SimpleNamespace(layer_numbers={})), run=SimpleNamespace(attention="self")
 )
 
+VIEW: Any = None  # of the numbers in its table, which nobody asks for
+
 SHOWN: dict[str, Callable[[], object]] = {
     "overview": lambda: overview.show(NOW, SURVEY, 0, 0),
     "head": lambda: page.chart(figure([], {}), "head_figure", "", heard=head.heard("head_figure", zooms=True)),
     "keys": lambda: query.hear("bars_of_query", "Bars", query.Moves(0, (0, 1), ["a"])),
-    "pixels": lambda: pixels.show_picture({}, "pixels_picture", lambda number: None),
+    "pixels": lambda: pixels.show_picture(b"", "pixels_picture", VIEW, [], lambda number: None),
 }
 
 

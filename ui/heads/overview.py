@@ -57,6 +57,6 @@ def show(
         if isinstance(by, list) and len(by) == 2 and (by[0] in TITLES or not by[0]):
             st.session_state.dim, st.session_state.dim_sorted = by[0] or None, bool(by[1])
 
-    rows = run_view.layer_names(now.model, now.run.attention)
-    tables = partial(measures_tables, found.thumbnails, found.shares, rows)
+    layers = partial(run_view.layer_names, now.model, now.run.attention)
+    tables = lambda: measures_tables(found.thumbnails, found.shares, layers())  # noqa: E731
     _component(data=packet, key=key, tables=tables, on_pick_change=picked, on_by_change=picked)

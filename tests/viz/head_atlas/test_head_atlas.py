@@ -28,7 +28,7 @@ def made(**given: dict[str, list[list[float]]]) -> Atlas:
     return Atlas(
         texts=2, rows=2, read=14, means=means, counts=np.full((MEASURES, LAYERS), 40),
         even=np.full((MEASURES, LAYERS), 0.2), at_offset=np.zeros((LAYERS, HEADS, 2 * LONGEST - 1)),
-        even_at_offset=np.zeros((LAYERS, 2 * LONGEST - 1)), spread=spread, even_spread=even_spread, top_keys=none,
+        spread=spread, even_spread=even_spread, top_keys=none,
         key_shares=none, key_counts=none, top_queries=none, query_peaks=none, query_counts=none, labels={},
         numbers=(3, 7), sample=Sample.empty(MEASURES, LAYERS, HEADS),
     )  # fmt: skip
