@@ -95,6 +95,7 @@ STYLE = """
   $html:has(> table.numbers) { overflow-x: auto; } /* where it is wider than a phone, it alone moves sideways */
   table.numbers th { text-align: left; font-weight: 600; padding: .15rem .4rem; opacity: .75; word-break: keep-all; }
   table.numbers td { padding: .12rem .4rem; border-top: 1px solid rgba(128,128,128,.22); white-space: nowrap; }
+  table.numbers tr:first-child td:empty { border-top: 0; }
   table.numbers td.wraps { white-space: normal; }
   table.numbers .number { text-align: right; }
   table.numbers td.track { width: 28%; padding-left: 0; }
