@@ -85,7 +85,9 @@ def _groups(spans: Sequence[str], labels: Sequence[str], by: By) -> np.ndarray:
         if special:
             same = was_special and label == labels[position - 1]
         else:
-            same = not was_special and (not span or goes_on(before, span))
+            after = spans[position + 1] if position + 1 < len(spans) else ""
+            in_word = span in ("'", "’") and before[-1:].isalpha() and after[:1].isalpha()  # o'clock
+            same = not was_special and (not span or goes_on(before, span) or (in_word and by == "words"))
         if not position or not same:
             begins.append(position)
             before = ""
@@ -99,6 +101,8 @@ def _same_word(before: str, span: str) -> bool:
         return True
     if before[-1:].isspace() or span[0].isspace() or NO_SPACES.match(before[-1:]) or NO_SPACES.match(span):
         return False
+    if re.search(r"\w['’]$", before) and span[0].isalpha():
+        return True
     return _in_word(before[-1:]) == _in_word(span[0]) or bool(re.match(r"['’]\w", span))
 
 

@@ -49,6 +49,7 @@ def split(labels: list[str], by: By) -> list[str]:
         (["·你", "好", "。"], ["·你", "好", "。"]),
         (["<pad>", "<pad>", "<s>", "·a", "b"], ["<pad> × 2", "<s>", "·ab"]),
         (["cat", "dog"], ["cat", "dog"]),
+        (["·o", "'", "clock", "·'", "a", "'", "."], ["·o'clock", "·'", "a", "'."]),
     ],
 )
 def test_words_by_the_labels_of_several_tokenizers(labels: list[str], words: list[str]) -> None:
