@@ -126,7 +126,7 @@ STYLE = """
   [class*="st-key-numbers_of_"] { /* in the corner that the labels of both axes leave empty */
     position: absolute; z-index: 2; left: 0; bottom: 0; width: auto; }
   [class*="st-key-canvas_of_"]:not(.st-key-canvas_of_mask_canvas) > [class*="st-key-numbers_of_"] {
-    position: static; margin: -.6rem 0 -1rem; } /* below the canvas, in the gap before what follows */
+    position: static; margin: 0 0 -.9rem; } /* below the canvas, in the gap before what follows */
   [class*="st-key-numbers_of_"] button { min-height: 1.6rem; padding: .1rem .3rem; }
   [class*="st-key-numbers_of_"] button p { font-size: 0; } /* a name to be heard */
   .st-key-lab_top { margin-bottom: -.5rem; }
@@ -276,7 +276,7 @@ def chart(
     }
 
     def tables() -> "list[FigureTable]":
-        from viz.figure_table import figure_tables  # with pandas, which nobody needs before
+        from viz.figure_table import figure_tables  # with plotly and pandas, which this module does without
 
         return figure_tables(figure)
 
