@@ -27,6 +27,7 @@ TAIL = 12  # characters of a group that tell whether the next token belongs to i
 MARKS = str.maketrans({"·": " ", "Ġ": " ", "▁": " ", "⏎": "\n", "Ċ": "\n", "⇥": "\t"})  # of spaces, in tokens' labels
 SPECIAL = re.compile(r"<[^<>\s]+>|\[[A-Z]+\]")  # <s>, <|endoftext|>, [CLS] …
 PART_OF_A_CHARACTER = re.compile("(⟨[0-9A-F]{2}( [0-9A-F]{2})*⟩)+")  # as model/text.py labels it
+APOSTROPHES = ("'", "’")
 NO_SPACES = re.compile("[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")  # scripts that put none between words
 ENDED = re.compile(r"[.!?…]['\"”’)\]]*\s*$")
 ENDED_WITHOUT_SPACE = re.compile(r"[。！？][”’」』）]*\s*$")
@@ -86,8 +87,7 @@ def _groups(spans: Sequence[str], labels: Sequence[str], by: By) -> np.ndarray:
             same = was_special and label == labels[position - 1]
         else:
             after = spans[position + 1] if position + 1 < len(spans) else ""
-            in_word = span in ("'", "’") and before[-1:].isalpha() and after[:1].isalpha()  # o'clock
-            same = not was_special and (not span or goes_on(before, span) or (in_word and by == "words"))
+            same = not was_special and (not span or goes_on(before, span, after))
         if not position or not same:
             begins.append(position)
             before = ""
@@ -95,12 +95,14 @@ def _groups(spans: Sequence[str], labels: Sequence[str], by: By) -> np.ndarray:
     return np.array(begins)
 
 
-def _same_word(before: str, span: str) -> bool:
-    """Whether a token goes on with the word before it."""
+def _same_word(before: str, span: str, after: str) -> bool:
+    """Whether a token goes on with the word before it. after: the next token's text, "" for none."""
     if before.isspace() and "\n" not in before:
         return True
     if before[-1:].isspace() or span[0].isspace() or NO_SPACES.match(before[-1:]) or NO_SPACES.match(span):
         return False
+    if span in APOSTROPHES:
+        return before[-1:].isalpha() and after[:1].isalpha()  # o'clock
     if re.search(r"\w['’]$", before) and span[0].isalpha():
         return True
     return _in_word(before[-1:]) == _in_word(span[0]) or bool(re.match(r"['’]\w", span))
@@ -110,7 +112,7 @@ def _in_word(character: str) -> bool:
     return character.isalnum() or character == "_" or unicodedata.category(character).startswith("M")
 
 
-def _same_sentence(before: str, span: str) -> bool:
+def _same_sentence(before: str, span: str, _after: str) -> bool:
     """Whether a token goes on with the sentence before it; a line's end ends one too."""
     if not span.strip():
         return True
