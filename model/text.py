@@ -54,7 +54,8 @@ class TokenBatch:
 
     @cached_property
     def kept(self) -> np.ndarray:
-        """keep for NumPy: a thread's first call of torch takes a fifth of a millisecond, and a page's run is one."""
+        """keep as NumPy, bool [B,T]: a thread's first call of torch takes a fifth of a millisecond, and each run of a
+        page is a thread."""
         return self.keep.numpy()
 
     def real(self, row: int) -> slice:

@@ -49,8 +49,7 @@ class OVCircuit:
 @dataclass(frozen=True, eq=False)
 class QKCircuit:
     """tokens: the queries asked for, else those with the strongest preferences. effects: float32 [N,V], each key
-    token's score, less the mean over keys; with rotary positions, at the distance
-    asked for.
+    token's score, less the mean over keys; with rotary positions, at the distance asked for.
 
     profile: float32 [P], the score of a key 0, 1, 2 … tokens back from positions alone, less the mean of those that a
     query sees: of learned positions the mean over the first 2·P queries, of rotary ones that of the mean token.

@@ -123,7 +123,10 @@ def test_a_knockout_is_a_mask_in_the_mask_lab() -> None:
     [
         ("a,b\n1,2\n", "expected a CSV file"),
         ('a,b,answer,instead_of\n"one\ntwo",one two,c,d\n', "expected a CSV file"),
-        ("a,b,answer,instead_of\nthe cat,the cat sat,a,the\n", "pair 1: expected texts of as many tokens, got 3 and 4"),
+        (
+            "a,b,answer,instead_of\nthe cat,the cat sat,a,the\n",
+            "pair 1: Activation patching needs as many tokens in A as in B: A has 3, B has 4",
+        ),
         (f"a,b,answer,instead_of\n{300 * 'the '},{300 * 'the '},a,the\n", "pair 1: expected texts of at most 256"),
     ],
 )

@@ -230,13 +230,13 @@ def _over_pairs(a: RunView, b: RunView) -> None:
 def _runs_of(a: RunView, b: RunView, number: int, pair: dict[str, str]) -> tuple[Direction, Asked]:
     """Raises ValueError, which names the pair by its number, for texts that are not whole or not of one length."""
     batches = [run_view.tokenize(a.model, text, "right", None).batch for text in (pair["a"], pair["b"])]
-    lengths = [one.ids.shape[1] for one in batches]
+    lengths, problem = dict(zip("ab", (one.ids.shape[1] for one in batches), strict=True)), ""
     if any("".join(one.cut) for one in batches):
-        words = N_("pair {number}: expected texts of at most {most} tokens")
-        raise ValueError(say(words, number=number, most=a.model.context))
-    if lengths[0] != lengths[1]:
-        words = N_("pair {number}: expected texts of as many tokens, got {a} and {b}")
-        raise ValueError(say(words, number=number, a=lengths[0], b=lengths[1]))
+        problem = say("expected texts of at most {most} tokens", most=a.model.context)
+    elif lengths["a"] != lengths["b"]:
+        problem = say(LENGTHS, **lengths)
+    if problem:
+        raise ValueError(say("pair {number}: {problem}", number=number, problem=problem))
     chosen = _directed(
         *(
             replace(side, run=RunRef(side.run.model, batch, side.masks), row=0)
