@@ -92,7 +92,7 @@ Pairs = Annotated[tuple[Pair, ...], Field(min_length=len(TOKENS), max_length=len
 SOME_PAIRS = N_("four pairs of numbers from −99 to 99: [[1, 0], [0, 2], …]")
 
 
-class Numbers(LessonModel):
+class FourTokenRow(LessonModel):
     """A row of four tokens. See model/heads/four_tokens.py."""
 
     query: Pair = Field(description=N_("two numbers from −99 to 99: [1, 0]"))
@@ -150,7 +150,7 @@ class Step(LessonModel):
             "training, image"
         ),
     )
-    numbers: Numbers | None = Field(default=None, description=N_("a row of four tokens: query, keys, values …"))
+    numbers: FourTokenRow | None = Field(default=None, description=N_("a row of four tokens: query, keys, values …"))
     formula: str = Field(default="", max_length=300, description=N_("a formula of at most 300 characters in LaTeX"))
     page: Opened = Field(default="", description=N_("a page to open: explore, mask_lab, layers …"))
     ask: Annotated[Ask | None, BeforeValidator(_ask)] = Field(default=None, description=N_("a kind of question"))

@@ -16,13 +16,13 @@ from yaml.nodes import MappingNode, Node, SequenceNode
 
 from i18n import listed, say
 from lessons.glossary import glossary
-from lessons.lesson import MOST_STEPS, Ask, ComparedStep, Front, Lesson, Numbers, Step
+from lessons.lesson import MOST_STEPS, Ask, ComparedStep, FourTokenRow, Front, Lesson, Step
 
 MOST_BYTES = 1_000_000  # of a lesson
 MOST_SETTINGS = 8_000  # characters of its front matter, and of a step's block
 DEEPEST = 8  # brackets in brackets of YAML: its parser takes seconds for thousands
 SHARED = ("text", "model", "image")  # what the front matter may give to all steps
-PARTS: dict[str, type[BaseModel]] = {"ask": Ask, "beside": ComparedStep, "numbers": Numbers}  # that have settings
+PARTS: dict[str, type[BaseModel]] = {"ask": Ask, "beside": ComparedStep, "numbers": FourTokenRow}  # that have settings
 MOST_MISTAKES = 20  # said at once
 FENCE = re.compile(r" {0,3}(`{3,}|~{3,})\s*(\w*)")
 SETTING = re.compile(r"(\w+):( |$)")

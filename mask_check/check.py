@@ -18,7 +18,7 @@ from mask_check.declared import layers_of
 from mask_check.findings import BROKEN, LAWS, PRESUMES, CannotCheck, CheckReport, Finding, skipped, unknown
 from mask_check.prepare import prepare
 from mask_check.subject import CheckedModule, evaluating
-from mask_check.trial import Asked, CheckTrial
+from mask_check.trial import CheckOptions, CheckTrial
 from model.errors import first_line
 from model.huggingface import own_network
 from model.spec import MOST_POSITIONS
@@ -74,7 +74,7 @@ def check(
     module: called with input_ids [B,T] (and attention_mask, position_ids, past_key_values … if it takes them), it
     returns logits [B,T,V] or something with .logits. ids [T]: what it reads; random ones unless given. pieces: a label
     for each position. seconds: the most that all may take. progress: called before each forward; what it raises, if no
-    Exception, ends the check. asked_for: mask, kernels, tokens, thorough, packing, see `Asked`.
+    Exception, ends the check. asked_for: mask, kernels, tokens, thorough, packing, see `CheckOptions`.
 
     The module is left as it was. A small one is run by the calling thread alone, see `threads`.
     Raises CannotCheck where it cannot be called, or gives no numbers.
@@ -84,7 +84,7 @@ def check(
         raise CannotCheck(msg("expected a seed from 0 to {most}, got {seed}", most=2**31 - 1, seed=repr(seed)[:40]))
     if seconds is not None and not (isinstance(seconds, int | float) and seconds >= 0):
         raise CannotCheck(msg("expected a number of seconds, got {seconds}", seconds=repr(seconds)[:40]))
-    asked = Asked(**asked_for)
+    asked = CheckOptions(**asked_for)
     if asked.tokens is not None and not (type(asked.tokens) is int and 2 <= asked.tokens <= MOST_POSITIONS):
         raise CannotCheck(msg("expected a length of at least 2 tokens, got {asked}", asked=repr(asked.tokens)[:40]))
     subject = CheckedModule(module, seconds=seconds)

@@ -19,7 +19,7 @@ from mask_check.kernels import training_without_dropout
 from mask_check.prepare import context_of
 from mask_check.reach import watching_embedding
 from mask_check.subject import CheckedModule, apart, embeddings, hooked, setting
-from mask_check.trial import CheckTrial, Watched
+from mask_check.trial import CheckTrial, OperationObserver
 
 MOST_PARAMETERS = 5e8  # whose gradients are kept beside them
 MOST_IN_FLOAT64, MOST_THOROUGH = 3e7, 5e8
@@ -184,7 +184,7 @@ def judge_derivative(trial: CheckTrial) -> Finding:
     def keep(_name: str, _given: Any, found: Any) -> None:
         types.update(one.dtype for one in _tensors(found) if one.numel() > 1)
 
-    with Watched(keep), torch.enable_grad():
+    with OperationObserver(keep), torch.enable_grad():
         outputs = copied.read(copied.call(ids), ids)[0].detach()
     same = trial.difference(outputs.to(trial.alone), trial.alone)
     if same.amount > trial.tolerance:  # PyTorch adds a mask of float32 wrongly to scores of float64

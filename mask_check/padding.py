@@ -8,7 +8,7 @@ from torch import Tensor
 from i18n import N_, msg, msg_count
 from mask_check.findings import BROKEN, CANNOT_TELL, OBEYS, Finding, skipped, unknown, written
 from mask_check.subject import CheckedModule, apart
-from mask_check.trial import CheckTrial, Watched, first_above
+from mask_check.trial import CheckTrial, OperationObserver, first_above
 from model.blocks import positions_of
 
 DIFFERS = N_("with {pads}, output {where} of the row differs by {amount} from the row alone.")
@@ -168,7 +168,7 @@ def _sizes_differ(trial: CheckTrial, side: str) -> bool:
 
     for ids in _two_contents(trial, side):
         sizes.append([])
-        with Watched(keep):
+        with OperationObserver(keep):
             trial.subject.outputs(ids, mask, **positions(trial.subject, mask, side))
     return sizes[0] != sizes[1]
 

@@ -13,7 +13,7 @@ from mask_check.declared import declare, farthest, layers_of
 from mask_check.findings import CannotCheck
 from mask_check.kernels import check_names, what_mixes_rows
 from mask_check.subject import CheckedModule, hooked, text_config
-from mask_check.trial import NOTHING, Asked, CheckTrial, noise_of
+from mask_check.trial import NOTHING, CheckOptions, CheckTrial, noise_of
 from model.errors import first_line
 from serving import machine
 
@@ -36,7 +36,7 @@ def prepare(
     subject: CheckedModule,
     ids: Tensor | Sequence[int] | None,
     *,
-    asked_for: Asked = NOTHING,
+    asked_for: CheckOptions = NOTHING,
     length: int | None = None,
     seed: int = 0,
 ) -> CheckTrial:

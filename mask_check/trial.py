@@ -39,7 +39,7 @@ FEWEST_ROWS, MOST_ROWS = 24, 640
 
 
 @dataclass(frozen=True)
-class Asked:
+class CheckOptions:
     """What the caller asks for beside a module. mask: what it should obey, see `declared.declare`; its configuration
     says unless given. kernels: the names to compare, None for those that cost little.
 
@@ -54,7 +54,7 @@ class Asked:
     packing: str | None = None
 
 
-NOTHING = Asked()
+NOTHING = CheckOptions()
 
 
 @dataclass(eq=False)
@@ -72,7 +72,7 @@ class CheckTrial:
     declared: Declared
     noise: Noise
     seed: int
-    asked: Asked = NOTHING
+    asked: CheckOptions = NOTHING
     mask: MeasuredMask | None = None
     longer: list[int] = field(default_factory=list)
     found: dict[str, Finding] = field(default_factory=dict)
@@ -253,7 +253,7 @@ def rounded_once_more(module: nn.Module, generator: torch.Generator) -> Iterator
         yield
 
 
-class Watched(TorchDispatchMode):
+class OperationObserver(TorchDispatchMode):
     """While it lasts, each operation of torch is told to `tell`: its name, its arguments and what it returned."""
 
     def __init__(self, tell: Callable[[str, list[Any], Any], None]) -> None:

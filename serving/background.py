@@ -42,7 +42,7 @@ class TooManyBackgroundJobs(ValueError):
 
 
 @dataclass(frozen=True)
-class Watched:
+class JobProgress:
     """The state of a job. reports: all so far. answer: its result. error: what it raised. why: one sentence, for a job
     that is in the queue, was stopped or failed.
     """
@@ -73,7 +73,7 @@ class Background:
         most_seconds: float = MOST_SECONDS,
         **options: Any,
     ) -> None:
-        self._so_far, self._lock = Watched(), RLock()
+        self._so_far, self._lock = JobProgress(), RLock()
         self._left_seconds, self._most_seconds = left_seconds, most_seconds
         self._began = self._seen = monotonic()
         self._job = pickle.dumps((function, arguments, options), pickle.HIGHEST_PROTOCOL)
@@ -85,7 +85,7 @@ class Background:
         self._start_in_turn()
         Thread(target=self._listen, daemon=True).start()
 
-    def watched(self) -> Watched:
+    def watched(self) -> JobProgress:
         """Its state. Also tells it that somebody is watching."""
         with self._lock:
             self._seen = monotonic()
@@ -97,7 +97,7 @@ class Background:
             seconds = _expected_wait(position)
         return replace(now, why=msg(IN_QUEUE, position=position, wait=_duration(seconds)))
 
-    def finish(self, look: Callable[[Watched], object]) -> Any:
+    def finish(self, look: Callable[[JobProgress], object]) -> Any:
         """Wait for the answer. look: called with its state; when it raises, the job ends.
 
         Raises what the job raised, ValueError for one that was stopped.

@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from serving.rooms import MOST_PHONES, PHONE, ROOM, STEP, Rooms, Shown, served
+from serving.rooms import MOST_PHONES, PHONE, ROOM, STEP, PhonePage, Rooms, served
 
 LOOK = 0.1  # seconds between two looks at a room
 PATIENCE = 25.0  # seconds until a phone hears that the step is the same: less than proxies wait
@@ -47,7 +47,7 @@ class RoomPhones:
         self._rooms, self._page = rooms, page
         self._looking: dict[tuple[str, int], asyncio.Task[int | None]] = {}
         self._waiting: Counter[str] = Counter()  # by room
-        self._bodies: TTLCache[str, Shown] = TTLCache(20, 60)  # the last of a room, for a minute
+        self._bodies: TTLCache[str, PhonePage] = TTLCache(20, 60)  # the last of a room, for a minute
         self._requests: LRUCache[tuple[str, int], int] = LRUCache(MOST_REMEMBERED)
 
     async def open(self, request: Request) -> Response:
@@ -120,7 +120,7 @@ class RoomPhones:
             await asyncio.sleep(LOOK)
         return now
 
-    async def _shown(self, room: str, version: int) -> Shown | None:
+    async def _shown(self, room: str, version: int) -> PhonePage | None:
         """What is shown: read once for all phones."""
         kept = self._bodies.get(room)
         if kept is None or kept.version != version:

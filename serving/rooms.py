@@ -51,7 +51,7 @@ class RoomKey:
 
 
 @dataclass(frozen=True)
-class Shown:
+class PhonePage:
     """What phones see. step: the name of the step that may be answered. choices: how many answers it has, 0 while none
     is taken. version: another one for every other step; body: as phones get it."""
 
@@ -62,7 +62,7 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Tally:
+class RoomCounts:
     """phones: how many are here. counts: of each step by its name, how often each choice was given. asked: what was
     noted of each of these steps."""
 
@@ -195,7 +195,7 @@ class Rooms:
         (found,) = self.hashes.get(f"room:{key.id}", "secret")
         return found is not None and hmac.compare_digest(found, _digest(key.secret))
 
-    def show(self, key: RoomKey, shown: Shown, asked: Any = None) -> None:
+    def show(self, key: RoomKey, shown: PhonePage, asked: Any = None) -> None:
         """To all phones. asked: plain data to note of the step. Raises ValueError for a room that has ended, and for a
         step that is too large."""
         if not self.is_open(key):
@@ -214,12 +214,12 @@ class Rooms:
         (found,) = self.hashes.get(f"room:{room}", "version")
         return None if found is None else int(found)
 
-    def shown(self, room: str) -> Shown | None:
+    def shown(self, room: str) -> PhonePage | None:
         """None for a room that is not there."""
         step, choices, body, version = self.hashes.get(f"room:{room}", "step", "choices", "body", "version")
         if step is None or choices is None or body is None or version is None:
             return None
-        return Shown(step.decode(), int(choices), body, int(version))
+        return PhonePage(step.decode(), int(choices), body, int(version))
 
     def come(self, room: str, phone: str) -> bool:
         """Note that the phone is here; False for one that finds no room."""
@@ -239,14 +239,14 @@ class Rooms:
             return False  # who has not come does not answer: so answers are bounded too
         return self.hashes.add(f"room:{room}:answers", f"{step} {phone}", b"%d" % choice, int(ends or 0))
 
-    def tally(self, room: str) -> Tally:
+    def tally(self, room: str) -> RoomCounts:
         since, counts = time() - HERE, dict[str, dict[int, int]]()
         phones = sum(int(seen) >= since for seen in self.hashes.all(f"room:{room}:phones").values())
         for field, choice in self.hashes.all(f"room:{room}:answers").items():
             of_step = counts.setdefault(field.partition(" ")[0], {})
             of_step[int(choice)] = of_step.get(int(choice), 0) + 1
         asked = {step: json.loads(note) for step, note in self.hashes.all(f"room:{room}:asked").items()}
-        return Tally(phones, counts, asked)
+        return RoomCounts(phones, counts, asked)
 
     def _ends(self) -> dict[str, float]:
         """When each room ends, of those that have not."""

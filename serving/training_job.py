@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from i18n import N_, msg
-from serving.background import LEFT_SECONDS, Background, State, Watched
+from serving.background import LEFT_SECONDS, Background, JobProgress, State
 
 MOST_STEPS = 600
 LEAST_CHARACTERS, MOST_CHARACTERS = 200, 40_000
@@ -69,7 +69,7 @@ class Training(Background):
         return progress_of(self.watched())
 
 
-def progress_of(watched: Watched) -> TrainingProgress:
+def progress_of(watched: JobProgress) -> TrainingProgress:
     """The curve, the texts and the measurements that a training has reported."""
     curve = [one for one in watched.reports if "loss" in one]
     last: dict[str, Any] = next((one for one in watched.reports if "copy" in one), {})

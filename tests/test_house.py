@@ -18,6 +18,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 ROOMS = ("model", "mask_check", "lessons", "serving", "viz", "ui", "pages", "unmask", "tests")
 MOST_LINES = 400
+MOST_MODULES = 20  # directly in a folder of the three largest layers
 FOREIGN = {  # packages that a layer leaves to others
     "model": {"streamlit", "plotly"},
     "mask_check": {"streamlit", "plotly"},
@@ -136,6 +137,23 @@ def test_no_file_is_long() -> None:
     lengths = {name: len(text.splitlines()) for name, text in sources(tests=True).items()}
     assert len(lengths) > 200
     assert not {name: lines for name, lines in lengths.items() if lines > MOST_LINES}
+
+
+@pytest.mark.parametrize("folder", ["model", "viz", "ui"])
+def test_a_layer_has_few_modules_beside_its_folders(folder: str) -> None:
+    found = [file.stem for file in (ROOT / folder).glob("*.py") if file.stem != "__init__"]
+    assert 10 < len(found) <= MOST_MODULES
+
+
+def test_no_two_classes_have_one_name() -> None:
+    """Those inside functions and other classes too."""
+    places: dict[str, list[str]] = {}
+    for file in modules().values():
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(file.relative_to(ROOT).as_posix())
+    assert len(places) > 200
+    assert not {name: found for name, found in places.items() if len(found) > 1}
 
 
 @pytest.mark.parametrize(("pattern", "home"), PRIVATE.items())

@@ -77,7 +77,7 @@ class ServingLink(link.View):
     cost_documents: Annotated[str, link.at_most(400)] = ""
 
 
-class Shown(NamedTuple):
+class SectionView(NamedTuple):
     """What a section shows. sentence: about it. figures: by their titles. code: the same in Python."""
 
     sentence: str
@@ -128,7 +128,7 @@ def share(model: Model) -> None:
     controls.share(ServingLink, model, masks=None, section=None, scope="model", head=None, **own)
 
 
-def offer(shown: Shown) -> None:
+def offer(shown: SectionView) -> None:
     """The section's figures as files, and its numbers in Python."""
     slot = st.popover(say("Files and code"), icon=":material/download:", key="serving_files", on_change="rerun")
     if not slot.open:
@@ -154,7 +154,7 @@ def _chart(title: str, key: str, figure: CachedFigure, sentence: str, **look: An
     return {title: figure}
 
 
-def show_calls(row: Row) -> Shown:
+def show_calls(row: Row) -> SectionView:
     """The cells by the call that computed them."""
     state, count = st.session_state, row.batch.ids.shape[1]
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
@@ -186,7 +186,9 @@ def show_calls(row: Row) -> Shown:
     with st.expander(say("Calls as a table")):
         st.html(cached_figure(inference.calls_table, found))
     more = f", second={state.second!r}" if second else ""
-    return Shown(sentence, figures, row.code(f"served(chunks={chunks}, prefix={state.cached}, align={align!r}{more})"))
+    return SectionView(
+        sentence, figures, row.code(f"served(chunks={chunks}, prefix={state.cached}, align={align!r}{more})")
+    )
 
 
 def _drag(ends: list[int], count: int, alike: bool) -> None:
@@ -215,7 +217,7 @@ def _drag(ends: list[int], count: int, alike: bool) -> None:
                       **bound(f"end_{number}", end, partial(take_end, number)))  # fmt: skip
 
 
-def show_tree(row: Row) -> Shown:
+def show_tree(row: Row) -> SectionView:
     """A tree of draft tokens and its mask."""
     state = st.session_state
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
@@ -254,7 +256,7 @@ def show_tree(row: Row) -> Shown:
     with right:
         mask = cached_figure(inference.tree_mask_figure, found, labels, state.node)
         figures |= _chart(say("Its mask"), "tree_mask", mask, sentence)
-    return Shown(sentence, figures, row.code(f"tree({texts or parents}, order={order!r}, positions={stand!r})"))
+    return SectionView(sentence, figures, row.code(f"tree({texts or parents}, order={order!r}, positions={stand!r})"))
 
 
 def _with_other_layers(row: Row, sentence: str) -> str:
@@ -263,7 +265,7 @@ def _with_other_layers(row: Row, sentence: str) -> str:
     return together([sentence, say(others)]) if others else sentence
 
 
-def show_packing(row: Row) -> Shown:
+def show_packing(row: Row) -> SectionView:
     """Losses of documents packed and alone."""
     state = st.session_state
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
@@ -276,10 +278,10 @@ def show_packing(row: Row) -> Shown:
     found: PackedLosses = row.ask(pack, row.batch, documents)
     sentence = _with_other_layers(row, inference.packing_sentence(found, ROUNDING * found.size))
     figures = _chart(say("Loss of each document"), "packing", cached_figure(inference.packing_figure, found), sentence)
-    return Shown(sentence, figures, row.code(f"packed({documents!r})"))
+    return SectionView(sentence, figures, row.code(f"packed({documents!r})"))
 
 
-def show_streaming(row: Row) -> Shown:
+def show_streaming(row: Row) -> SectionView:
     """A text longer than the cache, read part by part."""
     state = st.session_state
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
@@ -293,19 +295,21 @@ def show_streaming(row: Row) -> Shown:
     sample = "\n".join(text for unit in units_of_sample() for text in unit.texts)
     ids = ids_of(row.model, sample if source == "sample" else row.batch.texts[0], state.stream_tokens)
     sizes = {"window": state.stream_window, "sinks": state.stream_sinks, "step": state.stream_step}
-    now: Stream | None = state.get("stream_now")
+    now: StreamingState | None = state.get("stream_now")
     if now is None or (now.model.key, now.ids, now.sizes) != (row.model.key, ids, sizes):
         state.stream_now = None  # what it holds leaves the memory first
-        now = Stream(ModelRef.of(row.model), ids, tuple(map(row.model.label, ids)), sizes)
+        now = StreamingState(ModelRef.of(row.model), ids, tuple(map(row.model.label, ids)), sizes)
         now.read(0.0)
         state.stream_now, state.stream_begun = now, True
     figures: dict[str, CachedFigure] = st.fragment(_read_on, run_every=LOOK_EVERY if now.going else None)(now.going)
     arguments = ", ".join(f"{name}={value}" for name, value in ({"tokens": len(ids)} | sizes).items())
-    return Shown(inference.stream_sentence(now.found, row.model.context), figures, row.code(f"streamed({arguments})"))
+    return SectionView(
+        inference.stream_sentence(now.found, row.model.context), figures, row.code(f"streamed({arguments})")
+    )
 
 
 @dataclass
-class Stream:
+class StreamingState:
     """One reader's. labels: of its tokens. found: what has been read."""
 
     model: ModelRef
@@ -323,7 +327,7 @@ class Stream:
 
 def _read_on(going: bool) -> dict[str, CachedFigure]:
     """Read a part, and draw all there is; runs again by itself while it goes on."""
-    now: Stream = st.session_state.stream_now
+    now: StreamingState = st.session_state.stream_now
     if now.going and not st.session_state.pop("stream_begun", False):
         with guarded(on_trouble=partial(setattr, now, "going", False)):
             now.read(PART_SECONDS)
@@ -344,7 +348,7 @@ def _read_on(going: bool) -> dict[str, CachedFigure]:
     return figures | _chart(say("Attention of the newest token to the cache"), "stream_weights", sinks, alt)
 
 
-def show_cost() -> Shown:
+def show_cost() -> SectionView:
     """What the chosen mask costs a kernel that works on blocks."""
     state = st.session_state
     top = st.container()
@@ -370,7 +374,7 @@ def show_cost() -> Shown:
     right.html(cached_figure(inference.cost_table, found, HEAD_SIZE))
     masks = json.loads(spec.to_json())
     sizes = f"tokens={found.tokens}, block={found.block}, documents={list(documents)}"
-    return Shown(sentence, figures, f"import unmask\n\nunmask.cost({masks}, {sizes})")
+    return SectionView(sentence, figures, f"import unmask\n\nunmask.cost({masks}, {sizes})")
 
 
 def _choose_kind(name: str, spec: MaskSpec) -> None:

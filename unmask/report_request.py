@@ -19,7 +19,7 @@ from viz.export.words import versions
 from viz.heads.cells import merged_words
 from viz.heads.picture import MOST_CELLS
 from viz.saved.live import MOST_CHARACTERS, live_page
-from viz.saved.report import MOST_TOKENS, Numbers, ReportView, report_page
+from viz.saved.report import MOST_TOKENS, ReportNumbers, ReportView, report_page
 
 
 def report(run: Run, heads: Sequence[tuple[int, int]] = (), *, link: str = "") -> Picture:
@@ -72,9 +72,9 @@ def _standard(run: Run) -> Run | None:
     return None if same else standard
 
 
-def _numbers(run: Run) -> Numbers:
+def _numbers(run: Run) -> ReportNumbers:
     shares = run.survey.future, run.survey.padding
-    return Numbers(*shares, run.next_token().candidates, run.losses) if run.predicts else Numbers(*shares)
+    return ReportNumbers(*shares, run.next_token().candidates, run.losses) if run.predicts else ReportNumbers(*shares)
 
 
 APP = "http://127.0.0.1:8501/"  # where `unmask` serves it

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from streamlit.testing.v1 import AppTest
 
-from serving.background import Watched
+from serving.background import JobProgress
 from tests.apptest import charts, key_of
 from tests.viz.markup import plain
 
@@ -121,9 +121,9 @@ class Here:
     def __init__(self, function: Callable, *arguments: object) -> None:
         self._job = function, arguments
 
-    def finish(self, look: Callable[[Watched], object]) -> object:
+    def finish(self, look: Callable[[JobProgress], object]) -> object:
         function, arguments = self._job
-        return function(lambda report: look(Watched(reports=(report,))), *arguments)
+        return function(lambda report: look(JobProgress(reports=(report,))), *arguments)
 
 
 def controls(app: AppTest) -> list[Any]:

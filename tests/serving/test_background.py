@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from serving import background
-from serving.background import Background, TooManyBackgroundJobs, Watched, most_at_once
+from serving.background import Background, JobProgress, TooManyBackgroundJobs, most_at_once
 from tests.serving import jobs
 
 PATIENCE = 60  # seconds
@@ -30,7 +30,7 @@ def start() -> Iterator[Callable[..., Background]]:
         job.stop()
 
 
-def until(job: Background, so: Callable[[Watched], bool]) -> Watched:
+def until(job: Background, so: Callable[[JobProgress], bool]) -> JobProgress:
     end = time.monotonic() + PATIENCE
     while not so(found := job.watched()):
         assert time.monotonic() < end, found
@@ -75,7 +75,7 @@ def test_who_leaves_in_the_middle_ends_it(start: Callable) -> None:
     class ElsewhereNow(BaseException):
         """As streamlit's own."""
 
-    def look(now: Watched) -> None:
+    def look(now: JobProgress) -> None:
         if now.reports:
             raise ElsewhereNow
 

@@ -10,7 +10,7 @@ from httpx2 import ASGITransport, AsyncClient, Response
 from starlette.applications import Starlette
 
 from serving import room_routes
-from serving.rooms import MemoryHashes, RoomKey, Rooms, Shown
+from serving.rooms import MemoryHashes, PhonePage, RoomKey, Rooms
 from tests.coroutines import finished
 
 PHONES = [f"phone{number:0>20}" for number in range(7)]
@@ -29,7 +29,7 @@ class Class:
         self.client = AsyncClient(transport=ASGITransport(app), base_url=f"http://school/app/room/{self.key.id}")
 
     def show(self, step: str, choices: int = 3) -> None:
-        self.rooms.show(self.key, Shown(step, choices, gzip.compress(json.dumps({"name": step}).encode())))
+        self.rooms.show(self.key, PhonePage(step, choices, gzip.compress(json.dumps({"name": step}).encode())))
 
     async def step(self, phone: str = PHONES[0], tag: str = "") -> Response:
         return await self.client.get("/step", params={"phone": phone}, headers={"If-None-Match": tag} if tag else {})

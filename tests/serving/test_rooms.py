@@ -11,11 +11,11 @@ from time import sleep, time
 import pytest
 
 from serving import rooms
-from serving.rooms import MemoryHashes, RedisHashes, RoomKey, Rooms, Shown
+from serving.rooms import MemoryHashes, PhonePage, RedisHashes, RoomKey, Rooms
 from tests.serving.redis_server import FOUND, MISSING, redis_server
 
 ANN, BEN, CARL = (f"phone-{name:-<12}" for name in ("ann", "ben", "carl"))
-QUESTION = Shown("abc-1", 3, b"what?")
+QUESTION = PhonePage("abc-1", 3, b"what?")
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def test_an_answer_counts_once_and_while_its_question_is_open(both: tuple[Rooms,
     assert not phones.answer(key.id, ANN, "abc-1", -1)
     assert phones.answer(key.id, ANN, "abc-1", 0)
     assert not phones.answer(key.id, ANN, "abc-1", 1)
-    teacher.show(key, Shown("abc-1", 0, b"that!"))
+    teacher.show(key, PhonePage("abc-1", 0, b"that!"))
     assert not phones.answer(key.id, BEN, "abc-1", 1)
     assert teacher.tally(key.id).counts == {"abc-1": {0: 1}}
 
@@ -83,7 +83,7 @@ def test_only_the_teacher_s_secret_changes_what_is_shown(both: tuple[Rooms, Room
     for wrong in (RoomKey(key.id, "guessed"), RoomKey(key.id, ""), RoomKey("nothing", key.secret)):
         assert not phones.is_open(wrong)
         with pytest.raises(ValueError, match="has ended"):
-            phones.show(wrong, Shown("x", 1, b"mine"))
+            phones.show(wrong, PhonePage("x", 1, b"mine"))
         phones.close(wrong)
     shown = phones.shown(key.id)
     assert shown
@@ -115,9 +115,9 @@ def test_rooms_and_phones_and_steps_are_bounded(both: tuple[Rooms, Rooms], monke
     come(phones, key.id, ANN, BEN, ANN)
     assert not phones.come(key.id, CARL)
     with pytest.raises(ValueError, match="6 bytes, at most 5"):
-        teacher.show(key, Shown("abc-1", 3, b"larger"))
+        teacher.show(key, PhonePage("abc-1", 3, b"larger"))
     for step in ("abc-1", "abc-2"):
-        teacher.show(key, Shown(step, 3, b""), {})
+        teacher.show(key, PhonePage(step, 3, b""), {})
     assert list(teacher.tally(key.id).asked) == ["abc-1"]
     teacher.close(key)
     teacher.open()

@@ -24,7 +24,7 @@ from unmask.report_request import LONGEST_LINK, link_to
 from unmask.runs import Run
 from viz.heads.picture import MOST_CELLS, room_for
 from viz.saved.explorer import AllHeads
-from viz.saved.report import Numbers, ReportView, report_page
+from viz.saved.report import ReportNumbers, ReportView, report_page
 
 TEXT = "Once upon a time, <b>there</b> was a cat"
 
@@ -194,7 +194,7 @@ def report_of_noise(layers: int, heads: int, tokens: int) -> str:
     drawn = AllHeads(small, np.zeros((layers, 64, 64), bool), views, [(0, 0)], tokens - 1)
     shares = np.zeros((layers, heads), np.float32)
     words = "noise", "random", "self", tokens, "none", "unmask"
-    return report_page(ReportView(*words, " ".join(labels), labels, drawn, Numbers(shares, shares)))
+    return report_page(ReportView(*words, " ".join(labels), labels, drawn, ReportNumbers(shares, shares)))
 
 
 @pytest.mark.parametrize(("tokens", "words"), [(128, "144 of 144 heads"), (257, "35 of 144 heads")])

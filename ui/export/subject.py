@@ -17,7 +17,7 @@ from viz.export.words import caption, masks_said, version, versions
 from viz.heads.cells import merged_words
 from viz.numbers import leak_notes
 from viz.saved.explorer import all_heads
-from viz.saved.report import MOST_TOKENS, Numbers, ReportView, report_page
+from viz.saved.report import MOST_TOKENS, ReportNumbers, ReportView, report_page
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +123,7 @@ def report(subject: ExportSubject, link: str) -> str:
     return report_page(view)
 
 
-def _numbers(view: RunView) -> Numbers:
+def _numbers(view: RunView) -> ReportNumbers:
     found, predicted = view.survey(), view.predictions()
     shares = found.future, found.padding
-    return Numbers(*shares, predicted.candidates, predicted.losses) if predicted else Numbers(*shares)
+    return ReportNumbers(*shares, predicted.candidates, predicted.losses) if predicted else ReportNumbers(*shares)

@@ -13,7 +13,7 @@ from lessons.lesson import Lesson
 from lessons.questions import Answer
 from serving import rooms
 from serving.job import digest
-from serving.rooms import RoomKey, Shown
+from serving.rooms import PhonePage, RoomKey
 from ui.guard import guarded
 from ui.lessons import choices, phone_pictures, step_runs
 from ui.markdown import escaped
@@ -80,7 +80,7 @@ def show_curves(lines: list[Curve], steps: int, *, over: bool) -> None:
     if key is None or not lines or (monotonic() < state.get("lesson_room_again", 0) and not over):
         return
     if _is_new(("curves", len(lines), len(lines[-1].y))):
-        _send(key, Shown("", 0, phone.curve_body(lines, steps)))
+        _send(key, PhonePage("", 0, phone.curve_body(lines, steps)))
         state.lesson_room_again = monotonic() + CURVE_EVERY
 
 
@@ -124,7 +124,7 @@ def _publish(key: RoomKey, lesson: Lesson, name: str, number: int) -> Answer | N
     step_name, hidden = _step_name(name, number), _open_question(name, number)
     if number > len(lesson.steps):
         if _is_new((step_name, language())):
-            _send(key, Shown(step_name, 0, phone.end_body(lesson, step_name)))
+            _send(key, PhonePage(step_name, 0, phone.end_body(lesson, step_name)))
         return None
     step = lesson.steps[number - 1]
     with guarded():
@@ -135,7 +135,7 @@ def _publish(key: RoomKey, lesson: Lesson, name: str, number: int) -> Answer | N
             drawn = phone_pictures.drawn(step, now, beside, hidden=hidden and answer is not None)
             body = PhoneStep(lesson, number, step_name, answer, counts, drawn).body()
             taken = len(answer.choices) if answer and hidden else 0
-            _send(key, Shown(step_name, taken, body), _asked(lesson, step, answer))
+            _send(key, PhonePage(step_name, taken, body), _asked(lesson, step, answer))
     return answer
 
 
@@ -144,7 +144,7 @@ def _is_new(made: tuple[Any, ...]) -> bool:
     return before != made
 
 
-def _send(key: RoomKey, shown: Shown, asked: Any = None) -> None:
+def _send(key: RoomKey, shown: PhonePage, asked: Any = None) -> None:
     try:
         rooms.rooms().show(key, shown, asked)
     except (ValueError, OSError) as error:

@@ -18,7 +18,7 @@ from ui.widgets.choices import deferred
 from ui.widgets.key import component_value
 from ui.widgets.uploads import download
 from viz.components import source
-from viz.lessons.summary import Asked, summary_page
+from viz.lessons.summary import QuestionSummary, summary_page
 
 NAME = "unmask lessons"  # not shown: in the local storage
 LONGEST = 40_000  # characters there
@@ -60,7 +60,7 @@ def offer_summary(
 ) -> None:
     """The summary of a lesson, to print. All by the number of the step."""
     lines = [
-        Asked(number, step.title, step.ask.kind, answers.get(number), given[number])
+        QuestionSummary(number, step.title, step.ask.kind, answers.get(number), given[number])
         for number, step in asked.items()
         if step.ask
     ]

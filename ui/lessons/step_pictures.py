@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from i18n import N_, say
 from lessons.answer import Answer
-from lessons.lesson import Numbers, Step
+from lessons.lesson import FourTokenRow, Step
 from lessons.picture_data import picture_data
 from model import catalog
 from model.heads.four_tokens import MOST, TOKENS, Added, Precision, four_token_steps
@@ -60,12 +60,12 @@ def still(step: Step, now: RunView) -> Markup:
     return pictures.picture(step.show, data, now.tokens, query)
 
 
-def given(numbers: Numbers) -> None:
+def given(numbers: FourTokenRow) -> None:
     """What is given of a row of four tokens, before its question is answered."""
     st.html(cached_figure(pictures.numbers, numbers.plain, None))
 
 
-def _numbers(first: Numbers) -> None:
+def _numbers(first: FourTokenRow) -> None:
     """The row with every stage, and all of its numbers to be changed."""
     slot, key = st.container(), f"row_{hash(first)}"
     with st.expander(say("Change the numbers"), icon=":material/edit:"):

@@ -26,7 +26,7 @@ SECTIONS = {  # each kind of answer with its title
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class QuestionSummary:
     """A question of a lesson, of the step of this number. answer: None where it cannot be computed. given: the choice,
     or SHOWN; None where nothing was chosen."""
 
@@ -46,7 +46,7 @@ class Asked:
         return "right" if self.given in self.answer.right else "wrong"
 
 
-def summary_page(lesson: "Lesson", asked: Sequence[Asked]) -> str:
+def summary_page(lesson: "Lesson", asked: Sequence[QuestionSummary]) -> str:
     """A whole document, for a browser to print."""
     parts = [tag("h1", lesson.title), tag("p", tag("b", say("Aim")) + f": {lesson.aim}")]
     for kind, title in SECTIONS.items():
@@ -59,7 +59,7 @@ def summary_page(lesson: "Lesson", asked: Sequence[Asked]) -> str:
     return document(lesson.title, body, (), script=(), styles=("lesson.css",))
 
 
-def _item(one: Asked) -> Markup:
+def _item(one: QuestionSummary) -> Markup:
     step = say("Step {number}: {title}", number=one.number, title=one.title)
     lines = [tag("b", step), tag("div", say(ASKS[one.question]))]
     if one.answer and one.kind != "open":

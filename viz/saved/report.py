@@ -28,7 +28,7 @@ MOST_TOKENS = 1024  # of each side of a head in full
 
 
 @dataclass(frozen=True, eq=False)
-class Numbers:
+class ReportNumbers:
     """What a run measured. future, padding: float32 [L,H], shares of attention. candidates: the likeliest next tokens;
     losses: float32 [T], nats, NaN where there is none; both empty for a model that predicts no next token."""
 
@@ -55,8 +55,8 @@ class ReportView:
     text: str
     labels: Sequence[str]
     heads: AllHeads
-    now: Numbers
-    standard: Numbers | None = None
+    now: ReportNumbers
+    standard: ReportNumbers | None = None
     spec: str = ""
     cut: str = ""
     link: str = ""
@@ -111,7 +111,7 @@ def _numbers(view: ReportView) -> list[str]:
     return [*parts, tag("h2", say("Leak")), Markup(leaks)]
 
 
-def _leaks(now: Numbers, standard: Numbers, place: tuple[int, int]) -> tuple[Shares, Shares]:
+def _leaks(now: ReportNumbers, standard: ReportNumbers, place: tuple[int, int]) -> tuple[Shares, Shares]:
     """Of one head, and the mean of all, (now, standard) each."""
     one = [LeakShares(float(some.future[place]), float(some.padding[place])) for some in (now, standard)]
     every = [LeakShares(mean_share(some.future), mean_share(some.padding)) for some in (now, standard)]

@@ -14,7 +14,7 @@ from lessons.reading import read
 from lessons.statement import Statement
 from tests.viz.markup import plain
 from viz.lessons.phone import PhoneStep, curve_body, end_body, language_of, losses_table, phone_page
-from viz.lessons.summary import Asked, summary_page
+from viz.lessons.summary import QuestionSummary, summary_page
 from viz.why_causal.charts import Curve
 
 LESSON = """---
@@ -118,8 +118,10 @@ def test_the_page_is_in_the_language_that_the_phone_asks_for() -> None:
 
 
 def test_the_summary_sorts_what_was_predicted_from_what_to_review(lesson: Lesson) -> None:
-    asked = [Asked(number, f"T{number}", "sees", ANSWER, given) for number, given in enumerate((1, 0, 9, None), 1)]
-    html = summary_page(lesson, [*asked, Asked(5, "T5", "sees", None, 1)])
+    asked = [
+        QuestionSummary(number, f"T{number}", "sees", ANSWER, given) for number, given in enumerate((1, 0, 9, None), 1)
+    ]
+    html = summary_page(lesson, [*asked, QuestionSummary(5, "T5", "sees", None, 1)])
     parts = html.split("<h2>")[1:]
     titles = ("Predicted correctly: 1", "To review: 1", "Answer shown without a prediction: 1", "Not answered yet: 2")
     assert [plain(part.split("</h2>")[0]) for part in parts] == [*titles, "Summary"]
