@@ -7,6 +7,7 @@ it returns and raises; the page translates it, by `say(message)` or as a value o
 
 import gettext
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -14,7 +15,7 @@ from functools import cache, lru_cache, partial
 from io import BytesIO
 from pathlib import Path
 from string import Formatter
-from typing import Any, ParamSpec, Self
+from typing import Any, BinaryIO, ParamSpec, Self
 
 LANGUAGES = {"en": "English", "zh": "中文"}  # each by its own name; the first is the one that sentences are written in
 ENGLISH = next(iter(LANGUAGES))
@@ -196,3 +197,14 @@ def _catalogue(name: str) -> gettext.NullTranslations:
     write_mo(binary, found)
     binary.seek(0)
     return gettext.GNUTranslations(binary)
+
+
+def toml_sentences(
+    file: BinaryIO, keywords: object, tags: object, options: dict[str, str]
+) -> Iterator[tuple[int, None, str, list[str]]]:
+    """For babel (babel.cfg): the texts in the tables of a TOML file; with the option `fields`, those of these names."""
+    fields = options.get("fields", "").split()
+    for table in tomllib.load(file).values():
+        for name, text in table.items():
+            if not fields or name in fields:
+                yield 1, None, text, []

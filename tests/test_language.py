@@ -15,6 +15,7 @@ from string import Formatter
 import pytest
 from babel.messages.catalog import Catalog
 from babel.messages.extract import extract_from_dir
+from babel.messages.frontend import parse_mapping_cfg
 from babel.messages.pofile import read_po
 from markupsafe import Markup
 
@@ -45,6 +46,8 @@ ROOT = Path(__file__).parents[1]
 OTHERS = [name for name in LANGUAGES if name != ENGLISH]
 ROOMS = ("model", "mask_check", "lessons", "serving", "viz", "ui", "pages")
 KEYWORDS = {"say": (1,), "say_count": (1, 2), "msg": (1,), "msg_count": (1, 2), "N_": (1,)}
+with (Path(__file__).parents[1] / "babel.cfg").open() as _file:
+    MAPPING = parse_mapping_cfg(_file)
 WORDS = re.compile(r"[A-Za-z]{2,}[,;:.]? [A-Za-z]{2,}")
 CODE = re.compile(r"[<>{}=_\\$]|^\s*[.#@\[]|var\(|https?:|px|\bdef\b|\bimport\b")  # HTML, CSS, JavaScript, formulas
 FOR_PROGRAMMERS = {  # raised at who calls the core in code of his own; no page brings it about
@@ -67,9 +70,8 @@ def catalogue(name: str) -> Catalog:
 def marked() -> set[str | tuple[str, ...]]:
     found: set[str | tuple[str, ...]] = set()
     for top in (*ROOMS, "."):
-        methods = [("*.py", "python")] if top == "." else [("**.py", "python")]
         walk = {"directory_filter": lambda _: False} if top == "." else {}
-        for _, _, message, _, _ in extract_from_dir(str(ROOT / top), methods, keywords=KEYWORDS, **walk):
+        for _, _, message, _, _ in extract_from_dir(str(ROOT / top), *MAPPING, keywords=KEYWORDS, **walk):
             found.add(message)
     return found
 

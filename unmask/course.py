@@ -26,7 +26,7 @@ from model.heads.view import head_name, head_view
 from model.trace import Trace
 from serving.loaded_models import OF_PAGES
 from unmask.report_request import check_on_this_machine
-from viz.components.words import packed
+from viz.components import packed
 from viz.hatch import data_uri, hatch_png
 from viz.heads.picture import changed, difference_packet, picture_packet
 from viz.lessons import pictures

@@ -13,7 +13,7 @@ from PIL import Image
 from i18n import N_, say, together
 from model.heads.view import head_name
 from model.images.patches import LEAST, Box, with_means
-from viz.components.words import packed, words
+from viz.components import packed, words
 from viz.figure_table import FigureTable, grid
 from viz.hatch import data_uri, ink
 from viz.html import filled, paragraph, table, tag, td, th

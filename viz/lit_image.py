@@ -13,7 +13,7 @@ from PIL import Image
 
 from i18n import N_, say
 from model.images.patches import LEAST, Box, grid_tokens
-from viz.components.words import words
+from viz.components import words
 from viz.figure_table import FigureTable
 from viz.hatch import ink
 from viz.heads.cells import weight_text

@@ -16,7 +16,7 @@ from i18n import N_, listed, say, say_count, together
 from model.heads.view import head_name
 from model.pixels.view import PixelView
 from viz.charts import MARGIN, heat
-from viz.components.words import packed, words
+from viz.components import packed, words
 from viz.figure_table import FigureTable, grid
 from viz.hatch import data_uri, ink
 from viz.heads.cells import weight_text

@@ -2,7 +2,7 @@
 
 const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
-// The header of a packet: see viz/components/words.py. What is unpacked already stays as it is.
+// The header of a packet: see viz/components/words.toml. What is unpacked already stays as it is.
 function headerOf(data) {
   if (data.header) return data.header;
   const length = lengthOf(data);
@@ -27,7 +27,7 @@ async function unpack(data) {
   return { header, body };
 }
 
-// A sentence of a packet's words with its {places} filled (viz/components/words.py).
+// A sentence of a packet's words with its {places} filled (viz/components/words.toml).
 const fill = (sentence, places) => sentence.replace(/\{(\w+)\}/g, (_, name) => places[name]);
 
 // As viz/numbers.py's percent.

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from model.heads.view import HeadView
-from viz.components.words import words
+from viz.components import words
 from viz.heads.cells import around, cells_packet
 from viz.palette import NOW
 
@@ -55,6 +55,6 @@ def arcs_packet(
         "among": among,
         "firstToken": first_token,
         "across": across,
-        "words": words("arcs"),
+        "words": words("cells", "arcs"),
     }
     return cells_packet(views, header | dict(choices or {}))

@@ -12,7 +12,7 @@ import numpy as np
 
 from i18n import N_, say
 from model.heads.view import HeadView, cropped
-from viz.components.words import packed
+from viz.components import packed
 from viz.hatch import blocked_groups, ink
 from viz.palette import MARK, NOW
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from i18n import N_, say
-from viz.components.words import packed, words
+from viz.components import packed, words
 from viz.hatch import ink
 from viz.palette import table
 

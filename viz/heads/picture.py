@@ -7,7 +7,7 @@ import numpy as np
 
 from i18n import say
 from model.heads.view import HeadView
-from viz.components.words import words
+from viz.components import words
 from viz.head import head_range
 from viz.heads.cells import cells_packet
 from viz.heatmap import KEY_TITLE, QUERY_TITLE, axis_titles
@@ -90,7 +90,7 @@ def _header(what: str, query: int, palettes: list[bytes]) -> dict[str, Any]:
         "query": query,
         "palettes": [colours.hex() for colours in palettes],
         "titles": [say(QUERY_TITLE), say(KEY_TITLE)],
-        "words": words("heatmap"),
+        "words": words("cells", "heatmap"),
     }
 
 

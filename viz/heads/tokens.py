@@ -7,7 +7,7 @@ import numpy as np
 
 from i18n import say
 from model.heads.view import HeadView
-from viz.components.words import words
+from viz.components import words
 from viz.heads.cells import around, cells_packet
 from viz.numbers import number, percent
 
@@ -37,7 +37,9 @@ def tokens_packet(
     it, where the page remembers that; else the view does.
     """
     header = {"name": name, "query": query, "among": among, "pins": list(pins), "towards": towards, "across": across}
-    return cells_packet([view], header | dict(choices or {}) | {"brightest": brightest(view), "words": words("tokens")})
+    return cells_packet(
+        [view], header | dict(choices or {}) | {"brightest": brightest(view), "words": words("cells", "tokens")}
+    )
 
 
 def brightest(view: HeadView) -> float:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from markupsafe import Markup
 
-from i18n import ENGLISH, LANGUAGES, N_, say, say_count, spoken
+from i18n import ENGLISH, LANGUAGES, say, say_count, spoken
+from viz.components import words
 from viz.html import join, swatch, table, tag, td, th, track
 from viz.lessons import screen
 from viz.lessons.formula import formula
@@ -25,14 +26,6 @@ if TYPE_CHECKING:
     from lessons.questions import Answer
 
 WIDE, TALL = 600, 260  # of the picture of curves, in its own units
-WORDS = {
-    "waiting": N_("Waiting for the teacher …"),
-    "ended": N_("This room has ended, or there is none at this address."),
-    "full": N_("This room is full."),
-    "lost": N_("The connection was lost. Trying again …"),
-    "given": N_("Your answer is in. The teacher shows the result when everybody has answered."),
-    "late": N_("Answers to this question are no longer taken."),
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,10 +141,9 @@ def bars(answer: "Answer", counts: Mapping[int, int], *, right: bool) -> Markup:
 def phone_page(language: str) -> bytes:
     """The document that a phone opens, as gzip."""
     with spoken(language):
-        said = json.dumps({key: say(sentence) for key, sentence in WORDS.items()})
-        code = f"const words = {said};\n".replace("<", "\\u003c")
-        first = WORDS["waiting"]
-        status = tag("p", say(first), id="status", role="status")
+        said = words("phone")
+        code = f"const words = {json.dumps(said)};\n".replace("<", "\\u003c")
+        status = tag("p", said["waiting"], id="status", role="status")
         body = tag("main", tag("div", id="step", tabindex=-1) + status)  # not shown
         styles = ("lesson.css", "lesson_pictures.css", "phone.css")
         page = document(say("Lesson"), body, ("heatmap", "overview"), script=("phone.js",), styles=styles, code=code,

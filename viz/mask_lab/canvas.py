@@ -10,7 +10,7 @@ import numpy as np
 
 from i18n import N_, listed, say, say_all, together
 from model.heads.view import MaskView
-from viz.components.words import packed, words
+from viz.components import packed, words
 from viz.figure_table import MOST_COLUMNS, MOST_ROWS, FigureTable, grid
 from viz.hatch import ink
 from viz.heatmap import KEY_TITLE, QUERY_TITLE, margin

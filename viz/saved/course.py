@@ -12,7 +12,7 @@ from markupsafe import Markup
 from i18n import LANGUAGES, N_, language, say, say_count
 from lessons.glossary import glossary
 from model.spec import MaskSpec
-from viz.components import source
+from viz.components import source, words
 from viz.html import join, tag
 from viz.lessons import screen
 from viz.lessons.formula import formula
@@ -49,16 +49,6 @@ LESSON = Markup("""<main><header>
 INDEX = Markup("""<main><p class="links">{languages}</p><h1>{title}</h1><p>{intro}</p><ol class="lessons">{lessons}</ol>
 <p class="note">{offline}</p><details><summary>{frame}</summary><p>{copy}</p>{frames}</details>
 <details><summary>{glossary}</summary><div class="words">{words}</div></details></main>""")
-WORDS = {
-    "place": N_("{step} of {steps}"),
-    "texts": N_("Mean loss of each text, in nats/token"),
-    "failed": N_("The model could not be fetched ({problem}). Open the course from a web server."),
-    "present": N_("Present"),
-    "exit": N_("Exit"),
-    "next": N_("Next"),
-    "try": N_("Change the text and the masks"),
-    "back": N_("Back to the step"),
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +78,7 @@ def lesson_page(name: str, lesson: "Lesson", steps: Sequence[CourseStep], lesson
         prose=prose(lesson.summary or lesson.aim, "summary"), answers=say("Your answers"),
         shown=join(_given(number, one) for number, one in numbered), live=join(live_body("", MaskSpec())),
     )  # fmt: skip
-    said = {word: say(sentence) for word, sentence in WORDS.items()}
+    said = words("course")
     said["following"] = say("Next: {title}", title=after.title) if after else say("All lessons")
     scores = [
         say_count("{right} of {count} answer correct.", "{right} of {count} answers correct.", number, right="{right}")
@@ -96,8 +86,8 @@ def lesson_page(name: str, lesson: "Lesson", steps: Sequence[CourseStep], lesson
     ]
     about = {"steps": [*map(_about, steps)], "words": said, "scores": scores}
     about["following"] = f"{lesson.next if after else 'index'}.html"
-    words = live_words() | {"head": (0, 0), "masks": {}, "course": about}
-    return live_document(lesson.title, body, words, script=("lesson.js", "install.js", "course.js"), **PAGE)
+    said = live_words() | {"head": (0, 0), "masks": {}, "course": about}
+    return live_document(lesson.title, body, said, script=("lesson.js", "install.js", "course.js"), **PAGE)
 
 
 def run_titles(now: str = "", beside: str = "") -> dict[str, str]:
@@ -120,8 +110,8 @@ def _step(number: int, one: CourseStep) -> Markup:
     if one.answer and step.ask:
         asked = [tag("p", tag("b", say(screen.ASKS[step.ask.kind])))]
         for place, choice in enumerate(one.answer.choices):
-            words = join((tag("kbd", place + 1), " ", screen.plain(choice)))
-            asked.append(tag("button", words, type="button", data_answer=place))
+            label = join((tag("kbd", place + 1), " ", screen.plain(choice)))
+            asked.append(tag("button", label, type="button", data_answer=place))
         asked.append(tag("button", say("Show the answer"), type="button", data_answer=SHOWN, class_="link"))
         parts += [tag("div", join(asked), class_="question"), tag("div", class_="answered said")]  # not shown
     if step.notice:
@@ -134,8 +124,10 @@ def _given(number: int, one: CourseStep) -> Markup:
     """What is shown of a step without running it: the row's tokens, and pictures where the browser cannot run it."""
     parts = [tag("div", one.tokens, class_="row")]
     if one.pictures is not None:
-        words = N_("{model} runs only in the app. What is shown here was computed when this page was made.")
-        figures, packets = Markup(), tag("p", say(words, model=one.model), class_="note")
+        note = say(
+            "{model} runs only in the app. What is shown here was computed when this page was made.", model=one.model
+        )
+        figures, packets = Markup(), tag("p", note, class_="note")
         for place, (title, packet) in enumerate(one.pictures):
             if isinstance(packet, str):
                 figures += tag("figure", tag("figcaption", title) + picture(packet, title))

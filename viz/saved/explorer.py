@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from i18n import N_, say, together
 from model.heads.view import HeadView, head_name
-from viz.components.words import packed, words
+from viz.components import packed, words
 from viz.head import head_range
 from viz.heads import picture
 from viz.heads.cells import around, described
@@ -145,7 +145,7 @@ def heads_packet(heads: AllHeads, kind: NumberKind, absent: str) -> bytes:
         "absent": absent,
         "among": [about["first"], about["first"] + len(about["queries"])],
         "across": heads.across,
-        "words": words(*kind.views),
+        "words": words("cells", *kind.views),
         "titles": axis_titles(views[0]),
     }
     numbers = np.stack([picture.ten_thousandths(view.weights) for view in views]) + SHIFT

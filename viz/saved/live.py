@@ -13,8 +13,7 @@ from i18n import N_, say
 from model.heads.view import HeadView, MaskView
 from model.mask_kinds import KINDS, Kind, Names
 from model.spec import LONGEST_SEPARATOR, MOST_POSITIONS, MOST_STROKES, MaskSpec
-from viz.components import source
-from viz.components.words import packed
+from viz.components import packed, source, words
 from viz.hatch import LINES, ink
 from viz.heads.arcs import arcs_packet
 from viz.heads.overview import TITLES, overview_packet
@@ -35,41 +34,6 @@ MODULES = ("packet.js", "page.js", "gpt2.js", "bpe.js", "mask_rules.js", "live_m
 FIRST_TEXT = "The little cat saw the big dog, and the little cat saw the big dog"  # not shown so
 MOST_CHARACTERS, MOST_ROWS = 100_000, 16
 OFFERED = {name: kind for name, kind in KINDS.items() if not kind.sized}  # GPT-2 has none with a size of its own
-WORDS = {
-    "comma": N_(", "),
-    "and": N_("{head} and {tail}"),
-    "blocked": N_("blocked by {masks}"),
-    "reopened": N_("allowed: {masks} would block it, {openers} open it again"),
-    "drawn_over": N_("drawn open, {masks} would block it"),
-    "drawn": N_("drawn open"),
-    "allowed": N_("allowed"),
-    "padding": N_("{why}; padding cannot be drawn on"),
-    "alt": ALT,
-    "loading": N_("Loading the model …"),
-    "running": N_("Running {model} …"),
-    "cancelled": N_("Cancelled."),
-    "empty": N_("Type a text."),
-    "done": N_("Tokens: {tokens}; time: {seconds} s."),
-    "cut": N_("The model reads at most {most} tokens: the text is cut from “{beginning}” on."),
-    "rows": N_("Only the first {most} lines are read."),
-    "now": N_("now"),
-    "standard": N_("standard masks"),
-    "difference": N_("now − standard"),
-    "mean": N_("The mean loss is {now} nats/token."),
-    "both_means": N_("The mean loss is {now} nats/token, under the standard masks {standard}."),
-    "later": N_("{share} of {head}'s attention goes to later tokens."),
-    "to_padding": N_("{share} of {head}'s attention goes to padding."),
-    "layer_only": LAYER_ONLY,
-    "after": N_("Most likely next tokens after {token}"),
-    "nats": N_("{token}: {loss} nats"),
-    "no_loss": N_("{token}: no loss"),
-    "leak": N_("leak"),
-    "attention": N_("attention"),
-    "head_later": N_("{head}: on later tokens"),
-    "head_padding": N_("{head}: on padding"),
-    "all_later": N_("all heads: on later tokens"),
-    "all_padding": N_("all heads: on padding"),
-}
 
 
 def live_page(model: "BrowserModel", text: str, masks: MaskSpec) -> str:
@@ -94,7 +58,7 @@ def written(masks: MaskSpec) -> dict[str, Any]:
 def live_words() -> dict[str, Any]:
     """What components/live.js says and draws with, in the reader's language."""
     return {
-        "words": {name: say(sentence) for name, sentence in WORDS.items()},
+        "words": words("live") | {"alt": say(ALT), "layer_only": say(LAYER_ONLY)},
         "signs": {sign: say(meaning) for sign, meaning in SIGNS.items()},
         "names": {name: say(style.name) for name, style in STYLES.items()} | {"unnamed": say("a mask")},
         "colours": {name: style.colour for name, style in STYLES.items()},

@@ -1,6 +1,6 @@
 """The packet of all heads: what a reader of its bytes finds in it, how large it is, and what counts as blocked.
 
-The packet is read as viz/components/packet.js reads it (tests/viz/components/words.py).
+The packet is read as viz/components/packet.js reads it (tests/viz/packet.py).
 """
 
 import numpy as np
@@ -10,8 +10,7 @@ from model.base import Model
 from model.heads.survey import blocked_thumbnail, thumbnail_size
 from model.masks import MaskSpec
 from tests.viz.packet import read, read_measures
-from viz.components import source
-from viz.components.words import words
+from viz.components import source, words
 from viz.hatch import ink
 from viz.heads.overview import BLOCKED, NOT_MEASURED, TITLES, overview_packet
 from viz.palette import table
