@@ -5,9 +5,11 @@ result of the sound method of that name.
 """
 
 import inspect
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,20 +21,22 @@ from mask_check.declared import LayerMask
 from mask_check.sample_networks import Places, SmallCache, SmallConfig, SmallDecoder, SmallOutput, Stages
 from model.attention import attention_stages
 
+ABOUT: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+
 
 @dataclass(frozen=True)
 class SampleModule:
     """A module to try. law: the key of the law that names what is wrong with it, "" for a sound one.
 
     said: what it is, and what is wrong with it. reported: where it was, in published software. Samples of one title
-    are variants of each other. Sentences are marked by N_, to be said where they are shown; `name` is said.
+    are variants of each other. Sentences are to be said where they are shown; `name` is said.
     """
 
     key: str
-    law: str
-    reported: str
     title: str
     said: str
+    law: str = ""
+    reported: str = ""
     variant: str = ""
     make: Callable[[], nn.Module] = SmallDecoder
 
@@ -43,11 +47,21 @@ class SampleModule:
         return msg("{title}: {variant}", title=title, variant=msg(self.variant)) if self.variant else title
 
 
+def sample(key: str, make: Callable[[], nn.Module], about: dict[str, str] | None = None) -> SampleModule:
+    """The sample module of this key. about: what is said of it, samples.toml's unless given."""
+    return SampleModule(key, make=make, **(about or ABOUT[key]))
+
+
 def faulty(
-    *about: str, base: type[SmallDecoder] = SmallDecoder, takes: tuple[str, ...] = (), **changes: Any
+    key: str,
+    *,
+    about: dict[str, str] | None = None,
+    base: type[SmallDecoder] = SmallDecoder,
+    takes: tuple[str, ...] = (),
+    **changes: Any,
 ) -> SampleModule:
-    """A sample of `base` with these steps, or attributes, changed. about: its key, law, reported, title and said.
-    takes: the arguments of its forward, for one that does not take all."""
+    """A sample of `base` with these steps, or attributes, changed. takes: the arguments of its forward, for one that
+    does not take all. key, about: as sample's."""
 
     def forward(self: Any, *given: Any, **named: Any) -> Any:
         return base.forward(self, *given, **named)
@@ -63,14 +77,13 @@ def faulty(
 
         return method
 
-    name = "".join(word.capitalize() for word in about[0].split("-"))
+    name = "".join(word.capitalize() for word in key.split("-"))
     methods: dict[str, Any] = {name: changed(name, step) for name, step in changes.items()}
     if takes:
         known = inspect.signature(base.forward).parameters
         forward.__signature__ = inspect.Signature([known[one] for one in ("self", *takes)])  # type: ignore[attr-defined]
         methods["forward"] = forward
-    key, law, link, title, said = about
-    return SampleModule(key, law, link, title, said, make=type(name, (base,), methods))
+    return sample(key, type(name, (base,), methods), about)
 
 
 def everything(mask: Tensor) -> Tensor:

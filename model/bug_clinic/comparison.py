@@ -17,19 +17,14 @@ from torch import Tensor
 from model.attention import AttentionStages
 from model.base import Model
 from model.blocks import Block, positions_of
+from model.bug_clinic.bugs import BY_KEY, repeated
 from model.bug_clinic.case import Attention, AttentionCase, Bug, Crash, bias_of
 from model.bug_clinic.laws import LAWS, Tried, Verdict
-from model.bug_clinic.masks import MASKS, repeated
-from model.bug_clinic.scores import AROUND, SCORES, TARGETS
 from model.kv_cache import network_of
 from model.masks import MaskSpec
 from model.text import TokenBatch, rows_of, shortened
 from model.trace import LayerRecord, Trace
 from model.transformer import Transformer
-
-BUGS = (*AROUND, *SCORES, *MASKS, TARGETS)
-BY_KEY = {bug.key: bug for bug in BUGS}
-TITLES = tuple(dict.fromkeys(bug.title for bug in BUGS))
 
 MOST_ROWS = 8
 MOST_TOKENS = 48  # of a row; all of them, and what is added, have room for a label

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from model.attention import AttentionStages
 from model.base import Model
+from model.bug_clinic.bugs import BUGS, BY_KEY
 from model.bug_clinic.case import AttentionCase, Bug
-from model.bug_clinic.comparison import BUGS, BY_KEY, case_of, row_of
+from model.bug_clinic.comparison import case_of, row_of
 from model.trace import Trace
 
 PLAIN = 0.05  # a difference of a feature that a person can see

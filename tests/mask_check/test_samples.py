@@ -11,7 +11,7 @@ from mask_check.findings import BROKEN, CANNOT_TELL, LAWS, CheckReport
 from mask_check.formats import verdict_of
 from mask_check.registry import BUG_LAWS, SAMPLES, SOUND
 from mask_check.sample_networks import SmallConfig, SmallDecoder
-from model.bug_clinic.comparison import BUGS
+from model.bug_clinic.bugs import BUGS
 from tests.mask_check.variants import VARIANTS
 
 SICK = [patient for patient in SAMPLES.values() if patient.law]
@@ -93,6 +93,7 @@ def test_all_of_the_clinics_bugs_are_patients() -> None:
 def test_each_says_what_it_is() -> None:
     assert all(patient.said and patient.title for patient in SAMPLES.values())
     assert len({patient.name for patient in SAMPLES.values()}) == len(SAMPLES)
+    assert not [patient.key for patient in SAMPLES.values() if patient.title.endswith(".")], "a title is no sentence"
 
 
 @pytest.mark.parametrize("patient", SAMPLES.values(), ids=lambda patient: patient.key)

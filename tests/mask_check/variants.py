@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mask_check.sample_networks import SmallCache, SmallConfig, SmallDecoder, SmallOutput, SmallPair
-from mask_check.samples import SampleModule, faulty, window_wider
+from mask_check.samples import faulty, sample, window_wider
 
 
 def carried(_module: SmallDecoder, found: Tensor, ids: Tensor) -> Tensor:
@@ -39,46 +39,33 @@ class CountsInItself(SmallDecoder):
         return super().forward(input_ids, *given, **more)
 
 
+ABOUT = {
+    "state": ("packing", "A state across documents", "A state-space layer is not reset where a document begins."),
+    "cross-cut": ("cross-reach", "A cut source", "Cross-attention reads the first 5 source tokens alone."),
+    "reordered": ("reuse", "Keys alone", "Reordering the cache moves keys to other rows and leaves the values."),
+    "own-count": ("reuse", "Its own count", "A second continuation of a prefix goes on where the first ended."),
+    "one-narrow": ("layers", "One narrow layer", "One layer of three has a window, one token too narrow."),
+}
+
+
+def about(key: str) -> dict[str, str]:
+    return dict(zip(("law", "title", "said"), ABOUT[key], strict=True))
+
+
 LAYERS = ["full_attention", "sliding_attention", "full_attention"]
 VARIANTS = [
+    faulty("state", about=about("state"), embed=carried, takes=("input_ids", "position_ids")),
     faulty(
-        *(
-            "state",
-            "packing",
-            "",
-            "A state across documents",
-            "A state-space layer is not reset where a document begins.",
-        ),
-        embed=carried,
-        takes=("input_ids", "position_ids"),
-    ),
-    faulty(
-        *("cross-cut", "cross-reach", "", "A cut source", "Cross-attention reads the first 5 source tokens alone."),
+        "cross-cut",
+        about=about("cross-cut"),
         base=SmallPair,
         source_allowed=lambda _module, allowed, *_: allowed & (torch.arange(allowed.shape[-1]) < 5),
     ),
+    faulty("reordered", about=about("reordered"), cache=ReordersKeysAlone),
+    sample("own-count", CountsInItself, about("own-count")),
     faulty(
-        *(
-            "reordered",
-            "reuse",
-            "",
-            "Keys alone",
-            "Reordering the cache moves keys to other rows and leaves the values.",
-        ),
-        cache=ReordersKeysAlone,
-    ),
-    SampleModule(
-        *(
-            "own-count",
-            "reuse",
-            "",
-            "Its own count",
-            "A second continuation of a prefix goes on where the first ended.",
-        ),
-        make=CountsInItself,
-    ),
-    faulty(
-        *("one-narrow", "layers", "", "One narrow layer", "One layer of three has a window, one token too narrow."),
+        "one-narrow",
+        about=about("one-narrow"),
         defaults=SmallConfig(sliding_window=5, layer_types=LAYERS),
         order=window_wider(-1),
     ),

@@ -14,10 +14,10 @@ import torch
 from model import catalog
 from model.base import Model
 from model.bug_clinic import comparison
+from model.bug_clinic.bugs import BUGS, BY_KEY, part_at
 from model.bug_clinic.case import Bug
-from model.bug_clinic.comparison import BUGS, BY_KEY, compare, examine
+from model.bug_clinic.comparison import compare, examine
 from model.bug_clinic.laws import LAWS
-from model.bug_clinic.scores import part_at
 from model.bug_clinic.spot import NOT_TO_SEE
 from tests.model.huggingface.families import save
 from tests.pages.page import Page, array, plain

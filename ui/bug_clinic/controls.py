@@ -12,21 +12,18 @@ import streamlit as st
 from i18n import N_, say, say_count
 from model.attention import AttentionStages
 from model.base import Model
+from model.bug_clinic.bugs import BUGS, BY_KEY, TITLES, stretch
 from model.bug_clinic.case import Bug
 from model.bug_clinic.comparison import (
     ADDED,
-    BUGS,
-    BY_KEY,
     MOST_ROWS,
     MOST_TOKENS,
-    TITLES,
     BugComparison,
     Text,
     masks_for,
     prepared,
     targets_for,
 )
-from model.bug_clinic.scores import stretch
 from model.bug_clinic.spot import PLAIN, HeatmapDifference, Puzzle, difference, following, puzzle, stages_of
 from model.heads.view import HeadView
 from ui import controls, link, results, run_view

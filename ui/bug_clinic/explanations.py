@@ -7,11 +7,10 @@ from markupsafe import Markup
 
 from i18n import N_, say, say_all, say_count, together
 from model.attention import AttentionStages
+from model.bug_clinic.bugs import part_at, row_repeated
 from model.bug_clinic.case import Bug
 from model.bug_clinic.comparison import BugComparison, Examination, compare, examine, other_layer
 from model.bug_clinic.laws import LAWS, Law, Verdict
-from model.bug_clinic.masks import row_repeated
-from model.bug_clinic.scores import part_at
 from model.heads.view import HeadView
 from ui import explain, page, results
 from ui.explain import title_of

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from model.attention import AttentionStages, MultiHeadAttention, ScoreTerms, attention_stages
-from model.bug_clinic import masks, scores
+from model.bug_clinic import bugs
+from model.bug_clinic.bugs import BUGS, BY_KEY, TITLES
 from model.bug_clinic.case import AttentionCase, Bug, Crash
-from model.bug_clinic.comparison import BUGS, BY_KEY, TITLES
 from model.bug_clinic.laws import LAWS, Tried, judge
 from tests.tensors import assert_near
 
@@ -34,7 +34,7 @@ def some_case(
     k, v = (torch.randn(B, shared, T, D, generator=random) * size for _ in range(2))
     others = tuple(torch.randn(part.shape, generator=random) * size for part in (q, k, v))
     allowed = TRIANGLE & keep[:, None, None, :]
-    own = {"inputs": x, "others": others, "masks": masks.repeated(allowed, heads)}
+    own = {"inputs": x, "others": others, "masks": bugs.repeated(allowed, heads)}
     return AttentionCase(q, k, v, allowed, keep, terms=terms or ScoreTerms(), **own)
 
 
@@ -120,7 +120,7 @@ class TestAgainstTheWrongLineItself:
     def test_view_shows_a_head_one_stretch(self, module: MultiHeadAttention, x: Tensor) -> None:
         q, k, v = module.project(x, x, x)
         for head in range(H):
-            first, last = scores.stretch(head, H, T)
+            first, last = bugs.stretch(head, H, T)
             assert abs(last - first + 1 - T / H) < 2, "about T / heads tokens"
             others = [token for token in range(T) if not first <= token <= last]
             changed_k = k.clone()
@@ -132,7 +132,7 @@ class TestAgainstTheWrongLineItself:
             assert not torch.equal(view.stages(q, changed_k, v, EVERY).raw[:, head], same)
 
     def test_view_fills_heads_with_all_parts_of_one_token_before_the_next_ones(self) -> None:
-        filled = [scores.part_at(head, place, H, T) for head in range(H) for place in range(T)]
+        filled = [bugs.part_at(head, place, H, T) for head in range(H) for place in range(T)]
         assert filled == [(token, part) for token in range(T) for part in range(H)]
 
     def test_a_mask_without_an_order_is_taken_apart_too(self) -> None:
@@ -173,33 +173,33 @@ class TestByHand:
 
 class TestHalfPrecision:
     def test_pytorch_refuses_to_fill_with_it(self) -> None:
-        verdict = judge(LAWS["runs"], Tried(scores.filled_with_too_much, some_case().to(torch.float16)))
+        verdict = judge(LAWS["runs"], Tried(bugs.filled_with_too_much, some_case().to(torch.float16)))
         assert "without overflow" in verdict.error
         assert verdict.amount == math.inf
-        assert not judge(LAWS["same"], Tried(scores.filled_with_too_much, some_case(keep=KEEP | True))).broken
+        assert not judge(LAWS["same"], Tried(bugs.filled_with_too_much, some_case(keep=KEEP | True))).broken
 
     def test_added_it_becomes_infinite_and_an_empty_row_no_number(self) -> None:
-        stages = some_case().to(torch.float16).run(scores.added_too_much)
+        stages = some_case().to(torch.float16).run(bugs.added_too_much)
         empty = ~ALLOWED.any(-1).expand(B, H, T)
         assert torch.equal(stages.weights.isnan().all(-1), empty)
         assert torch.equal(stages.weights.isnan().any(-1), empty)
         whole = some_case(keep=KEEP | True).to(torch.float16)
         expected = whole.run(AttentionCase.stages).weights
-        assert_near(whole.run(scores.added_too_much).weights, expected, 1e-3, "no empty row, no harm")
+        assert_near(whole.run(bugs.added_too_much).weights, expected, 1e-3, "no empty row, no harm")
 
 
 class TestMasksOfOtherRows:
     def test_two_rows_and_four_heads_get_0101_where_0011_is_wanted(self) -> None:
         """Each row's mask is its number: repeat gives 0, 1, 0, 1 …"""
         numbers = torch.arange(2)[:, None, None, None]
-        assert masks.repeated(numbers, 4).flatten().tolist() == [0, 1, 0, 1, 0, 1, 0, 1]
-        assert masks.repeated(torch.arange(3)[:, None, None, None], 2).flatten().tolist() == [0, 1, 2, 0, 1, 2]
-        whose = [masks.row_repeated(row, head, 3, 2) for row in range(3) for head in range(2)]
+        assert bugs.repeated(numbers, 4).flatten().tolist() == [0, 1, 0, 1, 0, 1, 0, 1]
+        assert bugs.repeated(torch.arange(3)[:, None, None, None], 2).flatten().tolist() == [0, 1, 2, 0, 1, 2]
+        whose = [bugs.row_repeated(row, head, 3, 2) for row in range(3) for head in range(2)]
         assert whose == [0, 1, 2, 0, 1, 2]
 
     def test_alone_a_row_gets_its_own(self) -> None:
         alone = some_case().text_alone(0)
-        assert_near(alone.run(masks.masks_of_other_rows).output, alone.run(AttentionCase.stages).output, 1e-6, "output")
+        assert_near(alone.run(bugs.masks_of_other_rows).output, alone.run(AttentionCase.stages).output, 1e-6, "output")
 
 
 class TestCrashes:

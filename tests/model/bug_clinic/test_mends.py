@@ -16,9 +16,8 @@ from torch import Tensor, nn
 
 from model.attention import MultiHeadAttention, attend
 from model.blocks import CrossBlock
+from model.bug_clinic.bugs import BUGS, BY_KEY, repeated
 from model.bug_clinic.case import AttentionCase, Bug, Crash
-from model.bug_clinic.comparison import BUGS, BY_KEY
-from model.bug_clinic.masks import repeated
 from tests.tensors import assert_near
 
 B, H, T, D = 2, 3, 7, 5
