@@ -50,8 +50,9 @@ train: $(VENV)/.app
 
 # What the source says, into locale/: what is new is empty there and waits for its translation, what is gone goes
 words: $(VENV)/.dev
-	$(BIN)/python -m babel.messages.frontend --quiet extract --mapping-file babel.cfg --no-default-keywords --keywords N_:1 --keywords say:1 --keywords say_count:1,2 \
-		--keywords msg:1 --keywords msg_count:1,2 --sort-output --no-location --omit-header \
+	$(BIN)/python -m babel.messages.frontend --quiet extract --mapping-file babel.cfg --no-default-keywords \
+		--keywords N_:1 --keywords say:1 --keywords say_count:1,2 --keywords msg:1 --keywords msg_count:1,2 \
+		--sort-output --no-location --omit-header \
 		--output-file locale/unmask.pot app.py i18n.py model mask_check lessons serving viz ui pages
 	$(BIN)/pybabel --quiet update --domain unmask --input-file locale/unmask.pot --output-dir locale \
 		--no-fuzzy-matching --ignore-obsolete --width 120
