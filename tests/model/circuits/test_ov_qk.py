@@ -127,6 +127,7 @@ def test_a_rotary_profile_is_the_score_at_that_distance(family: Callable[[str], 
     assert places is not None
     turned = [places(x.expand(9, -1)) for x in (q, k)]
     found = qk(model, 0, 3).profile
+    assert len(found) == model.context == 47
     for far, near in ((8, 5), (7, 7), (6, 1)):
         assert found[far - near] - found[0] == pytest.approx(float(turned[0][far] @ turned[1][near] - q @ k), abs=1e-5)
 
