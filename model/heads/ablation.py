@@ -41,7 +41,8 @@ class HeadsOff:
 
     def __post_init__(self) -> None:
         if self.way not in get_args(Way) or not isinstance(self.mask, MaskSpec | None):
-            raise ValueError(f"expected a way out of {', '.join(get_args(Way))}, and a MaskSpec, got {self.way!r:.40}")
+            ways = ", ".join(get_args(Way))
+            raise ValueError(f"expected a way out of {ways}, and a MaskSpec, got {self.way!r:.40}")  # not shown
         if (self.way == "mask") != (self.mask is not None):
             why = f'expected a mask with the way "mask" alone, got {self.way!r} and {self.mask}'  # not shown
             raise ValueError(why)
