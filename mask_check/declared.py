@@ -5,7 +5,7 @@ a window of w in each of L layers reaches L·(w−1) back.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from model.spec import MOST_POSITIONS
 
 LAYER_COUNTS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "decoder_layers")
 NAMED = 'expected a mask "causal", "full", "window:W", "chunk:C" or "prefix:P"'  # not shown
+ONE_LAYER = N_("{mask} of the whole module (of several layers, give a list of masks, one for each)")
 BLOCKS = tuple(2**power for power in range(2, 10))
 OWN_PATTERNS = ("attention_window", "attention_type", "attn_layers", "local_radius", "num_hash_functions", "index_topk")
 
@@ -91,8 +92,11 @@ def declare(config: Any, length: int, mask: Mask = None, kind: str | None = None
     if isinstance(mask, Tensor | np.ndarray):
         return Declared((_square(mask, length),), msg("a mask given by hand"))
     if isinstance(mask, str):
-        layer = _parsed(mask)
-        return _declared([layer] * (_count(config) or 1), length)
+        layer, count = _parsed(mask), _count(config)
+        found = _declared([layer] * (count or 1), length)
+        if count is None and layer.window is not None:
+            return replace(found, words=msg(ONE_LAYER, mask=found.words))
+        return found
     if isinstance(mask, Sequence) and mask:
         return Declared(tuple(_square(one, length) for one in mask), msg("masks given by hand, one for each layer"))
     if mask is not None:

@@ -209,7 +209,8 @@ def noise_of(subject: CheckedModule, ids: Tensor, company: Tensor, seed: int) ->
     floor = torch.finfo(subject.dtype).eps * float(finite.abs().max()) if finite.numel() else 0.0
     repeated = float(apart(copies, again).max())
     most = Noise(floor, rounded).across
-    if repeated > most:
+    drifts = steady > max(rounded, Noise(floor, 0.0).across)  # as what counts its calls does, rounded or not
+    if repeated > most or drifts:
         drawn = steady <= most < float(apart(base, subject.outputs(ids)).max())
         values = {"count": ids.shape[1], "amount": f"{repeated:.3g}"}
         raise CannotCheck(msg(RANDOM if drawn else CHANGES, **values))
@@ -229,10 +230,11 @@ def _rounded(subject: CheckedModule, ids: Tensor, seed: int) -> tuple[float, Ten
 
     most, generator = 0.0, torch.Generator().manual_seed(seed)
     with subject.uncompiled():
-        base, again = run(), run()
+        base = run()
         for _ in range(ROUNDS):
             with rounded_once_more(subject.module, generator):
                 most = max(most, float(apart(base, run()).max()))
+        again = run()
     return most, base, float(apart(base, again).max())
 
 

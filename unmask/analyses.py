@@ -5,18 +5,18 @@ Sizes: L layers, H heads, T tokens, D head width, W model width, V vocabulary.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from markupsafe import Markup
 
 from model.attribution import score_split as attribution
 from model.base import Model
-from model.errors import index
+from model.errors import index, items
 from model.heads.ablation import HeadsOff, TargetPrediction, answer, following, layer_effects, outcome
 from model.heads.logit_lens import MOST_POSITIONS, logit_lens
 from model.heads.merging import merge_groups, merged
-from model.heads.rollout import layer_maps, token_flow
+from model.heads.rollout import How, layer_maps, token_flow
 from model.heads.view import HeadView
 from model.mask_kinds import NEAR
 from model.masks import MaskSpec
@@ -61,8 +61,8 @@ class Analyses(HeadSource):
         the first of the row unless given. Its numbers: the probability of the token that does follow, float32
         [L+1, positions], NaN where none does."""
         real = self.trace.batch.real(self.row)
-        begin = real.start if begin is None else begin
-        end = min(begin + MOST_POSITIONS, real.stop) if end is None else end
+        begin = real.start if begin is None else self._query(begin)
+        end = min(begin + MOST_POSITIONS, real.stop) if end is None else index("stop", end, len(self.labels) + 1)
         found = logit_lens(self.model, self.trace.batch, self.trace.spec, self.row, begin, end)
         labels = list(self.trace.batch.pieces[self.row])
         settled = column_names(found.settled(end - begin - 1) + 1)[-1]
@@ -71,11 +71,13 @@ class Analyses(HeadSource):
         body = [Markup(lens_table(found, labels, end - 1)), key(compared=False)]
         return table_picture(line, found, found.next_probabilities, body, axes)
 
-    def rollout(self, layer: int = -1, how: Literal["mean", "maximum", "rollout"] = "rollout") -> HeadPicture:
+    def rollout(self, layer: int = -1, how: How = "rollout") -> HeadPicture:
         """All heads of a layer together, [T,T]: their mean or maximum, or attention rollout by the end of the layer
         (Abnar and Zuidema 2020). Raises ValueError for a text that is too long, and for cross-attention."""
+        if how not in get_args(How):
+            raise ValueError(f"expected one out of {', '.join(get_args(How))}, got {how!r:.80}")
         layers = self.trace.num_layers
-        layer = index("layer", layer + layers if layer < 0 else layer, layers)
+        layer = index("layer", layer, layers, first=-layers) % layers
         maps = layer_maps(self.trace, self.row, self.trace.spec, how)
         view = HeadView(maps.maps[layer], maps.maps[layer], maps.closed(layer), self.labels, self.labels)
         groups = merge_groups(self.trace, self.row, self.by)
@@ -106,7 +108,10 @@ class Analyses(HeadSource):
         query, before = self._asked(query, target)
         if way == "mask" and mask is None:
             mask = self.trace.spec.replace(**{NEAR: 1})
-        off = HeadsOff(tuple((int(layer), int(head)) for layer, head in heads), way, mask, self.trace.name)
+        pairs = {tuple(items("a layer and a head", one)): None for one in items("heads as pairs", heads)}
+        for layer, head in pairs:
+            self._check(layer, head)
+        off = HeadsOff(tuple(pairs), way, mask, self.trace.name)
         run = (self.model, self.trace.batch, self.trace.spec, self.row, query)
         found = outcome(*run, off, before.target)
         everyone = outcome(*run, HeadsOff((), attention=self.trace.name), before.target)
@@ -144,7 +149,7 @@ class Analyses(HeadSource):
         cell |= {"weight": weight_text(float(stages.weights[query, key]))}
         cell |= {"blocked": [name for name, mask in masks.items() if mask[query, key]]}
         body = [tag("p", score_split.sum_words(found, *names, **cell)), tag("p", score_split.largest_dimensions(found))]
-        line = f"{self.named(layer, head)}: the score of {names[0]} on {names[1]} is {signed(found.score)}"
+        line = f"{self.named(layer, head)}: the score of {names[0]} on {names[1]} is {signed(cell['score'])}"
         if found.terms is None or found.sources is None:
             body.append(tag("p", found.why_not))
             return table_picture(line, found, found.by_dimension, body, {"dimension": range(len(found.q))})

@@ -58,7 +58,9 @@ class Patchable:
         layers = [head_name(number) for number in _layer_numbers(model)]
         view = PatchView(values, layers, columns, unit, pair.measured(asked), ("A", "B"))
         line = patch_sentence(view)
-        return Picture(line, view, values, lambda: page(line, [tag("p", line), patch_grid(view), patch_table(view)]))
+        axes = {"layer": _layer_numbers(model), "head": range(model.num_heads)}
+        body = lambda: page(line, [tag("p", line), patch_grid(view), patch_table(view)])  # noqa: E731
+        return Picture(line, view, values, body, axes=axes)
 
 
 class Circuits:
@@ -96,7 +98,9 @@ class Circuits:
             parts = [(tag("p", words), pictures.composition_table(some, layers=layers)) for words, some in pairs]
             return page(line, chain(*parts))
 
-        return Picture(line, found, found, html)
+        heads = range(self.model.num_heads)
+        axes = {"input": composing.KINDS, "layer": layers, "head": heads, "read layer": layers, "read head": heads}
+        return Picture(line, found, found, html, axes=axes)
 
     def _name(self, layer: int, head: int) -> str:
         return head_name(self.model.describe().layer_number("self", layer), head)

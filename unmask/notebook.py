@@ -4,6 +4,7 @@ import json
 import warnings
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -213,7 +214,8 @@ def _classifier(name: str) -> Model | None:
 def _rows_of_ids(model: Model, ids: Any) -> list[list[int]]:
     """Token ids as rows. Raises ValueError for ids that the model does not have, and for more than it reads."""
     given = ids.tolist() if hasattr(ids, "tolist") else items("token ids", ids)
-    rows = [items("token ids", row) for row in given] if given and not isinstance(given[0], int) else [given]
+    flat = not isinstance(given, list) or not given or isinstance(given[0], Integral)
+    rows = [items("token ids", row) for row in ([given] if flat else given)]
     if model.kind == "encoder-decoder" or not model.vocabulary:
         raise ValueError(f"expected a model that reads one text for ids, got {model.name}")
     if not all(0 < len(row) <= model.context for row in rows):

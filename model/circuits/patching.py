@@ -163,6 +163,10 @@ class PatchPair:
     def _real(self) -> slice:
         return self.b.batch.real(self.row_b)
 
+    def _number(self, layer: int) -> int:
+        """In the network, whose other layers have no attention."""
+        return self.model.describe().layer_number("self", layer)
+
     def _logits_of_a(self, query: int) -> Tensor:
         """[V], at the place in A of a query of B."""
         return logits_at(*self._in_a, query - self._real.start + self.a.batch.real(self.row_a).start)
@@ -185,10 +189,10 @@ class PatchPair:
             else:
                 index("head", one.number, self.b.num_heads)
         given = {layer: _heads_given(*self._in_a, layer) for layer in {p.layer for p in every if p.kind != "position"}}
-        layers = {one.layer for one in every if one.kind == "position"}
+        numbers = {one.layer: self._number(one.layer) for one in every if one.kind == "position"}
         alone = self.a.batch.rows([self.row_a])
-        streams = self.model.residuals(alone, self.a.spec).streams if layers else ()
-        taken = {layer: streams[layer][0, alone.real(0)] for layer in layers}
+        streams = self.model.residuals(alone, self.a.spec).streams if numbers else ()
+        taken = {number: streams[number][0, alone.real(0)] for number in numbers.values()}
 
         def edits(rows: slice) -> Edits:
             some = [(row, astuple(one)) for row, patches in enumerate(each[rows]) for one in patches]
@@ -204,11 +208,11 @@ class PatchPair:
             def stream(layer: int, entering: Tensor) -> Tensor:
                 entering = entering.clone()
                 for row, (kind, at, position) in some:
-                    if kind == "position" and at == layer:
+                    if kind == "position" and numbers[at] == layer:
                         entering[row, position] = taken[layer][position - real.start].to(entering)
                 return entering
 
-            return heads, stream if layers else None
+            return heads, stream if numbers else None
 
         return self._runs(query, len(each), edits)
 

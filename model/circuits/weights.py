@@ -75,17 +75,19 @@ _READ = WeakKeyDictionary[nn.Module, dict[bool, tuple[Tokens, Moments]]]()
 
 
 Projection = tuple[Tensor, Tensor | None]  # a weight [out,W] and a bias
+Projections = tuple[list[Projection], Tensor, Any, float]
 
 
 @dataclass(frozen=True, eq=False)
 class CircuitWeights:
-    """projections: of a layer, its q, k and v, what writes its heads' outputs [W,H·D], and the norm before it.
+    """projections: of a layer, its q, k and v, what writes its heads' outputs [W,H·D], the norm before it, and what
+    q·k is multiplied with.
     first_mlp: what the first layer's MLP adds to a stream [N,W]. embedding, unembedding, positions: modules; positions
     None where they are not learned. turned: of rotary positions, vectors [N,D] at positions 0 to N-1. norm: the last.
     """
 
     model: Model
-    projections: Callable[[int], tuple[list[Projection], Tensor, Any]]
+    projections: Callable[[int], Projections]
     first_mlp: Callable[[Tensor], Tensor]
     embedding: Any
     unembedding: Any
@@ -94,13 +96,13 @@ class CircuitWeights:
     turned: Callable[[Tensor], Tensor] | None = None
 
     def layer(self, number: int) -> LayerWeights:
-        reads, written, norm = self.projections(number)
+        reads, written, norm, scale = self.projections(number)
         heads, shared = self.model.num_heads, len(set(self.model.key_value_heads))
         (q, q_bias), (k, k_bias), (v, _) = (
             _folded(*pair, norm, count) for pair, count in zip(reads, (heads, shared, shared), strict=True)
         )
         o = written.detach().float().unflatten(1, (heads, -1)).transpose(0, 1)
-        return LayerWeights(q, k, v, o, q_bias, k_bias, q.shape[1] ** -0.5)
+        return LayerWeights(q, k, v, o, q_bias, k_bias, scale)
 
     @property
     def count(self) -> int:
@@ -218,30 +220,31 @@ def tokens_compared(model: Model) -> int:
 
 
 def _of_our_decoder(model: Model, network: Any) -> CircuitWeights:
-    def projections(layer: int) -> tuple[list[Projection], Tensor, Any]:
-        own = network.blocks[layer].attention
-        return _pairs(own.query, own.key, own.value), own.output.weight, network.blocks[layer].attention_norm
+    def projections(layer: int) -> Projections:
+        own, norm = network.blocks[layer].attention, network.blocks[layer].attention_norm
+        scale = (network.width // own.heads) ** -0.5
+        return _pairs(own.query, own.key, own.value), own.output.weight, norm, scale
 
     modules = network.token_embedding, network.unembedding, network.norm, network.position_embedding
     return CircuitWeights(model, projections, lambda x: network.blocks[0].feed_forward(x) - x, *modules)
 
 
 def _of_gpt2(model: Model, network: Any, stack: Any) -> CircuitWeights:
-    def projections(layer: int) -> tuple[list[Projection], Tensor, Any]:
+    def projections(layer: int) -> Projections:
         own = stack.h[layer].attn
         weights, biases = own.c_attn.weight.T.tensor_split(3), own.c_attn.bias.tensor_split(3)
-        return list(zip(weights, biases, strict=True)), own.c_proj.weight.T, stack.h[layer].ln_1
+        return list(zip(weights, biases, strict=True)), own.c_proj.weight.T, stack.h[layer].ln_1, own.scaling
 
     modules = stack.wte, network.get_output_embeddings(), stack.ln_f, stack.wpe
     return CircuitWeights(model, projections, lambda x: stack.h[0].mlp(stack.h[0].ln_2(x)), *modules)
 
 
 def _of_llama(model: Model, network: Any, stack: Any) -> CircuitWeights:
-    first = stack.layers[0]
+    first, longer = stack.layers[0], stack.rotary_emb.attention_scaling  # YaRN turns q and k, and makes them longer
 
-    def projections(layer: int) -> tuple[list[Projection], Tensor, Any]:
-        own = stack.layers[layer].self_attn
-        return _pairs(own.q_proj, own.k_proj, own.v_proj), own.o_proj.weight, stack.layers[layer].input_layernorm
+    def projections(layer: int) -> Projections:
+        own, norm = stack.layers[layer].self_attn, stack.layers[layer].input_layernorm
+        return _pairs(own.q_proj, own.k_proj, own.v_proj), own.o_proj.weight, norm, own.scaling * longer**2
 
     def first_mlp(x: Tensor) -> Tensor:
         added = first.mlp(first.post_attention_layernorm(x[None]))
@@ -251,7 +254,7 @@ def _of_llama(model: Model, network: Any, stack: Any) -> CircuitWeights:
     def turned(x: Tensor) -> Tensor:
         cos, sin = stack.rotary_emb(x[None], torch.arange(len(x), device=x.device)[None])
         one, other = x.tensor_split(2, -1)
-        found: Tensor = x * cos[0] + torch.cat([-other, one], -1) * sin[0]
+        found: Tensor = (x * cos[0] + torch.cat([-other, one], -1) * sin[0]) / longer
         return found
 
     modules = stack.embed_tokens, network.get_output_embeddings(), stack.norm

@@ -8,7 +8,7 @@ Sizes: B rows, T tokens, H heads, Q queries, D head width.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from i18n import N_, msg
 from model.base import HeadEdit, Model
+from model.errors import index
 from model.heads.view import head_name
 from model.masks import MaskSpec
 from model.sampling import logits_at
@@ -39,6 +40,9 @@ class HeadsOff:
     attention: str = "self"
 
     def __post_init__(self) -> None:
+        if self.way not in get_args(Way) or not isinstance(self.mask, MaskSpec | None):
+            ways = ", ".join(get_args(Way))
+            raise ValueError(f"expected a way out of {ways}, and a MaskSpec, got {self.way!r:.40}")  # not shown
         if (self.way == "mask") != (self.mask is not None):
             why = f'expected a mask with the way "mask" alone, got {self.way!r} and {self.mask}'  # not shown
             raise ValueError(why)
@@ -93,7 +97,7 @@ def outcome(
 
 
 def _answer(model: Model, logs: Tensor, target: int | None) -> TargetPrediction:
-    target = int(logs.argmax()) if target is None else target
+    target = int(logs.argmax()) if target is None else index("target", target, len(logs))
     return TargetPrediction(target, model.label(target), float(logs[target]))
 
 

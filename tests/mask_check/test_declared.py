@@ -73,6 +73,10 @@ def test_configurations_of_transformers(config: object, kind: str, expected: lis
 
 def test_a_mask_by_hand() -> None:
     assert torch.equal(declare(None, 5, "window:2").reach, LayerMask(window=2).allowed(5))
+    assert str(declare(None, 5, "window:2").words).endswith("of several layers, give a list of masks, one for each)")
+    assert declare(hf.MistralConfig(num_hidden_layers=2), 5, "window:2").words == (
+        "causal, window 2 (a reach of 2 over 2 layers)"
+    )
     assert declare(None, 5, "full").reach.all()
     given = torch.eye(5, dtype=torch.bool)
     assert torch.equal(declare(None, 5, given).reach, given)

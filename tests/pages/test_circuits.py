@@ -1,5 +1,6 @@
 """The page Circuits, and circuits as measures of the Head atlas, without a browser."""
 
+import copy
 import html
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from model.base import Model
 from model.circuits.composition import composition
 from model.circuits.ov_qk import copying_scores, ov, qk
-from tests.model.huggingface.families import save
+from tests.model.huggingface.families import DECODERS, random_network, save, save_tokenizer
 from tests.pages.explore import Explore, array
 from tests.pages.test_head_atlas import HeadAtlas
 from viz.html import fixed
@@ -49,10 +50,23 @@ def test_a_model_without_circuits_is_refused_in_a_sentence(tmp_path: Path) -> No
     assert any("decoders built like Llama" in said for said in page.said("error"))
 
 
+def test_a_head_that_writes_nothing_changes_no_logit_and_no_later_layer(tmp_path: Path) -> None:
+    config = copy.deepcopy(DECODERS["gpt2"])
+    config.n_layer = 1
+    network = random_network("gpt2", config)
+    network.transformer.h[0].attn.c_proj.weight.data.zero_()
+    network.save_pretrained(tmp_path)
+    save_tokenizer(tmp_path)
+    assert ". It changes no logit. Position" in Circuits(model=str(tmp_path), layer=0, head=1).sentence()
+
+
 def test_circuits_as_measures_of_the_atlas(story: Model) -> None:
     page = HeadAtlas(x="copying_scores", y="strongest_reads")
     points = page.points()
     places = points["customdata"]
     assert min(layer for layer, _ in places) == 1, "heads of the first layer read no other"
+    page.set(layer=0, head=1)  # the chosen one is such a head
+    assert page.trace("atlas_scatter", "chosen")["x"] == []
+    assert page.points() == points
     expected = copying_scores(story)
     assert points["x"] == pytest.approx([float(expected[tuple(place)]) for place in places], abs=1e-5)

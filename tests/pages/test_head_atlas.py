@@ -261,7 +261,7 @@ def test_an_error_while_more_is_measured_is_a_sentence_and_what_there_is_stays(m
 @pytest.mark.parametrize(("text", "there"), [("Tom sat", False), ("Tom sat and Tom sat", True)])
 def test_where_a_measure_counts_nowhere_it_says_so_and_offers_no_picture(text: str, there: bool) -> None:
     page = HeadAtlas(source="text", text=text, x="induction")
-    assert ("No query of these texts can be measured for induction" in page.words()) != there
+    assert ("No head has a value for induction" in page.words()) != there
     labels = [one.proto.popover.label for one in page.app.get("popover")]
     assert ("Picture for print" in labels) == there
 

@@ -1,5 +1,8 @@
 """What the pages compute, in Python. Run: python -m pytest tests/unmask/test_analyses.py"""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -9,9 +12,11 @@ from model.attribution.score_split import score_split
 from model.heads.ablation import HeadsOff, layer_effects, outcome
 from model.heads.logit_lens import logit_lens
 from model.heads.rollout import layer_maps, token_flow
+from tests.model.huggingface.families import save
 from unmask.notebook import LoadedModel
 from unmask.pictures import Picture
 from unmask.runs import Run
+from viz.html import signed
 
 TEXT = "Once upon a time, there was Lily's cat. She ran."
 
@@ -58,6 +63,7 @@ def test_ids_in_place_of_a_text(story: LoadedModel, run: Run) -> None:
     two = story.run(ids=[[1, 30, 31, 32], [1, 30]], row=1, pad_side="left")
     assert two.labels[:2] == ["<pad>", "<pad>"]
     np.testing.assert_allclose(two.logits[2:], story.run(ids=torch.tensor([1, 30])).logits, atol=1e-4)
+    assert story.run(ids=list(np.array([1, 30]))).trace.batch.ids.tolist() == [[1, 30]]
 
 
 @pytest.mark.parametrize(
@@ -68,12 +74,32 @@ def test_ids_in_place_of_a_text(story: LoadedModel, run: Run) -> None:
         ({"ids": [1] * 300}, "expected 1 to 256 ids in each row"),
         ({"ids": [1.5]}, "expected token ids, got 1.5"),
         ({"ids": "12"}, "expected token ids"),
+        ({"ids": torch.tensor(1)}, "expected token ids, got 1"),
         ({"ids": [1], "text": "a"}, "expected ids alone"),
     ],
 )
 def test_ids_that_mean_nothing_are_a_sentence(story: LoadedModel, options: dict, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         story.run(**options)
+
+
+@pytest.mark.parametrize(
+    ("analysis", "words"),
+    [
+        (lambda run: run.logit_lens(-1, 1), "expected a query from 0"),
+        (lambda run: run.logit_lens(2, 99), "expected a stop from 0"),
+        (lambda run: run.rollout(how="median"), "expected one out of mean, maximum, rollout"),
+        (lambda run: run.ablate([(0, 0)], "halve"), "expected a way out of zero, mean, mask"),
+        (lambda run: run.ablate([(0, 0)], "mask", mask={"causal": False}), "and a MaskSpec"),
+        (lambda run: run.ablate((0, 1)), "expected a layer and a head, got 0"),
+        (lambda run: run.ablate([(0.9, 1.7)]), "expected a layer from 0 to 5, got 0.9"),
+        (lambda run: run.ablate([(0, 0)], target=-1), "expected a target from 0 to 4095, got -1"),
+        (lambda run: run.ablation(target=4096), "expected a target from 0 to 4095, got 4096"),
+    ],
+)
+def test_what_means_nothing_is_a_sentence(run: Run, analysis: Callable[[Run], object], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        analysis(run)
 
 
 def test_logit_lens(run: Run) -> None:
@@ -89,7 +115,7 @@ def test_rollout_and_flow(run: Run) -> None:
         np.testing.assert_array_equal(shows_itself(run.rollout(2, how)).numpy(), maps.maps[2])
     assert run.merged("words").rollout().view.queries == run.head(0, 0, by="words").view.queries
     np.testing.assert_array_equal(shows_itself(run.flow(5)).numpy(), token_flow(run.trace, 0, run.masks, 5))
-    with pytest.raises(ValueError, match="expected a layer from 0 to 5"):
+    with pytest.raises(ValueError, match="expected a layer from -6 to 5"):
         run.rollout(-7)
 
 
@@ -102,7 +128,8 @@ def test_ablation(run: Run) -> None:
     effects = shows_itself(run.ablation(query=8)).numpy()
     row = layer_effects(run.model, run.trace.batch, run.masks, 0, 8, target, 4, 6, HeadsOff(()))
     np.testing.assert_allclose(effects[4], row, atol=1e-6)
-    with pytest.raises(ValueError, match="expected heads of the 6 × 6"):
+    assert repr(run.ablate([(4, 0), (4, 0)], query=8)).startswith("L4 H0 off")
+    with pytest.raises(ValueError, match="expected a head from 0 to 5, got 9"):
         run.ablate([(4, 9)])
 
 
@@ -118,6 +145,12 @@ def test_a_score_and_what_a_head_adds(run: Run) -> None:
     for wrong in ((6, 0, 9), (4, 6, 9), (4, 0, 99)):
         with pytest.raises(ValueError, match=r"expected a (layer|head|query) from 0"):
             run.value_weighted(*wrong)
+
+
+def test_a_capped_score_is_that_of_the_head(tmp_path: Path) -> None:
+    run = unmask.load(str(save("gemma2", tmp_path))).run("the cat sat on a mat")
+    score = float(run.head(2, 1).scaled[4, 1])
+    assert f"on 1: the is {signed(score)}" in repr(run.score_split(2, 1, 4, 1))
 
 
 def test_an_atlas(story: LoadedModel) -> None:

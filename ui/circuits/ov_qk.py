@@ -39,6 +39,7 @@ COPYING = N_(
     "eigenvalues of its OV circuit)."
 )
 NO_COPYING = N_("On its own it changes no logit: it writes for later layers alone.")
+NOTHING = N_("It changes no logit.")
 COMPOSITION = N_(
     "‖A·B‖ over ‖A‖·‖B‖ in Frobenius norms, less 1/√width, which is what random matrices give: B is the earlier head's "
     "OV matrix, A the later one's QK matrix from the query's side (Q), from the key's (K), or its OV matrix (V). Red: "
@@ -80,7 +81,8 @@ def show_head(model: Model, text: str, layer: int, head: int) -> str:
     sentence = pictures.profile_sentence(qk.profile)
     st.markdown("#### " + say("Score by distance, from positions alone"))
     page.chart(cached_figure(pictures.profile_figure, qk.profile), "profile", sentence)
-    copying = say(NO_COPYING) if np.isnan(ov.copying) else say(COPYING, copying=fixed(ov.copying, 2))
+    none = NO_COPYING if layer + 1 < model.num_layers else NOTHING
+    copying = say(none) if np.isnan(ov.copying) else say(COPYING, copying=fixed(ov.copying, 2))
     return " ".join([f"<b>{run_view.name_of(model, 'self', layer, head)}</b>.", copying, sentence])
 
 

@@ -47,7 +47,7 @@ def show(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> bool:
     """The scatter; a click on a point chooses its head. Gives whether there is one, or a measure counts nowhere."""
     nowhere = [name for name in dict.fromkeys((x, y)) if np.isnan(atlas.measure(name)).all()]
     if nowhere:
-        none = N_("No query of these texts can be measured for {measures}: choose another measure, or other texts.")
+        none = N_("No head has a value for {measures} on these texts: choose another measure, or other texts.")
         st.info(say(none, measures=say_all(list(map(title, nowhere)))))
         return False
     alt = say("Every head as a point: {across} on the x axis, {up} on the y axis.", across=title(x), up=title(y))

@@ -108,6 +108,8 @@ def composition_table(found: np.ndarray, layers: Sequence[int]) -> Markup:
 def composition_sentence(found: np.ndarray, kind: str, layers: Sequence[int]) -> str:
     """found [L,H,L,H]: what stands out."""
     pairs = strongest(found)
+    if len(found) == 1:
+        return say("It has one layer: no head comes before another.")
     if not pairs:
         return say("No head reads an earlier one by more than random matrices would.")
     later, reads, earlier, wrote = pairs[0]

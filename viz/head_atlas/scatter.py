@@ -50,7 +50,7 @@ def scatter(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> CachedFigu
         "textfont": {"size": 11},
     }
     circle = {"size": 20, "symbol": "circle-open", "color": MARK, "line": {"width": 2.5}}
-    ring = _points("chosen", [chosen], across, up, circle)
+    ring = _points("chosen", [place for place in places if place == chosen], across, up, circle)
     axes = {"xaxis": _axis(x, across), "yaxis": _axis(y, up), "shapes": _even_lines(atlas, x, y)}
     look = {"height": HEIGHT, "margin": MARGIN | {"t": 12}, "showlegend": False, "uirevision": f"{x} {y}"}
     return figure([ring, dots, labels], axes | look)

@@ -1,10 +1,12 @@
 """OV and QK circuits and composition, against whole V × V matrices and against a circuit that is known."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import transformers as hf
 
 from model.base import Model
 from model.circuits.composition import composition, composition_of_layer, strongest_reads
@@ -12,9 +14,13 @@ from model.circuits.ov_qk import copying_scores, ov, qk
 from model.circuits.weights import weights_of
 from model.decoder import DecoderModel
 from model.errors import NotSupported
+from model.huggingface import adapter
+from serving.settings import Settings
 from tests.model.circuits.by_hand import CONTEXT, INDUCTION, PREVIOUS, WORDS
+from tests.model.huggingface import families
 from tests.model.huggingface.family import Family
 
+YARN = {"rope_type": "yarn", "rope_theta": 10_000.0, "factor": 2.0, "original_max_position_embeddings": 24}
 LOADED = ("llama", "mistral", "qwen2", "mixtral", "gpt2")
 
 
@@ -121,14 +127,17 @@ def test_a_rotary_profile_is_the_score_at_that_distance(family: Callable[[str], 
     assert places is not None
     turned = [places(x.expand(9, -1)) for x in (q, k)]
     found = qk(model, 0, 3).profile
+    assert len(found) == model.context == 47
     for far, near in ((8, 5), (7, 7), (6, 1)):
         assert found[far - near] - found[0] == pytest.approx(float(turned[0][far] @ turned[1][near] - q @ k), abs=1e-5)
 
 
+@pytest.mark.parametrize("rope", [None, YARN])
 def test_rotary_keys_at_a_distance_have_the_scores_of_a_run(
-    family: Callable[[str], Family], tiny: DecoderModel
+    rope: dict | None, tmp_path: Path, tiny: DecoderModel
 ) -> None:
-    model = family("llama").ours
+    families.save("llama", tmp_path, hf.LlamaConfig(**families.WIDE, rope_parameters=rope))
+    model = adapter.load(str(tmp_path), settings=Settings())
     trace = model.run(model.encode(["cat cat cat cat mat"]))
     ids, place = trace.batch.ids[0].tolist(), trace.batch.real(0).stop - 1
     found = qk(model, 0, 3, [ids[place]], distance=3).effects[0]
@@ -141,6 +150,14 @@ def test_rotary_keys_at_a_distance_have_the_scores_of_a_run(
     assert float(raw[place - 3]) == pytest.approx(float(both[0]), abs=1e-6)
     with pytest.raises(ValueError, match="expected rotary positions"):
         qk(tiny, 0, 0, distance=1)
+
+
+@pytest.mark.parametrize("switch", [{"scale_attn_weights": False}, {"scale_attn_by_inverse_layer_idx": True}])
+def test_scores_have_the_scale_of_a_run(switch: dict, tmp_path: Path) -> None:
+    families.save("gpt2", tmp_path, hf.GPT2Config(**families.DECODERS["gpt2"].to_diff_dict() | switch))
+    model = adapter.load(str(tmp_path), settings=Settings())
+    records = model.run(model.encode(["cat"])).layers
+    assert [weights_of(model).layer(layer).scale for layer in range(3)] == [record.factor for record in records]
 
 
 def test_others_are_refused(family: Callable[[str], Family], tiny: Model) -> None:

@@ -1,6 +1,7 @@
 """Activation patching, against hooks on the network's own modules and against a circuit that is known."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,9 +17,12 @@ from model.circuits.patching import (
 )
 from model.decoder import DecoderModel
 from model.errors import NotSupported
+from model.huggingface import adapter
 from model.masks import MaskSpec
 from model.text import TokenBatch
+from serving.settings import Settings
 from tests.model.circuits.by_hand import CLEAN, CORRUPT, INDUCTION, PREVIOUS, WORDS
+from tests.model.huggingface import families, more_families
 from tests.model.huggingface.family import Family
 
 Q, T = WORDS.index("q"), WORDS.index("t")
@@ -228,6 +232,28 @@ def test_grouped_queries_and_rotary_positions_equal_plain_hooks_both_ways(family
                 logits, _ = hooked(model, b, {}, (later.o_proj, "in", part(receiver[1]), mixed))
                 assert found[head] == pytest.approx(value(logits) - value(plain), abs=1e-5), into
             assert np.abs(found).max() > 1e-6
+
+
+def test_a_position_of_a_hybrid_enters_the_layer_that_attends(tmp_path: Path) -> None:
+    folder = families.save("lfm2", tmp_path, more_families.HYBRIDS["lfm2"])
+    model = adapter.load(str(folder), settings=Settings())
+    a, b = (model.encode([text]) for text in ("the cat sat on a mat", "the mat sat on a cat"))
+    pair = PatchPair(model, model.run(a), 0, model.run(b), 0)
+    attends, place, last = model.network.model.layers[1], 2, b.real(0).stop - 1  # a convolution comes before
+    kept: list[torch.Tensor] = []
+    hook = attends.register_forward_pre_hook(lambda _, given: kept.append(given[0]))
+    model.run(a)
+    hook.remove()
+
+    def put(_: object, given: tuple[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        given[0][:, place] = kept[0][:, place]
+        return given
+
+    hook = attends.register_forward_pre_hook(put)
+    expected = model.run(b).logits[0, last].log_softmax(-1)[11]
+    hook.remove()
+    found = pair.patched(Asked(last, 11), [Patch("position", 0, place)])[0]
+    assert found == pytest.approx(float(expected), abs=1e-5)
 
 
 def test_what_cannot_be_patched_is_refused(tiny: Model, family: Callable[[str], Family]) -> None:

@@ -74,6 +74,8 @@ def test_composition_as_arcs_and_in_words() -> None:
     assert composition_sentence(found, "k", names) == expected
     nothing = composition_sentence(np.full((2, 1, 2, 1), -0.2), "q", names)
     assert nothing == "No head reads an earlier one by more than random matrices would."
+    alone = composition_sentence(np.full((1, 2, 1, 2), np.nan), "q", [0])
+    assert alone == "It has one layer: no head comes before another."
 
 
 def test_a_profile_without_a_preference_is_said_to_have_none() -> None:
