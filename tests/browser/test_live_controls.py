@@ -43,7 +43,7 @@ def cell(page: Page, view: str, query: int, key: int) -> str:
     canvas.focus()
     for arrow, steps in (("ArrowUp", 20), ("ArrowLeft", 20), ("ArrowDown", query), ("ArrowRight", key)):
         for _ in range(steps):
-            canvas.press(arrow)
+            page.keyboard.press(arrow)
     text: str = said.inner_text()
     return text
 
