@@ -54,7 +54,7 @@ class Lessons(Explore):
 def test_a_teacher_walks_through_by_keyboard(visit: Visit, language: str, most: int, seen: str, said: set[str]) -> None:
     page = visit(f"lesson=what_attention_is&present=true&lang={language}", height=720, kind=Lessons)
     assert not page.page.get_by_test_id("stSidebar").is_visible()
-    verdicts = set()
+    verdicts, looked_at = set(), set()
     for shelved in shelf(FOLDER, language)[:most]:
         assert shelved.lesson
         for number, step in enumerate(shelved.lesson.steps):
@@ -66,8 +66,10 @@ def test_a_teacher_walks_through_by_keyboard(visit: Visit, language: str, most: 
             where = f"{shelved.name}, {step.title}"
             assert page.overflow() == (0, 0), where
             assert page.page.evaluate(SMALL) == [], where
-            if language == "en":
-                assert violations(page) == [], where
+            if language == "en":  # contrast, which takes longest, of the first step of each kind
+                look = step.show, step.ask is None
+                assert violations(page, colours=look not in looked_at) == [], where
+                looked_at.add(look)
             page.press("ArrowRight")
         assert page.title() == seen
         asked = sum(step.ask is not None for step in shelved.lesson.steps)
