@@ -25,12 +25,6 @@ SETTINGS = Settings()
 WEIGHTS = "model.safetensors"
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A llama that can be loaded."""
-    return families.save("llama", tmp_path / "llama")
-
-
 def load(folder: Path, settings: Settings = SETTINGS) -> DecoderModel:
     return catalog.load(str(folder), settings=settings)
 
