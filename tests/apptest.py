@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from types import CodeType
+from types import CodeType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,11 +16,14 @@ if TYPE_CHECKING:
 
 @contextmanager
 def done_once() -> Iterator[None]:
-    """Inside, every installed package's metadata is read for components the first time alone: a third of a second; and
-    a script is compiled when it has changed alone, as on a server: a fiftieth of a second.
+    """Inside, every installed package's metadata is read for components the first time alone: a third of a second;
+    a script is compiled when it has changed alone, as on a server: a fiftieth of a second; and a model that was loaded
+    is no reason to look through all that was ever imported, half a second.
     """
     from streamlit.components.v2 import manifest_scanner
     from streamlit.runtime.scriptrunner.script_cache import ScriptCache
+
+    from serving import loaded_models
 
     compiled = ScriptCache.get_bytecode
 
@@ -36,6 +39,7 @@ def done_once() -> Iterator[None]:
         scan = cache(manifest_scanner.scan_component_manifests)
         patch.setattr(manifest_scanner, "scan_component_manifests", scan)
         patch.setattr(ScriptCache, "get_bytecode", get_bytecode)
+        patch.setattr(loaded_models, "gc", SimpleNamespace(unfreeze=int, collect=int, freeze=int))
         yield
 
 

@@ -22,9 +22,9 @@ from statistics import fmean, median
 from time import monotonic, perf_counter
 from urllib.parse import urlsplit
 
-from tests.benchmarks.crowd import COMING, EXPLORE, TEXT_EVERY, THINKING, Server, _p95, _text, served
+from tests.benchmarks.crowd import COMING, EXPLORE, TEXT_EVERY, THINKING, Server, _text, served
 from tests.benchmarks.reader import Reader, Switch, visiting
-from tests.benchmarks.report import Ratio
+from tests.benchmarks.report import Ratio, p95
 
 PHONES, READERS = 200, 60
 STEP_BAR, BESIDE_BAR = 1.0, 1.2
@@ -56,9 +56,9 @@ def two_hundred_phones(minutes: float | None, workers: int) -> list[Ratio]:
     what = f"{PHONES} phones in a room, {READERS} readers elsewhere, {minutes or 10:g} minutes, {workers} workers"
     steps = f"{len(heard.steps)} steps on phones, median {median(heard.steps):.2f} s, {heard.answers} answers"
     cores = f"{fmean(heard.processor[True]):.2f} and {fmean(heard.processor[False]):.2f} cores used by the server"
-    actions = f"{1000 * fmean(heard.beside):.0f} ms ÷ {1000 * fmean(heard.alone):.0f} ms, means of {len(heard.beside)} and {len(heard.alone)} actions; p95 {_p95(heard.beside):.2f} s and {_p95(heard.alone):.2f} s; {cores}"  # noqa: E501
+    actions = f"{1000 * fmean(heard.beside):.0f} ms ÷ {1000 * fmean(heard.alone):.0f} ms, means of {len(heard.beside)} and {len(heard.alone)} actions; p95 {p95(heard.beside):.2f} s and {p95(heard.alone):.2f} s; {cores}"  # noqa: E501
     return [
-        Ratio(f"{what}: p95 of a step, s", _p95(heard.steps), STEP_BAR, steps),
+        Ratio(f"{what}: p95 of a step, s", p95(heard.steps), STEP_BAR, steps),
         Ratio(f"{what}: a reader's action ÷ alone", fmean(heard.beside) / fmean(heard.alone), BESIDE_BAR, actions),
         Ratio(f"{what}: errors", len(heard.errors), 0, "; ".join(sorted(set(heard.errors))) or "none"),
     ]  # fmt: skip

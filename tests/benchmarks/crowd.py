@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean, median, quantiles
+from statistics import fmean, median
 from time import monotonic
 from urllib.request import urlopen
 
@@ -24,7 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from serving import machine
 from tests.benchmarks.page import WORDS
 from tests.benchmarks.reader import Switch, visiting
-from tests.benchmarks.report import Ratio
+from tests.benchmarks.report import Ratio, p95
 from tests.browser.running import free_port, running
 
 ANSWERS, TRACES = 40 * 10**6, 60 * 10**6  # bytes that the server and its workers may remember
@@ -87,7 +87,7 @@ def class_of_sixty(minutes: float | None, workers: int) -> list[Ratio]:
     told = asyncio.run(_crowd(60, 60 * (minutes or 10), workers, pages=(EXPLORE,), stay=float("inf")))
     what = f"60 readers, {minutes or 10:g} minutes, {workers} workers"
     return [
-        Ratio(f"{what}: p95 of a flip or a new text, s", _p95(told.actions), P95_BAR, _words(told)),
+        Ratio(f"{what}: p95 of a flip or a new text, s", p95(told.actions), P95_BAR, _words(told)),
         Ratio(f"{what}: errors", len(told.errors), 0, "; ".join(sorted(set(told.errors))) or "none"),
     ]
 
@@ -102,7 +102,7 @@ def hour_of_thirty(minutes: float | None, workers: int) -> list[Ratio]:
     megabytes = f"{min(later):.0f} to {max(later):.0f} MB, median {middle:.0f}, by the minute; at first {later[0]:.0f}, at last {later[-1]:.0f}"  # noqa: E501
     return [
         Ratio(f"{what}: memory after the first ten off its median, %", 100 * off, FLAT_BAR, megabytes),
-        Ratio(f"{what}: p95 of a flip or a new text, s", _p95(told.actions), P95_BAR, _words(told)),
+        Ratio(f"{what}: p95 of a flip or a new text, s", p95(told.actions), P95_BAR, _words(told)),
         Ratio(f"{what}: errors", len(told.errors), 0, "; ".join(sorted(set(told.errors))) or "none"),
     ]
 
@@ -221,15 +221,11 @@ def _by_minute(samples: list[tuple[float, float]]) -> list[float]:
     return [fmean(some) for some in minutes.values()]
 
 
-def _p95(seconds: list[float]) -> float:
-    return quantiles(seconds, n=20)[-1]
-
-
 def _words(told: Told) -> str:
     flips, texts = told.flips, told.texts
     return (
-        f"{len(flips)} flips, median {median(flips):.2f} s, p95 {_p95(flips):.2f} s; "
-        f"{len(texts)} new texts, {median(texts):.2f} s and {_p95(texts):.2f} s; "
+        f"{len(flips)} flips, median {median(flips):.2f} s, p95 {p95(flips):.2f} s; "
+        f"{len(texts)} new texts, {median(texts):.2f} s and {p95(texts):.2f} s; "
         f"{1000 * told.processor / len(told.actions):.0f} ms of a core each"
     )
 

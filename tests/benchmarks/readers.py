@@ -4,13 +4,13 @@ import asyncio
 import random
 import tempfile
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 
 import psutil
 
 from tests.benchmarks.page import WORDS
 from tests.benchmarks.reader import Reader, Switch, visiting
-from tests.benchmarks.report import Ratio
+from tests.benchmarks.report import Ratio, p95
 from tests.browser.running import running
 
 BARE = Path(__file__).parent / "bare_page.py"
@@ -54,14 +54,14 @@ async def _measure(name: str) -> list[Ratio]:
         one, floor = await _in_turns(app, switch, bare)
         before = _memory(app)
         grown = await _memory_of_many(app, switch) - before
-        floor_p95 = _p95(await _side_by_side(bare, BARE_SWITCH))
-        p95 = _p95(await _side_by_side(app, switch))
+        floor_late = p95(await _side_by_side(bare, BARE_SWITCH))
+        late = p95(await _side_by_side(app, switch))
     flips = f"{1000 * one:.0f} ms ÷ {1000 * floor:.0f} ms, medians of {FLIPS}"
-    crowd = f"{p95:.2f} s ÷ {floor_p95:.2f} s, a flip every {THINKING:.0f} s"
+    crowd = f"{late:.2f} s ÷ {floor_late:.2f} s, a flip every {THINKING:.0f} s"
     megabytes = f"{before:.0f} MB with one, {before + grown:.0f} MB with {MANY} more"
     return [
         Ratio(f"{name}: a reader's flip ÷ a bare page's", one / floor, ONE_BAR, flips),
-        Ratio(f"{name}: {READERS} readers' p95 ÷ a bare page's", p95 / floor_p95, P95_BAR, crowd),
+        Ratio(f"{name}: {READERS} readers' p95 ÷ a bare page's", late / floor_late, P95_BAR, crowd),
         Ratio(f"{name}: memory of {MANY} readers, MB", grown, MEMORY_BAR, megabytes),
     ]
 
@@ -127,10 +127,6 @@ def _memory(address: str) -> float:
     port = address.rpartition(":")[2]
     server = next(child for child in psutil.Process().children() if port in child.cmdline())
     return sum(process.memory_info().rss for process in (server, *server.children(recursive=True))) / 1e6
-
-
-def _p95(seconds: list[float]) -> float:
-    return quantiles(seconds, n=20)[-1]
 
 
 def own_text(number: int) -> str:

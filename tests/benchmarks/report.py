@@ -5,6 +5,7 @@ import platform
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import quantiles
 
 import torch
 
@@ -32,6 +33,10 @@ def table(ratios: Iterable[tuple[str, Ratio]]) -> str:
         held = "yes" if one.held else "**no**"
         lines.append(f"| {one.what} | {one.ratio:.2f} | {bar} | {held} | {one.detail} | `{by}` |")
     return "\n".join(lines)
+
+
+def p95(seconds: list[float]) -> float:
+    return quantiles(seconds, n=20)[-1]
 
 
 def machine() -> str:

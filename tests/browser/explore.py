@@ -13,7 +13,7 @@ from PIL import Image
 from playwright.sync_api import Locator, Page
 
 TIMEOUT = 120_000  # ms that a page may take: other tests run beside, and other machines are slower
-POLLING = 100  # ms between two looks at a page's state: at each frame, Chromium did little else
+POLLING = 50  # ms between two looks at a page's state: at each frame, Chromium did little else
 SOURCE = Path(__file__).parents[2] / "viz" / "components" / "overview.js"
 
 LARGE = "chart => chart._fullData.find(trace => trace.xaxis === 'x' && trace.name !== 'blocked')"  # its picture

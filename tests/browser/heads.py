@@ -84,7 +84,7 @@ class Heads(Explore):
 
     def keeps_focus(self, place: Locator) -> bool:
         """Whether the keyboard is there, at once or when what is there has been drawn anew."""
-        for _ in range(50):
+        for _ in range(100):
             if self.has_focus(place):
                 return True
             self.page.wait_for_timeout(POLLING)

@@ -116,7 +116,7 @@ def cell(page: Page, part: str, query: int, key: int) -> str:
     canvas.focus()
     for arrow, steps in (("ArrowUp", 24), ("ArrowLeft", 24), ("ArrowDown", query), ("ArrowRight", key)):
         for _ in range(steps):
-            canvas.press(arrow)
+            page.keyboard.press(arrow)
     text: str = page.locator(f"[data-part={part}] .cell").text_content() or ""
     return text
 

@@ -43,7 +43,7 @@ def cell(page: Page, view: str, query: int, key: int) -> str:
     canvas.focus()
     for arrow, steps in (("ArrowUp", 20), ("ArrowLeft", 20), ("ArrowDown", query), ("ArrowRight", key)):
         for _ in range(steps):
-            canvas.press(arrow)
+            page.keyboard.press(arrow)
     text: str = said.inner_text()
     return text
 
@@ -131,7 +131,7 @@ def test_the_overview_has_the_shares_that_the_library_measures(open_page: Open) 
         choice.select_option(name)
         overview.focus()
         for key in ("ArrowUp", "ArrowLeft") * 6:
-            overview.press(key)
+            page.keyboard.press(key)
         for layer in range(6):
             for head in range(6):
                 at = head if layer % 2 == 0 else 5 - head
@@ -139,7 +139,7 @@ def test_the_overview_has_the_shares_that_the_library_measures(open_page: Open) 
                 assert said.startswith(f"Layer {layer}, head {at}"), said
                 sent = round(float(share[layer, at]) * 65534) / 65534  # as viz.heads.overview packs it
                 assert f"{TITLES[name]} {percent(sent)}" in said, (name, said)
-                overview.press("ArrowDown" if head == 5 else "ArrowRight" if layer % 2 == 0 else "ArrowLeft")
+                page.keyboard.press("ArrowDown" if head == 5 else "ArrowRight" if layer % 2 == 0 else "ArrowLeft")
 
 
 def test_other_masks_and_a_drawing(open_page: Open) -> None:  # noqa: F811

@@ -14,6 +14,8 @@ from mask_check.findings import BROKEN
 from tests.mask_check import held_out, held_out_more
 from tests.mask_check.held_out import HeldOut
 
+pytestmark = pytest.mark.slow  # checks seventy modules
+
 FAULTY = [*held_out.HELD_OUT, *held_out_more.HELD_OUT]
 CORRECT = [*held_out.CORRECT, *held_out_more.CORRECT]
 

@@ -2,7 +2,6 @@
 of a text a model reads.
 """
 
-import dataclasses
 import shutil
 from itertools import product
 from pathlib import Path
@@ -16,12 +15,11 @@ from model import catalog
 from model.base import MOST_ROWS, TRACE_BYTES, Model, tokenize
 from model.catalog import ENTRIES, FILES
 from model.errors import CheckpointError, TooLarge
-from model.masks import MaskSpec
 from model.training.story import train_tokenizer
 from serving.settings import Settings
 from tests.model.huggingface.fake_hub import cache, no_network
 from tests.tensors import assert_near
-from tests.tiny import TINY, TINY_ENTRIES
+from tests.tiny import TINY
 
 TEXT = "the cat sat on the mat"
 
@@ -40,13 +38,6 @@ def hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class TestLoading:
-    def test_a_folder(self, tiny: Model) -> None:
-        assert (tiny.num_layers, tiny.num_heads, tiny.context) == (2, 3, 151)
-        batch = tiny.encode([TEXT])
-        assert tiny.run(batch).logits.shape == (1, batch.ids.shape[1], 283)
-        assert [tiny.label(token) for token in batch.ids[0].tolist()] == list(batch.pieces[0])
-        assert tiny.standard == MaskSpec()
-
     def test_what_a_page_says_of_it(self, tiny: Model) -> None:
         described = tiny.describe()
         assert (described.kind, described.layers, described.heads, described.context) == (
@@ -162,15 +153,6 @@ class TestReading:
         batch = tiny.encode([TEXT, TEXT])
         assert tiny.run(batch).nbytes() * tiny.most_cells // batch.ids.numel() <= TRACE_BYTES
         assert tiny.run(batch).nbytes() * (tiny.most_cells + 1) // batch.ids.numel() > TRACE_BYTES
-
-
-def test_an_entry_cannot_change() -> None:
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        ENTRIES["gpt2"].repo = "another/one"  # type: ignore[misc]
-
-
-def test_the_tiny_tokenizer_has_fewer_entries_than_its_model(tiny_folder: Path) -> None:
-    assert Tokenizer.from_file(str(tiny_folder / "tokenizer.json")).get_vocab_size() == TINY_ENTRIES < TINY.vocabulary
 
 
 class TestLimits:

@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from model import masks
-from model.attention import attend, attention_stages
+from model.attention import attention_stages
 from model.base import Model
 from model.blocks import positions_of
 from model.decoder import DecoderModel
@@ -228,16 +228,6 @@ class TestRecordedScoresOfGpt2:
         values = json.loads((data / "gpt2-attention" / f"{example}.json").read_text())
         return torch.tensor(values["attn_raw_qk"]), torch.tensor(values["attn_softmax"])
 
-    def test_the_core_gives_the_recorded_weights(self, recorded: tuple[Tensor, Tensor]) -> None:
-        raw, expected = recorded
-        length = raw.shape[-1]
-        units = torch.eye(length).expand(12, 12, length, length)
-        stages = attention_stages(raw, units, units, masks.causal(length, length), scale=1 / 8)
-        assert_near(stages.raw, raw, 0, "raw")
-        assert_near(stages.weights, expected, 1e-6, "weights")
-        fast = attend(raw, units, units, masks.causal(length, length)[None, None], scale=1 / 8)
-        assert_near(fast, expected, 1e-6, "attend")
-
     def test_the_trace_gives_them_and_lifts_the_mask(self, recorded: tuple[Tensor, Tensor]) -> None:
         raw, expected = recorded
         length = raw.shape[-1]
@@ -272,7 +262,3 @@ class TestTransformer:
     def test_what_it_cannot_read_is_refused(self, tiny: Model, ids: Tensor, message: str) -> None:
         with pytest.raises(ValueError, match=message):
             tiny.network(ids, torch.arange(ids.shape[-1]).clamp(max=150), None)
-
-    def test_positions_are_counted_over_real_tokens(self) -> None:
-        keep = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]) > 0
-        assert positions_of(keep).tolist() == [[0, 0, 0, 1, 2], [0, 1, 2, 2, 2], [0, 1, 2, 3, 4]]

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from model.base import Model
 from model.errors import CheckpointError
-from model.gpt2 import load_transformer, read_config, save_transformer
+from model.gpt2 import load_transformer, save_transformer
 from model.transformer import Transformer, TransformerConfig
 from tests.tensors import assert_near
 from tests.tiny import TINY
@@ -104,11 +104,6 @@ class TestUnusableCheckpoints:
         change_tensors(folder, lambda tensors: {**tensors, "transformer.wpe.weight": torch.zeros(149, 21)})
         self.refused(folder, "model.safetensors", "transformer.wpe.weight [151, 21]", "[149, 21]")
 
-    def test_a_matrix_the_other_way_round(self, folder: Path) -> None:
-        name = "transformer.h.1.attn.c_attn.weight"
-        change_tensors(folder, lambda tensors: {**tensors, name: tensors[name].T.contiguous()})
-        self.refused(folder, "model.safetensors", f"{name} [21, 63]", "[63, 21]")
-
     def test_a_missing_tensor(self, folder: Path) -> None:
         name = "transformer.h.1.mlp.c_fc.bias"
         change_tensors(folder, lambda tensors: {key: value for key, value in tensors.items() if key != name})
@@ -148,9 +143,6 @@ class TestUnusableCheckpoints:
         self.refused(folder, "model.safetensors", "transformer.h.2.ln_1.weight")
         change_config(folder, n_layer=2, n_inner=None)
         self.refused(folder, "model.safetensors", "mlp.c_fc.weight [21, 84]", "[21, 37]")
-
-    def test_a_config_that_is_understood_says_the_sizes(self, folder: Path) -> None:
-        assert read_config(folder) == TINY
 
 
 def change_tensors(folder: Path, change: Callable[[dict[str, Tensor]], dict[str, Tensor]]) -> None:

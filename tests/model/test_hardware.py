@@ -76,6 +76,7 @@ def test_a_setting_that_means_nothing_is_refused_by_its_name(name: str, value: s
         Settings.from_environment({f"UNMASK_{name}": value})
 
 
+@pytest.mark.slow
 def test_no_tensor_is_left_on_the_cpu_when_the_network_is_on_another_device(folders: list[Path]) -> None:
     command = [sys.executable, "-m", "tests.model.on_pretend_device", *map(str, folders)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)

@@ -21,7 +21,6 @@ from model.text import (
     CHARACTERS_TRIED,
     PAD_PIECE,
     BatchTokenizer,
-    TokenBatch,
     first_line,
     readable,
     rows_of,
@@ -292,12 +291,6 @@ class TestLimits:
                 text = " ".join(chance.choice(words) for _ in range(20 * context))
                 expected = gpt2_tokenizer.encode(text, add_special_tokens=False).ids[:context]
                 assert encoder.encode([text]).ids[0].tolist() == expected
-
-    def test_a_batch_cannot_change(self, tiny: Model) -> None:
-        batch = tiny.encode(["a"])
-        assert isinstance(batch, TokenBatch)
-        with pytest.raises(AttributeError):
-            batch.ids = torch.zeros(1, 1)  # type: ignore[misc]
 
 
 class TestShortened:

@@ -42,22 +42,6 @@ class TestMasksOnAWholeModel:
         assert_near(after[:position], before[:position], 1e-5, f"logits before position {position}")
         assert (after[position:] - before[position:]).abs().amax(-1).min() > 1e-3
 
-    @pytest.mark.parametrize("pad_side", SIDES)
-    def test_allowed_and_blocked_by_say_which_mask_blocks_which_cell(self, tiny: Model, pad_side: str) -> None:
-        trace = tiny.run(tiny.encode(TEXTS, pad_side))
-        length = trace.batch.ids.shape[1]
-        for row in range(len(TEXTS)):
-            blocked = trace.blocked_by(1, row)
-            assert set(blocked) == {"causal", "padding"}
-            assert torch.equal(blocked["causal"], torch.ones(length, length, dtype=torch.bool).triu(1))
-            assert torch.equal(blocked["padding"], ~trace.batch.keep[row].expand(length, length))
-            assert torch.equal(trace.allowed(1, row), ~(blocked["causal"] | blocked["padding"]))
-        lifted = MaskSpec(causal=False)
-        assert set(trace.blocked_by(1, 0, lifted)) == {"padding"}
-        assert torch.equal(trace.allowed(1, 1, lifted), trace.batch.keep[1].expand(length, length))
-        assert trace.blocked_by(0, 0, MaskSpec(causal=False, padding=False)) == {}
-        assert trace.allowed(0, 0, MaskSpec(causal=False, padding=False)).all()
-
 
 class TestThisLayerOnly:
     LIFTED = MaskSpec(causal=False)
@@ -85,27 +69,6 @@ class TestThisLayerOnly:
 
 
 class TestStages:
-    def test_one_head_step_by_step(self, tiny: Model) -> None:
-        trace = tiny.run(tiny.encode(TEXTS, "left"))
-        for row, (layer, head) in product(range(len(TEXTS)), heads_of(trace)):
-            record = trace.layers[layer]
-            q, k, v = (tensor[row, head] for tensor in (record.q, record.k, record.v))
-            stages, allowed = trace.stages(layer, head, row), trace.allowed(layer, row)
-            assert_near(stages.raw, q @ k.T, 1e-4, "raw")
-            assert_near(stages.scaled, q @ k.T / 7**0.5, 1e-5, "scaled")
-            assert_near(stages.masked, stages.scaled.masked_fill(~allowed, -torch.inf), 0, "masked")
-            assert_near(stages.weights, trace.weights(layer, head, row), 0, "weights")
-            assert_near(stages.output, stages.weights @ v, 1e-5, "output")
-
-    def test_shapes_have_the_axes_their_names_say(self, tiny: Model) -> None:
-        trace = tiny.run(tiny.encode(TEXTS, "left"))
-        rows, length = trace.batch.ids.shape
-        assert (trace.num_layers, trace.num_heads) == (2, 3)
-        assert trace.logits.shape == (rows, length, 283)
-        assert trace.weights(1, 2, 1).shape == (length, length)
-        assert trace.stages(1, 2, 1).output.shape == (length, 7)
-        assert trace.weights(1, 2, 1).dtype == trace.logits.dtype == torch.float32
-
     @pytest.mark.parametrize(
         ("layer", "head", "row", "message"),
         [
@@ -269,18 +232,6 @@ class TestOtherAttentions:
             for head, name in product(range(6), ("raw", "scaled", "masked", "weights", "output")):
                 found = getattr(trace.stages(0, head, row), name)
                 assert_near(found, getattr(expected, name)[row, head], 1e-5, f"{name} of head {head}, row {row}")
-
-    def test_a_window_blocks_what_is_too_far_and_can_be_lifted(self) -> None:
-        trace = trace_of(other_record(window=4))
-        query, key = torch.arange(13)[:, None], torch.arange(13)
-        assert torch.equal(trace.blocked_by(0)["window"], (query - key).abs() >= 4)
-        assert torch.equal(trace.allowed(0), (key <= query) & (query - key < 4))
-        assert set(trace.blocked_by(0, masks=MaskSpec(window=False))) == {"causal", "padding"}
-
-    def test_a_mask_that_the_attention_cannot_have_stays_off(self) -> None:
-        trace = trace_of(other_record(queries=13, keys=29))
-        assert set(trace.blocked_by(0, 1)) == {"padding"}
-        assert trace.allowed(0, 1).sum(-1).tolist() == [25] * 13
 
     def test_half_precision_is_looked_at_in_full(self) -> None:
         record = other_record()

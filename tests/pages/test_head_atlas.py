@@ -13,7 +13,6 @@ from model.atlas.progress import Measure
 from model.atlas.table import measures_table
 from model.atlas.texts import units_of_sample
 from model.atlas.unit import measure_unit
-from tests.apptest import key_of
 from tests.model.huggingface.families import save
 from tests.pages.page import Page
 from ui import results
@@ -65,20 +64,6 @@ def test_random_tokens_name_the_card_s_induction_heads() -> None:
     assert "induction L5 H2, " in page.words()
     assert "L5 H2 matches induction" in page.words()
     assert "None matches induction" not in page.words()
-
-
-def test_a_link_brings_back_model_measures_and_head() -> None:
-    page = HeadAtlas(x="entropy", y="distance", by="same", layer="2", head="5", section="examples", source="random")
-    assert (page.app.session_state["layer"], page.app.session_state["head"]) == (2, 5)
-    figure = page.figures()["atlas_scatter"]
-    assert figure["layout"]["xaxis"]["title"]["text"] == "entropy, bits"
-    assert figure["layout"]["yaxis"]["title"]["text"] == "mean distance, tokens"
-    assert page.app.session_state[key_of(page.app, "atlas_by")] == "same"
-    wanted = {"x": "entropy", "y": "distance", "by": "same", "layer": "2", "head": "5", "source": "random"}
-    assert dict(page.app.query_params) == wanted
-    odd = HeadAtlas(x="nothing", section="nowhere", layer="99", back="x")
-    assert odd.app.session_state["atlas_x"] == "induction"
-    assert odd.app.session_state["layer"] == 5
 
 
 def test_the_table_is_shown_in_chinese_and_written_in_english() -> None:

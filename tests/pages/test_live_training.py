@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from serving import background, training_job
+from serving.training_job import Training
 from tests.pages.page import array
 from tests.pages.why_causal import WhyCausal, visit_that_ends
+from ui.why_causal import live_training
 
 pytestmark = pytest.mark.slow  # trains
 
@@ -17,7 +19,11 @@ def page() -> Iterator[WhyCausal]:
     yield from visit_that_ends()
 
 
-def test_a_training_from_start_to_end_and_a_second_one_beside_it(page: WhyCausal) -> None:
+def test_a_training_from_start_to_end_and_a_second_one_beside_it(
+    page: WhyCausal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of few steps. What is learned in 150: tests/model/why_causal/test_live.py."""
+    monkeypatch.setattr(live_training, "Training", lambda text, **more: Training(text, **more | {"steps": 20}))
     page.set(live_steps=100).press("live_start")
     assert page.app.button(key="live_start").disabled
     assert not page.app.button(key="live_stop").disabled

@@ -2,6 +2,7 @@
 less.
 """
 
+import gc
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from streamlit.testing.v1 import AppTest
 from i18n import known_by
 from model import catalog
 from model.huggingface import hub
-from serving import machine
+from serving import loaded_models, machine
 from serving.job import ModelRef, RunRef
 from serving.result_cache import Engine, once
 from serving.settings import Settings
@@ -82,6 +83,13 @@ def test_a_model_that_left_and_came_back_is_the_same_to_every_cache(tmp_path: Pa
     assert again.key == first.key != other.key
 
 
+@pytest.fixture
+def all_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A load looks for it, as on a server (tests/apptest.py)."""
+    monkeypatch.setattr(loaded_models, "gc", gc)
+
+
+@pytest.mark.usefixtures("all_garbage")
 @pytest.mark.parametrize("circle", [False, True])
 def test_the_weights_of_a_model_that_leaves_leave_too(tiny_folder: Path, circle: bool) -> None:
     kept = models.LoadedModels(1)
@@ -94,6 +102,7 @@ def test_the_weights_of_a_model_that_leaves_leave_too(tiny_folder: Path, circle:
     assert weight() is None
 
 
+@pytest.mark.usefixtures("all_garbage")
 def test_a_session_that_is_there_while_a_model_loads_is_freed_once_it_is_over(tiny_folder: Path) -> None:
     class Session:
         def __init__(self) -> None:

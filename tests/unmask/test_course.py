@@ -21,6 +21,8 @@ from tests.model.huggingface.families import save
 from unmask.__main__ import main
 from viz.numbers import percent
 
+pytestmark = pytest.mark.slow  # writes the course three times
+
 OWN = """---
 title: Mine
 aim: A lesson of my own.

@@ -225,6 +225,7 @@ def in_one_of_two(rank: int, meeting: str) -> None:
     dist.destroy_process_group()
 
 
+@pytest.mark.slow
 def test_two_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # a new process begins with the main module, which may be a page that Streamlit's tests have left there
     monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))

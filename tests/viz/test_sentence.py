@@ -8,8 +8,9 @@ from itertools import product
 import pytest
 
 from model.atlas.result import LEAST_QUERIES
+from tests.viz.views import view_of
 from viz.numbers import LeakShares, percent
-from viz.sentence import HeadScene, sentence
+from viz.sentence import HeadScene, comparable, sentence, weights_sentence
 
 STANDARD = HeadScene(
     name="L3 H2", across=False, can_be_causal=True, causal=True, padding=True, lifted=(),
@@ -119,3 +120,9 @@ def test_right_padding_reaches_real_tokens_through_another_attention() -> None:
     assert "are not affected" in sentence(scene)
     assert "are not affected" not in sentence(replace(scene, only_attention=False))
     assert "are not affected" in sentence(replace(scene, only_attention=False, layer_only=True))
+
+
+def test_heads_of_other_lengths_are_not_subtracted() -> None:
+    one, other = view_of((3, 3)), view_of((2, 2))
+    assert not comparable(one, other)
+    assert "different lengths (3 × 3 and 2 × 2 cells)" in weights_sentence(one, other)

@@ -1,6 +1,4 @@
-"""The atlas's measures on matrices that can be worked out by hand, masks included, and against
-model/heads/measures.py.
-"""
+"""The atlas's measures on matrices that can be worked out by hand, masks included."""
 
 import math
 
@@ -11,7 +9,6 @@ from torch import Tensor
 from model import masks
 from model.atlas.batch import BatchFacts
 from model.atlas.result import NAMES
-from model.heads import measures
 from model.text import TokenBatch
 
 IDS = (7, 5, 11, 7, 5)  # the fourth token was there before, and so was the fifth
@@ -116,29 +113,6 @@ def test_a_block_of_queries_is_measured_as_it_is_among_all(begin: int) -> None:
     assert torch.allclose(about.values(weights[:, :, some, : begin + 5], some, ahead=False), whole, atol=1e-5)
     counted = about.counts(allowed, slice(0, 13))[..., some]
     assert torch.equal(about.counts(allowed, some), counted)
-
-
-def test_the_means_are_those_of_the_measures_that_explore_has() -> None:
-    generator = torch.Generator().manual_seed(2)
-    ids = torch.randint(1, 9, (17,), generator=generator)
-    allowed = masks.causal(17, 17)
-    weights = torch.randn(3, 17, 17, generator=generator).masked_fill(~allowed, -torch.inf).softmax(-1)
-    about = facts(tuple(ids.tolist()))
-    values = about.values(weights[None], slice(0, 17), ahead=False)[:, 0]
-    counts = about.counts(allowed[None, None], slice(0, 17))
-    later, much_later = torch.arange(17) > 0, torch.arange(17) > 1
-    expected = {
-        "previous": measures.previous_token(weights, much_later),
-        "first": measures.key_share(weights, 0, later),
-        "same": measures.own_token(weights, later),
-        "induction": measures.induction(weights, ids, later),
-        "entropy": measures.entropy(weights, later),
-        "leak": measures.leak(weights, torch.ones(17, dtype=torch.bool), later)[0],
-    }
-    for name, wanted in expected.items():
-        place = NAMES.index(name)
-        found = values[place][:, counts[place, 0]].mean(-1)
-        assert torch.allclose(found, wanted, atol=1e-6), name
 
 
 def test_rows_that_a_sink_takes_from_keep_their_distance() -> None:

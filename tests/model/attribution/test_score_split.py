@@ -174,14 +174,6 @@ class TestScoreSplit:
         lost = part @ blocks[1].attention.query.weight.double()[2 * width : 3 * width].T
         assert found.terms[place].sum() == pytest.approx(float(lost.numpy() @ found.k) * found.scale, abs=1e-5)
 
-    def test_on_the_story_model(self, story: Model) -> None:
-        trace = story.run(story.encode(["Peter blew his silver whistle twice, and Peter blew his silver"]))
-        scores = trace.stages(4, 0).scaled
-        for query, key in ((12, 5), (13, 0), (7, 7)):
-            found = score_split(story, trace, 0, 4, 0, query, key)
-            assert found.terms is not None
-            assert found.terms.sum() == pytest.approx(float(scores[query, key]), abs=1e-5)
-
     def test_a_network_of_which_it_is_not_known_is_split_by_dimension_alone_and_says_why(self, tiny: Model) -> None:
         class Unknown(DecoderModel):
             frozen = Model.frozen

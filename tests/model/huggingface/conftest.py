@@ -1,6 +1,7 @@
 """What the tests of this folder share."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,12 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Family]:
             return self[name]
 
     return Loaded()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A llama that can be loaded."""
+    return families.save("llama", tmp_path / "llama")
 
 
 @pytest.fixture(scope="module")

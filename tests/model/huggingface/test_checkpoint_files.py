@@ -10,7 +10,7 @@ import psutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import BertConfig, BertModel, GPT2Config, LlamaConfig, PhiConfig
+from transformers import BertConfig, BertModel, GPT2Config, PhiConfig
 
 from model import catalog
 from model.attention import NO_TERMS
@@ -25,12 +25,6 @@ SETTINGS = Settings()
 WEIGHTS = "model.safetensors"
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A llama that can be loaded."""
-    return families.save("llama", tmp_path / "llama")
-
-
 def load(folder: Path, settings: Settings = SETTINGS) -> DecoderModel:
     return catalog.load(str(folder), settings=settings)
 
@@ -38,10 +32,6 @@ def load(folder: Path, settings: Settings = SETTINGS) -> DecoderModel:
 def edit(path: Path, **fields: Any) -> None:
     content = json.loads(path.read_text())
     path.write_text(json.dumps(content | fields))
-
-
-def test_the_folder_that_the_others_are_made_from_can_be_loaded(folder: Path) -> None:
-    assert isinstance(load(folder), HuggingFaceModel)
 
 
 def cut(folder: Path) -> None:
@@ -218,16 +208,6 @@ def test_a_gpt2_that_our_own_transformer_does_not_compute_goes_by_way_of_transfo
     theirs = load(families.save("gpt2", tmp_path / "theirs", GPT2Config(**sizes, activation_function="relu")))
     assert type(ours) is DecoderModel
     assert isinstance(theirs, HuggingFaceModel)
-
-
-def test_half_precision_is_shown_in_float32(tmp_path: Path) -> None:
-    folder = families.save("llama", tmp_path / "half", LlamaConfig(**families.WIDE))
-    tensors = {name: tensor.bfloat16() for name, tensor in load_file(folder / WEIGHTS).items()}
-    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
-    edit(folder / "config.json", dtype="bfloat16")
-    model = load(folder)
-    trace = model.run(model.encode(["the cat sat"]))
-    assert trace.logits.dtype == trace.weights(0, 0).dtype == trace.stages(0, 0).scaled.dtype == torch.float32
 
 
 class TestSettings:

@@ -27,11 +27,6 @@ def logits(folder: Path) -> torch.Tensor:
     return model.run(model.encode(TEXTS)).logits
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return families.save("llama", tmp_path / "llama")
-
-
 def add_adapter(folder: Path, targets: dict[str, tuple[int, int]], **config: Any) -> dict[str, torch.Tensor]:
     """targets: of each weight, [out,in]. Returns B·A for each."""
     generator = torch.Generator().manual_seed(3)

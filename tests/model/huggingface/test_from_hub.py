@@ -201,12 +201,6 @@ def test_offline_by_choice(fake: ListingHub, monkeypatch: pytest.MonkeyPatch) ->
     assert not fake.requests
 
 
-def test_a_cached_model_is_found(files: dict[str, bytes], hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cache(hub_cache, REPO, files)
-    no_network(monkeypatch)
-    assert catalog.load(REPO, settings=SETTINGS).num_heads == 4
-
-
 def test_what_the_cache_lacks_is_fetched(fake: ListingHub, files: dict[str, bytes], hub_cache: Path) -> None:
     cache(hub_cache, REPO, {"config.json": files["config.json"]})
     assert catalog.load(REPO, settings=SETTINGS).num_heads == 4

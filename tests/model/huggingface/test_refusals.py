@@ -26,12 +26,6 @@ def load(folder: Path) -> HuggingFaceModel:
     return catalog.load(str(folder), settings=Settings())  # type: ignore[return-value]
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A llama that can be loaded."""
-    return families.save("llama", tmp_path / "llama")
-
-
 def add_tensors(folder: Path, **tensors: torch.Tensor) -> None:
     save_file(load_file(folder / WEIGHTS) | tensors, folder / WEIGHTS, metadata={"format": "pt"})
 

@@ -126,12 +126,6 @@ def test_blocks_drawn_over_are_not_counted_cell_by_cell(monkeypatch: pytest.Monk
     assert sum(counted) == 0
 
 
-def test_block_causal_is_causal_and_more() -> None:
-    """From blocks of one token, which is the causal mask, to one block of all tokens, which is none."""
-    assert cost({"causal": False, "block_causal": 1}, 300, 32).allowed == cost({"causal": True}, 300, 32).allowed
-    assert cost({"causal": False, "block_causal": 300}, 300, 32).allowed == 300**2
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

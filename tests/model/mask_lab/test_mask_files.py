@@ -1,4 +1,4 @@
-"""A mask as a file: NPY and JSON survive the way there and back, and a file that is none is refused in a sentence."""
+"""A mask as an NPY file: it survives the way there and back, and a file that is none is refused in a sentence."""
 
 import dataclasses
 import io
@@ -15,11 +15,10 @@ from torch import Tensor
 from model import masks
 from model.mask_lab import mask_files
 from model.masks import MaskSpec, Stroke
-from model.spec import MOST_BYTES, MOST_STROKES, OFF
-from tests.model.random_specs import built, random_spec
+from model.spec import MOST_STROKES, OFF
+from tests.model.random_specs import built
 
 BLOCK, OPEN, ERASE = Stroke("block", 1, 0, 4, 3), Stroke("open", 2, 2, 5, 1_000_000), Stroke("erase", 3, 0, 3, 6)
-SEPARATORS = ("", ".", "a", "sat on", "\n", "'\"\\", '"""', "\r", "\u2028", "#", "日本", "{}%s", "\x00\x1b")
 FULL, LEFT, RIGHT = (torch.tensor([cell == "x" for cell in line]) for line in ("xxxxxxx", "..xxxxx", "xxxxx.."))
 
 
@@ -48,7 +47,7 @@ class TestNpy:
         assert read.dtype == np.bool_
         assert np.array_equal(read, allowed.numpy())
 
-    @pytest.mark.parametrize("seed", range(30))
+    @pytest.mark.parametrize("seed", range(12))
     def test_comes_back_as_a_drawing_of_the_same_mask(self, seed: int) -> None:
         chance = random.Random(seed)
         size = chance.choice([1, 2, 7, 31])
@@ -60,7 +59,7 @@ class TestNpy:
         assert np.array_equal(allowed_by(spec, torch.ones(size, dtype=torch.bool)), allowed.numpy())
 
     @pytest.mark.parametrize("keep", [LEFT, RIGHT], ids=["left", "right"])
-    @pytest.mark.parametrize("seed", range(20))
+    @pytest.mark.parametrize("seed", range(8))
     def test_of_the_real_tokens_alone_leaves_padding_masked(self, keep: Tensor, seed: int) -> None:
         allowed = np.random.default_rng(seed).random((5, 5)) < 0.5
         spec = from_npy(saved(allowed), keep)
@@ -180,10 +179,3 @@ class TestRefused:
             else:
                 assert dataclasses.replace(spec, drawn=()) == OFF
         assert said == {"expected"}
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_json_comes_back_the_same(seed: int) -> None:
-    spec = random_spec(random.Random(seed), separators=SEPARATORS, layers=range(3), heads=range(5))
-    assert MaskSpec.from_json(spec.to_json()) == spec
-    assert len(spec.to_json()) < MOST_BYTES

@@ -62,20 +62,6 @@ class TestBars:
         assert rest_words(row, MOST_SORTED) == f"The other 9 keys together: {left * 100:.1f}% of the weight."
         assert rest_words(row, size) == ""
 
-    @pytest.mark.parametrize(
-        ("weights", "words"),
-        [
-            ((0.5, 0.3, 0.2, 0), "half of its weight is on 1 of its 4 allowed keys, 90% on 3."),
-            (
-                (0.25, 0.25, 0.25, 0.25),
-                "half of its weight is on 2 of its 4 allowed keys, 90% on 4.",
-            ),
-            ((0.2, 0.05, 0, 0), "half of its weight is on 1 of its 4 allowed keys, 90% on 2."),
-        ],
-    )
-    def test_it_counts_the_keys_that_hold_half_and_nine_tenths(self, weights: tuple[float, ...], words: str) -> None:
-        assert plain(where_it_lies(row_of(view_with(*weights), None, 3))) == f"3: t3: {words}"
-
     def test_a_token_s_label_is_text(self) -> None:
         now = replace(view_with(0.1, 0.9), keys=["<b>", "<i>"], queries=["<b>", "<i>"])
         words = where_it_lies(row_of(now, replace(now, weights=now.weights[:, ::-1]), 1))

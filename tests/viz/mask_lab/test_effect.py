@@ -8,13 +8,12 @@ import numpy as np
 
 from model.heads.reach import PathStep
 from viz.mask_lab.effect import MOST_ANSWERS, Effect, answers_table, effect
-from viz.numbers import Candidate, chance
+from viz.numbers import Candidate
 
 NAN = np.nan
 PIECES = ("<s>", "a", "b", "c", "d", "e", "f")
 STANDARD = np.array([NAN, 1.0, 1.5, 4.0, 2.0, 3.0, 5.0])
 SAME = Candidate("x", 0.5), Candidate("x", 0.5)
-UNCHANGED = "Mean loss: 2.75 → 2.75 nats/token. No token's loss changes by 0.01 nats or more."
 QUIET = Effect(PIECES, STANDARD, STANDARD, 6, SAME, 6, SAME)
 STRAIGHT = {3: (PathStep(2, 2, 3),)}
 ROUND = {5: (PathStep(4, 4, 6), PathStep(1, 6, 5))}
@@ -37,27 +36,10 @@ def changed(effect: Effect, **losses: float) -> Effect:
     return replace(effect, now=now)
 
 
-def test_the_row_s_last_prediction_has_a_statement_of_its_own() -> None:
-    moved = replace(QUIET, query=2, predicted_last=(Candidate("⏎", 0.624), Candidate("The", 0.975)))
-    said = words(effect(moved))
-    chances = [f"({chance(share)})" for share in (0.624, 0.975)]
-    was_and_is = "was ⏎ {} and is The {}.".format(*chances)
-    assert said == f"{UNCHANGED} After f (6) the most likely next token {was_and_is}"
-    assert words(effect(replace(moved, last=2))) == UNCHANGED
-
-
 def test_a_long_way_is_cut_short() -> None:
     looks = tuple(PathStep(5 - number, number, number + 1) for number in range(6))
     said = words(effect(leaking({6: looks})))
     assert "in L0 e (5) may attend to f (6), 4 more attention steps, in L5 <s> (0) may attend to a (1)." in said
-
-
-def test_ranges_of_tokens() -> None:
-    ways = {token: (PathStep(0, token - 1, token),) for token in (1, 2, 3, 5)}
-    assert (
-        "Tokens that have leaked to the positions that must predict them: 1 to 3, 5. The loss of a (1) goes"
-        in words(effect(leaking(ways)))
-    )
 
 
 def test_tokens_are_text() -> None:

@@ -146,24 +146,3 @@ class TestTable:
         view = windowed(23, 4, query=20)
         view.window[3] = 9
         assert [row[1] for row in cells_of(reach_table(view))] == ["4", "4", "4", "9", "4"]
-
-
-class TestSentence:
-    def test_it_says_what_one_layer_and_what_all_give(self) -> None:
-        found = reach_sentence(windowed(23, 4, query=20))
-        assert "<b>t20</b> (position 20) may attend to 4 in layer L2 alone" in found
-        assert "it can depend on 16 (0 of them later in the text); layers needed for that: 5 of 5." in found
-        assert "depend on 11 (0 of them later in the text); layers needed for that: 4 of 5." in reach_sentence(
-            windowed(23, 4, query=10)
-        )
-
-    def test_it_counts_what_comes_later_in_the_text(self) -> None:
-        every = np.ones((4, 4), int)
-        view = ReachView(every, np.full((1, 4), 4), np.full((1, 4), 4), 0, {}, list("abcd"), 1, ["L0"])
-        assert "(2 of them later in the text)" in reach_sentence(view)
-
-    def test_a_token_that_may_look_at_nothing_knows_of_itself(self) -> None:
-        view = windowed(7, 1, query=3)
-        view.window[:] = 0
-        said = reach_sentence(view)
-        assert "may attend to 0 in layer L2 alone. After the last layer it can depend on 1 (0 of" in said

@@ -120,19 +120,6 @@ class TestWords:
         assert f"Correct would be: position ids from the mask. The largest difference is then {amount(2e-6)}" in said
         assert "<script>" not in said
 
-    def test_what_mends_two_mistakes_names_both(self) -> None:
-        ways = all_ways()
-        said = words.advice(ways, one(ways, "left", "off", "cells"), 3)
-        assert "padding mask on keys and position ids from the mask" in said
-
-    def test_a_correct_way_says_what_it_needs(self) -> None:
-        ways = all_ways()
-        said = words.advice(ways, one(ways, "left", "keys", "counted"), 3)
-        assert said == (
-            "Without the padding mask: a largest difference of 15. With position ids 0…2: a largest difference of 8.0."
-        )
-        assert words.advice(ways, one(ways, "right", "off", "cells"), 3) == ""
-
     def test_no_way_at_all(self) -> None:
         ways = [replace(way, correct=False) for way in all_ways()]
         assert "No padding setting is correct" in words.advice(ways, ways[0], 3)
@@ -143,12 +130,6 @@ class TestWords:
 
     def test_nothing_padded(self) -> None:
         assert "nothing is padded" in words.sentence([LONG], all_ways()[0], "logits")
-
-    def test_reasons_have_the_numbers(self) -> None:
-        found = dict(words.reasons(all_ways(), causal=True, cells=3))
-        assert list(found) == ["Right padding", "Left padding", "Position ids", "Masking queries too"]
-        assert found["Left padding"].endswith("without a padding mask: 15; with one: 2.0\u202f×\u202f10⁻⁶.")
-        assert "with ids 0…2: 8.0; from the mask: " in found["Position ids"]
 
     def test_a_model_with_positions_of_its_own(self) -> None:
         own = [replace(way, positions="own") for way in all_ways() if way.positions == "counted"]
