@@ -3,7 +3,7 @@
 A view of the latter is a HeadView: weights [L,K], what one query gives each key in each layer; queries: layers' labels.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -35,21 +35,22 @@ def column_names(readings: int) -> list[str]:
     return [say("embedding"), *map(head_name, range(readings - 1))]
 
 
-def lens_table(lens: "LogitLens", pieces: Sequence[str], query: int, standard: "LogitLens | None" = None) -> Markup:
-    """pieces: a label for every position of the row. query: the position that is framed. standard: the same positions
-    under the standard masks, whose other predictions are marked.
+def lens_table(
+    lens: "LogitLens", positions: Mapping[int, str], query: int, standard: "LogitLens | None" = None
+) -> Markup:
+    """positions: those of the lens, each with its label. query: the position that is framed. standard: the same
+    positions under the standard masks, whose other predictions are marked.
     """
     names = column_names(len(lens.ids))
     last = th(join((names[-1], tag("small", " " + say("the model")))), scope="col")
-    rows = [tag("tr", join([*(th(name, scope="col") for name in (say("token"), *names[:-1])), last]))]
-    for place in range(lens.ids.shape[1]):
-        position = lens.first + place
-        title = join((tag("small", position), " ", tag("span", pieces[position], class_="t", translate="no")))
+    rows = [tag("tr", join([*(th(name, scope="col") for name in (say("position"), *names[:-1])), last]))]
+    for place, (position, label) in enumerate(positions.items()):
+        title = join((tag("small", position), " ", tag("span", label, class_="t", translate="no", title=label)))
         cells = [_cell(lens, reading, place, names[reading], standard) for reading in range(len(names))]
         chosen = {"class_": "chosen"} if position == query else {}
         rows.append(tag("tr", join((th(title, scope="row"), *cells)), **chosen))
-    label = say("Logit lens: {tokens} tokens by {readings} readings, the most likely next token in each cell.",
-                tokens=lens.ids.shape[1], readings=len(names))  # fmt: skip
+    label = say("Logit lens: {rows} rows by {readings} readings, the most likely next token in each cell.",
+                rows=len(positions), readings=len(names))  # fmt: skip
     body = tag("table", join(rows), class_="lens")
     return Markup(STYLE) + tag("div", body, class_="lens", tabindex="0", role="region", aria_label=label)
 
@@ -134,7 +135,8 @@ STYLE = f"""
   table.lens th {{ font-weight: 600; text-align: left; padding: .1rem .4rem; white-space: nowrap; }}
   table.lens th small {{ font-weight: 400; opacity: .7; }}
   table.lens tr:first-child th {{ position: sticky; top: 0; z-index: 1; background: light-dark(#FFFFFF, #14171C); }}
-  table.lens th[scope=row] {{ position: sticky; left: 0; background: light-dark(#FFFFFF, #14171C); font-weight: 400; }}
+  table.lens th[scope=row] {{ position: sticky; left: 0; background: light-dark(#FFFFFF, #14171C); font-weight: 400;
+    max-width: 9rem; overflow: hidden; text-overflow: ellipsis; }}
   table.lens .t, table.lens td {{ font-family: monospace; unicode-bidi: isolate; }}
   table.lens td {{ padding: .1rem .4rem; border-radius: 3px; max-width: 9rem; overflow: hidden; white-space: nowrap;
     text-overflow: ellipsis; min-width: 4rem; cursor: default; }}
@@ -160,7 +162,7 @@ def reduced_words(view: HeadView) -> str:
     _, step = _columns(view)
     if step == 1:
         return ""
-    return say("{count:,} tokens do not fit on the screen: each column shows the largest of {step}.",
+    return say("{count:,} positions do not fit on the screen: each column shows the largest of {step}.",
                count=len(view.keys), step=step)  # fmt: skip
 
 
@@ -243,11 +245,10 @@ def _columns(view: HeadView) -> tuple[list[int], int]:
 
 
 SEEN = {
-    "maximum": N_("The largest weight that “{token}” gives one token in a single head is in {layer}: {share} to "
-                  "{other}."),
-    "mean": N_("The largest mean weight over heads that “{token}” gives one token is in {layer}: {share} to {other}."),
-    "rollout": N_("By the end of {layer}, {itself} of “{token}”'s rollout is from itself; the most from another token "
-                  "is {share}, from {other}."),
+    "maximum": N_("The largest weight that “{token}” gives in a single head is in {layer}: {share} to {other}."),
+    "mean": N_("The largest mean weight over heads that “{token}” gives is in {layer}: {share} to {other}."),
+    "rollout": N_("By the end of {layer}, {itself} of “{token}”'s rollout is from itself; the most from elsewhere is "
+                  "{share}, from {other}."),
     "flow": N_("By the end of {layer}, the most that can flow to “{token}” from another token is {flow:.2f}, from "
                "{other}."),
 }  # fmt: skip

@@ -78,7 +78,7 @@ def test_ids_that_mean_nothing_are_a_sentence(story: LoadedModel, options: dict,
 
 def test_logit_lens(run: Run) -> None:
     found = shows_itself(run.logit_lens(2, 7))
-    expected = logit_lens(run.model, run.trace.batch, run.masks, 0, 2, 7)
+    expected = logit_lens(run.model, run.trace.batch, run.masks, 0, range(2, 7))
     np.testing.assert_array_equal(found.numpy(), expected.next_probabilities)
     assert found.to_dataframe()["position"].unique().tolist() == [2, 3, 4, 5, 6]
 

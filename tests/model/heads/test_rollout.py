@@ -97,7 +97,7 @@ def test_a_cell_is_blocked_where_it_is_so_for_every_head(tiny: Model, batch: Tok
     found = layer_maps(trace, 1, spec, "mean")
     for layer in range(2):
         allowed = torch.stack([trace.allowed(layer, 1, spec, head=head) for head in range(3)]).any(0).numpy()
-        closed = np.any([np.zeros_like(allowed), *found.closed(layer).values()], axis=0)
+        closed = np.any([np.zeros_like(allowed), *found.view(layer).blocked.values()], axis=0)
         np.testing.assert_array_equal(closed, ~allowed)
 
 
