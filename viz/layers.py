@@ -15,7 +15,7 @@ from model.heads.view import MOST_CELLS, HeadView, head_name
 from viz.charts import both_sides, heat, token_axis
 from viz.head import TITLES
 from viz.heatmap import AXIS, MOST_TICKS, CachedFigure, Part, colour_bar, colour_range, figure, hatching, title
-from viz.html import escaped, join, table, tag, td, th
+from viz.html import escaped, join, shortened, table, tag, td, th
 from viz.numbers import chance, percent
 from viz.palette import MARK, NOW, SEQUENTIAL_SCALE, ink_on
 from viz.palette import table as palette
@@ -45,7 +45,8 @@ def lens_table(
     last = th(join((names[-1], tag("small", " " + say("the model")))), scope="col")
     rows = [tag("tr", join([*(th(name, scope="col") for name in (say("position"), *names[:-1])), last]))]
     for place, (position, label) in enumerate(positions.items()):
-        title = join((tag("small", position), " ", tag("span", label, class_="t", translate="no", title=label)))
+        token = tag("span", shortened(label, 12), class_="t", translate="no", title=label)
+        title = join((tag("small", position), " ", token))
         cells = [_cell(lens, reading, place, names[reading], standard) for reading in range(len(names))]
         chosen = {"class_": "chosen"} if position == query else {}
         rows.append(tag("tr", join((th(title, scope="row"), *cells)), **chosen))
@@ -135,8 +136,7 @@ STYLE = f"""
   table.lens th {{ font-weight: 600; text-align: left; padding: .1rem .4rem; white-space: nowrap; }}
   table.lens th small {{ font-weight: 400; opacity: .7; }}
   table.lens tr:first-child th {{ position: sticky; top: 0; z-index: 1; background: light-dark(#FFFFFF, #14171C); }}
-  table.lens th[scope=row] {{ position: sticky; left: 0; background: light-dark(#FFFFFF, #14171C); font-weight: 400;
-    max-width: 9rem; overflow: hidden; text-overflow: ellipsis; }}
+  table.lens th[scope=row] {{ position: sticky; left: 0; background: light-dark(#FFFFFF, #14171C); font-weight: 400; }}
   table.lens .t, table.lens td {{ font-family: monospace; unicode-bidi: isolate; }}
   table.lens td {{ padding: .1rem .4rem; border-radius: 3px; max-width: 9rem; overflow: hidden; white-space: nowrap;
     text-overflow: ellipsis; min-width: 4rem; cursor: default; }}
