@@ -40,6 +40,7 @@ with left:
     attention = controls.choose_attention(model.attentions)
     layer, head = controls.choose_head(model, *run_view.shape(model, attention))
     by = controls.choose_by()
+    controls.explain_by()
     overview_slot = st.container()
 name = run_view.name_of(model, attention, layer, head)
 title.markdown(f"### Unmask\u2002:small[{explain.title_of(model)} · {explain.size(batch, row)} · {name}]")

@@ -1,5 +1,6 @@
 """Compare: one head of two models, of two texts, or under two masks, side by side."""
 
+from dataclasses import replace
 from functools import partial
 
 import streamlit as st
@@ -59,8 +60,9 @@ with choices:
     b_layer, b_head = choosing.choose_head(other, attention, layer, head)
     query_slot = st.container(width=150)
 with guarded(say("Running A and B …")):
-    a, _ = run_view.run_pair(model, reading.batch, spec, row, attention)
-    b, _ = run_view.run_pair(other, b_reading.batch, b_spec, b_row, attention)
+    by = st.session_state.by
+    a, _ = run_view.run_pair(model, reading.batch, spec, row, attention, by=by)
+    b, _ = run_view.run_pair(other, b_reading.batch, b_spec, b_row, attention, by=by)
     views = [a.head(layer, head), b.head(b_layer, b_head)]
 with query_slot:
     position = query.choose(a)
@@ -69,11 +71,7 @@ share()
 heads = a.name(layer, head), b.name(b_layer, b_head)
 names = choosing.titles((model, other), heads)
 masked = a.masks.padding and b.masks.padding
-parts = []
-for side, tokens in ((a, reading.batch), (b, b_reading.batch)):
-    own = (tokens.source or tokens) if attention == "encoder" else tokens
-    real = own.real(side.row)
-    parts.append((real.start, real.stop) if masked else (0, own.ids.shape[1]))
+parts = [(side.real.start, side.real.stop) if masked else (0, len(side.tokens)) for side in (a, b)]
 views = [cropped(view, part, part) for view, part in zip(views, parts, strict=True)]
 zmax = head_range(*views)
 for column, key, title, name, view in zip(st.columns(2, gap="small"), "ab", names, heads, views, strict=True):
@@ -86,6 +84,7 @@ for column, key, title, name, view in zip(st.columns(2, gap="small"), "ab", name
         head_picture.show(figure, alt, room="one", key=f"head_{key}", above=ABOVE, moves=moves)
         if coarser_words(view):
             st.caption(say(coarser_words(view)))
+controls.explain_by(say("Activation patching is by tokens."))
 left, right = st.columns(2, gap="small")
 sentences = [cached_figure(weights_sentence, *views)]
 with left:
@@ -95,16 +94,16 @@ with left:
         alt = say("B minus A. {sentence}", sentence=sentences[0])
         head_picture.show(figure, alt, room="one", key="head_difference")
 with right, guarded(say("Predicting …")):
-    positions = None if attention == "encoder" else (position, choosing.query_of_b(a, b, position))
-    found = [side.predictions(at) for side, at in zip((a, b), positions or (None, None), strict=True)]
+    positions = position, choosing.query_of_b(a, b, position)
+    found = [side.predictions(query.predicting(side, at)) for side, at in zip((a, b), positions, strict=True)]
     if found[0] is not None and found[1] is not None:
         st.markdown("#### " + say("The next token"))
         lists = [one.candidates for one in found if one is not None]
         st.html(cached_figure(next_token_table, *lists, changed=True, names=("A", "B")))
-        if positions:
+        if attention != "encoder":
             both = zip((a, b), positions, strict=True)
-            one, other_one = (f"“{escaped(side.run.batch.pieces[side.row][at])}” ({at})" for side, at in both)
+            one, other_one = (f"“{escaped(side.tokens[at])}” ({at})" for side, at in both)
             st.caption(say("After {one} in A, after {other} in B.", one=one, other=other_one))
         sentences.append(prediction_sentence(*lists))
 sentence_slot.html(page.sentence(together(sentences)))
-patching.show(a, b, (layer, head), position)
+patching.show(replace(a, by="tokens"), replace(b, by="tokens"), (layer, head), a.last_token(position))

@@ -23,6 +23,7 @@ layers, heads = run_view.shape(model, attention)
 with st.sidebar:
     layer, head = controls.choose_head(model, layers, heads)
     by = controls.choose_by()
+    controls.explain_by()
 with guarded(say("Running {model} …", model=explain.title_of(model))):
     only_layer = controls.only(scope, layer)
     pair = run_view.run_pair(model, reading.batch, spec, row, attention, only_layer=only_layer, by=by)

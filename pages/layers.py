@@ -24,7 +24,7 @@ with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         attention = controls.choose_attention([name for name in model.attentions if name != "cross"])
     query_slot, over_slot, layer_slot = st.container(width=170), st.container(width=210), st.container(width=110)
 with guarded(say("Running {model} …", model=explain.title_of(model))):
-    now, standard = run_view.run_pair(model, reading.batch, spec, row, attention)
+    now, standard = run_view.run_pair(model, reading.batch, spec, row, attention, by=st.session_state.by)
 changed = standard if spec != model.standard else None
 with query_slot:
     position = query.choose(now)

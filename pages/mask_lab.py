@@ -1,5 +1,7 @@
 """Mask Lab: compose any mask, draw on it, watch one head obey it."""
 
+from dataclasses import replace
+
 import streamlit as st
 
 from i18n import N_, say
@@ -7,7 +9,7 @@ from ui import page
 
 page.set_up(N_("Mask Lab"))  # first, so that the browser has something to fetch while torch is imported
 
-from model.heads.view import cropped, mask_view
+from model.heads.view import mask_view
 from ui import ask_first, controls, explain, run_view
 from ui.guard import guarded
 from ui.heads import head as head_picture
@@ -50,11 +52,12 @@ rows, columns = head_picture.zoomed(part, part)
 with st.container(key="mask_and_head"):
     left, right = st.columns(2, gap="small")
 with right:  # first: the canvas beside it has shown a stroke at once
-    shown = one_of(say("Masks of the head"), sections.SHOWN, "shown", label_visibility="collapsed")
-    now_view, standard_view = (cropped(view, rows, columns) for view in views)
-    figure = sections.picture(shown, now_view, standard_view, chosen)
-    alt = cached_figure(sections.alt, now.name(layer, head), shown, now_view, standard_view)
-    head_picture.show(figure, alt, room="one", above=compose.ABOVE, zooms=True, moves=query.moves(now, part))
+    with st.container(horizontal=True, gap="small"):
+        shown = one_of(say("Masks of the head"), sections.SHOWN, "shown", label_visibility="collapsed")
+        by = controls.choose_by(width="content")
+    pair = replace(now, by=by), replace(standard, by=by)
+    sections.show_head(shown, pair, (layer, head), (rows, columns), query.moves(now, part))
+    controls.explain_by(say("Masks are drawn on tokens; the query and the sections below count tokens, too."))
 with left, guarded():
     mask = now.ask(mask_view, layer, head)
     compose.show_canvas(mask, rows, columns, compose.text_key(reading.batch), chosen, in_scope=in_scope)

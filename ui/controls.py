@@ -5,11 +5,11 @@ A mask, layer, head or attention that is None there takes the model's own first 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import streamlit as st
 
-from i18n import N_, say
+from i18n import N_, say, together
 from model import catalog
 from model.base import Model, TokenizedText
 from model.errors import CheckpointError
@@ -40,7 +40,7 @@ SCOPE_HELP = N_(
 )
 SIDES = {"left": N_("left"), "right": N_("right")}
 BY = {"tokens": N_("Tokens"), "words": N_("Words"), "sentences": N_("Sentences")}
-MERGING = ("Explore", "Export")  # the pages that merge tokens: on all others positions count tokens
+MERGING = ("Explore", "Export", "Compare", "Across layers")  # not shown: where positions count what tokens merge into
 POSITIONS = ("query", "key", "begin", "end", "zoom", "pins", "span")  # choices that count what tokens are merged into
 OF_THE_MODEL = ("layer", "head", "attention", "training_step", *NATIVE)  # choices that another model starts anew
 
@@ -60,9 +60,7 @@ def open_model(*own: Callable[[], None]) -> Model:
     choices.restore("kept", _from_link)
     for restore in own:
         restore()
-    if st.session_state.by != "tokens" and st.session_state.page not in MERGING:
-        st.session_state.by = "tokens"
-        _forget_positions()
+    _count_positions()
     with st.sidebar:
         name = choose_model()
     with st.container():  # so that what follows keeps its position whatever is said here
@@ -99,6 +97,20 @@ def ask_for_text(text: str, words: str = A_LINE_EACH) -> None:
         st.stop()
 
 
+def _count_positions() -> None:
+    """Forgets positions that counted something else than this page counts."""
+    state = st.session_state
+    if state.page not in (*MERGING, "Mask Lab"):  # not shown: it merges one picture, and counts tokens
+        state.by = "tokens"
+    if state.positions_count != _counted(state.by):
+        state.update(dict.fromkeys(POSITIONS), positions_count=_counted(state.by))
+
+
+def _counted(by: By) -> By:
+    """What this page's positions count. by: what its tokens are merged into."""
+    return by if st.session_state.page in MERGING else "tokens"
+
+
 def _from_link() -> dict[str, Any]:
     """The choices of the link; a text that was typed stays where the link brings none."""
     view, settings = link.View.read(), models.settings()
@@ -110,6 +122,7 @@ def _from_link() -> dict[str, Any]:
         "model": view.model if known or settings.models else OTHER,
         "other": "" if known else view.model,
         "text": FIRST if view.text is None else view.text,
+        "positions_count": _counted(view.by),
     }
     typed = st.session_state.get("kept", {}) if view.text is None else {}
     return chosen | {name: typed[name] for name in ("text", "target") if name in typed}
@@ -211,10 +224,13 @@ def switch_masks(model: Model, names: list[str]) -> MaskSpec:
 
 
 def open_masks(title: str, model: Model, batch: TokenBatch, row: int) -> MaskSpec:
-    """The page's title with what is looked at, and beside it the switches of the masks."""
-    left, right = st.columns([1.6, 1], vertical_alignment="bottom")
+    """The page's title with what is looked at; beside it what tokens are merged into, and the switches of the masks."""
+    left, right = st.columns([1, 1.4], vertical_alignment="bottom")
     left.markdown(page.heading(title, explain.title_of(model), explain.size(batch, row)))
-    with right, st.container(horizontal=True, horizontal_alignment="right", gap="medium"):
+    look: Any = {"horizontal": True, "horizontal_alignment": "right", "vertical_alignment": "center", "gap": "medium"}
+    with right, st.container(**look):
+        if st.session_state.page in MERGING:
+            choose_by(width="content")
         return switch_masks(model, switches(model))
 
 
@@ -242,17 +258,16 @@ def mask_switch(model: Model, name: str) -> None:
     st.toggle(say(STYLES[name].label), key=name, help=say(STYLES[name].help), width="content")
 
 
-def choose_by() -> By:
+def choose_by(width: Literal["stretch", "content"] = "stretch") -> By:
     """What tokens are merged into; the choice is in st.session_state.by before this is drawn."""
-    label = say("Merge tokens")
-    one_of(label, BY, "by", label_visibility="collapsed", width="stretch", on_change=_forget_positions)
+    by: By = one_of(say("Merge tokens"), BY, "by", label_visibility="collapsed", width=width)
+    return by
+
+
+def explain_by(*more: str) -> None:
+    """A caption where tokens are merged. more: sentences of the page's own."""
     if st.session_state.by != "tokens":
-        st.caption(merged_words(st.session_state.by))
-    return st.session_state.by
-
-
-def _forget_positions() -> None:
-    st.session_state.update(dict.fromkeys(POSITIONS))
+        st.caption(together([merged_words(st.session_state.by), *more]))
 
 
 def choose_head(model: Model, layers: int, heads: int) -> tuple[int, int]:

@@ -23,11 +23,12 @@ from ui.run_view import RunView, layer_names
 from ui.widgets.choices import bound, select
 from viz import layers as pictures
 from viz.head import comparison_figure, head_figure
+from viz.heads.cells import merged_words
 from viz.palette import WIDE
 
 Across = Literal["lens", "token", "all"]
 Over = Literal["mean", "maximum", "rollout", "flow"]
-SECTIONS = {"lens": N_("Logit lens"), "token": N_("One token, layer by layer"), "all": N_("All tokens")}
+SECTIONS = {"lens": N_("Logit lens"), "token": N_("One query, layer by layer"), "all": N_("All queries")}
 OVER = {
     "mean": N_("mean over heads"),
     "maximum": N_("maximum over heads"),
@@ -37,7 +38,8 @@ OVER = {
 HELP = N_(
     "Mean, maximum: of the weights of a layer's heads. Rollout: how much of a token's state comes from each token by "
     "the end of a layer, each layer counted as half its heads' mean and half the residual connection. Flow: the "
-    "maximum flow from one token through those layers, with weights as capacities (Abnar and Zuidema 2020)."
+    "maximum flow from one token through those layers, with weights as capacities (Abnar and Zuidema 2020); it is of "
+    "single tokens, as flows to several tokens share capacities and have no sum."
 )
 
 
@@ -47,7 +49,8 @@ class LayersLink(link.View):
 
 
 def choose_over(section: Across) -> Over:
-    offered = [name for name in OVER if name != "flow" or section == "token"]
+    flows = section == "token" and st.session_state.by == "tokens"
+    offered = [name for name in OVER if name != "flow" or flows]
     if st.session_state.over not in offered:
         st.session_state.over = "rollout"
     return select(say("Over heads"), {name: OVER[name] for name in offered}, "over", help=say(HELP))
@@ -84,19 +87,21 @@ def show_lens(now: RunView, standard: RunView | None, query: int) -> str:
     begin, end = lens_part(real.start, real.stop, query)
     found, *others = [_lens(one, begin, end) for one in (now, standard) if one is not None]
     other = others[0] if others else None
+    positions = {one: pieces[one] for one in range(begin, end)}
     if (begin, end) != (real.start, real.stop):
-        words_of = N_("{shown} of {count:,} tokens are shown, those around the query: positions {first} to {last}.")
+        words_of = N_("{shown} of {count:,} positions are shown, those around the query: {first} to {last}.")
         st.caption(say(words_of, shown=end - begin, count=real.stop - real.start, first=begin, last=end - 1))
     inside = begin <= query < end
     beside = len(found.ids) <= MOST_BESIDE
     left, right = st.columns([1.6, 1], gap="small") if beside else (st.container(), st.container())
     left.html(
-        cached_figure(pictures.lens_table, found, pieces, query, other) + pictures.key(compared=other is not None)
+        cached_figure(pictures.lens_table, found, positions, query, other) + pictures.key(compared=other is not None)
     )
     if inside:
         right.markdown("#### " + say("After “{token}”, layer by layer", token=escaped(pieces[query])))
         right.html(cached_figure(pictures.candidates_table, found, query - begin))
-    st.caption(say(LENS))
+    after = say("What follows a word or a sentence is what follows its last token.") if now.by != "tokens" else ""
+    st.caption(together(filter(None, [after, say(LENS)])))
     if not inside:
         return say("The query is padding: choose another.")
     return cached_figure(pictures.lens_sentence, found, query - begin, pieces[query], other)
@@ -127,7 +132,7 @@ def show_token(now: RunView, standard: RunView | None, query: int, over: Over) -
     about = N_("Rows: layers, the first on top. Columns: what “{token}” ({position}) attends to.")
     alone = say(ATTENTION_ALONE) if over in ("rollout", "flow") else ""
     rows = say(about, token=escaped(piece), position=query)
-    st.caption(together(filter(None, [rows, pictures.reduced_words(view), alone])))
+    st.caption(together(filter(None, [rows, pictures.reduced_words(view), merged_words(now.by), alone])))
     return pictures.token_sentence(whole[0], over, query, piece, *whole[1:])  # padding that looks is no column
 
 
@@ -139,8 +144,7 @@ def show_all(
     views = [one.kept(("map", over, layer), partial(_map, one, over, layer)) for one in runs]
     picture, below = st.container(), st.container()
     with below:
-        keep = now.run.queries.keep[now.row].numpy()
-        part = head_picture.without_padding(part, keep, masked=bool(now.masks.padding))
+        part = head_picture.without_padding(part, now.keep(), masked=bool(now.masks.padding))
         rows, columns = head_picture.zoomed(part, part)
     shown = [cropped(view, rows, columns) for view in views]
     figure = cached_figure(_map_figure, shown, say(UNITS[over]), dark=page.is_dark(), query=queries.picked())
@@ -151,17 +155,18 @@ def show_all(
         head_picture.show(figure, alt, room="pair", zooms=True, moves=queries.moves(now, part))
     shown_of = say("{what} by the end of {layer}.", **what) if over == "rollout" else say("{what} in {layer}.", **what)
     alone = say(ATTENTION_ALONE) if over == "rollout" else ""
-    st.caption(together(filter(None, [shown_of, coarser_words(shown[0]), alone])))
+    st.caption(together(filter(None, [shown_of, coarser_words(shown[0]), merged_words(now.by), alone])))
     of_query = [replace(cropped(view, (query, query + 1), (0, len(view.keys))), queries=[name]) for view in views]
     return pictures.token_sentence(of_query[0], over, query, now.tokens[query], *of_query[1:])
 
 
 def _lens(of: RunView, begin: int, end: int) -> LogitLens:
-    return results.ask(logit_lens, of.run.model, of.run.batch, of.masks, of.row, begin, end)
+    tokens = tuple(map(of.last_token, range(begin, end)))
+    return results.ask(logit_lens, of.run.model, of.run.batch, of.masks, of.row, tokens)
 
 
 def _maps(of: RunView, over: Over) -> LayerMaps:
-    return of.ask(layer_maps, "mean" if over == "flow" else over)
+    return of.ask(layer_maps, "mean" if over == "flow" else over, of.by)
 
 
 def _token(of: RunView, query: int, over: Over) -> HeadView:
@@ -173,12 +178,11 @@ def _token(of: RunView, query: int, over: Over) -> HeadView:
         name: np.stack([layer[name][query] if name in layer else none for layer in maps.blocked]) & (values == 0)
         for name in sorted(set().union(*maps.blocked))
     }
-    return HeadView(values, values, closed, layer_names(of.model, of.run.attention), list(of.tokens))
+    return HeadView(values, values, closed, layer_names(of.model, of.run.attention), maps.labels)
 
 
 def _map(of: RunView, over: Over, layer: int) -> HeadView:
-    maps, pieces = _maps(of, over), list(of.tokens)
-    return HeadView(maps.maps[layer], maps.maps[layer], maps.closed(layer), pieces, pieces)
+    return _maps(of, over).view(layer)
 
 
 def _map_figure(views: list[HeadView], unit: str, *, dark: bool, query: int | None) -> go.Figure:

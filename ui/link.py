@@ -153,7 +153,7 @@ class View(_Masked):
     attention: str | None = None
     scope: Literal["model", "layer"] = "model"
     masks: Annotated[str | None, at_most(LONGEST_MASKS)] = None  # a MaskSpec as JSON
-    by: Literal["tokens", "words", "sentences"] = "tokens"  # what the positions count, on pages of ui/merge.py
+    by: Literal["tokens", "words", "sentences"] = "tokens"  # and what positions count, but in the Mask Lab
     span: Annotated[str, StringConstraints(pattern=SPAN)] | None = None  # queries looked at together: "3-7,12"
     pooled: Literal["mean", "sum"] = "mean"  # of those
     show_padding: bool | None = None  # None: unless there is much of it

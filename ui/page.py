@@ -108,7 +108,7 @@ STYLE = """
     content: ""; display: inline-block; width: .8em; height: .8em; border-radius: 2px; margin-right: .35em;
     align-self: center; vertical-align: -.05em; }
   p.sentence { min-height: 3em; font-size: 1.05rem; line-height: 1.5; margin: 0 0 .3rem; border-radius: 4px;
-    animation: changed 1.2s; }
+    animation: changed 1.2s; overflow-wrap: anywhere; }
   p.formula, p.counts { margin: 0; font-size: .95rem; font-variant-numeric: tabular-nums; }
   p.formula b { margin-right: .8em; }
   p.key { font-size: .875rem; opacity: .8; margin: 0; overflow-wrap: anywhere; }

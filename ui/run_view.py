@@ -75,7 +75,11 @@ class RunView:
     def begins(self, *, keys: bool = False) -> np.ndarray:
         """The token that each query position begins at, or each key position."""
         batch = self.run.keys if keys else self.run.queries
-        return self.kept(("groups", self.by, keys), lambda: groups_of(batch, self.row, self.by))
+        return self.kept(("groups", keys), lambda: groups_of(batch, self.row, self.by))
+
+    def position_of(self, token: int) -> int:
+        """The query position that has a token in it."""
+        return int(np.searchsorted(self.begins(), token, side="right")) - 1
 
     def last_token(self, query: int) -> int:
         """The last token of a query position."""
@@ -120,7 +124,7 @@ class RunView:
 
     def kept(self, what: Hashable, make: Callable[[], Made]) -> Made:
         """What make() gives of this view's answers, remembered as its `what`."""
-        return results.kept((what, self.run.key, digest(self.masks.to_json()), self.row), make)
+        return results.kept((what, self.run.key, digest(self.masks.to_json()), self.row, self.by), make)
 
 
 def shape(model: Model, attention: str) -> tuple[int, int]:

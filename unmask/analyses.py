@@ -15,7 +15,6 @@ from model.base import Model
 from model.errors import index, items
 from model.heads.ablation import HeadsOff, TargetPrediction, answer, following, layer_effects, outcome
 from model.heads.logit_lens import MOST_POSITIONS, logit_lens
-from model.heads.merging import merge_groups, merged
 from model.heads.rollout import How, layer_maps, token_flow
 from model.heads.view import HeadView
 from model.mask_kinds import NEAR
@@ -63,8 +62,8 @@ class Analyses(HeadSource):
         real = self.trace.batch.real(self.row)
         begin = real.start if begin is None else self._query(begin)
         end = min(begin + MOST_POSITIONS, real.stop) if end is None else index("stop", end, len(self.labels) + 1)
-        found = logit_lens(self.model, self.trace.batch, self.trace.spec, self.row, begin, end)
-        labels = list(self.trace.batch.pieces[self.row])
+        found = logit_lens(self.model, self.trace.batch, self.trace.spec, self.row, range(begin, end))
+        labels = {position: self.trace.batch.pieces[self.row][position] for position in range(begin, end)}
         settled = column_names(found.settled(end - begin - 1) + 1)[-1]
         line = f"logit lens: after {labels[end - 1]} the prediction is the model's from {settled} on"
         axes = {"reading": column_names(len(found.ids)), "position": range(begin, end)}
@@ -78,10 +77,7 @@ class Analyses(HeadSource):
             raise ValueError(f"expected one out of {', '.join(get_args(How))}, got {how!r:.80}")
         layers = self.trace.num_layers
         layer = index("layer", layer, layers, first=-layers) % layers
-        maps = layer_maps(self.trace, self.row, self.trace.spec, how)
-        view = HeadView(maps.maps[layer], maps.maps[layer], maps.closed(layer), self.labels, self.labels)
-        groups = merge_groups(self.trace, self.row, self.by)
-        view = view if groups is None else merged(view, *groups)
+        view = layer_maps(self.trace, self.row, self.trace.spec, how, self.by).view(layer)
         return head_picture("heatmap", [f"{how}, {self.named(layer)}"], [view], len(view.queries) - 1, self.title)
 
     def flow(self, query: int | None = None) -> HeadPicture:

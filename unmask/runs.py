@@ -282,12 +282,11 @@ class Run(Analyses, Checkable, Patchable):
         return self.survey.thumbnails, self.survey.blocked
 
     def difference(self, other: "Run") -> Picture:
-        """Every weight less another run's on the same tokens. Raises ValueError for other tokens."""
+        """Every weight less another run's on the same tokens, merged as here. Raises ValueError for other tokens."""
         if not isinstance(other, Run):
             raise ValueError(f"expected another run, got {type(other).__name__}")
-        if {self.by, other.by} != {"tokens"}:
-            return self.merged("tokens").difference(other.merged("tokens"))
-        found = changes(self.trace, other.trace, self.row)
+        other = other.merged(self.by)
+        found = changes(self.trace, other.trace, self.row, self.by)
         layer, head = (int(place) for place in np.unravel_index(found.largest.argmax(), found.largest.shape))
         every, parts = self.all_heads([(layer, head)]), other.all_heads([(layer, head)])
         drawn = replace(

@@ -3,7 +3,7 @@
 A view of the latter is a HeadView: weights [L,K], what one query gives each key in each layer; queries: layers' labels.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from model.heads.view import MOST_CELLS, HeadView, head_name
 from viz.charts import both_sides, heat, token_axis
 from viz.head import TITLES
 from viz.heatmap import AXIS, MOST_TICKS, CachedFigure, Part, colour_bar, colour_range, figure, hatching, title
-from viz.html import escaped, join, table, tag, td, th
+from viz.html import escaped, join, shortened, table, tag, td, th
 from viz.numbers import chance, percent
 from viz.palette import MARK, NOW, SEQUENTIAL_SCALE, ink_on
 from viz.palette import table as palette
@@ -35,21 +35,23 @@ def column_names(readings: int) -> list[str]:
     return [say("embedding"), *map(head_name, range(readings - 1))]
 
 
-def lens_table(lens: "LogitLens", pieces: Sequence[str], query: int, standard: "LogitLens | None" = None) -> Markup:
-    """pieces: a label for every position of the row. query: the position that is framed. standard: the same positions
-    under the standard masks, whose other predictions are marked.
+def lens_table(
+    lens: "LogitLens", positions: Mapping[int, str], query: int, standard: "LogitLens | None" = None
+) -> Markup:
+    """positions: those of the lens, each with its label. query: the position that is framed. standard: the same
+    positions under the standard masks, whose other predictions are marked.
     """
     names = column_names(len(lens.ids))
     last = th(join((names[-1], tag("small", " " + say("the model")))), scope="col")
-    rows = [tag("tr", join([*(th(name, scope="col") for name in (say("token"), *names[:-1])), last]))]
-    for place in range(lens.ids.shape[1]):
-        position = lens.first + place
-        title = join((tag("small", position), " ", tag("span", pieces[position], class_="t", translate="no")))
+    rows = [tag("tr", join([*(th(name, scope="col") for name in (say("position"), *names[:-1])), last]))]
+    for place, (position, label) in enumerate(positions.items()):
+        token = tag("span", shortened(label, 12), class_="t", translate="no", title=label)
+        title = join((tag("small", position), " ", token))
         cells = [_cell(lens, reading, place, names[reading], standard) for reading in range(len(names))]
         chosen = {"class_": "chosen"} if position == query else {}
         rows.append(tag("tr", join((th(title, scope="row"), *cells)), **chosen))
-    label = say("Logit lens: {tokens} tokens by {readings} readings, the most likely next token in each cell.",
-                tokens=lens.ids.shape[1], readings=len(names))  # fmt: skip
+    label = say("Logit lens: {rows} rows by {readings} readings, the most likely next token in each cell.",
+                rows=len(positions), readings=len(names))  # fmt: skip
     body = tag("table", join(rows), class_="lens")
     return Markup(STYLE) + tag("div", body, class_="lens", tabindex="0", role="region", aria_label=label)
 
@@ -160,7 +162,7 @@ def reduced_words(view: HeadView) -> str:
     _, step = _columns(view)
     if step == 1:
         return ""
-    return say("{count:,} tokens do not fit on the screen: each column shows the largest of {step}.",
+    return say("{count:,} positions do not fit on the screen: each column shows the largest of {step}.",
                count=len(view.keys), step=step)  # fmt: skip
 
 
@@ -243,11 +245,10 @@ def _columns(view: HeadView) -> tuple[list[int], int]:
 
 
 SEEN = {
-    "maximum": N_("The largest weight that “{token}” gives one token in a single head is in {layer}: {share} to "
-                  "{other}."),
-    "mean": N_("The largest mean weight over heads that “{token}” gives one token is in {layer}: {share} to {other}."),
-    "rollout": N_("By the end of {layer}, {itself} of “{token}”'s rollout is from itself; the most from another token "
-                  "is {share}, from {other}."),
+    "maximum": N_("The largest weight that “{token}” gives in a single head is in {layer}: {share} to {other}."),
+    "mean": N_("The largest mean weight over heads that “{token}” gives is in {layer}: {share} to {other}."),
+    "rollout": N_("By the end of {layer}, {itself} of “{token}”'s rollout is from itself; the most from elsewhere is "
+                  "{share}, from {other}."),
     "flow": N_("By the end of {layer}, the most that can flow to “{token}” from another token is {flow:.2f}, from "
                "{other}."),
 }  # fmt: skip

@@ -5,6 +5,7 @@ no layer followed. Before the last layer nothing was trained to be read like thi
 Sizes: L layers, P positions, V vocabulary.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,15 +22,14 @@ BLOCK = 128  # positions whose logits are in memory at a time
 
 @dataclass(frozen=True, eq=False)
 class LogitLens:
-    """What each layer would predict to follow each of P tokens, from position `first` on. Reading 0 is of what enters
-    the first layer, reading n of what leaves the n-th layer; the last is the model's own prediction.
+    """What each layer would predict to follow each of P tokens. Reading 0 is of what enters the first layer, reading n
+    of what leaves the n-th layer; the last is the model's own prediction.
 
     ids: int64 [L+1,P,TOP], the likeliest first; probabilities: float32, of the same. next_ids: [P], the token that
     follows in the text, -1 where none does; next_probabilities: float32 [L+1,P], NaN where none does. next_ranks: int64
     [L+1,P], 1 for the likeliest; 0 where none follows. labels: what to show for an id.
     """
 
-    first: int
     ids: np.ndarray
     probabilities: np.ndarray
     next_ids: np.ndarray
@@ -38,23 +38,23 @@ class LogitLens:
     labels: dict[int, str]
 
     def settled(self, place: int) -> int:
-        """The first reading from which on all have the model's own prediction on top; place counts from `first`."""
+        """The first reading from which on all have the model's own prediction on top; place: of the P."""
         same = self.ids[:, place, 0] == self.ids[-1, place, 0]
         return len(same) - int(np.argmin(same[::-1])) if not same.all() else 0
 
 
 @torch.inference_mode()
-def logit_lens(model: Model, batch: TokenBatch, spec: MaskSpec, row: int, begin: int, end: int) -> LogitLens:
-    """Of positions begin up to, without, end of one row, run under spec.
+def logit_lens(model: Model, batch: TokenBatch, spec: MaskSpec, row: int, positions: Sequence[int]) -> LogitLens:
+    """Of some positions of one row, run under spec.
 
     Raises ValueError for no position or more than MOST_POSITIONS, NotSupported (a kind of it) for a model whose
     residual stream or whose last steps are not known.
     """
-    if not 0 < end - begin <= MOST_POSITIONS:
-        raise ValueError(f"expected 1 to {MOST_POSITIONS} positions, got {end - begin}")  # not shown
+    if not 0 < len(positions) <= MOST_POSITIONS:
+        raise ValueError(f"expected 1 to {MOST_POSITIONS} positions, got {len(positions)}")  # not shown
     alone = batch.rows([row])
     read = model.residuals(alone, spec)
-    here, real = slice(begin, end), alone.real(0)
+    here, real = torch.tensor(positions), alone.real(0)
     following = torch.full((alone.ids.shape[1],), -1)
     following[real.start : real.stop - 1] = alone.ids[0, real.start + 1 : real.stop]
     wanted = following[here]
@@ -70,6 +70,5 @@ def logit_lens(model: Model, batch: TokenBatch, spec: MaskSpec, row: int, begin:
         found.append((top.indices, top.values, chance[:, 0].masked_fill(wanted < 0, torch.nan), ranks))
     ids, probabilities, chances, places = (torch.stack(some).numpy() for some in zip(*found, strict=True))
     shown = sorted({*ids.ravel().tolist(), *wanted[wanted >= 0].tolist()})
-    return LogitLens(
-        begin, ids, probabilities, wanted.numpy(), chances, places, {token: model.label(token) for token in shown}
-    )
+    labels = {token: model.label(token) for token in shown}
+    return LogitLens(ids, probabilities, wanted.numpy(), chances, places, labels)

@@ -126,10 +126,9 @@ def _same_sentence(before: str, span: str, _after: str) -> bool:
 def merged(view: HeadView, rows: np.ndarray, columns: np.ndarray) -> HeadView:
     """A whole view with a row for each group of queries and a column for each group of keys.
 
-    A cell is blocked only where all of its cells are, by every mask that blocks some of them. Its score is the
-    log-sum-exp of its keys', which the softmax takes to the sum of their weights, averaged over its queries.
+    A cell's score is the log-sum-exp of its keys', which the softmax takes to the sum of their weights, averaged over
+    its queries.
     """
-    whole = _both(np.logical_and, view.any_blocked(), rows, columns)
     with np.errstate(invalid="ignore"):  # scores that are not known are NaN
         scaled = np.add.reduceat(np.logaddexp.reduceat(view.scaled, columns, axis=1), rows, axis=0)
     sizes = np.diff(np.append(rows, len(view.queries)))
@@ -137,11 +136,20 @@ def merged(view: HeadView, rows: np.ndarray, columns: np.ndarray) -> HeadView:
         view,
         weights=merged_weights(view.weights, rows, columns),
         scaled=(scaled / sizes[:, None]).astype(np.float32),
-        blocked={name: whole & _both(np.logical_or, mask, rows, columns) for name, mask in view.blocked.items()},
+        blocked=merged_masks(view.blocked, rows, columns),
         queries=merged_labels(view.queries, rows),
         keys=merged_labels(view.keys, columns),
         merged=True,
     )
+
+
+def merged_masks(blocked: dict[str, np.ndarray], rows: np.ndarray, columns: np.ndarray) -> dict[str, np.ndarray]:
+    """Of each mask bool [Q,K] -> [R,C]: a cell is blocked only where all of its cells are, by every mask that blocks
+    some of them."""
+    if not blocked:
+        return {}
+    whole = _both(np.logical_and, np.logical_or.reduce([*blocked.values()]), rows, columns)
+    return {name: whole & _both(np.logical_or, mask, rows, columns) for name, mask in blocked.items()}
 
 
 def merged_weights(weights: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:

@@ -3,7 +3,7 @@ information comes from once layers are stacked: attention rollout and attention 
 "Quantifying Attention Flow in Transformers", arXiv:2005.00928).
 
 Both take a layer as half the heads' mean attention and half the residual connection, which carries a token's own state.
-Sizes: L layers, T tokens; a map's rows are queries, its columns keys.
+Sizes: L layers, T tokens, R groups of queries and C of keys, T unless tokens are merged; a map's rows are queries.
 """
 
 from collections.abc import Sequence
@@ -14,6 +14,8 @@ import numpy as np
 import torch
 
 from i18n import N_, msg
+from model.heads.merging import By, Groups, MergedBlocks, merge_groups, merged_labels, merged_masks, merged_weights
+from model.heads.view import HeadView
 from model.masks import MaskSpec
 from model.trace import Trace
 
@@ -25,17 +27,21 @@ UNITS = 2**30  # a capacity of 1, for flows are of whole numbers
 
 @dataclass(frozen=True, eq=False)
 class LayerMaps:
-    """maps: float32 [L,T,T], how much query q looks at key k in each layer, or for a rollout by the end of each layer.
-    blocked: for each layer and each mask that is on, bool [T,T], True = it blocks the cell in that layer; layers under
-    the same masks share them.
+    """maps: float32 [L,R,C], how much query q looks at key k in each layer, or for a rollout by the end of each layer.
+    blocked: for each layer and each mask that is on, bool [R,C], True = it blocks the cell in that layer; layers under
+    the same masks share them. labels: of its tokens, or of what they are merged into.
     """
 
     maps: np.ndarray
     blocked: tuple[dict[str, np.ndarray], ...]
+    labels: list[str]
+    merged: bool = False
 
-    def closed(self, layer: int) -> dict[str, np.ndarray]:
-        """For each mask, bool [T,T]: the cells that it blocks in the layer and that nothing came to by other ways."""
-        return {name: mask & (self.maps[layer] == 0) for name, mask in self.blocked[layer].items()}
+    def view(self, layer: int) -> HeadView:
+        """One layer's map, as a head's; blocked are the cells that nothing came to by other ways."""
+        found, labels = self.maps[layer], self.labels
+        closed = {name: mask & (found == 0) for name, mask in self.blocked[layer].items()}
+        return HeadView(found, found, closed, labels, labels, merged=self.merged)
 
     def nbytes(self) -> int:
         """The memory it takes, in bytes."""
@@ -43,8 +49,9 @@ class LayerMaps:
         return self.maps.nbytes + sum(masks.values())
 
 
-def layer_maps(trace: Trace, row: int, masks: MaskSpec, how: How) -> LayerMaps:
-    """Over all heads of one row, under masks.
+def layer_maps(trace: Trace, row: int, masks: MaskSpec, how: How, by: By = "tokens") -> LayerMaps:
+    """Over all heads of one row, under masks. by: what tokens are merged into: in each head, before the heads' mean or
+    maximum; of a rollout, in what it says of tokens.
 
     Raises ValueError for a target that looks at its source, and for a text whose maps would take over MOST_BYTES.
     """
@@ -54,8 +61,14 @@ def layer_maps(trace: Trace, row: int, masks: MaskSpec, how: How) -> LayerMaps:
     if length > most:
         words = N_("expected at most {most:,} tokens over all {layers} layers, got {length:,}")
         raise ValueError(msg(words, most=most, layers=trace.num_layers, length=length))
-    maps = over_heads(trace, row, masks, "maximum" if how == "maximum" else "mean")
-    return LayerMaps(rollout(maps) if how == "rollout" else maps, _blocked(trace, row, masks))
+    groups, labels = merge_groups(trace, row, by), list(trace.queries.pieces[row])
+    if how == "rollout":
+        maps = rollout(over_heads(trace, row, masks, "mean"))
+        maps = maps if groups is None else merged_weights(maps, *groups)
+    else:
+        maps = over_heads(trace, row, masks, how, groups)
+    labels = labels if groups is None else merged_labels(labels, groups[0])
+    return LayerMaps(maps, _blocked(trace, row, masks, groups), labels, merged=groups is not None)
 
 
 def token_flow(trace: Trace, row: int, masks: MaskSpec, query: int) -> np.ndarray:
@@ -72,12 +85,16 @@ def token_flow(trace: Trace, row: int, masks: MaskSpec, query: int) -> np.ndarra
     return flow(over_heads(trace, row, masks, "mean"), query)
 
 
-def over_heads(trace: Trace, row: int, masks: MaskSpec, how: Literal["mean", "maximum"]) -> np.ndarray:
-    """float32 [L,T,T]: the mean or the largest weight of a layer's heads, a block of queries at a time."""
+def over_heads(
+    trace: Trace, row: int, masks: MaskSpec, how: Literal["mean", "maximum"], groups: Groups | None = None
+) -> np.ndarray:
+    """float32 [L,R,C]: the mean or the largest weight of a layer's heads, a block of queries at a time."""
     size = trace.queries.ids.shape[1]
-    found = np.zeros((trace.num_layers, size, size), np.float32)
+    sides = (size, size) if groups is None else tuple(map(len, groups))
+    found, merge = np.zeros((trace.num_layers, *sides), np.float32), MergedBlocks(groups, size)
     with torch.inference_mode():
-        for layer, some, weights in trace.blocks(row, masks):  # [H, queries, K]
+        for layer, queries, block in trace.blocks(row, masks):
+            some, weights = merge.add(queries, block)  # [H, queries, C]
             found[layer, some] = (weights.mean(0) if how == "mean" else weights.amax(0)).cpu().numpy()
     return found
 
@@ -128,7 +145,7 @@ def _check_square(trace: Trace) -> None:
         raise ValueError(msg("expected an attention of a text to itself, got one from a target to its source"))
 
 
-def _blocked(trace: Trace, row: int, masks: MaskSpec) -> tuple[dict[str, np.ndarray], ...]:
+def _blocked(trace: Trace, row: int, masks: MaskSpec, groups: Groups | None) -> tuple[dict[str, np.ndarray], ...]:
     """A mask blocks a cell where it does so for all heads."""
     kinds = (0,) if not masks.heads else tuple(range(trace.num_heads))
     found: list[dict[str, np.ndarray]] = []
@@ -136,6 +153,7 @@ def _blocked(trace: Trace, row: int, masks: MaskSpec) -> tuple[dict[str, np.ndar
         each = [trace.blocked_by(layer, row, masks, head=head) for head in kinds]
         names = set.intersection(*(set(one) for one in each))
         here = {name: np.all([one[name].numpy() for one in each], axis=0) for name in sorted(names)}
+        here = here if groups is None else merged_masks(here, *groups)
         before = found[-1] if found else {}
         found.append(
             {

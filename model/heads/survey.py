@@ -221,8 +221,8 @@ class Changes:
 
 
 @torch.inference_mode()
-def changes(trace: Trace, other: Trace, row: int) -> Changes:
-    """Every weight of a run less the other's, a block of queries at a time.
+def changes(trace: Trace, other: Trace, row: int, by: By = "tokens") -> Changes:
+    """Every weight of a run less the other's, a block of queries at a time. by: what tokens are merged into.
 
     Raises ValueError for runs of other shapes or on other tokens.
     """
@@ -232,9 +232,13 @@ def changes(trace: Trace, other: Trace, row: int) -> Changes:
         raise ValueError(msg(words, one=_said(trace), other=_said(other)))
     if not torch.equal(trace.batch.ids[row], other.batch.ids[row]):
         raise ValueError(msg("expected two runs on the same tokens, got other ones"))
-    thumbnails = Thumbnails(trace, thumbnail_size(trace.num_layers, trace.num_heads))
+    groups, size = merge_groups(trace, row, by), trace.layers[0].q.shape[2]
+    sides = None if groups is None else (len(groups[0]), len(groups[1]))
+    thumbnails = Thumbnails(trace, thumbnail_size(trace.num_layers, trace.num_heads), sides)
+    one, two = MergedBlocks(groups, size), MergedBlocks(groups, size)
     for (layer, some, weights), (_, _, others) in zip(trace.blocks(row), other.blocks(row), strict=True):
-        thumbnails.add(layer, some, (weights - others).abs())
+        merged, theirs = one.add(some, weights), two.add(some, others)
+        thumbnails.add(layer, merged[0], (merged[1] - theirs[1]).abs())
     found = thumbnails.result.numpy()
     return Changes(found, found.max((2, 3)))
 

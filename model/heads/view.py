@@ -202,7 +202,7 @@ def coarser_words(view: HeadView) -> str:
     step, count = step_of(view), max(view.weights.shape)
     if step == 1:
         return ""
-    words = N_("{count:,} tokens are too many for a screen: each cell is the largest of {step}\u00a0×\u00a0{step}.")
+    words = N_("{count:,} positions are too many for a screen: each cell is the largest of {step}\u00a0×\u00a0{step}.")
     return msg(words, count=count, step=step)
 
 

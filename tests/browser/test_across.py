@@ -12,15 +12,15 @@ Visit = Callable[..., AcrossLayers]
 
 def test_from_the_lens_to_one_token_to_all(visit: Visit) -> None:
     page = visit(kind=AcrossLayers)
-    assert page.columns() == ["token", "embedding", "L0", "L1", "L2", "L3", "L4", "L5 the model"]
+    assert page.columns() == ["position", "embedding", "L0", "L1", "L2", "L3", "L4", "L5 the model"]
     before = page.sentence()
     assert "ranked first from L4 on" in before
     page.toggle("Causal")
     assert "Under the standard masks" in page.sentence()
-    page.pick("One token, layer by layer").choose("Over heads", "flow")
+    page.pick("One query, layer by layer").choose("Over heads", "flow")
     assert "the most that can flow" in page.sentence()
     assert "over=flow" in page.page.url
-    page.pick("All tokens")
+    page.pick("All queries")
     assert page.weights().shape == (23, 23)
     page.page.go_back()
     page.page.wait_for_function("document.querySelector('p.sentence')?.innerText.includes('can flow')")

@@ -55,6 +55,17 @@ def test_the_sections_of_the_serving_page(visit: Visit, section: str) -> None:
     assert not faults(page, page.looks(1280), {"1280 light": {}, "1280 dark": {"others": False}})
 
 
+@pytest.mark.parametrize(
+    ("path", "query"), [("compare", "by=words&differs=text"), ("mask_lab", "by=words"), ("layers", "")]
+)
+def test_merged_tokens(visit: Visit, path: str, query: str) -> None:
+    long = quote("Once upon a time a little girl named Lily ran over the bridge. " * 2)
+    page = visit(query or f"by=sentences&text={long}", kind=KINDS[path], **PHONE)
+    fits_a_phone(page)
+    assert not faults(page, page.looks(1280), {"1280 light": {}, "1280 dark": {"others": False}})
+    assert path != "layers" or page.page.locator("table.lens td").first.is_visible(), "beside its sentence"
+
+
 def test_the_sidebar_of_a_training_and_of_a_chat_model(visit: Visit, tmp_path: Path) -> None:
     for step in (5, 20):
         folder = tmp_path / f"checkpoint-{step}"

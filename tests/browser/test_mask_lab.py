@@ -57,6 +57,20 @@ def test_a_rectangle_changes_the_first_layer_in_its_rows_alone_and_a_later_one_f
     assert (changed[FIRST[0] :] > 1e-6).all(), f"rows from the rectangle on change by {changed[FIRST[0] :]}"
 
 
+def test_a_stroke_over_tokens_and_a_click_on_a_word(lab: Callable) -> None:
+    page = lab(text="Peter blew his whistle", by="words")  # <start>, four words, the last of two tokens
+    before = page.weights()
+    assert before.shape == (5, 5)
+    page.drag((4, 2), (4, 2))
+    assert np.isnan(page.weights()).sum() == 10, "one of its two tokens may still attend"
+    page.drag((5, 2), (5, 2))
+    assert np.isnan(page.weights()[4, 2])
+    cells = page.chart.locator(".heatmaplayer image").last.bounding_box()
+    assert cells is not None
+    page.after(lambda: page.page.mouse.click(cells["x"] + cells["width"] / 10, cells["y"] + cells["height"] * 0.9))
+    assert parse_qs(urlsplit(page.page.url).query)["query"] == ["5"], "its last token"
+
+
 def test_undo_and_clear_bring_the_mask_back(lab: Callable) -> None:
     page = lab()
     weights, tokens = page.weights(), page.next_tokens()

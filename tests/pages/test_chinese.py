@@ -53,12 +53,14 @@ STATES = {  # a page: links to what is seen of it only after a press. Of the Mas
     ],
     "pages/mask_lab.py": [
         {"section": "effect", "masks": '{"causal":false,"sliding":2}'}, {"section": "reach"}, {"section": "steps"},
-        {"section": "code", "masks": DRAWN},
+        {"section": "code", "masks": DRAWN, "by": "words"},
     ],
-    "pages/layers.py": [LIFTED, {"across": "token", "over": "flow"}, {"across": "all", "causal": "false"}],
+    "pages/layers.py": [LIFTED, {"across": "token", "over": "flow"}, {"by": "sentences"},
+                        {"across": "all", "causal": "false", "by": "words"}],
     "pages/ablation.py": [{"ranking": "true", "way_off": "mask"}, {"heads_off": ""}],
     "pages/compare.py": [
-        {"differs": "text", "b_text": "Tom sat", "patching": "true"}, {"differs": "model", "b_model": "dates"},
+        {"differs": "text", "b_text": "Tom sat", "patching": "true", "by": "words"},
+        {"differs": "model", "b_model": "dates"},
         *({"patching": "true", "patches": "h1.2,a3.0", "patch_of": of} for of in ("positions", "k", "pairs")),
     ],
     "pages/head_atlas.py": [

@@ -44,7 +44,7 @@ def test_the_lens_shows_what_the_model_computes(story: Model) -> None:
     page = Layers()
     batch = story.encode([FIRST])
     length = batch.ids.shape[1]
-    found = logit_lens(story, batch, MaskSpec(), 0, 0, length)
+    found = logit_lens(story, batch, MaskSpec(), 0, range(length))
     assert page.cells() == [story.label(int(one)) for place in range(length) for one in found.ids[:, place, 0]]
     assert (
         page.sentence()
@@ -113,7 +113,7 @@ def test_a_padded_row_shows_its_own_tokens() -> None:
 def test_a_long_text_says_which_part_of_it_is_shown() -> None:
     page = Layers(text="the cat sat on the mat and then the dog saw it. " * 12, query="60")
     said = " ".join(one.value for one in page.app.caption)
-    assert re.search(r"64 of \d\d\d tokens are shown, those around the query: positions 16 to 79\.", said)
+    assert re.search(r"64 of \d\d\d positions are shown, those around the query: 16 to 79\.", said)
     assert len(page.cells()) == 64 * 7
 
 
@@ -132,10 +132,10 @@ def test_what_a_cell_of_a_long_text_stands_for_is_said() -> None:
     tokens = len(page.app.selectbox(key="query_0").options)
     step = -(-tokens // 128)
     assert (shown.shape[1], step) == (-(-tokens // step), 2)
-    words = f"{tokens:,} tokens do not fit on the screen: each"
+    words = f"{tokens:,} positions do not fit on the screen: each"
     assert f"{words} column shows the largest of 2." in " ".join(one.value for one in page.app.caption)
     page.set(across="all")
-    words = f"{tokens:,} tokens are too many for a screen: each"
+    words = f"{tokens:,} positions are too many for a screen: each"
     assert f"{words} cell is the largest of 2\u00a0×\u00a02." in " ".join(one.value for one in page.app.caption)
 
 

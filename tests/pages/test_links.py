@@ -31,12 +31,14 @@ STATES: dict[str, list[dict[str, str]]] = {  # the links that together show ever
         {"text": LONG, "section": "code"},
         {"text": LINE, "section": "hand",
          "masks": '{"sliding":4,"stride":2,"documents":"a","prefix":2,"sinks":1,"drawn":[["block",3,1,4,2]]}'},
-        {"text": LINE, "section": "steps", "masks": '{"layers":[2]}'},
+        {"text": LINE, "section": "steps", "masks": '{"layers":[2]}', "by": "words"},
     ],
-    "pages/layers.py": [{"text": ROWS}, *({"text": LINE, "across": across} for across in ("lens", "token", "all"))],
+    "pages/layers.py": [
+        {"text": ROWS}, *({"text": LINE, "across": across, "by": "words"} for across in ("lens", "token", "all")),
+    ],
     "pages/ablation.py": [{"text": ROWS}, {"text": LINE, "way_off": "mask"}],
     "pages/compare.py": [
-        *({"text": ROWS, "differs": differs} for differs in ("masks", "head", "text", "model")),
+        *({"text": ROWS, "differs": differs} for differs in ("masks", "head", "text", "model")), {"by": "words"},
         {"text": LINE, "patching": "true", "patches": "h1.2,p1.3"},
     ],
     "pages/circuits.py": [{"text": LINE}],

@@ -66,7 +66,7 @@ def span_row(
     now: RunView, views: Sequence[HeadView], place: tuple[int, int], queries: list[int], how: Literal["mean", "sum"]
 ) -> BarRow:
     """What these queries look at together, in views of a head now and, if it differs, as standard."""
-    key = ("span", place, now.by, tuple(queries), how)
+    key = ("span", place, tuple(queries), how)
     made = [now.kept((*key, number), partial(over_queries, view, queries, how)) for number, view in enumerate(views)]
     return BarRow(made[0], made[1] if len(made) > 1 else None)
 

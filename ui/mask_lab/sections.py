@@ -2,8 +2,10 @@
 reach; one head, step by step), its notes, and the picture beside the mask.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -12,7 +14,7 @@ import streamlit as st
 from i18n import N_, say, together
 from model.heads.reach import PathStep, answers_known, reach_of, ways_to
 from model.heads.row_steps import HeadSteps, RowSteps, head_steps
-from model.heads.view import HeadView, coarser_words
+from model.heads.view import HeadView, coarser_words, cropped
 from model.masks import MaskSpec
 from model.text import TokenBatch
 from ui import explain, page
@@ -220,7 +222,7 @@ def _values_alt(row: RowSteps) -> str:
     return say(words, count=len(drawn), weights=heavy)
 
 
-SHOWN = {"now": N_("this mask"), "standard": N_("standard masks"), "change": N_("change")}
+SHOWN = {"now": N_("this mask"), "standard": N_("standard"), "change": N_("change")}
 SECTIONS = {
     "effect": N_("What it does"),
     "reach": N_("Reach"),
@@ -263,6 +265,27 @@ def notes(spec: MaskSpec, now: RunView, layer: int) -> list[str]:
         for separator in separators
         if not bool(keys.split(separator)[now.row].any())
     ]
+
+
+def show_head(
+    shown: str,
+    pair: tuple[RunView, RunView],
+    head: tuple[int, int],
+    part: Sequence[tuple[int, int]],
+    moves: query.Moves,
+) -> None:
+    """The head now or standard, or the change, its tokens merged as those of the pair are.
+
+    part: its rows and its columns, each from a token up to, without, another; moves are among tokens, too.
+    """
+    now = pair[0]
+    rows, columns = ((now.position_of(begin), now.position_of(end - 1) + 1) for begin, end in part)
+    view, standard = (cropped(one.head(*head), rows, columns) for one in pair)
+    figure = picture(shown, view, standard, now.position_of(moves.query))
+    words = cached_figure(alt, now.name(*head), shown, view, standard)
+    pick = lambda row, _: head_picture.choose_query(now.last_token(row), None)  # noqa: E731
+    hears: Any = {"moves": moves, "zooms": True} if now.by == "tokens" else {"on_pick": pick}
+    head_picture.show(figure, words, room="one", above=compose.ABOVE, **hears)
 
 
 def picture(shown: str, now: HeadView, standard: HeadView, query: int) -> go.Figure:

@@ -1,5 +1,7 @@
 """Rollout and flow against their definitions, worked out by hand on three tokens; maps over heads, masks included."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -97,8 +99,38 @@ def test_a_cell_is_blocked_where_it_is_so_for_every_head(tiny: Model, batch: Tok
     found = layer_maps(trace, 1, spec, "mean")
     for layer in range(2):
         allowed = torch.stack([trace.allowed(layer, 1, spec, head=head) for head in range(3)]).any(0).numpy()
-        closed = np.any([np.zeros_like(allowed), *found.closed(layer).values()], axis=0)
+        closed = np.any([np.zeros_like(allowed), *found.view(layer).blocked.values()], axis=0)
         np.testing.assert_array_equal(closed, ~allowed)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("how", ["mean", "maximum", "rollout"])
+def test_merged_heads_and_layers(
+    tiny: Model, batch: TokenBatch, spec: MaskSpec, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each head before their mean or maximum, and a rollout as it is of tokens; a block of queries at a time."""
+    monkeypatch.setattr("model.trace.BLOCK_BYTES", 4 * 3 * 13 * 5)
+    edges = list(pairwise((0, 4, 5, batch.ids.shape[1] - 1, batch.ids.shape[1])))
+    begins = np.array([begin for begin, _ in edges])
+    monkeypatch.setattr(rollout, "merge_groups", lambda *_: (begins, begins))
+    trace = tiny.run(batch)
+
+    def by_hand(weights: np.ndarray) -> list[list[float]]:
+        """Queries that attend to nothing have no part in the mean."""
+        looking = [[query for query in range(*rows) if weights[query].any()] for rows in edges]
+        return [[weights[rows, a:b].sum() / max(len(rows), 1) for a, b in edges] for rows in looking]
+
+    found = layer_maps(trace, 1, spec, how, "words")  # type: ignore[arg-type]
+    for layer in range(2):
+        heads = [trace.weights(layer, head, 1, spec).numpy() for head in range(3)]
+        expected = np.mean if how == "mean" else np.max
+        if how == "rollout":
+            heads = [rollout.rollout(over_heads(trace, 1, spec, "mean"))[layer]]
+        np.testing.assert_allclose(found.maps[layer], expected([by_hand(one) for one in heads], 0), atol=1e-6)
+        closed = np.any([np.zeros((4, 4), bool), *found.view(layer).blocked.values()], axis=0)
+        allowed = torch.stack([trace.allowed(layer, 1, spec, head=head) for head in range(3)]).any(0).numpy()
+        open_cells = [[allowed[a:b, c:d].any() for c, d in edges] for a, b in edges]
+        np.testing.assert_array_equal(closed, ~np.array(open_cells) & (found.maps[layer] == 0))
 
 
 def test_layers_under_the_same_masks_share_them(tiny: Model, batch: TokenBatch) -> None:

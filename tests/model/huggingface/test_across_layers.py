@@ -42,7 +42,7 @@ def test_the_last_reading_is_the_model_s_own(family: Family, causal: bool) -> No
     batch = family.batch("left")
     spec = MaskSpec(causal=causal)
     for row in range(3):
-        found = logit_lens(family.ours, batch, spec, row, 0, batch.ids.shape[1])
+        found = logit_lens(family.ours, batch, spec, row, range(batch.ids.shape[1]))
         layers = family.ours.describe().layers
         assert len(found.ids) == 1 + layers.get("decoder", layers.get("self", 0))
         shares = family.ours.run(batch.rows([row]), spec).logits[0].softmax(-1).topk(5).values
@@ -53,7 +53,7 @@ def test_the_last_reading_is_the_model_s_own(family: Family, causal: bool) -> No
 def test_code_of_its_own_is_read_too(name: str, tmp_path: Path) -> None:
     model = adapter.load(str(families.save(name, tmp_path, more_families.OWN_CODE[name])), settings=Settings())
     batch = model.encode(["the cat sat on a mat and then it saw"])
-    found = logit_lens(model, batch, MaskSpec(), 0, 0, 7)
+    found = logit_lens(model, batch, MaskSpec(), 0, range(7))
     shares = model.run(batch).logits[0, :7].softmax(-1).topk(5).values
     np.testing.assert_allclose(found.probabilities[-1], shares.numpy(), atol=1e-5)
     assert not np.allclose(found.probabilities[0], found.probabilities[-1], atol=1e-3)

@@ -93,9 +93,9 @@ LAYER_CLAIMS: dict[str, Claim] = {
     "After {layer} it was “{before}”.": _before,
     "Under the standard masks it predicts “{label}” ({chance}).": _as_standard,
     "“{token}” attends to nothing in any layer.": lambda said, facts: not facts.maps(old=False).any(),
-    "The largest weight that “{token}” gives one token in a single head is in {layer}: {share} to {other}.": _most,
-    "The largest mean weight over heads that “{token}” gives one token is in {layer}: {share} to {other}.": _most,
-    "By the end of {layer}, {itself} of “{token}”'s rollout is from itself; the most from another token is {share}, from {other}.": _rollout,
+    "The largest weight that “{token}” gives in a single head is in {layer}: {share} to {other}.": _most,
+    "The largest mean weight over heads that “{token}” gives is in {layer}: {share} to {other}.": _most,
+    "By the end of {layer}, {itself} of “{token}”'s rollout is from itself; the most from elsewhere is {share}, from {other}.": _rollout,
     "By the end of {layer}, “{token}” has received nothing but its own state.": lambda said, facts: (
         np.delete(facts.maps(old=False)[-1], facts.at).max(initial=0) < 1e-6
     ),
