@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # of threads not yet there, a page's for one, and of processes started
-os.environ.setdefault("UNMASK_MODELS_IN_MEMORY", "6")  # with one that leaves, all garbage is looked for: 0.4 s
+os.environ.setdefault("UNMASK_MODELS_IN_MEMORY", "6")  # one that leaves is loaded again
 gc.set_threshold(20_000, 20, 20)  # torch and Streamlit are in every whole collection, a third of a second each
 
 

@@ -14,6 +14,8 @@ from mask_check.sample_networks import SmallConfig, SmallDecoder
 from model.bug_clinic.bugs import BUGS
 from tests.mask_check.variants import VARIANTS
 
+pytestmark = pytest.mark.slow  # checks a hundred modules
+
 SICK = [patient for patient in SAMPLES.values() if patient.law]
 
 
@@ -31,7 +33,6 @@ def test_every_patient_breaks_the_law_that_names_it_and_no_other_but_by_what_fol
     assert {finding.law for finding in report.broken} - {patient.law} <= ALSO.get(patient.key, set())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("patient", {one.law: one for one in SICK}.values(), ids=lambda patient: patient.key)
 def test_another_text_shows_it_too(patient) -> None:
     report = check(patient.make(), seed=1, length=19, thorough=patient.law == "compile")
