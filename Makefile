@@ -5,6 +5,7 @@ VENV ?= .venv
 TEXT ?= ../shared/data/text
 WORKERS ?= 3
 BIN := $(VENV)/bin
+REQUIREMENTS := requirements.txt $(addprefix requirements-,ray.txt gguf.txt bitsandbytes.txt)
 
 .PHONY: run serve test test-unit audit upgrade-check bench train words chromium redis
 
@@ -37,7 +38,7 @@ INTERNALS := tests/ui/test_streamlit_internals.py tests/model/huggingface/test_h
 	tests/serving/test_ray_internals.py tests/browser/test_internals.py
 upgrade-check: chromium
 	test -x $(VENV)-upgrade/bin/python || $(PYTHON) -m venv $(VENV)-upgrade
-	sed -E '/^torch==/!s/==[^ ]+//; /^-r/d' requirements.txt requirements-ray.txt requirements-gguf.txt > $(VENV)-upgrade/newest.txt
+	sed -E '/^torch==/!s/==[^ ]+//; /^-r/d' $(REQUIREMENTS) > $(VENV)-upgrade/newest.txt
 	grep -E '^(pytest|playwright|axe-playwright)' requirements-dev.txt >> $(VENV)-upgrade/newest.txt
 	$(VENV)-upgrade/bin/pip install --quiet --disable-pip-version-check --upgrade -r $(VENV)-upgrade/newest.txt
 	$(VENV)-upgrade/bin/python -m pytest --numprocesses 0 $(INTERNALS)
@@ -64,7 +65,7 @@ $(VENV)/.app: requirements.txt
 	cat $^ | cmp -s - $@ || $(BIN)/pip install --quiet --disable-pip-version-check -r requirements.txt
 	cat $^ > $@
 
-$(VENV)/.dev: requirements-dev.txt requirements-ray.txt requirements-gguf.txt $(VENV)/.app
+$(VENV)/.dev: requirements-dev.txt $(REQUIREMENTS) $(VENV)/.app
 	cat $^ | cmp -s - $@ || $(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	cat $^ > $@
 

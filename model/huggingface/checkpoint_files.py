@@ -7,13 +7,11 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-
 from i18n import N_, msg, msg_all
 from model import hardware
 from model.errors import CheckpointError, TooLarge, first_line
 from model.files import read_regular
-from model.huggingface import formats, gguf_files
+from model.huggingface import formats, gguf_files, safetensors_files
 from serving import machine
 from serving.settings import Settings
 
@@ -86,7 +84,6 @@ SHARD_MISSING = N_("{model}: {file} names {missing!r}, which is not there. Fetch
 LINK_OUTSIDE = N_("{model}: {file} is a link to outside the folder that models are loaded from.")
 TOO_MANY_LAYERS = N_("{model}: config.json asks for {count:,} layers ({field}), and at most {most:,} are supported.")
 UNREADABLE = N_("{model}: {file} cannot be read ({why}). Fetch the file again.")
-DAMAGED = N_("{model}: {file} is damaged or truncated ({why}). Delete it and fetch it again.")
 
 
 def is_path(name: str) -> bool:
@@ -319,7 +316,7 @@ def numbers_in(name: str, folder: Path) -> int:
     weights = [folder / file for file in weight_files(name, local_files(folder)) if not file.endswith(".json")]
     if weights[0].suffix == ".gguf":
         return gguf_files.header(name, weights[0]).numbers
-    return sum(file.stat().st_size // formats.WIDTHS.get(stored_as(name, file), 1) for file in weights)
+    return sum(safetensors_files.numbers(name, file) for file in weights)
 
 
 def read_config(name: str, folder: Path, gguf: str = "") -> dict[str, Any]:
@@ -363,21 +360,14 @@ def _shards(name: str, folder: Path) -> list[str]:
 
 
 def stored_type(name: str, folder: Path) -> str:
-    """The type of a folder's weights, as safetensors writes it: "F32", "BF16" …, or GGUF: "Q4_K" …"""
-    weights = weight_files(name, local_files(folder))
-    return stored_as(name, folder / next(file for file in weights if not file.endswith(".json")))
-
-
-def stored_as(name: str, path: Path) -> str:
-    """The type of a file's weights, by its header. Raises CheckpointError for a truncated file."""
-    if path.suffix == ".gguf":
-        return gguf_files.header(name, path).stored
-    try:
-        with safe_open(path, framework="pt") as file:
-            first = next(iter(file.keys()), None)
-            return "F32" if first is None else file.get_slice(first).get_dtype()
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(msg(DAMAGED, model=name, file=path.name, why=error)) from None
+    """The type of a folder's weights as safetensors, GGUF or bitsandbytes calls it: "F32", "BF16", "Q4_K", "NF4" …"""
+    files = local_files(folder)
+    file = next(folder / file for file in weight_files(name, files) if not file.endswith(".json"))
+    if file.suffix == ".gguf":
+        return gguf_files.header(name, file).stored
+    if CONFIG in files and (packed := formats.bitsandbytes_type(read_json(name, folder / CONFIG))):
+        return packed
+    return safetensors_files.stored(name, file)
 
 
 def _is_folder(path: Path) -> bool:

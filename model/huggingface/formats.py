@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Callable, Collection, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from i18n import N_, msg
 from model.errors import CheckpointError
 
-WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}  # bytes of a number; of other types 1
+PACKAGES = ("bitsandbytes", "accelerate")
 ADAPTER_ALONE = N_(
     "{model} is an adapter (LoRA) for {base}, not a model by itself. Choose {base}, or merge the two (peft's "
     "merge_and_unload) and choose the result."
@@ -17,6 +18,10 @@ SEVERAL_GGUF = N_("{model} holds several GGUF files ({files}). Choose one: add i
 SPLIT_GGUF = N_("{model} is a part of a GGUF model that is split into several files, which Unmask does not join.")
 QUANTISED = N_(
     "{model} is stored quantised ({how}), which Unmask cannot read. Choose the repository with the unquantised weights."
+)
+NOT_INSTALLED = N_(
+    "{model} is stored by bitsandbytes, and reading it needs the packages bitsandbytes and accelerate (pip install -r "
+    "requirements-bitsandbytes.txt)."
 )
 
 
@@ -27,7 +32,6 @@ VARIANT = re.compile(r"model\.(fp16|bf16|fp32|float16|bfloat16|float32)\.safeten
 QUANTISED_AS = {
     "gptq": "GPTQ",
     "awq": "AWQ",
-    "bitsandbytes": N_("bitsandbytes (4 or 8 bits)"),
     "fp8": N_("8-bit floats"),
     "compressed-tensors": N_("compressed tensors"),
     "mxfp4": N_("MXFP4 (4-bit floats)"),
@@ -63,9 +67,22 @@ def is_beside_its_base(files: Collection[str]) -> bool:
     return ADAPTER in files and "config.json" in files and whole
 
 
-def check_config(name: str, config: Mapping[str, Any]) -> None:
-    """Raises CheckpointError for quantised weights."""
+def bitsandbytes_type(config: Mapping[str, Any]) -> str | None:
+    """How bitsandbytes stored a model's weights: "NF4", "FP4" or "INT8"; None where it did not."""
     found = config.get("quantization_config")
+    if not isinstance(found, dict) or str(found.get("quant_method")).lower() != "bitsandbytes":
+        return None
+    four_bits = "NF4" if found.get("bnb_4bit_quant_type") == "nf4" else "FP4"
+    return four_bits if found.get("load_in_4bit") else "INT8"
+
+
+def check_config(name: str, config: Mapping[str, Any]) -> None:
+    """Raises CheckpointError for quantised weights that cannot be dequantised here."""
+    found = config.get("quantization_config")
+    if bitsandbytes_type(config):
+        if not all(map(find_spec, PACKAGES)):
+            raise CheckpointError(msg(NOT_INSTALLED, model=name))
+        return
     if isinstance(config.get("quantization"), dict) and not found:
         how: str = msg("MLX's quantisation, for Apple's chips")
     elif found:

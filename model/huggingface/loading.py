@@ -137,6 +137,9 @@ def from_pretrained(name: str, folder: Path, dtype: torch.dtype, **options: Any)
         if gguf:  # with blocks left as they are, it would fetch code for them from the Hub
             gguf["quantization_config"] = GgufConfig(dequantize=True)
         config = AutoConfig.from_pretrained(folder, **gguf_option(name, folder), **SAFE)
+        packed = formats.bitsandbytes_type(config.to_dict())
+        if packed:  # else it would be read into a GPU's memory, whatever was chosen
+            options.setdefault("device_map", "cpu")
         network, found = class_for(config).from_pretrained(
             folder,
             config=config,
@@ -149,6 +152,10 @@ def from_pretrained(name: str, folder: Path, dtype: torch.dtype, **options: Any)
             **SAFE,
             **options,
         )
+        if packed:
+            network = network.dequantize(dtype)
+            for weight in network.parameters():  # transformers leaves those that were not packed in float32
+                weight.data = weight.data.to(dtype)
     except NotSupported as error:
         raise refusal(name, config.model_type, error) from None
     except Stopped:

@@ -165,7 +165,7 @@ def test_a_model_of_another_sense_is_named(folder: Path, model_type: str, why: s
 
 @pytest.mark.parametrize(
     ("method", "said"),
-    [("gptq", "GPTQ"), ("awq", "AWQ"), ("bitsandbytes", r"bitsandbytes \(4 or 8 bits"), ("fp8", "8-bit floats")],
+    [("gptq", "GPTQ"), ("awq", "AWQ"), ("fp8", "8-bit floats")],
 )
 def test_quantised_weights_are_named(folder: Path, method: str, said: str) -> None:
     edit(folder / "config.json", quantization_config={"quant_method": method})

@@ -1,0 +1,104 @@
+"""Weights that bitsandbytes stored in 4 or 8 bits: what is shown equals them, dequantized by hand."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+
+from model import catalog, hardware
+from model.errors import CheckpointError, TooLarge
+from model.huggingface import checkpoint_files, formats
+from serving.settings import Settings
+from tests.tensors import largest_difference
+
+TEXTS = ["the cat sat on a mat and then", "one big red ball"]
+BLOCK = 64  # numbers of 4 bits that share a scale
+STORED = {
+    "NF4": BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4"),
+    "FP4": BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="fp4"),
+    "INT8": BitsAndBytesConfig(load_in_8bit=True),
+}
+
+
+def quantized(folder: Path, stored: str) -> Path:
+    """A copy of a model's folder, its linear layers stored by bitsandbytes."""
+    packed = folder.with_name(stored)
+    network = AutoModelForCausalLM.from_pretrained(folder, quantization_config=STORED[stored], device_map="cpu")
+    network.save_pretrained(packed)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        if (folder / name).is_file():
+            shutil.copy(folder / name, packed)
+    return packed
+
+
+def dequantized(parts: dict[str, Tensor], name: str, shape: torch.Size) -> Tensor:
+    """A weight [out,in] of a file: of 8 bits, with a scale for each row (Dettmers et al. 2022, arXiv:2208.07339); of 4
+    bits, with a table of 16 numbers and a scale for each block (Dettmers et al. 2023, arXiv:2305.14314)."""
+    kept = parts[name]
+    if kept.dtype == torch.int8:
+        return kept.float() * parts[name.replace("weight", "SCB")][:, None] / 127
+    if kept.dtype != torch.uint8:
+        return kept
+    numbers = torch.stack([kept >> 4, kept & 15], -1).flatten()[: shape.numel()].long()
+    scales = parts[f"{name}.absmax"].repeat_interleave(BLOCK)[: len(numbers)]
+    return (parts[f"{name}.quant_map"][numbers] * scales).view(shape)
+
+
+@pytest.mark.parametrize("stored", STORED)
+def test_what_is_shown_are_the_dequantized_weights(stored: str, folder: Path) -> None:
+    packed = quantized(folder, stored)
+    network = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    parts, changed = load_file(packed / "model.safetensors"), 0
+    with torch.inference_mode():
+        for name, weight in network.named_parameters():
+            found = dequantized(parts, name, weight.shape)
+            changed += not torch.equal(weight, found)
+            weight.copy_(found)
+    assert changed == 7 * network.config.num_hidden_layers, "q, k, v, o and the MLP's three of each layer"
+
+    catalog.inspect(str(packed), Settings())
+    model = catalog.load(str(packed), settings=Settings())
+    assert f"stored in {stored} and computed in float32 on CPU" in model.describe().precision
+    batch = model.encode(TEXTS)
+    trace = model.run(batch)
+    with torch.inference_mode():
+        theirs = network(batch.ids, attention_mask=batch.keep.long(), output_attentions=True)
+    assert largest_difference(trace.logits[batch.keep], theirs.logits[batch.keep]) < 1e-4
+    for layer, weights in enumerate(theirs.attentions):
+        for head in range(weights.shape[1]):
+            assert largest_difference(trace.weights(layer, head), weights[0, head]) < 1e-5
+
+
+@pytest.mark.parametrize("stored", STORED)
+def test_memory_is_that_of_the_dequantized_weights(stored: str, folder: Path) -> None:
+    packed = quantized(folder, stored)
+    numbers = sum(weight.numel() for weight in AutoModelForCausalLM.from_pretrained(folder).parameters())
+    beside = 7 * 3 * 150  # scales, a table and a description of each weight
+    assert numbers <= checkpoint_files.numbers_in("m", packed) < numbers + beside
+    with pytest.raises(TooLarge, match="of memory for its weights"):
+        catalog.load(str(packed), settings=Settings(max_weights_gb=(4 * numbers - 1) / 1e9))
+
+
+def test_other_precisions(folder: Path) -> None:
+    model = catalog.load(str(quantized(folder, "NF4")), settings=Settings(precision="bfloat16"))
+    assert "held and computed in bfloat16" in hardware.said(model.hardware, "NF4")
+
+
+def test_a_file_without_its_scales_is_refused(folder: Path) -> None:
+    packed = quantized(folder, "NF4")
+    parts = load_file(packed / "model.safetensors")
+    kept = {name: part for name, part in parts.items() if "layers.0.mlp.up_proj.weight." not in name}
+    save_file(kept, packed / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(CheckpointError):
+        catalog.load(str(packed), settings=Settings())
+
+
+def test_without_the_packages_it_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = quantized(folder, "INT8")
+    monkeypatch.setattr(formats, "PACKAGES", ("no_such_package",))
+    with pytest.raises(CheckpointError, match=r"pip install -r requirements-bitsandbytes\.txt"):
+        catalog.inspect(str(packed), Settings())
