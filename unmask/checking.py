@@ -20,6 +20,7 @@ from mask_check.longer import quick
 from mask_check.loss import check_loss as check_loss
 from mask_check.registry import SAMPLES
 from model.base import Model
+from model.errors import first_line
 from model.text import TokenBatch
 from serving.settings import Settings
 from viz.mask_check import report_html
@@ -223,11 +224,15 @@ def network_of(
 
 
 def _made_by(file: Path, name: str) -> nn.Module:
-    """What NAME() of a Python file returns. Raises CannotCheck and OSError."""
-    found = runpy.run_path(str(file)) if file.is_file() else None
-    if found is None:
+    """The module NAME of a Python file, or what NAME() returns. Raises CannotCheck, also for what its code raises."""
+    if not file.is_file():
         raise CannotCheck(f"there is no file {str(file)[:80]}")
-    made = found[name]() if callable(found.get(name)) else found.get(name)
+    try:
+        found = runpy.run_path(str(file)).get(name)
+        made = found if isinstance(found, nn.Module) or not callable(found) else found()
+    except Exception as error:
+        why = f"{type(error).__name__}: {first_line(error)}"
+        raise CannotCheck(f"{file.name} raised {why} where {name[:40]} was made") from error
     if not isinstance(made, nn.Module):
         raise CannotCheck(f"expected {name[:40]} of {file.name} to be a torch.nn.Module or to make one")
     return made

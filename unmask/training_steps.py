@@ -34,6 +34,9 @@ class Checkpoints:
         for _, model in self.models(**options):
             run = model.run(text, masks=masks)
             found.append(step_measures(run.trace, run.row, run.masks, run.predicts))
+        sizes = list(dict.fromkeys(one.shares["first"].shape for one in found))
+        if len(sizes) > 1:
+            raise ValueError(f"expected checkpoints of as many layers and heads, got {sizes}")
         shares = {name: np.stack([one.shares[name] for one in found]) for name in found[0].shares}
         losses = np.array([one.loss for one in found], np.float32)
         return OverSteps(self.folder, self.steps, losses, shares, catalog.logged_losses(self.folder))

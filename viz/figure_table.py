@@ -33,7 +33,8 @@ class FigureTable:
 
 
 def figure_tables(figure: CachedFigure) -> list[FigureTable]:
-    """A table for each heatmap, and one for all bars, lines and points with the same x. At least one."""
+    """A table for each heatmap and for points that have names, and one for all other bars, lines and points with the
+    same x. At least one."""
     plain = figure.to_dict()
     traces = [trace for trace in plain["data"] if _has_numbers(trace)]
     blocked = {trace.get("xaxis"): trace for trace in traces if trace.get("name") == "blocked"}
@@ -42,7 +43,9 @@ def figure_tables(figure: CachedFigure) -> list[FigureTable]:
     found = [_grid(one, blocked.get(one.get("xaxis")), title) for one, title in zip(grids, titles, strict=True)]
     series: dict[tuple[str, ...], list[Part]] = {}
     for trace in traces:
-        if trace["type"] != "heatmap":
+        if trace["type"] != "heatmap" and isinstance(trace.get("text"), list):
+            found.append(_named(trace, plain["layout"]))
+        elif trace["type"] != "heatmap":
             series.setdefault(tuple(_words(trace["x"])), []).append(trace)
     return found + [_columns(x, some) for x, some in series.items()]
 
@@ -94,6 +97,13 @@ def measures_tables(
     most = {say("largest weight"): thumbnails.max((2, 3), initial=0)}
     some = {say(TITLES[name]): share for name, share in shares.items() if np.nan_to_num(share).any()}
     return [grid(numbers, layers, heads, title) for title, numbers in (some | most).items()]
+
+
+def _named(trace: Part, layout: Part) -> FigureTable:
+    """Points by their names: where they are on both axes."""
+    places = np.stack([values(trace[axis]) for axis in "xy"], 1)
+    axes = [layout.get(f"{axis}axis", {}).get("title", {}).get("text", axis) for axis in "xy"]
+    return grid(places, list(map(_plain, trace["text"])), axes)
 
 
 def _columns(x: tuple[str, ...], traces: list[Part]) -> FigureTable:

@@ -68,9 +68,9 @@ class ImageClassifier(Model):
         if text:
             self.encode([text])
         values = self._prepare(picture)["pixel_values"]
-        embed = self.network.get_submodule(f"{self.network.base_model_prefix}.embeddings")
+        embed: Any = self.network.get_submodule(f"{self.network.base_model_prefix}.embeddings")
         tokens = embed(values).shape[1]
-        before = tokens - int(tokens**0.5) ** 2  # ViT has 1, DeiT 2, DINOv2 with registers 5
+        before = tokens - embed.patch_embeddings(values).shape[1]  # ViT has 1, DeiT 2, DINOv2 with registers 5
         names = ("[CLS]", "[DIST]") if before == 2 else ("[CLS]", *(f"[REG{number}]" for number in range(1, before)))
         boxes = pixel_boxes(self._prepare, lambda some: embed(some)[0, before:], picture.size)
         places = range(before, tokens)

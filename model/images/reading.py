@@ -84,7 +84,7 @@ def _check(image: Image.Image) -> None:
 
 def _on_white(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I"):  # 16 bits, which convert would cut off at 255
-        image = image.point(lambda value: value / 256).convert("L")
+        image = image.convert("I").point(lambda value: value / 256).convert("L")
     if image.has_transparency_data:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)

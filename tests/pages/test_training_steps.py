@@ -1,11 +1,14 @@
 """A folder of checkpoints, as Hugging Face's Trainer writes them: a slider over its steps, and a chart over all."""
 
+import copy
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from streamlit.testing.v1 import AppTest
 
+import unmask
 from model import catalog
 from model.heads.survey import step_measures
 from serving.settings import Settings
@@ -43,6 +46,21 @@ def test_the_steps_of_a_folder_are_found_in_their_order(trained: Path) -> None:
     assert list(found.values()) == list(STEPS)
     assert catalog.steps(str(trained / "checkpoint-5"), Settings()) == catalog.steps("story") == {}
     assert catalog.steps(str(trained), Settings(model_root=trained / "runs")) == {}  # outside: nothing is listed
+
+
+def test_a_checkpoint_without_the_head_has_no_point(tmp_path: Path) -> None:
+    for step, layers in ((5, 1), (20, 3)):
+        config = copy.deepcopy(families.ALL["gpt2"])
+        config.n_layer = layers
+        families.save("gpt2", tmp_path / f"checkpoint-{step}", config)
+    app = opened(tmp_path, over_steps="true", layer="2", head="1")
+    assert not app.exception
+    drawn = next(data for key, data in charts(app).items() if key.startswith("steps_over"))["figure"]["data"]
+    lines = {line["name"]: array(line["y"]) for line in drawn}
+    assert np.isnan(lines["first token"]).tolist() == [True, False]
+    assert np.isfinite(lines["loss, nats/token"]).all()
+    with pytest.raises(ValueError, match=r"as many layers and heads, got \[\(1, 4\), \(3, 4\)\]"):
+        unmask.checkpoints(str(tmp_path)).measure("the cat sat")
 
 
 def test_the_model_of_the_folder_itself_comes_last(trained: Path, tmp_path: Path) -> None:

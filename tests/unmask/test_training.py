@@ -153,6 +153,10 @@ def test_a_class_of_a_file(tmp_path: Path) -> None:
     file.write_text(OUTSIDE)
     assert unmask.check(f"{file}:Good").obeys
     assert not unmask.check(f"{file}:leaks").obeys
+    file.write_text(OUTSIDE + "\ngood = Good()\ndef raises():\n    raise KeyError('no weights')\n")
+    assert unmask.check(f"{file}:good").obeys
+    with pytest.raises(unmask.CannotCheck, match=r"mine.py raised KeyError: 'no weights' where raises was made"):
+        unmask.check(f"{file}:raises")
     for name, words in ((f"{file}:number", "number of mine.py to be a torch.nn.Module"), (f"{file}:none", "none of"),
                         (f"{tmp_path}/other.py:Good", "there is no file")):  # fmt: skip
         with pytest.raises(unmask.CannotCheck, match=words):

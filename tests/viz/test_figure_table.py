@@ -38,6 +38,15 @@ def test_bars_and_lines_over_the_same_x_are_columns() -> None:
     assert other.table.to_dict() == {"points": {"5": "2", "7": "4"}}
 
 
+def test_points_that_have_names_are_rows_by_them() -> None:
+    points = scatter([0.5, 0.5], [0.25, 1], "heads", "%{text}", text=["<b>L0 H0</b>", "<b>L0 H1</b>, induction"])
+    (found,) = figure_tables(figure([points], {"xaxis": {"title": {"text": "previous token"}}}))
+    assert found.table.to_dict("index") == {
+        "L0 H0": {"previous token": "0.5", "y": "0.25"},
+        "L0 H1, induction": {"previous token": "0.5", "y": "1"},
+    }
+
+
 def test_a_large_picture_is_cut_and_says_so() -> None:
     side = 2 * MOST_ROWS
     labels = ["x"] * side

@@ -52,7 +52,13 @@ def show(now: RunView, layer: int, head: int, name: str) -> None:
             measured.append(_measured(now, checkpoint))
     pairs = [(step, one) for step, one in zip(found.values(), measured, strict=True) if step is not None]
     losses = np.array([one.loss for _, one in pairs])
-    shares = {of: np.array([one.shares[of][layer, head] for _, one in pairs]) for of in HEAD_PATTERNS}
+    there = [layer < len(one.shares["first"]) and head < one.shares["first"].shape[1] for _, one in pairs]
+    shares = {
+        of: np.array([
+            one.shares[of][layer, head] if has else np.nan for (_, one), has in zip(pairs, there, strict=True)
+        ])
+        for of in HEAD_PATTERNS
+    }  # fmt: skip
     steps = [step for step, _ in pairs]
     about = say("{head} over the training, on this text and under these masks", head=name)
     st.caption(about)

@@ -79,6 +79,16 @@ def test_the_class_token_and_every_patch_look_at_the_image(name: str, tmp_path: 
     assert run.under({"sliding": 3}).view(0, 0).weights[0, 5] == 0
 
 
+def test_patches_need_not_be_as_many_across_as_down(tmp_path: Path) -> None:
+    size = {"height": 16, "width": 32}
+    hf.ViTForImageClassification(hf.ViTConfig(**SIZES | {"image_size": (16, 32)})).save_pretrained(tmp_path)
+    ViTImageProcessorPil(size=size).save_pretrained(tmp_path)
+    run = unmask.load(str(tmp_path)).run(image=picture(60, 40))
+    assert run.labels == ["[CLS]", *(f"▦{number}" for number in range(1, 9))]
+    assert run.image_tokens[-1].box == pytest.approx((45, 20, 60, 40), abs=1e-3)
+    assert run.on_image(2, 1).numpy().shape == (8,)
+
+
 def test_what_a_classifier_does_not_do_is_said(tmp_path: Path) -> None:
     vit = unmask.load(str(save("vit", tmp_path)))
     for asked in ({"text": "a cat", "image": picture()}, {"text": "a cat"}):

@@ -10,7 +10,7 @@ from PIL import Image
 
 from i18n import Message
 from model.images.patches import grid_tokens
-from model.images.reading import read_picture
+from model.images.reading import picture_of, read_picture
 
 PIXELS = np.arange(9 * 14 * 3, dtype=np.uint8).reshape(9, 14, 3)
 
@@ -58,6 +58,8 @@ def test_transparent_is_white_and_16_bits_keep_their_brightness() -> None:
     assert np.asarray(read_picture(file_of(clear))).min() == 255
     grey = Image.fromarray(np.full((9, 14), 128 * 256, np.uint16))
     assert set(np.asarray(read_picture(file_of(grey))).ravel()) == {128}
+    swapped = Image.frombytes("I;16B", (14, 9), np.full((9, 14), 128 * 256, ">u2").tobytes())
+    assert set(np.asarray(picture_of(swapped)).ravel()) == {128}
 
 
 BROKEN = file_of(Image.fromarray(PIXELS))
