@@ -9,7 +9,7 @@ from model.base import Model
 from model.circuits import composition as composing
 from model.circuits import ov_qk
 from model.circuits.ov_qk import OVCircuit, QKCircuit
-from model.circuits.patching import Asked, Patch, PatchPair
+from model.circuits.patching import Patch, PatchMetric, PatchPair
 from model.errors import index
 from model.heads.view import head_name
 from model.inference.calls import continuation_ids
@@ -51,12 +51,12 @@ class Patchable:
         pair = PatchPair(model, other.trace, other.row, self.trace, self.row)
         query = real.stop - 1 if query is None else index("query", query, real.stop, first=real.start)
         found = pair.likeliest(query)[0] if answer is None else _token(model, answer)
-        asked = Asked(query, found, None if instead_of is None else _token(model, instead_of))
+        metric = PatchMetric(query, found, None if instead_of is None else _token(model, instead_of))
         each = [[[Patch("head", layer, head)] for head in range(model.num_heads)] for layer in range(model.num_layers)]
-        values = np.stack([pair.effects(asked, patches) for patches in each])
+        values = np.stack([pair.effects(metric, patches) for patches in each])
         columns, unit = [f"H{head}" for head in range(model.num_heads)], "nats" if instead_of is None else "logits"
         layers = [head_name(number) for number in _layer_numbers(model)]
-        view = PatchView(values, layers, columns, unit, pair.measured(asked), ("A", "B"))
+        view = PatchView(values, layers, columns, unit, pair.measured(metric), ("A", "B"))
         line = patch_sentence(view)
         axes = {"layer": _layer_numbers(model), "head": range(model.num_heads)}
         body = lambda: page(line, [tag("p", line), patch_grid(view), patch_table(view)])  # noqa: E731

@@ -42,7 +42,7 @@ PAIRS = N_(
 
 
 @dataclass(frozen=True)
-class Asked:
+class PatchMetric:
     """What is measured after the token at position query of B, or at the same place of A: the logit of answer less that
     of instead_of or, without one, the log-probability of answer, which is its loss with the other sign (nats)."""
 
@@ -99,27 +99,27 @@ class PatchPair:
         others = logits_at(*self._in_b, query).topk(2).indices.tolist()
         return answer, others[1] if others[0] == answer else others[0]
 
-    def measured(self, asked: Asked) -> tuple[float, float]:
+    def measured(self, metric: PatchMetric) -> tuple[float, float]:
         """What is measured in A and in B as they are."""
-        return float(asked.of(self._logits_of_a(asked.query))), float(self._before(asked))
+        return float(metric.of(self._logits_of_a(metric.query))), float(self._before(metric))
 
     @torch.inference_mode()
-    def effects(self, asked: Asked, each: Sequence[Sequence[Patch]]) -> np.ndarray:
+    def effects(self, metric: PatchMetric, each: Sequence[Sequence[Patch]]) -> np.ndarray:
         """By how much the measured value of B rises in each of N runs, with these patches together: float32 [N]. Raises
         ValueError for a patch that is not there."""
-        return self._rises(asked, self._patched(asked.query, each))
+        return self._rises(metric, self._patched(metric.query, each))
 
     @torch.inference_mode()
-    def patched(self, asked: Asked, patches: Sequence[Patch]) -> tuple[float, tuple[tuple[str, float], ...]]:
+    def patched(self, metric: PatchMetric, patches: Sequence[Patch]) -> tuple[float, tuple[tuple[str, float], ...]]:
         """What is measured in one run of B with all of these patches, and the likeliest next tokens then: label and
         probability, 0 to 1."""
-        logits = self._patched(asked.query, [patches])[0]
+        logits = self._patched(metric.query, [patches])[0]
         top = logits.softmax(-1).topk(min(TOP, len(logits)))
         pairs = zip(top.indices.tolist(), top.values.tolist(), strict=True)
-        return float(asked.of(logits)), tuple((self.model.label(token), chance) for token, chance in pairs)
+        return float(metric.of(logits)), tuple((self.model.label(token), chance) for token, chance in pairs)
 
     @torch.inference_mode()
-    def path_effects(self, asked: Asked, receiver: Head, into: Input, layer: int) -> np.ndarray:
+    def path_effects(self, metric: PatchMetric, receiver: Head, into: Input, layer: int) -> np.ndarray:
         """By how much the measured value of B rises with what each head of a layer gives in A on the paths from it into
         q, k or v of one head (`receiver`) of a later layer, over the residual stream and MLPs, all other heads as in B:
         float32 [H]. k and v that several heads share change for the receiver alone."""
@@ -150,7 +150,7 @@ class PatchPair:
 
             return receive, None
 
-        return self._rises(asked, self._runs(asked.query, self.b.num_heads, edits))
+        return self._rises(metric, self._runs(metric.query, self.b.num_heads, edits))
 
     @property
     def _in_a(self) -> tuple[Trace, int]:
@@ -172,12 +172,12 @@ class PatchPair:
         """[V], at the place in A of a query of B."""
         return logits_at(*self._in_a, query - self._real.start + self.a.batch.real(self.row_a).start)
 
-    def _before(self, asked: Asked) -> Tensor:
-        return asked.of(logits_at(*self._in_b, asked.query))
+    def _before(self, metric: PatchMetric) -> Tensor:
+        return metric.of(logits_at(*self._in_b, metric.query))
 
-    def _rises(self, asked: Asked, logits: Tensor) -> np.ndarray:
+    def _rises(self, metric: PatchMetric, logits: Tensor) -> np.ndarray:
         """logits [N,V] -> [N]"""
-        found: np.ndarray = (asked.of(logits) - self._before(asked)).numpy()
+        found: np.ndarray = (metric.of(logits) - self._before(metric)).numpy()
         return found
 
     def _patched(self, query: int, each: Sequence[Sequence[Patch]]) -> Tensor:

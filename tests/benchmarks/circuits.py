@@ -12,7 +12,7 @@ import torch
 from tokenizers import Tokenizer, models
 
 from model.circuits.ov_qk import ov, qk
-from model.circuits.patching import Asked, Patch, PatchPair
+from model.circuits.patching import Patch, PatchMetric, PatchPair
 from model.decoder import DecoderModel
 from model.text import BatchTokenizer
 from tests.benchmarks.forward import interleaved
@@ -62,7 +62,7 @@ def _weights_alone(model: DecoderModel) -> list[Ratio]:
 
 def _patching(model: DecoderModel) -> Ratio:
     a, b = (model.run(random_batch(TOKENS, seed)) for seed in (0, 1))
-    pair, asked, one = PatchPair(model, a, 0, b, 0), Asked(TOKENS - 1, 11, 7), random_batch(TOKENS)
+    pair, metric, one = PatchPair(model, a, 0, b, 0), PatchMetric(TOKENS - 1, 11, 7), random_batch(TOKENS)
 
     def forwards() -> None:
         for _ in range(FORWARDS):
@@ -70,7 +70,7 @@ def _patching(model: DecoderModel) -> Ratio:
 
     def patches() -> None:
         for layer in range(CONFIG.layers):
-            pair.effects(asked, [[Patch("head", layer, head)] for head in range(CONFIG.heads)])
+            pair.effects(metric, [[Patch("head", layer, head)] for head in range(CONFIG.heads)])
 
     heads = CONFIG.layers * CONFIG.heads
     patched, plain = interleaved(patches, forwards, REPETITIONS)

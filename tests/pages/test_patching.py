@@ -9,7 +9,7 @@ import pytest
 import streamlit as st
 
 from model.base import Model
-from model.circuits.patching import Asked, Patch, PatchPair
+from model.circuits.patching import Patch, PatchMetric, PatchPair
 from model.inference.calls import continuation_ids
 from model.masks import MaskSpec
 from tests.model.circuits.test_patching import head_effects, position_effects
@@ -26,34 +26,34 @@ class Patching(Compare):
         return array(self.figures()["patch_map"]["data"][0]["z"])
 
 
-def pair(story: Model) -> tuple[PatchPair, Asked]:
+def pair(story: Model) -> tuple[PatchPair, PatchMetric]:
     a, b = (story.run(story.encode([PAIR[name]])) for name in ("text", "b_text"))
     ids = [continuation_ids(story, PAIR[name])[0][0] for name in ("patch_answer", "patch_instead")]
-    return PatchPair(story, a, 0, b, 0), Asked(b.batch.ids.shape[1] - 1, *ids)
+    return PatchPair(story, a, 0, b, 0), PatchMetric(b.batch.ids.shape[1] - 1, *ids)
 
 
 def test_every_head_is_patched_into_b_and_the_other_way(story: Model) -> None:
     page = Patching(patching="true", **TEXTS)
-    traces, asked = pair(story)
-    expected = np.stack([head_effects(traces, asked, layer) for layer in range(6)])
+    traces, metric = pair(story)
+    expected = np.stack([head_effects(traces, metric, layer) for layer in range(6)])
     np.testing.assert_allclose(page.effects(), expected, atol=1e-4)
-    a, b = traces.measured(asked)
+    a, b = traces.measured(metric)
     said = " ".join(page.said("markdown"))
     assert f"Measured in A: {a:.2f}, in B: {b:.2f}".replace("-", "−") in said
     page.set(patch_into="a")
-    back = np.stack([head_effects(PatchPair(story, traces.b, 0, traces.a, 0), asked, layer) for layer in range(6)])
+    back = np.stack([head_effects(PatchPair(story, traces.b, 0, traces.a, 0), metric, layer) for layer in range(6)])
     np.testing.assert_allclose(page.effects(), back, atol=1e-4)
     assert page.url["patch_into"] == "a"
 
 
 def test_positions_and_paths(story: Model) -> None:
     page = Patching(patching="true", patch_of="positions", **TEXTS)
-    traces, asked = pair(story)
-    expected = [position_effects(traces, asked, layer, 0, asked.query + 1) for layer in range(6)]
+    traces, metric = pair(story)
+    expected = [position_effects(traces, metric, layer, 0, metric.query + 1) for layer in range(6)]
     np.testing.assert_allclose(page.effects(), expected, atol=1e-4)
     assert page.trace("patch_map", "effects")["x"][6] == "6: ·black"
     page.set(patch_of="v", layer=2, head=1)
-    paths = [traces.path_effects(asked, (2, 1), "v", layer) for layer in (0, 1)]
+    paths = [traces.path_effects(metric, (2, 1), "v", layer) for layer in (0, 1)]
     np.testing.assert_allclose(page.effects(), paths, atol=1e-4)
     page.set(layer=0)
     assert any("No layer comes before that of L0 H1" in said for said in page.said("info"))
@@ -63,8 +63,8 @@ def test_several_patches_run_together(story: Model) -> None:
     page = Patching(patching="true", patches="h0.3,p1.5,a9.9", patch_metric="probability", **TEXTS)
     assert any("expected a layer from 0 to 5, got 9" in said for said in page.said("error"))
     page.set(patches_chosen=page.value("patches_chosen")[:2])
-    traces, asked = pair(story)
-    found, _ = traces.patched(Asked(asked.query, asked.answer), [Patch("head", 0, 3), Patch("position", 1, 5)])
+    traces, metric = pair(story)
+    found, _ = traces.patched(PatchMetric(metric.query, metric.answer), [Patch("head", 0, 3), Patch("position", 1, 5)])
     assert any(f"B measures {found:.2f} instead" in said for said in page.said("markdown"))
     assert page.url["patches"] == "h0.3,p1.5"
     assert len(page.figures()["patch_map"]["layout"]["shapes"]) == 1
@@ -74,8 +74,8 @@ def test_masks_are_patched_and_what_cannot_be_is_said(story: Model) -> None:
     page = Patching(patching="true")
     batch = story.encode([FIRST])
     both = PatchPair(story, story.run(batch), 0, story.run(batch, MaskSpec(causal=False)), 0)
-    asked = Asked(batch.ids.shape[1] - 1, *both.likeliest(batch.ids.shape[1] - 1))
-    expected = [head_effects(both, asked, layer) for layer in range(6)]
+    metric = PatchMetric(batch.ids.shape[1] - 1, *both.likeliest(batch.ids.shape[1] - 1))
+    expected = [head_effects(both, metric, layer) for layer in range(6)]
     np.testing.assert_allclose(page.effects(), expected, atol=1e-3)
     page.set(b_causal=True)
     assert any("A and B are the same run" in said for said in page.said("info"))
@@ -106,8 +106,8 @@ def test_pairs_from_a_file(story: Model, monkeypatch: pytest.MonkeyPatch) -> Non
     for a, b, *answers in rows[1:]:
         runs = [story.run(story.encode([text])) for text in (a, b)]
         ids = [continuation_ids(story, one)[0][0] for one in answers]
-        asked = Asked(runs[1].batch.ids.shape[1] - 1, *ids)
-        each.append([head_effects(PatchPair(story, runs[0], 0, runs[1], 0), asked, layer) for layer in range(6)])
+        metric = PatchMetric(runs[1].batch.ids.shape[1] - 1, *ids)
+        each.append([head_effects(PatchPair(story, runs[0], 0, runs[1], 0), metric, layer) for layer in range(6)])
     np.testing.assert_allclose(page.effects(), np.mean(each, 0), atol=1e-4)
     assert any("± over pairs" in one for one in page.html())
 

@@ -6,7 +6,7 @@ import pytest
 import unmask
 from model.circuits.composition import composition
 from model.circuits.ov_qk import ov, qk
-from model.circuits.patching import Asked, PatchPair
+from model.circuits.patching import PatchMetric, PatchPair
 from model.decoder import DecoderModel
 from tests.model.circuits.by_hand import CLEAN, CORRUPT, INDUCTION, PREVIOUS, WORDS, by_hand
 from tests.model.circuits.test_patching import head_effects
@@ -22,8 +22,8 @@ def test_patching_a_run_with_another(known: DecoderModel) -> None:
     model = LoadedModel(known)
     a, b = model.run(CLEAN), model.run(["p", CORRUPT], row=1, pad_side="left")
     found = b.patch(a, answer="q", instead_of=WORDS.index("t"))
-    asked = Asked(5, WORDS.index("q"), WORDS.index("t"))
-    expected = [head_effects(PatchPair(known, a.trace, 0, b.trace, 1), asked, layer)[:-1] for layer in (0, 1)]
+    metric = PatchMetric(5, WORDS.index("q"), WORDS.index("t"))
+    expected = [head_effects(PatchPair(known, a.trace, 0, b.trace, 1), metric, layer)[:-1] for layer in (0, 1)]
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-5)
     assert repr(found).startswith("Measured in A: ")
     assert "L1 H0" in found._repr_html_()

@@ -9,7 +9,7 @@ import numpy as np
 import streamlit as st
 
 from i18n import N_, say
-from model.circuits.patching import LENGTHS, MOST_PAIRS, Asked, Head, Patch, of_pair, read_pairs
+from model.circuits.patching import LENGTHS, MOST_PAIRS, Head, Patch, PatchMetric, of_pair, read_pairs
 from model.inference.calls import continuation_ids
 from model.spec import Stroke
 from serving.job import ModelRef, RunRef
@@ -84,9 +84,9 @@ class Direction:
         heads = [Patch("head", layer, head) for head in range(run_view.shape_of(self.taking)[1])]
         return heads if of in INPUTS else [*heads, Patch("layer", layer)]
 
-    def effects(self, asked: Asked, patches: list[Patch]) -> np.ndarray:
+    def effects(self, metric: PatchMetric, patches: list[Patch]) -> np.ndarray:
         """Of each of them alone."""
-        found: np.ndarray = self.ask("effects", asked, tuple((one,) for one in patches))
+        found: np.ndarray = self.ask("effects", metric, tuple((one,) for one in patches))
         return found
 
     def layer_names(self) -> list[str]:
@@ -109,14 +109,14 @@ def show(a: RunView, b: RunView, head: Head, position: int) -> None:
         one_of(say("Direction"), INTO, "patch_into", width="content")
         one_of(say("Measured"), METRICS, "patch_metric", width="content")
         chosen, position = _directed(a, b), min(max(position, a.real.start), a.real.stop - 1)
-        asked = None if of == "pairs" else _choose_answers(chosen, position - a.real.start + chosen.taking.real.start)
+        metric = None if of == "pairs" else _choose_answers(chosen, position - a.real.start + chosen.taking.real.start)
     with guarded():
-        if asked is None:
+        if metric is None:
             _over_pairs(a, b)
             return
-        _show_map(chosen, head, asked, of)
+        _show_map(chosen, head, metric, of)
         if of not in INPUTS:
-            _show_together(chosen, asked)
+            _show_together(chosen, metric)
     _offer_knockout(a, head, position)
 
 
@@ -139,14 +139,14 @@ def _cannot(a: RunView, b: RunView) -> bool:
     return True
 
 
-def _choose_answers(chosen: Direction, query: int) -> Asked:
-    """The two tokens; those not typed are what the two runs find likeliest. Raises what Asked raises."""
+def _choose_answers(chosen: Direction, query: int) -> PatchMetric:
+    """The two tokens; those not typed are what the two runs find likeliest. Raises what PatchMetric raises."""
     first, second = chosen.ask("likeliest", query)
     answer = _typed(chosen.taking, say("Answer"), "patch_answer", first)
     if st.session_state.patch_metric == "probability":
-        return Asked(query, answer)
+        return PatchMetric(query, answer)
     other = _typed(chosen.taking, say("Instead of"), "patch_instead", second)
-    return Asked(query, answer, other)
+    return PatchMetric(query, answer, other)
 
 
 def _typed(side: RunView, label: str, key: str, likeliest: int) -> int:
@@ -158,7 +158,7 @@ def _first_token(side: RunView, text: str) -> int:
     return continuation_ids(side.model, text)[0][0]
 
 
-def _show_map(chosen: Direction, head: Head, asked: Asked, of: str) -> None:
+def _show_map(chosen: Direction, head: Head, metric: PatchMetric, of: str) -> None:
     taking, rows = chosen.taking, chosen.layer_names()
     if of in INPUTS:
         name, rows = taking.name(*head), rows[: head[0]]
@@ -166,18 +166,18 @@ def _show_map(chosen: Direction, head: Head, asked: Asked, of: str) -> None:
         if not rows:
             st.info(say("No layer comes before that of {head}: choose a head of a later layer.", head=name))
             return
-    grid = [chosen.patches(of, layer, asked.query) for layer in range(len(rows))]
+    grid = [chosen.patches(of, layer, metric.query) for layer in range(len(rows))]
 
     def measure(layer: int) -> Any:
         if of in INPUTS:
-            return chosen.ask("path_effects", asked, head, of, layer)
-        return chosen.effects(asked, grid[layer])
+            return chosen.ask("path_effects", metric, head, of, layer)
+        return chosen.effects(metric, grid[layer])
 
-    values, both = np.stack(by_layer(rows, measure)), chosen.ask("measured", asked)
+    values, both = np.stack(by_layer(rows, measure)), chosen.ask("measured", metric)
     patches = [] if of in INPUTS else _patches()  # a path is not the patch of its head
     framed = {(row, column) for row, some in enumerate(grid) for column, one in enumerate(some) if one in patches}
     columns = [_column(taking, one) for one in grid[0]]
-    view = PatchView(values, rows, columns, _unit(asked), both, chosen.names, chosen=frozenset(framed))
+    view = PatchView(values, rows, columns, _unit(metric), both, chosen.names, chosen=frozenset(framed))
     _show(view, None if of in INPUTS else lambda row, column: _toggle(grid[row][column or 0]))
 
 
@@ -190,7 +190,7 @@ def _show(view: PatchView, pick: Callable[[int, int | None], None] | None = None
     right.html(patch_table(view))
 
 
-def _show_together(chosen: Direction, asked: Asked) -> None:
+def _show_together(chosen: Direction, metric: PatchMetric) -> None:
     """One run with all that is chosen."""
     patches = _patches()
     st.caption(say("Click cells to patch them together in one run."))
@@ -199,14 +199,14 @@ def _show_together(chosen: Direction, asked: Asked) -> None:
     look = bound("patches_chosen", patches, _write)
     name = lambda one: f"{run_view.name_of(chosen.taking.model, 'self', one.layer)} {_column(chosen.taking, one)}"  # noqa: E731
     st.multiselect(say("Patched together"), patches, format_func=name, **look)
-    value, likeliest = chosen.ask("patched", asked, tuple(patches))
-    there, here = chosen.ask("measured", asked)
+    value, likeliest = chosen.ask("patched", metric, tuple(patches))
+    there, here = chosen.ask("measured", metric)
     words = N_(
         "With these from {given}, {taking} measures {value:.2f} instead of {here:.2f}; {given} measures {there:.2f}."
     )
     given, taking = chosen.names
     st.markdown(say(words, given=given, taking=taking, value=value, here=here, there=there))
-    before = chosen.taking.predictions(asked.query)
+    before = chosen.taking.predictions(metric.query)
     assert before is not None
     lists = [Candidate(*one) for one in likeliest], before.candidates
     st.html(cached_figure(next_token_table, *lists, changed=True, names=(say("patched"), say("not patched"))))
@@ -218,16 +218,16 @@ def _over_pairs(a: RunView, b: RunView) -> None:
     if sent is None:
         return
     runs = [_runs_of(a, b, number, pair) for number, pair in enumerate(read_pairs(sent.getvalue()), 1)]
-    both = [chosen.ask("measured", asked) for chosen, asked in runs]
+    both = [chosen.ask("measured", metric) for chosen, metric in runs]
     first, asked_first = runs[0]
-    measure = lambda layer: np.stack([one.effects(asked, one.patches("pairs", layer, 0)) for one, asked in runs])  # noqa: E731
+    measure = lambda layer: np.stack([one.effects(metric, one.patches("pairs", layer, 0)) for one, metric in runs])  # noqa: E731
     found = np.stack(by_layer(first.layer_names(), measure), 1)  # [pairs,L,H+1]
     columns, means = [_column(a, one) for one in first.patches("pairs", 0, 0)], tuple(np.mean(both, 0).tolist())
     unit = _unit(asked_first)
     _show(PatchView(found.mean(0), first.layer_names(), columns, unit, means, first.names, found.std(0)))
 
 
-def _runs_of(a: RunView, b: RunView, number: int, pair: dict[str, str]) -> tuple[Direction, Asked]:
+def _runs_of(a: RunView, b: RunView, number: int, pair: dict[str, str]) -> tuple[Direction, PatchMetric]:
     """Raises ValueError, which names the pair by its number, for texts that are not whole or not of one length."""
     batches = [run_view.tokenize(a.model, text, "right", None).batch for text in (pair["a"], pair["b"])]
     lengths, problem = dict(zip("ab", (one.ids.shape[1] for one in batches), strict=True)), ""
@@ -246,11 +246,11 @@ def _runs_of(a: RunView, b: RunView, number: int, pair: dict[str, str]) -> tuple
     ids = [_first_token(a, text) for text in (pair["answer"], pair["instead_of"])]
     answer, other = ids if st.session_state.patch_into == "b" else ids[::-1]
     difference = st.session_state.patch_metric == "difference"
-    return chosen, Asked(chosen.taking.real.stop - 1, answer, other if difference else None)
+    return chosen, PatchMetric(chosen.taking.real.stop - 1, answer, other if difference else None)
 
 
-def _unit(asked: Asked) -> str:
-    return say("nats") if asked.instead_of is None else say("logits")
+def _unit(metric: PatchMetric) -> str:
+    return say("nats") if metric.instead_of is None else say("logits")
 
 
 def _offer_knockout(a: RunView, head: Head, position: int) -> None:

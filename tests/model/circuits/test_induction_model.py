@@ -9,7 +9,7 @@ from model import catalog
 from model.base import Model
 from model.circuits.composition import KINDS, composition
 from model.circuits.ov_qk import copying_scores, qk
-from model.circuits.patching import Asked, PatchPair
+from model.circuits.patching import PatchMetric, PatchPair
 from model.inference.calls import continuation_ids
 from tests.model.circuits.test_patching import head_effects
 
@@ -22,7 +22,7 @@ def induction() -> Model:
     return catalog.load("induction")
 
 
-def pairs(model: Model) -> Iterator[tuple[PatchPair, Asked]]:
+def pairs(model: Model) -> Iterator[tuple[PatchPair, PatchMetric]]:
     """Letters, and the first of them again; in B two of the first time change places, so that another one follows."""
     for seed in range(3):
         first = list(np.random.default_rng(seed).permutation(list(LETTERS)))
@@ -30,18 +30,18 @@ def pairs(model: Model) -> Iterator[tuple[PatchPair, Asked]]:
         other[5], other[13] = first[13], first[5]
         a, b = (model.run(model.encode(["".join([*some, *first[:6]])])) for some in (first, other))
         ids = [continuation_ids(model, letter)[0][0] for letter in (first[6], first[14])]
-        yield PatchPair(model, a, 0, b, 0), Asked(b.batch.ids.shape[1] - 1, *ids)
+        yield PatchPair(model, a, 0, b, 0), PatchMetric(b.batch.ids.shape[1] - 1, *ids)
 
 
 def test_patching_composition_and_circuits_agree(induction: Model) -> None:
     received = []
-    for pair, asked in pairs(induction):
-        a, b = pair.measured(asked)
-        shares = np.stack([head_effects(pair, asked, layer) for layer in (0, 1)]) / (a - b)
+    for pair, metric in pairs(induction):
+        a, b = pair.measured(metric)
+        shares = np.stack([head_effects(pair, metric, layer) for layer in (0, 1)]) / (a - b)
         assert shares[0, PREVIOUS] == pytest.approx(1, abs=0.02)
         assert np.abs(np.delete(shares[0, :-1], PREVIOUS)).max() < 0.02
         assert shares[1, -1] == pytest.approx(1, abs=0.02)
-        received.append([pair.path_effects(asked, (1, 0), part, 0) / (a - b) for part in ("q", "k", "v")])
+        received.append([pair.path_effects(metric, (1, 0), part, 0) / (a - b) for part in ("q", "k", "v")])
     q, k, v = np.mean(received, 0)
     assert k.argmax() == PREVIOUS
     assert k[PREVIOUS] > 10 * max(np.abs([q, v]).max(), np.delete(np.abs(k), PREVIOUS).max())

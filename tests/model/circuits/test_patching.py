@@ -10,8 +10,8 @@ import torch
 from model.base import Model
 from model.circuits.patching import (
     MOST_PAIRS,
-    Asked,
     Patch,
+    PatchMetric,
     PatchPair,
     read_pairs,
 )
@@ -35,28 +35,28 @@ def pair(known: DecoderModel) -> PatchPair:
     return PatchPair(known, a, 0, b, 1)
 
 
-def head_effects(pair: PatchPair, asked: Asked, layer: int) -> np.ndarray:
+def head_effects(pair: PatchPair, metric: PatchMetric, layer: int) -> np.ndarray:
     """Of each head of a layer, and of all of them."""
     heads = [[Patch("head", layer, head)] for head in range(pair.b.num_heads)]
-    return pair.effects(asked, [*heads, [Patch("layer", layer)]])
+    return pair.effects(metric, [*heads, [Patch("layer", layer)]])
 
 
-def position_effects(pair: PatchPair, asked: Asked, layer: int, begin: int, end: int) -> np.ndarray:
-    return pair.effects(asked, [[Patch("position", layer, place)] for place in range(begin, end)])
+def position_effects(pair: PatchPair, metric: PatchMetric, layer: int, begin: int, end: int) -> np.ndarray:
+    return pair.effects(metric, [[Patch("position", layer, place)] for place in range(begin, end)])
 
 
-def asked_of(pair: PatchPair) -> Asked:
-    return Asked(pair.b.batch.real(pair.row_b).stop - 1, Q, T)
+def metric_of(pair: PatchPair) -> PatchMetric:
+    return PatchMetric(pair.b.batch.real(pair.row_b).stop - 1, Q, T)
 
 
 def test_each_head_of_the_known_circuit_carries_all_of_the_effect_and_no_other_any(
     known: DecoderModel, pair: PatchPair
 ) -> None:
-    asked = asked_of(pair)
-    a, b = pair.measured(asked)
+    metric = metric_of(pair)
+    a, b = pair.measured(metric)
     assert a > 1
     assert b < -1
-    found = np.stack([head_effects(pair, asked, layer) for layer in (0, 1)])
+    found = np.stack([head_effects(pair, metric, layer) for layer in (0, 1)])
     shares = found / (a - b)
     assert shares[PREVIOUS] > 0.9
     assert shares[INDUCTION] > 0.9
@@ -67,47 +67,47 @@ def test_each_head_of_the_known_circuit_carries_all_of_the_effect_and_no_other_a
 
 def test_both_directions(known: DecoderModel, pair: PatchPair) -> None:
     back = PatchPair(known, pair.b, 1, pair.a, 0)
-    asked = Asked(pair.a.batch.real(0).stop - 1, Q, T)
-    a, b = back.measured(asked)
-    assert head_effects(back, asked, 1)[0] / (a - b) > 0.9
-    assert pair.measured(asked_of(pair)) == (b, a)
+    metric = PatchMetric(pair.a.batch.real(0).stop - 1, Q, T)
+    a, b = back.measured(metric)
+    assert head_effects(back, metric, 1)[0] / (a - b) > 0.9
+    assert pair.measured(metric_of(pair)) == (b, a)
 
 
 def test_the_path_from_the_previous_token_head_is_into_the_keys(known: DecoderModel, pair: PatchPair) -> None:
-    asked = asked_of(pair)
-    a, b = pair.measured(asked)
-    into = {part: pair.path_effects(asked, INDUCTION, part, 0) / (a - b) for part in ("q", "k", "v")}
+    metric = metric_of(pair)
+    a, b = pair.measured(metric)
+    into = {part: pair.path_effects(metric, INDUCTION, part, 0) / (a - b) for part in ("q", "k", "v")}
     assert into["k"][0] > 0.9
     assert abs(into["k"][1]) < 0.05
     assert max(np.abs(into["q"]).max(), np.abs(into["v"]).max()) < 0.05
 
 
 def test_positions_of_the_stream(known: DecoderModel, pair: PatchPair) -> None:
-    asked, real = asked_of(pair), pair.b.batch.real(1)
-    a, b = pair.measured(asked)
+    metric, real = metric_of(pair), pair.b.batch.real(1)
+    a, b = pair.measured(metric)
     tokens = slice(real.start, real.stop)
-    at_last = position_effects(pair, asked, 1, tokens.start, tokens.stop) / (a - b)
+    at_last = position_effects(pair, metric, 1, tokens.start, tokens.stop) / (a - b)
     assert at_last[:2] == pytest.approx([0, 0], abs=0.02)
     assert at_last[2] + at_last[4] > 0.9  # after p and after r stands what was before
-    first = position_effects(pair, asked, 0, tokens.start, tokens.stop)
+    first = position_effects(pair, metric, 0, tokens.start, tokens.stop)
     assert first[[0, 2, 4, 5]] == pytest.approx([0] * 4, abs=1e-5)  # the same tokens in both
 
 
 def test_several_patches_are_one_run(known: DecoderModel, pair: PatchPair) -> None:
-    asked = asked_of(pair)
-    _, b = pair.measured(asked)
+    metric = metric_of(pair)
+    _, b = pair.measured(metric)
     for patch, effect in (
-        (Patch("head", 0, 0), head_effects(pair, asked, 0)[0]),
-        (Patch("layer", 1), head_effects(pair, asked, 1)[2]),
-        (Patch("position", 1, asked.query - 3), position_effects(pair, asked, 1, asked.query - 3, 7)[0]),
+        (Patch("head", 0, 0), head_effects(pair, metric, 0)[0]),
+        (Patch("layer", 1), head_effects(pair, metric, 1)[2]),
+        (Patch("position", 1, metric.query - 3), position_effects(pair, metric, 1, metric.query - 3, 7)[0]),
     ):
-        assert pair.patched(asked, [patch])[0] - b == pytest.approx(float(effect), abs=1e-5)
+        assert pair.patched(metric, [patch])[0] - b == pytest.approx(float(effect), abs=1e-5)
     real = pair.b.batch.real(1)
     everywhere = [Patch("position", 0, place) for place in range(real.start, real.stop)]
-    whole = pair.patched(asked, [*everywhere, Patch("head", 1, 1)])
-    assert whole[0] == pytest.approx(pair.measured(asked)[0], abs=1e-4)
+    whole = pair.patched(metric, [*everywhere, Patch("head", 1, 1)])
+    assert whole[0] == pytest.approx(pair.measured(metric)[0], abs=1e-4)
     assert whole[1][0][0] == "q"
-    assert pair.patched(asked, [])[0] == pytest.approx(b, abs=1e-5)
+    assert pair.patched(metric, [])[0] == pytest.approx(b, abs=1e-5)
 
 
 def plain_hook(model: DecoderModel, a: TokenBatch, b: TokenBatch, layer: int, head: int) -> torch.Tensor:
@@ -132,10 +132,10 @@ def plain_hook(model: DecoderModel, a: TokenBatch, b: TokenBatch, layer: int, he
 
 def test_equals_plain_hooks(tiny: DecoderModel) -> None:
     a, b = (tiny.encode([text]) for text in ("the cat sat on the mat", "the mat sat on the cat"))
-    traces, asked = PatchPair(tiny, tiny.run(a), 0, tiny.run(b), 0), Asked(5, 11)
-    before = traces.measured(asked)[1]
+    traces, metric = PatchPair(tiny, tiny.run(a), 0, tiny.run(b), 0), PatchMetric(5, 11)
+    before = traces.measured(metric)[1]
     for layer in range(2):
-        found = head_effects(traces, asked, layer)
+        found = head_effects(traces, metric, layer)
         for head in range(3):
             expected = plain_hook(tiny, a, b, layer, head)[5].log_softmax(-1)[11]
             assert before + found[head] == pytest.approx(float(expected), abs=1e-5)
@@ -144,11 +144,11 @@ def test_equals_plain_hooks(tiny: DecoderModel) -> None:
 def test_runs_under_different_masks(tiny: Model) -> None:
     batch = tiny.encode(["the cat sat on the mat"])
     a, b = tiny.run(batch), tiny.run(batch, MaskSpec(causal=False))
-    asked = Asked(3, 11, 7)
+    metric = PatchMetric(3, 11, 7)
     pair = PatchPair(tiny, a, 0, b, 0)
-    found, both = head_effects(pair, asked, 0), pair.measured(asked)
+    found, both = head_effects(pair, metric, 0), pair.measured(metric)
     every = [Patch("layer", layer) for layer in range(2)]
-    assert pair.patched(asked, every)[0] == pytest.approx(both[0], abs=1e-4)
+    assert pair.patched(metric, every)[0] == pytest.approx(both[0], abs=1e-4)
     assert np.abs(found).min() > 0
 
 
@@ -157,15 +157,15 @@ def test_models_of_transformers(name: str, family: Callable[[str], Family]) -> N
     model = family(name).ours
     a, b = (model.run(model.encode([text])) for text in ("the cat sat on a mat", "the mat sat on a cat"))
     pair, query = PatchPair(model, a, 0, b, 0), b.batch.real(0).stop - 1
-    asked = Asked(query, 11, 7)
-    wanted = pair.measured(asked)
+    metric = PatchMetric(query, 11, 7)
+    wanted = pair.measured(metric)
     every = [Patch("layer", layer) for layer in range(model.num_layers)]
     every += [Patch("position", 0, place) for place in range(query + 1)]
-    assert pair.patched(asked, every)[0] == pytest.approx(wanted[0], abs=1e-4)
-    heads = head_effects(pair, asked, 1)
-    assert pair.patched(asked, [Patch("head", 1, 3)])[0] - wanted[1] == pytest.approx(heads[3], abs=1e-5)
+    assert pair.patched(metric, every)[0] == pytest.approx(wanted[0], abs=1e-4)
+    heads = head_effects(pair, metric, 1)
+    assert pair.patched(metric, [Patch("head", 1, 3)])[0] - wanted[1] == pytest.approx(heads[3], abs=1e-5)
     for part in ("q", "k", "v"):
-        assert np.isfinite(pair.path_effects(asked, (2, 1), part, 0)).all()
+        assert np.isfinite(pair.path_effects(metric, (2, 1), part, 0)).all()
 
 
 Put = tuple[torch.nn.Module, str, slice, torch.Tensor]  # a module, its input or output, features, what they become
@@ -209,19 +209,19 @@ def test_grouped_queries_and_rotary_positions_equal_plain_hooks_both_ways(family
     receiver, width = (2, 1), layers[0].o_proj.in_features // heads
     for a, b in (texts, texts[::-1]):
         pair, query = PatchPair(model, model.run(a), 0, model.run(b), 0), b.real(0).stop - 1
-        asked = Asked(query, 11, 7)
+        metric = PatchMetric(query, 11, 7)
         value = lambda logits, query=query: float(logits[query, 11] - logits[query, 7])  # noqa: E731
         outs = {layer.o_proj: "in" for layer in layers}
         in_a, (plain, in_b) = hooked(model, a, outs)[1], hooked(model, b, outs)
         part = lambda head: slice(head * width, (head + 1) * width)  # noqa: E731
         for number, layer in enumerate(layers):
-            found = head_effects(pair, asked, number)
+            found = head_effects(pair, metric, number)
             for head in range(heads):
                 logits, _ = hooked(model, b, {}, (layer.o_proj, "in", part(head), in_a[layer.o_proj]))
                 assert found[head] == pytest.approx(value(logits) - value(plain), abs=1e-5)
         later, frozen = layers[receiver[0]], layers[1].o_proj
         for into, projection in (("q", later.q_proj), ("k", later.k_proj), ("v", later.v_proj)):
-            found = pair.path_effects(asked, receiver, into, 0)
+            found = pair.path_effects(metric, receiver, into, 0)
             for head in range(heads):
                 send = (layers[0].o_proj, "in", part(head), in_a[layers[0].o_proj])
                 hold = (frozen, "in", slice(None), in_b[frozen])
@@ -252,7 +252,7 @@ def test_a_position_of_a_hybrid_enters_the_layer_that_attends(tmp_path: Path) ->
     hook = attends.register_forward_pre_hook(put)
     expected = model.run(b).logits[0, last].log_softmax(-1)[11]
     hook.remove()
-    found = pair.patched(Asked(last, 11), [Patch("position", 0, place)])[0]
+    found = pair.patched(PatchMetric(last, 11), [Patch("position", 0, place)])[0]
     assert found == pytest.approx(float(expected), abs=1e-5)
 
 
@@ -261,7 +261,7 @@ def test_what_cannot_be_patched_is_refused(tiny: Model, family: Callable[[str], 
     with pytest.raises(ValueError, match=r"as many tokens in A as in B: A has \d+, B has \d+"):
         PatchPair(tiny, a, 0, b, 0)
     with pytest.raises(ValueError, match="expected a head from 0 to 2, got 3"):
-        PatchPair(tiny, a, 0, a, 0).patched(Asked(1, 2), [Patch("head", 1, 3)])
+        PatchPair(tiny, a, 0, a, 0).patched(PatchMetric(1, 2), [Patch("head", 1, 3)])
     bert = family("bert").ours
     run = bert.run(bert.encode(["the cat"]))
     with pytest.raises(NotSupported, match="one stack"):
