@@ -152,7 +152,10 @@ class _Calls(TorchFunctionMode):
         given = dict(zip(ARGUMENTS, args, strict=False)) | kwargs
         if len(self.found) == MOST_CALLS:
             raise ValueError(f"expected at most {MOST_CALLS} attention calls, got more")
-        q, k, v = (_of_row(given[name], self._row).float() for name in ("query", "key", "value"))
+        own = 3 if given.get("enable_gqa") else 2  # axes that are not broadcast
+        rows = torch.broadcast_shapes(*(given[name].shape[:-own] for name in ARGUMENTS[:3]))
+        given |= {name: given[name].expand(*rows, *given[name].shape[-own:]) for name in ARGUMENTS[:3]}
+        q, k, v = (_of_row(given[name], self._row).float() for name in ARGUMENTS[:3])
         self._cells += len(q) * q.shape[1] * k.shape[1]
         _expect_room(self._cells)
         allowed, bias = _allowed(given, self._row)

@@ -69,6 +69,23 @@ def test_grouped_queries_and_calls_of_another_shape() -> None:
     assert set(found.head(1, 3).blocked) == {"causal"}
 
 
+@pytest.mark.parametrize(
+    ("query", "key"),
+    [((2, 3), (1, 3)), ((1, 3), (2, 3)), ((2, 3), (3,)), ((2, 1), (2, 3)), ((2,), (1,)), ((1,), (2,))],
+)
+def test_rows_and_heads_that_torch_broadcasts(query: tuple[int, ...], key: tuple[int, ...]) -> None:
+    class Broadcast(nn.Module):
+        def forward(self, q: Tensor, k: Tensor) -> Tensor:
+            return F.scaled_dot_product_attention(q, k, k)
+
+    module, q, k = Broadcast(), torch.randn(*query, TOKENS, WIDTH), torch.randn(*key, TOKENS, WIDTH)
+    output = module(q, k)
+    for row in range(2):
+        found = unmask.capture(module, q, k, row=row)
+        given = (found.numpy()[0] @ found.v(0)).reshape(output[row].shape)
+        np.testing.assert_allclose(given, output[row], atol=1e-5)
+
+
 def test_what_cannot_be_captured_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     ids = torch.ones(1, TOKENS, dtype=torch.long)
     with pytest.raises(ValueError, match="Embedding made none"):
