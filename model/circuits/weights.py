@@ -32,7 +32,8 @@ PACKED = N_("{model}: circuits need weights that are plain numbers, and these ar
 @dataclass(frozen=True, eq=False)
 class LayerWeights:
     """What a layer's heads make of a stream divided by its norm's deviation: q [H,D,W] with q_bias [H,D]; k [Hkv,D,W]
-    with k_bias [Hkv,D]; v [Hkv,D,W]; and what they write: o [H,W,D]. scale: of the scores. All float32."""
+    with k_bias [Hkv,D]; v [Hkv,D,W]; and what they write: o [H,W,D]. scale: of the scores. All float32.
+    window: how many tokens a query sees, itself among them; None where all before it."""
 
     q: Tensor
     k: Tensor
@@ -41,6 +42,7 @@ class LayerWeights:
     q_bias: Tensor
     k_bias: Tensor
     scale: float
+    window: int | None = None
 
     def shared(self, head: int) -> int:
         """The key-value head that a head reads."""
@@ -75,13 +77,13 @@ _READ = WeakKeyDictionary[nn.Module, dict[bool, tuple[Tokens, Moments]]]()
 
 
 Projection = tuple[Tensor, Tensor | None]  # a weight [out,W] and a bias
-Projections = tuple[list[Projection], Tensor, Any, float]
+Projections = tuple[list[Projection], Tensor, Any, float, int | None]
 
 
 @dataclass(frozen=True, eq=False)
 class CircuitWeights:
-    """projections: of a layer, its q, k and v, what writes its heads' outputs [W,H·D], the norm before it, and what
-    q·k is multiplied with.
+    """projections: of a layer, its q, k and v, what writes its heads' outputs [W,H·D], the norm before it, what q·k
+    is multiplied with, and its window.
     first_mlp: what the first layer's MLP adds to a stream [N,W]. embedding, unembedding, positions: modules; positions
     None where they are not learned. turned: of rotary positions, vectors [N,D] at positions 0 to N-1. norm: the last.
     """
@@ -96,13 +98,13 @@ class CircuitWeights:
     turned: Callable[[Tensor], Tensor] | None = None
 
     def layer(self, number: int) -> LayerWeights:
-        reads, written, norm, scale = self.projections(number)
+        reads, written, norm, scale, window = self.projections(number)
         heads, shared = self.model.num_heads, len(set(self.model.key_value_heads))
         (q, q_bias), (k, k_bias), (v, _) = (
             _folded(*pair, norm, count) for pair, count in zip(reads, (heads, shared, shared), strict=True)
         )
         o = written.detach().float().unflatten(1, (heads, -1)).transpose(0, 1)
-        return LayerWeights(q, k, v, o, q_bias, k_bias, scale)
+        return LayerWeights(q, k, v, o, q_bias, k_bias, scale, window)
 
     @property
     def count(self) -> int:
@@ -223,7 +225,7 @@ def _of_our_decoder(model: Model, network: Any) -> CircuitWeights:
     def projections(layer: int) -> Projections:
         own, norm = network.blocks[layer].attention, network.blocks[layer].attention_norm
         scale = (network.width // own.heads) ** -0.5
-        return _pairs(own.query, own.key, own.value), own.output.weight, norm, scale
+        return _pairs(own.query, own.key, own.value), own.output.weight, norm, scale, None
 
     modules = network.token_embedding, network.unembedding, network.norm, network.position_embedding
     return CircuitWeights(model, projections, lambda x: network.blocks[0].feed_forward(x) - x, *modules)
@@ -233,18 +235,20 @@ def _of_gpt2(model: Model, network: Any, stack: Any) -> CircuitWeights:
     def projections(layer: int) -> Projections:
         own = stack.h[layer].attn
         weights, biases = own.c_attn.weight.T.tensor_split(3), own.c_attn.bias.tensor_split(3)
-        return list(zip(weights, biases, strict=True)), own.c_proj.weight.T, stack.h[layer].ln_1, own.scaling
+        return list(zip(weights, biases, strict=True)), own.c_proj.weight.T, stack.h[layer].ln_1, own.scaling, None
 
     modules = stack.wte, network.get_output_embeddings(), stack.ln_f, stack.wpe
     return CircuitWeights(model, projections, lambda x: stack.h[0].mlp(stack.h[0].ln_2(x)), *modules)
 
 
 def _of_llama(model: Model, network: Any, stack: Any) -> CircuitWeights:
-    first, longer = stack.layers[0], stack.rotary_emb.attention_scaling  # YaRN turns q and k, and makes them longer
+    config, first = network.config, stack.layers[0]
+    longer = stack.rotary_emb.attention_scaling  # YaRN turns q and k, and makes them longer
 
     def projections(layer: int) -> Projections:
         own, norm = stack.layers[layer].self_attn, stack.layers[layer].input_layernorm
-        return _pairs(own.q_proj, own.k_proj, own.v_proj), own.o_proj.weight, norm, own.scaling * longer**2
+        window = getattr(own, "sliding_window", None if config.model_type == "llama" else config.sliding_window)
+        return _pairs(own.q_proj, own.k_proj, own.v_proj), own.o_proj.weight, norm, own.scaling * longer**2, window
 
     def first_mlp(x: Tensor) -> Tensor:
         added = first.mlp(first.post_attention_layernorm(x[None]))

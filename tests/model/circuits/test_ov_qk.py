@@ -132,6 +132,17 @@ def test_a_rotary_profile_is_the_score_at_that_distance(family: Callable[[str], 
         assert found[far - near] - found[0] == pytest.approx(float(turned[0][far] @ turned[1][near] - q @ k), abs=1e-5)
 
 
+@pytest.mark.parametrize("name", ["mistral", "qwen2", "mixtral"])
+def test_a_rotary_profile_ends_with_the_window_of_its_layer(name: str, family: Callable[[str], Family]) -> None:
+    model = family(name).ours
+    trace = model.run(model.encode(["cat " * 9]))
+    for layer in range(model.num_layers):
+        seen = int(trace.allowed(layer)[-1].sum())
+        found = qk(model, layer, 3).profile
+        assert len(found) == (model.context if seen == trace.batch.ids.shape[1] else seen)
+        assert found.mean() == pytest.approx(0, abs=1e-5)
+
+
 @pytest.mark.parametrize("rope", [None, YARN])
 def test_rotary_keys_at_a_distance_have_the_scores_of_a_run(
     rope: dict | None, tmp_path: Path, tiny: DecoderModel
