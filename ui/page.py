@@ -257,12 +257,18 @@ def note(html: str) -> str:
 
 
 def chart(
-    figure: "CachedFigure", key: str, alt: str, *, height: int | None = None, heard: Mapping[str, Any] | None = None
+    figure: "CachedFigure",
+    key: str,
+    alt: str,
+    *,
+    height: int | None = None,
+    heard: Mapping[str, Any] | None = None,
+    tables: "Tables | None" = None,
 ) -> None:
     """One of viz's figures, and its numbers as a table, made once it is opened.
 
     alt: the figure in words. height: in pixels, instead of the figure's own. heard: the callbacks on_pick_change and
-    on_zoom_change, of what chart.js sends.
+    on_zoom_change, of what chart.js sends. tables: its numbers, where they are not those of the figure itself.
     """
     heard = heard or {}
     data = {
@@ -275,12 +281,12 @@ def chart(
         "zooms": "on_zoom_change" in heard,
     }
 
-    def tables() -> "list[FigureTable]":
+    def of_figure() -> "list[FigureTable]":
         from viz.figure_table import figure_tables  # with plotly and pandas, which this module does without
 
         return figure_tables(figure)
 
-    with with_tables(key, tables, alt):
+    with with_tables(key, tables or of_figure, alt):
         _chart(data=data, key=key, **heard)
 
 

@@ -1,5 +1,6 @@
 """Circuits: what one head does on any token, and which heads read which, from the weights alone."""
 
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -107,5 +108,6 @@ def show_composition(model: Model, layer: int, head: int) -> None:
     left, right = st.columns([1.7, 1], gap="large")
     with left:
         hears = heard("arcs", on_pick=lambda one, other: st.session_state.update(layer=one, head=other or 0))
-        page.chart(pictures.arcs_figure(pairs, numbers, (layer, head)), "arcs", sentence, heard=hears)
+        tables = partial(pictures.composition_numbers, pairs, numbers)
+        page.chart(pictures.arcs_figure(pairs, numbers, (layer, head)), "arcs", sentence, heard=hears, tables=tables)
     right.html(pictures.composition_table(pairs, numbers))

@@ -9,6 +9,7 @@ from markupsafe import Markup
 from i18n import N_, say
 from model.heads.view import head_name
 from viz.charts import MARGIN, scatter
+from viz.figure_table import FigureTable, grid
 from viz.heatmap import CachedFigure, figure
 from viz.html import fixed, signed, table, td, th, track
 from viz.palette import NOW, STANDARD
@@ -103,6 +104,18 @@ def composition_table(found: np.ndarray, layers: Sequence[int]) -> Markup:
         names = [td(head_name(layers[later], reads)), td(head_name(layers[earlier], wrote))]
         rows.append([*names, td(fixed(value, 3), "number"), track(value / float(found[pairs[0]]), STANDARD)])
     return table(rows)
+
+
+def composition_numbers(found: np.ndarray, layers: Sequence[int]) -> list[FigureTable]:
+    """found [L,H,L,H]: every pair above what random matrices give, the strongest first."""
+    pairs = strongest(found)
+    rows = [
+        (head_name(layers[later], reads), head_name(layers[earlier], wrote), found[later, reads, earlier, wrote])
+        for later, reads, earlier, wrote in pairs
+    ]
+    columns = [say("reads"), say("what it reads wrote"), say("composition")]
+    ranks = [str(rank) for rank in range(1, len(pairs) + 1)]
+    return [grid(np.array(rows, object).reshape(-1, len(columns)), ranks, columns)]
 
 
 def composition_sentence(found: np.ndarray, kind: str, layers: Sequence[int]) -> str:

@@ -10,6 +10,7 @@ from viz.circuits.ov_qk import (
     ARCS,
     arcs_figure,
     circuit_table,
+    composition_numbers,
     composition_sentence,
     profile_sentence,
     strongest,
@@ -70,12 +71,16 @@ def test_composition_as_arcs_and_in_words() -> None:
     assert shapes[-1]["path"].startswith("M 0,0 Q")
     assert shapes[-1]["path"].endswith("2,1")
     assert drawn["data"][0]["text"][5] == "L5 H1"
+    (numbers,) = composition_numbers(found, names)
+    assert numbers.table.shape == (8, 3)
+    assert numbers.table.iloc[0].tolist() == ["L5 H1", "L0 H0", "0.4"]
     expected = "Strongest K-composition: L5 H1 reads what L0 H0 wrote, 0.400 above random matrices."
     assert composition_sentence(found, "k", names) == expected
     nothing = composition_sentence(np.full((2, 1, 2, 1), -0.2), "q", names)
     assert nothing == "No head reads an earlier one by more than random matrices would."
     alone = composition_sentence(np.full((1, 2, 1, 2), np.nan), "q", [0])
     assert alone == "It has one layer: no head comes before another."
+    assert composition_numbers(np.full((1, 2, 1, 2), np.nan), [0])[0].table.empty
 
 
 def test_a_profile_without_a_preference_is_said_to_have_none() -> None:
