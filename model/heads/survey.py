@@ -321,7 +321,7 @@ def thumbnails(weights: np.ndarray) -> np.ndarray:
 
 
 def _said(trace: Trace) -> str:
-    words, tokens = N_("{layers} layers of {heads} heads on {tokens} tokens"), trace.batch.ids.shape[1]
+    words, tokens = N_("{layers} × {heads} × {tokens} (layers, heads, tokens)"), trace.batch.ids.shape[1]
     return msg(words, layers=trace.num_layers, heads=trace.num_heads, tokens=tokens)
 
 

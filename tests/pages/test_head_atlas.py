@@ -2,6 +2,7 @@
 
 import io
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -224,6 +225,16 @@ def test_a_measurement_goes_on_by_itself_until_it_is_stopped(monkeypatch: pytest
     monkeypatch.setattr(controls.GrowingAtlas, "grow", stopped_after_two)
     page.set(text=text + "\nand two cats")
     assert progress_of(page).startswith("Stopped. The result covers 67% of the texts: 64 texts")
+
+
+def test_one_text_is_in_the_singular(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr(controls.st, "progress", lambda share, words: shown.append(words))
+    monkeypatch.setattr(controls.st, "button", lambda *some, **named: None)
+    growing: Any = SimpleNamespace(done=1, units=[1, 2], stopped=None, stop=None)
+    atlas: Any = SimpleNamespace(texts=1, read=7)
+    controls._show_progress(growing, atlas)
+    assert shown == ["Measuring: 50%, 1 text and 7 tokens so far"]
 
 
 def test_an_error_while_more_is_measured_is_a_sentence_and_what_there_is_stays(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from transformers import MistralConfig
 
 from model import catalog
 from model.base import tokenize
@@ -31,6 +32,14 @@ from ui.sidebar.models import model_found
 def test_what_was_found_in_a_model(tmp_path: Path, name: str, sentence: str) -> None:
     model = catalog.load(str(families.save(name, tmp_path)), settings=Settings())
     assert sentence in model_found(model)
+
+
+def test_one_of_each_is_in_the_singular(tmp_path: Path) -> None:
+    config = MistralConfig(**families.WIDE | {"num_hidden_layers": 1, "num_key_value_heads": 1}, sliding_window=3)
+    families.save("mistral", tmp_path, config)
+    found = model_found(catalog.load(str(tmp_path), settings=Settings()))
+    assert ", 1 layer, 4 heads sharing 1 key-value head, context " in found
+    assert "(3 positions, in 1 layer)" in found
 
 
 def test_what_was_found_in_our_own_model() -> None:

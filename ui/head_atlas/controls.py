@@ -12,7 +12,7 @@ import numpy as np
 import streamlit as st
 from pydantic import BeforeValidator, ConfigDict, StringConstraints
 
-from i18n import N_, say, say_all
+from i18n import N_, say, say_all, say_count
 from model.atlas import progress
 from model.atlas.progress import AtlasProgress, Measure
 from model.atlas.result import EVERY_MEASURE, MEASURES, OF_WEIGHTS, Atlas
@@ -239,12 +239,13 @@ def find(
 
 def _show_progress(growing: GrowingAtlas, atlas: Atlas) -> None:
     share = growing.done / len(growing.units)
-    so_far: dict[str, Any] = {"share": whole_percent(share), "texts": atlas.texts, "tokens": atlas.read}
+    read = say_count("{count} text", "{count} texts", atlas.texts)
+    so_far: dict[str, Any] = {"share": whole_percent(share), "read": read, "tokens": atlas.read}
     with st.container(horizontal=True, vertical_alignment="center"):
         if growing.stopped:
-            words = N_("{why} The result covers {share} of the texts: {texts:,} texts and {tokens:,} tokens.")
+            words = N_("{why} The result covers {share} of the texts: {read} and {tokens:,} tokens.")
             st.progress(share, say(words, why=growing.stopped, **so_far))
             st.button(say("Continue"), icon=":material/resume:", key="atlas_go_on", on_click=growing.go_on)
         else:
-            st.progress(share, say("Measuring: {share}, {texts:,} texts and {tokens:,} tokens so far", **so_far))
+            st.progress(share, say("Measuring: {share}, {read} and {tokens:,} tokens so far", **so_far))
             st.button(say("Stop"), icon=":material/stop:", key="atlas_stop", on_click=growing.stop)

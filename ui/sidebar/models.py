@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from i18n import N_, large, msg, say, together
+from i18n import N_, large, msg, say, say_count, together
 from model import catalog
 from model.base import Description, Model
 from model.errors import CheckpointError, TooLarge
@@ -300,7 +300,7 @@ def model_found(model: Model) -> str:
     layers = _counts(found.layers) if len(found.layers) > 1 else f"{found.layers['self']}"
     facts = [
         say(KINDS[found.kind], size=large(found.parameters), architecture=found.architecture),
-        say("{counts} layers", counts=layers),
+        say_count("{counts} layer", "{counts} layers", sum(found.layers.values()), counts=layers),
         _heads(found),
         say("context {positions:,}", positions=found.context),
     ]
@@ -318,7 +318,10 @@ def _mask(found: Description, name: str) -> str:
     if name not in found.sizes:
         return mask_name(name)
     count, layers = found.sizes[name]
-    return say("{masks} ({count} positions, in {layers} layers)", masks=mask_name(name), count=count, layers=layers)
+    return say_count(
+        "{masks} ({positions} positions, in {count} layer)", "{masks} ({positions} positions, in {count} layers)",
+        layers, masks=mask_name(name), positions=count,
+    )  # fmt: skip
 
 
 def _heads(found: Description) -> str:
@@ -327,8 +330,11 @@ def _heads(found: Description) -> str:
     queries = {name: heads for name, (heads, _) in parts.items()}
     keys = {name: heads for name, (_, heads) in parts.items()}
     if keys != queries:
-        return say("{counts} heads sharing {shared} key-value heads", counts=_total(queries), shared=_total(keys))
-    return say("{counts} heads", counts=_total(queries))
+        return say_count(
+            "{counts} heads sharing {shared} key-value head", "{counts} heads sharing {shared} key-value heads",
+            max(keys.values()), counts=_total(queries), shared=_total(keys),
+        )  # fmt: skip
+    return say_count("{counts} head", "{counts} heads", max(queries.values()), counts=_total(queries))
 
 
 def _total(counts: dict[str, int]) -> str:
