@@ -218,6 +218,7 @@ def _is_ours(name: str, folder: Path) -> bool:
         isinstance(config, dict)
         and not name.endswith(".gguf")
         and "model_type" in config
+        and not config.get("quantization_config")
         and (folder / "model.safetensors").is_file()
         and not (folder / "adapter_config.json").exists()  # it would be shown without its adapter
         and "GPT2LMHeadModel" in (config.get("architectures") or ["GPT2LMHeadModel"])  # not its body, no classifier

@@ -5,11 +5,13 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from itertools import chain
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import torch
 from tokenizers import Tokenizer
+from torch import Tensor, nn
 from transformers import (
     AutoConfig,
     AutoTokenizer,
@@ -18,6 +20,7 @@ from transformers import (
     PreTrainedModel,
     modeling_gguf_pytorch_utils,
 )
+from transformers.pytorch_utils import Conv1D
 from transformers.utils import logging
 
 from i18n import N_, msg, msg_all
@@ -34,6 +37,7 @@ from model.huggingface.weights import OutputHead, check_report, class_for
 from model.text import BatchTokenizer, added_around
 from serving.settings import Settings
 
+MOST_SHARING = 4096  # numbers of 4 bits that have one scale
 SAFE: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
 
 Report = Callable[[str], None]  # called with what is being done; what it raises stops it
@@ -153,9 +157,7 @@ def from_pretrained(name: str, folder: Path, dtype: torch.dtype, **options: Any)
             **options,
         )
         if packed:
-            network = network.dequantize(dtype)
-            for weight in network.parameters():  # transformers leaves those that were not packed in float32
-                weight.data = weight.data.to(dtype)
+            network = dequantized(network, dtype)
     except NotSupported as error:
         raise refusal(name, config.model_type, error) from None
     except Stopped:
@@ -164,6 +166,45 @@ def from_pretrained(name: str, folder: Path, dtype: torch.dtype, **options: Any)
         why = msg("{model}: the weights do not fit the configuration ({why}).", model=name, why=first_line(error))
         raise CheckpointError(why) from None
     return network.eval().requires_grad_(False), found
+
+
+def dequantized(network: Any, dtype: torch.dtype) -> Any:
+    """A network that bitsandbytes packed, with plain weights. Raises an error for parts that do not fit each other."""
+    turned = []
+    for name, module in network.named_modules():
+        if (state := getattr(getattr(module, "weight", None), "quant_state", None)) is not None:
+            shape = module.out_features, module.in_features
+            module.weight = nn.Parameter(_of_four_bits(module.weight, state, shape), requires_grad=False)
+        turned += [name] if getattr(module, "source_cls", None) is Conv1D else []
+    network = network.dequantize(dtype)
+    for name in turned:  # GPT-2's: transformers makes linear layers of them, whose weights are the other way round
+        linear = network.get_submodule(name)
+        made = Conv1D(linear.out_features, linear.in_features)
+        made.weight, made.bias = nn.Parameter(linear.weight.detach().T.contiguous()), linear.bias
+        network.set_submodule(name, made)
+    for weight in network.parameters():  # transformers leaves those that were not packed in float32
+        weight.data = weight.data.to(dtype)
+    return network
+
+
+def _of_four_bits(weight: Tensor, state: Any, shape: tuple[int, int]) -> Tensor:
+    """Not by bitsandbytes' kernels: they read beyond the parts of a damaged file, and the CPU's are wrong where a row
+    is no whole number of blocks."""
+    if tuple(state.shape) != shape:
+        raise ValueError(f"expected a packed weight of {list(shape)}, got {list(state.shape)}")
+    packed, scales, nested = weight.data.view(torch.uint8).flatten(), state.absmax, state.state2
+    if nested is not None:
+        scales = _scaled(nested.code, scales, nested.absmax, nested.blocksize) + state.offset
+    numbers = torch.stack([packed >> 4, packed & 15], 1).flatten()[: prod(shape)]
+    return _scaled(state.code, numbers, scales, state.blocksize).view(shape)
+
+
+def _scaled(table: Tensor, numbers: Tensor, scales: Tensor, size: int) -> Tensor:
+    """What the table has for each number, times the scale of its block of this size."""
+    if not 1 < size <= MOST_SHARING:
+        raise ValueError(f"expected a scale for 2 to {MOST_SHARING} numbers, got {size}")
+    blocks = -(-len(numbers) // size)
+    return table.float()[numbers.int()] * scales[:blocks].float().repeat_interleave(size)[: len(numbers)]
 
 
 def read_tokenizers(name: str, folder: Path, model_type: str) -> tuple[Tokenizer, Tokenizer]:

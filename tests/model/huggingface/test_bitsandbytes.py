@@ -1,8 +1,10 @@
 """Weights that bitsandbytes stored in 4 or 8 bits: what is shown equals them, dequantized by hand."""
 
+import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -10,9 +12,12 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
 from model import catalog, hardware
+from model.circuits.composition import composition
+from model.circuits.ov_qk import qk
 from model.errors import CheckpointError, TooLarge
-from model.huggingface import checkpoint_files, formats
+from model.huggingface import adapter, checkpoint_files, formats
 from serving.settings import Settings
+from tests.model.huggingface import families
 from tests.tensors import largest_difference
 
 TEXTS = ["the cat sat on a mat and then", "one big red ball"]
@@ -22,12 +27,15 @@ STORED = {
     "FP4": BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="fp4"),
     "INT8": BitsAndBytesConfig(load_in_8bit=True),
 }
+NESTED = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True)
 
 
 def quantized(folder: Path, stored: str) -> Path:
     """A copy of a model's folder, its linear layers stored by bitsandbytes."""
     packed = folder.with_name(stored)
-    network = AutoModelForCausalLM.from_pretrained(folder, quantization_config=STORED[stored], device_map="cpu")
+    network = AutoModelForCausalLM.from_pretrained(
+        folder, quantization_config=STORED.get(stored, NESTED), device_map="cpu"
+    )
     network.save_pretrained(packed)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         if (folder / name).is_file():
@@ -95,6 +103,53 @@ def test_a_file_without_its_scales_is_refused(folder: Path) -> None:
     save_file(kept, packed / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(CheckpointError):
         catalog.load(str(packed), settings=Settings())
+
+
+@pytest.mark.parametrize(
+    ("stored", "part", "values"),
+    [
+        ("NF4", "absmax", torch.ones(1)),
+        ("NF4", "quant_map", torch.ones(2)),
+        ("NF4", "quant_state.bitsandbytes__nf4", {"shape": [24, 37]}),
+        ("NF4", "quant_state.bitsandbytes__nf4", {"shape": [800, 24]}),
+        ("NF4", "quant_state.bitsandbytes__nf4", {"blocksize": 32}),
+        ("nested", "absmax", torch.ones(1, dtype=torch.uint8)),
+        ("nested", "nested_quant_map", torch.ones(2)),
+        ("nested", "nested_absmax", torch.ones(0)),
+    ],
+)
+def test_parts_that_do_not_fit_each_other_are_refused(
+    stored: str, part: str, values: Tensor | dict, folder: Path
+) -> None:
+    packed = quantized(folder, stored)
+    parts, name = load_file(packed / "model.safetensors"), f"model.layers.0.mlp.up_proj.weight.{part}"
+    if isinstance(values, dict):
+        changed = json.loads(bytes(parts[name].tolist())) | values
+        values = torch.tensor(list(json.dumps(changed).encode()), dtype=torch.uint8)
+    save_file(parts | {name: values}, packed / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(CheckpointError, match="the weights do not fit the configuration"):
+        catalog.load(str(packed), settings=Settings())
+
+
+@pytest.mark.parametrize("stored", ["NF4", "INT8"])
+def test_gpt2_whose_weights_are_the_other_way_round(stored: str, tmp_path: Path) -> None:
+    folder = families.save("gpt2", tmp_path / "gpt2")
+    packed = quantized(folder, stored)
+    network = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    parts = load_file(packed / "model.safetensors")
+    with torch.inference_mode():
+        for name, weight in network.named_parameters():
+            if weight.shape != parts[name].shape or parts[name].dtype != weight.dtype:
+                weight.copy_(dequantized(parts, name, weight.T.shape).T)
+    model = catalog.load(str(packed), settings=Settings())
+    batch = model.encode(TEXTS)
+    with torch.inference_mode():
+        theirs = network(batch.ids, attention_mask=batch.keep.long()).logits
+    assert largest_difference(model.run(batch).logits[batch.keep], theirs[batch.keep]) < 1e-4
+    network.save_pretrained(folder)
+    plain = adapter.load(str(folder), settings=Settings())
+    assert largest_difference(*(torch.tensor(qk(one, 1, 2).effects) for one in (model, plain))) < 1e-4
+    np.testing.assert_allclose(composition(model), composition(plain), atol=1e-5)
 
 
 def test_without_the_packages_it_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
