@@ -33,6 +33,8 @@ from model.huggingface.stacks import Inputs, Replacement, Stacks, device_of, int
 from model.trace import Trace
 
 SLOTS = 32  # positions of a probe
+NO_SUM = N_("What its heads add to the residual stream is not a sum over heads")
+ROUNDED = N_("What each of its heads adds to the residual stream is lost in the rounding of {dtype}: choose float32")
 TOLERANCE = 1e-4  # of the largest number: float32, through a layer
 APART = N_("There are other operations between its layers, so its residual stream is not the sum of what they add")
 NORMED = N_("Its layers do more than add to the residual stream, so what a part wrote changes later")
@@ -251,15 +253,17 @@ class FrozenNetwork(LinearizedRun):
         whole = self._outputs(layer, position)
         heads = torch.diag_embed(whole.T).permute(1, 2, 0)  # [H,D] -> [H,H,D], each head's alone
         made, bias = self._adds(layer, position, torch.cat([heads, torch.zeros_like(heads[:1]), whole[None]]))
-        x = self._read.streams[self._numbers[layer]][0, position].double().cpu()
+        x = self._read.streams[self._numbers[layer]][0, position]
         nothing, everything = made[-2], made[-1]
+        rounded, dtype = x.dtype != torch.float32, str(x.dtype).removeprefix("torch.")
+        x = x.double().cpu()
         if not _near(nothing, x + bias):
-            raise NotSupported(msg(NORMED))
+            raise NotSupported(msg(ROUNDED, dtype=dtype) if rounded else msg(NORMED))
         each = made[:-2] - nothing
         if not each.any():
             raise NotSupported(msg(UNSEEN))
         if not _near(each.sum(0), everything - nothing):
-            raise NotSupported(msg("What its heads add to the residual stream is not a sum over heads"))
+            raise NotSupported(msg(ROUNDED, dtype=dtype) if rounded else msg(NO_SUM))
         self._found[layer, position] = each, bias
         return each, bias
 

@@ -191,7 +191,8 @@ def _of_four_bits(weight: Tensor, state: Any, shape: tuple[int, int]) -> Tensor:
     """Not by bitsandbytes' kernels: they read beyond the parts of a damaged file, and the CPU's are wrong where a row
     is no whole number of blocks."""
     if tuple(state.shape) != shape:
-        raise ValueError(f"expected a packed weight of {list(shape)}, got {list(state.shape)}")
+        words = N_("expected a packed weight of {shape}, got {got}")
+        raise ValueError(msg(words, shape=list(shape), got=list(state.shape)))
     packed, scales, nested = weight.data.view(torch.uint8).flatten(), state.absmax, state.state2
     if nested is not None:
         scales = _scaled(nested.code, scales, nested.absmax, nested.blocksize) + state.offset
@@ -202,7 +203,7 @@ def _of_four_bits(weight: Tensor, state: Any, shape: tuple[int, int]) -> Tensor:
 def _scaled(table: Tensor, numbers: Tensor, scales: Tensor, size: int) -> Tensor:
     """What the table has for each number, times the scale of its block of this size."""
     if not 1 < size <= MOST_SHARING:
-        raise ValueError(f"expected a scale for 2 to {MOST_SHARING} numbers, got {size}")
+        raise ValueError(msg("expected a scale for 2 to {most} numbers, got {got}", most=MOST_SHARING, got=size))
     blocks = -(-len(numbers) // size)
     return table.float()[numbers.int()] * scales[:blocks].float().repeat_interleave(size)[: len(numbers)]
 

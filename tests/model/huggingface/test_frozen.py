@@ -164,3 +164,11 @@ def test_a_run_is_not_touched_by_being_asked(loaded: dict[str, Family]) -> None:
     score_split(model, trace, 0, 2, 1, 8, 5)
     direct_effect(model, trace, 0, trace.spec, 2, 1, 8)
     assert torch.equal(run(model).logits, before)
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_what_rounding_hides_is_said_to_be_hidden_by_it(precision: str, tmp_path: Path) -> None:
+    model = adapter.load(str(families.save("llama", tmp_path)), settings=Settings(precision=precision))
+    trace = model.run(model.encode(["the cat sat on a mat"]))
+    with pytest.raises(NotSupported, match=f"lost in the rounding of {precision}: choose float32"):
+        direct_effect(model, trace, 0, trace.spec, 1, 2, trace.batch.real(0).stop - 1)
