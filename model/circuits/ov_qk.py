@@ -148,7 +148,7 @@ def _named(model: Model, ids: Sequence[int], effects: Tensor) -> tuple[TokenEffe
 def _profile(weights: CircuitWeights, own: LayerWeights, layer: int, head: int, query: Tensor, key: Tensor) -> Tensor:
     """[P]; query, key [D]: of the mean token, biases included, the query scaled."""
     if weights.turned is not None:
-        turned = weights.turned(query.expand(min(LONGEST, own.window or LONGEST, weights.model.context), -1))
+        turned = weights.turned(query.expand(min(LONGEST, own.reach or LONGEST, weights.model.context), -1))
         scores = turned @ key
         return scores - scores.mean()
     count = min(2 * LONGEST, weights.positions.num_embeddings)

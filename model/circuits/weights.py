@@ -33,7 +33,7 @@ PACKED = N_("{model}: circuits need weights that are plain numbers, and these ar
 class LayerWeights:
     """What a layer's heads make of a stream divided by its norm's deviation: q [H,D,W] with q_bias [H,D]; k [Hkv,D,W]
     with k_bias [Hkv,D]; v [Hkv,D,W]; and what they write: o [H,W,D]. scale: of the scores. All float32.
-    window: how many tokens a query sees, itself among them; None where all before it."""
+    reach: how many tokens a query sees, itself among them; None where all before it."""
 
     q: Tensor
     k: Tensor
@@ -42,7 +42,7 @@ class LayerWeights:
     q_bias: Tensor
     k_bias: Tensor
     scale: float
-    window: int | None = None
+    reach: int | None = None
 
     def shared(self, head: int) -> int:
         """The key-value head that a head reads."""
@@ -83,7 +83,7 @@ Projections = tuple[list[Projection], Tensor, Any, float, int | None]
 @dataclass(frozen=True, eq=False)
 class CircuitWeights:
     """projections: of a layer, its q, k and v, what writes its heads' outputs [W,H·D], the norm before it, what q·k
-    is multiplied with, and its window.
+    is multiplied with, and its reach.
     first_mlp: what the first layer's MLP adds to a stream [N,W]. embedding, unembedding, positions: modules; positions
     None where they are not learned. turned: of rotary positions, vectors [N,D] at positions 0 to N-1. norm: the last.
     """
@@ -98,13 +98,13 @@ class CircuitWeights:
     turned: Callable[[Tensor], Tensor] | None = None
 
     def layer(self, number: int) -> LayerWeights:
-        reads, written, norm, scale, window = self.projections(number)
+        reads, written, norm, scale, reach = self.projections(number)
         heads, shared = self.model.num_heads, len(set(self.model.key_value_heads))
         (q, q_bias), (k, k_bias), (v, _) = (
             _folded(*pair, norm, count) for pair, count in zip(reads, (heads, shared, shared), strict=True)
         )
         o = written.detach().float().unflatten(1, (heads, -1)).transpose(0, 1)
-        return LayerWeights(q, k, v, o, q_bias, k_bias, scale, window)
+        return LayerWeights(q, k, v, o, q_bias, k_bias, scale, reach)
 
     @property
     def count(self) -> int:
@@ -247,8 +247,8 @@ def _of_llama(model: Model, network: Any, stack: Any) -> CircuitWeights:
 
     def projections(layer: int) -> Projections:
         own, norm = stack.layers[layer].self_attn, stack.layers[layer].input_layernorm
-        window = getattr(own, "sliding_window", None if config.model_type == "llama" else config.sliding_window)
-        return _pairs(own.q_proj, own.k_proj, own.v_proj), own.o_proj.weight, norm, own.scaling * longer**2, window
+        reach = getattr(own, "sliding_window", None if config.model_type == "llama" else config.sliding_window)
+        return _pairs(own.q_proj, own.k_proj, own.v_proj), own.o_proj.weight, norm, own.scaling * longer**2, reach
 
     def first_mlp(x: Tensor) -> Tensor:
         added = first.mlp(first.post_attention_layernorm(x[None]))
