@@ -17,7 +17,7 @@ from torch import Tensor
 
 from model.heads.view import HeadView, head_view
 from model.masks import MaskSpec
-from model.text import TokenBatch
+from model.text import TokenBatch, readable
 from model.trace import Trace
 
 By = Literal["tokens", "words", "sentences"]
@@ -26,7 +26,7 @@ LONGEST_LABEL = 80  # characters of a group's
 TAIL = 12  # characters of a group that tell whether the next token belongs to it
 MARKS = str.maketrans({"·": " ", "Ġ": " ", "▁": " ", "⏎": "\n", "Ċ": "\n", "⇥": "\t"})  # of spaces, in tokens' labels
 SPECIAL = re.compile(r"<[^<>\s]+>|\[[A-Z]+\]")  # <s>, <|endoftext|>, [CLS] …
-PART_OF_A_CHARACTER = re.compile("(⟨[0-9A-F]{2}( [0-9A-F]{2})*⟩)+")  # as model/text.py labels it
+PART_OF_A_CHARACTER = re.compile("(⟨[89A-F][0-9A-F]( [89A-F][0-9A-F])*⟩)+")  # as model/text.py labels it
 APOSTROPHES = ("'", "’")
 NO_SPACES = re.compile("[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")  # scripts that put none between words
 ENDED = re.compile(r"[.!?…]['\"”’)\]]*\s*$")
@@ -171,8 +171,13 @@ def merged_labels(labels: Sequence[str], begins: np.ndarray) -> list[str]:
 def _joined(labels: Sequence[str]) -> str:
     if len(labels) > 1 and SPECIAL.fullmatch(labels[0]) and len(set(labels)) == 1:
         return f"{labels[0]} × {len(labels)}"
-    label = "".join(labels)
+    label = PART_OF_A_CHARACTER.sub(_characters, "".join(labels))
     return label if len(label) <= LONGEST_LABEL else label[: LONGEST_LABEL - 1] + "…"
+
+
+def _characters(parts: re.Match[str]) -> str:
+    """The characters that parts of them make together."""
+    return readable(bytes.fromhex(parts.group().replace("⟨", " ").replace("⟩", " ")))
 
 
 def _both(reduce: np.ufunc, mask: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
