@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from gguf import GGMLQuantizationType as Kind
 from gguf import dequantize
 
@@ -14,9 +13,8 @@ from model.errors import CheckpointError, TooLarge
 from model.huggingface import chat, fetching, gguf_files
 from serving.settings import Settings
 from tests.model.huggingface import gguf_models
-from tests.tensors import largest_difference
+from tests.model.huggingface.family import assert_shown
 
-TEXTS = ["the cat sat on a mat and then", "one big red ball"]
 STORED = {"F16": "float16", "Q8_0": "Q8_0", "Q4_K_M": "Q4_K"}
 
 
@@ -26,17 +24,8 @@ def test_a_file_gives_the_logits_and_weights_of_its_dequantized_weights(quantiza
     network = gguf_models.save(path, quantization)
     network.set_attn_implementation("eager")
     for name in (str(tmp_path), str(path)):
-        catalog.inspect(name, Settings())
-        model = catalog.load(name, settings=Settings())
-        assert f"stored in {STORED[quantization]} and computed in float32 on CPU" in model.describe().precision
-        batch = model.encode(TEXTS)
-        trace = model.run(batch)
-        with torch.inference_mode():
-            theirs = network(batch.ids, attention_mask=batch.keep.long(), output_attentions=True)
-        assert largest_difference(trace.logits[batch.keep], theirs.logits[batch.keep]) < 1e-5
-        for layer, weights in enumerate(theirs.attentions):
-            for head in range(gguf_models.HEADS):
-                assert largest_difference(trace.weights(layer, head), weights[0, head]) < 1e-5
+        model = assert_shown(name, STORED[quantization], network)
+        assert model.num_heads == gguf_models.HEADS
         assert network.config.num_key_value_heads == model.describe().key_value_heads == gguf_models.SHARED
 
 
