@@ -2,9 +2,9 @@
 
 Heads are patched before the output projection, so a whole layer's heads are its attention output, but for a gate that a
 network such as Qwen3-Next puts between the two, which stays B's; a position is patched in the residual stream that
-enters a layer. Every later layer sees what comes of it (Wang et al. 2022, "Interpretability
-in the Wild"; Heimersheim and Nanda 2024, "How to use and interpret activation patching"). Both runs may have masks of
-their own; cutting a single query from a single key ("attention knockout") is a mask that is drawn, and needs no patch.
+enters a layer. Every later layer sees what comes of it (Wang et al. 2022, "Interpretability in the Wild"; Heimersheim
+and Nanda 2024, "How to use and interpret activation patching"). Both runs may have masks of their own; cutting a single
+query from a single key ("attention knockout") is a mask that is drawn, and needs no patch.
 Sizes: N rows of a batch, H heads, T positions, P real ones, W width, D head width, V vocabulary.
 """
 

@@ -41,8 +41,8 @@ class HeadsOff:
 
     def __post_init__(self) -> None:
         if self.way not in get_args(Way) or not isinstance(self.mask, MaskSpec | None):
-            ways = ", ".join(get_args(Way))
-            raise ValueError(f"expected a way out of {ways}, and a MaskSpec, got {self.way!r:.40}")  # not shown
+            ways, got = ", ".join(get_args(Way)), f"{self.way!r:.40} and {type(self.mask).__name__}"
+            raise ValueError(f"expected a way out of {ways}, and a MaskSpec or None, got {got}")  # not shown
         if (self.way == "mask") != (self.mask is not None):
             why = f'expected a mask with the way "mask" alone, got {self.way!r} and {self.mask}'  # not shown
             raise ValueError(why)

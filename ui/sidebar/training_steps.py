@@ -52,18 +52,18 @@ def show(now: RunView, layer: int, head: int, name: str) -> None:
             measured.append(_measured(now, checkpoint))
     pairs = [(step, one) for step, one in zip(found.values(), measured, strict=True) if step is not None]
     losses = np.array([one.loss for _, one in pairs])
-    there = [layer < len(one.shares["first"]) and head < one.shares["first"].shape[1] for _, one in pairs]
-    shares = {
-        of: np.array([
-            one.shares[of][layer, head] if has else np.nan for (_, one), has in zip(pairs, there, strict=True)
-        ])
-        for of in HEAD_PATTERNS
-    }  # fmt: skip
+    shares = {of: np.array([_share(one.shares[of], layer, head) for _, one in pairs]) for of in HEAD_PATTERNS}
     steps = [step for step, _ in pairs]
     about = say("{head} over the training, on this text and under these masks", head=name)
     st.caption(about)
     logged = catalog.logged_losses(state.model, models.settings())
     page.chart(steps_figure(steps, losses, shares, state.get("training_step"), logged), "steps_over", about)
+
+
+def _share(shares: np.ndarray, layer: int, head: int) -> float:
+    """Of shares [L,H]; NaN where a checkpoint of another size has no such head."""
+    layers, heads = shares.shape
+    return float(shares[layer, head]) if layer < layers and head < heads else np.nan
 
 
 def _measured(now: RunView, checkpoint: str) -> StepMeasures:
