@@ -33,8 +33,10 @@ STATE = """() => {
 }"""
 
 STILL = """async (before) => {
-  // the server has not begun to answer, or a chart is still to be drawn
-  const look = () => window.sent > window.heard || document.querySelector('.chart[aria-busy=true]') ? null : (LOOK)();
+  // the server has not begun to answer, a chart is still to be drawn, or the sidebar is still on its way
+  const busy = () => window.sent > window.heard || document.querySelector('.chart[aria-busy=true]')
+    || document.getAnimations().some((motion) => motion instanceof CSSTransition);
+  const look = () => busy() ? null : (LOOK)();
   const rest = () => new Promise((done) => setTimeout(done, POLLING));
   const end = Date.now() + TIMEOUT;
   let state = look();
@@ -43,8 +45,8 @@ STILL = """async (before) => {
     await rest();
     state = look();
   }
-  for (let same = 0, looks = 0; same < 3; looks += 1) {
-    if (looks === 100) throw new Error("the page does not come to rest");
+  for (let same = 0; same < 3;) {
+    if (Date.now() > end) throw new Error("the page does not come to rest");
     await rest();
     const now = look();
     same = now !== null && now === state ? same + 1 : 0;
@@ -222,6 +224,7 @@ class Explore:
         self.page.mouse.move(1, 1)  # what is pointed at has a look of its own
         for place, width in enumerate(widths):
             self.page.set_viewport_size({"width": width, "height": height})
+            self.page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
             for scheme in schemes[:: -1 if place % 2 else 1]:
                 self.page.emulate_media(color_scheme=scheme)
                 self.page.wait_for_function(SCHEME, arg=scheme, polling=POLLING)
