@@ -74,11 +74,15 @@ masked = a.masks.padding and b.masks.padding
 parts = [(side.real.start, side.real.stop) if masked else (0, len(side.tokens)) for side in (a, b)]
 views = [cropped(view, part, part) for view, part in zip(views, parts, strict=True)]
 zmax = head_range(*views)
-for column, key, title, name, view in zip(st.columns(2, gap="small"), "ab", names, heads, views, strict=True):
+positions = position, choosing.query_of_b(a, b, position)
+framed = positions if query.picked() is not None else (None, None)
+for column, key, title, name, view, at in zip(
+    st.columns(2, gap="small"), "ab", names, heads, views, framed, strict=True
+):
     with column:
         with st.container(key=f"above_{key}"):
             st.markdown(f"#### {title}")
-        figure = cached_figure(head_figure, view, zmax=zmax, dark=page.is_dark(), query=query.picked())
+        figure = cached_figure(head_figure, view, zmax=zmax, dark=page.is_dark(), query=at)
         alt = explain.head_alt(title if name in title else f"{title}, {name}", view, changed=False)
         moves = query.moves(a, parts[0]) if key == "a" else None
         head_picture.show(figure, alt, room="one", key=f"head_{key}", above=ABOVE, moves=moves)
@@ -94,7 +98,6 @@ with left:
         alt = say("B minus A. {sentence}", sentence=sentences[0])
         head_picture.show(figure, alt, room="one", key="head_difference")
 with right, guarded(say("Predicting …")):
-    positions = position, choosing.query_of_b(a, b, position)
     found = [side.predictions(query.predicting(side, at)) for side, at in zip((a, b), positions, strict=True)]
     if found[0] is not None and found[1] is not None:
         st.markdown("#### " + say("The next token"))

@@ -72,6 +72,18 @@ def test_two_texts(story: Model) -> None:
     assert "expected a text for B, got none" in " ".join(page.said("error"))
 
 
+def test_the_framed_row_of_b_is_the_one_whose_next_token_is_shown() -> None:
+    padded = {"text": "the cat sat\nthe cat sat on the mat and saw a dog", "pad": "left"}
+    page = Compare(differs="text", b_text="a dog ran to the big house", **padded)
+    assert not any(page.figures()[key]["layout"].get("shapes") for key in ("head_a", "head_b"))
+    page.set(query=10)
+    (caption,) = [one for one in page.said("caption") if one.startswith("After")]
+    assert caption == "After “·cat” (10) in A, after “·dog” (2) in B."
+    for key in ("head_a", "head_b"):
+        (frame,) = page.figures()[key]["layout"]["shapes"]
+        assert (frame["y0"], frame["y1"]) == (1.5, 2.5)
+
+
 def test_a_row_of_several_is_compared_without_its_padding() -> None:
     page = Compare(text="the cat\nthe cat sat on the mat and saw a dog")
     assert page.shown("head_a").shape == page.shown("head_b").shape == (3, 3)
