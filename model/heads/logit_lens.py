@@ -66,7 +66,8 @@ def logit_lens(model: Model, batch: TokenBatch, spec: MaskSpec, row: int, positi
         shares = logits.softmax(-1)  # [P,V]
         top = shares.topk(min(TOP, shares.shape[-1]))
         chance = shares.gather(-1, wanted.clamp(min=0)[:, None])
-        ranks = (1 + (shares > chance).sum(-1)).masked_fill(wanted < 0, 0)
+        given = logits.gather(-1, wanted.clamp(min=0)[:, None])
+        ranks = (1 + (logits > given).sum(-1)).masked_fill(wanted < 0, 0)  # many probabilities are rounded to 0
         found.append((top.indices, top.values, chance[:, 0].masked_fill(wanted < 0, torch.nan), ranks))
     ids, probabilities, chances, places = (torch.stack(some).numpy() for some in zip(*found, strict=True))
     shown = sorted({*ids.ravel().tolist(), *wanted[wanted >= 0].tolist()})

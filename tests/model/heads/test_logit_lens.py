@@ -48,6 +48,17 @@ def test_each_reading_is_norm_and_unembedding(tiny: DecoderModel, batch: TokenBa
     assert found.labels[int(found.ids[0, 0, 0])] == tiny.label(int(found.ids[0, 0, 0]))
 
 
+def test_a_rank_is_exact_where_probabilities_are_rounded_to_0(
+    tiny: DecoderModel, batch: TokenBatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readout = tiny.readout
+    monkeypatch.setattr(type(tiny), "readout", lambda _, states: readout(states) * 1000)
+    plain = logit_lens(tiny, batch, MaskSpec(), 0, range(2, 9))
+    assert (plain.next_probabilities == 0).any()
+    monkeypatch.undo()
+    np.testing.assert_array_equal(plain.next_ranks, logit_lens(tiny, batch, MaskSpec(), 0, range(2, 9)).next_ranks)
+
+
 def test_nothing_follows_the_last_token_or_padding(tiny: Model, batch: TokenBatch) -> None:
     found = logit_lens(tiny, batch, MaskSpec(), 1, range(batch.ids.shape[1]))
     real = batch.real(1)
