@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from markupsafe import Markup
 
+from i18n import say_count
 from model.atlas import progress
 from model.atlas.result import NAMES, Atlas
 from model.atlas.table import measures_table
@@ -18,6 +19,7 @@ from model.masks import MaskSpec
 from unmask.pictures import Picture, table_picture
 from viz.head_atlas.tables import amount, called, summary
 from viz.html import table, td, th
+from viz.numbers import head_count, token_count
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,7 +47,8 @@ def atlas(model: Model, texts: Sequence[str], masks: MaskSpec) -> AtlasPicture:
     if not found.rows:
         raise ValueError("expected a text of at least two tokens, got none")
     numbers = np.stack([found.measure(name) for name in NAMES])
-    line = f"{model.name}: {found.layers} × {found.heads} heads over {found.texts:,} texts, {found.read:,} tokens"
+    texts = say_count("{count} text", "{count} texts", found.texts)
+    line = f"{model.name}: {found.layers} × {head_count(found.heads)} over {texts}, {token_count(found.read)}"
     return AtlasPicture(**vars(table_picture(line, found, numbers, [], {})) | {"page": lambda: _page(line, found)})
 
 

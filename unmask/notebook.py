@@ -25,6 +25,7 @@ from serving.settings import Settings
 from unmask.checking import Checkable
 from unmask.circuits import Circuits
 from unmask.runs import Run, spec_of
+from viz.numbers import head_count, layer_count
 
 if TYPE_CHECKING:
     from unmask.atlas import AtlasPicture
@@ -175,9 +176,9 @@ class LoadedModel(Checkable, Circuits):
     def __repr__(self) -> str:
         found = self.model.describe()
         named = {part: "" if part == "self" else f" ({part})" for part in found.layers}
-        layers = ", ".join(f"{count} layers{named[part]}" for part, count in found.layers.items())
+        layers = ", ".join(f"{layer_count(count)}{named[part]}" for part, count in found.layers.items())
         how = f", {found.precision}" if found.precision else ""
-        return f"{self.model.name}: {found.architecture}, {found.kind}, {layers}, {found.heads} heads{how}"
+        return f"{self.model.name}: {found.architecture}, {found.kind}, {layers}, {head_count(found.heads)}{how}"
 
 
 @once

@@ -12,7 +12,7 @@ from i18n import N_, say, say_all, together
 from model.heads.view import head_name
 from viz.charts import layers_grid
 from viz.html import signed, table, td, th, track
-from viz.numbers import chance
+from viz.numbers import chance, head_count, layer_count
 from viz.palette import NOW, STANDARD
 
 NOTICED = 0.005  # nats: below that a loss is what it was, in two digits
@@ -112,5 +112,5 @@ def ranking_sentence(view: EffectsView) -> str:
 def effects_alt(view: EffectsView) -> str:
     """The picture for whoever cannot see it."""
     layers, heads = view.effects.shape
-    what = say("Effect of each head, {layers} layers by {heads} heads.", layers=layers, heads=heads)
+    what = say("Effect of each head, {layers} by {heads}.", layers=layer_count(layers), heads=head_count(heads))
     return together([what, ranking_sentence(view)])

@@ -16,7 +16,7 @@ from viz.charts import both_sides, heat, token_axis
 from viz.head import TITLES
 from viz.heatmap import AXIS, MOST_TICKS, CachedFigure, Part, colour_bar, colour_range, figure, hatching, title
 from viz.html import escaped, join, shortened, table, tag, td, th
-from viz.numbers import chance, percent
+from viz.numbers import chance, key_count, layer_count, percent
 from viz.palette import MARK, NOW, SEQUENTIAL_SCALE, ink_on
 from viz.palette import table as palette
 from viz.sentence import DIFFERENT
@@ -224,7 +224,8 @@ def _coarser(view: HeadView) -> HeadView:
     begins, step = _columns(view)
     if step == 1:
         return view
-    masks = {name: np.logical_and.reduceat(mask, begins, axis=1) for name, mask in view.blocked.items()}
+    whole = np.logical_and.reduceat(view.any_blocked(), begins, axis=1)
+    masks = {name: whole & np.logical_or.reduceat(mask, begins, axis=1) for name, mask in view.blocked.items()}
     keys = ["".join(view.keys[begin : begin + step]) for begin in begins]
     values = np.maximum.reduceat(view.weights, begins, axis=1)
     return replace(view, weights=values, blocked=masks, keys=keys, step=step)
@@ -317,7 +318,7 @@ def _name(view: HeadView, key: int, query: int) -> str:
 def token_alt(view: HeadView, unit: str, piece: str) -> str:
     """The picture for whoever cannot see it."""
     layer, key = divmod(int(view.weights.argmax()), view.weights.shape[1])
-    sizes = {"unit": unit.capitalize(), "layers": len(view.queries), "keys": len(view.keys)}
+    sizes = {"unit": unit.capitalize(), "layers": layer_count(len(view.queries)), "keys": key_count(len(view.keys))}
     where = {"layer": view.queries[layer], "position": view.first_key + key, "key": view.keys[key]}
-    return say("{unit} of “{token}”, {layers} layers by {keys} keys. The largest, {largest:.2f}, is in {layer} on "
+    return say("{unit} of “{token}”, {layers} by {keys}. The largest, {largest:.2f}, is in {layer} on "
                "{position} ({key}).", token=piece, largest=view.weights.max(), **sizes, **where)  # fmt: skip

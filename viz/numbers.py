@@ -8,7 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 from markupsafe import Markup
 
-from i18n import say
+from i18n import say, say_count
 from viz import palette
 from viz.charts import LEGEND, position_names, scatter, token_axis
 from viz.heatmap import LONGEST_TICK, figure
@@ -112,6 +112,26 @@ def number(value: float) -> str:
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.3g}"
+
+
+def layer_count(count: int) -> str:
+    return say_count("{count} layer", "{count} layers", count)
+
+
+def head_count(count: int) -> str:
+    return say_count("{count} head", "{count} heads", count)
+
+
+def query_count(count: int) -> str:
+    return say_count("{count} query", "{count} queries", count)
+
+
+def key_count(count: int) -> str:
+    return say_count("{count} key", "{count} keys", count)
+
+
+def token_count(count: int) -> str:
+    return say_count("{count} token", "{count} tokens", count)
 
 
 def whole_percent(share: float) -> str:

@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from i18n import msg_count
 from model import catalog
 from model.atlas.progress import AtlasProgress, about, begun, load, made_of, measured_in_threads, measured_on_ray, save
 from model.atlas.table import as_parquet, examples_path, examples_table, heads_table
@@ -73,7 +74,9 @@ def _run(given: argparse.Namespace) -> int:
     write(given.out, as_parquet(heads_table(atlas), metadata))
     write(examples_path(given.out), as_parquet(examples_table(atlas), metadata))
     state.unlink(missing_ok=True)
-    print(f"{given.out}: {model.num_layers} × {model.num_heads} heads, {atlas.texts:,} texts, {atlas.read:,} tokens")
+    sizes = f"{model.num_layers} × {msg_count('{count} head', '{count} heads', model.num_heads)}"
+    read = msg_count("{count} text", "{count} texts", atlas.texts)
+    print(f"{given.out}: {sizes}, {read}, {msg_count('{count} token', '{count} tokens', atlas.read)}")
     return 0
 
 

@@ -163,6 +163,16 @@ def test_an_export_opens_again_and_looks_the_same(monkeypatch: pytest.MonkeyPatc
     )
 
 
+@pytest.mark.parametrize("by", ["words", "sentences"])
+def test_an_export_of_words_counts_words(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = downloads(monkeypatch)
+    Export(by=by).set(section="Numbers")
+    page = Export().set(section="Open an export")
+    page.app.session_state["opened_export"] = export = data.read(taken["NPZ"]())
+    page.run()
+    assert any(f" · {len(export.about.queries)} {by} · " in one.value for one in page.app.markdown)
+
+
 def test_a_damaged_upload_is_a_sentence() -> None:
     page = Export().set(section="Open an export")
     page.app.file_uploader(key="take_export").upload("x<b>.npz", b"PK no more", "application/zip")

@@ -9,7 +9,9 @@ import pytest
 from model.heads.logit_lens import LogitLens
 from model.heads.view import HeadView
 from tests.viz.markup import plain
-from viz.layers import candidates_table, key, lens_table, ordinal, token_figure, token_sentence
+from viz.ablation import EffectsView, effects_alt
+from viz.circuits.patching import PatchView, patch_alt
+from viz.layers import candidates_table, key, lens_table, ordinal, token_alt, token_figure, token_sentence
 
 LABELS = {3: "cat", 5: "<b>", 7: "dog"}
 IDS = np.array([[[3, 5], [7, 3]], [[5, 3], [3, 7]], [[7, 3], [3, 5]]])  # three readings of two places
@@ -78,6 +80,20 @@ class TestToken:
         assert change[0, 2] == -0.5
         assert figure.data[0].x[2] == "6: t6t7t8"
         assert np.isnan(np.array(token_figure(long, None, "mean weight", dark=False).data[0].z)[0]).sum() == 98
+        every_other = np.arange(300)[None].repeat(2, 0) % 2 == 0
+        together = replace(
+            long, blocked={"sliding": blocked["causal"] & every_other, "drawn": blocked["causal"] & ~every_other}
+        )
+        assert np.isnan(np.array(token_figure(together, None, "mean weight", dark=False).data[0].z)[0]).sum() == 98
+
+    def test_one_layer_is_said_in_the_singular(self) -> None:
+        one = HeadView(np.ones((1, 1), np.float32), np.ones((1, 1), np.float32), {}, ["L0"], ["a"])
+        assert token_alt(one, "mean weight", "a").startswith("Mean weight of “a”, 1 layer by 1 key. ")
+        assert effects_alt(EffectsView(np.zeros((1, 1)), [0], frozenset())).startswith(
+            "Effect of each head, 1 layer by 1 head."
+        )
+        patches = PatchView(np.ones((1, 1)), ["L0"], ["H0"], "nats", (0.0, 1.0), ("A", "B"))
+        assert patch_alt(patches).startswith("Effect of each patch, 1 layer by 1 column.")
 
     def test_what_can_flow(self) -> None:
         assert token_sentence(VIEW, "flow", 0, "q") == (

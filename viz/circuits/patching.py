@@ -6,10 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup
 
-from i18n import N_, say, together
+from i18n import N_, say, say_count, together
 from viz.charts import layers_grid
 from viz.heatmap import CachedFigure
 from viz.html import fixed, signed, table, td, th, track
+from viz.numbers import layer_count
 from viz.palette import NOW, STANDARD, rgb
 
 LISTED = 10
@@ -86,7 +87,8 @@ def _percent(share: float) -> str:
 def patch_alt(view: PatchView) -> str:
     """The picture for whoever cannot see it."""
     rows, columns = view.values.shape
-    what = say("Effect of each patch, {rows} layers by {columns} columns.", rows=rows, columns=columns)
+    across = say_count("{count} column", "{count} columns", columns)
+    what = say("Effect of each patch, {rows} by {columns}.", rows=layer_count(rows), columns=across)
     return together([what, patch_sentence(view)])
 
 

@@ -22,6 +22,7 @@ from viz.heads.tokens import tokens_packet
 from viz.html import SIGNS, join, tag
 from viz.mask_lab.canvas import ALT, canvas_packet
 from viz.mask_styles import STYLES
+from viz.numbers import head_count, layer_count
 from viz.palette import NOW, STANDARD
 from viz.saved.report import WORST
 from viz.saved.standalone import document, inlined
@@ -132,9 +133,9 @@ def _templates() -> dict[str, bytes]:
 
 def _heading(model: "BrowserModel") -> Iterator[Markup]:
     config = model.config
-    sizes = {"layers": config["layers"], "heads": config["heads"], "model": model.name}
+    sizes = {"layers": layer_count(config["layers"]), "heads": head_count(config["heads"]), "model": model.name}
     yield tag("h1", "Unmask")
-    yield tag("p", say("{model}: {layers} layers × {heads} heads. The model runs in this page: nothing you type leaves "
+    yield tag("p", say("{model}: {layers} × {heads}. The model runs in this page: nothing you type leaves "
                        "it.", **sizes), class_="note")  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from i18n import N_, say, together
 from viz.html import join, signs, table, tag, td, th
-from viz.numbers import Candidate, LeakShares, leak_table, mean_share, next_token_table
+from viz.numbers import Candidate, LeakShares, head_count, layer_count, leak_table, mean_share, next_token_table
 from viz.palette import NOW, rgb
 from viz.saved.explorer import AllHeads, explorer_page
 from viz.sentence import loss_words
@@ -81,9 +81,9 @@ def report_page(view: ReportView) -> str:
 
 def _about(view: ReportView) -> list[tuple[str, str]]:
     layers, heads = view.heads.thumbnails.shape[:2]
-    size = {"model": view.model, "network": view.network, "layers": layers, "heads": heads}
+    size = {"model": view.model, "network": view.network, "layers": layer_count(layers), "heads": head_count(heads)}
     return [
-        (say("model"), say("{model} ({network}): {layers} layers × {heads} heads", **size)),
+        (say("model"), say("{model} ({network}): {layers} × {heads}", **size)),
         (say("attention"), "" if view.attention == "self" else say(view.attention)),
         (say("tokens"), together(filter(None, [f"{view.tokens:,}", view.cut]))),
         (say("masks"), view.masks),
