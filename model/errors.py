@@ -3,6 +3,7 @@
 import operator
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from numbers import Integral
 from typing import Any
 
 from i18n import Message
@@ -64,3 +65,11 @@ def items(name: str, given: Any) -> list[Any]:
         with suppress(TypeError):
             return list(given)
     raise ValueError(f"expected {name}, got {given!r:.80}")
+
+
+def whole_numbers(name: str, given: Any) -> list[int]:
+    """Those of a list, a tuple, an array …, numpy's too. Raises ValueError, saying what was expected, for others."""
+    found = items(name, given)
+    if not all(isinstance(one, Integral) and not isinstance(one, bool) for one in found):
+        raise ValueError(f"expected {name}, got {given!r:.80}")
+    return list(map(int, found))

@@ -1,6 +1,8 @@
 """MaskSpec: which masks a reader asked for, where, and at which positions. Plain data, strictly typed."""
 
 import json
+import operator
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, make_dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -141,6 +143,15 @@ class MaskSpec(_Kinds):
             why = str(error)[:100]
             raise ValueError(msg("expected a mask as JSON, got invalid JSON ({why})", why=why)) from None
         return cls._from_data(data)
+
+    @classmethod
+    def from_fields(cls, given: Mapping[str, Any]) -> "MaskSpec":
+        """Fields by their names, as JSON has them; numpy's whole numbers too. Raises ValueError as from_json."""
+        try:
+            text = json.dumps(dict(given), default=operator.index)
+        except TypeError as error:  # a value that JSON has no way to write
+            raise ValueError(f"expected masks as plain numbers, texts and lists ({error})") from None  # not shown
+        return cls.from_json(text)
 
     @classmethod
     def _from_data(cls, data: Any) -> "MaskSpec":

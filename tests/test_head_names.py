@@ -60,6 +60,7 @@ def test_a_head_of_a_hybrid_in_a_notebook(hybrid: str) -> None:
     pictures = run.head(0, 1), run.tokens(0, 1), run.arcs(0, 1)
     assert [one.name for one in pictures] == [NAME] * 3
     assert run.leak().names[0][1] == NAME
+    assert run.leak().to_dataframe()["layer"].tolist() == [NUMBER] * 2 * run.trace.num_heads
     assert f": {head_name(NUMBER)} H" in repr(run.difference(run.under({"causal": False})))
 
 

@@ -104,9 +104,13 @@ class Row:
     def labels(self) -> tuple[str, ...]:
         return self.batch.pieces[0]
 
-    def code(self, call: str) -> str:
-        """A call of the run's in Python."""
-        text = self.batch.texts[0] if self.batch.texts else ""
+    @property
+    def text(self) -> str:
+        return self.batch.texts[0] if self.batch.texts else ""
+
+    def code(self, call: str, text: str | None = None) -> str:
+        """A call of the run's in Python, or of one on another text."""
+        text = self.text if text is None else text
         return f"import unmask\n\nrun = unmask.load({self.model.name!r}).run({text!r})\nrun.{call}"
 
     def ask(self, function: Any, *arguments: Any, **options: Any) -> Any:
@@ -293,7 +297,8 @@ def show_streaming(row: Row) -> SectionView:
         whole_number(say("Window"), "stream_window", 1, min(room, 2_048), width=120)
         whole_number(say("Tokens per call"), "stream_step", 1, min(state.stream_window, 256), width=120)
     sample = "\n".join(text for unit in units_of_sample() for text in unit.texts)
-    ids = ids_of(row.model, sample if source == "sample" else row.batch.texts[0], state.stream_tokens)
+    text = sample if source == "sample" else row.text
+    ids = ids_of(row.model, text, state.stream_tokens)
     sizes = {"window": state.stream_window, "sinks": state.stream_sinks, "step": state.stream_step}
     now: StreamingState | None = state.get("stream_now")
     if now is None or (now.model.key, now.ids, now.sizes) != (row.model.key, ids, sizes):
@@ -304,7 +309,7 @@ def show_streaming(row: Row) -> SectionView:
     figures: dict[str, CachedFigure] = st.fragment(_read_on, run_every=LOOK_EVERY if now.going else None)(now.going)
     arguments = ", ".join(f"{name}={value}" for name, value in ({"tokens": len(ids)} | sizes).items())
     return SectionView(
-        inference.stream_sentence(now.found, row.model.context), figures, row.code(f"streamed({arguments})")
+        inference.stream_sentence(now.found, row.model.context), figures, row.code(f"streamed({arguments})", text)
     )
 
 

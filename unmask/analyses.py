@@ -78,14 +78,14 @@ class Analyses(HeadSource):
         layers = self.trace.num_layers
         layer = index("layer", layer, layers, first=-layers) % layers
         view = layer_maps(self.trace, self.row, self.trace.spec, how, self.by).view(layer)
-        return head_picture("heatmap", [f"{how}, {self.named(layer)}"], [view], len(view.queries) - 1, self.title)
+        return head_picture("heatmap", [f"{how}, {self.named(layer)}"], [view], self.query, self.title)
 
     def flow(self, query: int | None = None) -> HeadPicture:
         """Attention flow (Abnar and Zuidema 2020) of one query to each token by the end of each layer, [L,T]."""
         query = self._query(query)
         flows = token_flow(self.trace, self.row, self.trace.spec, query)
         names = [self.named(layer) for layer in range(len(flows))]
-        view = HeadView(flows, flows, {}, names, self.labels)
+        view = HeadView(flows, np.full_like(flows, np.nan), {}, names, self.labels)
         name = f"attention flow of {self.labels[query]} ({query})"
         return head_picture("heatmap", [name], [view], len(names) - 1, self.title, across=True)
 

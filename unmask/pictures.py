@@ -29,7 +29,18 @@ from viz.heads.picture import changed, difference_packet, picture_packet
 from viz.heads.tokens import light_words, tokens_packet
 from viz.html import tag
 from viz.mask_lab.canvas import canvas_packet
-from viz.numbers import Candidate, chance, leak_grid, mean_share, next_token_table, percent
+from viz.numbers import (
+    Candidate,
+    chance,
+    head_count,
+    key_count,
+    layer_count,
+    leak_grid,
+    mean_share,
+    next_token_table,
+    percent,
+    query_count,
+)
 from viz.pixels import head_packet, largest, name_of
 from viz.saved.explorer import CHANGES, AllHeads, explorer_page, part_words
 from viz.saved.standalone import Canvas, frame, page
@@ -146,7 +157,7 @@ class HeadPicture(Picture):
 
         view = self.view
         queries, keys = (some.ravel() for some in np.indices(view.weights.shape))
-        cells = {"query": queries, "key": keys}
+        cells = {"query": view.first + queries, "key": view.first_key + keys}
         cells |= {"query token": np.array(view.queries)[queries], "key token": np.array(view.keys)[keys]}
         numbers = {"weight": view.weights, "score": view.scaled, "blocked": view.any_blocked()}
         return pd.DataFrame(cells | {name: some.ravel() for name, some in numbers.items()})
@@ -170,7 +181,7 @@ class HeadPicture(Picture):
         """What some queries look at together, one row: the mean or the sum of theirs. Raises ValueError for a query
         that is not there."""
         row = over_queries(self.view, some, how)
-        name = f"{self.name}, {how} of {len(set(some))} queries"
+        name = f"{self.name}, {how} of {query_count(len(set(some)))}"
         return head_picture("heatmap", [name], [replace(row, first=0)], 0, self.of, across=True)
 
     def difference(self, other: "HeadPicture") -> "HeadPicture":
@@ -193,7 +204,7 @@ class Form:
 
 def _size(view: HeadView) -> str:
     queries, keys = view.weights.shape
-    return f"{queries} queries × {keys} keys"
+    return f"{query_count(queries)} × {key_count(keys)}"
 
 
 def _size_and_most(view: HeadView) -> str:
@@ -261,7 +272,8 @@ def heads_picture(name: str, heads: AllHeads, queries: int) -> Picture:
 
     Its numbers are the thumbnails, float32 [L,H,S,S']: the largest weight of each patch, S = Q where there is room.
     """
-    line = "{}: {} layers × {} heads".format(name, *heads.thumbnails.shape)
+    layers, count = heads.thumbnails.shape[:2]
+    line = f"{name}: {layer_count(layers)} × {head_count(count)}"
     return Picture(
         line,
         heads,
@@ -302,13 +314,15 @@ class LeakPicture(Picture):
     names: list[list[str]]
 
 
-def leak_picture(name: str, future: np.ndarray, padding: np.ndarray, names: list[list[str]]) -> LeakPicture:
+def leak_picture(
+    name: str, future: np.ndarray, padding: np.ndarray, names: list[list[str]], layers: Sequence[int]
+) -> LeakPicture:
+    """layers: their numbers in the network."""
     later, pads = (percent(mean_share(shares)) for shares in (future, padding))
     line = f"{name}: {later} of all attention on later tokens, {pads} on padding"
     grids = partial(map, leak_grid, (future, padding), (names, names), ("later tokens", "padding"))
     shares = np.stack([future, padding])
-    layers, heads = (range(size) for size in future.shape)
-    axes = {"on": ["later tokens", "padding"], "layer": layers, "head": heads}
+    axes = {"on": ["later tokens", "padding"], "layer": layers, "head": range(future.shape[1])}
     body: Any = {"future": future, "padding": padding, "names": names, "axes": axes}
     return LeakPicture(line, shares, shares, lambda: page(line, grids()), **body)
 
@@ -353,7 +367,7 @@ def mask_picture(trace: Trace, row: int, layer: int, head: int, name: str, query
     view = mask_view(trace, row, trace.spec, layer, head)
     queries, keys = allowed.shape
     begin, end = part = window(0, queries, query, MOST_CELLS)
-    line = f"mask of {name}: {queries} queries × {keys} keys, {allowed.sum():,} cells allowed"
+    line = f"mask of {name}: {query_count(queries)} × {key_count(keys)}, {allowed.sum():,} cells allowed"
     note = f"Shown are tokens {begin}–{end - 1} of {queries:,}." if end - begin < queries else ""
 
     def canvas(most: int = MOST_STROKES) -> Canvas:

@@ -5,6 +5,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
@@ -12,14 +13,14 @@ from torch import Tensor
 
 from model import catalog
 from model.base import Model
-from model.errors import index
+from model.errors import index, items, whole_numbers
 from model.heads.merging import By, merge_groups, merged_head, merged_weights
 from model.heads.survey import Survey, changes, every_weight, survey
 from model.heads.view import HeadView, head_part
 from model.inference.calls import CallsComparison, compare_calls, continuation_ids, ends_of
 from model.inference.draft_tree import DraftTree, typed_tree, verify_tree
 from model.inference.packing import PackedLosses, pack
-from model.inference.streaming import StreamedText, ids_of, stream
+from model.inference.streaming import MOST_STREAMED, StreamedText, ids_of, stream
 from model.masks import MaskSpec
 from model.sampling import next_tokens
 from model.spec import stroke_of
@@ -42,7 +43,7 @@ from unmask.pictures import (
 )
 from viz.heads.cells import window
 from viz.heads.picture import changed
-from viz.numbers import TOP, Candidate, leak_notes
+from viz.numbers import TOP, Candidate, leak_notes, token_count
 from viz.sentence import loss_words
 
 MOST_PREDICTED = 1_000_000  # next tokens in one table, which is more than any vocabulary
@@ -64,11 +65,13 @@ class Run(Analyses, Checkable, Patchable):
     @property
     def title(self) -> str:  # type: ignore[override]
         """The model, how many tokens it read, whether that was all of the text, and the masks that were on."""
+        real = int(self.trace.queries.keep[self.row].sum())
+        padding = f" + {len(self.labels) - real:,} padding" if real < len(self.labels) else ""
         masks = " and ".join(self.mask_names) or "no"
         mask = "masks" if len(self.mask_names) > 1 else "mask"
         longer = " of a longer text" if self.cut else ""
         into = "" if self.by == "tokens" else f" merged into {self.by}"
-        return f"{self.model.name}, {len(self.labels)} tokens{longer}{into}, {masks} {mask}"
+        return f"{self.model.name}, {token_count(real)}{padding}{longer}{into}, {masks} {mask}"
 
     @property
     def mask_names(self) -> list[str]:
@@ -135,7 +138,9 @@ class Run(Analyses, Checkable, Patchable):
         Raises ValueError for sizes that do not fit, and for a model that cannot be run so.
         """
         alone = self.trace.batch.without_padding(self.row)
-        ends = ends_of(alone.ids.shape[1], chunks, prefix)
+        tokens = alone.ids.shape[1]
+        sizes = int(chunks) if isinstance(chunks, Integral) else whole_numbers("chunk sizes as whole numbers", chunks)
+        ends = ends_of(tokens, sizes, index("prefix", prefix, tokens))
         more = continuation_ids(self.model, second)[0] if second else ()
         return compare_calls(self.model, alone, self.masks, ends, align, more)
 
@@ -154,9 +159,13 @@ class Run(Analyses, Checkable, Patchable):
         Raises ValueError for what is no tree or does not fit.
         """
         ids = self.trace.batch.without_padding(self.row).ids[0].tolist()
-        nodes = [one for one in parents if not isinstance(one, str)]
-        if texts := [one for one in parents if isinstance(one, str)]:
-            nodes, tokens = typed_tree(self.model, texts)
+        nodes = items("parents or texts as a list", parents)
+        if nodes and all(isinstance(one, str) for one in nodes):
+            if tokens is not None:
+                raise ValueError("expected texts without tokens, got both")
+            nodes, tokens = typed_tree(self.model, nodes)
+        elif tokens is not None:
+            tokens = [index("token", one, self.model.vocabulary) for one in items("tokens as ids", tokens)]
         return verify_tree(self.model, ids, nodes, tokens, order=order, positions=positions)
 
     def packed(self, documents: str | Sequence[int] = ".") -> PackedLosses:
@@ -173,6 +182,7 @@ class Run(Analyses, Checkable, Patchable):
 
         Raises ValueError for sizes that do not fit, and for a model that cannot be run so.
         """
+        tokens = index("number of tokens", tokens, MOST_STREAMED + 1, first=2)
         ids = ids_of(self.model, self.trace.batch.texts[self.row], tokens)
         return stream(self.model, ids, window=window, sinks=sinks, step=step)
 
@@ -241,11 +251,9 @@ class Run(Analyses, Checkable, Patchable):
     def head_part(self, layer: int, head: int, queries: tuple[int, int], keys: tuple[int, int]) -> HeadPicture:
         """Some queries and keys of a head, each from a position up to, without, another, exactly; of a text of any
         length. Raises ValueError for more than MOST_TOKENS of either, or none."""
-        for (begin, end), size in zip((queries, keys), self._size, strict=True):
-            if not 0 <= begin < end <= min(size, begin + MOST_TOKENS):
-                raise ValueError(f"expected 1 to {MOST_TOKENS} positions from 0 to {size}, got {begin} to {end}")
-        view = head_part(self.trace, self.row, self.masks, layer, head, queries, keys, most=MOST_TOKENS)
-        query = min(max(self.last, queries[0]), queries[1] - 1)
+        rows, columns = (_part(*one) for one in zip((queries, keys), self._size, strict=True))
+        view = head_part(self.trace, self.row, self.masks, layer, head, rows, columns, most=MOST_TOKENS)
+        query = min(max(self.last, rows[0]), rows[1] - 1)
         return head_picture("heatmap", [self.named(layer, head)], [view], query, self.title, across=self.across)
 
     @property
@@ -286,7 +294,7 @@ class Run(Analyses, Checkable, Patchable):
         if not isinstance(other, Run):
             raise ValueError(f"expected another run, got {type(other).__name__}")
         other = other.merged(self.by)
-        found = changes(self.trace, other.trace, self.row, self.by)
+        found = changes(self.trace, other.trace, self.row, other.row, self.by)
         layer, head = (int(place) for place in np.unravel_index(found.largest.argmax(), found.largest.shape))
         every, parts = self.all_heads([(layer, head)]), other.all_heads([(layer, head)])
         drawn = replace(
@@ -305,7 +313,8 @@ class Run(Analyses, Checkable, Patchable):
         """What every head gives to later tokens and to padding."""
         layers, heads = self.survey.future.shape
         names = [[self.named(layer, head) for head in range(heads)] for layer in range(layers)]
-        return leak_picture(self.title, self.survey.future, self.survey.padding, names)
+        numbers = self.numbers or range(layers)
+        return leak_picture(self.title, self.survey.future, self.survey.padding, names, numbers)
 
     def tokens_of(self, text: str | None) -> tuple[Tensor, list[str]]:
         """The ids and labels of a text, or of the beginning of this row."""
@@ -346,6 +355,14 @@ class LiveHead:
         return HBox([self.mask, self.head])._repr_mimebundle_(**how)
 
 
+def _part(given: tuple[int, int], size: int) -> tuple[int, int]:
+    """From a position up to, without, another, of so many. Raises ValueError for what is none."""
+    begin, end, *more = [*whole_numbers("a pair of positions", given), 0, 0]
+    if len(more) != 2 or not 0 <= begin < end <= min(size, begin + MOST_TOKENS):
+        raise ValueError(f"expected 1 to {MOST_TOKENS} positions from 0 to {size}, got {given!r:.80}")
+    return begin, end
+
+
 def spec_of(
     standard: MaskSpec,
     masks: MaskSpec | dict[str, Any] | None,
@@ -355,10 +372,7 @@ def spec_of(
 ) -> MaskSpec:
     """The masks asked for. Raises ValueError for fields that are not there, and values that they do not take."""
     if isinstance(masks, dict):
-        try:
-            spec = MaskSpec.from_json(json.dumps(json.loads(standard.to_json()) | masks))
-        except TypeError as error:  # a value that JSON has no way to write
-            raise ValueError(f"expected masks as plain numbers, texts and lists ({error})") from None
+        spec = MaskSpec.from_fields(json.loads(standard.to_json()) | masks)
     elif masks is None or isinstance(masks, MaskSpec):
         spec = masks or standard
     else:

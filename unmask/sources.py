@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -13,6 +14,7 @@ from model.heads.survey import blocked_thumbnail, given_weights, thumbnails
 from model.heads.view import HeadView, head_name
 from unmask.pictures import MOST_TOKENS, HeadPicture, Picture, head_picture, heads_picture
 from viz.heads.arcs import MOST_HEADS
+from viz.numbers import head_count, key_count, layer_count, query_count
 from viz.palette import MASK_COLOURS
 from viz.saved.explorer import AllHeads, all_heads
 
@@ -89,7 +91,7 @@ class HeadSource(ABC):
         """A head of a layer, or several, as lines between the tokens. by: as `merged`'s."""
         if by:
             return self.merged(by).arcs(layer, heads)
-        some = [heads] if isinstance(heads, int) else items("a head of the layer, or several", heads)
+        some = [int(heads)] if isinstance(heads, Integral) else items("a head of the layer, or several", heads)
         if not 1 <= len(some) <= MOST_HEADS:
             raise ValueError(f"expected 1 to {MOST_HEADS} heads, got {len(some)}")
         return self._picture("arcs", layer, some)
@@ -185,7 +187,8 @@ class GivenHeads(HeadSource):
 
     def __repr__(self) -> str:
         layers, heads, queries, keys = self.weights.shape
-        return f"{self.title}: {layers} layers × {heads} heads, {queries} queries × {keys} keys"
+        sizes = f"{layer_count(layers)} × {head_count(heads)}, {query_count(queries)} × {key_count(keys)}"
+        return f"{self.title}: {sizes}"
 
 
 def attentions(

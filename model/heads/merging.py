@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from model.errors import whole_numbers
 from model.heads.view import HeadView, head_view
 from model.masks import MaskSpec
 from model.text import TokenBatch, readable
@@ -191,22 +192,23 @@ def merged_blocked(blocked: np.ndarray, groups: Groups | None) -> np.ndarray:
 
 
 def over_queries(view: HeadView, queries: Sequence[int], how: Literal["mean", "sum"] = "mean") -> HeadView:
-    """What some queries of a whole view look at together: one row, the mean or the sum of theirs.
+    """What some queries of a view look at together: one row, the mean or the sum of theirs. queries: positions.
 
     Of a sum, weights are from 0 to the number of queries. Raises ValueError for no query, for one that is not there,
     and for another `how`.
     """
-    some = sorted(set(queries))
-    if not some or not 0 <= some[0] <= some[-1] < len(view.queries) or how not in ("mean", "sum"):
-        last = len(view.queries) - 1
-        raise ValueError(f"expected queries from 0 to {last} and mean or sum, got {queries!r:.60}, {how}")  # not shown
+    first, end = view.first, view.first + len(view.queries)
+    some = sorted({one - first for one in whole_numbers("queries as positions", queries)})  # not shown
+    if not some or not 0 <= some[0] <= some[-1] < end - first or how not in ("mean", "sum"):
+        wanted = f"queries from {first} to {end - 1} and mean or sum"  # not shown
+        raise ValueError(f"expected {wanted}, got {queries!r:.60}, {how}")  # not shown
     taken = replace(
         view,
         weights=view.weights[some],
         scaled=view.scaled[some],
         blocked={name: mask[some] for name, mask in view.blocked.items()},
         queries=[view.queries[query] for query in some],
-        first=some[0],
+        first=first + some[0],
     )
     one = merged(taken, np.array([0]), np.arange(len(view.keys)))
     looking = int(taken.weights.any(1).sum())

@@ -38,10 +38,10 @@ class LayerMaps:
     merged: bool = False
 
     def view(self, layer: int) -> HeadView:
-        """One layer's map, as a head's; blocked are the cells that nothing came to by other ways."""
+        """One layer's map, as a head's without scores; blocked are the cells that nothing came to by other ways."""
         found, labels = self.maps[layer], self.labels
         closed = {name: mask & (found == 0) for name, mask in self.blocked[layer].items()}
-        return HeadView(found, found, closed, labels, labels, merged=self.merged)
+        return HeadView(found, np.full_like(found, np.nan), closed, labels, labels, merged=self.merged)
 
     def nbytes(self) -> int:
         """The memory it takes, in bytes."""

@@ -221,8 +221,8 @@ class Changes:
 
 
 @torch.inference_mode()
-def changes(trace: Trace, other: Trace, row: int, by: By = "tokens") -> Changes:
-    """Every weight of a run less the other's, a block of queries at a time. by: what tokens are merged into.
+def changes(trace: Trace, other: Trace, row: int, other_row: int, by: By = "tokens") -> Changes:
+    """Every weight of a row less those of the other run's row, a block of queries at a time. by: what is merged.
 
     Raises ValueError for runs of other shapes or on other tokens.
     """
@@ -230,13 +230,13 @@ def changes(trace: Trace, other: Trace, row: int, by: By = "tokens") -> Changes:
     if shapes[0] != shapes[1]:
         words = N_("expected two runs of one shape, got {one} and {other}")
         raise ValueError(msg(words, one=_said(trace), other=_said(other)))
-    if not torch.equal(trace.batch.ids[row], other.batch.ids[row]):
+    if not torch.equal(trace.batch.ids[row], other.batch.ids[other_row]):
         raise ValueError(msg("expected two runs on the same tokens, got other ones"))
     groups, size = merge_groups(trace, row, by), trace.layers[0].q.shape[2]
     sides = None if groups is None else (len(groups[0]), len(groups[1]))
     thumbnails = Thumbnails(trace, thumbnail_size(trace.num_layers, trace.num_heads), sides)
     one, two = MergedBlocks(groups, size), MergedBlocks(groups, size)
-    for (layer, some, weights), (_, _, others) in zip(trace.blocks(row), other.blocks(row), strict=True):
+    for (layer, some, weights), (_, _, others) in zip(trace.blocks(row), other.blocks(other_row), strict=True):
         merged, theirs = one.add(some, weights), two.add(some, others)
         thumbnails.add(layer, merged[0], (merged[1] - theirs[1]).abs())
     found = thumbnails.result.numpy()

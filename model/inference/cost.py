@@ -10,7 +10,6 @@ have F(q - k + B + 1) - 2 F(q - k + 1) + F(q - k - B + 1) allowed cells. Blocks 
 Sizes: N blocks a side, of B × B cells; M of the blocks.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from i18n import msg
-from model.errors import index
+from i18n import N_, msg
+from model.errors import index, whole_numbers
 from model.mask_kinds import KINDS, Cells
 from model.masks import ZERO
 from model.spec import MaskSpec
@@ -103,7 +102,9 @@ def cost(
     tokens = index("number of tokens", tokens, MOST_TOKENS + 1, first=1)  # not shown
     block = index("block size", block, MOST_BLOCK + 1, first=LEAST_BLOCK)  # not shown
     sizes = lengths_within(tokens, documents)
-    spec = masks if isinstance(masks, MaskSpec) else MaskSpec.from_json(json.dumps(dict(masks)))
+    if not isinstance(masks, MaskSpec | Mapping):
+        raise ValueError(f"expected masks as a MaskSpec or a dict of its fields, got {masks!r:.40}")  # not shown
+    spec = masks if isinstance(masks, MaskSpec) else MaskSpec.from_fields(masks)
     counts = _Blocks(spec, tokens, block, sizes).counts()
     blocks = (counts > 0).astype(np.int8) + (counts == block**2)
     kinds = [*_kinds(spec, tokens), *([SPLIT] if sizes else [])]
@@ -112,10 +113,14 @@ def cost(
 
 
 def lengths_within(tokens: int, sizes: Sequence[int]) -> list[int]:
-    """The lengths of documents in a text of so many tokens. Raises ValueError for one that is none."""
+    """The lengths of documents in a text of so many tokens. Raises ValueError for one that is none, and for more."""
+    sizes = whole_numbers("the tokens of each document as whole numbers", sizes)  # not shown
     if wrong := [size for size in sizes if not 1 <= size <= tokens]:
         raise ValueError(msg("expected documents of 1 to {most:,} tokens, got {got}", most=tokens, got=wrong[0]))
-    return list(sizes)
+    if sum(sizes) > tokens:
+        words = N_("expected documents of at most {most:,} tokens together, got {got:,}")
+        raise ValueError(msg(words, most=tokens, got=sum(sizes)))
+    return sizes
 
 
 def _accepts(kernel: str, spec: MaskSpec, kinds: Sequence[str]) -> bool:
@@ -144,7 +149,7 @@ class _Blocks:
         self.first = np.arange(0, tokens, block)
         self.last = np.minimum(self.first + block, tokens) - 1
         self.kinds = _kinds(spec, tokens)
-        ends = np.minimum(np.cumsum([0, *sizes]), tokens)
+        ends = np.cumsum([0, *sizes])
         self.part = np.repeat(np.arange(len(ends)), np.diff(ends, append=tokens))  # of each token, its document
 
     def counts(self) -> np.ndarray:

@@ -69,10 +69,10 @@ class StreamedText:
 
     @property
     def means(self) -> np.ndarray:
-        """The mean loss with sinks and without, float32 [2], of the tokens from position sinks + window on."""
-        past = self.losses[:, min(self.sinks + self.window, self.done - 1) : self.done]
-        means: np.ndarray = past.mean(axis=1)
-        return means
+        """The mean loss with sinks and without, float32 [2], of the tokens from position sinks + window on; NaN before
+        one of them was read."""
+        past = self.losses[:, self.sinks + self.window : self.done]
+        return past.mean(axis=1) if past.size else np.full(2, np.nan, np.float32)
 
     def numpy(self) -> np.ndarray:
         """The losses with sinks and without: float32 [2,T]."""

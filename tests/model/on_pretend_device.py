@@ -40,7 +40,7 @@ def measured(model: Model) -> list[np.ndarray]:
             found += [trace.logits.cpu(), every_weight(trace, 1), survey(trace, 1).thumbnails]
             found += list(survey(trace, 1).shares.values())
             view = head_view(trace, 1, trace.spec, 1, 2)
-            found += [view.weights, *view.blocked.values(), changes(standard, trace, 1).largest]
+            found += [view.weights, *view.blocked.values(), changes(standard, trace, 1, 1).largest]
             mask_view(trace, 0, trace.spec, 0, 0)
             if model.kind != "encoder":
                 found += [predictions(trace, 1, None, 3).losses, next_tokens(trace, 0, 2, 3).probabilities]

@@ -162,7 +162,10 @@ def test_a_stream_goes_on_from_run_to_run() -> None:
         ({"chunks": "3", "cached": "4"}, lambda found: found.calls == [(4, 4), (3, 7), (3, 10), (3, 13), (2, 15)]),
         ({"serving": "tree", "branching": "2, 1"}, lambda found: len(found.tokens) == 4),
         ({"serving": "packing", "documents_by": "lengths", "lengths": "6"}, lambda found: found.sizes == [6, 9]),
-        ({"serving": "streaming", "stream_tokens": "40", "stream_window": "9"}, lambda found: len(found.kept) == 13),
+        (
+            {"serving": "streaming", "stream_text": "text", "stream_tokens": "40", "stream_window": "9"},
+            lambda found: len(found.kept) == 13,
+        ),
         ({"serving": "cost", "tokens": "900", "block": "64"}, lambda found: found.empty == 105),
     ],
 )
@@ -176,6 +179,18 @@ def test_figures_and_code_to_take_away(query: dict[str, str], value: Callable[[A
     names: dict[str, Any] = {}
     exec("\n".join([*lines, f"found = {call}"]), names)
     assert value(names["found"])
+
+
+@pytest.mark.filterwarnings("ignore:The model reads at most 256 tokens")  # as one row
+@pytest.mark.parametrize("text", ["sample", "text"])
+def test_the_code_of_a_stream_reads_the_text_that_is_shown(text: str) -> None:
+    page = Serving(serving="streaming", stream_text=text, stream_tokens="40", stream_window="9")
+    page.app.session_state["serving_files"] = True
+    page.run()
+    *lines, call = page.app.code[0].value.splitlines()
+    names: dict[str, Any] = {}
+    exec("\n".join([*lines, f"found = {call}"]), names)
+    assert names["found"].ids == page.app.session_state.stream_now.found.ids
 
 
 def test_what_is_taken_away_says_what_the_figure_shows() -> None:
@@ -208,6 +223,7 @@ def test_what_is_taken_away_says_what_the_figure_shows() -> None:
         ({"chunks": "3, 3"}, "tokens together, got 3, 3"),
         ({"serving": "packing", "documents_by": "lengths", "lengths": "5, 0"}, "expected documents of 1 to 15 tokens"),
         ({"serving": "cost", "cost_documents": "0"}, "expected documents of 1 to 4,096 tokens, got 0"),
+        ({"serving": "packing", "documents_by": "lengths", "lengths": "9, 9"}, "at most 15 tokens together, got 18"),
         ({"serving": "tree", "branching": "9, 9, 9"}, "expected 1 to 64 nodes"),
         ({"serving": "cost", "cost_masks": "no"}, "expected a mask as JSON"),
     ],

@@ -96,6 +96,20 @@ def test_ids_that_mean_nothing_are_a_sentence(story: LoadedModel, options: dict,
         (lambda run: run.ablate([(0.9, 1.7)]), "expected a layer from 0 to 5, got 0.9"),
         (lambda run: run.ablate([(0, 0)], target=-1), "expected a target from 0 to 4095, got -1"),
         (lambda run: run.ablation(target=4096), "expected a target from 0 to 4095, got 4096"),
+        (lambda run: run.served(3.0), "expected chunk sizes as whole numbers, got 3.0"),
+        (lambda run: run.served(3, prefix=1.5), "expected a prefix from 0 to 15, got 1.5"),
+        (lambda run: run.streamed(-5), "expected a number of tokens from 2 to 4096, got -5"),
+        (lambda run: run.packed([9, 9]), "expected documents of at most 16 tokens together, got 18"),
+        (lambda run: run.packed(3), "expected the tokens of each document as whole numbers, got 3"),
+        (lambda run: run.tree(" cat"), "expected parents or texts as a list, got ' cat'"),
+        (lambda run: run.tree([-1], [-1]), "expected a token from 0 to 4095, got -1"),
+        (lambda run: run.tree([" cat"], [5]), "expected texts without tokens, got both"),
+        (lambda run: run.tree([-1, " cat"]), "expected a parent from -1 to 0, got ' cat'"),
+        (lambda run: run.head(4, 0).queries([1.5]), "expected queries as positions"),
+        (lambda run: run.head_part(4, 0, queries=(4, 6), keys=(0, 3)).queries([0]), "expected queries from 4 to 5"),
+        (lambda run: run.head_part(4, 0, queries=3, keys=(0, 3)), "expected a pair of positions, got 3"),
+        (lambda _: unmask.cost({}, 40, 16, [30, 30]), "expected documents of at most 40 tokens together, got 60"),
+        (lambda _: unmask.cost("causal", 40, 16), "expected masks as a MaskSpec or a dict of its fields"),
     ],
 )
 def test_what_means_nothing_is_a_sentence(run: Run, analysis: Callable[[Run], object], words: str) -> None:
@@ -169,6 +183,40 @@ def test_tables_of_a_run_and_a_head(run: Run) -> None:
     cells = run.head(4, 0).to_dataframe()
     assert cells.columns.tolist() == ["query", "key", "query token", "key token", "weight", "score", "blocked"]
     assert cells[cells["key"] > cells["query"]]["blocked"].all()
+    part = run.head_part(4, 0, queries=(5, 9), keys=(2, 7)).to_dataframe()
+    expected = cells[cells["query"].between(5, 8) & cells["key"].between(2, 6)]
+    assert (part[["query", "key"]].to_numpy() == expected[["query", "key"]].to_numpy()).all()
+    np.testing.assert_allclose(part["weight"], expected["weight"], atol=1e-6)
+    for without in (run.rollout(2), run.flow(5)):
+        assert without.to_dataframe()["score"].isna().all()
+
+
+def test_numbers_may_be_numpys(run: Run) -> None:
+    head, three = run.arcs(4, np.int64(0)), np.int64(3)
+    np.testing.assert_array_equal(head.numpy()[0], run.head(4, 0).numpy())
+    assert run.served(three, prefix=np.int64(1)).calls == run.served(3, prefix=1).calls
+    assert run.under({"sliding": three}).masks == run.under({"sliding": 3}).masks
+    assert unmask.cost({"sliding": three}, 40, 16).allowed == unmask.cost({"sliding": 3}, 40, 16).allowed
+
+
+def test_a_row_is_compared_with_the_same_tokens_in_another(story: LoadedModel) -> None:
+    lifted = story.run([TEXT, "A red ball"], row=1, causal=False)
+    other = story.run(["A red ball", TEXT], row=0)
+    expected = np.abs(lifted.numpy() - other.numpy()).max((2, 3))
+    np.testing.assert_allclose(lifted.difference(other).numpy(), expected, atol=1e-6)
+
+
+def test_padding_is_no_token_of_a_row(story: LoadedModel) -> None:
+    padded = story.run([TEXT, "A red ball"], row=1)
+    assert repr(padded) == "story, 4 tokens + 12 padding, causal and padding masks"
+    assert padded.rollout().query == padded.merged("words").rollout().query == 3
+    assert padded.head(4, 0).queries([2]).line.startswith("L4 H0, mean of 1 query: 1 query × 16 keys")
+
+
+def test_a_stream_that_fits_the_cache_has_no_mean_beyond_it(run: Run) -> None:
+    assert np.isnan(run.streamed(20).means).all()
+    found = run.streamed(30, window=9, sinks=2, step=3)
+    np.testing.assert_allclose(found.means, found.losses[:, 11:].mean(1), atol=1e-6)
 
 
 @pytest.mark.parametrize("by", ["words", "sentences"])

@@ -24,17 +24,17 @@ def test_every_weight_is_the_traces(tiny: Model) -> None:
 def test_the_changes_of_every_head(tiny: Model) -> None:
     batch = tiny.encode([TEXT])
     one, other = tiny.run(batch), tiny.run(batch, MaskSpec(causal=False))
-    found = changes(one, other, 0)
+    found = changes(one, other, 0, 0)
     change = np.abs(every_weight(one, 0) - every_weight(other, 0))
     np.testing.assert_allclose(found.thumbnails, change, atol=1e-6)  # short enough for a pixel each
     np.testing.assert_allclose(found.largest, change.max((2, 3)), atol=1e-6)
     assert found.largest.min() > 0
-    assert not changes(one, tiny.run(batch), 0).largest.any()
+    assert not changes(one, tiny.run(batch), 0, 0).largest.any()
 
 
 def test_a_long_text_is_compared_in_patches(tiny: Model) -> None:
     batch = tiny.encode(["the cat sat on the mat and the cat sat still " * 20])
-    found = changes(tiny.run(batch), tiny.run(batch, MaskSpec(causal=False)), 0)
+    found = changes(tiny.run(batch), tiny.run(batch, MaskSpec(causal=False)), 0, 0)
     assert found.thumbnails.shape == (2, 3, 64, 64)
     assert batch.ids.shape[1] > 64
     np.testing.assert_array_equal(found.largest, found.thumbnails.max((2, 3)))
@@ -43,9 +43,9 @@ def test_a_long_text_is_compared_in_patches(tiny: Model) -> None:
 def test_runs_of_other_tokens_are_not_compared(tiny: Model) -> None:
     one = tiny.run(tiny.encode([TEXT]))
     with pytest.raises(ValueError, match="expected two runs on the same tokens, got other ones"):
-        changes(one, tiny.run(tiny.encode([TEXT.replace("cat", "mat")])), 0)
+        changes(one, tiny.run(tiny.encode([TEXT.replace("cat", "mat")])), 0, 0)
     with pytest.raises(ValueError, match="expected two runs of one shape, got 2 × 3 × "):
-        changes(one, tiny.run(tiny.encode(["the cat"])), 0)
+        changes(one, tiny.run(tiny.encode(["the cat"])), 0, 0)
 
 
 def test_given_weights_are_one_rows_in_float32() -> None:

@@ -4,7 +4,7 @@ python -m pytest tests/model/inference/test_cost.py
 """
 
 import tracemalloc
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from random import Random
 from typing import Any
 
@@ -52,7 +52,8 @@ def test_blocks_are_those_of_flex_attention(first: int) -> None:
 def are_those_of_flex_attention(random: Random) -> None:
     tokens, block = random.randint(1, 300), random.choice(SIZES)
     spec = random_spec(random, tokens)
-    documents = [random.randint(1, tokens) for _ in range(random.choice((0, 0, 1, 3)))]
+    ends = sorted({random.randint(1, tokens) for _ in range(random.choice((0, 0, 1, 3)))})
+    documents = [end - begin for begin, end in pairwise([0, *ends])]
     mask = allowed(spec, tokens, documents)
     theirs = create_block_mask(
         lambda batch, head, query, key: mask[query, key], 1, 1, tokens, tokens, device="cpu", BLOCK_SIZE=block
