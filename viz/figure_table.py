@@ -40,14 +40,15 @@ def figure_tables(figure: CachedFigure) -> list[FigureTable]:
     blocked = {trace.get("xaxis"): trace for trace in traces if trace.get("name") == "blocked"}
     grids = [trace for trace in traces if trace["type"] == "heatmap" and trace.get("name") != "blocked"]
     titles = _titles(plain, grids)
-    found = [_grid(one, blocked.get(one.get("xaxis")), title) for one, title in zip(grids, titles, strict=True)]
+    layout = plain["layout"]
+    found = [_grid(one, blocked.get(one.get("xaxis")), title, layout) for one, title in zip(grids, titles, strict=True)]
     series: dict[tuple[str, ...], list[Part]] = {}
     for trace in traces:
         if trace["type"] != "heatmap" and isinstance(trace.get("text"), list):
-            found.append(_named(trace, plain["layout"]))
+            found.append(_named(trace, layout))
         elif trace["type"] != "heatmap":
             series.setdefault(tuple(_words(trace["x"])), []).append(trace)
-    return found + [_columns(x, some) for x, some in series.items()]
+    return found + [_columns(some, layout) for some in series.values()]
 
 
 def _has_numbers(trace: Part) -> bool:
@@ -64,12 +65,20 @@ def _titles(plain: Part, grids: list[Part]) -> list[str]:
     return [str(title.get("text", "")) if isinstance(title, dict) else str(title) for title in beside]
 
 
-def _grid(trace: Part, blocked: Part | None, title: str) -> FigureTable:
-    """A heatmap, rows by columns; a cell without a number is empty, or blocked by a mask."""
-    numbers = values(trace["z"])
+def _grid(trace: Part, blocked: Part | None, title: str, layout: Part) -> FigureTable:
+    """A heatmap, rows by columns; a cell without a number is empty, or blocked by a mask. Where cells have texts, these
+    are what its colours stand for; of one colour alone, the tooltip says what is true of its cells."""
+    numbers = np.array(trace["hovertext"]) if "hovertext" in trace else values(trace["z"])
     numbers = numbers[None] if numbers.ndim == 1 else numbers
-    sides = [_words(trace.get(axis), size) for axis, size in zip("yx", numbers.shape, strict=True)]
+    if trace.get("showscale") is False and len({colour for _, colour in trace["colorscale"]}) == 1:
+        numbers, title = np.where(np.isnan(numbers), "", say("yes")), _true_of_cells(trace)
+    sides = [_along(trace, axis, layout, size) for axis, size in zip("yx", numbers.shape, strict=True)]
     return grid(numbers, sides[0], sides[1], title, say("blocked") if blocked else "")
+
+
+def _true_of_cells(trace: Part) -> str:
+    words = trace["hovertemplate"].partition("<extra>")[0].replace("<br>", say("; "))
+    return words.replace("%{y}", say("row")).replace("%{x}", say("column"))
 
 
 def grid(
@@ -106,8 +115,9 @@ def _named(trace: Part, layout: Part) -> FigureTable:
     return grid(places, list(map(_plain, trace["text"])), axes)
 
 
-def _columns(x: tuple[str, ...], traces: list[Part]) -> FigureTable:
+def _columns(traces: list[Part], layout: Part) -> FigureTable:
     """Bars, lines or points over the same x, a column each."""
+    x = _along(traces[0], "x", layout)
     each = [values(trace.get("y", [])) for trace in traces]
     names = [_plain(str(trace.get("name") or number)) for number, trace in enumerate(traces)]
     cells = [[_number(column[row]) if row < len(column) else "" for column in each] for row in range(len(x))]
@@ -129,6 +139,18 @@ def _table(title: str, cells: list[list[str]], rows: Any, columns: Any, size: tu
 def _different(names: list[str]) -> list[str]:
     """Names of columns, which have to differ."""
     return [name if name not in names[:place] else f"{name} ({place})" for place, name in enumerate(names)]
+
+
+def _along(trace: Part, letter: str, layout: Part, size: int = 0) -> list[str]:
+    """What stands along an axis of a trace: the names of its ticks where each place has one."""
+    words, axis = _words(trace.get(letter), size), layout.get(_axis(trace, letter), {})
+    ticks = dict(zip(_words(axis.get("tickvals", [])), axis.get("ticktext", []), strict=False))
+    return [_plain(str(ticks[word])) for word in words] if all(word in ticks for word in words) else words
+
+
+def _axis(trace: Part, letter: str) -> str:
+    """Its name in the layout: "xaxis", "xaxis2" …"""
+    return f"{letter}axis{str(trace.get(f'{letter}axis', letter))[1:]}"
 
 
 def _words(some: Any, size: int = 0) -> list[str]:

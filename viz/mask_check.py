@@ -115,13 +115,14 @@ def _measured(mask: MeasuredMask, axes: HeadView, *, dark: bool) -> list[Part]:
     low, high = math.floor(low), max(math.ceil(high), math.floor(low) + 1)
     ticks = list(range(low, high + 1, max(1, (high - low) // 6)))
     labels = {"tickvals": ticks, "ticktext": [f"1e{tick}" for tick in ticks]}
-    words = say("{output} moves by {amount}<br>when {token} is changed", **PLACES, amount="%{customdata:.3g}")
+    words = say("{output} moves by {amount}<br>when {token} is changed", **PLACES, amount="%{hovertext}")
+    amounts = zip(mask.moved.tolist(), mask.reaches.tolist(), strict=True)
     measured = cells(axes, size) | {
         "zmin": low,
         "zmax": high,
         "colorscale": EVEN_SCALE,
         "colorbar": colour_bar(say("moves by"), x=1, xanchor="left", xpad=8, y=1, yanchor="top", ypad=0, **labels),
-        "customdata": mask.moved,
+        "hovertext": [[f"{one:.3g}" if shown else "" for one, shown in zip(*row, strict=True)] for row in amounts],
         "hovertemplate": words + "<extra></extra>",
         "name": "measured",
     }

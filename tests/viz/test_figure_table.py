@@ -3,7 +3,7 @@
 import numpy as np
 
 from model.heads.view import HeadView
-from viz.charts import bars, scatter
+from viz.charts import bars, coloured_cells, flat, of_tokens, scatter
 from viz.figure_table import MOST_COLUMNS, MOST_ROWS, figure_tables, values
 from viz.head import comparison_figure, head_figure
 from viz.heatmap import figure
@@ -36,6 +36,26 @@ def test_bars_and_lines_over_the_same_x_are_columns() -> None:
     one, other = figure_tables(figure(traces, {}))
     assert one.table.to_dict() == {"now": {"0: a": "1.5", "1: b": "2"}, "standard": {"0: a": "3", "1: b": ""}}
     assert other.table.to_dict() == {"points": {"5": "2", "7": "4"}}
+
+
+def test_places_are_called_as_their_ticks_are_where_each_has_one() -> None:
+    ticks = {"tickvals": [0, 1], "ticktext": ["itself", "1–<b>2</b>"]}
+    (found,) = figure_tables(figure([bars([0, 1], np.array([0.25, 0.75]), "share", "", "red")], {"xaxis": ticks}))
+    assert found.table.to_dict() == {"share": {"itself": "0.25", "1–2": "0.75"}}
+    (found,) = figure_tables(figure([bars([0, 1, 2], np.ones(3), "share", "", "red")], {"xaxis": ticks}))
+    assert found.table.index.tolist() == ["0", "1", "2"]
+
+
+def test_colours_that_stand_for_something_are_what_they_stand_for() -> None:
+    names = [f"call {number}" for number in range(1, 9)]
+    calls = np.array([[0, -1, -1], [6, 7, -1]])
+    (found,) = figure_tables(coloured_cells(calls, ["red", "green", "blue"], names, *of_tokens(["a", "b", "c"])))
+    assert found.table.to_numpy().tolist() == [["call 1", "", ""], ["call 7", "call 8", ""]]
+    assert found.table.columns.tolist() == ["a", "b", "c"]
+    cells = flat(VIEW, ~CAUSAL["causal"], "red", "open", "<b>%{y}</b> may attend to <b>%{x}</b>")
+    (found,) = figure_tables(figure([cells], {}))
+    assert found.title == "row may attend to column"
+    assert found.table.to_numpy().tolist() == [["yes", "", ""], ["yes", "yes", ""], ["yes", "yes", "yes"]]
 
 
 def test_points_that_have_names_are_rows_by_them() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from mask_check.findings import CheckReport, Finding, MeasuredMask, Noise
 from mask_check.formats import verdict_of
+from viz.figure_table import figure_tables
 from viz.mask_check import laws_table, mask_figure, named_pairs, report_html, sentence
 
 TOKENS = ["<s>", "a&b", "cat", "sat", "on"]
@@ -71,6 +72,13 @@ def test_an_output_that_became_nan_is_drawn_as_reached(view: CheckReport) -> Non
     view.mask.moved[4, 0] = np.inf
     (measured,) = traces(mask_figure(view, dark=False), "measured")
     assert np.isfinite(measured.z[4, 0])
+
+
+def test_the_table_of_what_was_measured_has_the_amounts(view: CheckReport) -> None:
+    (found,) = [one for one in figure_tables(mask_figure(view, dark=False)) if one.title == "moves by"]
+    reached = view.mask.reaches
+    assert [cell != "" for row in found.table.to_numpy() for cell in row] == reached.ravel().tolist()
+    assert list(map(float, found.table.to_numpy()[reached])) == pytest.approx(view.mask.moved[reached], rel=1e-2)
 
 
 def test_the_table_begins_with_what_is_broken_and_escapes(view: CheckReport) -> None:
