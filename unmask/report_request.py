@@ -5,8 +5,11 @@ import json
 from collections.abc import Sequence
 from urllib.parse import urlencode
 
+import torch
+
 from i18n import LANGUAGES, spoken, together
 from model import catalog
+from model.blocks import positions_under
 from model.errors import NotAvailable, items
 from model.gpt2 import browser_model
 from model.masks import NATIVE
@@ -60,11 +63,17 @@ def _report_view(run: Run, heads: Sequence[tuple[int, int]], link: str) -> Repor
 
 
 def _standard(run: Run) -> Run | None:
-    """The same text under the masks that the model was trained with; None where they let the same cells through."""
+    """The same text under the masks that the model was trained with; None where they let the same cells through, from
+    the same positions."""
     if run.masks == run.model.standard:
         return None
     standard, heads = run.under(run.model.standard), run.masks.heads or (0,)
-    same = all(
+    batches = [batch for batch in (run.trace.batch.source, run.trace.batch) if batch]
+    row = run.row
+    ours, theirs = (
+        [positions_under(one.masks, batch)[row, batch.keep[row]] for batch in batches] for one in (run, standard)
+    )
+    same = all(map(torch.equal, ours, theirs)) and all(
         run.trace.allowed(layer, run.row, head=head).equal(standard.trace.allowed(layer, run.row, head=head))
         for layer in range(run.trace.num_layers)
         for head in heads

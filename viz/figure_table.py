@@ -164,7 +164,7 @@ def _shown(one: Any) -> str:
 
 def _plain(text: str) -> str:
     """A label of plotly's, which reads a little HTML."""
-    return html.unescape(re.sub(r"<[^<>]*>", "", text))
+    return html.unescape(re.sub(r"<[^<>]*>", "", text.replace("<br>", " ")))
 
 
 def _number(value: Any) -> str:

@@ -67,6 +67,13 @@ def test_masks_that_block_the_same_cells_are_not_set_side_by_side(tmp_path: Path
     assert "Mean loss: " in write(tmp_path, "--masks", "none")
 
 
+def test_other_positions_are_set_beside_the_standard_ones() -> None:
+    texts = ["Once upon a time", TEXT]
+    for side, differ in (("left", True), ("right", False)):
+        run = unmask.load("story").run(texts, pad_side=side, masks={"positions": "cells"})
+        assert ("Mean loss: " in unmask.report(run).page()) == differ
+
+
 def test_what_does_not_fit_is_said(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     model, text = unmask.load("story"), "hello world " * 200
     with pytest.warns(UserWarning, match=r"reads at most 256 tokens: the last \d[\d,]* characters .* “.*hello world"):
