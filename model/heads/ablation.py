@@ -87,7 +87,7 @@ def outcome(
     likeliest of this run unless given. Raises ValueError for a head that is not there."""
     alone = batch.rows([row])
     _check(model, off)
-    trace = model.run(alone, spec, _edit(off, [off.heads]) if off.heads else None)
+    trace = model.run(alone, spec, _edit(off, alone, [off.heads]) if off.heads else None)
     logs = logits_at(trace, 0, query).log_softmax(-1)
     top = logs.topk(min(TOP, len(logs)))
     pairs = zip(top.indices.tolist(), top.values.exp().tolist(), strict=True)
@@ -123,7 +123,7 @@ def layer_effects(
     after = []
     for begin in range(0, heads, step):
         each = [((layer, head),) for head in range(begin, min(begin + step, heads))]
-        trace = model.run(alone.rows([0] * len(each)), spec, _edit(way, each))
+        trace = model.run(alone.rows([0] * len(each)), spec, _edit(way, alone, each))
         after.append(_log_probability(model, trace.states[:, query], target))
     effects: np.ndarray = (before - torch.cat(after)).numpy()
     return effects
@@ -134,11 +134,15 @@ def _log_probability(model: Model, states: Tensor, target: int) -> Tensor:
     return model.readout(states).float().log_softmax(-1)[:, target].cpu()
 
 
-def _edit(off: HeadsOff, each: Sequence[Sequence[Head]]) -> HeadEdit:
-    """each: the heads that are off in each row of the batch."""
+def _edit(off: HeadsOff, alone: TokenBatch, each: Sequence[Sequence[Head]]) -> HeadEdit:
+    """alone: the row. each: the heads that are off in each row of a batch of it."""
+    queries = alone.source if off.attention == "encoder" and alone.source is not None else alone
+    keep = queries.keep[0]
     instead: dict[str, Callable[[LayerRecord, Tensor, int, int], Tensor]] = {
         "zero": lambda record, output, row, head: torch.zeros_like(output[row, head]),
-        "mean": _mean,
+        "mean": lambda record, output, row, head: (
+            output[row, head][keep.to(output.device)].mean(0).expand_as(output[row, head])
+        ),
         "mask": lambda record, output, row, head: record.stages(
             off.mask or MaskSpec(), row, slice(head, head + 1), slice(0, output.shape[2])
         ).output[0],
@@ -155,12 +159,6 @@ def _edit(off: HeadsOff, each: Sequence[Sequence[Head]]) -> HeadEdit:
         return output
 
     return edit
-
-
-def _mean(record: LayerRecord, output: Tensor, row: int, head: int) -> Tensor:
-    """[Q,D], the same in every query."""
-    keep = record.context.keep[row, -output.shape[2] :]
-    return output[row, head][keep].mean(0).expand_as(output[row, head])
 
 
 def _check(model: Model, off: HeadsOff) -> None:

@@ -321,8 +321,9 @@ def thumbnails(weights: np.ndarray) -> np.ndarray:
 
 
 def _said(trace: Trace) -> str:
-    words, tokens = N_("{layers} × {heads} × {tokens} (layers, heads, tokens)"), trace.batch.ids.shape[1]
-    return msg(words, layers=trace.num_layers, heads=trace.num_heads, tokens=tokens)
+    words = N_("{layers} × {heads} × {queries} × {keys} (layers, heads, queries, keys)")
+    sizes = {"queries": trace.queries.ids.shape[1], "keys": trace.keys.ids.shape[1]}
+    return msg(words, layers=trace.num_layers, heads=trace.num_heads, **sizes)
 
 
 def _is_tuple(some: Any) -> bool:

@@ -103,6 +103,25 @@ def test_either_stack_s_heads_can_be_off(loaded: dict[str, Family], name: str, a
     assert abs(one.log_probability - other.log_probability) > 1e-6
 
 
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("longer", ["source", "target"])
+@pytest.mark.parametrize("attention", ["encoder", "decoder", "cross"])
+def test_the_mean_of_a_head_is_over_real_queries(
+    loaded: dict[str, Family], attention: str, longer: str, side: str
+) -> None:
+    model, long, short = loaded["t5"].ours, "the cat sat on the mat and saw", "a dog sat"
+    texts, targets = (
+        ([long, short], ["on it", "the cat saw it"]) if longer == "source" else (["on", short], [long, "the cat saw"])
+    )
+    off = HeadsOff(((1, 2),), "mean", attention=attention)
+    batch = model.encode(texts, side, targets)
+    alone, real = batch.without_padding(1), batch.real(1)
+    found = outcome(model, batch, MaskSpec(), 1, real.stop - 1, off, 9)
+    expected = outcome(model, alone, MaskSpec(), 0, alone.ids.shape[1] - 1, off, 9)
+    np.testing.assert_allclose(found.losses[real], expected.losses, atol=1e-4)
+    assert found.log_probability == pytest.approx(expected.log_probability, abs=1e-4)
+
+
 def test_a_network_that_does_something_else_after_its_layers_is_refused() -> None:
     stack = nn.Module()
     stack.layers = nn.ModuleList([nn.Linear(5, 5), nn.Linear(5, 5)])
