@@ -137,10 +137,12 @@ class Run(Analyses, Checkable, Patchable):
 
         Raises ValueError for sizes that do not fit, and for a model that cannot be run so.
         """
-        alone = self.trace.batch.without_padding(self.row)
+        alone = self._alone
         tokens = alone.ids.shape[1]
         sizes = int(chunks) if isinstance(chunks, Integral) else whole_numbers("chunk sizes as whole numbers", chunks)
         ends = ends_of(tokens, sizes, index("prefix", prefix, tokens))
+        if second and not prefix:
+            raise ValueError("expected a cached prefix of at least 1 token for a second continuation")
         more = continuation_ids(self.model, second)[0] if second else ()
         return compare_calls(self.model, alone, self.masks, ends, align, more)
 
@@ -158,7 +160,7 @@ class Run(Analyses, Checkable, Patchable):
         "depth", or by "row", a known bug.
         Raises ValueError for what is no tree or does not fit.
         """
-        ids = self.trace.batch.without_padding(self.row).ids[0].tolist()
+        ids = self._alone.ids[0].tolist()
         nodes = items("parents or texts as a list", parents)
         if nodes and all(isinstance(one, str) for one in nodes):
             if tokens is not None:
@@ -174,7 +176,7 @@ class Run(Analyses, Checkable, Patchable):
 
         Raises ValueError for fewer than two documents.
         """
-        return pack(self.model, self.trace.batch.without_padding(self.row), documents)
+        return pack(self.model, self._alone, documents)
 
     def streamed(self, tokens: int = 512, window: int = 60, sinks: int = 4, step: int = 8) -> StreamedText:
         """The row's text, from its beginning again where it is shorter, read with a cache of sinks + window tokens from
@@ -183,8 +185,17 @@ class Run(Analyses, Checkable, Patchable):
         Raises ValueError for sizes that do not fit, and for a model that cannot be run so.
         """
         tokens = index("number of tokens", tokens, MOST_STREAMED + 1, first=2)
-        ids = ids_of(self.model, self.trace.batch.texts[self.row], tokens)
+        alone = self._alone
+        given = alone.ids[0].tolist()  # again and again, where they were read from no text
+        ids = ids_of(self.model, alone.texts[0], tokens) if alone.texts else (given * tokens)[:tokens]
         return stream(self.model, ids, window=window, sinks=sinks, step=step)
+
+    @property
+    def _alone(self) -> TokenBatch:
+        """The row without padding. Raises ValueError for a model that predicts no next token from earlier ones."""
+        if self.model.kind != "decoder" or not self.model.predicts:
+            raise ValueError(f"expected a decoder, which predicts the next token, got {self.model.name}")
+        return self.trace.batch.without_padding(self.row)
 
     @property
     def masks(self) -> MaskSpec:

@@ -98,6 +98,7 @@ def test_ids_that_mean_nothing_are_a_sentence(story: LoadedModel, options: dict,
         (lambda run: run.ablation(target=4096), "expected a target from 0 to 4095, got 4096"),
         (lambda run: run.served(3.0), "expected chunk sizes as whole numbers, got 3.0"),
         (lambda run: run.served(3, prefix=1.5), "expected a prefix from 0 to 15, got 1.5"),
+        (lambda run: run.served(4, second=" and"), "expected a cached prefix of at least 1 token"),
         (lambda run: run.streamed(-5), "expected a number of tokens from 2 to 4096, got -5"),
         (lambda run: run.packed([9, 9]), "expected documents of at most 16 tokens together, got 18"),
         (lambda run: run.packed(3), "expected the tokens of each document as whole numbers, got 3"),
@@ -213,8 +214,17 @@ def test_padding_is_no_token_of_a_row(story: LoadedModel) -> None:
     assert padded.head(4, 0).queries([2]).line.startswith("L4 H0, mean of 1 query: 1 query × 16 keys")
 
 
+def test_an_encoder_is_not_served(tmp_path: Path) -> None:
+    run = unmask.load(str(save("bert", tmp_path))).run("the cat sat on the mat")
+    for ask in (run.served, lambda: run.tree([-1]), lambda: run.packed([2]), run.streamed):
+        with pytest.raises(ValueError, match="expected a decoder, which predicts the next token, got "):
+            ask()
+
+
 def test_a_stream_that_fits_the_cache_has_no_mean_beyond_it(run: Run) -> None:
     assert np.isnan(run.streamed(20).means).all()
+    of_ids = run.trace.batch.ids[0].tolist()
+    assert list(unmask.load("story").run(ids=of_ids).streamed(40, window=9).ids) == (of_ids * 3)[:40]
     found = run.streamed(30, window=9, sinks=2, step=3)
     np.testing.assert_allclose(found.means, found.losses[:, 11:].mean(1), atol=1e-6)
 
