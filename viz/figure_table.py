@@ -34,7 +34,7 @@ class FigureTable:
 
 def figure_tables(figure: CachedFigure) -> list[FigureTable]:
     """A table for each heatmap and for points that have names, and one for all other bars, lines and points with the
-    same x. At least one."""
+    same x on an axis that is seen. At least one."""
     plain = figure.to_dict()
     traces = [trace for trace in plain["data"] if _has_numbers(trace)]
     blocked = {trace.get("xaxis"): trace for trace in traces if trace.get("name") == "blocked"}
@@ -46,7 +46,7 @@ def figure_tables(figure: CachedFigure) -> list[FigureTable]:
     for trace in traces:
         if trace["type"] != "heatmap" and isinstance(trace.get("text"), list):
             found.append(_named(trace, layout))
-        elif trace["type"] != "heatmap":
+        elif trace["type"] != "heatmap" and layout.get(_axis(trace, "y"), {}).get("visible", True):
             series.setdefault(tuple(_words(trace["x"])), []).append(trace)
     return found + [_columns(some, layout) for some in series.values()]
 

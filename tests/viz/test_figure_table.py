@@ -38,6 +38,15 @@ def test_bars_and_lines_over_the_same_x_are_columns() -> None:
     assert other.table.to_dict() == {"points": {"5": "2", "7": "4"}}
 
 
+def test_heights_without_an_axis_are_no_numbers() -> None:
+    traces = [
+        bars(["a"], np.array([0.5]), "weight", "", "red"),
+        scatter(["b"], [0.0], "to point at", "%{x}", yaxis="y2"),
+    ]
+    (found,) = figure_tables(figure(traces, {"yaxis2": {"visible": False}}))
+    assert found.table.to_dict() == {"weight": {"a": "0.5"}}
+
+
 def test_places_are_called_as_their_ticks_are_where_each_has_one() -> None:
     ticks = {"tickvals": [0, 1], "ticktext": ["itself", "1–<b>2</b>"]}
     (found,) = figure_tables(figure([bars([0, 1], np.array([0.25, 0.75]), "share", "", "red")], {"xaxis": ticks}))
