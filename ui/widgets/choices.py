@@ -118,12 +118,16 @@ def restore(name: str, first: Callable[[], dict[str, Any]]) -> None:
     state.to_reread.discard(name)
     state.update(kept)
     state[name], visits[name] = kept, state.visit
+    state.restored.add(name)
 
 
 def keep(name: str) -> None:
     """Call in a part of a page that runs again alone (st.fragment) and has choices of the copy `name`: restore does not
     run there."""
     state = st.session_state
+    if name in state.restored:  # the whole page runs
+        state.restored.discard(name)
+        return
     state[name] = {key: state.get(key, value) for key, value in state[name].items()}
 
 
@@ -135,10 +139,9 @@ def begin_page(title: str) -> None:
     """
     state = st.session_state
     state.setdefault("to_reread", set())
-    if "page" not in state:
+    state.restored = set()  # the copies that this run has restored
+    if "page" not in state or state.brought:  # or again: a click ended the first run before all was drawn
         _take_note_of_browser()
-    else:
-        state.brought = []
     if state.get("page") != title:
         state.update(page=title, visit=state.get("visit", 0) + 1)
         return
