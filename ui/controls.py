@@ -127,7 +127,7 @@ def _from_link() -> dict[str, Any]:
     chosen = view.model_dump() | {
         "model": view.model if known or settings.models else OTHER,
         "other": "" if known else view.model,
-        "text": FIRST if view.text is None else view.text,
+        "text": choices.brought_text("text", FIRST) if view.text is None else view.text,
         "positions_count": _counted(view.by),
     }
     typed = st.session_state.get("kept", {}) if view.text is None else {}

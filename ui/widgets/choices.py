@@ -177,6 +177,13 @@ def _take_note_of_browser() -> None:
     }
 
 
+def brought_text(key: str, otherwise: str) -> str:
+    """What the browser brought of a lost session as the text under a key; else `otherwise`. To be drawn from the first:
+    a browser takes for its own what it is shown, and brings that with the next click."""
+    brought = st.session_state.brought
+    return next((one.string_value for one in brought if streamlit_internals.key_of(one) == key), otherwise)
+
+
 def end_page() -> None:
     """Call when all of the page is drawn. Of a session that follows a lost one: the browser's message again, which now
     finds its widgets and their callbacks.
