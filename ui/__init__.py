@@ -1,0 +1,3 @@
+from ui import streamlit_internals
+
+streamlit_internals.run_page_for_late_clicks()  # before all else is imported: after a restart a click comes meanwhile

@@ -71,6 +71,12 @@ def open_model(*own: Callable[[], None]) -> Model:
     return model
 
 
+def keep() -> None:
+    """What `open_model` does with the choices, in a part of the page that runs again alone (st.fragment)."""
+    choices.keep("kept")
+    _count_positions()
+
+
 def open_text(model: Model, text: str) -> tuple[TokenizedText, int]:
     """The text as the model reads it, and which of its rows to look at; ends the page where nothing is to be read."""
     ask_for_text(text)
@@ -121,7 +127,7 @@ def _from_link() -> dict[str, Any]:
     chosen = view.model_dump() | {
         "model": view.model if known or settings.models else OTHER,
         "other": "" if known else view.model,
-        "text": FIRST if view.text is None else view.text,
+        "text": choices.brought_text("text", FIRST) if view.text is None else view.text,
         "positions_count": _counted(view.by),
     }
     typed = st.session_state.get("kept", {}) if view.text is None else {}

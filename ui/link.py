@@ -76,7 +76,8 @@ class Link(BaseModel):
         chosen = {name: getattr(linked, name) for name in cls.own()}
         if cls.TEXT in chosen:
             state[f"linked_{cls.TEXT}"] = text = chosen[cls.TEXT]
-            chosen[cls.TEXT] = state.get(cls.TEXT, cls.FIRST_TEXT) if text is None else text
+            first = choices.brought_text(cls.TEXT, cls.FIRST_TEXT)
+            chosen[cls.TEXT] = state.get(cls.TEXT, first) if text is None else text
         return chosen
 
     @classmethod

@@ -168,7 +168,6 @@ def set_up(title: str) -> None:
     st.set_option("logger.enableRich", False)  # it would print what an exception says, past every logger
     tcp_nodelay()
     streamlit_internals.check_widget_values()
-    streamlit_internals.run_page_for_unknown_fragments()
     streamlit_internals.order_pages_once()
     choices.begin_page(title)
     speech.restore()

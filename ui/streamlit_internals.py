@@ -14,7 +14,7 @@ import streamlit as st
 from streamlit.elements.lib.utils import user_key_from_element_id
 from streamlit.proto.ClientState_pb2 import ClientState
 from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
-from streamlit.runtime.app_session import AppSession
+from streamlit.runtime.app_session import AppSession, AppSessionState
 from streamlit.runtime.scriptrunner import RerunData, get_script_run_ctx, script_runner
 from streamlit.runtime.state.session_state import Serialized, Value, WStates
 
@@ -143,21 +143,24 @@ def check_widget_values() -> None:
 
 
 @cache
-def run_page_for_unknown_fragments() -> None:
-    """From now on a click in a fragment that its session does not have, as after a restart, runs the whole page.
+def run_page_for_late_clicks() -> None:
+    """From now on a click in a fragment runs the whole page while a script runs, which ends, and where its session does
+    not have the fragment, as after a restart.
 
-    Streamlit would drop it, and the page would not show what the browser does. Runs by a fragment's own clock
-    (run_every) are still dropped.
-    Relies on: the method `AppSession.request_rerun`, which is replaced, and `AppSession.has_fragment`.
+    Streamlit would run the fragment once that script is through, or drop the click, and the page would not show what
+    the browser does. Runs by a fragment's own clock (run_every) stay as they are.
+    Relies on: the method `AppSession.request_rerun`, which is replaced, `AppSession.has_fragment` and `_state`.
     """
     request = AppSession.request_rerun
 
-    def request_known(self: AppSession, client_state: ClientState | None) -> None:
-        if client_state and not client_state.is_auto_rerun and not self.has_fragment(client_state.fragment_id):
-            client_state.fragment_id = ""
+    def request_now(self: AppSession, client_state: ClientState | None) -> None:
+        if client_state and not client_state.is_auto_rerun:
+            running = self._state == AppSessionState.APP_IS_RUNNING
+            if running or not self.has_fragment(client_state.fragment_id):
+                client_state.fragment_id = ""
         request(self, client_state)
 
-    AppSession.request_rerun = request_known  # type: ignore[method-assign]  # Streamlit has no hook for it
+    AppSession.request_rerun = request_now  # type: ignore[method-assign]  # Streamlit has no hook for it
 
 
 @cache

@@ -7,12 +7,14 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from streamlit.proto.WidgetStates_pb2 import WidgetState
 
 from model import catalog
 from model.base import Model
 from model.masks import MaskSpec
 from model.trace import Trace
 from tests.pages.explore import LINES, Explore, array, same
+from ui import streamlit_internals
 from ui.heads import head, overview
 from ui.sidebar.models import EXAMPLES, FIRST
 from viz.heads.overview import BLOCKED
@@ -268,3 +270,13 @@ def test_back_undoes_a_choice_and_keeps_the_text_that_was_typed() -> None:
     page.app.query_params.clear()
     page.run()
     assert (page["causal"], page["text"]) == (True, "a text of my own, and more of it")
+
+
+def test_the_text_of_a_lost_session_is_there_from_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawn with another, the browser would bring that one with the click that ends the first run."""
+    sent = [WidgetState(id=f"$$ID-{'0' * 64}-text", string_value="Peter lost his hat")]
+    monkeypatch.setattr(streamlit_internals, "sent_widgets", lambda: sent)
+    after: list[list[WidgetState]] = []
+    monkeypatch.setattr(streamlit_internals, "rerun_with", after.append)
+    assert Explore()["text"] == "Peter lost his hat"
+    assert after == [sent], "the browser's message again, once all is drawn"

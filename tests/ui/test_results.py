@@ -66,10 +66,11 @@ def test_a_reader_who_left_waits_no_more(server: str, tmp_path: Path) -> None:
 
 
 async def look_in(server: str, mark: Path) -> None:
-    """Ask, and leave."""
+    """Ask, and leave once somebody's turn has come."""
     async with visiting(server, Switch("", ""), str(mark)) as reader:
         await send(reader)
-        await asyncio.sleep(2)
+        while not any(mark.parent.iterdir()):
+            await asyncio.sleep(0.05)
 
 
 async def send(reader: Reader) -> None:

@@ -12,7 +12,7 @@ import pytest
 import streamlit as st
 from streamlit.proto.ClientState_pb2 import ClientState
 from streamlit.proto.WidgetStates_pb2 import WidgetState, WidgetStates
-from streamlit.runtime.app_session import AppSession
+from streamlit.runtime.app_session import AppSession, AppSessionState
 from streamlit.runtime.scriptrunner import script_runner
 from streamlit.testing.v1 import AppTest
 
@@ -90,19 +90,21 @@ def test_every_page_checks_what_a_browser_sends(monkeypatch: pytest.MonkeyPatch)
     assert calls
 
 
-def test_a_click_in_a_fragment_that_a_session_does_not_have_runs_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_click_in_a_fragment_that_cannot_run_at_once_runs_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     monkeypatch.setattr(AppSession, "request_rerun", lambda _, state: asked.append(state and state.fragment_id))
-    streamlit_internals.run_page_for_unknown_fragments.__wrapped__()
-    session: Any = SimpleNamespace(has_fragment=lambda name: name == "known")
-    for state in (
-        ClientState(fragment_id="known"),
-        ClientState(fragment_id="lost"),
-        ClientState(fragment_id="lost", is_auto_rerun=True),
-        None,
+    streamlit_internals.run_page_for_late_clicks.__wrapped__()
+    idle, busy = AppSessionState.APP_NOT_RUNNING, AppSessionState.APP_IS_RUNNING
+    for running, state in (
+        (idle, ClientState(fragment_id="known")),
+        (busy, ClientState(fragment_id="known")),
+        (idle, ClientState(fragment_id="lost")),
+        (busy, ClientState(fragment_id="lost", is_auto_rerun=True)),
+        (busy, None),
     ):
+        session: Any = SimpleNamespace(has_fragment=lambda name: name == "known", _state=running)
         AppSession.request_rerun(session, state)
-    assert asked == ["known", "", "lost", None]
+    assert asked == ["known", "", "", "lost", None]
     parameters = inspect.signature(AppSession.has_fragment).parameters
     assert list(parameters) == ["self", "fragment_id"], broken("AppSession.has_fragment")
 

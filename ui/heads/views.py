@@ -72,8 +72,8 @@ BESIDE = """<style>@media (min-width: 1600px) {
   $column:has(.st-key-tokens_beside) { position: relative; container-type: inline-size; }
   $column:has(.st-key-tokens_beside) div:has(> .st-key-tokens_beside) { position: static; }
   .st-key-tokens_beside { /* the room of a comparison, which a head without one leaves empty: ui/heads/head.py's ROOM */
-    --side: clamp(13rem, min((100cqw - ACROSS) / WIDE, 100dvh - ABOVE - DOWN), 70rem);
-    position: absolute; top: TOP; left: calc(var(--side) + ACROSS); right: 0; width: auto;
+    --side: clamp(13rem, min((100cqw - var(--across)) / WIDE, 100dvh - ABOVEpx - var(--down)), 70rem);
+    position: absolute; top: var(--top); left: calc(var(--side) + var(--across)); right: 0; width: auto;
     max-height: var(--side); overflow-y: auto; }
 }
 @media (max-width: 1599.9px) { .st-key-said_beside { display: none; } }</style>"""
@@ -81,15 +81,15 @@ BESIDE = """<style>@media (min-width: 1600px) {
 
 def show_tokens(chosen: ChosenHead) -> None:
     """Below, and where no comparison and no slider takes the room, beside the heatmap in a window that is wide."""
+    # always, though it is for the tokens beside alone: where rules come or go, a browser styles the whole page anew
+    st.html(css(BESIDE.replace("WIDE", str(WIDE)).replace("ABOVE", str(ABOVE))))
     if chosen.changed or chosen.part != (0, len(chosen.view.queries)):
         draw_tokens(chosen)
         return
     room = margin(chosen.view.queries, chosen.view.keys)
-    sizes = {"ACROSS": room["l"] + room["r"], "DOWN": room["t"] + room["b"], "TOP": room["t"], "ABOVE": ABOVE}
-    style = BESIDE.replace("WIDE", str(WIDE))
-    for word, pixels in sizes.items():
-        style = style.replace(word, f"{pixels}px")
-    st.html(css(style))
+    sizes = {"across": room["l"] + room["r"], "down": room["t"] + room["b"], "top": room["t"]}
+    given = " ".join(f"--{name}: {pixels}px;" for name, pixels in sizes.items())
+    st.html(f"<style>.st-key-tokens_beside {{ {given} }}</style>")
     with st.container(key="said_beside"):
         st.caption(say("The tokens are beside the heatmap."))
     with st.container(key="tokens_beside"):

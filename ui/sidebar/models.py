@@ -169,15 +169,15 @@ def get_or_keep(name: str) -> Model:
                 raise
             st.session_state.failure = problem
         else:
-            kept = _kept()
-            _ask(name, size, say("Until then this page shows the {model} model.", model=escaped(kept.name)))
-            return kept
-    kept, words = _kept(), N_("{problem}. Until then this page shows the {model} model.")
-    said = say(words, problem=escaped(problem), model=escaped(kept.name))
+            shown = kept()
+            _ask(name, size, say("Until then this page shows the {model} model.", model=escaped(shown.name)))
+            return shown
+    shown, words = kept(), N_("{problem}. Until then this page shows the {model} model.")
+    said = say(words, problem=escaped(problem), model=escaped(shown.name))
     st.error(said, icon=":material/error:")
     if name:
         st.button(say("Try again"), on_click=forget_failure)
-    return kept
+    return shown
 
 
 def forget_failure() -> None:
@@ -264,7 +264,7 @@ def _check_disk(name: str, size: int) -> None:
         raise TooLarge(say(words, model=name, size=size / 1e9, free=free / 1e9))
 
 
-def _kept() -> Model:
+def kept() -> Model:
     """The model that was shown last; where its files are gone, the one that ships."""
     try:
         return _get(st.session_state.setdefault("kept_model", "story"))

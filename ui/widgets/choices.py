@@ -118,12 +118,16 @@ def restore(name: str, first: Callable[[], dict[str, Any]]) -> None:
     state.to_reread.discard(name)
     state.update(kept)
     state[name], visits[name] = kept, state.visit
+    state.restored.add(name)
 
 
 def keep(name: str) -> None:
     """Call in a part of a page that runs again alone (st.fragment) and has choices of the copy `name`: restore does not
     run there."""
     state = st.session_state
+    if name in state.restored:  # the whole page runs
+        state.restored.discard(name)
+        return
     state[name] = {key: state.get(key, value) for key, value in state[name].items()}
 
 
@@ -135,10 +139,9 @@ def begin_page(title: str) -> None:
     """
     state = st.session_state
     state.setdefault("to_reread", set())
-    if "page" not in state:
+    state.restored = set()  # the copies that this run has restored
+    if "page" not in state or state.brought:  # or again: a click ended the first run before all was drawn
         _take_note_of_browser()
-    else:
-        state.brought = []
     if state.get("page") != title:
         state.update(page=title, visit=state.get("visit", 0) + 1)
         return
@@ -172,6 +175,13 @@ def _take_note_of_browser() -> None:
         for key in map(streamlit_internals.key_of, state.brought)
         if key.rpartition("_")[2].isdecimal()
     }
+
+
+def brought_text(key: str, otherwise: str) -> str:
+    """What the browser brought of a lost session as the text under a key; else `otherwise`. To be drawn from the first:
+    a browser takes for its own what it is shown, and brings that with the next click."""
+    brought = st.session_state.brought
+    return next((one.string_value for one in brought if streamlit_internals.key_of(one) == key), otherwise)
 
 
 def end_page() -> None:

@@ -1,0 +1,142 @@
+"""What Explore shows of a text: switches of masks, all heads, one head large, the predictions and the leaks."""
+
+from dataclasses import replace
+from functools import partial
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from i18n import say
+from model.base import TokenizedText
+from model.heads.view import HeadView, cropped
+from ui import ask_first, controls, explain, link, page, run_view
+from ui.guard import guarded
+from ui.heads import head as head_picture
+from ui.heads import overview, query
+from ui.heads import views as head_views
+from ui.markdown import escaped
+from ui.results import cached_figure
+from ui.run_view import RunView
+from ui.sidebar import models, training_steps
+from viz.head import comparison_figure, head_figure
+from viz.html import signs, tag
+from viz.numbers import leak_table, loss_figure, next_token_table
+from viz.palette import WIDE
+from viz.sentence import loss_words, misled, prediction_words, sentence
+
+
+def show(text: str, reading: TokenizedText, row: int) -> None:
+    """Draw it, and the page's link in the sidebar; a part of the page that runs again alone. It holds no model: those
+    it would keep in memory for as long as the page is open. row: of the texts, that which is looked at."""
+    controls.keep()
+    model = models.kept()
+    batch = reading.batch
+    title, switches = st.columns([1, 1.8], vertical_alignment="center")
+    with switches:
+        spec, scope = controls.choose_masks(model)
+    asked_slot, sentence_slot = st.container(), st.empty()
+    left, right = st.columns([1, 3])
+    with left:
+        attention = controls.choose_attention(model.attentions)
+        layer, head = controls.choose_head(model, *run_view.shape(model, attention))
+        by = controls.choose_by()
+        controls.explain_by()
+        overview_slot = st.container()
+    name = run_view.name_of(model, attention, layer, head)
+    title.markdown(f"### Unmask\u2002:small[{explain.title_of(model)} · {explain.size(batch, row)} · {name}]")
+
+    chosen = spec
+    if scope == "model":
+        with asked_slot, guarded(say("Running both …")):
+            spec = ask_first.masks_to_show(model, batch, spec, row, attention, layer, head)
+
+    changed = spec != model.standard
+    with sentence_slot, guarded(say("Running {model} …", model=explain.title_of(model))):
+        only_layer = controls.only(scope, layer)
+        now, standard = run_view.run_pair(model, batch, spec, row, attention, only_layer=only_layer, by=by)
+        views = [now.head(layer, head)] + ([standard.head(layer, head)] if changed else [])
+    # of a long text the chosen head stands on the page before all are surveyed; of a short one they come together
+    show_all = partial(overview.survey, overview_slot, (now, standard), layer, head)
+    surveys = show_all() if overview.takes_a_moment(now, views[0]) else None
+    of_tokens = replace(now, by="tokens").head(layer, head)
+    scene = now.kept(("scene", scope, layer, head), lambda: explain.scene(now, scope, name, of_tokens, layer, head))
+    seen = cached_figure(sentence, scene) if spec == chosen else say(ask_first.ASKING)
+    sentence_slot.html(page.sentence(seen))
+    with right:
+        _show_head(now, views, layer, head, name)
+
+    surveys = surveys or show_all()
+    more, beside = _show_predictions(now, standard, scope)
+    if more:
+        sentence_slot.html(page.sentence(f"{seen} {more}"))
+    one, every = zip(*(explain.leaks(survey, layer, head) for survey in surveys), strict=True)
+    beside.html(cached_figure(leak_table, one, every, name, changed=changed))
+    training_steps.show(now, layer, head, name)
+    with st.sidebar:
+        ask_first.switch()
+        controls.offer_page(model, text, spec, (layer, head))
+    controls.share(link.View, model, masks=None)
+
+
+def _show_head(now: RunView, whole: list[HeadView], layer: int, head: int, name: str) -> None:
+    """The part of the head that is chosen, large, its key, and one more view of it. whole: as views of it are made."""
+    changed, size = len(whole) > 1, whole[0].weights.shape
+    part = controls.choose_positions(*size)
+    picture_slot, below = st.container(), st.container()
+    with below:
+        if now.run.attention != "cross":
+            part = head_picture.without_padding(part, now.keep(), masked=bool(now.masks.padding))
+        rows, columns = head_picture.zoomed(*((part, part) if size[0] == size[1] else ((0, size[0]), (0, size[1]))))
+    views = [cropped(view, rows, columns) for view in whole]
+    dark = page.is_dark()
+    framed, colours = query.picked(), head_views.colours()
+    figure = (
+        cached_figure(comparison_figure, *views, dark=dark, query=framed)
+        if changed
+        else cached_figure(head_figure, views[0], dark=dark, wide=WIDE, query=framed)
+    )
+    with picture_slot:
+        alt = cached_figure(explain.head_alt, name, views[0], changed)
+        moves = query.moves(now, part)
+        head_picture.show(colours.given_to(figure, *views), alt, room="pair", zooms=True, moves=moves)
+    sharing = explain.sharing(now, layer, head)
+    with st.container(horizontal=True, wrap=False, gap="small"):
+        st.html(cached_figure(explain.key, views, colours.top(*views), colours=colours, sharing=sharing))
+        explain.show()
+    with guarded():
+        head_views.show(now, whole, layer, head, name, part)
+    st.caption(escaped(signs(views[0].queries + views[0].keys)))
+    with st.expander(say("How a cell is computed")):
+        st.markdown(say(explain.FORMULA))
+
+
+def _show_predictions(now: RunView, standard: RunView, scope: str) -> tuple[str, DeltaGenerator]:
+    """The likeliest next tokens and the losses, beside a column that is left: it, and what to add to the sentence."""
+    tokens, losses, left = st.columns([1.35, 1.25, 1])
+    changed = now.masks != standard.masks
+    with tokens, guarded(say("Predicting …")):
+        asked = query.predicting(now, query.choose(now))
+        predictions, standard_predictions = now.predictions(asked), standard.predictions(asked)
+    if predictions is None or standard_predictions is None:
+        tokens.info(explain.no_predictions(now.model))
+        return "", left
+    candidates = predictions.candidates, standard_predictions.candidates
+    tokens.html(cached_figure(next_token_table, *candidates, changed=changed))
+    batch, row, curves = now.run.batch, now.row, (predictions.losses, standard_predictions.losses)
+    pieces = batch.pieces[row]
+    with losses:
+        figure = cached_figure(loss_figure, *curves, pieces, changed=changed)
+        st.caption(cached_figure(explain.loss_caption, *curves, changed=changed), help=say(explain.NATS))
+        page.chart(figure, "loss_figure", cached_figure(explain.loss_alt, *curves))
+    if not changed or scope != "model":
+        return "", left
+    position = batch.real(row).stop - 1 if asked is None else asked
+    moved = prediction_words(pieces[position], position, candidates[1][0], candidates[0][0])
+    if moved:
+        tokens.html(tag("p", moved, class_="key"))
+    with losses:
+        if misled(*curves):
+            st.caption(say(explain.MISLED))
+        if explain.lifts_the_causal_mask(now):
+            page.link_to("pages/why_causal.py", say(explain.WHY_CAUSAL))
+    return loss_words(*curves, pieces), left
