@@ -12,7 +12,15 @@ from pydantic import Field
 from i18n import N_, say, together
 from model.atlas.texts import units_of_sample
 from model.base import Model, TokenizedText
-from model.inference.calls import ALIGNMENTS, ROUNDING, CallsComparison, compare_calls, continuation_ids, ends_of
+from model.inference.calls import (
+    ALIGNMENTS,
+    ROUNDING,
+    CallsComparison,
+    check_predicts,
+    compare_calls,
+    continuation_ids,
+    ends_of,
+)
 from model.inference.cost import MOST_TOKENS, MaskCost, cost
 from model.inference.draft_tree import ORDERS, POSITIONS, DraftTree, typed_tree, uniform_tree, verify_tree
 from model.inference.packing import PackedLosses, pack
@@ -94,10 +102,8 @@ class Row:
 
     @classmethod
     def of(cls, model: Model, reading: TokenizedText, row: int) -> "Row":
-        """Raises ValueError for a model that predicts no next token from what comes before it."""
-        if model.kind != "decoder" or not model.predicts:
-            raise ValueError(say("{model} does not predict the next token from earlier ones: choose a decoder.",
-                                 model=model.name))  # fmt: skip
+        """Raises what check_predicts raises."""
+        check_predicts(model)
         return cls(model, reading.batch.without_padding(row))
 
     @property
