@@ -121,8 +121,9 @@ def _show(export: Export) -> None:
         chosen = st.selectbox(say("Head"), list(names), first, name, "opened_head", width=140)
         shown = export.heads[chosen]
         blocks = say(", ").join(mask_name(name) for name, mask in shown.blocked.items() if mask.any())
-        facts = {"model": escaped(about.model), "tokens": len(about.queries), "masks": blocks or say("no mask")}
-        st.markdown(say("{model} · {tokens} tokens · blocked by: {masks}", **facts))
+        size = "{} × {}".format(*shown.weights.shape)
+        facts = {"model": escaped(about.model), "size": size, "masks": blocks or say("no mask")}
+        st.markdown(say("{model} · {size} cells · blocked by: {masks}", **facts))
     figure, alt = head_figure(shown, dark=page.is_dark()), explain.head_alt(names[chosen], shown, False)
     with st.container(key="one_opened"):
         page.chart(figure, "opened_figure", alt)
