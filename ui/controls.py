@@ -32,6 +32,7 @@ from viz.heatmap import MOST_TICKS
 from viz.mask_styles import STYLES
 
 OTHER = "another"
+HUB = "https://huggingface.co/"  # before an id, in an address that is pasted
 ANOTHER = N_("{why} Choose another model on the left.")
 A_LINE_EACH = N_("Type a text on the left, one sequence per line, or choose an example.")
 SCOPES = {"model": N_("re-run the model"), "layer": N_("this layer only")}
@@ -154,7 +155,7 @@ def choose_model() -> str:
 def chosen_model() -> str:
     """The name in the sidebar; of a folder of checkpoints, the folder's."""
     state = st.session_state
-    return state.other.strip() if state.model == OTHER else state.model
+    return state.other.strip().removeprefix(HUB) if state.model == OTHER else state.model
 
 
 def choose_text() -> str:

@@ -134,3 +134,9 @@ def test_a_page_that_a_model_is_nothing_for_says_what_to_choose_and_keeps_it_in_
     assert app.markdown[0].value == f"### {page.title()}"
     assert "Choose" in said(app)
     assert app.query_params["model"] == name
+
+
+def test_an_address_of_the_hub_is_what_follows_its_name(folders: dict[str, str]) -> None:
+    app = opened(model=f"https://huggingface.co/{folders['bert']}", text=TEXT)  # a folder: a test has no hub
+    assert not app.error
+    assert app.query_params["model"] == folders["bert"]
