@@ -21,8 +21,7 @@ model, text = controls.open_page(AblationLink.restore)
 reading, row = controls.open_text(model, text)
 batch = reading.batch
 if model.kind == "encoder" or not model.predicts:
-    st.info(explain.no_predictions(model))
-    st.stop()
+    controls.refuse(model, AblationLink, say(controls.ANOTHER, why=explain.no_predictions(model)))
 
 spec = controls.open_masks(say("Ablation"), model, batch, row)
 sentence_slot = st.empty()

@@ -23,10 +23,9 @@ from viz.head_atlas.tables import tokens_table
 model, text = controls.open_page(AtlasLink.restore)
 title = st.empty()
 title.markdown(page.heading(say("Head atlas")))
-texts, switches, axes = st.columns([1.9, 0.8, 1.6], vertical_alignment="bottom")
-with texts:
-    chosen = one_of(say("Texts"), SOURCES, "atlas_source", help=say(atlas_controls.HELP))
-with switches, st.container(horizontal=True):
+texts, axes = st.columns([2.7, 1.6], vertical_alignment="bottom")
+with texts, st.container(horizontal=True, vertical_alignment="bottom"):
+    chosen = one_of(say("Texts"), SOURCES, "atlas_source", width="content", help=say(atlas_controls.HELP))
     masks = atlas_controls.choose_masks(model)
 with axes:
     x, y = atlas_controls.choose_axes()

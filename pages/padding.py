@@ -18,8 +18,8 @@ from viz.padding.tables import LOGITS, STATES, grid, texts_table
 
 model, text = controls.open_page()
 if model.kind == "encoder-decoder":
-    st.info(say(padding.ENCODER_DECODER, model=explain.title_of(model)))
-    st.stop()
+    refused = say(padding.ENCODER_DECODER, model=explain.title_of(model))
+    controls.refuse(model, padding.PaddingLink, refused)
 
 title = st.empty()
 switches, sentence_slot, noted = st.container(), st.empty(), st.container()

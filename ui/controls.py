@@ -32,6 +32,8 @@ from viz.heatmap import MOST_TICKS
 from viz.mask_styles import STYLES
 
 OTHER = "another"
+HUB = "https://huggingface.co/"  # before an id, in an address that is pasted
+ANOTHER = N_("{why} Choose another model on the left.")
 A_LINE_EACH = N_("Type a text on the left, one sequence per line, or choose an example.")
 SCOPES = {"model": N_("re-run the model"), "layer": N_("this layer only")}
 SCOPE_HELP = N_(
@@ -98,9 +100,19 @@ def open_text(model: Model, text: str) -> tuple[TokenizedText, int]:
 def ask_for_text(text: str, words: str = A_LINE_EACH) -> None:
     """Ends the page under its name where there is nothing to read. words: what to do, by N_."""
     if not text.strip():
-        st.markdown("### " + say(st.session_state.page))
-        st.info(say(words))
-        st.stop()
+        _end(say(words))
+
+
+def refuse(model: Model, kind: type[link.TextLink], why: str) -> None:
+    """Ends a page that this model is nothing for under its name. kind: the page's link. why: and what to choose."""
+    share(kind, model)
+    _end(why)
+
+
+def _end(words: str) -> None:
+    st.markdown("### " + say(st.session_state.page))
+    st.info(words)
+    st.stop()
 
 
 def _count_positions() -> None:
@@ -149,7 +161,7 @@ def choose_model() -> str:
 def chosen_model() -> str:
     """The name in the sidebar; of a folder of checkpoints, the folder's."""
     state = st.session_state
-    return state.other.strip() if state.model == OTHER else state.model
+    return state.other.strip().removeprefix(HUB) if state.model == OTHER else state.model
 
 
 def choose_text() -> str:

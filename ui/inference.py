@@ -12,7 +12,7 @@ from pydantic import Field
 from i18n import N_, say, together
 from model.atlas.texts import units_of_sample
 from model.base import Model, TokenizedText
-from model.inference.calls import ALIGNMENTS, ROUNDING, CallsComparison, compare_calls, continuation_ids, ends_of
+from model.inference import calls
 from model.inference.cost import MOST_TOKENS, MaskCost, cost
 from model.inference.draft_tree import ORDERS, POSITIONS, DraftTree, typed_tree, uniform_tree, verify_tree
 from model.inference.packing import PackedLosses, pack
@@ -56,7 +56,7 @@ class ServingLink(link.View):
     serving: Literal[*SECTIONS] = "calls"  # type: ignore[valid-type]
     chunks: Annotated[str, link.at_most(400)] = "8"
     cached: link.Whole = 0
-    align: Literal[*ALIGNMENTS] = "bottom-right"  # type: ignore[valid-type]
+    align: Literal[*calls.ALIGNMENTS] = "bottom-right"  # type: ignore[valid-type]
     second: Annotated[str, link.at_most(400)] = ""
     branching: Annotated[str, link.at_most(40)] = "2, 2, 1"
     drafts: Annotated[str, link.at_most(2_000)] = ""
@@ -94,10 +94,8 @@ class Row:
 
     @classmethod
     def of(cls, model: Model, reading: TokenizedText, row: int) -> "Row":
-        """Raises ValueError for a model that predicts no next token from what comes before it."""
-        if model.kind != "decoder" or not model.predicts:
-            raise ValueError(say("{model} does not predict the next token from earlier ones: choose a decoder.",
-                                 model=model.name))  # fmt: skip
+        """Raises what check_predicts raises."""
+        calls.check_predicts(model)
         return cls(model, reading.batch.without_padding(row))
 
     @property
@@ -171,13 +169,15 @@ def show_calls(row: Row) -> SectionView:
     sliders = st.container(horizontal=True)
     sizes = whole_numbers(state.chunks)
     chunks: Any = sizes[0] if len(sizes) == 1 else sizes
-    ends = ends_of(count, chunks, state.cached)
+    ends = calls.ends_of(count, chunks, state.cached)
     with sliders:
         _drag(ends, count, len(sizes) == 1)
     if state.second and not state.cached:
         raise ValueError(say("expected a cached prefix of at least 1 token for a second continuation"))
-    second = tuple(continuation_ids(row.model, state.second)[0]) if state.second else ()
-    found: CallsComparison = row.ask(compare_calls, row.batch, row.model.standard, tuple(ends), align, second)
+    second = tuple(calls.continuation_ids(row.model, state.second)[0]) if state.second else ()
+    found: calls.CallsComparison = row.ask(
+        calls.compare_calls, row.batch, row.model.standard, tuple(ends), align, second
+    )
     sentence = inference.calls_sentence(found, bool(second))
     labels = [*row.labels, *(f"→ {row.model.label(token)}" for token in second)]
     left, right = st.columns([1.3, 1], gap="small")
@@ -242,7 +242,7 @@ def show_tree(row: Row) -> SectionView:
         by: row.ask(verify_tree, ids, tuple(parents), given, order=order, positions=by) for by in POSITIONS
     }
     found = both[stand]
-    sentence = _with_other_layers(row, inference.tree_sentence(found, ROUNDING * found.size))
+    sentence = _with_other_layers(row, inference.tree_sentence(found, calls.ROUNDING * found.size))
     count = len(found.parents)
     state.node = min(state.node, count - 1)
     left, right = st.columns([1, 1.1], gap="small")
@@ -280,7 +280,7 @@ def show_packing(row: Row) -> SectionView:
                           help=say("With commas; what is left of the text is one more document."))  # fmt: skip
             documents = tuple(whole_numbers(state.lengths))
     found: PackedLosses = row.ask(pack, row.batch, documents)
-    sentence = _with_other_layers(row, inference.packing_sentence(found, ROUNDING * found.size))
+    sentence = _with_other_layers(row, inference.packing_sentence(found, calls.ROUNDING * found.size))
     figures = _chart(say("Loss of each document"), "packing", cached_figure(inference.packing_figure, found), sentence)
     return SectionView(sentence, figures, row.code(f"packed({documents!r})"))
 

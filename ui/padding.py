@@ -145,9 +145,9 @@ BECAUSE = N_("Padding needs lines of different lengths, so this page adds two of
 def offer_ours(found: PaddedTexts) -> None:
     """Say that lines are ours and why, and let the user take them over."""
     shown = say_all([f"“{text}”" for text in OURS])
-    words, button = st.columns([5, 1.2], vertical_alignment="center")
-    words.caption(together([say(BECAUSE, lines=shown), say("Type yours on the left, one per line.")]))
-    button.button(say("Edit these lines"), on_click=lambda: st.session_state.update(text=found.whole))
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.caption(together([say(BECAUSE, lines=shown), say("Type yours on the left, one per line.")]), width=720)
+        st.button(say("Edit these lines"), on_click=lambda: st.session_state.update(text=found.whole))
 
 
 def show_ways(ways: Sequence[Way], shown: Way, texts: int, cells: int) -> None:

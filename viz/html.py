@@ -1,6 +1,7 @@
 """Small pieces of HTML, escaped where they hold what somebody typed."""
 
 import math
+import re
 from collections.abc import Iterable
 
 from markupsafe import Markup, escape
@@ -42,11 +43,12 @@ def amount(difference: float) -> str:
     return power_of_ten(difference)
 
 
-SIGNS = {
+SIGNS = {  # patterns of labels
     "·": N_("· begins a token that has a space before its first letter"),
     "⏎": N_("⏎ is the end of a line"),
-    "⟨": N_("⟨E6⟩ is a byte that is not a character by itself"),
-    "<pad>": N_("<pad> fills up shorter lines"),
+    "⟨[0-9A-F]{2}[ ⟩]": N_("⟨E6⟩ is a byte that is not a character by itself"),
+    "⟨id ": N_("⟨id 9⟩ is an id that the tokenizer has no token for"),
+    "<pad>": N_("<pad> is the padding token, which fills up shorter lines"),
     "<start>": N_("<start> is put before every text, as when the model was trained"),
 }
 
@@ -54,7 +56,7 @@ SIGNS = {
 def signs(labels: Iterable[str]) -> str:
     """What the signs in these labels stand for; nothing where there are none."""
     text = "".join(labels)
-    said = [say(meaning) for sign, meaning in SIGNS.items() if sign in text]
+    said = [say(meaning) for sign, meaning in SIGNS.items() if re.search(sign, text)]
     return say("{clauses}.", clauses=listed(said, N_("; "))) if said else ""
 
 

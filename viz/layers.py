@@ -257,7 +257,7 @@ SEEN = {
 
 def lens_sentence(lens: "LogitLens", place: int, piece: str, standard: "LogitLens | None" = None) -> str:
     """HTML: what the model predicts after one token, since which layer, and what stood on top before."""
-    names, tops = column_names(len(lens.ids)), lens.ids[:, place, 0]
+    names, tops = [say("the embedding"), *column_names(len(lens.ids))[1:]], lens.ids[:, place, 0]
     label, share = lens.labels[int(tops[-1])], float(lens.probabilities[-1, place, 0])
     settled = lens.settled(place)
     about = {"token": escape(piece), "label": escape(label), "chance": chance(share), "layer": names[settled]}

@@ -24,7 +24,7 @@ ROWS = 4096  # of a vocabulary in one product
 WORK, LEAST = 3 * 10**10, 4096  # V·W² at most, all of GPT-2 small's vocabulary; but so many ids at least
 REFUSED = N_(
     "{model}: circuits are computed from the weights of GPT-2 and of decoders built like Llama (Llama, Mistral, "
-    "Mixtral, Qwen2), and this is {architecture}"
+    "Mixtral, Qwen2) with their language-model heads; choose one of these instead of this {architecture}"
 )
 PACKED = N_("{model}: circuits need weights that are plain numbers, and these are packed ({kind})")
 

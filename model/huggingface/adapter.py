@@ -256,6 +256,8 @@ class HuggingFaceModel(Model):
         """What was found when it was loaded."""
         network, sites = self.network, self._findings.sites
         architecture = type(network).__name__
+        if not self.predicts:  # what was saved: the head of the network in memory is not in the files
+            architecture = next(iter(network.config.architectures or ()), architecture)
         if self._head.adapted:
             architecture = msg("{architecture}, its adapter merged", architecture=architecture)
         sizes = [one for site in sites for one in site.native.sizes]

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from i18n import msg
+from i18n import N_, msg
 from model.base import Model
 from model.blocks import positions_under
 from model.kv_cache import batch_of
@@ -24,6 +24,15 @@ from model.masks import AllowedCache, MaskContext, Masking, MaskSpec
 from model.text import TokenBatch
 
 ROUNDING = 2e-5  # of the largest logit: the families of tests/model/inference stay below a fifth of it
+
+
+def check_predicts(model: Model) -> None:
+    """Raises ValueError for a model that predicts no next token from what comes before it."""
+    if model.kind != "decoder" or not model.predicts:
+        words = N_(
+            "{model} does not predict the next token from earlier ones: choose a decoder with a language-model head"
+        )
+        raise ValueError(msg(words, model=model.name))
 
 
 def allowed_where_square(context: MaskContext, spec: MaskSpec, made: AllowedCache | None = None) -> Tensor | None:

@@ -25,7 +25,7 @@ from i18n import msg
 from model.base import CachedCall, Model
 from model.blocks import KeysValues
 from model.errors import index
-from model.inference.calls import continuation_ids
+from model.inference.calls import check_predicts, continuation_ids
 from model.kv_cache import read_after
 
 MOST_STREAMED = 4_096
@@ -114,9 +114,7 @@ def stream(
 
 
 def _begun(model: Model, ids: Sequence[int], window: int, sinks: int, step: int) -> StreamedText:
-    if model.kind != "decoder" or not model.predicts:
-        raise ValueError(msg("{model} does not predict the next token from earlier ones: choose a decoder.",
-                             model=model.name))  # fmt: skip
+    check_predicts(model)
     tokens = index("number of tokens", len(ids), MOST_STREAMED + 1, first=2)  # not shown
     sinks = index("number of sinks", sinks, model.context, first=0)  # not shown
     window = index("window", window, model.context - sinks + 1, first=1)

@@ -119,6 +119,24 @@ def faults(page: Explore, looks: Iterable[str], rules: dict[str, dict[str, bool]
     return found
 
 
+@pytest.mark.parametrize(
+    ("path", "query", "labels"),
+    [
+        ("head_atlas", "", ".st-key-causal"),
+        ("bug_clinic", "mode=spot", "[class*=st-key-candidate_]"),
+        ("padding", "", "[data-testid=stMain] [data-testid=stButton]"),
+    ],
+)
+def test_labels_are_whole_beside_the_sidebar_of_a_narrow_window(
+    visit: Visit, path: str, query: str, labels: str
+) -> None:
+    found = visit(query, kind=KINDS[path], width=820, height=900).page.locator(labels)
+    assert found.count()
+    cut = """all => all.flatMap((one) => [...one.querySelectorAll('p')]).map((words) => words.parentElement)
+      .filter((label) => label.scrollWidth > label.clientWidth + 1).map((label) => label.innerText)"""
+    assert found.evaluate_all(cut) == []
+
+
 def test_a_cell_of_activation_patching_is_patched_when_it_is_clicked(visit: Visit) -> None:
     page = visit("differs=text&patching=true", kind=KINDS["compare"], **PHONE)
     fits_a_phone(page)

@@ -180,6 +180,8 @@ def test_all_lessons_that_ship_are_read_each_names_the_next_and_each_asks_three_
     before = [set(names[:place]) for place in range(len(names))]
     assert all(set(one.after) <= seen for one, seen in zip(lessons, before, strict=True))
     assert all(5 <= len(one.steps) <= 7 for name, one in zip(names, lessons, strict=True) if name in NEW)
+    sources = [(FOLDER / language / f"{name}.md").read_text(encoding="utf-8") for name in names]
+    assert not any("next lesson" in source or "下一课" in source for source in sources), "which one is another's to say"
 
 
 NEW = {"text_to_next_token", "mask_on_a_score", "attention_sinks", "induction_head", "serving_masks"}

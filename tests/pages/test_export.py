@@ -153,7 +153,8 @@ def test_an_export_opens_again_and_looks_the_same(monkeypatch: pytest.MonkeyPatc
     page = Export(layer="0", head="0").set(section="Open an export")
     page.app.session_state["opened_export"] = data.read(taken["NPZ"]())
     page.run()
-    assert any(one.value.endswith("tokens · blocked by: causal") for one in page.app.markdown), "it has no other mask"
+    size = "{0} × {0}".format(len(explore.weights()))  # of tokens, or of what they are merged into
+    assert f"story · {size} cells · blocked by: causal" in page.said("markdown"), "it has no other mask"
     traces = page.figures()["opened_figure"]["data"]
     found = next(trace for trace in traces if trace["name"] == "weights")
     np.testing.assert_allclose(array(found["z"]), explore.weights(), atol=1e-6)
@@ -161,16 +162,6 @@ def test_an_export_opens_again_and_looks_the_same(monkeypatch: pytest.MonkeyPatc
         found["y"]
         == next(trace for trace in explore.figures()["head_figure"]["data"] if trace["name"] == "weights")["y"]
     )
-
-
-@pytest.mark.parametrize("by", ["words", "sentences"])
-def test_an_export_of_words_counts_words(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = downloads(monkeypatch)
-    Export(by=by).set(section="Numbers")
-    page = Export().set(section="Open an export")
-    page.app.session_state["opened_export"] = export = data.read(taken["NPZ"]())
-    page.run()
-    assert any(f" · {len(export.about.queries)} {by} · " in one.value for one in page.app.markdown)
 
 
 def test_a_damaged_upload_is_a_sentence() -> None:

@@ -205,10 +205,11 @@ class TestTheCache:
         words = f"A step to token {count} takes {one} multiply-adds with the cache"
         assert words in page.words()
         assert f"{full} without." in page.words()
-        assert "The switch above is on." in page.words()
+        assert f"keys and values of {count - 1} of {count} positions" in page.words(), "1, too"
+        assert "The key-value cache is switched on." in page.words()
         page.set(cache=False)
         assert words in page.words()
-        assert "The switch above is off." in page.words()
+        assert "The key-value cache is switched off." in page.words()
 
     def test_cost_of_every_step_is_counted_and_measured(self, story: Model) -> None:
         network = network_of(story)

@@ -118,3 +118,25 @@ def test_a_word_that_a_tokenizer_refuses_is_a_sentence(tmp_path: Path) -> None:
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     words.save(str(folder / "tokenizer.json"))
     assert "tokenizer" in said(opened(model=str(folder), text="the dog"))
+
+
+@pytest.mark.parametrize("page", ["ablation", "generation", "padding"])
+def test_a_page_that_a_model_is_nothing_for_says_what_to_choose_and_keeps_it_in_its_link(
+    folders: dict[str, str], page: str
+) -> None:
+    name = folders["t5" if page == "padding" else "bert"]
+    app = AppTest.from_file(APP, default_timeout=120)
+    app.switch_page(f"pages/{page}.py")
+    app.run()
+    app.selectbox(key="model").set_value("another").run()
+    app.text_input(key="other").set_value(name)
+    healthy(app.run())
+    assert app.markdown[0].value == f"### {page.title()}"
+    assert "Choose" in said(app)
+    assert app.query_params["model"] == name
+
+
+def test_an_address_of_the_hub_is_what_follows_its_name(folders: dict[str, str]) -> None:
+    app = opened(model=f"https://huggingface.co/{folders['bert']}", text=TEXT)  # a folder: a test has no hub
+    assert not app.error
+    assert app.query_params["model"] == folders["bert"]

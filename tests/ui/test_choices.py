@@ -83,6 +83,24 @@ def test_back_brings_the_choices_of_the_link_before() -> None:
     assert chosen(app.run()) == (13, "left")
 
 
+def test_back_to_the_link_that_a_page_was_come_to_with_keeps_the_choices_brought_along() -> None:
+    app = opened()
+    app.number_input(key="depth").set_value(11).run()
+    app.session_state["which"] = "two"
+    app.query_params.clear()  # a sidebar's link holds no choices
+    app.run()
+    assert app.query_params == {"depth": "11"}
+    app.query_params.clear()  # which the browser's history has, before what the page wrote
+    app.run()
+    assert chosen(app) == (11, "left")
+    assert app.query_params == {"depth": "11"}
+    for depth in (3, 5):  # the same link, chosen on this page, is that of the defaults
+        app.session_state["depth"] = depth
+        app.run()
+    app.query_params.clear()
+    assert chosen(app.run()) == (3, "left")
+
+
 def test_a_choice_made_before_the_last_link_arrived_is_no_step_back() -> None:
     app = opened()
     app.number_input(key="depth").set_value(11).run()

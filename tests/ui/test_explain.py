@@ -11,7 +11,7 @@ from model.base import tokenize
 from model.heads.survey import Survey
 from model.heads.view import HeadView
 from serving.settings import Settings
-from tests.model.huggingface import families
+from tests.model.huggingface import families, more_families
 from ui import explain
 from ui.sidebar.models import model_found
 
@@ -26,11 +26,12 @@ from ui.sidebar.models import model_found
         ),
         ("t5", ", 3 encoder + 2 decoder + 2 cross layers, 4 heads, context 512, computed in float32 on CPU."),
         ("gemma2", ", 3 layers, 4 heads sharing 2 key-value heads, context 47, computed in float32 on CPU."),
+        ("jamba", ", 1 attention layer, 4 heads sharing 2 key-value heads, context 47, computed in float32 on CPU."),
         ("bert", ", 3 layers, 4 heads, context 47, computed in float32 on CPU."),
     ],
 )
 def test_what_was_found_in_a_model(tmp_path: Path, name: str, sentence: str) -> None:
-    model = catalog.load(str(families.save(name, tmp_path)), settings=Settings())
+    model = catalog.load(str(families.save(name, tmp_path, more_families.ALL.get(name))), settings=Settings())
     assert sentence in model_found(model)
 
 

@@ -34,6 +34,7 @@ from ui.run_view import RunView
 from ui.widgets.choices import select
 from viz.bug_clinic import told_apart
 
+WHOLE_NAMES = '<style>:is([class*="st-key-candidate_"], .st-key-puzzle_link) button * { white-space: normal; }</style>'
 MODES = {"all": N_("All bugs"), "spot": N_("Spot the bug")}
 
 
@@ -71,7 +72,7 @@ def share_puzzle(number: int) -> None:
         puzzle=number,
         text=st.session_state.text,
     )
-    with st.popover(say("Link to this puzzle"), icon=":material/link:"):
+    with st.popover(say("Link to this puzzle"), icon=":material/link:", key="puzzle_link"):
         link.show_address(asked, say("Anyone who opens the link gets this puzzle and can read your text."))
 
 
@@ -198,6 +199,7 @@ def play(now: RunView, asked: Puzzle) -> None:
     with left:
         which = N_("**Which bug is this?** Layer {layer}, head {head} of your text, with one bug in it.")
         st.markdown(say(which, layer=now.number(asked.layer), head=asked.head))
+        st.html(WHOLE_NAMES)
         for number, key in enumerate(asked.candidates):
             _candidate(key, number, bug, state)
         if state["answer"]:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from i18n import N_, say, say_count, together
+from i18n import N_, say, together
 from model.heads.view import HeadView
 from ui import explain, link, page
 from ui.export.subject import ExportSubject
@@ -16,7 +16,6 @@ from viz.export import data
 from viz.export.data import Export
 from viz.head import head_figure
 from viz.mask_styles import mask_name
-from viz.numbers import token_count
 
 OPENED = "opened_export"
 Write = Callable[[Export], bytes | str]
@@ -122,16 +121,9 @@ def _show(export: Export) -> None:
         chosen = st.selectbox(say("Head"), list(names), first, name, "opened_head", width=140)
         shown = export.heads[chosen]
         blocks = say(", ").join(mask_name(name) for name, mask in shown.blocked.items() if mask.any())
-        count = _count(about.by, len(about.queries))
-        facts = {"model": escaped(about.model), "count": count, "masks": blocks or say("no mask")}
-        st.markdown(say("{model} · {count} · blocked by: {masks}", **facts))
+        size = "{} × {}".format(*shown.weights.shape)
+        facts = {"model": escaped(about.model), "size": size, "masks": blocks or say("no mask")}
+        st.markdown(say("{model} · {size} cells · blocked by: {masks}", **facts))
     figure, alt = head_figure(shown, dark=page.is_dark()), explain.head_alt(names[chosen], shown, False)
     with st.container(key="one_opened"):
         page.chart(figure, "opened_figure", alt)
-
-
-def _count(by: str, count: int) -> str:
-    """ "12 tokens", or what they are merged into."""
-    if by == "words":
-        return say_count("{count} word", "{count} words", count)
-    return say_count("{count} sentence", "{count} sentences", count) if by == "sentences" else token_count(count)

@@ -52,7 +52,9 @@ def show(model: Model, writing: Writing, cache: bool, layer: int, head: int) -> 
         if section == "cache":
             first = max(len(writing.path.prompt), len(ids) - MOST_COMPARED)
             show_on_and_off(model, network.config, ids, first, layer, head)
-            st.caption(say("The switch above is on.") if cache else say("The switch above is off."))
+            st.caption(
+                say("The key-value cache is switched on.") if cache else say("The key-value cache is switched off.")
+            )
         elif section == "cost":
             show_cost(model, network.config, ids)
         else:
@@ -79,8 +81,8 @@ positions, not a square [K, K], and as the newest position may attend to all bef
 causal mask is still there, but has nothing left to block.
 """)
 WORK = N_(
-    "The cache holds {size:,.2f} MB: keys and values of {kept} positions in every layer.\n\nA step to token {count} "
-    "takes {one} multiply-adds with the cache (a multiplication and an addition each), {full} without."
+    "The cache holds {size:,.2f} MB: every layer's keys and values of {kept} of {count} positions.\n\nA step to token "
+    "{count} takes {one} multiply-adds with the cache (a multiplication and an addition each), {full} without."
 )
 
 
@@ -134,8 +136,8 @@ def _row_figure(model: Model, found: CacheComparison, ids: tuple[int, ...], laye
 
 COUNTED = N_(
     "Counted: the multiplications of all matrix products and of the last token's logits, from their shapes. Measured "
-    "on this machine under its current load: the fastest of up to {rounds} runs at each of {lengths} lengths of the "
-    "first {tokens:,} tokens, in turn."
+    "on this machine under its current load: the fastest of up to {rounds} runs at each length, in turn. Lengths "
+    "measured: {lengths}, the longest {tokens:,} tokens."
 )
 
 
@@ -180,7 +182,8 @@ def show_cost(model: Model, config: TransformerConfig, ids: tuple[int, ...]) -> 
     with chart:
         page.chart(pictures.cost_figure(costs), "cost_figure", sentence)
     with status:
-        how = say(COUNTED, rounds=kv_cache.ROUNDS, lengths=len(found), tokens=len(measured.ids))
+        longest = found[-1].length if found else 0
+        how = say(COUNTED, rounds=kv_cache.ROUNDS, lengths=len(found), tokens=longest)
         st.caption(together([how, say("The measurement was stopped early.")]) if measured.stopped else how)
         anew = lambda: state.update(measured=None)  # noqa: E731
         st.button(say("Measure this text again"), icon=":material/timer:", key="measure", on_click=anew)

@@ -15,7 +15,7 @@ from model.base import Model
 from model.sampling import MOST_WRITTEN, Continuation, Sampling, logits_at
 from model.text import rows_of
 from serving.job import GrownRunRef, ModelRef, RunRef
-from ui import explain, link, results
+from ui import controls, explain, link, results
 from ui.run_view import RunView
 
 SECONDS = 0.4  # from token to token while it plays
@@ -75,12 +75,9 @@ class Writing:
 def guard(model: Model) -> None:
     """Say why, and stop, for a model that does not go on with a text."""
     if model.kind != "decoder":
-        st.info(say(NO_DECODER, model=explain.title_of(model)))
-        st.stop()
+        controls.refuse(model, GenerationLink, say(NO_DECODER, model=explain.title_of(model)))
     if not model.predicts:
-        why = explain.no_predictions(model)
-        st.info(say("{why} Choose another model on the left to generate text.", why=why))
-        st.stop()
+        controls.refuse(model, GenerationLink, say(controls.ANOTHER, why=explain.no_predictions(model)))
 
 
 def begin(model: Model, text: str) -> list[str]:

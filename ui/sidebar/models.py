@@ -297,10 +297,13 @@ KINDS = {
 
 def model_found(model: Model) -> str:
     found = model.describe()
-    layers = _counts(found.layers) if len(found.layers) > 1 else f"{found.layers['self']}"
+    counts = _counts(found.layers) if len(found.layers) > 1 else f"{found.layers['self']}"
+    layers, others = sum(found.layers.values()), found.other_layers()
     facts = [
         say(KINDS[found.kind], size=large(found.parameters), architecture=found.architecture),
-        say_count("{counts} layer", "{counts} layers", sum(found.layers.values()), counts=layers),
+        say_count("{counts} attention layer", "{counts} attention layers", layers, counts=counts)
+        if others
+        else say_count("{counts} layer", "{counts} layers", layers, counts=counts),
         _heads(found),
         say("context {positions:,}", positions=found.context),
     ]
@@ -311,7 +314,7 @@ def model_found(model: Model) -> str:
     masks = say(", ").join(_mask(found, name) for name in found.masks)
     listed = say(", ").join(facts)
     said = say("{model}: {facts}. Masks: {masks}.", model=title_of(model), facts=listed, masks=masks)
-    return together([said, found.other_layers()]).rstrip()
+    return together([said, others]).rstrip()
 
 
 def _mask(found: Description, name: str) -> str:

@@ -135,7 +135,8 @@ def begin_page(title: str) -> None:
     """Call at the start of every run: notes a page newly come to, and a link that Back or Forward brought.
 
     A rerun that brings a link other than the last one written, and no changed choice, is the browser's. One that brings
-    a changed choice only left the browser before that last link arrived there.
+    a changed choice only left the browser before that last link arrived there. Between two pages the browser's history
+    has the link that the second was come to with, from a sidebar without choices: it stands for the one written first.
     """
     state = st.session_state
     state.setdefault("to_reread", set())
@@ -143,8 +144,10 @@ def begin_page(title: str) -> None:
     if "page" not in state or state.brought:  # or again: a click ended the first run before all was drawn
         _take_note_of_browser()
     if state.get("page") != title:
-        state.update(page=title, visit=state.get("visit", 0) + 1)
+        state.update(page=title, visit=state.get("visit", 0) + 1, came_with=st.query_params.to_dict(), came_as=None)
         return
+    if state.came_as and state.came_with == st.query_params.to_dict():
+        st.query_params.from_dict(state.came_as)
     if state.get("written_link") in (None, st.query_params.to_dict()):
         return
     if not any(state.get(key, value) != value for key, value in state.choices_of_link.items()):
@@ -160,6 +163,8 @@ def note_link(written: dict[str, str]) -> None:
     here = [name for name, visit in state.get("visit_of_copy", {}).items() if visit == state.visit]
     keys, now = [key for name in here for key in state[name]], state.to_dict()  # at once: a look at one key costs more
     state.update(written_link=written, choices_of_link={key: now[key] for key in keys if key in now})
+    if state.came_as is None or written == state.came_with:
+        state.came_as = {} if written == state.came_with else written
 
 
 def _take_note_of_browser() -> None:

@@ -117,7 +117,7 @@ def rest_words(row: BarRow, shown: int) -> str:
     if not len(rest):
         return ""
     share = percent(float(row.now[rest].sum()))
-    return say("The other {count:,} keys together: {share} of the weight.", count=len(rest), share=share)
+    return say("All other keys ({count:,}): {share} of the weight.", count=len(rest), share=share)
 
 
 def _spread(who: Markup, row: BarRow) -> Markup:

@@ -91,7 +91,7 @@ def pairs_table(found: ScoreSplit) -> str:
     rows += [[td(one), td(other), *_term(term, longest)] for one, other, term in pairs]
     left, rest = other_pairs(found)
     if left:
-        rows.append([td(say("the other {count:,} pairs", count=left), colspan=2), *_term(rest)])
+        rows.append([td(say("all other pairs ({count:,})", count=left), colspan=2), *_term(rest)])
     rows.append([td(tag("b", say("the score")), colspan=2), *_term(found.score)])
     if found.added:
         rows.append([td(say("the model's own, for the positions"), colspan=2), *_term(found.added)])

@@ -161,7 +161,7 @@ def steps_table(row: RowSteps) -> Markup:
     span = 4 + (row.arithmetic.softcap is not None) + 2 * (row.bias is not None)  # columns before e^
     if left.size:
         blocked = int((~row.free[left]).sum())
-        words = say("the other {count:,} keys, {blocked:,} of them blocked", count=left.size, blocked=blocked)
+        words = say("all other keys ({count:,}; blocked: {blocked:,})", count=left.size, blocked=blocked)
         rows.append(_sum_row(words, span, row.exp[left].sum(), row.weights[left].sum()))
     sink = row.sink_exp / row.total if row.total else 0.0
     if row.sink is not None:

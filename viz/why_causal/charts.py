@@ -178,7 +178,7 @@ def _card(card: TwinCard) -> Markup:
     numbers = (
         say("<b>{loss}</b> nats/token", loss=nats(card.loss)),
         say("<b>{share}</b> predicted correctly", share=escape(percent(card.accuracy))),
-        say("<b>{different}</b> distinct tokens among the {tokens} generated", **written),
+        say("<b>{different}</b> distinct of {tokens} generated tokens", **written),
     )
     text = tag("span", _shown(card.given), class_="given") + _shown(card.written)
     parts = (

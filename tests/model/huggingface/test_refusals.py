@@ -12,9 +12,11 @@ import transformers as hf
 from safetensors.torch import load_file, save_file
 
 from model import catalog
+from model.circuits.weights import weights_of
 from model.errors import CheckpointError, NotSupported
 from model.huggingface import attention_hook, verify
 from model.huggingface.adapter import HuggingFaceModel
+from model.inference.calls import check_predicts
 from model.masks import MaskSpec
 from serving.settings import Settings
 from tests.model.huggingface import families
@@ -57,7 +59,12 @@ def test_a_body_without_a_head_claims_no_predictions(tmp_path: Path) -> None:
     """Its embedding would serve as the head of a tied model, and nothing would be missing."""
     hf.LlamaModel(hf.LlamaConfig(**families.WIDE, tie_word_embeddings=True)).save_pretrained(tmp_path)
     families.save_tokenizer(tmp_path)
-    assert not load(tmp_path).predicts
+    model = load(tmp_path)
+    assert not model.predicts
+    assert model.describe().architecture == "LlamaModel"
+    for refuses in (weights_of, check_predicts):  # a decoder, it is told what it lacks
+        with pytest.raises(ValueError, match="language-model head"):
+            refuses(model)
 
 
 @pytest.mark.parametrize("kind", ["llama", "bert", "gpt2"])

@@ -229,7 +229,7 @@ CLAIMS: dict[str, Claim] = {
     "{query}: {moved} of its weight has moved compared with the standard masks; {opened} of its weight is on keys "
     "that those block.": _moved,
     "The largest changes: {changes}.": _changes,
-    "The other {count:,} keys together: {share} of the weight.": _rest,
+    "All other keys ({count:,}): {share} of the weight.": _rest,
     "Colours are scaled: the largest weight shown, {weight}, looks like a weight of 1.": lambda said, facts: (
         abs(float(said["weight"]) - facts.w.max()) < 5e-4
     ),

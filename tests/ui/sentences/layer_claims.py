@@ -16,7 +16,7 @@ def _chance(said: str, share: float) -> bool:
 
 
 def _reading(name: str) -> int:
-    return 0 if name == "embedding" else int(name[1:]) + 1
+    return 0 if name == "the embedding" else int(name[1:]) + 1
 
 
 def _first(facts: Facts) -> int:

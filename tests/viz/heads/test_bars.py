@@ -59,7 +59,7 @@ class TestBars:
         assert len(array(bars["y"])) == MOST_SORTED
         assert (np.diff(array(bars["y"])) <= 0).all()
         left = np.sort(row.now)[:9].sum()
-        assert rest_words(row, MOST_SORTED) == f"The other 9 keys together: {left * 100:.1f}% of the weight."
+        assert rest_words(row, MOST_SORTED) == f"All other keys (9): {left * 100:.1f}% of the weight."
         assert rest_words(row, size) == ""
 
     def test_a_token_s_label_is_text(self) -> None:

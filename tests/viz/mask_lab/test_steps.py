@@ -123,7 +123,7 @@ class TestTable:
         *body, rest = body
         assert len(body) == MOST_KEYS
         blocked = keys - keys // 2 - 1 - (MOST_KEYS - row.free.sum() if row.free.sum() < MOST_KEYS else 0)
-        assert rest[0] == f"the other {keys - MOST_KEYS:,} keys, {blocked:,} of them blocked"
+        assert rest[0] == f"all other keys ({keys - MOST_KEYS:,}; blocked: {blocked:,})"
         assert number(rest[2]) + sum(number(cells[-2]) for cells in body) == pytest.approx(1, abs=1e-4)
 
     def test_what_an_architecture_adds_has_its_own_columns(self) -> None:
