@@ -4,7 +4,7 @@ there: opening it takes longest.
 """
 
 from collections.abc import Callable, Iterable
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from urllib.parse import quote
 
 import pytest
@@ -12,7 +12,6 @@ import pytest
 from i18n import LANGUAGES
 from tests.browser.axe import serious
 from tests.browser.explore import Explore
-from tests.model.huggingface import families
 from ui.page import PAGES
 
 Visit = Callable[..., Explore]
@@ -32,17 +31,19 @@ KINDS = {path: type("AnyPage", (Explore,), {"PATH": path, "STATE": STATE}) for p
 
 @pytest.mark.parametrize(("path", "first"), [(path, place % 2) for place, path in enumerate(PATHS)])
 def test_as_it_opens_on_a_phone_and_as_a_larger_window_shows_it(visit: Visit, path: str, first: int) -> None:
-    """In the one language, as a link opens it, then in the other: first in English and first in Chinese by turns."""
+    """In the one language, as a link opens it, then in the other: first in English or in Chinese by turns. A large
+    window, which has more room than one of 1280 pixels, in the first alone."""
     language, other = sorted(LANGUAGES)[first], sorted(LANGUAGES)[1 - first]
     page = visit(f"lang={language}{SOONER.get(path, '')}", kind=KINDS[path], **PHONE)
     assert page.page.get_by_test_id("stExpandSidebarButton").is_visible()  # the sidebar starts closed
     fits_a_phone(page)
-    fits_a_large_window(page, language)
+    page.page.set_viewport_size(LARGE)
+    page.page.get_by_role("link", name=EXPORT[language], exact=True).wait_for()  # the sidebar opens where there is room
+    assert not page.sticks_out()
     found = faults(page, page.looks(1280), {"1280 light": {"others": False}, "1280 dark": {"others": False}})
 
     page.after(lambda: page.page.get_by_role("radio", name=LANGUAGES[other], exact=True).click())
     found += faults(page, page.looks(1280, schemes=("dark",)), {"1280 dark": {"colours": False}})
-    fits_a_large_window(page, other)
     page.page.set_viewport_size(PHONE)
     fits_a_phone(page)
     assert not found
@@ -66,20 +67,6 @@ def test_merged_tokens(visit: Visit, path: str, query: str) -> None:
     assert path != "layers" or page.page.locator("table.lens td").first.is_visible(), "beside its sentence"
 
 
-def test_the_sidebar_of_a_training_and_of_a_chat_model(visit: Visit, tmp_path: Path) -> None:
-    for step in (5, 20):
-        folder = tmp_path / f"checkpoint-{step}"
-        families.random_network("llama", families.ALL["llama"]).save_pretrained(folder)
-        families.save_tokenizer(folder, "$A")
-        (folder / "chat_template.jinja").write_text("{{ messages[0].content }}")
-    page = visit(f"model={quote(str(tmp_path))}&over_steps=true&text=the+cat+sat", kind=KINDS[""])
-    sidebar = page.page.locator("[data-testid=stSidebar]")
-    for shown in ("Training step", "Chat messages"):
-        assert sidebar.get_by_text(shown, exact=True).is_visible()
-    sidebar.get_by_text("Chat messages", exact=True).scroll_into_view_if_needed()
-    assert not faults(page, page.looks(1280), {"1280 light": {}, "1280 dark": {"others": False}})
-
-
 def test_a_row_of_a_trees_mask_rings_what_it_sees(visit: Visit) -> None:
     page = visit("serving=tree&branching=2,1", kind=KINDS["serving"]).page  # the nodes 0 and 2, then 1 and 3 below them
     mask = page.locator(".st-key-tree_mask .nsewdrag").first
@@ -101,12 +88,6 @@ def fits_a_phone(page: Explore) -> None:
     assert page.page.locator("h3").first.is_visible()
     main = page.page.locator("[data-testid=stMain]")
     assert main.evaluate("main => main.scrollWidth") <= main.evaluate("main => main.clientWidth")
-
-
-def fits_a_large_window(page: Explore, language: str) -> None:
-    page.page.set_viewport_size(LARGE)
-    page.page.get_by_role("link", name=EXPORT[language], exact=True).wait_for()  # the sidebar opens where there is room
-    assert not page.sticks_out()
 
 
 def faults(page: Explore, looks: Iterable[str], rules: dict[str, dict[str, bool]]) -> list[str]:
