@@ -193,7 +193,7 @@ class TestTheLook:
     def test_at_1280_pixels_nothing_is_cut_off_or_overlaps(self, visit: Visit) -> None:
         page = visit(query(text=LINES))
         for _ in range(2):
-            for look in page.looks(1280):
+            for look in page.looks(1280, schemes=["light"]):
                 assert page.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), look
                 assert not page.sticks_out(), look
                 assert not page.overlaps(PARTS), look

@@ -63,7 +63,8 @@ def test_a_teacher_walks_through_by_keyboard(visit: Visit) -> None:
             assert page.overflow() == (0, 0), where
             assert page.page.evaluate(SMALL) == [], where
             look = step.show, step.ask is None  # contrast, which takes longest, of the first step of each
-            assert violations(page, colours=look not in looked_at) == [], where
+            if look not in looked_at or step is shelved.lesson.steps[0]:
+                assert violations(page, colours=look not in looked_at) == [], where
             looked_at.add(look)
             page.press("ArrowRight")
         assert page.title() == "Summary"
