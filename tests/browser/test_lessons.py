@@ -10,6 +10,7 @@ from tests.browser.axe import violations
 from tests.browser.explore import Explore
 
 Visit = Callable[..., Explore]
+AT = "([title, there]) => (document.querySelector('h4').innerText === title) === there"
 VERDICTS = {"en": {"That is right.", "Not quite."}, "zh": {"答对了。", "不对，"}}
 
 
@@ -30,6 +31,10 @@ class Lessons(Explore):
 
     def tap(self, button: str, which: int = 0) -> None:
         self.after(lambda: self.page.locator(button).nth(which).tap())
+
+    def answered(self, answer: Callable[[], object]) -> None:
+        """Answer, and wait for the verdict: a number that is typed reaches the server before the button does."""
+        self.after(lambda: (answer(), self.page.locator(".verdict").wait_for()))
 
     def verdict(self) -> str:
         found = self.page.locator(".verdict")
@@ -149,9 +154,9 @@ def test_a_student_walks_through_by_touch(browser: Browser, server: str) -> None
                     typed = tab.locator(".st-key-typed_answer input")
                     if typed.count():
                         typed.fill("0.5")
-                        page.tap(".st-key-check_answer button")
-                    else:
-                        page.tap("[class*='st-key-answer_'] button", number % 2)
+                    button = ".st-key-check_answer button" if typed.count() else "[class*='st-key-answer_'] button"
+                    which = 0 if typed.count() else number % 2
+                    page.answered(tab.locator(button).nth(which).tap)
                     said = page.verdict()
                     assert any(words in said for words in VERDICTS[language]), where
                 assert page.overflow()[0] == 0, where
@@ -180,7 +185,7 @@ def test_a_slider_is_moved_by_keys_and_the_remote_goes_on(visit: Visit) -> None:
 def test_a_number_is_typed_on_a_phone(visit: Visit) -> None:
     page = visit("lesson=mask_on_a_score&step=2", width=390, height=844, kind=Lessons)
     page.page.locator(".st-key-typed_answer input").fill("0.74")
-    page.after(lambda: page.page.locator(".st-key-check_answer button").click())
+    page.answered(page.page.locator(".st-key-check_answer button").click)
     assert "That is right." in page.verdict()
     assert page.overflow()[0] == 0
 
@@ -189,10 +194,9 @@ def test_a_presenter_s_remote_turns_and_escape_leaves(visit: Visit) -> None:
     page = visit("lesson=what_attention_is&present=true", height=720, kind=Lessons)
     first = page.title()
     for forward, back in (("PageDown", "PageUp"), ("Space", "Shift+Space")):
-        page.press(forward)
-        assert page.title() != first
-        page.press(back)
-        assert page.title() == first
+        for key, there in ((forward, False), (back, True)):
+            page.press(key)
+            page.page.wait_for_function(AT, arg=[first, there])
     page.press("Escape")
     assert page.page.get_by_test_id("stSidebar").is_visible()
 
