@@ -97,6 +97,14 @@ def checked_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def checked_soon(checked_here: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So, and of a text its first words alone: for what is not about the check, which takes seconds."""
+    from ui import mask_check
+
+    monkeypatch.setattr(mask_check, "MOST_TOKENS", 8)
+
+
+@pytest.fixture
 def in_chinese() -> Iterator[None]:
     """AppTest looks for what a select box shows among its options: in the language of the test, not of the page."""
     with spoken("zh"):

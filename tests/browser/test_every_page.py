@@ -4,15 +4,14 @@ there: opening it takes longest.
 """
 
 from collections.abc import Callable, Iterable
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from urllib.parse import quote
 
 import pytest
 
 from i18n import LANGUAGES
 from tests.browser.axe import serious
-from tests.browser.explore import Explore
-from tests.model.huggingface import families
+from tests.browser.explore import POLLING, Explore
 from ui.page import PAGES
 
 Visit = Callable[..., Explore]
@@ -24,6 +23,7 @@ STATE = """() => {
   const there = document.querySelector('h3') && charts.every((chart) => chart.ariaBusy === 'false');
   return still && there ? document.querySelector('[data-testid=stMain]').innerText : null;
 }"""
+FITS = "() => (main => main.scrollWidth <= main.clientWidth)(document.querySelector('[data-testid=stMain]'))"
 EXPORT = {"en": "Export", "zh": "导出"}
 SOONER = {"mask_check": "&what=patient"}  # a small module checked, instead of a model
 PHONE, LARGE = {"width": 390, "height": 844}, {"width": 1920, "height": 1080}
@@ -32,27 +32,28 @@ KINDS = {path: type("AnyPage", (Explore,), {"PATH": path, "STATE": STATE}) for p
 
 @pytest.mark.parametrize(("path", "first"), [(path, place % 2) for place, path in enumerate(PATHS)])
 def test_as_it_opens_on_a_phone_and_as_a_larger_window_shows_it(visit: Visit, path: str, first: int) -> None:
-    """In the one language, as a link opens it, then in the other: first in English and first in Chinese by turns."""
+    """In the one language, as a link opens it, then in the other: first in English or in Chinese by turns. A large
+    window, which has more room than one of 1280 pixels, in the first alone."""
     language, other = sorted(LANGUAGES)[first], sorted(LANGUAGES)[1 - first]
     page = visit(f"lang={language}{SOONER.get(path, '')}", kind=KINDS[path], **PHONE)
     assert page.page.get_by_test_id("stExpandSidebarButton").is_visible()  # the sidebar starts closed
     fits_a_phone(page)
-    fits_a_large_window(page, language)
+    page.page.set_viewport_size(LARGE)
+    page.page.get_by_role("link", name=EXPORT[language], exact=True).wait_for()  # the sidebar opens where there is room
+    assert not page.sticks_out()
     found = faults(page, page.looks(1280), {"1280 light": {"others": False}, "1280 dark": {"others": False}})
 
     page.after(lambda: page.page.get_by_role("radio", name=LANGUAGES[other], exact=True).click())
     found += faults(page, page.looks(1280, schemes=("dark",)), {"1280 dark": {"colours": False}})
-    fits_a_large_window(page, other)
-    page.page.set_viewport_size(PHONE)
     fits_a_phone(page)
     assert not found
 
 
 @pytest.mark.parametrize("section", ["tree", "packing", "streaming&stream_tokens=100", "cost&tokens=32768&block=16"])
 def test_the_sections_of_the_serving_page(visit: Visit, section: str) -> None:
-    page = visit(f"serving={section}", kind=KINDS["serving"], **PHONE)
-    fits_a_phone(page)
+    page = visit(f"serving={section}", kind=KINDS["serving"])
     assert not faults(page, page.looks(1280), {"1280 light": {}, "1280 dark": {"others": False}})
+    fits_a_phone(page)
 
 
 @pytest.mark.parametrize(
@@ -60,24 +61,10 @@ def test_the_sections_of_the_serving_page(visit: Visit, section: str) -> None:
 )
 def test_merged_tokens(visit: Visit, path: str, query: str) -> None:
     long = quote("Once upon a time a little girl named Lily ran over the bridge. " * 2)
-    page = visit(query or f"by=sentences&text={long}", kind=KINDS[path], **PHONE)
-    fits_a_phone(page)
+    page = visit(query or f"by=sentences&text={long}", kind=KINDS[path])
     assert not faults(page, page.looks(1280), {"1280 light": {}, "1280 dark": {"others": False}})
     assert path != "layers" or page.page.locator("table.lens td").first.is_visible(), "beside its sentence"
-
-
-def test_the_sidebar_of_a_training_and_of_a_chat_model(visit: Visit, tmp_path: Path) -> None:
-    for step in (5, 20):
-        folder = tmp_path / f"checkpoint-{step}"
-        families.random_network("llama", families.ALL["llama"]).save_pretrained(folder)
-        families.save_tokenizer(folder, "$A")
-        (folder / "chat_template.jinja").write_text("{{ messages[0].content }}")
-    page = visit(f"model={quote(str(tmp_path))}&over_steps=true&text=the+cat+sat", kind=KINDS[""])
-    sidebar = page.page.locator("[data-testid=stSidebar]")
-    for shown in ("Training step", "Chat messages"):
-        assert sidebar.get_by_text(shown, exact=True).is_visible()
-    sidebar.get_by_text("Chat messages", exact=True).scroll_into_view_if_needed()
-    assert not faults(page, page.looks(1280), {"1280 light": {}, "1280 dark": {"others": False}})
+    fits_a_phone(page)
 
 
 def test_a_row_of_a_trees_mask_rings_what_it_sees(visit: Visit) -> None:
@@ -98,15 +85,9 @@ def test_a_row_of_a_trees_mask_rings_what_it_sees(visit: Visit) -> None:
 
 
 def fits_a_phone(page: Explore) -> None:
+    page.page.set_viewport_size(PHONE)
     assert page.page.locator("h3").first.is_visible()
-    main = page.page.locator("[data-testid=stMain]")
-    assert main.evaluate("main => main.scrollWidth") <= main.evaluate("main => main.clientWidth")
-
-
-def fits_a_large_window(page: Explore, language: str) -> None:
-    page.page.set_viewport_size(LARGE)
-    page.page.get_by_role("link", name=EXPORT[language], exact=True).wait_for()  # the sidebar opens where there is room
-    assert not page.sticks_out()
+    page.page.wait_for_function(FITS, polling=POLLING)  # a chart follows its window a moment later
 
 
 def faults(page: Explore, looks: Iterable[str], rules: dict[str, dict[str, bool]]) -> list[str]:
@@ -138,11 +119,11 @@ def test_labels_are_whole_beside_the_sidebar_of_a_narrow_window(
 
 
 def test_a_cell_of_activation_patching_is_patched_when_it_is_clicked(visit: Visit) -> None:
-    page = visit("differs=text&patching=true", kind=KINDS["compare"], **PHONE)
-    fits_a_phone(page)
+    page = visit("differs=text&patching=true", kind=KINDS["compare"])
     assert not faults(page, page.looks(1280), {"1280 light": {}, "1280 dark": {"others": False}})
     click = """() => { const chart = document.querySelector('.st-key-patch_map .js-plotly-plot');
       chart.emit('plotly_click', { points: [{ x: 'H3', y: 'L4', customdata: [4, 3], pointNumber: [4, 3] }] }); }"""
     page.after(lambda: page.page.evaluate(click))
     assert page.page.get_by_text("L4 H3", exact=True).first.is_visible()
     assert "patches=h4.3" in page.page.url
+    fits_a_phone(page)

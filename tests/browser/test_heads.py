@@ -34,7 +34,9 @@ def chosen(page: Heads, name: str) -> str | None:
 
 
 class TestTokens:
-    def test_pointing_lights_the_others_and_asks_the_server_nothing(self, heads: Visit) -> None:
+    def test_pointing_lights_the_others_and_asks_the_server_nothing_and_a_click_chooses_the_query(
+        self, heads: Visit
+    ) -> None:
         page = heads(layer=4, head=0)
         weights = page.weights()
         page.page.evaluate("window.sent = 0")
@@ -51,31 +53,16 @@ class TestTokens:
             assert max(range(query + 1), key=lit.__getitem__) == int(weights[query][: query + 1].argmax())
         page.page.wait_for_timeout(600)
         assert (page.page.evaluate("sent"), requests) == (0, [])
-        page.after(lambda: page.tokens.nth(2).click())
+
+        page.after(lambda: page.tokens.nth(4).click())
         assert page.page.evaluate("sent") > 0, "a click is told, so frames are counted"
-
-    def test_they_stand_beside_the_heatmap_where_there_is_room(self, heads: Visit) -> None:
-        page = heads(layer=4, head=0)
-        below = page.tokens.first.bounding_box()
-        page.page.set_viewport_size({"width": 1920, "height": 1080})
-        page.page.wait_for_timeout(600)
-        beside, picture = page.tokens.first.bounding_box(), page.chart.locator(".heatmaplayer").first.bounding_box()
-        assert below
-        assert beside
-        assert picture
-        assert below["x"] < 700
-        assert beside["x"] > picture["x"] + picture["width"], "the tokens lie on the heatmap"
-        assert picture["y"] - 20 < beside["y"] < picture["y"] + picture["height"]
-
-    def test_a_blocked_token_looks_unlike_one_of_small_weight(self, heads: Visit) -> None:
-        page = heads(layer=4, head=0, query=4)
-        classes = page.tokens.evaluate_all("all => all.map((one) => one.classList.contains('blocked'))")
+        assert chosen(page, "query") == "4"
+        assert page.shown("Query").startswith("4: ")
+        assert page.framed() == [4]
+        blocked = page.tokens.evaluate_all("all => all.map((one) => one.classList.contains('blocked'))")
         hatched = page.tokens.evaluate_all("all => all.map((one) => one.style.backgroundImage.includes('url'))")
-        assert classes == hatched == [place > 4 for place in range(len(classes))]
+        assert blocked == hatched == [place > 4 for place in range(len(blocked))], "unlike those of small weight"
 
-    def test_is_looked_at_by_lights_a_column(self, heads: Visit) -> None:
-        page = heads(layer=4, head=0)
-        weights = page.weights()
         page.after(lambda: page.page.get_by_role("button", name="is attended to by").click())
         page.tokens.nth(0).hover()
         assert [title.rpartition(" ")[2] for title in page.titles()] == [
@@ -83,12 +70,15 @@ class TestTokens:
         ]
         assert chosen(page, "towards") == "by"
 
-    def test_a_click_chooses_the_query_everywhere(self, heads: Visit) -> None:
-        page = heads()
-        page.after(lambda: page.tokens.nth(5).click())
-        assert chosen(page, "query") == "5"
-        assert page.shown("Query").startswith("5: ")
-        assert page.framed() == [5]
+        below = page.tokens.first.bounding_box()
+        assert list(page.looks(1920, height=1080, schemes=["light"]))
+        beside, picture = page.tokens.first.bounding_box(), page.chart.locator(".heatmaplayer").first.bounding_box()
+        assert below
+        assert beside
+        assert picture
+        assert below["x"] < 700
+        assert beside["x"] > picture["x"] + picture["width"], "the tokens lie on the heatmap"
+        assert picture["y"] - 20 < beside["y"] < picture["y"] + picture["height"]
 
     def test_pins_survive_a_change_of_head_and_come_back_with_the_link(self, heads: Visit) -> None:
         page = heads(layer=4, head=0)
@@ -204,25 +194,21 @@ class TestAgreement:
         assert written == [weight_text(weight) for weight in shown[query] if weight >= NAMED]
 
 
-class TestArcs:
-    def test_an_arc_s_tooltip_is_its_cell(self, heads: Visit) -> None:
-        page = heads(view="arcs", layer=4, head=0)
-        weights = page.weights()
-        paths = page.page.locator(".st-key-head_arcs path")
-        cells = paths.evaluate_all("all => all.map((one) => [one.dataset.query, one.dataset.key].map(Number))")
-        assert sorted(map(tuple, cells)) == sorted(
-            (q, k) for q in range(len(weights)) for k in range(q + 1) if weights[q, k] >= 0.1
-        )
-        for query, key in cells[:3]:
-            assert arc_tooltip(page, query, key).endswith(f"weight {weight_text(weights[query, key])}")
-
-    def test_the_first_token_can_be_hidden_and_it_says_that_nothing_is_renormalised(self, heads: Visit) -> None:
-        page = heads(view="arcs", layer=4, head=0)
-        paths = page.page.locator(".st-key-head_arcs path[data-key='0']")
-        assert paths.count() > 0
-        page.page.get_by_label("Hide the first token").check()
-        assert paths.count() == 0
-        assert "nothing is renormalised" in page.page.locator(".st-key-head_arcs .said").first.inner_text()
+def test_an_arc_s_tooltip_is_its_cell_and_the_first_token_can_be_hidden(heads: Visit) -> None:
+    page = heads(view="arcs", layer=4, head=0)
+    weights = page.weights()
+    paths = page.page.locator(".st-key-head_arcs path")
+    cells = paths.evaluate_all("all => all.map((one) => [one.dataset.query, one.dataset.key].map(Number))")
+    assert sorted(map(tuple, cells)) == sorted(
+        (q, k) for q in range(len(weights)) for k in range(q + 1) if weights[q, k] >= 0.1
+    )
+    for query, key in cells[:3]:
+        assert arc_tooltip(page, query, key).endswith(f"weight {weight_text(weights[query, key])}")
+    first = page.page.locator(".st-key-head_arcs path[data-key='0']")
+    assert first.count() > 0
+    page.page.get_by_label("Hide the first token").check()
+    assert first.count() == 0
+    assert "nothing is renormalised" in page.page.locator(".st-key-head_arcs .said").first.inner_text()
 
 
 def arc_tooltip(page: Heads, query: int, key: int) -> str:

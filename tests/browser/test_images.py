@@ -1,15 +1,11 @@
 """The Images page in a real Chromium: words light patches, patches light words, by pointer, keys and touch."""
 
 from collections.abc import Callable
-from pathlib import Path
-from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Locator
 
-from tests.browser.axe import serious
 from tests.browser.explore import Explore
-from tests.model.huggingface import image_families
 
 STATE = """() => {
   const app = document.querySelector('[data-testid=stApp]');
@@ -45,16 +41,6 @@ class Images(Explore):
         box = canvas.bounding_box()
         assert box is not None
         return box["x"] + x * box["width"], box["y"] + y * box["height"]
-
-
-class AnotherModel(Images):
-    """With the sidebar's box for an image, and nothing to see until there is one."""
-
-    STATE = """() => {
-      const app = document.querySelector('[data-testid=stApp]');
-      const box = document.querySelector('input[type=file]');
-      return app?.dataset.testScriptState === 'notRunning' && box ? location.search : null;
-    }"""
 
 
 @pytest.fixture
@@ -95,18 +81,3 @@ def test_a_tap_lights_words_and_a_head_is_chosen(images: Callable[..., Images]) 
     assert page.why().startswith("r1 c1")
     page.after(lambda: page.page.locator(".images .every button").nth(0).click())
     assert "head=0" in page.page.url
-
-
-def test_another_model_reads_an_upload_and_axe_finds_nothing(
-    visit: Callable[..., AnotherModel], tmp_path: Path
-) -> None:
-    folder = image_families.save("idefics3", tmp_path)
-    image_families.picture(120, 80).save(tmp_path / "image.png")
-    page = visit(f"source=upload&model={quote(str(folder))}&shown=relative", kind=AnotherModel)
-    page.page.locator("input[type=file]").set_input_files(tmp_path / "image.png")
-    page.page.locator(".images > canvas").nth(1).wait_for()  # its tiles, and the whole image once more
-    page.page.locator(".images .caption button").first.hover()
-    assert "over the neutral prompt's" in page.why()
-    page.page.locator(".images > canvas").first.hover(position={"x": 9, "y": 9})
-    assert page.why().startswith("▦")
-    assert [serious(page, others=look == "1280 light") for look in page.looks(1280)] == [[], []]

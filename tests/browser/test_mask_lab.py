@@ -71,10 +71,14 @@ def test_a_stroke_over_tokens_and_a_click_on_a_word(lab: Callable) -> None:
     assert parse_qs(urlsplit(page.page.url).query)["query"] == ["5"], "its last token"
 
 
-def test_undo_and_clear_bring_the_mask_back(lab: Callable) -> None:
+def test_strokes_are_taken_back_by_undo_by_clear_and_by_a_second_click(lab: Callable) -> None:
     page = lab()
-    weights, tokens = page.weights(), page.next_tokens()
+    weights, tokens, before = page.weights(), page.next_tokens(), page.blocked()
+    swatch = "label => getComputedStyle(label, '::before').backgroundColor"
+    label = page.page.get_by_role("switch", name="Drawn", exact=True).locator("xpath=ancestor::label")
+    colour = label.evaluate(swatch)
     page.drag(FIRST, LAST)
+    assert label.evaluate(swatch) == colour == "rgb({}, {}, {})".format(*bytes.fromhex(MASK_COLOURS["drawn"][1:]))
     once = page.weights()
     page.drag((8, 8), (8, 8))
     assert page.blocked()[8, 8]
@@ -85,6 +89,23 @@ def test_undo_and_clear_bring_the_mask_back(lab: Callable) -> None:
     assert page.next_tokens() == tokens
     page.press("Undo")
     assert page.blocked()[6, 0], "Clear can be undone"
+    page.press("Clear").drag((4, 2), (4, 2))
+    assert page.blocked()[4, 2] > before[4, 2]
+    page.drag((4, 2), (4, 2))
+    np.testing.assert_array_equal(page.weights(), weights)
+
+
+def test_a_row_a_column_and_a_cell_that_the_causal_mask_blocks_are_drawn(lab: Callable) -> None:
+    page = lab()
+    assert not page.page.get_by_role("button", name="Draw", exact=True).count(), "for fingers alone"
+    page.take("Open").drag((2, 6), (2, 6))
+    assert page.weights()[2, 6] > 0
+    assert "drawn open, causal would block it" in page.why(2, 6)
+    page.take("Block").drag((-1, 3), (-1, 3))
+    assert page.blocked()[:, 3].all()
+    page.drag((6, -1), (6, -1))
+    assert page.blocked()[6].all()
+    assert "nothing to attend to" in page.chart.inner_text()
 
 
 def test_what_is_drawn_over_a_drawing_that_is_switched_off_is_undone_down_to_it(lab: Callable) -> None:
@@ -113,30 +134,6 @@ def test_zooming_in_shows_that_part_of_the_mask_too_and_stays_when_a_mask_is_fli
     spec = MaskSpec.from_json(parse_qs(urlsplit(page.page.url).query)["masks"][0])
     assert [(one.query, one.key, one.last_query, one.last_key) for one in spec.drawn] == [(6, 3, 7, 3)]
     assert "zoom=5-8" in page.page.url
-
-
-def test_a_second_click_on_a_cell_takes_the_first_back(lab: Callable) -> None:
-    page = lab()
-    before = page.weights()
-    page.drag((4, 2), (4, 2))
-    assert page.blocked()[4, 2]
-    page.drag((4, 2), (4, 2))
-    np.testing.assert_array_equal(page.weights(), before)
-
-
-def test_beside_a_row_and_above_a_column_all_of_it_is_drawn(lab: Callable) -> None:
-    page = lab()
-    page.drag((-1, 3), (-1, 3))
-    assert page.blocked()[:, 3].all()
-    page.drag((6, -1), (6, -1))
-    assert page.blocked()[6].all()
-    assert "nothing to attend to" in page.chart.inner_text()
-
-
-def test_an_opened_cell_is_seen_though_the_causal_mask_blocks_it(lab: Callable) -> None:
-    page = lab().take("Open").drag((2, 6), (2, 6))
-    assert page.weights()[2, 6] > 0
-    assert "drawn open, causal would block it" in page.why(2, 6)
 
 
 def test_every_blocked_cell_names_all_that_blocks_it(lab: Callable) -> None:
@@ -202,53 +199,34 @@ def test_on_a_phone_a_swipe_scrolls_and_draws_once_draw_is_pressed(server: str, 
     assert not watch.errors
 
 
+def test_nothing_is_cut_off(visit: Visit) -> None:
+    masks = '{"sliding":4,"sinks":2,"documents":"dog","stride":2,"prefix":3}'
+    page = visit(urlencode({"text": LINE, "masks": masks}), kind=Lab)
+    for look in page.looks(1280, 1920, schemes=["light"]):
+        assert not page.sticks_out(), look
+        assert not page.cut_off(), look
+        assert not page.overlaps([".st-key-mask_canvas", ".st-key-head_figure", ".counts", ".formula"]), look
+
+
 @pytest.mark.parametrize(("masks", "lang"), [("", "zh"), (MANY_MASKS, "en")])
-def test_both_pictures_fit_a_projector_s_first_view(visit: Visit, masks: str, lang: str) -> None:
+def test_both_pictures_fit_a_projector_s_first_view_and_use_their_columns(visit: Visit, masks: str, lang: str) -> None:
     page = visit(urlencode({"masks": masks, "lang": lang}), kind=Lab, height=720)
     tokens = page.chart.locator(".xtick text").last.bounding_box()
     assert tokens is not None
     assert tokens["y"] + tokens["height"] <= 720
     page.page.mouse.move(*page.place_of(5, 2))
     assert page.page.locator(".st-key-mask_canvas .why").bounding_box()["y"] > 0, "nothing had to be scrolled"
-
-
-@pytest.mark.parametrize("width", [390, 1280])
-def test_draw_is_there_for_fingers_alone(visit: Visit, width: int) -> None:
-    assert (
-        not visit(urlencode({"text": LINE}), kind=Lab, width=width)
-        .page.get_by_role("button", name="Draw", exact=True)
-        .count()
-    )
-
-
-def test_the_switch_of_the_drawing_has_its_colour_whoever_flipped_it(lab: Callable) -> None:
-    page = lab()
-    swatch = "label => getComputedStyle(label, '::before').backgroundColor"
-    label = page.page.get_by_role("switch", name="Drawn", exact=True).locator("xpath=ancestor::label")
-    before = label.evaluate(swatch)
-    page.drag(FIRST, LAST)
-    assert label.evaluate(swatch) == before == "rgb({}, {}, {})".format(*bytes.fromhex(MASK_COLOURS["drawn"][1:]))
-
-
-def test_nothing_is_cut_off(visit: Visit) -> None:
-    masks = '{"sliding":4,"sinks":2,"documents":"dog","stride":2,"prefix":3}'
-    page = visit(urlencode({"text": LINE, "masks": masks}), kind=Lab)
-    for look in page.looks(1280, 1920):
-        assert not page.sticks_out(), look
-        assert not page.cut_off(), look
-        assert not page.overlaps([".st-key-mask_canvas", ".st-key-head_figure", ".counts", ".formula"]), look
-
-
-@pytest.mark.parametrize(("width", "height"), [(1280, 720), (1920, 1080)])
-def test_both_pictures_use_their_columns(visit: Visit, width: int, height: int) -> None:
-    page = visit("", kind=Lab, width=width, height=height)
+    if masks:
+        return
     last = page.mask.evaluate("canvas => canvas.studio.mask.height") - 1
-    first_cell, last_cell = page.place_of(0, 0), page.place_of(last, last)  # scrolls to the mask
-    left, top, side = page.chart.evaluate("""chart => {
-      const cells = chart.querySelector('.heatmaplayer image').getBoundingClientRect();
-      return [cells.left, cells.top, cells.width];
-    }""")
-    assert side >= 0.245 * width
-    assert first_cell[0] + side < left, "side by side"
-    assert last_cell[0] - first_cell[0] == pytest.approx(side * last / (last + 1), abs=2), "cells of one size"
-    assert first_cell[1] == pytest.approx(top + side / (last + 1) / 2, abs=2), "rows at one height"
+    for width, height in ((1280, 720), (1920, 1080)):
+        assert list(page.looks(width, height=height, schemes=["light"]))
+        first_cell, last_cell = page.place_of(0, 0), page.place_of(last, last)  # scrolls to the mask
+        left, top, side = page.chart.evaluate("""chart => {
+          const cells = chart.querySelector('.heatmaplayer image').getBoundingClientRect();
+          return [cells.left, cells.top, cells.width];
+        }""")
+        assert side >= 0.245 * width
+        assert first_cell[0] + side < left, "side by side"
+        assert last_cell[0] - first_cell[0] == pytest.approx(side * last / (last + 1), abs=2), "cells of one size"
+        assert first_cell[1] == pytest.approx(top + side / (last + 1) / 2, abs=2), "rows at one height"

@@ -19,6 +19,18 @@ CONNECTED = """() => document.querySelector("[data-testid=stApp]").dataset.testC
   && window.connection.readyState === WebSocket.OPEN && window.connection !== window.lost"""
 
 
+PORT = free_port()
+FORGETS = {"HF_HUB_OFFLINE": "1", "STREAMLIT_SERVER_DISCONNECTED_SESSION_TTL": "0"}  # a session, as soon as it is left
+
+
+@pytest.fixture(scope="module")
+def forgetful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, ExitStack]]:
+    """The address of a server, and what ends it."""
+    with ExitStack() as running_one:
+        log = tmp_path_factory.mktemp("server") / "log"
+        yield running_one.enter_context(running("app.py", log, PORT, **FORGETS)), running_one
+
+
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
     page = browser.new_page()
@@ -27,36 +39,33 @@ def page(browser: Browser) -> Iterator[Page]:
     page.close()
 
 
-def test_after_a_lost_session_text_and_click_count(page: Page, tmp_path: Path) -> None:
-    """Lost first for want of time (server.disconnectedSessionTTL), then with the server."""
-    port, environment = free_port(), {"HF_HUB_OFFLINE": "1", "STREAMLIT_SERVER_DISCONNECTED_SESSION_TTL": "0"}
-    with ExitStack() as first:
-        explore = Explore(page, first.enter_context(running("app.py", tmp_path / "first", port, **environment)))
-        box = page.get_by_label("Text, one sequence per line")
-        box.fill(TEXT)
-        explore.after(lambda: box.press("Control+Enter"))
-        told = page.locator(".sentence").inner_text()
-        explore.toggle("Causal")
-        lose = "() => { window.lost = window.connection; window.connection.close(); }"
-        page.evaluate(lose)
-        _click_and_expect(explore, told)
-        explore.toggle("Causal")
-        page.evaluate("() => { window.lost = window.connection; }")
-    with running("app.py", tmp_path / "second", port, **environment):
-        _click_and_expect(explore, told)
-
-
-def test_a_click_in_a_part_that_runs_alone_counts_in_a_new_session(page: Page, tmp_path: Path) -> None:
+def test_a_click_in_a_part_that_runs_alone_counts_in_a_new_session(page: Page, forgetful: tuple) -> None:
     """It comes before the new session has drawn that part: Streamlit knows none of its widgets yet."""
-    environment = {"HF_HUB_OFFLINE": "1", "STREAMLIT_SERVER_DISCONNECTED_SESSION_TTL": "0"}
-    with running("app.py", tmp_path / "log", **environment) as address:
-        causal = WhyCausal(page, f"{address}/why_causal?step=2")
-        heads = page.locator(".sentence")
-        told = heads.inner_text()
-        page.evaluate("() => { window.lost = window.connection; window.connection.close(); }")
-        page.wait_for_function(CONNECTED)
-        causal.pick("run with the mask")
-        expect(heads).not_to_have_text(told, timeout=TIMEOUT)
+    causal = WhyCausal(page, f"{forgetful[0]}/why_causal?step=2")
+    heads = page.locator(".sentence")
+    told = heads.inner_text()
+    page.evaluate("() => { window.lost = window.connection; window.connection.close(); }")
+    page.wait_for_function(CONNECTED)
+    causal.pick("run with the mask")
+    expect(heads).not_to_have_text(told, timeout=TIMEOUT)
+
+
+def test_after_a_lost_session_text_and_click_count(page: Page, forgetful: tuple, tmp_path: Path) -> None:
+    """Lost first for want of time (server.disconnectedSessionTTL), then with the server."""
+    address, first = forgetful
+    explore = Explore(page, address)
+    box = page.get_by_label("Text, one sequence per line")
+    box.fill(TEXT)
+    explore.after(lambda: box.press("Control+Enter"))
+    told = page.locator(".sentence").inner_text()
+    explore.toggle("Causal")
+    page.evaluate("() => { window.lost = window.connection; window.connection.close(); }")
+    _click_and_expect(explore, told)
+    explore.toggle("Causal")
+    page.evaluate("() => { window.lost = window.connection; }")
+    first.close()
+    with running("app.py", tmp_path / "second", PORT, **FORGETS):
+        _click_and_expect(explore, told)
 
 
 def _click_and_expect(explore: Explore, told: str) -> None:

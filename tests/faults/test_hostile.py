@@ -5,7 +5,7 @@ import pytest
 from tests.faults import hostile
 from ui.page import PAGES
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("checked_here")]  # opens every page many times
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("checked_soon")]  # opens every page many times
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page != "pages/mask_check.py"])  # it checks a whole model

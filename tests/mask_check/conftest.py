@@ -1,5 +1,5 @@
 """FlexAttention as it is: torch compiles it anew for every shape, even where nothing is to be compiled, half a second
-each. The samples run it as readers do."""
+each. The samples' reports are made as readers make them."""
 
 from collections.abc import Iterator
 

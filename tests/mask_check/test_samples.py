@@ -4,6 +4,7 @@ from functools import cache
 
 import pytest
 import torch
+from torch.nn.attention import flex_attention
 
 from i18n import HAN, Message, say, spoken
 from mask_check.check import check
@@ -17,6 +18,12 @@ from tests.mask_check.variants import VARIANTS
 pytestmark = pytest.mark.slow  # checks a hundred modules
 
 SICK = [patient for patient in SAMPLES.values() if patient.law]
+
+
+@pytest.fixture
+def uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FlexAttention as in conftest.py, for checks beside those of report_of."""
+    monkeypatch.setattr(flex_attention, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True)
 
 
 @cache
@@ -33,6 +40,7 @@ def test_every_patient_breaks_the_law_that_names_it_and_no_other_but_by_what_fol
     assert {finding.law for finding in report.broken} - {patient.law} <= ALSO.get(patient.key, set())
 
 
+@pytest.mark.usefixtures("uncompiled")
 @pytest.mark.parametrize("patient", {one.law: one for one in SICK}.values(), ids=lambda patient: patient.key)
 def test_another_text_shows_it_too(patient) -> None:
     report = check(patient.make(), seed=1, length=19, thorough=patient.law == "compile")
@@ -44,6 +52,7 @@ def test_sound_ones_obey(patient) -> None:
     assert report_of(patient.key).obeys, report_of(patient.key).broken
 
 
+@pytest.mark.usefixtures("uncompiled")
 @pytest.mark.parametrize("number_type", [torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("patient", SOUND[::3], ids=lambda patient: patient.key)
 def test_sound_ones_obey_in_other_number_types(patient, number_type: torch.dtype) -> None:
@@ -65,6 +74,7 @@ ALSO = {
 }
 
 
+@pytest.mark.usefixtures("uncompiled")
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.key)
 def test_other_causes_of_the_same_laws(variant) -> None:
     assert [finding.law for finding in check(variant.make()).broken] == [variant.law]

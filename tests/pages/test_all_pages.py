@@ -10,7 +10,7 @@ from tests.pages.explore import Explore
 from ui import results
 from ui.page import PAGES
 
-pytestmark = pytest.mark.usefixtures("checked_here")
+pytestmark = pytest.mark.usefixtures("checked_soon")
 
 ROOT = Path(__file__).parents[2]
 TEXT = "The cat saw a dog\nOnce upon a time there was a cat"

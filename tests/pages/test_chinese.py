@@ -28,7 +28,7 @@ from ui.why_causal.controls import FIRST_TEXT
 from ui.why_causal.live_training import fables
 from ui.widgets import choices
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("checked_here")]  # opens every page many times
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("checked_soon")]  # opens every page many times
 
 ROOT = Path(__file__).parents[2]
 ENGLISH = re.compile(r"\b[A-Za-z]{2,}(?:[ ,;:]+[a-z]{2,}){2,}")

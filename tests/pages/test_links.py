@@ -14,7 +14,7 @@ from tests.pages.page import controls
 from tests.viz.packet import unpacked
 from ui.page import PAGES
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("checked_here")]  # opens every page many times
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("checked_soon")]  # opens every page many times
 
 ROOT = Path(__file__).parents[2]
 LINE = "The cat saw a dog and the cat ran"

@@ -22,6 +22,7 @@ class Facts:
     part: tuple[tuple[int, int], tuple[int, int]]
     how: str = "mean"  # of all heads: "mean", "maximum" or "rollout"
     every: dict[bool, np.ndarray] = field(default_factory=dict)  # the weights of all heads, for those of each `how`
+    allowed: dict[tuple[bool, int, int], np.ndarray] = field(default_factory=dict)
 
     def _trace(self, old: bool):
         return self.runs[old]
@@ -38,16 +39,20 @@ class Facts:
     def w0(self) -> np.ndarray:
         return self._weights(True)
 
-    def _open(self, view: RunView, old: bool, layer: int, head: int) -> np.ndarray:
-        return self._trace(old).allowed(layer, view.row, view.masks, head=head).numpy()
+    def _open(self, old: bool, layer: int, head: int) -> np.ndarray:
+        view = self.standard if old else self.now
+        place = old, layer, head if view.masks.heads else 0  # else it is the same for all of them
+        if place not in self.allowed:
+            self.allowed[place] = self._trace(old).allowed(layer, view.row, view.masks, head=head).numpy()
+        return self.allowed[place]
 
-    @cached_property
+    @property
     def open(self) -> np.ndarray:
-        return self._open(self.now, False, self.layer, self.head)
+        return self._open(False, self.layer, self.head)
 
-    @cached_property
+    @property
     def open0(self) -> np.ndarray:
-        return self._open(self.standard, True, self.layer, self.head)
+        return self._open(True, self.layer, self.head)
 
     @property
     def keep(self) -> np.ndarray:
@@ -123,19 +128,16 @@ class Facts:
 
     def knows(self, old: bool) -> set[int]:
         """The tokens that reach the one that predicts them, through all layers."""
-        view, size = (self.standard if old else self.now), len(self.ids)
-        reach = np.eye(size, dtype=bool)
+        reach = np.eye(len(self.ids), dtype=bool)
         for layer in range(6):
-            heads = {self._open(view, old, layer, head).tobytes(): self._open(view, old, layer, head) for head in
-                     (range(6) if view.masks.heads else [0])}  # fmt: skip
-            look = np.any(list(heads.values()), axis=0)
+            look = np.any([self._open(old, layer, head) for head in range(6)], axis=0)
             reach = reach | ((look.astype(int) @ reach.astype(int)) > 0)
         return {int(one) for one in self.real[1:] if reach[one - 1, one]}
 
     @cached_property
     def windows(self) -> list[np.ndarray]:
         """Of each layer bool [T,T]: whether any head may look."""
-        return [np.any([self._open(self.now, False, layer, head) for head in range(6)], axis=0) for layer in range(6)]
+        return [np.any([self._open(False, layer, head) for head in range(6)], axis=0) for layer in range(6)]
 
     @cached_property
     def reached(self) -> list[np.ndarray]:
