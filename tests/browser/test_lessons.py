@@ -69,8 +69,7 @@ def test_a_teacher_walks_through_by_keyboard(visit: Visit) -> None:
             assert page.overflow() == (0, 0), where
             assert page.page.evaluate(SMALL) == [], where
             look = step.show, step.ask is None  # contrast, which takes longest, of the first step of each
-            if look not in looked_at or step is shelved.lesson.steps[0]:
-                assert violations(page, colours=look not in looked_at) == [], where
+            assert violations(page, colours=look not in looked_at) == [], where
             looked_at.add(look)
             page.press("ArrowRight")
         assert page.title() == "Summary"
@@ -133,18 +132,12 @@ SMALL = """() => {
 
 
 def test_a_student_walks_through_by_touch(browser: Browser, server: str) -> None:
-    """On a phone: lessons with every kind of picture from their first step to their summary, with an answer to every
-    question, and on to the next; some in English, the others in Chinese. By keyboard each lesson is walked through."""
+    """On a phone: every lesson from its first step to its summary, with an answer to every question, and on to the
+    next; the first half of them in English, the others in Chinese."""
     phone = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
-    tab, shown = phone.new_page(), set()
-    for language, first, last in (
-        ("en", "text_to_next_token", "mask_on_a_score"),
-        ("zh", "attention_sinks", "induction_head"),
-        ("zh", "words_and_images", "words_and_images"),
-    ):
-        names = [one.name for one in shelf(FOLDER, language)]
-        lessons = shelf(FOLDER, language)[names.index(first) : names.index(last) + 1]
-        page = Lessons(tab, f"{server}/lessons?lesson={first}&lang={language}")
+    tab, half = phone.new_page(), len(shelf(FOLDER, "en")) // 2
+    for language, lessons in (("en", shelf(FOLDER, "en")[:half]), ("zh", shelf(FOLDER, "zh")[half:])):
+        page = Lessons(tab, f"{server}/lessons?lesson={lessons[0].name}&lang={language}")
         for shelved in lessons:
             assert shelved.lesson
             for number, step in enumerate(shelved.lesson.steps):
@@ -160,13 +153,11 @@ def test_a_student_walks_through_by_touch(browser: Browser, server: str) -> None
                     said = page.verdict()
                     assert any(words in said for words in VERDICTS[language]), where
                 assert page.overflow()[0] == 0, where
-                shown.add(step.show)
                 page.tap(".st-key-next button")
             asked = sum(step.ask is not None for step in shelved.lesson.steps)
             assert tab.locator("ol.seen li").count() == asked
-            if shelved is not lessons[-1]:
+            if shelved.lesson.next:
                 page.tap(".st-key-next button")
-    assert shown == {step.show for one in shelf(FOLDER, "en") if one.lesson for step in one.lesson.steps}
     phone.close()
 
 
