@@ -32,7 +32,6 @@ from viz.heatmap import MOST_TICKS
 from viz.mask_styles import STYLES
 
 OTHER = "another"
-HUB = "https://huggingface.co/"  # before an id, in an address that is pasted
 ANOTHER = N_("{why} Choose another model on the left.")
 A_LINE_EACH = N_("Type a text on the left, one sequence per line, or choose an example.")
 SCOPES = {"model": N_("re-run the model"), "layer": N_("this layer only")}
@@ -51,7 +50,9 @@ def open_page(*own: Callable[[], None]) -> tuple[Model, str]:
     """What every page about a model and a text begins with: `open_model`, and the text."""
     model = open_model(*own)
     with st.sidebar:
-        return model, choose_text()
+        text = choose_text()
+        chat.note(model)
+    return model, text
 
 
 def open_model(*own: Callable[[], None]) -> Model:
@@ -161,7 +162,7 @@ def choose_model() -> str:
 def chosen_model() -> str:
     """The name in the sidebar; of a folder of checkpoints, the folder's."""
     state = st.session_state
-    return state.other.strip().removeprefix(HUB) if state.model == OTHER else state.model
+    return state.other.strip().removeprefix("https://huggingface.co/") if state.model == OTHER else state.model
 
 
 def choose_text() -> str:

@@ -161,7 +161,7 @@ class Explore:
     def grid(self) -> tuple[int, int]:
         """How many layers and heads the overview says that it shows."""
         label = self.canvas.get_attribute("aria-label") or ""
-        layers, heads = re.findall(r"(\d+) (?:layers|heads)", label)
+        layers, heads = re.findall(r"(?:rows|columns) \((\d+)\)", label)
         return int(layers), int(heads)
 
     def place(self, layer: int, head: int) -> dict[str, float]:

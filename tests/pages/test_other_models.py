@@ -8,6 +8,7 @@ from streamlit.testing.v1 import AppTest
 
 from tests.apptest import charts
 from tests.model.huggingface.families import save
+from ui.sidebar.chat import NOTE
 
 APP = str(Path(__file__).parents[2] / "app.py")
 TEXT = "the cat sat on a mat and then it saw the cat"
@@ -140,3 +141,13 @@ def test_an_address_of_the_hub_is_what_follows_its_name(folders: dict[str, str])
     app = opened(model=f"https://huggingface.co/{folders['bert']}", text=TEXT)  # a folder: a test has no hub
     assert not app.error
     assert app.query_params["model"] == folders["bert"]
+
+
+def test_a_page_that_reads_no_chat_messages_says_so_where_others_do(tmp_path: Path) -> None:
+    folder = save("llama", tmp_path / "llama")
+    (folder / "chat_template.jinja").write_text("{{ messages[0].content }}")
+    for chat in ("true", "false"):
+        app = opened(model=str(folder), text="user: the cat sat\nassistant: on a mat", chat=chat)
+        assert NOTE not in [one.value for one in app.caption]
+        told = [one.value for one in healthy(app.switch_page("pages/padding.py").run()).caption]
+        assert (NOTE in told) == (chat == "true")

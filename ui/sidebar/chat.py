@@ -19,6 +19,14 @@ HELP = N_(
     "The text is read as messages: a line that begins with system:, user: or assistant: begins one. The model's own "
     "chat template makes one text of them, with its special tokens and the beginning of the assistant's answer."
 )
+AS_IT_IS = ("Generation", "Padding", "Bug clinic", "Mask check")  # not shown: pages that read no messages
+NOTE = N_("This page reads the text as it is, without the chat template.")
+
+
+def note(model: Model) -> None:
+    """Say so on a page that reads no messages, where the text is messages on others."""
+    if model.chats and st.session_state.get("chat") and st.session_state.page in AS_IT_IS:
+        st.caption(say(NOTE))
 
 
 def choose(model: Model) -> bool:
