@@ -75,5 +75,5 @@ def _click_and_expect(explore: Explore, told: str) -> None:
     explore.toggle("Causal")
     expect(page.locator(".sentence")).to_have_text(told, timeout=TIMEOUT)
     assert page.get_by_label("Text, one sequence per line").input_value() == TEXT
-    assert explore.is_on("Causal")
+    expect(page.get_by_role("switch", name="Causal", exact=True)).to_be_checked(timeout=TIMEOUT)
     assert "causal" not in page.url
