@@ -197,7 +197,7 @@ def head_alt(name: str, view: HeadView, changed: bool) -> str:
     cell = {"query": view.first + query, "looker": view.queries[query]}
     cell |= {"key": view.first_key + key, "looked": view.keys[key], "weight": view.weights[query, key]}
     words = N_(
-        "Attention of {head}, {queries} queries by {keys} keys. The largest weight, {weight:.2f}, is that of query "
+        "Attention of {head}, {queries} × {keys} (queries × keys). The largest weight, {weight:.2f}, is that of query "
         "{query} ({looker}) on key {key} ({looked})."
     )
     parts = [say(words, head=name, queries=queries, keys=keys, **cell)]

@@ -151,7 +151,7 @@ def show_all(
     what = {"what": say(OVER[over]).capitalize(), "layer": name}
     with picture:
         sizes = dict(zip(("queries", "keys"), shown[0].weights.shape, strict=True))
-        alt = say("{what} in {layer}, {queries} queries by {keys} keys.", **sizes, **what)
+        alt = say("{what} in {layer}, {queries} × {keys} (queries × keys).", **sizes, **what)
         head_picture.show(figure, alt, room="pair", zooms=True, moves=queries.moves(now, part))
     shown_of = say("{what} by the end of {layer}.", **what) if over == "rollout" else say("{what} in {layer}.", **what)
     alone = say(ATTENTION_ALONE) if over == "rollout" else ""

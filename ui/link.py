@@ -107,7 +107,7 @@ class Link(BaseModel):
 
     def address(self) -> str:
         base = (st.context.url or "").split("?")[0]
-        return f"{base}?{urlencode(self.parameters())}"
+        return f"{base}?{urlencode(self.parameters())}".rstrip("?")
 
     def fits(self) -> bool:
         """Whether browsers and servers take a link this long."""

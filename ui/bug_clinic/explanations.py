@@ -227,11 +227,11 @@ def names(now: RunView, bug: Bug | None, head: int, pieces: tuple[str, ...]) -> 
     return [f"{pieces[token][:9]}:{part}" for token, part in found]
 
 
-WITH_A_BUG = N_("Heatmap with a bug: {queries} queries by {keys} keys. The largest weight is {most:.2f}.")
-CORRECT = N_("Heatmap of the correct version: {queries} queries by {keys} keys. The largest weight is {most:.2f}.")
+WITH_A_BUG = N_("Heatmap with a bug: {queries} × {keys} (queries × keys). The largest weight is {most:.2f}.")
+CORRECT = N_("Heatmap of the correct version: {queries} × {keys} (queries × keys). The largest weight is {most:.2f}.")
 BOTH = N_(
-    "Heatmaps with the bug, without it, and their difference: {queries} queries by {keys} keys; the largest change of "
-    "a weight is {most:.2f}."
+    "Heatmaps with the bug, without it, and their difference: {queries} × {keys} (queries × keys); the largest change "
+    "of a weight is {most:.2f}."
 )
 
 

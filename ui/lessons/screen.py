@@ -214,7 +214,7 @@ def _unnamed(step: Step, now: RunView) -> None:
     layer, head = step.head
     view = now.head(layer, head)
     queries, keys = view.weights.shape
-    words = N_("Attention of {head}, {queries} queries by {keys} keys.")
+    words = N_("Attention of {head}, {queries} × {keys} (queries × keys).")
     alt = say(words, head=now.name(layer, head), queries=queries, keys=keys)
     _draw(cached_figure(unnamed_figure, view, dark=page.is_dark(), query=step.query), alt)
     st.html(page.note(say("Hatched cells are blocked.")))

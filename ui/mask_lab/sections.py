@@ -207,7 +207,7 @@ def _steps_alt(found: HeadSteps, name: str) -> str:
     scores = {"raw_least": raw.min(), "raw_most": raw.max(), "least": scaled.min(), "most": scaled.max()}
     weights = {"blocked": int(found.head.any_blocked().sum()), "weight": found.head.weights.max()}
     words = N_(
-        "{head} step by step, {queries} queries by {keys} keys: q·k from {raw_least:.2f} to {raw_most:.2f}, scaled "
+        "{head} step by step, {queries} × {keys} (queries × keys): q·k from {raw_least:.2f} to {raw_most:.2f}, scaled "
         "from {least:.2f} to {most:.2f}, {blocked:,} cells blocked, weights up to {weight:.3f}, the keys' values, and "
         "for each query an output of {width} numbers. Query {query} ({token}) is framed."
     )

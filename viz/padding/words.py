@@ -43,8 +43,10 @@ def sentence(texts: Sequence[PaddedText], shown: Way, what: str) -> str:
     """What to notice under the way shown, as HTML. what: LOGITS, or STATES of a model without logits."""
     cells = len(texts[0].keep)
     if not any(text.padding for text in texts):
-        return say("All sentences are {cells} tokens long: nothing is padded, and every choice is the same run.",
-                   cells=cells)  # fmt: skip
+        words = N_(
+            "All sentences have the same length (tokens: {cells}): nothing is padded, and every choice is the same run."
+        )
+        return say(words, cells=cells)
     title = N_("{way}: correct.") if shown.correct else N_("{way}: wrong.")
     said = [f"<b>{say(title, way=way_name(shown, cells))}</b>"]
     worst = max(texts, key=lambda text: text.largest)

@@ -209,7 +209,7 @@ CLAIMS: dict[str, Claim] = {
         )
     ),
     # ui/explain.py
-    "Attention of {head}, {queries} queries by {keys} keys. The largest weight, {weight:.2f}, is that of query {query} "
+    "Attention of {head}, {queries} × {keys} (queries × keys). The largest weight, {weight:.2f}, is that of query {query} "
     "({looker}) on key {key} ({looked}).": _largest,
     "{share} of the cells are blocked, by {masks}.": lambda said, facts: same(
         said["share"], float((~facts.shown).mean())

@@ -166,7 +166,7 @@ def _wrong_end(said: Said, facts: PaddedFacts) -> bool:
 Claim = Callable[[Said, PaddedFacts], bool]
 READ = "The next token is read at a sentence's last real token. With padding on the "
 PADDING_CLAIMS: dict[str, Claim] = {
-    "All sentences are {cells} tokens long: nothing is padded, and every choice is the same run.": lambda said, facts: (
+    "All sentences have the same length (tokens: {cells}): nothing is padded, and every choice is the same run.": lambda said, facts: (
         int(said["cells"]) == facts.cells and bool(facts.model.encode(list(facts.texts)).keep.all())
     ),
     "{way}: correct.": lambda said, facts: facts.correct(facts.choice) and said["way"].lower().startswith(facts.choice.side),
