@@ -13,6 +13,7 @@ from model import catalog
 from model.base import Model
 from model.masks import MaskSpec
 from model.trace import Trace
+from tests.apptest import charts
 from tests.pages.explore import LINES, Explore, array, same
 from ui import streamlit_internals
 from ui.heads import head, overview
@@ -85,6 +86,12 @@ class TestMasks:
         assert rerun.candidates()[::2] != rerun.candidates()[1::2]
         assert not same(alone.weights(), rerun.weights())
         assert same(alone.weights("x2"), rerun.weights("x2"))
+
+    def test_this_layer_only_compares_nothing_while_no_mask_is_off(self) -> None:
+        rerun, alone = Explore(), Explore(scope="layer")
+        assert alone.candidates() == rerun.candidates()
+        curves = [charts(page.app)["loss_figure"]["figure"]["data"] for page in (rerun, alone)]
+        assert len(curves[0]) == len(curves[1])
 
     @pytest.mark.parametrize("scope", ["model", "layer"])
     def test_the_sentences_share_is_the_tables(self, scope: str) -> None:

@@ -19,7 +19,7 @@ from ui.results import cached_figure
 from ui.run_view import RunView
 from ui.sidebar import models, training_steps
 from viz.head import comparison_figure, head_figure
-from viz.html import signs, tag
+from viz.html import signs
 from viz.numbers import leak_table, loss_figure, next_token_table
 from viz.palette import WIDE
 from viz.sentence import loss_words, misled, prediction_words, sentence
@@ -43,7 +43,7 @@ def show(text: str, reading: TokenizedText, row: int) -> None:
         controls.explain_by()
         overview_slot = st.container()
     name = run_view.name_of(model, attention, layer, head)
-    title.markdown(f"### Unmask\u2002:small[{explain.title_of(model)} · {explain.size(batch, row)} · {name}]")
+    title.markdown(page.heading("Unmask", explain.title_of(model), explain.size(batch, row), name))
 
     chosen = spec
     if scope == "model":
@@ -66,11 +66,12 @@ def show(text: str, reading: TokenizedText, row: int) -> None:
         _show_head(now, views, layer, head, name)
 
     surveys = surveys or show_all()
-    more, beside = _show_predictions(now, standard, scope)
+    tokens, losses, leaks = st.columns([1.35, 1.25, 1])
+    more = _show_predictions(now, standard, tokens, losses, changed=changed)
     if more:
         sentence_slot.html(page.sentence(f"{seen} {more}"))
     one, every = zip(*(explain.leaks(survey, layer, head) for survey in surveys), strict=True)
-    beside.html(cached_figure(leak_table, one, every, name, changed=changed))
+    leaks.html(cached_figure(leak_table, one, every, name, changed=changed))
     training_steps.show(now, layer, head, name)
     with st.sidebar:
         ask_first.switch()
@@ -110,16 +111,17 @@ def _show_head(now: RunView, whole: list[HeadView], layer: int, head: int, name:
         st.markdown(say(explain.FORMULA))
 
 
-def _show_predictions(now: RunView, standard: RunView, scope: str) -> tuple[str, DeltaGenerator]:
-    """The likeliest next tokens and the losses, beside a column that is left: it, and what to add to the sentence."""
-    tokens, losses, left = st.columns([1.35, 1.25, 1])
-    changed = now.masks != standard.masks
+def _show_predictions(
+    now: RunView, standard: RunView, tokens: DeltaGenerator, losses: DeltaGenerator, *, changed: bool
+) -> str:
+    """The likeliest next tokens in one column, the losses in another; what there is to say of the losses. changed: the
+    masks are not the model's own, in the whole run or in one layer, which changes no prediction."""
     with tokens, guarded(say("Predicting …")):
         asked = query.predicting(now, query.choose(now))
         predictions, standard_predictions = now.predictions(asked), standard.predictions(asked)
     if predictions is None or standard_predictions is None:
         tokens.info(explain.no_predictions(now.model))
-        return "", left
+        return ""
     candidates = predictions.candidates, standard_predictions.candidates
     tokens.html(cached_figure(next_token_table, *candidates, changed=changed))
     batch, row, curves = now.run.batch, now.row, (predictions.losses, standard_predictions.losses)
@@ -128,15 +130,15 @@ def _show_predictions(now: RunView, standard: RunView, scope: str) -> tuple[str,
         figure = cached_figure(loss_figure, *curves, pieces, changed=changed)
         st.caption(cached_figure(explain.loss_caption, *curves, changed=changed), help=say(explain.NATS))
         page.chart(figure, "loss_figure", cached_figure(explain.loss_alt, *curves))
-    if not changed or scope != "model":
-        return "", left
+    if now.run.spec == standard.run.spec:
+        return ""
     position = batch.real(row).stop - 1 if asked is None else asked
     moved = prediction_words(pieces[position], position, candidates[1][0], candidates[0][0])
     if moved:
-        tokens.html(tag("p", moved, class_="key"))
+        tokens.html(page.note(moved))
     with losses:
         if misled(*curves):
             st.caption(say(explain.MISLED))
         if explain.lifts_the_causal_mask(now):
             page.link_to("pages/why_causal.py", say(explain.WHY_CAUSAL))
-    return loss_words(*curves, pieces), left
+    return loss_words(*curves, pieces)
