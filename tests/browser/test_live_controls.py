@@ -20,6 +20,7 @@ from tests.browser import firefox
 from tests.browser.test_live_page import Open, file, open_page, ready, run  # noqa: F401 - fixtures
 from unmask.__main__ import main
 from viz.heads.overview import TITLES
+from viz.html import signs
 from viz.numbers import percent
 
 TEXT = "The little cat saw the big dog, and the little cat saw the big dog"
@@ -65,6 +66,11 @@ def test_what_is_said_is_what_the_library_measures(open_page: Open) -> None:  # 
     assert page.locator("[data-part=standard]").is_hidden()
     assert cell(page, "now", 2, 5) == "2: ·little attends to 5: ·the · blocked by causal"
     assert cell(page, "now", 5, 2).endswith(f"· weight {standard.head(4, 0).weights[5, 2]:.4f}")
+
+    for text, bytes_too in ((f"{TEXT} 你", True), (TEXT, False)):
+        show(page, text)
+        assert page.locator("#signs").inner_text() == signs(model.run(text).labels).rstrip(".")
+        assert ("is a byte" in page.locator("#signs").inner_text()) == bytes_too
 
     page.get_by_label("Causal", exact=True).uncheck()
     ready(page)

@@ -104,7 +104,7 @@ function show() {
     else showHead();
   });
   showHead();
-  const used = Object.keys(about.signs).filter((sign) => shown.row.labels.some((label) => label.includes(sign)));
+  const used = Object.keys(about.signs).filter((sign) => shown.row.labels.some((label) => new RegExp(sign).test(label)));
   control("signs").textContent = used.map((sign) => about.signs[sign]).join("; ");
 }
 
