@@ -5,7 +5,7 @@ A mask, layer, head or attention that is None there takes the model's own first 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import streamlit as st
 
@@ -104,13 +104,13 @@ def ask_for_text(text: str, words: str = A_LINE_EACH) -> None:
         _end(say(words))
 
 
-def refuse(model: Model, kind: type[link.TextLink], why: str) -> None:
+def refuse(model: Model, kind: type[link.TextLink], why: str) -> NoReturn:
     """Ends a page that this model is nothing for under its name. kind: the page's link. why: and what to choose."""
     share(kind, model)
     _end(why)
 
 
-def _end(words: str) -> None:
+def _end(words: str) -> NoReturn:
     st.markdown("### " + say(st.session_state.page))
     st.info(words)
     st.stop()

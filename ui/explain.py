@@ -9,7 +9,7 @@ import streamlit as st
 import torch
 from markupsafe import Markup
 
-from i18n import N_, say, say_count, together
+from i18n import N_, say, together
 from lessons.glossary import glossary
 from model.base import Model, TokenizedText
 from model.heads import measures
@@ -24,7 +24,7 @@ from viz.heads.colours import STANDARD_COLOURS, Colours
 from viz.html import join, named, tag
 from viz.lessons.glossary import card
 from viz.mask_styles import mask_names
-from viz.numbers import LeakShares, mean_share, percent
+from viz.numbers import LeakShares, mean_share, percent, token_count
 from viz.sentence import HeadScene, loss_words, prediction_words
 
 FORMULA = N_("""
@@ -77,7 +77,7 @@ def attention_name(name: str) -> str:
 def size(batch: TokenBatch, row: int) -> str:
     real = int(batch.kept[row].sum())
     padding = batch.ids.shape[1] - real
-    tokens = say_count("{count} token", "{count} tokens", real)
+    tokens = token_count(real)
     return say("{tokens} + {padding} padding", tokens=tokens, padding=padding) if padding else tokens
 
 

@@ -24,6 +24,7 @@ from ui.heads import head as head_picture
 from ui.markdown import escaped
 from ui.widgets.progress import stoppable
 from viz.mask_check import MARK, declared_figure
+from viz.numbers import token_count
 
 if TYPE_CHECKING:
     from mask_check.check import Progress
@@ -165,7 +166,7 @@ def of_what(sample: SampleModule) -> str:
 
 
 def size(report: CheckReport) -> str:
-    length = say_count("{count} token", "{count} tokens", report.length)
+    length = token_count(report.length)
     declared = say("declared: {mask}", mask=report.declared)
     return escaped(listed([report.name, say(report.kind), report.dtype, report.kernel, length, declared], " · "))
 

@@ -17,7 +17,7 @@ from model.errors import index, items, whole_numbers
 from model.heads.merging import By, merge_groups, merged_head, merged_weights
 from model.heads.survey import Survey, changes, every_weight, survey
 from model.heads.view import HeadView, head_part
-from model.inference.calls import CallsComparison, compare_calls, continuation_ids, ends_of
+from model.inference.calls import CallsComparison, check_predicts, compare_calls, continuation_ids, ends_of
 from model.inference.draft_tree import DraftTree, typed_tree, verify_tree
 from model.inference.packing import PackedLosses, pack
 from model.inference.streaming import MOST_STREAMED, StreamedText, ids_of, stream
@@ -193,8 +193,7 @@ class Run(Analyses, Checkable, Patchable):
     @property
     def _alone(self) -> TokenBatch:
         """The row without padding. Raises ValueError for a model that predicts no next token from earlier ones."""
-        if self.model.kind != "decoder" or not self.model.predicts:
-            raise ValueError(f"expected a decoder, which predicts the next token, got {self.model.name}")
+        check_predicts(self.model)
         return self.trace.batch.without_padding(self.row)
 
     @property
@@ -368,10 +367,10 @@ class LiveHead:
 
 def _part(given: tuple[int, int], size: int) -> tuple[int, int]:
     """From a position up to, without, another, of so many. Raises ValueError for what is none."""
-    begin, end, *more = [*whole_numbers("a pair of positions", given), 0, 0]
-    if len(more) != 2 or not 0 <= begin < end <= min(size, begin + MOST_TOKENS):
+    pair = whole_numbers("a pair of positions", given)
+    if len(pair) != 2 or not 0 <= pair[0] < pair[1] <= min(size, pair[0] + MOST_TOKENS):
         raise ValueError(f"expected 1 to {MOST_TOKENS} positions from 0 to {size}, got {given!r:.80}")
-    return begin, end
+    return pair[0], pair[1]
 
 
 def spec_of(

@@ -107,6 +107,7 @@ def test_a_click_in_a_fragment_that_cannot_run_at_once_runs_the_page(monkeypatch
     assert asked == ["known", "", "", "lost", None]
     parameters = inspect.signature(AppSession.has_fragment).parameters
     assert list(parameters) == ["self", "fragment_id"], broken("AppSession.has_fragment")
+    assert "self._state = AppSessionState.APP_IS_RUNNING" in inspect.getsource(AppSession), broken("AppSession._state")
 
 
 def test_the_methods_that_are_replaced_take_what_ours_take() -> None:

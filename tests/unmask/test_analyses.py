@@ -217,7 +217,7 @@ def test_padding_is_no_token_of_a_row(story: LoadedModel) -> None:
 def test_an_encoder_is_not_served(tmp_path: Path) -> None:
     run = unmask.load(str(save("bert", tmp_path))).run("the cat sat on the mat")
     for ask in (run.served, lambda: run.tree([-1]), lambda: run.packed([2]), run.streamed):
-        with pytest.raises(ValueError, match="expected a decoder, which predicts the next token, got "):
+        with pytest.raises(ValueError, match="does not predict the next token from earlier ones: choose a decoder"):
             ask()
 
 
