@@ -24,7 +24,7 @@ from model.huggingface.internals import runs_with_static_cache
 
 Pairs = list[tuple[Tensor, Tensor]]  # outputs [T',V] that were found, and those that are expected
 Ways = dict[str, Callable[[], Pairs]]
-STEPPED = N_("{way}, output {where} differs by {amount} from the text run all at once.")
+STEPPED = N_("{way}, output {where} differs by {amount} from one forward pass over the text.")
 REUSED = N_("a cache {way}: output {where} after it differs by {amount}.")
 
 
@@ -57,7 +57,7 @@ def judge(trial: CheckTrial) -> Finding:
         return finding.because(_cause(trial, prompt) if plain else "")
     if failed:
         return unknown(msg("{way}, it raised {error}.", way=failed[0][0], error=failed[0][1]), finding)
-    return replace(finding, words=msg("{ways}: the same as all at once.", ways=msg_list(gone)))
+    return replace(finding, words=msg("{ways}: the same as one forward pass.", ways=msg_list(gone)))
 
 
 def judge_reuse(trial: CheckTrial) -> Finding:
@@ -104,12 +104,12 @@ def judge_reuse(trial: CheckTrial) -> Finding:
     if finding.verdict == BROKEN:
         return finding
     if failed:
-        words = msg("a cache {way}: reading on raised {error}.", way=failed[0][0], error=failed[0][1])
+        words = msg("a cache {way}: the next call raised {error}.", way=failed[0][0], error=failed[0][1])
         return Finding(BROKEN, words, torch.inf, trial.tolerance)
     refused = msg_list([msg("{way} ({error})", way=way, error=error) for way, error in missing])
     if not gone:
         return skipped(msg("its cache cannot be reused: {ways}.", ways=refused))
-    found = replace(finding, words=msg("a cache {ways}: the same as all at once.", ways=msg_list(gone)))
+    found = replace(finding, words=msg("a cache {ways}: the same as one forward pass.", ways=msg_list(gone)))
     return found.because(msg("Not offered: {ways}.", ways=refused) if missing else "")
 
 

@@ -33,9 +33,9 @@ ABRUPT = 1e-6  # of the largest gradient: one that is smaller before it ends may
 OTHER_INPUTS = ("pixel_values", "input_features", "input_values", "audio_values", "images")
 CHECKPOINTED = ("gradient_checkpointing", "use_checkpoint", "checkpointing", "use_checkpointing")
 TOP_K = ("index_topk", "sparse_topk", "top_k_keys")
-WIDER = N_("layer {layer}: output {row} reads token {column}, {distance} before it, which its mask ({mask}) closes.")
-NARROWER = N_("layer {layer}: no output reads the token {distance} before it, which its mask ({mask}) opens.")
-CUT = N_("layer {layer}: no output reads a token more than {distance} before it, which its mask ({mask}) opens.")
+WIDER = N_("layer {layer}: output {row} reads token {column}, {distance} before it, which its mask ({mask}) blocks.")
+NARROWER = N_("layer {layer}: no output reads the token {distance} before it, which its mask ({mask}) allows.")
+CUT = N_("layer {layer}: no output reads a token more than {distance} before it, which its mask ({mask}) allows.")
 NO_DERIVATIVE = N_("the gradient by {name} is not the derivative of the outputs: a wrong backward, or a detach()?")
 TOO_MANY = N_("layer {layer}: output {row} reads {count} other tokens, where the {top} highest are declared.")
 
@@ -66,7 +66,7 @@ def judge_layers(trial: CheckTrial) -> Finding:
     testable = [number for number, size in wide.items() if size + 2 < length]
     if not testable:
         size = max(wide.values(), default=0)
-        return skipped(msg("its window or top k ({size}) is longer than the rows that are read.", size=size))
+        return skipped(msg("its window or top k ({size}) is longer than the rows checked.", size=size))
     read = _read_by_layers(trial.at(length), {number: parts[number] for number in testable})
     for number, reads in read.items():
         wrong = _judge_layer(number, masks[number], reads, top, trial.declared)
@@ -75,7 +75,7 @@ def judge_layers(trial: CheckTrial) -> Finding:
     if not read:
         return unknown(msg("no layer could be run by itself."))
     numbers = msg_list([str(one) for one in read])
-    words = msg("layers {numbers} read what their masks open, in {length} tokens.", numbers=numbers, length=length)
+    words = msg("layers {numbers} read what their masks allow, in {length} tokens.", numbers=numbers, length=length)
     return Finding(OBEYS, words)
 
 
@@ -171,7 +171,7 @@ def judge_derivative(trial: CheckTrial) -> Finding:
     """
     subject = trial.subject
     if subject.parameters > (MOST_THOROUGH if trial.asked.thorough else MOST_IN_FLOAT64):
-        return skipped(msg("it is too large for a copy in float64 without --thorough."))
+        return skipped(msg("it is too large to be copied to float64 without --thorough."))
     copied, ids = in_float64(subject), trial.ids[None]
     named = _trained(copied.inner)
     steps = _directions(copied.inner, named, trial.generator(14))
@@ -188,7 +188,7 @@ def judge_derivative(trial: CheckTrial) -> Finding:
         outputs = copied.read(copied.call(ids), ids)[0].detach()
     same = trial.difference(outputs.to(trial.alone), trial.alone)
     if same.amount > trial.tolerance:  # PyTorch adds a mask of float32 wrongly to scores of float64
-        return skipped(msg("as a copy in float64 it gives other outputs, by {amount}.", **same.values))
+        return skipped(msg("its copy in float64 gives different outputs, by {amount}.", **same.values))
     least = max(types, key=lambda one: torch.finfo(one).eps, default=torch.float64)
     if least not in STEPS:
         return skipped(msg("it computes in {dtype} inside, which is too coarse for finite differences.", dtype=least))
@@ -292,7 +292,7 @@ def judge_compile(trial: CheckTrial) -> Finding:
     Tolerated: what rounding moves. Limits: traced where --thorough asks for it; what a compiler does is not seen.
     """
     if not trial.asked.thorough:
-        return skipped(msg("torch.compile is tried where --thorough asks for it."))
+        return skipped(msg("torch.compile is tried only with --thorough."))
     traced = copy.copy(trial.subject)
     traced.module = torch.compile(trial.subject.inner, backend="eager", dynamic=False)  # type: ignore[assignment]
     torch._dynamo.reset()

@@ -81,7 +81,7 @@ def judge(trial: CheckTrial) -> Finding:
             most = max(most, finding.amount or 0.0)
     if not tried:
         others = msg_list(refused, N_("; ")) or msg("no other requested")
-        return skipped(msg("it runs with {own} and with nothing else: {others}.", own=own, others=others))
+        return skipped(msg("it runs only with {own}: {others}.", own=own, others=others))
     agree = msg("{kernels} agree.", kernels=msg_all([own, *tried]))
     if trial.asked.kernels and refused:
         agree = msg_together([agree, msg("Not compared: {refused}.", refused=msg_list(refused, N_("; ")))])
@@ -100,7 +100,7 @@ def judge_batch(trial: CheckTrial) -> Finding:
         ones = torch.ones_like(rows).bool()
         ways += [(msg("under a mask of ones"), rows[-1:], ones[-1:])]
         ways += [] if subject.one_row else [(msg("under a mask of ones beside another row"), rows[-2:], ones[-2:])]
-    kept = msg("the row is the same among {count} others.", count=ROWS_BESIDE)
+    kept = msg("the row is the same among {count} other rows.", count=ROWS_BESIDE)
     for way, ids, keep in ways:
         found = subject.batch_outputs(ids, keep)[-1]
         finding = trial.compared(found, trial.alone, MIXED, kept, way=way)

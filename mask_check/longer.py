@@ -32,7 +32,7 @@ from serving import machine
 LENGTHS = 130, 520
 FALLBACK = 64  # for a module that does not say how many positions it has, and refuses 130
 LEAK = N_(
-    "with {length} tokens or more: output {row} moves by {size} when token {column} is changed, which its mask closes."
+    "with {length} tokens or more: output {row} changes by {size} if token {column} is changed, which its mask blocks."
 )
 SHUT = N_(
     "in a row of {length} tokens output {row} has no gradient with respect to token {column}, {distance} before it, "
@@ -74,8 +74,8 @@ def judge(trial: CheckTrial) -> Finding:
         trial.longer.append(length)
         most = max(most, finding.amount or 0.0)
     if not trial.longer:
-        return skipped(why or msg("it has no room for a longer row, or is too large to read one without --tokens."))
-    words = msg("rows of {lengths} tokens: nothing closed was reached.", lengths=msg_all([*map(str, trial.longer)]))
+        return skipped(why or msg("its context is too short, or it is too large to check without --tokens."))
+    words = msg("rows of {lengths} tokens: no leak.", lengths=msg_all([*map(str, trial.longer)]))
     words = msg_together([words, msg("{problem}.", problem=why)]) if why else words
     return Finding(OBEYS, words, most, trial.tolerance)
 
@@ -119,7 +119,7 @@ def _judge(trial: CheckTrial, short: int) -> Finding:
             return _leak(trial, changed, change, first_above(moved * closed, trial.tolerance), short)
         most = max(most, amount)
     if not alive:
-        return unknown(msg("in a row of {length} tokens no change moved any output.", length=trial.length))
+        return unknown(msg("in a row of {length} tokens no changed token changed an output.", length=trial.length))
     shut = _shut(trial)
     return shut or Finding(OBEYS, "", most, trial.tolerance)
 
@@ -248,14 +248,14 @@ def _judge_quick(moved: Tensor, cuts: list[int], declared: Declared, tolerance: 
     if amount > tolerance:
         place = int((leaks > tolerance).any(1).nonzero()[-1])  # the last cut: the nearest to what leaks
         row = first_above(leaks[place], tolerance)
-        words = N_("output {row} moves by {size} when the tokens from {column} on are changed, which its mask closes.")
+        words = N_("output {row} changes by {size} if the tokens from {column} on are changed, which its mask blocks.")
         size = written(float(leaks[place, row]))
         pairs = [(int(i), cuts[place]) for i in (leaks[place] > tolerance).nonzero()]
         leak = Finding.at((row, cuts[place]), words, amount, tolerance, size=size)
         return leak.because(cause_of(pairs, declared, short=False))
-    found = Finding(OBEYS, msg("no output moved when later tokens were changed."), amount, tolerance)
+    found = Finding(OBEYS, msg("no output changed when later tokens were changed."), amount, tolerance)
     if not bool((torch.where(closed, 0.0, moved).amax(1) > tolerance).all()):
-        return unknown(msg("changing its tokens moved no output, or less than it moves by itself."), found)
+        return unknown(msg("changing its tokens changed no output, or less than noise does."), found)
     return found
 
 

@@ -113,7 +113,7 @@ def _judge(trial: CheckTrial, first: int, words: str, arguments: dict[str, Any])
     finding = trial.compared(found, torch.cat(alone), broken, "", how=words)
     pair = _seen_across(trial, first, arguments, found)
     if finding.verdict == BROKEN and pair is not None:
-        seen = N_("{how}: output {output} of the second document moves when token {token} of the first is changed.")
+        seen = N_("{how}: output {output} of the second document changes when token {token} of the first is changed.")
         return replace(finding, words=msg(seen, how=words, output=pair[0], token=pair[1]), pair=pair)
     joined = trial.difference(trial.alone[first:], alone[1])  # the positive control: without the convention
     if finding.verdict != BROKEN and joined.amount <= trial.tolerance:

@@ -25,11 +25,11 @@ SUBSTITUTES = 3
 FEWEST_SUBSTITUTES = 2
 MORE = 4  # further substitutes for a token whose change arrived nowhere
 LEAK = N_(
-    "output {row} moves by {size} when token {column} is changed, which its mask closes. Pairs that leak: {count:,}."
+    "output {row} changes by {size} when token {column} is changed, which its mask blocks. Pairs that leak: {count:,}."
 )
 SHUT = N_(
-    "output {row} has no gradient with respect to token {column}, nor has any other output at this distance, where the "
-    "mask is declared open. Open pairs that are silent: {silent:,} of {count:,}."
+    "output {row} has no gradient with respect to token {column}, nor has any other output at this distance, where "
+    "the mask is declared open. Open pairs without a gradient: {silent:,} of {count:,}."
 )
 IN_IMAGES = N_("with images at 2 to 5 and 8 to 10: {found}")
 IMAGES = ("token_type_ids", "mm_token_type_ids")
@@ -65,14 +65,14 @@ def judge(trial: CheckTrial) -> Finding:
     measured = np.flatnonzero(mask.measured)
     dead = measured[~open_and_moved[:, measured].any(axis=0)]
     if len(dead):
-        why = N_("changing token {token} moved no output at all, with {tried} other tokens.")
+        why = N_("changing token {token} to {tried} other tokens changed no output at all.")
         return unknown(msg(why, token=int(dead[0]), tried=SUBSTITUTES + MORE), finding)
     others = mask.declared & ~np.eye(len(mask.declared), dtype=bool)
     if others[:, measured].any() and not (open_and_moved & others).any():
-        why = msg("no token moved the output of another, not even where the mask allows it: nothing can be concluded.")
+        why = msg("no token changed another's output, not even where the mask allows it: nothing can be concluded.")
         return unknown(why, finding)
     seen = {"seen": int((open_and_moved & others)[:, measured].sum()), "all": int(others[:, measured].sum())}
-    words = msg("{seen:,} of {all:,} open pairs were seen to be open, and no closed one.", **seen)
+    words = msg("an effect was measured in {seen:,} of {all:,} open pairs and in no blocked one.", **seen)
     return replace(finding, words=words)
 
 
@@ -112,7 +112,7 @@ def judge_gradients(trial: CheckTrial, surely: Tensor | None = None) -> Finding:
     amount = float(closed.max())
     if amount > tolerance:
         place, column = (closed > tolerance).nonzero()[0].tolist()
-        words = N_("output {row} has a gradient of {size} with respect to token {column}, which its mask closes.")
+        words = N_("output {row} has a gradient of {size} with respect to token {column}, which its mask blocks.")
         size = written(float(gradients[place, column]))
         return Finding.at((rows[place], column), words, amount, tolerance, size=size)
     others = declared & (torch.tensor(rows)[:, None] != torch.arange(trial.length))
@@ -123,9 +123,9 @@ def judge_gradients(trial: CheckTrial, surely: Tensor | None = None) -> Finding:
         if shut:
             return Finding.at(shut, SHUT, silent=int((gradients[others] == 0).sum()), count=int(others.sum()))
     count, closed_pairs = int((gradients[~declared] == 0).sum()), int((~declared).sum())
-    words = msg("exactly 0 in {count:,} of {closed:,} closed pairs.", count=count, closed=closed_pairs)
+    words = msg("exactly 0 in {count:,} of {closed:,} blocked pairs.", count=count, closed=closed_pairs)
     if not closed_pairs:
-        words = msg("its mask closes no pair.")
+        words = msg("its mask blocks no pair.")
     return Finding(OBEYS, words, amount, tolerance)
 
 

@@ -73,7 +73,7 @@ def judge(trial: CheckTrial) -> Finding:
     if wrong:
         return replace(wrong, words=msg("{law}: {found}", law=msg(wrong.name), found=wrong.words))
     found = replace(findings[-1], words=msg("its states: {found}", found=findings[0].words))
-    return found.because(msg("Pads after its source move none, whatever they contain.") if pair.takes_mask else "")
+    return found.because(msg("Pads after its source change none, whatever they contain.") if pair.takes_mask else "")
 
 
 def of_encoder(trial: CheckTrial, encoder: EncoderOnly, source: Tensor) -> CheckTrial:
@@ -104,13 +104,13 @@ def judge_cross(trial: CheckTrial) -> Finding:
     other = subject.outputs(ids, **{own: torch.cat([source, filled])[None], "attention_mask": keep})[0]
     moved = trial.difference(other, padded)
     values = {"where": moved.where, "moved": written(moved.amount)}
-    broken = msg("changing the ids of the source's pads moves output {where} by {moved}.", **values)
-    kept = msg("{pads} pads after its source move nothing, whatever they contain.", pads=PADS)
+    broken = msg("changing the ids of the source's pads changes output {where} by {moved}.", **values)
+    kept = msg("{pads} pads after its source change nothing, whatever they contain.", pads=PADS)
     most = max(difference.amount, moved.amount)
     finding = trial.finding(most, broken=broken, kept=kept, pair=(moved.where, length))
     changed = subject.outputs(ids, **{own: trial.other(source, trial.generator(6))[None]})[0]
     if finding.verdict != BROKEN and trial.difference(changed, trial.alone).amount <= trial.tolerance:
-        return unknown(msg("another source moves nothing either: perhaps it is not read at all."), finding)
+        return unknown(msg("changing the source changes nothing either: perhaps it is not read at all."), finding)
     return finding
 
 

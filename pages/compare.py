@@ -88,7 +88,7 @@ for column, key, title, name, view, at in zip(
         head_picture.show(figure, alt, room="one", key=f"head_{key}", above=ABOVE, moves=moves)
         if coarser_words(view):
             st.caption(say(coarser_words(view)))
-controls.explain_by(say("Activation patching is by tokens."))
+controls.explain_by(say("Activation patching works on tokens, not on words or sentences."))
 left, right = st.columns(2, gap="small")
 sentences = [cached_figure(weights_sentence, *views)]
 with left:

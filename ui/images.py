@@ -165,8 +165,8 @@ def model_of(version: str) -> CaptionerModel:
 
 def choose_mask() -> None:
     about = say(
-        "What image tokens see of each other. Causal: the ones before. Prefix: all, and the prompt (PaliGemma). Block: "
-        "all. Block within a window: all that are near, as in Gemma 3's local layers."
+        "What image tokens see of each other. Causal: the ones before. Prefix: all, and the prompt (PaliGemma). "
+        "Block: all. Block within a window: all nearby ones, as in Gemma 3's local layers."
     )
     one_of(say("Image mask"), images.MASKS, "images_mask", help=about, width="content")
 

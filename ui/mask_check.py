@@ -162,7 +162,7 @@ def of_what(sample: SampleModule) -> str:
     what = escaped(say(sample.said))
     if not sample.reported:
         return what
-    return together([what, say("Seen in {place}.", place=escaped(say(sample.reported)))])
+    return together([what, say("Reported in {place}.", place=escaped(say(sample.reported)))])
 
 
 def size(report: CheckReport) -> str:
@@ -174,20 +174,20 @@ def size(report: CheckReport) -> str:
 def key(report: CheckReport) -> str:
     """HTML: what the marks mean, those that are in the picture."""
     mask = report.mask
-    parts = [] if mask is None or mask.declared.all() else [say("hatched: declared closed")]
+    parts = [] if mask is None or mask.declared.all() else [say("hatched: declared blocked")]
     if mask is not None and mask.leaks.any():
-        parts.append(f'<span style="color:{MARK}">×</span> ' + say("reaches, though declared closed"))
+        parts.append(f'<span style="color:{MARK}">×</span> ' + say("leak: declared blocked, effect measured"))
     if mask is not None and mask.silent.any():
-        parts.append(f'<span style="color:{MARK}">○</span> ' + say("declared open, not seen to reach"))
+        parts.append(f'<span style="color:{MARK}">○</span> ' + say("declared open, no effect measured"))
     return page.note(" · ".join(parts)) if parts else ""
 
 
 def numbers(report: CheckReport) -> str:
     noise = {"rows": amount_text(report.noise.beside), "runs": amount_text(report.noise.across)}
     words = N_(
-        "Most: the largest violation, in logits (for gradients, in their own units). Tolerated: the largest rounding "
-        "error allowed, {rows} between rows of one run and {runs} between runs of other shapes. Seed {seed}, "
-        "{forwards} forwards, {seconds:.1f} s."
+        "Most: the largest violation, in logits (for gradients, in their own units). Tolerated: the largest "
+        "rounding error allowed, {rows} between rows of one run and {runs} between runs of other shapes. Seed "
+        "{seed}, {forwards} forward passes, {seconds:.1f} s."
     )
     return say(words, **noise, seed=report.seed, forwards=report.forwards, seconds=report.seconds)
 

@@ -80,7 +80,7 @@ def choose_digit(count_of: Any) -> tuple[int, int]:
             return digit, int(st.number_input(say("Seed"), 0, 9999, key="pixels_seed"))
         count, unseen = count_of(digit), say("Test digits: the model never saw them.")
         st.session_state.pixels_nth = min(st.session_state.pixels_nth, count)
-        return digit, st.selectbox(say("Which"), range(1, count + 1), key="pixels_nth", help=unseen)
+        return digit, st.selectbox(say("Test digit number"), range(1, count + 1), key="pixels_nth", help=unseen)
 
 
 def choose_head(layers: int, heads: int) -> tuple[int, int]:
@@ -342,7 +342,7 @@ def write_with_progress(classes: tuple[int, ...], how: Sampling) -> np.ndarray |
 def choose_start() -> int:
     digit, nth = choose_digit(count_of)
     take = lambda: replace_drawing(real_digit(digit, nth))  # noqa: E731
-    st.button(say("Take this real digit"), on_click=take, icon=":material/content_copy:", width="stretch")
+    st.button(say("Use this real digit"), on_click=take, icon=":material/content_copy:", width="stretch")
     about = say("The model reads these rows and writes the others.")
     return st.slider(say("Rows given"), 0, pictures.SIDE, key="pixels_rows", help=about)
 
@@ -363,7 +363,7 @@ def show_finish(rows: int, how: Sampling) -> None:
             for levels, found in zip(made, read, strict=True)
         ]
         st.html(pictures.gallery(cards, WAYS))
-        st.caption(together([say("Above the line: given."), say(FRAMES)]))
+        st.caption(together([say("Above the line: the given rows."), say(FRAMES)]))
         st.html(pictures.class_table(chances, told))
     with left:
         show_canvas(class_name(told), len(given))

@@ -170,9 +170,9 @@ LIFTED_SHARES = {
     "shown": N_("Without the <b>causal mask</b> the decoder, shown the right answer as in training, can read the "
                 "characters that it must predict. It never could in training: it gets {share} of them right, {usual} "
                 "under the standard masks."),
-    "alone": N_("When it writes by itself, there is nothing to the right of the newest character; only earlier "
-                "characters now see later ones: {share} of the dates are written correctly, {usual} under the standard "
-                "masks."),
+    "alone": N_("When it writes on its own, there is nothing to the right of the newest character; only earlier "
+                "characters now see later ones: {share} of the dates are written correctly, {usual} under the "
+                "standard masks."),
 }  # fmt: skip
 RULES = N_("""
 The model was trained on dates in English made by a generator, in {shapes} shapes: `3 March 2021`, `March 3rd, 2021`,
@@ -214,9 +214,9 @@ class BreakRow:
 
 def breaks_table(rows: list[BreakRow], now: str, count: int) -> Markup:
     """Every choice of masks, the one on screen framed."""
-    several = filled(say("{count} held-out dates,<br>written by itself"), count=count)
+    several = filled(say("{count} held-out dates,<br>generated"), count=count)
     same = Markup(say("the same dates,<br>shown the right answer"))
-    above = [th(), th(say("your text, written by itself"), colspan=2), th(several, "number"),
+    above = [th(), th(say("your text, generated"), colspan=2), th(several, "number"),
              th(same, "number", colspan=2)]  # fmt: skip
     head = [th(say("masks")), th(say("writes"), colspan=2), th(say("all correct"), "number"),
             th(say("characters correct"), "number"), th(say("mean probability"), "number")]  # fmt: skip
@@ -282,7 +282,7 @@ def verdict(answer: WrittenAnswer) -> Markup:
     chances = {"chance": chance(answer.chance), "least": chance(answer.least)}
     said = [_judged(answer), filled(sure, at=answer.at, **chances)]
     if answer.lifted:
-        words = say("{masks}, when it writes by itself, it writes <b>{wrote}</b>, {judged}.")
+        words = say("{masks}, when it writes on its own, it writes <b>{wrote}</b>, {judged}.")
         now = {"wrote": answer.now or say("nothing"), "judged": judgement(answer.meant, answer.now)}
         said.append(filled(words, masks=say(answer.lifted).capitalize(), **now))
     return paragraph(Markup(together(said)))

@@ -14,7 +14,7 @@ ADAPTER_ALONE = N_(
     "{model} is an adapter (LoRA) for {base}, not a model by itself. Choose {base}, or merge the two (peft's "
     "merge_and_unload) and choose the result."
 )
-SEVERAL_GGUF = N_("{model} holds several GGUF files ({files}). Choose one: add its name, {model}/{first}.")
+SEVERAL_GGUF = N_("{model} contains several GGUF files ({files}). Choose one: add its name, {model}/{first}.")
 SPLIT_GGUF = N_("{model} is a part of a GGUF model that is split into several files, which Unmask does not join.")
 QUANTISED = N_(
     "{model} is stored quantised ({how}), which Unmask cannot read. Choose the repository with the unquantised weights."

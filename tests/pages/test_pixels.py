@@ -187,7 +187,7 @@ def test_completions_begin_with_the_drawing_and_the_class_is_the_likeliest(model
 def test_a_real_digit_replaces_the_drawing() -> None:
     page = Pixels(part="finish").set(digit=6, nth=2)
     assert page.canvases()["pixels_canvas"]["levels"] == third().tolist()
-    (button,) = [one for one in page.app.button if one.label == "Take this real digit"]
+    (button,) = [one for one in page.app.button if one.label == "Use this real digit"]
     button.click()
     page.run()
     test = real_digits().test

@@ -44,7 +44,7 @@ def test_a_folder_without_a_tokenizer(tmp_path: Path) -> None:
 
 def test_another_mask_than_it_declares(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert main(["check", str(save("bert", tmp_path / "bert")), "--mask", "causal"]) == 1
-    assert "which its mask closes" in capsys.readouterr().out
+    assert "which its mask blocks" in capsys.readouterr().out
 
 
 def wrong(tmp_path: Path, kind: str) -> str:

@@ -142,8 +142,8 @@ def _on_this_head(now: RunView, bug: Bug, pair: BugComparison, head: int) -> lis
         else:
             here = say("Head {head} gets row {row}'s mask.", head=head, row=whose[head] + 1)
         wrong = say_count(
-            "Of {heads} heads, {listed} gets another row's.",
-            "Of {heads} heads, {listed} get another row's.",
+            "Of {heads} heads, {listed} gets another row's mask.",
+            "Of {heads} heads, {listed} get another row's mask.",
             len(others),
             heads=heads,
             listed=say_all(others),

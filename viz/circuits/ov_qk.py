@@ -97,7 +97,7 @@ def _arc(pair: Pair, share: float, chosen: tuple[int, int]) -> dict:
 
 def composition_table(found: np.ndarray, layers: Sequence[int]) -> Markup:
     pairs = strongest(found)[:LISTED]
-    rows = [[th(say("reads")), th(say("what it reads wrote")), th(say("composition"), colspan=2)]]
+    rows = [[th(say("reading head")), th(say("writing head")), th(say("composition"), colspan=2)]]
     for pair in pairs:
         later, reads, earlier, wrote = pair
         value = float(found[pair])
@@ -113,7 +113,7 @@ def composition_numbers(found: np.ndarray, layers: Sequence[int]) -> list[Figure
         (head_name(layers[later], reads), head_name(layers[earlier], wrote), found[later, reads, earlier, wrote])
         for later, reads, earlier, wrote in pairs
     ]
-    columns = [say("reads"), say("what it reads wrote"), say("composition")]
+    columns = [say("reading head"), say("writing head"), say("composition")]
     ranks = [str(rank) for rank in range(1, len(pairs) + 1)]
     return [grid(np.array(rows, object).reshape(-1, len(columns)), ranks, columns)]
 
