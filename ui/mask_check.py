@@ -42,12 +42,12 @@ HOW = N_("""
 Every token in turn is replaced by several others, and the change of every output is measured, in the module's own
 forward with its own kernels. What counts as no change is measured too: the same run twice, the row beside other rows,
 and one more rounding in every part of the module (Monte Carlo arithmetic, Parker 1997); twice the largest of them.
-A token whose change reaches no output proves nothing, so each must be seen to reach one; otherwise the verdict is
-*cannot tell*. Gradients test the same without a substitute: behind a mask they are exactly 0.
+A token whose change affects no output proves nothing, so each must affect at least one; otherwise the verdict is
+*cannot tell*. Gradients test the same without a substitute: for blocked tokens they are exactly 0.
 
-The other checks compare two ways to the same number: a row alone and in a padded batch, packed documents and each
-alone, step by step through the cache and all at once, one attention kernel and another, training mode without dropout
-and eval mode.
+The other checks compare two ways of computing the same numbers: a row alone and in a padded batch, packed documents
+and each alone, step by step through the cache and in one forward pass, one attention kernel and another, training mode
+without dropout and eval mode.
 """)
 
 

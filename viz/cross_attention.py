@@ -180,10 +180,10 @@ The model was trained on dates in English made by a generator, in {shapes} shape
 with typing errors, from 1900 to 2099. {held_out:,} days of these years never occurred in training: the table's held-out
 dates are of those. A quarter of its training inputs were not dates; there it learned to write `{none}`.
 
-- In numbers alone the **day** comes first (`3/4/2021` is the 3rd of April), but where it cannot (`12/25/2021`), and
-  where a year of four digits comes first. Where both could be, the text has **two readings**: in training a quarter of
+- In all-numeric dates the **day** comes first (`3/4/2021` is the 3rd of April), unless it cannot (`12/25/2021`) or a
+  four-digit year comes first. Where both orders are possible, the text has **two readings**: in training a quarter of
   such texts had the month first.
-- A year of **two digits** is one of 1950 to 2049.
+- A **two-digit** year is one of 1950 to 2049.
 - The name of a **weekday** is ignored, even a wrong one; the name of a month may have one letter wrong.
 - Without its day, its month or its year a date is **no date**, and so is a text with several.
 

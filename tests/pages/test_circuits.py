@@ -26,7 +26,7 @@ class Circuits(Explore):
 def test_the_page_shows_what_the_weights_give(story: Model) -> None:
     page = Circuits()
     first, second, pairs = ov(story, 4, 0), qk(story, 4, 0), composition(story)
-    assert f"Copying score {fixed(first.copying, 2)}" in page.sentence()
+    assert f"OV copying score {fixed(first.copying, 2)}" in page.sentence()
     for title, found in (("token attended to", first), ("query token", second)):
         table = page.table(title)
         assert all(one.token in table and one.largest[0][0] in table for one in found.tokens)

@@ -179,7 +179,7 @@ def _candidates(model: Model, writing: Writing, choice: SampledToken, index: int
     if writing.playing:
         click = say("pause to choose another")
     else:
-        click = say("click another to continue with it instead") if free else say("there is no room for another")
+        click = say("click another to continue with it instead") if free else say("there is no room for another token")
     seen = escaped(signs(one.label for one in shown))
     return say("{which}; filled: {filled}; {click}. {signs}", which=which, filled=filled, click=click, signs=seen)
 

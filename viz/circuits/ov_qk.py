@@ -127,5 +127,5 @@ def composition_sentence(found: np.ndarray, kind: str, layers: Sequence[int]) ->
         return say("No head reads an earlier one by more than random matrices would.")
     later, reads, earlier, wrote = pairs[0]
     names = {"reader": head_name(layers[later], reads), "writer": head_name(layers[earlier], wrote)}
-    words = N_("Strongest {kind}: {reader} reads what {writer} wrote, {value} above random matrices.")
+    words = N_("Strongest {kind}: {reader} reads the output of {writer}, {value} above random matrices.")
     return say(words, kind=say(NAMES[kind]), value=fixed(float(found[pairs[0]]), 3), **names)

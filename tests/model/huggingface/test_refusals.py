@@ -46,7 +46,7 @@ def test_an_argument_that_is_not_understood_is_refused_by_its_name(name: str) ->
 @pytest.mark.parametrize("name", ["model.layers.3.self_attn.q_proj.weight", "model.layers.0.mlp.up_proj.weight_scale"])
 def test_weights_without_a_place_are_refused_by_name(folder: Path, name: str) -> None:
     add_tensors(folder, **{name: torch.ones(3)})
-    with pytest.raises(CheckpointError, match=f"holds weights that do not fit the network .* \\({name}"):
+    with pytest.raises(CheckpointError, match=f"contains weights that do not fit the network .* \\({name}"):
         load(folder)
 
 
