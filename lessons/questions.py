@@ -170,8 +170,8 @@ def _row(case: QuestionCase) -> Answer:
     most = float(np.abs(one[query] - other[query]).max())
     right = int(most < SAME)
     why = (
-        N_("They change: one weight in the row of {query} moves by {most:weight}."),
-        N_("They do not: no weight in the row of {query} moves by more than 0.00001."),
+        N_("They change: one weight in the row of {query} changes by {most:weight}."),
+        N_("They do not: no weight in the row of {query} changes by more than 0.00001."),
     )
     choices = [N_("Some of them change."), N_("None of them changes.")]
     values = {"query": case.token(query), "most": most}

@@ -210,5 +210,5 @@ def cause_of(pairs: list[tuple[int, int]], declared: Declared, *, short: bool = 
             return msg("All of them lie within blocks of {size} tokens: what is shared in a block?", size=same[0])
     farthest = max((output - token for output, token in declared.reach.nonzero().tolist()), default=0)
     if max(ahead) < 0 and farthest < -max(ahead) and farthest + layers >= -min(ahead):
-        return msg("Likely cause: off by one, the window is one token too wide (<= in place of <).")
+        return msg("Likely cause: off by one, the window is one token too wide (<= instead of <).")
     return ""

@@ -1,4 +1,4 @@
-"""What gradients tell: each layer's own mask, parameters that nothing reads, derivatives that are none, checkpointing.
+"""What gradients show: each layer's own mask, unused parameters, gradients that are not derivatives, checkpointing.
 
 Sizes: B rows, T tokens, W width.
 """
@@ -41,11 +41,11 @@ TOO_MANY = N_("layer {layer}: output {row} reads {count} other tokens, where the
 
 
 def judge_layers(trial: CheckTrial) -> Finding:
-    """Each layer by itself: which of its inputs the last outputs have a gradient by. Exactly those that its mask opens,
-    or, where it declares a top k, no more than those.
+    """Each layer by itself: the inputs with respect to which the last outputs have a gradient. Exactly those that its
+    mask allows or, where it declares a top k, no more than k of them.
 
-    Limits: a list of layers must be found in the module, and a row longer than the window must fit; the --tokens
-    longest are read. A layer that has a convolution reads past its window, and is left out.
+    Limits: a list of layers must be found in the module, and a row longer than the window must fit; up to --tokens
+    are read. A layer that has a convolution reads past its window, and is left out.
     """
     subject = trial.subject
     masks = layers_of(subject.config, subject.kind) if trial.asked.mask is None else []
@@ -134,10 +134,10 @@ def _judge_layer(number: int, mask: LayerMask, gradients: Tensor, top: int, decl
 
 
 def judge_parameters(trial: CheckTrial) -> Finding:
-    """Every parameter has a gradient of a random mix of all that the module returns: one that has none is never read.
+    """Every parameter has a gradient of a random mix of all that the module returns: one without is never used.
 
-    There is no tolerance: none, or exactly 0. Limits: experts, which not every text is sent to; what a zero of the
-    initialization switches off; of transformers' models, parts for other inputs, which are listed.
+    There is no tolerance: no gradient, or exactly 0. Limits: experts, which not every text is routed to; parts that an
+    initialization with zeros turns off; in models of transformers, parts for other inputs, which are listed.
     """
     subject, module = trial.subject, trial.subject.inner
     if any(subject.takes(name) for name in OTHER_INPUTS):
@@ -165,8 +165,8 @@ def judge_parameters(trial: CheckTrial) -> Finding:
 def judge_derivative(trial: CheckTrial) -> Finding:
     """The gradient by all parameters against finite differences, in a copy of the module in float64.
 
-    Tolerated: 1e-4 of what the gradients of all parameters come to in a random direction, 3e-2 where some of it is
-    computed in float32 all the same. Limits: a straight-through estimator, or a gradient that is clipped, is no
+    Tolerated: 1e-4 of the derivative by all parameters in a random direction, 3e-2 where some of it is
+    computed in float32 anyway. Limits: a straight-through estimator, or a clipped gradient, differs from the
     derivative on purpose; modules over 30 M parameters need --thorough.
     """
     subject = trial.subject
@@ -254,7 +254,7 @@ def _slope(mix: Callable[[], Tensor], moved: Sequence[tuple[Tensor, Tensor]], h:
 def judge_checkpointing(trial: CheckTrial) -> Finding:
     """Outputs, and gradients by the embeddings, with gradient checkpointing and without, in training mode, no dropout.
 
-    Tolerated: of outputs what rounding moves, of gradients a thousandth of the largest. Limits: what switches it on is
+    Tolerated: rounding of outputs, a thousandth of the largest gradient. Limits: it is turned on by
     transformers' method or an attribute such as gradient_checkpointing.
     """
     module = trial.subject.inner
@@ -289,7 +289,7 @@ def judge_checkpointing(trial: CheckTrial) -> Finding:
 def judge_compile(trial: CheckTrial) -> Finding:
     """The outputs of the module and of the module traced by torch.compile, without a compiler behind it.
 
-    Tolerated: what rounding moves. Limits: traced where --thorough asks for it; what a compiler does is not seen.
+    Tolerated: rounding. Limits: traced only with --thorough; what a compiler does is not tested.
     """
     if not trial.asked.thorough:
         return skipped(msg("torch.compile is tried only with --thorough."))

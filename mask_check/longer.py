@@ -1,8 +1,8 @@
-"""What reaches what in longer rows: leaks that need more tokens, and ways that end before they should.
+"""Influence between tokens in longer rows: leaks that need more tokens, and attention that ends too early.
 
 In a row of 130 tokens and one of 520, everything from a position on is replaced, then, under a window, all
-before it, then it alone; no output may move that the mask closes to all that was replaced. One forward for each change
-tells of all pairs across it. What leaks is halved to a token, and the row to the shortest that still leaks.
+before it, then it alone; no output may change from which the mask blocks all that was replaced. One forward pass
+for each change tests all pairs across it. A leak is narrowed down to one token, the row to the shortest that leaks.
 
 `quick` asks the same of one row in two forwards, three where a module has to be given targets: one of copies of the
 row, and one in which each copy but the first has been replaced from another position on. Each output is compared with
@@ -48,9 +48,8 @@ ROUNDINGS = 64  # of the largest output: what the order of sums may come to in t
 
 
 def judge(trial: CheckTrial) -> Finding:
-    """Changes of a longer row move no output that the declared mask closes to them, and its farthest open pairs have a
-    gradient. Limits: a large module is tried at fewer positions, or at one length; --tokens and --thorough ask for all.
-    """
+    """Changes of a longer row change no output that the declared mask blocks from them, and its farthest open pairs
+    have a gradient. Limits: a large module is tried at fewer positions (all: --thorough), or one length (--tokens)."""
     if trial.by_hand:
         return skipped(msg("a mask given by hand has one length."))
     if trial.mask is not None and trial.mask.leaks.any():

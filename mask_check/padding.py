@@ -1,4 +1,4 @@
-"""Law 2: a row in a padded batch is the row alone, on either side, whatever its pads contain."""
+"""Law 2: a row in a padded batch gives the same outputs as alone, padded on either side, whatever its pads contain."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ def judge(trial: CheckTrial, side: str) -> Finding:
 
 
 def judge_content(trial: CheckTrial) -> Finding:
-    """Other ids under the padding mask move no real token's output; the same ids without a mask would."""
+    """Other ids under the padding mask change no real token's output; the same ids without a mask would."""
     why = _why_not(trial)
     if why:
         return skipped(why)
@@ -71,8 +71,8 @@ def judge_content(trial: CheckTrial) -> Finding:
 def judge_unpositioned(trial: CheckTrial) -> Finding:
     """A row padded on the left, with its mask and without position_ids, as trainers call it: the row alone.
 
-    Tolerated: what rounding moves. Limits: of transformers' models that count from the first cell it is said and counts
-    as no fault: they ask for position_ids.
+    Tolerated: rounding. Limits: in models of transformers that count from the first cell it is reported but is not a
+    fault: they expect position_ids.
     """
     subject = trial.subject
     if not (subject.takes_mask and subject.names_positions) or subject.kind == "encoder-decoder" or trial.length < 3:
@@ -87,9 +87,9 @@ def judge_unpositioned(trial: CheckTrial) -> Finding:
 
 
 def judge_positions(trial: CheckTrial) -> Finding:
-    """Other position ids move the outputs: those of two tokens in the middle exchanged, and of all reversed.
+    """Other position ids change the outputs: those of two tokens in the middle exchanged, and of all reversed.
 
-    Tolerated as no change: what rounding moves. Limits: of transformers' models it is said and counts as no fault, for
+    Tolerated as no change: rounding. Limits: in models of transformers it is reported but is not a fault, because
     some have no positions in any layer.
     """
     subject = trial.subject

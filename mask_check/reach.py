@@ -1,7 +1,7 @@
-"""Law 1: changing a token moves nothing that its mask closes, and does move what it opens.
+"""Law 1: changing a token changes no output that the mask blocks from it, and does change those that it allows.
 
-Every position's token is replaced by several others in turn. A change that arrives nowhere proves nothing: it may be
-the token that is dead, not the way. So each must be seen to arrive somewhere, or the answer is "cannot tell".
+Every position's token is replaced by several others in turn. A change without any effect proves nothing: the model may
+ignore that token, mask or not. So each must have an effect somewhere, or the answer is "cannot tell".
 """
 
 import copy
@@ -51,7 +51,7 @@ def measure(trial: CheckTrial) -> MeasuredMask:
 
 
 def judge(trial: CheckTrial) -> Finding:
-    """Nothing arrives where the declared mask is closed, and something where it is open. Keeps what was measured."""
+    """No effect where the declared mask blocks, and some effect where it allows. Keeps what was measured."""
     mask = trial.mask = measure(trial)
     closed = np.where(mask.declared, 0.0, np.nan_to_num(mask.moved, posinf=np.inf))
     amount = float(closed.max(initial=0.0))
@@ -199,8 +199,8 @@ def watching_embedding(subject: CheckedModule, ids: Tensor) -> Iterator[list[Ten
 def judge_images(trial: CheckTrial) -> Finding:
     """Two blocks of image tokens, told by token_type_ids: an image's tokens see each other both ways and no later ones.
 
-    Measured as what reaches what. Limits: modules whose configuration says image_blocks, of transformers' those that
-    make such masks from token types alone.
+    Measured as influence between tokens. Limits: modules whose configuration says image_blocks, of transformers' those
+    that make such masks from token types alone.
     """
     subject, name = trial.subject, next((one for one in IMAGES if trial.subject.takes(one)), "")
     if not name or not getattr(subject.config, "image_blocks", False) or trial.length < 12:

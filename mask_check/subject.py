@@ -119,7 +119,7 @@ class CheckedModule:
         found = (getattr(part, name, None) for part in parts for name in WIDTHS)
         width = next((one[-1] if isinstance(one, tuple) else one for one in found if isinstance(one, int | tuple)), 0)
         if not width:
-            raise CannotCheck(msg("it takes embeddings, and how wide they are is not known: give it a config"))
+            raise CannotCheck(msg("it takes embeddings whose width is not known: give it a config"))
         first = next((one for one in self.inner.parameters() if one.is_floating_point()), torch.zeros(1))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)

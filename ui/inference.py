@@ -226,7 +226,7 @@ def show_tree(row: Row) -> SectionView:
     state = st.session_state
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         st.text_input(say("Branches at each depth"), key="branching", width=180, disabled=bool(state.drafts.strip()),
-                      help=say("The model's most likely tokens, so many after each node."))  # fmt: skip
+                      help=say("How many of the model's most likely tokens to draft after each node."))  # fmt: skip
         order = one_of(say("Order of nodes"), ORDER, "order", width="content")
         stand = one_of(say("Position ids"), POSITION, "stand", width="content")
     st.text_area(say("Or type the branches, one per line"), key="drafts", height=80, max_chars=2_000,
@@ -290,7 +290,7 @@ def show_streaming(row: Row) -> SectionView:
     state = st.session_state
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         source = one_of(say("Text"), SOURCES, "stream_text", width="content",
-                        help=say("A text that is shorter than the tokens asked for is repeated."))  # fmt: skip
+                        help=say("A text with fewer tokens is repeated."))  # fmt: skip
         whole_number(say("Tokens"), "stream_tokens", 2, MOST_STREAMED, width=120)
         whole_number(say("Sinks"), "stream_sinks", 0, min(row.model.context - 1, 64), width=110)
         room = row.model.context - state.stream_sinks

@@ -47,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
     """What can be asked for on the command line."""
     main = argparse.ArgumentParser(NAME, description="Without a command: open the app in the browser.")
     commands = main.add_subparsers(dest="command", metavar="command")
-    about = "Run a model's own code with its own kernels, and measure what really reaches what."
+    about = "Run a model's own code with its own kernels, and measure which token influences which output."
     raw: Any = {"formatter_class": argparse.RawDescriptionHelpFormatter}
     check = commands.add_parser("check", help="does a model obey its mask?", description=about, epilog=EPILOG, **raw)
     check.add_argument("model", nargs="?", help="a folder, hub id, model of the app, FILE.py:CLASS or sample:NAME")
@@ -73,7 +73,7 @@ def parser() -> argparse.ArgumentParser:
     report.add_argument("--image", metavar="FILE", help="an image for an image-text model")
     report.add_argument("--masks", help="masks to apply: comma-separated names, none, or JSON")
     report.add_argument("--head", action="append", default=[], metavar="L,H", help="head to show first; repeatable")
-    report.add_argument("--by", choices=("tokens", "words", "sentences"), default="tokens", help="merge tokens into")
+    report.add_argument("--by", choices=("tokens", "words", "sentences"), default="tokens", help="merge tokens")
     report.add_argument("-o", "--output", default="report.html", metavar="FILE", help="output file (report.html)")
     report.add_argument("--download", action="store_true", help="download a model that is not on this machine")
     about = "write one HTML file that runs a small model offline"

@@ -282,7 +282,7 @@ def stream_sentence(found: "StreamedText", context: int) -> str:
     """What sinks do for the loss, what the cache takes, and where tokens stand."""
     size = found.sinks + found.window
     if found.done <= size:
-        return say("{done} of {count} tokens have been read, and no key has been dropped: the cache holds {size}.",
+        return say("{done} of {count} tokens have been read, and no key has been dropped: the cache can store {size}.",
                    done=f"{found.done:,}", count=f"{len(found.ids):,}", size=f"{size:,}")  # fmt: skip
     with_sinks, without = (f"{mean:.2f}" for mean in found.means)
     held = f"{max(found.cache_bytes) / 2**20:.2f}"

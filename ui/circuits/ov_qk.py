@@ -34,7 +34,7 @@ HELP = N_(
     "out, so this is one path of many."
 )
 OV = N_("Logits without the division of the last norm, minus their mean over the vocabulary.")
-QK = N_("Scores less their mean over all keys; with rotary positions, those at distance 0.")
+QK = N_("Scores minus their mean over all keys; with rotary positions, those at distance 0.")
 COPYING = N_(
     "OV copying score {copying}: 1 is a head that raises the logits of the tokens it attends to, −1 one that lowers "
     "them (from the eigenvalues of its OV circuit)."
@@ -42,9 +42,9 @@ COPYING = N_(
 NO_COPYING = N_("On its own it changes no logit: only later layers read what it writes.")
 NOTHING = N_("It changes no logit.")
 COMPOSITION = N_(
-    "‖A·B‖ over ‖A‖·‖B‖ in Frobenius norms, less 1/√width, which is what random matrices give: B is the earlier head's "
-    "OV matrix, A the later one's QK matrix from the query's side (Q), from the key's (K), or its OV matrix (V). Red: "
-    "the arcs of the chosen head. It compares weights, and does not say on which texts the path is used."
+    "‖A·B‖ over ‖A‖·‖B‖ in Frobenius norms, minus 1/√width, which is what random matrices give: B is the earlier "
+    "head's OV matrix, A the later one's QK matrix from the query's side (Q), from the key's (K), or its OV matrix "
+    "(V). Red: the arcs of the chosen head. It compares weights, and does not say on which texts the path is used."
 )
 
 

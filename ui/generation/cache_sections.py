@@ -81,8 +81,8 @@ positions, not a square [K, K], and as the newest position may attend to all bef
 causal mask is still there, but has nothing left to block.
 """)
 WORK = N_(
-    "The cache holds {size:,.2f} MB: every layer's keys and values of {kept} of {count} positions.\n\nA step to token "
-    "{count} takes {one} multiply-adds with the cache (a multiplication and an addition each), {full} without."
+    "The cache takes {size:,.2f} MB: every layer's keys and values of {kept} of {count} positions.\n\nA step to "
+    "token {count} takes {one} multiply-adds with the cache (a multiplication and an addition each), {full} without."
 )
 
 

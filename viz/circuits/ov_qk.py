@@ -45,7 +45,7 @@ def profile_figure(profile: np.ndarray) -> CachedFigure:
 def profile_sentence(profile: np.ndarray) -> str:
     best = int(profile.argmax())
     if np.ptp(profile) < NOTICED:
-        return say("Position alone moves its scores by less than {least}.", least=NOTICED)
+        return say("Position alone changes its scores by less than {least}.", least=NOTICED)
     return say(
         "Position alone favours keys at distance {tokens}: {score}.",
         tokens=best,
