@@ -136,7 +136,7 @@ def the_digits() -> RealDigits:
 
 def the_recogniser() -> Recogniser:
     known = recogniser.cache_info().currsize
-    with nullcontext() if known else st.spinner(say("Training the recogniser on real digits …")):
+    with nullcontext() if known else st.spinner(say("Training the recognizer on real digits …")):
         return recogniser()
 
 
@@ -301,7 +301,7 @@ def _pick_pixel(pixel: int) -> None:
 
 WAYS = 5  # completions shown side by side
 RECOGNISERS: dict[Kind, str] = {"svc": N_("a support vector classifier"), "logistic": N_("a logistic regression")}
-FRAMES = N_("Framed in green: recognised as its class. Dashed orange: recognised as another class.")
+FRAMES = N_("Framed in green: recognized as its class. Dashed orange: recognized as another class.")
 
 
 def show_sample(classes: tuple[int, ...], how: Sampling) -> None:
@@ -312,7 +312,7 @@ def show_sample(classes: tuple[int, ...], how: Sampling) -> None:
     read = recogniser.read(levels)
     right, count = int((read == np.array(classes)).sum()), len(classes)
     words = say(
-        "{right} of {count} written digits ({share}) are recognised as their class by {recogniser} trained on "
+        "{right} of {count} written digits ({share}) are recognized as their class by {recogniser} trained on "
         "{train:,} real digits and on no written ones. Its accuracy on {test} real digits that it never saw is "
         "{accuracy}.",
         right=right, count=count, share=percent(right / count), recogniser=say(RECOGNISERS[recogniser.kind]),
@@ -379,16 +379,16 @@ def _finish_sentence(rows: int, told: int, read: np.ndarray, chances: np.ndarray
     sure = say("Given the drawing, the model gives it a probability of {sure} to be class {told}.", **about)
     if not rows:
         alone = say(
-            "From the class token alone the model wrote the rest {times} times; {right} of them are recognised as the "
-            "digit {told}.",
+            "From the class token alone the model wrote the rest {times} times; {right} of them are recognized as "
+            "the digit {told}.",
             **about,
         )
         return together([alone, sure])
     wrote = say_count(
-        "From the {count} row above the line the model wrote the rest {times} times; {right} of them are recognised as "
-        "the digit {told}.",
-        "From the {count} rows above the line the model wrote the rest {times} times; {right} of them are recognised "
+        "From the {count} row above the line the model wrote the rest {times} times; {right} of them are recognized "
         "as the digit {told}.",
+        "From the {count} rows above the line the model wrote the rest {times} times; {right} of them are "
+        "recognized as the digit {told}.",
         rows,
         **about,
     )

@@ -146,7 +146,7 @@ def test_the_recognised_rate_is_counted_on_the_digits_shown(model: digits.Digits
     classes = tuple(range(10)) * 2
     read = recogniser().read(write(model, classes, SAMPLING))
     right = int((read == np.array(classes)).sum())
-    assert page.words().startswith(f"{right} of 20 written digits ({percent(right / 20)}) are recognised")
+    assert page.words().startswith(f"{right} of 20 written digits ({percent(right / 20)}) are recognized")
     assert f"never saw is {percent(recogniser().accuracy)}" in page.words()
     assert page.piece("gallery").count("<figure") == 20
     assert page.piece("gallery").count('class="yes"') == right

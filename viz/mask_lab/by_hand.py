@@ -77,8 +77,8 @@ MULTIPLIED = N_(
     "have already taken their share."
 )
 RENORMALISED = N_(
-    "Renormalised to sum to 1, the weights are off by at most {most}; a row where nothing is left is 0 / 0 ({nans:,} "
-    "of {rows:,} rows here)."
+    "Renormalized to sum to 1, the weights are off by at most {most}; a row where nothing is left is 0 / 0 "
+    "({nans:,} of {rows:,} rows here)."
 )
 FATES = {  # of a row that is blocked as a whole
     "NaN": "<b>NaN</b>",

@@ -176,13 +176,13 @@ def test_a_model_of_another_sense_is_named(folder: Path, model_type: str, why: s
 )
 def test_quantised_weights_are_named(folder: Path, method: str, said: str) -> None:
     edit(folder / "config.json", quantization_config={"quant_method": method})
-    with pytest.raises(CheckpointError, match=rf"stored quantised \({said}"):
+    with pytest.raises(CheckpointError, match=rf"stored quantized \({said}"):
         load(folder)
 
 
 def test_mlx_weights_are_named(folder: Path) -> None:
     edit(folder / "config.json", quantization={"group_size": 64, "bits": 4})
-    with pytest.raises(CheckpointError, match="MLX's quantisation"):
+    with pytest.raises(CheckpointError, match="MLX's quantization"):
         load(folder)
 
 
