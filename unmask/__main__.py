@@ -50,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
     about = "Run a model's own code with its own kernels, and measure which token influences which output."
     raw: Any = {"formatter_class": argparse.RawDescriptionHelpFormatter}
     check = commands.add_parser("check", help="does a model obey its mask?", description=about, epilog=EPILOG, **raw)
-    check.add_argument("model", nargs="?", help="a folder, hub id, model of the app, FILE.py:CLASS or sample:NAME")
+    check.add_argument("model", nargs="?", help="a folder, Hub id, model of the app, FILE.py:CLASS or sample:NAME")
     check.add_argument("--explain", metavar="CHECK", help="print what a check measures, its tolerance and its limits")
     check.add_argument("--json", action="store_true", help="print the report as JSON")
     check.add_argument("--junit", metavar="FILE", help="also write the report as JUnit XML")
@@ -64,10 +64,10 @@ def parser() -> argparse.ArgumentParser:
     check.add_argument("--seed", type=int, default=0, help="random seed (default: 0)")
     check.add_argument("--seconds", type=seconds, default=120.0, help="time limit in seconds (default: 120)")
     check.add_argument("--flex", action="store_true", help="also compare FlexAttention (a minute to compile)")
-    check.add_argument("--download", action="store_true", help="download a hub id that is not on this machine")
+    check.add_argument("--download", action="store_true", help="download a Hub id that is not on this machine")
     about = "write a run as one HTML file that works offline"
     report = commands.add_parser("report", help=about, epilog=REPORT_EPILOG, **raw)
-    report.add_argument("--model", default="story", help="a folder, a hub id, or a model name of the app (story)")
+    report.add_argument("--model", default="story", help="a folder, a Hub id, or a model name of the app (story)")
     report.add_argument("--text", required=True, help="the input text")
     report.add_argument("--target", help="target text of an encoder-decoder; generated if not given")
     report.add_argument("--image", metavar="FILE", help="an image for an image-text model")

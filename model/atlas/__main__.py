@@ -123,7 +123,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="A line of a .txt file is a text, and a cell of a .csv file's column text. Ctrl-C stops it; "
         "the same command resumes it.",
     )
-    parser.add_argument("model", help="a model name of the app, a hub id or a folder")
+    parser.add_argument("model", help="a model name of the app, a Hub id or a folder")
     parser.add_argument("files", nargs="*", type=Path, help="texts, as .txt or .csv in UTF-8")
     parser.add_argument("-o", "--out", type=Path, default=Path("atlas.parquet"), help="output file")
     parser.add_argument("--random", action="store_true", help="random tokens repeated twice, instead of files")

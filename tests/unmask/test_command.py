@@ -120,12 +120,12 @@ def test_nothing_is_downloaded(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 
 def test_without_a_network_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     def listing(_: str) -> dict[str, int]:
-        raise NotAvailable("the hub cannot be reached. To get it, go online once")
+        raise NotAvailable("the Hub cannot be reached. To get it, go online once")
 
     monkeypatch.setattr(own_network.hub, "cached", lambda _: None)
     monkeypatch.setattr(own_network.hub, "listing", listing)
     assert main(["check", "some/model"]) == 2
-    assert "Its size is unknown: the hub cannot be reached" in capsys.readouterr().err
+    assert "Its size is unknown: the Hub cannot be reached" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["samples", "patients"])

@@ -77,8 +77,8 @@ def share(model: Model, text: str) -> None:
 
 
 NO_SOURCE = N_(
-    "{model} has no source to attend to, so this page shows the built-in dates model. Choose an encoder-decoder from "
-    "the hub (T5, BART, Marian) under *Another model…* to get the same views."
+    "{model} has no source to attend to, so this page shows the built-in dates model. Choose an encoder-decoder "
+    "from the Hub (T5, BART, Marian) under *Another model…* to get the same views."
 )
 
 

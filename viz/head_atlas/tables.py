@@ -112,8 +112,8 @@ def _against(atlas: result.Atlas, name: str, layer: int, head: int) -> str:
     return say("{measure} {mean}, uniform attention {even}", measure=say(result.MEASURES[name].title), **values)
 
 
-OTHER_TENTH = N_("Tenth {number}")
-TENTHS = {10: N_("Strongest tenth"), 1: N_("Weakest tenth")}
+OTHER_TENTH = N_("Decile {number}")
+TENTHS = {10: N_("Strongest decile"), 1: N_("Weakest decile")}
 BEFORE, AFTER = 16, 5  # tokens of an example around its query
 STYLE = """<style>
   .deciles { font-size: .9rem; line-height: 1.75; }
