@@ -17,9 +17,9 @@ RISE = 0.05  # of a score over that of the first run: then a head counts as begu
 NO_CHANGE = 0.05  # nats/token: a smaller change of the mean loss is said to be none
 NUMBERS = {"score": N_("The score"), "weight": N_("The weight"), "output": N_("The output's first number")}
 BECOMES = (
-    N_("They sum to 1, and no blocked key has any."),
+    N_("They sum to 1, and no blocked key gets any weight."),
     N_("They sum to less than 1."),
-    N_("A blocked key has some."),
+    N_("A blocked key gets some weight."),
     N_("They are NaN."),
     N_("They are all 0."),
 )

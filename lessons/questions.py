@@ -37,8 +37,8 @@ HEAD_PATTERNS = {  # each with what is said where it is the strongest
 MODELS = {  # by their own names; another's is said as it is
     "story": N_("The story model"),
     "dates": N_("The dates model"),
-    "twin trained with the mask": N_("The twin trained with the mask"),  # not shown: the names
-    "twin trained without the mask": N_("The twin trained without the mask"),  # not shown
+    "twin trained with the mask": N_("The model trained with the mask"),  # not shown: the names
+    "twin trained without the mask": N_("The model trained without the mask"),  # not shown
 }
 LOSS_WORDS = (
     N_(
@@ -166,12 +166,12 @@ def _row(case: QuestionCase) -> Answer:
     query, one, other = case.query, case.weights(case.trace), case.weights(case.beside)
     if one.shape != other.shape:
         sizes = {"one": one.shape[1], "other": other.shape[1]}
-        raise ValueError(msg("expected two runs on as many tokens, got {one} and {other}", **sizes))
+        raise ValueError(msg("expected two runs with the same number of tokens, got {one} and {other}", **sizes))
     most = float(np.abs(one[query] - other[query]).max())
     right = int(most < SAME)
     why = (
-        N_("They change: one weight in the row of {query} moves by {most:weight}."),
-        N_("They do not: no weight in the row of {query} moves by more than 0.00001."),
+        N_("They change: one weight in the row of {query} changes by {most:weight}."),
+        N_("They do not: no weight in the row of {query} changes by more than 0.00001."),
     )
     choices = [N_("Some of them change."), N_("None of them changes.")]
     values = {"query": case.token(query), "most": most}

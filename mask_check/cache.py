@@ -1,7 +1,7 @@
-"""Law 4: read step by step through a key-value cache, a text gives what it gives when it is read all at once.
+"""Law 4: read step by step through a key-value cache, a text gives the same outputs as in one forward pass.
 
-One token a step, several a step, after a prompt padded on the left, and in transformers' static cache. A text longer
-than a sliding window takes the cache past it. Then a cache that is used again, and the last logits alone.
+One token per step, several per step, after a prompt padded on the left, and in transformers' static cache. A text
+longer than a sliding window takes the cache past it. Then a reused cache, and logits_to_keep.
 """
 
 import copy
@@ -24,7 +24,7 @@ from model.huggingface.internals import runs_with_static_cache
 
 Pairs = list[tuple[Tensor, Tensor]]  # outputs [T',V] that were found, and those that are expected
 Ways = dict[str, Callable[[], Pairs]]
-STEPPED = N_("{way}, output {where} differs by {amount} from the text run all at once.")
+STEPPED = N_("{way}, output {where} differs by {amount} from one forward pass over the text.")
 REUSED = N_("a cache {way}: output {where} after it differs by {amount}.")
 
 
@@ -33,7 +33,7 @@ class NotOffered(Exception):
 
 
 def judge(trial: CheckTrial) -> Finding:
-    """The largest difference over all ways of going step by step. Tolerated: what rounding moves."""
+    """The largest difference over all ways of reading step by step. Tolerated: rounding."""
     subject = trial.subject
     if not (subject.takes("past_key_values") and subject.takes("use_cache")):
         return skipped(msg("its forward takes no past_key_values."))
@@ -57,14 +57,14 @@ def judge(trial: CheckTrial) -> Finding:
         return finding.because(_cause(trial, prompt) if plain else "")
     if failed:
         return unknown(msg("{way}, it raised {error}.", way=failed[0][0], error=failed[0][1]), finding)
-    return replace(finding, words=msg("{ways}: the same as all at once.", ways=msg_list(gone)))
+    return replace(finding, words=msg("{ways}: the same as one forward pass.", ways=msg_list(gone)))
 
 
 def judge_reuse(trial: CheckTrial) -> Finding:
     """A cache cut back after rejected drafts, with its rows reordered, and copied for two continuations of one prefix,
-    and a static cache that is filled in chunks: each against the text run all at once.
+    and a static cache that is filled in chunks: each against one forward pass.
 
-    Tolerated: what rounding moves. Limits: cutting back and reordering need a cache with crop and reorder_cache, which
+    Tolerated: rounding. Limits: cutting back and reordering need a cache with crop and reorder_cache, which
     plain tuples lack.
     """
     if trial.found["cache"].verdict != OBEYS:
@@ -104,19 +104,19 @@ def judge_reuse(trial: CheckTrial) -> Finding:
     if finding.verdict == BROKEN:
         return finding
     if failed:
-        words = msg("a cache {way}: reading on raised {error}.", way=failed[0][0], error=failed[0][1])
+        words = msg("a cache {way}: the next call raised {error}.", way=failed[0][0], error=failed[0][1])
         return Finding(BROKEN, words, torch.inf, trial.tolerance)
     refused = msg_list([msg("{way} ({error})", way=way, error=error) for way, error in missing])
     if not gone:
         return skipped(msg("its cache cannot be reused: {ways}.", ways=refused))
-    found = replace(finding, words=msg("a cache {ways}: the same as all at once.", ways=msg_list(gone)))
+    found = replace(finding, words=msg("a cache {ways}: the same as one forward pass.", ways=msg_list(gone)))
     return found.because(msg("Not offered: {ways}.", ways=refused) if missing else "")
 
 
 def judge_last(trial: CheckTrial) -> Finding:
     """Logits of the last tokens alone, by logits_to_keep, against the last of all logits, of one row and of two.
 
-    Tolerated: what rounding moves.
+    Tolerated: rounding.
     """
     subject = trial.subject
     if not subject.takes("logits_to_keep"):
@@ -128,7 +128,7 @@ def judge_last(trial: CheckTrial) -> Finding:
             found = getattr(subject.call(ids, logits_to_keep=count), "logits", None)
         if not isinstance(found, Tensor) or found.shape != (len(ids), count, whole.shape[-1]):
             got = list(found.shape) if isinstance(found, Tensor) else type(found).__name__
-            words = msg("logits_to_keep={count} gives {got} in place of the last {count} logits.", count=count, got=got)
+            words = msg("logits_to_keep={count} gives {got} instead of the last {count} logits.", count=count, got=got)
             return Finding(BROKEN, words)
         most = max(most, float(apart(found.to(whole.dtype), whole[:, -count:]).max()))
         if most > trial.tolerance:

@@ -26,7 +26,7 @@ from serving import machine
 from serving.settings import Settings
 
 SECONDS = 120.0
-ROUNDING = N_("What rounding moves")  # what is in hand before the first law
+ROUNDING = N_("Effect of rounding")  # what is in hand before the first law
 Progress = Callable[[str, float], None]  # called with the law in hand (by N_) and the share that is done
 JUDGES: dict[str, Callable[[CheckTrial], Finding]] = {  # by the keys of findings.LAWS
     "reach": reach.judge,
@@ -115,12 +115,12 @@ def limits(trial: CheckTrial) -> tuple[tuple[str, str], ...]:
     """What no law has asked about: more tokens, and windows wider than the longest row."""
     longest = max([trial.length, *trial.longer])
     wide = max((layer.window or layer.chunk or 0 for layer in layers_of(trial.subject.config)), default=0)
-    found = [(LAWS["length"], msg("rows of more than {longest:,} tokens: --tokens asks for them.", longest=longest))]
+    found = [(LAWS["length"], msg("rows of more than {longest:,} tokens: use --tokens.", longest=longest))]
     if wide + 2 > longest:
-        words = msg("past its window of {wide:,}: --tokens {needed} asks for it.", wide=wide, needed=wide + 8)
+        words = msg("rows past its window of {wide:,}: use --tokens {needed}.", wide=wide, needed=wide + 8)
         found.append((LAWS["length"], words))
     if not trial.asked.kernels and trial.subject.is_transformers:
-        found.append((LAWS["kernels"], msg("FlexAttention, which takes a minute to compile: --flex asks for it.")))
+        found.append((LAWS["kernels"], msg("FlexAttention, which takes a minute to compile: use --flex.")))
     return tuple(found)
 
 

@@ -195,8 +195,8 @@ def cause_of(pairs: list[tuple[int, int]], declared: Declared, *, short: bool = 
     closed_ahead = int((~declared.reach).triu(1).sum())
     if short and length > 2 and closed_ahead and sum(one > 0 for one in ahead) == closed_ahead:
         return msg(
-            "All later tokens are read. Likely cause: no causal mask (is_causal is not set, or attn_mask is None), or "
-            "something over the whole row, such as a mean, a norm or a softmax before the mask."
+            "All later tokens are read. Likely cause: no causal mask (is_causal is not set, or attn_mask is None), "
+            "or an operation over the whole row, such as a mean, a norm or a softmax before the mask."
         )
     if min(ahead) > 0 and max(ahead) <= layers:
         return msg(
@@ -210,5 +210,5 @@ def cause_of(pairs: list[tuple[int, int]], declared: Declared, *, short: bool = 
             return msg("All of them lie within blocks of {size} tokens: what is shared in a block?", size=same[0])
     farthest = max((output - token for output, token in declared.reach.nonzero().tolist()), default=0)
     if max(ahead) < 0 and farthest < -max(ahead) and farthest + layers >= -min(ahead):
-        return msg("Likely cause: off by one, the window is one token too wide (<= in place of <).")
+        return msg("Likely cause: off by one, the window is one token too wide (<= instead of <).")
     return ""

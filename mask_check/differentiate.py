@@ -1,4 +1,4 @@
-"""What gradients tell: each layer's own mask, parameters that nothing reads, derivatives that are none, checkpointing.
+"""What gradients show: each layer's own mask, unused parameters, gradients that are not derivatives, checkpointing.
 
 Sizes: B rows, T tokens, W width.
 """
@@ -33,19 +33,19 @@ ABRUPT = 1e-6  # of the largest gradient: one that is smaller before it ends may
 OTHER_INPUTS = ("pixel_values", "input_features", "input_values", "audio_values", "images")
 CHECKPOINTED = ("gradient_checkpointing", "use_checkpoint", "checkpointing", "use_checkpointing")
 TOP_K = ("index_topk", "sparse_topk", "top_k_keys")
-WIDER = N_("layer {layer}: output {row} reads token {column}, {distance} before it, which its mask ({mask}) closes.")
-NARROWER = N_("layer {layer}: no output reads the token {distance} before it, which its mask ({mask}) opens.")
-CUT = N_("layer {layer}: no output reads a token more than {distance} before it, which its mask ({mask}) opens.")
+WIDER = N_("layer {layer}: output {row} reads token {column}, {distance} before it, which its mask ({mask}) blocks.")
+NARROWER = N_("layer {layer}: no output reads the token {distance} before it, which its mask ({mask}) allows.")
+CUT = N_("layer {layer}: no output reads a token more than {distance} before it, which its mask ({mask}) allows.")
 NO_DERIVATIVE = N_("the gradient by {name} is not the derivative of the outputs: a wrong backward, or a detach()?")
 TOO_MANY = N_("layer {layer}: output {row} reads {count} other tokens, where the {top} highest are declared.")
 
 
 def judge_layers(trial: CheckTrial) -> Finding:
-    """Each layer by itself: which of its inputs the last outputs have a gradient by. Exactly those that its mask opens,
-    or, where it declares a top k, no more than those.
+    """Each layer by itself: the inputs with respect to which the last outputs have a gradient. Exactly those that its
+    mask allows or, where it declares a top k, no more than k of them.
 
-    Limits: a list of layers must be found in the module, and a row longer than the window must fit; the --tokens
-    longest are read. A layer that has a convolution reads past its window, and is left out.
+    Limits: a list of layers must be found in the module, and a row longer than the window must fit; up to --tokens
+    are read. A layer that has a convolution reads past its window, and is left out.
     """
     subject = trial.subject
     masks = layers_of(subject.config, subject.kind) if trial.asked.mask is None else []
@@ -66,7 +66,7 @@ def judge_layers(trial: CheckTrial) -> Finding:
     testable = [number for number, size in wide.items() if size + 2 < length]
     if not testable:
         size = max(wide.values(), default=0)
-        return skipped(msg("its window or top k ({size}) is longer than the rows that are read.", size=size))
+        return skipped(msg("its window or top k ({size}) is longer than the rows checked.", size=size))
     read = _read_by_layers(trial.at(length), {number: parts[number] for number in testable})
     for number, reads in read.items():
         wrong = _judge_layer(number, masks[number], reads, top, trial.declared)
@@ -75,7 +75,7 @@ def judge_layers(trial: CheckTrial) -> Finding:
     if not read:
         return unknown(msg("no layer could be run by itself."))
     numbers = msg_list([str(one) for one in read])
-    words = msg("layers {numbers} read what their masks open, in {length} tokens.", numbers=numbers, length=length)
+    words = msg("layers {numbers} read what their masks allow, in {length} tokens.", numbers=numbers, length=length)
     return Finding(OBEYS, words)
 
 
@@ -134,10 +134,10 @@ def _judge_layer(number: int, mask: LayerMask, gradients: Tensor, top: int, decl
 
 
 def judge_parameters(trial: CheckTrial) -> Finding:
-    """Every parameter has a gradient of a random mix of all that the module returns: one that has none is never read.
+    """Every parameter has a gradient of a random mix of all that the module returns: one without is never used.
 
-    There is no tolerance: none, or exactly 0. Limits: experts, which not every text is sent to; what a zero of the
-    initialization switches off; of transformers' models, parts for other inputs, which are listed.
+    There is no tolerance: no gradient, or exactly 0. Limits: experts, which not every text is routed to; parts that an
+    initialization with zeros turns off; in models of transformers, parts for other inputs, which are listed.
     """
     subject, module = trial.subject, trial.subject.inner
     if any(subject.takes(name) for name in OTHER_INPUTS):
@@ -165,13 +165,13 @@ def judge_parameters(trial: CheckTrial) -> Finding:
 def judge_derivative(trial: CheckTrial) -> Finding:
     """The gradient by all parameters against finite differences, in a copy of the module in float64.
 
-    Tolerated: 1e-4 of what the gradients of all parameters come to in a random direction, 3e-2 where some of it is
-    computed in float32 all the same. Limits: a straight-through estimator, or a gradient that is clipped, is no
+    Tolerated: 1e-4 of the derivative by all parameters in a random direction, 3e-2 where some of it is
+    computed in float32 anyway. Limits: a straight-through estimator, or a clipped gradient, differs from the
     derivative on purpose; modules over 30 M parameters need --thorough.
     """
     subject = trial.subject
     if subject.parameters > (MOST_THOROUGH if trial.asked.thorough else MOST_IN_FLOAT64):
-        return skipped(msg("it is too large for a copy in float64 without --thorough."))
+        return skipped(msg("it is too large to be copied to float64 without --thorough."))
     copied, ids = in_float64(subject), trial.ids[None]
     named = _trained(copied.inner)
     steps = _directions(copied.inner, named, trial.generator(14))
@@ -188,7 +188,7 @@ def judge_derivative(trial: CheckTrial) -> Finding:
         outputs = copied.read(copied.call(ids), ids)[0].detach()
     same = trial.difference(outputs.to(trial.alone), trial.alone)
     if same.amount > trial.tolerance:  # PyTorch adds a mask of float32 wrongly to scores of float64
-        return skipped(msg("as a copy in float64 it gives other outputs, by {amount}.", **same.values))
+        return skipped(msg("its copy in float64 gives different outputs, by {amount}.", **same.values))
     least = max(types, key=lambda one: torch.finfo(one).eps, default=torch.float64)
     if least not in STEPS:
         return skipped(msg("it computes in {dtype} inside, which is too coarse for finite differences.", dtype=least))
@@ -254,7 +254,7 @@ def _slope(mix: Callable[[], Tensor], moved: Sequence[tuple[Tensor, Tensor]], h:
 def judge_checkpointing(trial: CheckTrial) -> Finding:
     """Outputs, and gradients by the embeddings, with gradient checkpointing and without, in training mode, no dropout.
 
-    Tolerated: of outputs what rounding moves, of gradients a thousandth of the largest. Limits: what switches it on is
+    Tolerated: rounding of outputs, a thousandth of the largest gradient. Limits: it is turned on by
     transformers' method or an attribute such as gradient_checkpointing.
     """
     module = trial.subject.inner
@@ -289,10 +289,10 @@ def judge_checkpointing(trial: CheckTrial) -> Finding:
 def judge_compile(trial: CheckTrial) -> Finding:
     """The outputs of the module and of the module traced by torch.compile, without a compiler behind it.
 
-    Tolerated: what rounding moves. Limits: traced where --thorough asks for it; what a compiler does is not seen.
+    Tolerated: rounding. Limits: traced only with --thorough; what a compiler does is not tested.
     """
     if not trial.asked.thorough:
-        return skipped(msg("torch.compile is tried where --thorough asks for it."))
+        return skipped(msg("torch.compile is tried only with --thorough."))
     traced = copy.copy(trial.subject)
     traced.module = torch.compile(trial.subject.inner, backend="eager", dynamic=False)  # type: ignore[assignment]
     torch._dynamo.reset()

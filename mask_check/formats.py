@@ -14,7 +14,7 @@ WORDS = {BROKEN: "BROKEN", DOES_NOT_APPLY: "–", CANNOT_TELL: "cannot tell"}  #
 VERDICTS = {  # by exit code
     0: N_("It obeys its mask on the rows checked, of {lengths} tokens."),
     1: N_("It does not obey its mask on the rows checked, of {lengths} tokens."),
-    2: N_("Whether it obeys its mask cannot be told from the rows checked, of {lengths} tokens."),
+    2: N_("The rows checked, of {lengths} tokens, do not show whether it obeys its mask."),
 }
 SCHEMA_VERSION = 1  # of docs/mask-check.schema.json: one more where a field is taken away or means something else
 ABOUT = ("name", "obeys", "exit_code", "kind", "declared", "length", "longer", "dtype", "kernel", "parameters", "seed")
@@ -38,7 +38,7 @@ def as_text(report: CheckReport, *, picture: bool = False) -> str:
     width = max([len(name) for name, _ in report.not_checked] + [len(finding.name) for finding in shown])
     for finding in shown:
         verdict = WORDS.get(finding.verdict, finding.verdict)
-        numbers = f"{finding.silent} silent pairs" if finding.silent else ""  # not shown
+        numbers = f"{finding.silent} pairs without effect" if finding.silent else ""  # not shown
         if finding.amount is not None and finding.tolerance is not None:
             numbers = f"{amount_text(finding.amount)} of {amount_text(finding.tolerance)}"
         pair = "" if finding.pair is None else f" {finding.pair}"
@@ -49,7 +49,8 @@ def as_text(report: CheckReport, *, picture: bool = False) -> str:
         lines.append(f"{WORDS[CANNOT_TELL] if why in unsure else '–':<11}  {name:<{width}}  {why}")
     if picture and report.mask is not None:
         lines += ["", *rows_of(report.mask), KEY]
-    return "\n".join([*lines, "", f"{verdict_of(report)} {report.forwards} forwards, {report.seconds:.1f} s."])
+    effort = f"{report.forwards} forward passes, {report.seconds:.1f} s."  # not shown
+    return "\n".join([*lines, "", f"{verdict_of(report)} {effort}"])
 
 
 def verdict_of(report: CheckReport) -> str:

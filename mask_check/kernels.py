@@ -52,7 +52,7 @@ def check_names(subject: CheckedModule, asked: Any) -> None:
 
 
 def judge(trial: CheckTrial) -> Finding:
-    """Every other kernel's outputs of the row, and of a row padded on the left, beside those of its own."""
+    """Every other kernel's outputs for the row, and for a row padded on the left, against those of its own kernel."""
     module, own = trial.subject.module, current(trial.subject.module)
     asked = trial.asked.kernels or cast(tuple[str, ...], getattr(module, "attention_kernels", CHEAP))
     if not hasattr(module, "set_attn_implementation"):
@@ -81,7 +81,7 @@ def judge(trial: CheckTrial) -> Finding:
             most = max(most, finding.amount or 0.0)
     if not tried:
         others = msg_list(refused, N_("; ")) or msg("no other requested")
-        return skipped(msg("it runs with {own} and with nothing else: {others}.", own=own, others=others))
+        return skipped(msg("it runs only with {own}: {others}.", own=own, others=others))
     agree = msg("{kernels} agree.", kernels=msg_all([own, *tried]))
     if trial.asked.kernels and refused:
         agree = msg_together([agree, msg("Not compared: {refused}.", refused=msg_list(refused, N_("; ")))])
@@ -89,8 +89,8 @@ def judge(trial: CheckTrial) -> Finding:
 
 
 def judge_batch(trial: CheckTrial) -> Finding:
-    """The row alone, in a batch with four others, and with another under a mask of ones, which closes nothing: encoders
-    that were made of decoders lose their mask in a batch of one. Tolerated: what rounding moves.
+    """The row alone, in a batch with four others, and with another under a mask of ones, which blocks nothing: encoders
+    made from decoders lose their mask in a batch of one. Tolerated: rounding.
     """
     subject = trial.subject
     beside = trial.random_rows(ROWS_BESIDE, trial.length, trial.generator(5))
@@ -100,7 +100,7 @@ def judge_batch(trial: CheckTrial) -> Finding:
         ones = torch.ones_like(rows).bool()
         ways += [(msg("under a mask of ones"), rows[-1:], ones[-1:])]
         ways += [] if subject.one_row else [(msg("under a mask of ones beside another row"), rows[-2:], ones[-2:])]
-    kept = msg("the row is the same among {count} others.", count=ROWS_BESIDE)
+    kept = msg("the row is the same among {count} other rows.", count=ROWS_BESIDE)
     for way, ids, keep in ways:
         found = subject.batch_outputs(ids, keep)[-1]
         finding = trial.compared(found, trial.alone, MIXED, kept, way=way)
@@ -151,7 +151,7 @@ RANDOM = ("drop", "jitter")  # what modules call the numbers that make training 
 
 
 def judge_training_mode(trial: CheckTrial) -> Finding:
-    """The row in both modes. A module that is random in training mode all the same cannot be compared."""
+    """The row in both modes. A module that is random in training mode even without dropout cannot be compared."""
     _ = trial.alone  # in eval mode, before it is left
     with training_without_dropout(trial.subject.module):
         found = trial.subject.outputs(trial.ids[None])[0]

@@ -1,8 +1,8 @@
-"""What reaches what in longer rows: leaks that need more tokens, and ways that end before they should.
+"""Influence between tokens in longer rows: leaks that need more tokens, and attention that ends too early.
 
 In a row of 130 tokens and one of 520, everything from a position on is replaced, then, under a window, all
-before it, then it alone; no output may move that the mask closes to all that was replaced. One forward for each change
-tells of all pairs across it. What leaks is halved to a token, and the row to the shortest that still leaks.
+before it, then it alone; no output may change from which the mask blocks all that was replaced. One forward pass
+for each change tests all pairs across it. A leak is narrowed down to one token, the row to the shortest that leaks.
 
 `quick` asks the same of one row in two forwards, three where a module has to be given targets: one of copies of the
 row, and one in which each copy but the first has been replaced from another position on. Each output is compared with
@@ -32,7 +32,7 @@ from serving import machine
 LENGTHS = 130, 520
 FALLBACK = 64  # for a module that does not say how many positions it has, and refuses 130
 LEAK = N_(
-    "with {length} tokens or more: output {row} moves by {size} when token {column} is changed, which its mask closes."
+    "with {length} tokens or more: output {row} changes by {size} if token {column} is changed, which its mask blocks."
 )
 SHUT = N_(
     "in a row of {length} tokens output {row} has no gradient with respect to token {column}, {distance} before it, "
@@ -48,9 +48,8 @@ ROUNDINGS = 64  # of the largest output: what the order of sums may come to in t
 
 
 def judge(trial: CheckTrial) -> Finding:
-    """Changes of a longer row move no output that the declared mask closes to them, and its farthest open pairs have a
-    gradient. Limits: a large module is tried at fewer positions, or at one length; --tokens and --thorough ask for all.
-    """
+    """Changes of a longer row change no output that the declared mask blocks from them, and its farthest open pairs
+    have a gradient. Limits: a large module is tried at fewer positions (all: --thorough), or one length (--tokens)."""
     if trial.by_hand:
         return skipped(msg("a mask given by hand has one length."))
     if trial.mask is not None and trial.mask.leaks.any():
@@ -74,8 +73,8 @@ def judge(trial: CheckTrial) -> Finding:
         trial.longer.append(length)
         most = max(most, finding.amount or 0.0)
     if not trial.longer:
-        return skipped(why or msg("it has no room for a longer row, or is too large to read one without --tokens."))
-    words = msg("rows of {lengths} tokens: nothing closed was reached.", lengths=msg_all([*map(str, trial.longer)]))
+        return skipped(why or msg("its context is too short, or it is too large to check without --tokens."))
+    words = msg("rows of {lengths} tokens: no leak.", lengths=msg_all([*map(str, trial.longer)]))
     words = msg_together([words, msg("{problem}.", problem=why)]) if why else words
     return Finding(OBEYS, words, most, trial.tolerance)
 
@@ -119,7 +118,7 @@ def _judge(trial: CheckTrial, short: int) -> Finding:
             return _leak(trial, changed, change, first_above(moved * closed, trial.tolerance), short)
         most = max(most, amount)
     if not alive:
-        return unknown(msg("in a row of {length} tokens no change moved any output.", length=trial.length))
+        return unknown(msg("in a row of {length} tokens no changed token changed an output.", length=trial.length))
     shut = _shut(trial)
     return shut or Finding(OBEYS, "", most, trial.tolerance)
 
@@ -248,14 +247,14 @@ def _judge_quick(moved: Tensor, cuts: list[int], declared: Declared, tolerance: 
     if amount > tolerance:
         place = int((leaks > tolerance).any(1).nonzero()[-1])  # the last cut: the nearest to what leaks
         row = first_above(leaks[place], tolerance)
-        words = N_("output {row} moves by {size} when the tokens from {column} on are changed, which its mask closes.")
+        words = N_("output {row} changes by {size} if the tokens from {column} on are changed, which its mask blocks.")
         size = written(float(leaks[place, row]))
         pairs = [(int(i), cuts[place]) for i in (leaks[place] > tolerance).nonzero()]
         leak = Finding.at((row, cuts[place]), words, amount, tolerance, size=size)
         return leak.because(cause_of(pairs, declared, short=False))
-    found = Finding(OBEYS, msg("no output moved when later tokens were changed."), amount, tolerance)
+    found = Finding(OBEYS, msg("no output changed when later tokens were changed."), amount, tolerance)
     if not bool((torch.where(closed, 0.0, moved).amax(1) > tolerance).all()):
-        return unknown(msg("changing its tokens moved no output, or less than it moves by itself."), found)
+        return unknown(msg("changing its tokens changed no output, or less than noise does."), found)
     return found
 
 

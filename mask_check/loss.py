@@ -92,9 +92,9 @@ def _of_logits(logits: Tensor, other: Tensor) -> Finding:
     tolerance = float(torch.finfo(logits.dtype).eps * logits.abs().max() * 8)
     amount = float(moved.max())
     if amount <= tolerance:
-        return Finding(OBEYS, msg("changing targets moves no logits."), amount, tolerance)
+        return Finding(OBEYS, msg("changing targets changes no logits."), amount, tolerance)
     place = int((moved > tolerance).nonzero()[0])
-    return Finding.at((place, place), N_("changing targets moves the logits of position {row}."), amount, tolerance)
+    return Finding.at((place, place), N_("changing targets changes the logits of position {row}."), amount, tolerance)
 
 
 def _probabilities(run: Callable[[Row], Any], part: Row, which: Any, ids: Tensor, terms: int) -> float:

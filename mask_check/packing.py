@@ -1,6 +1,6 @@
-"""Law 3: documents packed into one row, by each of the module's own conventions, are each as it is alone.
+"""Law 3: documents packed into one row, by each of the module's own conventions, give the same outputs as alone.
 
-Conventions: positions that start again (transformers' own, where its masks are made from position ids), a document
+Conventions: positions that restart (transformers' own, where its masks are made from position ids), a document
 number for each token, cumulative lengths, and an explicit mask [1,1,T,T] in which each document sees itself alone.
 """
 
@@ -30,7 +30,7 @@ DRAFTS = 2  # tokens of each branch of a draft tree
 
 
 def judge(trial: CheckTrial) -> Finding:
-    """Two documents in one row: each as alone, and no token of the first moves the second."""
+    """Two documents in one row: each as alone, and no token of the first changes the second."""
     first = trial.length * 2 // 5
     if first < 1:
         return skipped(msg("the text is too short for two documents."))
@@ -113,7 +113,7 @@ def _judge(trial: CheckTrial, first: int, words: str, arguments: dict[str, Any])
     finding = trial.compared(found, torch.cat(alone), broken, "", how=words)
     pair = _seen_across(trial, first, arguments, found)
     if finding.verdict == BROKEN and pair is not None:
-        seen = N_("{how}: output {output} of the second document moves when token {token} of the first is changed.")
+        seen = N_("{how}: output {output} of the second document changes when token {token} of the first is changed.")
         return replace(finding, words=msg(seen, how=words, output=pair[0], token=pair[1]), pair=pair)
     joined = trial.difference(trial.alone[first:], alone[1])  # the positive control: without the convention
     if finding.verdict != BROKEN and joined.amount <= trial.tolerance:
@@ -177,9 +177,9 @@ def _seen_across(trial: CheckTrial, first: int, arguments: dict[str, Any], packe
 
 
 def judge_tree(trial: CheckTrial) -> Finding:
-    """Two drafts after one prompt, in one row, by an explicit mask [1,1,T,T] and positions: each as if it stood alone.
+    """Two drafts after one prompt, in one row, by an explicit mask [1,1,T,T] and positions: each as if it were alone.
 
-    Tolerated: what rounding moves. Limits: a module that takes such a mask and positions, with one mask in all layers.
+    Tolerated: rounding. Limits: a module that takes such a mask and positions, with one mask in all layers.
     """
     form = explicit_form(trial)
     if form is None:

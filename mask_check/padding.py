@@ -1,4 +1,4 @@
-"""Law 2: a row in a padded batch is the row alone, on either side, whatever its pads contain."""
+"""Law 2: a row in a padded batch gives the same outputs as alone, padded on either side, whatever its pads contain."""
 
 from typing import Any
 
@@ -14,8 +14,8 @@ from model.blocks import positions_of
 DIFFERS = N_("with {pads}, output {where} of the row differs by {amount} from the row alone.")
 OTHER_DIFFERS = N_("in a batch with a mask, output {where} of an unpadded row differs by {amount} from the row alone.")
 SHIFTED = N_(
-    "positions are counted from the row's first cell and it takes no position_ids, so a row shifted to the right has "
-    "other positions; what its pads contain does not matter. Pad on the right."
+    "positions are counted from the row's first cell and it takes no position_ids, so a row shifted to the right "
+    "has other positions, whatever its pads contain. Pad on the right."
 )
 
 
@@ -44,11 +44,11 @@ def judge(trial: CheckTrial, side: str) -> Finding:
 
 
 def judge_content(trial: CheckTrial) -> Finding:
-    """Other ids under the padding mask move no real token's output; the same ids without a mask would."""
+    """Other ids under the padding mask change no real token's output; the same ids without a mask would."""
     why = _why_not(trial)
     if why:
         return skipped(why)
-    most, pair, words = 0.0, None, msg("changing the ids of the pads moves nothing.")
+    most, pair, words = 0.0, None, msg("changing the ids of the pads changes nothing.")
     tolerance = trial.noise.beside  # the same sizes twice, but where experts share out the tokens, pads among them
     for side in ["right"] if trial.subject.counts_by_itself else ["right", "left"]:
         each = _moved(trial, side)
@@ -61,18 +61,18 @@ def judge_content(trial: CheckTrial) -> Finding:
             pads = trial.length - trial.part
             pair = (where, trial.part) if side == "right" else (pads + where, 0)
             values = {"pads": _pads(trial, side), "where": where, "moved": written(float(each[where]))}
-            words = msg("changing the ids of {pads} moves output {where} of the row by {moved}.", **values)
+            words = msg("changing the ids of {pads} changes output {where} of the row by {moved}.", **values)
     finding = Finding(OBEYS if pair is None else BROKEN, words, most, tolerance, pair)
     if finding.verdict != BROKEN and float(_moved(trial, "left", masked=False).max()) <= trial.noise.beside:
-        return unknown(msg("without a padding mask the same ids move nothing either."), finding)
+        return unknown(msg("without a padding mask the same ids change nothing either."), finding)
     return finding
 
 
 def judge_unpositioned(trial: CheckTrial) -> Finding:
     """A row padded on the left, with its mask and without position_ids, as trainers call it: the row alone.
 
-    Tolerated: what rounding moves. Limits: of transformers' models that count from the first cell it is said and counts
-    as no fault: they ask for position_ids.
+    Tolerated: rounding. Limits: in models of transformers that count from the first cell it is reported but is not a
+    fault: they expect position_ids.
     """
     subject = trial.subject
     if not (subject.takes_mask and subject.names_positions) or subject.kind == "encoder-decoder" or trial.length < 3:
@@ -87,9 +87,9 @@ def judge_unpositioned(trial: CheckTrial) -> Finding:
 
 
 def judge_positions(trial: CheckTrial) -> Finding:
-    """Other position ids move the outputs: those of two tokens in the middle exchanged, and of all reversed.
+    """Other position ids change the outputs: those of two tokens in the middle exchanged, and of all reversed.
 
-    Tolerated as no change: what rounding moves. Limits: of transformers' models it is said and counts as no fault, for
+    Tolerated as no change: rounding. Limits: in models of transformers it is reported but is not a fault, because
     some have no positions in any layer.
     """
     subject = trial.subject
@@ -106,9 +106,9 @@ def judge_positions(trial: CheckTrial) -> Finding:
         found = subject.outputs(trial.ids[None], position_ids=positions[None])[0]
         most = max(most, trial.difference(found, trial.alone).amount)
     if most > trial.tolerance:
-        return Finding(OBEYS, msg("other position_ids move its outputs."), None, trial.tolerance)
+        return Finding(OBEYS, msg("other position_ids change its outputs."), None, trial.tolerance)
     subject.ignores_positions, subject.takes_positions = True, False
-    words = msg("position_ids are accepted and change nothing.")
+    words = msg("position_ids are accepted but change nothing.")
     return unknown(words) if subject.is_transformers else Finding(BROKEN, words, most, trial.tolerance)
 
 
@@ -139,7 +139,7 @@ def _why_not(trial: CheckTrial) -> str:
         return msg("an encoder-decoder's padding is in its source: see the check of the source's padding.")
     if trial.subject.takes_mask:
         return ""
-    return msg("its forward takes no attention_mask, so it cannot be told of padding.")
+    return msg("its forward takes no attention_mask, so it cannot know which tokens are padding.")
 
 
 def _two_contents(trial: CheckTrial, side: str) -> list[Tensor]:

@@ -1,7 +1,7 @@
-"""Law 1: changing a token moves nothing that its mask closes, and does move what it opens.
+"""Law 1: changing a token changes no output that the mask blocks from it, and does change those that it allows.
 
-Every position's token is replaced by several others in turn. A change that arrives nowhere proves nothing: it may be
-the token that is dead, not the way. So each must be seen to arrive somewhere, or the answer is "cannot tell".
+Every position's token is replaced by several others in turn. A change without any effect proves nothing: the model may
+ignore that token, mask or not. So each must have an effect somewhere, or the answer is "cannot tell".
 """
 
 import copy
@@ -25,11 +25,11 @@ SUBSTITUTES = 3
 FEWEST_SUBSTITUTES = 2
 MORE = 4  # further substitutes for a token whose change arrived nowhere
 LEAK = N_(
-    "output {row} moves by {size} when token {column} is changed, which its mask closes. Pairs that leak: {count:,}."
+    "output {row} changes by {size} when token {column} is changed, which its mask blocks. Pairs that leak: {count:,}."
 )
 SHUT = N_(
-    "output {row} has no gradient with respect to token {column}, nor has any other output at this distance, where the "
-    "mask is declared open. Open pairs that are silent: {silent:,} of {count:,}."
+    "output {row} has no gradient with respect to token {column}, nor has any other output at this distance, where "
+    "the mask is declared open. Open pairs without a gradient: {silent:,} of {count:,}."
 )
 IN_IMAGES = N_("with images at 2 to 5 and 8 to 10: {found}")
 IMAGES = ("token_type_ids", "mm_token_type_ids")
@@ -51,7 +51,7 @@ def measure(trial: CheckTrial) -> MeasuredMask:
 
 
 def judge(trial: CheckTrial) -> Finding:
-    """Nothing arrives where the declared mask is closed, and something where it is open. Keeps what was measured."""
+    """No effect where the declared mask blocks, and some effect where it allows. Keeps what was measured."""
     mask = trial.mask = measure(trial)
     closed = np.where(mask.declared, 0.0, np.nan_to_num(mask.moved, posinf=np.inf))
     amount = float(closed.max(initial=0.0))
@@ -65,14 +65,14 @@ def judge(trial: CheckTrial) -> Finding:
     measured = np.flatnonzero(mask.measured)
     dead = measured[~open_and_moved[:, measured].any(axis=0)]
     if len(dead):
-        why = N_("changing token {token} moved no output at all, with {tried} other tokens.")
+        why = N_("changing token {token} to {tried} other tokens changed no output at all.")
         return unknown(msg(why, token=int(dead[0]), tried=SUBSTITUTES + MORE), finding)
     others = mask.declared & ~np.eye(len(mask.declared), dtype=bool)
     if others[:, measured].any() and not (open_and_moved & others).any():
-        why = msg("no token moved the output of another, not even where the mask allows it: nothing can be concluded.")
+        why = msg("no token changed another's output, not even where the mask allows it: nothing can be concluded.")
         return unknown(why, finding)
     seen = {"seen": int((open_and_moved & others)[:, measured].sum()), "all": int(others[:, measured].sum())}
-    words = msg("{seen:,} of {all:,} open pairs were seen to be open, and no closed one.", **seen)
+    words = msg("an effect was measured in {seen:,} of {all:,} open pairs and in no blocked one.", **seen)
     return replace(finding, words=words)
 
 
@@ -112,7 +112,7 @@ def judge_gradients(trial: CheckTrial, surely: Tensor | None = None) -> Finding:
     amount = float(closed.max())
     if amount > tolerance:
         place, column = (closed > tolerance).nonzero()[0].tolist()
-        words = N_("output {row} has a gradient of {size} with respect to token {column}, which its mask closes.")
+        words = N_("output {row} has a gradient of {size} with respect to token {column}, which its mask blocks.")
         size = written(float(gradients[place, column]))
         return Finding.at((rows[place], column), words, amount, tolerance, size=size)
     others = declared & (torch.tensor(rows)[:, None] != torch.arange(trial.length))
@@ -123,9 +123,9 @@ def judge_gradients(trial: CheckTrial, surely: Tensor | None = None) -> Finding:
         if shut:
             return Finding.at(shut, SHUT, silent=int((gradients[others] == 0).sum()), count=int(others.sum()))
     count, closed_pairs = int((gradients[~declared] == 0).sum()), int((~declared).sum())
-    words = msg("exactly 0 in {count:,} of {closed:,} closed pairs.", count=count, closed=closed_pairs)
+    words = msg("exactly 0 in {count:,} of {closed:,} blocked pairs.", count=count, closed=closed_pairs)
     if not closed_pairs:
-        words = msg("its mask closes no pair.")
+        words = msg("its mask blocks no pair.")
     return Finding(OBEYS, words, amount, tolerance)
 
 
@@ -199,8 +199,8 @@ def watching_embedding(subject: CheckedModule, ids: Tensor) -> Iterator[list[Ten
 def judge_images(trial: CheckTrial) -> Finding:
     """Two blocks of image tokens, told by token_type_ids: an image's tokens see each other both ways and no later ones.
 
-    Measured as what reaches what. Limits: modules whose configuration says image_blocks, of transformers' those that
-    make such masks from token types alone.
+    Measured as influence between tokens. Limits: modules whose configuration says image_blocks, of transformers' those
+    that make such masks from token types alone.
     """
     subject, name = trial.subject, next((one for one in IMAGES if trial.subject.takes(one)), "")
     if not name or not getattr(subject.config, "image_blocks", False) or trial.length < 12:

@@ -1,7 +1,7 @@
-"""Law 6, its other half: an encoder-decoder's encoder, measured on its own.
+"""Law 6: the encoder of an encoder-decoder, measured on its own.
 
-Its last hidden states are taken for outputs, and asked what an encoder is asked: everything reaches everything (or what
-its windows let), both by other tokens and by gradients, and the source's padding reaches no real token.
+Its last hidden states are checked like the outputs of an encoder: every token influences every state (within its
+windows), by other tokens and by gradients, and the source's padding influences no real token.
 """
 
 from dataclasses import replace
@@ -56,7 +56,7 @@ def encoded(pair: CheckedModule, ids: Tensor, source: Tensor, keep: Tensor | Non
 
 
 def judge(trial: CheckTrial) -> Finding:
-    """The first of its laws that is broken, or what all of them found."""
+    """The first of its properties that is broken, or what all of them found."""
     pair, source = trial.subject, trial.subject.source
     if pair.kind != "encoder-decoder" or source is None:
         return skipped(msg("it has no encoder beside its decoder."))
@@ -73,7 +73,7 @@ def judge(trial: CheckTrial) -> Finding:
     if wrong:
         return replace(wrong, words=msg("{law}: {found}", law=msg(wrong.name), found=wrong.words))
     found = replace(findings[-1], words=msg("its states: {found}", found=findings[0].words))
-    return found.because(msg("Pads after its source move none, whatever they contain.") if pair.takes_mask else "")
+    return found.because(msg("Pads after its source change none, whatever they contain.") if pair.takes_mask else "")
 
 
 def of_encoder(trial: CheckTrial, encoder: EncoderOnly, source: Tensor) -> CheckTrial:
@@ -104,21 +104,21 @@ def judge_cross(trial: CheckTrial) -> Finding:
     other = subject.outputs(ids, **{own: torch.cat([source, filled])[None], "attention_mask": keep})[0]
     moved = trial.difference(other, padded)
     values = {"where": moved.where, "moved": written(moved.amount)}
-    broken = msg("changing the ids of the source's pads moves output {where} by {moved}.", **values)
-    kept = msg("{pads} pads after its source move nothing, whatever they contain.", pads=PADS)
+    broken = msg("changing the ids of the source's pads changes output {where} by {moved}.", **values)
+    kept = msg("{pads} pads after its source change nothing, whatever they contain.", pads=PADS)
     most = max(difference.amount, moved.amount)
     finding = trial.finding(most, broken=broken, kept=kept, pair=(moved.where, length))
     changed = subject.outputs(ids, **{own: trial.other(source, trial.generator(6))[None]})[0]
     if finding.verdict != BROKEN and trial.difference(changed, trial.alone).amount <= trial.tolerance:
-        return unknown(msg("another source moves nothing either: perhaps it is not read at all."), finding)
+        return unknown(msg("changing the source changes nothing either: perhaps it is not read at all."), finding)
     return finding
 
 
 def judge_cross_reach(trial: CheckTrial) -> Finding:
     """Every output has a gradient by the encoder's state at every source token, also where the target is the shorter:
     cross-attention is not causal, and not cut short. There is no tolerance: exactly 0 or not. Limits: the states must
-    be among the outputs, or be made by a part of the module before its decoder begins; outputs that are tried are as
-    many as the source has tokens.
+    be among the outputs, or be made by a part of the module before its decoder begins; the number of outputs tried is
+    that of the source tokens.
     """
     subject, source = trial.subject, trial.subject.source
     if subject.kind != "encoder-decoder" or source is None:

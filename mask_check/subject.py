@@ -25,7 +25,7 @@ WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel
 IDS_OF_TABLE = 97
 NEEDS_MORE = N_("its forward needs {what}: only models that read token ids alone can be checked")
 STOPPED = N_(
-    "the check was stopped after {seconds:.0f} s and {forwards} forwards; allow more seconds, or check a shorter text"
+    "the check was stopped after {seconds:.0f} s and {forwards} forward passes; allow more time or a shorter text"
 )
 NOT_OF_ALL = N_("expected logits of every position, [{rows}, {length}, V], from its forward, got {got}")
 
@@ -119,7 +119,7 @@ class CheckedModule:
         found = (getattr(part, name, None) for part in parts for name in WIDTHS)
         width = next((one[-1] if isinstance(one, tuple) else one for one in found if isinstance(one, int | tuple)), 0)
         if not width:
-            raise CannotCheck(msg("it takes embeddings, and how wide they are is not known: give it a config"))
+            raise CannotCheck(msg("it takes embeddings whose width is not known: give it a config"))
         first = next((one for one in self.inner.parameters() if one.is_floating_point()), torch.zeros(1))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)

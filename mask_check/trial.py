@@ -29,7 +29,7 @@ CHANGES = N_(
 )
 RANDOM = N_(
     "in eval mode the same {count} tokens give outputs that differ by {amount} from one run to the next and agree "
-    "where torch's random numbers are the same: dropout, or something else random, is active. F.dropout needs "
+    "where torch's random numbers are the same: dropout or another random operation is active. F.dropout needs "
     "training=self.training"
 )
 MOST_LOGITS = 2**24  # of one forward: rows · T · V

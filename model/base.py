@@ -85,7 +85,7 @@ class Description:
             return ""
         kinds = {kind: [number for number, other in others if other == kind] for _, kind in others}
         each = [msg("{kind} in {layers}", kind=msg(kind), layers=ranges(numbers)) for kind, numbers in kinds.items()]
-        words = N_("Layers without attention: {kinds}. Lifting a mask affects only the attention layers.")
+        words = N_("Layers without attention: {kinds}. Turning a mask off affects only the attention layers.")
         return msg(words, kinds=msg_list(each, N_("; ")))
 
 
@@ -232,7 +232,7 @@ def check_finite(name: str, network: nn.Module) -> None:
     """Raises CheckpointError for weights with a NaN or an infinity among them."""
     for part, weight in network.named_parameters():
         if weight.numel() and not all(end.isfinite() for end in weight.aminmax()):  # which makes no copy
-            words = N_("{model}: its weights hold numbers that are not finite ({part}). Choose another model.")
+            words = N_("{model}: its weights contain numbers that are not finite ({part}). Choose another model.")
             raise CheckpointError(msg(words, model=name, part=part))
 
 

@@ -220,7 +220,7 @@ def browser_model(model: Any, first_head: tuple[int, int]) -> BrowserModel:
     config, state = network.config, network.state_dict()
     numbers = torch.cat([state[one].flatten() for _, ours in _names(config) for one in ours])
     if numbers.abs().max() > torch.finfo(torch.float16).max:
-        raise CheckpointError(f"{name}: expected weights that float16 can hold")  # not shown
+        raise CheckpointError(f"{name}: expected weights that float16 can represent")  # not shown
     tables = tokenizer.byte_level_tables()
     if tables is None:
         raise CheckpointError(f"{name}: expected a tokenizer like GPT-2's, byte-level BPE")  # not shown

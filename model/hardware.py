@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from serving.settings import Settings
 
 SPARE = 1.2  # of the weights' memory: room for a run's states beside them
-NO_DEVICE = N_("{device} was asked for and is not available here, so it is computed on the CPU")
+NO_DEVICE = N_("{device} was requested but is not available here, so it is computed on the CPU")
 NO_ROOM = N_("its weights need {size:.1f} GB and {device} has {free:.1f} GB free, so it is computed on the CPU")
 NAMES = {"F64": "float64", "BF16": "bfloat16", "F16": "float16"}  # safetensors' names: torch's
 
@@ -112,5 +112,5 @@ def said(hardware: Hardware, stored: str) -> str:
     elif names["kind"] == "float32":
         words = msg("computed in float32 on {device}", **names)
     else:
-        words = msg("held and computed in {kind} on {device}, shown in float32", **names)
+        words = msg("stored and computed in {kind} on {device}, shown in float32", **names)
     return msg("{words} ({why})", words=words, why=hardware.fallback) if hardware.fallback else words

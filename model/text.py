@@ -292,7 +292,7 @@ def first_line(text: str) -> str:
 def check_targets(targets: Sequence[str], texts: Sequence[str]) -> None:
     """Raises ValueError for targets that are not one a text."""
     if len(targets) != len(texts):
-        words = N_("expected one target for each text, got {targets} for {texts}: write as many, or none")
+        words = N_("expected one target for each text, got {targets} for {texts}: write one for each, or none")
         raise ValueError(msg(words, targets=len(targets), texts=len(texts)))
 
 

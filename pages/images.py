@@ -27,9 +27,7 @@ with guarded(say("The model writes the caption …")):
         with switches:
             images.choose_mask()
         if image is None:
-            st.info(
-                say("Upload an image to see its caption. The model knows shapes on plain ground, and nothing else.")
-            )
+            st.info(say("Upload an image to see its caption. The model knows only shapes on a plain background."))
         else:
             found = images.captioned(model, image)
             st.html(page.sentence(images.sentence(found)))

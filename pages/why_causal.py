@@ -29,11 +29,11 @@ else:
 
 slot = beginning.beside if beginning else st.container()
 if not text.strip():
-    slot.info(say("Type a text on the left: the twins read it with and without the causal mask."))
+    slot.info(say("Type a text on the left: both models read it, with and without the causal mask."))
     with st.sidebar:
         link.share(WhyCausalLink.of_choices(why_head=None, why_place=None, why_token=None))
     st.stop()
-with slot, guarded(say("Running both twins …")):
+with slot, guarded(say("Running both models …")):
     pair = controls.pair()
     batch = pair.encode(text)
     looks = controls.run_all(pair, batch)

@@ -28,7 +28,7 @@ LEFT_SECONDS = 10.0  # many times the interval at which a page looks
 LOOK = 0.2  # seconds between two checks
 GO_ON, PAUSE = b"go on", b"pause"
 STOPPED = msg("Stopped.")
-ENDED = msg("It ended before it was finished. Start it again.")
+ENDED = msg("It stopped before it was finished. Start it again.")
 TOO_LONG = N_("Stopped after {minutes:.0f} minutes, the time limit.")
 UNSEEN = msg("Stopped because no one was watching.")
 

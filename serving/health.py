@@ -39,11 +39,11 @@ class Observed(Collector):
         self._scheduler, self._kept = scheduler, kept
         self.registry = CollectorRegistry()
         self._jobs = Counter(
-            "unmask_jobs", "Jobs that are over; one that was lost is tried again.", ["job", "outcome"],
+            "unmask_jobs", "Finished jobs; a lost job is tried again.", ["job", "outcome"],
             registry=self.registry,
         )  # fmt: skip
         self._seconds = Histogram(
-            "unmask_job_seconds", "How long jobs waited in the queue, and took in a worker.", ["job", "step"],
+            "unmask_job_seconds", "Seconds that jobs waited in the queue and took in a worker.", ["job", "step"],
             buckets=SECONDS, registry=self.registry,
         )  # fmt: skip
         ProcessCollector(registry=self.registry)
@@ -58,12 +58,12 @@ class Observed(Collector):
     def collect(self) -> Iterator[Metric]:
         yield GaugeMetricFamily("unmask_jobs_waiting", "Jobs in the queue.", value=self._scheduler.waiting())
         states = {state: self._scheduler.workers(state) for state in get_args(WorkerState)}
-        yield _gauges("unmask_workers", "Workers, which do one job at a time each.", "state", states)
+        yield _gauges("unmask_workers", "Workers by state; each runs one job at a time.", "state", states)
         taken = {name: kept.nbytes() for name, kept in self._kept.items()}
-        yield _gauges("unmask_kept_bytes", "What is remembered in the server's process.", "what", taken)
+        yield _gauges("unmask_kept_bytes", "Bytes cached in the server's process.", "what", taken)
         most = {name: kept.most_bytes() for name, kept in self._kept.items()}
-        yield _gauges("unmask_kept_bytes_limit", "What may be remembered there.", "what", most)
-        asked = CounterMetricFamily("unmask_kept_asked", "How often it was there, or made.", labels=["what", "found"])
+        yield _gauges("unmask_kept_bytes_limit", "Limit of the cached bytes.", "what", most)
+        asked = CounterMetricFamily("unmask_kept_asked", "Cache hits (kept), misses (made).", labels=["what", "found"])
         for name, kept in self._kept.items():
             asked.add_metric([name, "kept"], kept.found)
             asked.add_metric([name, "made"], kept.made)
@@ -72,9 +72,9 @@ class Observed(Collector):
         processes = {"server": [server], "started": server.children(recursive=True)}
         sizes = {kind: [size for size in map(_memory, some) if size] for kind, some in processes.items()}
         counts = {kind: len(some) for kind, some in sizes.items()}
-        yield _gauges("unmask_processes", "The server, and what it has started.", "kind", counts)
+        yield _gauges("unmask_processes", "The server process and those it started.", "kind", counts)
         totals = {kind: sum(some) for kind, some in sizes.items()}
-        yield _gauges("unmask_memory_bytes", "What they take of the machine's memory.", "kind", totals)
+        yield _gauges("unmask_memory_bytes", "Memory of these processes.", "kind", totals)
 
 
 def _gauges(name: str, meaning: str, label: str, values: Mapping[str, float]) -> Metric:

@@ -35,9 +35,9 @@ HERE = 40.0  # seconds since a phone asked last
 ROOM = re.compile(r"[\w-]{22}", re.ASCII)  # 128 bits
 PHONE = re.compile(r"[\w-]{16,32}", re.ASCII)
 STEP = re.compile(r"[\w-]{1,39}", re.ASCII)  # the name of one
-FULL = N_("All {most} rooms of this server are taken. The next one is free in {minutes} minutes.")
-UNREACHABLE = msg("The store of this server's rooms does not answer. Try again in a minute.")
-GONE = msg("This room has ended. Open a new one.")
+FULL = N_("All {most} class sessions of this server are in use. The next one is free in {minutes} minutes.")
+UNREACHABLE = msg("The storage of this server's class sessions does not respond. Try again in a minute.")
+GONE = msg("This class session has ended. Start a new one.")
 
 served = Event()  # whether phones find the rooms of this process: serve.py has their addresses, app.py has not
 

@@ -195,7 +195,7 @@ def show(text: str, reading: TokenizedText, row: int) -> None:
 
     heads, positions = (a.name(layer, head), b.name(b_layer, b_head)), (position, query_of_b(a, b, position))
     views = _show_heads((a, b), views, titles((model, other), heads), heads, positions)
-    controls.explain_by(say("Activation patching is by tokens."))
+    controls.explain_by(say("Activation patching works on tokens, not on words or sentences."))
     sentences = _show_differences((a, b), views, positions)
     sentence_slot.html(page.sentence(together(sentences)))
     patching.show(replace(a, by="tokens"), replace(b, by="tokens"), (layer, head), a.last_token(position))

@@ -360,7 +360,7 @@ def offer_page(model: Model, text: str, spec: MaskSpec, head: tuple[int, int]) -
         try:
             found = browser_model(model, head)
         except CheckpointError:
-            words = N_("Offline pages hold models of at most {most:.0f} million parameters whose tokenizer is GPT-2's.")
+            words = N_("Offline pages need a model of at most {most:.0f} million parameters with GPT-2's tokenizer.")
             st.caption(say(words, most=MOST_IN_BROWSER / 1e6))
             return
         st.caption(

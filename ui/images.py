@@ -153,7 +153,7 @@ def _take(scene: Scene) -> None:
 def choose_model() -> CaptionerModel:
     names = {version: images.MASKS[version] for version in VERSIONS}
     follow = lambda: st.session_state.update(images_mask=st.session_state.images_version)  # noqa: E731
-    about = say("Three models, the same but for the mask of the image tokens in training.")
+    about = say("Three models that differ only in the mask of the image tokens in training.")
     version = select(say("Trained with image mask"), names, "images_version", on_change=follow, help=about)
     select(say("Prompt"), PROMPTS, "images_prompt", help=say("What orders the shapes of the caption."))
     return model_of(version)
@@ -165,8 +165,8 @@ def model_of(version: str) -> CaptionerModel:
 
 def choose_mask() -> None:
     about = say(
-        "What image tokens see of each other. Causal: the ones before. Prefix: all, and the prompt (PaliGemma). Block: "
-        "all. Block within a window: all that are near, as in Gemma 3's local layers."
+        "What image tokens see of each other. Causal: the ones before. Prefix: all, and the prompt (PaliGemma). "
+        "Block: all. Block within a window: all nearby ones, as in Gemma 3's local layers."
     )
     one_of(say("Image mask"), images.MASKS, "images_mask", help=about, width="content")
 

@@ -161,7 +161,7 @@ def show_calls(row: Row) -> SectionView:
     state, count = st.session_state, row.batch.ids.shape[1]
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         st.text_input(say("Chunk sizes"), key="chunks", width=180,
-                      help=say("One number for all chunks, or several with commas, in order."))  # fmt: skip
+                      help=say("One number for all chunks, or several separated by commas, in order."))  # fmt: skip
         whole_number(say("Cached prefix"), "cached", 0, count - 1, width=140)
         st.text_input(say("Second continuation of the prefix"), key="second", width=260, max_chars=400)
         align = one_of(say("Alignment of a call's mask"), ALIGN, "align", width="content",
@@ -226,7 +226,7 @@ def show_tree(row: Row) -> SectionView:
     state = st.session_state
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         st.text_input(say("Branches at each depth"), key="branching", width=180, disabled=bool(state.drafts.strip()),
-                      help=say("The model's most likely tokens, so many after each node."))  # fmt: skip
+                      help=say("How many of the model's most likely tokens to draft after each node."))  # fmt: skip
         order = one_of(say("Order of nodes"), ORDER, "order", width="content")
         stand = one_of(say("Position ids"), POSITION, "stand", width="content")
     st.text_area(say("Or type the branches, one per line"), key="drafts", height=80, max_chars=2_000,
@@ -277,7 +277,7 @@ def show_packing(row: Row) -> SectionView:
             documents: Any = st.text_input(say("Documents end at"), key="separator", width=180)
         else:
             st.text_input(say("Tokens of each document"), key="lengths", width=260,
-                          help=say("With commas; what is left of the text is one more document."))  # fmt: skip
+                          help=say("Separated by commas; the rest of the text is one more document."))  # fmt: skip
             documents = tuple(whole_numbers(state.lengths))
     found: PackedLosses = row.ask(pack, row.batch, documents)
     sentence = _with_other_layers(row, inference.packing_sentence(found, calls.ROUNDING * found.size))
@@ -290,7 +290,7 @@ def show_streaming(row: Row) -> SectionView:
     state = st.session_state
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         source = one_of(say("Text"), SOURCES, "stream_text", width="content",
-                        help=say("A text that is shorter than the tokens asked for is repeated."))  # fmt: skip
+                        help=say("A text with fewer tokens is repeated."))  # fmt: skip
         whole_number(say("Tokens"), "stream_tokens", 2, MOST_STREAMED, width=120)
         whole_number(say("Sinks"), "stream_sinks", 0, min(row.model.context - 1, 64), width=110)
         room = row.model.context - state.stream_sinks
@@ -359,7 +359,7 @@ def show_cost() -> SectionView:
     top = st.container()
     with st.expander(say("Any masks, as JSON")):
         st.text_area(say("Masks"), key="cost_masks", height=120, max_chars=100_000,
-                     help=say("As the Mask Lab saves them under Export the mask; a drawing may be among them."),
+                     help=say("A mask saved by the Mask Lab (Export the mask); it may include a drawing."),
                      )  # fmt: skip
     spec = MaskSpec.from_json(state.cost_masks)
     with top, st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
@@ -368,7 +368,7 @@ def show_cost() -> SectionView:
         for name in ON_TEXT:
             _choose_kind(name, spec)
         st.text_input(say("Tokens of each document"), key="cost_documents", width=200,
-                      help=say("With commas; what is left of the text is one more document."))  # fmt: skip
+                      help=say("Separated by commas; the rest of the text is one more document."))  # fmt: skip
     documents = tuple(whole_numbers(state.cost_documents)) if state.cost_documents.strip() else ()
     found: MaskCost = results.ask(cost, spec, state.tokens, int(state.block), documents)
     sentence = inference.cost_sentence(found)

@@ -129,7 +129,7 @@ def show_token(now: RunView, standard: RunView | None, query: int, over: Over) -
     other = others[0] if others else None
     figure = cached_figure(pictures.token_figure, view, other, say(UNITS[over]), dark=page.is_dark())
     page.chart(figure, "token_layers", pictures.token_alt(view, say(UNITS[over]), piece))
-    about = N_("Rows: layers, the first on top. Columns: what “{token}” ({position}) attends to.")
+    about = N_("Rows: layers, the first on top. Columns: the tokens that “{token}” ({position}) attends to.")
     alone = say(ATTENTION_ALONE) if over in ("rollout", "flow") else ""
     rows = say(about, token=escaped(piece), position=query)
     st.caption(together(filter(None, [rows, pictures.reduced_words(view), merged_words(now.by), alone])))

@@ -215,8 +215,8 @@ def show_address(view: Link, about: str) -> None:
         st.code(view.address(), language=None, wrap_lines=True)
     else:
         words = N_(
-            "A link holds at most {most:,} characters; with this text, URL-encoded, it would have {length:,}. Shorten "
-            "the text to share it."
+            "A link can have at most {most:,} characters; with this text, URL-encoded, it would have {length:,}. "
+            "Shorten the text to share it."
         )
         st.caption(say(words, most=LONGEST_LINK, length=len(urlencode(view.parameters()))))
 

@@ -42,12 +42,12 @@ HOW = N_("""
 Every token in turn is replaced by several others, and the change of every output is measured, in the module's own
 forward with its own kernels. What counts as no change is measured too: the same run twice, the row beside other rows,
 and one more rounding in every part of the module (Monte Carlo arithmetic, Parker 1997); twice the largest of them.
-A token whose change reaches no output proves nothing, so each must be seen to reach one; otherwise the verdict is
-*cannot tell*. Gradients test the same without a substitute: behind a mask they are exactly 0.
+A token whose change affects no output proves nothing, so each must affect at least one; otherwise the verdict is
+*cannot tell*. Gradients test the same without a substitute: for blocked tokens they are exactly 0.
 
-The other checks compare two ways to the same number: a row alone and in a padded batch, packed documents and each
-alone, step by step through the cache and all at once, one attention kernel and another, training mode without dropout
-and eval mode.
+The other checks compare two ways of computing the same numbers: a row alone and in a padded batch, packed documents
+and each alone, step by step through the cache and in one forward pass, one attention kernel and another, training mode
+without dropout and eval mode.
 """)
 
 
@@ -162,7 +162,7 @@ def of_what(sample: SampleModule) -> str:
     what = escaped(say(sample.said))
     if not sample.reported:
         return what
-    return together([what, say("Seen in {place}.", place=escaped(say(sample.reported)))])
+    return together([what, say("Reported in {place}.", place=escaped(say(sample.reported)))])
 
 
 def size(report: CheckReport) -> str:
@@ -174,20 +174,20 @@ def size(report: CheckReport) -> str:
 def key(report: CheckReport) -> str:
     """HTML: what the marks mean, those that are in the picture."""
     mask = report.mask
-    parts = [] if mask is None or mask.declared.all() else [say("hatched: declared closed")]
+    parts = [] if mask is None or mask.declared.all() else [say("hatched: declared blocked")]
     if mask is not None and mask.leaks.any():
-        parts.append(f'<span style="color:{MARK}">×</span> ' + say("reaches, though declared closed"))
+        parts.append(f'<span style="color:{MARK}">×</span> ' + say("leak: declared blocked, effect measured"))
     if mask is not None and mask.silent.any():
-        parts.append(f'<span style="color:{MARK}">○</span> ' + say("declared open, not seen to reach"))
+        parts.append(f'<span style="color:{MARK}">○</span> ' + say("declared open, no effect measured"))
     return page.note(" · ".join(parts)) if parts else ""
 
 
 def numbers(report: CheckReport) -> str:
     noise = {"rows": amount_text(report.noise.beside), "runs": amount_text(report.noise.across)}
     words = N_(
-        "Most: the largest violation, in logits (for gradients, in their own units). Tolerated: the largest rounding "
-        "error allowed, {rows} between rows of one run and {runs} between runs of other shapes. Seed {seed}, "
-        "{forwards} forwards, {seconds:.1f} s."
+        "Most: the largest violation, in logits (for gradients, in their own units). Tolerated: the largest "
+        "rounding error allowed, {rows} between rows of one run and {runs} between runs of other shapes. Seed "
+        "{seed}, {forwards} forward passes, {seconds:.1f} s."
     )
     return say(words, **noise, seed=report.seed, forwards=report.forwards, seconds=report.seconds)
 

@@ -146,7 +146,7 @@ def offer_ours(found: PaddedTexts) -> None:
     """Say that lines are ours and why, and let the user take them over."""
     shown = say_all([f"“{text}”" for text in OURS])
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.caption(together([say(BECAUSE, lines=shown), say("Type yours on the left, one per line.")]), width=720)
+        st.caption(together([say(BECAUSE, lines=shown), say("Type your own on the left, one per line.")]), width=720)
         st.button(say("Edit these lines"), on_click=lambda: st.session_state.update(text=found.whole))
 
 

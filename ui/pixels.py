@@ -80,7 +80,7 @@ def choose_digit(count_of: Any) -> tuple[int, int]:
             return digit, int(st.number_input(say("Seed"), 0, 9999, key="pixels_seed"))
         count, unseen = count_of(digit), say("Test digits: the model never saw them.")
         st.session_state.pixels_nth = min(st.session_state.pixels_nth, count)
-        return digit, st.selectbox(say("Which"), range(1, count + 1), key="pixels_nth", help=unseen)
+        return digit, st.selectbox(say("Test digit number"), range(1, count + 1), key="pixels_nth", help=unseen)
 
 
 def choose_head(layers: int, heads: int) -> tuple[int, int]:
@@ -136,7 +136,7 @@ def the_digits() -> RealDigits:
 
 def the_recogniser() -> Recogniser:
     known = recogniser.cache_info().currsize
-    with nullcontext() if known else st.spinner(say("Training the recogniser on real digits …")):
+    with nullcontext() if known else st.spinner(say("Training the recognizer on real digits …")):
         return recogniser()
 
 
@@ -301,7 +301,7 @@ def _pick_pixel(pixel: int) -> None:
 
 WAYS = 5  # completions shown side by side
 RECOGNISERS: dict[Kind, str] = {"svc": N_("a support vector classifier"), "logistic": N_("a logistic regression")}
-FRAMES = N_("Framed in green: recognised as its class. Dashed orange: recognised as another class.")
+FRAMES = N_("Framed in green: recognized as its class. Dashed orange: recognized as another class.")
 
 
 def show_sample(classes: tuple[int, ...], how: Sampling) -> None:
@@ -312,7 +312,7 @@ def show_sample(classes: tuple[int, ...], how: Sampling) -> None:
     read = recogniser.read(levels)
     right, count = int((read == np.array(classes)).sum()), len(classes)
     words = say(
-        "{right} of {count} written digits ({share}) are recognised as their class by {recogniser} trained on "
+        "{right} of {count} written digits ({share}) are recognized as their class by {recogniser} trained on "
         "{train:,} real digits and on no written ones. Its accuracy on {test} real digits that it never saw is "
         "{accuracy}.",
         right=right, count=count, share=percent(right / count), recogniser=say(RECOGNISERS[recogniser.kind]),
@@ -342,7 +342,7 @@ def write_with_progress(classes: tuple[int, ...], how: Sampling) -> np.ndarray |
 def choose_start() -> int:
     digit, nth = choose_digit(count_of)
     take = lambda: replace_drawing(real_digit(digit, nth))  # noqa: E731
-    st.button(say("Take this real digit"), on_click=take, icon=":material/content_copy:", width="stretch")
+    st.button(say("Use this real digit"), on_click=take, icon=":material/content_copy:", width="stretch")
     about = say("The model reads these rows and writes the others.")
     return st.slider(say("Rows given"), 0, pictures.SIDE, key="pixels_rows", help=about)
 
@@ -363,7 +363,7 @@ def show_finish(rows: int, how: Sampling) -> None:
             for levels, found in zip(made, read, strict=True)
         ]
         st.html(pictures.gallery(cards, WAYS))
-        st.caption(together([say("Above the line: given."), say(FRAMES)]))
+        st.caption(together([say("Above the line: the given rows."), say(FRAMES)]))
         st.html(pictures.class_table(chances, told))
     with left:
         show_canvas(class_name(told), len(given))
@@ -379,16 +379,16 @@ def _finish_sentence(rows: int, told: int, read: np.ndarray, chances: np.ndarray
     sure = say("Given the drawing, the model gives it a probability of {sure} to be class {told}.", **about)
     if not rows:
         alone = say(
-            "From the class token alone the model wrote the rest {times} times; {right} of them are recognised as the "
-            "digit {told}.",
+            "From the class token alone the model wrote the rest {times} times; {right} of them are recognized as "
+            "the digit {told}.",
             **about,
         )
         return together([alone, sure])
     wrote = say_count(
-        "From the {count} row above the line the model wrote the rest {times} times; {right} of them are recognised as "
-        "the digit {told}.",
-        "From the {count} rows above the line the model wrote the rest {times} times; {right} of them are recognised "
+        "From the {count} row above the line the model wrote the rest {times} times; {right} of them are recognized "
         "as the digit {told}.",
+        "From the {count} rows above the line the model wrote the rest {times} times; {right} of them are "
+        "recognized as the digit {told}.",
         rows,
         **about,
     )

@@ -1,9 +1,9 @@
 """Unmask outside its app: in Python, in notebooks and tests, on the command line (`python -m unmask --help`).
 
 run = unmask.load("story").run("Once upon a time", causal=False)    # run.heads(), run.head(4, 0), run.leak() …
-unmask.attentions(outputs.attentions, tokens)                       # weights that transformers gave
+unmask.attentions(outputs.attentions, tokens)                       # weights returned by transformers
 unmask.capture(module, ids), unmask.from_transformer_lens(cache)    # your own nn.Module; TransformerLens
-unmask.digit(levels, 3).pixels(2, 1, 18)                            # a picture of 8×8 pixels, and where a pixel looks
+unmask.digit(levels, 3).pixels(2, 1, 18)                            # a picture of 8×8 pixels, and where a pixel attends
 unmask.check(module), unmask.assert_causal(module)                  # does it obey its mask?
 """
 

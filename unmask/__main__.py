@@ -47,10 +47,10 @@ def parser() -> argparse.ArgumentParser:
     """What can be asked for on the command line."""
     main = argparse.ArgumentParser(NAME, description="Without a command: open the app in the browser.")
     commands = main.add_subparsers(dest="command", metavar="command")
-    about = "Run a model's own code with its own kernels, and measure what really reaches what."
+    about = "Run a model's own code with its own kernels, and measure which token influences which output."
     raw: Any = {"formatter_class": argparse.RawDescriptionHelpFormatter}
     check = commands.add_parser("check", help="does a model obey its mask?", description=about, epilog=EPILOG, **raw)
-    check.add_argument("model", nargs="?", help="a folder, hub id, model of the app, FILE.py:CLASS or sample:NAME")
+    check.add_argument("model", nargs="?", help="a folder, Hub id, model of the app, FILE.py:CLASS or sample:NAME")
     check.add_argument("--explain", metavar="CHECK", help="print what a check measures, its tolerance and its limits")
     check.add_argument("--json", action="store_true", help="print the report as JSON")
     check.add_argument("--junit", metavar="FILE", help="also write the report as JUnit XML")
@@ -64,23 +64,23 @@ def parser() -> argparse.ArgumentParser:
     check.add_argument("--seed", type=int, default=0, help="random seed (default: 0)")
     check.add_argument("--seconds", type=seconds, default=120.0, help="time limit in seconds (default: 120)")
     check.add_argument("--flex", action="store_true", help="also compare FlexAttention (a minute to compile)")
-    check.add_argument("--download", action="store_true", help="download a hub id that is not on this machine")
+    check.add_argument("--download", action="store_true", help="download a Hub id that is not on this machine")
     about = "write a run as one HTML file that works offline"
     report = commands.add_parser("report", help=about, epilog=REPORT_EPILOG, **raw)
-    report.add_argument("--model", default="story", help="a folder, a hub id, or a model name of the app (story)")
+    report.add_argument("--model", default="story", help="a folder, a Hub id, or a model name of the app (story)")
     report.add_argument("--text", required=True, help="the input text")
     report.add_argument("--target", help="target text of an encoder-decoder; generated if not given")
-    report.add_argument("--image", metavar="FILE", help="of an image-text model: an image that the text is about")
-    report.add_argument("--masks", help="masks to apply: names with commas, none, or JSON")
+    report.add_argument("--image", metavar="FILE", help="an image for an image-text model")
+    report.add_argument("--masks", help="masks to apply: comma-separated names, none, or JSON")
     report.add_argument("--head", action="append", default=[], metavar="L,H", help="head to show first; repeatable")
-    report.add_argument("--by", choices=("tokens", "words", "sentences"), default="tokens", help="merge tokens into")
+    report.add_argument("--by", choices=("tokens", "words", "sentences"), default="tokens", help="merge tokens")
     report.add_argument("-o", "--output", default="report.html", metavar="FILE", help="output file (report.html)")
     report.add_argument("--download", action="store_true", help="download a model that is not on this machine")
     about = "write one HTML file that runs a small model offline"
     page = commands.add_parser("page", help=about, epilog=PAGE_EPILOG, **raw)
     page.add_argument("--model", default="story", help="a folder or a model name of the app (story)")
-    page.add_argument("--text", help="the text that it opens with")
-    page.add_argument("--masks", help="masks that are on at first: names with commas, none, or JSON")
+    page.add_argument("--text", help="the initial text")
+    page.add_argument("--masks", help="initial masks: comma-separated names, none, or JSON")
     page.add_argument("--lang", default="en", help="the page's language: en (default) or zh")
     page.add_argument("-o", "--output", default="attention.html", metavar="FILE", help="output file (attention.html)")
     page.add_argument("--download", action="store_true", help="download a model that is not on this machine")

@@ -1,4 +1,4 @@
-"""What the pages of the app compute of one run, in Python: its arrays, and analyses that show themselves.
+"""Analyses of one run, as on the pages of the app: its arrays, and objects that display themselves in a notebook.
 
 Queries and keys are positions of tokens, whatever tokens are merged into.
 Sizes: L layers, H heads, T tokens, D head width, W model width, V vocabulary.
@@ -56,9 +56,9 @@ class Analyses(HeadSource):
         return streams[index("layer", layer, len(streams))][0].float().cpu().numpy()
 
     def logit_lens(self, begin: int | None = None, end: int | None = None) -> Picture:
-        """What each layer would predict after each token (nostalgebraist 2020), of positions begin up to, without, end;
-        the first of the row unless given. Its numbers: the probability of the token that does follow, float32
-        [L+1, positions], NaN where none does."""
+        """What each layer would predict after each token (nostalgebraist 2020), for positions begin up to, but not
+        including, end; the first of the row unless given. Its numbers: the probability of the actual next token,
+        float32 [L+1, positions], NaN where there is none."""
         real = self.trace.batch.real(self.row)
         begin = real.start if begin is None else self._query(begin)
         end = min(begin + MOST_POSITIONS, real.stop) if end is None else index("stop", end, len(self.labels) + 1)
@@ -98,9 +98,9 @@ class Analyses(HeadSource):
         query: int | None = None,
         target: int | None = None,
     ) -> Picture:
-        """The row run with these heads off: what it predicts after a query. way: they give "zero", their "mean" over
-        the text, or what they give under another `mask`, only the token itself unless given. target: an id, by default
-        the token that follows, or the likeliest. Its numbers: losses, float32 [T], nats."""
+        """The row run with these heads off: what it predicts after a query. way: their output is "zero", their "mean"
+        over the text, or what it is under another `mask`, by default the token itself alone. target: an id, by default
+        the actual next token, or the most likely one. Its numbers: losses, float32 [T], nats."""
         query, before = self._asked(query, target)
         if way == "mask" and mask is None:
             mask = self.trace.spec.replace(**{NEAR: 1})
@@ -121,8 +121,8 @@ class Analyses(HeadSource):
     def ablation(
         self, way: Literal["zero", "mean"] = "zero", *, query: int | None = None, target: int | None = None
     ) -> Picture:
-        """Each head off, alone: by how many nats the loss of the target after the query rises, float32 [L,H]. Takes as
-        many rows through the model as there are heads. The arguments are as `ablate`'s."""
+        """Each head turned off alone: the increase in the loss of the target after the query, in nats, float32 [L,H].
+        Runs as many rows as there are heads. The arguments are as `ablate`'s."""
         query, before = self._asked(query, target)
         off, (layers, heads) = HeadsOff((), way, None, self.trace.name), (self.trace.num_layers, self.trace.num_heads)
         run = (self.model, self.trace.batch, self.trace.spec, self.row, query, before.target)
@@ -165,7 +165,7 @@ class Analyses(HeadSource):
         return table_picture(line, found, found.moved, body, {"key": range(len(self._keys))})
 
     def direct_effect(self, layer: int, head: int, query: int | None = None) -> Picture:
-        """The next tokens that a head promotes and suppresses past all later layers: logits relative to its mean
+        """The next tokens that a head promotes and suppresses, bypassing all later layers: logits relative to its mean
         effect, the most promoted first. Raises ValueError (NotSupported) where what it adds is not known."""
         self._check(layer, head)
         query = self._query(query)

@@ -32,7 +32,7 @@ NEVER = -1e4  # an additive mask below it blocks
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CapturedHeads(GivenHeads):
-    """Heads of which it is known what each may attend to. closed: bool [L,H,Q,K], True = blocked."""
+    """Heads whose masks are known. closed: bool [L,H,Q,K], True = blocked."""
 
     closed: np.ndarray = field(default_factory=lambda: np.zeros((0, 0, 0, 0), bool))
 
@@ -48,12 +48,12 @@ class CapturedHeads(GivenHeads):
 def capture(
     module: nn.Module, *inputs: Any, tokens: Sequence[str] | None = None, row: int = 0, **named: Any
 ) -> CapturedHeads:
-    """One forward, module(*inputs, **named), and what each of its calls of F.scaled_dot_product_attention computed:
-    a layer for each call, in order; those inside nn.MultiheadAttention are among them.
+    """Run one forward pass, module(*inputs, **named), and capture what each call of F.scaled_dot_product_attention
+    computes: a layer for each call, in order; those inside nn.MultiheadAttention are among them.
 
-    The module runs in eval mode and without gradients, and is left as it was. tokens: a label for each position, its
-    number unless given. row: of the batch. Calls of another shape than most are left out, which the title says.
-    Raises ValueError for a module that makes no such call, and for more than MOST_BYTES of weights.
+    The module runs in eval mode and without gradients, and is left as it was. tokens: a label for each position, by
+    default its number. row: the row of the batch. Calls of another shape than most are left out, which the title says.
+    Raises ValueError if the module makes no such call, and for more than MOST_BYTES of weights.
     """
     calls, fast = _Calls(row), torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # a kernel of a whole layer, which calls nothing
@@ -86,7 +86,7 @@ def from_transformer_lens(
     cache: Mapping[str, Any], tokens: Sequence[str] | None = None, *, row: int = 0
 ) -> CapturedHeads:
     """The attention in a TransformerLens ActivationCache, or any mapping of its names: blocks.N.attn.hook_pattern
-    [B,H,Q,K] or [H,Q,K] of each layer; hook_q, hook_k, hook_v [B,T,H,D] and hook_attn_scores where they are there.
+    [B,H,Q,K] or [H,Q,K] of each layer; hook_q, hook_k, hook_v [B,T,H,D] and hook_attn_scores if present.
 
     Blocked are cells whose score is -inf; without scores, later tokens where every pattern is exactly 0 on all of them.
     tokens: a label for each position, as model.to_str_tokens gives. Raises ValueError for a cache without patterns.

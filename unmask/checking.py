@@ -43,7 +43,7 @@ class Report(CheckReport):
     __repr__ = __str__
 
     def numpy(self) -> np.ndarray:
-        """What was measured of the mask, [T,T]: by how much each output (row) moves when each token is changed.
+        """The measured mask, [T,T]: by how much each output (row) changes when each token is changed.
 
         Raises ValueError where that could not be measured.
         """
@@ -70,14 +70,14 @@ def check(
     thorough: bool = False,
     packing: str | None = None,
 ) -> Report:
-    """Measure what really reaches what in a module, by its own forward and its own kernels.
+    """Measure which token influences which output of a module, by its own forward and its own kernels.
 
     module: called with input_ids [B,T], and with attention_mask, position_ids, past_key_values if it takes them;
-    returns logits [B,T,V], or something that has .logits. It is left as it was. Or what `unmask.load` gave, a run of
-    it, or a name that `unmask.load` takes, of a model that is on this machine ("sample:NAME": a sample module).
-    ids [T], or a text: what it reads. A module needs a tokenizer for a text, called as transformers' are. Of a run, the
-    beginning of its text; else random ids, `length` of them: 24, or enough to see past its window.
-    mask: what it should obey: None (its configuration says; without one: causal), "causal", "full", "window:W",
+    returns logits [B,T,V], or something that has .logits. It is left as it was. Or what `unmask.load` returned, a run
+    of it, or a name that `unmask.load` takes, of a model that is on this machine ("sample:NAME": a sample module).
+    ids [T], or a text: what it reads. A module needs a tokenizer for a text, called as transformers' are. By default,
+    the beginning of a run's text, else random ids, `length` of them: 24, or enough to see past its window.
+    mask: the mask to obey: None (that of its configuration; without one: causal), "causal", "full", "window:W",
     "chunk:C", "prefix:P", or bool [T,T], True = may attend.
     kernels: the attention kernels to compare, by transformers' names. tokens: the longest row that is read besides: 520
     unless given, fewer for a large module. thorough: change each of its tokens, and try torch.compile.
@@ -120,11 +120,11 @@ def assert_causal(
     kernels: tuple[str, ...] | None = None,
     thorough: bool = False,
 ) -> Report:
-    """For tests and training loops: fails, with a report, unless nothing moves an output whose mask closes it.
+    """For tests and training loops: fails, with a report, if a blocked token changes an output.
 
-    Takes at most 3 forwards, of a few rows each. The arguments are those of `check`; with thorough, or with a text, a
-    tokenizer or kernels, it is `check` and asks for every law. The mask is causal whatever the configuration says,
-    unless one is given.
+    Takes at most 3 forward passes, of a few rows each. The arguments are those of `check`; with thorough, or with a
+    text, a tokenizer or kernels, it is `check` and tests every property. The mask is causal whatever the configuration
+    says, unless one is given.
     """
     options: dict[str, Any] = {"ids": ids, "mask": mask, "length": length, "seed": seed, "seconds": seconds}
     if thorough or text is not None or tokenizer is not None or kernels is not None:
@@ -175,8 +175,8 @@ def trainer_callback(every: int = 1000, **options: Any) -> Any:
 
 
 def lightning_callback(every: int = 1000, network: Callable[[Any], Any] = lambda module: module, **options: Any) -> Any:
-    """A Lightning Callback: Trainer(callbacks=[unmask.lightning_callback()]). network: what of the LightningModule is
-    called with ids, itself unless given. options: of assert_causal."""
+    """A Lightning Callback: Trainer(callbacks=[unmask.lightning_callback()]). network: the part of the LightningModule
+    that is called with ids, by default the whole. options: of assert_causal."""
     base: Any = object
     for name in LIGHTNING:
         with suppress(ImportError):

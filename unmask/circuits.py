@@ -38,10 +38,10 @@ class Patchable:
         instead_of: Token | None = None,
         query: int | None = None,
     ) -> Picture:
-        """This run with each head's output in turn taken from another run of the model on as many tokens. Its numbers
-        are float32 [L,H], by how much the logit of answer, less that of instead_of, rises after the token at position
-        query; without instead_of, the log-probability of answer. answer is the other run's likeliest token unless
-        given, query this row's last position. Both runs keep their own masks.
+        """This run with each head's output in turn taken from another run of the model with the same number of tokens.
+        Its numbers are float32 [L,H], by how much the logit of answer, less that of instead_of, rises after the token
+        at position query; without instead_of, the log-probability of answer. By default, answer is the other run's most
+        likely token and query this row's last position. Both runs keep their own masks.
 
         Raises ValueError for texts of different lengths and a token or position that is not there.
         """
@@ -71,14 +71,14 @@ class Circuits:
 
     def ov(self, layer: int, head: int, tokens: str | Sequence[int] = ()) -> Picture:
         """What attending to each of these tokens adds to every next token's logit: its numbers are float32 [N,V]; its
-        view has the copying score too. tokens: a text or ids; those the head acts on most unless given."""
+        view has the copying score too. tokens: a text or ids; by default those the head acts on most."""
         found = ov_qk.ov(self.model, layer, head, _ids(self.model, tokens))
         line = f"{self._name(layer, head)}: OV circuit, copying score {fixed(found.copying, 2)}"
         return _circuit(line, found, ("attended to", "raises", "lowers"))
 
     def qk(self, layer: int, head: int, tokens: str | Sequence[int] = (), distance: int = 0) -> Picture:
         """Which keys each of these query tokens prefers: its numbers are float32 [N,V]; its view has the profile of
-        scores by distance too. tokens: as ov's, those with the strongest preferences unless given. distance: of
+        scores by distance too. tokens: as ov's, by default those with the strongest preferences. distance: of
         rotary positions, how many tokens before the query the keys are, 0 to 63."""
         found = ov_qk.qk(self.model, layer, head, _ids(self.model, tokens), distance)
         line = f"{self._name(layer, head)}: QK circuit. {pictures.profile_sentence(found.profile)}"
@@ -86,7 +86,7 @@ class Circuits:
 
     def composition(self) -> Picture:
         """Q-, K- and V-composition of every head with every earlier one: its numbers are float32 [3,L,H,L,H], the later
-        head first, less what random matrices give; NaN where the other head is not earlier."""
+        head first, minus what random matrices give; NaN where the other head is not earlier."""
         found, layers = composing.composition(self.model), _layer_numbers(self.model)
         said = [
             pictures.composition_sentence(some, kind, layers) for kind, some in zip(composing.KINDS, found, strict=True)

@@ -24,8 +24,8 @@ def _model() -> DigitsModel:
 
 
 def digit(levels: Any, told: int, *, causal: bool | None = None, masks: Any = None) -> "DigitRun":
-    """One forward pass on a picture. levels: 64 numbers from 0, paper, to 7, ink, or [8,8]. told: which digit it is
-    said to be, 0 to 9. causal, masks: as run's. Raises ValueError for what is none of this."""
+    """One forward pass on a picture. levels: 64 numbers from 0, paper, to 7, ink, or [8,8]. told: its class
+    token, 0 to 9. causal, masks: as for run. Raises ValueError for invalid arguments."""
     model, picture = _model(), np.asarray(levels)
     if picture.size != PIXELS or picture.dtype.kind not in "iufb" or (picture != np.floor(picture)).any():
         got = f"{picture.dtype} {list(picture.shape)}"
@@ -37,13 +37,13 @@ def digit(levels: Any, told: int, *, causal: bool | None = None, masks: Any = No
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DigitRun(Run):
-    """A run whose tokens are a class and 64 pixels: all of a Run, and what a pixel looks at, on the picture."""
+    """A run whose tokens are a class and 64 pixels: all of a Run, and what a pixel attends to, on the picture."""
 
     def own_network(self) -> nn.Module:
         return network_of(str(digits.FOLDER))
 
     def pixels(self, layer: int, head: int, pixel: int) -> Picture:
-        """What the cell of a pixel looks at in a head. Raises ValueError for a pixel or head that is not there."""
+        """What a pixel attends to in a head. Raises ValueError for a pixel or head that is not there."""
         pixel = index("pixel", pixel, PIXELS)
         blocked = self.view(layer, head).any_blocked()[pixel + 1]
         seen = replace(digits.seen(self.trace, 0, self.masks, layer, pixel + 1, pixel), blocked=blocked)

@@ -34,7 +34,7 @@ class ImageRun(Run):
 
     @property
     def image_tokens(self) -> list[ImageToken]:
-        """The position of each image token in the row, and its pixels; empty where no mapping is known."""
+        """The position of each image token in the row, and its pixels; empty if the mapping is not known."""
         return list(self.batch.image_tokens)
 
     @property
@@ -49,7 +49,7 @@ class ImageRun(Run):
     served = tree = packed = streamed = check = _of_text  # their models get ids alone
 
     def classes(self, most: int = TOP) -> Predicted:
-        """The `most` likeliest classes of an image classifier's image. Raises ValueError for another model."""
+        """The `most` most likely classes of an image classifier's image. Raises ValueError for another model."""
         names = getattr(self.model, "classes", {})
         if not names:
             raise ValueError(f"expected an image classifier with its classes, got {self.model.name}")
@@ -59,7 +59,7 @@ class ImageRun(Run):
         return predicted("class", [Candidate(self.model.label(one), chance) for one, chance in pairs])
 
     def on_image(self, layer: int, head: int, token: int | None = None) -> Picture:
-        """What a token, by its position, attends to in the image; the row's last one unless given. Its numbers are
+        """What a token, by its position, attends to in the image; by default the row's last one. Its numbers are
         float32 [P], a weight for each image token. Raises ValueError for a head or a token that is not there."""
         lit = self.lit(layer, head, token)
         layers = list(lit.layers())

@@ -50,16 +50,16 @@ def load(
     device_map: str = "",
     tokens: int | None = None,
 ) -> "LoadedModel":
-    """A model by its name in the catalog ("story", "gpt2"), its id on the hub or its folder; or one of transformers in
-    memory with its tokenizer, which is left as it is: a run has its weights, and the hooks it has now. name: what to
-    call that one.
+    """A model by its name in the catalog ("story", "gpt2"), its id on the hub or its folder; or a model of transformers
+    in memory with its tokenizer, which is left as it is: a run has its weights, and the hooks it has now. name: its
+    name.
 
-    step: of a folder of a training's checkpoints, the last unless given. gguf_file: of a repository or folder. device:
+    step: of a folder of training checkpoints, by default the last. gguf_file: of a repository or folder. device:
     "cpu", "cuda", "cuda:1" or "mps"; precision: "float32", "float16" or "bfloat16"; "auto" is a CUDA device with room
     for the weights, and the precision of the file where that is fast there; what was chosen is in `repr`. device_map:
-    "auto", "balanced" or "sequential", accelerate's ways to use several devices. tokens: the most in a row.
+    "auto", "balanced" or "sequential", accelerate's placement on several devices. tokens: the most in a row.
 
-    Raises NotAvailable (an OSError) when its files cannot be had, ValueError when they, or the network, cannot be used.
+    Raises NotAvailable (an OSError) if its files are not available, ValueError if they, or the network, cannot be used.
     """
     if isinstance(model, str | Path):
         if tokenizer is not None:
@@ -105,12 +105,12 @@ class LoadedModel(Checkable, Circuits):
         """One forward pass. text: one row, or several, padded on pad_side, of which `row` is shown. ids: token ids in
         place of a text, [T] or rows of them, to which nothing is added.
 
-        causal, padding: None is as the model was trained. masks: a whole MaskSpec, or some of its fields by name, the
-        others as the model was trained: {"sliding": 4, "layers": [2]}. target: an encoder-decoder's, one for each text;
+        causal, padding: None: as in training. masks: a whole MaskSpec, or some of its fields by name, the
+        others as in training: {"sliding": 4, "layers": [2]}. target: an encoder-decoder's, one for each text;
         without, it writes its own. image: of an image-text model, a path, an image of Pillow or an array; it
         stands where the text has the processor's token for it, or at its beginning. Warns where the network was given
         hooks or other weights since it was loaded, which the run does not have, and where the model's context has no
-        room for all of the row's text: `Run.cut` is the rest. Raises ValueError for what is none of this.
+        room for all of the row's text: `Run.cut` is the rest. Raises ValueError for invalid arguments.
         """
         if pad_side not in ("left", "right"):
             raise ValueError(f"expected padding on the left or right, got {pad_side!r}")

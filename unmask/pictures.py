@@ -178,14 +178,14 @@ class HeadPicture(Picture):
         return self.view.blocked
 
     def queries(self, some: Sequence[int], how: Literal["mean", "sum"] = "mean") -> "HeadPicture":
-        """What some queries look at together, one row: the mean or the sum of theirs. Raises ValueError for a query
-        that is not there."""
+        """What several queries attend to together, one row: the mean or the sum of theirs. Raises ValueError for a
+        query that is not there."""
         row = over_queries(self.view, some, how)
         name = f"{self.name}, {how} of {query_count(len(set(some)))}"
         return head_picture("heatmap", [name], [replace(row, first=0)], 0, self.of, across=True)
 
     def difference(self, other: "HeadPicture") -> "HeadPicture":
-        """These weights less another head's over the same tokens. Raises ValueError for other tokens."""
+        """These weights minus another head's over the same tokens. Raises ValueError for other tokens."""
         if not isinstance(other, HeadPicture):
             raise ValueError(f"expected another head, got {type(other).__name__}")
         name = f"{self.name} − {other.name}"
@@ -268,9 +268,9 @@ def _printed(form: str, title: str, of: str, heads: ShownHeads | tuple[AllHeads,
 
 
 def heads_picture(name: str, heads: AllHeads, queries: int) -> Picture:
-    """All heads at a glance, and the one that is picked, large. queries: how many tokens look.
+    """All heads at a glance, and the one that is picked, large. queries: the number of query tokens.
 
-    Its numbers are the thumbnails, float32 [L,H,S,S']: the largest weight of each patch, S = Q where there is room.
+    Its numbers are the thumbnails, float32 [L,H,S,S']: the largest weight of each patch; S = Q for a short text.
     """
     layers, count = heads.thumbnails.shape[:2]
     line = f"{name}: {layer_count(layers)} × {head_count(count)}"
@@ -288,7 +288,7 @@ def changes_picture(name: str, heads: AllHeads, largest: np.ndarray, losses: str
     """What changes from run to run in all heads.
 
     heads: with changes for weights. largest: float32 [L,H], 0 to 1, the largest change of a weight, which are its
-    numbers. losses: HTML, what becomes of the predictions.
+    numbers. losses: HTML, how the predictions change.
     """
     layer, head = np.unravel_index(int(largest.argmax()), largest.shape)
     most = weight_text(largest[layer, head])
@@ -329,7 +329,7 @@ def leak_picture(
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Predicted(Picture):
-    """The likeliest next tokens, the likeliest first; their probabilities are its numbers, float64 [N]."""
+    """The most likely next tokens, most likely first; their probabilities are its numbers, float64 [N]."""
 
     candidates: list[Candidate]
 
@@ -357,8 +357,8 @@ def table_picture(
 def mask_picture(trace: Trace, row: int, layer: int, head: int, name: str, query: int) -> Picture:
     """All masks of one head together; its numbers are bool [Q,K], True = may attend.
 
-    query: the position that is shown where there is no room for all. The widget is drawn on; its trait `drawn` is
-    {"strokes": …, …} or None, which the next run takes: model.run(text, masks={"drawn": widget.drawn["strokes"]}).
+    query: the position that is shown if the mask is too large to show whole. The widget is drawn on; its trait `drawn`
+    is {"strokes": …, …} or None, which the next run takes: model.run(text, masks={"drawn": widget.drawn["strokes"]}).
     Raises ValueError for cross-attention, and for a head that is not there.
     """
     if trace.name == "cross":
@@ -380,7 +380,7 @@ def mask_picture(trace: Trace, row: int, layer: int, head: int, name: str, query
 
 
 def pixels_picture(name: str, view: PixelView, layer: int, head: int) -> Picture:
-    """What a pixel looks at in a head; its numbers are float32 [65]: the class token's weight, then the pixels'.
+    """What a pixel attends to in a head; its numbers are float32 [65]: the class token's weight, then the pixels'.
 
     The widget's trait `pick` is the pixel that was picked.
     """

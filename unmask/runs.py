@@ -1,4 +1,4 @@
-"""One run of a model: every object that it gives shows itself, and gives numpy."""
+"""One run of a model: every object that it returns displays itself in a notebook and converts to NumPy."""
 
 import json
 import math
@@ -53,7 +53,7 @@ MOST_CHECKED = 24  # tokens of a run that `check` reads: each takes a forward of
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Run(Analyses, Checkable, Patchable):
-    """One forward pass, of which one row is shown. trace: all that it left (model.trace.Trace). network:
+    """One forward pass, of which one row is shown. trace: what it recorded (model.trace.Trace). network:
     transformers' own, where the model was given in memory."""
 
     model: Model
@@ -99,7 +99,7 @@ class Run(Analyses, Checkable, Patchable):
 
     @property
     def predicts(self) -> bool:
-        """Whether it has losses and next tokens: an encoder reads a whole text at once."""
+        """Whether it has losses and next tokens: an encoder has none."""
         return self.model.kind != "encoder" and self.model.predicts
 
     @cached_property
@@ -131,7 +131,7 @@ class Run(Analyses, Checkable, Patchable):
     def served(
         self, chunks: Sequence[int] | int = 8, prefix: int = 0, align: str = "bottom-right", second: str = ""
     ) -> CallsComparison:
-        """The row read in several calls with a cache, beside this run: after a prefix of so many tokens, in chunks of
+        """The row read in several calls with a cache, beside this run: after a prefix of `prefix` tokens, in chunks of
         these sizes, or all of one size. align: "bottom-right", or the wrong "top-left" or "none". second: another
         continuation of the cached prefix.
 
@@ -158,7 +158,7 @@ class Run(Analyses, Checkable, Patchable):
         parents: of each node, −1 for the row's last token; tokens: their ids, by default the model's own top-k; or, in
         place of both, the branches as texts. order: of the nodes in the call, "depth" or "breadth" first. positions: by
         "depth", or by "row", a known bug.
-        Raises ValueError for what is no tree or does not fit.
+        Raises ValueError for an invalid tree or one that does not fit.
         """
         ids = self._alone.ids[0].tolist()
         nodes = items("parents or texts as a list", parents)
@@ -180,7 +180,7 @@ class Run(Analyses, Checkable, Patchable):
 
     def streamed(self, tokens: int = 512, window: int = 60, sinks: int = 4, step: int = 8) -> StreamedText:
         """The row's text, from its beginning again where it is shorter, read with a cache of sinks + window tokens from
-        which the others are dropped, with and without the sinks; `step` tokens in a call.
+        which the others are dropped, with and without the sinks; `step` tokens per call.
 
         Raises ValueError for sizes that do not fit, and for a model that cannot be run so.
         """
@@ -202,12 +202,12 @@ class Run(Analyses, Checkable, Patchable):
 
     @property
     def text(self) -> str:
-        """What was read of the row, an encoder-decoder's text before its target."""
+        """The text of the row that was read; of an encoder-decoder the source before the target."""
         return "\n→ ".join(one.read(self.row) for one in self._batches)
 
     @property
     def cut(self) -> str:
-        """The end of the row's text, which did not fit into the model's context; "" where all of it was read."""
+        """The end of the row's text, which did not fit into the model's context; "" if all of it was read."""
         return "\n→ ".join(one.cut[self.row] for one in self._batches if one.cut and one.cut[self.row])
 
     @property
@@ -216,12 +216,12 @@ class Run(Analyses, Checkable, Patchable):
 
     @property
     def labels(self) -> list[str]:  # type: ignore[override]
-        """What is shown of each token that looks."""
+        """The label of each query token."""
         return list(self.trace.queries.pieces[self.row])
 
     @property
     def losses(self) -> np.ndarray:
-        """float32 [T], nats: -log of the probability that each token was given, NaN where there is none.
+        """float32 [T], nats: -log of the probability of each token, NaN where there is none.
 
         Raises ValueError for a model that predicts no next token.
         """
@@ -229,7 +229,7 @@ class Run(Analyses, Checkable, Patchable):
         return self.trace.losses(self.row).numpy()
 
     def next_token(self, query: int | None = None, most: int = TOP) -> Predicted:
-        """The `most` likeliest tokens after the one at position query, the row's last one unless given.
+        """The `most` most likely tokens after the one at position query, by default the row's last one.
 
         Raises ValueError for a position that is not there, fewer than one token, and a model that predicts none.
         """
@@ -252,15 +252,15 @@ class Run(Analyses, Checkable, Patchable):
         return merged_head(self.trace, self.row, self.masks, layer, head, self.by)
 
     def shown_view(self, layer: int, head: int) -> HeadView:
-        """Of a text too long for that, what stands around the last token."""
+        """Of a longer text, the part around the last token."""
         if not self._is_long or self.by != "tokens":
             return self.view(layer, head)
         rows, columns = (window(0, size, self.last, MOST_TOKENS) for size in self._size)
         return head_part(self.trace, self.row, self.masks, layer, head, rows, columns, MOST_TOKENS)
 
     def head_part(self, layer: int, head: int, queries: tuple[int, int], keys: tuple[int, int]) -> HeadPicture:
-        """Some queries and keys of a head, each from a position up to, without, another, exactly; of a text of any
-        length. Raises ValueError for more than MOST_TOKENS of either, or none."""
+        """Some queries and keys of a head, each from a position up to, but not including, another, exactly; of a text
+        of any length. Raises ValueError for more than MOST_TOKENS of either, or none."""
         rows, columns = (_part(*one) for one in zip((queries, keys), self._size, strict=True))
         view = head_part(self.trace, self.row, self.masks, layer, head, rows, columns, most=MOST_TOKENS)
         query = min(max(self.last, rows[0]), rows[1] - 1)
@@ -300,7 +300,7 @@ class Run(Analyses, Checkable, Patchable):
         return self.survey.thumbnails, self.survey.blocked
 
     def difference(self, other: "Run") -> Picture:
-        """Every weight less another run's on the same tokens, merged as here. Raises ValueError for other tokens."""
+        """Every weight minus another run's on the same tokens, merged as here. Raises ValueError for other tokens."""
         if not isinstance(other, Run):
             raise ValueError(f"expected another run, got {type(other).__name__}")
         other = other.merged(self.by)
@@ -320,7 +320,7 @@ class Run(Analyses, Checkable, Patchable):
         return changes_picture(f"{self.title} − {other.title}", drawn, found.largest, words)
 
     def leak(self) -> LeakPicture:
-        """What every head gives to later tokens and to padding."""
+        """The share of each head's attention on later tokens and on padding."""
         layers, heads = self.survey.future.shape
         names = [[self.named(layer, head) for head in range(heads)] for layer in range(layers)]
         numbers = self.numbers or range(layers)
@@ -380,7 +380,7 @@ def spec_of(
     causal: bool | None = None,
     padding: bool | None = None,
 ) -> MaskSpec:
-    """The masks asked for. Raises ValueError for fields that are not there, and values that they do not take."""
+    """The masks given. Raises ValueError for unknown fields and invalid values."""
     if isinstance(masks, dict):
         spec = MaskSpec.from_fields(json.loads(standard.to_json()) | masks)
     elif masks is None or isinstance(masks, MaskSpec):

@@ -1,4 +1,4 @@
-"""Whatever has heads to show: a run of ours (runs.py), or weights that transformers gave."""
+"""Objects with heads to show: a run (runs.py), or weights returned by transformers."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ class HeadSource(ABC):
         """One head as arrays with its labels. Raises ValueError for a head that is not there."""
 
     def shown_view(self, layer: int, head: int) -> HeadView:
-        """What pictures of all heads show of one: the whole head, or a part where there is no room for that."""
+        """What pictures of all heads show of one: the whole head, or a part if it is too large."""
         return self.view(layer, head)
 
     @abstractmethod
@@ -61,7 +61,7 @@ class HeadSource(ABC):
         return self._heads(layer, "q")
 
     def k(self, layer: int) -> np.ndarray:
-        """The keys of a layer, float32 [Hkv,K,D]: of grouped-query attention there are fewer heads than queries'."""
+        """The keys of a layer, float32 [Hkv,K,D]: with grouped-query attention, fewer heads than the queries have."""
         return self._heads(layer, "k")
 
     def v(self, layer: int) -> np.ndarray:
@@ -80,15 +80,15 @@ class HeadSource(ABC):
         return {}
 
     def head(self, layer: int, head: int, *, by: By | None = None) -> HeadPicture:
-        """One head as a heatmap. by: as `merged`'s."""
+        """One head as a heatmap. by: as for `merged`."""
         return (self.merged(by) if by else self)._picture("heatmap", layer, [head])
 
     def tokens(self, layer: int, head: int, *, by: By | None = None) -> HeadPicture:
-        """One head as its text: the token pointed at lights those that it looks at. by: as `merged`'s."""
+        """One head as its text: pointing at a token highlights those it attends to. by: as for `merged`."""
         return (self.merged(by) if by else self)._picture("tokens", layer, [head])
 
     def arcs(self, layer: int, heads: int | Sequence[int], *, by: By | None = None) -> HeadPicture:
-        """A head of a layer, or several, as lines between the tokens. by: as `merged`'s."""
+        """A head of a layer, or several, as lines between the tokens. by: as for `merged`."""
         if by:
             return self.merged(by).arcs(layer, heads)
         some = [int(heads)] if isinstance(heads, Integral) else items("a head of the layer, or several", heads)
@@ -97,7 +97,7 @@ class HeadSource(ABC):
         return self._picture("arcs", layer, some)
 
     def heads(self) -> Picture:
-        """All heads at a glance, and the one that is picked, large."""
+        """All heads as thumbnails, and the selected one enlarged."""
         first = self.first_head()
         return heads_picture(self.title, self.all_heads([first]), len(self.shown_view(*first).queries))
 
@@ -127,7 +127,7 @@ class HeadSource(ABC):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GivenHeads(HeadSource):
-    """Heads whose weights somebody else computed. weights: float32 [L,H,Q,K]; queries, keys: a label each.
+    """Heads whose weights were computed elsewhere. weights: float32 [L,H,Q,K]; queries, keys: a label each.
 
     blocked: for each mask that is known, bool [Q,K], True = it blocks the cell. scores: float32 [L,H,Q,K], before
     masking, where they are known. qkv: of each layer q [H,Q,D], k and v [Hkv,K,D], likewise.
@@ -199,9 +199,9 @@ def attentions(
     row: int = 0,
     blocked: dict[str, Any] | None = None,
 ) -> GivenHeads:
-    """The weights that transformers gives with output_attentions=True: a tensor [B,H,Q,K] for each layer.
+    """The weights that transformers returns with output_attentions=True: a tensor [B,H,Q,K] for each layer.
 
-    attentions: those, the output that holds them, or what `generate` returns with return_dict_in_generate=True.
+    attentions: those, the output that contains them, or what `generate` returns with return_dict_in_generate=True.
     tokens: a label for each query; of `generate` the last token may be among them, which was never read. keys: a label
     for each key, where these are other tokens. blocked: bool [Q,K] by the name of a mask ("causal", "padding" …),
     True = it blocks the cell; weights alone do not tell a blocked cell from a weight of 0.

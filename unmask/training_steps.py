@@ -1,4 +1,4 @@
-"""The checkpoints of a training in Python: one after another in memory, and what a text measures over them."""
+"""Training checkpoints in Python: loaded one after another, and measured on a text."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,11 +20,11 @@ class Checkpoints:
     steps: tuple[int, ...]
 
     def load(self, step: int, **options: Any) -> LoadedModel:
-        """The model after this step. options: as unmask.load's. Raises ValueError for a step that is not there."""
+        """The model after this step. options: as for unmask.load. Raises ValueError for a step that is not there."""
         return load(self.folder, step=step, **options)
 
     def models(self, **options: Any) -> Iterator[tuple[int, LoadedModel]]:
-        """(step, model) in order; keep none, and one is in memory at a time."""
+        """(step, model) in order; one is in memory at a time if you keep none."""
         for step in self.steps:
             yield step, self.load(step, **options)
 

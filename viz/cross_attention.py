@@ -170,9 +170,9 @@ LIFTED_SHARES = {
     "shown": N_("Without the <b>causal mask</b> the decoder, shown the right answer as in training, can read the "
                 "characters that it must predict. It never could in training: it gets {share} of them right, {usual} "
                 "under the standard masks."),
-    "alone": N_("When it writes by itself, there is nothing to the right of the newest character; only earlier "
-                "characters now see later ones: {share} of the dates are written correctly, {usual} under the standard "
-                "masks."),
+    "alone": N_("When it writes on its own, there is nothing to the right of the newest character; only earlier "
+                "characters now see later ones: {share} of the dates are written correctly, {usual} under the "
+                "standard masks."),
 }  # fmt: skip
 RULES = N_("""
 The model was trained on dates in English made by a generator, in {shapes} shapes: `3 March 2021`, `March 3rd, 2021`,
@@ -180,10 +180,10 @@ The model was trained on dates in English made by a generator, in {shapes} shape
 with typing errors, from 1900 to 2099. {held_out:,} days of these years never occurred in training: the table's held-out
 dates are of those. A quarter of its training inputs were not dates; there it learned to write `{none}`.
 
-- In numbers alone the **day** comes first (`3/4/2021` is the 3rd of April), but where it cannot (`12/25/2021`), and
-  where a year of four digits comes first. Where both could be, the text has **two readings**: in training a quarter of
+- In all-numeric dates the **day** comes first (`3/4/2021` is the 3rd of April), unless it cannot (`12/25/2021`) or a
+  four-digit year comes first. Where both orders are possible, the text has **two readings**: in training a quarter of
   such texts had the month first.
-- A year of **two digits** is one of 1950 to 2049.
+- A **two-digit** year is one of 1950 to 2049.
 - The name of a **weekday** is ignored, even a wrong one; the name of a month may have one letter wrong.
 - Without its day, its month or its year a date is **no date**, and so is a text with several.
 
@@ -214,9 +214,9 @@ class BreakRow:
 
 def breaks_table(rows: list[BreakRow], now: str, count: int) -> Markup:
     """Every choice of masks, the one on screen framed."""
-    several = filled(say("{count} held-out dates,<br>written by itself"), count=count)
+    several = filled(say("{count} held-out dates,<br>generated"), count=count)
     same = Markup(say("the same dates,<br>shown the right answer"))
-    above = [th(), th(say("your text, written by itself"), colspan=2), th(several, "number"),
+    above = [th(), th(say("your text, generated"), colspan=2), th(several, "number"),
              th(same, "number", colspan=2)]  # fmt: skip
     head = [th(say("masks")), th(say("writes"), colspan=2), th(say("all correct"), "number"),
             th(say("characters correct"), "number"), th(say("mean probability"), "number")]  # fmt: skip
@@ -282,7 +282,7 @@ def verdict(answer: WrittenAnswer) -> Markup:
     chances = {"chance": chance(answer.chance), "least": chance(answer.least)}
     said = [_judged(answer), filled(sure, at=answer.at, **chances)]
     if answer.lifted:
-        words = say("{masks}, when it writes by itself, it writes <b>{wrote}</b>, {judged}.")
+        words = say("{masks}, when it writes on its own, it writes <b>{wrote}</b>, {judged}.")
         now = {"wrote": answer.now or say("nothing"), "judged": judgement(answer.meant, answer.now)}
         said.append(filled(words, masks=say(answer.lifted).capitalize(), **now))
     return paragraph(Markup(together(said)))

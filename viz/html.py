@@ -48,7 +48,7 @@ SIGNS = {  # patterns of labels
     "⏎": N_("⏎ is the end of a line"),
     "⟨[0-9A-F]{2}[ ⟩]": N_("⟨E6⟩ is a byte that is not a character by itself"),
     "⟨id ": N_("⟨id 9⟩ is an id that the tokenizer has no token for"),
-    "<pad>": N_("<pad> is the padding token, which fills up shorter lines"),
+    "<pad>": N_("<pad> is the padding token, which fills shorter lines up"),
     "<start>": N_("<start> is put before every text, as when the model was trained"),
 }
 

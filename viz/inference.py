@@ -61,11 +61,11 @@ STREAMED = N_(
     "{done} tokens were read with a cache of the last {size} tokens, at most {held} MiB. From position {size} on, the "
     "mean loss is {without} nats."
 )
-RELATIVE = N_("Tokens stand where they are within the cache: in this model only distances count.")
-IN_TEXT = N_("Tokens stand where they are in the text: this model's positions are learned, and part of cached keys.")
+RELATIVE = N_("Tokens are numbered by their places in the cache: in this model only distances count.")
+IN_TEXT = N_("Tokens keep their positions in the text: this model's positions are learned, and part of cached keys.")
 LEARNED = N_(
-    "This model's {context} positions are learned, and part of cached keys: tokens stand where they are in the text, "
-    "and after the last position they begin again behind the sinks."
+    "This model's {context} positions are learned, and part of cached keys: tokens keep their positions in the "
+    "text, and after the last one numbering begins again behind the sinks."
 )
 PACKED_APART = N_("Documents packed into one row have the logits of each document alone with: {names}.")
 
@@ -282,7 +282,7 @@ def stream_sentence(found: "StreamedText", context: int) -> str:
     """What sinks do for the loss, what the cache takes, and where tokens stand."""
     size = found.sinks + found.window
     if found.done <= size:
-        return say("{done} of {count} tokens have been read, and no key has been dropped: the cache holds {size}.",
+        return say("{done} of {count} tokens have been read, and no key has been dropped: the cache can store {size}.",
                    done=f"{found.done:,}", count=f"{len(found.ids):,}", size=f"{size:,}")  # fmt: skip
     with_sinks, without = (f"{mean:.2f}" for mean in found.means)
     held = f"{max(found.cache_bytes) / 2**20:.2f}"

@@ -32,7 +32,7 @@ HINT = N_("Point at a token of the text or at a part of the image.")
 ALONE = N_("“{word}”: {head} gives {share} of its attention to the image, most to {patch}: {most}.")
 OF_LAYER = N_("“{word}”: {head} gives {share} of its attention to these image tokens, most to {patch}: {most}.")
 RELATIVE = N_("“{word}”: in {head}, its attention over the neutral prompt's is largest at {patch}: {most}.")
-NO_MAPPING = N_("Which pixels a token is made from is not known for this processor: its image tokens in their order.")
+NO_MAPPING = N_("For this processor it is not known which pixels a token covers: image tokens are listed in order.")
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,8 +23,8 @@ COLOURS = {
     N_("does not apply"): "#8a8f98",
 }
 ORDER = ("broken", "cannot tell", "obeys", "does not apply")  # not shown
-TITLES = N_("measured: what moves what"), N_("declared")
-QUERY, KEY = N_("output that moves"), N_("token that is changed")
+TITLES = N_("measured: which token changes which output"), N_("declared")
+QUERY, KEY = N_("output that changes"), N_("token that is changed")
 PLACES = {"output": "<b>%{y}</b>", "token": "<b>%{x}</b>"}  # of a sentence that plotly fills in
 CELL = 9  # pixels of the small picture
 MOST_NAMED = 12
@@ -68,7 +68,7 @@ def laws_table(report: CheckReport) -> Markup:
         verdict = tag("b", say(law.verdict)) if law.verdict == "broken" else say(law.verdict)
         most = _amount(law.amount)
         if law.silent:
-            most = say_count("{count} silent pair", "{count} silent pairs", law.silent)
+            most = say_count("{count} pair without effect", "{count} pairs without effect", law.silent)
         numbers = [td(amount, "number") for amount in (most, _amount(law.tolerance))]
         found = td(say(law.words), style="white-space:normal;min-width:16rem")
         rows.append([td(join((swatch(COLOURS[law.verdict]), verdict))), td(say(law.name)), *numbers, found])
@@ -82,12 +82,12 @@ def named_pairs(report: CheckReport) -> str:
         return ""
     tokens = [token.strip() for token in report.pieces]
     named = listed(
-        say("{row} “{output}” by {column} “{token}”", row=row, output=tokens[row], column=column, token=tokens[column])
+        say("{column} “{token}” → {row} “{output}”", row=row, output=tokens[row], column=column, token=tokens[column])
         for row, column in pairs[:MOST_NAMED].tolist()
     )
     if len(pairs) > MOST_NAMED:
         named = say("{named} and {count:,} more", named=named, count=len(pairs) - MOST_NAMED)
-    return tag("p", say("Outputs moved by a token that their mask closes: {named}.", named=named), class_="key")
+    return tag("p", say("Outputs that change with a token that their mask blocks: {named}.", named=named), class_="key")
 
 
 def report_html(report: CheckReport) -> str:
@@ -115,19 +115,19 @@ def _measured(mask: MeasuredMask, axes: HeadView, *, dark: bool) -> list[Part]:
     low, high = math.floor(low), max(math.ceil(high), math.floor(low) + 1)
     ticks = list(range(low, high + 1, max(1, (high - low) // 6)))
     labels = {"tickvals": ticks, "ticktext": [f"1e{tick}" for tick in ticks]}
-    words = say("{output} moves by {amount}<br>when {token} is changed", **PLACES, amount="%{hovertext}")
+    words = say("{output} changes by {amount}<br>when {token} is changed", **PLACES, amount="%{hovertext}")
     amounts = zip(mask.moved.tolist(), mask.reaches.tolist(), strict=True)
     measured = cells(axes, size) | {
         "zmin": low,
         "zmax": high,
         "colorscale": EVEN_SCALE,
-        "colorbar": colour_bar(say("moves by"), x=1, xanchor="left", xpad=8, y=1, yanchor="top", ypad=0, **labels),
+        "colorbar": colour_bar(say("changes by"), x=1, xanchor="left", xpad=8, y=1, yanchor="top", ypad=0, **labels),
         "hovertext": [[f"{one:.3g}" if shown else "" for one, shown in zip(*row, strict=True)] for row in amounts],
         "hovertemplate": words + "<extra></extra>",
         "name": "measured",
     }
     still = ~np.isnan(mask.moved) & ~mask.reaches
-    words = say("{output} does not move<br>when {token} is changed", **PLACES)
+    words = say("{output} does not change<br>when {token} is changed", **PLACES)
     return [measured, flat(axes, still, NEVER[dark], "still", words)] if still.any() else [measured]
 
 
@@ -195,9 +195,11 @@ def _passed(mask: MeasuredMask) -> list[str]:
     closed, opened = tried & ~mask.declared, tried & mask.declared
     said = []
     if closed.any():
-        said.append(say("Pairs of tokens that its mask closes: {count:,}; nothing passed.", count=int(closed.sum())))
+        said.append(
+            say("Pairs of tokens that its mask blocks: {count:,}; no effect measured.", count=int(closed.sum()))
+        )
     if opened.any():
         through = int((opened & mask.reaches).sum())
-        words = N_("Pairs of tokens that it opens: {count:,}; something passed through {through:,} of them.")
+        words = N_("Pairs of tokens that it allows: {count:,}; effect measured in {through:,} of them.")
         said.append(say(words, count=int(opened.sum()), through=through))
     return said

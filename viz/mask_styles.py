@@ -56,7 +56,7 @@ STYLES: dict[str, Style] = {
     ),
     "chunk": Style(
         N_("chunk"), N_("Chunk"),
-        N_("On: in some layers a token sees only the chunk of the text it stands in, as this model was trained."),
+        N_("On: in some layers a token sees only its own chunk of the text, as this model was trained."),
         "#900000", _ACROSS - 2 * _DOWN, "++++",
         N_("Without its chunks, {head} can attend beyond a token's own chunk, which it never could in training."),
     ),

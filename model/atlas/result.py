@@ -57,7 +57,7 @@ READS = N_(
     "earlier heads (Elhage et al. 2021)."
 )
 OF_WEIGHTS = {  # no text is needed for them; by the names of the functions in model/circuits/
-    "copying_scores": Measure(N_("copying score"), COPYING, ""),
+    "copying_scores": Measure(N_("OV copying score"), COPYING, ""),
     "strongest_reads": Measure(N_("K-composition"), READS, ""),
 }
 EVERY_MEASURE = MEASURES | OF_WEIGHTS

@@ -30,8 +30,8 @@ Head = tuple[int, int]  # layer, head
 Input = Literal["q", "k", "v"]
 BLOCK = 128  # queries of which the heads' outputs are computed at a time
 LENGTHS = N_(
-    "Activation patching needs as many tokens in A as in B: A has {a}, B has {b}. Change one of the two texts until "
-    "they agree"
+    "Activation patching needs the same number of tokens in A and B: A has {a}, B has {b}. Change one of the two "
+    "texts until they agree"
 )
 DECODERS = N_("Activation patching is for models with one stack that predict the next token")
 MOST_PAIRS, MOST_PAIRS_BYTES = 64, 200_000

@@ -113,7 +113,7 @@ def path(allowed: list[Tensor], query: int, key: int) -> tuple[PathStep, ...]:
     while query != key:
         layers = next((n for n in range(1, layers + 1) if holders[n][query]), 0)
         if not layers:
-            raise ValueError(f"expected a query that can know of the key, got query {query} and key {key}")  # not shown
+            raise ValueError(f"expected a query that depends on the key, got query {query} and key {key}")  # not shown
         layers -= 1
         told = (allowed[layers][query] & holders[layers]).nonzero().flatten()
         looks.append(PathStep(layers, query, query := int(told[0])))

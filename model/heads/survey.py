@@ -228,7 +228,7 @@ def changes(trace: Trace, other: Trace, row: int, other_row: int, by: By = "toke
     """
     shapes = [[(*record.q.shape[1:3], record.k.shape[2]) for record in one.layers] for one in (trace, other)]
     if shapes[0] != shapes[1]:
-        words = N_("expected two runs of one shape, got {one} and {other}")
+        words = N_("expected two runs of the same shape, got {one} and {other}")
         raise ValueError(msg(words, one=_said(trace), other=_said(other)))
     if not torch.equal(trace.batch.ids[row], other.batch.ids[other_row]):
         raise ValueError(msg("expected two runs on the same tokens, got other ones"))

@@ -60,7 +60,7 @@ def run_scores(trace: Trace, row: int) -> RunScores:
     after = measures.followers(ids)[:-1]  # of each token but the last, what followed its earlier copy
     foretold = (after >= 0) & (ids[after.clamp(min=0)] == ids[1:])
     if not foretold.any():
-        raise ValueError("expected a text in which some tokens come again")  # not shown: a lesson's own text
+        raise ValueError("expected a text in which some tokens repeat")  # not shown: a lesson's own text
     shares, losses = survey(trace, row).shares, trace.losses(row)[1:]
     best = (float(np.nanmax(shares[name])) for name in ("previous", "induction"))
     return RunScores(float(losses[foretold].mean()), *best)

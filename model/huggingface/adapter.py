@@ -43,7 +43,7 @@ LEAST_CONTEXT = 512  # tokens that are allowed however much a run keeps
 MOST_WRITTEN = 40  # tokens of a target that the model generates
 COUNTED_ONLY = N_("{model} computes its own positions: expected counted ones, got {positions}")
 NO_EVICTION = N_(
-    "{model} has layers without attention, whose state holds the whole text: no key can be dropped from it"
+    "{model} has layers without attention, whose state contains the whole text: no key can be dropped from it"
 )
 NO_HEAD = N_("{model} was saved without a language-model head: it has attention to show, but predicts no tokens")
 

@@ -45,7 +45,7 @@ SENTENCE_TRANSFORMERS = N_(
     "download {model} --local-dir FOLDER), and choose that folder."
 )
 NO_CONFIG = N_(
-    "{model} has no {file}, so it is not a model in Hugging Face's format. Choose a repository or a folder that holds "
+    "{model} has no {file}, so it is not a model in Hugging Face's format. Choose a repository or a folder that has "
     "one, as save_pretrained writes it."
 )
 MARIAN_LACKS = N_(
@@ -56,16 +56,16 @@ NO_TOKENIZER = N_(
     "fast tokenizer beside its weights, or choose another repository."
 )
 ADAPTER_LACKS = N_(
-    "{model} holds an adapter (LoRA) without {file}. Fetch that file, or merge the two (peft's merge_and_unload) and "
-    "choose the result."
+    "{model} contains an adapter (LoRA) without {file}. Fetch that file, or merge the two (peft's merge_and_unload) "
+    "and choose the result."
 )
 PICKLES_ONLY = N_(
     "{model} has its weights only as pickle files, which can run any code when they are opened; Unmask reads only "
     "safetensors. Choose a repository with model.safetensors, or convert it."
 )
 OTHER_NAME = N_(
-    "{model} has its weights as {other}, and Unmask reads {file} (or its numbered parts). Rename the file, if it "
-    "holds the whole model, or choose another repository."
+    "{model} has its weights as {other}, and Unmask reads {file} (or its numbered parts). Rename the file if it "
+    "contains the whole model, or choose another repository."
 )
 NO_WEIGHTS = N_("{model} has no weights in safetensors format ({file}). Choose a repository or a folder that has them.")
 SMALL_FILES_TOO_LARGE = N_(
@@ -82,7 +82,7 @@ OVER_MEMORY = N_(
 NOT_REGULAR = N_("{model}: {file} is not a regular file, and only regular files are read. Choose another folder.")
 SHARD_MISSING = N_("{model}: {file} names {missing!r}, which is not there. Fetch the files again.")
 LINK_OUTSIDE = N_("{model}: {file} is a link to outside the folder that models are loaded from.")
-TOO_MANY_LAYERS = N_("{model}: config.json asks for {count:,} layers ({field}), and at most {most:,} are supported.")
+TOO_MANY_LAYERS = N_("{model}: config.json has {count:,} layers ({field}), and at most {most:,} are supported.")
 UNREADABLE = N_("{model}: {file} cannot be read ({why}). Fetch the file again.")
 
 

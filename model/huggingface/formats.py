@@ -14,10 +14,10 @@ ADAPTER_ALONE = N_(
     "{model} is an adapter (LoRA) for {base}, not a model by itself. Choose {base}, or merge the two (peft's "
     "merge_and_unload) and choose the result."
 )
-SEVERAL_GGUF = N_("{model} holds several GGUF files ({files}). Choose one: add its name, {model}/{first}.")
+SEVERAL_GGUF = N_("{model} contains several GGUF files ({files}). Choose one: add its name, {model}/{first}.")
 SPLIT_GGUF = N_("{model} is a part of a GGUF model that is split into several files, which Unmask does not join.")
 QUANTISED = N_(
-    "{model} is stored quantised ({how}), which Unmask cannot read. Choose the repository with the unquantised weights."
+    "{model} is stored quantized ({how}), which Unmask cannot read. Choose the repository with the unquantized weights."
 )
 NOT_INSTALLED = N_(
     "{model} is stored by bitsandbytes, and reading it needs the packages bitsandbytes and accelerate (pip install -r "
@@ -84,7 +84,7 @@ def check_config(name: str, config: Mapping[str, Any]) -> None:
             raise CheckpointError(msg(NOT_INSTALLED, model=name))
         return
     if isinstance(config.get("quantization"), dict) and not found:
-        how: str = msg("MLX's quantisation, for Apple's chips")
+        how: str = msg("MLX's quantization, for Apple's chips")
     elif found:
         method = str(found.get("quant_method") if isinstance(found, dict) else found)
         known = QUANTISED_AS.get(method.lower())

@@ -27,7 +27,7 @@ NOT_INSTALLED = N_(
     "{model} is a GGUF file, and reading one needs the packages gguf and accelerate (pip install -r "
     "requirements-gguf.txt)."
 )
-DAMAGED = N_("{model}: {file} is no whole GGUF file ({why}). Delete it and fetch it again.")
+DAMAGED = N_("{model}: {file} is not a complete GGUF file ({why}). Delete it and fetch it again.")
 UNREADABLE = N_("{model}: {file} cannot be read ({why}). Choose another GGUF file, or the model it was made from.")
 
 

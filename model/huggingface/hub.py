@@ -32,7 +32,7 @@ Answer = TypeVar("Answer")
 NO_SUCH_FILES = N_("{repo} has no {files} that Unmask can read ({why}).")
 INTERRUPTED = N_("The download of {repo} was interrupted ({why}). Try again: complete files are kept.")
 STALLED = N_(
-    "The download of {repo} was stopped: no data arrived from the hub for {seconds:g} seconds. Try again: complete "
+    "The download of {repo} was stopped: no data arrived from the Hub for {seconds:g} seconds. Try again: complete "
     "files are kept."
 )
 OFFLINE = N_(
@@ -40,15 +40,15 @@ OFFLINE = N_(
     "hf download {repo}. Files already in the Hugging Face cache are found without a network."
 )
 GATED = N_(
-    "{repo} is gated, and no Hugging Face access token is sent. Accept its terms on the hub, then get it with: hf "
+    "{repo} is gated, and no Hugging Face access token is sent. Accept its terms on the Hub, then get it with: hf "
     "auth login, and hf download {repo}. Files in the Hugging Face cache are found."
 )
 NO_REPOSITORY = N_(
-    "The hub has no public model {repo}. Check the spelling; get a private one with: hf auth login, and hf download "
+    "The Hub has no public model {repo}. Check the spelling; get a private one with: hf auth login, and hf download "
     "{repo}."
 )
 UNREACHABLE = N_(
-    "{repo} is not on this machine, and the hub cannot be reached ({why}). To get it, go online once and choose it "
+    "{repo} is not on this machine, and the Hub cannot be reached ({why}). To get it, go online once and choose it "
     "again, or run: hf download {repo}. Files already in the Hugging Face cache are found without a network."
 )
 

@@ -126,7 +126,7 @@ def moved(network: Any, where: Hardware, stored: str, settings: Settings) -> tup
     except torch.OutOfMemoryError:
         torch.cuda.empty_cache()
         dtype = hardware.held_in(stored, "cpu", settings.precision)
-        why = msg("{device} has no room for it, so it is computed on the CPU", device=where.device)
+        why = msg("{device} has too little memory for it, so it is computed on the CPU", device=where.device)
         return network.to("cpu", dtype), Hardware("cpu", dtype, fallback=why)
 
 

@@ -239,7 +239,7 @@ class Probe(AttentionRun):
                 continue
             cells, bias = native_masks.split(added)
             if cells is not None and bias is not None:
-                words = N_("its position bias and its mask are one number, so the mask cannot be lifted alone")
+                words = N_("its position bias and its mask are one number, so the mask cannot be turned off alone")
                 raise NotSupported(msg(words))
             if cells is not None:
                 blocked = blocked | cells

@@ -27,7 +27,7 @@ ADDED = {  # families whose ids are the file's own: whether a text gets a start 
 }
 TWO_VOCABULARIES = N_(
     "{model} has a vocabulary for its texts and another for its targets (separate_vocabs), and Unmask reads one for "
-    "both. Choose a repository whose vocab.json holds both languages."
+    "both. Choose a repository whose vocab.json contains both languages."
 )
 BAD_ID = N_("{model}: {file} gives {piece!r} the id {id!r}. Fetch the file again.")
 NO_PIECE = N_("{model}: {file} has no {piece}. Fetch the file again.")

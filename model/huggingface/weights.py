@@ -32,13 +32,13 @@ BEFORE, A, B = "base_model.model.", ".lora_A.weight", ".lora_B.weight"  # prefix
 UNSEEN = {"subfolder": "no adapter"}  # not shown; adapter_kwargs: if peft is installed, transformers adds adapters
 NOT_PLAIN = re.compile("use_dora|rank_pattern|alpha_pattern|modules_to_save|layer_replication|trainable_token_indices")
 CANNOT_MERGE = N_(
-    "{model} holds an adapter beside its base that Unmask cannot merge ({what}). Merge the two (peft's "
+    "{model} contains an adapter beside its base that Unmask cannot merge ({what}). Merge the two (peft's "
     "merge_and_unload), save the result, and choose that."
 )
 MISSING_WEIGHTS = N_("{model} lacks {count} of the weights that its configuration requires ({first}).")
 UNEXPECTED_WEIGHTS = N_(
-    "{model} holds weights that do not fit the network of its configuration ({listed}). Without them, another model "
-    "would be shown: its config.json and its weights do not belong to the same model."
+    "{model} contains weights that do not fit the network of its configuration ({listed}). Without them, another "
+    "model would be shown: its config.json and its weights do not belong to the same model."
 )
 NO_LANGUAGE_MODEL = N_("{model}: expected a language model (…ForCausalLM, …ForMaskedLM …), got {architecture}")
 

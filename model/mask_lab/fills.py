@@ -61,7 +61,7 @@ def by_hand(queries: np.ndarray, keys: np.ndarray, values: np.ndarray, *, masked
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 FILLS = {"−∞": float("-inf"), "finfo.min": None, "−1e20": -1e20, "−1e9": -1e9, "−1e4": -1e4, "−10": -10.0}
-OURS, MULTIPLIED, RENORMALISED = N_("−∞, and empty rows set to 0"), N_("multiply"), N_("multiply, then renormalise")
+OURS, MULTIPLIED, RENORMALISED = N_("−∞, and empty rows set to 0"), N_("multiply"), N_("multiply, then renormalize")
 
 Kind = Literal["NaN", "zero", "uniform", "other"]
 

@@ -52,7 +52,7 @@ def code(kind: str, place: MaskContext, spec: MaskSpec, *, row: int = 0, head: i
     tensors = list(_tensors(ruling, place, row, strokes, " ".join(condition for _, condition, _ in steps)))
     first = [f"# The mask of layer {layer}, head {head}: allowed[q, k] = token q may attend to token k"]
     if outside:
-        first.append("# The composed masks hold elsewhere; these are the model's standard ones")
+        first.append("# The composed masks apply elsewhere; these are the model's standard ones")
     first.append(f"T = {total}  # tokens" + ("" if keep.all() else ", padding included"))
     last = [
         *_nothing_to_attend_to(kind, place.allowed_in_row(spec, row, head)),
@@ -73,7 +73,7 @@ def code(kind: str, place: MaskContext, spec: MaskSpec, *, row: int = 0, head: i
 def _kinds(place: MaskContext, spec: MaskSpec, head: int, keep: Tensor) -> Iterator[Step]:
     """What blocks, then what opens again: the order of MaskContext.masks."""
     kinds, (blockers, openings) = mask_kinds.KINDS, place.undrawn(spec, head)
-    sides = ("q_idx", "k_idx") if keep.all() else ("place[q_idx]", "place[k_idx]")
+    sides = ("q_idx", "k_idx") if keep.all() else ("position[q_idx]", "position[k_idx]")
     apart = "q_idx - k_idx" if "causal" in blockers else "(q_idx - k_idx).abs()"
     names = mask_kinds.Names(not keep.all(), *sides, apart)
     on = place.on(spec, head)
@@ -111,15 +111,15 @@ def _tensors(ruling: MaskSpec, place: MaskContext, row: int, strokes: list[Drawn
     """What the conditions name, and nothing else."""
     keep = place.keep[row].cpu()
     drawn = "drawn" in conditions
-    if any(name in conditions for name in ("keep", "place")) or (drawn and not keep.all()):
+    if any(name in conditions for name in ("keep", "position")) or (drawn and not keep.all()):
         yield "# keep: True = a real token, False = padding"
         yield _assigned("keep", keep.tolist())
-    if "place" in conditions:
-        yield "# place: a token's number among the real ones; -1 at padding"
-        yield "place = torch.where(keep, keep.cumsum(0) - 1, -1)"
+    if "position" in conditions:
+        yield "# position: a token's position among the real ones; -1 at padding"
+        yield "position = torch.where(keep, keep.cumsum(0) - 1, -1)"
     for separator in (value for value in ruling.on().values() if isinstance(value, str)):
         if "document" in conditions and place.split is not None:
-            yield f"# document: the number of each token's; the text is split after {separator!r}"
+            yield f"# document: the document number of each token; the text is split after {separator!r}"
             yield _assigned("document", place.split(separator)[row].tolist())
     if drawn:
         yield from _drawing(strokes, padded=not keep.all())
@@ -166,7 +166,7 @@ def _drawing(strokes: list[Drawn], *, padded: bool) -> Iterator[str]:
     """drawn: uint8 [T,T]. Its loops end in a blank line, so that they can be pasted at a prompt."""
     canvas, size = ("canvas", "int(keep.sum())") if padded else ("drawn", "T")
     yield "ERASE, BLOCK, OPEN = 0, 1, 2"
-    yield "# what, first query, first key, last query, last key; the last one on a cell counts"
+    yield "# kind, first query, first key, last query, last key; the last on a cell counts"
     yield "strokes = ["
     listed = ", ".join(f"({kind.upper()}, {', '.join(map(str, where))})" for kind, *where in strokes)
     yield _wrapped(listed, "    ") + ","

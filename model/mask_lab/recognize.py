@@ -151,7 +151,7 @@ def _mistakes(allowed: np.ndarray) -> Iterator[tuple[np.ndarray, int, str]]:
     else:
         place = {"queries": queries, "keys": keys, "position": keys - queries}
         yield allowed, queries - keys, msg(
-            "It is aligned at the top left. With {queries} queries and {keys} keys, the first query stands at position "
+            "It is aligned at the top left. With {queries} queries and {keys} keys, the first query is at position "
             "{position}: align it at the bottom right.", **place
         )  # fmt: skip
     yield ~allowed, 0, msg("It is inverted: it allows what is to be blocked, and blocks what is to be allowed.")

@@ -115,8 +115,8 @@ def _of_the_list(model: DatesModel) -> list[str]:
     each = [f"{kind} {of_kind[kind]} of {count}" for kind, count in kinds.items()]
     return [
         f"the list, exact: {sum(one.definite for one in right)} of {len(definite)} ({', '.join(each)})",
-        f"the list, called no date that are one: {missed}",
-        f"the list, no dates called so: {sum(one.answer == NO_DATE for one in right)} of {len(none)}",
+        f"the list, dates answered with 'none': {missed}",
+        f"the list, other texts answered with 'none': {sum(one.answer == NO_DATE for one in right)} of {len(none)}",
         f"the list, two readings: the day first in {sum(bool(one.other) for one in right)} of {len(two)}; "
         f"mean probability {sum(first) / len(two):.1%} the day first, {sum(second) / len(two):.1%} the month first",
     ]
@@ -131,9 +131,9 @@ def _of_held_out(model: DatesModel, some: Pairs, none: Pairs) -> list[str]:
     called_none = sum(text == NO_DATE for text, _ in found[: len(some)])
     sure, unsure = ([right for right, is_sure in judged if is_sure is which] for which in (True, False))
     return [
-        f"exact on {len(some):,} held-out strings, standard masks: {_share(of_some)}, called no date: "
+        f"exact on {len(some):,} held-out strings, standard masks: {_share(of_some)}, answered with 'none': "
         f"{called_none / len(some):.2%}",
-        f"exact on {len(none):,} texts that are no date: {_share(of_none)}",
+        f"exact on {len(none):,} texts that are not dates: {_share(of_none)}",
         f"of these {len(both):,} answers {len(sure) / len(both):.1%} have a probability of {SURE:.0%} or more: "
         f"{sum(sure) / len(sure):.2%} of them are right, of the others {sum(unsure) / max(len(unsure), 1):.1%}",
     ]

@@ -214,7 +214,7 @@ def write(
 def change(model: Model, batch: TokenBatch, place: int, token: int, *, causal: bool) -> Change:
     """What moves in a run on the batch's only row when the token at `place`, from 1, becomes another."""
     if not 1 <= place < batch.ids.shape[1]:
-        raise ValueError(f"expected a place from 1 to {batch.ids.shape[1] - 1}, got {place}")  # not shown
+        raise ValueError(f"expected a position from 1 to {batch.ids.shape[1] - 1}, got {place}")  # not shown
     ids = batch.ids.clone()
     ids[0, place] = token
     before, after = (model.run(replace(batch, ids=some), MaskSpec(causal=causal)) for some in (batch.ids, ids))

@@ -90,7 +90,7 @@ def test_phones_follow_answer_and_see_what_the_class_chose(open_page: Open) -> N
     first.reload()
     expect(first.locator("#said")).to_contain_text("That is right")
     teacher.keyboard.press("ArrowRight")
-    expect(late.locator("h1")).to_have_text("Lift it")
+    expect(late.locator("h1")).to_have_text("Turn it off")
     expect(first.locator(".question button").first).to_be_enabled()
     assert accessible(first) == []
 
@@ -106,14 +106,14 @@ def test_the_room_goes_on_after_a_reload_and_ends_when_it_is_ended(open_page: Op
         teacher.locator(".st-key-lesson_room p").first.evaluate("p => parseFloat(getComputedStyle(p).fontSize)") >= 14
     )
     teacher.reload()
-    expect(teacher.locator(".st-key-teach")).to_contain_text("Room")
+    expect(teacher.locator(".st-key-teach")).to_contain_text("Class session")
     teacher.keyboard.press("ArrowRight")
-    expect(phone.locator("h1")).to_have_text("Lift it")
+    expect(phone.locator("h1")).to_have_text("Turn it off")
     teacher.locator(".st-key-teach button").first.click()
     expect(teacher.locator("img.qr")).to_be_visible()
     assert accessible(teacher) == []
     teacher.locator(".st-key-room_end button").click()
-    expect(phone.locator("#status")).to_contain_text("This room has ended")
+    expect(phone.locator("#status")).to_contain_text("This class session has ended")
     expect(teacher.locator(".st-key-teach")).to_contain_text("Teach")
 
 

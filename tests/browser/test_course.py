@@ -206,9 +206,9 @@ def test_two_models_and_one_that_needs_the_app(visit: Open) -> None:
     assert verdict(page) == ""
     press(page, "1")
     means = re.findall(
-        r"(\d+\.\d\d) \((The twin trained with\w* the mask)\)", page.locator("#losses p").first.inner_text()
+        r"(\d+\.\d\d) \((The model trained with\w* the mask)\)", page.locator("#losses p").first.inner_text()
     )
-    assert [name for _, name in means] == ["The twin trained without the mask", "The twin trained with the mask"]
+    assert [name for _, name in means] == ["The model trained without the mask", "The model trained with the mask"]
     assert float(means[0][0]) < 0.05 < 1 < float(means[1][0])
     assert f"{means[1][0]} nats/token" in verdict(page)
     page = visit("en/translator.html#step=3")

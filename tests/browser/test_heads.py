@@ -208,7 +208,7 @@ def test_an_arc_s_tooltip_is_its_cell_and_the_first_token_can_be_hidden(heads: V
     assert first.count() > 0
     page.page.get_by_label("Hide the first token").check()
     assert first.count() == 0
-    assert "nothing is renormalised" in page.page.locator(".st-key-head_arcs .said").first.inner_text()
+    assert "nothing is renormalized" in page.page.locator(".st-key-head_arcs .said").first.inner_text()
 
 
 def arc_tooltip(page: Heads, query: int, key: int) -> str:

@@ -44,11 +44,11 @@ def main() -> None:
         again = replicas_in(log)
         assert len(first) == 2, f"expected readers at both servers, got {first}"
         assert all(again[server] == 2 * first[server] for server in first), f"expected the same again, got {again}"
-        print(f"{READERS} readers, each twice at the same server: {sorted(first.values())}")
+        print(f"{READERS} users, each twice on the same server: {sorted(first.values())}")
         end(servers[0])
         began = time.monotonic()
         asyncio.run(come(address, cookies))
-        print(f"with one server ended all {READERS} came and flipped within {time.monotonic() - began:.1f} s")
+        print(f"with one server stopped, all {READERS} reconnected within {time.monotonic() - began:.1f} s")
         assert "marked" not in log.read_text(), "the proxy's log has a text in it"
         assert "frame-ancestors 'self'" in urlopen(address).headers["Content-Security-Policy"]
         print("no text in the proxy's log; the servers' headers arrive")

@@ -93,7 +93,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
     "regular expression": (tokenizer(backtracks), r"its tokenizer fails on some texts \(Onig: .*retry-limit"),
     "normalizer": (tokenizer(expands), r"its tokenizer turns one character into 1,000,000,000,000"),
     "width": (width, r"needs [\d.]+ GB of memory for its weights|expected transformer\.wte\.weight"),
-    "NaN": (nan, r"its weights hold numbers that are not finite"),
+    "NaN": (nan, r"its weights contain numbers that are not finite"),
 }
 
 

@@ -142,7 +142,7 @@ def save_large(folder: Path) -> None:
 def test_a_hub_that_never_answers_is_a_sentence_within_seconds(server: Server) -> None:
     began = time.monotonic()
     words, flips = finished(refused(server, "some/model"))
-    assert "the hub cannot be reached" in words
+    assert "the Hub cannot be reached" in words
     assert flips
     assert time.monotonic() - began < PATIENCE
 

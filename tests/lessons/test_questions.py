@@ -143,7 +143,7 @@ def test_two_masks_that_block_the_same_cells_are_both_right(story: Model) -> Non
     [
         ("looks", {"query": 99}, "a query from 0 to 13, got 99"),
         ("looks", {"query": 0}, "sees two tokens or more, got one that sees 1"),
-        ("row", {"beside": (ONCE, None)}, "two runs on as many tokens, got 14 and 19"),
+        ("row", {"beside": (ONCE, None)}, "two runs with the same number of tokens, got 14 and 19"),
         ("picture", {"among": (FREE, CAUSAL)}, "at least one made the picture"),
     ],
 )

@@ -85,7 +85,7 @@ class Normed(SmallDecoder):
         (LastOnly(), r"logits of every position, \[1, 24, V\], .* got \[1, 1, 53\]"),
         (WantsAnImage(), "needs pixel_values"),
         (nn.Conv1d(3, 5, 1), "raised"),
-        (Written("dropout"), r"same 24 tokens give outputs that differ .*: dropout, .* is active\. F.dropout needs"),
+        (Written("dropout"), r"same 24 tokens give outputs that differ .*: dropout .* is active\. F.dropout needs"),
         (Counts(), "same 24 tokens give outputs that differ by 1 .* more than rounding explains"),
         (Settles(), "same 24 tokens give outputs that differ by .* more than rounding explains"),
         (Written("batch_first", positions=64).mask_by_length(), r"raised .*\. layer.self_attn has batch_first=False"),
@@ -148,7 +148,7 @@ def test_more_tokens_than_it_reads_without_a_configuration() -> None:
 @pytest.mark.parametrize(
     ("mistake", "broken", "words"),
     [
-        ("", [], "the row is the same among 4 others"),
+        ("", [], "the row is the same among 4 other rows"),
         ("batch norm", ["reach", "gradients", "batch"], "norm has track_running_stats=False"),
         ("batch_first", ["batch"], "layer.self_attn has batch_first=False"),
     ],
@@ -201,7 +201,7 @@ def test_progress_names_every_law_before_its_forwards() -> None:
     told: list[tuple[str, float]] = []
     report = check(SmallDecoder(), progress=lambda law, share: told.append((law, share)))
     asked = [finding.name for finding in report.findings if finding.verdict != DOES_NOT_APPLY]
-    assert list(dict.fromkeys(law for law, _ in told)) == ["What rounding moves", *asked]
+    assert list(dict.fromkeys(law for law, _ in told)) == ["Effect of rounding", *asked]
     assert [share for _, share in told] == sorted(share for _, share in told)
     assert len(told) >= report.forwards  # and those of copies of the module
     assert (told[0][1], told[-1][1] < 1) == (0.0, True)

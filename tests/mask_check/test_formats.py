@@ -27,12 +27,12 @@ def test_text(sound: CheckReport, broken: CheckReport) -> None:
     lines = formats.as_text(sound).splitlines()
     assert lines[0] == "a & b: decoder, float32, kernel eager, 0.0195 M parameters"
     after = lines[lines.index("Not checked, and why:") :]
-    assert any("The source's encoder" in line and "no encoder beside its decoder" in line for line in after)
+    assert any("Source encoder" in line and "no encoder beside its decoder" in line for line in after)
     assert any("rows of more than 87 tokens" in line for line in after)
     assert lines[-1].startswith(formats.VERDICTS[0].format(lengths="24 and 87") + " ")
     assert sum(line.startswith("obeys") for line in lines) == 21
     lines = formats.as_text(broken).splitlines()
-    assert "BROKEN       What reaches what" in lines[3]
+    assert "BROKEN       Influence between tokens" in lines[3]
     assert lines[3].endswith("(0, 1)")
     assert lines[-1].startswith("It does not obey its mask on the rows checked, of 24 tokens. ")
 

@@ -41,7 +41,7 @@ def test_the_correct_ones_obey(fault: str, make: type[nn.Module]) -> None:
     ("fault", "words"),
     [
         ("diagonal", r"off by one, the mask's diagonal .* \(diagonal=1\), or a convolution"),
-        ("norm over time", "no causal mask .* or something over the whole row, such as a mean, a norm"),
+        ("norm over time", "no causal mask .* or an operation over the whole row, such as a mean, a norm"),
         ("wide", "the window is one token too wide"),
         ("top left", "aligned top-left"),
         ("triangle", "cross-attention is given a causal mask"),

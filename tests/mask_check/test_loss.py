@@ -69,7 +69,7 @@ def test_losses_that_know_their_targets(name: str) -> None:
     fn, batch = PEEKING[name]
     report = unmask.check_loss(fn, batch, vocabulary=V)
     assert not report.obeys
-    assert "influences its own prediction" in str(report) or "moves the logits of position" in str(report)
+    assert "influences its own prediction" in str(report) or "changes the logits of position" in str(report)
 
 
 def test_what_sums_to_less_is_no_peeking() -> None:

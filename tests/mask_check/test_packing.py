@@ -121,4 +121,4 @@ def test_a_module_that_takes_no_such_mask_is_not_held_to_it(module: type[SmallDe
 def test_a_mask_that_one_layer_heeds_is_no_document_mask() -> None:
     finding = packing_of(FirstLayerAlone(SmallConfig(packs_by=None)))
     assert finding.verdict == BROKEN
-    assert "of the second document moves" in finding.words
+    assert "of the second document changes" in finding.words

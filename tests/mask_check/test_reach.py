@@ -110,7 +110,7 @@ def test_a_whole_distance_that_is_shut_is_a_mask_narrower_than_declared() -> Non
     assert "with respect to token 0" in found.words
     closed = int((mix.tril() == 0).sum()) - 21  # 21: above the diagonal
     assert (found.silent, found.amount, found.tolerance) == (closed, None, None)
-    assert f"silent: {closed} of 21." in found.words
+    assert f"without a gradient: {closed} of 21." in found.words
 
 
 @pytest.mark.parametrize("patient", ["narrow", "in-place", "encoder-causal"])
@@ -120,7 +120,7 @@ def test_silent_pairs_are_what_is_counted_where_they_break_a_law(patient: str) -
     assert found.silent > 1
     assert found.amount is None
     (line,) = [line for line in as_text(report).splitlines() if line.startswith("BROKEN")]
-    assert f"{found.silent} silent pairs" in line
+    assert f"{found.silent} pairs without effect" in line
 
 
 def test_of_a_large_module_few_positions_are_tried_both_ends_among_them() -> None:

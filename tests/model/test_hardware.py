@@ -45,7 +45,7 @@ def test_without_a_gpu_all_is_on_the_cpu_and_a_device_asked_for_is_missed_in_wor
             found = hardware.chosen(Settings(device=device), "F16", NUMBERS)
             assert (found.device, found.dtype) == ("cpu", torch.float32)
             assert hardware.said(found, "F16") == (
-                f"stored in float16 and computed in float32 on CPU ({device} was asked for and is not available here, "
+                f"stored in float16 and computed in float32 on CPU ({device} was requested but is not available here, "
                 "so it is computed on the CPU)"
             )
 

@@ -26,13 +26,13 @@ class Circuits(Explore):
 def test_the_page_shows_what_the_weights_give(story: Model) -> None:
     page = Circuits()
     first, second, pairs = ov(story, 4, 0), qk(story, 4, 0), composition(story)
-    assert f"Copying score {fixed(first.copying, 2)}" in page.sentence()
+    assert f"OV copying score {fixed(first.copying, 2)}" in page.sentence()
     for title, found in (("token attended to", first), ("query token", second)):
         table = page.table(title)
         assert all(one.token in table and one.largest[0][0] in table for one in found.tokens)
     np.testing.assert_allclose(array(page.trace("profile", "profile")["y"]), second.profile, atol=1e-6)
     later, reads, earlier, wrote = np.unravel_index(np.nanargmax(pairs[1]), pairs[1].shape)
-    strongest = f"L{later} H{reads} reads what L{earlier} H{wrote} wrote, {np.nanmax(pairs[1]):.3f} above random"
+    strongest = f"L{later} H{reads} reads the output of L{earlier} H{wrote}, {np.nanmax(pairs[1]):.3f} above random"
     assert any(strongest in said for said in page.said("markdown"))
     page.set(composed="q", layer=2, head=3)
     assert page.url == {"composed": "q", "layer": "2", "head": "3"}

@@ -96,7 +96,7 @@ def test_phones_follow_the_teacher_and_see_the_answers_after_the_reveal() -> Non
     assert "width:60%" in shown["html"]
     assert "✓" in page.strip()
     page.press("next")
-    assert "Lift it" in page.phone()["html"]
+    assert "Turn it off" in page.phone()["html"]
     assert page.phone()["choices"] == 4
     lines = list(csv.DictReader(io.StringIO(classroom._csv(page.key).removeprefix("\ufeff"))))
     assert [(line["answer"], line["right"], line["count"], line["share"]) for line in lines[:4]] == [

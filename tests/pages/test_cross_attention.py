@@ -136,7 +136,7 @@ class TestMasks:
         weights = np.mean([trace.select(part).weights(layer, head).numpy() for head in range(4)], axis=0)
         np.testing.assert_allclose(page.weights(part), weights, atol=1e-6)
         wrote = model.write(model.encode_source([FIRST, BESIDE]), spec).texts[0]
-        assert f"when it writes by itself, it writes {wrote}," in page.sentence()
+        assert f"when it writes on its own, it writes {wrote}," in page.sentence()
 
     def test_the_standard_masks_and_the_change_can_be_seen_beside(self) -> None:
         page = CrossAttention(padding="false")
@@ -166,7 +166,7 @@ class TestMasks:
         wrote = model.write(model.encode_source([FIRST, BESIDE]), MaskSpec(padding=False)).texts[0]
         assert wrote not in ("2021-03-03", "none")
         said = CrossAttention().set(cross_padding=False).sentence()
-        assert f"Without the padding mask, when it writes by itself, it writes {wrote}, which is wrong." in said
+        assert f"Without the padding mask, when it writes on its own, it writes {wrote}, which is wrong." in said
 
     def test_one_probability_has_one_spelling(self) -> None:
         """The strip's and the table of next tokens', of the step that is looked at."""

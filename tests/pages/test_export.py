@@ -87,12 +87,12 @@ def test_the_caption_says_which_masks_hold_and_which_are_lifted(monkeypatch: pyt
     Export()
     Export(causal="false", scope="layer")
     (lifted, one), (plain, other), (only, _) = said
-    assert "Masks: padding; lifted: causal. Rows are queries 0–" in lifted
+    assert "Masks: padding; off: causal. Rows are queries 0–" in lifted
     assert one.of[1] is not None
     assert one.of[2].palette == "magma"
     assert "Masks: causal, padding. " in plain
     assert other.of[1] is None
-    assert "lifted: causal, in this layer only." in only
+    assert "off: causal, in this layer only." in only
 
 
 def test_a_character_that_no_font_here_has_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,7 +209,7 @@ def test_the_report_holds_the_chosen_head_the_masks_and_the_text(monkeypatch: py
     Export(causal="false", layer="2", head="3").set(section="Report")
     html = taken["Report"]()
     assert TEXT in html
-    assert "lifted: causal" in html
+    assert "off: causal" in html
     assert "layer=2&amp;head=3" in html
     assert "text=" not in html.partition("This view in a running app")[0].rpartition("href=")[2]
     assert len(html) < 8_000_000
@@ -268,5 +268,5 @@ def test_explore_says_of_a_model_that_is_too_large_that_no_page_can_hold_it(monk
     explore.app.session_state["offline"] = True
     explore.app.run()
     assert not taken
-    words = "Offline pages hold models of at most 1 million parameters whose tokenizer is GPT-2's."
+    words = "Offline pages need a model of at most 1 million parameters with GPT-2's tokenizer."
     assert words in [plain(caption.value) for caption in explore.app.caption]

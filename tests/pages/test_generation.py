@@ -279,7 +279,7 @@ class TestOtherModels:
     @pytest.mark.parametrize("name", ["bert", "t5"])
     def test_what_is_no_decoder_is_said_to_be_none(self, folders: dict[str, str], name: str) -> None:
         page = Generation("the cat", model=folders[name])
-        assert "is no decoder" in page.words()
+        assert "is not a decoder" in page.words()
         assert "step" not in page.buttons()
         page.set(model="story")
         assert page.press("step").path.written

@@ -243,7 +243,7 @@ def test_the_loss_axis_of_tiny_losses_counts_in_nats() -> None:
 
 
 def test_the_losses_of_two_models_bear_their_names_and_of_one_model_twice_which_run_it_is() -> None:
-    for step, names in (("1", {"The twin trained without the mask", "The twin trained with the mask"}),
+    for step, names in (("1", {"The model trained without the mask", "The model trained with the mask"}),
                         ("3", {"this run", "compared with"})):  # fmt: skip
         page = Lessons(lesson="why_training", step=step).press("answer_0")
         (chart,) = charts(page.app).values()

@@ -68,7 +68,7 @@ def test_a_training_whose_process_is_killed_is_a_sentence(page: WhyCausal) -> No
     page["live_training"]._process.kill()
     assert page.until_over().state == "failed"
     page.run()
-    assert any("ended before it was finished. Start it again." in one.value for one in page.app.markdown)
+    assert any("stopped before it was finished. Start it again." in one.value for one in page.app.markdown)
     assert not page.app.button(key="live_start").disabled
 
 

@@ -97,7 +97,7 @@ def test_a_sample_of_every_law_is_shown_as_it_was_measured(patients: MaskCheckPa
     np.testing.assert_array_equal(patients.cells("open"), report.mask.declared)
     for finding in report.broken:
         assert finding.name in patients.words()
-    assert ("reaches, though declared closed" in patients.words()) == bool(report.mask.leaks.any())
+    assert ("leak: declared blocked, effect measured" in patients.words()) == bool(report.mask.leaks.any())
     assert patients.app.query_params.get("patient", "future") == key
 
 
@@ -171,19 +171,19 @@ def test_one_that_was_stopped_is_not_begun_again_unasked(monkeypatch: pytest.Mon
     monkeypatch.setattr("mask_check.check.check", counted)
     results.result_cache().forget(lambda _: True)
     page = MaskCheckPage(what="patient", patient="pads")
-    assert made == ["Attends to pads"]
+    assert made == ["Attends to padding"]
     results.result_cache().forget(lambda _: True)
     page.app.session_state["stopped_work"] = repr(("obey", "pads", "float32"))  # as the button's click leaves it
     page.run()
-    assert made == ["Attends to pads"]
+    assert made == ["Attends to padding"]
     assert not page.figures()
     page.set(patient="wide")
-    assert made == ["Attends to pads", "Window one too wide"]
+    assert made == ["Attends to padding", "Window one too wide"]
     page.set(patient="pads")
     (again,) = [button for button in page.app.button if button.label.startswith("Stopped")]
     again.click()
     page.run()
-    assert made == ["Attends to pads", "Window one too wide", "Attends to pads"]
+    assert made == ["Attends to padding", "Window one too wide", "Attends to padding"]
     assert page.figures()
 
 

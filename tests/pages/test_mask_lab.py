@@ -87,7 +87,7 @@ def test_the_counts_are_those_of_the_cells() -> None:
     assert words.startswith(f"{trace_blocked.sum()} of {trace_blocked.size} cells blocked. By mask: ")
     numbers = [int(number) for number in re.findall(r"(\d+) (?:causal|padding)", words.partition(";")[0])]
     assert sum(numbers) == trace_blocked.sum()
-    assert "each counted alone" in words
+    assert "each mask on its own" in words
 
 
 def test_where_the_masks_hold() -> None:

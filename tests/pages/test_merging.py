@@ -95,7 +95,7 @@ class TestCompare:
         query, key = np.unravel_index(np.abs(other - one).argmax(), one.shape)
         assert re.search(rf"\({query}\) attends to .* \({key}\): {one[query, key]:.2f} in A", page.sentence())
         assert "query: what attends" in str(page.figures()["head_difference"]["layout"])
-        assert "Activation patching is by tokens." in " ".join(page.said("caption"))
+        assert "Activation patching works on tokens, not on words or sentences." in " ".join(page.said("caption"))
 
     def test_what_follows_a_word_and_what_is_patched_is_of_its_last_token(self, story: Model) -> None:
         given = {"differs": "text", "text": self.OTHER, "b_text": f"A{self.OTHER[4:]}", "patching": "true"}

@@ -63,7 +63,7 @@ def test_every_attention_of_a_long_source_and_a_short_target(folders: dict[str, 
 def test_fewer_targets_than_texts_are_asked_for_and_more_are_left_out() -> None:
     texts = "\n".join(["12 May 2003"] * 19)  # the page takes 16 of them
     assert said(opened(model="dates", text=texts, target="2003")).startswith(
-        "expected one target for each text, got 1 for 16: write as many, or none."
+        "expected one target for each text, got 1 for 16: write one for each, or none."
     )
     assert not opened(model="dates", text=texts, target="2003\n" * 19).error
 

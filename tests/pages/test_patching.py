@@ -80,7 +80,7 @@ def test_masks_are_patched_and_what_cannot_be_is_said(story: Model) -> None:
     page.set(b_causal=True)
     assert any("A and B are the same run" in said for said in page.said("info"))
     page.set(differs="text").set(b_text="Once upon a time")
-    assert any("as many tokens in A as in B: A has 23, B has 5" in said for said in page.said("info"))
+    assert any("the same number of tokens in A and B: A has 23, B has 5" in said for said in page.said("info"))
     page.press("patch_pair")
     assert page.value("b_text") == PAIR["b_text"]
     assert page.effects().shape == (6, 7)
@@ -125,7 +125,7 @@ def test_a_knockout_is_a_mask_in_the_mask_lab() -> None:
         ('a,b,answer,instead_of\n"one\ntwo",one two,c,d\n', "expected a CSV file"),
         (
             "a,b,answer,instead_of\nthe cat,the cat sat,a,the\n",
-            "pair 1: Activation patching needs as many tokens in A as in B: A has 3, B has 4",
+            "pair 1: Activation patching needs the same number of tokens in A and B: A has 3, B has 4",
         ),
         (f"a,b,answer,instead_of\n{300 * 'the '},{300 * 'the '},a,the\n", "pair 1: expected texts of at most 256"),
     ],

@@ -146,7 +146,7 @@ def test_the_recognised_rate_is_counted_on_the_digits_shown(model: digits.Digits
     classes = tuple(range(10)) * 2
     read = recogniser().read(write(model, classes, SAMPLING))
     right = int((read == np.array(classes)).sum())
-    assert page.words().startswith(f"{right} of 20 written digits ({percent(right / 20)}) are recognised")
+    assert page.words().startswith(f"{right} of 20 written digits ({percent(right / 20)}) are recognized")
     assert f"never saw is {percent(recogniser().accuracy)}" in page.words()
     assert page.piece("gallery").count("<figure") == 20
     assert page.piece("gallery").count('class="yes"') == right
@@ -187,7 +187,7 @@ def test_completions_begin_with_the_drawing_and_the_class_is_the_likeliest(model
 def test_a_real_digit_replaces_the_drawing() -> None:
     page = Pixels(part="finish").set(digit=6, nth=2)
     assert page.canvases()["pixels_canvas"]["levels"] == third().tolist()
-    (button,) = [one for one in page.app.button if one.label == "Take this real digit"]
+    (button,) = [one for one in page.app.button if one.label == "Use this real digit"]
     button.click()
     page.run()
     test = real_digits().test

@@ -146,7 +146,7 @@ def test_a_stream_goes_on_from_run_to_run() -> None:
         page.run()
         if page.sentence().startswith('<p class="sentence">300 tokens were read with a cache of 23 tokens'):
             break
-    assert "learned, and part of cached keys: tokens stand where they are in the text, and after the" in page.sentence()
+    assert "learned, and part of cached keys: tokens keep their positions in the text, and after the" in page.sentence()
     with_sinks, without, held, whole = page.figures()["stream_loss"]["data"]
     assert len(array(with_sinks["y"])) == len(array(without["y"])) == 300 - 32
     size = 23 * 2 * 6 * 192 * 4 / 2**20
@@ -219,7 +219,7 @@ def test_what_is_taken_away_says_what_the_figure_shows() -> None:
 @pytest.mark.parametrize(
     ("query", "words"),
     [
-        ({"chunks": "8,,3"}, "expected whole numbers with commas"),
+        ({"chunks": "8,,3"}, "expected whole numbers separated by commas"),
         ({"chunks": "3, 3"}, "tokens together, got 3, 3"),
         ({"serving": "packing", "documents_by": "lengths", "lengths": "5, 0"}, "expected documents of 1 to 15 tokens"),
         ({"serving": "cost", "cost_documents": "0"}, "expected documents of 1 to 4,096 tokens, got 0"),

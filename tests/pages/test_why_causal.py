@@ -94,19 +94,19 @@ def test_the_last_step_ends_with_what_was_seen_in_numbers_of_the_runs(pair: Twin
     own, other = outcome(pair, WITHOUT_WITHOUT).copies, outcome(pair, WITH_WITHOUT).copies
     layer, best = twins.best_head(own)
     assert f"L{layer} H{best} puts {percent(float(own.max()))}" in head
-    assert f"In its twin the highest is {percent(float(other.max()))}." in head
+    assert f"With the mask in training, the highest is {percent(float(other.max()))}." in head
     model, batch = pair.models[True], pair.encode(TEXT)
     on, off = (twins.change(model, batch, 6, 99, causal=causal).earlier()[0] for causal in (True, False))
     assert on == 0
     assert later.startswith(
         "Mask on, the largest change of a logit in the 6 rows before the changed token is exactly 0"
     )
-    assert f"the largest is {steps.amount(off)}" in later
+    assert f"the largest change of a logit is {steps.amount(off)}" in later
 
 
 def test_what_was_seen_is_of_another_token_where_the_chosen_one_is_the_same(pair: TwinPair) -> None:
     page = WhyCausal(step="4").set(why_place=3, why_token=int(pair.encode(TEXT).ids[0, 3])).step(5)
-    assert "the largest is exactly 0" not in seen(page)[2]
+    assert "the largest change of a logit is exactly 0" not in seen(page)[2]
 
 
 def test_the_sentence_says_what_was_measured(pair: TwinPair) -> None:
@@ -119,7 +119,7 @@ def test_the_sentence_says_what_was_measured(pair: TwinPair) -> None:
         f"at {curves.training[True][-1]:.2f}",
         f"L{layer} H{head} puts {percent(float(scores.max()))}",
         f"{outcome(pair, WITHOUT_WITH).loss:.1f} nats",
-        f"its twin’s {outcome(pair, WITH_WITH).loss:.1f}",
+        f"that of the other model is {outcome(pair, WITH_WITH).loss:.1f}",
     ):
         assert number in said, said
 
@@ -196,7 +196,7 @@ def test_the_proof_is_two_runs(pair: TwinPair, proof: WhyCausal, trained: bool) 
     assert not array(bars[0]["y"])[:6].any()
     said = proof.sentences()[0]
     assert "the largest change of a logit in the 6 rows before the changed token is exactly 0" in said
-    assert f"the largest is {steps.amount(changes[False].earlier()[0])}" in said
+    assert f"the largest change of a logit is {steps.amount(changes[False].earlier()[0])}" in said
 
 
 def test_the_same_token_again_is_said(pair: TwinPair, proof: WhyCausal) -> None:
@@ -255,7 +255,9 @@ def test_a_text_that_contradicts_the_lesson_is_said_to_and_why(pair: TwinPair) -
     assert own.loss < other.loss
     said = WhyCausal(text).sentences()[0]
     assert f"With the mask put back its loss is {own.loss:.1f} nats/token" in said
-    assert f"at {percent(own.echoes)} of the positions (its twin at {percent(other.echoes)})" in said
+    assert (
+        f"at {percent(own.echoes)} of the positions (the model trained with the mask: {percent(other.echoes)})" in said
+    )
     assert f"that is correct {percent(twins.repeats(pair.encode(text)))} of the time" in said
     assert other.loss > np.log(len(pair.words()))
     assert "worse here than a uniform guess (6.9 nats)" in said

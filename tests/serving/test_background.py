@@ -59,9 +59,9 @@ def test_kill_9_is_a_sentence_and_what_it_told_stays(start: Callable) -> None:
     until(job, lambda now: len(now.reports) > 3)
     os.kill(job._process.pid, signal.SIGKILL)
     found = until(job, lambda now: now.over)
-    assert (found.state, found.why) == ("failed", "It ended before it was finished. Start it again.")
+    assert (found.state, found.why) == ("failed", "It stopped before it was finished. Start it again.")
     assert found.reports[:3] == (0, 1, 2)
-    with pytest.raises(ValueError, match="ended before it was finished"):
+    with pytest.raises(ValueError, match="stopped before it was finished"):
         job.finish(lambda now: None)
 
 

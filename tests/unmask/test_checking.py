@@ -42,7 +42,7 @@ def test_a_module_that_somebody_writes() -> None:
 
 def test_assert_causal() -> None:
     assert unmask.assert_causal(Written(masked=True)).obeys
-    with pytest.raises(AssertionError, match=r"output 0 moves by .* which its mask closes"):
+    with pytest.raises(AssertionError, match=r"output 0 changes by .* which its mask blocks"):
         unmask.assert_causal(SAMPLES["future"].make())
 
 

@@ -29,7 +29,7 @@ def test_patching_a_run_with_another(known: DecoderModel) -> None:
     assert "L1 H0" in found._repr_html_()
     assert found.to_dataframe().columns.tolist() == ["layer", "head", "value"]
     assert b.patch(a).numpy()[INDUCTION] > 0  # what A finds likeliest
-    with pytest.raises(ValueError, match="as many tokens in A as in B: A has 2, B has 6"):
+    with pytest.raises(ValueError, match="the same number of tokens in A and B: A has 2, B has 6"):
         b.patch(model.run("p"))
     with pytest.raises(ValueError, match="first tokens differ"):
         b.patch(a, answer="q", instead_of="q")
@@ -48,7 +48,7 @@ def test_circuits_of_a_model(known: DecoderModel) -> None:
     np.testing.assert_array_equal(whole.numpy(), composition(known))
     strongest = whole.to_dataframe().sort_values("value").dropna().iloc[-1].tolist()
     assert strongest[:5] == ["k", *INDUCTION, *PREVIOUS]
-    assert "Strongest K-composition: L1 H0 reads what L0 H0 wrote" in repr(whole)
+    assert "Strongest K-composition: L1 H0 reads the output of L0 H0" in repr(whole)
     assert all("<table" in one.page() for one in (first, second, whole))
     with pytest.raises(ValueError, match="expected a text or token ids, got 5"):
         model.ov(1, 0, 5)

@@ -44,7 +44,7 @@ def test_a_folder_without_a_tokenizer(tmp_path: Path) -> None:
 
 def test_another_mask_than_it_declares(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert main(["check", str(save("bert", tmp_path / "bert")), "--mask", "causal"]) == 1
-    assert "which its mask closes" in capsys.readouterr().out
+    assert "which its mask blocks" in capsys.readouterr().out
 
 
 def wrong(tmp_path: Path, kind: str) -> str:
@@ -120,12 +120,12 @@ def test_nothing_is_downloaded(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 
 def test_without_a_network_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     def listing(_: str) -> dict[str, int]:
-        raise NotAvailable("the hub cannot be reached. To get it, go online once")
+        raise NotAvailable("the Hub cannot be reached. To get it, go online once")
 
     monkeypatch.setattr(own_network.hub, "cached", lambda _: None)
     monkeypatch.setattr(own_network.hub, "listing", listing)
     assert main(["check", "some/model"]) == 2
-    assert "Its size is unknown: the hub cannot be reached" in capsys.readouterr().err
+    assert "Its size is unknown: the Hub cannot be reached" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["samples", "patients"])

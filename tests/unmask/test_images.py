@@ -127,7 +127,7 @@ def test_where_no_mapping_is_known_it_is_said(folders: dict) -> None:
     run = unmask.load(str(folders["aria"])).run(TEXT, image=picture(120, 80))
     assert run.image_tokens == []
     drawn = run.on_image(0, 0)
-    assert "Which pixels a token is made from is not known" in drawn.page()
+    assert "For this processor it is not known which pixels" in drawn.page()
     np.testing.assert_array_equal(drawn.numpy(), run.trace.weights(0, 0)[-1, list(run.trace.batch.image_positions)])
 
 

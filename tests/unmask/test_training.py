@@ -84,7 +84,7 @@ def test_at_most_three_forwards(name: str, causal: bool) -> None:
     if causal:
         assert unmask.assert_causal(module).obeys
     else:
-        with pytest.raises(AssertionError, match="which its mask closes"):
+        with pytest.raises(AssertionError, match="which its mask blocks"):
             unmask.assert_causal(module)
     assert 2 <= len(calls) <= 3
     assert module.training
@@ -179,7 +179,7 @@ def test_a_class_of_a_file(tmp_path: Path) -> None:
     ran = subprocess.run([*command, *asked], cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 1
     assert "1 failed, 2 passed" in ran.stdout
-    assert "which its mask closes" in ran.stdout
+    assert "which its mask blocks" in ran.stdout
 
 
 def test_the_json_follows_its_schema() -> None:
@@ -222,7 +222,7 @@ def in_one_of_two(rank: int, meeting: str) -> None:
     unmask.assert_causal(nn.parallel.DistributedDataParallel(ReadsAhead(above=9999)))
     unmask.assert_causal(SharesItsRow(local=False))
     for broken in (nn.parallel.DistributedDataParallel(ReadsAhead()), SharesItsRow(local=True)):
-        with pytest.raises(AssertionError, match="which its mask closes"):
+        with pytest.raises(AssertionError, match="which its mask blocks"):
             unmask.assert_causal(broken)
     with torch.no_grad():
         assert check(nn.parallel.DistributedDataParallel(gpt2())).finding("reach").verdict == "obeys"

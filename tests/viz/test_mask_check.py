@@ -57,8 +57,8 @@ def test_no_marks_where_all_agrees(view: CheckReport) -> None:
     assert named_pairs(agreed) == ""
     said = re.sub("<.*?>", "", sentence(agreed))
     assert said == (
-        f"{verdict_of(agreed)} Pairs of tokens that its mask closes: 10; nothing passed. "
-        "Pairs of tokens that it opens: 10; something passed through 10 of them."
+        f"{verdict_of(agreed)} Pairs of tokens that its mask blocks: 10; no effect measured. "
+        "Pairs of tokens that it allows: 10; effect measured in 10 of them."
     )
 
 
@@ -75,7 +75,7 @@ def test_an_output_that_became_nan_is_drawn_as_reached(view: CheckReport) -> Non
 
 
 def test_the_table_of_what_was_measured_has_the_amounts(view: CheckReport) -> None:
-    (found,) = [one for one in figure_tables(mask_figure(view, dark=False)) if one.title == "moves by"]
+    (found,) = [one for one in figure_tables(mask_figure(view, dark=False)) if one.title == "changes by"]
     reached = view.mask.reaches
     assert [cell != "" for row in found.table.to_numpy() for cell in row] == reached.ravel().tolist()
     assert list(map(float, found.table.to_numpy()[reached])) == pytest.approx(view.mask.moved[reached], rel=1e-2)
@@ -90,7 +90,7 @@ def test_the_table_begins_with_what_is_broken_and_escapes(view: CheckReport) -> 
 
 
 def test_the_pairs_are_named_by_their_tokens(view: CheckReport) -> None:
-    assert "1 “a&amp;b” by 3 “sat”." in named_pairs(view)
+    assert "3 “sat” → 1 “a&amp;b”." in named_pairs(view)
 
 
 def test_the_sentence_says_what_is_broken(view: CheckReport) -> None:
@@ -109,4 +109,4 @@ def test_a_notebooks_page_has_both_masks(view: CheckReport) -> None:
 def test_a_law_that_silent_pairs_break_has_their_number(view: CheckReport) -> None:
     law = Finding("broken", "no gradient 4 back.", silent=57, law="gradients")
     table = laws_table(replace(view, findings=(law,)))
-    assert re.findall('<td class="number">(.*?)</td>', table) == ["57 silent pairs", "–"]
+    assert re.findall('<td class="number">(.*?)</td>', table) == ["57 pairs without effect", "–"]

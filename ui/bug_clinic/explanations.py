@@ -61,7 +61,7 @@ def _effects(now: RunView, bug: Bug, pair: BugComparison, found: Examination, la
 
 STAND_INS = {  # of a bug that a trained model can be shown with only by something in its place
     "unprojected": N_(
-        "The inputs of {model}'s projections are not recorded: here its queries are used in place of all three."
+        "The inputs of {model}'s projections are not recorded: here its queries are used instead of all three."
     ),
     "one-module": N_(
         "{model} was trained with a separate module for each attention. Here the module of layer {other} also serves "
@@ -142,8 +142,8 @@ def _on_this_head(now: RunView, bug: Bug, pair: BugComparison, head: int) -> lis
         else:
             here = say("Head {head} gets row {row}'s mask.", head=head, row=whose[head] + 1)
         wrong = say_count(
-            "Of {heads} heads, {listed} gets another row's.",
-            "Of {heads} heads, {listed} get another row's.",
+            "Of {heads} heads, {listed} gets another row's mask.",
+            "Of {heads} heads, {listed} get another row's mask.",
             len(others),
             heads=heads,
             listed=say_all(others),

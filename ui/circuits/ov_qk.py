@@ -33,18 +33,18 @@ HELP = N_(
     "its embedding and, for heads of later layers, what the first MLP makes of it. What other heads move there is left "
     "out, so this is one path of many."
 )
-OV = N_("Logits before the last norm divides them, less their mean over the vocabulary.")
-QK = N_("Scores less their mean over all keys; with rotary positions, those at distance 0.")
+OV = N_("Logits without the division of the last norm, minus their mean over the vocabulary.")
+QK = N_("Scores minus their mean over all keys; with rotary positions, those at distance 0.")
 COPYING = N_(
-    "Copying score {copying}: 1 is a head that raises the tokens it attends to, −1 one that lowers them (from the "
-    "eigenvalues of its OV circuit)."
+    "OV copying score {copying}: 1 is a head that raises the logits of the tokens it attends to, −1 one that lowers "
+    "them (from the eigenvalues of its OV circuit)."
 )
-NO_COPYING = N_("On its own it changes no logit: it writes for later layers alone.")
+NO_COPYING = N_("On its own it changes no logit: only later layers read what it writes.")
 NOTHING = N_("It changes no logit.")
 COMPOSITION = N_(
-    "‖A·B‖ over ‖A‖·‖B‖ in Frobenius norms, less 1/√width, which is what random matrices give: B is the earlier head's "
-    "OV matrix, A the later one's QK matrix from the query's side (Q), from the key's (K), or its OV matrix (V). Red: "
-    "the arcs of the chosen head. It compares weights, and does not say on which texts the path is used."
+    "‖A·B‖ over ‖A‖·‖B‖ in Frobenius norms, minus 1/√width, which is what random matrices give: B is the earlier "
+    "head's OV matrix, A the later one's QK matrix from the query's side (Q), from the key's (K), or its OV matrix "
+    "(V). Red: the arcs of the chosen head. It compares weights, and does not say on which texts the path is used."
 )
 
 
@@ -65,7 +65,7 @@ def show_head(model: Model, text: str, layer: int, head: int) -> str:
     if chosen == "text" and not ids:
         st.info(say(A_LINE_EACH))
     if count < model.vocabulary:
-        st.caption(say("Compared are the first {count:,} of the {all:,} tokens.", count=count, all=model.vocabulary))
+        st.caption(say("Only the first {count:,} of {all:,} tokens are compared.", count=count, all=model.vocabulary))
     ov: OVCircuit = results.ask(ov_qk.ov, ModelRef.of(model), layer, head, ids)
     qk: QKCircuit = results.ask(ov_qk.qk, ModelRef.of(model), layer, head, ids)
     left, right = st.columns(2, gap="large")

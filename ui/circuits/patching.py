@@ -47,11 +47,11 @@ PATHS = N_(
     "run; all other heads stay as they are (path patching)."
 )
 KNOCKOUT = N_(
-    "Attention knockout, one query cut from one key, is no patch: it is a mask drawn for one head. This opens the Mask "
-    "Lab with such a mask, {head} cut from the key it attends to most."
+    "Attention knockout, one query cut from one key, is not a patch: it is a mask drawn for one head. This opens "
+    "the Mask Lab with such a mask, {head} cut from the key it attends to most."
 )
 SAME = N_("A and B are the same run, so there is nothing to patch: choose other masks or another text for B.")
-FILE = N_("A CSV file with the columns a, b, answer and instead_of: texts of as many tokens, at most {most} pairs")
+FILE = N_("A CSV file with columns a, b, answer and instead_of: texts with equal token counts, at most {most} pairs")
 PAIR = {  # a model's to read
     "text": "The old man had a green bird and the old woman had a black horse. The green",  # not shown
     "b_text": "The old man had a black bird and the old woman had a green horse. The green",  # not shown

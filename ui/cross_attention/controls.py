@@ -33,7 +33,7 @@ MORE = 5  # characters of padding, or words, that the user's line gets at first:
 EXAMPLES = {
     N_("In a sentence, with the time"): "I was born on 14 February 1968, at 5:40 pm.",  # not shown in other languages
     N_("Two readings: day or month first?"): "3/4/97",
-    N_("Month first, because the day cannot be"): "12/25/2020",
+    N_("Month first, because the day cannot come first"): "12/25/2020",
     N_("In capitals, with spaces and a typo"): "  29   FEBUARY   2024 ",
     N_("A day that does not exist"): "31 February 2021",
     N_("Not a date"): "a dozen red apples",  # not shown in other languages
@@ -77,8 +77,8 @@ def share(model: Model, text: str) -> None:
 
 
 NO_SOURCE = N_(
-    "{model} has no source to attend to, so this page shows the built-in dates model. Choose an encoder-decoder from "
-    "the hub (T5, BART, Marian) under *Another model…* to get the same views."
+    "{model} has no source to attend to, so this page shows the built-in dates model. Choose an encoder-decoder "
+    "from the Hub (T5, BART, Marian) under *Another model…* to get the same views."
 )
 
 

@@ -37,8 +37,8 @@ READING = {
     "cross": N_("Each row is the token just read and predicts the next one: the start token's row predicts the first."),
     "encoder": N_("Every row may attend to the whole source, including later tokens."),
     "decoder": N_(
-        "A row may attend to itself and to the tokens before it; without the causal mask, also to the tokens that it "
-        "is still to write."
+        "A row may attend to itself and to the tokens before it; without the causal mask, also to tokens that are "
+        "not written yet."
     ),
 }
 MASKS = {  # of the table, in its order
@@ -216,7 +216,7 @@ def heatmaps(model: Model, parts: dict[str, Pair], shown: str) -> None:
 
 
 def what_breaks(model: DatesModel, lines: SourceTexts, spec: MaskSpec, standard: RunView) -> None:
-    st.markdown("#### " + say("What breaks when a mask is lifted"))
+    st.markdown("#### " + say("What breaks when a mask is off"))
     rows = standard.kept("breaks", lambda: _breaks(model, lines, standard.row))
     st.html(
         "".join(

@@ -24,11 +24,11 @@ from viz.numbers import number
 SECTIONS = {
     "cache": N_("The cache on and off: the same numbers"),
     "cost": N_("What a step costs"),
-    "lift": N_("Lift the causal mask: old rows change"),
+    "lift": N_("Causal mask off: old rows change"),
 }
 NOT_OURS = N_(
     "The key-value cache is shown for models that run on our own Transformer: the story model, GPT-2 and folders in "
-    "its layout. {model} runs on its own code here, every step in full."
+    "its layout. {model} runs on its own code here and computes every step in full."
 )
 
 
@@ -81,8 +81,8 @@ positions, not a square [K, K], and as the newest position may attend to all bef
 causal mask is still there, but has nothing left to block.
 """)
 WORK = N_(
-    "The cache holds {size:,.2f} MB: every layer's keys and values of {kept} of {count} positions.\n\nA step to token "
-    "{count} takes {one} multiply-adds with the cache (a multiplication and an addition each), {full} without."
+    "The cache takes {size:,.2f} MB: every layer's keys and values of {kept} of {count} positions.\n\nA step to "
+    "token {count} takes {one} multiply-adds with the cache (a multiplication and an addition each), {full} without."
 )
 
 
@@ -112,7 +112,7 @@ def show_on_and_off(
             (say("logits, in float64"), [exact]),
         ]
         st.html(pictures.differences_table((what, say("cache on − off")), rows))
-        rounding = say("float32 holds about 7 digits, and the summation order differs.")
+        rounding = say("float32 has about 7 significant digits, and the summation order differs.")
         if exact < EXACT:
             rounding = say("In float64 it all but vanishes: it is rounding error from a different summation order.")
         full, one = (large(kv_cache.multiply_adds(config, queries, count)) for queries in (count, 1))
@@ -219,7 +219,7 @@ def show_lifted(model: Model, ids: tuple[int, ...]) -> None:
         words = N_("The largest change of a weight in each of {rows} old rows: up to {most}.")
         page.chart(figure, "old_rows", say(words, rows=len(labels), most=_most(changes[causal].rows)))
     with table:
-        heading = say("when the newest token is added, largest"), say("mask on"), say("mask lifted")
+        heading = say("when the newest token is added, largest"), say("mask on"), say("mask off")
         both = changes.values()
         rows = [
             (say("change of an old row's weight"), [float(change.rows.max()) for change in both]),

@@ -162,7 +162,7 @@ def _candidates(model: Model, writing: Writing, choice: SampledToken, index: int
     which = say_count("The most likely token", "The {count} most likely tokens", len(tokens))
     if choice.token not in tokens:
         tokens[-1] = choice.token
-        which = say("The {count} most likely tokens and one more", count=len(tokens) - 1)
+        which = say("The {count} most likely tokens and the chosen one", count=len(tokens) - 1)
     shown = [_chance(model, choice, token) for token in tokens]
     at = len(path.written) if index is None else index
     free = not writing.playing and (index is not None or path.room(model.context) > 0)
@@ -179,7 +179,7 @@ def _candidates(model: Model, writing: Writing, choice: SampledToken, index: int
     if writing.playing:
         click = say("pause to choose another")
     else:
-        click = say("click another to continue with it instead") if free else say("there is no room for another")
+        click = say("click another to continue with it instead") if free else say("there is no room for another token")
     seen = escaped(signs(one.label for one in shown))
     return say("{which}; filled: {filled}; {click}. {signs}", which=which, filled=filled, click=click, signs=seen)
 

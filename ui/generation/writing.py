@@ -24,8 +24,8 @@ NEXT = -1  # the choice that is looked at: the token that comes next
 MOST_SEED = 999_999
 MOST_K = 100_000
 NO_DECODER = N_(
-    "This page is about decoders, which continue a text; {model} is no decoder. Choose one on the left: the story "
-    "model is always available."
+    "This page is about decoders, which continue a text; {model} is not a decoder. Choose one on the left: the "
+    "story model is always available."
 )
 
 Hundredths = AfterValidator(lambda number: round(number, 2))

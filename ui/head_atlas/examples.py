@@ -76,8 +76,8 @@ def examples(atlas: Atlas, layer: int, head: int) -> None:
         return
     sampled = sum(decile.queries for decile in deciles)
     words = N_(
-        "A random sample of {sampled:,} of {queries:,} queries, split into tenths; {each} random examples of each "
-        "tenth. Framed: the query. Coloured: the keys with the largest weights, at most 5; point at one for its weight."
+        "A random sample of {sampled:,} of {queries:,} queries, split into deciles; {each} random examples of each. "
+        "Framed: the query. Coloured: the keys with the largest weights, at most 5; point at one for its weight."
     )
     queries = int(atlas.counts[NAMES.index(by), layer])
     st.caption(say(words, sampled=sampled, queries=queries, each=SHOWN_EACH))

@@ -46,7 +46,7 @@ def choose(now: RunView, part: tuple[int, int]) -> list[int]:
         st.text_input(
             say("Queries"), help=say(HELP), width=240, **bound("span_typed", ranges(queries).replace(" ", ""), _take)
         )
-        one_of(say("Taken together"), POOLED, "pooled", width="content")
+        one_of(say("Combined as"), POOLED, "pooled", width="content")
     wrong = st.session_state.pop("span_refused", None)
     if wrong is not None:
         st.caption(say("Expected positions such as 3-7 or 2,5,9, got “{text}”.", text=escaped(wrong)))

@@ -32,22 +32,22 @@ CURVE_EVERY = 2.0  # seconds between two curves of a training that goes on
 STRIP = 60  # pixels of the strip at the bottom of the window
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
 NO_SERVER = N_(
-    "Phones reach this app only as a server. Start it with `streamlit run serve.py --server.address 0.0.0.0`, and open "
-    "it under the name or the address that this machine has in your network."
+    "Phones can open this app only if it runs as a server: start it with `streamlit run serve.py --server.address "
+    "0.0.0.0`, and open it by the name or the address that this machine has in your network."
 )
 ONLY_HERE = N_(
-    "Phones cannot open this address: it names the machine that opens it. Open this page under the name or the address "
-    "that this machine has in your network; the code then follows."
+    "Phones cannot open this address: on a phone it means the phone itself. Open this page by the name or the "
+    "address that this machine has in your network; the QR code then changes too."
 )
 KEPT = N_(
-    "The room ends after two hours. It keeps how often each answer was given: no names, and no texts of the class."
+    "The session ends after two hours. It keeps how often each answer was given: no names, and no texts of the class."
 )
 
 
 def button() -> None:
     """In the row of the lesson's buttons: opens a room, or shows how to join the one that is open."""
     opened = _key() is not None
-    label, icon = (say("Room"), ":material/qr_code:") if opened else (say("Teach"), ":material/groups:")
+    label, icon = (say("Class session"), ":material/qr_code:") if opened else (say("Teach"), ":material/groups:")
     about = say("Teach this lesson: phones follow your steps and answer.")
     st.button(label, key="teach", icon=icon, help=None if opened else about, on_click=_open)
     if st.session_state.pop("lesson_room_joined", False):
@@ -191,13 +191,13 @@ def _invitation() -> None:
         if any(f"//{host}" in address for host in LOCAL):
             st.warning(say(ONLY_HERE))
         code = segno.make(address, error="m").svg_data_uri(scale=8, border=3, dark="#000", light="#fff", svgclass=None)
-        alt = say("A QR code that opens the room on a phone")
+        alt = say("A QR code that opens the class session on a phone")
         st.html(tag("img", src=code, alt=alt, class_="qr"))
         st.code(address, language=None, wrap_lines=True)
         st.caption(escaped(say(KEPT)))
         with st.container(horizontal=True):
             download(say("Answers as CSV"), deferred(lambda: _csv(key)), "answers.csv", "text/csv", key="room_csv")
-            if st.button(say("End the room"), key="room_end", icon=":material/close:"):
+            if st.button(say("End the session"), key="room_end", icon=":material/close:"):
                 _end()
                 st.rerun()  # the whole page, without the dialog
 

@@ -24,7 +24,7 @@ NAME = "unmask lessons"  # not shown: in the local storage
 LONGEST = 40_000  # characters there
 DRAFT = "draft"  # what is being written (editor.py): not remembered
 LESSON = re.compile(r"[a-z0-9_ ]{1,100}")  # what answers are kept under
-HELP = N_("They are kept in this browser, and on the server only while this page is open.")
+HELP = N_("Answers are kept in this browser, and on the server only while this page is open.")
 
 _storage = st.components.v2.component("unmask_storage", html="<span></span>", js=source("storage.js"))
 

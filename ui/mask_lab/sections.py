@@ -154,7 +154,7 @@ def _key(now: RunView, view: effects.ReachView) -> str:
         parts.append(say("Layers without attention are not counted, although they may pass information on."))
     if len(view.tokens) > effects.MOST_CELLS:
         step = -(-len(view.tokens) // effects.MOST_CELLS)
-        parts.append(say("Each cell shows the soonest of {step}\u00a0×\u00a0{step} pairs of tokens.", step=step))
+        parts.append(say("Each cell: the pair, of {step}\u00a0×\u00a0{step}, that needs the fewest layers.", step=step))
     return together(parts)
 
 

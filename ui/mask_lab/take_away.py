@@ -109,7 +109,7 @@ def _read(name: str, data: bytes, now: RunView) -> tuple[MaskSpec, str]:
         spec.check_scope(*run_view.shape(now.model, now.run.attention))
     except ValueError as error:
         raise ValueError(say("{problem}; the JSON button saves a mask that can be loaded", problem=error)) from None
-    return spec, say("Loaded {file}: those of its masks that this model has are now on.", file=escaped(name))
+    return spec, say("Loaded {file}: the masks in it that this model has are now on.", file=escaped(name))
 
 
 def _drawing(name: str, spec: MaskSpec, cells: np.ndarray, keep: Tensor) -> str:
@@ -134,7 +134,7 @@ def _drawing(name: str, spec: MaskSpec, cells: np.ndarray, keep: Tensor) -> str:
 EXAMPLE = "tensor([[ True, False],\n        [ True,  True]])"  # not shown: the same in every language
 NAME_ABOUT = N_(
     "Paste a mask as PyTorch or NumPy prints it, or load it as NPY: True or 1 = may attend, or 0 and −∞ as added to "
-    "scores. Each row is a query, each column a key."
+    "scores. Rows are queries, columns are keys."
 )
 
 
@@ -165,7 +165,7 @@ def _offer(found: NamedMask, now: RunView, load: Callable[[MaskSpec], None]) -> 
     """A button that runs the mask; why it differs from the text's, where it does."""
     tokens, size = int(now.run.keys.keep[now.row].sum()), found.allowed.shape[1]
     if found.masks is None:
-        st.caption(say("This mask is of some of the queries only: it cannot be run on a whole text."))
+        st.caption(say("This mask covers only some of the queries: it cannot be run on a whole text."))
         return
     spec = MaskSpec.from_json(json.dumps(found.masks))
     st.button(say("Run this mask on the text"), on_click=load, args=(spec,), type="primary")

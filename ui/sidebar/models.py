@@ -243,7 +243,7 @@ def download_size(name: str) -> int:
     chooses. Raises what catalog.download_size raises."""
     asked, size = st.session_state.get("download_size", ("", 0))
     if asked != name or not size:
-        with st.spinner(say("Asking the hub for {model} …", model=escaped(name)), show_time=True):
+        with st.spinner(say("Asking the Hub for {model} …", model=escaped(name)), show_time=True):
             size = inspected(catalog.download_size, name)
         st.session_state.download_size = name, size
     return size

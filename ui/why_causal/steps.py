@@ -37,8 +37,10 @@ PROOF = N_(
     "The largest change of any of the next token's logits at each position; red before the changed token (dotted "
     "line), grey from it on. Weights are compared over all heads and layers."
 )
-KEPT = N_("Mask on, the largest change of a logit in {where} is <b>{logit}</b>, of a weight {weight}.")
-LIFTED = N_("Mask off, earlier tokens see it: the largest is <b>{logit}</b>, of a weight {weight}.")
+KEPT = N_("Mask on, the largest change of a logit in {where} is <b>{logit}</b>, that of a weight is {weight}.")
+LIFTED = N_(
+    "Mask off, earlier tokens see it: the largest change of a logit is <b>{logit}</b>, that of a weight is {weight}."
+)
 MOVED = {True: N_("run with the mask"), False: N_("run without the mask")}
 
 
@@ -106,7 +108,7 @@ def cut_note(found: TwinPair, batch: TokenBatch) -> str:
     if not cut:
         return ""
     return say(
-        "The twins read at most {most} tokens. The text's last {cut:,} characters are cut, from “{beginning}” on.",
+        "These models read at most {most} tokens. The text's last {cut:,} characters are cut, from “{beginning}” on.",
         most=found.context, cut=len(cut), beginning=escaped(beginning(cut)),
     )  # fmt: skip
 
@@ -114,9 +116,9 @@ def cut_note(found: TwinPair, batch: TokenBatch) -> str:
 def trained_sentence(training: Curves) -> Markup:
     low, high = training.training[False][-1], training.training[True][-1]
     words = say(
-        "A model trained without the causal mask ends at a loss of <b>{low:.2f} nats/token</b>; its twin, trained on "
-        "the same rows with the mask, at {high:.2f}. The first has not learned to predict: it reads each answer from "
-        "the next position."
+        "A model trained without the causal mask ends at a loss of <b>{low:.2f} nats/token</b>; the same model "
+        "trained with the mask on the same rows, at {high:.2f}. The first has not learned to predict: it reads each "
+        "answer from the next position."
     )
     return Markup(words).format(low=low, high=high)
 
@@ -138,7 +140,9 @@ def sentence(
 def _put_back(outcomes: dict[Combination, TwinOutcome], batch: TokenBatch, vocabulary: int) -> Markup:
     """What the mask makes of the first one's loss, beside its twin's; where it is no worse, why."""
     own, other = outcomes[Combination(False, True)], outcomes[Combination(True, True)]
-    words = say("With the mask put back its loss is <b>{own:.1f} nats/token</b>, its twin’s {other:.1f}.")
+    words = say(
+        "With the mask put back its loss is <b>{own:.1f} nats/token</b>; that of the other model is {other:.1f}."
+    )
     why = _why_not(own, other, twins.repeats(batch), vocabulary) if own.loss <= other.loss + ALIKE else []
     return Markup(" ").join([Markup(words).format(own=own.loss, other=other.loss), *why])
 
@@ -149,15 +153,15 @@ def _why_not(own: TwinOutcome, other: TwinOutcome, repeats: float, vocabulary: i
     if repeats >= OFTEN and own.echoes >= OFTEN:
         shares = {"own": percent(own.echoes), "other": percent(other.echoes), "repeats": percent(repeats)}
         echoes = say(
-            "The answer on its right is hidden, and it predicts that the current token repeats, at {own} of the "
-            "positions (its twin at {other}); in this text that is correct {repeats} of the time.",
+            "With the answer hidden, it predicts that the current token repeats, at {own} of the positions (the "
+            "model trained with the mask: {other}); in this text that is correct {repeats} of the time.",
             **shares,
         )
         reasons.append(echoes)
     uniform = math.log(vocabulary)
     if other.loss > uniform:
-        worse = N_("Its twin is worse here than a uniform guess ({blindly:.1f} nats): this text is unlike its training "
-                   "data.")  # fmt: skip
+        worse = N_("The model trained with the mask is worse here than a uniform guess ({blindly:.1f} nats): this "
+                   "text is unlike its training data.")  # fmt: skip
         reasons.append(say(worse, blindly=uniform))
     return reasons
 
@@ -169,7 +173,7 @@ def head_sentence(outcomes: dict[Combination, TwinOutcome], one: Combination, he
         return say("With the mask, {head} puts exactly 0 on the next token; without, {share}.", **named)
     return say(
         "{head} puts {share} of its attention on the next token, the one that it must predict (averaged over all "
-        "positions that have one). In its twin the highest is {most}.",
+        "positions that have one). With the mask in training, the highest is {most}.",
         **named,
         most=percent(float(others.max())),
     )
@@ -197,8 +201,8 @@ def seen_lines(outcomes: dict[Combination, TwinOutcome], changes: dict[bool, Cha
     changes: of the twin trained with the mask."""
     losses = {name: nats(outcomes[one].loss) for name, one in ROUNDS.items()}
     loss = say(
-        "Trained and run without the mask, a model has a loss of <b>{free} nats/token</b> on this text; with the mask "
-        "put back, <b>{put_back}</b>. Its twin, trained and run with it, has {twin}."
+        "Trained and run without the mask, a model has a loss of <b>{free} nats/token</b> on this text; with the "
+        "mask put back, <b>{put_back}</b>. The model trained and run with it has {twin}."
     )
     free = Combination(False, False)
     head = head_sentence(outcomes, free, twins.best_head(outcomes[free].copies))

@@ -58,7 +58,7 @@ def whole_numbers(text: str) -> list[int]:
     try:
         return [int(one) for one in text.replace("，", ",").split(",")]
     except ValueError:
-        raise ValueError(say("expected whole numbers with commas, got “{text}”", text=text[:40])) from None
+        raise ValueError(say("expected whole numbers separated by commas, got “{text}”", text=text[:40])) from None
 
 
 def whole_number(label: str, key: str, least: int, most: int, **look: Any) -> None:

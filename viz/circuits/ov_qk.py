@@ -45,7 +45,7 @@ def profile_figure(profile: np.ndarray) -> CachedFigure:
 def profile_sentence(profile: np.ndarray) -> str:
     best = int(profile.argmax())
     if np.ptp(profile) < NOTICED:
-        return say("Position alone moves its scores by less than {least}.", least=NOTICED)
+        return say("Position alone changes its scores by less than {least}.", least=NOTICED)
     return say(
         "Position alone favours keys at distance {tokens}: {score}.",
         tokens=best,
@@ -97,7 +97,7 @@ def _arc(pair: Pair, share: float, chosen: tuple[int, int]) -> dict:
 
 def composition_table(found: np.ndarray, layers: Sequence[int]) -> Markup:
     pairs = strongest(found)[:LISTED]
-    rows = [[th(say("reads")), th(say("what it reads wrote")), th(say("composition"), colspan=2)]]
+    rows = [[th(say("reading head")), th(say("writing head")), th(say("composition"), colspan=2)]]
     for pair in pairs:
         later, reads, earlier, wrote = pair
         value = float(found[pair])
@@ -113,7 +113,7 @@ def composition_numbers(found: np.ndarray, layers: Sequence[int]) -> list[Figure
         (head_name(layers[later], reads), head_name(layers[earlier], wrote), found[later, reads, earlier, wrote])
         for later, reads, earlier, wrote in pairs
     ]
-    columns = [say("reads"), say("what it reads wrote"), say("composition")]
+    columns = [say("reading head"), say("writing head"), say("composition")]
     ranks = [str(rank) for rank in range(1, len(pairs) + 1)]
     return [grid(np.array(rows, object).reshape(-1, len(columns)), ranks, columns)]
 
@@ -127,5 +127,5 @@ def composition_sentence(found: np.ndarray, kind: str, layers: Sequence[int]) ->
         return say("No head reads an earlier one by more than random matrices would.")
     later, reads, earlier, wrote = pairs[0]
     names = {"reader": head_name(layers[later], reads), "writer": head_name(layers[earlier], wrote)}
-    words = N_("Strongest {kind}: {reader} reads what {writer} wrote, {value} above random matrices.")
+    words = N_("Strongest {kind}: {reader} reads the output of {writer}, {value} above random matrices.")
     return say(words, kind=say(NAMES[kind]), value=fixed(float(found[pairs[0]]), 3), **names)

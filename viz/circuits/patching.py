@@ -17,9 +17,9 @@ LISTED = 10
 NOTICED = 0.005  # of the measured value: what rounds to 0 in two digits
 LEAST_WAY = 0.5  # of the strongest effect: of a shorter way between the runs, shares would say nothing
 BEFORE = N_("Measured in {given}: {there}, in {taking}: {here}.")
-STRONGEST = N_("{patch} from {given} moves {taking} most: by {change}.")
-AWAY = N_("{patch} from {given} moves {taking} most: by {change}, away from {given}.")
-SHARE = N_("{patch} from {given} moves {taking} most: by {change}, {share} of the way to {given}.")
+STRONGEST = N_("{patch} from {given} changes {taking} most: by {change}.")
+AWAY = N_("{patch} from {given} changes {taking} most: by {change}, away from {given}.")
+SHARE = N_("{patch} from {given} changes {taking} most: by {change}, {share} of the way to {given}.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +71,7 @@ def patch_sentence(view: PatchView) -> str:
     way, value = view.measured[0] - view.measured[1], float(view.values[strongest])
     before = say(BEFORE, there=fixed(view.measured[0], 2), here=fixed(view.measured[1], 2), **names)
     if abs(value) < NOTICED:
-        return together([before, say("No patch moves it by {least} or more.", least=NOTICED)])
+        return together([before, say("No patch changes it by {least} or more.", least=NOTICED)])
     names |= {"patch": view.name(strongest), "change": signed(value, 2)}
     if abs(way) <= LEAST_WAY * abs(value):
         return together([before, say(STRONGEST, **names)])

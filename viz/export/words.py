@@ -50,7 +50,7 @@ def masks_said(on: Sequence[str], lifted: Sequence[str], *, only_layer: bool) ->
     held, up = (listed(map(mask_name, names)) for names in (on, lifted))
     if not up:
         return held or say("none")
-    words = N_("{on}; lifted: {lifted}, in this layer only") if only_layer else N_("{on}; lifted: {lifted}")
+    words = N_("{on}; off: {lifted}, in this layer only") if only_layer else N_("{on}; off: {lifted}")
     return say(words, on=held or say("none"), lifted=up)
 
 

@@ -85,7 +85,7 @@ def head_sentence(atlas: result.Atlas, layer: int, head: int) -> Markup:
         return paragraph(filled(say("{head} matches {names}: {measures}."), head=name, names=kinds, measures=measures))
     shares = [one for one in result.NAMES if result.MEASURES[one].names and atlas.measure(one)[layer, head] > 0]
     if not shares:
-        return paragraph(filled(say("{head} has nothing to measure in these texts."), head=name))
+        return paragraph(filled(say("{head} has nothing that could be measured in these texts."), head=name))
     best = max(shares, key=lambda one: atlas.measure(one)[layer, head])
     words = say("{head} matches no pattern here. The largest measured share: {measure}.")
     return paragraph(filled(words, head=name, measure=_against(atlas, best, layer, head)))
@@ -112,8 +112,8 @@ def _against(atlas: result.Atlas, name: str, layer: int, head: int) -> str:
     return say("{measure} {mean}, uniform attention {even}", measure=say(result.MEASURES[name].title), **values)
 
 
-OTHER_TENTH = N_("Tenth {number}")
-TENTHS = {10: N_("Strongest tenth"), 1: N_("Weakest tenth")}
+OTHER_TENTH = N_("Decile {number}")
+TENTHS = {10: N_("Strongest decile"), 1: N_("Weakest decile")}
 BEFORE, AFTER = 16, 5  # tokens of an example around its query
 STYLE = """<style>
   .deciles { font-size: .9rem; line-height: 1.75; }

@@ -68,7 +68,7 @@ ASKS = {  # of a step's run; `first` asks of masks that were flipped
     "which_head": N_("Which of these heads does it most?"),
     "norm": N_("How long is the value of the first token, compared with the others of this head?"),
     "number": N_("Which number is it, to two decimal places?"),
-    "becomes": N_("What will become of the weights of this row?"),
+    "becomes": N_("What will happen to the weights of this row?"),
     "earlier": N_("Which score is the first to rise by 0.05?"),
     "steepest": N_("Where does the loss fall fastest, per step?"),
 }

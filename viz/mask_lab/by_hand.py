@@ -73,12 +73,12 @@ EMPTY_ROWS = N_(
     "it to 0."
 )
 MULTIPLIED = N_(
-    "Multiplying by the mask after the softmax, a row keeps only {share} of its attention: the blocked cells had taken "
-    "their share already."
+    "If you multiply by the mask after the softmax, a row keeps only {share} of its attention: the blocked cells "
+    "have already taken their share."
 )
 RENORMALISED = N_(
-    "Renormalised to sum to 1, the weights are off by at most {most}; a row where nothing is left is 0 / 0 ({nans:,} "
-    "of {rows:,} rows here)."
+    "Renormalized to sum to 1, the weights are off by at most {most}; a row where nothing is left is 0 / 0 "
+    "({nans:,} of {rows:,} rows here)."
 )
 FATES = {  # of a row that is blocked as a whole
     "NaN": "<b>NaN</b>",

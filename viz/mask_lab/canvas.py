@@ -168,7 +168,7 @@ def counts(blocked: dict[str, np.ndarray], view: MaskView) -> str:
         taken |= mask
     first, whole = ({name: count for name, count in some.items() if count} for some in (first, whole))
     parts = [say("<b>{count:,} of {total:,} cells blocked</b>.", count=int(taken.sum()), total=taken.size)]
-    alone = N_("A cell that several masks block counts for the first; each counted alone: {masks}.")
+    alone = N_("A cell that several masks block is counted under the first one; each mask on its own: {masks}.")
     parts += [say("By mask: {masks}.", masks=_list(first))] if first else []
     parts += [say(alone, masks=_list(whole))] if first != whole else []
     opened = {name: count for name, count in _opened(view, taken).items() if count}

@@ -98,8 +98,8 @@ def reading(texts: Sequence[PaddedText], side: str) -> str:
     said = [say(READ[side])]
     if side == "left":
         wrong = sum(text.goes_on_otherwise() for text in texts)
-        words = N_("Sentences that get another token here than alone, by their padding mask or position ids: {wrong} "
-                   "of {total}.")  # fmt: skip
+        words = N_("Sentences that get another next token here than alone, due to their padding mask or position "
+                   "ids: {wrong} of {total}.")  # fmt: skip
         return together([*said, say(words, wrong=wrong, total=len(texts))] if wrong else said)
     for text in texts:
         if text.padding and text.at_end and text.padded and text.at_end.label != text.padded.label:

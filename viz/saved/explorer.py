@@ -36,13 +36,16 @@ WEIGHTS = NumberKind(
     picture.picture_header,
     head_range,
     ("heatmap", "tokens"),
-    N_("Every head, colours from 0 to 1: rows are layers, columns are heads. Click one, or use arrow keys and Enter."),
+    N_(
+        "Every head, colours from 0 to 1: rows are layers, columns are heads. Click one, or use the arrow keys and "
+        "Enter."
+    ),
 )
 CHANGES = NumberKind(
     picture.difference_header,
     picture.change_range,
     ("heatmap",),
-    N_("The largest change of a weight in each patch, without its sign. Click one, or use arrow keys and Enter."),
+    N_("The largest change of a weight in each patch, without its sign. Click one, or use the arrow keys and Enter."),
 )
 
 

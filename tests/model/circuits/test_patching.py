@@ -258,7 +258,7 @@ def test_a_position_of_a_hybrid_enters_the_layer_that_attends(tmp_path: Path) ->
 
 def test_what_cannot_be_patched_is_refused(tiny: Model, family: Callable[[str], Family]) -> None:
     a, b = (tiny.run(tiny.encode([text])) for text in ("the cat", "the cat sat on the mat"))
-    with pytest.raises(ValueError, match=r"as many tokens in A as in B: A has \d+, B has \d+"):
+    with pytest.raises(ValueError, match=r"the same number of tokens in A and B: A has \d+, B has \d+"):
         PatchPair(tiny, a, 0, b, 0)
     with pytest.raises(ValueError, match="expected a head from 0 to 2, got 3"):
         PatchPair(tiny, a, 0, a, 0).patched(PatchMetric(1, 2), [Patch("head", 1, 3)])

@@ -44,7 +44,7 @@ def test_runs_of_other_tokens_are_not_compared(tiny: Model) -> None:
     one = tiny.run(tiny.encode([TEXT]))
     with pytest.raises(ValueError, match="expected two runs on the same tokens, got other ones"):
         changes(one, tiny.run(tiny.encode([TEXT.replace("cat", "mat")])), 0, 0)
-    with pytest.raises(ValueError, match="expected two runs of one shape, got 2 × 3 × "):
+    with pytest.raises(ValueError, match="expected two runs of the same shape, got 2 × 3 × "):
         changes(one, tiny.run(tiny.encode(["the cat"])), 0, 0)
 
 

@@ -83,7 +83,7 @@ def test_memory_is_that_of_the_dequantized_weights(stored: str, folder: Path) ->
 
 def test_other_precisions(folder: Path) -> None:
     model = catalog.load(str(quantized(folder, "NF4")), settings=Settings(precision="bfloat16"))
-    assert "held and computed in bfloat16" in hardware.said(model.hardware, "NF4")
+    assert "stored and computed in bfloat16" in hardware.said(model.hardware, "NF4")
 
 
 def test_a_file_without_its_scales_is_refused(folder: Path) -> None:

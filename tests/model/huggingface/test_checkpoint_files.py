@@ -97,7 +97,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "own code": (own_code, "needs custom code, which Unmask never runs"),
     "quantised": (
         lambda folder: edit(folder / "config.json", quantization_config={"quant_method": "mxfp4"}),
-        "stored quantised",
+        "stored quantized",
     ),
     "another width": (lambda folder: edit(folder / "config.json", hidden_size=32), "do not fit the configuration"),
     "no weights": (lambda folder: (folder / WEIGHTS).unlink(), "no weights in safetensors format"),

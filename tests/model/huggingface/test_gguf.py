@@ -103,7 +103,7 @@ def made(fields: int = 0, tensors: int = 0, rest: bytes = b"") -> bytes:
 ])  # fmt: skip
 def test_a_strangers_header_ends_in_a_sentence(data: bytes, why: str, tmp_path: Path) -> None:
     (tmp_path / "x.gguf").write_bytes(data)
-    with pytest.raises(CheckpointError, match=r"x\.gguf is no whole GGUF file") as raised:
+    with pytest.raises(CheckpointError, match=r"x\.gguf is not a complete GGUF file") as raised:
         catalog.inspect(str(tmp_path), Settings())
     assert why in str(raised.value)
 
@@ -112,7 +112,7 @@ def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
     gguf_models.save(tmp_path / "x.gguf", "F16")
     data = (tmp_path / "x.gguf").read_bytes()
     (tmp_path / "x.gguf").write_bytes(data[:-1000])
-    with pytest.raises(CheckpointError, match="no whole GGUF file"):
+    with pytest.raises(CheckpointError, match="not a complete GGUF file"):
         catalog.load(str(tmp_path), settings=Settings())
 
 

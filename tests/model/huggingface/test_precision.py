@@ -71,7 +71,7 @@ def test_a_lifted_mask_shows_in_bfloat16_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("kept", "words", "in_chinese", "times"), [
-    (True, "held and computed in bfloat16 on CPU, shown in float32",
+    (True, "stored and computed in bfloat16 on CPU, shown in float32",
      "在 CPU 上以 bfloat16 存放和计算，以 float32 显示", 1),
     (False, "stored in bfloat16 and computed in float32 on CPU", "以 bfloat16 存储，在 CPU 上以 float32 计算", 2),
 ])  # fmt: skip

@@ -46,7 +46,7 @@ def test_an_argument_that_is_not_understood_is_refused_by_its_name(name: str) ->
 @pytest.mark.parametrize("name", ["model.layers.3.self_attn.q_proj.weight", "model.layers.0.mlp.up_proj.weight_scale"])
 def test_weights_without_a_place_are_refused_by_name(folder: Path, name: str) -> None:
     add_tensors(folder, **{name: torch.ones(3)})
-    with pytest.raises(CheckpointError, match=f"holds weights that do not fit the network .* \\({name}"):
+    with pytest.raises(CheckpointError, match=f"contains weights that do not fit the network .* \\({name}"):
         load(folder)
 
 
@@ -176,13 +176,13 @@ def test_a_model_of_another_sense_is_named(folder: Path, model_type: str, why: s
 )
 def test_quantised_weights_are_named(folder: Path, method: str, said: str) -> None:
     edit(folder / "config.json", quantization_config={"quant_method": method})
-    with pytest.raises(CheckpointError, match=rf"stored quantised \({said}"):
+    with pytest.raises(CheckpointError, match=rf"stored quantized \({said}"):
         load(folder)
 
 
 def test_mlx_weights_are_named(folder: Path) -> None:
     edit(folder / "config.json", quantization={"group_size": 64, "bits": 4})
-    with pytest.raises(CheckpointError, match="MLX's quantisation"):
+    with pytest.raises(CheckpointError, match="MLX's quantization"):
         load(folder)
 
 

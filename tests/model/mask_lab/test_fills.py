@@ -137,7 +137,7 @@ class TestAfterTheSoftmax:
 
     @pytest.mark.parametrize("seed", range(4))
     def test_renormalised_it_is_the_same_but_for_rounding(self, seed: int) -> None:
-        one = result(compare(scores_of(seed), mask_of(seed)), "multiply, then renormalise")
+        one = result(compare(scores_of(seed), mask_of(seed)), "multiply, then renormalize")
         assert one.damage is not None
         assert one.empty is not None
         assert one.damage.difference < 1e-6
@@ -147,7 +147,7 @@ class TestAfterTheSoftmax:
     def test_but_not_where_what_is_left_rounds_to_0(self) -> None:
         scores, allowed = torch.tensor([[-200.0, 0.0], [0.0, 0.0]]), torch.tensor([[True, False], [True, True]])
         found = compare(scores, allowed)
-        again, lost = result(found, "multiply, then renormalise"), result(found, "multiply")
+        again, lost = result(found, "multiply, then renormalize"), result(found, "multiply")
         assert again.damage is not None
         assert lost.damage is not None
         assert (again.damage.nans, lost.damage.nans) == (1, 0)

@@ -107,7 +107,7 @@ def test_two_of_three_calls_with_a_cache() -> None:
     assert name_mask(late & ~np.tril(late, 4)).masks == {"causal": True, "sliding": 3}
     early = name_mask(np.tril(np.ones((4, 11), bool)))
     assert early.masks is None
-    assert "aligned at the top left. With 4 queries and 11 keys, the first query stands at position 7" in early.sentence
+    assert "aligned at the top left. With 4 queries and 11 keys, the first query is at position 7" in early.sentence
 
 
 @pytest.mark.parametrize("side", [1, -1])

@@ -189,7 +189,7 @@ def test_a_change_is_the_difference_of_two_runs(pair: TwinPair) -> None:
 
 @pytest.mark.parametrize("place", [0, -1, 500])
 def test_only_a_token_of_the_text_can_be_changed(pair: TwinPair, place: int) -> None:
-    with pytest.raises(ValueError, match="expected a place from 1 to"):
+    with pytest.raises(ValueError, match="expected a position from 1 to"):
         twins.change(pair.models[True], pair.encode(TEXTS[0]), place, 5, causal=True)
 
 

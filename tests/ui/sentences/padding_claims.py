@@ -187,7 +187,8 @@ PADDING_CLAIMS: dict[str, Claim] = {
         facts.choice.side == "right" and _shorter_end_in_padding(facts)
     ),
     "There it predicts “{wrong}” for sentence {number} instead of “{right}”.": _wrong_end,
-    "Sentences that get another token here than alone, by their padding mask or position ids: {wrong} of {total}.": lambda said, facts: (
+    "Sentences that get another next token here than alone, due to their padding mask or position ids: {wrong} of "
+    "{total}.": lambda said, facts: (
         (int(said["wrong"]), int(said["total"])) == (len(facts.others()), len(facts.texts)) and bool(facts.others())
     ),
     "Largest difference without a padding mask: {without}; with one: {masked}.": _both,

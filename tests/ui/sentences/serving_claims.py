@@ -309,13 +309,13 @@ SERVING_CLAIMS: dict[str, Callable[..., bool]] = {
     "Greedy verification accepts no token.": lambda said, facts: not facts.accepted(),
     "Documents packed into one row have the logits of each document alone with: {names}.": _apart,
     "Largest difference with the others: {names}.": _mixed,
-    "{done} of {count} tokens have been read, and no key has been dropped: the cache holds {size}.": _none_dropped,
+    "{done} of {count} tokens have been read, and no key has been dropped: the cache can store {size}.": _none_dropped,
     "{done} tokens were read with a cache of {size} tokens, at most {held} MiB. From position {size} on, the mean loss is {with_sinks} nats with {sinks} sinks and {without} with the last {size} tokens alone.": _streamed,
     "{done} tokens were read with a cache of the last {size} tokens, at most {held} MiB. From position {size} on, the mean loss is {without} nats.": _streamed,
-    "Tokens stand where they are in the text: this model's positions are learned, and part of cached keys.": lambda said, facts: (
+    "Tokens keep their positions in the text: this model's positions are learned, and part of cached keys.": lambda said, facts: (
         facts.learned and facts.done <= facts.context
     ),
-    "This model's {context} positions are learned, and part of cached keys: tokens stand where they are in the text, and after the last position they begin again behind the sinks.": lambda said, facts: (
+    "This model's {context} positions are learned, and part of cached keys: tokens keep their positions in the text, and after the last one numbering begins again behind the sinks.": lambda said, facts: (
         facts.learned and facts.done > facts.context == _count(said["context"])
     ),
     "The loss of {done} tokens, what the cache takes, and the newest token's attention to {kept} keys.": lambda said, facts: (

@@ -23,14 +23,14 @@ VIEW = PatchView(VALUES, ["L0", "L3"], ["H0", "H1", "5: <b>"], "logits", (2.0, -
 
 def test_the_strongest_patch_is_named_with_its_share_of_the_way() -> None:
     assert patch_sentence(VIEW) == (
-        "Measured in A: 2.00, in B: −2.00. L3 H0 from A moves B most: by +3.00, 75% of the way to A."
+        "Measured in A: 2.00, in B: −2.00. L3 H0 from A changes B most: by +3.00, 75% of the way to A."
     )
     even = replace(VIEW, measured=(1.0, 2.0), names=("B", "A"))  # too short a way for shares of it
-    assert patch_sentence(even).endswith("L3 H0 from B moves A most: by +3.00.")
+    assert patch_sentence(even).endswith("L3 H0 from B changes A most: by +3.00.")
     assert "%" not in plain(patch_table(even))
     back = replace(VIEW, measured=(-2.0, 2.0))
-    assert patch_sentence(back).endswith("L3 H0 from A moves B most: by +3.00, away from A.")
-    assert patch_sentence(replace(VIEW, values=VALUES / 1000)).endswith("No patch moves it by 0.005 or more.")
+    assert patch_sentence(back).endswith("L3 H0 from A changes B most: by +3.00, away from A.")
+    assert patch_sentence(replace(VIEW, values=VALUES / 1000)).endswith("No patch changes it by 0.005 or more.")
 
 
 def test_the_table_has_the_strongest_first_and_the_spread() -> None:
@@ -74,7 +74,7 @@ def test_composition_as_arcs_and_in_words() -> None:
     (numbers,) = composition_numbers(found, names)
     assert numbers.table.shape == (8, 3)
     assert numbers.table.iloc[0].tolist() == ["L5 H1", "L0 H0", "0.4"]
-    expected = "Strongest K-composition: L5 H1 reads what L0 H0 wrote, 0.400 above random matrices."
+    expected = "Strongest K-composition: L5 H1 reads the output of L0 H0, 0.400 above random matrices."
     assert composition_sentence(found, "k", names) == expected
     nothing = composition_sentence(np.full((2, 1, 2, 1), -0.2), "q", names)
     assert nothing == "No head reads an earlier one by more than random matrices would."
@@ -84,5 +84,5 @@ def test_composition_as_arcs_and_in_words() -> None:
 
 
 def test_a_profile_without_a_preference_is_said_to_have_none() -> None:
-    assert profile_sentence(np.array([0.1, 0.2])) == "Position alone moves its scores by less than 0.5."
+    assert profile_sentence(np.array([0.1, 0.2])) == "Position alone changes its scores by less than 0.5."
     assert profile_sentence(np.array([0.1, 2.25, 0])) == "Position alone favours keys at distance 1: +2.25."

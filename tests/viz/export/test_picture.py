@@ -34,7 +34,7 @@ from viz.export.words import of_atlas
 from viz.heads.bars import row_of
 from viz.heads.colours import Colours
 
-PAPER = Paper("story · L3 H1", "Attention of layer 3, head 1 of story. Masks: causal; lifted: padding.")
+PAPER = Paper("story · L3 H1", "Attention of layer 3, head 1 of story. Masks: causal; off: padding.")
 CARRIED = Carried(
     weights=np.array([0.5, 0.25, 0.25, 0, 0, 0, 0]),
     value_norms=np.array([1, 4, 12, 1, 1, 1, 1]),

@@ -94,5 +94,5 @@ class TestWords:
         union = (blocked["causal"] | blocked["padding"]).sum()
         causal, padding = blocked["causal"].sum(), blocked["padding"].sum()
         assert said.startswith(f"{union} of 49 cells blocked. By mask: {causal} causal, {union - causal} padding")
-        assert f"each counted alone: {causal} causal, {padding} padding" in said
+        assert f"each mask on its own: {causal} causal, {padding} padding" in said
         assert f"Opened again: {(CAUSAL & SINKS).sum()} sinks" in said

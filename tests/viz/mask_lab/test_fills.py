@@ -57,7 +57,7 @@ class TestOrder:
         rows = cells_of(order_table(compared()))
         assert len(rows) == 9
         assert [row[0] for row in rows[::3]] == [
-            "before the softmax: −∞", "after it: multiply", "after it: multiply, then renormalise",
+            "before the softmax: −∞", "after it: multiply", "after it: multiply, then renormalize",
         ]  # fmt: skip
 
     def test_the_sums_are_those_measured(self) -> None:
