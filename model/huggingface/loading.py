@@ -130,9 +130,12 @@ def moved(network: Any, where: Hardware, stored: str, settings: Settings) -> tup
         return network.to("cpu", dtype), Hardware("cpu", dtype, fallback=why)
 
 
-def from_pretrained(name: str, folder: Path, dtype: torch.dtype, **options: Any) -> tuple[Any, dict[str, Any]]:
+def from_pretrained(
+    name: str, folder: Path, dtype: torch.dtype, auto: Any = None, **options: Any
+) -> tuple[Any, dict[str, Any]]:
     """The network in a folder, in eval mode, and transformers' report on its weights; an adapter is not merged.
 
+    auto: transformers' class that makes it, the one of a language model unless given.
     Reads only safetensors and runs no code of the repository. Raises NotSupported for no language model,
     CheckpointError for damaged files.
     """
@@ -144,7 +147,7 @@ def from_pretrained(name: str, folder: Path, dtype: torch.dtype, **options: Any)
         packed = formats.bitsandbytes_type(config.to_dict())
         if packed:  # else it would be read into a GPU's memory, whatever was chosen
             options.setdefault("device_map", "cpu")
-        network, found = class_for(config).from_pretrained(
+        network, found = (auto or class_for(config)).from_pretrained(
             folder,
             config=config,
             dtype=dtype,

@@ -6,7 +6,7 @@ The adapter runs a network's attention through our core. What is loaded here is 
 from pathlib import Path
 
 import torch
-from transformers import CONFIG_MAPPING, PreTrainedModel
+from transformers import CONFIG_MAPPING, AutoModel, PreTrainedModel
 
 from i18n import N_, msg
 from model import catalog
@@ -45,6 +45,7 @@ def find(name: str, settings: Settings, *, download: bool = False, progress: hub
 
 def load(name: str, folder: Path, settings: Settings, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
     """The network in a folder, in eval mode, with the attention kernel that transformers chooses for it.
+    Without its language-model head where the files have none.
 
     Safetensors alone, no code of the repository. Raises CheckpointError and its kinds.
     """
@@ -58,9 +59,14 @@ def load(name: str, folder: Path, settings: Settings, dtype: torch.dtype = torch
         raise NotSupported(msg("{model}: its architecture ({kind}) is unknown to transformers", **asked))
     try:
         fetching.check_size(name, fetching.without_weights(name, folder), dtype, settings)  # weights that lack are made
-        network: PreTrainedModel = from_pretrained(name, folder, dtype)[0]
+        network: PreTrainedModel
+        network, found = from_pretrained(name, folder, dtype)
+        if found["missing_keys"]:  # transformers would make a head at random
+            network, found = from_pretrained(name, folder, dtype, AutoModel)
     except NotSupported:
         raise NotSupported(msg(NOT_LANGUAGE_MODEL, model=name, kind=model_type)) from None
+    if lost := weights.needed(found["missing_keys"]):
+        raise CheckpointError(msg(weights.MISSING_WEIGHTS, model=name, count=len(lost), first=lost[0]))
     weights.merge(name, network, folder)
     return network
 
