@@ -19,7 +19,7 @@ from serving.job import Job
 MOST_REMEMBERED = 10_000  # runs of which it is known which worker has their traces
 STOPPED = msg("This server is being stopped. Try again in a minute")
 FIRST_GUESS = 0.5  # seconds of a job, until some were done
-QUEUE_FULL = N_("The queue is full: {waiting} requests are waiting. Try again in about {seconds:.0f} seconds")
+QUEUE_FULL = N_("The queue is full (waiting: {waiting}). Try again in about {seconds:.0f} s")
 
 
 class QueueFull(ValueError):

@@ -35,7 +35,7 @@ HERE = 40.0  # seconds since a phone asked last
 ROOM = re.compile(r"[\w-]{22}", re.ASCII)  # 128 bits
 PHONE = re.compile(r"[\w-]{16,32}", re.ASCII)
 STEP = re.compile(r"[\w-]{1,39}", re.ASCII)  # the name of one
-FULL = N_("All {most} rooms of this server are taken. The next one is free in {minutes} minutes.")
+FULL = N_("All {most} rooms of this server are taken. The next one is free in {minutes} min.")
 UNREACHABLE = msg("The store of this server's rooms does not answer. Try again in a minute.")
 GONE = msg("This room has ended. Open a new one.")
 

@@ -101,7 +101,7 @@ class TestTurns:
         for _ in range(200):
             queue.done(Ticket(JOB, "Z"), 4.0)  # seconds a job
         enter(queue, "ABC")
-        with pytest.raises(QueueFull, match=r"^The queue is full: 3 requests are waiting.* in about 8 seconds$"):
+        with pytest.raises(QueueFull, match=r"^The queue is full \(waiting: 3\).* in about 8 s$"):
             queue.enter(JOB, "D")  # 4 s × 4 jobs ÷ 2 workers
         assert order(queue, 1) == "A"
         enter(queue, "D")

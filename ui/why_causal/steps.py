@@ -105,9 +105,10 @@ def cut_note(found: TwinPair, batch: TokenBatch) -> str:
     cut = batch.cut[0]
     if not cut:
         return ""
-    return say(
-        "The twins read at most {most} tokens. The text's last {cut:,} characters are cut, from “{beginning}” on.",
-        most=found.context, cut=len(cut), beginning=escaped(beginning(cut)),
+    return say_count(
+        "The twins read at most {most} tokens. The text's last character is cut: “{beginning}”.",
+        "The twins read at most {most} tokens. The text's last {count} characters are cut, from “{beginning}” on.",
+        len(cut), most=found.context, beginning=escaped(beginning(cut)),
     )  # fmt: skip
 
 
