@@ -365,9 +365,9 @@ def stored_type(name: str, folder: Path) -> str:
     file = next(folder / file for file in weight_files(name, files) if not file.endswith(".json"))
     if file.suffix == ".gguf":
         return gguf_files.header(name, file).stored
-    if CONFIG in files and (packed := formats.bitsandbytes_type(read_json(name, folder / CONFIG))):
-        return packed
-    return safetensors_files.stored(name, file)
+    found = safetensors_files.stored(name, file)
+    packed = CONFIG in files and formats.bitsandbytes_type(read_json(name, folder / CONFIG))
+    return found if found in safetensors_files.FOUR_BITS else packed or found
 
 
 def _is_folder(path: Path) -> bool:
