@@ -50,7 +50,7 @@ share = partial(controls.share, choosing.CompareLink, model, masks=None, section
 attentions = [name for name in model.attentions if name in other.attentions and name != "cross"]
 if not attentions:
     titles = {"one": explain.title_of(model), "other": explain.title_of(other)}
-    st.info(say("{one} and {other} have no attention of the same kind.", **titles))
+    st.info(say("{one} and {other} have no attention of the same kind: choose another model for B.", **titles))
     share()
     st.stop()
 with choices:

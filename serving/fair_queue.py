@@ -63,7 +63,8 @@ class FairQueue:
                 seconds = max(self._mean * (waiting + 1) / self._workers, 1.0)
                 raise QueueFull(msg(QUEUE_FULL, waiting=waiting, seconds=seconds))
             if len(mine) >= self._most_a_reader:
-                raise QueueFull(msg("Too many requests: {count} of yours are still waiting", count=len(mine)))
+                words = N_("Too many requests: {count} of yours are still waiting. Try again when they are done")
+                raise QueueFull(msg(words, count=len(mine)))
             ticket = Ticket(job, reader, affinity_key, low_priority=low_priority)
             self._readers.setdefault(reader, deque()).append(ticket)
             self._changed.notify_all()

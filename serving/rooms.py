@@ -201,7 +201,7 @@ class Rooms:
         if not self.is_open(key):
             raise ValueError(GONE)
         if len(shown.body) > MOST_BYTES:
-            words = N_("This step is too large for phones: {size:,} bytes, at most {most:,}.")
+            words = N_("This step is too large for phones: {size:,} bytes, at most {most:,}. Shorten its text.")
             raise ValueError(msg(words, size=len(shown.body), most=MOST_BYTES))
         fields = {"step": shown.step.encode(), "choices": b"%d" % shown.choices, "body": shown.body}
         (ends,) = self.hashes.get(f"room:{key.id}", "ends")

@@ -33,7 +33,10 @@ LENGTHS = N_(
     "Activation patching needs as many tokens in A as in B: A has {a}, B has {b}. Change one of the two texts until "
     "they agree"
 )
-DECODERS = N_("Activation patching is for models with one stack that predict the next token")
+DECODERS = N_(
+    "Activation patching is for models with one stack that predict the next token: choose a decoder with its "
+    "language-model head"
+)
 MOST_PAIRS, MOST_PAIRS_BYTES = 64, 200_000
 PAIRS = N_(
     "expected a CSV file with the columns a, b, answer and instead_of, and 1 to {most} pairs of texts in at most "

@@ -81,8 +81,13 @@ OVER_MEMORY = N_(
 )
 NOT_REGULAR = N_("{model}: {file} is not a regular file, and only regular files are read. Choose another folder.")
 SHARD_MISSING = N_("{model}: {file} names {missing!r}, which is not there. Fetch the files again.")
-LINK_OUTSIDE = N_("{model}: {file} is a link to outside the folder that models are loaded from.")
-TOO_MANY_LAYERS = N_("{model}: config.json asks for {count:,} layers ({field}), and at most {most:,} are supported.")
+LINK_OUTSIDE = N_(
+    "{model}: {file} is a link to outside the folder that models are loaded from. Put the file itself in its place."
+)
+TOO_MANY_LAYERS = N_(
+    "{model}: config.json asks for {count:,} layers ({field}), and at most {most:,} are supported. Choose "
+    "another model."
+)
 UNREADABLE = N_("{model}: {file} cannot be read ({why}). Fetch the file again.")
 
 

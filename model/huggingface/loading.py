@@ -45,7 +45,7 @@ _REPORT: ContextVar[Report | None] = ContextVar("_REPORT", default=None)  # of t
 UNREADABLE = N_("{model}: its tokenizer cannot be read ({why}). Its {files} must be complete.")
 OTHER_VOCABULARY = N_(
     "{model}: its tokenizer has ids up to {highest} and its weights know {known} entries. They do not belong to the "
-    "same model."
+    "same model: fetch both again."
 )
 
 
@@ -166,8 +166,8 @@ def from_pretrained(
     except Stopped:
         raise
     except Exception as error:  # noqa: BLE001 - a damaged file raises whatever its reader happens to raise
-        why = msg("{model}: the weights do not fit the configuration ({why}).", model=name, why=first_line(error))
-        raise CheckpointError(why) from None
+        words = N_("{model}: the weights do not fit the configuration ({why}). Fetch its files again.")
+        raise CheckpointError(msg(words, model=name, why=first_line(error))) from None
     return network.eval().requires_grad_(False), found
 
 

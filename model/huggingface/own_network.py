@@ -15,7 +15,7 @@ from model.huggingface import checkpoint_files, fetching, hub, weights
 from model.huggingface.loading import from_pretrained
 from serving.settings import Settings
 
-NOT_LANGUAGE_MODEL = N_("{model} ({kind}) is not a language model: it does not read tokens alone")
+NOT_LANGUAGE_MODEL = N_("{model} ({kind}) is not a language model: choose one that reads tokens alone")
 
 
 def find(name: str, settings: Settings, *, download: bool = False, progress: hub.Progress | None = None) -> Path:
@@ -54,9 +54,12 @@ def load(name: str, folder: Path, settings: Settings, dtype: torch.dtype = torch
     if model_type not in CONFIG_MAPPING:
         asked = {"model": name, "kind": model_type[:60]}
         if "auto_map" in config:
-            words = N_("{model}: its architecture ({kind}) needs custom code, which is never run here")
+            words = N_(
+                "{model}: its architecture ({kind}) needs custom code, which is never run here. Choose another model"
+            )
             raise NotSupported(msg(words, **asked))
-        raise NotSupported(msg("{model}: its architecture ({kind}) is unknown to transformers", **asked))
+        words = N_("{model}: its architecture ({kind}) is unknown to transformers. Choose another model")
+        raise NotSupported(msg(words, **asked))
     try:
         fetching.check_size(name, fetching.without_weights(name, folder), dtype, settings)  # weights that lack are made
         network: PreTrainedModel

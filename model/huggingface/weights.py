@@ -35,10 +35,13 @@ CANNOT_MERGE = N_(
     "{model} holds an adapter beside its base that Unmask cannot merge ({what}). Merge the two (peft's "
     "merge_and_unload), save the result, and choose that."
 )
-MISSING_WEIGHTS = N_("{model} lacks {count} of the weights that its configuration requires ({first}).")
+MISSING_WEIGHTS = N_(
+    "{model} lacks {count} of the weights that its configuration requires ({first}). Fetch its files again, or choose "
+    "another model."
+)
 UNEXPECTED_WEIGHTS = N_(
     "{model} holds weights that do not fit the network of its configuration ({listed}). Without them, another model "
-    "would be shown: its config.json and its weights do not belong to the same model."
+    "would be shown: its config.json and its weights do not belong to the same model. Fetch both again."
 )
 NO_LANGUAGE_MODEL = N_("{model}: expected a language model (…ForCausalLM, …ForMaskedLM …), got {architecture}")
 

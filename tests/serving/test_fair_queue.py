@@ -109,7 +109,7 @@ class TestTurns:
     def test_one_reader_cannot_fill_it(self) -> None:
         queue = new_queue(most_a_reader=2)
         enter(queue, "AA")
-        with pytest.raises(QueueFull, match=r"^Too many requests: 2 of yours are still waiting$"):
+        with pytest.raises(QueueFull, match=r"^Too many requests: 2 of yours are still waiting\. Try again when"):
             queue.enter(JOB, "A")
         enter(queue, "B")
 
