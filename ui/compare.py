@@ -175,7 +175,7 @@ def show(text: str, reading: TokenizedText, row: int) -> None:
     attentions = [name for name in model.attentions if name in other.attentions and name != "cross"]
     if not attentions:
         names = {"one": title_of(model), "other": title_of(other)}
-        st.info(say("{one} and {other} have no attention of the same kind.", **names))
+        st.info(say("{one} and {other} have no attention of the same kind: choose another model for B.", **names))
         share()
         return
     with choices:

@@ -38,7 +38,8 @@ def check(model: Model, masks: MaskSpec) -> None:
     """Raises ValueError for what an atlas is not made of."""
     if model.kind == "encoder-decoder":
         words = N_(
-            "{model} is an encoder-decoder: an atlas is for decoders and encoders, whose tokens attend to one text"
+            "{model} is an encoder-decoder, and an atlas is for models whose tokens attend to one text: choose a "
+            "decoder or an encoder"
         )
         raise ValueError(msg(words, model=model.name))
     if masks.heads or masks.layers or not masks.padding:

@@ -253,12 +253,12 @@ class TestTheCache:
         assert first_layer <= 1e-5
         assert min(weight, kept, logit, error) > 0.01
         count = len(page.path.ids) - 1
-        assert f"changes {count} of the {count} rows above it" in page.sentences()[1]
+        assert f"changes {count} of the rows above it ({count})" in page.sentences()[1]
         bars = array(page.figures()["old_rows"]["data"][0]["y"])
         assert len(bars) == count
         assert bars.max() == pytest.approx(weight, rel=0.01)
         page.set(old_rows_causal=True)
-        assert f"changes 0 of the {count} rows above it" in page.sentences()[1]
+        assert f"changes 0 of the rows above it ({count})" in page.sentences()[1]
         assert array(page.figures()["old_rows"]["data"][0]["y"]).max() <= 1e-5
 
     def test_nothing_is_computed_below_while_it_plays(self) -> None:
