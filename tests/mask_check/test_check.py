@@ -319,3 +319,12 @@ def test_why_it_cannot_be_done_is_read_in_any_language() -> None:
 
 def test_two_tokens_have_no_last_three_logits() -> None:
     assert unmask.check("story", ids=[1, 500]).obeys
+
+
+def test_a_text_too_short_for_a_property_is_the_reason_that_is_given() -> None:
+    """Two tokens: the story model counts positions, keeps a cache and has a causal mask all the same."""
+    report = unmask.check("story", ids=[1, 500])
+    words = {finding.law: str(finding.words) for finding in report.findings}
+    assert words["reuse"] == words["cache"] == "the text is too short for steps."
+    assert words["tree"] == "the text is too short for a draft tree."
+    assert words["unpositioned"] == words["padding-right"]
