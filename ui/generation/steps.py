@@ -114,7 +114,7 @@ LENGTHS = N_(
 )
 FULL = N_(
     "The context is full: {model} reads at most {context:,} tokens here. Dropping the oldest token would make room, "
-    "but all others would change position, and all keys and values would have to be recomputed. Go back, or start over."
+    "but all others would change position, and all keys and values would have to be recomputed."
 )
 
 
@@ -123,10 +123,11 @@ def _say(model: Model, writing: Writing) -> None:
     counts = {"prompt": len(path.prompt), "written": len(path.written), "tokens": len(path.ids)}
     st.markdown(say(LENGTHS, **counts, context=context, room=path.room(context)))
     if len(path.ids) >= context:
-        st.warning(say(FULL, model=explain.title_of(model), context=context))
+        todo = say("Go back, or start over.") if path.written else say("Shorten the text on the left.")
+        st.warning(together([say(FULL, model=explain.title_of(model), context=context), todo]))
     elif not path.room(context):
-        most = N_("{count} tokens are generated, the maximum on this page. Go back, or start over.")
-        st.warning(say(most, count=MOST_WRITTEN))
+        most = say("{count} tokens are generated, the maximum on this page.", count=MOST_WRITTEN)
+        st.warning(together([most, say("Go back, or start over.")]))
 
 
 def _scene(
