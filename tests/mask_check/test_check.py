@@ -346,3 +346,12 @@ def test_layers_whose_weights_are_missing_are_refused(tmp_path: Path) -> None:
     network.save_pretrained(tmp_path, state_dict=tensors)
     with pytest.raises(CheckpointError, match=r"lacks 1 of the weights .*q_proj"):
         own_network.load("llama", tmp_path, Settings())
+
+
+def test_a_text_too_short_for_a_property_is_the_reason_that_is_given() -> None:
+    """Two tokens: the story model counts positions, keeps a cache and has a causal mask all the same."""
+    report = unmask.check("story", ids=[1, 500])
+    words = {finding.law: str(finding.words) for finding in report.findings}
+    assert words["reuse"] == words["cache"] == "the text is too short for steps."
+    assert words["tree"] == "the text is too short for a draft tree."
+    assert words["unpositioned"] == words["padding-right"]

@@ -153,6 +153,8 @@ class TestTheContext:
         page = Generation("the cat sat on the mat " * 60, model=str(tiny_folder))
         assert "there is no room to generate" in page.words().replace("There", "there")
         assert "The context is full" in page.words()
+        assert "Shorten the text" in page.words()
+        assert "Go back" not in page.words()  # nothing is written
         buttons = page.buttons()
         assert not buttons["step"]
         assert not buttons["play"]
@@ -166,6 +168,7 @@ class TestTheContext:
         page.press("step", left)
         assert len(page.path.ids) == tiny.context
         assert "The context is full" in page.words()
+        assert "Go back, or start over." in page.words()
         assert not page.buttons()["step"]
         last = len(page.path.written) - 1
         page.set(choice_at=last)

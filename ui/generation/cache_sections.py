@@ -106,7 +106,7 @@ def show_on_and_off(
     with table:
         what = say_count("largest difference, newest step", "largest difference, last {count} steps", len(found.logits))
         rows = [
-            (say("rows of all heads ({count})", count=model.num_layers * model.num_heads), [float(found.rows.max())]),
+            (say("rows of every head"), [float(found.rows.max())]),
             (say("probabilities of the next token"), [float(found.probabilities.max())]),
             (say("logits, in float32 (they reach {size:.1f})", size=found.size), [float(found.logits.max())]),
             (say("logits, in float64"), [exact]),
