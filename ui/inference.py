@@ -176,7 +176,7 @@ def show_calls(row: Row) -> SectionView:
         raise ValueError(say("expected a cached prefix of at least 1 token for a second continuation"))
     second = tuple(calls.continuation_ids(row.model, state.second)[0]) if state.second else ()
     found: calls.CallsComparison = row.ask(
-        calls.compare_calls, row.batch, row.model.standard, tuple(ends), align, second
+        calls.compare_calls, row.batch, row.model.standard, tuple(ends), align, state.second
     )
     sentence = inference.calls_sentence(found, bool(second))
     labels = [*row.labels, *(f"→ {row.model.label(token)}" for token in second)]
