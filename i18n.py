@@ -107,11 +107,10 @@ def say_count(one: str, many: str, count: int, /, **values: Any) -> str:
 
 
 def large(count: float) -> str:
-    """A count of many thousands, to three digits, in the units of the language: "3.51 million", "351 万"."""
-    units = UNITS[language()]
-    size, unit = next((one for one in units if count >= one[0]), units[-1])
-    number = count / size
-    return f"{number:,.0f} {unit}" if number >= 100 else f"{number:.3g} {unit}"
+    """A count to three digits, in the units of the language: "3.51 million", "351 万"; "19,700", "1.97 万"."""
+    count = float(f"{count:.3g}")
+    found = next((one for one in UNITS[language()] if count >= one[0]), None)
+    return f"{count / found[0]:.3g} {found[1]}" if found else f"{count:,.0f}"
 
 
 def say_all(items: Sequence[str], /, *, last: str = "and") -> str:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from i18n import N_, msg, msg_list
-from mask_check.findings import BROKEN, OBEYS, CannotCheck, Finding, skipped, unknown
+from mask_check.findings import BROKEN, DOES_NOT_APPLY, OBEYS, CannotCheck, Finding, skipped, unknown
 from mask_check.packing import has_state
 from mask_check.subject import apart
 from mask_check.trial import CheckTrial
@@ -67,6 +67,8 @@ def judge_reuse(trial: CheckTrial) -> Finding:
     Tolerated: rounding. Limits: cutting back and reordering need a cache with crop and reorder_cache, which
     plain tuples lack.
     """
+    if trial.found["cache"].verdict == DOES_NOT_APPLY:
+        return skipped(trial.found["cache"].words)
     if trial.found["cache"].verdict != OBEYS:
         return skipped(msg("it cannot be run step by step."))
     prompt, drafted = max(trial.length // 3, 1), max(trial.length // 3, 1) + 3

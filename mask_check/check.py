@@ -15,12 +15,13 @@ from torch import Tensor, nn
 from i18n import N_, msg
 from mask_check import cache, differentiate, kernels, longer, packing, padding, reach, source
 from mask_check.declared import layers_of
-from mask_check.findings import BROKEN, LAWS, PRESUMES, CannotCheck, CheckReport, Finding, skipped, unknown
+from mask_check.findings import BROKEN, DECISIVE, LAWS, PRESUMES, CannotCheck, CheckReport, Finding, skipped, unknown
 from mask_check.prepare import prepare
 from mask_check.subject import CheckedModule, evaluating
 from mask_check.trial import CheckOptions, CheckTrial
 from model.errors import first_line
 from model.huggingface import own_network
+from model.huggingface.weights import is_language_model
 from model.spec import MOST_POSITIONS
 from serving import machine
 from serving.settings import Settings
@@ -119,6 +120,9 @@ def limits(trial: CheckTrial) -> tuple[tuple[str, str], ...]:
     if wide + 2 > longest:
         words = msg("rows past its window of {wide:,}: use --tokens {needed}.", wide=wide, needed=wide + 8)
         found.append((LAWS["length"], words))
+    if trial.subject.is_transformers and not is_language_model(type(trial.subject.inner).__name__):
+        words = msg("It has no language-model head: its last hidden states are compared, not logits.")
+        found.append((LAWS[DECISIVE], words))
     if not trial.asked.kernels and trial.subject.is_transformers:
         found.append((LAWS["kernels"], msg("FlexAttention, which takes a minute to compile: use --flex.")))
     return tuple(found)

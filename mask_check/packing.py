@@ -185,7 +185,9 @@ def judge_tree(trial: CheckTrial) -> Finding:
     if form is None:
         return skipped(msg("it takes no explicit mask with positions, or its layers' masks differ."))
     prompt, length = trial.length - 2 * DRAFTS, trial.length - DRAFTS
-    if prompt < 1 or not torch.equal(trial.declared.layers[0], torch.ones_like(trial.declared.layers[0]).tril()):
+    if prompt < 1:
+        return skipped(msg("the text is too short for a draft tree."))
+    if not torch.equal(trial.declared.layers[0], torch.ones_like(trial.declared.layers[0]).tril()):
         return skipped(msg("draft trees are for causal masks alone."))
     allowed = torch.ones(trial.length, trial.length, dtype=torch.bool, device=trial.ids.device).tril()
     allowed[length:, prompt:length] = False

@@ -75,8 +75,10 @@ def judge_unpositioned(trial: CheckTrial) -> Finding:
     fault: they expect position_ids.
     """
     subject = trial.subject
-    if not (subject.takes_mask and subject.names_positions) or subject.kind == "encoder-decoder" or trial.length < 3:
+    if not (subject.takes_mask and subject.names_positions) or subject.kind == "encoder-decoder":
         return skipped(msg("it takes no attention_mask, or no position_ids that could be left out."))
+    if why := _why_not(trial):
+        return skipped(why)
     ids, keep, real = padded(trial, "left")
     broken = N_("padded on the left without position_ids, output {where} differs by {amount}.")
     kept = msg("padded on the left without position_ids, the row gives the same outputs as alone.")

@@ -204,7 +204,7 @@ class Model(ABC):
         of the call before, which does not change. masking: gives each layer's mask, [Q,K]. Raises NotSupported where
         there is no cache.
         """
-        raise NotSupported(msg("{model}: it cannot be run in several calls here", model=self.name))
+        raise NotSupported(msg("{model}: it cannot be run in several calls here. Choose a decoder", model=self.name))
 
     def keys_values(self, cache: Any) -> list[KeysValues]:
         """Each layer's. Raises NotSupported for a cache that holds other states too."""
@@ -220,7 +220,8 @@ class Model(ABC):
     ) -> Residuals:
         """The residual stream of a run under spec, with what edit makes of heads and entering of each layer's input.
         Raises NotSupported where it is not known."""
-        raise NotSupported(msg("{model}: the states after each of its layers are not available here", model=self.name))
+        words = N_("{model}: the states after each of its layers are not available here. Choose another model")
+        raise NotSupported(msg(words, model=self.name))
 
     def frozen(self, trace: Trace, row: int) -> LinearizedRun:
         """One row of a run of this model with its norms frozen. Raises NotSupported where that is not known."""

@@ -51,7 +51,8 @@ def first_line(error: BaseException) -> str:
 def index(name: str, value: Any, count: int, *, first: int = 0) -> int:
     """A whole number from `first` to count - 1, numpy's too. Raises ValueError, saying so, for anything else."""
     try:
-        found = first - 1 if isinstance(value, bool) else operator.index(value)
+        several = getattr(value, "ndim", None)  # a tensor [1] has an index too
+        found = first - 1 if several or isinstance(value, bool) else operator.index(value)
     except TypeError:
         found = first - 1
     if not first <= found < count:

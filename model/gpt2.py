@@ -133,7 +133,9 @@ def save_transformer(model: Transformer, folder: Path, dtype: torch.dtype = torc
         tensors[theirs] = tensor.to(dtype).contiguous()
     write(folder / "model.safetensors", save(tensors, metadata={"format": "pt"}))
     sizes = {theirs: getattr(model.config, ours) for ours, theirs in FIELDS.items()}
-    fields = {"architectures": ["GPT2LMHeadModel"], **GPT2Config(model_type="gpt2", **sizes).model_dump()}
+    # transformers would otherwise take GPT-2's own <|endoftext|>, 50256, and warn that there is no such token
+    fields = {"architectures": ["GPT2LMHeadModel"], "bos_token_id": None, "eos_token_id": None}
+    fields |= GPT2Config(model_type="gpt2", **sizes).model_dump()
     write(folder / "config.json", (json.dumps(fields, indent=2) + "\n").encode())
 
 

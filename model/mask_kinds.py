@@ -201,7 +201,7 @@ KINDS: dict[str, Kind] = {
     "sinks": Kind(  # StreamingLLM, arXiv:2309.17453
         lambda cells, size: (cells.query_token >= 0) & _first(cells.key_token, size),
         _sinks_code, "sinks: every token sees the first",
-        N_("{size} sinks"), first=1, opens=True, borders=_once, once=True,
+        N_("sinks of {size}"), first=1, opens=True, borders=_once, once=True,
     ),
 }  # fmt: skip
 OF_IMAGES = "image_block"  # a network's own: the tokens of an image see each other

@@ -17,7 +17,7 @@ from tokenizers.pre_tokenizers import Split
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from i18n import N_, msg
+from i18n import N_, msg, msg_count
 from model.errors import panics_caught
 
 Row = TypeVar("Row")
@@ -128,11 +128,12 @@ def cut_words(cut: str, most: int) -> str:
     """In a sentence: what of a text did not fit into `most` tokens; "" where nothing was cut."""
     if not cut:
         return ""
-    words = N_(
-        "The model reads at most {most:,} tokens: the last {count:,} characters of the text are cut, from "
-        "“{beginning}” on."
-    )
-    return msg(words, most=most, count=len(cut), beginning=beginning(cut))
+    return msg_count(
+        "The model reads at most {most:,} tokens: the last character of the text is cut: “{beginning}”.",
+        "The model reads at most {most:,} tokens: the last {count} characters of the text are cut, from "
+        "“{beginning}” on.",
+        len(cut), most=most, beginning=beginning(cut),
+    )  # fmt: skip
 
 
 def padded(rows: Sequence[Sequence[int]], pad: int, pad_side: str = "right") -> tuple[Tensor, Tensor]:

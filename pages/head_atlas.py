@@ -36,14 +36,12 @@ with guarded(say("Measuring every head …")):
     atlas, go_on = atlas_controls.find(model, texts_key, read, masks)
     atlas = atlas_controls.with_weights(model, atlas, x, y)
 
-size = say_count(
-    "{heads} heads · {count} text · {tokens:,} tokens",
-    "{heads} heads · {count} texts · {tokens:,} tokens",
-    atlas.texts,
-    heads=atlas.layers * atlas.heads,
-    tokens=atlas.read,
+size = (
+    say_count("{count} head", "{count} heads", atlas.layers * atlas.heads),
+    say_count("{count} text", "{count} texts", atlas.texts),
+    say_count("{count} token", "{count} tokens", atlas.read),
 )
-title.markdown(page.heading(say("Head atlas"), explain.title_of(model), size))
+title.markdown(page.heading(say("Head atlas"), explain.title_of(model), *size))
 st.html(tables.summary(atlas, random=chosen == "random"))
 left, right = st.columns([1.35, 1], gap="large")
 with left:

@@ -39,6 +39,8 @@ else:
 
 st.markdown(page.heading(say("Mask check"), mask_check.size(report)))
 st.html(sentence(report))
+for said in mask_check.headless(report):
+    st.markdown(say(said))
 if notes:
     st.markdown(notes)
 figure = mask_figure(report, dark=page.is_dark())

@@ -12,8 +12,11 @@ from ui.guard import guarded
 from ui.widgets.choices import one_of
 
 model, text = controls.open_page(inference.ServingLink.restore)
-title = st.empty()
+title = st.container()
 section = one_of(say("Shown"), inference.SECTIONS, "serving", label_visibility="collapsed")
+if section != "cost":
+    with title:  # under its name, not under the sections
+        controls.ask_for_text(text)
 reading = None if section == "cost" else controls.open_text(model, text)
 title.markdown(page.heading(say("Serving"), explain.title_of(model)))
 sentence_place = st.empty()

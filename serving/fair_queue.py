@@ -19,7 +19,7 @@ from serving.job import Job
 MOST_REMEMBERED = 10_000  # runs of which it is known which worker has their traces
 STOPPED = msg("This server is being stopped. Try again in a minute")
 FIRST_GUESS = 0.5  # seconds of a job, until some were done
-QUEUE_FULL = N_("The queue is full: {waiting} requests are waiting. Try again in about {seconds:.0f} seconds")
+QUEUE_FULL = N_("The queue is full (waiting: {waiting}). Try again in about {seconds:.0f} s")
 
 
 class QueueFull(ValueError):
@@ -63,7 +63,8 @@ class FairQueue:
                 seconds = max(self._mean * (waiting + 1) / self._workers, 1.0)
                 raise QueueFull(msg(QUEUE_FULL, waiting=waiting, seconds=seconds))
             if len(mine) >= self._most_a_reader:
-                raise QueueFull(msg("Too many requests: {count} of yours are still waiting", count=len(mine)))
+                words = N_("Too many requests: {count} of yours are still waiting. Try again when they are done")
+                raise QueueFull(msg(words, count=len(mine)))
             ticket = Ticket(job, reader, affinity_key, low_priority=low_priority)
             self._readers.setdefault(reader, deque()).append(ticket)
             self._changed.notify_all()

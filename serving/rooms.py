@@ -35,7 +35,7 @@ HERE = 40.0  # seconds since a phone asked last
 ROOM = re.compile(r"[\w-]{22}", re.ASCII)  # 128 bits
 PHONE = re.compile(r"[\w-]{16,32}", re.ASCII)
 STEP = re.compile(r"[\w-]{1,39}", re.ASCII)  # the name of one
-FULL = N_("All {most} class sessions of this server are in use. The next one is free in {minutes} minutes.")
+FULL = N_("All {most} class sessions of this server are in use. The next one is free in {minutes} min.")
 UNREACHABLE = msg("The storage of this server's class sessions does not respond. Try again in a minute.")
 GONE = msg("This class session has ended. Start a new one.")
 
@@ -201,7 +201,7 @@ class Rooms:
         if not self.is_open(key):
             raise ValueError(GONE)
         if len(shown.body) > MOST_BYTES:
-            words = N_("This step is too large for phones: {size:,} bytes, at most {most:,}.")
+            words = N_("This step is too large for phones: {size:,} bytes, at most {most:,}. Shorten its text.")
             raise ValueError(msg(words, size=len(shown.body), most=MOST_BYTES))
         fields = {"step": shown.step.encode(), "choices": b"%d" % shown.choices, "body": shown.body}
         (ends,) = self.hashes.get(f"room:{key.id}", "ends")

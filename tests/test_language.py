@@ -185,10 +185,10 @@ def test_numbers_and_lists_follow_the_language() -> None:
     assert say_all(["a"]) == "a"
     assert say_all(["a", "b", "c"]) == "a, b and c"
     assert say_all(["a", "b"], last="or") == "a or b"
-    counts = (740_000, 3_507_456, 124_439_808, 1.5e9)
-    assert [*map(large, counts)] == ["0.74 million", "3.51 million", "124 million", "1.5 billion"]
+    counts = (19_712, 999_999, 3_507_456, 124_439_808, 1.5e9)
+    assert [*map(large, counts)] == ["19,700", "1 million", "3.51 million", "124 million", "1.5 billion"]
     with spoken("zh"):
-        assert [*map(large, counts)] == ["74 万", "351 万", "1.24 亿", "15 亿"]
+        assert [*map(large, counts)] == ["1.97 万", "100 万", "351 万", "1.24 亿", "15 亿"]
         assert say_all(["a", "b", "c"]) == "a、b 和 c"
         assert say_all(["因果", "填充"]) == "因果和填充"
 
@@ -255,3 +255,33 @@ def test_what_is_said_is_a_literal_that_the_catalogue_s_tool_finds() -> None:
                     lost += [f"{file.relative_to(ROOT)}:{node.lineno} {one!r}" for one in literals
                              if isinstance(one, str) and one not in sentences]  # fmt: skip
     assert not lost
+
+
+def test_what_refuses_a_model_or_a_text_says_what_to_do_next() -> None:
+    then = re.compile(
+        r"\b(change|choose|check|copy|delete|expected|fetch|free|get|go online|install|join|leave|merge|must|put|"
+        r"rename|save|shorten|supported are|try|type|wait)\b",
+        re.IGNORECASE,
+    )
+    starts = re.compile(r"\{(model|repo|name)(!r)?\}(:| (has|holds|is|was|lacks|\(\{kind\}\))) ")
+    refusals = {found for found in raised() if starts.match(found)}
+    assert len(refusals) > 30
+    assert sorted(found for found in refusals if not then.search(found)) == []
+    assert not {found for found in raised() if found.startswith("Activation patching") and not then.search(found)}
+
+
+def raised() -> Iterator[str]:
+    """The sentences that `raise` in model/ has, as they stand there or by a name of its file."""
+    for path in sorted((ROOT / "model").rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        named = {
+            one.targets[0].id: one.value.args[0].value  # type: ignore[attr-defined]
+            for one in ast.walk(tree)
+            if isinstance(one, ast.Assign) and isinstance(one.value, ast.Call) and ast.unparse(one.value.func) == "N_"
+        }
+        for error in (one for one in ast.walk(tree) if isinstance(one, ast.Raise) and one.exc is not None):
+            for call in (
+                one for one in ast.walk(error) if isinstance(one, ast.Call) and ast.unparse(one.func) == "msg"
+            ):
+                words = call.args[0]
+                yield words.value if isinstance(words, ast.Constant) else named.get(ast.unparse(words), "")

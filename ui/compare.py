@@ -1,29 +1,41 @@
-"""What B has of its own: other masks, another text or another model; all else is A's. And the page's link."""
+"""Compare: the page's link, what B has of its own (other masks, another text or model; all else is A's), and both."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import streamlit as st
 
-from i18n import N_, say
+from i18n import N_, say, together
 from model import catalog
 from model.base import Model, TokenizedText
+from model.heads.view import HeadView, coarser_words, cropped
 from model.masks import NATIVE, MaskSpec
 from model.text import first_line
-from ui import controls, link, run_view
+from ui import controls, explain, link, page, run_view
+from ui.circuits import patching
 from ui.circuits.patching import INTO, METRICS, PATCHED
 from ui.explain import title_of
+from ui.guard import guarded
+from ui.heads import head as head_picture
 from ui.heads import query
+from ui.markdown import escaped
+from ui.results import cached_figure
 from ui.run_view import RunView
 from ui.sidebar import models
-from ui.widgets.choices import bound
+from ui.widgets.choices import bound, one_of
+from viz.head import difference_figure, head_figure, head_range
 from viz.mask_styles import mask_name
+from viz.numbers import next_token_table
+from viz.sentence import comparable, prediction_sentence, weights_sentence
 
 DIFFERS = {"masks": N_("masks"), "head": N_("head"), "text": N_("text"), "model": N_("model")}
 OTHER_TEXT = (
     "Peter blew his silver whistle twice, and Peter lost his silver whistle twice, "  # not shown: a model's to read
     "and Peter blew his silver"
 )
+ABOVE = 220  # pixels over the pictures as the page opens, without the titles in their margins
 
 
 class CompareLink(link.View):
@@ -146,3 +158,114 @@ def titles(models: tuple[Model, Model], heads: tuple[str, str]) -> list[str]:
 def _take(standard: dict[str, bool]) -> None:
     switched = [name for name, on in standard.items() if st.session_state[f"b_{name}"] != on]
     st.session_state.b_off = ",".join(switched)
+
+
+def show(text: str, reading: TokenizedText, row: int) -> None:
+    """Draw the page, and its link in the sidebar; a part of the page that runs again alone. It holds no model: those it
+    would keep in memory for as long as the page is open. row: of A's texts, that which is looked at."""
+    controls.keep()
+    CompareLink.keep()
+    model = models.kept()
+    spec = controls.open_masks(say("Compare"), model, reading.batch, row)
+    sentence_slot = st.empty()
+    choices = st.container(horizontal=True, vertical_alignment="bottom", gap="small")
+    with choices, guarded():
+        other, b_reading, b_row, b_spec = _choose_b(model, text, reading, row, spec)
+    share = partial(controls.share, CompareLink, model, masks=None, section=None, scope="model", zoom=None)
+    attentions = [name for name in model.attentions if name in other.attentions and name != "cross"]
+    if not attentions:
+        names = {"one": title_of(model), "other": title_of(other)}
+        st.info(say("{one} and {other} have no attention of the same kind: choose another model for B.", **names))
+        share()
+        return
+    with choices:
+        attention = controls.choose_attention(attentions)
+        with st.container(width=190):
+            layer, head = controls.choose_head(model, *run_view.shape(model, attention))
+        b_layer, b_head = choose_head(other, attention, layer, head)
+        query_slot = st.container(width=150)
+    with guarded(say("Running A and B …")):
+        by = st.session_state.by
+        a, _ = run_view.run_pair(model, reading.batch, spec, row, attention, by=by)
+        b, _ = run_view.run_pair(other, b_reading.batch, b_spec, b_row, attention, by=by)
+        views = [a.head(layer, head), b.head(b_layer, b_head)]
+    with query_slot:
+        position = query.choose(a)
+    share()
+
+    heads, positions = (a.name(layer, head), b.name(b_layer, b_head)), (position, query_of_b(a, b, position))
+    views = _show_heads((a, b), views, titles((model, other), heads), heads, positions)
+    controls.explain_by(say("Activation patching works on tokens, not on words or sentences."))
+    sentences = _show_differences((a, b), views, positions)
+    sentence_slot.html(page.sentence(together(sentences)))
+    patching.show(replace(a, by="tokens"), replace(b, by="tokens"), (layer, head), a.last_token(position))
+
+
+def _choose_b(
+    model: Model, text: str, reading: TokenizedText, row: int, spec: MaskSpec
+) -> tuple[Model, TokenizedText, int, MaskSpec]:
+    """What B differs in, and B's model, text, row of it and masks. Raises what reading another text or model raises."""
+    differs = one_of(say("B differs in"), DIFFERS, "differs", width="content")
+    if differs == "masks":
+        return model, reading, row, choose_masks(model)
+    if differs == "text":
+        with st.container(width=420):
+            return model, choose_text(model), 0, spec
+    if differs == "head":
+        return model, reading, row, spec
+    with st.container(width=240):
+        other = choose_model()
+    b_reading = run_view.tokenize(other, text, st.session_state.pad, None)
+    return other, b_reading, min(row, len(b_reading.rows) - 1), like(spec, model, other)
+
+
+def _show_heads(
+    sides: tuple[RunView, RunView],
+    views: Sequence[HeadView],
+    titles: Sequence[str],
+    heads: tuple[str, str],
+    positions: tuple[int, int],
+) -> list[HeadView]:
+    """A's head beside B's, in the same colours; gives what is shown of them: without padding that both mask."""
+    masked = all(side.masks.padding for side in sides)
+    parts = [(side.real.start, side.real.stop) if masked else (0, len(side.tokens)) for side in sides]
+    shown = [cropped(view, part, part) for view, part in zip(views, parts, strict=True)]
+    framed = positions if query.picked() is not None else (None, None)
+    columns = st.columns(2, gap="small")
+    for column, key, title, name, view, at in zip(columns, "ab", titles, heads, shown, framed, strict=True):
+        with column:
+            with st.container(key=f"above_{key}"):
+                st.markdown(f"#### {title}")
+            figure = cached_figure(head_figure, view, zmax=head_range(*shown), dark=page.is_dark(), query=at)
+            alt = explain.head_alt(title if name in title else f"{title}, {name}", view, changed=False)
+            moves = query.moves(sides[0], parts[0]) if key == "a" else None
+            head_picture.show(figure, alt, room="one", key=f"head_{key}", above=ABOVE, moves=moves)
+            if coarser_words(view):
+                st.caption(say(coarser_words(view)))
+    return shown
+
+
+def _show_differences(
+    sides: tuple[RunView, RunView], views: Sequence[HeadView], positions: tuple[int, int]
+) -> list[str]:
+    """B's weights less A's, and the next tokens of both; gives sentences about either."""
+    left, right = st.columns(2, gap="small")
+    sentences = [cached_figure(weights_sentence, *views)]
+    with left:
+        if comparable(*views):
+            st.markdown("#### B − A")
+            figure = cached_figure(difference_figure, views[1], views[0], dark=page.is_dark())
+            alt = say("B minus A. {sentence}", sentence=sentences[0])
+            head_picture.show(figure, alt, room="one", key="head_difference")
+    with right, guarded(say("Predicting …")):
+        found = [side.predictions(query.predicting(side, at)) for side, at in zip(sides, positions, strict=True)]
+        if found[0] is not None and found[1] is not None:
+            st.markdown("#### " + say("The next token"))
+            lists = [one.candidates for one in found if one is not None]
+            st.html(cached_figure(next_token_table, *lists, changed=True, names=("A", "B")))
+            if sides[0].run.attention != "encoder":
+                both = zip(sides, positions, strict=True)
+                one, other = (f"“{escaped(side.tokens[at])}” ({at})" for side, at in both)
+                st.caption(say("After {one} in A, after {other} in B.", one=one, other=other))
+            sentences.append(prediction_sentence(*lists))
+    return sentences

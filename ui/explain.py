@@ -9,7 +9,7 @@ import streamlit as st
 import torch
 from markupsafe import Markup
 
-from i18n import N_, say, together
+from i18n import N_, say, say_count, together
 from lessons.glossary import glossary
 from model.base import Model, TokenizedText
 from model.heads import measures
@@ -81,10 +81,6 @@ def size(batch: TokenBatch, row: int) -> str:
     return say("{tokens} + {padding} padding", tokens=tokens, padding=padding) if padding else tokens
 
 
-CUT = N_(
-    "{model} reads at most {most:,} tokens. {where} shows the first {most:,}; its last {count:,} characters are cut, "
-    "from “{beginning}” on."
-)
 ROWS = {"text": N_("Row {row}"), "source": N_("Source row {row}"), "target": N_("Target row {row}")}
 
 
@@ -94,18 +90,26 @@ def limits(model: Model, reading: TokenizedText) -> list[str]:
     texts = {"text": batch} if batch.source is None else {"source": batch.source, "target": batch}
     about = {"model": title_of(model), "most": model.context}
     notes = [
-        say(CUT, **about, where=say(ROWS[name], row=row), count=len(cut), beginning=escaped(beginning(cut)))
+        say_count(
+            "{model} reads at most {most:,} tokens. {where} shows the first {most:,}; its last character is cut: "
+            "“{beginning}”.",
+            "{model} reads at most {most:,} tokens. {where} shows the first {most:,}; its last {count} characters are "
+            "cut, from “{beginning}” on.",
+            len(cut),
+            **about,
+            where=say(ROWS[name], row=row),
+            beginning=escaped(beginning(cut)),
+        )
         for name, one in texts.items()
         for row, cut in enumerate(one.cut, 1)
         if cut
     ]
     if reading.rows_left_out:
         words = N_(
-            "Only the first {count:,} lines are shown, {left:,} more are left out: the page takes at most {most} "
-            "lines, fewer if they are long."
+            "Lines shown: the first {count:,} of {all:,}. The page takes at most {most}, fewer if they are long."
         )
         most = Settings.from_environment().rows
-        notes.append(say(words, count=len(reading.rows), left=reading.rows_left_out, most=most))
+        notes.append(say(words, count=len(reading.rows), all=len(reading.rows) + reading.rows_left_out, most=most))
     return notes + _in_bytes(model, batch.source or batch)
 
 

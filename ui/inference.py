@@ -21,7 +21,7 @@ from model.mask_kinds import KINDS
 from model.masks import ON_TEXT, MaskSpec
 from model.text import TokenBatch
 from serving.job import Job, ModelRef
-from ui import controls, link, page, results
+from ui import controls, link, page, results, run_view
 from ui.guard import guarded
 from ui.heads.head import heard
 from ui.results import cached_figure
@@ -176,7 +176,7 @@ def show_calls(row: Row) -> SectionView:
         raise ValueError(say("expected a cached prefix of at least 1 token for a second continuation"))
     second = tuple(calls.continuation_ids(row.model, state.second)[0]) if state.second else ()
     found: calls.CallsComparison = row.ask(
-        calls.compare_calls, row.batch, row.model.standard, tuple(ends), align, second
+        calls.compare_calls, row.batch, row.model.standard, tuple(ends), align, state.second
     )
     sentence = inference.calls_sentence(found, bool(second))
     labels = [*row.labels, *(f"→ {row.model.label(token)}" for token in second)]
@@ -303,23 +303,24 @@ def show_streaming(row: Row) -> SectionView:
     now: StreamingState | None = state.get("stream_now")
     if now is None or (now.model.key, now.ids, now.sizes) != (row.model.key, ids, sizes):
         state.stream_now = None  # what it holds leaves the memory first
-        now = StreamingState(ModelRef.of(row.model), ids, tuple(map(row.model.label, ids)), sizes)
+        labels, heads = tuple(map(row.model.label, ids)), run_view.head_names(row.model, row.model.attentions[0])
+        now = StreamingState(ModelRef.of(row.model), ids, labels, heads, sizes)
         now.read(0.0)
         state.stream_now, state.stream_begun = now, True
     figures: dict[str, CachedFigure] = st.fragment(_read_on, run_every=LOOK_EVERY if now.going else None)(now.going)
     arguments = ", ".join(f"{name}={value}" for name, value in ({"tokens": len(ids)} | sizes).items())
-    return SectionView(
-        inference.stream_sentence(now.found, row.model.context), figures, row.code(f"streamed({arguments})", text)
-    )
+    sentence = inference.stream_sentence(now.found, row.model.context)
+    return SectionView(sentence, figures, row.code(f"streamed({arguments})", text))
 
 
 @dataclass
 class StreamingState:
-    """One reader's. labels: of its tokens. found: what has been read."""
+    """One reader's. labels: of its tokens. heads: their names. found: what has been read."""
 
     model: ModelRef
     ids: tuple[int, ...]
     labels: tuple[str, ...]
+    heads: list[str]
     sizes: dict[str, int]
     found: Any = None
     going: bool = True
@@ -349,7 +350,7 @@ def _read_on(going: bool) -> dict[str, CachedFigure]:
             st.button(words, on_click=setattr, args=(now, "going", not going), **look)
     alt = inference.stream_alt(found)
     figures = _chart(say("Loss and cache"), "stream_loss", inference.stream_figure(found), alt)
-    sinks = inference.sinks_figure(found, [now.labels[token] for token in found.kept])
+    sinks = inference.sinks_figure(found, [now.labels[token] for token in found.kept], now.heads)
     return figures | _chart(say("Attention of the newest token to the cache"), "stream_weights", sinks, alt)
 
 

@@ -10,7 +10,7 @@ import torch
 
 from i18n import N_, listed, msg, say, say_count, together
 from mask_check.declared import declare
-from mask_check.findings import CannotCheck, CheckReport
+from mask_check.findings import DECISIVE, LAWS, CannotCheck, CheckReport
 from mask_check.formats import amount_text
 from mask_check.registry import SAMPLES
 from mask_check.samples import SampleModule
@@ -182,12 +182,17 @@ def key(report: CheckReport) -> str:
     return page.note(" · ".join(parts)) if parts else ""
 
 
+def headless(report: CheckReport) -> list[str]:
+    """That other outputs than logits are compared, where they are."""
+    return [words for law, words in report.limits if law == LAWS[DECISIVE]]
+
+
 def numbers(report: CheckReport) -> str:
     noise = {"rows": amount_text(report.noise.beside), "runs": amount_text(report.noise.across)}
     words = N_(
-        "Most: the largest violation, in logits (for gradients, in their own units). Tolerated: the largest "
-        "rounding error allowed, {rows} between rows of one run and {runs} between runs of other shapes. Seed "
-        "{seed}, {forwards} forward passes, {seconds:.1f} s."
+        "Most: the largest violation, in the outputs' units (for gradients, in their own). Tolerated: the largest "
+        "rounding error allowed, {rows} between rows of one run and {runs} between runs of other shapes. "
+        "Seed {seed}, {forwards} forward passes, {seconds:.1f} s."
     )
     return say(words, **noise, seed=report.seed, forwards=report.forwards, seconds=report.seconds)
 

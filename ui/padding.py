@@ -114,10 +114,10 @@ def _padded_texts(model: Model, text: str) -> PaddedTexts:
     notes = _cuts(model, rows, kept)
     if len(rows) > len(kept):
         left_out = N_(
-            "Only the first {shown} lines are shown, {count:,} more are left out: the page takes at most {most} lines "
-            "including its own, fewer if they are long."
+            "Lines shown: the first {shown} of {count:,}. The page takes at most {most} including its own, fewer if "
+            "they are long."
         )
-        notes.append(say(left_out, shown=len(kept), count=len(rows) - len(kept), most=padding.MOST_TEXTS))
+        notes.append(say(left_out, shown=len(kept), count=len(rows), most=padding.MOST_TEXTS))
     whole = "\n".join([*rows[: len(kept)], *ours, *rows[len(kept) :]])
     return PaddedTexts((*kept, *ours), len(ours), tuple(notes), whole)
 

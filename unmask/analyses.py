@@ -60,10 +60,11 @@ class Analyses(HeadSource):
         including, end; the first of the row unless given. Its numbers: the probability of the actual next token,
         float32 [L+1, positions], NaN where there is none."""
         real = self.trace.batch.real(self.row)
-        begin = real.start if begin is None else self._query(begin)
-        end = min(begin + MOST_POSITIONS, real.stop) if end is None else index("stop", end, len(self.labels) + 1)
+        tokens = self._predicting
+        begin = real.start if begin is None else index("query", begin, len(tokens))
+        end = min(begin + MOST_POSITIONS, real.stop) if end is None else index("stop", end, len(tokens) + 1)
         found = logit_lens(self.model, self.trace.batch, self.trace.spec, self.row, range(begin, end))
-        labels = {position: self.trace.batch.pieces[self.row][position] for position in range(begin, end)}
+        labels = {position: tokens[position] for position in range(begin, end)}
         settled = column_names(found.settled(end - begin - 1) + 1)[-1]
         line = f"logit lens: after {labels[end - 1]} the prediction is the model's from {settled} on"
         axes = {"reading": column_names(len(found.ids)), "position": range(begin, end)}
@@ -113,7 +114,7 @@ class Analyses(HeadSource):
         everyone = outcome(*run, HeadsOff((), attention=self.trace.name), before.target)
         names = ", ".join(self.named(*place) for place in off.heads) or "no head"
         change = f"{-before.log_probability:.2f} → {-found.log_probability:.2f} nats"
-        line = f"{names} off ({way}): loss of {found.label} after {self.labels[query]} {change}"
+        line = f"{names} off ({way}): loss of {found.label} after {self._predicting[query]} {change}"
         tables = [[Candidate(*one) for one in some.candidates] for some in (found, everyone)]
         body = [Markup(next_token_table(*tables, changed=True, names=("heads off", "all heads on")))]
         return table_picture(line, found, found.losses, body, {"position": range(len(found.losses))})
@@ -128,7 +129,7 @@ class Analyses(HeadSource):
         run = (self.model, self.trace.batch, self.trace.spec, self.row, query, before.target)
         effects = np.stack([layer_effects(*run, layer, heads, off) for layer in range(layers)])
         view = EffectsView(effects, self.numbers or range(layers), frozenset())
-        line = f"heads off ({way}), one at a time: loss of {before.label} after {self.labels[query]}"
+        line = f"heads off ({way}), one at a time: loss of {before.label} after {self._predicting[query]}"
         body = [tag("p", ranking_sentence(view)), effects_table(view)]
         return table_picture(line, view, effects, body, {"layer": view.layers, "head": range(heads)})
 
@@ -191,6 +192,11 @@ class Analyses(HeadSource):
     @property
     def _keys(self) -> list[str]:
         return list(self.trace.keys.pieces[self.row])
+
+    @property
+    def _predicting(self) -> tuple[str, ...]:
+        """The tokens after which it predicts, whichever attention is shown."""
+        return self.trace.batch.pieces[self.row]
 
     def _query(self, query: int | None) -> int:
         return self.last if query is None else index("query", query, len(self.labels))

@@ -6,7 +6,7 @@ Sizes: L calls, H heads, Q queries, K keys, D head width.
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -53,8 +53,10 @@ def capture(
 
     The module runs in eval mode and without gradients, and is left as it was. tokens: a label for each position, by
     default its number. row: the row of the batch. Calls of another shape than most are left out, which the title says.
-    Raises ValueError if the module makes no such call, and for more than MOST_BYTES of weights.
+    Raises ValueError for anything but a module, if it makes no such call, and for more than MOST_BYTES of weights.
     """
+    if not isinstance(module, nn.Module):
+        raise ValueError(f"expected a torch.nn.Module, got {module!r:.80}")
     calls, fast = _Calls(row), torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)  # a kernel of a whole layer, which calls nothing
     try:
@@ -91,7 +93,8 @@ def from_transformer_lens(
     Blocked are cells whose score is -inf; without scores, later tokens where every pattern is exactly 0 on all of them.
     tokens: a label for each position, as model.to_str_tokens gives. Raises ValueError for a cache without patterns.
     """
-    found = map(PATTERN.fullmatch, cache)
+    names: Iterable[Any] = getattr(cache, "keys", tuple)()
+    found = [PATTERN.fullmatch(name) for name in names if isinstance(name, str)]
     layers = sorted(int(one[1]) for one in found if one)
     if not layers:
         raise ValueError("expected blocks.N.attn.hook_pattern of each layer in the cache, found none")

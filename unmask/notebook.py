@@ -2,7 +2,7 @@
 
 import json
 import warnings
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from pathlib import Path
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from unmask.atlas import AtlasPicture
 
 CLASSIFIERS = ("vit", "deit", "dinov2", "dinov2_with_registers")  # model types
+MESSAGES = 'messages as dicts, each with texts as "role" and "content"'
 HOOKS = ("_forward_hooks", "_forward_pre_hooks")  # of a module of torch, by their numbers
 CHANGED = (
     "the network's hooks or parameters have changed since unmask.load: this run uses those it had then. "
@@ -163,7 +164,7 @@ class LoadedModel(Checkable, Circuits):
         """
         from model.huggingface import chat
 
-        pairs = chat.checked((str(one["role"]), str(one["content"])) for one in messages)
+        pairs = chat.checked(_role_and_content(one) for one in items(MESSAGES, messages))
         own = getattr(self.tokenizer, "tokenizer", self.tokenizer)
         text = chat.rendered(self.model.name, own, pairs) if own else _rendered(self.model, pairs)
         batch, _ = self.model.encode_rendered(text)
@@ -184,6 +185,14 @@ class LoadedModel(Checkable, Circuits):
 @once
 def _inspector() -> Scheduler:
     return backends.inspector(Settings.from_environment())
+
+
+def _role_and_content(one: Any) -> tuple[str, str]:
+    """Of a message. Raises ValueError for what is none."""
+    role, content = (one.get("role"), one.get("content")) if isinstance(one, Mapping) else (None, None)
+    if not isinstance(role, str) or not isinstance(content, str):
+        raise ValueError(f"expected {MESSAGES}, got {one!r:.80}")
+    return role, content
 
 
 def _rendered(model: Model, messages: tuple[tuple[str, str], ...]) -> str:

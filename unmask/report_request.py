@@ -133,7 +133,8 @@ def masks_of(said: str | None, loaded: LoadedModel) -> MaskSpec | dict | None:
     names = [] if said.strip() == "none" else [name.strip() for name in said.split(",")]
     wrong = [name for name in names if name not in NATIVE]
     if wrong:
-        raise ValueError(f"expected masks out of {', '.join(NATIVE)}, none, or JSON, got {wrong[0]!r}")
+        kinds = f'{", ".join(NATIVE)}, none, or JSON such as {{"sliding": 4}}'
+        raise ValueError(f"expected masks out of {kinds}, got {wrong[0]!r}")
     return json.loads(OFF.to_json()) | dict.fromkeys(names, True)
 
 

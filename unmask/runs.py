@@ -17,7 +17,7 @@ from model.errors import index, items, whole_numbers
 from model.heads.merging import By, merge_groups, merged_head, merged_weights
 from model.heads.survey import Survey, changes, every_weight, survey
 from model.heads.view import HeadView, head_part
-from model.inference.calls import CallsComparison, check_predicts, compare_calls, continuation_ids, ends_of
+from model.inference.calls import CallsComparison, check_predicts, compare_calls, ends_of
 from model.inference.draft_tree import DraftTree, typed_tree, verify_tree
 from model.inference.packing import PackedLosses, pack
 from model.inference.streaming import MOST_STREAMED, StreamedText, ids_of, stream
@@ -143,8 +143,7 @@ class Run(Analyses, Checkable, Patchable):
         ends = ends_of(tokens, sizes, index("prefix", prefix, tokens))
         if second and not prefix:
             raise ValueError("expected a cached prefix of at least 1 token for a second continuation")
-        more = continuation_ids(self.model, second)[0] if second else ()
-        return compare_calls(self.model, alone, self.masks, ends, align, more)
+        return compare_calls(self.model, alone, self.masks, ends, align, second)
 
     def tree(
         self,

@@ -75,7 +75,7 @@ def alignment_alt(found: Alignment) -> str:
         pairs.append(say("{output} at {token} (position {position}, {weight:.2f})", output=output, **about))
     sizes = {"outputs": len(found.outputs), "tokens": len(found.source)}
     every = listed(pairs, N_("; "))
-    return say("Alignment of {outputs} outputs with {tokens} source tokens. {pairs}", **sizes, pairs=every)
+    return say("Alignment of the outputs ({outputs}) with the source tokens ({tokens}). {pairs}", **sizes, pairs=every)
 
 
 def written_strip(outputs: list[str], now: np.ndarray, standard: np.ndarray | None, step: int) -> Markup:

@@ -78,8 +78,8 @@ CHOSEN = N_(
     "There the next token was <b>“{token}”</b>: {chances}. Choose another to cut the text there and continue with it."
 )
 NEXT_TOKEN = N_(
-    "The next token depends on the rows of all {heads:,} heads and everything computed between them, not on this row "
-    "alone: temperature {temperature:g} and seed {seed} give <b>“{token}”</b>, {chances}."
+    "The next token depends on the rows of every head ({heads:,} in all) and everything computed between them, not on "
+    "this row alone: temperature {temperature:g} and seed {seed} give <b>“{token}”</b>, {chances}."
 )
 
 

@@ -13,7 +13,7 @@ from i18n import N_, listed, say, say_count, together
 from viz.charts import BLOCKED, LEGEND, MARGIN, coloured_cells, labelled, of_tokens, upright
 from viz.heatmap import CachedFigure, Part, figure
 from viz.html import escaped, headings, number_rows, swatch, table, tag, td
-from viz.numbers import number
+from viz.numbers import number, percent
 from viz.palette import ALLOWED, NOW, STANDARD, sequential
 
 if TYPE_CHECKING:  # they import torch
@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # they import torch
 CALLS = ("#4A90C2", "#E69F00", "#009E73", "#CC79A7", "#8C6D31", "#912DF5")  # in turn
 LIT = "#E69F00"
 SMOOTHED = 32  # tokens
+FEW = 10  # keys, each with a tick
 CONVENTIONS = {
     "both": N_("mask and position ids"), "mask": N_("mask only"),
     "positions": N_("position ids only"), "neither": N_("neither"),
@@ -54,8 +55,8 @@ TREE_DIFFERS = N_(
     "{difference}."
 )
 STREAMED_SINKS = N_(
-    "{done} tokens were read with a cache of {size} tokens, at most {held} MiB. From position {size} on, the mean loss "
-    "is {with_sinks} nats with {sinks} sinks and {without} with the last {size} tokens alone."
+    "{done} tokens were read with a cache of {size} tokens (sinks: {sinks}), at most {held} MiB. From position {size} "
+    "on, the mean loss is {with_sinks} nats with sinks and {without} with the last {size} tokens alone."
 )
 STREAMED = N_(
     "{done} tokens were read with a cache of the last {size} tokens, at most {held} MiB. From position {size} on, the "
@@ -91,7 +92,8 @@ def kernel_figure(found: "CallsComparison") -> CachedFigure:
     names = [say("blocked"), *(say("call {number}", number=number + 1) for number in range(len(found.calls)))]
     shown = np.concatenate(rows[:-1])
     colours = (BLOCKED, *(CALLS[number % len(CALLS)] for number in range(len(found.calls))))
-    return coloured_cells(shown, colours, names, {"title": {"text": say("keys")}}, {"showticklabels": False})
+    across = {"title": {"text": say("keys")}} | ({"dtick": 1} if tokens < FEW else {})  # else ticks between keys
+    return coloured_cells(shown, colours, names, across, {"showticklabels": False})
 
 
 def calls_table(found: "CallsComparison") -> Markup:
@@ -232,7 +234,7 @@ def stream_figure(found: "StreamedText") -> CachedFigure:
     """The mean loss of the last tokens as the text goes on, and what the cache holds, beside one of all tokens."""
     begin = found.sinks + found.window
     tokens, span = np.arange(1, len(found.ids)), max(min(SMOOTHED, len(found.ids) // 8), 1)
-    names = [say("with {sinks} sinks", sinks=found.sinks), say("the last {window} tokens alone", window=begin)]
+    names = [say("with sinks ({sinks})", sinks=found.sinks), say("the last {window} tokens alone", window=begin)]
     lines: list[Part] = []
     for name, losses, colour in [*zip(names, found.losses, (STANDARD, NOW), strict=True)][not found.sinks :]:
         mean = np.convolve(losses[1:], np.ones(span) / span)[span - 1 : len(tokens)].astype(np.float32)
@@ -254,11 +256,11 @@ def stream_figure(found: "StreamedText") -> CachedFigure:
     return figure(lines, layout)
 
 
-def sinks_figure(found: "StreamedText", labels: Sequence[str]) -> CachedFigure:
-    """The newest token's attention in every head to what the cache holds. labels: of that."""
+def sinks_figure(found: "StreamedText", labels: Sequence[str], heads: Sequence[str]) -> CachedFigure:
+    """The newest token's attention in every head to what the cache holds. labels: of that. heads: their names."""
     shown = found.weights if found.learned else found.weights[:, :-1]
     names = [*labels, *([say("learned sink")] if found.learned else [])]
-    trace: Part = {"type": "heatmap", "z": shown, "zmin": 0, "zmax": 1, "colorscale": sequential(),
+    trace: Part = {"type": "heatmap", "z": shown, "y": list(heads), "zmin": 0, "zmax": 1, "colorscale": sequential(),
                    "colorbar": {"thickness": 10, "title": {"text": say("weight")}},
                    "hovertemplate": "%{y}, %{x}: %{z:.3f}<extra></extra>"}  # fmt: skip
     across = labelled(names, N_("key in the cache"))
@@ -267,7 +269,7 @@ def sinks_figure(found: "StreamedText", labels: Sequence[str]) -> CachedFigure:
     layout: Part = {
         "height": 400, "margin": MARGIN,
         "xaxis": {"automargin": True, "ticks": "", "tickangle": -90} | across,
-        "yaxis": {"automargin": True, "autorange": "reversed", "title": {"text": say("head, layer by layer")}},
+        "yaxis": {"automargin": True, "autorange": "reversed", "title": {"text": say("head")}},
     }  # fmt: skip
     return figure([trace], layout)
 
@@ -343,7 +345,7 @@ def cost_table(found: "MaskCost", head_size: int) -> Markup:
         (say("full blocks"), f"{found.full:,} / {blocks:,}"),
         (say("partial blocks"), f"{found.partial:,} / {blocks:,}"),
         (say("empty blocks"), f"{found.empty:,} / {blocks:,}"),
-        (say("scores computed and then masked"), f"{found.share:.1%}"),
+        (say("scores computed and then masked"), percent(found.share)),
         (say("operations of one head of {size}", size=head_size), f"{found.flops(head_size) / 1e9:,.2f} GFLOP"),
         (say("keys and values read, in 2 bytes"), f"{found.key_value_bytes(head_size) / 2**20:,.1f} MiB"),
         (say("the mask as a boolean tensor"), f"{found.dense_bytes / 2**20:,.1f} MiB"),
@@ -353,8 +355,13 @@ def cost_table(found: "MaskCost", head_size: int) -> Markup:
 
 
 def cost_sentence(found: "MaskCost") -> str:
-    """What a kernel that skips blocks saves."""
-    blocks = len(found.blocks) ** 2
-    return say("A kernel that skips empty blocks computes {share} of the {tokens} × {tokens} scores; {masked} of these "
-               "are masked afterwards.", share=f"{(found.full + found.partial) / blocks:.1%}",
-               tokens=f"{found.tokens:,}", masked=f"{found.share:.1%}")  # fmt: skip
+    """What a kernel that skips blocks saves: of the scores in all blocks, which may reach beyond the text."""
+    blocks, side = len(found.blocks) ** 2, len(found.blocks) * found.block
+    words = N_(
+        "A kernel that skips empty blocks computes {share} of the {tokens} × {tokens} scores; {masked} of these are "
+        "masked afterwards."
+    )
+    shares = {"share": percent((found.full + found.partial) / blocks), "masked": percent(found.share)}
+    padded = N_("The {tokens} tokens are counted as {whole}, whole blocks.")
+    beyond = [say(padded, tokens=f"{found.tokens:,}", whole=f"{side:,}")] if side > found.tokens else []
+    return together([say(words, tokens=f"{side:,}", **shares), *beyond])

@@ -50,7 +50,7 @@ def lens_table(
         cells = [_cell(lens, reading, place, names[reading], standard) for reading in range(len(names))]
         chosen = {"class_": "chosen"} if position == query else {}
         rows.append(tag("tr", join((th(title, scope="row"), *cells)), **chosen))
-    label = say("Logit lens: {rows} rows by {readings} readings, the most likely next token in each cell.",
+    label = say("Logit lens, {rows} × {readings} (positions × readings): each cell's most likely next token.",
                 rows=len(positions), readings=len(names))  # fmt: skip
     body = tag("table", join(rows), class_="lens")
     return Markup(STYLE) + tag("div", body, class_="lens", tabindex="0", role="region", aria_label=label)

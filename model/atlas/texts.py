@@ -120,27 +120,30 @@ def suffix_of(name: str) -> str:
 
 @dataclass(frozen=True)
 class TokenRow:
-    """What a model reads at once: its ids, and the part of a text that they are. number: of its text in the unit."""
+    """What a model reads at once: its ids, the part of a text that they are, and where in that each ends. number: of
+    its text in the unit."""
 
     number: int
     ids: tuple[int, ...]
     text: str
+    ends: tuple[int, ...]
 
 
 def rows_of_unit(model: Model, unit: Unit, length: int) -> Iterator[TokenRow]:
     """Its texts as rows of at most `length` tokens, each begun as the model begins a text; a long one is several."""
     for number, ids in enumerate(unit.rows):
-        yield TokenRow(number, ids[:length], "")
+        yield TokenRow(number, ids[:length], "", (0,) * min(len(ids), length))
     left = {number: text for number, text in enumerate(unit.texts) if text.strip()}
     rows = []
     while left:
         batch = model.encode(list(left.values()))
         for place, (number, rest) in enumerate(list(left.items())):
             whole = batch.ids[place, batch.real(place)].tolist()
-            end = len(rest) - len(batch.cut[place])
+            end, ends = len(rest) - len(batch.cut[place]), batch.ends[place]
             if length < len(whole):
-                end = batch.ends[place][length - 1] or end
-            rows.append(TokenRow(number, tuple(whole[:length]), rest[:end]))
+                end = ends[length - 1] or end
+            some = slice(min(length, len(whole)))
+            rows.append(TokenRow(number, tuple(whole[some]), rest[:end], ends[some]))
             left[number] = rest[end:]
         left = {number: rest for number, rest in left.items() if rest.strip()}
     yield from sorted(rows, key=lambda row: row.number)
@@ -148,7 +151,9 @@ def rows_of_unit(model: Model, unit: Unit, length: int) -> Iterator[TokenRow]:
 
 def batch_of(rows: list[TokenRow]) -> TokenBatch:
     """Rows padded on the right. Padding is id 0, which no mask lets anybody see."""
-    return TokenBatch(*padded([row.ids for row in rows], 0), tuple(() for _ in rows))
+    ids, keep = padded([row.ids for row in rows], 0)
+    ends = tuple((*row.ends, *row.ends[-1:] * (ids.shape[1] - len(row.ends))) for row in rows)
+    return TokenBatch(ids, keep, tuple(() for _ in rows), texts=tuple(row.text for row in rows), ends=ends)
 
 
 def punctuation_of(ids: Tensor, is_punctuation: dict[int, bool]) -> Tensor:

@@ -16,6 +16,7 @@ from model.atlas.result import NAMES
 from model.atlas.tally import SAMPLED, Tally
 from model.atlas.texts import TokenRow, Unit, batch_of, punctuation_of, rows_of_unit
 from model.base import Model
+from model.mask_kinds import KINDS
 from model.masks import MaskSpec
 
 LONGEST_ROW = 256  # tokens, unless told otherwise
@@ -38,7 +39,8 @@ def check(model: Model, masks: MaskSpec) -> None:
     """Raises ValueError for what an atlas is not made of."""
     if model.kind == "encoder-decoder":
         words = N_(
-            "{model} is an encoder-decoder: an atlas is for decoders and encoders, whose tokens attend to one text"
+            "{model} is an encoder-decoder, and an atlas is for models whose tokens attend to one text: choose a "
+            "decoder or an encoder"
         )
         raise ValueError(msg(words, model=model.name))
     if masks.heads or masks.layers or not masks.padding:
@@ -54,7 +56,7 @@ def measure_unit(model: Model, unit: Unit, masks: MaskSpec, length: int, bar: in
     check(model, masks)
     rows = [row for row in rows_of_unit(model, unit, length) if len(row.ids) > 1]  # one token has nowhere to look
     tally = empty_tally(model, length)
-    chosen = sampled(rows, unit, bar)
+    chosen = sampled(rows, unit, _first_sampled(masks), bar)
     tokens = {token for row in rows for token in row.ids}
     is_punctuation = {0: False} | {token: only_punctuation(model.label(token)) for token in tokens}
     for some in batches(rows):
@@ -77,16 +79,20 @@ def measure_unit(model: Model, unit: Unit, masks: MaskSpec, length: int, bar: in
     return tally
 
 
-def sampled(rows: list[TokenRow], unit: Unit, bar: int = NO_BAR) -> np.ndarray:
-    """The unit's queries of the smallest priorities, as records of row, at (its position) and priority.
+def _first_sampled(masks: MaskSpec) -> int:
+    """From which position of a row on: under a causal mask that nothing opens, the first token has no choice."""
+    opened = masks.drawn or any(KINDS[name].opens for name in masks.on() if not KINDS[name].sized)
+    return int(masks.causal and not opened)
 
-    A row's first token is left out: under a causal mask it has no choice.
-    """
-    records = np.zeros(sum(len(row.ids) - 1 for row in rows), [("row", "i8"), ("at", "i8"), ("priority", "u8")])
+
+def sampled(rows: list[TokenRow], unit: Unit, first: int = 1, bar: int = NO_BAR) -> np.ndarray:
+    """The unit's queries of the smallest priorities, as records of row, at (its position, from `first` on) and
+    priority."""
+    records = np.zeros(sum(len(row.ids) - first for row in rows), [("row", "i8"), ("at", "i8"), ("priority", "u8")])
     begin = 0
     for number, row in enumerate(rows):
-        here = records[begin : begin + len(row.ids) - 1]
-        here["row"], here["at"] = number, np.arange(1, len(row.ids))
+        here = records[begin : begin + len(row.ids) - first]
+        here["row"], here["at"] = number, np.arange(first, len(row.ids))
         begin += len(here)
     records["priority"] = priorities(unit, records["row"], records["at"])
     records = records[records["priority"] <= np.uint64(bar)]

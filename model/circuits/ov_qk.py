@@ -128,7 +128,7 @@ def _ids(left: Tensor, gram: Tensor, tokens: Sequence[int]) -> list[int]:
 def _turn(weights: CircuitWeights, distance: int, like: Tensor) -> Tensor:
     """[D,D], what a rotary position that far on makes of a vector."""
     if weights.turned is None:
-        raise ValueError(msg("expected rotary positions for a distance other than 0; here they are learned"))
+        raise ValueError(msg("expected a distance of 0, because this model's positions are not rotary"))
     each = torch.eye(like.shape[-1], dtype=like.dtype, device=like.device)
     return torch.stack([weights.turned(one.expand(distance + 1, -1))[-1] for one in each])
 

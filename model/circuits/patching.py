@@ -10,7 +10,7 @@ Sizes: N rows of a batch, H heads, T positions, P real ones, W width, D head wid
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import Any, Literal
 
@@ -33,7 +33,10 @@ LENGTHS = N_(
     "Activation patching needs the same number of tokens in A and B: A has {a}, B has {b}. Change one of the two "
     "texts until they agree"
 )
-DECODERS = N_("Activation patching is for models with one stack that predict the next token")
+DECODERS = N_(
+    "Activation patching is for models with one stack that predict the next token: choose a decoder with its "
+    "language-model head"
+)
 MOST_PAIRS, MOST_PAIRS_BYTES = 64, 200_000
 PAIRS = N_(
     "expected a CSV file with the columns a, b, answer and instead_of, and 1 to {most} pairs of texts in at most "
@@ -124,8 +127,8 @@ class PatchPair:
         q, k or v of one head (`receiver`) of a later layer, over the residual stream and MLPs, all other heads as in B:
         float32 [H]. k and v that several heads share change for the receiver alone."""
         (later, head), real = receiver, self._real
-        given = _heads_given(*self._in_a, layer)
-        frozen = {number: _heads_given(*self._in_b, number) for number in range(layer + 1, later)}
+        given = self._heads_given(*self._in_a, {layer})[layer]
+        frozen = self._heads_given(*self._in_b, range(layer + 1, later))
 
         def edits(rows: slice) -> Edits:
             def send(_: str, at: int, record: LayerRecord, output: Tensor) -> Tensor:
@@ -144,8 +147,9 @@ class PatchPair:
                     return output
                 output, changed = output.clone(), replace(record, **{into: arrived})
                 for row in range(len(output)):
-                    whole = slice(0, output.shape[2])
-                    output[row, head] = _outputs(changed, self.b, row, slice(head, head + 1), whole)[0]
+                    one, whole = slice(head, head + 1), slice(0, output.shape[2])
+                    now, before = (_outputs(of, self.b, row, one, whole)[0] for of in (changed, record))
+                    output[row, head] += (now - before).to(output)  # nothing where nothing changed, in 16 bits too
                 return output
 
             return receive, None
@@ -189,7 +193,7 @@ class PatchPair:
                 index("position", one.number, real.stop, first=real.start)
             else:
                 index("head", one.number, self.b.num_heads)
-        given = {layer: _heads_given(*self._in_a, layer) for layer in {p.layer for p in every if p.kind != "position"}}
+        given = self._heads_given(*self._in_a, {one.layer for one in every if one.kind != "position"})
         numbers = {one.layer: self._number(one.layer) for one in every if one.kind == "position"}
         alone = self.a.batch.rows([self.row_a])
         streams = self.model.residuals(alone, self.a.spec).streams if numbers else ()
@@ -217,6 +221,20 @@ class PatchPair:
 
         return self._runs(query, len(each), edits)
 
+    def _heads_given(self, trace: Trace, row: int, layers: Collection[int]) -> dict[int, Tensor]:
+        """What each head of these layers gives at the row's real tokens, before the output projection, as the run
+        itself computes it: by layer [H,P,D]."""
+        given, real = {}, trace.batch.real(row)
+
+        def keep(_: str, layer: int, record: LayerRecord, output: Tensor) -> Tensor:
+            if layer in layers:
+                given[layer] = output[0, :, real].clone()
+            return output
+
+        if layers:
+            self.model.run(trace.batch.rows([row]), trace.spec, keep)
+        return given
+
     def _batch(self, rows: slice) -> TokenBatch:
         """B's row, once for each run."""
         return self.b.batch.rows([self.row_b] * (rows.stop - rows.start))
@@ -239,11 +257,6 @@ class PatchPair:
 def of_pair(model: Model, a: Trace, row_a: int, b: Trace, row_b: int, method: str, *arguments: Any) -> Any:
     """What a method of the PatchPair gives: a job."""
     return getattr(PatchPair(model, a, row_a, b, row_b), method)(*arguments)
-
-
-def _heads_given(trace: Trace, row: int, layer: int) -> Tensor:
-    """What each head of a layer gives at the row's real tokens, before the output projection: float32 [H,P,D]."""
-    return _outputs(trace.layers[layer], trace, row, slice(None), trace.batch.real(row))
 
 
 def _outputs(record: LayerRecord, trace: Trace, row: int, heads: slice, queries: slice) -> Tensor:

@@ -26,7 +26,10 @@ REFUSED = N_(
     "{model}: circuits are computed from the weights of GPT-2 and of decoders built like Llama (Llama, Mistral, "
     "Mixtral, Qwen2) with their language-model heads; choose one of these instead of this {architecture}"
 )
-PACKED = N_("{model}: circuits need weights that are plain numbers, and these are packed ({kind})")
+PACKED = N_(
+    "{model}: circuits need weights that are plain numbers, and these are packed ({kind}): choose its "
+    "unquantised weights"
+)
 
 
 @dataclass(frozen=True, eq=False)

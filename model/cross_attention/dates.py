@@ -112,7 +112,8 @@ class DatesModel(Model):
         """As Model.run: the decoder reads batch as it is. Raises ValueError for a batch without a source."""
         spec = spec or self.standard
         if edit is not None:
-            raise NotSupported(msg("{model}: the outputs of its heads cannot be changed here", model=self.name))
+            words = N_("{model}: the outputs of its heads cannot be changed here. Choose another model")
+            raise NotSupported(msg(words, model=self.name))
         if batch.source is None:
             raise ValueError(
                 f"{self.name} is an encoder-decoder: expected a batch with a source"  # not shown

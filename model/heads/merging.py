@@ -78,7 +78,7 @@ def groups_of_labels(labels: Sequence[str], by: By) -> np.ndarray:
 def _groups(spans: Sequence[str], labels: Sequence[str], by: By) -> np.ndarray:
     """spans: each token's text with the space before it, "" for a token that stands for no text: a group of its own, or
     with its like, as padding is."""
-    goes_on = {"words": _same_word, "sentences": _same_sentence}.get(by)
+    goes_on = {"words": _same_word, "sentences": _same_sentence}.get(by if isinstance(by, str) else "")
     if goes_on is None:
         raise ValueError(f"expected {', '.join(BY)}, got {by!r}")
     begins, before, was_special = [], "", True

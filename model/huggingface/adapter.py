@@ -43,9 +43,13 @@ LEAST_CONTEXT = 512  # tokens that are allowed however much a run keeps
 MOST_WRITTEN = 40  # tokens of a target that the model generates
 COUNTED_ONLY = N_("{model} computes its own positions: expected counted ones, got {positions}")
 NO_EVICTION = N_(
-    "{model} has layers without attention, whose state contains the whole text: no key can be dropped from it"
+    "{model} has layers without attention, whose state contains the whole text: no key can be dropped from it. "
+    "Choose a model whose layers all have attention"
 )
-NO_HEAD = N_("{model} was saved without a language-model head: it has attention to show, but predicts no tokens")
+NO_HEAD = N_(
+    "{model} was saved without a language-model head: it has attention to show, but predicts no tokens. Choose a "
+    "checkpoint saved with its head"
+)
 
 
 class HuggingFaceModel(Model):
@@ -99,7 +103,7 @@ class HuggingFaceModel(Model):
         writer = self._tokens.targets
         if writer is None:
             if targets is not None:
-                words = N_("{model} is not an encoder-decoder: it takes texts but no targets")
+                words = N_("{model} is not an encoder-decoder: it takes texts but no targets. Leave the targets out")
                 raise ValueError(msg(words, model=self.name))
             return batch
         if targets is None and not self.predicts:

@@ -16,7 +16,10 @@ ROLES = ("system", "user", "assistant")
 BEGINS = re.compile(rf"^({'|'.join(ROLES)}):[ \t]?", re.IGNORECASE)
 MOST_MESSAGES, MOST_RENDERED = 200, 1_000_000  # messages; characters
 REFUSES = N_("{model}: its chat template does not take these messages ({why}). Change the roles or their order.")
-TOO_LONG = N_("{model}: its chat template makes {count:,} characters of these messages, and at most {most:,} are read.")
+TOO_LONG = N_(
+    "{model}: its chat template makes {count:,} characters of these messages, and at most {most:,} are read. "
+    "Shorten them."
+)
 
 Messages = tuple[tuple[str, str], ...]  # (role, content)
 

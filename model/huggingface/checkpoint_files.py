@@ -81,8 +81,12 @@ OVER_MEMORY = N_(
 )
 NOT_REGULAR = N_("{model}: {file} is not a regular file, and only regular files are read. Choose another folder.")
 SHARD_MISSING = N_("{model}: {file} names {missing!r}, which is not there. Fetch the files again.")
-LINK_OUTSIDE = N_("{model}: {file} is a link to outside the folder that models are loaded from.")
-TOO_MANY_LAYERS = N_("{model}: config.json has {count:,} layers ({field}), and at most {most:,} are supported.")
+LINK_OUTSIDE = N_(
+    "{model}: {file} is a link to outside the folder that models are loaded from. Put the file itself in its place."
+)
+TOO_MANY_LAYERS = N_(
+    "{model}: config.json has {count:,} layers ({field}), and at most {most:,} are supported. Choose another model."
+)
 UNREADABLE = N_("{model}: {file} cannot be read ({why}). Fetch the file again.")
 
 
@@ -365,9 +369,9 @@ def stored_type(name: str, folder: Path) -> str:
     file = next(folder / file for file in weight_files(name, files) if not file.endswith(".json"))
     if file.suffix == ".gguf":
         return gguf_files.header(name, file).stored
-    if CONFIG in files and (packed := formats.bitsandbytes_type(read_json(name, folder / CONFIG))):
-        return packed
-    return safetensors_files.stored(name, file)
+    found = safetensors_files.stored(name, file)
+    packed = CONFIG in files and formats.bitsandbytes_type(read_json(name, folder / CONFIG))
+    return found if found in safetensors_files.FOUR_BITS else packed or found
 
 
 def _is_folder(path: Path) -> bool:

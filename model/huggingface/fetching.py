@@ -23,8 +23,11 @@ from model.huggingface.verify import check_runs_on_text, check_type, refusal
 from model.huggingface.weights import class_for
 from serving.settings import Settings
 
-NO_SUCH_ID = N_("{name!r} is neither a folder nor a model's id on the Hub, such as openai-community/gpt2 ({why}).")
-INVALID_NETWORK = N_("{name}: its configuration does not describe a valid network ({why}).")
+NO_SUCH_ID = N_(
+    "{name!r} is neither a folder nor a model's id on the Hub, such as openai-community/gpt2 ({why}). Check "
+    "its spelling."
+)
+INVALID_NETWORK = N_("{name}: its configuration does not describe a valid network ({why}). Choose another model.")
 GROWS = N_("{model}: its tokenizer turns one character into {count:,}. Choose another model.")
 FAILS_ON_TEXTS = N_("{model}: its tokenizer fails on some texts ({why}). Choose another model.")
 AROUND_TEXT = N_("{model}: its tokenizer puts {count:,} tokens around every text. Choose another model.")

@@ -15,7 +15,10 @@ ADAPTER_ALONE = N_(
     "merge_and_unload) and choose the result."
 )
 SEVERAL_GGUF = N_("{model} contains several GGUF files ({files}). Choose one: add its name, {model}/{first}.")
-SPLIT_GGUF = N_("{model} is a part of a GGUF model that is split into several files, which Unmask does not join.")
+SPLIT_GGUF = N_(
+    "{model} is a part of a GGUF model that is split into several files, which Unmask does not join. "
+    "Join them (llama-gguf-split --merge), or choose another file."
+)
 QUANTISED = N_(
     "{model} is stored quantized ({how}), which Unmask cannot read. Choose the repository with the unquantized weights."
 )

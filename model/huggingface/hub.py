@@ -29,7 +29,7 @@ constants.DOWNLOAD_CHUNK_SIZE = 2**18  # bytes; its default of 10 MB may take lo
 
 Progress = Callable[[str, int, int], None]  # (file name, bytes so far, bytes in all)
 Answer = TypeVar("Answer")
-NO_SUCH_FILES = N_("{repo} has no {files} that Unmask can read ({why}).")
+NO_SUCH_FILES = N_("{repo} has no {files} that Unmask can read ({why}). Choose another repository.")
 INTERRUPTED = N_("The download of {repo} was interrupted ({why}). Try again: complete files are kept.")
 STALLED = N_(
     "The download of {repo} was stopped: no data arrived from the Hub for {seconds:g} seconds. Try again: complete "

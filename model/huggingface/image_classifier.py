@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor
 from transformers import AutoImageProcessor, AutoModelForImageClassification, PreTrainedModel
 
-from i18n import msg
+from i18n import N_, msg
 from model.base import Description, HeadEdit, Model, check_finite
 from model.errors import CheckpointError, first_line
 from model.huggingface.attention_hook import NAME, AttentionRun
@@ -118,7 +118,8 @@ def load(name: str) -> ImageClassifier:
             folder, use_safetensors=True, attn_implementation="eager", output_loading_info=True, **SAFE
         )
     except Exception as error:  # noqa: BLE001 - a damaged file raises whatever its reader happens to raise
-        raise CheckpointError(msg("{model}: it cannot be read ({why})", model=name, why=first_line(error))) from None
+        words = N_("{model}: it cannot be read ({why}). Fetch its files again")
+        raise CheckpointError(msg(words, model=name, why=first_line(error))) from None
     check_finite(name, network)
     classes = {} if found["missing_keys"] else network.config.id2label
     return ImageClassifier(name, network.eval().requires_grad_(False), processor, classes)

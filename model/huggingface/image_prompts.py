@@ -40,7 +40,7 @@ AROUND = (("vision_start_token_id", "vision_end_token_id"), ("image_start_token_
 NOT_INPUTS = {"input_ids", "attention_mask", "labels"}
 READS_NO_IMAGES = N_("{model} reads no images: expected a text alone, or an image-text model with its processor")
 UNREADABLE = N_("{model}: its image processor cannot be read ({why}). Its {files} must be complete.")
-CANNOT_PREPARE = N_("{model}: its processor cannot prepare this text and image ({why})")
+CANNOT_PREPARE = N_("{model}: its processor cannot prepare this text and image ({why}). Try another image")
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +144,9 @@ class ImagePrompts:
         ids, numbers = found["input_ids"], count(1)
         token = getattr(self._config, "image_token_id", None)
         if not isinstance(token, int):
-            raise NotSupported(msg("{model}: it has no token of an image in its text", model=self._name))
+            raise NotSupported(
+                msg("{model}: it has no token of an image in its text. Choose another model", model=self._name)
+            )
         batch = ImageBatch(
             ids,
             torch.ones_like(ids, dtype=torch.bool),

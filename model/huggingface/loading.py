@@ -45,7 +45,7 @@ _REPORT: ContextVar[Report | None] = ContextVar("_REPORT", default=None)  # of t
 UNREADABLE = N_("{model}: its tokenizer cannot be read ({why}). Its {files} must be complete.")
 OTHER_VOCABULARY = N_(
     "{model}: its tokenizer has ids up to {highest} and its weights know {known} entries. They do not belong to the "
-    "same model."
+    "same model: fetch both again."
 )
 
 
@@ -130,9 +130,12 @@ def moved(network: Any, where: Hardware, stored: str, settings: Settings) -> tup
         return network.to("cpu", dtype), Hardware("cpu", dtype, fallback=why)
 
 
-def from_pretrained(name: str, folder: Path, dtype: torch.dtype, **options: Any) -> tuple[Any, dict[str, Any]]:
+def from_pretrained(
+    name: str, folder: Path, dtype: torch.dtype, auto: Any = None, **options: Any
+) -> tuple[Any, dict[str, Any]]:
     """The network in a folder, in eval mode, and transformers' report on its weights; an adapter is not merged.
 
+    auto: transformers' class that makes it, the one of a language model unless given.
     Reads only safetensors and runs no code of the repository. Raises NotSupported for no language model,
     CheckpointError for damaged files.
     """
@@ -144,7 +147,7 @@ def from_pretrained(name: str, folder: Path, dtype: torch.dtype, **options: Any)
         packed = formats.bitsandbytes_type(config.to_dict())
         if packed:  # else it would be read into a GPU's memory, whatever was chosen
             options.setdefault("device_map", "cpu")
-        network, found = class_for(config).from_pretrained(
+        network, found = (auto or class_for(config)).from_pretrained(
             folder,
             config=config,
             dtype=dtype,
@@ -163,8 +166,8 @@ def from_pretrained(name: str, folder: Path, dtype: torch.dtype, **options: Any)
     except Stopped:
         raise
     except Exception as error:  # noqa: BLE001 - a damaged file raises whatever its reader happens to raise
-        why = msg("{model}: the weights do not fit the configuration ({why}).", model=name, why=first_line(error))
-        raise CheckpointError(why) from None
+        words = N_("{model}: the weights do not fit the configuration ({why}). Fetch its files again.")
+        raise CheckpointError(msg(words, model=name, why=first_line(error))) from None
     return network.eval().requires_grad_(False), found
 
 

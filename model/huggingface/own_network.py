@@ -6,7 +6,7 @@ The adapter runs a network's attention through our core. What is loaded here is 
 from pathlib import Path
 
 import torch
-from transformers import CONFIG_MAPPING, PreTrainedModel
+from transformers import CONFIG_MAPPING, AutoModel, PreTrainedModel
 
 from i18n import N_, msg
 from model import catalog
@@ -15,7 +15,7 @@ from model.huggingface import checkpoint_files, fetching, hub, weights
 from model.huggingface.loading import from_pretrained
 from serving.settings import Settings
 
-NOT_LANGUAGE_MODEL = N_("{model} ({kind}) is not a language model: it does not read tokens alone")
+NOT_LANGUAGE_MODEL = N_("{model} ({kind}) is not a language model: choose one that reads tokens alone")
 
 
 def find(name: str, settings: Settings, *, download: bool = False, progress: hub.Progress | None = None) -> Path:
@@ -45,6 +45,7 @@ def find(name: str, settings: Settings, *, download: bool = False, progress: hub
 
 def load(name: str, folder: Path, settings: Settings, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
     """The network in a folder, in eval mode, with the attention kernel that transformers chooses for it.
+    Without its language-model head where the files have none.
 
     Safetensors alone, no code of the repository. Raises CheckpointError and its kinds.
     """
@@ -53,14 +54,22 @@ def load(name: str, folder: Path, settings: Settings, dtype: torch.dtype = torch
     if model_type not in CONFIG_MAPPING:
         asked = {"model": name, "kind": model_type[:60]}
         if "auto_map" in config:
-            words = N_("{model}: its architecture ({kind}) needs custom code, which is never run here")
+            words = N_(
+                "{model}: its architecture ({kind}) needs custom code, which is never run here. Choose another model"
+            )
             raise NotSupported(msg(words, **asked))
-        raise NotSupported(msg("{model}: its architecture ({kind}) is unknown to transformers", **asked))
+        words = N_("{model}: its architecture ({kind}) is unknown to transformers. Choose another model")
+        raise NotSupported(msg(words, **asked))
     try:
         fetching.check_size(name, fetching.without_weights(name, folder), dtype, settings)  # weights that lack are made
-        network: PreTrainedModel = from_pretrained(name, folder, dtype)[0]
+        network: PreTrainedModel
+        network, found = from_pretrained(name, folder, dtype)
+        if found["missing_keys"]:  # transformers would make a head at random
+            network, found = from_pretrained(name, folder, dtype, AutoModel)
     except NotSupported:
         raise NotSupported(msg(NOT_LANGUAGE_MODEL, model=name, kind=model_type)) from None
+    if lost := weights.needed(found["missing_keys"]):
+        raise CheckpointError(msg(weights.MISSING_WEIGHTS, model=name, count=len(lost), first=lost[0]))
     weights.merge(name, network, folder)
     return network
 

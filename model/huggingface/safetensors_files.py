@@ -12,12 +12,16 @@ from i18n import N_, msg
 from model.errors import CheckpointError
 
 WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}  # bytes of a number; of other types 1
+FOUR_BITS = "NF4", "FP4"
 DAMAGED = N_("{model}: {file} is damaged or truncated ({why}). Delete it and fetch it again.")
 
 
 def stored(name: str, path: Path) -> str:
-    """The type of a file's weights. Raises CheckpointError for a truncated file."""
+    """The type of a file's weights; of 4 bits, bitsandbytes' own. Raises CheckpointError for a truncated file."""
     with _opened(name, path) as file:
+        for packed in FOUR_BITS:  # in the name of what describes a weight, by which it is read whatever the config says
+            if any(key.endswith(f".bitsandbytes__{packed.lower()}") for key in file.keys()):  # noqa: SIM118 - not a dict
+                return packed
         first = next(iter(file.keys()), None)
         return "F32" if first is None else file.get_slice(first).get_dtype()
 

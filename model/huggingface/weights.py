@@ -1,7 +1,7 @@
 """Which class of transformers a configuration is loaded as, and whether every weight of the files found its place."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,10 +35,13 @@ CANNOT_MERGE = N_(
     "{model} contains an adapter beside its base that Unmask cannot merge ({what}). Merge the two (peft's "
     "merge_and_unload), save the result, and choose that."
 )
-MISSING_WEIGHTS = N_("{model} lacks {count} of the weights that its configuration requires ({first}).")
+MISSING_WEIGHTS = N_(
+    "{model} lacks {count} of the weights that its configuration requires ({first}). Fetch its files again, or choose "
+    "another model."
+)
 UNEXPECTED_WEIGHTS = N_(
-    "{model} contains weights that do not fit the network of its configuration ({listed}). Without them, another "
-    "model would be shown: its config.json and its weights do not belong to the same model."
+    "{model} contains weights that do not fit the network of its configuration ({listed}). Without them, another model "
+    "would be shown: its config.json and its weights do not belong to the same model. Fetch both again."
 )
 NO_LANGUAGE_MODEL = N_("{model}: expected a language model (…ForCausalLM, …ForMaskedLM …), got {architecture}")
 
@@ -165,31 +168,35 @@ def _saved_class(config: PreTrainedConfig) -> type[PreTrainedModel] | None:
     return None
 
 
+def needed(keys: Iterable[str]) -> list[str]:
+    """Those of these weights on which something shown depends."""
+    return sorted(key for key in keys if not any(re.search(known, key) for known in NOT_NEEDED))
+
+
 def check_report(name: str, network: PreTrainedModel, report: dict[str, Any]) -> OutputHead:
     """The head that the files hold. Raises CheckpointError for missing weights and for unexpected ones."""
     lost = sorted(key for key in report["missing_keys"] if key.startswith(stack_names(network)))
     if lost:
         raise CheckpointError(msg(MISSING_WEIGHTS, model=name, count=len(lost), first=lost[0]))
-    over = sorted(key for key in report["unexpected_keys"] if not any(re.search(known, key) for known in NOT_NEEDED))
-    if over:
+    if over := needed(report["unexpected_keys"]):
         listed = ", ".join(over[:2])
         if len(over) > 2:
             listed = msg("{listed} and {count} more", listed=listed, count=len(over) - 2)
         raise CheckpointError(msg(UNEXPECTED_WEIGHTS, model=name, listed=listed))
     saved_as = next(iter(network.config.architectures or ()), None)
-    return OutputHead(not report["missing_keys"] and (saved_as is None or _is_language_model(saved_as)))
+    return OutputHead(not report["missing_keys"] and (saved_as is None or is_language_model(saved_as)))
 
 
 def head_of(name: str, network: PreTrainedModel) -> OutputHead:
     """The head of a network in memory. Raises NotSupported for one without."""
     architecture = type(network).__name__
-    if not _is_language_model(architecture):
+    if not is_language_model(architecture):
         raise NotSupported(msg(NO_LANGUAGE_MODEL, model=name, architecture=architecture))
     weight = next(network.parameters())
     return OutputHead(True, hardware=Hardware(str(weight.device), weight.dtype))
 
 
-def _is_language_model(architecture: str) -> bool:
+def is_language_model(architecture: str) -> bool:
     if PREDICTS.search(architecture):
         return True
     return any(architecture in _names(names) for task in TASKS for names in classes_of_task(task).values())

@@ -8,7 +8,7 @@ Sizes: T positions of a text, Q queries and K keys of a call.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -19,7 +19,6 @@ from torch import Tensor
 from i18n import N_, msg
 from model.base import Model
 from model.blocks import positions_under
-from model.kv_cache import batch_of
 from model.masks import AllowedCache, MaskContext, Masking, MaskSpec
 from model.text import TokenBatch
 
@@ -87,13 +86,30 @@ class CallsComparison:
         return self.cells
 
 
-def continuation_ids(model: Model, text: str) -> tuple[list[int], str]:
-    """The tokens of a text that follows another, without those that the model has before a text; and what of the text
-    did not fit."""
+def _continuation(model: Model, text: str) -> TokenBatch:
+    """A text that follows another, without the tokens that the model has before a text."""
     batch = model.encode([text])
     ends = batch.ends[0] if batch.ends else (1,)
     start = next((place for place, end in enumerate(ends) if end), 0)
-    return batch.ids[0, start:].tolist(), batch.cut[0]
+    return batch.columns(slice(start, None))
+
+
+def continuation_ids(model: Model, text: str) -> tuple[list[int], str]:
+    """Its tokens; and what of the text did not fit."""
+    batch = _continuation(model, text)
+    return batch.ids[0].tolist(), batch.cut[0]
+
+
+def _continued(model: Model, begun: TokenBatch, text: str) -> TokenBatch:
+    """The only row of a batch with a text after it: both as one text, which separators split."""
+    more = _continuation(model, text)
+    ids, keep = (torch.cat(pair, dim=1) for pair in ((begun.ids, more.ids), (begun.keep, more.keep)))
+    whole = TokenBatch(ids, keep, (begun.pieces[0] + more.pieces[0],), cut=more.cut)
+    if not (begun.ends and more.ends):
+        return whole
+    at = begun.ends[0][-1]
+    ends = (*begun.ends[0], *(at + end for end in more.ends[0]))
+    return replace(whole, texts=(begun.texts[0][:at] + more.texts[0],), ends=(ends,))
 
 
 def ends_of(tokens: int, chunks: Sequence[int] | int, prefix: int = 0) -> list[int]:
@@ -150,11 +166,11 @@ def compare_calls(
     spec: MaskSpec,
     ends: Sequence[int],
     align: str = "bottom-right",
-    second: Sequence[int] = (),
+    second: str = "",
 ) -> CallsComparison:
     """The only row of a batch, read up to one of `ends` after the other, beside one call under the same masks.
 
-    second: tokens read in one more call after what the first call computed.
+    second: a text read in one more call after what the first call computed.
     Raises ValueError for another alignment than ALIGNMENTS, and what Model.call raises.
     """
     if align not in ALIGNMENTS:
@@ -162,9 +178,10 @@ def compare_calls(
     tokens, prefix = batch.ids.shape[1], ends[0]
     texts = [(batch, np.arange(tokens), [0, *ends])]  # the rows of its tokens; where its calls begin and end
     if second:
-        other = batch_of(model, (*batch.ids[0, :prefix].tolist(), *second))
-        texts.append((other, np.r_[:prefix, tokens : tokens + len(second)], [prefix, prefix + len(second)]))
-    computed = _ComputedCells(tokens + len(second), align)
+        other = _continued(model, batch.columns(slice(prefix)), second)
+        whole = other.ids.shape[1]
+        texts.append((other, np.r_[:prefix, tokens : tokens + whole - prefix], [prefix, whole]))
+    computed = _ComputedCells(texts[-1][1][-1] + 1, align)
     right = np.zeros(computed.cells.shape, bool)
     states, expected = [], []
     caches: dict[int, Any] = {0: None}  # after so many tokens

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from i18n import msg
+from i18n import N_, msg
 from model.base import Model
 from model.inference.cost import SPLIT, lengths_within
 from model.kv_cache import batch_of
@@ -55,8 +55,11 @@ def pack(model: Model, batch: TokenBatch, documents: str | Sequence[int]) -> Pac
     parts = batch.split(separator)[0]
     sizes = [size for size in torch.bincount(parts).tolist() if size]
     if len(sizes) < 2:
-        raise ValueError(msg("expected a text of several documents, got one: “{separator}” does not split it",
-                             separator=documents))  # fmt: skip
+        words = N_(
+            "expected a text of several documents, got one: “{separator}” does not split it. Choose another separator, "
+            "or the tokens of each document"
+        )
+        raise ValueError(msg(words, separator=documents))
     texts = batch.ids[0].split(sizes)
     alone = [logits_of(model, batch_of(model, tuple(text.tolist())), model.standard) for text in texts]
     restarting = torch.cat([torch.arange(size) for size in sizes])[None]

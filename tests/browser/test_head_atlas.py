@@ -77,7 +77,7 @@ def test_it_is_taken_away_as_a_picture_of_what_is_shown(atlas: Callable[..., Hea
         "L0 H3",
         "entropy, bits",
         "previous token",
-        "The 36 attention heads of story, measured over",
+        "The attention heads of story, 36 in all, measured over",
         "Texts: the sample included with Unmask. Masks: padding; off: causal. Each point is a head",
     ):
         assert words in drawn

@@ -3,10 +3,12 @@
 import math
 import pickle
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import transformers as hf
 from torch import Tensor, nn
 
 import unmask
@@ -18,7 +20,11 @@ from mask_check.registry import SAMPLES
 from mask_check.sample_networks import SmallConfig, SmallDecoder, SmallOutput
 from mask_check.subject import TookTooLong, apart
 from model.base import CHECKPOINTS
+from model.errors import CheckpointError
+from model.huggingface import own_network
+from serving.settings import Settings
 from tests.mask_check.modules import Mixer, Nano, Written
+from tests.model.huggingface.families import random_network
 
 IDS = [3, 4, 7, 1, 2, 5, 6]
 TRIANGLE = torch.ones(7, 7).tril()
@@ -319,3 +325,33 @@ def test_why_it_cannot_be_done_is_read_in_any_language() -> None:
 
 def test_two_tokens_have_no_last_three_logits() -> None:
     assert unmask.check("story", ids=[1, 500]).obeys
+
+
+@pytest.mark.parametrize("name", ["llama", "bert"])
+def test_saved_without_its_head_its_hidden_states_are_compared_and_it_says_so(name: str, tmp_path: Path) -> None:
+    random_network(name).save_pretrained(tmp_path / "whole")
+    hf.AutoModel.from_pretrained(tmp_path / "whole").save_pretrained(tmp_path / "headless")
+    runs = [check(own_network.load(name, tmp_path / "headless", Settings()), length=8) for _ in range(2)]
+    assert runs[0].mask is not None
+    assert runs[1].mask is not None
+    np.testing.assert_array_equal(runs[0].mask.moved, runs[1].mask.moved)  # no head made at random
+    assert "no language-model head" in str(runs[0].limits)
+    whole = check(own_network.load(name, tmp_path / "whole", Settings()), length=8)
+    assert "no language-model head" not in str(whole.limits)
+
+
+def test_layers_whose_weights_are_missing_are_refused(tmp_path: Path) -> None:
+    network = random_network("llama")
+    tensors = {key: one for key, one in network.state_dict().items() if "layers.1.self_attn.q_proj" not in key}
+    network.save_pretrained(tmp_path, state_dict=tensors)
+    with pytest.raises(CheckpointError, match=r"lacks 1 of the weights .*q_proj"):
+        own_network.load("llama", tmp_path, Settings())
+
+
+def test_a_text_too_short_for_a_property_is_the_reason_that_is_given() -> None:
+    """Two tokens: the story model counts positions, keeps a cache and has a causal mask all the same."""
+    report = unmask.check("story", ids=[1, 500])
+    words = {finding.law: str(finding.words) for finding in report.findings}
+    assert words["reuse"] == words["cache"] == "the text is too short for steps."
+    assert words["tree"] == "the text is too short for a draft tree."
+    assert words["unpositioned"] == words["padding-right"]

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import AutoConfig, GPT2Config, GPT2LMHeadModel
 
 from model import masks
 from model.attention import attention_stages
-from model.base import Model
+from model.base import CHECKPOINTS, Model
 from model.blocks import positions_of
 from model.decoder import DecoderModel
 from model.gpt2 import load_transformer, save_transformer
@@ -262,3 +262,10 @@ class TestTransformer:
     def test_what_it_cannot_read_is_refused(self, tiny: Model, ids: Tensor, message: str) -> None:
         with pytest.raises(ValueError, match=message):
             tiny.network(ids, torch.arange(ids.shape[-1]).clamp(max=150), None)
+
+
+@pytest.mark.parametrize("name", ["story", "induction", "twins/with_mask"])
+def test_transformers_reads_a_config_without_tokens_that_there_are_not(name: str) -> None:
+    config = AutoConfig.from_pretrained(CHECKPOINTS / name)
+    assert (config.bos_token_id, config.eos_token_id) == (None, None)
+    assert config.vocab_size < 50256

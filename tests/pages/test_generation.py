@@ -153,6 +153,8 @@ class TestTheContext:
         page = Generation("the cat sat on the mat " * 60, model=str(tiny_folder))
         assert "there is no room to generate" in page.words().replace("There", "there")
         assert "The context is full" in page.words()
+        assert "Shorten the text" in page.words()
+        assert "Go back" not in page.words()  # nothing is written
         buttons = page.buttons()
         assert not buttons["step"]
         assert not buttons["play"]
@@ -166,6 +168,7 @@ class TestTheContext:
         page.press("step", left)
         assert len(page.path.ids) == tiny.context
         assert "The context is full" in page.words()
+        assert "Go back, or start over." in page.words()
         assert not page.buttons()["step"]
         last = len(page.path.written) - 1
         page.set(choice_at=last)
@@ -253,12 +256,12 @@ class TestTheCache:
         assert first_layer <= 1e-5
         assert min(weight, kept, logit, error) > 0.01
         count = len(page.path.ids) - 1
-        assert f"changes {count} of the {count} rows above it" in page.sentences()[1]
+        assert f"changes {count} of the rows above it ({count})" in page.sentences()[1]
         bars = array(page.figures()["old_rows"]["data"][0]["y"])
         assert len(bars) == count
         assert bars.max() == pytest.approx(weight, rel=0.01)
         page.set(old_rows_causal=True)
-        assert f"changes 0 of the {count} rows above it" in page.sentences()[1]
+        assert f"changes 0 of the rows above it ({count})" in page.sentences()[1]
         assert array(page.figures()["old_rows"]["data"][0]["y"]).max() <= 1e-5
 
     def test_nothing_is_computed_below_while_it_plays(self) -> None:

@@ -10,12 +10,13 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 import torch
+from transformers import AutoModel
 
 from mask_check.check import check
 from mask_check.findings import CheckReport
 from mask_check.formats import VERDICTS, verdict_of
 from mask_check.registry import SAMPLES
-from tests.model.huggingface.families import save
+from tests.model.huggingface.families import save, save_tokenizer
 from tests.pages.page import Page, array
 from tests.pages.test_chinese import english, texts
 from ui import mask_check, results
@@ -99,6 +100,15 @@ def test_a_sample_of_every_law_is_shown_as_it_was_measured(patients: MaskCheckPa
         assert finding.name in patients.words()
     assert ("leak: declared blocked, effect measured" in patients.words()) == bool(report.mask.leaks.any())
     assert patients.app.query_params.get("patient", "future") == key
+
+
+@pytest.mark.usefixtures("checked_here")
+def test_a_model_saved_without_its_head_says_that_hidden_states_are_compared(tmp_path: Path) -> None:
+    AutoModel.from_pretrained(save("llama", tmp_path / "whole")).save_pretrained(tmp_path / "llama")
+    save_tokenizer(tmp_path / "llama")
+    page = MaskCheckPage(model=str(tmp_path / "llama"), text="the cat sat on a mat")
+    assert "llama (LlamaModel)" in page.words()
+    assert "its last hidden states are compared, not logits" in page.words()
 
 
 @pytest.mark.usefixtures("checked_here")

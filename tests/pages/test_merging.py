@@ -168,7 +168,7 @@ class TestMaskLab:
         np.testing.assert_allclose(change, now - standard, atol=1e-6)
         header, *_ = unpacked(page.packets()["unmask_mask"])
         tokens = groups[-1][1]
-        assert f"{tokens} queries in rows" in str(header)
+        assert f"queries in rows ({tokens})" in str(header)
         assert len(page.widget("query").options) == tokens
         assert any("Masks are drawn on tokens" in said for said in page.said("caption"))
         assert page.url["by"] == "words"

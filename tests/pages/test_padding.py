@@ -141,7 +141,7 @@ class TestTexts:
     def test_of_many_lines_the_first_eight(self) -> None:
         page = Padding(text="\n".join("word " * number for number in range(1, 30)))
         assert len(page.texts()) == 8
-        assert "Only the first 8 lines are shown, 21 more are left out" in page.words()
+        assert "Lines shown: the first 8 of 29" in page.words()
 
     def test_of_many_lines_of_one_length_none_is_lost_by_taking_ours(self) -> None:
         page = Padding(text="\n".join(["a cat"] * 11))

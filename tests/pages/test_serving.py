@@ -95,6 +95,17 @@ def test_the_ends_of_calls_are_dragged() -> None:
     assert page.app.text_input(key="chunks").value == "5, 5, 5"
 
 
+def test_keys_of_a_short_text_are_counted_whole() -> None:
+    assert Serving(text="x").figures()["calls_kernel"]["layout"]["xaxis"]["dtick"] == 1
+    assert "dtick" not in Serving().figures()["calls_kernel"]["layout"]["xaxis"]
+
+
+def test_without_a_text_the_page_begins_with_its_name() -> None:
+    page = Serving(text=" ")
+    shown = [one.type for one in page.app.main]
+    assert shown.index("markdown") < shown.index("button_group")
+
+
 def test_a_draft_tree() -> None:
     page = Serving(serving="tree", branching="3, 1")
     assert "verifies 6 tokens, and each has the logits of its own branch" in page.sentence()
@@ -153,6 +164,8 @@ def test_a_stream_goes_on_from_run_to_run() -> None:
     np.testing.assert_allclose(array(held["y"])[6:], size, rtol=0.1)
     np.testing.assert_allclose(array(whole["y"])[-1], 300 / 23 * size, rtol=1e-3)
     np.testing.assert_allclose(page.cells("stream_weights").sum(1), 1, atol=1e-5)
+    heads = page.figures()["stream_weights"]["data"][0]["y"]
+    assert (len(heads), heads[0], heads[7]) == (36, "L0 H0", "L1 H1")
     assert not page.app.session_state.stream_now.found.caches
 
 
@@ -202,7 +215,7 @@ def test_what_is_taken_away_says_what_the_figure_shows() -> None:
         "tree": inference.tree_figure(tree, "ran", 2),
         "packing": inference.packing_figure(run.packed(".")),
         "stream": inference.stream_figure(stream),
-        "weights": inference.sinks_figure(stream, [str(token) for token in stream.kept]),
+        "weights": inference.sinks_figure(stream, [str(token) for token in stream.kept], [f"H{n}" for n in range(36)]),
         "cost": inference.blocks_figure(cost({"causal": True}, 100, 32)),
     }
     for name, figure in drawn.items():
@@ -224,12 +237,20 @@ def test_what_is_taken_away_says_what_the_figure_shows() -> None:
         ({"serving": "packing", "documents_by": "lengths", "lengths": "5, 0"}, "expected documents of 1 to 15 tokens"),
         ({"serving": "cost", "cost_documents": "0"}, "expected documents of 1 to 4,096 tokens, got 0"),
         ({"serving": "packing", "documents_by": "lengths", "lengths": "9, 9"}, "at most 15 tokens together, got 18"),
+        ({"serving": "packing", "separator": "zzz"}, "“zzz” does not split it; give another separator, or the tokens"),
         ({"serving": "tree", "branching": "9, 9, 9"}, "expected 1 to 64 nodes"),
         ({"serving": "cost", "cost_masks": "no"}, "expected a mask as JSON"),
     ],
 )
 def test_what_makes_no_sense_is_said(query: dict[str, str], words: str) -> None:
     assert words in Serving(**query).app.error[0].value
+
+
+def test_scores_are_counted_in_whole_blocks() -> None:
+    page = Serving(serving="cost", tokens="17", block="16")
+    assert "computes 75.0% of the 32 × 32 scores; 80.1% of these" in page.sentence()
+    assert "The 17 tokens are counted as 32, whole blocks." in page.sentence()
+    assert "counted as" not in Serving(serving="cost", tokens="64", block="16").sentence()
 
 
 def test_many_blocks_are_drawn_as_fewer() -> None:

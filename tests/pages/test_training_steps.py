@@ -83,6 +83,23 @@ def test_the_slider_begins_at_the_last_step_and_the_link_has_another(trained: Pa
     assert opened(trained, training_step="6").select_slider(key="training_step").value == 100
 
 
+def test_what_the_trainer_logged_is_read_again_only_if_its_file_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for step in (5, 20):
+        families.save("llama", tmp_path / f"checkpoint-{step}")
+    state, reads, read = tmp_path / "checkpoint-20" / "trainer_state.json", [], catalog.logged_losses
+    monkeypatch.setattr(catalog, "logged_losses", lambda *given: (reads.append(given), read(*given))[1])
+    app = opened(tmp_path, over_steps="true")
+    app.run()
+    assert len(reads) == 1
+    state.write_text('{"log_history": [{"step": 5, "loss": 2.5}]}')
+    app.run()
+    assert len(reads) == 2
+    drawn = next(data for key, data in charts(app).items() if key.startswith("steps_over"))["figure"]["data"]
+    assert "training loss, as logged" in {line["name"] for line in drawn}
+
+
 def test_the_chart_has_every_checkpoints_own_numbers_and_few_models_stay_in_memory(trained: Path) -> None:
     app = opened(trained, over_steps="true", layer="1", head="2", training_step="20")
     assert not app.exception

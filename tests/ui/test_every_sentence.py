@@ -27,7 +27,7 @@ from model.heads.rollout import layer_maps
 from model.heads.view import HeadView, cropped
 from model.images import captioner, measures
 from model.images.scenes import caption, random_scene, render
-from model.inference.calls import ALIGNMENTS, ROUNDING, compare_calls, ends_of
+from model.inference.calls import ALIGNMENTS, ROUNDING, compare_calls, continuation_ids, ends_of
 from model.inference.cost import cost
 from model.inference.draft_tree import uniform_tree, verify_tree
 from model.inference.packing import pack
@@ -326,8 +326,9 @@ def test_every_sentence_of_serving_is_true(monkeypatch: pytest.MonkeyPatch) -> N
         ids, align = tuple(batch.ids[0].tolist()), chance.choice([*ALIGNMENTS])
         prefix = chance.randrange(len(ids) // 2)
         ends = tuple(ends_of(len(ids), chance.randint(1, len(ids)), prefix))
-        second = tuple(chance.choices(ids, k=3)) if prefix and chance.random() < 0.5 else ()
-        found = compare_calls(model, batch, model.standard, ends, align, second)
+        more = chance.choice([" The cat ran", ", and"]) if prefix and chance.random() < 0.5 else ""
+        second = tuple(continuation_ids(model, more)[0]) if more else ()
+        found = compare_calls(model, batch, model.standard, ends, align, more)
         judge.words.clear()
         facts = CallsFacts(model, ids, ends, align, second)
         judge.check(calls_sentence(found, bool(second)), facts, markup=False)

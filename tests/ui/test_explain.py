@@ -1,5 +1,6 @@
 """The words around the pictures."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from model import catalog
 from model.base import tokenize
 from model.heads.survey import Survey
 from model.heads.view import HeadView
+from model.text import cut_words
 from serving.settings import Settings
 from tests.model.huggingface import families, more_families
 from ui import explain
@@ -77,3 +79,11 @@ def test_a_text_that_turns_into_bytes_is_said_to(text: str, said: str | None) ->
     model = catalog.load("story")
     notes = explain.limits(model, tokenize(model, text, "right", None, most_rows=5))
     assert notes == [] if said is None else said in notes[0]
+
+
+def test_one_character_that_is_cut_is_one() -> None:
+    model = catalog.load("story")
+    reading = tokenize(model, "the cat", "right", None, most_rows=5)
+    for cut, said in (("x", "its last character is cut: “x”."), ("xy", "its last 2 characters are cut, from “xy” on.")):
+        assert said in explain.limits(model, replace(reading, batch=replace(reading.batch, cut=(cut,))))[0]
+    assert "the last character of the text is cut: “.”." in cut_words(".", 256)

@@ -111,6 +111,11 @@ def test_ids_that_mean_nothing_are_a_sentence(story: LoadedModel, options: dict,
         (lambda run: run.head_part(4, 0, queries=3, keys=(0, 3)), "expected a pair of positions, got 3"),
         (lambda _: unmask.cost({}, 40, 16, [30, 30]), "expected documents of at most 40 tokens together, got 60"),
         (lambda _: unmask.cost("causal", 40, 16), "expected masks as a MaskSpec or a dict of its fields"),
+        (lambda run: run.merged([]), "expected tokens, words, sentences, got \\[\\]"),
+        (lambda run: run.score_split(0, torch.tensor([0]), 1, 0), "expected a head from 0 to 5"),
+        (lambda _: unmask.capture([1, 2]), "expected a torch.nn.Module, got"),
+        (lambda _: unmask.from_transformer_lens({3: torch.ones(2)}), "expected blocks.N.attn.hook_pattern"),
+        (lambda _: unmask.from_transformer_lens(None), "expected blocks.N.attn.hook_pattern"),
     ],
 )
 def test_what_means_nothing_is_a_sentence(run: Run, analysis: Callable[[Run], object], words: str) -> None:
@@ -147,6 +152,16 @@ def test_ablation(run: Run) -> None:
     assert repr(run.ablate([(4, 0), (4, 0)], query=8)).startswith("L4 H0 off")
     with pytest.raises(ValueError, match="expected a head from 0 to 5, got 9"):
         run.ablate([(4, 9)])
+
+
+def test_an_encoders_heads_are_asked_about_what_the_decoder_predicts(tmp_path: Path) -> None:
+    """Queries and labels of a prediction are the target's, however short the source."""
+    short = unmask.load(save("t5", tmp_path)).run("the cat", target="the cat sat on a mat and then it saw one")
+    encoder, labels = short.attention("encoder"), short.trace.batch.pieces[0]
+    assert len(encoder.labels) < 5 < len(labels)
+    assert f"after {labels[-1]} " in repr(encoder.ablate([(0, 0)]))
+    assert repr(encoder.ablation(query=5)).endswith(f"after {labels[5]}")
+    assert f"after {labels[5]} the prediction" in repr(encoder.logit_lens(5, 6))
 
 
 def test_a_score_and_what_a_head_adds(run: Run) -> None:

@@ -96,8 +96,9 @@ class TestLines:
         assert not lines(found)
 
     def test_the_alternative_text_says_what_each_looks_at(self) -> None:
-        assert "2 outputs with 4 source tokens. x at a (position 0, 0.70); <i> at c (position 2" in alignment_alt(
-            alignment()
+        assert (
+            "the outputs (2) with the source tokens (4). x at a (position 0, 0.70); <i> at c (position 2"
+            in alignment_alt(alignment())
         )
 
 

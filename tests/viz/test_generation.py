@@ -51,7 +51,7 @@ class TestTheSentence:
         words = re.sub("<.*?>", "", sentence(scene()))
         assert words == (
             "Row 7 of L4 H0, “·silver”, puts 51.2% of its attention on “·whist” (position 3). "
-            "The next token depends on the rows of all 36 heads and everything computed between them, not on "
+            "The next token depends on the rows of every head (36 in all) and everything computed between them, not on "
             "this row alone: temperature 0.8 and seed 5 give “·cat”, 25.0% by the model, 50.0% with temperature 0.8, "
             "top-k 40 and top-p 0.95 as set now, which leaves 3 of 4,096 tokens."
         )

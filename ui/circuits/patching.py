@@ -128,7 +128,7 @@ def _cannot(a: RunView, b: RunView) -> bool:
     """Says why nothing can be patched; False where it can."""
     lengths = {name: side.real.stop - side.real.start for name, side in (("a", a), ("b", b))}
     if a.model is not b.model:
-        st.info(say("A patch needs one model: these are two."))
+        st.info(say("A patch needs one model, and these are two: choose the same for A and B."))
     elif (a.run.key, a.row) == (b.run.key, b.row):
         st.info(say(SAME))
     elif lengths["a"] != lengths["b"]:

@@ -120,7 +120,7 @@ def choose_beside(model: Model, text: str) -> str | None:
         say("Second line of the batch (added)"),
         say("The shorter of the two lines is padded to the length of the longer one."),
     )
-    counted = lambda line: say("{line} ({count} characters)", line=line, count=len(line))  # noqa: E731
+    counted = lambda line: say("{line} (length: {count})", line=line, count=len(line))  # noqa: E731
     return st.selectbox(words, LONGER, key="cross_beside", format_func=counted, help=about)
 
 

@@ -106,7 +106,7 @@ def show_on_and_off(
     with table:
         what = say_count("largest difference, newest step", "largest difference, last {count} steps", len(found.logits))
         rows = [
-            (say("rows of all {count} heads", count=model.num_layers * model.num_heads), [float(found.rows.max())]),
+            (say("rows of every head"), [float(found.rows.max())]),
             (say("probabilities of the next token"), [float(found.probabilities.max())]),
             (say("logits, in float32 (they reach {size:.1f})", size=found.size), [float(found.logits.max())]),
             (say("logits, in float64"), [exact]),
@@ -191,14 +191,14 @@ def show_cost(model: Model, config: TransformerConfig, ids: tuple[int, ...]) -> 
 
 NOTICED = 1e-5  # a change that is no rounding
 KEPT = N_(
-    "Under the causal mask the newest token, “{newest}”, changes {changed} of the {rows} rows above it: their weights "
-    "differ by {weights}, the keys and values by {kept}. So the cached keys and values are still valid: a cached "
-    "step's logits are within {logits} of the full run's."
+    "Under the causal mask the newest token, “{newest}”, changes {changed} of the rows above it ({rows}): their "
+    "weights differ by {weights}, the keys and values by {kept}. So the cached keys and values are still valid: a "
+    "cached step's logits are within {logits} of the full run's."
 )
 CHANGED = N_(
-    "Without the causal mask the newest token, “{newest}”, changes {changed} of the {rows} rows above it: a weight by "
-    "up to {weights}, the cached keys and values by up to {kept}. A cached step uses the old ones: its logits are off "
-    "by {logits}, and it continues with “{cached}”; the full run continues with “{full}”."
+    "Without the causal mask the newest token, “{newest}”, changes {changed} of the rows above it ({rows}): a weight "
+    "by up to {weights}, the cached keys and values by up to {kept}. A cached step uses the old ones: its logits are "
+    "off by {logits}, and it continues with “{cached}”; the full run continues with “{full}”."
 )
 
 
@@ -216,7 +216,7 @@ def show_lifted(model: Model, ids: tuple[int, ...]) -> None:
     labels = [model.label(token) for token in ids[:-1]]
     with chart:
         figure = pictures.old_rows_figure(changes[causal].rows.numpy(), labels, causal=causal)
-        words = N_("The largest change of a weight in each of {rows} old rows: up to {most}.")
+        words = N_("The largest change of a weight in each old row ({rows}): up to {most}.")
         page.chart(figure, "old_rows", say(words, rows=len(labels), most=_most(changes[causal].rows)))
     with table:
         heading = say("when the newest token is added, largest"), say("mask on"), say("mask off")

@@ -109,24 +109,28 @@ def _tokens(model: Model, writing: Writing) -> list[Token]:
     return prompt + [Token(model.label(token), chance, by_hand) for token, chance, by_hand in written]
 
 
-LENGTHS = N_(
-    "**{prompt} prompt tokens + {written} generated**, {tokens:,} of a context of {context:,}; room for {room:,} more."
-)
 FULL = N_(
     "The context is full: {model} reads at most {context:,} tokens here. Dropping the oldest token would make room, "
-    "but all others would change position, and all keys and values would have to be recomputed. Go back, or start over."
+    "but all others would change position, and all keys and values would have to be recomputed."
 )
 
 
 def _say(model: Model, writing: Writing) -> None:
     path, context = writing.path, model.context
-    counts = {"prompt": len(path.prompt), "written": len(path.written), "tokens": len(path.ids)}
-    st.markdown(say(LENGTHS, **counts, context=context, room=path.room(context)))
+    lengths = say_count(
+        "**{count} prompt token + {written} generated**, {tokens:,} of a context of {context:,}; room for {room:,} "
+        "more.",
+        "**{count} prompt tokens + {written} generated**, {tokens:,} of a context of {context:,}; room for {room:,} "
+        "more.",
+        len(path.prompt), written=len(path.written), tokens=len(path.ids), context=context, room=path.room(context),
+    )  # fmt: skip
+    st.markdown(lengths)
     if len(path.ids) >= context:
-        st.warning(say(FULL, model=explain.title_of(model), context=context))
+        todo = say("Go back, or start over.") if path.written else say("Shorten the text on the left.")
+        st.warning(together([say(FULL, model=explain.title_of(model), context=context), todo]))
     elif not path.room(context):
-        most = N_("{count} tokens are generated, the maximum on this page. Go back, or start over.")
-        st.warning(say(most, count=MOST_WRITTEN))
+        most = say("{count} tokens are generated, the maximum on this page.", count=MOST_WRITTEN)
+        st.warning(together([most, say("Go back, or start over.")]))
 
 
 def _scene(

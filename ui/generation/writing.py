@@ -97,11 +97,15 @@ def begin(model: Model, text: str) -> list[str]:
         notes.append(left_out)
     prompt, cut = tuple(batch.ids[0].tolist()), len(batch.cut[0])
     if cut:
-        full = N_(
-            "The prompt fills the context, {context:,} tokens; its last {cut:,} characters are cut. There is no room "
-            "to generate: shorten it."
+        full = say_count(
+            "The prompt fills the context, {context:,} tokens; its last character is cut. There is no room to "
+            "generate: shorten it.",
+            "The prompt fills the context, {context:,} tokens; its last {count} characters are cut. There is no room "
+            "to generate: shorten it.",
+            cut,
+            context=model.context,
         )
-        notes.append(say(full, context=model.context, cut=cut))
+        notes.append(full)
     writing = st.session_state.get("writing")
     if writing is None or (writing.model, writing.path.prompt) != (model.key, prompt):
         writing = Writing(model.key, Continuation(prompt))

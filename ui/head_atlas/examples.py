@@ -47,8 +47,8 @@ def offer(atlas: Atlas, model: Model, masks: MaskSpec, texts: str, x: str, y: st
 
     def caption() -> str:
         what = say_count(
-            "The {heads} attention heads of {model}, measured over {count} text of {tokens:,} tokens.",
-            "The {heads} attention heads of {model}, measured over {count} texts, {tokens:,} tokens in all.",
+            "The attention heads of {model}, {heads} in all, measured over {count} text of {tokens:,} tokens.",
+            "The attention heads of {model}, {heads} in all, measured over {count} texts, {tokens:,} tokens together.",
             atlas.texts,
             **{"heads": atlas.layers * atlas.heads, "model": name, "tokens": atlas.read},
         )

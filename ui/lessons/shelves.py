@@ -56,7 +56,7 @@ def opened(found: list[Shelved]) -> Open | None:
         return None
     one = next((one for one in found if one.name == state.lesson), None)
     if one is None:
-        raise ValueError(say("There is no lesson named “{name}” here.", name=state.lesson))
+        raise ValueError(say("There is no lesson named “{name}” here: choose one in the list.", name=state.lesson))
     if one.lesson is None:
         raise ValueError(one.problem)
     return Open(one.lesson, one.name)

@@ -218,8 +218,8 @@ def _steps_alt(found: HeadSteps, name: str) -> str:
 def _values_alt(row: RowSteps) -> str:
     drawn = drawn_values(row)
     heavy = say(", ").join(f"{row.keys[key]} {row.weights[key]:.3f}" for key in drawn)
-    words = N_("Bars: the values of {count} keys with their weights ({weights}), and their weighted sum, the output.")
-    return say(words, count=len(drawn), weights=heavy)
+    words = N_("Bars: the values of the keys with their weights ({weights}), and their weighted sum, the output.")
+    return say(words, weights=heavy)
 
 
 SHOWN = {"now": N_("this mask"), "standard": N_("standard"), "change": N_("change")}

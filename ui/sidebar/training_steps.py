@@ -21,7 +21,7 @@ from viz.heads.over_steps import steps_figure
 def choose(name: str) -> str:
     """The name of the checkpoint at the chosen step of the folder `name`; of any other model its own."""
     found, state = catalog.steps(name, models.settings()), st.session_state
-    state.training = found
+    state.training = name, found
     if len(found) < 2:
         return name if not found else next(iter(found))
     names = {step: checkpoint for checkpoint, step in found.items()}
@@ -37,7 +37,7 @@ def choose(name: str) -> str:
 def show(now: RunView, layer: int, head: int, name: str) -> None:
     """The run's loss and a head's patterns over all steps, where a folder of checkpoints is chosen: its checkpoints are
     loaded in turn, no more at once than models are kept in memory. name: the head's."""
-    found, state = st.session_state.training, st.session_state
+    (folder, found), state = st.session_state.training, st.session_state
     if len(found) < 2 or now.model.name not in found:
         return
     if not st.toggle(say("Over all {count} checkpoints", count=len(found)), key="over_steps"):
@@ -56,7 +56,8 @@ def show(now: RunView, layer: int, head: int, name: str) -> None:
     steps = [step for step, _ in pairs]
     about = say("{head} over the training, on this text and under these masks", head=name)
     st.caption(about)
-    logged = catalog.logged_losses(state.model, models.settings())
+    files = "logged", *map(stamp, (folder, *found))
+    logged = results.kept(files, lambda: catalog.logged_losses(folder, models.settings()))
     page.chart(steps_figure(steps, losses, shares, state.get("training_step"), logged), "steps_over", about)
 
 

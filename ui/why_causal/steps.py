@@ -107,9 +107,10 @@ def cut_note(found: TwinPair, batch: TokenBatch) -> str:
     cut = batch.cut[0]
     if not cut:
         return ""
-    return say(
-        "These models read at most {most} tokens. The text's last {cut:,} characters are cut, from “{beginning}” on.",
-        most=found.context, cut=len(cut), beginning=escaped(beginning(cut)),
+    return say_count(
+        "These models read at most {most} tokens. The text's last character is cut: “{beginning}”.",
+        "These models read at most {most} tokens. The text's last {count} characters are cut, from “{beginning}” on.",
+        len(cut), most=found.context, beginning=escaped(beginning(cut)),
     )  # fmt: skip
 
 

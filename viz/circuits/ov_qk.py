@@ -1,5 +1,6 @@
 """OV and QK circuits as tables, the distances that a head prefers as a curve, composition as arcs between heads."""
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -26,9 +27,12 @@ Pair = tuple[int, int, int, int]  # layer and head that reads, layer and head th
 def circuit_table(tokens: "Sequence[TokenEffects]", what: str, largest: str, smallest: str) -> Markup:
     """what, largest, smallest: the columns' titles."""
     rows = [[th(what), th(largest), th(smallest)]]
+    most = max((abs(value) for one in tokens for _, value in (*one.largest, *one.smallest)), default=0.0)
+    digits = max(1 - math.floor(math.log10(most)), 1) if most else 1  # two of the largest: it may be small
     for one in tokens:
         some = [
-            ", ".join(f"{token} {signed(value, 1)}" for token, value in each) for each in (one.largest, one.smallest)
+            ", ".join(f"{token} {signed(value, digits)}" for token, value in each)
+            for each in (one.largest, one.smallest)
         ]
         rows.append([td(one.token, "token"), *(td(words, "wraps") for words in some)])
     return table(rows)
@@ -36,7 +40,7 @@ def circuit_table(tokens: "Sequence[TokenEffects]", what: str, largest: str, sma
 
 def profile_figure(profile: np.ndarray) -> CachedFigure:
     line = scatter(
-        list(range(len(profile))), profile, "profile", "%{x}: %{y:+.2f}", mode="lines+markers", marker={"size": 4}
+        list(range(len(profile))), profile, "profile", "%{x}: %{y:+.3g}", mode="lines+markers", marker={"size": 4}
     )
     axes = {"xaxis": {"title": {"text": say("tokens back")}}, "yaxis": {"title": {"text": say("score")}}}
     return figure([line | {"line": {"color": STANDARD}}], axes | {"height": 230, "margin": MARGIN | {"t": 12}})

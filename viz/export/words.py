@@ -117,7 +117,7 @@ def of_why(found: ScoreSplit) -> list[str]:
     if found.sources is None:
         return [*how, say("The score is not split by source. {reason}.", reason=found.why_not)]
     left, rest = other_pairs(found)
-    return [*how, say(TERMS), say("The other {count:,} terms sum to {rest}.", count=left, rest=signed(rest))]
+    return [*how, say(TERMS), say("The other terms ({count:,}) sum to {rest}.", count=left, rest=signed(rest))]
 
 
 def of_lit() -> list[str]:

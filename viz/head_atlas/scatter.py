@@ -26,12 +26,14 @@ def scatter(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> CachedFigu
     across, up = atlas.measure(x), atlas.measure(y)
     places = measured(across, up)
     titles = say(EVERY_MEASURE[x].title), say(EVERY_MEASURE[y].title)
+    first, last = min(atlas.numbers), max(*atlas.numbers, 1)
+    ticks = {"tick0": first, "dtick": math.ceil((last - first) / 6) or 1}  # layers alone, and each once
     colours = {
         "color": [atlas.numbers[layer] for layer, _ in places],
-        "cmin": min(atlas.numbers),
-        "cmax": max(*atlas.numbers, 1),
+        "cmin": first,
+        "cmax": last,
         "colorscale": EVEN_SCALE,
-        "colorbar": {"title": {"text": say("layer")}, "thickness": 12, "tickformat": "d"},
+        "colorbar": {"title": {"text": say("layer")}, "thickness": 12} | ticks,
     }
     plain = {"marker": {"opacity": 1}}
     hover = f"%{{text}}<br>{titles[0]} %{{x:.3f}}<br>{titles[1]} %{{y:.3f}}"

@@ -53,7 +53,7 @@ def summary(atlas: result.Atlas, *, random: bool) -> Markup:
             some = say("{listed} and {count} more", listed=some, count=len(heads) - MOST_LISTED)
         parts.append(filled(say("{kind} {heads}"), kind=tag("b", say(result.MEASURES[name].names)), heads=some))
     every = join(parts, say("; ")) or say("none")
-    said = [filled(say("Of {total} heads, these match a pattern: {kinds}."), total=total, kinds=every)]
+    said = [filled(say("Heads that match a pattern, out of {total}: {kinds}."), total=total, kinds=every)]
     said += [] if random or "induction" in found else [escape(say(NO_INDUCTION))]
     return paragraph(Markup(together(said)))
 

@@ -123,5 +123,5 @@ def rest_words(row: BarRow, shown: int) -> str:
 def _spread(who: Markup, row: BarRow) -> Markup:
     shares = np.cumsum(np.sort(row.now.astype(np.float64))[::-1]) / row.now.sum(dtype=np.float64)
     half, most = (int(np.searchsorted(shares, share - 1e-6)) + 1 for share in (0.5, 0.9))
-    said = say("{query}: half of its weight is on {half} of its {keys:,} allowed keys, 90% on {most}.")
+    said = say("{query}: half of its weight is on {half} of its allowed keys ({keys:,}), 90% on {most}.")
     return filled(said, query=who, half=half, keys=int((~row.view.any_blocked()).sum()), most=most)

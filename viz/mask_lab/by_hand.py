@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from markupsafe import Markup, escape
 
-from i18n import N_, listed, say, together, translated
+from i18n import N_, listed, say, say_count, together, translated
 from viz.heads.cells import weight_text
 from viz.html import fixed, headings, join, paragraph, table, tag, td, th
 from viz.numbers import number, percent
@@ -83,7 +83,7 @@ RENORMALISED = N_(
 FATES = {  # of a row that is blocked as a whole
     "NaN": "<b>NaN</b>",
     "zero": N_("0 everywhere"),
-    "uniform": N_("<b>uniform</b>: {weight} on each of {keys:,} keys"),
+    "uniform": N_("<b>uniform</b>: {weight} on every key ({keys:,})"),
     "sum": N_("<b>weights that sum to {total:.4f}</b>"),
 }
 
@@ -173,7 +173,8 @@ def _does_not_fit(result: "Result", columns: int) -> list[Markup]:
 
 
 def _error(damage: "Damage") -> Markup:
-    broken = Markup(say(", <b>{rows:,} rows NaN</b>", rows=damage.nans)) if damage.nans else ""
+    words = say_count(", <b>{count} row NaN</b>", ", <b>{count} rows NaN</b>", damage.nans)
+    broken = Markup(words) if damage.nans else ""
     return td(_small(damage.difference) + broken, "number")
 
 

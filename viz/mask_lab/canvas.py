@@ -22,12 +22,12 @@ HINT = N_(
     "Drag on the cells, or beside a row or below a column for all of it. Point at a cell to read why it is blocked."
 )
 ALT = N_(
-    "The composed mask: {queries} queries in rows, {keys} keys in columns. Arrow keys move, with Shift they choose a "
-    "rectangle, Enter draws; r draws the whole row, c the column, u undoes, Delete clears."
+    "The composed mask: queries in rows ({queries}), keys in columns ({keys}). Arrow keys move, with Shift they choose "
+    "a rectangle, Enter draws; r draws the whole row, c the column, u undoes, Delete clears."
 )
 HINT_TO_READ = N_("Point at a cell, or move over the cells with the arrow keys, to read why it is blocked.")
 STROKES = ("", "block", "open")  # none, and those that a drawing leaves
-ALT_TO_READ = N_("The composed mask: {queries} queries in rows, {keys} keys in columns. Arrow keys move.")
+ALT_TO_READ = N_("The composed mask: queries in rows ({queries}), keys in columns ({keys}). Arrow keys move.")
 
 
 def canvas_packet(

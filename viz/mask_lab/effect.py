@@ -10,7 +10,7 @@ import numpy as np
 import plotly.graph_objects as go
 from markupsafe import Markup, escape
 
-from i18n import N_, listed, say, together
+from i18n import N_, listed, say, say_count, together
 from model.heads.view import HeadView, coarser, head_name, reduced
 from viz.charts import NEVER, RIGHT, flat, two_masks, unweighted, upright
 from viz.heatmap import CachedFigure, Part, blocked_traces, cells, colour_bar, figure, frames, hatching, title
@@ -137,7 +137,8 @@ def _path(found: Effect, path: Sequence["PathStep"]) -> Markup:
         for look in reversed(path)
     ]
     if len(told) > MOST_LOOKS:
-        told[1:-1] = [escape(say("{count:,} more attention steps", count=len(told) - 2))]
+        left_out = say_count("{count} more attention step", "{count} more attention steps", len(told) - 2)
+        told[1:-1] = [escape(left_out)]
     return join(told, say(", "))
 
 
@@ -246,7 +247,7 @@ def _reach_traces(view: ReachView, mask: HeadView, *, dark: bool) -> list[Part]:
     numbers = soonest(view.first, mask.step)
     most = int(numbers.max())
     ticks = list(range(1, most + 1, -(-most // 12)))  # so many numbers at the colour bar at the most
-    after = say("after {count} layers") if mask.step == 1 else say("after at least {count} layers")
+    after = say("layers needed: {count}") if mask.step == 1 else say("layers needed: at least {count}")
     words = _pair(say("{query} can depend on {key}"), after.format(count="%{z}"))
     reach = cells(mask, np.where(numbers > 0, numbers, np.nan), "2") | {
         "zmin": 0.5,

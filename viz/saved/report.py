@@ -19,8 +19,7 @@ from viz.sentence import loss_words
 
 ABSENT = N_("{} is included only as a thumbnail: this report has no room for its weights.")
 HELD = N_(
-    "{held} of {heads} heads are included in full, to four digits, and any others as thumbnails, to keep the file "
-    "below 8 MB."
+    "Heads included in full, to four digits: {held} of {heads}. Any others are thumbnails, to keep the file below 8 MB."
 )
 WORST = 8.0  # nats, of a loss in the strongest colour
 Shares = tuple[LeakShares, LeakShares]

@@ -148,6 +148,15 @@ def test_the_sample_is_of_every_query_alike(tiny: Model) -> None:
     assert len(np.unique(every)) == 5000
 
 
+@pytest.mark.parametrize("masks", [MaskSpec(), OPEN, MaskSpec(prefix=3)])
+def test_every_query_with_a_choice_may_be_sampled(tiny: Model, masks: MaskSpec) -> None:
+    """A row's first token too, where it may attend to others."""
+    found = atlas_over(tiny, [Unit(0, 0, 0, TEXTS)], masks)
+    for name in NAMES:
+        sampled_of = sum(decile.queries for decile in found.deciles(name, 1, 2))
+        assert sampled_of == found.counts[NAMES.index(name), 1], name
+
+
 def test_the_deciles_are_tenths_of_the_sample_the_strongest_first(tiny: Model) -> None:
     found = atlas_over(tiny, units_of_sample())
     values = found.sample.values[:, NAMES.index("peak"), 1, 2]

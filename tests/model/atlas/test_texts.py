@@ -10,6 +10,7 @@ from model.atlas.texts import (
     UNIT_CHARACTERS,
     UNIT_TEXTS,
     batch_of,
+    in_units,
     rows_of_unit,
     units_of_files,
     units_of_random,
@@ -112,6 +113,18 @@ def test_a_long_text_is_several_rows_that_hold_all_of_it(tiny: Model, length: in
     assert max(len(row.ids) for row in rows) == length
     whole = [token for row in rows for token in row.ids[1:]]
     assert "".join(map(tiny.label, whole)).replace("·", " ") == text
+
+
+def test_separators_split_the_rows_of_a_text_as_the_text_itself(tiny: Model) -> None:
+    """Of texts that are one row, that are several, and that are padded."""
+    (unit,) = in_units(iter(["the cat. sat. on the mat", "a. cat", "the mat. " * 9]))
+    rows = [*rows_of_unit(tiny, unit, 20)]
+    batch = batch_of(rows)
+    assert len(rows) > len(unit)
+    for number, row in enumerate(rows):
+        alone = tiny.encode([row.text])
+        if alone.ids[0].tolist() == list(row.ids):
+            assert batch.split(".")[number, batch.real(number)].tolist() == alone.split(".")[0].tolist()
 
 
 def test_rows_are_padded_on_the_right(tiny: Model) -> None:

@@ -159,7 +159,7 @@ def test_rotary_keys_at_a_distance_have_the_scores_of_a_run(
     assert ids[place - 3] != int(other)
     assert found[ids[place - 3]] - found[other] == pytest.approx(float(both[0] - both[1]), abs=1e-5)
     assert float(raw[place - 3]) == pytest.approx(float(both[0]), abs=1e-6)
-    with pytest.raises(ValueError, match="expected rotary positions"):
+    with pytest.raises(ValueError, match="expected a distance of 0"):
         qk(tiny, 0, 0, distance=1)
 
 

@@ -234,6 +234,17 @@ def test_grouped_queries_and_rotary_positions_equal_plain_hooks_both_ways(family
             assert np.abs(found).max() > 1e-6
 
 
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_a_run_patched_with_itself_is_the_same_run_in_16_bits_too(precision: str, tmp_path: Path) -> None:
+    model = adapter.load(str(families.save("llama", tmp_path)), settings=Settings(precision=precision))
+    run, metric = model.run(model.encode(["the cat sat on a mat"])), PatchMetric(6, 11, 7)
+    pair = PatchPair(model, run, 0, run, 0)
+    for layer in range(model.num_layers):
+        np.testing.assert_array_equal(head_effects(pair, metric, layer), 0)
+    for part in ("q", "k", "v"):
+        np.testing.assert_array_equal(pair.path_effects(metric, (2, 1), part, 0), 0)
+
+
 def test_a_position_of_a_hybrid_enters_the_layer_that_attends(tmp_path: Path) -> None:
     folder = families.save("lfm2", tmp_path, more_families.HYBRIDS["lfm2"])
     model = adapter.load(str(folder), settings=Settings())

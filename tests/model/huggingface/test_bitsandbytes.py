@@ -86,6 +86,15 @@ def test_other_precisions(folder: Path) -> None:
     assert "stored and computed in bfloat16" in hardware.said(model.hardware, "NF4")
 
 
+@pytest.mark.parametrize("said", ["fp4", None, "NF4"])
+def test_the_type_is_the_files_own_whatever_the_configuration_says(said: str | None, folder: Path) -> None:
+    packed = quantized(folder, "NF4")
+    config = json.loads((packed / "config.json").read_text())
+    config["quantization_config"]["bnb_4bit_quant_type"] = said
+    (packed / "config.json").write_text(json.dumps(config))
+    assert checkpoint_files.stored_type("m", packed) == "NF4"
+
+
 def test_a_file_without_its_scales_is_refused(folder: Path) -> None:
     packed = quantized(folder, "NF4")
     parts = load_file(packed / "model.safetensors")

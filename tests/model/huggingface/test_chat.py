@@ -74,6 +74,9 @@ def test_in_python_a_chat_is_a_run(folder: Path) -> None:
         model.chat([{"role": "assistant", "content": "hello"}])
     with pytest.raises(ValueError, match="has no chat template"):
         unmask.load("story").chat([{"role": "user", "content": "hello"}])
+    for wrong in ("hello", None, ["hello"], [{"role": "user"}], [{"role": "assistant", "content": None}]):
+        with pytest.raises(ValueError, match="expected messages as dicts"):
+            model.chat(wrong)
 
 
 @pytest.mark.parametrize("template", [

@@ -14,7 +14,7 @@ import unmask
 from model import catalog
 from model.base import Model
 from model.huggingface import adapter
-from model.inference.calls import ROUNDING, compare_calls, ends_of
+from model.inference.calls import ROUNDING, compare_calls, continuation_ids, ends_of
 from model.inference.draft_tree import draft, ordered, verify_tree
 from model.inference.packing import pack
 from model.kv_cache import batch_of
@@ -68,10 +68,20 @@ def test_calls_give_what_one_call_gives(model: Model, chunks: list[int] | int, p
 
 def test_two_continuations_share_a_prefix(model: Model) -> None:
     batch = batch_of(model, tuple(ids_of(model)))
-    found = compare_calls(model, batch, model.standard, [7, 12, 17], second=[9, 41, 6, 30])
+    more = " said the cat"
+    found = compare_calls(model, batch, model.standard, [7, 12, 17], second=more)
+    count = len(continuation_ids(model, more)[0])
     assert found.difference <= found.tolerance
-    assert found.calls == [(7, 7), (5, 12), (5, 17), (4, 11)]
+    assert found.calls == [(7, 7), (5, 12), (5, 17), (count, 7 + count)]
     np.testing.assert_array_equal(found.numpy()[17:, 7:17], -1)
+
+
+def test_a_second_continuation_is_split_at_the_separators_of_its_prefix() -> None:
+    """Its masks are made of the text that both are together."""
+    for masks in ({"documents": "."}, {"documents": ".", "positions": "documents"}):
+        run = unmask.load("story").run("The cat sat. The dog ran away", masks=masks)
+        found = run.served(chunks=4, prefix=7, second=" on. The king")
+        assert found.difference <= found.tolerance
 
 
 def test_each_cell_is_computed_once_by_its_call() -> None:

@@ -46,7 +46,7 @@ RIGHT = {
 IN_PARTS = {
     "packed": (CAUSAL & (PART[:, None] == PART), "documents of 5, 3, 5 tokens"),
     "Llama 4's chunks": (CAUSAL & (Q // 4 == K // 4), "documents of 4, 4, 4, 1 tokens"),
-    "four sinks": (CAUSAL & ((Q - K < 3) | (K < 4)), "4 sinks and opened cells within the causal mask"),
+    "four sinks": (CAUSAL & ((Q - K < 3) | (K < 4)), "sinks of 4 and opened cells within the causal mask"),
 }
 WRONG = {
     "inverted": (~WINDOW, "inverted", {"causal": True, "sliding": 4}),

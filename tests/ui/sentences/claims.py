@@ -221,7 +221,7 @@ CLAIMS: dict[str, Claim] = {
         not (facts.open[slice(*facts.part[0])].any(1).all())
     ),
     # viz/heads
-    "{query}: half of its weight is on {half} of its {keys:,} allowed keys, 90% on {most}.": _half,
+    "{query}: half of its weight is on {half} of its allowed keys ({keys:,}), 90% on {most}.": _half,
     "{query} attends to nothing: every key is blocked.": lambda said, facts: not facts.open[facts.at].any(),
     "{query} attends to nothing under the standard masks: every key is blocked.": lambda said, facts: (
         facts.open[facts.at].any() and not facts.open0[facts.at].any()

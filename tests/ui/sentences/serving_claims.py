@@ -11,7 +11,7 @@ import torch
 from model.base import Model
 from model.masks import MaskSpec, Stroke
 from model.text import TokenBatch
-from tests.ui.sentences.claims import Said, near
+from tests.ui.sentences.claims import Said, near, same
 from tests.ui.sentences.padding_claims import written
 
 ROUNDED = 1e-3  # of a logit
@@ -143,8 +143,13 @@ def _cost(said: Said, facts: CostFacts) -> bool:
     padded[: facts.tokens, : facts.tokens] = facts.open
     any_open = padded.reshape(side, facts.block, side, facts.block).any((1, 3))
     masked = 1 - padded.sum() / (any_open.sum() * facts.block**2)
-    shares = said["share"] == f"{any_open.mean():.1%}" and said["masked"] == f"{masked:.1%}"
-    return shares and _count(said["tokens"]) == facts.tokens
+    shares = same(said["share"], any_open.mean()) and same(said["masked"], masked)
+    return shares and _count(said["tokens"]) == side * facts.block
+
+
+def _padded(said: Said, facts: CostFacts) -> bool:
+    whole = -(-facts.tokens // facts.block) * facts.block
+    return _count(said["tokens"]) == facts.tokens and _count(said["whole"]) == whole > facts.tokens
 
 
 @dataclass(frozen=True)
@@ -299,6 +304,7 @@ SERVING_CLAIMS: dict[str, Callable[..., bool]] = {
     "With this alignment {count} calls leave out {missed} of the cells that one call computes, and compute {extra} that it does not: the largest difference between logits is {difference}.": _wrong,
     "The second continuation reads the {prefix} cached tokens instead of computing their {saved} cells again.": _shared,
     "A kernel that skips empty blocks computes {share} of the {tokens} × {tokens} scores; {masked} of these are masked afterwards.": _cost,
+    "The {tokens} tokens are counted as {whole}, whole blocks.": _padded,
     "One call verifies {nodes} tokens, and each has the logits of its own branch run alone up to rounding: the largest difference is {difference}.": lambda said, facts: (
         _branches(said, facts, equal=True)
     ),
@@ -310,7 +316,7 @@ SERVING_CLAIMS: dict[str, Callable[..., bool]] = {
     "Documents packed into one row have the logits of each document alone with: {names}.": _apart,
     "Largest difference with the others: {names}.": _mixed,
     "{done} of {count} tokens have been read, and no key has been dropped: the cache can store {size}.": _none_dropped,
-    "{done} tokens were read with a cache of {size} tokens, at most {held} MiB. From position {size} on, the mean loss is {with_sinks} nats with {sinks} sinks and {without} with the last {size} tokens alone.": _streamed,
+    "{done} tokens were read with a cache of {size} tokens (sinks: {sinks}), at most {held} MiB. From position {size} on, the mean loss is {with_sinks} nats with sinks and {without} with the last {size} tokens alone.": _streamed,
     "{done} tokens were read with a cache of the last {size} tokens, at most {held} MiB. From position {size} on, the mean loss is {without} nats.": _streamed,
     "Tokens keep their positions in the text: this model's positions are learned, and part of cached keys.": lambda said, facts: (
         facts.learned and facts.done <= facts.context

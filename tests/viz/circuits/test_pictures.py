@@ -58,6 +58,14 @@ def test_tokens_of_a_circuit_are_escaped() -> None:
     assert "·b −1.2" in words
 
 
+def test_small_effects_are_not_all_zero() -> None:
+    row = TokenEffects("a", 1.0, (("b", 0.0374),), (("c", -0.0021),))
+    words = circuit_table([row], "token", "raises", "lowers")
+    assert "b +0.037" in words
+    assert "c −0.002" in words
+    assert "b 0.0" in circuit_table([replace(row, largest=(("b", 0.0),), smallest=())], "token", "raises", "lowers")
+
+
 def test_composition_as_arcs_and_in_words() -> None:
     found = np.full((3, 2, 3, 2), np.nan)
     found[1, :, 0], found[2, :, :2] = -0.1, 0.01

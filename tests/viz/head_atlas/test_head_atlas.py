@@ -51,6 +51,13 @@ def test_a_point_for_every_head_that_both_measures_count_for() -> None:
     assert [(line.get("x0"), line.get("y0")) for line in lines] == [(0.2, 0), (0, 0.2)]
 
 
+def test_the_colours_of_a_few_layers_have_whole_numbers_each_once() -> None:
+    bar = scatter(made(), "induction", "previous", (0, 0)).to_dict()["data"][1]["marker"]["colorbar"]
+    assert (bar["tick0"], bar["dtick"]) == (3, 1)
+    many = scatter(replace(made(), numbers=(0, 35)), "induction", "previous", (0, 0)).to_dict()["data"][1]
+    assert many["marker"]["colorbar"]["dtick"] == 6
+
+
 def test_labels_keep_apart() -> None:
     close = [[0.9, 0.901, 0.902], [0.1, 0.903, 0.904]]
     labels = scatter(made(induction=close), "induction", "previous", (1, 0)).to_dict()["data"][2]["text"]
@@ -71,7 +78,7 @@ def test_a_head_without_a_name_may_put_half_of_its_attention_in_one_place() -> N
     most = made(previous=[[0.99] * 3] * 2)
     for unnamed in (replace(most, even=most.even * 2.5), replace(most, counts=most.counts // 4)):
         said = tables.summary(unnamed, random=False)
-        assert "these match a pattern: none." in said
+        assert "Heads that match a pattern, out of 6: none." in said
         assert "half" not in said
         assert "L3 H0</b> matches no pattern here" in tables.head_sentence(unnamed, 0, 0)
     assert "50% of its attention" in tables.naming()
@@ -81,12 +88,12 @@ def test_a_head_without_a_name_may_put_half_of_its_attention_in_one_place() -> N
 def test_the_sentence_names_heads_by_what_they_are_called() -> None:
     atlas = made(induction=INDUCTION, same=[[0.1, 0.1, 0.6], [0.1, 0.1, 0.1]])
     said = re.sub("<[^>]*>", "", tables.summary(atlas, random=False))
-    assert said == "Of 6 heads, these match a pattern: itself L3 H2; induction L3 H0, L7 H1."
+    assert said == "Heads that match a pattern, out of 6: itself L3 H2; induction L3 H0, L7 H1."
     assert re.sub("<[^>]*>", "", tables.head_sentence(atlas, 0, 0)) == (
         "L3 H0 matches induction: induction 90.0%, uniform attention 20.0%."
     )
     assert "matches no pattern here" in tables.head_sentence(atlas, 0, 1)
-    assert "Of 6 heads, these match a pattern: none." in tables.summary(made(), random=False)
+    assert "Heads that match a pattern, out of 6: none." in tables.summary(made(), random=False)
     without = made(same=[[0.1, 0.1, 0.6], [0.1, 0.1, 0.1]])
     assert "None matches induction" in tables.summary(without, random=False)
     assert "None matches induction" not in tables.summary(without, random=True)

@@ -69,7 +69,7 @@ class TestPacket:
         assert header["rows"] == {"first": 4, "place": [2, 3], "labels": list("cd")}
         assert header["columns"] == {"first": 1, "place": [-1, 0, 1], "labels": ["<pad>", *"ab"]}
         assert header["tokens"] == 5
-        assert "2 queries in rows, 3 keys in columns" in header["alt"]
+        assert "queries in rows (2), keys in columns (3)" in header["alt"]
         assert [hatched(header, one[0]) for one in cells[0]] == [["padding"], [], []]
 
     def test_any_number_of_masks_may_block_a_cell(self) -> None:

@@ -98,7 +98,7 @@ class TestSentences:
     def test_rows_of_which_nothing_is_left_are_counted(self) -> None:
         found = compare(torch.tensor([[-200.0, 0.0], [0.0, 0.0]]), torch.tensor([[True, False], [True, True]]))
         assert "(1 of 2 rows here)" in order_sentence(found)
-        assert "1 rows NaN" in order_table(found)
+        assert "1 row NaN" in order_table(found)
 
     def test_a_sink_leaves_no_nan(self) -> None:
         words = fills_sentence(compared(sink=0.5))
