@@ -362,6 +362,6 @@ def cost_sentence(found: "MaskCost") -> str:
         "masked afterwards."
     )
     shares = {"share": percent((found.full + found.partial) / blocks), "masked": percent(found.share)}
-    padded = N_("The {tokens} tokens are counted as {whole}, whole blocks.")
+    padded = N_("The {tokens} tokens are rounded up to {whole}, in whole blocks.")
     beyond = [say(padded, tokens=f"{found.tokens:,}", whole=f"{side:,}")] if side > found.tokens else []
     return together([say(words, tokens=f"{side:,}", **shares), *beyond])

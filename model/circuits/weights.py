@@ -27,8 +27,8 @@ REFUSED = N_(
     "Mixtral, Qwen2) with their language-model heads; choose one of these instead of this {architecture}"
 )
 PACKED = N_(
-    "{model}: circuits need weights that are plain numbers, and these are packed ({kind}): choose its "
-    "unquantised weights"
+    "{model}: circuits need weights that are plain numbers, and these are packed ({kind}): choose its unquantized "
+    "weights"
 )
 
 

@@ -229,12 +229,12 @@ def changes(trace: Trace, other: Trace, row: int, other_row: int, by: By = "toke
     shapes = [[(*record.q.shape[1:3], record.k.shape[2]) for record in one.layers] for one in (trace, other)]
     if shapes[0] != shapes[1]:
         words = N_(
-            "expected two runs of the same shape, got {one} and {other}: run one text with both models; where only one "
-            "of them adds a start token, subtract the arrays, without that token: numpy()[..., 1:, 1:]"
+            "expected two runs of the same shape, got {one} and {other}: run the same text with both models; if "
+            "only one of them adds a start token, subtract the arrays without that token: numpy()[..., 1:, 1:]"
         )
         raise ValueError(msg(words, one=_said(trace), other=_said(other)))
     if not torch.equal(trace.batch.ids[row], other.batch.ids[other_row]):
-        words = N_("expected two runs on the same tokens, got other ones: run one text with one tokenizer")
+        words = N_("expected two runs on the same tokens, got different ones: use the same text and tokenizer")
         raise ValueError(msg(words))
     groups, size = merge_groups(trace, row, by), trace.layers[0].q.shape[2]
     sides = None if groups is None else (len(groups[0]), len(groups[1]))

@@ -249,7 +249,7 @@ def test_what_makes_no_sense_is_said(query: dict[str, str], words: str) -> None:
 def test_scores_are_counted_in_whole_blocks() -> None:
     page = Serving(serving="cost", tokens="17", block="16")
     assert "computes 75.0% of the 32 × 32 scores; 80.1% of these" in page.sentence()
-    assert "The 17 tokens are counted as 32, whole blocks." in page.sentence()
+    assert "The 17 tokens are rounded up to 32, in whole blocks." in page.sentence()
     assert "counted as" not in Serving(serving="cost", tokens="64", block="16").sentence()
 
 

@@ -42,9 +42,9 @@ def test_a_long_text_is_compared_in_patches(tiny: Model) -> None:
 
 def test_runs_of_other_tokens_are_not_compared(tiny: Model) -> None:
     one = tiny.run(tiny.encode([TEXT]))
-    with pytest.raises(ValueError, match="same tokens, got other ones: run one text with one tokenizer"):
+    with pytest.raises(ValueError, match="same tokens, got different ones: use the same text and tokenizer"):
         changes(one, tiny.run(tiny.encode([TEXT.replace("cat", "mat")])), 0, 0)
-    with pytest.raises(ValueError, match=r"same shape, got 2 × 3 × .*: run one text with both .*numpy\(\)"):
+    with pytest.raises(ValueError, match=r"same shape, got 2 × 3 × .*: run the same text with both .*numpy\(\)"):
         changes(one, tiny.run(tiny.encode(["the cat"])), 0, 0)
 
 

@@ -304,7 +304,7 @@ SERVING_CLAIMS: dict[str, Callable[..., bool]] = {
     "With this alignment {count} calls leave out {missed} of the cells that one call computes, and compute {extra} that it does not: the largest difference between logits is {difference}.": _wrong,
     "The second continuation reads the {prefix} cached tokens instead of computing their {saved} cells again.": _shared,
     "A kernel that skips empty blocks computes {share} of the {tokens} × {tokens} scores; {masked} of these are masked afterwards.": _cost,
-    "The {tokens} tokens are counted as {whole}, whole blocks.": _padded,
+    "The {tokens} tokens are rounded up to {whole}, in whole blocks.": _padded,
     "One call verifies {nodes} tokens, and each has the logits of its own branch run alone up to rounding: the largest difference is {difference}.": lambda said, facts: (
         _branches(said, facts, equal=True)
     ),
