@@ -104,7 +104,7 @@ def chance_html(chance: Chance, *, drawn: bool) -> Markup:
     pairs = ((chance.before, STANDARD), (chance.after, NOW))
     bars = [tag("span", class_="bar", style=f"width:{share * 100:.1f}%;background:{colour}") for share, colour in pairs]
     before, after = chance_words(chance.before), percent(chance.after)
-    shares = (before, after if chance.after > 0 else say("out"))
+    shares = (before, after if chance.after > 0 else say("excluded"))
     parts = [*(tag("span", share, class_="share") for share in shares), tag("span", join(bars), class_="bars")]
     title = say("{before} by the model, sampled with {after}", before=before, after=after)
     kind = "chance" + " gone" * (chance.after <= 0) + " drawn" * drawn  # not shown

@@ -89,7 +89,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
     "config nested": (nested("config.json"), r"config\.json cannot be read \(maximum recursion depth"),
     "config a FIFO": (fifo("config.json"), r"config\.json is not a regular file"),
     "extras a FIFO": (fifo("generation_config.json"), r"generation_config\.json is not a regular file"),
-    "layers": (layers, r"config\.json asks for 100,000 layers|expected n_layer as GPT-2 writes it"),
+    "layers": (layers, r"config\.json has 100,000 layers|expected n_layer as GPT-2 writes it"),
     "regular expression": (tokenizer(backtracks), r"its tokenizer fails on some texts \(Onig: .*retry-limit"),
     "normalizer": (tokenizer(expands), r"its tokenizer turns one character into 1,000,000,000,000"),
     "width": (width, r"needs [\d.]+ GB of memory for its weights|expected transformer\.wte\.weight"),

@@ -34,7 +34,7 @@ class TestTheFirstView:
         np.testing.assert_allclose(page.weights(), trace.weights(4, 0).numpy(), atol=1e-6)
         choice = draw(trace.logits[0, -1], SAMPLING, trace.logits.shape[1])
         top = choice.before.topk(10).indices.tolist()
-        after = [percent(float(choice.after[token])) if choice.after[token] > 0 else "out" for token in top]
+        after = [percent(float(choice.after[token])) if choice.after[token] > 0 else "excluded" for token in top]
         expected = [(story.label(t), percent(float(choice.before[t])), a) for t, a in zip(top, after, strict=True)]
         assert page.candidates() == expected
         assert f"seed 1 give “{story.label(choice.token)}”" in page.sentences()[0]
@@ -127,7 +127,7 @@ class TestWriting:
         page.set(temperature=0.0)
         assert "temperature 0 and seed" in page.sentences()[0]
         assert page.candidates()[0][2] == "100%"
-        assert {row[2] for row in page.candidates()[1:]} == {"out"}
+        assert {row[2] for row in page.candidates()[1:]} == {"excluded"}
 
     def test_another_prompt_begins_anew_and_another_page_does_not(self) -> None:
         page = Generation().press("step", 2)

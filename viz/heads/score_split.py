@@ -106,7 +106,7 @@ def sources_table(found: ScoreSplit, side: str) -> str:
     order = np.argsort(-np.abs(each), kind="stable")[:MOST_SOURCES]
     longest = max(float(np.abs(each).max()), 1e-9)
     title = say("what wrote the query") if side == "query" else say("what wrote the key")
-    rows = [[th(title), th(say("gives"), "number", colspan=2)]]
+    rows = [[th(title), th(say("contribution"), "number", colspan=2)]]
     rows += [[td(say(found.sources[place])), *_term(float(each[place]), longest)] for place in order]
     if len(each) > len(order):
         rest = found.score - float(each[order].sum())
