@@ -28,6 +28,7 @@ MOST_IN_FLOAT64, MOST_THOROUGH = 3e7, 5e8
 STEPS = {torch.float64: ((1e-5, 1e-6, 1e-4), 1e-4), torch.float32: ((3e-3, 1e-3, 3e-4), 3e-2)}
 SMOOTH = 0.05  # by how much at most these differences may differ from each other where there is a derivative
 MOST_NAMED = 200
+LISTED = 5  # parameters without a gradient
 LAYER_LENGTHS = 130, 520
 ABRUPT = 1e-6  # of the largest gradient: one that is smaller before it ends may have decayed to 0
 OTHER_INPUTS = ("pixel_values", "input_features", "input_values", "audio_values", "images")
@@ -157,7 +158,10 @@ def judge_parameters(trial: CheckTrial) -> Finding:
     ]
     if not idle:
         return Finding(OBEYS, msg("all {count:,} parameter tensors receive a gradient.", count=len(named)))
-    values = {"count": len(idle), "all": len(named), "names": msg_list(idle[:5])}
+    names = msg_list(idle[:LISTED])
+    if len(idle) > LISTED:
+        names = msg("{listed} and {count} more", listed=names, count=len(idle) - LISTED)
+    values = {"count": len(idle), "all": len(named), "names": names}
     words = msg("{count:,} of {all:,} parameter tensors receive no gradient: {names}.", **values)
     return unknown(words) if subject.is_transformers else Finding(BROKEN, words)
 

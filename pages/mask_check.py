@@ -26,7 +26,7 @@ if what == "patient":
         link.share(mask_check.SampleLink.of_choices())
     with guarded(say("Checking {name} …", name=escaped(sample.name))):
         report = mask_check.of_sample(sample, number_type)
-    notes = mask_check.of_what(sample)
+    notes = mask_check.of_what(sample, report)
 else:
     model, text = controls.open_page()
     controls.ask_for_text(text, N_("Type a text on the left: the model reads its first line."))

@@ -10,7 +10,7 @@ import torch
 
 from i18n import N_, listed, msg, say, say_count, together
 from mask_check.declared import declare
-from mask_check.findings import DECISIVE, LAWS, CannotCheck, CheckReport
+from mask_check.findings import DECISIVE, DOES_NOT_APPLY, LAWS, CannotCheck, CheckReport
 from mask_check.formats import amount_text
 from mask_check.registry import SAMPLES
 from mask_check.samples import SampleModule
@@ -157,12 +157,14 @@ def _with_progress(
             below.empty()
 
 
-def of_what(sample: SampleModule) -> str:
-    """Markdown: what a sample module is, and which law should name it."""
-    what = escaped(say(sample.said))
-    if not sample.reported:
-        return what
-    return together([what, say("Reported in {place}.", place=escaped(say(sample.reported)))])
+def of_what(sample: SampleModule, report: CheckReport) -> str:
+    """Markdown: what a sample module is, where it was reported, and how to try its law if this page does not."""
+    parts = [escaped(say(sample.said))]
+    parts += [say("Reported in {place}.", place=escaped(say(sample.reported)))] if sample.reported else []
+    if any(found.law == sample.law and found.verdict == DOES_NOT_APPLY for found in report.findings):
+        command = N_("This page does not try it: run `python -m unmask check sample:{key} --thorough`.")
+        parts.append(say(command, key=sample.key))
+    return together(parts)
 
 
 def size(report: CheckReport) -> str:

@@ -230,14 +230,16 @@ def _section_names() -> str:
 
 @cache
 def _script(language: str) -> str:
-    """A script that names the language, by which the browser's fonts and a screen reader's voice go, and lets the
-    browser fetch and compile parts of Streamlit's own page while the server imports torch.
+    """A script that names the language, by which the browser's fonts and a screen reader's voice go, keeps one entry a
+    page in the browser's history, and lets the browser fetch and compile parts of Streamlit's own page while the server
+    imports torch.
 
     They are asked for otherwise only once a chart or a control arrives, Plotly's 5 MB of JavaScript among them.
     """
     addresses = map(json.dumps, streamlit_internals.script_files())
     fetched = [f"import(new URL({address}, document.baseURI)).catch(() => {{}})" for address in addresses]
-    return f"<script>document.documentElement.lang = {json.dumps(language)}; {'; '.join(fetched)}</script>"
+    named = f"document.documentElement.lang = {json.dumps(language)}"
+    return f"<script>{source('history.js')}\n{named}; {'; '.join(fetched)}</script>"
 
 
 def heading(name: str, *facts: str) -> str:

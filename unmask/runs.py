@@ -5,6 +5,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain, product
 from numbers import Integral
 from typing import Any, Self
 
@@ -75,9 +76,12 @@ class Run(Analyses, Checkable, Patchable):
 
     @property
     def mask_names(self) -> list[str]:
-        """The masks that are on, in one layer at least."""
-        layers = range(self.trace.num_layers)
-        return list(dict.fromkeys(name for layer in layers for name in self.trace.blocked_by(layer, self.row)))
+        """The masks that are on, in one layer and head at least."""
+        trace, some = self.trace, self.masks.heads
+        heads = {head in some: head for head in range(trace.num_heads if some else 1)}  # heads of a kind are alike
+        each = product(range(trace.num_layers), heads.values())
+        masks = (trace.blocked_by(layer, self.row, head=head) for layer, head in each)
+        return list(dict.fromkeys(chain.from_iterable(masks)))
 
     @property
     def query(self) -> int:  # type: ignore[override]

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from model.errors import index, items
-from model.heads.merging import By, Groups, groups_of_labels, merged, merged_weights
+from model.heads.merging import By, Groups, groups_of_labels, merged, merged_blocked, merged_weights
 from model.heads.survey import blocked_thumbnail, given_weights, thumbnails
 from model.heads.view import HeadView, head_name
 from unmask.pictures import MOST_TOKENS, HeadPicture, Picture, head_picture, heads_picture
@@ -49,7 +49,7 @@ class HeadSource(ABC):
 
     @abstractmethod
     def glance(self) -> tuple[np.ndarray, np.ndarray]:
-        """Thumbnails float32 [L,H,S,S'], and bool [L,S,S'], patches that are blocked as a whole."""
+        """Thumbnails float32 [L,H,S,S'], and bool [L, H or 1, S, S'], patches that are blocked as a whole."""
 
     @abstractmethod
     def _heads(self, layer: int, name: Literal["q", "k", "v"]) -> np.ndarray:
@@ -180,10 +180,15 @@ class GivenHeads(HeadSource):
 
     def glance(self) -> tuple[np.ndarray, np.ndarray]:
         small = thumbnails(self.numpy())
-        layers = range(len(small))
-        return small, np.stack([
-            blocked_thumbnail(self.view(layer, 0).any_blocked(), *small.shape[2:]) for layer in layers
-        ])  # fmt: skip
+        shown = [blocked_thumbnail(self._closed(*place), *small.shape[2:]) for place in np.ndindex(small.shape[:2])]
+        return small, np.reshape(shown, small.shape)
+
+    def _closed(self, layer: int, head: int) -> np.ndarray:
+        """bool [R,C], True = all that is merged into the cell is blocked."""
+        closed = np.zeros(self.weights.shape[2:], bool)
+        for mask in self.masks_of(layer, head).values():
+            closed = closed | mask
+        return merged_blocked(closed, self._groups)
 
     def __repr__(self) -> str:
         layers, heads, queries, keys = self.weights.shape

@@ -68,10 +68,11 @@ class OverSteps:
         return steps_figure(self.steps, self.loss, of_head, None, self.logged)
 
     def to_dataframe(self) -> Any:
-        """A row for each step: its loss, and the largest share of any head by each name."""
+        """A row for each step: its loss, and the largest share of any head by each name, NaN where no query of the text
+        is asked about."""
         import pandas as pd  # takes a second to import
 
-        largest = {name: np.nan_to_num(shares).max((1, 2)) for name, shares in self.shares.items()}
+        largest = {name: np.fmax.reduce(shares, (1, 2)) for name, shares in self.shares.items()}
         return pd.DataFrame({"step": self.steps, "loss": self.loss, **largest}).set_index("step")
 
     def _repr_html_(self) -> str:

@@ -179,7 +179,7 @@ def sentence(report: CheckReport) -> str:
     broken = report.broken
     if broken:
         found = say(broken[0].words)
-        said = [found[:1].upper() + found[1:]]
+        said = [found if "_" in found.split(" ")[0] else found[:1].upper() + found[1:]]  # not: a name in code
         if len(broken) > 1:
             said.append(say("{count} properties are violated in all.", count=len(broken)))
     else:

@@ -108,8 +108,8 @@ LARGEST, SMALLEST = 64, 4  # sides of a thumbnail
 
 @dataclass(frozen=True, eq=False)
 class Survey:
-    """thumbnails: float32 [L,H,S,S'], the largest weight of each patch. blocked: bool [L,S,S'], patches that are
-    blocked as a whole. shares: by SHARES, float32 [L,H], see AttentionShares.
+    """thumbnails: float32 [L,H,S,S'], the largest weight of each patch. blocked: bool [L, H or 1, S, S'], patches that
+    are blocked as a whole. shares: by SHARES, float32 [L,H], see AttentionShares.
     """
 
     thumbnails: np.ndarray
@@ -128,7 +128,7 @@ class Survey:
         """This survey, but for one layer, which is the other's."""
 
         def pick(own: np.ndarray, others: np.ndarray) -> np.ndarray:
-            mixed = own.copy()
+            mixed, others = (some.copy() for some in np.broadcast_arrays(own, others))
             mixed[layer] = others[layer]
             return mixed
 
@@ -170,22 +170,26 @@ def blocked_thumbnail(blocked: np.ndarray, tall: int, wide: int) -> np.ndarray:
 
 
 def _blocked(trace: Trace, row: int, masks: MaskSpec | None, groups: Groups | None, tall: int, wide: int) -> np.ndarray:
-    """[L,tall,wide]; layers under the same masks share the work."""
+    """[L, H or 1, tall, wide]; layers and heads under the same masks share the work."""
     made: dict[bytes, np.ndarray] = {}
-    every = []
-    for layer in range(trace.num_layers):
-        if trace.layers[layer].context.is_long:
-            context, spec = trace.layers[layer].context, masks or trace.spec
-            parts = (context.of(slice(*edge)).allowed_in_row(spec, row) for edge in _edges(context.queries, tall))
+    spec = masks or trace.spec
+    heads = range(trace.num_heads) if spec.heads else range(1)
+    kinds = {head in spec.heads: head for head in heads}  # heads of a kind are alike
+
+    def of_head(layer: int, head: int) -> np.ndarray:
+        context = trace.layers[layer].context
+        if context.is_long:
+            parts = (context.of(slice(*edge)).allowed_in_row(spec, row, head) for edge in _edges(context.queries, tall))
             one_by_one = (blocked_thumbnail(~part.numpy(), 1, wide) for part in parts)  # one part in memory at a time
-            every.append(np.concatenate([*one_by_one]))
-            continue
-        allowed = trace.allowed(layer, row, masks)
+            return np.concatenate([*one_by_one])
+        allowed = trace.allowed(layer, row, spec, head=head)
         key = np.packbits(allowed.numpy()).tobytes()
         if key not in made:
             made[key] = blocked_thumbnail(merged_blocked(~allowed.numpy(), groups), tall, wide)
-        every.append(made[key])
-    return np.stack(every)
+        return made[key]
+
+    every = [{kind: of_head(layer, head) for kind, head in kinds.items()} for layer in range(trace.num_layers)]
+    return np.array([[of_kind[head in spec.heads] for head in heads] for of_kind in every])
 
 
 def _edges(cells: int, parts: int) -> list[tuple[int, int]]:

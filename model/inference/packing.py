@@ -57,7 +57,7 @@ def pack(model: Model, batch: TokenBatch, documents: str | Sequence[int]) -> Pac
     if len(sizes) < 2:
         words = N_(
             "expected a text of several documents, got one: “{separator}” does not split it. Choose another separator, "
-            "or the tokens of each document"
+            "or give the number of tokens of each document"
         )
         raise ValueError(msg(words, separator=documents))
     texts = batch.ids[0].split(sizes)

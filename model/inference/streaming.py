@@ -126,8 +126,8 @@ def _begun(model: Model, ids: Sequence[int], window: int, sinks: int, step: int)
 
 def _relative(model: Model, ids: Sequence[int]) -> bool:
     """Whether the same tokens give the same logits at other positions, up to those of the last token."""
-    here = torch.tensor([ids[:TRIED]])
-    count = here.shape[1]
+    count = min(TRIED, len(ids) - 1)
+    here = torch.tensor([ids[:count]])
     first = read_after(model, here, torch.arange(count)[None])
     for shift in sorted({min(model.context, len(ids)) - count, len(ids) - count} - {0}):
         moved = read_after(model, here, torch.arange(shift, shift + count)[None])

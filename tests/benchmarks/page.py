@@ -51,7 +51,7 @@ def overview_bytes() -> list[Ratio]:
     """The packet of 12 × 12 heads that no compression helps: noise, at 64 and at 1024 tokens the same size."""
     size = thumbnail_size(12, 12)
     noise = np.random.default_rng(0).random((12, 12, size, size), dtype=np.float32)
-    packet = overview_packet(noise, np.zeros((12, size, size), bool), layer=0, head=0)
+    packet = overview_packet(noise, np.zeros((12, 1, size, size), bool), layer=0, head=0)
     detail = f"{len(packet):,} bytes of noise ÷ 1,000,000"
     return [Ratio("bytes to the browser for the overview, MB", len(packet) / 1e6, 0.6, detail)]
 

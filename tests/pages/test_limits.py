@@ -13,9 +13,7 @@ def test_characters_and_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     page = Explore(text="a cat\n" * 23)  # 138 characters, of which 107 are 18 lines
     said = [caption.value for caption in page.app.caption]
     assert any("138 characters; this server reads at most the first 107" in words for words in said)
-    assert any(
-        "first 5 lines are shown, 13 more are left out" in words and "takes at most 5 lines" in words for words in said
-    )
+    assert any("Lines shown: the first 5 of 18. The page takes at most 5" in words for words in said)
     assert page["text"] == "a cat\n" * 23, "what was typed stays"
 
 

@@ -100,6 +100,10 @@ def test_a_sample_of_every_law_is_shown_as_it_was_measured(patients: MaskCheckPa
         assert finding.name in patients.words()
     assert ("leak: declared blocked, effect measured" in patients.words()) == bool(report.mask.leaks.any())
     assert patients.app.query_params.get("patient", "future") == key
+    if not report.broken and SAMPLES[key].law:
+        assert f"`python -m unmask check sample:{key} --thorough`" in patients.words()
+    if key == "unused":
+        assert "blocks.2.query_norm.weight and 1 more" in patients.words()
 
 
 @pytest.mark.usefixtures("checked_here")

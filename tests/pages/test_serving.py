@@ -237,7 +237,10 @@ def test_what_is_taken_away_says_what_the_figure_shows() -> None:
         ({"serving": "packing", "documents_by": "lengths", "lengths": "5, 0"}, "expected documents of 1 to 15 tokens"),
         ({"serving": "cost", "cost_documents": "0"}, "expected documents of 1 to 4,096 tokens, got 0"),
         ({"serving": "packing", "documents_by": "lengths", "lengths": "9, 9"}, "at most 15 tokens together, got 18"),
-        ({"serving": "packing", "separator": "zzz"}, "“zzz” does not split it; give another separator, or the tokens"),
+        (
+            {"serving": "packing", "separator": "zzz"},
+            "“zzz” does not split it. Choose another separator, or give the number of tokens",
+        ),
         ({"serving": "tree", "branching": "9, 9, 9"}, "expected 1 to 64 nodes"),
         ({"serving": "cost", "cost_masks": "no"}, "expected a mask as JSON"),
     ],

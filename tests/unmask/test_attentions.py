@@ -23,7 +23,7 @@ def test_what_transformers_gives() -> None:
     causal = ~np.tri(7, dtype=bool)
     known = unmask.attentions(given, tokens, blocked={"causal": causal})
     np.testing.assert_array_equal(known.head(0, 0).blocked["causal"], causal)
-    np.testing.assert_array_equal(known.heads().view.blocked[2], causal)
+    np.testing.assert_array_equal(known.heads().view.blocked[2, 3], causal)
     for arguments, words in (
         (((), tokens), "expected a tuple of a tensor"),
         (((None, None), tokens), "expected a tuple of a tensor .*, got 2 of NoneType"),

@@ -86,6 +86,22 @@ def test_rows_and_heads_that_torch_broadcasts(query: tuple[int, ...], key: tuple
         np.testing.assert_allclose(given, output[row], atol=1e-5)
 
 
+def test_at_a_glance_each_head_has_its_own_blocked_cells() -> None:
+    """Of a captured call whose mask differs between heads, and of a run whose masks hold for some."""
+
+    class PerHead(nn.Module):
+        def forward(self, q: Tensor, mask: Tensor) -> Tensor:
+            return F.scaled_dot_product_attention(q, q, q, attn_mask=mask)
+
+    masks = torch.rand(3, TOKENS, TOKENS, generator=torch.Generator().manual_seed(4)) < 0.6
+    found = unmask.capture(PerHead(), torch.randn(1, 3, TOKENS, WIDTH), masks)
+    np.testing.assert_array_equal(found.glance()[1][0], ~masks.numpy())
+    run = unmask.load("story").run("the cat sat", masks={"sliding": 1, "causal": False, "heads": [2], "layers": [1]})
+    thumbnails, blocked = run.glance()
+    np.testing.assert_array_equal(blocked, thumbnails == 0)
+    assert run.title.endswith("causal and sliding masks")
+
+
 def test_what_cannot_be_captured_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     ids = torch.ones(1, TOKENS, dtype=torch.long)
     with pytest.raises(ValueError, match="Embedding made none"):

@@ -198,7 +198,7 @@ def report_of_noise(layers: int, heads: int, tokens: int) -> str:
         place: HeadView(random.random((tokens, tokens), np.float32), one.scaled, {}, labels, labels) for place in places
     }
     small = random.random((layers, heads, 64, 64), np.float32)
-    drawn = AllHeads(small, np.zeros((layers, 64, 64), bool), views, [(0, 0)], tokens - 1)
+    drawn = AllHeads(small, np.zeros((layers, 1, 64, 64), bool), views, [(0, 0)], tokens - 1)
     shares = np.zeros((layers, heads), np.float32)
     words = "noise", "random", "self", tokens, "none", "unmask"
     return report_page(ReportView(*words, " ".join(labels), labels, drawn, ReportNumbers(shares, shares)))

@@ -39,6 +39,12 @@ def test_every_step_is_measured_as_the_model_alone(folder: Path) -> None:
     assert unmask.load(str(folder)).model.name.endswith("checkpoint-20")
 
 
+def test_a_pattern_that_no_query_is_asked_about_is_not_0(folder: Path) -> None:
+    table = unmask.checkpoints(str(folder)).measure("the cat sat on a mat").to_dataframe()
+    assert table["induction"].isna().all()
+    assert table["previous"].gt(0).all()
+
+
 def test_what_the_trainer_logged_is_read_with_care_and_drawn(folder: Path) -> None:
     good = [{"step": 10, "loss": 2.5, "epoch": 1}, {"step": 5, "loss": 3.0}, {"step": 10, "eval_loss": 2.75}]
     odd = [7, {"step": "3", "loss": 1.0}, {"step": 4}, {"step": -1, "loss": 1.0}, {"step": 6, "loss": "NaN"}]

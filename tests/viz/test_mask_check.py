@@ -97,6 +97,9 @@ def test_the_sentence_says_what_is_broken(view: CheckReport) -> None:
     said = sentence(view)
     assert f"<b>{verdict_of(view)}</b> Output 1 moves by &lt;i&gt;." in said
     assert "properties are violated" not in said  # it is the only one
+    (broken,) = view.broken
+    named = replace(view, findings=(replace(broken, words="use_cache=False differs."),))
+    assert "</b> use_cache=False differs." in sentence(named)
 
 
 def test_a_notebooks_page_has_both_masks(view: CheckReport) -> None:

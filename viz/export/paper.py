@@ -240,9 +240,10 @@ LARGEST_SIDE, SMALLEST_SIDE = 0.95, 0.3  # of one
 
 
 def every_picture(paper: Paper, thumbnails: np.ndarray, blocked: np.ndarray, numbers: Sequence[int] = ()) -> Sheet:
-    """thumbnails: float32 [L,H,S,S'], weights, 0 to 1. blocked: bool [L,S,S'], patches that are blocked as a whole.
+    """thumbnails: float32 [L,H,S,S'], weights, 0 to 1. blocked: bool [L, H or 1, S, S'], patches blocked as a whole.
     numbers: of each layer in the network, where they are not 0, 1, 2 …"""
     layers, heads, tall, wide = thumbnails.shape
+    blocked = np.broadcast_to(blocked, thumbnails.shape)
     side = min(max(MOST_WIDE / heads, SMALLEST_SIDE), LARGEST_SIDE)
     gap = round(max(tall, wide) * GAP) + 1
     rows, columns = tall + gap, wide + gap
@@ -254,9 +255,9 @@ def every_picture(paper: Paper, thumbnails: np.ndarray, blocked: np.ndarray, num
     look: dict[str, Any] = {"cmap": sequential(), "norm": PowerNorm(0.5, 0, 1), "interpolation": "none"}
     for layer, head in np.ndindex(layers, heads):  # a picture each, so that each can be taken out of a PDF
         top, left = layer * rows, head * columns
-        hidden[top : top + tall, left : left + wide] = blocked[layer]
+        hidden[top : top + tall, left : left + wide] = blocked[layer, head]
         edges = (left - 0.5, left + wide - 0.5, top + tall - 0.5, top - 0.5)
-        panel.imshow(np.ma.masked_array(thumbnails[layer, head], blocked[layer]), extent=edges, **look)
+        panel.imshow(np.ma.masked_array(thumbnails[layer, head], blocked[layer, head]), extent=edges, **look)
     panel.set(xlim=(-0.5, hidden.shape[1] - 0.5), ylim=(hidden.shape[0] - 0.5, -0.5))
     hatch(panel, {ANY: hidden})
     panel.set_frame_on(False)

@@ -12,6 +12,7 @@ from viz.numbers import percent, whole_percent
 from viz.palette import MARK, NOW
 
 MOST_LISTED = 8  # heads of a kind
+NAMED_PLACES = [place for place, one in enumerate(result.MEASURES.values()) if one.names]
 NO_INDUCTION = N_("None matches induction on these texts; try Random, where all tokens occur twice.")
 
 
@@ -54,7 +55,10 @@ def summary(atlas: result.Atlas, *, random: bool) -> Markup:
         parts.append(filled(say("{kind} {heads}"), kind=tag("b", say(result.MEASURES[name].names)), heads=some))
     every = join(parts, say("; ")) or say("none")
     said = [filled(say("Heads that match a pattern, out of {total}: {kinds}."), total=total, kinds=every)]
-    said += [] if random or "induction" in found else [escape(say(NO_INDUCTION))]
+    if (most := max(int(atlas.counts[place].max()) for place in NAMED_PLACES)) < result.LEAST_QUERIES:
+        said.append(escape(_too_few(most)))
+    elif not random and "induction" not in found:
+        said.append(escape(say(NO_INDUCTION)))
     return paragraph(Markup(together(said)))
 
 
@@ -88,7 +92,12 @@ def head_sentence(atlas: result.Atlas, layer: int, head: int) -> Markup:
         return paragraph(filled(say("{head} has nothing that could be measured in these texts."), head=name))
     best = max(shares, key=lambda one: atlas.measure(one)[layer, head])
     words = say("{head} matches no pattern here. The largest measured share: {measure}.")
-    return paragraph(filled(words, head=name, measure=_against(atlas, best, layer, head)))
+    said = [filled(words, head=name, measure=_against(atlas, best, layer, head))]
+    place = result.NAMES.index(best)
+    queries, large = int(atlas.counts[place, layer]), max(result.NAMED, result.TIMES_EVEN * atlas.even[place, layer])
+    if queries < result.LEAST_QUERIES and atlas.measure(best)[layer, head] >= large:
+        said.append(escape(_too_few(queries)))
+    return paragraph(Markup(together(said)))
 
 
 def tokens() -> str:
@@ -104,6 +113,12 @@ def tokens() -> str:
 def no_token() -> str:
     """Of the right one, where it has none."""
     return say("No token occurred {times} times with more than one allowed key.", times=result.LEAST_SEEN)
+
+
+def _too_few(queries: int) -> str:
+    """Why what looks like a pattern has no name."""
+    words = N_("A match needs {least} queries with such a token, and these texts have {count}.")
+    return say(words, least=result.LEAST_QUERIES, count=queries)
 
 
 def _against(atlas: result.Atlas, name: str, layer: int, head: int) -> str:

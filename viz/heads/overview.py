@@ -37,7 +37,8 @@ def overview_packet(
     measures: Mapping[str, np.ndarray] | None = None,
     by: tuple[str, bool] | None = None,
 ) -> bytes:
-    """thumbnails float [L,H,S,S'], weights from 0 to 1; blocked bool [L,S,S']; layer and head: the chosen one.
+    """thumbnails float [L,H,S,S'], weights from 0 to 1; blocked bool [L, H or 1, S, S']; layer and head: the
+    chosen one.
 
     numbers: of each layer in the network, where they are not 0, 1, 2 …: some networks have layers without attention.
     measures: by their names in TITLES, shares from 0 to 1 [L,H], NaN where there is nothing to measure; those that are
@@ -48,7 +49,7 @@ def overview_packet(
     65534, uint16.
     """
     pixels = np.rint(np.sqrt(np.clip(thumbnails, 0, 1)) * 254).astype(np.uint8)
-    pixels[np.broadcast_to(blocked[:, None], pixels.shape)] = BLOCKED
+    pixels[np.broadcast_to(blocked, pixels.shape)] = BLOCKED
     layers, heads, tall, wide = pixels.shape
     some = {name: share for name, share in (measures or {}).items() if np.nan_to_num(share).any()}
     hatch = ink("causal", "#8c929ebf") | {"ground": "#8c929e29"}  # of any mask: a thumbnail has no room for each one's

@@ -53,7 +53,7 @@ CHANGES = NumberKind(
 class AllHeads:
     """All heads on one text.
 
-    thumbnails: float32 [L,H,S,S'], 0 to 1. blocked: bool [L,S,S'], patches that are blocked as a whole. heads: by
+    thumbnails: float32 [L,H,S,S'], 0 to 1. blocked: bool [L, H or 1, S, S'], patches blocked as a whole. heads: by
     (layer, head) those held in full, over the same tokens, which a page draws when they are picked. chosen: those to
     choose first, one at least. query: the position whose row is framed. numbers: of each layer in the network, where
     they are not 0, 1, 2 … notes: for each layer and head a line, or none. measures: as overview_packet's. across: the

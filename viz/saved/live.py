@@ -122,7 +122,7 @@ def _templates() -> dict[str, bytes]:
     masks = MaskView({}, {}, np.zeros(1, int), (), [label])
     shares = dict.fromkeys(TITLES, one)
     return {
-        "overview": overview_packet(one[None, None], one[None] == 0, layer=0, head=0, measures=shares),
+        "overview": overview_packet(one[None, None], one[None, None] == 0, layer=0, head=0, measures=shares),
         "heatmap": picture_packet(view, name="", query=0),
         "difference": difference_packet(view, name="", query=0),
         "tokens": tokens_packet(view, name="", **where),

@@ -126,7 +126,7 @@ def test_thumbnails_are_of_merged_weights_however_they_come_in_blocks(
         np.testing.assert_allclose(found.thumbnails, expected, atol=2e-6)
         np.testing.assert_array_equal(found.future, plain.future)
     blocked = merged_head(run, 0, run.spec, 0, 0, by).any_blocked()
-    np.testing.assert_array_equal(found.blocked[0], blocked[: found.blocked.shape[1], : found.blocked.shape[2]])
+    np.testing.assert_array_equal(found.blocked[0, 0], blocked[: found.blocked.shape[2], : found.blocked.shape[3]])
 
 
 def test_parts_of_a_merged_view_are_merged() -> None:

@@ -21,6 +21,7 @@ SPECS = [
     MaskSpec(sinks=2),
     MaskSpec(drawn=(Stroke("open", 1, 3, 2, 4),)),
     MaskSpec(causal=False, layers=(1,)),
+    MaskSpec(sliding=2, layers=(1,), heads=(0, 2)),
 ]
 
 
@@ -45,13 +46,15 @@ def test_each_head_is_measured_as_alone(
             assert found.future[layer, head] == pytest.approx(float(future), abs=1e-6)
             assert found.padding[layer, head] == pytest.approx(float(padding), abs=1e-6)
             np.testing.assert_allclose(found.thumbnails[layer, head], weights.numpy(), rtol=0, atol=1e-6)
-        np.testing.assert_array_equal(found.blocked[layer], ~trace.allowed(layer, row, spec).numpy())
+            blocked = found.blocked[layer, head if spec.heads else 0]
+            np.testing.assert_array_equal(blocked, ~trace.allowed(layer, row, spec, head=head).numpy())
 
 
-def test_a_layers_survey_takes_the_place_of_another(tiny: Model, batch: TokenBatch) -> None:
+@pytest.mark.parametrize("heads", [(), (1,)])
+def test_a_layers_survey_takes_the_place_of_another(tiny: Model, batch: TokenBatch, heads: tuple[int, ...]) -> None:
     trace = tiny.run(batch)
-    standard, lifted = survey(trace, 1), survey(trace, 1, MaskSpec(causal=False))
-    mixed, expected = standard.with_layer(1, lifted), survey(trace, 1, MaskSpec(causal=False, layers=(1,)))
+    standard, lifted = survey(trace, 1), survey(trace, 1, MaskSpec(causal=False, heads=heads))
+    mixed, expected = standard.with_layer(1, lifted), survey(trace, 1, MaskSpec(causal=False, layers=(1,), heads=heads))
     for name in Survey.__dataclass_fields__:
         np.testing.assert_equal(getattr(mixed, name), getattr(expected, name), err_msg=name)
     assert not np.array_equal(mixed.thumbnails, standard.thumbnails)

@@ -41,6 +41,16 @@ def test_dropped_keys_are_masked_keys() -> None:
     assert not found.relative
 
 
+@pytest.mark.parametrize("count", [2, 3, 8, 9])
+def test_a_short_text_is_the_beginning_of_a_long_one(count: int) -> None:
+    """However few tokens there are, learned positions are known for such."""
+    story = catalog.load("story")
+    ids = ids_of(story, SAMPLE, 40)
+    some, whole = (stream(story, part, window=3, sinks=1, step=1) for part in (ids[:count], ids))
+    assert not some.relative
+    np.testing.assert_allclose(some.losses, whole.losses[:, :count], atol=1e-4)
+
+
 @pytest.mark.parametrize(("sinks", "step"), [(0, 1), (0, 7), (5, 4)])
 def test_a_cache_for_all_tokens_changes_nothing(sinks: int, step: int) -> None:
     story = catalog.load("story")

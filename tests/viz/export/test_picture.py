@@ -79,7 +79,7 @@ def every_kind() -> dict[str, tuple[Callable[..., Sheet], tuple[Any, ...], list[
             (view, standard),
             [*view.queries, *view.keys, "now − standard", "blocked: causal"],
         ),
-        "every": (every_picture, (small, np.stack([causal(7)] * 3), (1, 4, 7)), ["L1", "L4", "L7", "H0", "H1"]),
+        "every": (every_picture, (small, np.stack([causal(7)[None]] * 3), (1, 4, 7)), ["L1", "L4", "L7", "H0", "H1"]),
         "arcs": (lines_picture, ([view, standard], ["L3 H1", "L3 H0"]), [*view.queries, *view.keys, "L3 H1", "L3 H0"]),
         "tokens": (lit_picture, (cropped(standard, (4, 5), (0, 7)), True), [*view.keys, "the query token"]),
         "bars": (bars_picture, (row_of(view, standard, 4),), [*view.keys, "now", "standard masks"]),
@@ -113,7 +113,7 @@ def test_every_token_is_in_the_pdf_and_its_paper_is_white(name: str) -> None:
 
 def test_each_head_is_a_picture_of_its_own_in_the_pdf() -> None:
     heads = np.random.default_rng(0).random((3, 2, 7, 7), np.float32)
-    (page,) = PdfReader(io.BytesIO(file_of("pdf", every_picture, heads, np.stack([causal(7)] * 3)))).pages
+    (page,) = PdfReader(io.BytesIO(file_of("pdf", every_picture, heads, np.stack([causal(7)[None]] * 3)))).pages
     assert [picture.image.size for picture in page.images if picture.image.size == (7, 7)] == [(7, 7)] * 6
 
 

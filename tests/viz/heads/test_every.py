@@ -38,7 +38,7 @@ def test_ten_thousandths_are_the_digits_that_every_view_writes() -> None:
 def test_many_heads_are_read_back() -> None:
     first, second = {"causal": causal(5)}, {"causal": causal(5), "padding": padded(5, 2)}
     heads = {(1, 0): head(1, first, 5, 5), (0, 2): head(2, second, 5, 5), (1, 1): head(3, first, 5, 5)}
-    thumbnails, none = np.zeros((2, 3, 1, 1), np.float32), np.zeros((2, 1, 1), bool)
+    thumbnails, none = np.zeros((2, 3, 1, 1), np.float32), np.zeros((2, 1, 1, 1), bool)
     packet = heads_packet(AllHeads(thumbnails, none, heads, [(1, 0)], 3), WEIGHTS, "{}")
     header, body = unpacked(packet)
     assert [(*one["head"], one["plane"]) for one in header["held"]] == [

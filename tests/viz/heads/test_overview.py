@@ -21,7 +21,7 @@ TEXTS = ["the cat sat on the mat and the cat sat still on the mat", "a cat"]
 
 class TestPacket:
     def test_its_header_says_the_sizes_and_the_chosen_head(self) -> None:
-        packet = overview_packet(np.zeros((2, 3, 5, 7)), np.zeros((2, 5, 7), bool), layer=1, head=2)
+        packet = overview_packet(np.zeros((2, 3, 5, 7)), np.zeros((2, 1, 5, 7), bool), layer=1, head=2)
         header, palette, _ = read(packet)
         assert header.pop("hatch")["lines"] == ink("causal")["lines"]
         assert (header.pop("measures"), header.pop("clear")) == ([], 0.5)
@@ -31,27 +31,28 @@ class TestPacket:
         assert palette.tobytes() == table(255)
 
     def test_layers_are_named_by_their_numbers_in_the_network(self) -> None:
-        none = np.zeros((2, 5, 7), bool)
+        none = np.zeros((2, 1, 5, 7), bool)
         header, _, _ = read(overview_packet(np.zeros((2, 3, 5, 7)), none, layer=1, head=2, numbers=(3, 7)))
         assert header["numbers"] == [3, 7]
 
     def test_a_pixels_square_is_its_weight_to_within_half_a_step(self) -> None:
         weights = np.random.default_rng(1).random((2, 3, 5, 7), np.float32)
-        _, _, pixels = read(overview_packet(weights, np.zeros((2, 5, 7), bool), layer=0, head=0))
+        _, _, pixels = read(overview_packet(weights, np.zeros((2, 1, 5, 7), bool), layer=0, head=0))
         assert pixels.max() < BLOCKED
         assert np.abs(pixels / 254 - np.sqrt(weights)).max() <= 0.5 / 254 + 1e-6
 
-    def test_blocked_pixels_are_those_given_for_the_layer_and_no_weight_looks_blocked(self) -> None:
-        blocked = np.random.default_rng(2).random((2, 5, 7)) < 0.4
-        weights = np.where(blocked[:, None], 0.0, 1.0) * np.ones((2, 3, 5, 7))
+    @pytest.mark.parametrize("heads", [1, 3])
+    def test_blocked_pixels_are_those_given_for_the_head_and_no_weight_looks_blocked(self, heads: int) -> None:
+        blocked = np.random.default_rng(2).random((2, heads, 5, 7)) < 0.4
+        weights = np.where(blocked, 0.0, 1.0) * np.ones((2, 3, 5, 7))
         _, _, pixels = read(overview_packet(weights, blocked, layer=0, head=0))
-        for head in range(3):
-            np.testing.assert_array_equal(pixels[:, head] == BLOCKED, blocked)
+        np.testing.assert_array_equal(pixels == BLOCKED, np.broadcast_to(blocked, pixels.shape))
 
     def test_measures_follow_the_pixels_and_those_of_nothing_are_left_out(self) -> None:
         shares = np.array([[0.0, 0.5, 1.0], [np.nan, 0.7063, 0.2]])
         measures = {"induction": shares, "padding": np.zeros((2, 3)), "duplicate": np.full((2, 3), np.nan)}
-        packet = overview_packet(np.zeros((2, 3, 5, 7)), np.zeros((2, 5, 7), bool), layer=0, head=0, measures=measures)
+        none = np.zeros((2, 1, 5, 7), bool)
+        packet = overview_packet(np.zeros((2, 3, 5, 7)), none, layer=0, head=0, measures=measures)
         header, _, pixels = read(packet)
         assert pixels.shape == (2, 3, 5, 7)
         assert header["measures"] == [{"name": "induction", "title": "induction", "tag": "I"}]
@@ -59,7 +60,7 @@ class TestPacket:
 
     def test_weights_a_little_beyond_0_and_1_are_the_ends_of_the_scale(self) -> None:
         weights = np.array([-1e-7, 1 + 1e-6]).reshape(1, 1, 1, 2)
-        _, _, pixels = read(overview_packet(weights, np.zeros((1, 1, 2), bool), layer=0, head=0))
+        _, _, pixels = read(overview_packet(weights, np.zeros((1, 1, 1, 2), bool), layer=0, head=0))
         assert pixels.ravel().tolist() == [0, 254]
 
 
@@ -70,7 +71,7 @@ class TestSize:
         assert size >= 4
         weights = np.random.default_rng(3).random((layers, heads, size, size), np.float32)
         measures = dict(zip(TITLES, np.random.default_rng(4).random((len(TITLES), layers, heads)), strict=True))
-        packet = overview_packet(weights, np.zeros((layers, size, size), bool), layer=0, head=0, measures=measures)
+        packet = overview_packet(weights, np.zeros((layers, 1, size, size), bool), layer=0, head=0, measures=measures)
         assert len(packet) <= MOST_BYTES
 
 
@@ -85,7 +86,7 @@ class TestBlocked:
             small = blocked_thumbnail(mask, *weights.shape[2:])
             assert (weights[:, :, small] == 0).all()
             assert (weights[:, :, ~small] > 0).all()
-            _, _, pixels = read(overview_packet(weights, np.stack([small] * len(weights)), layer=0, head=0))
+            _, _, pixels = read(overview_packet(weights, np.stack([small[None]] * len(weights)), layer=0, head=0))
             assert (pixels == BLOCKED).mean() == small.mean()
 
 
