@@ -65,7 +65,7 @@ with said, guarded(say("Computing what each token can depend on …")):
     told = sections.sentence(now, standard, chosen) if spec == composed else say(ask_first.ASKING)
     said.html(told)
 st.html("".join([cached_figure(formula, mask), cached_figure(counts, views[0].blocked, mask)]))
-choices.show(sections.notes(spec, now, layer))
+choices.show(sections.notes(spec, now, layer, mask, views[0]))
 
 with st.sidebar:
     ask_first.switch()
