@@ -97,6 +97,9 @@ STYLE = """
   table.numbers td { padding: .12rem .4rem; border-top: 1px solid rgba(128,128,128,.22); white-space: nowrap; }
   table.numbers tr:first-child td:empty { border-top: 0; }
   table.numbers td.wraps { white-space: normal; }
+  @media (max-width: 900px) { /* below what was beside it: else the half of a column moves sideways in itself */
+    $column:has(table.numbers, table.lens) { min-width: 100%; }
+    table.fills td { white-space: normal; } }
   table.numbers .number { text-align: right; }
   table.numbers td.track { width: 28%; padding-left: 0; }
   table.numbers .bar { height: .55rem; border-radius: 2px; min-width: 1px; }

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.browser.across import AandB, AcrossLayers
+from tests.browser.across import AandB, AcrossLayers, HeadsOff
 from tests.browser.explore import Explore
 
 Visit = Callable[..., AcrossLayers]
@@ -24,6 +24,13 @@ def test_from_the_lens_to_one_token_to_all(visit: Visit) -> None:
     assert page.weights().shape == (23, 23)
     page.page.go_back()
     page.page.wait_for_function("document.querySelector('p.sentence')?.innerText.includes('can flow')")
+
+
+def test_no_table_moves_sideways_on_a_tablet(visit: Visit) -> None:
+    tables = visit(kind=HeadsOff, width=820).page.locator("table.numbers")
+    widths = tables.evaluate_all("all => all.map((table) => [table.scrollWidth, table.parentElement.clientWidth])")
+    assert widths
+    assert all(table <= room + 1 for table, room in widths), widths
 
 
 @pytest.mark.parametrize("kind", [Explore, AandB])

@@ -46,6 +46,20 @@ class Lab(Explore):
         return self.run()
 
 
+def test_sinks_that_open_later_tokens_are_said_to_though_causal_is_on() -> None:
+    lab, said = Lab(masks=MaskSpec(sinks=1).to_json()), "The causal mask is on, but"
+    assert not any(said in one for one in lab.said("caption")), "the first token is later than none"
+    lab.set(mask_sinks=2)
+    blocked = np.isnan(expected(MaskSpec(sinks=2)))
+    assert np.argwhere(np.triu(~blocked, 1)).tolist() == [[0, 1]]
+    assert any(
+        f"{said} some later tokens are open because of sinks" in one and "(0) may attend to" in one
+        for one in lab.said("caption")
+    )
+    lab.set(causal=False)
+    assert not any(said in one for one in lab.said("caption"))
+
+
 def expected(spec: MaskSpec, layer: int = 4, head: int = 0) -> np.ndarray:
     """The weights of the story model's head, NaN where blocked."""
     model = catalog.load("story")

@@ -54,7 +54,7 @@ def show(reading: TokenizedText, row: int) -> None:
         told = sections.sentence(now, standard, chosen) if spec == composed else say(ask_first.ASKING)
         said.html(told)
     st.html("".join([cached_figure(formula, mask), cached_figure(counts, views[0].blocked, mask)]))
-    choices.show(sections.notes(spec, now, layer))
+    choices.show(sections.notes(spec, now, layer, mask, views[0]))
 
     with st.sidebar:
         ask_first.switch()

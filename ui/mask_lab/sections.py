@@ -14,7 +14,8 @@ import streamlit as st
 from i18n import N_, say, together
 from model.heads.reach import PathStep, answers_known, reach_of, ways_to
 from model.heads.row_steps import HeadSteps, RowSteps, head_steps
-from model.heads.view import HeadView, coarser_words, cropped
+from model.heads.view import HeadView, MaskView, coarser_words, cropped
+from model.mask_kinds import KINDS
 from model.masks import MaskSpec
 from model.text import TokenBatch
 from ui import explain, page
@@ -29,6 +30,7 @@ from viz.head import difference_figure, head_figure
 from viz.html import signed
 from viz.mask_lab import effect as effects
 from viz.mask_lab.steps import MOST_KEYS, drawn_values, steps_figure, steps_sentence, steps_table, values_figure
+from viz.mask_styles import mask_name
 from viz.numbers import next_token_table, percent
 
 
@@ -249,8 +251,9 @@ def warn_of_a_changed_text(batch: TokenBatch) -> None:
         st.button(say("Keep it"), on_click=keep)
 
 
-def notes(spec: MaskSpec, now: RunView, layer: int) -> list[str]:
-    found = []
+def notes(spec: MaskSpec, now: RunView, layer: int, mask: MaskView, view: HeadView) -> list[str]:
+    """view: the whole head under this mask."""
+    found = _later(mask, view) if spec.causal else []
     if spec.layers and layer not in spec.layers:
         names = layer_names(now.model, now.run.attention)
         words = N_(
@@ -265,6 +268,22 @@ def notes(spec: MaskSpec, now: RunView, layer: int) -> list[str]:
         for separator in separators
         if not bool(keys.split(separator)[now.row].any())
     ]
+
+
+def _later(mask: MaskView, view: HeadView) -> list[str]:
+    """Where a kind of mask opens what the causal mask blocks."""
+    words = N_(
+        "The causal mask is on, but some later tokens are open because of {mask}: “{query}” ({at}) may attend to "
+        "“{key}” ({key_at})."
+    )
+    found = []
+    for name, opened in mask.openers.items():
+        cells = np.argwhere(np.triu(opened & ~view.any_blocked(), 1))
+        if len(cells) and not KINDS[name].own:
+            at, key_at = (int(one) for one in cells[0])
+            cell = {"query": escaped(view.queries[at]), "key": escaped(view.keys[key_at])}
+            found.append(say(words, mask=mask_name(name), at=at, key_at=key_at, **cell))
+    return found
 
 
 def show_head(
