@@ -62,7 +62,9 @@ with tokens:
     st.html(cached_figure(next_token_table, candidates, predicted.candidates, changed=bool(chosen), names=both))
 with losses:
     curves = (without.losses, predicted.losses)
-    st.caption(say("Loss per token, with heads off and with all heads"), help=say(explain.NATS))
+    both_curves = say("Loss per token, with heads off and with all heads")
+    caption = both_curves if chosen else cached_figure(explain.loss_caption, *curves, changed=False)
+    st.caption(caption, help=say(explain.NATS))
     figure = cached_figure(loss_figure, *curves, pieces, changed=bool(chosen), names=both)
     page.chart(figure, "loss_figure", cached_figure(explain.loss_alt, *curves))
 

@@ -71,6 +71,15 @@ def test_a_stroke_over_tokens_and_a_click_on_a_word(lab: Callable) -> None:
     assert parse_qs(urlsplit(page.page.url).query)["query"] == ["5"], "its last token"
 
 
+def test_rows_are_level_where_nothing_can_be_drawn(lab: Callable) -> None:
+    page = lab(masks='{"sliding":4,"layers":[4]}')
+    assert not page.page.locator(".st-key-mask_canvas").get_by_text("Block", exact=True).is_visible()
+    first = page.place_of(0, 0)[1]
+    cells = page.chart.locator(".heatmaplayer image").last.bounding_box()
+    assert cells is not None
+    assert first == pytest.approx(cells["y"] + cells["height"] / page.weights().shape[0] / 2, abs=2)
+
+
 def test_strokes_are_taken_back_by_undo_by_clear_and_by_a_second_click(lab: Callable) -> None:
     page = lab()
     weights, tokens, before = page.weights(), page.next_tokens(), page.blocked()

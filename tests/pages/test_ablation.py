@@ -63,6 +63,9 @@ def test_no_head_off_shows_one_run() -> None:
         == "No head is off. Choose heads above, or rank them all by their effect on this prediction."
     )
     assert len(page.losses()) == 1
+    assert [one.value for one in page.app.caption if one.value.startswith("Loss per token")] == [
+        "Loss per token, mean 3.66 nats"
+    ]
     assert page.url["heads_off"] == ""
     assert Ablation(**page.url).value("heads_chosen") == []
 
@@ -90,6 +93,7 @@ def test_every_head_is_ranked_and_the_strongest_can_be_turned_off(story: Model) 
     assert page.value("heads_chosen") == [(layer, head)]
     assert page.sentence().startswith(f"Turning L{layer} H{head} off")
     assert page.url == {"heads_off": f"{layer}.{head}", "ranking": "true"}
+    assert page.app.button(key="rank").label == "Hide the ranking"  # all is ranked: nothing is left to stop
     page.press("rank")
     assert "effects" not in page.figures()
 

@@ -25,7 +25,7 @@ def canvas(view: str) -> Callable[..., None]:
     """
     component = st.components.v2.component(
         f"unmask_{view}",
-        html=f'<div class="view {view}"></div>',
+        html=f'<div class="view {view} in_app"></div>',
         css=style(view),
         js=source(*VIEWS[view], "streamlit.js"),
     )

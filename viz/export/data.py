@@ -174,6 +174,10 @@ def _wrong(what: str, **places: Any) -> ValueError:
     return ValueError(say(EXPECTED[what], **places))
 
 
+def _problem(error: Exception) -> str:
+    return say("it has no {missing}", missing=error.args[0]) if isinstance(error, KeyError) else first_line(error)
+
+
 def _arrays(export: Export) -> dict[str, np.ndarray]:
     views = list(export.heads.values())
     names = dict.fromkeys(name for view in views for name in view.blocked)
@@ -230,7 +234,7 @@ def _read_npz(data: bytes) -> tuple[str | bytes, dict[str, np.ndarray]]:
         about = files.pop(ABOUT)
         arrays = {name.removesuffix(".npy"): _array(file) for name, file in files.items()}
     except Exception as error:  # noqa: BLE001 - of a hostile file zipfile and numpy raise whatever they trip over
-        raise _wrong("npz", problem=first_line(error)) from None
+        raise _wrong("npz", problem=_problem(error)) from None
     return about, arrays
 
 
@@ -250,7 +254,7 @@ def _read_safetensors(data: bytes) -> tuple[str | bytes, dict[str, np.ndarray]]:
         arrays = safetensors.load(data)
         about = json.loads(data[8 : 8 + length])["__metadata__"]["about"]
     except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _wrong("file", problem=first_line(error)) from None
+        raise _wrong("file", problem=_problem(error)) from None
     return about, arrays
 
 

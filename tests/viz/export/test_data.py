@@ -101,6 +101,13 @@ def renamed(**about: object) -> bytes:
     return safetensors.save(arrays, metadata={"about": said})
 
 
+def other_npz() -> bytes:
+    """Somebody else's."""
+    file = io.BytesIO()
+    np.savez(file, a=np.zeros(3))
+    return file.getvalue()
+
+
 @pytest.mark.parametrize(
     ("file", "words"),
     [
@@ -108,6 +115,7 @@ def renamed(**about: object) -> bytes:
         (b"PK\x03\x04 and no more", "cannot be read"),
         (data.as_npz(export_of())[:-40], "cannot be read"),
         (safetensors.save({"weights": np.zeros(3, np.float32)}), "got neither"),
+        (other_npz(), r"\(it has no about.json\)"),
         (renamed(model="x" * 301), "model"),
         (renamed(query_ids=[1, 2]), "2 ids of 7 tokens"),
         (renamed(key_ids=[-1] * 7), "key_ids"),
