@@ -14,6 +14,7 @@ from torch import Tensor
 
 from i18n import N_, msg
 from mask_check.findings import CANNOT_TELL, OBEYS, CannotCheck, Finding, written
+from mask_check.prepare import generator_of
 
 TARGETS = ("labels", "targets", "target", "y")
 IDS = ("input_ids", "idx", "tokens", "x")
@@ -53,7 +54,7 @@ def check_loss(
     make: Callable[..., Any] = dict if isinstance(batch, Mapping) else lambda row: type(batch)(row.values())  # type: ignore
     tensors = [one for one in named.values() if isinstance(one, Tensor) and not one.is_floating_point()]
     count = vocabulary or int(max(one.max() for one in tensors)) + 1
-    run, generator = partial(_run, fn, make), torch.Generator().manual_seed(seed)
+    run, generator = partial(_run, fn, make), generator_of(seed)
     logits, losses = run(first)
     if logits is not None and which not in (*IDS, 0):
         apart = 1 + torch.randint(count - 1, (1, length), generator=generator).to(first[which])
