@@ -234,7 +234,8 @@ def changes(trace: Trace, other: Trace, row: int, other_row: int, by: By = "toke
     if shapes[0] != shapes[1]:
         words = N_("expected two runs of one shape, got {one} and {other}")
         raise ValueError(msg(words, one=_said(trace), other=_said(other)))
-    if not torch.equal(trace.batch.ids[row], other.batch.ids[other_row]):
+    texts = ((one.batch.ids, one.queries.ids, one.keys.ids) for one in (trace, other))
+    if not all(torch.equal(ids[row], others[other_row]) for ids, others in zip(*texts, strict=True)):
         raise ValueError(msg("expected two runs on the same tokens, got other ones"))
     groups, size = merge_groups(trace, row, by), trace.layers[0].q.shape[2]
     sides = None if groups is None else (len(groups[0]), len(groups[1]))

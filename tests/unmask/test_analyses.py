@@ -166,6 +166,15 @@ def test_an_encoders_heads_are_asked_about_what_the_decoder_predicts(tmp_path: P
     assert f"after {labels[5]} the prediction" in repr(encoder.logit_lens(5, 6))
 
 
+def test_runs_from_other_sources_have_no_difference(tmp_path: Path) -> None:
+    """Of as many tokens, with the same target."""
+    model = unmask.load(save("t5", tmp_path))
+    one, other = (model.run(text, target="the cat sat").attention("cross") for text in ("a big mat", "a red ball"))
+    assert np.abs(one.difference(one.under({"padding": False})).numpy()).max() == 0
+    with pytest.raises(ValueError, match="expected two runs on the same tokens"):
+        one.difference(other)
+
+
 def test_a_score_and_what_a_head_adds(run: Run) -> None:
     found = shows_itself(run.score_split(4, 0, 9, 5))
     expected = score_split(run.model, run.trace, 0, 4, 0, 9, 5)
