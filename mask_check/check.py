@@ -81,8 +81,6 @@ def check(
     Raises CannotCheck where it cannot be called, or gives no numbers.
     """
     started = time.monotonic()
-    if type(seed) is not int or not 0 <= seed < 2**31:
-        raise CannotCheck(msg("expected a seed from 0 to {most}, got {seed}", most=2**31 - 1, seed=repr(seed)[:40]))
     if seconds is not None and not (isinstance(seconds, int | float) and seconds >= 0):
         raise CannotCheck(msg("expected a number of seconds, got {seconds}", seconds=repr(seconds)[:40]))
     asked = CheckOptions(**asked_for)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,9 +21,9 @@ from torch import Tensor, nn
 from i18n import N_, msg, msg_all, msg_together
 from mask_check import differentiate, reach
 from mask_check.declared import Declared, Mask, cause_of, declare
-from mask_check.findings import OBEYS, CannotCheck, CheckReport, Finding, Noise, skipped, unknown, written
+from mask_check.findings import OBEYS, CheckReport, Finding, Noise, skipped, unknown, written
 from mask_check.kernels import described
-from mask_check.prepare import context_of, needed_bytes
+from mask_check.prepare import check_length, checked, context_of, generator_of, needed_bytes, row_of
 from mask_check.subject import CheckedModule, TookTooLong, apart, embeddings, evaluating, text_config, unwrapped
 from mask_check.trial import CheckTrial, first_above
 from model.errors import first_line
@@ -200,14 +201,16 @@ def quick(
         with suppress(Exception):  # of a module that does not say how many tokens it reads; CUDA does not survive it
             return quick(module, mask=mask, length=_quick_length(module, guess=False), seed=seed, seconds=seconds)
     started, subject = time.monotonic(), CheckedModule(module, seconds=seconds)
-    generator = torch.Generator().manual_seed(seed)
+    generator = generator_of(seed)
     sizes = [one.num_embeddings for one in subject.embeddings if one.num_embeddings > 2]
-    vocabulary = getattr(text_config(subject.config, decoder=True), "vocab_size", None)
-    vocabulary = vocabulary if isinstance(vocabulary, int) and subject.table is None else min(sizes, default=3)
-    many = length or _quick_length(module, guess=True)
-    row = torch.randint(vocabulary, (many,), generator=generator) if ids is None else torch.as_tensor(ids).flatten()
-    if len(row) < 2 or int(row.min()) < 0:
-        raise CannotCheck(msg("expected at least 2 ids from 0 to {last}, got {ids}", last=vocabulary - 1, ids=len(row)))
+    said: Any = getattr(text_config(subject.config, decoder=True), "vocab_size", None)
+    known = isinstance(said, int) and subject.table is None
+    vocabulary: int = said if known else min(sizes, default=3)
+    given = None if ids is None else row_of(ids)
+    many = _quick_length(module, guess=True) if length is None else length
+    check_length(subject, many if given is None else len(given))
+    row = torch.randint(vocabulary, (many,), generator=generator) if given is None else given
+    row = checked(row, vocabulary if known else max(vocabulary, int(row.max()) + 1))
     other = (row + 1 + torch.randint(vocabulary - 1, row.shape, generator=generator)) % vocabulary
     cuts = sorted({one for one in CUTS if one < len(row)} | {len(row) - 1, len(row) // 2})
     rows = min(len(cuts), max(QUICK_LOGITS // (len(row) * vocabulary) - 1, 2))

@@ -14,6 +14,9 @@ from torch import Tensor
 
 from i18n import N_, msg
 from mask_check.findings import CANNOT_TELL, OBEYS, CannotCheck, Finding, written
+from mask_check.prepare import generator_of
+from model.errors import index, items
+from model.spec import MOST_POSITIONS
 
 TARGETS = ("labels", "targets", "target", "y")
 IDS = ("input_ids", "idx", "tokens", "x")
@@ -41,9 +44,13 @@ def check_loss(
     there are; one more than the largest in the batch unless given. Its first row is used. What is found has a pair, the
     position whose target influences its prediction, twice, and as its amount how far the sum is from 1 or logits moved.
 
-    Raises CannotCheck for a batch without targets, and for what is no loss.
+    Raises CannotCheck, a ValueError, for a batch without targets and for what is no loss, ValueError for no batch.
     """
-    named: Row = dict(batch) if isinstance(batch, Mapping) else dict(enumerate(batch))
+    if not callable(fn) or not isinstance(targets, str | int | None):
+        what = f"{fn!r:.40} and {targets!r:.40}"
+        raise CannotCheck(f"expected a function of a batch, and targets by name or number, got {what}")  # not shown
+    tensors_in = items("a batch as tensors by name or in a row", batch)  # not shown
+    named: Row = dict(batch) if isinstance(batch, Mapping) else dict(enumerate(tensors_in))
     known = (targets,) if targets is not None else (*TARGETS, *([1] if 1 in named else []), *IDS, 0)
     which = next((one for one in known if isinstance(named.get(one), Tensor)), None)
     if which is None or named[which].ndim != 2 or named[which].shape[1] < 3:
@@ -52,8 +59,10 @@ def check_loss(
     first = {name: one[:1] if isinstance(one, Tensor) and len(one) == rows else one for name, one in named.items()}
     make: Callable[..., Any] = dict if isinstance(batch, Mapping) else lambda row: type(batch)(row.values())  # type: ignore
     tensors = [one for one in named.values() if isinstance(one, Tensor) and not one.is_floating_point()]
-    count = vocabulary or int(max(one.max() for one in tensors)) + 1
-    run, generator = partial(_run, fn, make), torch.Generator().manual_seed(seed)
+    largest = int(max(one.max() for one in tensors))
+    most = MOST_POSITIONS
+    count = largest + 1 if vocabulary is None else index("number of ids", vocabulary, most, first=2)  # not shown
+    run, generator = partial(_run, fn, make), generator_of(seed)
     logits, losses = run(first)
     if logits is not None and which not in (*IDS, 0):
         apart = 1 + torch.randint(count - 1, (1, length), generator=generator).to(first[which])

@@ -45,14 +45,14 @@ def prepare(
     check_names(subject, asked_for.kernels)
     if subject.kind == "decoder" and declares_encoder(subject):
         subject.kind = "encoder"
-    given = None if ids is None else _row_of(ids)
+    given = None if ids is None else row_of(ids)
     asked = length if given is None else len(given)
     if asked is not None:
-        _check_length(subject, asked)
+        check_length(subject, asked)
     vocabulary = _vocabulary(subject, asked or PROBE)
     pool = _pool(subject.config, vocabulary)
-    generator = torch.Generator().manual_seed(seed)
-    row = _random(pool, generator, _length(subject, length)) if given is None else _checked(given, vocabulary)
+    generator = generator_of(seed)
+    row = _random(pool, generator, _length(subject, length)) if given is None else checked(given, vocabulary)
     row = row.to(subject.device)
     if subject.kind == "encoder-decoder":
         many = next(one for one in SOURCE_LENGTHS if one != len(row))
@@ -142,7 +142,13 @@ def context_of(config: Any) -> tuple[int, str]:
     return 0, ""
 
 
-def _check_length(subject: CheckedModule, asked: Any) -> None:
+def generator_of(seed: Any) -> torch.Generator:
+    if type(seed) is not int or not 0 <= seed < 2**31:
+        raise CannotCheck(msg("expected a seed from 0 to {most}, got {seed}", most=2**31 - 1, seed=repr(seed)[:40]))
+    return torch.Generator().manual_seed(seed)
+
+
+def check_length(subject: CheckedModule, asked: Any) -> None:
     if type(asked) is not int or asked < 2:
         raise CannotCheck(msg("expected a length of at least 2 tokens, got {asked}", asked=repr(asked)[:40]))
     most, name = context_of(subject.config)
@@ -165,7 +171,7 @@ def needed_bytes(config: Any, length: int) -> float:
     return cells * length**2 + 4.0 * 3 * ROWS * length * (getattr(text, "vocab_size", None) or 1000)
 
 
-def _row_of(ids: Any) -> Tensor:
+def row_of(ids: Any) -> Tensor:
     try:
         given = torch.as_tensor(ids)
     except (TypeError, ValueError, RuntimeError):
@@ -189,7 +195,7 @@ def _random(pool: Tensor, generator: torch.Generator, many: int) -> Tensor:
     return pool[torch.randint(0, len(pool), (many,), generator=generator)]
 
 
-def _checked(row: Tensor, vocabulary: int) -> Tensor:
+def checked(row: Tensor, vocabulary: int) -> Tensor:
     if len(row) < 2 or int(row.min()) < 0 or int(row.max()) >= vocabulary:
         values = {"last": vocabulary - 1, "ids": row.tolist()[:8]}
         raise CannotCheck(msg("expected at least 2 ids from 0 to {last}, got {ids}", **values))

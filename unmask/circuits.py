@@ -1,6 +1,6 @@
 """Circuits in Python and notebooks: activation patching of runs, OV and QK circuits and composition of a model."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import chain
 
 import numpy as np
@@ -10,7 +10,7 @@ from model.circuits import composition as composing
 from model.circuits import ov_qk
 from model.circuits.ov_qk import OVCircuit, QKCircuit
 from model.circuits.patching import Patch, PatchMetric, PatchPair
-from model.errors import index
+from model.errors import index, items
 from model.heads.view import head_name
 from model.inference.calls import continuation_ids
 from model.trace import Trace
@@ -123,7 +123,5 @@ def _token(model: Model, given: Token) -> int:
 
 
 def _ids(model: Model, tokens: str | Sequence[int]) -> list[int]:
-    if not isinstance(tokens, Iterable):
-        raise ValueError(f"expected a text or token ids, got {tokens!r:.80}")
-    found = continuation_ids(model, tokens)[0] if isinstance(tokens, str) else [_token(model, one) for one in tokens]
-    return list(dict.fromkeys(found))
+    given = continuation_ids(model, tokens)[0] if isinstance(tokens, str) else items("a text or token ids", tokens)
+    return list(dict.fromkeys(_token(model, one) for one in given))

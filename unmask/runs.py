@@ -145,6 +145,8 @@ class Run(Analyses, Checkable, Patchable):
         tokens = alone.ids.shape[1]
         sizes = int(chunks) if isinstance(chunks, Integral) else whole_numbers("chunk sizes as whole numbers", chunks)
         ends = ends_of(tokens, sizes, index("prefix", prefix, tokens))
+        if not isinstance(second, str):
+            raise ValueError(f"expected a second continuation as a text, got {second!r:.80}")
         if second and not prefix:
             raise ValueError("expected a cached prefix of at least 1 token for a second continuation")
         return compare_calls(self.model, alone, self.masks, ends, align, second)

@@ -237,7 +237,8 @@ def changes(trace: Trace, other: Trace, row: int, other_row: int, by: By = "toke
             "only one of them adds a start token, subtract the arrays without that token: numpy()[..., 1:, 1:]"
         )
         raise ValueError(msg(words, one=_said(trace), other=_said(other)))
-    if not torch.equal(trace.batch.ids[row], other.batch.ids[other_row]):
+    texts = ((one.batch.ids, one.queries.ids, one.keys.ids) for one in (trace, other))
+    if not all(torch.equal(ids[row], others[other_row]) for ids, others in zip(*texts, strict=True)):
         words = N_("expected two runs on the same tokens, got different ones: use the same text and tokenizer")
         raise ValueError(msg(words))
     groups, size = merge_groups(trace, row, by), trace.layers[0].q.shape[2]

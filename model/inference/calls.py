@@ -173,7 +173,7 @@ def compare_calls(
     second: a text read in one more call after what the first call computed.
     Raises ValueError for another alignment than ALIGNMENTS, and what Model.call raises.
     """
-    if align not in ALIGNMENTS:
+    if align not in [*ALIGNMENTS]:  # a list has no hash
         raise ValueError(msg("expected an alignment of {names}, got {got}", names=", ".join(ALIGNMENTS), got=align))
     tokens, prefix = batch.ids.shape[1], ends[0]
     texts = [(batch, np.arange(tokens), [0, *ends])]  # the rows of its tokens; where its calls begin and end

@@ -36,8 +36,9 @@ Kinds = tuple[tuple[str, Any], ...]  # each kind with its parameter, or True
 @dataclass(frozen=True, eq=False)
 class NamedMask:
     """allowed: bool [Q,K], the mask, True = may attend. kinds: those it is made of, or the nearest ones.
-    masks: a dict for `run(masks=…)` that gives a text of K tokens (without padding) exactly this mask, what no kind
-    gives as strokes; None where Q < K and kinds alone do not give it, or where it takes too many strokes.
+    masks: a dict for `run(masks=…)` that gives a text of K tokens (without padding) exactly this mask, within the masks
+    of a model's own (a window of Mistral's), what no kind gives as strokes; None where Q < K and kinds alone do not
+    give it, or where it takes too many strokes.
     differs: int [N,2], the cells (query, key) that differ from the nearest kinds. sentence: all of it in words.
     """
 

@@ -82,6 +82,21 @@ def test_no_targets(batch: dict[str, Tensor]) -> None:
         unmask.check_loss(each, batch)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "options", "words"),
+    [
+        ((None, PAIR), {}, "expected a function of a batch, and targets by name or number, got None and None"),
+        ((each, PAIR), {"targets": ["labels"]}, "expected a function of a batch, and targets by name"),
+        ((each, 3), {}, "expected a batch as tensors by name or in a row, got 3"),
+        ((each, PAIR), {"vocabulary": "many"}, "expected a number of ids from 2 to"),
+        ((each, PAIR), {"seed": 0.5}, "expected a seed from 0 to"),
+    ],
+)
+def test_what_means_nothing_is_a_sentence(arguments: tuple, options: dict, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        unmask.check_loss(*arguments, **options)
+
+
 def test_no_loss() -> None:
     with pytest.raises(CannotCheck, match="expected a loss or logits, got str"):
         unmask.check_loss(lambda batch: "loss", PAIR)

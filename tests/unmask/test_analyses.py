@@ -99,6 +99,8 @@ def test_ids_that_mean_nothing_are_a_sentence(story: LoadedModel, options: dict,
         (lambda run: run.served(3.0), "expected chunk sizes as whole numbers, got 3.0"),
         (lambda run: run.served(3, prefix=1.5), "expected a prefix from 0 to 15, got 1.5"),
         (lambda run: run.served(4, second=" and"), "expected a cached prefix of at least 1 token"),
+        (lambda run: run.served(4, prefix=2, second=[5, 9]), "expected a second continuation as a text, got"),
+        (lambda run: run.served(4, align=["top-left"]), "expected an alignment of bottom-right, top-left, none"),
         (lambda run: run.streamed(-5), "expected a number of tokens from 2 to 4096, got -5"),
         (lambda run: run.packed([9, 9]), "expected documents of at most 16 tokens together, got 18"),
         (lambda run: run.packed(3), "expected the tokens of each document as whole numbers, got 3"),
@@ -162,6 +164,15 @@ def test_an_encoders_heads_are_asked_about_what_the_decoder_predicts(tmp_path: P
     assert f"after {labels[-1]} " in repr(encoder.ablate([(0, 0)]))
     assert repr(encoder.ablation(query=5)).endswith(f"after {labels[5]}")
     assert f"after {labels[5]} the prediction" in repr(encoder.logit_lens(5, 6))
+
+
+def test_runs_from_other_sources_have_no_difference(tmp_path: Path) -> None:
+    """Of as many tokens, with the same target."""
+    model = unmask.load(save("t5", tmp_path))
+    one, other = (model.run(text, target="the cat sat").attention("cross") for text in ("a big mat", "a red ball"))
+    assert np.abs(one.difference(one.under({"padding": False})).numpy()).max() == 0
+    with pytest.raises(ValueError, match="expected two runs on the same tokens"):
+        one.difference(other)
 
 
 def test_a_score_and_what_a_head_adds(run: Run) -> None:

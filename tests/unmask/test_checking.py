@@ -115,6 +115,24 @@ def test_what_cannot_be_checked(module: object, options: dict, words: str) -> No
         unmask.check(module, **options)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"length": 10_000}, "expected at most 30 tokens, which is its max_position_embeddings, got 10,000"),
+        ({"length": 0}, "expected a length of at least 2 tokens, got 0"),
+        ({"ids": [1, 2, 40]}, "expected at least 2 ids from 0 to 39, got .1, 2, 40."),
+        ({"ids": [0.5, 1.5]}, "expected ids as whole numbers"),
+        ({"seed": None}, "expected a seed from 0 to 2147483647, got None"),
+    ],
+)
+def test_what_assert_causal_cannot_ask_is_a_sentence(options: dict, words: str) -> None:
+    """The same as check's, before anything of that size is made."""
+    network = hf.GPT2LMHeadModel(hf.GPT2Config(vocab_size=40, n_positions=30, n_embd=8, n_layer=1, n_head=2))
+    for ask in (unmask.assert_causal, unmask.check):
+        with pytest.raises(unmask.CannotCheck, match=words):
+            ask(network, **options)
+
+
 def test_what_it_offers_is_listed_with_its_parameters() -> None:
     public = {name for name in dir(unmask) if not name.startswith("_")}
     assert public == set(unmask.__all__)
