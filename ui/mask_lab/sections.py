@@ -245,7 +245,11 @@ def warn_of_a_changed_text(batch: TokenBatch) -> None:
     if not compose.text_changed(text):
         return
     with st.container(horizontal=True, vertical_alignment="center"):
-        st.warning(say("The text has changed under the drawn mask: its cells now cover other tokens."))
+        longest = max(one.ids.shape[1] for one in (batch, batch.source) if one is not None)
+        covers = any(max(one.query, one.key) < longest for one in st.session_state.mask_drawn)
+        other = N_("The text has changed under the drawn mask: its cells now cover other tokens.")
+        none = N_("The text has changed under the drawn mask, and is too short for any of its cells.")
+        st.warning(say(other if covers else none))
         st.button(say("Clear the drawing"), on_click=compose.set_drawing, args=((),))
         keep = partial(compose.take_drawing, st.session_state.mask_drawn, text, st.session_state.mask_number)
         st.button(say("Keep it"), on_click=keep)
