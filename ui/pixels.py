@@ -80,7 +80,7 @@ def choose_digit(count_of: Any) -> tuple[int, int]:
             return digit, int(st.number_input(say("Seed"), 0, 9999, key="pixels_seed"))
         count, unseen = count_of(digit), say("Test digits: the model never saw them.")
         st.session_state.pixels_nth = min(st.session_state.pixels_nth, count)
-        return digit, st.selectbox(say("Test digit number"), range(1, count + 1), key="pixels_nth", help=unseen)
+        return digit, st.selectbox(say("Example"), range(1, count + 1), key="pixels_nth", help=unseen)
 
 
 def choose_head(layers: int, heads: int) -> tuple[int, int]:

@@ -183,7 +183,7 @@ def test_tokens(run: Run, open_file: Open, tmp_path: Path) -> None:
 def test_arcs(run: Run, open_file: Open, tmp_path: Path) -> None:
     page = open_file(run.arcs(4, [0, 1]).save(tmp_path / "arcs.html"))
     strong = int((run.arcs(4, [0, 1]).numpy() >= 0.1).sum())
-    expect(page.locator(".arcs")).to_contain_text(f"{strong} lines")
+    expect(page.locator(".arcs")).to_contain_text(f"Lines: {strong}")
 
 
 def test_a_mask_to_read(story: LoadedModel, open_file: Open, tmp_path: Path) -> None:
