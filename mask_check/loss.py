@@ -60,8 +60,8 @@ def check_loss(
     make: Callable[..., Any] = dict if isinstance(batch, Mapping) else lambda row: type(batch)(row.values())  # type: ignore
     tensors = [one for one in named.values() if isinstance(one, Tensor) and not one.is_floating_point()]
     largest = int(max(one.max() for one in tensors))
-    most = MOST_POSITIONS
-    count = largest + 1 if vocabulary is None else index("number of ids", vocabulary, most, first=2)  # not shown
+    limit = MOST_POSITIONS
+    count = largest + 1 if vocabulary is None else index("number of ids", vocabulary, limit, first=2)  # not shown
     run, generator = partial(_run, fn, make), generator_of(seed)
     logits, losses = run(first)
     if logits is not None and which not in (*IDS, 0):

@@ -118,7 +118,7 @@ def calls_sentence(found: "CallsComparison", second: bool) -> str:
         first = say(CALLS_DIFFER, **sizes)
     else:
         first = say_count(
-            "One call computes {cells} cells.",
+            "One call computes every cell ({cells}).",
             "{count} calls compute {cells} cells, each once, and give the logits of one call up to rounding: the "
             "largest difference is {difference}.",
             len(found.calls),

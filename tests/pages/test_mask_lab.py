@@ -98,7 +98,7 @@ def test_the_counts_are_those_of_the_cells() -> None:
     page = Lab(text="Once upon a time\nThe cat", row="2")
     trace_blocked = np.isnan(page.weights())
     words = page.words("counts")
-    assert words.startswith(f"{trace_blocked.sum()} of {trace_blocked.size} cells blocked. By mask: ")
+    assert words.startswith(f"Cells blocked: {trace_blocked.sum()} of {trace_blocked.size}. By mask: ")
     numbers = [int(number) for number in re.findall(r"(\d+) (?:causal|padding)", words.partition(";")[0])]
     assert sum(numbers) == trace_blocked.sum()
     assert "each mask on its own" in words

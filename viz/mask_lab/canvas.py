@@ -156,8 +156,8 @@ def formula(view: MaskView) -> str:
 
 
 def counts(blocked: dict[str, np.ndarray], view: MaskView) -> str:
-    """ "412 of 784 cells blocked: 378 causal, 34 padding", a cell that several block counted for the first; then
-    what each blocks by itself, where that is more, and what was opened again.
+    """ "Cells blocked: 412 of 784. By mask: 378 causal, 34 padding", a cell that several block counted for the first;
+    then what each blocks by itself, where that is more, and what was opened again.
 
     blocked: for each mask, bool [T,T], True = it blocks the cell in the end.
     """
@@ -167,7 +167,7 @@ def counts(blocked: dict[str, np.ndarray], view: MaskView) -> str:
         first[name], whole[name] = int((mask & ~taken).sum()), int(mask.sum())
         taken |= mask
     first, whole = ({name: count for name, count in some.items() if count} for some in (first, whole))
-    parts = [say("<b>{count:,} of {total:,} cells blocked</b>.", count=int(taken.sum()), total=taken.size)]
+    parts = [say("<b>Cells blocked: {count:,} of {total:,}</b>.", count=int(taken.sum()), total=taken.size)]
     alone = N_("A cell that several masks block is counted under the first one; each mask on its own: {masks}.")
     parts += [say("By mask: {masks}.", masks=_list(first))] if first else []
     parts += [say(alone, masks=_list(whole))] if first != whole else []

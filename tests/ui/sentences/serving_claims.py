@@ -299,7 +299,7 @@ def _none_dropped(said: Said, facts: StreamFacts) -> bool:
 
 
 SERVING_CLAIMS: dict[str, Callable[..., bool]] = {
-    "One call computes {cells} cells.": _equal,
+    "One call computes every cell ({cells}).": _equal,
     "{count} calls compute {cells} cells, each once, and give the logits of one call up to rounding: the largest difference is {difference}.": _equal,
     "With this alignment {count} calls leave out {missed} of the cells that one call computes, and compute {extra} that it does not: the largest difference between logits is {difference}.": _wrong,
     "The second continuation reads the {prefix} cached tokens instead of computing their {saved} cells again.": _shared,

@@ -93,6 +93,6 @@ class TestWords:
         said = plain(counts(blocked, view()))
         union = (blocked["causal"] | blocked["padding"]).sum()
         causal, padding = blocked["causal"].sum(), blocked["padding"].sum()
-        assert said.startswith(f"{union} of 49 cells blocked. By mask: {causal} causal, {union - causal} padding")
+        assert said.startswith(f"Cells blocked: {union} of 49. By mask: {causal} causal, {union - causal} padding")
         assert f"each mask on its own: {causal} causal, {padding} padding" in said
         assert f"Opened again: {(CAUSAL & SINKS).sum()} sinks" in said
