@@ -1,13 +1,16 @@
 // The link that a page writes before anybody touched it stands for the address that it was come to with: Streamlit would
-// put both into the browser's history, and the first press of Back would change nothing.
+// put both into the browser's history, and the first press of Back would change nothing. Of a page that is quick the link
+// is written first, at the address of the page that is left.
 if (!window.pushAddress) {
   window.pushAddress = history.pushState.bind(history);
-  let untouched = true;
-  for (const kind of ["pointerdown", "keydown"]) addEventListener(kind, () => { untouched = false; }, true);
+  let [untouched, written] = [true, false];
+  for (const kind of ["pointerdown", "keydown"]) addEventListener(kind, () => { untouched = written = false; }, true);
   history.pushState = (state, title, address) => {
-    const moves = new URL(address, location.href).pathname !== location.pathname;
-    if (untouched && !moves) history.replaceState(state, title, address);
+    const { pathname, search } = new URL(address, location.href);
+    const moves = pathname !== location.pathname;
+    const again = moves ? written && search === location.search : untouched;
+    if (again) history.replaceState(state, title, address);
     else window.pushAddress(state, title, address);
-    untouched = moves;
+    [untouched, written] = [moves, !moves];
   };
 }

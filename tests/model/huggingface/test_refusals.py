@@ -201,7 +201,7 @@ def test_gguf_and_weights_of_another_name(folder: Path) -> None:
     with pytest.raises(CheckpointError, match=r"has its weights as weights\.safetensors"):
         load(folder)
     (folder / "weights.safetensors").rename(folder / "llama-q4.gguf")
-    with pytest.raises(CheckpointError, match=r"llama-q4\.gguf is no whole GGUF file"):
+    with pytest.raises(CheckpointError, match=r"llama-q4\.gguf is not a complete GGUF file"):
         load(folder)
 
 
