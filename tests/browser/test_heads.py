@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from tests.browser.axe import violations
-from tests.browser.heads import VIEWS, Heads, Taken
+from tests.browser.explore import POLLING
+from tests.browser.heads import MOVED, VIEWS, Heads, Taken
 from viz.export import data
 from viz.export.picture import NAMED
 from viz.heads.cells import weight_text
@@ -54,7 +55,11 @@ class TestTokens:
         page.page.wait_for_timeout(600)
         assert (page.page.evaluate("sent"), requests) == (0, [])
 
-        page.after(lambda: page.tokens.nth(4).click())
+        def click() -> None:
+            page.tokens.nth(4).click()  # lights it before the server has answered
+            page.page.wait_for_function(MOVED, arg=4, polling=POLLING)
+
+        page.after(click)
         assert page.page.evaluate("sent") > 0, "a click is told, so frames are counted"
         assert chosen(page, "query") == "4"
         assert page.shown("Query").startswith("4: ")
