@@ -27,8 +27,8 @@ def show(now: RunView, batch: TokenBatch, query: int, target: int, off: HeadsOff
     """The button; once it is pressed, how far it is, then the picture and the table."""
     on = bool(st.session_state.ranking)
     with st.container(horizontal=True, vertical_alignment="center"):
-        label = say("Hide the ranking") if on else say("Rank all heads by their effect on this prediction")
-        icon = ":material/visibility_off:" if on else ":material/leaderboard:"
+        label = say("Close the ranking") if on else say("Rank all heads by their effect on this prediction")
+        icon = ":material/close:" if on else ":material/leaderboard:"
         st.button(label, key="rank", icon=icon, on_click=lambda: st.session_state.update(ranking=not on))
         strongest_slot = st.container(width="content")
     if not on:

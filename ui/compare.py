@@ -15,8 +15,7 @@ from model.masks import NATIVE, MaskSpec
 from model.text import first_line
 from ui import controls, explain, link, page, run_view
 from ui.circuits import patching
-from ui.circuits.patching import INTO, METRICS, PATCHED
-from ui.explain import title_of
+from ui.circuits.patching import INTO, METRICS, PATCHED  # by name: the link has a `patching`, too
 from ui.guard import guarded
 from ui.heads import head as head_picture
 from ui.heads import query
@@ -149,7 +148,7 @@ def query_of_b(a: RunView, b: RunView, position: int) -> int:
 
 def titles(models: tuple[Model, Model], heads: tuple[str, str]) -> list[str]:
     """ "A" and "B", with what differs of their models' and their heads' names."""
-    differ = [tuple(map(title_of, models))] if models[0] is not models[1] else []
+    differ = [tuple(map(explain.title_of, models))] if models[0] is not models[1] else []
     differ += [heads] if heads[0] != heads[1] else []
     own = [" · ".join(names[side] for names in differ) for side in (0, 1)]
     return [f"{side}: {name}" if name else side for side, name in zip("AB", own, strict=True)]
@@ -161,11 +160,10 @@ def _take(standard: dict[str, bool]) -> None:
 
 
 def show(text: str, reading: TokenizedText, row: int) -> None:
-    """Draw the page, and its link in the sidebar; a part of the page that runs again alone. It holds no model: those it
-    would keep in memory for as long as the page is open. row: of A's texts, that which is looked at."""
-    controls.keep()
+    """Draw the page, and its link in the sidebar; a part of the page that runs again alone. row: of A's texts, that
+    which is looked at."""
+    model = controls.keep()
     CompareLink.keep()
-    model = models.kept()
     spec = controls.open_masks(say("Compare"), model, reading.batch, row)
     sentence_slot = st.empty()
     choices = st.container(horizontal=True, vertical_alignment="bottom", gap="small")
@@ -174,7 +172,7 @@ def show(text: str, reading: TokenizedText, row: int) -> None:
     share = partial(controls.share, CompareLink, model, masks=None, section=None, scope="model", zoom=None)
     attentions = [name for name in model.attentions if name in other.attentions and name != "cross"]
     if not attentions:
-        names = {"one": title_of(model), "other": title_of(other)}
+        names = {"one": explain.title_of(model), "other": explain.title_of(other)}
         st.info(say("{one} and {other} have no attention of the same kind: choose another model for B.", **names))
         share()
         return

@@ -74,10 +74,11 @@ def open_model(*own: Callable[[], None]) -> Model:
     return model
 
 
-def keep() -> None:
-    """What `open_model` does with the choices, in a part of the page that runs again alone (st.fragment)."""
+def keep() -> Model:
+    """What `open_model` does, in a part of the page that runs again alone (st.fragment)."""
     choices.keep("kept")
     _count_positions()
+    return models.kept()  # such a part is given none: it would keep it in memory for as long as the page is open
 
 
 def open_text(model: Model, text: str) -> tuple[TokenizedText, int]:
@@ -387,8 +388,7 @@ def _start_anew() -> None:
 
 
 def _take_positions(positions: tuple[int, int]) -> None:
-    begin, end = positions
-    st.session_state.begin, st.session_state.end = begin, max(end, begin + 1)
+    st.session_state.update(begin=positions[0], end=max(positions[1], positions[0] + 1))
 
 
 def _show_all_positions() -> None:

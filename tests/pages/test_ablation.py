@@ -93,7 +93,7 @@ def test_every_head_is_ranked_and_the_strongest_can_be_turned_off(story: Model) 
     assert page.value("heads_chosen") == [(layer, head)]
     assert page.sentence().startswith(f"Turning L{layer} H{head} off")
     assert page.url == {"heads_off": f"{layer}.{head}", "ranking": "true"}
-    assert page.app.button(key="rank").label == "Hide the ranking"  # all is ranked: nothing is left to stop
+    assert page.app.button(key="rank").label == "Close the ranking"  # which stops it, too, while it runs
     page.press("rank")
     assert "effects" not in page.figures()
 

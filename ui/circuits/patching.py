@@ -99,8 +99,8 @@ def show(a: RunView, b: RunView, head: Head, position: int) -> None:
     state = st.session_state
     st.markdown("#### " + say("Activation patching"), help=say(HELP))
     on = bool(state.patching)
-    label = say("Hide the patching") if on else say("Patch one run with the other's activations")
-    icon = ":material/visibility_off:" if on else ":material/swap_horiz:"
+    label = say("Close the patching") if on else say("Patch one run with the other's activations")
+    icon = ":material/close:" if on else ":material/swap_horiz:"
     st.button(label, key="patch", icon=icon, on_click=lambda: state.update(patching=not on))
     if not on or _cannot(a, b):
         return

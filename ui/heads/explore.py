@@ -17,7 +17,7 @@ from ui.heads import views as head_views
 from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView
-from ui.sidebar import models, training_steps
+from ui.sidebar import training_steps
 from viz.head import comparison_figure, head_figure
 from viz.html import signs
 from viz.numbers import leak_table, loss_figure, next_token_table
@@ -26,11 +26,9 @@ from viz.sentence import loss_words, misled, prediction_words, sentence
 
 
 def show(text: str, reading: TokenizedText, row: int) -> None:
-    """Draw it, and the page's link in the sidebar; a part of the page that runs again alone. It holds no model: those
-    it would keep in memory for as long as the page is open. row: of the texts, that which is looked at."""
-    controls.keep()
-    model = models.kept()
-    batch = reading.batch
+    """Draw it, and the page's link in the sidebar; a part of the page that runs again alone. row: of the texts, that
+    which is looked at."""
+    model, batch = controls.keep(), reading.batch
     title, switches = st.columns([1, 1.8], vertical_alignment="center")
     with switches:
         spec, scope = controls.choose_masks(model)

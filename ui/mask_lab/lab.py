@@ -17,18 +17,16 @@ from ui.heads import query
 from ui.mask_lab import compose, sections
 from ui.results import cached_figure
 from ui.run_view import RunView
-from ui.sidebar import models
 from ui.widgets import choices
 from ui.widgets.choices import one_of
 from viz.mask_lab.canvas import counts, formula
 
 
 def show(reading: TokenizedText, row: int) -> None:
-    """Draw it, and the page's link in the sidebar; a part of the page that runs again alone. It holds no model: those
-    it would keep in memory for as long as the page is open. row: of the texts, that which is looked at."""
-    controls.keep()
+    """Draw it, and the page's link in the sidebar; a part of the page that runs again alone. row: of the texts, that
+    which is looked at."""
+    model, batch = controls.keep(), reading.batch
     compose.LabLink.keep()
-    model, batch = models.kept(), reading.batch
     spec, attention, (layer, head), query_slot, said = _choose(model, reading, row)
     sections.warn_of_a_changed_text(batch)
     with guarded(say("Running both …")):
