@@ -19,6 +19,7 @@ from ui.widgets.choices import one_of
 from viz.head_atlas import tables
 from viz.head_atlas.scatter import distances
 from viz.head_atlas.tables import tokens_table
+from viz.numbers import token_count
 
 model, text = controls.open_page(AtlasLink.restore)
 title = st.empty()
@@ -39,7 +40,7 @@ with guarded(say("Measuring every head …")):
 size = (
     say_count("{count} head", "{count} heads", atlas.layers * atlas.heads),
     say_count("{count} text", "{count} texts", atlas.texts),
-    say_count("{count} token", "{count} tokens", atlas.read),
+    token_count(atlas.read),
 )
 title.markdown(page.heading(say("Head atlas"), explain.title_of(model), *size))
 st.html(tables.summary(atlas, random=chosen == "random"))

@@ -257,7 +257,7 @@ def warn_of_a_changed_text(batch: TokenBatch) -> None:
 
 def notes(spec: MaskSpec, now: RunView, layer: int, mask: MaskView, view: HeadView) -> list[str]:
     """view: the whole head under this mask."""
-    found = _later(mask, view) if spec.causal else []
+    found = [*cached_figure(_later, mask, view)] if spec.causal else []  # not anew with every choice: T × T cells
     if spec.layers and layer not in spec.layers:
         names = layer_names(now.model, now.run.attention)
         words = N_(
