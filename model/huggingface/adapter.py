@@ -145,7 +145,23 @@ class HuggingFaceModel(Model):
         positions that the network does not take."""
         spec = spec or self.standard
         with self._explained(spec, batch):
-            return self._traced(batch, spec, edit)
+            source = batch.source
+            if source is None and self.kind == "encoder-decoder":
+                why = "is an encoder-decoder: expected a batch with a source, as its encode makes it"  # not shown
+                raise ValueError(f"{self.name} {why}")
+            inputs, sites = self._inputs(batch), self._findings.sites
+            splits = {"self": batch.split, "decoder": batch.split, "encoder": source.split if source else None}
+            groups = batch.groups if isinstance(batch, ImageBatch) else ()
+            run = Recording(
+                sites, spec, inputs.keeps(), standard=self.standard, splits=splits, edit=edit, groups=groups
+            )
+            run.positions = positions_under(spec, batch).to(self._device)
+            states = self._stacks.states(run, inputs)
+            layers, parts = run.layers(), {}
+            if source is not None:
+                sides = {"encoder": (source, source), "decoder": (batch, batch), "cross": (batch, source)}
+                parts = {name: Attention(layers[name], *side) for name, side in sides.items()}
+            return Trace(batch, spec, layers[self._shown], states, self.readout, self._shown, parts)
 
     @torch.inference_mode()
     def residuals(
@@ -223,27 +239,7 @@ class HuggingFaceModel(Model):
             why = msg("it failed on this text ({error}: {why})", error=type(error).__name__, why=first_line(error))
             raise refusal(self.name, self.network.config.model_type, why) from None
 
-    def _traced(self, batch: TokenBatch, spec: MaskSpec, edit: HeadEdit | None) -> Trace:
-        source = batch.source
-        if source is None and self.kind == "encoder-decoder":
-            why = "is an encoder-decoder: expected a batch with a source, as its encode makes it"  # not shown
-            raise ValueError(f"{self.name} {why}")
-        inputs = self._inputs(batch)
-        splits = {"self": batch.split, "decoder": batch.split, "encoder": source.split if source else None}
-        sites = self._findings.sites
-        groups = batch.groups if isinstance(batch, ImageBatch) else ()
-        run = Recording(sites, spec, inputs.keeps(), standard=self.standard, splits=splits, edit=edit, groups=groups)
-        run.positions = positions_under(spec, batch).to(self._device)
-        states = self._stacks.states(run, inputs)
-        layers = run.layers()
-        sides = (
-            {} if source is None else {"encoder": (source, source), "decoder": (batch, batch), "cross": (batch, source)}
-        )
-        parts = {name: Attention(layers[name], *side) for name, side in sides.items()}
-        return Trace(batch, spec, layers[self._shown], states, self.readout, self._shown, parts)
-
     def _inputs(self, batch: TokenBatch) -> Inputs:
-        """Raises ValueError for a batch longer than the context."""
         count = batch.ids.shape[1]
         if count > self.context:
             words = N_("expected at most {most} tokens (the context), got {count}")

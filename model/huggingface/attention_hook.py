@@ -136,23 +136,14 @@ def _attention(
     bias = bias if bias is not None and bool(bias.any()) else None  # T5's cross-attention gets zeros
     terms = ScoreTerms(extra.get("softcap"), bias, extra.get("s_aux", extra.get("sinks")))
     added = () if attention_mask is None else (attention_mask,)
-    if extra.get("indices") is not None:
-        added = (*added, _chosen(extra["indices"], key.shape[2]))
+    indices: Tensor | None = extra.get("indices")  # of the keys that an indexer chose for each query, [B,Q,n]
+    if indices is not None:
+        if indices.ndim != 3 or bool((indices < 0).any()):
+            raise NotSupported(msg("it selects the tokens it attends to in a way that Unmask does not support"))
+        none = torch.zeros(*indices.shape[:2], key.shape[2], dtype=torch.bool, device=indices.device)
+        added = (*added, none.scatter(-1, indices.long(), True)[:, None])
     call = Call(module, query, key, value, added, scaling, terms)
     return attend_in_run(call).transpose(1, 2).contiguous(), None
-
-
-def _chosen(indices: Tensor, keys: int) -> Tensor:
-    """The keys that an indexer chose for each query, [B,Q,n], as a mask: bool [B,1,Q,K], True = may attend."""
-    if indices.ndim != 3 or bool((indices < 0).any()):
-        raise NotSupported(msg("it selects the tokens it attends to in a way that Unmask does not support"))
-    none = torch.zeros(*indices.shape[:2], keys, dtype=torch.bool, device=indices.device)
-    return none.scatter(-1, indices.long(), True)[:, None]
-
-
-def _mask(**arguments: Any) -> Tensor | None:
-    """transformers' mask function: what it returns is the attention function's attention_mask."""
-    return current().mask(arguments)
 
 
 def current() -> AttentionRun:
@@ -165,21 +156,17 @@ def current() -> AttentionRun:
 def give_positions(embedding: nn.Module) -> None:
     """Make a position embedding that counts padding too use the active run's positions."""
 
-    def use_ours(
-        _: nn.Module, arguments: tuple[Any, ...], options: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def use_ours(_: nn.Module, arguments: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         run = _RUN.get()
         if run is not None and run.positions is not None:
             options = options | {"position_ids": run.positions}
         return arguments, options
 
-    def without_extra_axis(_: nn.Module, __: tuple[Any, ...], embedded: Tensor) -> Tensor:
-        return embedded.squeeze(0) if embedded.ndim == 4 else embedded  # BART adds a batch axis before ours
-
     embedding.register_forward_pre_hook(use_ours, with_kwargs=True)
-    embedding.register_forward_hook(without_extra_axis)
+    # BART adds a batch axis before ours
+    embedding.register_forward_hook(lambda _, __, output: output.squeeze(0) if output.ndim == 4 else output)
 
 
 # Both, always: an attention function without a mask function of the same name gets no mask and no warning.
 AttentionInterface.register(NAME, _attention)
-AttentionMaskInterface.register(NAME, _mask)
+AttentionMaskInterface.register(NAME, lambda **arguments: current().mask(arguments))

@@ -11,7 +11,7 @@ from i18n import N_, msg, msg_all
 from model import hardware
 from model.errors import CheckpointError, TooLarge, first_line
 from model.files import read_regular
-from model.huggingface import formats, gguf_files, safetensors_files
+from model.huggingface import formats, gguf_files
 from serving import machine
 from serving.settings import Settings
 
@@ -127,10 +127,10 @@ def tokenizer_files(name: str, files: Collection[str]) -> tuple[str, ...]:
     for tokenizer in TOKENIZERS:
         if all(part in files for part in tokenizer):
             return tokenizer
-    if formats.gguf_file(name, files):
-        return (formats.gguf_file(name, files),)
-    lacking = [part for part in MARIAN if part not in files]
+    if gguf := formats.gguf_file(name, files):
+        return (gguf,)
     if "source.spm" in files or "target.spm" in files:
+        lacking = [part for part in MARIAN if part not in files]
         raise CheckpointError(msg(MARIAN_LACKS, model=name, files=msg_all(lacking), all=", ".join(MARIAN)))
     raise CheckpointError(msg(NO_TOKENIZER, model=name))
 
@@ -142,28 +142,21 @@ def weight_files(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
         raise CheckpointError(msg("{model}: there is no file {file}. Check its name.", model=name, file=gguf))
     if gguf:
         return (gguf,)
-    base = _base_weight_files(name, files)
-    if not formats.is_beside_its_base(files):
-        return base
-    if formats.ADAPTER_WEIGHTS not in files:
+    adapter = (formats.ADAPTER_WEIGHTS,) if formats.is_beside_its_base(files) else ()
+    if adapter and formats.ADAPTER_WEIGHTS not in files:
         raise CheckpointError(msg(ADAPTER_LACKS, model=name, file=formats.ADAPTER_WEIGHTS))
-    return (*base, formats.ADAPTER_WEIGHTS)
-
-
-def _base_weight_files(name: str, files: Mapping[str, int]) -> tuple[str, ...]:
     if WEIGHTS in files:
-        return (WEIGHTS,)
-    shards = sorted(file for file in files if file.startswith("model-") and file.endswith(".safetensors"))
+        return (WEIGHTS, *adapter)
+    safetensors = sorted(file for file in files if file.endswith(".safetensors"))
+    shards = [file for file in safetensors if file.startswith("model-")]
     if INDEX in files and shards:
-        return (INDEX, *shards)
-    variant = formats.variant(files)
-    if variant is not None:
-        return (f"model.{variant}.safetensors",)
+        return (INDEX, *shards, *adapter)
+    if variant := formats.variant(files):
+        return (f"model.{variant}.safetensors", *adapter)
     if any(file.endswith(PICKLES) for file in files):
         raise CheckpointError(msg(PICKLES_ONLY, model=name))
-    other = formats.other_weights(files)
-    if other is not None:
-        raise CheckpointError(msg(OTHER_NAME, model=name, other=other, file=WEIGHTS))
+    if others := [file for file in safetensors if not re.match(r"model-\d", file)]:
+        raise CheckpointError(msg(OTHER_NAME, model=name, other=others[0], file=WEIGHTS))
     raise CheckpointError(msg(NO_WEIGHTS, model=name, file=WEIGHTS))
 
 
@@ -189,12 +182,12 @@ def check_memory(name: str, size: float) -> None:
 
 
 def local_files(folder: Path) -> dict[str, int]:
-    """Name -> bytes of the files in a folder."""
+    """Name -> bytes."""
     return {path.name: path.stat().st_size for path in folder.iterdir() if path.is_file()}
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether a folder has a complete model."""
+    """Whether it has a whole model."""
     try:
         needed(str(folder), local_files(folder))
         return all((folder / shard).is_file() for shard in _shards(str(folder), folder))
@@ -243,26 +236,24 @@ def logged_losses(name: str, settings: Settings) -> dict[str, list[tuple[int, fl
     entries = [entry for entry in history if isinstance(entry, dict)] if isinstance(history, list) else []
     found = {}
     for kind in LOGGED:
-        pairs = {
-            entry["step"]: entry[kind] for entry in entries if _is_step(entry.get("step")) and _is_loss(entry.get(kind))
-        }
+        pairs = {}
+        for entry in entries:
+            step, loss = entry.get("step"), entry.get(kind)
+            if type(step) is int and 0 <= step < 10**9 and type(loss) is float and math.isfinite(loss):
+                pairs[step] = loss
         found[kind] = sorted(pairs.items())[:: len(pairs) // MOST_LOGGED + 1]
     return found
 
 
-def _is_step(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 10**9
-
-
-def _is_loss(value: Any) -> bool:
-    return type(value) is float and math.isfinite(value)
-
-
 def tokenizer_folder(name: str, folder: Path) -> Path:
     """Where a model's tokenizer is: in its folder, or, of a Trainer's checkpoint without one, in the folder above."""
+
+    def has_one(place: Path) -> bool:
+        files = local_files(place)
+        return bool(formats.gguf_file(name, files)) or any(all(part in files for part in each) for each in TOKENIZERS)
+
     above = folder.parent
-    lacks = not _has_tokenizer(name, local_files(folder)) and STEP.fullmatch(folder.name)
-    if not lacks or not _has_tokenizer(name, local_files(above)):
+    if has_one(folder) or not STEP.fullmatch(folder.name) or not has_one(above):
         return folder
     check_small_files(name, {file: size for file, size in local_files(above).items() if file in SMALL})
     return above
@@ -272,15 +263,9 @@ def has_chat_template(name: str, folder: Path) -> bool:
     """Whether a model's files hold a chat template. Raises CheckpointError for files that cannot be read."""
     files = local_files(folder)
     gguf = formats.gguf_file(name, files)
-    if gguf and gguf_files.header(name, folder / gguf).chat_template:
-        return True
-    if CHAT_TEMPLATE in files:
+    if CHAT_TEMPLATE in files or (gguf and gguf_files.header(name, folder / gguf).chat_template):
         return True
     return TOKENIZER_CONFIG in files and bool(read_json(name, folder / TOKENIZER_CONFIG).get("chat_template"))
-
-
-def _has_tokenizer(name: str, files: Mapping[str, int]) -> bool:
-    return bool(formats.gguf_file(name, files)) or any(all(part in files for part in each) for each in TOKENIZERS)
 
 
 def check_folder(name: str, folder: Path, settings: Settings) -> dict[str, Any]:
@@ -294,10 +279,8 @@ def check_folder(name: str, folder: Path, settings: Settings) -> dict[str, Any]:
     wanted = weight_files(name, files)
     check_limits(name, folder, settings if is_path(name) else settings.model_copy(update={"model_root": None}))
     config = read_config(name, folder, formats.gguf_file(name, files))
-    if INDEX in wanted:
-        missing = sorted(set(_shards(name, folder)) - set(wanted))
-        if missing:
-            raise CheckpointError(msg(SHARD_MISSING, model=name, file=INDEX, missing=missing[0]))
+    if INDEX in wanted and (missing := sorted(set(_shards(name, folder)) - set(wanted))):
+        raise CheckpointError(msg(SHARD_MISSING, model=name, file=INDEX, missing=missing[0]))
     return config
 
 
@@ -307,8 +290,7 @@ def check_limits(name: str, folder: Path, settings: Settings) -> None:
     check_small_files(name, {file: size for file, size in files.items() if file in SMALL})
     if settings.model_root is not None:
         root = settings.model_root.expanduser().resolve()
-        outside = [file for file in files if not (folder / file).resolve().is_relative_to(root)]
-        if outside:
+        if outside := [file for file in files if not (folder / file).resolve().is_relative_to(root)]:
             raise CheckpointError(msg(LINK_OUTSIDE, model=name, file=outside[0]))
     numbers = numbers_in(name, folder)
     dtype = hardware.chosen(settings, stored_type(name, folder), numbers).dtype
@@ -320,7 +302,7 @@ def numbers_in(name: str, folder: Path) -> int:
     weights = [folder / file for file in weight_files(name, local_files(folder)) if not file.endswith(".json")]
     if weights[0].suffix == ".gguf":
         return gguf_files.header(name, weights[0]).numbers
-    return sum(safetensors_files.numbers(name, file) for file in weights)
+    return sum(formats.safetensors_numbers(name, file) for file in weights)
 
 
 def read_config(name: str, folder: Path, gguf: str = "") -> dict[str, Any]:
@@ -369,9 +351,9 @@ def stored_type(name: str, folder: Path) -> str:
     file = next(folder / file for file in weight_files(name, files) if not file.endswith(".json"))
     if file.suffix == ".gguf":
         return gguf_files.header(name, file).stored
-    found = safetensors_files.stored(name, file)
+    found = formats.safetensors_type(name, file)
     packed = CONFIG in files and formats.bitsandbytes_type(read_json(name, folder / CONFIG))
-    return found if found in safetensors_files.FOUR_BITS else packed or found
+    return found if found in formats.FOUR_BITS else packed or found
 
 
 def _is_folder(path: Path) -> bool:

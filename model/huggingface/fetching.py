@@ -78,7 +78,11 @@ def _repository(name: str) -> tuple[str, str]:
 
 def _judged(name: str, settings: Settings, progress: hub.Progress | None = None) -> dict[str, int]:
     """The Hub's files that a model is loaded from, in their order: name -> bytes. Raises what `fetch` raises."""
-    files, inside = _files(name, progress)
+    files, inside = hub.listing(_repository(name)[0]), ""
+    if not formats.gguf_file(name, files) and checkpoint_files.CONFIG not in files and formats.MODULES in files:
+        modules = _fetch_small(name, {formats.MODULES: files[formats.MODULES]}, progress) / formats.MODULES
+        inside = formats.first_module(checkpoint_files.read_any_json(name, modules))
+        files = hub.listing(name, inside) if inside else files
 
     def fetched(wanted: tuple[str, ...]) -> Path:
         return _fetch_small(name, {inside + file: files[file] for file in wanted}, progress)
@@ -111,16 +115,6 @@ def _fetch_small(name: str, files: Mapping[str, int], progress: hub.Progress | N
     return hub.download(name, tuple(files), arriving)
 
 
-def _files(name: str, progress: hub.Progress | None) -> tuple[dict[str, int], str]:
-    """The files of a repository, or of the transformer's folder in a sentence-transformers one; and that folder."""
-    files = hub.listing(_repository(name)[0])
-    if formats.gguf_file(name, files) or checkpoint_files.CONFIG in files or formats.MODULES not in files:
-        return files, ""
-    modules = _fetch_small(name, {formats.MODULES: files[formats.MODULES]}, progress) / formats.MODULES
-    inside = formats.first_module(checkpoint_files.read_any_json(name, modules))
-    return (hub.listing(name, inside), inside) if inside else (files, "")
-
-
 def inspect(name: str, folder: Path, settings: Settings) -> None:
     """Raises what loading a folder raises, as far as its config and its tokenizer show it."""
     config = checkpoint_files.check_folder(name, folder, settings)
@@ -142,14 +136,9 @@ def _check_described(name: str, folder: Path, config: dict[str, Any], stored: st
         check_vocabulary(name, network, tokenizers[0])
     except NotSupported as error:
         raise refusal(name, config["model_type"], str(error)) from None
-    numbers = sum(parameter.numel() for parameter in network.parameters())
-    check_size(name, network, hardware.chosen(settings, stored, numbers).dtype, settings)
-
-
-def check_size(name: str, network: PreTrainedModel, dtype: torch.dtype, settings: Settings) -> None:
-    """Raises TooLarge for a network `without_weights` whose weights of this type are more than is allowed, or free."""
-    size = sum(parameter.numel() for parameter in network.parameters()) * dtype.itemsize
-    checkpoint_files.check_loaded_size(name, size, settings)
+    numbers = network.num_parameters()
+    dtype = hardware.chosen(settings, stored, numbers).dtype
+    checkpoint_files.check_loaded_size(name, numbers * dtype.itemsize, settings)
 
 
 def without_weights(name: str, folder: Path) -> PreTrainedModel:
@@ -179,36 +168,23 @@ PROSE = "It's 12:30, and THE cat sat on the mat; the dog â€” 3.14 metres away â€
 def check_tokenizer(name: str, tokenizer: Tokenizer) -> None:
     """Raises CheckpointError for a tokenizer that cannot be used. It encodes slowly afterwards."""
     remember_no_words(tokenizer)
-    grown = _growth(tokenizer)
-    if grown > MOST_FOR_ONE:
-        raise CheckpointError(msg(GROWS, model=name, count=grown))
+    if normalizer := tokenizer.normalizer:
+        grown = prod(_inserted(json.loads(normalizer.__getstate__())))
+        if grown <= MOST_FOR_ONE:  # tried with more, it would take the memory
+            grown = max(len(normalizer.normalize_str(character)) for character in PLAIN)
+        if grown > MOST_FOR_ONE:
+            raise CheckpointError(msg(GROWS, model=name, count=grown))
+    ascii_characters = PLAIN[: 0x7F - 0x20]
+    pairs = [one + other for one, other in zip(ascii_characters, [*ascii_characters[1:], " "], strict=True)]
+    runs = [one * RUN + other for one in ascii_characters for other in ("b", "!")]  # each ended by another character
     try:
         with panics_caught():
             around = len(tokenizer.encode_batch(["a"])[0].ids)
-            tokenizer.encode_batch(_texts())
+            tokenizer.encode_batch(["".join(PLAIN), PROSE * 10, *runs, *(pair * RUN + "\n" for pair in pairs)])
     except Exception as error:  # noqa: BLE001 - the library raises plain Exception
         raise CheckpointError(msg(FAILS_ON_TEXTS, model=name, why=first_line(error))) from None
     if around > MOST_AROUND:
         raise CheckpointError(msg(AROUND_TEXT, model=name, count=around))
-
-
-def _texts() -> list[str]:
-    """Every character once, prose, and long runs of one character and of two, each of them ended by another."""
-    ascii_characters = PLAIN[: 0x7F - 0x20]
-    runs = [one * RUN + other for one in ascii_characters for other in ("b", "!")]
-    pairs = [one + other for one, other in zip(ascii_characters, [*ascii_characters[1:], " "], strict=True)]
-    return ["".join(PLAIN), PROSE * 10, *runs, *(pair * RUN + "\n" for pair in pairs)]
-
-
-def _growth(tokenizer: Tokenizer) -> int:
-    """The most characters that the normalizer makes of one, by its replacements and by Unicode's rules."""
-    normalizer = tokenizer.normalizer
-    if normalizer is None:
-        return 1
-    replaced = prod(_inserted(json.loads(normalizer.__getstate__())))
-    if replaced > MOST_FOR_ONE:  # tried, it would take the memory
-        return replaced
-    return max(len(normalizer.normalize_str(character)) for character in PLAIN)
 
 
 def _inserted(part: Any) -> list[int]:

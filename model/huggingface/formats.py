@@ -1,10 +1,14 @@
-"""The types and formats in which weights are stored, known from file names and small JSON files alone."""
+"""The types and formats in which weights are stored, known from file names, small JSON files and headers alone."""
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.util import find_spec
+from math import prod
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError, safe_open
 
 from i18n import N_, msg
 from model.errors import CheckpointError
@@ -26,10 +30,11 @@ NOT_INSTALLED = N_(
     "{model} is stored by bitsandbytes, and reading it needs the packages bitsandbytes and accelerate (pip install -r "
     "requirements-bitsandbytes.txt)."
 )
-
-
+DAMAGED = N_("{model}: {file} is damaged or truncated ({why}). Delete it and fetch it again.")
 ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 MODULES = "modules.json"  # of sentence-transformers
+WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}  # bytes of a number in safetensors; of other types 1
+FOUR_BITS = "NF4", "FP4"
 SPLIT = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
 VARIANT = re.compile(r"model\.(fp16|bf16|fp32|float16|bfloat16|float32)\.safetensors$")
 QUANTISED_AS = {
@@ -103,12 +108,6 @@ def variant(files: Collection[str]) -> str | None:
     return found.pop() if len(found) == 1 and "model.safetensors" not in files else None
 
 
-def other_weights(files: Collection[str]) -> str | None:
-    """A file of weights whose name is not supported."""
-    found = sorted(file for file in files if file.endswith(".safetensors") and not re.match(r"model-\d", file))
-    return found[0] if found else None
-
-
 def transformer_inside(folder: Path, read: Callable[[Path], Any]) -> Path:
     """The folder of a sentence-transformers folder's first module; any other folder itself."""
     if (folder / "config.json").is_file() or not (folder / MODULES).is_file():
@@ -122,3 +121,31 @@ def first_module(modules: Any) -> str:
     first = modules[0] if isinstance(modules, list) and modules else None
     path = first.get("path") if isinstance(first, dict) else None
     return f"{path}/" if isinstance(path, str) and re.fullmatch(r"\w[\w.-]*", path) else ""
+
+
+def safetensors_type(name: str, path: Path) -> str:
+    """The type of a file's weights; of 4 bits, bitsandbytes' own. Raises CheckpointError for a truncated file."""
+    with _opened(name, path) as file:
+        keys = list(file.keys())
+        for packed in FOUR_BITS:  # in the name of what describes a weight, by which it is read whatever the config says
+            if any(key.endswith(f".bitsandbytes__{packed.lower()}") for key in keys):
+                return packed
+        return str(file.get_slice(keys[0]).get_dtype()) if keys else "F32"
+
+
+def safetensors_numbers(name: str, path: Path) -> int:
+    """How many numbers a file holds. bitsandbytes keeps a weight of 4 bits as one column, two numbers to a byte. Raises
+    CheckpointError for a truncated file."""
+    with _opened(name, path) as file:
+        parts = [file.get_slice(key) for key in file.keys()]  # noqa: SIM118 - not a dict
+        sizes = [(part.get_shape(), WIDTHS.get(part.get_dtype(), 1)) for part in parts]
+        return sum(prod(shape) * (2 * width if shape[1:] == [1] else 1) for shape, width in sizes)
+
+
+@contextmanager
+def _opened(name: str, path: Path) -> Iterator[Any]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            yield file
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(msg(DAMAGED, model=name, file=path.name, why=error)) from None

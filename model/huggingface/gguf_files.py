@@ -81,12 +81,15 @@ class _Reader:
             raise ValueError(msg("it lists {fields:,} fields and {tensors:,} tensors", fields=fields, tensors=tensors))
         chats = False
         for _ in range(fields):
-            chats |= self._key() == CHAT_TEMPLATE
+            length = self._take("Q")
+            if length > MOST_KEY:
+                raise ValueError(msg("a name of {length:,} bytes", length=length))
+            chats |= self._file.read(length) == CHAT_TEMPLATE
             self._skip_value(self._take("I"))
         numbers: Counter[str] = Counter()
         needed = 0  # bytes of the tensors, which follow the header
         for _ in range(tensors):
-            self._skip_text()
+            self._skip(self._take("Q"))  # its name
             axes = self._take("I")
             if axes > MOST_AXES:
                 raise ValueError(msg("a tensor of {axes} axes", axes=axes))
@@ -110,28 +113,19 @@ class _Reader:
             raise ValueError(msg("its header is longer than {most:,} bytes", most=min(self._size, MOST_HEADER_BYTES)))
         self._file.seek(count, os.SEEK_CUR)
 
-    def _key(self) -> bytes:
-        length = self._take("Q")
-        if length > MOST_KEY:
-            raise ValueError(msg("a name of {length:,} bytes", length=length))
-        return self._file.read(length)
-
-    def _skip_text(self) -> None:
-        self._skip(self._take("Q"))
-
     def _skip_value(self, kind: int) -> None:
         if kind == TEXT:
-            self._skip_text()
-        elif kind == ARRAY:
+            self._skip(self._take("Q"))
+        elif kind in WIDTHS:
+            self._skip(WIDTHS[kind])
+        elif kind != ARRAY:
+            raise ValueError(msg("a value of type {kind}", kind=kind))
+        else:
             of_each, count = self._take("I"), self._take("Q")
             if of_each in WIDTHS:
                 self._skip(count * WIDTHS[of_each])
-                return
-            if of_each != TEXT:
+            elif of_each != TEXT:
                 raise ValueError(msg("an array of type {kind}", kind=of_each))
-            for _ in range(count):  # ended by the end of the file at the latest
-                self._skip_text()
-        elif kind in WIDTHS:
-            self._skip(WIDTHS[kind])
-        else:
-            raise ValueError(msg("a value of type {kind}", kind=kind))
+            else:
+                for _ in range(count):  # ended by the end of the file at the latest
+                    self._skip(self._take("Q"))

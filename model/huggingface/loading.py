@@ -12,14 +12,7 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
-from transformers import (
-    AutoConfig,
-    AutoTokenizer,
-    GgufConfig,
-    PreTrainedConfig,
-    PreTrainedModel,
-    modeling_gguf_pytorch_utils,
-)
+from transformers import AutoConfig, AutoTokenizer, GgufConfig, PreTrainedModel, modeling_gguf_pytorch_utils
 from transformers.pytorch_utils import Conv1D
 from transformers.utils import logging
 
@@ -51,24 +44,19 @@ OTHER_VOCABULARY = N_(
 
 def _counted(make: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """Replaces transformers' progress bar over weights by reports."""
-    report = _REPORT.get()
-    if report is None or options.get("desc") != internals.WEIGHTS_BAR:
+    if _REPORT.get() is None or options.get("desc") != internals.WEIGHTS_BAR:
         return make(*arguments, **options)
-    return _reported(list(arguments[0]), report)
+    return _reported(list(arguments[0]))
 
 
-def _reported(items: list[Any], report: Report) -> Iterator[Any]:
+def _reported(items: list[Any], desc: str = "") -> Iterator[Any]:
+    report = _REPORT.get() or (lambda words: None)
     for place, item in enumerate(items, 1):
         report(msg("tensor {place} of {all}", place=place, all=len(items)))
         yield item
 
 
-def _dequantized(tensors: list[Any], desc: str) -> Iterator[Any]:
-    """Replaces the bar over a GGUF file's tensors by reports."""
-    return _reported(tensors, _REPORT.get() or (lambda words: None))
-
-
-modeling_gguf_pytorch_utils.tqdm = _dequantized
+modeling_gguf_pytorch_utils.tqdm = _reported  # the bar over a GGUF file's tensors
 logging.disable_progress_bar()
 logging.set_tqdm_hook(_counted)
 
@@ -103,31 +91,24 @@ def read_network(
     size = sum(files[file] for file in checkpoint_files.weight_files(name, files))
     stored = checkpoint_files.stored_type(name, folder)
     where = hardware.chosen(settings, stored, checkpoint_files.numbers_in(name, folder))
-    token = _REPORT.set(
-        lambda words: report(msg("reading {size:,.0f} MB of weights, {words}", size=size / 1e6, words=words))
-    )
+    words = N_("reading {size:,.0f} MB of weights, {words}")
+    token = _REPORT.set(lambda some: report(msg(words, size=size / 1e6, words=some)))
     try:
         mapped = {"device_map": where.device_map} if where.device_map else {}
         network, found = from_pretrained(name, folder, where.dtype, attn_implementation="eager", **mapped)
     finally:
         _REPORT.reset(token)
     head = check_report(name, network, found)
-    head = replace(head, adapted=lora.merge(name, network, folder), stored=stored)
+    adapted = lora.merge(name, network, folder)
     check_finite(name, network)
-    if not mapped:
-        network, where = moved(network, where, stored, settings)
-    return network, replace(head, hardware=where)
-
-
-def moved(network: Any, where: Hardware, stored: str, settings: Settings) -> tuple[PreTrainedModel, Hardware]:
-    """The network on its device; on the CPU where the device has no room for it after all."""
     try:
-        return network.to(where.device), where
-    except torch.OutOfMemoryError:
+        network = network if mapped else network.to(where.device)
+    except torch.OutOfMemoryError:  # the device has no room for it after all
         torch.cuda.empty_cache()
         dtype = hardware.held_in(stored, "cpu", settings.precision)
         why = msg("{device} has too little memory for it, so it is computed on the CPU", device=where.device)
-        return network.to("cpu", dtype), Hardware("cpu", dtype, fallback=why)
+        network, where = network.to("cpu", dtype), Hardware("cpu", dtype, fallback=why)
+    return network, replace(head, adapted=adapted, stored=stored, hardware=where)
 
 
 def from_pretrained(
@@ -140,10 +121,10 @@ def from_pretrained(
     CheckpointError for damaged files.
     """
     try:
-        gguf: dict[str, Any] = dict(gguf_option(name, folder))
+        gguf = gguf_option(name, folder)
+        config = AutoConfig.from_pretrained(folder, **gguf, **SAFE)
         if gguf:  # with blocks left as they are, it would fetch code for them from the Hub
-            gguf["quantization_config"] = GgufConfig(dequantize=True)
-        config = AutoConfig.from_pretrained(folder, **gguf_option(name, folder), **SAFE)
+            options["quantization_config"] = GgufConfig(dequantize=True)
         packed = formats.bitsandbytes_type(config.to_dict())
         if packed:  # else it would be read into a GPU's memory, whatever was chosen
             options.setdefault("device_map", "cpu")
@@ -243,14 +224,19 @@ def check_vocabulary(name: str, network: PreTrainedModel, tokenizer: Tokenizer) 
 def tokens_of(network: PreTrainedModel, tokenizers: tuple[Tokenizer, Tokenizer], context: int) -> Tokenizers:
     """The tokenizers of a network's texts and targets, with the tokens that they add around each."""
     config, (tokenizer, of_targets) = network.config, tokenizers
+    configs = [getattr(network, "generation_config", None), config]  # the more specific first
     start, end = added_around(tokenizer)
-    ended = (getattr(said, "eos_token_id", None) for said in _configs(network))
+    ended = [getattr(said, "eos_token_id", None) for said in configs]
     ends = frozenset(chain.from_iterable([ids] if isinstance(ids, int) else ids or () for ids in ended))
-    pad = _padding(config, tokenizer, ends, vocabulary_of(network))
+    # the padding id: the model's own, or the tokenizer's, or else the end token
+    named = [tokenizer.token_to_id(token) for token in ("<pad>", "[PAD]", "<|pad|>")]
+    usable = (getattr(config, "pad_token_id", None), *named, *sorted(ends))
+    known = vocabulary_of(network)
+    pad = next((token for token in usable if token is not None and 0 <= token < known), 0)
     texts = BatchTokenizer(tokenizer, context, pad=pad, start=start, end=end)
     if not config.is_encoder_decoder:
         return Tokenizers(texts, None, ends, [])
-    starts = (getattr(said, "decoder_start_token_id", None) for said in _configs(network))
+    starts = [getattr(said, "decoder_start_token_id", None) for said in configs]
     first = next((int(token) for token in starts if token is not None), pad)
     targets = BatchTokenizer(of_targets, context, pad=pad, start=[first, *added_around(of_targets)[0]])
     return Tokenizers(texts, targets, ends, sorted({pad, first} - ends))
@@ -266,26 +252,9 @@ def _read(name: str, folder: Path, files: tuple[str, ...], model_type: str) -> t
     else:
         gguf = {"gguf_file": files[0]} if files[0].endswith(".gguf") else {}
         built = AutoTokenizer.from_pretrained(folder, **gguf, **SAFE).backend_tokenizer.to_str()
-        tokenizer = Tokenizer.from_str(_of_the_file(built) if gguf else built)  # a copy of our own
+        if gguf:  # its class adds tokens to the file's vocabulary
+            parts = json.loads(built)
+            known = len(parts["model"]["vocab"])
+            built = json.dumps(parts | {"added_tokens": [one for one in parts["added_tokens"] if one["id"] < known]})
+        tokenizer = Tokenizer.from_str(built)  # a copy of our own
     return tokenizer, tokenizer
-
-
-def _of_the_file(built: str) -> str:
-    """A tokenizer made of a GGUF file, as JSON, without the tokens that its class adds to the file's vocabulary."""
-    found = json.loads(built)
-    found["added_tokens"] = [token for token in found["added_tokens"] if token["id"] < len(found["model"]["vocab"])]
-    return json.dumps(found)
-
-
-def _padding(config: PreTrainedConfig, tokenizer: Tokenizer, ends: frozenset[int], known: int) -> int:
-    """The padding id: the model's own, or the tokenizer's, or else the end token."""
-    own = getattr(config, "pad_token_id", None)
-    named = [tokenizer.token_to_id(token) for token in ("<pad>", "[PAD]", "<|pad|>")]
-    usable = [token for token in (own, *named, *sorted(ends)) if token is not None and 0 <= token < known]
-    return usable[0] if usable else 0
-
-
-def _configs(network: PreTrainedModel) -> list[Any]:
-    """Its configurations that may have special tokens, the more specific first."""
-    found = getattr(network, "generation_config", None), network.config
-    return [config for config in found if config is not None]

@@ -16,6 +16,8 @@ from model.huggingface.loading import from_pretrained
 from serving.settings import Settings
 
 NOT_LANGUAGE_MODEL = N_("{model} ({kind}) is not a language model: choose one that reads tokens alone")
+CUSTOM_CODE = N_("{model}: its architecture ({kind}) needs custom code, which is never run here. Choose another model")
+UNKNOWN = N_("{model}: its architecture ({kind}) is unknown to transformers. Choose another model")
 
 
 def find(name: str, settings: Settings, *, download: bool = False, progress: hub.Progress | None = None) -> Path:
@@ -39,8 +41,15 @@ def find(name: str, settings: Settings, *, download: bool = False, progress: hub
             return folder
     if download:
         return catalog.fetch(name, progress, settings)
-    why = f"it is not on this machine, and nothing is downloaded unasked{_size(repo)}."  # not shown: to a command
-    raise NotAvailable(why)
+    try:
+        files = hub.listing(repo)
+        size = sum(files[file] for file in checkpoint_files.weight_files(repo, files))
+        more = f": {size / 1e6:,.0f} MB; --download fetches them"  # not shown
+    except (NotAvailable, CheckpointError) as error:
+        more = f". Its size is unknown: {str(error).split('. ')[0].rstrip('.')}"
+    raise NotAvailable(
+        f"it is not on this machine, and nothing is downloaded unasked{more}."
+    )  # not shown: to a command
 
 
 def load(name: str, folder: Path, settings: Settings, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
@@ -52,16 +61,11 @@ def load(name: str, folder: Path, settings: Settings, dtype: torch.dtype = torch
     config = checkpoint_files.check_folder(name, folder, settings)
     model_type = config["model_type"]
     if model_type not in CONFIG_MAPPING:
-        asked = {"model": name, "kind": model_type[:60]}
-        if "auto_map" in config:
-            words = N_(
-                "{model}: its architecture ({kind}) needs custom code, which is never run here. Choose another model"
-            )
-            raise NotSupported(msg(words, **asked))
-        words = N_("{model}: its architecture ({kind}) is unknown to transformers. Choose another model")
-        raise NotSupported(msg(words, **asked))
+        words = CUSTOM_CODE if "auto_map" in config else UNKNOWN
+        raise NotSupported(msg(words, model=name, kind=model_type[:60]))
     try:
-        fetching.check_size(name, fetching.without_weights(name, folder), dtype, settings)  # weights that lack are made
+        numbers = fetching.without_weights(name, folder).num_parameters()  # weights that lack are made
+        checkpoint_files.check_loaded_size(name, numbers * dtype.itemsize, settings)
         network: PreTrainedModel
         network, found = from_pretrained(name, folder, dtype)
         if found["missing_keys"]:  # transformers would make a head at random
@@ -72,13 +76,3 @@ def load(name: str, folder: Path, settings: Settings, dtype: torch.dtype = torch
         raise CheckpointError(msg(weights.MISSING_WEIGHTS, model=name, count=len(lost), first=lost[0]))
     weights.merge(name, network, folder)
     return network
-
-
-def _size(repo: str) -> str:
-    """How much a download would be, where the hub tells."""
-    try:
-        files = hub.listing(repo)
-        size = sum(files[file] for file in checkpoint_files.weight_files(repo, files))
-    except (NotAvailable, CheckpointError) as error:
-        return f". Its size is unknown: {str(error).split('. ')[0].rstrip('.')}"
-    return f": {size / 1e6:,.0f} MB; --download fetches them"  # not shown

@@ -70,12 +70,14 @@ def read_lone(name: str, path: Path, model_type: str) -> Tokenizer:
     processor, said = _processor(name, path), _said(name, path.parent)
     pieces = {processor.id_to_piece(token): token for token in range(processor.get_piece_size())}
     words = {piece: token for piece, token in pieces.items() if not processor.is_control(token)}
-    starts, ends = ADDED[model_type]
-    start = [processor.bos_id()] if _told(said, "add_bos_token", starts) else []
-    end = [processor.eos_id()] if _told(said, "add_eos_token", ends) else []
-    around = ([processor.id_to_piece(token) for token in side if token >= 0] for side in (start, end))
+    asked = said.get("add_bos_token"), said.get("add_eos_token")
+    starts, ends = (usual if one is None else bool(one) for one, usual in zip(asked, ADDED[model_type], strict=True))
+    sides = [processor.bos_id()] if starts else [], [processor.eos_id()] if ends else []
+    around = ([processor.id_to_piece(token) for token in side if token >= 0] for side in sides)
     cutter = _Cutter(processor, words, processor.unk_id(), NO_LANGUAGE)
-    return _tokenizer(cutter, pieces | _added(said, len(pieces)), *around)
+    # those that were added behind the file's own: no text holds them, but a model may predict them
+    more = {token["content"]: int(number) for number, token in said.get("added_tokens_decoder", {}).items()}
+    return _tokenizer(cutter, pieces | {one: token for one, token in more.items() if token >= len(pieces)}, *around)
 
 
 class _Cutter:
@@ -109,11 +111,8 @@ class _Cutter:
 def _tokenizer(cutter: _Cutter, ids: dict[str, int], start: list[str], end: list[str]) -> Tokenizer:
     tokenizer = Tokenizer(WordLevel(ids))
     tokenizer.pre_tokenizer = PreTokenizer.custom(cutter)
-    around = [*start, *end]
-    if around:
-        tokenizer.post_processor = TemplateProcessing(
-            single=[*start, "$A", *end], special_tokens=[(piece, ids[piece]) for piece in around]
-        )
+    if special := [(piece, ids[piece]) for piece in (*start, *end)]:
+        tokenizer.post_processor = TemplateProcessing(single=[*start, "$A", *end], special_tokens=special)
     return tokenizer
 
 
@@ -122,26 +121,14 @@ def _processor(name: str, path: Path) -> SentencePieceProcessor:
     content = path.read_bytes()
     processor = SentencePieceProcessor()
     try:
-        whole = ModelProto.FromString(content).HasField("normalizer_spec")  # the last that is always written
-        if whole:
+        if ModelProto.FromString(content).HasField("normalizer_spec"):  # the last that is always written
             processor.LoadFromSerializedProto(content)
+            return processor
     except (DecodeError, RuntimeError):
-        whole = False
-    if not whole:
-        raise CheckpointError(msg(DAMAGED, model=name, file=path.name))
-    return processor
+        pass
+    raise CheckpointError(msg(DAMAGED, model=name, file=path.name))
 
 
 def _said(name: str, folder: Path) -> dict[str, Any]:
     path = folder / TOKENIZER_CONFIG
     return read_json(name, path) if path.is_file() else {}
-
-
-def _told(said: Mapping[str, Any], what: str, usual: bool) -> bool:
-    return usual if said.get(what) is None else bool(said[what])
-
-
-def _added(said: Mapping[str, Any], known: int) -> dict[str, int]:
-    """The tokens that were added behind the file's own: no text holds them, but a model may predict them."""
-    added = {token["content"]: int(number) for number, token in said.get("added_tokens_decoder", {}).items()}
-    return {piece: token for piece, token in added.items() if token >= known}
