@@ -57,17 +57,8 @@ def _zeros(value: Any) -> Any:
     return type(value)(_zeros(one) for one in value) if isinstance(value, tuple | list) else value
 
 
-def attention_alone(layer: nn.Module, attention: nn.Module | None) -> nn.Module:
-    """A copy of a layer in which only the part with the attention, and norms, compute; all else gives zeros."""
-    shadow = copy.copy(layer)
-    shadow._modules = dict(layer._modules)
-    for name, child in layer.named_children():
-        if not any(one is attention for one in child.modules()):
-            shadow._modules[name] = _silenced(child)
-    return shadow
-
-
 def _silenced(module: nn.Module) -> nn.Module:
+    """A copy in which only norms compute; all else gives zeros."""
     if "norm" in type(module).__name__.lower():
         return module
     if next(module.parameters(recurse=False), None) is not None:
@@ -114,8 +105,13 @@ class LayerProbe:
     ) -> tuple[Tensor, Tensor]:
         """The output [N,W] of a layer without its MLP on the stream x [W], its heads' outputs `whole` [H,D] replaced by
         parts [N,H,D], its norms frozen; and its output [W] where the stream and the heads' outputs are 0."""
-        if number not in self._attention_alone:
-            self._attention_alone[number] = attention_alone(self._layers[number].module, attention)
+        if number not in self._attention_alone:  # only its part with the attention, and norms, compute there
+            layer = self._layers[number].module
+            alone = self._attention_alone[number] = copy.copy(layer)
+            alone._modules = dict(layer._modules)
+            for name, child in layer.named_children():
+                if not any(one is attention for one in child.modules()):
+                    alone._modules[name] = _silenced(child)
         filled, alone = self._filled(x), self._attention_alone[number]
         kept, _ = self._call(number, filled, self._filled(whole), None, alone)
         found = []

@@ -76,14 +76,20 @@ class OwnAttention(TorchFunctionMode):
             return result
         if name == "scaled_dot_product_attention":
             given = dict(zip(FUSED, args, strict=False)) | kwargs
-            concerns = current().concerns(given["query"].shape[-2], given["key"].shape[-2])
-            return _fused(given) if concerns else function(*args, **kwargs)
+            query, key, mask = given["query"], given["key"], given.get("attn_mask")
+            if not current().concerns(query.shape[-2], key.shape[-2]):
+                return function(*args, **kwargs)
+            added = () if mask is None else (mask,)
+            if given.get("is_causal"):
+                added = (*added, query.new_ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril()[None, None])
+            return attend_in_run(Call(None, query, key, given["value"], added, given.get("scale"), ScoreTerms()))
         if name == "softmax":
             return self._softmax(function, args, kwargs)
         known = next((known for known in map(self._of, args) if known is not None), None)
         result = function(*args, **kwargs)
-        if known is not None and isinstance(result, Tensor):
-            self._note(_after(known, name, args, kwargs, result))
+        if known is not None and isinstance(result, Tensor) and result.numel() == known.tensor.numel():
+            after = _step(known, name, args) if result.shape[-2:] == known.tensor.shape[-2:] else None
+            self._note(after and replace(after, tensor=result))
         return result
 
     def _of(self, value: Any) -> _Scores | None:
@@ -120,15 +126,6 @@ class OwnAttention(TorchFunctionMode):
 
     def _attend(self, scores: _Scores, v: Tensor) -> Tensor:
         return attend_in_run(Call(None, scores.q, scores.k, v, scores.added, scores.scale, ScoreTerms()))
-
-
-def _fused(given: dict[str, Any]) -> Tensor:
-    """scaled_dot_product_attention, by our attention."""
-    query, key, mask = given["query"], given["key"], given.get("attn_mask")
-    added = () if mask is None else (mask,)
-    if given.get("is_causal"):
-        added = (*added, query.new_ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril()[None, None])
-    return attend_in_run(Call(None, query, key, given["value"], added, given.get("scale"), ScoreTerms()))
 
 
 def _product(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor, rows: int) -> _Scores | None:
@@ -177,15 +174,8 @@ def _letters(equation: str) -> tuple[list[tuple[str, ...]], tuple[str, ...]]:
     return [tuple(operand) for operand in inputs.split(",")], tuple(out)
 
 
-def _after(known: _Scores, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor) -> _Scores | None:
+def _step(known: _Scores, name: str, args: tuple[Any, ...]) -> _Scores | None:
     """The scores after one more operation; None if attention has no such operation."""
-    if result.numel() != known.tensor.numel() or result.shape[-2:] != known.tensor.shape[-2:]:
-        return None
-    done = _step(known, name, args, kwargs)
-    return None if done is None else replace(done, tensor=result)
-
-
-def _step(known: _Scores, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Scores | None:
     first = args[0] is known.tensor
     if not known.weights and name == "masked_fill":
         return known.plus(~args[1].bool())
@@ -196,8 +186,8 @@ def _step(known: _Scores, name: str, args: tuple[Any, ...], kwargs: dict[str, An
         return known
     if known.weights or len(args) < 2:
         return None
-    other = args[1] if first else args[0]
-    number = _number(other)
+    other: Any = args[1] if first else args[0]
+    number = None if isinstance(other, Tensor) and other.numel() != 1 else float(other)
     if name in FACTORS:
         if number is None:
             return known.plus(other.bool()) if bool(((other == 0) | (other == 1)).all()) else None
@@ -211,12 +201,6 @@ def _step(known: _Scores, name: str, args: tuple[Any, ...], kwargs: dict[str, An
     if name in DIFFERENCES and isinstance(other, Tensor) and first:
         return known.plus(-other)
     return None
-
-
-def _number(value: Any) -> float | None:
-    if isinstance(value, Tensor):
-        return float(value) if value.numel() == 1 else None
-    return float(value)
 
 
 def _by_head(tensor: Tensor, rows: int) -> Tensor:

@@ -6,7 +6,7 @@ Sizes: B rows, H query heads, Hkv key-value heads, Q queries, K keys, D head wid
 
 import re
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,45 +50,6 @@ class Place:
     number: int
     serial: int
     module: nn.Module
-
-
-class RunningModules:
-    """Which of a stack's modules are running, within `watch`."""
-
-    def __init__(self) -> None:
-        self._running: list[tuple[str, nn.Module, int]] = []
-        self._calls = 0
-
-    @contextmanager
-    def watch(self, stack: nn.Module) -> Iterator[None]:
-        hooks = []
-        for name, module in stack.named_modules():
-
-            def enter(module: nn.Module, _: object, name: str = name) -> None:
-                self._calls += 1
-                self._running.append((name, module, self._calls))
-
-            def leave(*_: object) -> None:
-                self._running.pop()
-
-            hooks += [module.register_forward_pre_hook(enter), module.register_forward_hook(leave)]
-        try:
-            yield
-        finally:
-            self._running.clear()
-            for hook in hooks:
-                hook.remove()
-
-    def module(self) -> nn.Module | None:
-        return self._running[-1][1] if self._running else None
-
-    def place(self) -> Place | None:
-        """The outermost that is in a list of layers."""
-        for name, module, serial in self._running:
-            path, _, number = name.rpartition(".")
-            if number.isdigit():
-                return Place(path, int(number), serial, module)
-        return None
 
 
 def layer_numbers(places: list[Place | None]) -> tuple[int, ...] | None:
@@ -198,11 +159,37 @@ class Probe(AttentionRun):
         super().__init__(keep.shape[1] for keep in keeps.values())
         self._keeps, self._edges, self._far = keeps, edges, far
         self._given: list[tuple[Tensor, NativeMask | None]] = []  # the masks that transformers asked for
-        self._running = RunningModules()
+        self._running: list[tuple[str, nn.Module, int]] = []  # a stack's modules: name, module, serial of the call
+        self._calls = 0
         self.sites: list[Site] = []
 
-    def watch(self, stack: nn.Module) -> AbstractContextManager[None]:
-        return self._running.watch(stack)
+    @contextmanager
+    def watch(self, stack: nn.Module) -> Iterator[None]:
+        hooks = []
+        for name, module in stack.named_modules():
+
+            def enter(module: nn.Module, _: object, name: str = name) -> None:
+                self._calls += 1
+                self._running.append((name, module, self._calls))
+
+            def leave(*_: object) -> None:
+                self._running.pop()
+
+            hooks += [module.register_forward_pre_hook(enter), module.register_forward_hook(leave)]
+        try:
+            yield
+        finally:
+            self._running.clear()
+            for hook in hooks:
+                hook.remove()
+
+    def _place(self) -> Place | None:
+        """The outermost running module that is in a list of layers."""
+        for name, module, serial in self._running:
+            path, _, number = name.rpartition(".")
+            if number.isdigit():
+                return Place(path, int(number), serial, module)
+        return None
 
     def mask(self, arguments: dict[str, Any]) -> Tensor:
         edges = (*self._edges, *filter(None, [arguments.get("local_size")]))
@@ -219,12 +206,10 @@ class Probe(AttentionRun):
             raise NotSupported(msg(OTHER_TOKENS, queries=call.q.shape[2], keys=call.k.shape[2], tokens=keep.shape[1]))
         native, masks_itself, selects = self._native(call, keep, real)
         own_code = call.module is None
-        module = self._running.module() if own_code else call.module
+        module = self._running[-1][1] if own_code and self._running else call.module
         heads, size = (call.q.shape[1], call.k.shape[1]), sum(t[0, :, 0].nbytes for t in (call.q, call.k, call.v))
-        place = self._running.place()
-        self.sites.append(Site(module, part, native, heads, size, masks_itself, own_code, place, selects))
-        allowed = native.over(keep, call.q.shape[2])
-        return attend(call.q, call.k, call.v, allowed, scale=call.scale)
+        self.sites.append(Site(module, part, native, heads, size, masks_itself, own_code, self._place(), selects))
+        return attend(call.q, call.k, call.v, native.over(keep, call.q.shape[2]), scale=call.scale)
 
     def _native(self, call: Call, keep: Tensor, real: Tensor) -> tuple[NativeMask, bool, bool]:
         """Its masks; whether its code adds all of them; whether it blocks more cells, by no known kind of mask."""

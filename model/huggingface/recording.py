@@ -72,10 +72,7 @@ class Recording(AttentionRun):
         site = self._sites[len(self.records)] if len(self.records) < len(self._sites) else None
         if site is None or call.module not in (None, site.module):
             raise NotSupported(msg("its attentions do not run in the same order as when it was loaded"))
-        terms = self._terms(site, call)
-        context = self._context(site, call)
-        if self._groups:
-            context = self._with_image(context, site, call)
+        terms, context = self._terms(site, call), self._context(site, call)
         self.records.append(LayerRecord(call.q, call.k, call.v, context, scale=call.scale, terms=terms))
         how: dict[str, Any] = {"scale": call.scale, "terms": terms}
         if context.is_long and self._masking is MaskContext.allowed:
@@ -95,39 +92,35 @@ class Recording(AttentionRun):
         return {part: tuple(record for site, record in pairs if site.part == part) for part in parts}
 
     def _context(self, site: Site, call: Call) -> MaskContext:
-        layer = self._layers[site.part]
+        """With the tokens that the network lets see each other for an image's sake. Raises NotSupported for a mask that
+        is neither that nor the one it has on text."""
+        layer, native, groups = self._layers[site.part], site.native, None
         self._layers[site.part] += 1
+        asked = [function for added in call.added for given, function in self._given if is_part_of(added, given)]
+        if self._groups and asked:  # without, its own code masks: `_check_masks` sees the cells
+            key = (id(asked[0]), native)
+            if key not in self._of_image:
+                self._of_image[key] = native_masks.image_groups(asked[0], native, self._groups)
+            native, groups = self._of_image[key]
         return MaskContext(
             self._keeps[site.part].to(call.q.device),  # another one where layers are on several
             call.q.shape[2],
             call.q.shape[1],
             layer,
-            sizes=dict(site.native.sizes),
+            sizes=dict(native.sizes),
             available=site.available,
             standard=self._standard,
             split=self._splits.get(site.part),
+            groups=None if groups is None else groups.to(call.q.device),
         )
 
-    def _with_image(self, context: MaskContext, site: Site, call: Call) -> MaskContext:
-        """With the tokens that the network lets see each other for an image's sake. Raises NotSupported for a mask that
-        is neither that nor the one it has on text."""
-        asked = [function for added in call.added for given, function in self._given if is_part_of(added, given)]
-        if not asked:  # its own code masks: `_check_masks` sees the cells
-            return context
-        key = (id(asked[0]), site.native)
-        if key not in self._of_image:
-            self._of_image[key] = native_masks.image_groups(asked[0], site.native, self._groups)
-        native, groups = self._of_image[key]
-        groups = None if groups is None else groups.to(call.q.device)
-        return replace(context, sizes=dict(native.sizes), groups=groups)
-
     def _terms(self, site: Site, call: Call) -> ScoreTerms:
-        """The call's terms and the biases that the network adds to the scores, without its masks.
+        """The call's terms and the biases that the network adds to the scores, without its masks; −inf for tokens that
+        it did not select.
 
         Raises NotSupported unless those are the masks that were found when it was loaded.
         """
-        blocked = None
-        terms = call.terms
+        blocked, terms = None, call.terms
         for added in call.added:
             if any(is_part_of(added, given) for given, _ in self._given):
                 continue
@@ -136,9 +129,12 @@ class Recording(AttentionRun):
                 blocked = cells if blocked is None else blocked | cells
             if bias is not None:
                 terms = replace(terms, bias=bias if terms.bias is None else terms.bias + bias)
-        if site.selects:
-            return _without_unchosen(terms, site, blocked, self._keeps[site.part])
-        if blocked is not None or site.masks_itself:
+        if site.selects and blocked is not None:
+            # never among the cells that its masks block: when a mask is lifted, all of them are attended to
+            unchosen = blocked & site.native.over(self._keeps[site.part], blocked.shape[-2])
+            bias = torch.zeros((), device=unchosen.device) if terms.bias is None else terms.bias
+            return replace(terms, bias=torch.where(unchosen, float("-inf"), bias))
+        if not site.selects and (blocked is not None or site.masks_itself):
             self._check_masks(site, call, blocked)
         return terms
 
@@ -152,15 +148,3 @@ class Recording(AttentionRun):
         if native_masks.differs(wanted, expected, queries):
             problem = msg(native_masks.OWN_MASK)
             raise NotSupported(msg("on {count} tokens {problem}", count=call.k.shape[2], problem=problem))
-
-
-def _without_unchosen(terms: ScoreTerms, site: Site, blocked: Tensor | None, keep: Tensor) -> ScoreTerms:
-    """With a bias of -inf for the tokens that the network's masks allow and that it did not select.
-
-    It never selected among the cells that its masks block: when a mask is lifted, all of them are attended to.
-    """
-    if blocked is None:
-        return terms
-    unchosen = blocked & site.native.over(keep, blocked.shape[-2])
-    bias = torch.zeros((), device=keep.device) if terms.bias is None else terms.bias
-    return replace(terms, bias=torch.where(unchosen, float("-inf"), bias))

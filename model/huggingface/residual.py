@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -97,8 +97,8 @@ class LayerCall:
     def again(self, x: Tensor, module: nn.Module) -> Tensor:
         """The output of module, this layer or its replacement, on another stream [B,T,W]."""
         if self.arguments:
-            return cast(Tensor, _tensor(module(x, *self.arguments[1:], **self.options)))
-        return cast(Tensor, _tensor(module(**self.options | {"hidden_states": x})))
+            return _tensor(module(x, *self.arguments[1:], **self.options))
+        return _tensor(module(**self.options | {"hidden_states": x}))
 
 
 @dataclass(eq=False)
@@ -126,11 +126,15 @@ class ResidualHooks:
         self._known = path is not None
         if path is None:
             return
-        for layer in stack.get_submodule(path).children():
+        holder = stack
+        for name in path.split("."):  # on every level down to the list, the modules outside it
+            for other, module in holder.named_children():
+                if other != name:
+                    module.register_forward_hook(_called, with_kwargs=True)
+            holder = holder.get_submodule(name)
+        for layer in holder.children():
             layer.register_forward_pre_hook(_enter, with_kwargs=True)
             layer.register_forward_hook(_leave)
-        for module in _beside(stack, path):
-            module.register_forward_hook(_called, with_kwargs=True)
 
     @contextmanager
     def reading(self, entering: StreamEdit | None = None) -> Iterator[ResidualStreams]:
@@ -138,9 +142,10 @@ class ResidualHooks:
         NotSupported for a stack without such a list."""
         if not self._known:
             raise NotSupported(msg(NO_LIST))
-        token = _READING.set(ResidualStreams(entering=entering))
+        read = ResidualStreams(entering=entering)
+        token = _READING.set(read)
         try:
-            yield _READING.get()  # type: ignore[misc]
+            yield read
         finally:
             _READING.reset(token)
 
@@ -165,15 +170,6 @@ def residuals(read: ResidualStreams, states: Tensor) -> Residuals:
     if ends.shape != states.shape or not float((ends - states).abs().max()) <= most:
         raise NotSupported(msg("What follows its last layer is not a norm or projection that Unmask can find"))
     return Residuals(tuple(read.streams), final)
-
-
-def _beside(stack: nn.Module, path: str) -> list[nn.Module]:
-    """The modules outside the list of layers, on every level down to it."""
-    found, module = [], stack
-    for name in path.split("."):
-        found += [child for other, child in module.named_children() if other != name]
-        module = module.get_submodule(name)
-    return found
 
 
 def _enter(
@@ -210,5 +206,5 @@ def _called(module: nn.Module, arguments: tuple[Any, ...], options: dict[str, An
         read.calls.append((module, given, made))
 
 
-def _tensor(output: Any) -> Any:
+def _tensor(output: Any) -> Tensor:
     return output[0] if isinstance(output, tuple | list) else output

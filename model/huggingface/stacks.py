@@ -93,7 +93,7 @@ class Stacks(ABC):
     first_position = 0
 
     def __init__(self, network: PreTrainedModel, stack: PreTrainedModel, body: nn.Module) -> None:
-        """body: all below the head."""
+        """body: all below the head, the stack or the module that holds it and the towers."""
         self.network, self.stack, self.body, self.parts = network, stack, body, {"self": stack}
         self._head = _replaced(network, _name_of(body, network), _PassThrough(body))
 
@@ -123,8 +123,11 @@ class OneStack(Stacks):
     """A decoder or an encoder with its language-model head."""
 
     def __init__(self, network: PreTrainedModel) -> None:
-        stack = _only_stack(network)
-        super().__init__(network, stack, _body(network, stack))
+        stack, body = _only_stack(network), network.base_model
+        inside = set(body.modules())
+        others = inside - set(stack.modules()) - {module for module in inside if stack in set(module.modules())}
+        towers = any(True for other in others for _ in other.parameters(recurse=False))  # for images or sound
+        super().__init__(network, stack, body if body is not network and towers else stack)
         self._counts_by_ids = next(filter(counts_by_ids, stack.modules()), None)
         self.takes_positions = self._counts_by_ids is None and _takes(stack, "position_ids")
         self.takes_cache = _takes(stack, "past_key_values")
@@ -163,7 +166,12 @@ class OneStack(Stacks):
 
     def context(self) -> int:
         config = self.stack.config.get_text_config()
-        limit = min([_stated(config), *_unchanged_up_to(config)])
+        # lengths beyond which a network computes something else: rotary positions of type "longrope" change their
+        # frequencies, for every thread; Doge leaves tokens out
+        given = getattr(config, "rope_parameters", None) or {}
+        kinds = [rope for rope in (given, *given.values()) if isinstance(rope, dict)]  # one, or one for each layer type
+        longest = [rope["original_max_position_embeddings"] for rope in kinds if rope.get("rope_type") == "longrope"]
+        limit = min(filter(None, [_stated(config), *longest, getattr(config, "keep_window_size", None)]))
         if self._counts_by_ids is not None:
             return limit - cast(int, self._counts_by_ids.padding_idx) - 1
         embeddings = (one for name, one in self.stack.named_modules() if name.endswith("position_embeddings"))
@@ -276,15 +284,6 @@ def _replaced(network: nn.Module, path: str, module: nn.Module) -> nn.Module:
     return shadow
 
 
-def _body(network: PreTrainedModel, stack: nn.Module) -> nn.Module:
-    """All below the head: the stack, or the module that holds it and the towers for images or sound."""
-    body = network.base_model
-    inside = set(body.modules())
-    others = inside - set(stack.modules()) - {module for module in inside if stack in set(module.modules())}
-    towers = any(True for other in others for _ in other.parameters(recurse=False))
-    return body if body is not network and towers else stack
-
-
 def _only_stack(network: PreTrainedModel) -> PreTrainedModel:
     """What transformers calls the decoder, even of an encoder; ModernBERT's `decoder` is its last linear layer."""
     found = network.get_decoder()
@@ -302,16 +301,6 @@ def _without_head(stack: nn.Module) -> PreTrainedModel:
 def _stated(config: PreTrainedConfig) -> int:
     limits = (getattr(config, name, None) for name in LIMITS)
     return next((one for one in limits if isinstance(one, int) and one > 0), USUAL_CONTEXT)  # XLNet has -1
-
-
-def _unchanged_up_to(config: PreTrainedConfig) -> list[int]:
-    """Lengths beyond which a network computes something else: rotary positions of type "longrope" change their
-    frequencies, for every thread; Doge leaves tokens out."""
-    given = getattr(config, "rope_parameters", None) or {}
-    kinds = [rope for rope in (given, *given.values()) if isinstance(rope, dict)]  # one, or one for each layer type
-    longest = [rope["original_max_position_embeddings"] for rope in kinds if rope.get("rope_type") == "longrope"]
-    kept = getattr(config, "keep_window_size", None)
-    return longest if kept is None else [*longest, kept]
 
 
 def _takes(module: nn.Module, name: str) -> bool:

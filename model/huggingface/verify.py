@@ -7,6 +7,7 @@ refused unless every attention went through our function and both logits are the
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -177,21 +178,16 @@ def _switch(stacks: Stacks, attention: str) -> None:
     internals.set_attention_name(stacks.network, attention, stacks.parts.values())
 
 
-def _proof_tokens(stacks: Stacks) -> int:
-    """More than every window, chunk and block that the configuration names, as far as that is affordable."""
-    parameters = sum(parameter.numel() for parameter in stacks.network.parameters())
-    most = min(MOST_TOKENS, stacks.context() - SOURCE_MORE, MOST_WORK / (2 * parameters))
-    lengths = [edge + SOURCE_MORE for edge in edges_of(stacks.network.config)]
-    return max([TOKENS, *(length for length in lengths if length <= most)])
-
-
 def _inputs(stacks: Stacks) -> Inputs:
-    """Two rows, one of them padded: on the left where the network takes positions, which are tried so too."""
+    """Two rows, one of them padded: on the left where the network takes positions, which are tried so too. They are
+    longer than every window, chunk and block that the configuration names, as far as that is affordable."""
     device, known = device_of(stacks.network), vocabulary_of(stacks.network)
     generator = torch.Generator().manual_seed(0)
     pad = getattr(stacks.network.config, "pad_token_id", None) or 0
     pad = pad if pad < known else 0  # of a larger model's whole vocabulary
-    length = _proof_tokens(stacks)
+    most = min(MOST_TOKENS, stacks.context() - SOURCE_MORE, MOST_WORK / (2 * stacks.network.num_parameters()))
+    lengths = [edge + SOURCE_MORE for edge in edges_of(stacks.network.config)]
+    length = max([TOKENS, *(length for length in lengths if length <= most)])
 
     def batch(tokens: int) -> Inputs:
         ids = torch.randint(known, (2, tokens), generator=generator)
@@ -263,10 +259,8 @@ def _first_call(stack: OneStack, ids: Tensor) -> Call | None:
     run = ScriptedAttention([ids.shape[1]])
     run.ends = True
     try:
-        with intercepted(run, stack.network, len(ids)):
+        with suppress(Reached), intercepted(run, stack.network, len(ids)):
             stack.reference(Inputs(ids, torch.ones_like(ids, dtype=torch.bool)))
-    except Reached:
-        pass
     except IndexError:  # positions beyond its table
         return None
     return run.call

@@ -56,55 +56,51 @@ def merge(name: str, network: PreTrainedModel, folder: Path) -> bool:
     if not formats.is_beside_its_base(files):
         return False
     config = checkpoint_files.read_json(name, folder / formats.ADAPTER)
-    scale = _scale(name, config)
     try:
+        scale = _scale(config)
         tensors = load_file(folder / formats.ADAPTER_WEIGHTS)
+        targets = {key.removesuffix(A) for key in tensors if key.endswith(A)}
+        if not targets or set(tensors) != {target + end for target in targets for end in (A, B)}:
+            raise ValueError(msg("weights other than pairs of lora_A and lora_B"))
+        for target in sorted(targets):
+            _add(network, target, tensors[target + B].float() * scale, tensors[target + A].float())
+    except ValueError as error:
+        raise CheckpointError(msg(CANNOT_MERGE, model=name, what=str(error))) from None
     except (SafetensorError, OSError) as error:
         words = N_("{model}: its adapter's weights cannot be read ({why}). Fetch them again.")
         raise CheckpointError(msg(words, model=name, why=error)) from None
-    targets = {key.removesuffix(A) for key in tensors if key.endswith(A)}
-    if not targets or set(tensors) != {target + end for target in targets for end in (A, B)}:
-        raise _refusal(name, msg("weights other than pairs of lora_A and lora_B"))
-    for target in sorted(targets):
-        _add(name, network, target, tensors[target + B].float() * scale, tensors[target + A].float())
     return True
 
 
-def _scale(name: str, config: dict[str, Any]) -> float:
+def _scale(config: dict[str, Any]) -> float:
     kind = str(config.get("peft_type", "LORA"))
     if kind != "LORA":
-        raise _refusal(name, msg("the kind {kind}", kind=kind[:40]))
+        raise ValueError(msg("the kind {kind}", kind=kind[:40]))
     used = [field for field, value in config.items() if value and NOT_PLAIN.fullmatch(field)]
     if config.get("bias", "none") != "none" or config.get("lora_bias"):
         used.append("bias")
     if used:
-        raise _refusal(name, ", ".join(used))
+        raise ValueError(", ".join(used))
     alpha, rank = config.get("lora_alpha"), config.get("r")
     if not isinstance(alpha, int | float) or not isinstance(rank, int) or rank < 1:
-        raise _refusal(name, msg("no rank and alpha"))
+        raise ValueError(msg("no rank and alpha"))
     return alpha / (rank**0.5 if config.get("use_rslora") else rank)
 
 
-def _add(name: str, network: PreTrainedModel, target: str, b: Tensor, a: Tensor) -> None:
+def _add(network: PreTrainedModel, target: str, b: Tensor, a: Tensor) -> None:
     """b [out,rank], a [rank,in]."""
     try:
         module = network.get_submodule(target.removeprefix(BEFORE))
     except AttributeError:
-        why = msg("weights for {target}, which its network does not have", target=target[:80])
-        raise _refusal(name, why) from None
+        raise ValueError(msg("weights for {target}, which its network does not have", target=target[:80])) from None
     if not isinstance(module, nn.Linear | Conv1D) or module is network.get_output_embeddings():
-        why = msg("weights for {target} ({kind})", target=target[:80], kind=type(module).__name__)
-        raise _refusal(name, why)
+        raise ValueError(msg("weights for {target} ({kind})", target=target[:80], kind=type(module).__name__))
     left, right = (a.T, b.T) if isinstance(module, Conv1D) else (b, a)  # Conv1D's weight is [in,out]
     shape = [*left.shape[:1], *right.shape[1:]]
     if shape != list(module.weight.shape):  # before they are multiplied: little makes much
         shapes = {"shape": shape, "own": list(module.weight.shape)}
-        raise _refusal(name, msg("weights of {shape} for {target}, which has {own}", target=target[:80], **shapes))
+        raise ValueError(msg("weights of {shape} for {target}, which has {own}", target=target[:80], **shapes))
     module.weight += (left @ right).to(module.weight)
-
-
-def _refusal(name: str, what: str) -> CheckpointError:
-    return CheckpointError(msg(CANNOT_MERGE, model=name, what=what))
 
 
 LANGUAGE_MODELS: dict[Any, str] = {  # auto class -> its task, in order of preference
@@ -153,19 +149,13 @@ def class_for(config: PreTrainedConfig) -> Any:
             raise NotSupported(msg("it is an encoder-decoder whose source is not text (speech, for example)"))
     elif getattr(config, "is_decoder", False):
         known = [auto for auto in known if auto is not AutoModelForMaskedLM]
-    found = next(iter(known), None) or _saved_class(config)
-    if found is None:
-        raise NotSupported(msg("transformers has no language model of this kind"))
-    return found
-
-
-def _saved_class(config: PreTrainedConfig) -> type[PreTrainedModel] | None:
-    """The causal language model that it was saved from, if no auto class lists it: the text part of a larger one."""
-    for name in config.architectures or ():
-        found: type[PreTrainedModel] | None = getattr(transformers, name, None)
+    if known:
+        return known[0]
+    for name in config.architectures or ():  # what it was saved from may be the text part of a larger one
+        found = getattr(transformers, name, None)
         if name.endswith("ForCausalLM") and found is not None and found.config_class is type(config):
             return found
-    return None
+    raise NotSupported(msg("transformers has no language model of this kind"))
 
 
 def needed(keys: Iterable[str]) -> list[str]:
