@@ -14,8 +14,7 @@ from mask_check.samples import SampleModule, faulty, sample
 from model.attention import attention_stages
 from model.base import CHECKPOINTS
 from model.blocks import positions_of
-from model.bug_clinic.bugs import BUGS
-from model.bug_clinic.case import Bug
+from model.bug_clinic.bugs import BUGS, Bug
 from model.gpt2 import load_transformer
 
 SOUND = (

@@ -160,6 +160,11 @@ class Model(ABC):
     def label(self, token: int) -> str:
         """What to show for an id."""
 
+    def ranked(self, values: Tensor, most: int, *, largest: bool = True) -> tuple[tuple[str, float], ...]:
+        """The ids with the largest or smallest of values [V], at most so many: each one's label and value."""
+        found = values.topk(min(most, len(values)), largest=largest)
+        return tuple(zip(map(self.label, found.indices.tolist()), found.values.tolist(), strict=True))
+
     @cached_property
     def parameters(self) -> int:
         """How many numbers its weights are."""

@@ -6,7 +6,6 @@ from itertools import chain
 import numpy as np
 
 from model.base import Model
-from model.circuits import composition as composing
 from model.circuits import ov_qk
 from model.circuits.ov_qk import OVCircuit, QKCircuit
 from model.circuits.patching import Patch, PatchMetric, PatchPair
@@ -87,9 +86,9 @@ class Circuits:
     def composition(self) -> Picture:
         """Q-, K- and V-composition of every head with every earlier one: its numbers are float32 [3,L,H,L,H], the later
         head first, minus what random matrices give; NaN where the other head is not earlier."""
-        found, layers = composing.composition(self.model), _layer_numbers(self.model)
+        found, layers = ov_qk.composition(self.model), _layer_numbers(self.model)
         said = [
-            pictures.composition_sentence(some, kind, layers) for kind, some in zip(composing.KINDS, found, strict=True)
+            pictures.composition_sentence(some, kind, layers) for kind, some in zip(ov_qk.KINDS, found, strict=True)
         ]
         line = f"{self.model.name}: {said[1]}"
 
@@ -99,7 +98,7 @@ class Circuits:
             return page(line, chain(*parts))
 
         heads = range(self.model.num_heads)
-        axes = {"input": composing.KINDS, "layer": layers, "head": heads, "read layer": layers, "read head": heads}
+        axes = {"input": ov_qk.KINDS, "layer": layers, "head": heads, "read layer": layers, "read head": heads}
         return Picture(line, found, found, html, axes=axes)
 
     def _name(self, layer: int, head: int) -> str:

@@ -34,7 +34,22 @@ STOPPED = 130  # the exit status of a program that Ctrl-C ended
 
 def main(arguments: list[str] | None = None) -> int:
     """The command. Returns its exit status: 0 done, 130 stopped, 2 with a sentence on why it could not."""
-    given = _parser().parse_args(arguments)
+    parser = argparse.ArgumentParser(
+        prog="python -m model.atlas",
+        description="Measure every head of a model over texts, and write what was found as Parquet tables.",
+        epilog="A line of a .txt file is a text, and a cell of a .csv file's column text. Ctrl-C stops it; "
+        "the same command resumes it.",
+    )
+    parser.add_argument("model", help="a model name of the app, a Hub id or a folder")
+    parser.add_argument("files", nargs="*", type=Path, help="texts, as .txt or .csv in UTF-8")
+    parser.add_argument("-o", "--out", type=Path, default=Path("atlas.parquet"), help="output file")
+    parser.add_argument("--random", action="store_true", help="random tokens repeated twice, instead of files")
+    parser.add_argument("--length", type=int, default=LONGEST_ROW, help="most tokens of a row; longer texts are cut")
+    liftable = [name for name in NATIVE if name != "padding"]
+    parser.add_argument("--without", nargs="+", default=[], choices=liftable, help="masks of the model to turn off")
+    parser.add_argument("--ray", nargs="?", const="", metavar="ADDRESS", help="spread it over a Ray cluster: "
+                        "the one at ADDRESS, or a new one on this machine")  # fmt: skip
+    given = parser.parse_args(arguments)
     try:
         return _run(given)
     except (ValueError, OSError) as error:
@@ -114,25 +129,6 @@ def _stop_asked_for() -> Iterator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m model.atlas",
-        description="Measure every head of a model over texts, and write what was found as Parquet tables.",
-        epilog="A line of a .txt file is a text, and a cell of a .csv file's column text. Ctrl-C stops it; "
-        "the same command resumes it.",
-    )
-    parser.add_argument("model", help="a model name of the app, a Hub id or a folder")
-    parser.add_argument("files", nargs="*", type=Path, help="texts, as .txt or .csv in UTF-8")
-    parser.add_argument("-o", "--out", type=Path, default=Path("atlas.parquet"), help="output file")
-    parser.add_argument("--random", action="store_true", help="random tokens repeated twice, instead of files")
-    parser.add_argument("--length", type=int, default=LONGEST_ROW, help="most tokens of a row; longer texts are cut")
-    liftable = [name for name in NATIVE if name != "padding"]
-    parser.add_argument("--without", nargs="+", default=[], choices=liftable, help="masks of the model to turn off")
-    parser.add_argument("--ray", nargs="?", const="", metavar="ADDRESS", help="spread it over a Ray cluster: "
-                        "the one at ADDRESS, or a new one on this machine")  # fmt: skip
-    return parser
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ from model.text import TokenBatch
 BITS = math.log2(math.e)  # what scores are multiplied with for that
 Known = dict[str, Tensor]  # measures by their names, [B,H,Q] each
 BLOCKED = -1e30  # a score whose weight is 0, and that times a weight of 0 is 0
+KEY_BITS = 32  # of an integer that holds a weight and its key
+BLOCK_BYTES = 4 * 2**20  # of weights: they pass through several sums, and should not leave the cache in between
 
 
 def softmax2(scores: Tensor, mask: Tensor | None, choice: Tensor, sinks: Tensor | None) -> tuple[Tensor, Known]:
@@ -118,9 +120,6 @@ class BatchFacts:
         return found & (key >= 0) & (key < seen)
 
 
-KEY_BITS = 32  # of an integer that holds a weight and its key
-
-
 class SampledQueries:
     """chosen int64 [S,2]: the row and the position of each."""
 
@@ -133,7 +132,13 @@ class SampledQueries:
 
     def add(self, layer: int, queries: slice, weights: Tensor, values: Tensor, counted: Tensor) -> None:
         """A block of a layer: weights [B,H,Q,K], their measures [M,B,H,Q], and where those count, bool [M,B,Q]."""
-        here, row, at, places = self._of_block(queries)
+        block = queries.start, queries.stop
+        if block not in self._blocks:  # kept: the next layer has the same blocks
+            here = ((self._at >= queries.start) & (self._at < queries.stop)).nonzero()[:, 0]
+            row, at = self._row[here], self._at[here] - queries.start
+            places = (row[:, None] * len(self._heads) + self._heads) * (queries.stop - queries.start) + at[:, None]
+            self._blocks[block] = here, row, at, places.flatten()
+        here, row, at, places = self._blocks[block]  # [s] each; where each of their heads is among B·H·Q, [s·H]
         if not len(here):
             return
         measured = values.flatten(1).index_select(1, places).view(len(values), len(here), -1)  # [M,s,H]
@@ -141,17 +146,6 @@ class SampledQueries:
         self._values[layer].index_copy_(1, here, measured)
         heaviest = _heaviest(weights.flatten(0, 2).index_select(0, places)).unflatten(0, (len(here), -1))
         self._heaviest[:, layer, :, : heaviest.shape[-1]].index_copy_(0, here, heaviest)
-
-    def _of_block(self, queries: slice) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Those among the queries: which of all, row and place in the block, [s] each; and [s·H], where each head of
-        theirs is among B·H·Q. Kept: the next layer has the same blocks."""
-        block = queries.start, queries.stop
-        if block not in self._blocks:
-            here = ((self._at >= queries.start) & (self._at < queries.stop)).nonzero()[:, 0]
-            row, at = self._row[here], self._at[here] - queries.start
-            places = (row[:, None] * len(self._heads) + self._heads) * (queries.stop - queries.start) + at[:, None]
-            self._blocks[block] = here, row, at, places.flatten()
-        return self._blocks[block]
 
     def sample(self) -> Sample:
         """In their order. Their priorities, places and texts are for the caller to write."""
@@ -179,9 +173,6 @@ def _heaviest(weights: Tensor) -> Tensor:
     both = weights.view(torch.int32).long().bitwise_left_shift_(KEY_BITS).add_(falling).numpy()
     both.sort()
     return torch.from_numpy(both[:, : -TOP_KEYS - 1 : -1].copy())
-
-
-BLOCK_BYTES = 4 * 2**20  # of weights: they pass through several sums, and should not leave the cache in between
 
 
 def measure_batch(

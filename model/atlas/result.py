@@ -61,8 +61,6 @@ OF_WEIGHTS = {  # no text is needed for them; by the names of the functions in m
     "strongest_reads": Measure(N_("K-composition"), READS, ""),
 }
 EVERY_MEASURE = MEASURES | OF_WEIGHTS
-
-
 NAMED, TIMES_EVEN = 0.5, 2.0  # a head is named for a measure of at least this, and this many times an even head's
 LEAST_QUERIES = 20  # that a name needs
 MOST_TOKENS = 15  # named for each head
@@ -195,32 +193,21 @@ class Atlas:
         measured = np.flatnonzero(~np.isnan(values))
         order = measured[np.argsort(values[measured], kind="stable")]
         edges = [number * len(order) // 10 for number in range(11)]
-        tenths = [(number, order[edges[number - 1] : edges[number]]) for number in range(10, 0, -1)]
-        return [
-            Decile(
-                number,
-                float(values[some[0]]),
-                float(values[some[-1]]),
-                len(some),
-                tuple(self._example(int(one), values, layer, head) for one in sorted(some)[:each]),
-            )
-            for number, some in tenths
-            if len(some)
-        ]
+        found = []
+        for number in range(10, 0, -1):
+            some = order[edges[number - 1] : edges[number]]
+            if len(some):
+                examples = tuple(self._example(int(one), values, layer, head) for one in sorted(some)[:each])
+                found.append(Decile(number, float(values[some[0]]), float(values[some[-1]]), len(some), examples))
+        return found
 
     def _example(self, place: int, values: np.ndarray, layer: int, head: int) -> Example:
         sample = self.sample
-        keys, weights = sample.keys[place, layer, head], sample.weights[place, layer, head]
+        pieces = tuple(self.labels[token] for token in sample.ids[place])
+        pairs = zip(sample.keys[place, layer, head].tolist(), sample.weights[place, layer, head].tolist(), strict=True)
+        keys = tuple((key, weight) for key, weight in pairs if key >= 0)
         source, number, query = sample.place[place].tolist()
-        return Example(
-            float(values[place]),
-            sample.texts[place],
-            tuple(self.labels[token] for token in sample.ids[place]),
-            query,
-            tuple((int(key), float(weight)) for key, weight in zip(keys, weights, strict=True) if key >= 0),
-            source,
-            number,
-        )
+        return Example(float(values[place]), sample.texts[place], pieces, query, keys, source, number)
 
     def _tokens(
         self, ids: np.ndarray, shares: np.ndarray, counts: np.ndarray, layer: int, head: int
@@ -239,8 +226,8 @@ def atlas_of(tally: Tally, label: Callable[[int], str], numbers: tuple[int, ...]
         shares = tally.key_weight / tally.key_weight.sum(-1, keepdims=True)
         peaks = tally.query_peak / tally.query_count[:, None]
     peaks = np.where(tally.query_count[:, None] >= LEAST_SEEN, peaks, -1.0)
-    keys = _top(np.nan_to_num(shares))
-    queries = _top(peaks)
+    # of equals the first
+    keys, queries = (np.argsort(-one, -1, "stable")[..., :MOST_TOKENS] for one in (np.nan_to_num(shares), peaks))
     top_keys, key_shares = _taken(tally.tokens, keys), np.take_along_axis(np.nan_to_num(shares), keys, -1)
     top_queries, query_peaks = _taken(tally.tokens, queries), np.take_along_axis(peaks, queries, -1)
     top_keys = np.where(key_shares > 0, top_keys, -1)
@@ -277,11 +264,6 @@ def _spread(offsets: np.ndarray) -> np.ndarray:
     parts += [back[..., low - 1 : high].sum(-1) for low, high in BINS]
     shares: np.ndarray = np.stack(parts, -1) / offsets.sum(-1, keepdims=True)
     return shares
-
-
-def _top(values: np.ndarray) -> np.ndarray:
-    """[.., n] -> the places of the MOST_TOKENS largest, the largest first; of equals the first."""
-    return np.argsort(-values, axis=-1, kind="stable")[..., :MOST_TOKENS]
 
 
 def _taken(values: np.ndarray, places: np.ndarray) -> np.ndarray:

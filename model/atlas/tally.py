@@ -123,25 +123,20 @@ class Tally:
         """Take in another's."""
         for name in ("sums", "counts", "uniform", "offsets", "cells", "even"):
             getattr(self, name)[...] += getattr(other, name)
-        self._know(other.tokens)
+        every = np.union1d(self.tokens, other.tokens)
+        if len(every) > len(self.tokens):  # make room for tokens that were not seen before
+            where = np.searchsorted(every, self.tokens)
+            for name in ("key_weight", "key_count", "query_peak", "query_count"):
+                old = getattr(self, name)
+                new = np.zeros((*old.shape[:-1], len(every)), old.dtype)
+                new[..., where] = old
+                setattr(self, name, new)
+            self.tokens = every
         where = np.searchsorted(self.tokens, other.tokens)
         for name in ("key_weight", "key_count", "query_peak", "query_count"):
             getattr(self, name)[..., where] += getattr(other, name)
         self.sample = self.sample.with_others(other.sample)
         self.texts, self.rows, self.read = self.texts + other.texts, self.rows + other.rows, self.read + other.read
-
-    def _know(self, tokens: np.ndarray) -> None:
-        """Make room for tokens that were not seen before."""
-        every = np.union1d(self.tokens, tokens)
-        if len(every) == len(self.tokens):
-            return
-        where = np.searchsorted(every, self.tokens)
-        for name in ("key_weight", "key_count", "query_peak", "query_count"):
-            old = getattr(self, name)
-            new = np.zeros((*old.shape[:-1], len(every)), old.dtype)
-            new[..., where] = old
-            setattr(self, name, new)
-        self.tokens = every
 
     def to_bytes(self) -> bytes:
         """All of it, as numpy's npz."""

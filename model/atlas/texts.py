@@ -14,9 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-import torch
-from torch import Tensor
-
 from i18n import N_, msg, msg_all
 from model.base import Model
 from model.text import TokenBatch, padded
@@ -154,12 +151,6 @@ def batch_of(rows: list[TokenRow]) -> TokenBatch:
     ids, keep = padded([row.ids for row in rows], 0)
     ends = tuple((*row.ends, *row.ends[-1:] * (ids.shape[1] - len(row.ends))) for row in rows)
     return TokenBatch(ids, keep, tuple(() for _ in rows), texts=tuple(row.text for row in rows), ends=ends)
-
-
-def punctuation_of(ids: Tensor, is_punctuation: dict[int, bool]) -> Tensor:
-    """bool, of the shape of ids; is_punctuation has every one of them."""
-    values, places = ids.unique(return_inverse=True)
-    return torch.tensor([is_punctuation[token] for token in values.tolist()])[places]
 
 
 def _texts(file: TextIO, kind: str, name: str) -> Iterator[str]:

@@ -14,7 +14,7 @@ from i18n import N_, msg
 from model.atlas.batch import measure_batch
 from model.atlas.result import NAMES
 from model.atlas.tally import SAMPLED, Tally
-from model.atlas.texts import TokenRow, Unit, batch_of, punctuation_of, rows_of_unit
+from model.atlas.texts import TokenRow, Unit, batch_of, rows_of_unit
 from model.base import Model
 from model.mask_kinds import KINDS
 from model.masks import MaskSpec
@@ -56,14 +56,17 @@ def measure_unit(model: Model, unit: Unit, masks: MaskSpec, length: int, bar: in
     check(model, masks)
     rows = [row for row in rows_of_unit(model, unit, length) if len(row.ids) > 1]  # one token has nowhere to look
     tally = empty_tally(model, length)
-    chosen = sampled(rows, unit, _first_sampled(masks), bar)
+    opened = masks.drawn or any(KINDS[name].opens for name in masks.on() if not KINDS[name].sized)
+    first = int(masks.causal and not opened)  # under a causal mask that nothing opens, the first token has no choice
+    chosen = sampled(rows, unit, first, bar)
     tokens = {token for row in rows for token in row.ids}
     is_punctuation = {0: False} | {token: only_punctuation(model.label(token)) for token in tokens}
     for some in batches(rows):
         here = np.flatnonzero(np.isin(chosen["row"], some))
         place_of = {number: place for place, number in enumerate(some)}
         batch = batch_of([rows[number] for number in some])
-        punctuation = punctuation_of(batch.ids, is_punctuation)
+        ids, places_of_ids = batch.ids.unique(return_inverse=True)
+        punctuation = torch.tensor([is_punctuation[token] for token in ids.tolist()])[places_of_ids]
         places = [(place_of[number], at) for number, at in chosen[["row", "at"]][here].tolist()]
         where = torch.tensor(places, dtype=torch.long).reshape(-1, 2)
         part, sample = measure_batch(model, batch, punctuation, masks, length, where)
@@ -77,12 +80,6 @@ def measure_unit(model: Model, unit: Unit, masks: MaskSpec, length: int, bar: in
     tally.texts, tally.rows = len(unit), len(rows)
     tally.read = sum(len(row.ids) for row in rows)
     return tally
-
-
-def _first_sampled(masks: MaskSpec) -> int:
-    """From which position of a row on: under a causal mask that nothing opens, the first token has no choice."""
-    opened = masks.drawn or any(KINDS[name].opens for name in masks.on() if not KINDS[name].sized)
-    return int(masks.causal and not opened)
 
 
 def sampled(rows: list[TokenRow], unit: Unit, first: int = 1, bar: int = NO_BAR) -> np.ndarray:
@@ -103,7 +100,12 @@ def priorities(unit: Unit, row: np.ndarray, at: np.ndarray) -> np.ndarray:
     """uint64, as if drawn by chance, of positions `at` in rows `row` of the unit: a hash of the place."""
     state = np.full(len(row), 0, np.uint64)
     for part in (np.full(len(row), unit.source), np.full(len(row), unit.number), row, at):
-        state = _mixed(state ^ part.astype(np.uint64))
+        state = state ^ part.astype(np.uint64)
+        with np.errstate(over="ignore"):  # splitmix64 (Steele et al. 2014, "Fast splittable … number generators")
+            state = state + np.uint64(0x9E3779B97F4A7C15)
+            state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        state = state ^ (state >> np.uint64(31))
     return state
 
 
@@ -124,13 +126,3 @@ def batches(rows: list[TokenRow]) -> Iterator[list[int]]:
         some.append(number)
     if some:
         yield some
-
-
-def _mixed(z: np.ndarray) -> np.ndarray:
-    """splitmix64 (Steele et al. 2014, "Fast splittable pseudorandom number generators")."""
-    with np.errstate(over="ignore"):
-        z = z + np.uint64(0x9E3779B97F4A7C15)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed: np.ndarray = z ^ (z >> np.uint64(31))
-    return mixed

@@ -104,11 +104,13 @@ class FrozenDecoder(LinearizedRun):
         total = sum(part.double() for part in parts)
         biases = torch.zeros_like(total)
         for number, (block, record) in enumerate(zip(self._blocks[:layer], trace.layers, strict=False)):
-            heads = _project(block, head_outputs(record, trace, self._row, places))  # [P,H,W]
-            bias = block.attention.output.bias.double()
+            output, norm = block.attention.output, block.mlp_norm
+            weight, bias = output.weight.double().unflatten(1, (block.attention.heads, -1)), output.bias.double()
+            heads = torch.einsum("nhd,whd->nhw", head_outputs(record, trace, self._row, places), weight)  # [P,H,W]
             biases += bias
             total = total + heads.sum(1) + bias
-            mlp = _feed_forward(block, total)
+            x = F.layer_norm(total, total.shape[-1:], norm.weight.double(), norm.bias.double(), norm.eps)
+            mlp = _linear(block.mlp_out, F.gelu(_linear(block.mlp_in, x), approximate="tanh"))
             total = total + mlp
             parts += [*heads.unbind(1), mlp]
             names += [*(head_name(number, head) for head in range(heads.shape[1])), f"{head_name(number)} MLP"]
@@ -142,19 +144,6 @@ class FrozenDecoder(LinearizedRun):
         heads = (block.attention.heads, -1)
         bias = _linear(projection, block.attention_norm.bias.double())
         return (parts @ projection.weight.double().T).unflatten(-1, heads), bias.unflatten(-1, heads)
-
-
-def _project(block: Block, outputs: Tensor) -> Tensor:
-    """Each head's output through its own columns of the output projection, without its bias: [N,H,D] -> [N,H,W]."""
-    weight = block.attention.output.weight.double().unflatten(1, (block.attention.heads, -1))  # [W,H,D]
-    return torch.einsum("nhd,whd->nhw", outputs, weight)
-
-
-def _feed_forward(block: Block, x: Tensor) -> Tensor:
-    """What a block's MLP adds to x [P,W], in double precision."""
-    norm = block.mlp_norm
-    x = F.layer_norm(x, x.shape[-1:], norm.weight.double(), norm.bias.double(), norm.eps)
-    return _linear(block.mlp_out, F.gelu(_linear(block.mlp_in, x), approximate="tanh"))
 
 
 def _linear(layer: nn.Linear, x: Tensor) -> Tensor:

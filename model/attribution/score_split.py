@@ -18,6 +18,7 @@ from model.masks import MaskSpec
 from model.trace import Trace
 
 TOP = 8  # tokens that are pushed up, and down
+TOLERANCE = 1e-5  # of the sum of the terms' sizes, and at least of 1
 
 
 @torch.inference_mode()
@@ -62,13 +63,8 @@ def direct_effect(
     run = model.frozen(trace, row)
     effect = effect_on_logits(run, trace, row, masks, layer, head, query)
     mean = float(effect.mean())
-
-    def most(largest: bool) -> tuple[tuple[str, float], ...]:
-        found = effect.topk(min(TOP, len(effect)), largest=largest)
-        pairs = zip(found.indices.tolist(), found.values.tolist(), strict=True)
-        return tuple((model.label(token), value - mean) for token, value in pairs)
-
-    return DirectEffect(most(True), most(False), mean, run.caps_logits)
+    up, down = (model.ranked(effect - mean, TOP, largest=largest) for largest in (True, False))
+    return DirectEffect(up, down, mean, run.caps_logits)
 
 
 def _row(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int, query: int) -> tuple[Tensor, Tensor]:
@@ -76,9 +72,6 @@ def _row(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int, query: 
     record = trace.layers[layer]
     stages = record.stages(masks, row, slice(head, head + 1), slice(query, query + 1))
     return stages.weights[0, 0].double().cpu(), record.v[row, record.key_value_head(head)].double().cpu()
-
-
-TOLERANCE = 1e-5  # of the sum of the terms' sizes, and at least of 1
 
 
 @torch.inference_mode()
@@ -92,9 +85,15 @@ def score_split(model: Model, trace: Trace, row: int, layer: int, head: int, que
     score, added = float(each.sum()), 0.0 if bias is None else float(bias[0, 0, key])
     plain = (q.numpy(), k.numpy(), scale, each.numpy(), score, added, record.terms.softcap)
     try:
-        names, terms = by_source(model.frozen(trace, row), layer, head, shared, query, key, scale)
+        run = model.frozen(trace, row)
+        wrote = run.stream([query, key], layer)
+        by_query, by_key = (run.read(layer, place, wrote.parts[:, at]) for at, place in enumerate((query, key)))
     except NotSupported as error:
         return ScoreSplit(*plain, why_not=str(error))
+    of_query, of_key = by_query.q[:, head], by_key.k[:, shared]  # [S,D]
+    of_query[-1] += by_query.q_bias[head]  # the last source is the biases
+    of_key[-1] += by_key.k_bias[shared]
+    terms = of_query @ of_key.T * scale
     found, size = float(terms.sum()), max(float(terms.abs().sum()), 1.0)
     if not abs(found - score) <= TOLERANCE * size:
         words = N_(
@@ -102,16 +101,4 @@ def score_split(model: Model, trace: Trace, row: int, layer: int, head: int, que
             "sources"
         )
         return ScoreSplit(*plain, why_not=msg(words, found=found))
-    return ScoreSplit(*plain, sources=names, terms=terms.numpy())
-
-
-def by_source(
-    run: LinearizedRun, layer: int, head: int, shared: int, query: int, key: int, scale: float
-) -> tuple[tuple[str, ...], Tensor]:
-    """Names S, and terms float64 [S,S]; shared: the key-value head. Raises NotSupported as FrozenRun."""
-    wrote = run.stream([query, key], layer)
-    by_query, by_key = (run.read(layer, place, wrote.parts[:, at]) for at, place in enumerate((query, key)))
-    q, k = by_query.q[:, head], by_key.k[:, shared]  # [S,D]
-    q[-1] += by_query.q_bias[head]  # the last source is the biases
-    k[-1] += by_key.k_bias[shared]
-    return wrote.names, q @ k.T * scale
+    return ScoreSplit(*plain, sources=wrote.names, terms=terms.numpy())

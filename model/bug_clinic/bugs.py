@@ -1,4 +1,4 @@
-"""Attention with a bug in it, and all bugs: what is said of each is in bugs.toml.
+"""Attention with a bug in it, what it is tried on, and all bugs: what is said of each is in bugs.toml.
 
 Bugs of the mask: read the other way round, of another shape, of another sentence, or left out. They are given the
 combined mask, bool, True = may attend; where the wrong line combines masks, its function takes that apart. Bugs between
@@ -10,7 +10,7 @@ Sizes: B rows, H heads, Q = K = T positions, D head width, W = H·D.
 
 import tomllib
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,165 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from model.attention import AttentionStages
-from model.bug_clinic.case import Attention, AttentionCase, Bug
+from i18n import msg
+from model.attention import NO_TERMS, AttentionStages, ScoreTerms, attention_stages
+
+Attention = Callable[["AttentionCase"], AttentionStages]
+
+
+OVERFLOWING = -1e20  # the number that many write for "minus infinity"; float16 ends at -65504
+
+
+class Crash(Exception):
+    """An attention that PyTorch refuses to compute, in PyTorch's words."""
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionCase:
+    """One layer of one run, every position looking at every position.
+
+    q [B,H,T,D]; k and v [B,Hkv,T,D]; allowed bool [B,1,T,T]; keep bool [B,T], True = a real token.
+    scale, terms: as the core takes them. ahead: how far after a position the token stands that it is to predict.
+
+    For the bugs that take something else in the place of q, k, v or the mask; None where it is not known:
+    inputs [B,H,T,D]: what the layer read before its projections, cut into heads. others: q, k and v of another
+    attention's projections. masks: bool [B,H,T,T], what each head gets of a mask that `repeat` laid out for all heads.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    allowed: Tensor
+    keep: Tensor
+    scale: float | None = None
+    terms: ScoreTerms = NO_TERMS
+    inputs: Tensor | None = None
+    others: tuple[Tensor, ...] | None = None
+    masks: Tensor | None = None
+    ahead: int = 1
+
+    def stages(self, fill: float = -torch.inf) -> AttentionStages:
+        """The right attention."""
+        return attention_stages(self.q, self.k, self.v, self.allowed, scale=self.scale, fill=fill, terms=self.terms)
+
+    def run(self, attention: Attention) -> AttentionStages:
+        """The attention on this case. Raises Crash where PyTorch refuses to compute it."""
+        try:
+            return attention(self)
+        except (RuntimeError, TypeError) as error:  # TypeError: a size that is no whole number
+            raise Crash(str(error).strip()) from error
+
+    def unmasked(self) -> "AttentionCase":
+        return replace(self, allowed=torch.ones_like(self.allowed))
+
+    def to(self, dtype: torch.dtype) -> "AttentionCase":
+        """The same numbers in another precision."""
+        bias, sinks = (None if term is None else term.to(dtype) for term in (self.terms.bias, self.terms.sinks))
+        terms = ScoreTerms(self.terms.softcap, bias, sinks)
+        return replace(self._of_numbers(lambda numbers: numbers.to(dtype)), terms=terms)
+
+    def text_alone(self, row: int) -> "AttentionCase":
+        """One row without its padding, in a batch of its own: nothing to mix its mask up with."""
+        some, one = self.real(row), slice(row, row + 1)
+        bias = bias_of(self.terms, one)
+        return replace(
+            self._of_numbers(lambda numbers: numbers[one, :, some]),
+            allowed=self.allowed[one, :, some, some],
+            keep=self.keep[one, some],
+            terms=replace(self.terms, bias=None if bias is None else bias[:, :, some, some]),
+            masks=None,
+        )
+
+    def copies(self, row: int, count: int) -> "AttentionCase":
+        """The same row several times."""
+
+        def repeated(tensor: Tensor) -> Tensor:
+            return tensor[row : row + 1].expand(count, *tensor.shape[1:])
+
+        return replace(
+            self._of_numbers(repeated),
+            allowed=repeated(self.allowed),
+            keep=repeated(self.keep),
+            terms=replace(self.terms, bias=bias_of(self.terms, slice(row, row + 1))),
+            masks=None if self.masks is None else repeated(self.masks),
+        )
+
+    def turned(self, where: tuple[Tensor | slice | int, ...]) -> "AttentionCase":
+        """Other numbers at an index into [B,H,T,D]: all of them there with their signs reversed."""
+
+        def negated(numbers: Tensor) -> Tensor:
+            result = numbers.clone()
+            result[where] = -result[where]
+            return result
+
+        return self._of_numbers(negated)
+
+    def real(self, row: int) -> slice:
+        """Where the row's real tokens are."""
+        where = self.keep[row].nonzero()
+        return slice(int(where[0]), int(where[-1]) + 1)
+
+    def _of_numbers(self, change: Callable[[Tensor], Tensor]) -> "AttentionCase":
+        """q, k, v and what may take their place, changed alike."""
+        inputs = None if self.inputs is None else change(self.inputs)
+        others = None if self.others is None else tuple(map(change, self.others))
+        return replace(self, q=change(self.q), k=change(self.k), v=change(self.v), inputs=inputs, others=others)
+
+
+def bias_of(terms: ScoreTerms, rows: slice) -> Tensor | None:
+    """The position bias of some rows of the batch, which may share one."""
+    return terms.bias if terms.bias is None or len(terms.bias) == 1 else terms.bias[rows]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bug:
+    """A bug, its mend, and what to say of it. Bugs of one title are variants of each other.
+
+    function: attention with the bug; the right one where the bug lies outside of attention.
+    wrong, right: the lines of code, as many of the one as of the other. signs: what gives it away.
+    hint: a nudge for who looks at its heatmap alone; empty where its heatmap shows nothing.
+    law: the one of laws.LAWS that tells it best. blames: the mask that the cells it blocks wrongly are put down to.
+    needs: what a text or model must have for the bug to do anything. dtype: the precision in which it shows.
+    first_layer: the first layer that has it. ahead: how far ahead of a position its loss takes the target.
+    tells: the one of evidence.FEATURES that its heatmap shows best; empty where none does.
+    """
+
+    key: str
+    title: str
+    variant: str = ""
+    function: Attention = AttentionCase.stages
+    wrong: str
+    right: str
+    signs: str
+    hint: str = ""
+    law: str
+    needs: str
+    blames: str = "causal"
+    dtype: torch.dtype = torch.float32
+    first_layer: int = 0
+    ahead: int = 1
+    tells: str = ""
+
+    @property
+    def name(self) -> str:
+        title = msg(self.title)
+        return msg("{title}: {variant}", title=title, variant=msg(self.variant)) if self.variant else title
+
+    def case(self, right: AttentionCase) -> AttentionCase:
+        """What a right case is with this bug outside of attention."""
+        return replace(right, ahead=self.ahead)
+
+    def on(self, case: AttentionCase) -> AttentionStages:
+        """The attention with the bug in the precision in which it shows, float32 in and out."""
+        if self.dtype == torch.float32:
+            return self.function(case)
+        stages = self.function(case.to(self.dtype))
+        return AttentionStages(**{name: part.float() for name, part in vars(stages).items()})
+
+    def stages(self, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> AttentionStages:
+        """`on` these alone: q [B,H,T,D], k and v [B,Hkv,T,D], allowed bool, broadcastable to [B,1,T,T]."""
+        mask = allowed.expand(len(q), 1, q.shape[2], k.shape[2])
+        return self.on(AttentionCase(q, k, v, mask, torch.ones(len(q), k.shape[2], dtype=torch.bool)))
 
 
 def with_mask(change: Callable[[Tensor], Tensor]) -> Attention:
@@ -29,12 +186,17 @@ def with_mask(change: Callable[[Tensor], Tensor]) -> Attention:
 
 def with_parts(join: Callable[[Tensor, Tensor], Tensor]) -> Attention:
     """Attention under a mask joined wrongly, of the order of tokens [.., T, T] and the real ones [.., 1, T]."""
-    return with_mask(lambda allowed: join(*_order_and_real(allowed)))
 
+    def change(allowed: Tensor) -> Tensor:
+        real = allowed.any(-2, keepdim=True)  # a key that no query may see is padding
+        order = torch.ones_like(allowed)
+        if not (
+            allowed | ~real
+        ).all():  # in padding's columns the order cannot be seen: there it is the causal triangle
+            order = torch.where(real, allowed, order.tril())
+        return join(order, real)
 
-def masks_of_other_rows(case: AttentionCase) -> AttentionStages:
-    """Each head under the mask that `repeat` gives it; under its own in a batch of one."""
-    return case.stages() if case.masks is None else replace(case, allowed=case.masks).stages()
+    return with_mask(change)
 
 
 def repeated(masks: Tensor, heads: int) -> Tensor:
@@ -48,41 +210,9 @@ def row_repeated(row: int, head: int, rows: int, heads: int) -> int:
     return (row * heads + head) % rows
 
 
-def asked_as_a_truth(case: AttentionCase) -> AttentionStages:
-    """Whether there is a mask asked of its cells. Raises RuntimeError for a mask of more than one."""
-    return case.stages() if ~case.allowed else case.unmasked().stages()
-
-
-def _order_and_real(allowed: Tensor) -> tuple[Tensor, Tensor]:
-    """A combined mask [.., T, T] as the order of tokens [.., T, T] and the real ones [.., 1, T].
-
-    A key that no query may see is padding. In its column the order cannot be seen any more: there it is the causal
-    triangle, where anything but padding is blocked at all.
-    """
-    real = allowed.any(-2, keepdim=True)
-    if (allowed | ~real).all():
-        return torch.ones_like(allowed), real
-    return torch.where(real, allowed, torch.ones_like(allowed).tril()), real
-
-
-OVERFLOWING = -1e20  # the number that many write for "minus infinity"; float16 ends at -65504
-
-
 def with_scale(scale_of: Callable[[int, int], float]) -> Attention:
     """Attention with a wrong scale. scale_of: from the number of heads and a head's width to the factor of q·k."""
     return lambda case: replace(case, scale=scale_of(case.q.shape[-3], case.q.shape[-1])).stages()
-
-
-def softmax_over_queries(case: AttentionCase) -> AttentionStages:
-    """Softmax down the columns. A column that is blocked throughout gives 0, so that no NaN hides the rest."""
-    stages = case.stages()
-    return _with_weights(stages, stages.masked.softmax(-2).nan_to_num(0.0), case)
-
-
-def masked_after_softmax(case: AttentionCase) -> AttentionStages:
-    """Softmax over everything, and only then blocked cells times 0."""
-    stages = case.unmasked().stages()
-    return _with_weights(stages, stages.weights * case.allowed, case)
 
 
 def masked_in_place(case: AttentionCase) -> AttentionStages:
@@ -91,9 +221,14 @@ def masked_in_place(case: AttentionCase) -> AttentionStages:
     return replace(stages, scaled=stages.scaled.masked_fill_(~case.allowed, -torch.inf))
 
 
-def filled_with_too_much(case: AttentionCase) -> AttentionStages:
-    """-1e20 written into blocked cells. Raises RuntimeError in float16, which has no such number."""
-    return case.stages(fill=OVERFLOWING)
+def softmax_over_queries(case: AttentionCase) -> AttentionStages:
+    stages = case.stages()  # a column that is blocked throughout gives 0, so that no NaN hides the rest
+    return _with_weights(stages, stages.masked.softmax(-2).nan_to_num(0.0), case)
+
+
+def masked_after_softmax(case: AttentionCase) -> AttentionStages:
+    stages = case.unmasked().stages()
+    return _with_weights(stages, stages.weights * case.allowed, case)
 
 
 def added_too_much(case: AttentionCase) -> AttentionStages:
@@ -163,11 +298,6 @@ def _side_by_side(x: Tensor) -> Tensor:
     return x.transpose(-3, -2).flatten(-2)
 
 
-def without_diagonal(allowed: Tensor) -> Tensor:
-    """A mask that closes each token to itself too."""
-    return allowed & ~torch.eye(*allowed.shape[-2:], dtype=torch.bool, device=allowed.device)
-
-
 FUNCTIONS: dict[str, Attention] = {  # of a bug that lies outside of attention none
     "view": split_without_transpose,
     "unprojected": unprojected,
@@ -180,25 +310,30 @@ FUNCTIONS: dict[str, Attention] = {  # of a bug that lies outside of attention n
     "query-axis": softmax_over_queries,
     "after-softmax": masked_after_softmax,
     "in-place": masked_in_place,
-    "half-fill": filled_with_too_much,
+    "half-fill": lambda case: case.stages(fill=OVERFLOWING),  # a RuntimeError in float16, which has no such number
     "half-added": added_too_much,
     "inverted": with_mask(torch.logical_not),
-    "diagonal": with_mask(without_diagonal),
+    "diagonal": with_mask(lambda allowed: allowed & ~torch.eye(*allowed.shape[-2:], dtype=torch.bool)),
     "transposed": with_parts(lambda order, real: order.mT & real),
     "first-layer": with_parts(lambda order, real: real),
     "wrong-axis": with_parts(lambda order, real: order & real.mT),
     "or": with_parts(lambda order, real: order | real),
-    "repeat": masks_of_other_rows,
-    "if-mask": asked_as_a_truth,
+    # each head under the mask that `repeat` gives it; under its own in a batch of one
+    "repeat": lambda case: case.stages() if case.masks is None else replace(case, allowed=case.masks).stages(),
+    # whether there is a mask asked of its cells: a RuntimeError for a mask of more than one
+    "if-mask": lambda case: case.stages() if ~case.allowed else case.unmasked().stages(),
 }
 
 
-def _bug(key: str, about: dict[str, Any]) -> Bug:
-    dtype = getattr(torch, about.pop("dtype", "float32"))
-    return Bug(key=key, function=FUNCTIONS.get(key, AttentionCase.stages), dtype=dtype, **about)
-
-
 _ABOUT = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
-BY_KEY = {key: _bug(key, about) for key, about in _ABOUT.items()}
+BY_KEY = {
+    key: Bug(
+        key=key,
+        function=FUNCTIONS.get(key, AttentionCase.stages),
+        dtype=getattr(torch, about.pop("dtype", "float32")),
+        **about,
+    )
+    for key, about in _ABOUT.items()
+}
 BUGS = tuple(BY_KEY.values())
 TITLES = tuple(dict.fromkeys(bug.title for bug in BUGS))

@@ -5,9 +5,10 @@ Sizes: H heads, T positions, D head width.
 
 import math
 from collections.abc import Callable, Hashable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import torch
@@ -17,8 +18,7 @@ from torch import Tensor
 from model.attention import AttentionStages
 from model.base import Model
 from model.blocks import Block, positions_of
-from model.bug_clinic.bugs import BY_KEY, repeated
-from model.bug_clinic.case import Attention, AttentionCase, Bug, Crash, bias_of
+from model.bug_clinic.bugs import BY_KEY, Attention, AttentionCase, Bug, Crash, bias_of, repeated
 from model.bug_clinic.laws import LAWS, Tried, Verdict
 from model.kv_cache import network_of
 from model.masks import MaskSpec
@@ -51,7 +51,12 @@ def prepared(model: Model, text: str) -> Text:
     Raises ValueError for a text that the model has no tokens for.
     """
     lines, left_out = rows_of(text, MOST_ROWS)
-    short = [_shortened(model, line) for line in lines]
+    most = min(MOST_TOKENS, model.context - 1)
+    short = []
+    for line in lines:
+        with suppress(ValueError):  # a line that the model has no tokens for stays
+            line = shortened(line, most, lambda some: _read(model, some))
+        short.append(line)
     added = len({_length(model, line) for line in short}) < 2
     rows = [*short, f"{short[0].rstrip()} {ADDED}"] if added and short else short
     return Text(tuple(rows), sum(map(str.__ne__, lines, short)), added, left_out)
@@ -73,19 +78,9 @@ def masks_for(model: Model) -> MaskSpec:
 
 
 def _length(model: Model, line: str) -> int:
-    """How many positions a line takes, 0 where the model has no tokens for it."""
-    try:
+    with suppress(ValueError):
         return _read(model, [line]).ids.shape[1]
-    except ValueError:
-        return 0
-
-
-def _shortened(model: Model, line: str) -> str:
-    """The beginning of a line that takes at most MOST_TOKENS positions."""
-    try:
-        return shortened(line, min(MOST_TOKENS, model.context - 1), lambda lines: _read(model, lines))
-    except ValueError:
-        return line
+    return 0  # the model has no tokens for it
 
 
 def _read(model: Model, lines: list[str]) -> TokenBatch:
@@ -108,27 +103,20 @@ class BugComparison:
     error: str
     exact: bool
 
-    def change(self) -> Tensor:
-        """|wrong - right| of the output [H,T,D], infinite where the bug gives no finite number."""
-        return self._difference("output")
-
-    def change_of_weights(self) -> Tensor:
-        """|wrong - right| of the weights [H,T,T], infinite where the bug gives no finite number."""
-        return self._difference("weights")
-
-    def is_seen(self) -> bool:
-        """Whether a heatmap of any head shows the bug."""
-        return self.wrong is not None and bool((self.change_of_weights() > 0).any())
-
-    def has_nan(self) -> bool:
-        return self.wrong is not None and bool(self.wrong.weights.isnan().any())
-
-    def _difference(self, part: str) -> Tensor:
+    def change(self, part: Literal["output", "weights"] = "output") -> Tensor:
+        """|wrong - right| of the output [H,T,D] or weights [H,T,T], infinite where the bug gives no finite number."""
         right: Tensor = getattr(self.right, part)
         if self.wrong is None:
             return torch.full_like(right, math.inf)
         wrong: Tensor = getattr(self.wrong, part)
         return (wrong - right).abs().nan_to_num(math.inf)
+
+    def is_seen(self) -> bool:
+        """Whether a heatmap of any head shows the bug."""
+        return self.wrong is not None and bool((self.change("weights") > 0).any())
+
+    def has_nan(self) -> bool:
+        return self.wrong is not None and bool(self.wrong.weights.isnan().any())
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,11 +166,15 @@ def compare(model: Model, trace: Trace, row: int, key: str, layer: int) -> BugCo
     """The bug of this key beside the right version in one row and layer of a run under masks_for(model)."""
     bug = BY_KEY[key]
     trial, wrong, error = trial_of(model, trace, bug, layer, row), None, ""
+    # layer 1 reads what the right layer 0 made
+    exact = not bug.first_layer or layer < 2 or bool(model.standard.causal)
+    if bug.key in ("one-module", "unprojected"):
+        exact = bug.key == "unprojected" and network_of(model) is not None
     try:
         wrong = row_of(trial.tried.stages)
     except Crash as crash:
         error = str(crash)
-    return BugComparison(wrong, row_of(trial.right.stages), error, exact=_is_exact(model, bug, layer))
+    return BugComparison(wrong, row_of(trial.right.stages), error, exact)
 
 
 def _once(newest: Newest, trace: Trace, key: tuple[Hashable, ...], make: Callable[[], Made]) -> Made:
@@ -190,14 +182,6 @@ def _once(newest: Newest, trace: Trace, key: tuple[Hashable, ...], make: Callabl
     if found is None or found[0] != key:
         found = newest[trace] = key, make()
     return found[1]
-
-
-def _is_exact(model: Model, bug: Bug, layer: int) -> bool:
-    if bug.key == "one-module":
-        return False
-    if bug.key == "unprojected":
-        return network_of(model) is not None
-    return not bug.first_layer or layer < 2 or bool(model.standard.causal)  # layer 1 reads what the right layer 0 made
 
 
 def row_of(stages: AttentionStages) -> AttentionStages:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from i18n import N_
 from model.attention import AttentionStages, attend
-from model.bug_clinic.case import Attention, AttentionCase, Crash
+from model.bug_clinic.bugs import Attention, AttentionCase, Crash
 
 TOKENS_AT_ONCE = 16
 
@@ -57,6 +57,9 @@ class Tried:
         return moved
 
 
+Measure = Callable[[Tried], float]
+
+
 @dataclass(frozen=True)
 class Law:
     """A law in words, and how much of a violation is rounding.
@@ -66,14 +69,13 @@ class Law:
     """
 
     words: str
-    measure: Callable[[Tried], float]
+    measure: Measure
     of: str
     most: float = 0.0
     needs: str = ""
 
 
 LAWS: dict[str, Law] = {}
-Measure = Callable[[Tried], float]
 
 
 def law(words: str, of: str, most: float = 0.0, needs: str = "") -> Callable[[Measure], Measure]:
@@ -151,7 +153,7 @@ def padded(tried: Tried) -> float:
     worst = 0.0
     for row in range(len(case.keep)):
         alone = tried.output(case.text_alone(row))[0]
-        worst = max(worst, _apart(together[row, :, case.real(row)], alone))
+        worst = max(worst, _largest(together[row, :, case.real(row)] - alone))
     return worst
 
 
@@ -160,7 +162,7 @@ def same(tried: Tried) -> float:
     """How far the output is from that of `attend`, which PyTorch's own kernels compute."""
     case = tried.case
     expected = attend(case.q, case.k, case.v, case.allowed, scale=case.scale, terms=case.terms)
-    return _apart(tried.stages.output, expected)
+    return _largest(tried.stages.output - expected)
 
 
 @law(N_("The inputs of one head do not affect the others."), N_("output"), 1e-4, N_("two key-value heads"))
@@ -171,7 +173,7 @@ def heads(tried: Tried) -> float:
     if case.k.shape[1] == 1:
         return math.nan
     before, after = tried.stages.output, tried.output(case.turned((slice(None), 0)))
-    return _apart(before[:, group:], after[:, group:])
+    return _largest(before[:, group:] - after[:, group:])
 
 
 @law(
@@ -186,7 +188,7 @@ def projected(tried: Tried) -> float:
         return math.nan  # who has one key to look at gives it all weight, whatever q and k
     before = tried.stages.output
     changed = [replace(case, **{name: -getattr(case, name)}) for name in ("q", "k", "v")]
-    return float(sum(_apart(before, tried.output(other)) == 0 for other in changed))
+    return float(sum(_largest(before - tried.output(other)) == 0 for other in changed))
 
 
 @law(
@@ -246,10 +248,6 @@ def _moved(tried: Tried, asked: Callable[[Tensor, Tensor], Tensor]) -> float:
     if (allowed & later).any() or len(positions) == 1:
         return math.nan  # here nothing forbids to look ahead, or nobody comes earlier
     return _largest(tried.moved[:, asked(positions[:, None], positions)])
-
-
-def _apart(one: Tensor, other: Tensor) -> float:
-    return _largest(one - other)
 
 
 def _largest(values: Tensor) -> float:

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from model.attention import AttentionStages
 from model.base import Model
-from model.bug_clinic.bugs import BUGS, BY_KEY
-from model.bug_clinic.case import AttentionCase, Bug
+from model.bug_clinic.bugs import BUGS, BY_KEY, AttentionCase, Bug
 from model.bug_clinic.comparison import case_of, row_of
 from model.trace import Trace
 

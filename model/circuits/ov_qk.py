@@ -1,7 +1,11 @@
 """What a head does on any token, from its weights alone (Elhage et al. 2021): its OV circuit, from a token that is
 attended to, to the logits of each next token; its QK circuit, from a query token to the score of each key token. Both
 are V × V, and kept as two factors V × D. Of a token they know what weights.py says; what heads move is left out.
-Sizes: N tokens, V vocabulary, D head width, P distances, H heads, L layers.
+
+And how strongly it reads what an earlier head wrote: Q-, K- and V-composition (section "Composition of heads"), ‖A·B‖
+over ‖A‖·‖B‖ in Frobenius norms, where B is the earlier head's OV matrix and A the later one's QK matrix, from the key's
+side or (transposed) the query's, or its OV matrix.
+Sizes: N tokens, V vocabulary, D head width, W width, P distances, H heads, L layers.
 """
 
 from collections.abc import Sequence
@@ -19,6 +23,7 @@ from model.errors import index
 SHOWN, BESIDE = 8, 6  # tokens, and how many are named for each
 LONGEST = 64  # distances of a profile
 NOTHING = 1e-5  # of what a head could change the logits by
+KINDS = ("q", "k", "v")
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +85,12 @@ def qk(model: Model, layer: int, head: int, tokens: Sequence[int] = (), distance
     weights, own, head = _head(model, layer, head)
     k, moments = own.k[own.shared(head)], weights.moments(layer)
     queries = (weights.read_by(own.q[head], layer) + own.q_bias[head]) * own.scale  # [V,D]
-    turned = queries @ _turn(weights, index("distance", distance, LONGEST), queries) if distance else queries
+    turned = queries
+    if index("distance", distance, LONGEST):
+        if weights.turned is None:
+            raise ValueError(msg("expected a distance of 0, because this model's positions are not rotary"))
+        each = torch.eye(queries.shape[-1], dtype=queries.dtype, device=queries.device)
+        turned = queries @ torch.stack([weights.turned(one.expand(distance + 1, -1))[-1] for one in each])  # @ [D,D]
     ids = _ids(turned, k @ moments.keys @ k.T, tokens)
     effects = weights.read_by(turned[ids] @ k, layer).T
     effects = effects - effects.mean(-1, keepdim=True)
@@ -125,24 +135,12 @@ def _ids(left: Tensor, gram: Tensor, tokens: Sequence[int]) -> list[int]:
     return list(tokens) or sizes.topk(min(SHOWN, len(left))).indices.tolist()
 
 
-def _turn(weights: CircuitWeights, distance: int, like: Tensor) -> Tensor:
-    """[D,D], what a rotary position that far on makes of a vector."""
-    if weights.turned is None:
-        raise ValueError(msg("expected a distance of 0, because this model's positions are not rotary"))
-    each = torch.eye(like.shape[-1], dtype=like.dtype, device=like.device)
-    return torch.stack([weights.turned(one.expand(distance + 1, -1))[-1] for one in each])
-
-
 def _named(model: Model, ids: Sequence[int], effects: Tensor) -> tuple[TokenEffects, ...]:
-    def some(row: Tensor, largest: bool) -> tuple[tuple[str, float], ...]:
-        found = row.topk(min(BESIDE, len(row)), largest=largest)
-        pairs = zip(found.indices.tolist(), found.values.tolist(), strict=True)
-        return tuple((model.label(token), value) for token, value in pairs)
-
-    return tuple(
-        TokenEffects(model.label(token), float(row.std(unbiased=False)), some(row, True), some(row, False))
-        for token, row in zip(ids, effects, strict=True)
-    )
+    found = []
+    for token, row in zip(ids, effects, strict=True):
+        largest, smallest = (model.ranked(row, BESIDE, largest=which) for which in (True, False))
+        found.append(TokenEffects(model.label(token), float(row.std(unbiased=False)), largest, smallest))
+    return tuple(found)
 
 
 def _profile(weights: CircuitWeights, own: LayerWeights, layer: int, head: int, query: Tensor, key: Tensor) -> Tensor:
@@ -157,3 +155,55 @@ def _profile(weights: CircuitWeights, own: LayerWeights, layer: int, head: int, 
     scores, seen = queries @ keys.T, torch.ones(count, count).tril()
     scores = scores - (scores * seen).sum(-1, keepdim=True) / seen.sum(-1, keepdim=True)
     return torch.stack([scores.diagonal(-back).mean() for back in range(count // 2)])
+
+
+@torch.inference_mode()
+def composition_of_layer(model: Model, layer: int) -> np.ndarray:
+    """Of each head of a layer with each of every earlier layer: float32 [3,H,L,H], for q, k and v, NaN where the other
+    is not earlier; less what matrices in random directions would give, 1/√W, which is the root mean square.
+
+    With rotary positions q and k are those at distance 0. Raises NotSupported as weights_of.
+    """
+    weights = weights_of(model)
+    later = weights.layer(index("layer", layer, model.num_layers))
+    found = np.full((len(KINDS), model.num_heads, model.num_layers, model.num_heads), np.nan, np.float32)
+    k, v = later.of_heads(later.k), later.of_heads(later.v)
+    sides = ((k, later.q), (later.q, k), (later.o.transpose(1, 2), v))  # what is read is the second of each two
+    whole = [_size(_root(first), second) for first, second in sides]
+    for number in range(layer):
+        earlier = weights.layer(number)
+        values = earlier.of_heads(earlier.v)
+        size = _size(_root(earlier.o.transpose(1, 2)), values)
+        for kind, (first, second) in enumerate(sides):
+            between = torch.einsum("idw,jwe->ijde", second, earlier.o).double()
+            products = _root(first)[:, None] @ between @ _root(values).transpose(1, 2)
+            both = torch.linalg.vector_norm(products, dim=(2, 3))  # of each later head with each earlier one, [H,H]
+            found[kind, :, number] = (both / (whole[kind][:, None] * size) - later.q.shape[-1] ** -0.5).numpy()
+    return found
+
+
+def composition(model: Model) -> np.ndarray:
+    """Of all heads: float32 [3,L,H,L,H], the later head first."""
+    layers = model.num_layers
+    return np.stack([composition_of_layer(model, layer) for layer in range(layers)], 1)
+
+
+def strongest_reads(model: Model) -> np.ndarray:
+    """Each head's strongest K-composition with an earlier head: float32 [L,H], NaN in the first layer."""
+    found = composition(model)[KINDS.index("k")]
+    strongest = np.full(found.shape[:2], np.nan, np.float32)
+    strongest[1:] = np.nanmax(found[1:], (2, 3))
+    return strongest
+
+
+def _root(some: Tensor) -> Tensor:
+    """[H,D,W] -> R [H,D,D] with RᵀR the Gram matrix of the rows: ‖R·M‖ = ‖someᵀ·M‖."""
+    values, vectors = torch.linalg.eigh((some @ some.transpose(1, 2)).double())
+    root: Tensor = values.clamp(min=0).sqrt()[..., None] * vectors.transpose(1, 2)
+    return root
+
+
+def _size(root: Tensor, read: Tensor) -> Tensor:
+    """‖someᵀ·read‖ of each head, from some's root [H,D,D] and read [H,D,W]: [H]."""
+    found: Tensor = torch.linalg.vector_norm(root @ read.double(), dim=(1, 2))
+    return found

@@ -21,12 +21,11 @@ from torch import Tensor
 from i18n import N_, msg
 from model.base import HeadEdit, Model, StreamEdit
 from model.errors import NotSupported, index
-from model.heads.ablation import TOP
+from model.heads.ablation import TOP, Head
 from model.sampling import logits_at
 from model.text import TokenBatch
 from model.trace import LayerRecord, Trace
 
-Head = tuple[int, int]  # layer, head
 Input = Literal["q", "k", "v"]
 BLOCK = 128  # queries of which the heads' outputs are computed at a time
 LENGTHS = N_(
@@ -117,9 +116,7 @@ class PatchPair:
         """What is measured in one run of B with all of these patches, and the likeliest next tokens then: label and
         probability, 0 to 1."""
         logits = self._patched(metric.query, [patches])[0]
-        top = logits.softmax(-1).topk(min(TOP, len(logits)))
-        pairs = zip(top.indices.tolist(), top.values.tolist(), strict=True)
-        return float(metric.of(logits)), tuple((self.model.label(token), chance) for token, chance in pairs)
+        return float(metric.of(logits)), self.model.ranked(logits.softmax(-1), TOP)
 
     @torch.inference_mode()
     def path_effects(self, metric: PatchMetric, receiver: Head, into: Input, layer: int) -> np.ndarray:
@@ -168,10 +165,6 @@ class PatchPair:
     def _real(self) -> slice:
         return self.b.batch.real(self.row_b)
 
-    def _number(self, layer: int) -> int:
-        """In the network, whose other layers have no attention."""
-        return self.model.describe().layer_number("self", layer)
-
     def _logits_of_a(self, query: int) -> Tensor:
         """[V], at the place in A of a query of B."""
         return logits_at(*self._in_a, query - self._real.start + self.a.batch.real(self.row_a).start)
@@ -194,7 +187,8 @@ class PatchPair:
             else:
                 index("head", one.number, self.b.num_heads)
         given = self._heads_given(*self._in_a, {one.layer for one in every if one.kind != "position"})
-        numbers = {one.layer: self._number(one.layer) for one in every if one.kind == "position"}
+        number_of = self.model.describe().layer_number  # in the network, whose other layers have no attention
+        numbers = {one.layer: number_of("self", one.layer) for one in every if one.kind == "position"}
         alone = self.a.batch.rows([self.row_a])
         streams = self.model.residuals(alone, self.a.spec).streams if numbers else ()
         taken = {number: streams[number][0, alone.real(0)] for number in numbers.values()}

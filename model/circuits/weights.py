@@ -77,8 +77,6 @@ class Moments:
 
 # of heads of the first layer, and of later ones: seconds of work, forgotten with the network
 _READ = WeakKeyDictionary[nn.Module, dict[bool, tuple[Tokens, Moments]]]()
-
-
 Projection = tuple[Tensor, Tensor | None]  # a weight [out,W] and a bias
 Projections = tuple[list[Projection], Tensor, Any, float, int | None]
 
@@ -142,7 +140,15 @@ class CircuitWeights:
     def _kept(self, layer: int) -> tuple[Tokens, Moments]:
         kept, later = _READ.setdefault(self.model.network, {}), layer > 0
         if later not in kept:
-            tokens = self._tokens(later)
+            table = self.embedding.weight.detach()[: self.count]
+            if later:
+                place = 0.0 if self.positions is None else self.positions.weight.detach().mean(0)
+                added, table = table, torch.empty_like(table)
+                for some, made in zip(added.split(ROWS), table.split(ROWS), strict=True):
+                    made.copy_(some + self.first_mlp(some + place))
+            epsilon = float(self.norm.eps if isinstance(self.norm, nn.LayerNorm) else self.norm.variance_epsilon)
+            # the deviation of the token with a position of the usual size
+            tokens = Tokens(table, (self._variance(table) + self._beside + epsilon).sqrt())
             kept[later] = tokens, self._moments(tokens)
         return kept[later]
 
@@ -169,24 +175,10 @@ class CircuitWeights:
         weight: Tensor = self.unembedding.weight.detach()
         return tuple(weight[: self.count].split(ROWS))
 
-    def _tokens(self, later: bool) -> Tokens:
-        """Their norm's deviation is that of the token with a position of the usual size."""
-        table = self.embedding.weight.detach()[: self.count]
-        if later:
-            place = 0.0 if self.positions is None else self.positions.weight.detach().mean(0)
-            added, table = table, torch.empty_like(table)
-            for some, made in zip(added.split(ROWS), table.split(ROWS), strict=True):
-                made.copy_(some + self.first_mlp(some + place))
-        return Tokens(table, (self._variance(table) + self._beside + self._epsilon).sqrt())
-
     @property
     def _beside(self) -> float:
         """The variance of a position of the usual size."""
         return 0.0 if self.positions is None else float(self._variance(self.positions.weight.detach()).mean())
-
-    @property
-    def _epsilon(self) -> float:
-        return float(self.norm.eps if isinstance(self.norm, nn.LayerNorm) else self.norm.variance_epsilon)
 
     def _variance(self, x: Tensor) -> Tensor:
         """[N,W] -> [N]: what norms divide by the root of."""

@@ -85,15 +85,17 @@ def outcome(
 ) -> AblationOutcome:
     """One row under spec, run with these heads off (none: as it is). target: the token asked about after the query, the
     likeliest of this run unless given. Raises ValueError for a head that is not there."""
-    alone = batch.rows([row])
-    _check(model, off)
+    alone, found = batch.rows([row]), model.describe()
+    layers, heads = found.shape(off.attention) if off.attention in found.layers else (0, 0)
+    for layer, head in off.heads:
+        if not (0 <= layer < layers and 0 <= head < heads):
+            words = N_("expected heads of the {layers} × {heads} of attention {attention!r}, got {head}")
+            got = {"attention": off.attention, "head": head_name(layer, head)}
+            raise ValueError(msg(words, layers=layers, heads=heads, **got))
     trace = model.run(alone, spec, _edit(off, alone, [off.heads]) if off.heads else None)
     logs = logits_at(trace, 0, query).log_softmax(-1)
-    top = logs.topk(min(TOP, len(logs)))
-    pairs = zip(top.indices.tolist(), top.values.exp().tolist(), strict=True)
-    candidates = tuple((model.label(token), probability) for token, probability in pairs)
-    asked = _answer(model, logs, target)
-    return AblationOutcome(asked.target, asked.label, asked.log_probability, trace.losses().numpy(), candidates)
+    asked, candidates = _answer(model, logs, target), model.ranked(logs.exp(), TOP)
+    return AblationOutcome(**vars(asked), losses=trace.losses().numpy(), candidates=candidates)
 
 
 def _answer(model: Model, logs: Tensor, target: int | None) -> TargetPrediction:
@@ -130,7 +132,6 @@ def layer_effects(
 
 
 def _log_probability(model: Model, states: Tensor, target: int) -> Tensor:
-    """states [B,..] -> [B]"""
     return model.readout(states).float().log_softmax(-1)[:, target].cpu()
 
 
@@ -159,14 +160,3 @@ def _edit(off: HeadsOff, alone: TokenBatch, each: Sequence[Sequence[Head]]) -> H
         return output
 
     return edit
-
-
-def _check(model: Model, off: HeadsOff) -> None:
-    found = model.describe()
-    layers = found.layers.get(off.attention, 0)
-    heads = found.heads_by_part.get(off.attention, (found.heads, 0))[0]
-    for layer, head in off.heads:
-        if not (0 <= layer < layers and 0 <= head < heads):
-            words = N_("expected heads of the {layers} × {heads} of attention {attention!r}, got {head}")
-            got = {"attention": off.attention, "head": head_name(layer, head)}
-            raise ValueError(msg(words, layers=layers, heads=heads, **got))

@@ -32,8 +32,6 @@ APOSTROPHES = ("'", "’")
 NO_SPACES = re.compile("[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")  # scripts that put none between words
 ENDED = re.compile(r"[.!?…]['\"”’)\]]*\s*$")
 ENDED_WITHOUT_SPACE = re.compile(r"[。！？][”’」』）]*\s*$")
-
-
 Groups = tuple[np.ndarray, np.ndarray]  # of queries, of keys
 
 
@@ -165,24 +163,21 @@ def merged_labels(labels: Sequence[str], begins: np.ndarray) -> list[str]:
     """A label for each group: those of its tokens, one after another, or "<pad> × 20"."""
     if len(begins) == len(labels):
         return list(labels)
-    groups = (labels[begin:end] for begin, end in zip(begins, [*begins[1:], len(labels)], strict=True))
-    return [_joined(group) for group in groups]
-
-
-def _joined(labels: Sequence[str]) -> str:
-    if len(labels) > 1 and SPECIAL.fullmatch(labels[0]) and len(set(labels)) == 1:
-        return f"{labels[0]} × {len(labels)}"
-    label = PART_OF_A_CHARACTER.sub(_characters, "".join(labels))
-    return label if len(label) <= LONGEST_LABEL else label[: LONGEST_LABEL - 1] + "…"
+    found = []
+    for begin, end in zip(begins, [*begins[1:], len(labels)], strict=True):
+        group = labels[begin:end]
+        label = PART_OF_A_CHARACTER.sub(_characters, "".join(group))
+        if len(group) > 1 and SPECIAL.fullmatch(group[0]) and len(set(group)) == 1:
+            label = f"{group[0]} × {len(group)}"
+        found.append(label if len(label) <= LONGEST_LABEL else label[: LONGEST_LABEL - 1] + "…")
+    return found
 
 
 def _characters(parts: re.Match[str]) -> str:
-    """The characters that parts of them make together."""
     return readable(bytes.fromhex(parts.group().replace("⟨", " ").replace("⟩", " ")))
 
 
 def _both(reduce: np.ufunc, mask: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """bool [Q,K] -> [R,C]"""
     return np.asarray(reduce.reduceat(reduce.reduceat(mask, columns, axis=1), rows, axis=0))
 
 

@@ -121,11 +121,10 @@ def path(allowed: list[Tensor], query: int, key: int) -> tuple[PathStep, ...]:
 
 
 def layer_masks(trace: Trace, row: int, masks: MaskSpec) -> list[Tensor]:
-    return [layer_mask(trace, layer, row, masks) for layer in range(trace.num_layers)]
-
-
-def layer_mask(trace: Trace, layer: int, row: int, masks: MaskSpec) -> Tensor:
-    """bool [Q,K], True = at least one head of the layer may look: one head is enough to bring the news."""
+    """Of each layer bool [Q,K], True = at least one head may look: one head is enough to bring the news."""
     heads = range(trace.num_heads)
     kinds = {head in masks.heads: head for head in heads} if masks.heads else {True: 0}  # heads of a kind are alike
-    return torch.stack([trace.allowed(layer, row, masks, head=head) for head in kinds.values()]).any(0)
+    return [
+        torch.stack([trace.allowed(layer, row, masks, head=head) for head in kinds.values()]).any(0)
+        for layer in range(trace.num_layers)
+    ]

@@ -155,10 +155,6 @@ def _blocked(trace: Trace, row: int, masks: MaskSpec, groups: Groups | None) -> 
         here = {name: np.all([one[name].numpy() for one in each], axis=0) for name in sorted(names)}
         here = here if groups is None else merged_masks(here, *groups)
         before = found[-1] if found else {}
-        found.append(
-            {
-                name: before[name] if name in before and np.array_equal(mask, before[name]) else mask
-                for name, mask in here.items()
-            }
-        )
+        same = {name for name in here.keys() & before.keys() if np.array_equal(here[name], before[name])}
+        found.append(here | {name: before[name] for name in same})
     return tuple(found)

@@ -277,26 +277,24 @@ def given_weights(attentions: Any, row: int, *, across: bool = False) -> np.ndar
         raise ValueError("expected greedy or sampled steps, got those of a beam search (num_beams=1)")  # not shown
     steps = found if _is_tuple(found) and all(map(_is_tuple, found)) else [found]
     if not all(_is_tuple(step) and all(isinstance(one, Tensor | np.ndarray) for one in step) for step in steps):
+        several = isinstance(found, Sequence) and not isinstance(found, str) and len(found)
         raise ValueError(
             "expected a tuple of a tensor [B,H,Q,K] for each layer, or generate's tuple of such tuples "
             "(output_attentions=True, and attention that gives its weights: attn_implementation='eager'), got "
-            f"{_kind(found)}"  # not shown
+            f"{f'{several} of {type(found[0]).__name__}' if several else type(found).__name__}"  # not shown
         )
-    weights = [_stacked(step, row) for step in steps]
+    weights = []
+    for step in steps:
+        tensors = [torch.as_tensor(one).detach().float().cpu() for one in step]
+        shapes = {tuple(one.shape) for one in tensors}
+        if len(shapes) > 1 or tensors[0].ndim != 4:
+            raise ValueError(f"expected one shape [B,H,Q,K] for all layers, got {sorted(shapes)}")  # not shown
+        weights.append(torch.stack([one[index("row", row, len(tensors[0]))] for one in tensors]))
     if len({part.shape[:2] for part in weights}) > 1:
         raise ValueError("expected as many layers and heads at every step, got others")  # not shown
     if not all(bool(((part >= 0) & (part <= 1 + 1e-3)).all()) for part in weights):
         raise ValueError("expected weights from 0 to 1, after the softmax, got others")  # not shown
     return _in_turn(weights, across=across).numpy()
-
-
-def _stacked(layers: Sequence[Any], row: int) -> torch.Tensor:
-    """[L,H,Q,K] of a row."""
-    tensors = [torch.as_tensor(one).detach().float().cpu() for one in layers]
-    shapes = {tuple(one.shape) for one in tensors}
-    if len(shapes) > 1 or tensors[0].ndim != 4:
-        raise ValueError(f"expected one shape [B,H,Q,K] for all layers, got {sorted(shapes)}")  # not shown
-    return torch.stack([one[index("row", row, len(tensors[0]))] for one in tensors])
 
 
 def _in_turn(steps: list[torch.Tensor], *, across: bool) -> torch.Tensor:
@@ -337,9 +335,3 @@ def _said(trace: Trace) -> str:
 
 def _is_tuple(some: Any) -> bool:
     return isinstance(some, tuple | list) and len(some) > 0
-
-
-def _kind(attentions: Any) -> str:
-    if isinstance(attentions, Sequence) and not isinstance(attentions, str) and len(attentions):
-        return f"{len(attentions)} of {type(attentions[0]).__name__}"
-    return type(attentions).__name__

@@ -14,8 +14,7 @@ import torch
 from model import catalog
 from model.base import Model
 from model.bug_clinic import comparison
-from model.bug_clinic.bugs import BUGS, BY_KEY, part_at
-from model.bug_clinic.case import Bug
+from model.bug_clinic.bugs import BUGS, BY_KEY, Bug, part_at
 from model.bug_clinic.comparison import compare, examine
 from model.bug_clinic.laws import LAWS
 from model.bug_clinic.spot import NOT_TO_SEE
@@ -137,7 +136,7 @@ class TestAllBugs:
             return
         np.testing.assert_allclose(drawn, pair.wrong.weights[head].nan_to_num(0.0), atol=1e-6)
         assert np.array_equal(np.isnan(page.weights()), (pair.wrong.masked[head] == -np.inf).numpy())
-        assert float(pair.change_of_weights()[head].max()) > 0.1, "a head that shows it"
+        assert float(pair.change("weights")[head].max()) > 0.1, "a head that shows it"
         if bug.key != "view":
             np.testing.assert_allclose(np.nan_to_num(page.weights("x2")), pair.right.weights[head], atol=1e-6)
         if bug.dtype != torch.float16:

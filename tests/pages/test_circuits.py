@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from model.base import Model
-from model.circuits.composition import composition
-from model.circuits.ov_qk import copying_scores, ov, qk
+from model.circuits.ov_qk import composition, copying_scores, ov, qk
 from tests.model.huggingface.families import DECODERS, random_network, save, save_tokenizer
 from tests.pages.explore import Explore, array
 from tests.pages.test_head_atlas import HeadAtlas

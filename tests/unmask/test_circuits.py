@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import unmask
-from model.circuits.composition import composition
-from model.circuits.ov_qk import ov, qk
+from model.circuits.ov_qk import composition, ov, qk
 from model.circuits.patching import PatchMetric, PatchPair
 from model.decoder import DecoderModel
 from tests.model.circuits.by_hand import CLEAN, CORRUPT, INDUCTION, PREVIOUS, WORDS, by_hand

@@ -12,8 +12,7 @@ import streamlit as st
 from i18n import N_, say, say_count
 from model.attention import AttentionStages
 from model.base import Model
-from model.bug_clinic.bugs import BUGS, BY_KEY, TITLES, stretch
-from model.bug_clinic.case import Bug
+from model.bug_clinic.bugs import BUGS, BY_KEY, TITLES, Bug, stretch
 from model.bug_clinic.comparison import (
     ADDED,
     MOST_ROWS,
@@ -152,7 +151,7 @@ def shows(now: RunView, bug: Bug, pair: BugComparison, head: int) -> float:
         first, last = stretch(head, run_view.shape_of(now)[1], len(keep))
         share = float(keep[first : last + 1].float().mean())
         return share if share == 1 else share * PLAIN / 2
-    return float(pair.change_of_weights()[head][keep].amax(-1).mean())
+    return float(pair.change("weights")[head][keep].amax(-1).mean())
 
 
 def choose_side(pair: BugComparison) -> bool:

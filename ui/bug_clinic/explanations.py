@@ -7,8 +7,7 @@ from markupsafe import Markup
 
 from i18n import N_, say, say_all, say_count, together
 from model.attention import AttentionStages
-from model.bug_clinic.bugs import part_at, row_repeated
-from model.bug_clinic.case import Bug
+from model.bug_clinic.bugs import Bug, part_at, row_repeated
 from model.bug_clinic.comparison import BugComparison, Examination, compare, examine, other_layer
 from model.bug_clinic.laws import LAWS, Law, Verdict
 from model.heads.view import HeadView

@@ -9,8 +9,7 @@ import streamlit as st
 from i18n import N_, say
 from model.base import Model
 from model.circuits import ov_qk
-from model.circuits.composition import KINDS, composition_of_layer
-from model.circuits.ov_qk import OVCircuit, QKCircuit
+from model.circuits.ov_qk import KINDS, OVCircuit, QKCircuit, composition_of_layer
 from model.circuits.weights import tokens_compared
 from model.inference.calls import continuation_ids
 from model.text import first_line

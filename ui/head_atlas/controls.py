@@ -28,8 +28,7 @@ from model.atlas.texts import (
 )
 from model.atlas.unit import check, measure_unit, row_length
 from model.base import Model
-from model.circuits.composition import strongest_reads
-from model.circuits.ov_qk import copying_scores
+from model.circuits.ov_qk import copying_scores, strongest_reads
 from model.masks import MaskSpec
 from model.text import first_line
 from serving.job import ModelRef, digest

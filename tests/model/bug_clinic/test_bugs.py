@@ -14,8 +14,7 @@ from torch import Tensor
 
 from model.attention import AttentionStages, MultiHeadAttention, ScoreTerms, attention_stages
 from model.bug_clinic import bugs
-from model.bug_clinic.bugs import BUGS, BY_KEY, TITLES
-from model.bug_clinic.case import AttentionCase, Bug, Crash
+from model.bug_clinic.bugs import BUGS, BY_KEY, TITLES, AttentionCase, Bug, Crash
 from model.bug_clinic.laws import LAWS, Tried, judge
 from tests.tensors import assert_near
 
@@ -173,19 +172,19 @@ class TestByHand:
 
 class TestHalfPrecision:
     def test_pytorch_refuses_to_fill_with_it(self) -> None:
-        verdict = judge(LAWS["runs"], Tried(bugs.filled_with_too_much, some_case().to(torch.float16)))
+        verdict = judge(LAWS["runs"], Tried(BY_KEY["half-fill"].function, some_case().to(torch.float16)))
         assert "without overflow" in verdict.error
         assert verdict.amount == math.inf
-        assert not judge(LAWS["same"], Tried(bugs.filled_with_too_much, some_case(keep=KEEP | True))).broken
+        assert not judge(LAWS["same"], Tried(BY_KEY["half-fill"].function, some_case(keep=KEEP | True))).broken
 
     def test_added_it_becomes_infinite_and_an_empty_row_no_number(self) -> None:
-        stages = some_case().to(torch.float16).run(bugs.added_too_much)
+        stages = some_case().to(torch.float16).run(BY_KEY["half-added"].function)
         empty = ~ALLOWED.any(-1).expand(B, H, T)
         assert torch.equal(stages.weights.isnan().all(-1), empty)
         assert torch.equal(stages.weights.isnan().any(-1), empty)
         whole = some_case(keep=KEEP | True).to(torch.float16)
         expected = whole.run(AttentionCase.stages).weights
-        assert_near(whole.run(bugs.added_too_much).weights, expected, 1e-3, "no empty row, no harm")
+        assert_near(whole.run(BY_KEY["half-added"].function).weights, expected, 1e-3, "no empty row, no harm")
 
 
 class TestMasksOfOtherRows:
@@ -199,7 +198,7 @@ class TestMasksOfOtherRows:
 
     def test_alone_a_row_gets_its_own(self) -> None:
         alone = some_case().text_alone(0)
-        assert_near(alone.run(bugs.masks_of_other_rows).output, alone.run(AttentionCase.stages).output, 1e-6, "output")
+        assert_near(alone.run(BY_KEY["repeat"].function).output, alone.run(AttentionCase.stages).output, 1e-6, "output")
 
 
 class TestCrashes:

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from model.base import Model
-from model.bug_clinic.bugs import BUGS, BY_KEY
-from model.bug_clinic.case import Bug
+from model.bug_clinic.bugs import BUGS, BY_KEY, Bug
 from model.bug_clinic.comparison import compare, examine, right_of, row_of
 from model.masks import MaskSpec
 from model.trace import Trace

@@ -11,8 +11,7 @@ import torch
 from model import catalog
 from model.base import Model
 from model.bug_clinic import comparison
-from model.bug_clinic.bugs import BUGS, BY_KEY
-from model.bug_clinic.case import AttentionCase, Bug
+from model.bug_clinic.bugs import BUGS, BY_KEY, AttentionCase, Bug
 from model.bug_clinic.comparison import compare, examine, rerun, streams, unshifted_losses
 from model.bug_clinic.spot import (
     CANDIDATES,

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from model.attention import MultiHeadAttention, attend
 from model.blocks import CrossBlock
-from model.bug_clinic.bugs import BUGS, BY_KEY, repeated
-from model.bug_clinic.case import AttentionCase, Bug, Crash
+from model.bug_clinic.bugs import BUGS, BY_KEY, AttentionCase, Bug, Crash, repeated
 from tests.tensors import assert_near
 
 B, H, T, D = 2, 3, 7, 5

@@ -7,8 +7,7 @@ import pytest
 
 from model import catalog
 from model.base import Model
-from model.circuits.composition import KINDS, composition
-from model.circuits.ov_qk import copying_scores, qk
+from model.circuits.ov_qk import KINDS, composition, copying_scores, qk
 from model.circuits.patching import PatchMetric, PatchPair
 from model.inference.calls import continuation_ids
 from tests.model.circuits.test_patching import head_effects

@@ -9,8 +9,7 @@ import torch
 import transformers as hf
 
 from model.base import Model
-from model.circuits.composition import composition, composition_of_layer, strongest_reads
-from model.circuits.ov_qk import copying_scores, ov, qk
+from model.circuits.ov_qk import composition, composition_of_layer, copying_scores, ov, qk, strongest_reads
 from model.circuits.weights import weights_of
 from model.decoder import DecoderModel
 from model.errors import NotSupported

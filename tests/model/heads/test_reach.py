@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from model.base import Model
-from model.heads.reach import PathStep, answers_known, layer_mask, path, reach, reach_of, ways_to
+from model.heads.reach import PathStep, answers_known, layer_masks, path, reach, reach_of, ways_to
 from model.masks import MaskSpec, Stroke
 
 TEXTS = ["the cat sat on the mat and the cat", "the mat"]
@@ -92,7 +92,7 @@ class TestOfARun:
             for layer in range(trace.num_layers):
                 heads = [trace.allowed(layer, row, head=head) for head in range(trace.num_heads)]
                 every.append(torch.stack(heads).any(0))
-                assert torch.equal(layer_mask(trace, layer, row, spec), every[-1])
+                assert torch.equal(layer_masks(trace, row, spec)[layer], every[-1])
             found = reach_of(trace, row, spec, 0, 0)
             assert np.array_equal(found.first, searched(every))
             assert np.array_equal(found.window, torch.stack([mask.sum(-1) for mask in every]))

@@ -12,8 +12,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
 from model import catalog, hardware
-from model.circuits.composition import composition
-from model.circuits.ov_qk import qk
+from model.circuits.ov_qk import composition, qk
 from model.errors import CheckpointError, TooLarge
 from model.huggingface import adapter, checkpoint_files, formats
 from serving.settings import Settings
