@@ -300,7 +300,7 @@ class SvgSheet(Sheet):
         left, top, wide, tall = box
         cmap, norm = how["cmap"], how["norm"]
         columns = weights.shape[1]
-        self._picture(cmap(norm(weights), bytes=True), left, top, wide, tall)
+        self._picture(cmap(norm(weights), bytes=True), box)
         x, y, cell = left * POINTS, (HEAD + top) * POINTS, wide / columns * POINTS
         for name, mask in blocked.items():
             places = ((x + begin * cell, y + row * cell, (end - begin) * cell) for row, begin, end in runs(mask))
@@ -308,7 +308,7 @@ class SvgSheet(Sheet):
             if boxes:
                 self._parts.append(f'<path d="{"".join(boxes)}" fill="url(#{self._hatch(name)})"/>')
         left += wide + 0.08
-        self._picture(cmap(np.linspace(1, 0, 256)[:, None], bytes=True), left, top, 0.1, bar)
+        self._picture(cmap(np.linspace(1, 0, 256)[:, None], bytes=True), (left, top, 0.1, bar))
         low, high = float(norm.vmin or 0), float(norm.vmax or 1)
         locator = MaxNLocator(min(9, int(4 * bar)), steps=[1, 2, 2.5, 5, 10])
         ticks = [tick for tick in locator.tick_values(low, high) if low - 1e-9 <= tick <= high + 1e-9]
@@ -328,7 +328,7 @@ class SvgSheet(Sheet):
         for name in dict.fromkeys(masks):
             label = blocked_by(name)
             box = left, top + 1.2 / POINTS, 16 / POINTS, 5.6 / POINTS
-            self._add("rect", *box, f'fill="url(#{self._hatch(name)})"')
+            self._add("rect", box, f'fill="url(#{self._hatch(name)})"')
             self.text(left + 0.31, top + 0.056, label, 8, va="center")
             left += 0.31 + width(label) * 8 / 9 + 0.22
 
@@ -340,13 +340,14 @@ class SvgSheet(Sheet):
         ground = '<rect width="100%" height="100%" fill="#ffffff"/>'
         return "\n".join([begin, *self._patterns.values(), "</defs>", ground, *self._parts, "</svg>\n"]).encode()
 
-    def _picture(self, rgba: np.ndarray, *box: float) -> None:
+    def _picture(self, rgba: np.ndarray, box: Box) -> None:
         """Pixels in a frame."""
         look = 'preserveAspectRatio="none" style="image-rendering:crisp-edges;image-rendering:pixelated"'
-        self._add("image", *box, f'{look} xlink:href="{picture_uri(rgba)}"')
-        self._add("rect", *box, NO_FILL)
+        self._add("image", box, f'{look} xlink:href="{picture_uri(rgba)}"')
+        self._add("rect", box, NO_FILL)
 
-    def _add(self, name: str, left: float, top: float, wide: float, tall: float, look: str) -> None:
+    def _add(self, name: str, box: Box, look: str) -> None:
+        left, top, wide, tall = box
         x, y, width, height = (f"{inches * POINTS:.2f}" for inches in (left, HEAD + top, wide, tall))
         self._parts.append(f'<{name} x="{x}" y="{y}" width="{width}" height="{height}" {look}/>')
 

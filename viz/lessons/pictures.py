@@ -236,8 +236,8 @@ def image_and_words(image: tuple[np.ndarray, tuple[Box, ...]], pieces: Sequence[
     pixels, boxes = image
     first = len(boxes) if query is None or query >= len(boxes) else 0
     alt = say("The image of {count} image tokens, which come before the words.", count=len(boxes))
-    return join([scene(picture_uri(pixels), alt), tokens(pieces, query, first)])
+    return join([scene_image(picture_uri(pixels), alt), tokens(pieces, query, first)])
 
 
-def scene(uri: str, alt: str) -> Markup:
+def scene_image(uri: str, alt: str) -> Markup:
     return tag("img", src=uri, alt=alt, class_="scene")
