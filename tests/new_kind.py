@@ -44,9 +44,9 @@ from viz.export import data  # noqa: E402
 from viz.export.paper import Paper  # noqa: E402
 from viz.export.picture import bars_picture, head_picture  # noqa: E402
 from viz.head import head_figure  # noqa: E402
+from viz.heads.attribution import sum_words  # noqa: E402
 from viz.heads.bars import bars_figure, row_of  # noqa: E402
 from viz.heads.colours import numbers_table  # noqa: E402
-from viz.heads.score_split import sum_words  # noqa: E402
 from viz.saved.live import kinds_script  # noqa: E402
 
 SPEC = MaskSpec(**{GAPS: 3})

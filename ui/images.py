@@ -33,7 +33,8 @@ from ui.sidebar import models
 from ui.widgets.choices import bound, one_of, select
 from ui.widgets.key import component_value, whole, wholes
 from ui.widgets.uploads import uploaded, uploader
-from viz import images, lit_image
+from viz import images
+from viz.hatch import picture_uri
 from viz.head import head_figure, head_range
 from viz.mask_styles import STYLES
 from viz.numbers import next_token_table, number, percent, share_table
@@ -98,7 +99,7 @@ def shown(picture: Image.Image, region: Box, scene: Scene | None = None) -> Show
     boxes = tuple((one.box[0] / wide, one.box[1] / high, one.box[2] / wide, one.box[3] / high) for one in tokens)
     pixels = np.asarray(picture.resize((SIDE, SIDE), Image.Resampling.BOX, box=region))
     picture.thumbnail((LARGEST, LARGEST))
-    return ShownImage(pixels, images.picture_uri(picture), boxes, scene)
+    return ShownImage(pixels, picture_uri(np.asarray(picture)), boxes, scene)
 
 
 def of_scene(scene: Scene) -> ShownImage:
@@ -316,7 +317,7 @@ def show_another(whole: np.ndarray) -> None:
     spec = model.standard.replace(causal=state.images_causal, **{OF_IMAGES: state.images_block})
     text = state.images_text.strip() or FIRST_TEXT
     with controls:
-        about = lit_image.shown_help(NEUTRAL)
+        about = images.neutral_help(NEUTRAL)
         kind = one_of(say("Attention"), images.SHOWN, "images_shown", help=about, width="content")
     neutral = NEUTRAL if kind == "relative" else ""
     found = results.ask(look, ModelRef.of(model), whole, text, spec, state.images_layer, neutral)
@@ -326,14 +327,14 @@ def show_another(whole: np.ndarray) -> None:
     layer = model.describe().layer_number("self", state.images_layer)
     heads = tuple(head_name(layer, head) for head in range(len(found.weights)))
     word = state.images_word if 0 <= state.images_word < len(found.labels) else len(found.labels) - 1
-    lit = lit_image.lit_image(found, heads, whole, word)
+    lit = images.lit_image(found, heads, whole, word)
     said = say("The network's own mask of the image tokens: {mask}.", mask=found.mask)
-    st.html(page.sentence(together([said, "" if lit.mapped else say(lit_image.NO_MAPPING)])))
+    st.html(page.sentence(together([said, "" if lit.mapped else say(images.NO_MAPPING)])))
     layers = list(lit.layers())
     head = min(state.images_head or MEAN, len(heads))
     for place, (part, column) in enumerate(zip(layers, st.columns(max(len(layers), 2)), strict=False)):
         key = f"images_another_{place}"
         hear = {f"on_{name}_change": partial(heard, name, None, key) for name in ("word", "head", "spot", "patch")}
         with column:
-            packet = lit_image.lit_packet(part, alone=len(layers) == 1, head=head)
-            _component(data=packet, key=key, tables=partial(lit_image.weights_tables, part, head), **hear)
+            packet = images.lit_packet(part, alone=len(layers) == 1, head=head)
+            _component(data=packet, key=key, tables=partial(images.weights_tables, part, head), **hear)

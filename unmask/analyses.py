@@ -23,7 +23,7 @@ from model.trace import Trace
 from unmask.pictures import HeadPicture, Picture, head_picture, table_picture
 from unmask.sources import HeadSource
 from viz.ablation import EffectsView, effects_table, ranking_sentence
-from viz.heads import carried, score_split
+from viz.heads import attribution as parts
 from viz.heads.cells import weight_text
 from viz.html import signed, tag
 from viz.layers import column_names, key, lens_table
@@ -145,13 +145,13 @@ class Analyses(HeadSource):
         cell: dict[str, Any] = {"score": float(stages.scaled[query, key])}
         cell |= {"weight": weight_text(float(stages.weights[query, key]))}
         cell |= {"blocked": [name for name, mask in masks.items() if mask[query, key]]}
-        body = [tag("p", score_split.sum_words(found, *names, **cell)), tag("p", score_split.largest_dimensions(found))]
+        body = [tag("p", parts.sum_words(found, *names, **cell)), tag("p", parts.largest_dimensions(found))]
         line = f"{self.named(layer, head)}: the score of {names[0]} on {names[1]} is {signed(cell['score'])}"
         if found.terms is None or found.sources is None:
             body.append(tag("p", found.why_not))
             return table_picture(line, found, found.by_dimension, body, {"dimension": range(len(found.q))})
-        body += map(Markup, (score_split.pairs_table(found), score_split.sources_table(found, "query"),
-                             score_split.sources_table(found, "key")))  # fmt: skip
+        body += map(Markup, (parts.pairs_table(found), parts.sources_table(found, "query"),
+                             parts.sources_table(found, "key")))  # fmt: skip
         return table_picture(line, found, found.terms, body, {"query": found.sources, "key": found.sources})
 
     def value_weighted(self, layer: int, head: int, query: int | None = None) -> Picture:
@@ -161,8 +161,8 @@ class Analyses(HeadSource):
         query = self._query(query)
         found = attribution.carried(self.model, self.trace, self.row, self.trace.spec, layer, head, query)
         line = f"{self.named(layer, head)}: weight × |v| of {self.labels[query]} ({query})"
-        words = carried.why_they_differ(found, f"{query}: {self.labels[query]}", self._keys)
-        body = [Markup(words), Markup(carried.carried_table(found, self._keys))]
+        words = parts.why_they_differ(found, f"{query}: {self.labels[query]}", self._keys)
+        body = [Markup(words), Markup(parts.carried_table(found, self._keys))]
         return table_picture(line, found, found.moved, body, {"key": range(len(self._keys))})
 
     def direct_effect(self, layer: int, head: int, query: int | None = None) -> Picture:
@@ -175,7 +175,7 @@ class Analyses(HeadSource):
         line = f"{self.named(layer, head)}: direct effect on what follows {self.labels[query]}: {tokens[0][0]} most"
         effects = np.array([value for _, value in tokens], np.float32)
         axes = {"token": [label for label, _ in tokens]}
-        return table_picture(line, found, effects, [Markup(carried.effect_table(found))], axes)
+        return table_picture(line, found, effects, [Markup(parts.effect_table(found))], axes)
 
     def to_dataframe(self) -> "pd.DataFrame":
         """A row for each head: its layer and head, and its measures."""

@@ -14,8 +14,8 @@ from model.heads.view import head_name
 from model.inference.calls import continuation_ids
 from model.trace import Trace
 from unmask.pictures import Picture
-from viz.circuits import ov_qk as pictures
-from viz.circuits.patching import PatchView, patch_grid, patch_sentence, patch_table
+from viz import circuits as pictures
+from viz.circuits import PatchView, patch_grid, patch_sentence, patch_table
 from viz.html import fixed, tag
 from viz.saved.standalone import page
 

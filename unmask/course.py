@@ -30,8 +30,8 @@ from viz.components import packed
 from viz.hatch import data_uri, hatch_png
 from viz.heads.picture import changed, difference_packet, picture_packet
 from viz.lessons import pictures
-from viz.lessons.image import image_and_words, lit_picture, picture
 from viz.lessons.phone import losses_table
+from viz.lessons.pictures import image_and_words, lit_picture, scene_image
 from viz.lessons.screen import row_tokens
 from viz.saved.course import CourseStep, course_files, index_page, lesson_page, run_titles
 from viz.saved.live import header, written
@@ -104,7 +104,7 @@ class CourseModels:
         if not now.browser or not beside.browser:
             if kind == "picture":  # it is what the question is about
                 blocked = ~now.trace.allowed(step.head[0], step.row - 1, head=step.head[1]).numpy()
-                tokens = picture(data_uri(hatch_png({"drawn": blocked}, dark=False)), say("Hatched cells are blocked."))
+                tokens = scene_image(data_uri(hatch_png({"drawn": blocked}, dark=False)), say("Hatched cells are blocked."))
             return CourseStep(step, found, now.title, tokens, None, None, [*_pictures(step, now, beside, query)])
         titles = run_titles(*((now.title, beside.title) if now.model is not beside.model else ()))
         scene = {"now": now.browser, "side": step.pad, "row": step.row - 1, "head": step.head, "query": query}

@@ -5,17 +5,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from PIL import Image
-
 from i18n import say, together
 from model.errors import index
 from model.huggingface.image_prompts import ImageBatch, image_mask, looks
 from model.images.patches import ImageToken
 from unmask.pictures import Picture, Predicted, predicted
 from unmask.runs import MOST_PREDICTED, Run
+from viz.hatch import picture_uri
 from viz.html import tag
-from viz.images import picture_uri
-from viz.lit_image import NO_MAPPING, LitImage, composed, lit_image, lit_packet, sentence, shown_at
+from viz.images import NO_MAPPING, LitImage, composed, lit_image, lit_packet, lit_sentence, shown_at
 from viz.numbers import TOP, Candidate
 from viz.saved.standalone import Canvas, page
 
@@ -63,7 +61,7 @@ class ImageRun(Run):
         float32 [P], a weight for each image token. Raises ValueError for a head or a token that is not there."""
         lit = self.lit(layer, head, token)
         layers = list(lit.layers())
-        line = sentence(lit)
+        line = lit_sentence(lit)
         note = tag("p", together([line, "" if lit.mapped else say(NO_MAPPING)]))
         canvases = [Canvas("images", lit_packet(one, alone=len(layers) == 1)) for one in layers]
         html: Callable[[], str] = lambda: page(line, [note, *canvases])  # noqa: E731
@@ -74,10 +72,10 @@ class ImageRun(Run):
         found = []
         for layer, head in heads[:MOST_REPORTED]:
             lit = self.lit(layer, head)
-            uris = [picture_uri(Image.fromarray(composed(one))) for one in lit.layers()]
-            found += [(sentence(lit) if not number else "", uri) for number, uri in enumerate(uris)]
+            uris = [picture_uri(composed(one)) for one in lit.layers()]
+            found += [(lit_sentence(lit) if not number else "", uri) for number, uri in enumerate(uris)]
         words = say("The network's own mask of the image tokens: {mask}.", mask=self.image_mask)
-        return [(words, picture_uri(Image.fromarray(shown_at(self.batch.picture, ())[0]))), *found]
+        return [(words, picture_uri(shown_at(self.batch.picture, ())[0])), *found]
 
     def lit(self, layer: int, head: int, token: int | None = None) -> LitImage:
         """The same as arrays."""

@@ -13,7 +13,7 @@ from viz.export.picture import change_picture, head_picture, image_picture, line
 from viz.heads import arcs
 from viz.heads.colours import STANDARD_COLOURS
 from viz.heads.tokens import light_words
-from viz.lit_image import NO_MAPPING, LitImage, sentence
+from viz.images import NO_MAPPING, LitImage, lit_sentence
 from viz.saved.explorer import AllHeads
 
 SCALE = 2  # of a PNG: 192 pixels to the inch
@@ -43,7 +43,7 @@ FORMS = {
         lambda paper, heads: lines_picture(paper, heads.parts, heads.names),
         lambda heads: [*words.of_lines(arcs.least(heads.part)), heads.left_out],
     ),
-    "image": PrintForm(image_picture, lambda lit: [sentence(lit), "" if lit.mapped else say(NO_MAPPING)]),
+    "image": PrintForm(image_picture, lambda lit: [lit_sentence(lit), "" if lit.mapped else say(NO_MAPPING)]),
     "overview": PrintForm(
         lambda paper, of: every_picture(paper, of[0].thumbnails, of[0].blocked, of[0].numbers),
         lambda of: words.of_every(of[1], of[0].thumbnails.shape[2]),

@@ -21,8 +21,8 @@ from unmask.runs import Run, spec_of
 from viz.export.words import versions
 from viz.heads.cells import merged_words
 from viz.heads.picture import MOST_CELLS
+from viz.saved.explorer import MOST_TOKENS, ReportNumbers, ReportView, report_page
 from viz.saved.live import MOST_CHARACTERS, live_page
-from viz.saved.report import MOST_TOKENS, ReportNumbers, ReportView, report_page
 
 
 def report(run: Run, heads: Sequence[tuple[int, int]] = (), *, link: str = "") -> Picture:

@@ -62,7 +62,7 @@ class OverSteps:
 
     def head(self, layer: int, head: int) -> Any:
         """The loss and one head's patterns as a Plotly figure."""
-        from viz.heads.over_steps import steps_figure
+        from viz.heads.overview import steps_figure
 
         of_head = {name: shares[:, layer, head] for name, shares in self.shares.items()}
         return steps_figure(self.steps, self.loss, of_head, None, self.logged)

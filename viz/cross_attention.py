@@ -18,7 +18,7 @@ from viz.heads.cells import weight_text
 from viz.heatmap import LONGEST_TICK, CachedFigure, Part, figure
 from viz.html import escaped, filled, join, paragraph, shortened, table, tag, td, th
 from viz.numbers import chance, percent
-from viz.palette import MASK_COLOURS, NOW, STANDARD, rgb
+from viz.palette import MASK_COLOURS, NOW, STANDARD, rgba
 
 FAINTEST = 0.01  # a line fainter than this nobody sees
 LINES_A_STEP = 12  # hundreds of faint lines over each other make a dark smear in some browsers
@@ -111,11 +111,10 @@ def _lines_of(found: Alignment, step: int) -> list[Part]:
     row, chosen = found.weights[step], step == found.step
     above, below = _places(len(found.source)), _places(len(found.outputs))
     heaviest = np.argsort(-row, kind="stable")[:LINES_A_STEP]
-    colour = ",".join(map(str, rgb(NOW if chosen else STANDARD)))
+    colour, width = (NOW, 3) if chosen else (STANDARD, 2)
     ends = {"type": "line", "xref": "x", "yref": "y", "y0": 1, "x1": float(below[step]), "y1": 0}
-    width = 3 if chosen else 2
     return [
-        ends | {"x0": float(above[key]), "line": {"width": width, "color": f"rgba({colour},{min(row[key], 1.0):.4f})"}}
+        ends | {"x0": float(above[key]), "line": {"width": width, "color": rgba(colour, min(row[key], 1.0))}}
         for key in heaviest[row[heaviest] >= FAINTEST]
     ]
 
@@ -290,7 +289,7 @@ def verdict(answer: WrittenAnswer) -> Markup:
 
 def _judged(answer: WrittenAnswer) -> Markup:
     wrote = {"wrote": answer.wrote or say("nothing"), "judged": judgement(answer.meant, answer.wrote)}
-    days = [_long(day) for day in answer.meant]
+    days = [_day_text(day) for day in answer.meant]
     if len(days) == 2:
         words = say(
             "Under the standard masks the model writes <b>{wrote}</b>, {judged}. The text could mean {one} or, the "
@@ -332,7 +331,7 @@ def step_words(found: Alignment) -> Markup:
     return paragraph(Markup(together([words, padding])), "key")
 
 
-def _long(day: date) -> str:
+def _day_text(day: date) -> str:
     """As it is said: 3 March 2021."""
     if language() == ENGLISH:
         return f"{day.day} {day:%B} {day.year}"

@@ -36,7 +36,11 @@ def figure_tables(figure: CachedFigure) -> list[FigureTable]:
     """A table for each heatmap and for points that have names, and one for all other bars, lines and points with the
     same x on an axis that is seen. At least one."""
     plain = figure.to_dict()
-    traces = [trace for trace in plain["data"] if _has_numbers(trace)]
+    traces = [
+        trace
+        for trace in plain["data"]
+        if "z" in trace or (trace.get("x") is not None and trace.get("hoverinfo") != "skip")
+    ]
     blocked = {trace.get("xaxis"): trace for trace in traces if trace.get("name") == "blocked"}
     grids = [trace for trace in traces if trace["type"] == "heatmap" and trace.get("name") != "blocked"]
     titles = _titles(plain, grids)
@@ -49,10 +53,6 @@ def figure_tables(figure: CachedFigure) -> list[FigureTable]:
         elif trace["type"] != "heatmap" and layout.get(_axis(trace, "y"), {}).get("visible", True):
             series.setdefault(tuple(_words(trace["x"])), []).append(trace)
     return found + [_columns(some, layout) for some in series.values()]
-
-
-def _has_numbers(trace: Part) -> bool:
-    return "z" in trace or (trace.get("x") is not None and trace.get("hoverinfo") != "skip")
 
 
 def _titles(plain: Part, grids: list[Part]) -> list[str]:
@@ -71,14 +71,11 @@ def _grid(trace: Part, blocked: Part | None, title: str, layout: Part) -> Figure
     numbers = np.array(trace["hovertext"]) if "hovertext" in trace else values(trace["z"])
     numbers = numbers[None] if numbers.ndim == 1 else numbers
     if trace.get("showscale") is False and len({colour for _, colour in trace["colorscale"]}) == 1:
-        numbers, title = np.where(np.isnan(numbers), "", say("yes")), _true_of_cells(trace)
+        numbers = np.where(np.isnan(numbers), "", say("yes"))
+        words = trace["hovertemplate"].partition("<extra>")[0].replace("<br>", say("; "))
+        title = words.replace("%{y}", say("row")).replace("%{x}", say("column"))
     sides = [_along(trace, axis, layout, size) for axis, size in zip("yx", numbers.shape, strict=True)]
     return grid(numbers, sides[0], sides[1], title, say("blocked") if blocked else "")
-
-
-def _true_of_cells(trace: Part) -> str:
-    words = trace["hovertemplate"].partition("<extra>")[0].replace("<br>", say("; "))
-    return words.replace("%{y}", say("row")).replace("%{x}", say("column"))
 
 
 def grid(
@@ -129,16 +126,12 @@ def _table(title: str, cells: list[list[str]], rows: Any, columns: Any, size: tu
     import pandas as pd
 
     shown = len(cells), min(size[1], MOST_COLUMNS)
-    index, names = list(rows)[: shown[0]], _different(list(columns)[: shown[1]])
+    index, found = list(rows)[: shown[0]], list(columns)[: shown[1]]
+    names = [name if name not in found[:place] else f"{name} ({place})" for place, name in enumerate(found)]
     sizes = {"rows": shown[0], "columns": shown[1], "all_rows": size[0], "all_columns": size[1]}
     words = N_("{rows} of {all_rows:,} rows and {columns} of {all_columns:,} columns are shown.")
     left_out = "" if shown == size else say(words, **sizes)
     return FigureTable(_plain(title), pd.DataFrame(cells, index=pd.Index(index), columns=names), left_out)
-
-
-def _different(names: list[str]) -> list[str]:
-    """Names of columns, which have to differ."""
-    return [name if name not in names[:place] else f"{name} ({place})" for place, name in enumerate(names)]
 
 
 def _along(trace: Part, letter: str, layout: Part, size: int = 0) -> list[str]:
@@ -155,11 +148,7 @@ def _axis(trace: Part, letter: str) -> str:
 
 def _words(some: Any, size: int = 0) -> list[str]:
     """What stands along an axis, as plain text; numbers from 0 where nothing does."""
-    return [str(place) for place in range(size)] if some is None else [_shown(one) for one in values(some).tolist()]
-
-
-def _shown(one: Any) -> str:
-    return _plain(one) if isinstance(one, str) else _number(one)
+    return [str(place) for place in range(size)] if some is None else list(map(_number, values(some).tolist()))
 
 
 def _plain(text: str) -> str:

@@ -88,9 +88,14 @@ def sentence(scene: WritingScene) -> Markup:
     (at, label), (seen_at, seen) = scene.query, scene.key
     about = {"head": scene.name, "label": label, "at": at, "seen": seen, "seen_at": seen_at}
     row = filled(say(ROW), share=percent(scene.weight), **about)
+    before, after = chance_words(scene.chosen.before), percent(scene.chosen.after)
+    chances = say("{before} by the model", before=before)
+    if scene.settings:  # which change it
+        left = {"left": scene.left, "vocabulary": scene.vocabulary}
+        chances = say(SAMPLED, before=before, after=after, how=say_all(scene.settings), **left)
     sampling = {"heads": scene.heads, "seed": scene.seed, "temperature": scene.temperature}
     told = say(NEXT_TOKEN if scene.place is None else CHOSEN)
-    return Markup(together([row, filled(told, token=scene.chosen.label, chances=_chances(scene), **sampling)]))
+    return Markup(together([row, filled(told, token=scene.chosen.label, chances=chances, **sampling)]))
 
 
 def text_html(tokens: Sequence[Token], newest: int) -> Markup:
@@ -116,15 +121,6 @@ def chances_head(what: str) -> Markup:
     names = ((say("model"), STANDARD), (say("sampled with"), NOW))
     shares = [tag("span", swatch(colour) + name, class_="share") for name, colour in names]
     return tag("div", join([tag("b", what), *shares, tag("span", class_="bars")]), class_="chance head")  # not shown
-
-
-def _chances(scene: WritingScene) -> str:
-    """What the model gives the token, and what the sampling makes of it where it changes anything."""
-    before, after = chance_words(scene.chosen.before), percent(scene.chosen.after)
-    if not scene.settings:
-        return say("{before} by the model", before=before)
-    left = {"left": scene.left, "vocabulary": scene.vocabulary}
-    return say(SAMPLED, before=before, after=after, how=say_all(scene.settings), **left)
 
 
 def _token(place: int, token: Token, newest: bool) -> Markup:
@@ -203,12 +199,7 @@ def cost_figure(costs: Costs) -> CachedFigure:
     for name, colour, adds, seconds in series:
         common = {"type": "scatter", "name": name, "legendgroup": name}
         line = {"x": counted, "y": [one / 1e6 for one in adds], "mode": "lines", "line": {"color": colour, "width": 3}}
-        points = {
-            "x": lengths,
-            "y": [one * 1e3 for one in seconds],
-            "xaxis": "x2",
-            "yaxis": "y2",
-        }
+        points = {"x": lengths, "y": [one * 1e3 for one in seconds], "xaxis": "x2", "yaxis": "y2"}
         points |= {"mode": "markers", "marker": {"color": colour, "size": 6}, "showlegend": False}
         curves.append(common | line | {"hovertemplate": "%{y:,.1f} " + say("million")})
         curves.append(common | points | {"hovertemplate": "%{y:.2f} " + say("ms")})

@@ -54,6 +54,13 @@ def data_uri(png: bytes) -> str:
     return "data:image/png;base64," + base64.b64encode(png).decode()
 
 
+def picture_uri(pixels: np.ndarray) -> str:
+    """Likewise of pixels, uint8, as PIL takes them."""
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return data_uri(file.getvalue())
+
+
 MOST_SPELLED = 6_400  # cells of a picture whose every cell has its own words: more of them would be megabytes
 
 

@@ -11,7 +11,8 @@ import numpy as np
 from i18n import N_, say
 from model.heads.view import HeadView, coarser, reduced, step_of
 from viz import heatmap
-from viz.palette import SMALL, WIDE, diverging
+from viz.charts import both_sides
+from viz.palette import SMALL, WIDE
 
 TITLES = (N_("now"), N_("standard masks"), N_("now − standard"))
 
@@ -127,14 +128,9 @@ def _change(now: HeadView, standard: HeadView, both: np.ndarray) -> np.ndarray:
 
 def _difference_trace(view: HeadView, change: np.ndarray, dark: bool, place: str, **where: Any) -> heatmap.Part:
     reach = max(float(np.nanmax(np.abs(change), initial=0.0)), 0.01)
-    return heatmap.cells(view, change, place) | {
-        "zmin": -reach,
-        "zmax": reach,
-        "colorscale": diverging(dark),
-        "colorbar": heatmap.colour_bar(say("change"), **where),
-        "hovertemplate": heatmap.tooltip(say("change {change}", change="%{z:+.4f}")),
-        "name": "difference",
-    }
+    hover = heatmap.tooltip(say("change {change}", change="%{z:+.4f}"))
+    look = {"colorbar": heatmap.colour_bar(say("change"), **where), "hovertemplate": hover, "name": "difference"}
+    return heatmap.cells(view, change, place) | both_sides(reach, dark) | look
 
 
 def _hatching_of(change: np.ndarray, standard: HeadView, *, dark: bool, place: str) -> list[heatmap.Part]:

@@ -13,7 +13,7 @@ from viz import palette
 from viz.charts import LEGEND, position_names, scatter, token_axis
 from viz.heatmap import LONGEST_TICK, figure
 from viz.html import SUPERSCRIPT, headings, join, number_rows, power_of_ten, table, tag, td, th, track
-from viz.palette import MASK_COLOURS, NOW, STANDARD, rgb
+from viz.palette import MASK_COLOURS, NOW, STANDARD, rgba
 
 TOP = 10
 LEAST_TOP = 0.1  # nats: the loss axis reaches at least so far; a loss of 0.0003 is nothing to zoom into
@@ -185,13 +185,12 @@ def leak_grid(shares: np.ndarray, names: Sequence[Sequence[str]], what: str) -> 
     title = tag("h2", say("Attention on {what}", what=what))
     if not np.nansum(shares):
         return title + tag("p", say("None, in any head."))
-    colour = ",".join(map(str, rgb(MASK_COLOURS["causal"])))
     rows = [headings([""], (name.split()[1] for name in names[0]))]
     for row, some in zip(names, shares.tolist(), strict=True):
         cells = [th(row[0].split()[0])]
         for name, share in zip(row, some, strict=True):
-            shade = STRONGEST * float(np.nan_to_num(share))
-            cells.append(td(percent(share), "number", title=name, style=f"background:rgba({colour},{shade:.3f})"))
+            shade = rgba(MASK_COLOURS["causal"], STRONGEST * float(np.nan_to_num(share)))
+            cells.append(td(percent(share), "number", title=name, style=f"background:{shade}"))
         rows.append(cells)
     return title + table(rows)
 

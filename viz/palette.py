@@ -61,6 +61,11 @@ def rgb(colour: str) -> tuple[int, int, int]:
     return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
 
 
+def rgba(colour: str, opacity: float) -> str:
+    """ "#rrggbb" with an opacity from 0 to 1, as CSS and plotly have it."""
+    return f"rgba({','.join(map(str, rgb(colour)))},{opacity:.4f})"
+
+
 def ink_on(red: int, green: int, blue: int) -> str:
     """Black or white, whichever is read better on a colour: a contrast of 4.58 at the least (WCAG 2.2)."""
     shares = (part / 255 for part in (red, green, blue))

@@ -3,14 +3,12 @@
 Cell 0 is the class token, cell 1 + p pixel p, in raster order. Grey levels go from 0 (paper) to 7 (ink).
 """
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from markupsafe import Markup, escape
-from PIL import Image
 
 from i18n import N_, listed, say, say_count, together
 from model.heads.view import head_name
@@ -18,7 +16,7 @@ from model.pixels.view import PixelView
 from viz.charts import MARGIN, heat
 from viz.components import packed, words
 from viz.figure_table import FigureTable, grid
-from viz.hatch import data_uri, ink
+from viz.hatch import ink, picture_uri
 from viz.heads.cells import weight_text
 from viz.heatmap import CachedFigure, Part, colour_bar, colour_range, figure, title
 from viz.html import join, swatch, table, tag, td, th, track
@@ -240,13 +238,13 @@ def gallery(cards: Sequence[GalleryCard], columns: int = 10) -> Markup:
 def _figure(card: GalleryCard) -> Markup:
     verdict = {None: "", True: "yes", False: "no"}[card.good]
     alt = say("A written digit: {caption}", caption=card.caption)
-    source = data_uri(picture_png(card.levels, card.given))
-    picture = Markup('<img src="{}" alt="{}">').format(source, alt)
+    picture = Markup('<img src="{}" alt="{}">').format(picture_uri(enlarged(card.levels, card.given)), alt)
     return tag("figure", picture + tag("figcaption", card.caption), class_=verdict)
 
 
-def picture_png(levels: np.ndarray, given: int = 0, scale: int = 10) -> bytes:
-    """levels [64] as a PNG, ink on paper; a line under the pixels that were given."""
+def enlarged(levels: np.ndarray, given: int = 0) -> np.ndarray:
+    """levels [64] as pixels, uint8 [80,80,3], ink on paper; a line under those that were given."""
+    scale = 10
     shades = np.array([int(grey[1:3], 16) for grey in GREYS], np.uint8)[levels.reshape(SIDE, SIDE)]
     large = np.repeat(np.repeat(shades, scale, 0), scale, 1)
     pixels = np.stack([large] * 3, -1)
@@ -256,9 +254,7 @@ def picture_png(levels: np.ndarray, given: int = 0, scale: int = 10) -> bytes:
         pixels[row * scale - 1 : row * scale + 1, column * scale :] = line
         if column:
             pixels[(row + 1) * scale - 1 : (row + 1) * scale + 1, : column * scale] = line
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG")
-    return file.getvalue()
+    return pixels
 
 
 LOSS = N_(

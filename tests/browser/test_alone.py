@@ -21,8 +21,7 @@ from unmask.notebook import LoadedModel
 from unmask.runs import Run
 from viz.components import VIEWS, source
 from viz.heads.cells import weight_text
-from viz.saved.explorer import explorer_page
-from viz.saved.report import ABSENT
+from viz.saved.explorer import ABSENT, explorer_page
 from viz.saved.standalone import Canvas
 
 TEXT = "Once upon a time there was a little cat. The little cat said to the dog"

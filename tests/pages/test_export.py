@@ -22,8 +22,8 @@ from ui.export import export_files, pictures
 from ui.widgets.choices import plain
 from viz.export import data, fonts
 from viz.export.paper import Paper
+from viz.heads.attribution import largest_pairs
 from viz.heads.cells import weight_text
-from viz.heads.score_split import largest_pairs
 from viz.html import signed
 
 TEXT = "Once upon a time, the cat sat on a mat"

@@ -15,7 +15,7 @@ from tests.model.huggingface.image_families import picture
 from tests.model.images.test_reading import ANIMATED, BROKEN, SVG, png_header
 from unmask.__main__ import main
 from unmask.images import ImageRun
-from viz.lit_image import OPACITY, VEIL, composed
+from viz.images import OPACITY, VEIL, composed
 
 TEXT = "the cat sat on a mat"
 

@@ -23,8 +23,7 @@ from unmask.__main__ import main
 from unmask.report_request import LONGEST_LINK, link_to
 from unmask.runs import Run
 from viz.heads.picture import MOST_CELLS, room_for
-from viz.saved.explorer import AllHeads
-from viz.saved.report import ReportNumbers, ReportView, report_page
+from viz.saved.explorer import AllHeads, ReportNumbers, ReportView, report_page
 
 TEXT = "Once upon a time, <b>there</b> was a cat"
 

@@ -10,7 +10,7 @@ from model.heads.logit_lens import LogitLens
 from model.heads.view import HeadView
 from tests.viz.markup import plain
 from viz.ablation import EffectsView, effects_alt
-from viz.circuits.patching import PatchView, patch_alt
+from viz.circuits import PatchView, patch_alt
 from viz.layers import candidates_table, key, lens_table, ordinal, token_alt, token_figure, token_sentence
 
 LABELS = {3: "cat", 5: "<b>", 7: "dog"}

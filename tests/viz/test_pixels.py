@@ -1,11 +1,9 @@
 """8×8 pictures: the packets for the canvas, the tables, the gallery and the sentence."""
 
-import io
 import re
 from dataclasses import replace
 
 import numpy as np
-from PIL import Image
 
 from model.pixels.view import PixelView
 from tests.viz.packet import unpacked
@@ -14,13 +12,13 @@ from viz.palette import MASK_COLOURS, SEQUENTIAL
 from viz.pixels import (
     GREYS,
     GalleryCard,
+    enlarged,
     gallery,
     head_packet,
     heads_packet,
     largest,
     level_table,
     name_of,
-    picture_png,
     scale_html,
     sentence,
     strongest,
@@ -121,12 +119,11 @@ def test_a_table_of_shares_has_the_standard_beside_only_what_changed() -> None:
 def test_a_picture_is_paper_and_ink_with_a_line_below_what_was_given() -> None:
     levels = np.zeros(64, np.uint8)
     levels[9] = 7
-    pixels = np.asarray(Image.open(io.BytesIO(picture_png(levels, scale=10))).convert("RGB"))
+    pixels = enlarged(levels)
     assert pixels.shape == (80, 80, 3)
     assert pixels[15, 15].tolist() == [10, 10, 10] == [int(GREYS[7][1:3], 16)] * 3
     assert pixels[5, 5].tolist() == [255, 255, 255]
-    marked = np.asarray(Image.open(io.BytesIO(picture_png(levels, 32, 10))).convert("RGB"))
-    different = (marked != pixels).any(-1)
+    different = (enlarged(levels, 32) != pixels).any(-1)
     assert different.any(1).nonzero()[0].tolist() == [39, 40]
 
 

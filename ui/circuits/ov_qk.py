@@ -21,7 +21,7 @@ from ui.link import TextLink, Whole
 from ui.results import cached_figure
 from ui.widgets.choices import one_of
 from ui.widgets.progress import by_layer, stoppable
-from viz.circuits import ov_qk as pictures
+from viz import circuits as pictures
 from viz.html import fixed
 
 TOKENS = {"strongest": N_("with the largest effects"), "text": N_("of the text on the left")}

@@ -22,7 +22,7 @@ from ui.run_view import RunView
 from ui.widgets.choices import bound, one_of, select
 from ui.widgets.progress import by_layer
 from ui.widgets.uploads import uploader
-from viz.circuits.patching import PatchView, patch_alt, patch_figure, patch_sentence, patch_table
+from viz.circuits import PatchView, patch_alt, patch_figure, patch_sentence, patch_table
 from viz.numbers import Candidate, next_token_table
 
 PATCHED = {

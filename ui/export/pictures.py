@@ -28,9 +28,9 @@ from viz.export.picture import (
     why_picture,
 )
 from viz.heads import arcs, tokens
+from viz.heads.attribution import sum_words
 from viz.heads.bars import BarRow
 from viz.heads.cells import weight_text
-from viz.heads.score_split import sum_words
 from viz.heads.tokens import left_out, light_words
 
 FILES = {"every": "all-heads", "tokens": "text", "why": "score"}  # what a file's name calls a picture, if not its key

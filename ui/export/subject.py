@@ -16,8 +16,7 @@ from viz.export.data import About, Export, fits, hash_of
 from viz.export.words import caption, masks_said, version, versions
 from viz.heads.cells import merged_words
 from viz.numbers import leak_notes
-from viz.saved.explorer import all_heads
-from viz.saved.report import MOST_TOKENS, ReportNumbers, ReportView, report_page
+from viz.saved.explorer import MOST_TOKENS, ReportNumbers, ReportView, all_heads, report_page
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,12 +24,20 @@ from ui.widgets.key import choose
 from viz.figure_table import head_table
 from viz.heads.arcs import MOST_HEADS, arcs_packet
 from viz.heads.arcs import shown as arcs_part
+from viz.heads.attribution import (
+    carried_table,
+    effect_table,
+    largest_dimensions,
+    pairs_table,
+    sources_table,
+    strips_figure,
+    sum_words,
+    why_they_differ,
+)
 from viz.heads.bars import MOST_SORTED, BarRow, bars_figure, rest_words, row_of, where_it_lies
-from viz.heads.carried import carried_table, effect_table, why_they_differ
 from viz.heads.cells import weight_text
 from viz.heads.colours import PALETTES, Colours, key_names, numbers_table
 from viz.heads.colours import shown as numbers_part
-from viz.heads.score_split import largest_dimensions, pairs_table, sources_table, strips_figure, sum_words
 from viz.heads.tokens import left_out, light_words, tokens_packet
 from viz.heads.tokens import shown as tokens_part
 from viz.heatmap import margin

@@ -17,7 +17,7 @@ from ui.sidebar import speech
 from ui.widgets.uploads import uploaded, uploader
 from viz.html import join, tag
 from viz.lessons.glossary import card
-from viz.lessons.map import lesson_map
+from viz.lessons.screen import lesson_map
 
 PAGE = "pages/lessons.py"
 INTRO = N_(

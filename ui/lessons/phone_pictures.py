@@ -13,8 +13,8 @@ from viz.heads.overview import overview_packet
 from viz.heads.picture import changed, difference_packet, picture_packet
 from viz.html import tag
 from viz.lessons import pictures
-from viz.lessons.image import image_and_words, lit_picture, picture
 from viz.lessons.phone import Drawn, losses_table
+from viz.lessons.pictures import image_and_words, lit_picture, scene_image
 from viz.lessons.screen import row_tokens
 from viz.saved.standalone import Canvas
 
@@ -54,7 +54,7 @@ def _shown(step: Step, now: RunView, beside: RunView | None, query: int) -> Draw
     if step.show == "image":
         (layer, head), image = step.head, pictured(step.image or "")
         title, uri = cached_figure(lit_picture, now.head(layer, head), now.name(layer, head), image, query)
-        return Drawn(tag("p", title) + picture(uri, title))
+        return Drawn(tag("p", title) + scene_image(uri, title))
     if step.show in pictures.DRAWN:
         return Drawn(step_pictures.still(step, now))
     if step.show in ("head", "pair"):

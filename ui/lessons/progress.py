@@ -18,7 +18,7 @@ from ui.widgets.choices import deferred
 from ui.widgets.key import component_value
 from ui.widgets.uploads import download
 from viz.components import source
-from viz.lessons.summary import QuestionSummary, summary_page
+from viz.lessons.screen import QuestionSummary, summary_page
 
 NAME = "unmask lessons"  # not shown: in the local storage
 LONGEST = 40_000  # characters there

@@ -25,11 +25,11 @@ from viz.components import source
 from viz.head import comparison_figure, difference_figure, head_figure, head_range, unnamed_figure
 from viz.heatmap import enlarged
 from viz.html import tag
+from viz.images import lit_packet, weights_tables
 from viz.lessons import pictures, screen
 from viz.lessons.glossary import prose
-from viz.lessons.image import image_and_words, lit_step
+from viz.lessons.pictures import image_and_words, lit_step
 from viz.lessons.screen import ASKS, verdict_on
-from viz.lit_image import lit_packet, weights_tables
 from viz.numbers import loss_figure
 
 ABOVE, ABOVE_PRESENTED = 185, 110  # pixels over and under the picture as the page opens

@@ -15,7 +15,7 @@ from ui.guard import guarded
 from ui.run_view import RunView
 from ui.sidebar import models
 from ui.widgets.progress import stoppable
-from viz.heads.over_steps import steps_figure
+from viz.heads.overview import steps_figure
 
 
 def choose(name: str) -> str:

@@ -4,7 +4,6 @@ Made by matplotlib, which needs no browser. Text stays text in SVG and PDF. A he
 matplotlib's axes: they take most of the time that a picture takes.
 """
 
-import base64
 import io
 import re
 import warnings
@@ -26,12 +25,12 @@ from matplotlib.patches import Patch, PathPatch
 from matplotlib.path import Path
 from matplotlib.text import Text
 from matplotlib.ticker import MaxNLocator
-from PIL import Image
 
 from i18n import language, say, spoken
 from model.atlas.result import Atlas
 from model.heads.view import head_name
 from viz.export.fonts import drawable, families, width, wrapped
+from viz.hatch import picture_uri
 from viz.head_atlas.scatter import GREY, axis_range, axis_title, even_at, labelled, measured
 from viz.heads.colours import PALETTES, STANDARD_COLOURS
 from viz.mask_styles import STYLES, mask_name
@@ -114,7 +113,9 @@ class Sheet:
 
     def legend(self, masks: Iterable[str], others: Sequence[Artist] = ()) -> None:
         """Below the title: what each hatching is, after others with their labels."""
-        handles = [*others, *(hatched(name) for name in dict.fromkeys(masks))]
+        plain: dict[str, Any] = {"facecolor": GROUND, "linewidth": 0}
+        hatchings = (Patch(label=blocked_by(name), **plain, **hatch_ink(name)) for name in dict.fromkeys(masks))
+        handles = [*others, *hatchings]
         if handles:
             look: dict[str, Any] = {"frameon": False, "fontsize": 8, "borderaxespad": 0, "borderpad": 0}
             corner = self.at(EDGE, 0.33 - HEAD)
@@ -150,27 +151,18 @@ def tidy(panel: Axes, x: str, y: str = "", *, token_ticks: Literal["", "x", "y"]
             label.set_parse_math(False)
 
 
-def hatched(name: str) -> Patch:
-    """A mask's hatching with its name."""
-    return Patch(facecolor=GROUND, **hatch_ink(name), linewidth=0, label=mask_label(name))
-
-
-def mask_label(name: str) -> str:
-    """What a legend says of its hatching."""
-    return say("blocked") if name == ANY else blocked_by(name)
-
-
 def blocked_by(name: str) -> str:
-    """What a cell is that a mask blocks."""
-    return say("blocked: {mask}", mask=mask_name(name))
+    """What a cell is that a mask blocks, or ANY."""
+    return say("blocked") if name == ANY else say("blocked: {mask}", mask=mask_name(name))
 
 
 def hatch(panel: Axes, blocked: Blocked) -> None:
     """Each mask's cells, bool [Q,K], in its own direction and colour."""
     for name, mask in blocked.items():
-        boxes = [_box(*run) for run in runs(mask)]
+        found = runs(mask)
+        boxes = [[(begin, row), (end, row), (end, row + 1), (begin, row + 1)] for row, begin, end in found]
         if boxes:
-            whole = Path.make_compound_path(*boxes)
+            whole = Path.make_compound_path_from_polys(np.array(boxes) - 0.5)
             panel.add_patch(PathPatch(whole, linewidth=0, facecolor=(*GROUND, 0.6), **hatch_ink(name)))
 
 
@@ -190,11 +182,6 @@ def hatch_ink(name: str) -> dict[str, Any]:
     """The colour and the hatch of a mask, as matplotlib's patches take them."""
     style = STYLES.get(name)  # none of ANY
     return {"edgecolor": style.colour, "hatch": style.hatch} if style else {"edgecolor": "#8c929e", "hatch": "////"}
-
-
-def _box(row: int, begin: int, end: int) -> Path:
-    left, right, top, bottom = begin - 0.5, end - 0.5, row - 0.5, row + 0.5
-    return Path([(left, top), (right, top), (right, bottom), (left, bottom), (left, top)], closed=True)
 
 
 def runs(mask: np.ndarray) -> list[tuple[int, int, int]]:
@@ -313,17 +300,15 @@ class SvgSheet(Sheet):
         left, top, wide, tall = box
         cmap, norm = how["cmap"], how["norm"]
         columns = weights.shape[1]
-        self._image(cmap(norm(weights), bytes=True), left, top, wide, tall)
+        self._picture(cmap(norm(weights), bytes=True), box)
         x, y, cell = left * POINTS, (HEAD + top) * POINTS, wide / columns * POINTS
         for name, mask in blocked.items():
             places = ((x + begin * cell, y + row * cell, (end - begin) * cell) for row, begin, end in runs(mask))
             boxes = [f"M{at:.2f} {down:.2f}h{long:.2f}v{cell:.2f}h{-long:.2f}z" for at, down, long in places]
             if boxes:
                 self._parts.append(f'<path d="{"".join(boxes)}" fill="url(#{self._hatch(name)})"/>')
-        self._frame(left, top, wide, tall)
         left += wide + 0.08
-        self._image(cmap(np.linspace(1, 0, 256)[:, None], bytes=True), left, top, 0.1, bar)
-        self._frame(left, top, 0.1, bar)
+        self._picture(cmap(np.linspace(1, 0, 256)[:, None], bytes=True), (left, top, 0.1, bar))
         low, high = float(norm.vmin or 0), float(norm.vmax or 1)
         locator = MaxNLocator(min(9, int(4 * bar)), steps=[1, 2, 2.5, 5, 10])
         ticks = [tick for tick in locator.tick_values(low, high) if low - 1e-9 <= tick <= high + 1e-9]
@@ -341,11 +326,9 @@ class SvgSheet(Sheet):
         assert not others  # a heatmap has none: they are matplotlib's to draw
         left, top = EDGE, 0.33 - HEAD
         for name in dict.fromkeys(masks):
-            label = mask_label(name)
-            x, y = left * POINTS, 0.33 * POINTS
-            self._parts.append(
-                f'<rect x="{x:.2f}" y="{y + 1.2:.2f}" width="16" height="5.6" fill="url(#{self._hatch(name)})"/>'
-            )
+            label = blocked_by(name)
+            box = left, top + 1.2 / POINTS, 16 / POINTS, 5.6 / POINTS
+            self._add("rect", box, f'fill="url(#{self._hatch(name)})"')
             self.text(left + 0.31, top + 0.056, label, 8, va="center")
             left += 0.31 + width(label) * 8 / 9 + 0.22
 
@@ -357,21 +340,16 @@ class SvgSheet(Sheet):
         ground = '<rect width="100%" height="100%" fill="#ffffff"/>'
         return "\n".join([begin, *self._patterns.values(), "</defs>", ground, *self._parts, "</svg>\n"]).encode()
 
-    def _image(self, rgba: np.ndarray, left: float, top: float, wide: float, tall: float) -> None:
-        file = io.BytesIO()
-        Image.fromarray(rgba).save(file, "PNG")
-        data = base64.b64encode(file.getvalue()).decode()
-        self._parts.append(
-            f'<image x="{left * POINTS:.2f}" y="{(HEAD + top) * POINTS:.2f}" width="{wide * POINTS:.2f}" '
-            f'height="{tall * POINTS:.2f}" preserveAspectRatio="none" '
-            f'style="image-rendering:crisp-edges;image-rendering:pixelated" xlink:href="data:image/png;base64,{data}"/>'
-        )
+    def _picture(self, rgba: np.ndarray, box: Box) -> None:
+        """Pixels in a frame."""
+        look = 'preserveAspectRatio="none" style="image-rendering:crisp-edges;image-rendering:pixelated"'
+        self._add("image", box, f'{look} xlink:href="{picture_uri(rgba)}"')
+        self._add("rect", box, NO_FILL)
 
-    def _frame(self, left: float, top: float, wide: float, tall: float) -> None:
-        self._parts.append(
-            f'<rect x="{left * POINTS:.2f}" y="{(HEAD + top) * POINTS:.2f}" width="{wide * POINTS:.2f}" '
-            f'height="{tall * POINTS:.2f}" {NO_FILL}/>'
-        )
+    def _add(self, name: str, box: Box, look: str) -> None:
+        left, top, wide, tall = box
+        x, y, width, height = (f"{inches * POINTS:.2f}" for inches in (left, HEAD + top, wide, tall))
+        self._parts.append(f'<{name} x="{x}" y="{y}" width="{width}" height="{height}" {look}/>')
 
     def _hatch(self, name: str) -> str:
         ink = hatch_ink(name)

@@ -20,16 +20,15 @@ from viz.export.paper import ANY, GROUND, Paper, Sheet, SvgSheet, blocked_by, ch
 from viz.hatch import empty_runs
 from viz.head import TITLES
 from viz.heads.arcs import COLOURS, least
+from viz.heads.attribution import STRIPS, largest_pairs, measures_of, reaches, shares_of
 from viz.heads.bars import BarRow
-from viz.heads.carried import shares_of
 from viz.heads.cells import weight_text
 from viz.heads.colours import STANDARD_COLOURS, Colours
 from viz.heads.picture import change_range, changed
-from viz.heads.score_split import STRIPS, largest_pairs, reaches
 from viz.heads.tokens import brightest
 from viz.heatmap import axis_titles
 from viz.html import signed
-from viz.lit_image import LitImage, composed
+from viz.images import LitImage, composed
 from viz.palette import MARK, MASK_COLOURS, NOW, STANDARD
 
 LINE = 0.2  # inches of a token
@@ -271,13 +270,9 @@ def key_bars(paper: Paper, row: HeadView, series: Sequence[Series], measure: str
 
 def carried_picture(paper: Paper, row: HeadView, found: Carried) -> Sheet:
     """Each measure in shares of its sum over all keys. row: of the query, [1,K], those keys of found that are shown."""
-    measures = [(say("weight"), found.weights), (say("weight × |v|"), found.moved)]
-    if found.added is not None:
-        measures.append((say("adds"), found.added))
     shown = slice(row.first_key, row.first_key + len(row.keys))
-    series = [
-        (name, shares_of(values)[shown], colour) for (name, values), colour in zip(measures, COLOURS, strict=False)
-    ]
+    measures = zip(measures_of(found), COLOURS, strict=False)
+    series = [(name, shares_of(values)[shown], colour) for (name, values), colour in measures]
     return key_bars(paper, row, series, say("share of the sum"))
 
 

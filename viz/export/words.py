@@ -9,8 +9,8 @@ from model.atlas.result import MEASURES, Atlas
 from model.attribution.parts import ScoreSplit
 from model.heads.view import HeadView
 from viz.head_atlas.scatter import even_at
+from viz.heads.attribution import largest_dimensions, other_pairs, reaches
 from viz.heads.colours import Colours
-from viz.heads.score_split import largest_dimensions, other_pairs, reaches
 from viz.html import signed
 from viz.mask_styles import mask_name
 

@@ -9,7 +9,7 @@ from model.atlas import result
 from viz.heads.cells import weight_text
 from viz.html import filled, join, paragraph, table, tag, td, th, track
 from viz.numbers import percent, whole_percent
-from viz.palette import MARK, NOW
+from viz.palette import MARK, NOW, rgba
 
 MOST_LISTED = 8  # heads of a kind
 NAMED_PLACES = [place for place, one in enumerate(result.MEASURES.values()) if one.names]
@@ -192,7 +192,7 @@ def _piece(one: result.Example, place: int, weights: dict[int, float]) -> Markup
         return Markup("{}").format(text)
     written: dict[str, object] = {"class_": " ".join(classes)}
     if place in weights:
-        written["style"] = f"background:rgba(192,80,77,{min(weights[place] ** 0.5, 1) * 0.75:.2f})"
+        written["style"] = f"background:{rgba(NOW, min(weights[place] ** 0.5, 1) * 0.75)}"
         written["title"] = say("weight {weight}", weight=weight_text(weights[place]))
     lead = " " if text.startswith(" ") else ""
     return Markup(lead) + tag("span", text.removeprefix(" ") or " ", **written)

@@ -1,7 +1,9 @@
-"""A small picture for each word of the glossary: SVG. Rows are queries, columns are keys."""
+"""A small picture for each word of the glossary, as SVG: rows are queries, columns are keys; a lesson's prose, in which
+its words open; and its formulas."""
 
 import base64
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 
@@ -145,3 +147,19 @@ def _link_words(tokens: list[Token], name: str, used: dict[str, Term]) -> None:
 
 def _card(word: str, term: Term, name: str) -> Markup:
     return tag("div", card(word, term), id=f"{name}_{word}", class_="card", popover="auto")
+
+
+MORE_THAN_A_FORMULA = re.compile(r"\\(href|url|html\w*|style|class|include\w*)\b")  # links and styles of a stranger's
+
+
+def formula(latex: str) -> Markup:
+    """LaTeX as MathML, for pages without Streamlit; as it is typed where it cannot be read."""
+    from latex2mathml.converter import convert
+
+    try:
+        if MORE_THAN_A_FORMULA.search(latex):
+            raise ValueError(latex)
+        made = Markup(convert(latex, display="block"))  # an XML tree, written with all text escaped
+    except Exception:  # noqa: BLE001 - the library raises IndexError, KeyError and a dozen kinds of its own
+        made = tag("code", latex)
+    return tag("div", made, class_="formula")

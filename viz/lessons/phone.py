@@ -15,8 +15,7 @@ from i18n import ENGLISH, LANGUAGES, say, say_count, spoken
 from viz.components import words
 from viz.html import join, swatch, table, tag, td, th, track
 from viz.lessons import screen
-from viz.lessons.formula import formula
-from viz.lessons.glossary import prose
+from viz.lessons.glossary import formula, prose
 from viz.palette import NOW, STANDARD
 from viz.saved.standalone import Canvas, document
 from viz.why_causal.charts import Curve, colour

@@ -1,19 +1,24 @@
 """The pictures of a lesson's step that are HTML: vectors as strips of colour, a row of four tokens with its numbers,
-the lengths of values, and the curves of a training. Their text is as large as the text around them."""
+the lengths of values, and the curves of a training. Their text is as large as the text around them. And what a token
+attends to in an image; before that is asked, the image and the words alone.
+
+Sizes: P image tokens, which come first in a row.
+"""
 
 import base64
-import io
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from markupsafe import Markup
-from PIL import Image
 
 from i18n import N_, listed, say
-from viz.hatch import data_uri
+from model.heads.view import HeadView
+from model.images.patches import Box
+from viz.hatch import picture_uri
 from viz.html import fixed, join, shortened, table, tag, td, th, track
-from viz.lessons.screen import decimal
+from viz.images import LitImage, composed, lit_sentence
+from viz.lessons.screen import decimal, tokens
 from viz.numbers import Candidate, next_token_table, percent
 from viz.palette import MARK, NOW, STANDARD, diverging, rgb
 
@@ -66,9 +71,7 @@ def _strip(values: np.ndarray, reach: float) -> Markup:
     pixels = np.zeros((1, len(values), 4), np.uint8)
     pixels[0, :, :3] = np.where(values[:, None] > 0, COLOURS[1.0], COLOURS[0.0])
     pixels[0, :, 3] = np.round(255 * np.clip(np.abs(values) / reach, 0, 1) ** 0.7)
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG")
-    return Markup('<img src="{}" alt="">').format(data_uri(file.getvalue()))
+    return Markup('<img src="{}" alt="">').format(picture_uri(pixels))
 
 
 def _qkv(head: "HeadVectors", labels: Sequence[str], query: int) -> Markup:
@@ -210,3 +213,31 @@ def _line(x1: float | str, y1: float, x2: float | str, y2: float, *, dash: bool 
 
 def _words(words: str, x: float | str, y: float | str, anchor: str) -> Markup:
     return tag("text", words, x=x, y=y, fill="currentColor", font_size=14, text_anchor=anchor)
+
+
+def lit_step(view: HeadView, name: str, image: tuple[np.ndarray, tuple[Box, ...]], query: int) -> LitImage:
+    """name: the head's. image: its pixels, uint8 [height, width, 3], and the boxes of its tokens. query: a position."""
+    pixels, boxes = image
+    rows = sorted({query, *range(len(boxes), len(view.queries))})
+    cells = np.s_[rows, : len(boxes)]
+    names, labels = tuple(view.keys[: len(boxes)]), tuple(view.queries[row] for row in rows)
+    weights, blocked = view.weights[cells][None], view.any_blocked()[cells]
+    return LitImage((name,), pixels, boxes, names, weights, blocked, labels, rows.index(query))
+
+
+def lit_picture(view: HeadView, name: str, image: tuple[np.ndarray, tuple[Box, ...]], query: int) -> tuple[str, str]:
+    """The same as what is said of it, and an image as a URI."""
+    lit = lit_step(view, name, image, query)
+    return lit_sentence(lit), picture_uri(composed(lit))
+
+
+def image_and_words(image: tuple[np.ndarray, tuple[Box, ...]], pieces: Sequence[str], query: int | None) -> Markup:
+    """The words alone, unless the query is an image token."""
+    pixels, boxes = image
+    first = len(boxes) if query is None or query >= len(boxes) else 0
+    alt = say("The image of {count} image tokens, which come before the words.", count=len(boxes))
+    return join([scene_image(picture_uri(pixels), alt), tokens(pieces, query, first)])
+
+
+def scene_image(uri: str, alt: str) -> Markup:
+    return tag("img", src=uri, alt=alt, class_="scene")

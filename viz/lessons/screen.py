@@ -1,19 +1,24 @@
-"""The text of a lesson's step as tokens, and the page's style."""
+"""A lesson's step as text, and the page's style; which lesson builds on which; a lesson's summary to print."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from string import Formatter
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
 from i18n import N_, say
-from lessons.statement import OTHER, Statement
+from lessons.statement import OTHER, SHOWN, Statement
 from viz.components import source
 from viz.html import fixed, join, tag
+from viz.lessons.glossary import prose
 from viz.numbers import chance, number, percent, perplexity
+from viz.saved.standalone import document
 
 if TYPE_CHECKING:
+    from lessons.lesson import Lesson
     from lessons.questions import Answer
+    from lessons.shelf import Shelved
 
 
 def decimal(value: float) -> str:
@@ -175,3 +180,77 @@ def verdict_on(answer: "Answer", given: int | None, question: str = "") -> Marku
         kind = "wrong"
         first = say("Your answer: {own}. Not quite. The answer is: {right}", own=own.rstrip(".。"), right=right)
     return verdict(kind, [first, plain(answer.why)], question)
+
+
+def lesson_map(found: "list[Shelved]") -> Markup:
+    """Nothing where no lesson names another that it builds on."""
+    lessons = {one.name: one.lesson for one in found if one.lesson}
+    numbers = {one.name: number for number, one in enumerate(found, 1)}
+    depths: dict[str, int] = {}
+    for name, lesson in lessons.items():  # in their order: what one builds on comes before it
+        depths[name] = max((depths[one] + 1 for one in lesson.after if one in depths), default=0)
+    if not any(depths.values()):
+        return Markup()
+    columns = []
+    for depth in range(max(depths.values()) + 1):
+        items = []
+        for name in (one for one, own in depths.items() if own == depth):
+            before = " ".join(f"{numbers[one]}" for one in lessons[name].after if one in depths)
+            needed = tag("small", say("after {numbers}", numbers=before)) if before else ""
+            items.append(tag("li", join([tag("b", numbers[name]), " ", lessons[name].title, " ", needed])))
+        columns.append(tag("ul", join(items)))
+    return tag("div", join(columns), class_="lesson_map", role="group", aria_label=say("Which lesson builds on which"))
+
+
+SECTIONS = {  # each kind of answer with its title
+    "right": N_("Predicted correctly: {count}"),
+    "wrong": N_("To review: {count}"),
+    "told": N_("Answer shown without a prediction: {count}"),
+    "open": N_("Not answered yet: {count}"),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class QuestionSummary:
+    """A question of a lesson, of the step of this number. answer: None where it cannot be computed. given: the choice,
+    or SHOWN; None where nothing was chosen."""
+
+    number: int
+    title: str
+    question: str
+    answer: "Answer | None"
+    given: int | None
+
+    @property
+    def kind(self) -> str:
+        """Of SECTIONS."""
+        if self.answer is None or self.given is None:
+            return "open"
+        if self.given == SHOWN:
+            return "told"
+        return "right" if self.given in self.answer.right else "wrong"
+
+
+def summary_page(lesson: "Lesson", asked: Sequence[QuestionSummary]) -> str:
+    """A whole document, for a browser to print."""
+    parts = [tag("h1", lesson.title), tag("p", tag("b", say("Aim")) + f": {lesson.aim}")]
+    for kind, title in SECTIONS.items():
+        some = [one for one in asked if one.kind == kind]
+        if some:
+            parts += [tag("h2", say(title, count=len(some))), tag("ul", join(map(_item, some)))]
+    if lesson.summary:
+        parts += [tag("h2", say("Summary")), prose(lesson.summary, "summary")]
+    body = tag("main", join(parts))
+    return document(lesson.title, body, (), script=(), styles=("lesson.css",))
+
+
+def _item(one: QuestionSummary) -> Markup:
+    step = say("Step {number}: {title}", number=one.number, title=one.title)
+    lines = [tag("b", step), tag("div", say(ASKS[one.question]))]
+    if one.answer and one.kind != "open":
+        own = own_words(one.answer, one.given)
+        right = " / ".join(plain(one.answer.choices[number]) for number in sorted(one.answer.right))
+        lines += [tag("div", say("Your answer: {own}", own=own))] if own and one.kind != "told" else []
+        lines += [tag("div", say("The answer is: {right}", right=right))] if one.kind != "right" else []
+        lines.append(tag("div", plain(one.answer.why)))
+    return tag("li", join(lines))

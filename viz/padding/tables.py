@@ -11,7 +11,7 @@ from markupsafe import Markup
 from i18n import N_, listed, say, say_all, together
 from viz.html import amount, join, table, tag, td, th
 from viz.numbers import Candidate, chance
-from viz.palette import MASK_COLOURS, NOW, STANDARD, rgb
+from viz.palette import MASK_COLOURS, NOW, STANDARD, rgba
 
 CHARACTER, AROUND, TITLES = 7.7, 10, 110  # pixels of a token's character, around a token, and of the rows' titles
 GROUND = "light-dark(#FFFFFF, #14171C)"  # the page's, as .streamlit/config.toml has it
@@ -129,9 +129,8 @@ def _cell(text: PaddedText, cell: int, mask: str, tolerance: float, most: float)
     away = say("differs by {amount} from the same token alone", amount=amount(apart))
     if apart <= tolerance:
         return td(_lines(token, position, "="), "same" + read, title=away)
-    share = min(apart / most, 1.0) if math.isfinite(most) else 1.0
-    shade = f"background:rgba({','.join(map(str, rgb(NOW)))},{0.14 + 0.4 * share:.2f})"
-    return td(_lines(token, position, amount(apart)), "apart" + read, style=shade, title=away)
+    shade = rgba(NOW, 0.14 + 0.4 * (min(apart / most, 1.0) if math.isfinite(most) else 1.0))
+    return td(_lines(token, position, amount(apart)), "apart" + read, style=f"background:{shade}", title=away)
 
 
 def _key(texts: Sequence[PaddedText], mask: str, tolerance: float, what: str) -> str:
@@ -145,7 +144,7 @@ def _key(texts: Sequence[PaddedText], mask: str, tolerance: float, what: str) ->
 
 
 def _stripes(angle: int, alpha: float) -> str:
-    colour = f"rgba({','.join(map(str, rgb(MASK_COLOURS['padding'])))},{alpha})"
+    colour = rgba(MASK_COLOURS["padding"], alpha)
     return f"repeating-linear-gradient({angle}deg,{colour} 0 2px,transparent 2px 6px)"
 
 

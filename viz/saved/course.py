@@ -15,9 +15,8 @@ from model.spec import MaskSpec
 from viz.components import source, words
 from viz.html import join, tag
 from viz.lessons import screen
-from viz.lessons.formula import formula
-from viz.lessons.glossary import card, prose
-from viz.lessons.image import picture
+from viz.lessons.glossary import card, formula, prose
+from viz.lessons.pictures import scene_image
 from viz.saved.live import live_body, live_document, live_words
 from viz.saved.standalone import document, inlined
 
@@ -130,7 +129,7 @@ def _given(number: int, one: CourseStep) -> Markup:
         figures, packets = Markup(), tag("p", note, class_="note")
         for place, (title, packet) in enumerate(one.pictures):
             if isinstance(packet, str):
-                figures += tag("figure", tag("figcaption", title) + picture(packet, title))
+                figures += tag("figure", tag("figcaption", title) + scene_image(packet, title))
                 continue
             name = f"packet{number}_{place}"
             drawn = tag("div", "", class_="view heatmap", data_view="heatmap", data_packet=name)  # not shown

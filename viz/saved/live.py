@@ -24,7 +24,7 @@ from viz.mask_lab.canvas import ALT, canvas_packet
 from viz.mask_styles import STYLES
 from viz.numbers import head_count, layer_count
 from viz.palette import NOW, STANDARD
-from viz.saved.report import WORST
+from viz.saved.explorer import WORST
 from viz.saved.standalone import document, inlined
 from viz.sentence import LAYER_ONLY
 

@@ -14,17 +14,20 @@ from tests.viz.markup import plain
 from tests.viz.views import causal, padded, view_of
 from viz.head import head_figure
 from viz.heads.arcs import COLOURS, LEAST, LEAST_EVER, arcs_packet, least
-from viz.heads.bars import MOST_SORTED, bars_figure, rest_words, row_of, where_it_lies
-from viz.heads.carried import MOST_KEYS, carried_table, effect_table, why_they_differ
-from viz.heads.colours import MOST_ROWS, PALETTES, STANDARD_COLOURS, STEP, Colours, numbers_table, shown
-from viz.heads.score_split import (
+from viz.heads.attribution import (
+    MOST_KEYS,
     MOST_PAIRS,
+    carried_table,
+    effect_table,
     largest_dimensions,
     pairs_table,
     sources_table,
     strips_figure,
     sum_words,
+    why_they_differ,
 )
+from viz.heads.bars import MOST_SORTED, bars_figure, rest_words, row_of, where_it_lies
+from viz.heads.colours import MOST_ROWS, PALETTES, STANDARD_COLOURS, STEP, Colours, numbers_table, shown
 from viz.html import signed
 from viz.palette import SEQUENTIAL_SCALE
 

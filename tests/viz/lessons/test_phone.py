@@ -14,7 +14,7 @@ from lessons.reading import read
 from lessons.statement import Statement
 from tests.viz.markup import plain
 from viz.lessons.phone import PhoneStep, curve_body, end_body, language_of, losses_table, phone_page
-from viz.lessons.summary import QuestionSummary, summary_page
+from viz.lessons.screen import QuestionSummary, summary_page
 from viz.why_causal.charts import Curve
 
 LESSON = """---

@@ -12,7 +12,7 @@ from lessons.picture_data import PictureData
 from model.heads.four_tokens import FourTokens, four_token_steps
 from model.heads.vectors import HeadVectors, RunScores
 from viz.lessons import pictures
-from viz.lessons.formula import formula
+from viz.lessons.glossary import formula
 
 ROW = FourTokens((2.0, 1.0), ((1, 0), (1, 2), (0, 1), (2, 1)), ((1, 0), (0, 1), (2, 2), (-1, 1)), blocked=(3,))
 LABELS = ["<start>", "<b>", "c"]

@@ -1,26 +1,30 @@
-"""OV and QK circuits as tables, the distances that a head prefers as a curve, composition as arcs between heads."""
+"""OV and QK circuits as tables, the distances that a head prefers as a curve, composition as arcs between heads; what
+each patch of activation patching does to one prediction, as a heatmap, a ranked table and sentences.
+"""
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from markupsafe import Markup
 
-from i18n import N_, say
+from i18n import N_, say, say_count, together
 from model.heads.view import head_name
-from viz.charts import MARGIN, scatter
+from viz.charts import MARGIN, layers_grid, scatter
 from viz.figure_table import FigureTable, grid
 from viz.heatmap import CachedFigure, figure
 from viz.html import fixed, signed, table, td, th, track
-from viz.palette import NOW, STANDARD
+from viz.numbers import layer_count
+from viz.palette import NOW, STANDARD, rgba
 
 if TYPE_CHECKING:  # it computes them with torch
     from model.circuits.ov_qk import TokenEffects
 
-LISTED, ARCS, HEIGHT = 12, 40, 430
+MOST_LISTED, ARCS, HEIGHT = 12, 40, 430
 NAMES = {"q": N_("Q-composition"), "k": N_("K-composition"), "v": N_("V-composition")}
-NOTICED = 0.5  # of a score: a weight times 1.6
+NOTICED_SCORE = 0.5  # a weight times 1.6
 Pair = tuple[int, int, int, int]  # layer and head that reads, layer and head that wrote
 
 
@@ -48,8 +52,8 @@ def profile_figure(profile: np.ndarray) -> CachedFigure:
 
 def profile_sentence(profile: np.ndarray) -> str:
     best = int(profile.argmax())
-    if np.ptp(profile) < NOTICED:
-        return say("Position alone changes its scores by less than {least}.", least=NOTICED)
+    if np.ptp(profile) < NOTICED_SCORE:
+        return say("Position alone changes its scores by less than {least}.", least=NOTICED_SCORE)
     return say(
         "Position alone favours keys at distance {tokens}: {score}.",
         tokens=best,
@@ -100,7 +104,7 @@ def _arc(pair: Pair, share: float, chosen: tuple[int, int]) -> dict:
 
 
 def composition_table(found: np.ndarray, layers: Sequence[int]) -> Markup:
-    pairs = strongest(found)[:LISTED]
+    pairs = strongest(found)[:MOST_LISTED]
     rows = [[th(say("reading head")), th(say("writing head")), th(say("composition"), colspan=2)]]
     for pair in pairs:
         later, reads, earlier, wrote = pair
@@ -133,3 +137,93 @@ def composition_sentence(found: np.ndarray, kind: str, layers: Sequence[int]) ->
     names = {"reader": head_name(layers[later], reads), "writer": head_name(layers[earlier], wrote)}
     words = N_("Strongest {kind}: {reader} reads the output of {writer}, {value} above random matrices.")
     return say(words, kind=say(NAMES[kind]), value=fixed(float(found[pairs[0]]), 3), **names)
+
+
+LISTED = 10
+NOTICED = 0.005  # of the measured value: what rounds to 0 in two digits
+LEAST_WAY = 0.5  # of the strongest effect: of a shorter way between the runs, shares would say nothing
+BEFORE = N_("Measured in {given}: {there}, in {taking}: {here}.")
+STRONGEST = N_("{patch} from {given} changes {taking} most: by {change}.")
+AWAY = N_("{patch} from {given} changes {taking} most: by {change}, away from {given}.")
+SHARE = N_("{patch} from {given} changes {taking} most: by {change}, {share} of the way to {given}.")
+
+
+@dataclass(frozen=True, eq=False)
+class PatchView:
+    """values [R,C]: by how much the measured value rises with each patch; spread [R,C]: over pairs of texts, None for
+    one pair. rows, columns: their names. chosen: those patched together. measured: the value of the run that
+    activations are taken from, and of the one that they are put into; names: of both. unit: of all of these."""
+
+    values: np.ndarray
+    rows: Sequence[str]
+    columns: Sequence[str]
+    unit: str
+    measured: tuple[float, float]
+    names: tuple[str, str]
+    spread: np.ndarray | None = None
+    chosen: frozenset[tuple[int, int]] = frozenset()
+
+    def ranked(self) -> list[tuple[int, int]]:
+        """The strongest either way first."""
+        return sorted(np.ndindex(self.values.shape), key=lambda place: -abs(self.values[place]))
+
+    def name(self, place: tuple[int, int]) -> str:
+        return f"{self.rows[place[0]]} {self.columns[place[1]]}"
+
+
+def patch_figure(view: PatchView, *, dark: bool) -> CachedFigure:
+    return layers_grid(view.values, view.rows, view.columns, view.chosen, "%{text}: %{z:+.3f}", view.unit, dark=dark)
+
+
+def patch_table(view: PatchView) -> Markup:
+    """The strongest, with what they are of the way from the one run to the other, where there is one."""
+    strongest, way = view.ranked()[:LISTED], view.measured[0] - view.measured[1]
+    most, given, taking = abs(float(view.values[strongest[0]])) or 1.0, *view.names
+    spread = [th(say("± over pairs"), "number")] if view.spread is not None else []
+    of_way = th(say("of {given} − {taking}", given=given, taking=taking), "number")
+    rows = [[th(say("from {given}", given=given)), th(view.unit, colspan=2), *spread, of_way]]
+    for place in strongest:
+        value = float(view.values[place])
+        bar = track(abs(value) / most, NOW if value > 0 else STANDARD)
+        over = [] if view.spread is None else [td(fixed(float(view.spread[place]), 3), "number")]
+        share = td(_percent(value / way) if abs(way) > LEAST_WAY * most else "–", "number")
+        rows.append([td(view.name(place)), td(signed(value), "number"), bar, *over, share])
+    return table(rows)
+
+
+def patch_sentence(view: PatchView) -> str:
+    """What was measured, and which patch does most."""
+    strongest, names = view.ranked()[0], dict(zip(("given", "taking"), view.names, strict=True))
+    way, value = view.measured[0] - view.measured[1], float(view.values[strongest])
+    before = say(BEFORE, there=fixed(view.measured[0], 2), here=fixed(view.measured[1], 2), **names)
+    if abs(value) < NOTICED:
+        return together([before, say("No patch changes it by {least} or more.", least=NOTICED)])
+    names |= {"patch": view.name(strongest), "change": signed(value, 2)}
+    if abs(way) <= LEAST_WAY * abs(value):
+        return together([before, say(STRONGEST, **names)])
+    if value * way < 0:
+        return together([before, say(AWAY, **names)])
+    return together([before, say(SHARE, share=_percent(value / way), **names)])
+
+
+def _percent(share: float) -> str:
+    return f"{fixed(100 * share, 0)}%"
+
+
+def patch_alt(view: PatchView) -> str:
+    """The picture for whoever cannot see it."""
+    rows, columns = view.values.shape
+    across = say_count("{count} column", "{count} columns", columns)
+    what = say("Effect of each patch, {rows} by {columns}.", rows=layer_count(rows), columns=across)
+    return together([what, patch_sentence(view)])
+
+
+def patch_grid(view: PatchView) -> Markup:
+    """All of them as a table of numbers on their colours."""
+    reach = max(float(np.abs(view.values).max()), NOTICED)
+    rows = [[th(""), *(th(column, "number") for column in view.columns)]]
+    for name, values in zip(view.rows, view.values.tolist(), strict=True):
+        colours = [rgba(NOW if value > 0 else STANDARD, 0.6 * abs(value / reach)) for value in values]
+        cells = zip(values, colours, strict=True)
+        rows.append([th(name), *(td(signed(value, 2), "number", style=f"background:{ink}") for value, ink in cells)])
+    return table(rows)

@@ -6,16 +6,20 @@ import numpy as np
 
 from model.circuits.ov_qk import TokenEffects
 from tests.viz.markup import plain
-from viz.circuits.ov_qk import (
+from viz.circuits import (
     ARCS,
+    PatchView,
     arcs_figure,
     circuit_table,
     composition_numbers,
     composition_sentence,
+    patch_figure,
+    patch_grid,
+    patch_sentence,
+    patch_table,
     profile_sentence,
     strongest,
 )
-from viz.circuits.patching import PatchView, patch_figure, patch_grid, patch_sentence, patch_table
 
 VALUES = np.array([[0.1, -2.0, 0.0], [3.0, 0.25, -0.125]], np.float32)
 VIEW = PatchView(VALUES, ["L0", "L3"], ["H0", "H1", "5: <b>"], "logits", (2.0, -2.0), ("A", "B"))
