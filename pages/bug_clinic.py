@@ -8,13 +8,12 @@ page.set_up("Bug clinic")  # not shown
 
 from i18n import N_, say
 from model.bug_clinic.comparison import attention_for, masks_for, prepared
-from ui import controls, explain, run_view
+from ui import controls, explain, run_view, widgets
 from ui.bug_clinic import controls as clinic
 from ui.bug_clinic import explanations
 from ui.guard import guarded
 from ui.sidebar.models import FIRST
-from ui.widgets import choices
-from ui.widgets.choices import one_of
+from ui.widgets import one_of
 
 model, text = controls.open_page(clinic.ClinicLink.restore)
 controls.ask_for_text(text)
@@ -65,5 +64,5 @@ else:
         explanations.show_beside(now, bug, pair, found, layer, head)
     explanations.show_laws(now, bug, found, layer)
 
-choices.show(clinic.notes(model, lines))
+widgets.show_notes(clinic.notes(model, lines))
 controls.share(clinic.ClinicLink, model, puzzle=None, **(clinic.NO_ANSWER if mode == "spot" else {}))

@@ -15,7 +15,7 @@ from ui.head_atlas import controls as atlas_controls
 from ui.head_atlas import examples
 from ui.head_atlas.controls import SECTIONS, SOURCES, AtlasLink
 from ui.results import cached_figure
-from ui.widgets.choices import one_of
+from ui.widgets import one_of
 from viz.head_atlas import tables
 from viz.head_atlas.scatter import distances
 from viz.head_atlas.tables import tokens_table

@@ -10,7 +10,7 @@ page.set_up(N_("Across layers"))  # first, so that the browser has something to 
 from ui import controls, explain, layers, run_view
 from ui.guard import guarded
 from ui.heads import query
-from ui.widgets.choices import one_of
+from ui.widgets import one_of
 
 model, text = controls.open_page(layers.LayersLink.restore)
 reading, row = controls.open_text(model, text)

@@ -18,8 +18,7 @@ from model.text import TokenBatch
 from serving.job import ModelRef
 from ui import link, page, results, run_view
 from ui.run_view import RunView
-from ui.widgets.choices import bound, one_of, select
-from ui.widgets.progress import by_layer
+from ui.widgets import bound, by_layer, one_of, select
 from viz.ablation import EffectsView, effects_alt, effects_figure, effects_table, ranking_sentence
 
 

@@ -23,7 +23,7 @@ from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView
 from ui.sidebar import models
-from ui.widgets.choices import bound, one_of
+from ui.widgets import bound, one_of
 from viz.head import difference_figure, head_figure, head_range
 from viz.mask_styles import mask_name
 from viz.numbers import next_token_table

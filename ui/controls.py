@@ -20,13 +20,11 @@ from model.masks import NATIVE, MaskSpec
 from model.text import TokenBatch, rows_of
 from model.transformer import Transformer
 from serving.settings import Settings
-from ui import explain, link, page, run_view
+from ui import explain, link, page, run_view, widgets
 from ui.guard import guarded
 from ui.sidebar import chat, models, training_steps
 from ui.sidebar.models import EXAMPLES, FIRST, model_found
-from ui.widgets import choices
-from ui.widgets.choices import bound, deferred, one_of
-from ui.widgets.uploads import download
+from ui.widgets import bound, deferred, download, one_of
 from viz.heads.cells import merged_words
 from viz.heatmap import MOST_TICKS
 from viz.mask_styles import STYLES
@@ -60,7 +58,7 @@ def open_model(*own: Callable[[], None]) -> Model:
 
     own: called to restore the page's own choices, after those that all pages share.
     """
-    choices.restore("kept", _from_link)
+    widgets.restore("kept", _from_link)
     for restore in own:
         restore()
     _count_positions()
@@ -76,7 +74,7 @@ def open_model(*own: Callable[[], None]) -> Model:
 
 def keep() -> Model:
     """What `open_model` does, in a part of the page that runs again alone (st.fragment)."""
-    choices.keep("kept")
+    widgets.keep("kept")
     _count_positions()
     return models.kept()  # such a part is given none: it would keep it in memory for as long as the page is open
 
@@ -86,7 +84,7 @@ def open_text(model: Model, text: str) -> tuple[TokenizedText, int]:
     ask_for_text(text)
     if chat.choose(model):
         reading = chat.open_messages(model, text)
-        choices.show(explain.limits(model, reading))
+        widgets.show_notes(explain.limits(model, reading))
         return reading, 0
     with st.sidebar:
         targets, row_place = choose_target(model), st.container()
@@ -95,7 +93,7 @@ def open_text(model: Model, text: str) -> tuple[TokenizedText, int]:
         reading = run_view.tokenize(model, text, pad_side, targets)
     with row_place:
         row = choose_row(reading.rows)
-    choices.show(explain.limits(model, reading))
+    widgets.show_notes(explain.limits(model, reading))
     return reading, row
 
 
@@ -141,7 +139,7 @@ def _from_link() -> dict[str, Any]:
     chosen = view.model_dump() | {
         "model": view.model if known or settings.models else OTHER,
         "other": "" if known else view.model,
-        "text": choices.brought_text("text", FIRST) if view.text is None else view.text,
+        "text": widgets.brought_text("text", FIRST) if view.text is None else view.text,
         "positions_count": _counted(view.by),
     }
     typed = st.session_state.get("kept", {}) if view.text is None else {}

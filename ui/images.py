@@ -30,9 +30,7 @@ from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView
 from ui.sidebar import models
-from ui.widgets.choices import bound, one_of, select
-from ui.widgets.key import component_value, whole, wholes
-from ui.widgets.uploads import uploaded, uploader
+from ui.widgets import bound, component_value, one_of, select, uploaded, uploader, whole, wholes
 from viz import images, lit_image
 from viz.head import head_figure, head_range
 from viz.mask_styles import STYLES

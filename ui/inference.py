@@ -25,8 +25,7 @@ from ui import controls, link, page, results, run_view
 from ui.guard import guarded
 from ui.heads.head import heard
 from ui.results import cached_figure
-from ui.widgets.choices import bound, one_of, whole_number, whole_numbers
-from ui.widgets.uploads import download
+from ui.widgets import bound, download, one_of, whole_number, whole_numbers
 from viz import inference
 from viz.heatmap import CachedFigure
 from viz.mask_styles import STYLES

@@ -20,7 +20,7 @@ from ui.heads import query as queries
 from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView, layer_names
-from ui.widgets.choices import bound, select
+from ui.widgets import bound, select
 from viz import layers as pictures
 from viz.head import comparison_figure, head_figure
 from viz.heads.cells import merged_words

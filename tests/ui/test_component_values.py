@@ -13,7 +13,7 @@ from ui import page, pixels
 from ui.heads import chosen, head, overview, query
 from ui.heads.chosen import hearing
 from ui.mask_lab import compose
-from ui.widgets.key import MOST
+from ui.widgets import MOST
 from viz.heatmap import figure
 
 

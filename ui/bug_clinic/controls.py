@@ -31,7 +31,7 @@ from ui.bug_clinic import explanations
 from ui.explain import title_of
 from ui.markdown import escaped
 from ui.run_view import RunView
-from ui.widgets.choices import select
+from ui.widgets import select
 from viz.bug_clinic import told_apart
 
 WHOLE_NAMES = '<style>:is([class*="st-key-candidate_"], .st-key-puzzle_link) button * { white-space: normal; }</style>'

@@ -20,8 +20,7 @@ from ui.controls import A_LINE_EACH
 from ui.heads.head import heard
 from ui.link import TextLink, Whole
 from ui.results import cached_figure
-from ui.widgets.choices import one_of
-from ui.widgets.progress import by_layer, stoppable
+from ui.widgets import by_layer, one_of, stoppable
 from viz.circuits import ov_qk as pictures
 from viz.html import fixed
 

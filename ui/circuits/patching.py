@@ -19,9 +19,7 @@ from ui.heads.head import heard
 from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView
-from ui.widgets.choices import bound, one_of, select
-from ui.widgets.progress import by_layer
-from ui.widgets.uploads import uploader
+from ui.widgets import bound, by_layer, one_of, select, uploader
 from viz.circuits.patching import PatchView, patch_alt, patch_figure, patch_sentence, patch_table
 from viz.numbers import Candidate, next_token_table
 

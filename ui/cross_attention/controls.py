@@ -14,7 +14,7 @@ from model.text import rows_of
 from ui import controls, run_view
 from ui.link import TextLink, Whole, at_most
 from ui.sidebar import models
-from ui.widgets.choices import bound
+from ui.widgets import bound
 
 FIRST = "3 Mar 2021"
 LONGER = (  # the lines that can stand beside the user's, each about five characters longer

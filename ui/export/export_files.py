@@ -10,8 +10,7 @@ from ui import explain, link, page
 from ui.export.subject import ExportSubject
 from ui.guard import problem_in
 from ui.markdown import escaped
-from ui.widgets.choices import deferred, one_of
-from ui.widgets.uploads import download, uploaded, uploader
+from ui.widgets import deferred, download, one_of, uploaded, uploader
 from viz.export import data
 from viz.export.data import Export
 from viz.head import head_figure

@@ -16,7 +16,7 @@ from ui import explain, page, results
 from ui.generation.writing import Writing
 from ui.guard import guarded
 from ui.run_view import name_of
-from ui.widgets.choices import one_of
+from ui.widgets import one_of
 from viz import generation as pictures
 from viz.heatmap import CachedFigure
 from viz.numbers import number

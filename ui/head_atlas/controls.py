@@ -37,8 +37,7 @@ from ui import controls, page, results
 from ui.guard import guarded, waiting
 from ui.heads.head import heard
 from ui.link import TextLink, Whole, with_masks
-from ui.widgets.choices import bound
-from ui.widgets.uploads import uploader
+from ui.widgets import bound, uploader
 from viz.head_atlas.scatter import distance_names, scatter
 from viz.numbers import percent, whole_percent
 

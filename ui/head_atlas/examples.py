@@ -21,7 +21,7 @@ from ui.guard import guarded
 from ui.head_atlas import controls as atlas_controls
 from ui.markdown import escaped
 from ui.results import cached_figure
-from ui.widgets.uploads import download
+from ui.widgets import download
 from viz.export.words import version
 from viz.head_atlas.tables import called, deciles_html, ranked_table
 

@@ -9,12 +9,11 @@ import streamlit as st
 
 from model.heads.view import HeadView
 from ui import results
-from ui.heads.query import Moves
+from ui.heads.query import Moves, chosen_key
 from ui.heads.query import take as take_query
 from ui.link import PINS
 from ui.run_view import RunView
-from ui.widgets import key
-from ui.widgets.key import component_value
+from ui.widgets import component_value
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +52,7 @@ class ChosenHead:
 
     @property
     def key(self) -> int:
-        return key.chosen(self.view, self.query)
+        return chosen_key(self.view, self.query)
 
     @property
     def across(self) -> bool:

@@ -16,7 +16,7 @@ from ui.guard import guarded
 from ui.heads.head import canvas
 from ui.results import cached_figure
 from ui.run_view import RunView
-from ui.widgets.key import component_value, wholes
+from ui.widgets import component_value, wholes
 from viz.figure_table import measures_tables
 from viz.heads.overview import TITLES, overview_packet
 

@@ -17,7 +17,7 @@ from ui.link import SPAN, ZOOM
 from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView
-from ui.widgets.choices import bound, one_of
+from ui.widgets import bound, one_of
 from viz.heads.bars import MOST_SORTED, BarRow, bars_figure, rest_words, where_it_lies
 
 POOLED = {"mean": N_("mean"), "sum": N_("sum")}

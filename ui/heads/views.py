@@ -19,8 +19,7 @@ from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView
 from ui.streamlit_internals import css
-from ui.widgets.choices import bound, one_of
-from ui.widgets.key import choose
+from ui.widgets import bound, one_of
 from viz.figure_table import head_table
 from viz.heads.arcs import MOST_HEADS, arcs_packet
 from viz.heads.arcs import shown as arcs_part
@@ -224,7 +223,7 @@ SOURCES = N_(
 def show_why(chosen: ChosenHead) -> None:
     """The cell is the query, and the key that is chosen here or by a click on the heatmap."""
     hint = say("Click a cell of the heatmap to choose its query and key.")
-    key = choose(chosen.view, chosen.query, hint)
+    key = query.choose_key(chosen.view, chosen.query, hint)
     with st.container(key="why_of_query"):
         _show_cell(chosen, key)
     query.hear("why_of_query", say("Why this cell"), chosen.moves)
