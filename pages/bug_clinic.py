@@ -54,7 +54,8 @@ else:
     with heads:
         layer, head = controls.choose_head(model, *run_view.shape_of(now))
     with side:
-        on = clinic.choose_side(pair)
+        # no choice where the heatmaps are the same
+        on = pair.is_seen() and st.toggle(say("Bug on"), key="bug_on", help=say("Off: only the correct version."))
     st.html(explanations.sentence(bug))
     picture, told = st.columns([1.65, 1], gap="medium")
     with picture:

@@ -9,7 +9,7 @@ from model.attribution.score_split import carried, score_split
 from model.base import ranges
 from model.heads.view import HeadView, cropped
 from ui import results
-from ui.export.subject import ExportSubject
+from ui.export.export_files import ExportSubject
 from ui.guard import guarded
 from ui.heads import query, span
 from ui.heads.views import OF_TOKENS, choose_heads, colours
