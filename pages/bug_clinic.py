@@ -8,13 +8,12 @@ page.set_up("Bug clinic")  # not shown
 
 from i18n import N_, say
 from model.bug_clinic.comparison import attention_for, masks_for, prepared
-from ui import controls, explain, run_view
+from ui import controls, explain, run_view, widgets
 from ui.bug_clinic import controls as clinic
 from ui.bug_clinic import explanations
 from ui.guard import guarded
 from ui.sidebar.models import FIRST
-from ui.widgets import choices
-from ui.widgets.choices import one_of
+from ui.widgets import one_of
 
 model, text = controls.open_page(clinic.ClinicLink.restore)
 controls.ask_for_text(text)
@@ -55,7 +54,8 @@ else:
     with heads:
         layer, head = controls.choose_head(model, *run_view.shape_of(now))
     with side:
-        on = clinic.choose_side(pair)
+        # no choice where the heatmaps are the same
+        on = pair.is_seen() and st.toggle(say("Bug on"), key="bug_on", help=say("Off: only the correct version."))
     st.html(explanations.sentence(bug))
     picture, told = st.columns([1.65, 1], gap="medium")
     with picture:
@@ -65,5 +65,5 @@ else:
         explanations.show_beside(now, bug, pair, found, layer, head)
     explanations.show_laws(now, bug, found, layer)
 
-choices.show(clinic.notes(model, lines))
+widgets.show_notes(clinic.notes(model, lines))
 controls.share(clinic.ClinicLink, model, puzzle=None, **(clinic.NO_ANSWER if mode == "spot" else {}))

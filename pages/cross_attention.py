@@ -12,7 +12,7 @@ from ui import controls, explain
 from ui.cross_attention import controls as ours
 from ui.cross_attention import figures
 from ui.guard import guarded
-from ui.widgets.choices import one_of
+from ui.widgets import one_of
 
 chosen = controls.open_model(ours.DatesLink.restore)
 with guarded():

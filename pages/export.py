@@ -9,8 +9,7 @@ page.set_up("Export")  # first, so that the browser has something to fetch while
 from i18n import say
 from ui import controls, explain, link, run_view
 from ui.export import export_files
-from ui.export import subject as report
-from ui.export.subject import ExportSubject
+from ui.export.export_files import ExportSubject
 from ui.guard import guarded
 
 model, text = controls.open_page()
@@ -42,8 +41,7 @@ if section == "Picture":
 elif section == "Numbers":
     export_files.numbers(subject)
 elif section == "Report":
-    address = export_files.link_to_explore()
-    export_files.report(lambda: report.report(subject, address))
+    export_files.report(subject)
 else:
     export_files.opened()
 controls.share(link.View, model, masks=None)

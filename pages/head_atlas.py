@@ -1,5 +1,7 @@
 """Head atlas: every head of a model measured over texts, as points to choose from."""
 
+from typing import Any
+
 import streamlit as st
 
 from i18n import N_, say, say_count, together
@@ -7,7 +9,8 @@ from ui import page
 
 page.set_up(N_("Head atlas"))  # first, so that the browser has something to fetch while torch is imported
 
-from model.atlas.progress import about
+from model.atlas.progress import about as about_atlas
+from model.atlas.result import EVERY_MEASURE
 from model.atlas.unit import row_length
 from ui import controls, explain
 from ui.guard import guarded
@@ -15,11 +18,11 @@ from ui.head_atlas import controls as atlas_controls
 from ui.head_atlas import examples
 from ui.head_atlas.controls import SECTIONS, SOURCES, AtlasLink
 from ui.results import cached_figure
-from ui.widgets.choices import one_of
+from ui.widgets import one_of
 from viz.head_atlas import tables
-from viz.head_atlas.scatter import distances
+from viz.head_atlas.scatter import distance_names, distances
 from viz.head_atlas.tables import tokens_table
-from viz.numbers import token_count
+from viz.numbers import percent, token_count
 
 model, text = controls.open_page(AtlasLink.restore)
 title = st.empty()
@@ -28,8 +31,11 @@ texts, axes = st.columns([2.7, 1.6], vertical_alignment="bottom")
 with texts, st.container(horizontal=True, vertical_alignment="bottom"):
     chosen = one_of(say("Texts"), SOURCES, "atlas_source", width="content", help=say(atlas_controls.HELP))
     masks = atlas_controls.choose_masks(model)
-with axes:
-    x, y = atlas_controls.choose_axes()
+with axes, st.container(horizontal=True, wrap=False):
+    across, up = (atlas_controls.words(st.session_state[name]) for name in ("atlas_x", "atlas_y"))
+    look: Any = {"options": list(EVERY_MEASURE), "format_func": atlas_controls.title}
+    x = st.selectbox(say("X axis"), key="atlas_x", help=across, **look)
+    y = st.selectbox(say("Y axis"), key="atlas_y", help=up, **look)
 layer, head = controls.nearest_head(model, model.num_layers, model.num_heads)
 atlas_controls.share(model, text)  # before what may end the page
 with guarded(say("Measuring every head …")):
@@ -54,8 +60,11 @@ with left:
 with right:
     controls.choose_head(model, atlas.layers, atlas.heads)
     st.html(tables.head_sentence(atlas, layer, head))
-    figure = distances(atlas, layer, head)
-    page.chart(figure, "atlas_distances", atlas_controls.distances_alt(atlas, layer, head))
+    names, shares = distance_names(atlas), atlas.spread[layer, head]
+    most = int(shares[: len(names)].argmax())
+    alt = N_("Attention of {head} by distance in tokens. The largest share, {share}: {distance}.")
+    about = {"head": atlas.name((layer, head)), "share": percent(shares[most]), "distance": names[most]}
+    page.chart(distances(atlas, layer, head), "atlas_distances", say(alt, **about))
     keys, queries = st.columns(2)
     keys.html(cached_figure(tokens_table, atlas.key_tokens(layer, head)[:6], say("most attended to")))
     sharp = cached_figure(tokens_table, atlas.query_tokens(layer, head)[:6], say("sharpest queries"), tables.no_token())
@@ -66,7 +75,11 @@ section = one_of(say("Below"), SECTIONS, "atlas_section", label_visibility="coll
 if section == "examples":
     examples.examples(atlas, layer, head)
 elif section == "find":
-    examples.show_finder(model, text, atlas, masks)
+    left, right = st.columns([1, 1.35], gap="large")
+    with left:
+        examples.by_distance(atlas)
+    with right:
+        examples.by_marks(model, text, atlas, masks)
 else:
-    examples.table(atlas, model, about(model, masks, row_length(model), atlas))
+    examples.table(atlas, model, about_atlas(model, masks, row_length(model), atlas))
 go_on()

@@ -10,7 +10,7 @@ page.set_up(N_("Across layers"))  # first, so that the browser has something to 
 from ui import controls, explain, layers, run_view
 from ui.guard import guarded
 from ui.heads import query
-from ui.widgets.choices import one_of
+from ui.widgets import one_of, select
 
 model, text = controls.open_page(layers.LayersLink.restore)
 reading, row = controls.open_text(model, text)
@@ -31,7 +31,11 @@ with query_slot:
 names = run_view.layer_names(model, attention)
 if section != "lens":
     with over_slot:
-        over = layers.choose_over(section)
+        flows = section == "token" and st.session_state.by == "tokens"
+        offered = {name: words for name, words in layers.OVER.items() if name != "flow" or flows}
+        if st.session_state.over not in offered:
+            st.session_state.over = "rollout"
+        over = select(say("Over heads"), offered, "over", help=say(layers.HELP))
 if section == "all":
     with layer_slot:
         layer = layers.choose_layer(model, names)

@@ -11,7 +11,7 @@ from ui import controls, explain, link, mask_check
 from ui.guard import guarded
 from ui.heads import head as head_picture
 from ui.markdown import escaped
-from ui.widgets.choices import one_of, select
+from ui.widgets import one_of, select
 from viz.mask_check import laws_table, mask_figure, named_pairs, sentence
 
 mask_check.CheckLink.restore()

@@ -7,11 +7,10 @@ from ui import page
 page.set_up("Padding")  # first, so that the browser has something to fetch while torch is imported
 
 from i18n import say, say_count
-from ui import controls, explain, padding
+from ui import controls, explain, padding, widgets
 from ui.guard import guarded
 from ui.markdown import escaped
 from ui.results import cached_figure
-from ui.widgets import choices
 from viz.html import amount
 from viz.padding import words
 from viz.padding.tables import LOGITS, STATES, grid, texts_table
@@ -41,7 +40,7 @@ sentence_slot.html(page.sentence(sentence))
 with noted:
     if found.ours:
         padding.offer_ours(found)
-    choices.show([*map(escaped, found.notes), *padding.notes(model)])
+    widgets.show_notes([*map(escaped, found.notes), *padding.notes(model)])
 
 st.html(cached_figure(grid, texts, choice.mask, tolerance, what))
 

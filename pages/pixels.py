@@ -10,7 +10,7 @@ from i18n import say
 from ui import link, pixels
 from ui.guard import guarded
 from ui.pixels import PARTS, PixelsLink
-from ui.widgets.choices import one_of
+from ui.widgets import one_of
 from viz.pixels import sentence
 
 PixelsLink.restore()

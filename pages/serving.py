@@ -9,7 +9,7 @@ page.set_up(N_("Serving"))  # first, so that the browser has something to fetch 
 
 from ui import controls, explain, inference
 from ui.guard import guarded
-from ui.widgets.choices import one_of
+from ui.widgets import one_of
 
 model, text = controls.open_page(inference.ServingLink.restore)
 title = st.container()

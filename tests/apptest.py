@@ -68,6 +68,6 @@ def check_tables(app: "AppTest") -> None:
 
 
 def key_of(app: "AppTest", choice: str) -> str:
-    """The key of the widget that shows a choice: its name, with a number where the page sets it too (ui/widgets)."""
+    """The key of the widget that shows a choice: its name, with a number where the page sets it too (ui/widgets.py)."""
     state = app.session_state
     return state["bound_keys"].get(choice, choice) if "bound_keys" in state else choice

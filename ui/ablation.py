@@ -18,8 +18,7 @@ from model.text import TokenBatch
 from serving.job import ModelRef
 from ui import link, page, results, run_view
 from ui.run_view import RunView
-from ui.widgets.choices import bound, one_of, select
-from ui.widgets.progress import by_layer
+from ui.widgets import bound, by_layer, one_of, select
 from viz.ablation import EffectsView, effects_alt, effects_figure, effects_table, ranking_sentence
 
 
@@ -41,9 +40,8 @@ def show(now: RunView, batch: TokenBatch, query: int, target: int, off: HeadsOff
     names = run_view.layer_names(now.model, off.attention)
     measured = by_layer(names, lambda layer: results.ask(layer_effects, *about, layer, heads, one_off), progress)
     number = now.model.describe().layer_number
-    view = EffectsView(
-        np.stack(measured), [number(off.attention, layer) for layer in range(layers)], frozenset(off.heads)
-    )
+    numbers = [number(off.attention, layer) for layer in range(layers)]
+    view = EffectsView(np.stack(measured), numbers, frozenset(off.heads))
     sentence.markdown(ranking_sentence(view))
     with picture:
         page.chart(effects_figure(view, dark=page.is_dark()), "effects", effects_alt(view))
@@ -123,16 +121,10 @@ def mask_name(name: str, spec: MaskSpec, attention: str) -> str:
     return MASKS["both_sides" if name == "near" and (attention == "encoder" or not spec.causal) else name]
 
 
-def in_words(off: HeadsOff, spec: MaskSpec) -> str:
-    return say(IN_WORDS[off.way], what=say(mask_name(st.session_state.mask_off, spec, off.attention)))
-
-
 def read(written: str) -> list[Head]:
     """ "4.0,2.1" -> [(4, 0), (2, 1)]; what is no head is passed over, each counts once."""
-    found = [
-        (int(layer), int(head)) for layer, head in re.findall(r"(?<![\d.-])(\d{1,4})\.(\d{1,4})(?![\d.])", written)
-    ]
-    return list(dict.fromkeys(found))[:MOST_OFF]
+    pairs = re.findall(r"(?<![\d.-])(\d{1,4})\.(\d{1,4})(?![\d.])", written)
+    return list(dict.fromkeys((int(layer), int(head)) for layer, head in pairs))[:MOST_OFF]
 
 
 def write(heads: tuple[Head, ...] | list[Head]) -> str:
@@ -141,4 +133,4 @@ def write(heads: tuple[Head, ...] | list[Head]) -> str:
 
 def turn_off(heads: list[Head]) -> None:
     """For a callback: these heads are off, and no others."""
-    st.session_state.heads_off = write(heads)
+    st.session_state.heads_off = ",".join(f"{layer}.{head}" for layer, head in heads)

@@ -1,7 +1,6 @@
 """Ask me first: a page that a user flips a mask on asks what that will do, and shows it once there is an answer."""
 
-from collections.abc import Hashable
-from functools import partial
+from typing import Any
 
 import streamlit as st
 
@@ -63,13 +62,18 @@ def masks_to_show(
         state.first_shown = about, spec
         return spec
     kind, answered = found
+
+    def commit(choice: int) -> None:
+        state.first_shown, state.first_verdict = (about, spec), ((about, spec), verdict_on(answered, choice))
+        state.first_kind = kind
+
     with st.container(border=True):
         query = answered.why.values.get("query")
         st.markdown(f"**{escaped(say(ASKS[kind], query=screen.plain(query) if query else ''))}**")
         with st.container(horizontal=True):
             for number, choice in enumerate(answered.choices):
-                commit, label = partial(_commit, number, kind, answered, about, spec), escaped(screen.plain(choice))
-                st.button(label, key=f"first_{number}", shortcut=str(number + 1), on_click=commit)
+                look: Any = {"key": f"first_{number}", "shortcut": str(number + 1)}
+                st.button(escaped(screen.plain(choice)), on_click=commit, args=(number,), **look)
     return before
 
 
@@ -91,9 +95,3 @@ def _question(
         except TROUBLE:
             continue  # not of this text: the next kind
     return None
-
-
-def _commit(choice: int, kind: str, answered: Answer, about: Hashable, spec: MaskSpec) -> None:
-    state = st.session_state
-    state.first_shown, state.first_verdict = (about, spec), ((about, spec), verdict_on(answered, choice))
-    state.first_kind = kind

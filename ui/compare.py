@@ -23,7 +23,7 @@ from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView
 from ui.sidebar import models
-from ui.widgets.choices import bound, one_of
+from ui.widgets import bound, one_of
 from viz.head import difference_figure, head_figure, head_range
 from viz.mask_styles import mask_name
 from viz.numbers import next_token_table
@@ -117,33 +117,24 @@ def choose_text(model: Model) -> TokenizedText:
 
 
 def choose_masks(model: Model) -> MaskSpec:
-    names = controls.switches(model)
-    switched = set(st.session_state.b_off.split(","))
-    standard: dict[str, bool] = {name: getattr(model.standard, name) for name in names}
-    for name in names:
-        st.session_state[f"b_{name}"] = standard[name] != (name in switched)
-        st.toggle(
-            say("B: {mask}", mask=mask_name(name)), key=f"b_{name}", on_change=_take, args=(standard,), width="content"
-        )
-    chosen: dict[str, Any] = {name: st.session_state[f"b_{name}"] for name in names}
+    state = st.session_state
+    switched = set(state.b_off.split(","))
+    standard: dict[str, bool] = {name: getattr(model.standard, name) for name in controls.switches(model)}
+
+    def take() -> None:
+        state.b_off = ",".join(name for name, on in standard.items() if state[f"b_{name}"] != on)
+
+    for name, on in standard.items():
+        state[f"b_{name}"] = on != (name in switched)
+        st.toggle(say("B: {mask}", mask=mask_name(name)), key=f"b_{name}", on_change=take, width="content")
+    chosen: dict[str, Any] = {name: state[f"b_{name}"] for name in standard}
     return replace(model.standard, **chosen)
 
 
 def like(spec: MaskSpec, one: Model, other: Model) -> MaskSpec:
     """A's masks for B's model: those that A switched are as in A, all else is as B was trained."""
-    switched: dict[str, Any] = {
-        name: on for name in NATIVE if (on := getattr(spec, name)) != getattr(one.standard, name)
-    }
-    return replace(other.standard, **switched)
-
-
-def query_of_b(a: RunView, b: RunView, position: int) -> int:
-    """The token of B whose next one is predicted: its last until the user picks one of A, then that of the same
-    number, or the nearest that there is. position: A's."""
-    ours, theirs = (side.real for side in (a, b))
-    if query.picked() is None:
-        return theirs.stop - 1
-    return min(max(theirs.start + position - ours.start, theirs.start), theirs.stop - 1)
+    masks: dict[str, Any] = {name: getattr(spec, name) for name in NATIVE}
+    return replace(other.standard, **{name: on for name, on in masks.items() if on != getattr(one.standard, name)})
 
 
 def titles(models: tuple[Model, Model], heads: tuple[str, str]) -> list[str]:
@@ -152,11 +143,6 @@ def titles(models: tuple[Model, Model], heads: tuple[str, str]) -> list[str]:
     differ += [heads] if heads[0] != heads[1] else []
     own = [" · ".join(names[side] for names in differ) for side in (0, 1)]
     return [f"{side}: {name}" if name else side for side, name in zip("AB", own, strict=True)]
-
-
-def _take(standard: dict[str, bool]) -> None:
-    switched = [name for name, on in standard.items() if st.session_state[f"b_{name}"] != on]
-    st.session_state.b_off = ",".join(switched)
 
 
 def show(text: str, reading: TokenizedText, row: int) -> None:
@@ -168,12 +154,23 @@ def show(text: str, reading: TokenizedText, row: int) -> None:
     sentence_slot = st.empty()
     choices = st.container(horizontal=True, vertical_alignment="bottom", gap="small")
     with choices, guarded():
-        other, b_reading, b_row, b_spec = _choose_b(model, text, reading, row, spec)
+        other, b_reading, b_row, b_spec = model, reading, row, spec
+        differs = one_of(say("B differs in"), DIFFERS, "differs", width="content")
+        if differs == "masks":
+            b_spec = choose_masks(model)
+        elif differs == "text":
+            with st.container(width=420):
+                b_reading, b_row = choose_text(model), 0
+        elif differs == "model":
+            with st.container(width=240):
+                other = choose_model()
+            b_reading = run_view.tokenize(other, text, st.session_state.pad, None)
+            b_row, b_spec = min(row, len(b_reading.rows) - 1), like(spec, model, other)
     share = partial(controls.share, CompareLink, model, masks=None, section=None, scope="model", zoom=None)
     attentions = [name for name in model.attentions if name in other.attentions and name != "cross"]
     if not attentions:
-        names = {"one": explain.title_of(model), "other": explain.title_of(other)}
-        st.info(say("{one} and {other} have no attention of the same kind: choose another model for B.", **names))
+        words = N_("{one} and {other} have no attention of the same kind: choose another model for B.")
+        st.info(say(words, one=explain.title_of(model), other=explain.title_of(other)))
         share()
         return
     with choices:
@@ -191,30 +188,16 @@ def show(text: str, reading: TokenizedText, row: int) -> None:
         position = query.choose(a)
     share()
 
-    heads, positions = (a.name(layer, head), b.name(b_layer, b_head)), (position, query_of_b(a, b, position))
+    heads = a.name(layer, head), b.name(b_layer, b_head)
+    b_position = b.real.stop - 1  # until the user picks one of A: then that of the same number, or the nearest there is
+    if query.picked() is not None:
+        b_position = min(max(b.real.start + position - a.real.start, b.real.start), b.real.stop - 1)
+    positions = position, b_position
     views = _show_heads((a, b), views, titles((model, other), heads), heads, positions)
     controls.explain_by(say("Activation patching works on tokens, not on words or sentences."))
     sentences = _show_differences((a, b), views, positions)
     sentence_slot.html(page.sentence(together(sentences)))
     patching.show(replace(a, by="tokens"), replace(b, by="tokens"), (layer, head), a.last_token(position))
-
-
-def _choose_b(
-    model: Model, text: str, reading: TokenizedText, row: int, spec: MaskSpec
-) -> tuple[Model, TokenizedText, int, MaskSpec]:
-    """What B differs in, and B's model, text, row of it and masks. Raises what reading another text or model raises."""
-    differs = one_of(say("B differs in"), DIFFERS, "differs", width="content")
-    if differs == "masks":
-        return model, reading, row, choose_masks(model)
-    if differs == "text":
-        with st.container(width=420):
-            return model, choose_text(model), 0, spec
-    if differs == "head":
-        return model, reading, row, spec
-    with st.container(width=240):
-        other = choose_model()
-    b_reading = run_view.tokenize(other, text, st.session_state.pad, None)
-    return other, b_reading, min(row, len(b_reading.rows) - 1), like(spec, model, other)
 
 
 def _show_heads(

@@ -20,13 +20,11 @@ from model.masks import NATIVE, MaskSpec
 from model.text import TokenBatch, rows_of
 from model.transformer import Transformer
 from serving.settings import Settings
-from ui import explain, link, page, run_view
+from ui import explain, link, page, run_view, widgets
 from ui.guard import guarded
 from ui.sidebar import chat, models, training_steps
 from ui.sidebar.models import EXAMPLES, FIRST, model_found
-from ui.widgets import choices
-from ui.widgets.choices import bound, deferred, one_of
-from ui.widgets.uploads import download
+from ui.widgets import bound, deferred, download, one_of
 from viz.heads.cells import merged_words
 from viz.heatmap import MOST_TICKS
 from viz.mask_styles import STYLES
@@ -60,7 +58,7 @@ def open_model(*own: Callable[[], None]) -> Model:
 
     own: called to restore the page's own choices, after those that all pages share.
     """
-    choices.restore("kept", _from_link)
+    widgets.restore("kept", _from_link)
     for restore in own:
         restore()
     _count_positions()
@@ -76,7 +74,7 @@ def open_model(*own: Callable[[], None]) -> Model:
 
 def keep() -> Model:
     """What `open_model` does, in a part of the page that runs again alone (st.fragment)."""
-    choices.keep("kept")
+    widgets.keep("kept")
     _count_positions()
     return models.kept()  # such a part is given none: it would keep it in memory for as long as the page is open
 
@@ -86,7 +84,7 @@ def open_text(model: Model, text: str) -> tuple[TokenizedText, int]:
     ask_for_text(text)
     if chat.choose(model):
         reading = chat.open_messages(model, text)
-        choices.show(explain.limits(model, reading))
+        widgets.show_notes(explain.limits(model, reading))
         return reading, 0
     with st.sidebar:
         targets, row_place = choose_target(model), st.container()
@@ -95,7 +93,7 @@ def open_text(model: Model, text: str) -> tuple[TokenizedText, int]:
         reading = run_view.tokenize(model, text, pad_side, targets)
     with row_place:
         row = choose_row(reading.rows)
-    choices.show(explain.limits(model, reading))
+    widgets.show_notes(explain.limits(model, reading))
     return reading, row
 
 
@@ -141,7 +139,7 @@ def _from_link() -> dict[str, Any]:
     chosen = view.model_dump() | {
         "model": view.model if known or settings.models else OTHER,
         "other": "" if known else view.model,
-        "text": choices.brought_text("text", FIRST) if view.text is None else view.text,
+        "text": widgets.brought_text("text", FIRST) if view.text is None else view.text,
         "positions_count": _counted(view.by),
     }
     typed = st.session_state.get("kept", {}) if view.text is None else {}
@@ -154,7 +152,14 @@ def choose_model() -> str:
     offered = [*catalog.offered(settings), *([] if settings.models else [OTHER])]
     if st.session_state.model not in offered:
         st.session_state.model = offered[0]
-    st.selectbox(say("Model"), offered, format_func=_model_title, key="model", on_change=_start_anew)
+
+    def title(name: str) -> str:
+        entry = catalog.ENTRIES.get(name)
+        if entry is None:
+            return say("Another model…") if name == OTHER else name
+        return say(entry.title) + (f" ({entry.megabytes:,} MB)" if entry.megabytes else "")
+
+    st.selectbox(say("Model"), offered, format_func=title, key="model", on_change=_start_anew)
     if st.session_state.model == OTHER:
         st.text_input(say("Hub id or folder"), key="other", placeholder="Qwen/Qwen3-0.6B", on_change=_start_anew)
     return training_steps.choose(chosen_model())
@@ -167,8 +172,10 @@ def chosen_model() -> str:
 
 
 def choose_text() -> str:
-    st.text_area(say("Text, one sequence per line"), key="text", height=140, on_change=_show_all_positions)
-    choose_example(EXAMPLES, "example", _take_example)
+    show_all = dict.fromkeys(("begin", "end", "zoom", "span"))
+    take = st.session_state.update
+    st.text_area(say("Text, one sequence per line"), key="text", height=140, on_change=take, kwargs=show_all)
+    choose_example(EXAMPLES, "example", lambda text: take(show_all, text=text, row=1))
     return read(st.session_state.text)
 
 
@@ -327,7 +334,8 @@ def choose_positions(rows: int, columns: int) -> tuple[int, int]:
     if longest <= MOST_TICKS or rows != columns:
         return 0, longest
     about = N_("Up to {most} tokens get one cell each; beyond that, each cell shows the largest of several weights.")
-    look = bound("positions", (begin, end), _take_positions) | {"help": say(about, most=MOST_CELLS)}
+    take = lambda part: st.session_state.update(begin=part[0], end=max(part[1], part[0] + 1))  # noqa: E731
+    look = bound("positions", (begin, end), take) | {"help": say(about, most=MOST_CELLS)}
     return st.slider(say("Part of the text in the large heatmap"), 0, longest, **look)
 
 
@@ -350,9 +358,8 @@ def offer_page(model: Model, text: str, spec: MaskSpec, head: tuple[int, int]) -
     """Of a decoder of our own: a file that runs it in the browser, with this text and these masks."""
     if not isinstance(getattr(model, "network", None), Transformer):
         return
-    slot = st.popover(
-        say("Offline page"), icon=":material/download:", width="stretch", key="offline", on_change="rerun"
-    )
+    look: Any = {"icon": ":material/download:", "width": "stretch", "on_change": "rerun"}
+    slot = st.popover(say("Offline page"), key="offline", **look)
     if not slot.open:
         return
     from viz.saved.live import MOST_CHARACTERS, live_page  # what nobody needs before
@@ -364,37 +371,15 @@ def offer_page(model: Model, text: str, spec: MaskSpec, head: tuple[int, int]) -
             words = N_("Offline pages need a model of at most {most:.0f} million parameters with GPT-2's tokenizer.")
             st.caption(say(words, most=MOST_IN_BROWSER / 1e6))
             return
-        st.caption(
-            say("One HTML file with the model, **the text** and the masks. It runs in any browser, without a network.")
+        about = say(
+            "One HTML file with the model, **the text** and the masks. It runs in any browser, without a network."
         )
+        st.caption(about)
         make = deferred(lambda: live_page(found, text[:MOST_CHARACTERS], spec))
         download(say("Offline page"), make, "attention.html", "text/html", key="take_page")
-
-
-def _model_title(name: str) -> str:
-    if name == OTHER:
-        return say("Another model…")
-    entry = catalog.ENTRIES.get(name)
-    if entry is None:
-        return name
-    title = say(entry.title)
-    return title if not entry.megabytes else f"{title} ({entry.megabytes:,} MB)"
 
 
 def _start_anew() -> None:
     st.session_state.not_offered = ""
     st.session_state.update(dict.fromkeys(OF_THE_MODEL))
     models.forget_failure()
-
-
-def _take_positions(positions: tuple[int, int]) -> None:
-    st.session_state.update(begin=positions[0], end=max(positions[1], positions[0] + 1))
-
-
-def _show_all_positions() -> None:
-    st.session_state.update(dict.fromkeys(("begin", "end", "zoom", "span")))
-
-
-def _take_example(text: str) -> None:
-    _show_all_positions()
-    st.session_state.update(text=text, row=1)

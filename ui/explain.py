@@ -70,10 +70,6 @@ def plain_title(model: Model) -> str:
     return Path(model.name).name if model.name.startswith(("/", "~", ".")) else model.name
 
 
-def attention_name(name: str) -> str:
-    return say(ATTENTIONS[name])
-
-
 def size(batch: TokenBatch, row: int) -> str:
     real = int(batch.kept[row].sum())
     padding = batch.ids.shape[1] - real
@@ -170,11 +166,6 @@ def what_moved(pieces: Sequence[str], position: int, now: RowPredictions, standa
     losses = loss_words(now.losses, standard.losses, list(pieces))
     after = prediction_words(pieces[position], position, standard.candidates[0], now.candidates[0])
     return together(filter(None, [losses, after]))
-
-
-def lifts_the_causal_mask(now: RunView) -> bool:
-    """Whether a model that was trained with the causal mask runs without it."""
-    return bool(now.model.standard.causal) and not now.masks.causal and now.model.kind == "decoder"
 
 
 def leaks(survey: Survey, layer: int, head: int) -> tuple[LeakShares, LeakShares]:

@@ -30,9 +30,7 @@ from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView
 from ui.sidebar import models
-from ui.widgets.choices import bound, one_of, select
-from ui.widgets.key import component_value, whole, wholes
-from ui.widgets.uploads import uploaded, uploader
+from ui.widgets import bound, component_value, one_of, select, uploaded, uploader, whole, wholes
 from viz import images
 from viz.hatch import picture_uri
 from viz.head import head_figure, head_range
@@ -102,10 +100,6 @@ def shown(picture: Image.Image, region: Box, scene: Scene | None = None) -> Show
     return ShownImage(pixels, picture_uri(np.asarray(picture)), boxes, scene)
 
 
-def of_scene(scene: Scene) -> ShownImage:
-    return shown(Image.fromarray(scenes.render([scene])[0]), (0, 0, SIDE, SIDE), scene)
-
-
 def of_upload(data: bytes) -> ShownImage:
     """The square in its middle. Raises ValueError as read_picture."""
     picture = read_picture(data)
@@ -144,7 +138,8 @@ def choose_image() -> ShownImage | None:
         another = lambda: _take(scenes.random_scene(Random(), held_out=True))  # noqa: E731
         st.button(say("Random scene"), on_click=another, key="images_random")
         st.button(say("Clear"), on_click=lambda: _take(replace(scene, shapes=())), key="images_clear")
-    return results.kept(("scene", state.images_scene), partial(of_scene, scene))
+    draw = lambda: shown(Image.fromarray(scenes.render([scene])[0]), (0, 0, SIDE, SIDE), scene)  # noqa: E731
+    return results.kept(("scene", state.images_scene), draw)
 
 
 def _take(scene: Scene) -> None:
@@ -254,23 +249,18 @@ def heard(name: str, scene: Scene | None, key: str = "images_picture") -> None:
     state, sent = st.session_state, component_value(key).get(name)
     number, point = whole(sent), wholes(sent, 2)
     if name == "spot" and point is not None and scene is not None:
-        _place(scene, *(one * SIDE / 1000 for one in point))
+        # a shape there, within the picture's edges: those that it touches go, and the first of too many
+        half = SIZES[state.images_size]
+        x, y = (min(max(round(one * SIDE / 1000), half), SIDE - half) for one in point)
+        new = SceneShape(state.images_shape, state.images_colour, state.images_size, x, y)
+        others = [one for one in scene.shapes if one.apart_from(new)]
+        _take(replace(scene, shapes=(*others[-scenes.MOST_SHAPES + 1 :], new)))
     elif name == "patch" and number is not None:
         state.images_removed = ",".join(map(str, sorted({*removed()} ^ {min(number, PATCHES - 1)})))
     elif name == "word" and number is not None:
         state.images_word = -1 if state.images_word == number else number
     elif name == "head" and number is not None:
         state.images_head = number
-
-
-def _place(scene: Scene, x: float, y: float) -> None:
-    """A shape at a point of the picture, within its edges. Those that it touches go, and the first of too many."""
-    state = st.session_state
-    half = SIZES[state.images_size]
-    x, y = (min(max(round(one), half), SIDE - half) for one in (x, y))
-    new = SceneShape(state.images_shape, state.images_colour, state.images_size, x, y)
-    others = [one for one in scene.shapes if one.apart_from(new)]
-    _take(replace(scene, shapes=(*others[-scenes.MOST_SHAPES + 1 :], new)))
 
 
 def show_numbers(found: Captioned) -> None:

@@ -25,8 +25,7 @@ from ui import controls, link, page, results, run_view
 from ui.guard import guarded
 from ui.heads.head import heard
 from ui.results import cached_figure
-from ui.widgets.choices import bound, one_of, whole_number, whole_numbers
-from ui.widgets.uploads import download
+from ui.widgets import bound, download, one_of, whole_number, whole_numbers
 from viz import inference
 from viz.heatmap import CachedFigure
 from viz.mask_styles import STYLES
@@ -97,6 +96,11 @@ class Row:
         """Raises what check_predicts raises."""
         calls.check_predicts(model)
         return cls(model, reading.batch.without_padding(row))
+
+    def with_other_layers(self, sentence: str) -> str:
+        """The sentence, and which layers carry a state past every mask, if any."""
+        others = self.model.describe().other_layers()
+        return together([sentence, say(others)]) if others else sentence
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -242,7 +246,7 @@ def show_tree(row: Row) -> SectionView:
         by: row.ask(verify_tree, ids, tuple(parents), given, order=order, positions=by) for by in POSITIONS
     }
     found = both[stand]
-    sentence = _with_other_layers(row, inference.tree_sentence(found, calls.ROUNDING * found.size))
+    sentence = row.with_other_layers(inference.tree_sentence(found, calls.ROUNDING * found.size))
     count = len(found.parents)
     state.node = min(state.node, count - 1)
     left, right = st.columns([1, 1.1], gap="small")
@@ -263,12 +267,6 @@ def show_tree(row: Row) -> SectionView:
     return SectionView(sentence, figures, row.code(f"tree({texts or parents}, order={order!r}, positions={stand!r})"))
 
 
-def _with_other_layers(row: Row, sentence: str) -> str:
-    """The sentence, and which layers carry a state past every mask, if any."""
-    others = row.model.describe().other_layers()
-    return together([sentence, say(others)]) if others else sentence
-
-
 def show_packing(row: Row) -> SectionView:
     """Losses of documents packed and alone."""
     state = st.session_state
@@ -280,7 +278,7 @@ def show_packing(row: Row) -> SectionView:
                           help=say("Separated by commas; the rest of the text is one more document."))  # fmt: skip
             documents = tuple(whole_numbers(state.lengths))
     found: PackedLosses = row.ask(pack, row.batch, documents)
-    sentence = _with_other_layers(row, inference.packing_sentence(found, calls.ROUNDING * found.size))
+    sentence = row.with_other_layers(inference.packing_sentence(found, calls.ROUNDING * found.size))
     figures = _chart(say("Loss of each document"), "packing", cached_figure(inference.packing_figure, found), sentence)
     return SectionView(sentence, figures, row.code(f"packed({documents!r})"))
 
@@ -366,8 +364,14 @@ def show_cost() -> SectionView:
     with top, st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         whole_number(say("Tokens"), "tokens", 1, MOST_TOKENS, width=140)
         st.selectbox(say("Block size"), BLOCK_SIZES, key="block", width=110)
-        for name in ON_TEXT:
-            _choose_kind(name, spec)
+        for name in ON_TEXT:  # a control for each kind of mask
+            take = lambda value, name=name: state.update(cost_masks=spec.replace(**{name: value}).to_json())  # noqa: E731
+            label, words = say(STYLES[name].label), say(STYLES[name].help)
+            bind = bound(f"cost_{name}", getattr(spec, name), take)
+            if KINDS[name].first is None:
+                st.toggle(label, help=words, **bind)
+            else:
+                st.number_input(label, 0, MOST_TOKENS, help=words, width=120, **bind)
         st.text_input(say("Tokens of each document"), key="cost_documents", width=200,
                       help=say("Separated by commas; the rest of the text is one more document."))  # fmt: skip
     documents = tuple(whole_numbers(state.cost_documents)) if state.cost_documents.strip() else ()
@@ -381,20 +385,6 @@ def show_cost() -> SectionView:
     masks = json.loads(spec.to_json())
     sizes = f"tokens={found.tokens}, block={found.block}, documents={list(documents)}"
     return SectionView(sentence, figures, f"import unmask\n\nunmask.cost({masks}, {sizes})")
-
-
-def _choose_kind(name: str, spec: MaskSpec) -> None:
-    """A control for a kind of the mask whose cost is shown."""
-
-    def take(value: Any) -> None:
-        st.session_state.cost_masks = spec.replace(**{name: value}).to_json()
-
-    label, words = say(STYLES[name].label), say(STYLES[name].help)
-    bind = bound(f"cost_{name}", getattr(spec, name), take)
-    if KINDS[name].first is None:
-        st.toggle(label, help=words, **bind)
-    else:
-        st.number_input(label, 0, MOST_TOKENS, help=words, width=120, **bind)
 
 
 SHOWN = {"calls": show_calls, "tree": show_tree, "packing": show_packing, "streaming": show_streaming}

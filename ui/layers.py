@@ -20,7 +20,7 @@ from ui.heads import query as queries
 from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView, layer_names
-from ui.widgets.choices import bound, select
+from ui.widgets import bound
 from viz import layers as pictures
 from viz.head import comparison_figure, head_figure
 from viz.heads.cells import merged_words
@@ -46,14 +46,6 @@ HELP = N_(
 class LayersLink(link.View):
     across: Across = "lens"
     over: Over = "rollout"
-
-
-def choose_over(section: Across) -> Over:
-    flows = section == "token" and st.session_state.by == "tokens"
-    offered = [name for name in OVER if name != "flow" or flows]
-    if st.session_state.over not in offered:
-        st.session_state.over = "rollout"
-    return select(say("Over heads"), {name: OVER[name] for name in offered}, "over", help=say(HELP))
 
 
 def choose_layer(model: Model, names: list[str]) -> int:
@@ -141,7 +133,7 @@ def show_all(
 ) -> str:
     """Queries by keys at one layer; gives the sentence, which is about the query."""
     runs = [one for one in (now, standard) if one is not None]
-    views = [one.kept(("map", over, layer), partial(_map, one, over, layer)) for one in runs]
+    views = [one.kept(("map", over, layer), lambda one=one: _maps(one, over).view(layer)) for one in runs]
     picture, below = st.container(), st.container()
     with below:
         part = head_picture.without_padding(part, now.keep(), masked=bool(now.masks.padding))
@@ -179,10 +171,6 @@ def _token(of: RunView, query: int, over: Over) -> HeadView:
         for name in sorted(set().union(*maps.blocked))
     }
     return HeadView(values, values, closed, layer_names(of.model, of.run.attention), maps.labels)
-
-
-def _map(of: RunView, over: Over, layer: int) -> HeadView:
-    return _maps(of, over).view(layer)
 
 
 def _map_figure(views: list[HeadView], unit: str, *, dark: bool, query: int | None) -> go.Figure:

@@ -13,8 +13,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstr
 
 from i18n import N_, say
 from model.mask_kinds import KINDS
+from ui import widgets
 from ui.sidebar import speech
-from ui.widgets import choices
 
 LONGEST_LINK = 8_000  # characters of all that follows the "?": servers answer far longer ones with a bare 400
 ZOOM = r"^(\d{1,6})-(\d{1,6}),(\d{1,6})-(\d{1,6})$"  # from a position up to, with, another
@@ -76,19 +76,19 @@ class Link(BaseModel):
         chosen = {name: getattr(linked, name) for name in cls.own()}
         if cls.TEXT in chosen:
             state[f"linked_{cls.TEXT}"] = text = chosen[cls.TEXT]
-            first = choices.brought_text(cls.TEXT, cls.FIRST_TEXT)
+            first = widgets.brought_text(cls.TEXT, cls.FIRST_TEXT)
             chosen[cls.TEXT] = state.get(cls.TEXT, first) if text is None else text
         return chosen
 
     @classmethod
     def restore(cls) -> None:
         """Put the page's own choices where their widgets find them."""
-        choices.restore(f"kept_{cls.__name__}", cls.first)
+        widgets.restore(f"kept_{cls.__name__}", cls.first)
 
     @classmethod
     def keep(cls) -> None:
         """The same in a part of the page that runs again alone (st.fragment)."""
-        choices.keep(f"kept_{cls.__name__}")
+        widgets.keep(f"kept_{cls.__name__}")
 
     def parameters(self) -> dict[str, str]:
         """What differs from the defaults, and the language where it was chosen."""
@@ -102,7 +102,7 @@ class Link(BaseModel):
     def write(self) -> None:
         """Put the choices into the URL."""
         wanted = self.parameters()
-        choices.note_link(wanted)
+        widgets.note_link(wanted)
         st.query_params.from_dict(wanted)  # always: a link to the same page leaves the URL as it was
 
     def address(self) -> str:
@@ -191,7 +191,7 @@ def share(view: Link) -> None:
     """Call at the end of a page: keep the URL true to the view; offer links in a popover."""
     write(view)
     _offer(view)
-    choices.end_page()
+    widgets.end_page()
 
 
 def _offer(view: Link) -> None:

@@ -22,7 +22,7 @@ from serving.settings import Settings
 from ui import link, page, results
 from ui.heads import head as head_picture
 from ui.markdown import escaped
-from ui.widgets.progress import stoppable
+from ui.widgets import stoppable
 from viz.mask_check import MARK, declared_figure
 from viz.numbers import token_count
 

@@ -16,7 +16,7 @@ from serving.job import ModelRef, RunRef, digest
 from ui import controls, explain, link, results
 from ui.results import cached_figure
 from ui.streamlit_internals import css
-from ui.widgets.choices import one_of
+from ui.widgets import one_of
 from viz.numbers import Candidate
 from viz.padding.tables import MASKS as MASK_TITLES
 from viz.padding.tables import PaddedText, Way, side_label, way_label, way_name, ways_style

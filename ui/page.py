@@ -17,10 +17,9 @@ import streamlit as st
 from i18n import N_, language, say, together
 from model.mask_kinds import KINDS
 from serving import logs
-from ui import streamlit_internals
+from ui import streamlit_internals, widgets
 from ui.markdown import escaped
 from ui.sidebar import speech
-from ui.widgets import choices
 from viz.components import source
 from viz.palette import APART, MARGIN, MASK_COLOURS
 
@@ -172,7 +171,7 @@ def set_up(title: str) -> None:
     tcp_nodelay()
     streamlit_internals.check_widget_values()
     streamlit_internals.order_pages_once()
-    choices.begin_page(title)
+    widgets.begin_page(title)
     speech.restore()
     st.set_page_config(f"Unmask · {say(title)}", ICON, layout="wide", initial_sidebar_state="auto")
     st.html(_style(language()))

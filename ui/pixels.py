@@ -26,9 +26,7 @@ from ui.heads.head import canvas
 from ui.results import cached_figure
 from ui.run_view import RunView
 from ui.sidebar import models
-from ui.widgets.choices import bound, one_of, select
-from ui.widgets.key import component_value, whole, wholes
-from ui.widgets.progress import stoppable
+from ui.widgets import bound, component_value, one_of, select, stoppable, whole, wholes
 from viz import pixels as pictures
 from viz.numbers import chance, percent, share_table
 

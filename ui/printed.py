@@ -10,8 +10,7 @@ from i18n import N_, language, say, spoken
 from serving.job import Job
 from ui import results
 from ui.results import cached_figure
-from ui.widgets.choices import deferred
-from ui.widgets.uploads import download
+from ui.widgets import deferred, download
 from viz.export.fonts import drawable, language_of, writes
 from viz.export.paper import DOTS, KINDS, Paper, Sheet, file_of
 

@@ -18,8 +18,8 @@ from model.masks import MaskSpec
 from tests.model.huggingface import image_families
 from tests.model.huggingface.image_families import picture
 from ui import run_view
-from ui.export.subject import ExportSubject
-from ui.export.subject import report as exported
+from ui.export.export_files import ExportSubject
+from ui.export.export_files import report_of as exported
 from unmask.checking import Report
 from unmask.pictures import TRAITS, Picture
 

@@ -19,6 +19,7 @@ from i18n import say
 from model.atlas.texts import SAMPLE as ATLAS_SAMPLE
 from model.bug_clinic.comparison import ADDED
 from tests.viz.packet import unpacked
+from ui import widgets
 from ui.cross_attention import controls as dates
 from ui.export.export_files import SECTIONS
 from ui.padding import OURS
@@ -26,7 +27,6 @@ from ui.page import PAGES
 from ui.sidebar.models import EXAMPLES
 from ui.why_causal.controls import FIRST_TEXT
 from ui.why_causal.live_training import fables
-from ui.widgets import choices
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("checked_soon")]  # opens every page many times
 
@@ -139,7 +139,7 @@ def test_what_a_link_opens_says_nothing_in_english(name: str, link: dict[str, st
 @pytest.mark.parametrize("section", SECTIONS[1:])
 def test_the_other_sections_of_export_say_nothing_in_english(section: str) -> None:
     app = opened("pages/export.py", {})
-    app.segmented_control(key="section").set_value(choices.plain(say(section))).run()
+    app.segmented_control(key="section").set_value(widgets.plain(say(section))).run()
     assert not english_on(app)
     if section == SECTIONS[-1]:  # what zipfile says of it stays as it is
         app.file_uploader(key="take_export").upload("x.npz", b"PK no more", "application/zip").run()

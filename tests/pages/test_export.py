@@ -19,7 +19,7 @@ from tests.pages.explore import Explore, array
 from tests.viz.packet import unpacked
 from ui import controls, printed, results
 from ui.export import export_files, pictures
-from ui.widgets.choices import plain
+from ui.widgets import plain
 from viz.export import data, fonts
 from viz.export.paper import Paper
 from viz.heads.attribution import largest_pairs

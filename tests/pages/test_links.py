@@ -96,7 +96,7 @@ def by_key(app: AppTest) -> dict[str, Any]:
 
 
 def name_of(key: str) -> str:
-    """The choice that a widget shows (ui/widgets/choices.py)."""
+    """The choice that a widget shows (ui/widgets.py)."""
     return re.sub(r"_\d+$", "", key)
 
 

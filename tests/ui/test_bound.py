@@ -7,7 +7,7 @@ from streamlit.testing.v1 import AppTest
 def page() -> None:
     import streamlit as st
 
-    from ui.widgets.choices import bound
+    from ui.widgets import bound
 
     state = st.session_state
     state.setdefault("place", 2)

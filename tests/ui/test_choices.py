@@ -13,15 +13,15 @@ def page() -> None:
 
     import streamlit as st
 
+    from ui import widgets
     from ui.link import Link, Whole
-    from ui.widgets import choices
 
     class Mine(Link):
         depth: Whole | None = None  # the page's own first value, known later
         side: Literal["left", "right"] = "left"
 
-    choices.begin_page(st.session_state.get("which", "one"))
-    choices.restore("mine", lambda: Mine.read().model_dump())
+    widgets.begin_page(st.session_state.get("which", "one"))
+    widgets.restore("mine", lambda: Mine.read().model_dump())
     st.session_state.depth = 3 if st.session_state.depth is None else st.session_state.depth
     if st.session_state.get("which", "one") == "one":
         st.number_input("Depth", 0, 99, key="depth")

@@ -10,10 +10,10 @@ import pytest
 from model.heads import survey
 from model.heads.survey import Survey
 from ui import page, pixels
-from ui.heads import chosen, head, overview, query
-from ui.heads.chosen import hearing
+from ui.heads import head, overview, query, views
+from ui.heads.views import hearing
 from ui.mask_lab import compose
-from ui.widgets.key import MOST
+from ui.widgets import MOST
 from viz.heatmap import figure
 
 
@@ -64,7 +64,7 @@ def test_junk_changes_nothing_or_is_in_range(name: str, junk: Any, monkeypatch: 
     given: dict[str, Any] = {}
     state = AttributedDict(mask_epoch=0, pixels_epoch=0, pixels_number=0, pixels_drawing=[0] * 64)
     sent = dict.fromkeys(("pick", "query", "zoom", "drawn", "pins"), junk)
-    for module in (overview, head, query, pixels, chosen, compose):
+    for module in (overview, head, query, pixels, views, compose):
         monkeypatch.setattr(module, "component_value", lambda _: sent)
         monkeypatch.setattr(module.st, "session_state", state)
     parts = ((overview, "_component"), (page, "_chart"), (query, "_listener"), (pixels, "_component"))

@@ -7,9 +7,9 @@ from streamlit.testing.v1 import AppTest
 def page() -> None:
     import streamlit as st
 
-    from ui.widgets import choices
+    from ui import widgets
 
-    choices.show(st.session_state.sentences)
+    widgets.show_notes(st.session_state.sentences)
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])

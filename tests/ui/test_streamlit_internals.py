@@ -178,7 +178,7 @@ def test_uploads_need_the_cookie_that_we_look_for() -> None:
 
 
 def test_a_lost_upload_is_no_file_and_a_whole_one_is() -> None:
-    """ui/widgets/uploads.py tells them apart by io.BytesIO, which st.file_uploader's documentation promises."""
+    """ui/widgets.py tells them apart by io.BytesIO, which st.file_uploader's documentation promises."""
     from io import BytesIO
 
     from streamlit.runtime.uploaded_file_manager import DeletedFile, UploadedFile

@@ -4,7 +4,6 @@ a hint, the answer and why, and the score of this session.
 
 import secrets
 from dataclasses import replace
-from functools import partial
 from typing import Any, Literal
 
 import streamlit as st
@@ -30,7 +29,7 @@ from ui.bug_clinic import explanations
 from ui.explain import title_of
 from ui.markdown import escaped
 from ui.run_view import RunView
-from ui.widgets.choices import select
+from ui.widgets import select
 from viz.bug_clinic import told_apart
 
 WHOLE_NAMES = '<style>:is([class*="st-key-candidate_"], .st-key-puzzle_link) button * { white-space: normal; }</style>'
@@ -59,20 +58,6 @@ class ClinicLink(link.TextLink):
 
 
 NO_ANSWER: dict[str, Any] = {"bug": BUGS[0].key, "bug_on": True}  # in the links of the game
-
-
-def share_puzzle(number: int) -> None:
-    """A link to the puzzle that is asked, with the text that it is made of."""
-    asked = ClinicLink.of_choices(
-        **NO_ANSWER,
-        model=controls.chosen_model() or "story",
-        layer=None,
-        head=None,
-        puzzle=number,
-        text=st.session_state.text,
-    )
-    with st.popover(say("Link to this puzzle"), icon=":material/link:", key="puzzle_link"):
-        link.show_address(asked, say("Anyone who opens the link gets this puzzle and can read your text."))
 
 
 def read(model: Model, text: str) -> tuple[Text, run_view.TokenizedText]:
@@ -136,36 +121,24 @@ def go_where_it_shows(now: RunView, bug: Bug, pair: BugComparison) -> None:
     state.clinic_looked_at = looked_at
     if linked or not pair.is_seen():
         return
-    seen = [shows(now, bug, pair, head) for head in range(run_view.shape_of(now)[1])]
+    # how well each head shows the bug, 0 to 1: the mean over real tokens' rows of the largest change of a weight; of
+    # heads cut by view, whose cells are no pairs of tokens, the share of what it sees that is text and no padding
+    keep, heads = now.run.queries.keep[now.row], run_view.shape_of(now)[1]
+    if bug.key == "view":
+        parts = [stretch(head, heads, len(keep)) for head in range(heads)]
+        shares = [float(keep[first : last + 1].float().mean()) for first, last in parts]
+        seen = [share if share == 1 else share * PLAIN / 2 for share in shares]
+    else:
+        seen = pair.change("weights")[:, keep].amax(-1).mean(-1).tolist()
     if max(seen) and seen[state.head] < PLAIN:
         state.head = seen.index(max(seen))
 
 
-def shows(now: RunView, bug: Bug, pair: BugComparison, head: int) -> float:
-    """How well a head shows the bug, 0 to 1: the largest change of a weight in a real token's row, on average.
-
-    Of heads cut by view, whose cells are no pairs of tokens: the share of what it sees that is text and no padding.
-    """
-    keep = now.run.queries.keep[now.row]
-    if bug.key == "view":
-        first, last = stretch(head, run_view.shape_of(now)[1], len(keep))
-        share = float(keep[first : last + 1].float().mean())
-        return share if share == 1 else share * PLAIN / 2
-    return float(pair.change("weights")[head][keep].amax(-1).mean())
-
-
-def choose_side(pair: BugComparison) -> bool:
-    """Whether to show the bug, or the right version alone; no choice where the heatmaps are the same."""
-    if not pair.is_seen():
-        return False
-    return st.toggle(say("Bug on"), key="bug_on", help=say("Off: only the correct version."))
-
-
 def game() -> dict[str, Any]:
-    """This session's game: the first puzzle's number, the puzzle, its run, the answer given, and the score."""
     if "spot" not in st.session_state:
         linked = st.session_state.get("linked_puzzle")
         first = secrets.randbelow(10_000) if linked is None else linked
+        # the first puzzle's number, the puzzle, its run, the answer given, and the score
         nothing = {"asked": None, "on": None, "answer": "", "hint": False, "right": 0, "of": 0}
         st.session_state.spot = {"first": first} | nothing
     return st.session_state.spot
@@ -185,6 +158,15 @@ def ask(now: RunView) -> Puzzle | None:
 
 def play(now: RunView, asked: Puzzle) -> None:
     state, bug = game(), BY_KEY[asked.bug]
+
+    def answer(key: str) -> None:
+        if not state["answer"]:  # a second press counts no more
+            state.update(answer=key, right=state["right"] + (key == bug.key), of=state["of"] + 1)
+
+    def go_on() -> None:
+        found = results.ask(following, now.run.model, now.run, now.row, asked)
+        state.update(asked=found, answer="", hint=False)
+
     stages = results.ask(stages_of, now.run.model, now.run, now.row, asked)
     left, picture = st.columns([1, 2.6])
     with picture:
@@ -199,31 +181,27 @@ def play(now: RunView, asked: Puzzle) -> None:
         which = N_("**Which bug is this?** Layer {layer}, head {head} of your text, with one bug in it.")
         st.markdown(say(which, layer=now.number(asked.layer), head=asked.head))
         st.html(WHOLE_NAMES)
+        over = bool(state["answer"])
         for number, key in enumerate(asked.candidates):
-            _candidate(key, number, bug, state)
+            icon = ":material/check:" if over and key == bug.key else None
+            icon = ":material/close:" if over and key == state["answer"] != bug.key else icon
+            look: Any = {"key": f"candidate_{number}", "icon": icon, "disabled": over, "width": "stretch"}
+            st.button(say(BY_KEY[key].name), on_click=answer, args=(key,), **look)
         if state["answer"]:
             _explain(now, asked, stages, state["answer"], shown)
         elif state["hint"]:
             st.info(say(bug.hint))
         with st.container(horizontal=True, vertical_alignment="center"):
             if not state["answer"] and not state["hint"]:
-                st.button(
-                    say("Hint"), key="hint", icon=":material/lightbulb:", on_click=lambda: state.update(hint=True)
-                )
-            st.button(say("Next puzzle"), key="another", icon=":material/refresh:", on_click=_next, args=(now, asked))
+                hint = lambda: state.update(hint=True)  # noqa: E731
+                st.button(say("Hint"), key="hint", icon=":material/lightbulb:", on_click=hint)
+            st.button(say("Next puzzle"), key="another", icon=":material/refresh:", on_click=go_on)
             if state["of"]:
                 st.caption(say("{right} of {all} correct", right=state["right"], all=state["of"]))
-        share_puzzle(asked.number)
-
-
-def _candidate(key: str, number: int, bug: Bug, state: dict[str, Any]) -> None:
-    over = bool(state["answer"])
-    icon = ":material/check:" if over and key == bug.key else None
-    icon = ":material/close:" if over and key == state["answer"] != bug.key else icon
-    take = partial(_answer, key, bug.key)
-    st.button(
-        say(BY_KEY[key].name), key=f"candidate_{number}", icon=icon, disabled=over, width="stretch", on_click=take
-    )
+        own = NO_ANSWER | {"model": controls.chosen_model() or "story", "layer": None, "head": None}
+        with st.popover(say("Link to this puzzle"), icon=":material/link:", key="puzzle_link"):
+            linked = ClinicLink.of_choices(**own, puzzle=asked.number, text=st.session_state.text)
+            link.show_address(linked, say("Anyone who opens the link gets this puzzle and can read your text."))
 
 
 def _explain(now: RunView, asked: Puzzle, stages: dict[str, AttentionStages], answer: str, shown: HeadView) -> None:
@@ -240,8 +218,7 @@ def _explain(now: RunView, asked: Puzzle, stages: dict[str, AttentionStages], an
     st.markdown(say(bug.signs))
     st.code(explanations.code(bug), language="diff", wrap_lines=True)
     chosen = {"mode": "all", "bug": bug.key, "bug_title": bug.title, "layer": asked.layer, "head": asked.head}
-    see = partial(st.session_state.update, chosen)
-    st.button(say("See it among all bugs"), key="see", on_click=see)
+    st.button(say("See it among all bugs"), key="see", on_click=st.session_state.update, args=(chosen,))
 
 
 def _apart(now: RunView, asked: Puzzle, stages: dict[str, AttentionStages], other: str) -> HeatmapDifference:
@@ -251,14 +228,3 @@ def _apart(now: RunView, asked: Puzzle, stages: dict[str, AttentionStages], othe
     features = () if "view" in keys else tuple(BY_KEY[key].tells for key in keys if BY_KEY[key].tells)
     theirs, shown = (stages[key].weights[asked.head] for key in (other, asked.bug))
     return difference(theirs, shown, keep, features)
-
-
-def _answer(key: str, right: str) -> None:
-    state = game()
-    if not state["answer"]:  # a second press counts no more
-        state.update(answer=key, right=state["right"] + (key == right), of=state["of"] + 1)
-
-
-def _next(now: RunView, asked: Puzzle) -> None:
-    found = results.ask(following, now.run.model, now.run, now.row, asked)
-    game().update(asked=found, answer="", hint=False)

@@ -1,5 +1,7 @@
 """A bug: what it is, its fix, its measured effect on this row; heatmaps with it and without; violated properties."""
 
+from functools import partial
+
 import numpy as np
 import streamlit as st
 import torch
@@ -25,8 +27,7 @@ from viz.palette import WIDE
 
 
 def sentence(bug: Bug) -> Markup:
-    title = say("{name}.", name=bug.name)
-    return Markup('<p class="sentence"><b>{}</b> {}</p>').format(title, say(bug.signs))
+    return Markup('<p class="sentence"><b>{}</b> {}</p>').format(say("{name}.", name=bug.name), say(bug.signs))
 
 
 def code(bug: Bug) -> str:
@@ -44,15 +45,13 @@ def examined(now: RunView, bug: Bug, layer: int) -> Examination:
 
 
 def effects(now: RunView, bug: Bug, pair: BugComparison, found: Examination, layer: int, head: int) -> list[str]:
-    return now.kept(("effects", bug.key, layer, head), lambda: _effects(now, bug, pair, found, layer, head))
-
-
-def _effects(now: RunView, bug: Bug, pair: BugComparison, found: Examination, layer: int, head: int) -> list[str]:
     if pair.wrong is None:
         return []
     said = [_on_the_output(now, bug, pair, found, layer), *_on_this_head(now, bug, pair, head)]
     if not pair.exact and pair.is_seen():
-        said.append(_stand_in(now, bug, layer))
+        other = now.number(other_layer(layer, shape_of(now)[0]) or 0)
+        words = STAND_INS.get(bug.key, UNTRAINED)
+        said.append(say(words, model=title_of(now.model), other=other, layer=now.number(layer)))
     if bug.dtype == torch.float16:
         said.append(say("Both sides are computed in float16, so the correct version has rounding errors too."))
     return [*said, *_on_the_loss(now, bug, found, layer)]
@@ -70,12 +69,6 @@ STAND_INS = {  # of a bug that a trained model can be shown with only by somethi
 UNTRAINED = N_(
     "{model} was trained without a causal mask: the queries and keys here come from a run with the mask in every layer."
 )
-
-
-def _stand_in(now: RunView, bug: Bug, layer: int) -> str:
-    other = now.number(other_layer(layer, shape_of(now)[0]) or 0)
-    words = STAND_INS.get(bug.key, UNTRAINED)
-    return say(words, model=title_of(now.model), other=other, layer=now.number(layer))
 
 
 def _on_the_output(now: RunView, bug: Bug, pair: BugComparison, found: Examination, layer: int) -> str:
@@ -274,7 +267,12 @@ STYLE = """
 def show_beside(now: RunView, bug: Bug, pair: BugComparison, found: Examination, layer: int, head: int) -> None:
     st.html(STYLE)
     with st.container(key="told"):
-        st.html(cached_figure(law_told, *_row(bug.law, found), title=_law_title(bug, found)))
+        title = say("A property that it violates elsewhere, not here")
+        if found.broken(bug.law):
+            title = say("The violated property")
+        elif np.isnan(found.verdicts[bug.law][0].amount):
+            title = say("A property that it violates")
+        st.html(cached_figure(law_told, *_row(bug.law, found), title=title))
         _title(say("The fix"))
         st.code(code(bug), language="diff", wrap_lines=True)
         _title(say("Effect here"))
@@ -283,7 +281,8 @@ def show_beside(now: RunView, bug: Bug, pair: BugComparison, found: Examination,
             st.error(crash, icon=":material/error:")
         elif not pair.is_seen():
             st.caption(say("The heatmap is the same with and without the bug."))
-        st.markdown("\n".join(f"- {effect}" for effect in effects(now, bug, pair, found, layer, head)))
+        make = partial(effects, now, bug, pair, found, layer, head)
+        st.markdown("\n".join(f"- {effect}" for effect in now.kept(("effects", bug.key, layer, head), make)))
 
 
 def show_laws(now: RunView, bug: Bug, found: Examination, layer: int) -> None:
@@ -295,7 +294,11 @@ def show_laws(now: RunView, bug: Bug, found: Examination, layer: int) -> None:
         _title(say_count("{count} more property is violated", "{count} more properties are violated", len(broken)))
         st.html(cached_figure(law_table, broken))
     if whole:
-        with st.expander(_folded(bug, found), key="laws_that_hold"):
+        unknown = sum(verdict.amount != verdict.amount for _, verdict, _ in whole)  # NaN
+        held = say_count("{count} property holds", "{count} properties hold", len(whole) - unknown)
+        unmeasured = say("{count} not measured here", count=unknown) if unknown else ""
+        named = unmeasured if unknown == len(whole) else " · ".join(filter(None, [held, unmeasured]))
+        with st.expander(named, key="laws_that_hold"):
             st.html(cached_figure(law_table, whole))
     about = N_(
         "The largest violation of each property on this row, over all heads of layer {layer}. The word in brackets "
@@ -310,22 +313,3 @@ def _title(title: str) -> None:
 
 def _row(key: str, found: Examination) -> tuple[Law, Verdict, Verdict]:
     return LAWS[key], *found.verdicts[key]
-
-
-def _law_title(bug: Bug, found: Examination) -> str:
-    if found.broken(bug.law):
-        return say("The violated property")
-    if np.isnan(found.verdicts[bug.law][0].amount):
-        return say("A property that it violates")
-    return say("A property that it violates elsewhere, not here")
-
-
-def _folded(bug: Bug, found: Examination) -> str:
-    """How many laws are in the fold, by what was found of them: the law that is told above is not."""
-    amounts = [verdict.amount for key, (verdict, _) in found.verdicts.items() if key != bug.law and not verdict.broken]
-    unknown = sum(amount != amount for amount in amounts)
-    held = say_count("{count} property holds", "{count} properties hold", len(amounts) - unknown)
-    if not unknown:
-        return held
-    unmeasured = say("{count} not measured here", count=unknown)
-    return unmeasured if unknown == len(amounts) else f"{held} · {unmeasured}"

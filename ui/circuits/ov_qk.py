@@ -19,8 +19,7 @@ from ui.controls import A_LINE_EACH
 from ui.heads.head import heard
 from ui.link import TextLink, Whole
 from ui.results import cached_figure
-from ui.widgets.choices import one_of
-from ui.widgets.progress import by_layer, stoppable
+from ui.widgets import by_layer, one_of, stoppable
 from viz import circuits as pictures
 from viz.html import fixed
 
@@ -60,9 +59,12 @@ def show_head(model: Model, text: str, layer: int, head: int) -> str:
     """The two circuits side by side; gives the sentence."""
     chosen = one_of(say("Tokens"), TOKENS, "circuit_tokens", width="content", help=say(HELP))
     count = results.ask(tokens_compared, ModelRef.of(model))
-    ids = _ids_of(model, first_line(text), count) if chosen == "text" else ()
-    if chosen == "text" and not ids:
-        st.info(say(A_LINE_EACH))
+    ids: tuple[int, ...] = ()
+    if chosen == "text":
+        found = continuation_ids(model, line)[0] if (line := first_line(text)) else []
+        ids = tuple(dict.fromkeys(token for token in found[:MOST_TOKENS] if token < count))
+        if not ids:
+            st.info(say(A_LINE_EACH))
     if count < model.vocabulary:
         st.caption(say("Only the first {count:,} of {all:,} tokens are compared.", count=count, all=model.vocabulary))
     ov: OVCircuit = results.ask(ov_qk.ov, ModelRef.of(model), layer, head, ids)
@@ -84,11 +86,6 @@ def show_head(model: Model, text: str, layer: int, head: int) -> str:
     none = NO_COPYING if layer + 1 < model.num_layers else NOTHING
     copying = say(none) if np.isnan(ov.copying) else say(COPYING, copying=fixed(ov.copying, 2))
     return " ".join([f"<b>{run_view.name_of(model, 'self', layer, head)}</b>.", copying, sentence])
-
-
-def _ids_of(model: Model, line: str, count: int) -> tuple[int, ...]:
-    found = continuation_ids(model, line)[0] if line else []
-    return tuple(dict.fromkeys(token for token in found[:MOST_TOKENS] if token < count))
 
 
 def show_composition(model: Model, layer: int, head: int) -> None:

@@ -9,7 +9,8 @@ import numpy as np
 import streamlit as st
 
 from i18n import N_, say
-from model.circuits.patching import LENGTHS, MOST_PAIRS, Head, Patch, PatchMetric, of_pair, read_pairs
+from model.circuits.patching import LENGTHS, MOST_PAIRS, Patch, PatchMetric, of_pair, read_pairs
+from model.heads.ablation import Head
 from model.inference.calls import continuation_ids
 from model.spec import Stroke
 from serving.job import ModelRef, RunRef
@@ -19,9 +20,7 @@ from ui.heads.head import heard
 from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView
-from ui.widgets.choices import bound, one_of, select
-from ui.widgets.progress import by_layer
-from ui.widgets.uploads import uploader
+from ui.widgets import bound, by_layer, one_of, select, uploader
 from viz.circuits import PatchView, patch_alt, patch_figure, patch_sentence, patch_table
 from viz.numbers import Candidate, next_token_table
 
@@ -109,15 +108,27 @@ def show(a: RunView, b: RunView, head: Head, position: int) -> None:
         one_of(say("Direction"), INTO, "patch_into", width="content")
         one_of(say("Measured"), METRICS, "patch_metric", width="content")
         chosen, position = _directed(a, b), min(max(position, a.real.start), a.real.stop - 1)
-        metric = None if of == "pairs" else _choose_answers(chosen, position - a.real.start + chosen.taking.real.start)
+        if of != "pairs":
+            asked = position - a.real.start + chosen.taking.real.start
+            first, second = chosen.ask("likeliest", asked)  # what is meant where nothing is typed
+            answer, other = _typed(chosen.taking, say("Answer"), "patch_answer", first), None
+            if state.patch_metric != "probability":
+                other = _typed(chosen.taking, say("Instead of"), "patch_instead", second)
+            metric = PatchMetric(asked, answer, other)
     with guarded():
-        if metric is None:
+        if of == "pairs":
             _over_pairs(a, b)
             return
         _show_map(chosen, head, metric, of)
         if of not in INPUTS:
             _show_together(chosen, metric)
-    _offer_knockout(a, head, position)
+    key, first_key = int(a.head(*head).weights[position].argmax()), a.real.start
+    st.caption(say(KNOCKOUT, head=a.name(*head)))
+    if st.button(say("Open in the Mask Lab"), key="patch_knockout", icon=":material/draw:") and key >= first_key:
+        cell = position - first_key, key - first_key
+        mask = replace(a.masks, drawn=(Stroke("block", *cell, *cell),), layers=(head[0],), heads=(head[1],))
+        state.kept |= {"masks": mask.to_json()}
+        st.switch_page("pages/mask_lab.py")
 
 
 def _directed(a: RunView, b: RunView) -> Direction:
@@ -139,23 +150,9 @@ def _cannot(a: RunView, b: RunView) -> bool:
     return True
 
 
-def _choose_answers(chosen: Direction, query: int) -> PatchMetric:
-    """The two tokens; those not typed are what the two runs find likeliest. Raises what PatchMetric raises."""
-    first, second = chosen.ask("likeliest", query)
-    answer = _typed(chosen.taking, say("Answer"), "patch_answer", first)
-    if st.session_state.patch_metric == "probability":
-        return PatchMetric(query, answer)
-    other = _typed(chosen.taking, say("Instead of"), "patch_instead", second)
-    return PatchMetric(query, answer, other)
-
-
 def _typed(side: RunView, label: str, key: str, likeliest: int) -> int:
     text = st.text_input(label, key=key, placeholder=side.model.label(likeliest), max_chars=40, width=130)
-    return _first_token(side, text) if text.strip() else likeliest
-
-
-def _first_token(side: RunView, text: str) -> int:
-    return continuation_ids(side.model, text)[0][0]
+    return continuation_ids(side.model, text)[0][0] if text.strip() else likeliest
 
 
 def _show_map(chosen: Direction, head: Head, metric: PatchMetric, of: str) -> None:
@@ -178,7 +175,12 @@ def _show_map(chosen: Direction, head: Head, metric: PatchMetric, of: str) -> No
     framed = {(row, column) for row, some in enumerate(grid) for column, one in enumerate(some) if one in patches}
     columns = [_column(taking, one) for one in grid[0]]
     view = PatchView(values, rows, columns, _unit(metric), both, chosen.names, chosen=frozenset(framed))
-    _show(view, None if of in INPUTS else lambda row, column: _toggle(grid[row][column or 0]))
+
+    def toggle(row: int, column: int | None) -> None:
+        chosen, patch = _patches(), grid[row][column or 0]
+        _write([one for one in chosen if one != patch] if patch in chosen else [*chosen, patch])
+
+    _show(view, None if of in INPUTS else toggle)
 
 
 def _show(view: PatchView, pick: Callable[[int, int | None], None] | None = None) -> None:
@@ -223,8 +225,8 @@ def _over_pairs(a: RunView, b: RunView) -> None:
     measure = lambda layer: np.stack([one.effects(metric, one.patches("pairs", layer, 0)) for one, metric in runs])  # noqa: E731
     found = np.stack(by_layer(first.layer_names(), measure), 1)  # [pairs,L,H+1]
     columns, means = [_column(a, one) for one in first.patches("pairs", 0, 0)], tuple(np.mean(both, 0).tolist())
-    unit = _unit(asked_first)
-    _show(PatchView(found.mean(0), first.layer_names(), columns, unit, means, first.names, found.std(0)))
+    rows, unit = first.layer_names(), _unit(asked_first)
+    _show(PatchView(found.mean(0), rows, columns, unit, means, first.names, found.std(0)))
 
 
 def _runs_of(a: RunView, b: RunView, number: int, pair: dict[str, str]) -> tuple[Direction, PatchMetric]:
@@ -237,13 +239,9 @@ def _runs_of(a: RunView, b: RunView, number: int, pair: dict[str, str]) -> tuple
         problem = say(LENGTHS, **lengths)
     if problem:
         raise ValueError(say("pair {number}: {problem}", number=number, problem=problem))
-    chosen = _directed(
-        *(
-            replace(side, run=RunRef(side.run.model, batch, side.masks), row=0)
-            for side, batch in zip((a, b), batches, strict=True)
-        )
-    )
-    ids = [_first_token(a, text) for text in (pair["answer"], pair["instead_of"])]
+    both = zip((a, b), batches, strict=True)
+    chosen = _directed(*(replace(side, run=RunRef(side.run.model, batch, side.masks), row=0) for side, batch in both))
+    ids = [continuation_ids(a.model, text)[0][0] for text in (pair["answer"], pair["instead_of"])]
     answer, other = ids if st.session_state.patch_into == "b" else ids[::-1]
     difference = st.session_state.patch_metric == "difference"
     return chosen, PatchMetric(chosen.taking.real.stop - 1, answer, other if difference else None)
@@ -251,17 +249,6 @@ def _runs_of(a: RunView, b: RunView, number: int, pair: dict[str, str]) -> tuple
 
 def _unit(metric: PatchMetric) -> str:
     return say("nats") if metric.instead_of is None else say("logits")
-
-
-def _offer_knockout(a: RunView, head: Head, position: int) -> None:
-    """A way to the Mask Lab with one cell blocked in one head."""
-    key, first = int(a.head(*head).weights[position].argmax()), a.real.start
-    st.caption(say(KNOCKOUT, head=a.name(*head)))
-    if st.button(say("Open in the Mask Lab"), key="patch_knockout", icon=":material/draw:") and key >= first:
-        cell = position - first, key - first
-        mask = replace(a.masks, drawn=(Stroke("block", *cell, *cell),), layers=(head[0],), heads=(head[1],))
-        st.session_state.kept |= {"masks": mask.to_json()}
-        st.switch_page("pages/mask_lab.py")
 
 
 def _patches() -> list[Patch]:
@@ -274,11 +261,6 @@ def _patches() -> list[Patch]:
 def _write(patches: list[Patch]) -> None:
     letters = {kind: letter for letter, kind in KINDS.items()}
     st.session_state.patches = ",".join(f"{letters[one.kind]}{one.layer}.{one.number}" for one in patches)
-
-
-def _toggle(patch: Patch) -> None:
-    chosen = _patches()
-    _write([one for one in chosen if one != patch] if patch in chosen else [*chosen, patch])
 
 
 def _column(side: RunView, one: Patch) -> str:

@@ -1,7 +1,7 @@
 """The Cross-attention page's model, its controls and its link, and the texts of its batch."""
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import streamlit as st
 from pydantic import ConfigDict
@@ -14,7 +14,7 @@ from model.text import rows_of
 from ui import controls, run_view
 from ui.link import TextLink, Whole, at_most
 from ui.sidebar import models
-from ui.widgets.choices import bound
+from ui.widgets import bound
 
 FIRST = "3 Mar 2021"
 LONGER = (  # the lines that can stand beside the user's, each about five characters longer
@@ -116,12 +116,9 @@ def choose_beside(model: Model, text: str) -> str | None:
         return f"{rows[0]} {' '.join(rows[0].split()[:MORE])}"
     if st.session_state.cross_beside is None:
         st.session_state.cross_beside = _long_enough(text)
-    words, about = (
-        say("Second line of the batch (added)"),
-        say("The shorter of the two lines is padded to the length of the longer one."),
-    )
-    counted = lambda line: say("{line} (length: {count})", line=line, count=len(line))  # noqa: E731
-    return st.selectbox(words, LONGER, key="cross_beside", format_func=counted, help=about)
+    about = say("The shorter of the two lines is padded to the length of the longer one.")
+    look: Any = {"format_func": lambda line: say("{line} (length: {count})", line=line, count=len(line)), "help": about}
+    return st.selectbox(say("Second line of the batch (added)"), LONGER, key="cross_beside", **look)
 
 
 def read(model: Model, text: str, targets: list[str] | None, beside: str | None) -> SourceTexts:

@@ -7,7 +7,7 @@ import numpy as np
 import streamlit as st
 
 from i18n import N_, say
-from model.base import Model, TokenizedText
+from model.base import Model
 from model.cross_attention.dates import UNKNOWN, DatesModel, Written, answer_chances, measure
 from model.cross_attention.reading import read, why_none
 from model.cross_attention.written_dates import HELD_OUT_DAYS, NO_DATE, SHAPES
@@ -107,17 +107,6 @@ def steps(found: RunView, standard: RunView) -> Steps:
     return found.kept("steps", make)
 
 
-def alignment_of(found: RunView, layer: int, head: int | None, some: Steps, step: int) -> pictures.Alignment:
-    """The cross-attention of each step: a head's, or the mean of the layer's heads."""
-
-    def make() -> pictures.Alignment:
-        shown, rows, keep = head_view(found, layer, head), some.queries, found.run.keys.keep[found.row].numpy()
-        blocked, keys = shown.any_blocked()[rows], list(shown.keys)
-        return pictures.Alignment(keys, some.outputs, shown.weights[rows], ~keep, blocked, some.probabilities, step)
-
-    return found.kept(("alignment", layer, head, step), make)
-
-
 def written(model: DatesModel, lines: SourceTexts, spec: MaskSpec) -> Written:
     """What the model writes by itself under masks, for every row."""
     source = lines.reading.batch.source
@@ -127,9 +116,10 @@ def written(model: DatesModel, lines: SourceTexts, spec: MaskSpec) -> Written:
 
 def notes(model: Model, lines: SourceTexts, spec: MaskSpec, row: int) -> list[str]:
     """A sentence for everything that the user should know of the batch."""
-    found = explain.limits(model, _of_the_reader(lines))
-    source = lines.reading.batch.source
+    batch, source, count = lines.reading.batch, lines.reading.batch.source, len(lines.own_rows)
     assert source is not None
+    own = [replace(one, cut=one.cut[:count]) for one in (batch, source)]  # what of ours is cut nobody needs to know
+    found = explain.limits(model, replace(lines.reading, batch=replace(own[0], source=own[1])))
     if lines.ours:
         beside = escaped(lines.reading.rows[-1][:80])
         padded = N_("Added to the batch so that there is padding ({sign}): “{beside}”.")
@@ -142,37 +132,30 @@ def notes(model: Model, lines: SourceTexts, spec: MaskSpec, row: int) -> list[st
     return found
 
 
-def _of_the_reader(lines: SourceTexts) -> TokenizedText:
-    """The reading as though nothing of our lines were cut: nobody needs to know."""
-    batch, count = lines.reading.batch, len(lines.own_rows)
-    own = [replace(one, cut=one.cut[:count]) for one in (batch, batch.source) if one is not None]
-    return replace(lines.reading, batch=replace(own[0], source=own[1] if own[1:] else None))
-
-
 def verdict(model: DatesModel, lines: SourceTexts, spec: MaskSpec, now: RunView) -> str:
-    return pictures.verdict(now.kept("verdict", lambda: _answer(model, lines, spec, now.row)))
+    row = now.row
 
+    def make() -> pictures.WrittenAnswer:
+        meant = read(_line(model, lines, row))
+        answers = tuple(day.isoformat() for day in meant)
+        standard = written(model, lines, model.standard)
+        wrote = standard.texts[row]
+        chances = standard.probabilities[row][: len(wrote)] or standard.probabilities[row]
+        least = int(np.argmin(chances))
+        end = wrote[least : least + 1] or say("the end")
+        return pictures.WrittenAnswer(
+            meant=meant,
+            chances=results.ask(answer_chances, ModelRef.of(model), lines.reading.rows[row], answers) if meant else (),
+            wrote=wrote,
+            chance=math.prod(standard.probabilities[row]),
+            least=chances[least],
+            at=say("{character} (character {number})", character=end, number=least + 1),
+            lifted="" if spec == model.standard else _name_of(spec),
+            now=written(model, lines, spec).texts[row],
+            why_none=why_none(_line(model, lines, row)),
+        )
 
-def _answer(model: DatesModel, lines: SourceTexts, spec: MaskSpec, row: int) -> pictures.WrittenAnswer:
-    meant = read(_line(model, lines, row))
-    answers = tuple(day.isoformat() for day in meant)
-    standard = written(model, lines, model.standard)
-    wrote = standard.texts[row]
-    chances = standard.probabilities[row][: len(wrote)] or standard.probabilities[row]
-    least = int(np.argmin(chances))
-    end = wrote[least : least + 1] or say("the end")
-    now = written(model, lines, spec).texts[row]
-    return pictures.WrittenAnswer(
-        meant=meant,
-        chances=results.ask(answer_chances, ModelRef.of(model), lines.reading.rows[row], answers) if answers else (),
-        wrote=wrote,
-        chance=math.prod(standard.probabilities[row]),
-        least=chances[least],
-        at=say("{character} (character {number})", character=end, number=least + 1),
-        lifted="" if spec == model.standard else _name_of(spec),
-        now=now,
-        why_none=why_none(_line(model, lines, row)),
-    )
+    return pictures.verdict(now.kept("verdict", make))
 
 
 def alignment(model: Model, part: Pair, *, changed: bool) -> None:
@@ -190,7 +173,14 @@ def alignment(model: Model, part: Pair, *, changed: bool) -> None:
     strip.html(cached_figure(pictures.written_strip, standard.outputs, now.probabilities, others, step))
     if changed:
         strip.caption(say("Probabilities are those of the output shown, with all of it as the decoder's input."))
-    found = alignment_of(part[0], layer, head, now, step)
+
+    def make() -> pictures.Alignment:
+        one, keep = part[0], part[0].run.keys.keep[part[0].row].numpy()
+        shown, rows = head_view(one, layer, head), now.queries
+        blocked, keys = shown.any_blocked()[rows], list(shown.keys)
+        return pictures.Alignment(keys, now.outputs, shown.weights[rows], ~keep, blocked, now.probabilities, step)
+
+    found = part[0].kept(("alignment", layer, head, step), make)
     st.html(cached_figure(pictures.step_words, found))
     picture, table = st.columns([2.2 if changed else 3.3, 1], gap="medium")
     with picture:
@@ -217,27 +207,21 @@ def heatmaps(model: Model, parts: dict[str, Pair], shown: str) -> None:
 
 def what_breaks(model: DatesModel, lines: SourceTexts, spec: MaskSpec, standard: RunView) -> None:
     st.markdown("#### " + say("What breaks when a mask is off"))
-    rows = standard.kept("breaks", lambda: _breaks(model, lines, standard.row))
-    st.html(
-        "".join(
-            [
-                cached_figure(pictures.breaks_table, rows, _name_of(spec), SAMPLE),
-                cached_figure(pictures.lifted_words, *rows[:3]),
-            ]
-        )
-    )
+
+    def make() -> list[pictures.BreakRow]:
+        meant, rows = read(_line(model, lines, standard.row)), []
+        for name, masks in MASKS.items():
+            found = results.ask(measure, ModelRef.of(model), masks, SAMPLE)
+            wrote = written(model, lines, masks).texts[standard.row]
+            judged = pictures.judgement(meant, wrote)
+            rows.append(pictures.BreakRow(name, wrote, judged, found.exact, found.characters, found.probability))
+        return rows
+
+    rows = standard.kept("breaks", make)
+    table = cached_figure(pictures.breaks_table, rows, _name_of(spec), SAMPLE)
+    st.html("".join([table, cached_figure(pictures.lifted_words, *rows[:3])]))
     with st.expander(say("What the model reads, and how ambiguous dates are read")):
         st.markdown(say(pictures.RULES, shapes=SHAPES, held_out=HELD_OUT_DAYS, none=NO_DATE))
-
-
-def _breaks(model: DatesModel, lines: SourceTexts, row: int) -> list[pictures.BreakRow]:
-    meant, rows = read(_line(model, lines, row)), []
-    for name, masks in MASKS.items():
-        found = results.ask(measure, ModelRef.of(model), masks, SAMPLE)
-        wrote = written(model, lines, masks).texts[row]
-        judged = pictures.judgement(meant, wrote)
-        rows.append(pictures.BreakRow(name, wrote, judged, found.exact, found.characters, found.probability))
-    return rows
 
 
 def losses(part: Pair, *, changed: bool) -> None:

@@ -1,21 +1,30 @@
-"""The page's parts: the numbers, the report, and an export opened again."""
+"""The page's parts: the numbers, the report, and an export opened again; and what they are of: one head of one run."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
 
+import numpy as np
 import streamlit as st
 
 from i18n import N_, say, together
 from model.heads.view import HeadView
-from ui import explain, link, page
-from ui.export.subject import ExportSubject
+from model.text import cut_words
+from ui import controls, explain, link, page
 from ui.guard import problem_in
 from ui.markdown import escaped
-from ui.widgets.choices import deferred, one_of
-from ui.widgets.uploads import download, uploaded, uploader
+from ui.run_view import RunView, shape_of
+from ui.widgets import deferred, download, one_of, uploaded, uploader
 from viz.export import data
-from viz.export.data import Export
+from viz.export.data import About, Export, fits, hash_of
+from viz.export.words import caption, masks_said, version, versions
 from viz.head import head_figure
+from viz.heads.cells import merged_words
 from viz.mask_styles import mask_name
+from viz.numbers import leak_notes
+from viz.saved.explorer import MOST_TOKENS, ReportNumbers, ReportView, all_heads, report_page
 
 OPENED = "opened_export"
 Write = Callable[[Export], bytes | str]
@@ -28,6 +37,115 @@ KINDS: tuple[tuple[str, str, Write, str], ...] = (
 SECTIONS = (N_("Picture"), N_("Numbers"), N_("Report"), N_("Open an export"))
 
 
+@dataclass(frozen=True, eq=False)
+class ExportSubject:
+    """standard: under the masks that the model was trained with; None where `now` is. layer, head: as the run counts
+    them. text: the row's."""
+
+    now: RunView
+    standard: RunView | None
+    layer: int
+    head: int
+    text: str
+
+    @property
+    def model(self) -> str:
+        return explain.plain_title(self.now.model)
+
+    @property
+    def name(self) -> str:
+        return self.now.name(*self.chosen)
+
+    def file_name(self, what: str) -> str:
+        """Of a file of it, without an ending: the model, the head, the masks that are lifted and what it holds."""
+        model = re.sub(r"[^\w.-]+", "-", Path(self.now.model.name).name)
+        lifted = (f"no-{mask}" for mask in self._held_and_lifted()[1])
+        return "-".join(["unmask", model, self.name.replace(" ", ""), *lifted, what])
+
+    @property
+    def chosen(self) -> tuple[int, int]:
+        return self.layer, self.head
+
+    @property
+    def masks(self) -> str:
+        return masks_said(*self._held_and_lifted(), only_layer=bool(self.now.masks.layers))
+
+    def _held_and_lifted(self) -> tuple[list[str], list[str]]:
+        return controls.held_and_lifted(self.now.model, self.now.masks)
+
+    def views(self) -> list[HeadView]:
+        """The whole head now and, where that is another, under the standard masks."""
+        return [view.head(*self.chosen) for view in (self.now, self.standard) if view]
+
+    def caption(self, what: str, how: Sequence[str]) -> str:
+        """Below a picture, in words that make it possible to make it again. what: is on it; how: to read it."""
+        return caption(
+            what, [merged_words(self.now.by), *how], masks=self.masks, sha256=hash_of(self.text), version=version()
+        )
+
+    def every(self) -> list[tuple[int, int]]:
+        """All heads, where they are not too many for one file; else none."""
+        every = list(np.ndindex(*shape_of(self.now)))
+        return every if fits(self.now.head(*self.chosen), len(every)) else []
+
+    def export(self, which: Sequence[tuple[int, int]]) -> Export:
+        """The numbers of these heads, the chosen one among them."""
+        row, batches = self.now.row, (self.now.run.queries, self.now.run.keys)
+        queries, keys = self.now.tokens, self.now.key_tokens
+        of_tokens = self.now.by == "tokens"  # a word has no id
+        query_ids, key_ids = (tuple(batch.ids[row].tolist()) if of_tokens else None for batch in batches)
+        attention = self.now.run.attention
+        about = About(
+            unmask=version(), model=self.model, attention=attention, layer=self.layer, head=self.head,
+            text_sha256=hash_of(self.text), masks=asdict(self.now.masks), queries=queries, keys=keys,
+            query_ids=query_ids, key_ids=key_ids, by=self.now.by,
+            layer_numbers=self.now.model.describe().layer_numbers.get(attention, ()),
+        )  # fmt: skip
+        return Export(about, {chosen: self.now.head(*chosen) for chosen in which})
+
+
+def report_of(subject: ExportSubject, link: str) -> str:
+    """HTML that needs no network: all heads of a view, this one first. link: to the same view in this app."""
+    now = subject.now
+    found, survey = now.model.describe(), now.survey()
+    cut = (now.run.batch.source or now.run.batch).cut[now.row]
+    heads = all_heads(
+        now.head,
+        survey.thumbnails,
+        survey.blocked,
+        [subject.chosen],
+        now.real.stop - 1,
+        tokens=MOST_TOKENS,
+        numbers=found.layer_numbers.get(now.run.attention, ()),
+        notes=leak_notes(survey.future, survey.padding),
+        measures=survey.shares,
+        across=now.run.attention == "cross",
+    )
+    view = ReportView(
+        model=subject.model,
+        network=f"{say(found.architecture)}, {found.kind}",
+        attention=now.run.attention,
+        tokens=int(now.run.queries.keep[now.row].sum()),
+        masks=subject.masks,
+        spec=now.masks.to_json() if subject.standard else "",
+        versions=versions(),
+        text=subject.text.removesuffix(cut),
+        cut=together(filter(None, [cut_words(cut, now.model.context), merged_words(now.by)])),
+        labels=now.run.batch.pieces[now.row],
+        heads=heads,
+        now=_numbers(now),
+        standard=_numbers(subject.standard) if subject.standard else None,
+        link=link,
+    )
+    return report_page(view)
+
+
+def _numbers(view: RunView) -> ReportNumbers:
+    found, predicted = view.survey(), view.predictions()
+    shares = found.future, found.padding
+    return ReportNumbers(*shares, predicted.candidates, predicted.losses) if predicted else ReportNumbers(*shares)
+
+
 def choose() -> str:
     if st.session_state.get("section") not in SECTIONS:  # the Mask Lab's sections have the same name in a link
         st.session_state.section = SECTIONS[0]
@@ -36,29 +154,30 @@ def choose() -> str:
 
 def numbers(subject: ExportSubject) -> None:
     view, every = subject.views()[0], subject.every()
-    kinds = KINDS if data.fits(view) else KINDS[-1:]
-    _files(subject, [subject.chosen], kinds, "take", "{kind}", subject.file_name("head"))
+
+    def offer(which: list[tuple[int, int]], kinds: tuple, key: str, words: str, name: str) -> None:
+        with st.container(horizontal=True):
+            for kind, ending, write, about in kinds:
+                make = lambda write=write: write(subject.export(which))  # noqa: E731
+                look = {"key": f"{key}_{ending}", "help": say(about)}
+                download(say(words, kind=kind), make, f"{subject.file_name(name)}.{ending}", **look)
+
+    offer([subject.chosen], KINDS if fits(view) else KINDS[-1:], "take", "{kind}", "head")
     if every:
-        _files(subject, every, KINDS[:2], "take_all", N_("All heads, {kind}"), subject.file_name("all-heads"))
-    if limits := _limits(view, len(every)):
-        st.caption(together(limits))
-
-
-def _limits(view: HeadView, every: int) -> list[str]:
-    """A sentence for each thing that is not offered, or that cannot be opened again. every: of how many heads there is
-    a file too, 0 for none."""
+        offer(every, KINDS[:2], "take_all", N_("All heads, {kind}"), "all-heads")
     said, most = [], data.MOST_BYTES / 2**20
     if not every:
-        one = say("one head of this text") if not data.fits(view) else say("all heads of this text together")
+        one = say("one head of this text") if not fits(view) else say("all heads of this text together")
         said.append(say("More than the file limit of {most:.0f} MB: {what}.", most=most, what=one))
-    largest = data.size_of(view, every or 1)
-    if largest > most_opened() and data.fits(view):
+    largest = data.size_of(view, len(every) or 1)
+    if largest > most_opened() and fits(view):
         words = N_(
             "Files of up to {most:.0f} MB can be opened again here; these numbers take up to {size:.0f} MB, less as "
             "NPZ."
         )
         said.append(say(words, most=most_opened() / 2**20, size=largest / 2**20))
-    return said
+    if said:
+        st.caption(together(said))
 
 
 def most_opened() -> int:
@@ -66,28 +185,15 @@ def most_opened() -> int:
     return min(data.MOST_BYTES, st.get_option("server.maxUploadSize") * 2**20)
 
 
-def _files(subject: ExportSubject, which: list[tuple[int, int]], kinds: tuple, key: str, words: str, name: str) -> None:
-    def file(write: Write) -> Callable[[], bytes | str]:
-        return lambda: write(subject.export(which))
-
-    with st.container(horizontal=True):
-        for kind, ending, write, help_text in kinds:
-            label, key_of_file = say(words, kind=kind), f"{key}_{ending}"
-            download(label, file(write), f"{name}.{ending}", key=key_of_file, help=say(help_text))
-
-
-def report(make: Callable[[], str]) -> None:
+def report(subject: ExportSubject) -> None:
+    address, _, choices = link.View.of_choices(masks=None, text=None).address().partition("?")
+    make = deferred(partial(report_of, subject, f"{address.removesuffix('export')}?{choices}"))
     about = say(
         "One HTML file that opens offline with a double click: all heads, the chosen one enlarged, masks, predictions, "
         "losses and **the text itself**. At most 8 MB; the file says so if heads are left out."
     )
     st.markdown(about)
-    download(say("Report"), deferred(make), "unmask-report.html", "text/html", key="take_report")
-
-
-def link_to_explore() -> str:
-    address, _, choices = link.View.of_choices(masks=None, text=None).address().partition("?")
-    return f"{address.removesuffix('export')}?{choices}"
+    download(say("Report"), make, "unmask-report.html", "text/html", key="take_report")
 
 
 def opened() -> None:

@@ -9,13 +9,12 @@ from model.attribution.score_split import carried, score_split
 from model.base import ranges
 from model.heads.view import HeadView, cropped
 from ui import results
-from ui.export.subject import ExportSubject
+from ui.export.export_files import ExportSubject
 from ui.guard import guarded
 from ui.heads import query, span
 from ui.heads.views import OF_TOKENS, choose_heads, colours
 from ui.printed import PrintedPicture, offer, say_what_has_no_font
-from ui.widgets import key
-from ui.widgets.choices import one_of
+from ui.widgets import one_of
 from viz.export import words
 from viz.export.paper import Sheet, every_picture
 from viz.export.picture import (
@@ -130,7 +129,7 @@ def _why(subject: ExportSubject, part: Part) -> PrintedPicture:
     view, now = subject.views()[0], subject.now
     with st.container(horizontal=True):
         at = query.choose(now)
-        to = key.choose(view, at)
+        to = query.choose_key(view, at)
     found = results.ask(score_split, now.run.model, now.run, now.row, *subject.chosen, at, to)
     score, weight = float(view.scaled[at, to]), weight_text(view.weights[at, to])
     names = f"{at}: {view.queries[at]}", f"{to}: {view.keys[to]}"

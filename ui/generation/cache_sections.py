@@ -9,14 +9,14 @@ from torch import Tensor
 from i18n import N_, large, say, say_count, together
 from model import kv_cache
 from model.base import Model
-from model.kv_cache import CacheComparison, OldRows, Try, old_rows
+from model.kv_cache import CacheComparison, Try, old_rows
 from model.transformer import TransformerConfig
 from serving.job import ModelRef, RunRef, digest
 from ui import explain, page, results
 from ui.generation.writing import Writing
 from ui.guard import guarded
 from ui.run_view import name_of
-from ui.widgets.choices import one_of
+from ui.widgets import one_of
 from viz import generation as pictures
 from viz.heatmap import CachedFigure
 from viz.numbers import number
@@ -38,10 +38,8 @@ def show(model: Model, writing: Writing, cache: bool, layer: int, head: int) -> 
     if network is None:
         st.caption(say(NOT_OURS, model=explain.title_of(model)))
         return
-    section, ids = (
-        one_of(say("Section"), SECTIONS, "generation_section", label_visibility="collapsed"),
-        writing.path.ids,
-    )
+    section = one_of(say("Section"), SECTIONS, "generation_section", label_visibility="collapsed")
+    ids = writing.path.ids
     if writing.playing:
         st.caption(say("Pause, and this section is computed for the text as it is then."))
         return
@@ -52,9 +50,8 @@ def show(model: Model, writing: Writing, cache: bool, layer: int, head: int) -> 
         if section == "cache":
             first = max(len(writing.path.prompt), len(ids) - MOST_COMPARED)
             show_on_and_off(model, network.config, ids, first, layer, head)
-            st.caption(
-                say("The key-value cache is switched on.") if cache else say("The key-value cache is switched off.")
-            )
+            on, off = say("The key-value cache is switched on."), say("The key-value cache is switched off.")
+            st.caption(on if cache else off)
         elif section == "cost":
             show_cost(model, network.config, ids)
         else:
@@ -119,19 +116,19 @@ def show_on_and_off(
         work = say(WORK, size=found.cache_bytes / 1e6, kept=count - 1, count=count, one=one, full=full)
         st.caption(together([rounding, work]))
     with row:
-        key = ("cached row", model.key, digest(ids), start, layer, head)  # not shown
-        figure = results.kept(key, lambda: _row_figure(model, found, ids, layer, head))
+
+        def draw() -> CachedFigure:
+            rows = found.cached[layer, head].numpy(), found.full[layer, head].numpy()
+            labels = [model.label(token) for token in ids]
+            return pictures.cached_row_figure(*rows, found.allowed[0].numpy(), labels)
+
+        figure = results.kept(("cached row", model.key, digest(ids), start, layer, head), draw)  # not shown
         about = {"open": cells["open"], "keys": count, "head": name_of(model, "self", layer, head)}
         page.chart(figure, "cached_row", say(ALT, **about, apart=number(float(found.rows.max()))))
         if count > pictures.MOST_KEYS:
             st.caption(say("Only the last {most} of {keys} keys are shown.", most=pictures.MOST_KEYS, keys=count))
     with st.expander(say("How a cached step works")):
         st.markdown(say(HOW))
-
-
-def _row_figure(model: Model, found: CacheComparison, ids: tuple[int, ...], layer: int, head: int) -> CachedFigure:
-    rows = (found.cached[layer, head].numpy(), found.full[layer, head].numpy())
-    return pictures.cached_row_figure(*rows, found.allowed[0].numpy(), [model.label(token) for token in ids])
 
 
 COUNTED = N_(
@@ -211,21 +208,32 @@ def show_lifted(model: Model, ids: tuple[int, ...]) -> None:
     with st.spinner(say("Running with and without the newest token …"), show_time=True):
         changes = {on: results.ask(old_rows, ModelRef.of(model), ids, spec) for on, spec in specs.items()}
         apart = {on: compared(model, ids, len(ids) - 1, on) for on in specs}
-    sentence.html(page.sentence(_lift_sentence(model, ids, changes[causal], apart[causal], causal)))
+    change, (cached, full) = changes[causal], map(model.label, apart[causal].guesses)
+    said = Markup(say(KEPT if causal else CHANGED)).format(
+        newest=model.label(ids[-1]),
+        changed=int((change.rows > NOTICED).sum()),
+        rows=len(change.rows),
+        weights=_most(change.rows),
+        kept=_most(change.kept),
+        logits=_most(apart[causal].logits),
+        cached=cached,
+        full=full,
+    )
+    sentence.html(page.sentence(said))
     chart, table = st.columns([1.5, 1], gap="large")
     labels = [model.label(token) for token in ids[:-1]]
     with chart:
-        figure = pictures.old_rows_figure(changes[causal].rows.numpy(), labels, causal=causal)
+        figure = pictures.old_rows_figure(change.rows.numpy(), labels, causal=causal)
         words = N_("The largest change of a weight in each old row ({rows}): up to {most}.")
-        page.chart(figure, "old_rows", say(words, rows=len(labels), most=_most(changes[causal].rows)))
+        page.chart(figure, "old_rows", say(words, rows=len(labels), most=_most(change.rows)))
     with table:
         heading = say("when the newest token is added, largest"), say("mask on"), say("mask off")
         both = changes.values()
         rows = [
-            (say("change of an old row's weight"), [float(change.rows.max()) for change in both]),
-            (say("change of an old key or value, layer 0"), [float(change.kept[0]) for change in both]),
-            (say("change of an old key or value, all layers"), [float(change.kept.max()) for change in both]),
-            (say("change of an old position's logit"), [float(change.logits.max()) for change in both]),
+            (say("change of an old row's weight"), [float(one.rows.max()) for one in both]),
+            (say("change of an old key or value, layer 0"), [float(one.kept[0]) for one in both]),
+            (say("change of an old key or value, all layers"), [float(one.kept.max()) for one in both]),
+            (say("change of an old position's logit"), [float(one.logits.max()) for one in both]),
             (say("error of the cached step's logits"), [float(step.logits.max()) for step in apart.values()]),
         ]
         st.html(pictures.differences_table(heading, rows))
@@ -235,20 +243,6 @@ def show_lifted(model: Model, ids: tuple[int, ...]) -> None:
         "its position alone, in later layers from everything the old rows could see."
     )
     st.caption(how)
-
-
-def _lift_sentence(model: Model, ids: tuple[int, ...], change: OldRows, apart: CacheComparison, causal: bool) -> Markup:
-    cached, full = map(model.label, apart.guesses)
-    return Markup(say(KEPT if causal else CHANGED)).format(
-        newest=model.label(ids[-1]),
-        changed=int((change.rows > NOTICED).sum()),
-        rows=len(change.rows),
-        weights=_most(change.rows),
-        kept=_most(change.kept),
-        logits=_most(apart.logits),
-        cached=cached,
-        full=full,
-    )
 
 
 def _most(differences: Tensor) -> str:

@@ -1,5 +1,6 @@
 """The part of the Generation page that plays: the text, the candidates for a token, the head that grows by a row."""
 
+import re
 from functools import partial
 from typing import Any
 
@@ -8,7 +9,7 @@ import streamlit as st
 from i18n import N_, say, say_count, together
 from model.base import Model
 from model.heads.view import HeadView, cropped
-from model.sampling import MOST_WRITTEN, Continuation, SampledToken, Sampling
+from model.sampling import MOST_WRITTEN, SampledToken, Sampling
 from ui import explain
 from ui.generation import writing as generation
 from ui.generation.writing import NEXT, SECONDS, Writing, advance, choice_of, look_at, take
@@ -86,10 +87,27 @@ def _play_part(model_key: str, sampling: Sampling, cache: bool, layer: int, head
     row = len(writing.path.prompt) + (len(writing.path.written) if index is None else index) - 1
     name = now.name(layer, head)
     _say(model, writing)
+    key = int(view.weights[row].argmax())
+    scene = WritingScene(
+        name=name,
+        heads=model.num_layers * model.num_heads,
+        query=(row, view.queries[row]),
+        key=(key, view.keys[key]),
+        weight=float(view.weights[row, key]),
+        place=index,
+        chosen=_chance(model, choice, choice.token),
+        left=choice.left,
+        vocabulary=len(choice.before),
+        temperature=sampling.temperature,
+        settings=settings(sampling.temperature, sampling.top_k, sampling.top_p),
+        seed=sampling.seed,
+    )
+    written = zip(writing.path.written, writing.chances, writing.path.by_hand, strict=True)
+    tokens = [Token(model.label(token)) for token in writing.path.prompt]
+    tokens += [Token(model.label(token), chance, by_hand) for token, chance, by_hand in written]
     with st.container(key="generation_scene"):
-        said = sentence(_scene(model, sampling, choice, index, view, row, name))
-        text = text_html(_tokens(model, writing), row if index is None else row + 1)
-        st.html(f'<p class="sentence">{said}</p>{text}')
+        text = text_html(tokens, row if index is None else row + 1)
+        st.html(f'<p class="sentence">{sentence(scene)}</p>{text}')
     left, right = st.columns([1, 1.7], gap="medium")
     with left:
         how_to_choose = _candidates(model, writing, choice, index)
@@ -99,14 +117,6 @@ def _play_part(model_key: str, sampling: Sampling, cache: bool, layer: int, head
         st.caption(together([how_to_read, how_to_choose]))
     if writing.playing and not writing.path.room(model.context):
         st.rerun()
-
-
-def _tokens(model: Model, writing: Writing) -> list[Token]:
-    """The text, with the model's probability of each written token where it was written."""
-    path = writing.path
-    written = zip(path.written, writing.chances, path.by_hand, strict=True)
-    prompt = [Token(model.label(token)) for token in path.prompt]
-    return prompt + [Token(model.label(token), chance, by_hand) for token, chance, by_hand in written]
 
 
 FULL = N_(
@@ -133,26 +143,6 @@ def _say(model: Model, writing: Writing) -> None:
         st.warning(together([most, say("Go back, or start over.")]))
 
 
-def _scene(
-    model: Model, sampling: Sampling, choice: SampledToken, index: int | None, view: HeadView, row: int, name: str
-) -> WritingScene:
-    key = int(view.weights[row].argmax())
-    return WritingScene(
-        name=name,
-        heads=model.num_layers * model.num_heads,
-        query=(row, view.queries[row]),
-        key=(key, view.keys[key]),
-        weight=float(view.weights[row, key]),
-        place=index,
-        chosen=_chance(model, choice, choice.token),
-        left=choice.left,
-        vocabulary=len(choice.before),
-        temperature=sampling.temperature,
-        settings=settings(sampling.temperature, sampling.top_k, sampling.top_p),
-        seed=sampling.seed,
-    )
-
-
 def _candidates(model: Model, writing: Writing, choice: SampledToken, index: int | None) -> str:
     """The ten likeliest, each a button that takes its path; the drawn one in any case. Returns how to read them."""
     path = writing.path
@@ -160,7 +150,13 @@ def _candidates(model: Model, writing: Writing, choice: SampledToken, index: int
     if st.session_state.get("choice_at", NEXT) not in choices or writing.playing:
         st.session_state.choice_at = NEXT
     about = say("The next token, or one already generated: choosing another cuts the text there.")
-    title, free = partial(_title, model, path), not writing.playing and len(choices) > 1
+
+    def title(at: int) -> str:
+        if at == NEXT or at >= len(path.written):
+            return say("the token that comes next")
+        return f"{len(path.prompt) + at}: {model.label(path.written[at])}"
+
+    free = not writing.playing and len(choices) > 1
     st.selectbox(say("Candidates for"), choices, key="choice_at", disabled=not free, format_func=title, help=about)
     tokens = choice.before.topk(min(TOP, len(choice.before))).indices.tolist()
     which = say_count("The most likely token", "The {count} most likely tokens", len(tokens))
@@ -178,7 +174,8 @@ def _candidates(model: Model, writing: Writing, choice: SampledToken, index: int
         for rank, one in enumerate(shown):
             look: Any = {"type": "primary" if one.token == choice.token else "secondary", "width": "stretch"}
             press = partial(take, at, one.token, one.before)
-            st.button(_button_label(one.label), key=f"candidate_{rank}", disabled=not free, on_click=press, **look)
+            label = re.sub(r"^(\d+)([.)])", r"\1\\\2", escaped(one.label)) or "␀"  # no numbered list
+            st.button(label, key=f"candidate_{rank}", disabled=not free, on_click=press, **look)
     filled = say("the sampled token") if index is None else say("the token in the text")
     if writing.playing:
         click = say("pause to choose another")
@@ -200,27 +197,12 @@ def _heatmap(view: HeadView, row: int, name: str, layer: int, head: int) -> str:
     begin = max(min(length - MOST_ROWS, row + 1 - MOST_ROWS // 2), 0)
     last = begin, min(begin + MOST_ROWS, length)
     shown = cropped(view, last, last)
-    alt = explain.head_alt(name, shown, False)
-    packet = growing_packet(shown, name=name, query=row, alt=alt)
+    packet = growing_packet(shown, name=name, query=row, alt=explain.head_alt(name, shown, False))
     _growing(data=packet, key="head_figure", tables=lambda: [head_table(shown, name)])
-    end = begin + len(shown.queries)
-    part = {"begin": begin, "last": end - 1, "length": length}
+    part = {"begin": begin, "last": begin + len(shown.queries) - 1, "length": length}
     words = say(HEATMAP, name=name, layer=layer, head=head, **part)
     return together([words, *([say("Hatched: blocked by a mask.")] if shown.any_blocked().any() else [])])
 
 
 def _chance(model: Model, choice: SampledToken, token: int) -> Chance:
     return Chance(token, model.label(token), float(choice.before[token]), float(choice.after[token]))
-
-
-def _title(model: Model, path: Continuation, at: int) -> str:
-    if at == NEXT or at >= len(path.written):
-        return say("the token that comes next")
-    return f"{len(path.prompt) + at}: {model.label(path.written[at])}"
-
-
-def _button_label(label: str) -> str:
-    """The label as it is: no markdown, no numbered list."""
-    text = escaped(label)
-    digits = len(text) - len(text.lstrip("0123456789"))
-    return f"{text[:digits]}\\{text[digits:]}" if digits and text[digits : digits + 1] in (".", ")") else text or "␀"

@@ -152,6 +152,7 @@ def choose_sampling(model: Model) -> tuple[Sampling, bool]:
 
 def buttons(model: Model, writing: Writing) -> None:
     room, some, playing = writing.path.room(model.context), bool(writing.path.written), writing.playing
+    state = st.session_state  # whose text has grown since, when a button is pressed
     full = None if room else say("{count} tokens are generated.", count=MOST_WRITTEN)
     if len(writing.path.ids) >= model.context:
         full = say("The context is full.")
@@ -160,10 +161,12 @@ def buttons(model: Model, writing: Writing) -> None:
     with st.container(horizontal=True, gap="small"):
         look: Any = {"on_click": partial(_change, due=True), "disabled": not room or playing, "help": full}
         st.button(say("Step"), icon=":material/skip_next:", key="step", type="primary", **look)
-        play = partial(_play, not playing)
+        play = lambda: _change(playing=not playing, last=state.writing.last if playing else 0.0)  # noqa: E731
         st.button(label, icon=icon, key="play", on_click=play, disabled=not room and not playing, help=full)
-        st.button(say("Back"), icon=":material/undo:", key="back", on_click=_back, disabled=not some or playing)
-        look = {"on_click": _start_over, "disabled": not some and not playing}
+        back = lambda: _set(state.writing.cut(max(len(state.writing.path.written) - 1, 0)))  # noqa: E731
+        st.button(say("Back"), icon=":material/undo:", key="back", on_click=back, disabled=not some or playing)
+        start_over = lambda: _set(replace(state.writing.cut(0), playing=False))  # noqa: E731
+        look = {"on_click": start_over, "disabled": not some and not playing}
         st.button(say("Start over"), icon=":material/restart_alt:", key="start_over", **look)
 
 
@@ -175,18 +178,6 @@ def halt() -> None:
 def take(index: int, token: int, chance: float) -> None:
     """Go on with another token as the written token number `index`."""
     _set(st.session_state.writing.instead(index, token, chance))
-
-
-def _play(on: bool) -> None:
-    _change(playing=on, last=0.0 if on else st.session_state.writing.last)
-
-
-def _back() -> None:
-    _set(st.session_state.writing.cut(max(len(st.session_state.writing.path.written) - 1, 0)))
-
-
-def _start_over() -> None:
-    _set(replace(st.session_state.writing.cut(0), playing=False))
 
 
 def _change(**what: object) -> None:
@@ -208,8 +199,7 @@ def look_at(model: Model, path: Continuation, cache: bool) -> RunView:
     if newest != run.trace_key:
         newest, before = run.trace_key, newest
     st.session_state.grown = newest, before
-    run = replace(run, before=before)
-    return RunView(model, run, model.standard, 0)
+    return RunView(model, replace(run, before=before), model.standard, 0)
 
 
 def advance(model: Model, sampling: Sampling, cache: bool) -> Writing:

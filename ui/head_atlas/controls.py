@@ -36,10 +36,9 @@ from ui import controls, page, results
 from ui.guard import guarded, waiting
 from ui.heads.head import heard
 from ui.link import TextLink, Whole, with_masks
-from ui.widgets.choices import bound
-from ui.widgets.uploads import uploader
-from viz.head_atlas.scatter import distance_names, scatter
-from viz.numbers import percent, whole_percent
+from ui.widgets import bound, uploader
+from viz.head_atlas.scatter import scatter
+from viz.numbers import whole_percent
 
 
 def show(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> bool:
@@ -54,13 +53,6 @@ def show(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> bool:
         scatter(atlas, x, y, chosen), "atlas_scatter", alt, heard=heard("atlas_scatter", on_pick=controls.take_head)
     )
     return True
-
-
-def distances_alt(atlas: Atlas, layer: int, head: int) -> str:
-    names, shares = distance_names(atlas), atlas.spread[layer, head]
-    most = int(shares[: len(names)].argmax())
-    words = N_("Attention of {head} by distance in tokens. The largest share, {share}: {distance}.")
-    return say(words, head=atlas.name((layer, head)), share=percent(shares[most]), distance=names[most])
 
 
 SOURCES = {"sample": N_("Sample"), "text": N_("Text on the left"), "file": N_("File"), "random": N_("Random")}
@@ -92,13 +84,6 @@ class AtlasLink(_Masked):
     atlas_looks: Marks = None  # the positions that the finder's user marked; None: those marked until then
     atlas_at: Marks = None
     atlas_back: Annotated[int, BeforeValidator(lambda value: max(min(int(value), 512), -512))] = 2
-
-
-def choose_axes() -> tuple[str, str]:
-    with st.container(horizontal=True, wrap=False):
-        across, up = (words(st.session_state[name]) for name in ("atlas_x", "atlas_y"))
-        x = st.selectbox(say("X axis"), list(EVERY_MEASURE), format_func=title, key="atlas_x", help=across)
-        return x, st.selectbox(say("Y axis"), list(EVERY_MEASURE), format_func=title, key="atlas_y", help=up)
 
 
 def with_weights(model: Model, atlas: Atlas, *names: str) -> Atlas:

@@ -2,7 +2,6 @@
 how far back they look, or by tokens that the user marks in a sentence.
 """
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from ui.guard import guarded
 from ui.head_atlas import controls as atlas_controls
 from ui.markdown import escaped
 from ui.results import cached_figure
-from ui.widgets.uploads import download
+from ui.widgets import download
 from viz.export.words import version
 from viz.head_atlas.tables import called, deciles_html, ranked_table
 
@@ -95,7 +94,12 @@ def table(atlas: Atlas, model: Model, about: dict[str, object]) -> None:
     columns["called"]["width"] = "medium"  # else as wide as what the first heads are called
     shown = frame.assign(called=[called(atlas, head) for head in np.ndindex(atlas.layers, atlas.heads)])
     look: Any = {"hide_index": True, "column_config": columns, "height": 420, "selection_mode": "single-row"}
-    st.dataframe(shown, key="atlas_table", on_select=partial(_take_row, atlas.heads), **look)
+
+    def take_row() -> None:
+        if rows := st.session_state.atlas_table.selection.rows:
+            st.session_state.layer, st.session_state.head = divmod(rows[0], atlas.heads)
+
+    st.dataframe(shown, key="atlas_table", on_select=take_row, **look)
     name = f"atlas_{model.name.rpartition('/')[2]}"
     every, some = lambda: as_parquet(heads_table(atlas), about), lambda: as_parquet(examples_table(atlas), about)
     with st.container(horizontal=True):
@@ -104,18 +108,17 @@ def table(atlas: Atlas, model: Model, about: dict[str, object]) -> None:
         download(say("The examples as Parquet"), some, f"{name}.examples.parquet")
 
 
-def _take_row(heads: int) -> None:
-    rows = st.session_state.atlas_table.selection.rows
-    if rows:
-        st.session_state.layer, st.session_state.head = divmod(rows[0], heads)
-
-
 def _take_to_explore(found: list[Example]) -> None:
     with_text = [one for one in found if one.text]
     if not with_text:
         return
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        numbered = lambda number: f"{number + 1}. {_named(with_text[number])}"  # noqa: E731
+
+        def numbered(number: int) -> str:
+            one = with_text[number]
+            before = "".join(one.pieces[max(one.query - 5, 0) : one.query + 1]).replace("·", " ")
+            return f"{number + 1}. … {before}"
+
         label = say("See one on Explore, with all weights")
         number = st.selectbox(label, range(len(with_text)), key="atlas_example", format_func=numbered)
         if st.button(say("Open"), icon=":material/grid_view:", key="atlas_open"):
@@ -125,24 +128,11 @@ def _take_to_explore(found: list[Example]) -> None:
             st.switch_page("app.py")
 
 
-def _named(one: Example) -> str:
-    before = "".join(one.pieces[max(one.query - 5, 0) : one.query + 1]).replace("·", " ")
-    return f"… {before}"
-
-
 MOST_SHOWN = 10  # heads
 MOST_MARKED = 48  # tokens of the text that can be marked
 
 
-def show_finder(model: Model, text: str, atlas: Atlas, masks: MaskSpec) -> None:
-    left, right = st.columns([1, 1.35], gap="large")
-    with left:
-        _by_distance(atlas)
-    with right:
-        _by_marks(model, text, atlas, masks)
-
-
-def _by_distance(atlas: Atlas) -> None:
+def by_distance(atlas: Atlas) -> None:
     longest = atlas.at_offset.shape[-1] // 2
     st.session_state.atlas_back = min(max(st.session_state.atlas_back, -longest), longest)
     about = say(
@@ -157,7 +147,7 @@ def _by_distance(atlas: Atlas) -> None:
     _ranked(atlas, weights, say("mean weight there"), "atlas_take_back")
 
 
-def _by_marks(model: Model, text: str, atlas: Atlas, masks: MaskSpec) -> None:
+def by_marks(model: Model, text: str, atlas: Atlas, masks: MaskSpec) -> None:
     line = first_line(text)
     if not line:
         st.info(say("Type a sentence on the left to mark tokens in it."))
@@ -174,7 +164,14 @@ def _by_marks(model: Model, text: str, atlas: Atlas, masks: MaskSpec) -> None:
     # with its position where a token repeats: of pills of one label Streamlit knows the last alone
     labels = [f"{one} ({position})" if shown.count(one) > 1 else one for position, one in enumerate(shown)]
     _mark_first((model.key, line), batch.ids[0, : len(pieces)])
-    look: Any = {"format_func": labels.__getitem__, "selection_mode": "multi", "wrap": True, "on_change": _keep_marks}
+
+    def keep() -> None:
+        for name, marked in (("atlas_looks", "atlas_queries"), ("atlas_at", "atlas_keys")):
+            st.session_state[name] = ",".join(map(str, sorted(st.session_state[marked]))) or None
+        tokens_of, _, _ = st.session_state.atlas_marked
+        st.session_state.atlas_marked = tokens_of, st.session_state.atlas_looks, st.session_state.atlas_at
+
+    look: Any = {"format_func": labels.__getitem__, "selection_mode": "multi", "wrap": True, "on_change": keep}
     queries = sorted(st.pills(say("Query tokens"), range(len(pieces)), key="atlas_queries", **look))
     keys = sorted(st.pills(say("Key tokens"), range(len(pieces)), key="atlas_keys", **look))
     if not queries or not keys:
@@ -196,24 +193,15 @@ def _mark_first(tokens_of: tuple[str, str], ids: Tensor) -> None:
     marked, looks, at = state.get("atlas_marked", (tokens_of, None, None))
     if marked == tokens_of and (looks, at) == (state.atlas_looks, state.atlas_at) and "atlas_queries" in state:
         return
-    state.atlas_marked = tokens_of, state.atlas_looks, state.atlas_at
-    marked_tokens = state.atlas_looks, state.atlas_at
-    numbers = [[int(position) for position in (marks or "").split(",") if position] for marks in marked_tokens]
+    marks = state.atlas_looks, state.atlas_at
+    state.atlas_marked = tokens_of, *marks
+    numbers = [[int(position) for position in (some or "").split(",") if position] for some in marks]
     linked = [[position for position in some if position < len(ids)] for some in numbers]
     if all(linked):
         state.atlas_queries, state.atlas_keys = linked
         return
-    last = len(ids) - 1
-    follower = int(measures.followers(ids)[last])
-    key = follower if follower > 0 else max(last - 1, 0)
-    state.atlas_queries, state.atlas_keys = [last], [key]
-
-
-def _keep_marks() -> None:
-    for name, marked in (("atlas_looks", "atlas_queries"), ("atlas_at", "atlas_keys")):
-        st.session_state[name] = ",".join(map(str, sorted(st.session_state[marked]))) or None
-    tokens_of, _, _ = st.session_state.atlas_marked
-    st.session_state.atlas_marked = tokens_of, st.session_state.atlas_looks, st.session_state.atlas_at
+    last, follower = len(ids) - 1, int(measures.followers(ids)[-1])
+    state.atlas_queries, state.atlas_keys = [last], [follower if follower > 0 else max(last - 1, 0)]
 
 
 def _ranked(atlas: Atlas, weights: np.ndarray, what: str, key: str) -> None:

@@ -1,5 +1,6 @@
 """What Explore shows of a text: switches of masks, all heads, one head large, the predictions and the leaks."""
 
+import math
 from dataclasses import replace
 from functools import partial
 
@@ -55,7 +56,8 @@ def show(text: str, reading: TokenizedText, row: int) -> None:
         views = [now.head(layer, head)] + ([standard.head(layer, head)] if changed else [])
     # of a long text the chosen head stands on the page before all are surveyed; of a short one they come together
     show_all = partial(overview.survey, overview_slot, (now, standard), layer, head)
-    surveys = show_all() if overview.takes_a_moment(now, views[0]) else None
+    weights = math.prod(run_view.shape_of(now)) * views[0].weights.size
+    surveys = show_all() if weights <= overview.MOMENT else None
     of_tokens = replace(now, by="tokens").head(layer, head)
     scene = now.kept(("scene", scope, layer, head), lambda: explain.scene(now, scope, name, of_tokens, layer, head))
     seen = cached_figure(sentence, scene) if spec == chosen else say(ask_first.ASKING)
@@ -137,6 +139,6 @@ def _show_predictions(
     with losses:
         if misled(*curves):
             st.caption(say(explain.MISLED))
-        if explain.lifts_the_causal_mask(now):
+        if now.model.kind == "decoder" and now.model.standard.causal and not now.masks.causal:
             page.link_to("pages/why_causal.py", say(explain.WHY_CAUSAL))
     return loss_words(*curves, pieces)

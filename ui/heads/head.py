@@ -13,8 +13,7 @@ from ui import page
 from ui.heads import query
 from ui.link import ZOOM
 from ui.streamlit_internals import css
-from ui.widgets.choices import bound
-from ui.widgets.key import component_value, wholes
+from ui.widgets import bound, component_value, wholes
 from viz.components import VIEWS, source, style
 from viz.palette import TWO, WIDE
 

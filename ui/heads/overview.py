@@ -1,6 +1,5 @@
 """The overview of all heads as a component: bytes in, the picked head out."""
 
-import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -10,13 +9,12 @@ from streamlit.delta_generator import DeltaGenerator
 
 from i18n import say
 from model.heads.survey import Survey
-from model.heads.view import HeadView
 from ui import explain, run_view
 from ui.guard import guarded
 from ui.heads.head import canvas
 from ui.results import cached_figure
 from ui.run_view import RunView
-from ui.widgets.key import component_value, wholes
+from ui.widgets import component_value, wholes
 from viz.figure_table import measures_tables
 from viz.heads.overview import TITLES, overview_packet
 
@@ -25,17 +23,11 @@ MOMENT = 600_000  # weights of all heads, 36 of 128 tokens: so many are surveyed
 _component = canvas("overview")
 
 
-def takes_a_moment(now: RunView, one: HeadView) -> bool:
-    """Whether all heads of a view are surveyed in a moment. one: any of them."""
-    return math.prod(run_view.shape_of(now)) * one.weights.size <= MOMENT
-
-
 def survey(slot: DeltaGenerator, views: Sequence[RunView], layer: int, head: int) -> list[Survey]:
     """Survey all heads of each view, and draw those of the first in its slot, this one as the chosen one."""
     with slot, guarded(say("Checking every head …")):
         found = [view.survey() for view in views]
-        by = st.session_state.dim or "", st.session_state.dim_sorted
-        show(views[0], found[0], layer, head, by)
+        show(views[0], found[0], layer, head, (st.session_state.dim or "", st.session_state.dim_sorted))
         name = views[0].name(layer, head)
         st.caption(say(explain.OVERVIEW, name=name, layer=views[0].number(layer), head=head))
     return found

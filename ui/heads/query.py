@@ -1,4 +1,5 @@
-"""Which query, a row of the heatmap, a page looks at: the choice "query" in its link; None is the row's last token."""
+"""Which query, a row of the heatmap, a page looks at: the choice "query" in its link; None is the row's last token. And
+which key: the choice "key"; None is the heaviest of the query's."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,9 +8,9 @@ from typing import Literal
 import streamlit as st
 
 from i18n import N_, say
+from model.heads.view import HeadView
 from ui.run_view import RunView
-from ui.widgets.choices import bound
-from ui.widgets.key import component_value, whole
+from ui.widgets import bound, component_value, whole
 from viz.components import source
 from viz.palette import MARK
 
@@ -96,3 +97,17 @@ def moves(now: RunView, part: tuple[int, int]) -> Moves:
 def predicting(now: RunView, query: int) -> int | None:
     """The position in the predicted text: the query, or its last token; None where another text's tokens look."""
     return now.last_token(query) if now.run.queries is now.run.batch else None
+
+
+def chosen_key(view: HeadView, query: int) -> int:
+    """The position looked at: the one that the user picked, the heaviest of the query's until then."""
+    picked = st.session_state.get("key")
+    if isinstance(picked, int) and 0 <= picked < len(view.keys):
+        return picked
+    st.session_state.key = None
+    return int(view.weights[query].argmax())
+
+
+def choose_key(view: HeadView, query: int, help_text: str | None = None) -> int:
+    name, shown = lambda position: f"{position}: {view.keys[position]}", bound("key", chosen_key(view, query))
+    return st.selectbox(say("Key"), range(len(view.keys)), format_func=name, help=help_text, width=240, **shown)

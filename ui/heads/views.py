@@ -1,5 +1,8 @@
 """The chosen head in one row of views, one at a time: the others are neither computed nor sent."""
 
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -9,18 +12,17 @@ from i18n import N_, say, together
 from model.attribution.score_split import carried, direct_effect, score_split
 from model.errors import NotSupported
 from model.heads.view import HeadView
-from ui import page, run_view
+from ui import page, results, run_view
 from ui.heads import head as head_picture
-from ui.heads import query
-from ui.heads.chosen import ChosenHead, hearing, pins
+from ui.heads import query, span
 from ui.heads.head import ABOVE, canvas
-from ui.heads.span import show_span
+from ui.heads.query import Moves
+from ui.link import PINS
 from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView
 from ui.streamlit_internals import css
-from ui.widgets.choices import bound, one_of
-from ui.widgets.key import choose
+from ui.widgets import bound, component_value, one_of
 from viz.figure_table import head_table
 from viz.heads.arcs import MOST_HEADS, arcs_packet
 from viz.heads.arcs import shown as arcs_part
@@ -34,7 +36,7 @@ from viz.heads.attribution import (
     sum_words,
     why_they_differ,
 )
-from viz.heads.bars import MOST_SORTED, BarRow, bars_figure, rest_words, row_of, where_it_lies
+from viz.heads.bars import MOST_SORTED, bars_figure, rest_words, row_of, where_it_lies
 from viz.heads.cells import weight_text
 from viz.heads.colours import PALETTES, Colours, key_names, numbers_table
 from viz.heads.colours import shown as numbers_part
@@ -54,6 +56,64 @@ VIEWS = {
     "span": N_("Several queries"),
 }
 OF_TOKENS = ("carried", "why")  # what they show is of single tokens
+
+
+@dataclass(frozen=True, eq=False)
+class ChosenHead:
+    """view, standard: the whole head under the current and under the standard masks, the same where nothing is changed.
+
+    name: the head's, "L3 H2"; layer, head: as the run counts them. part: the positions shown large, from one up to,
+    without, another. moves: how keys move the query.
+    """
+
+    now: RunView
+    view: HeadView
+    standard: HeadView
+    layer: int
+    head: int
+    name: str
+    part: tuple[int, int]
+    moves: Moves
+
+    def ask(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """function(model, trace, row, *arguments) of model/, remembered. Raises as results.ask."""
+        return results.ask(function, self.now.run.model, self.now.run, self.now.row, *arguments)
+
+    @property
+    def views(self) -> list[HeadView]:
+        """The whole head now and, if it differs, as standard."""
+        return [self.view, self.standard] if self.changed else [self.view]
+
+    @property
+    def query(self) -> int:
+        return self.moves.query
+
+    @property
+    def across(self) -> bool:
+        return self.now.run.attention == "cross"
+
+    @property
+    def changed(self) -> bool:
+        return self.standard is not self.view
+
+
+def hearing(name: str) -> Callable[[], None]:
+    """A callback: what the component of this name sent becomes the choices of the same names, if it makes sense."""
+
+    def take() -> None:
+        query.take(name)
+        sent = component_value(name)
+        if isinstance(sent.get("pins"), str):
+            st.session_state.pins = sent["pins"] if re.fullmatch(PINS, sent["pins"]) else None
+        if sent.get("towards") in ("at", "by"):
+            st.session_state.towards = sent["towards"]
+        for choice, value in (("token_values", sent.get("values")), ("hide_first", sent.get("hide_first"))):
+            if isinstance(value, bool):
+                st.session_state[choice] = value
+        if isinstance(sent.get("least"), float | int) and 0 < sent["least"] <= 1:
+            st.session_state.least = float(sent["least"])
+
+    return take
 
 
 def show(now: RunView, views: list[HeadView], layer: int, head: int, name: str, part: tuple[int, int]) -> None:
@@ -104,8 +164,9 @@ def show_tokens(chosen: ChosenHead) -> None:
         draw_tokens(chosen)
 
 
-def draw_tokens(chosen: ChosenHead, key: str = "head_tokens") -> None:
-    """Draw it; what is picked there are the choices "query", "pins", "towards" and "token_values"."""
+def draw_tokens(chosen: ChosenHead) -> None:
+    """What is picked there are the choices "query", "pins", "towards" and "token_values"."""
+    state, key = st.session_state, "head_tokens"
     part = tokens_part(chosen.view, chosen.part, chosen.query)
     packet = cached_figure(
         tokens_packet,
@@ -113,24 +174,23 @@ def draw_tokens(chosen: ChosenHead, key: str = "head_tokens") -> None:
         name=chosen.name,
         query=chosen.query,
         among=chosen.moves.among,
-        pins=pins(),
-        towards=st.session_state.towards,
+        pins=[int(position) for position in (state.get("pins") or "").split(",") if position],
+        towards=state.towards,
         across=chosen.across,
-        choices={"values": st.session_state.token_values},
+        choices={"values": state.token_values},
     )
     heard = dict.fromkeys(("on_query_change", "on_pins_change", "on_towards_change", "on_values_change"), hearing(key))
     _tokens(data=packet, key=key, tables=lambda: [head_table(part, chosen.name)], **heard)
-    words = together(filter(None, (left_out(chosen.view, part, chosen.query), light_words(part))))
-    if words:
+    if words := together(filter(None, (left_out(chosen.view, part, chosen.query), light_words(part)))):
         st.caption(words)
 
 
 _arcs = canvas("arcs")
 
 
-def show_arcs(chosen: ChosenHead, key: str = "head_arcs") -> None:
-    """Draw the head, and those of its layer that are chosen beside it; a click chooses the query."""
-    now = chosen.now
+def show_arcs(chosen: ChosenHead) -> None:
+    """The head, and those of its layer that are chosen beside it; a click chooses the query."""
+    now, key = chosen.now, "head_arcs"
     others = choose_heads(now, chosen.layer, chosen.head)
     views = [chosen.view, *(now.head(chosen.layer, head) for head in others)]
     parts = [arcs_part(view, chosen.part, chosen.query) for view in views]
@@ -141,14 +201,13 @@ def show_arcs(chosen: ChosenHead, key: str = "head_arcs") -> None:
         names,
         query=chosen.query,
         among=chosen.moves.among,
-        first_token=chosen.first_key,
+        first_token=int(now.keep().argmax()),  # that is no padding
         across=chosen.across,
         choices={name: st.session_state[name] for name in ("least", "hide_first")},
     )
     heard = dict.fromkeys(("on_query_change", "on_least_change", "on_hide_first_change"), hearing(key))
     _arcs(data=packet, key=key, tables=lambda: list(map(head_table, parts, names)), **heard)
-    words = left_out(chosen.view, parts[0], chosen.query)
-    if words:
+    if words := left_out(chosen.view, parts[0], chosen.query):
         st.caption(words)
 
 
@@ -170,21 +229,16 @@ def show_bars(chosen: ChosenHead) -> None:
     st.html(cached_figure(where_it_lies, row))
     st.toggle(say("Largest first"), key="sorted")
     about = say("The weights of {query} in {head}, a bar for each key.", query=row.name, head=chosen.name)
-    alt = together([about, _largest(row)])
+    largest = say("Every key is blocked.")
+    if len(top := row.largest(1)):
+        words = N_("The largest, {weight}, is that of {key} ({token}).")
+        largest = say(words, weight=weight_text(row.now[top[0]]), key=top[0], token=row.view.keys[top[0]])
     figure = cached_figure(bars_figure, row, largest_first=st.session_state.sorted)
     with st.container(key="bars_of_query"):
-        page.chart(figure, "head_bars", alt, heard=head_picture.heard("head_bars"))
+        page.chart(figure, "head_bars", together([about, largest]), heard=head_picture.heard("head_bars"))
     query.hear("bars_of_query", say("Bars"), chosen.moves, role="application")
     if st.session_state.sorted and rest_words(row, MOST_SORTED):
         st.caption(rest_words(row, MOST_SORTED))
-
-
-def _largest(row: BarRow) -> str:
-    top = row.largest(1)
-    if not len(top):
-        return say("Every key is blocked.")
-    key, words = top[0], N_("The largest, {weight}, is that of {key} ({token}).")
-    return say(words, weight=weight_text(row.now[key]), key=key, token=row.view.keys[key])
 
 
 ABOUT = N_(
@@ -232,32 +286,28 @@ SOURCES = N_(
 def show_why(chosen: ChosenHead) -> None:
     """The cell is the query, and the key that is chosen here or by a click on the heatmap."""
     hint = say("Click a cell of the heatmap to choose its query and key.")
-    key = choose(chosen.view, chosen.query, hint)
-    with st.container(key="why_of_query"):
-        _show_cell(chosen, key)
-    query.hear("why_of_query", say("Why this cell"), chosen.moves)
-
-
-def _show_cell(chosen: ChosenHead, key: int) -> None:
     view, at = chosen.view, chosen.query
-    found = chosen.ask(score_split, chosen.layer, chosen.head, at, key)
-    names = f"{at}: {view.queries[at]}", f"{key}: {view.keys[key]}"
-    blocked = [name for name, mask in view.blocked.items() if mask[at, key]]
-    score, weight = float(view.scaled[at, key]), weight_text(view.weights[at, key])
-    st.html(paragraph(sum_words(found, *names, score=score, weight=weight, blocked=blocked), "key"))
-    largest = largest_dimensions(found)
-    words = N_("The {count} numbers of the query, of the key, and their products. {largest}")
-    alt = say(words, count=len(found.q), largest=largest)
-    page.chart(strips_figure(found, dark=page.is_dark()), "why_strips", alt)
-    st.caption(say("Blue is below 0, red above. {largest}", largest=largest))
-    if found.sources is None:
-        st.caption(say("The score is not split by source. {reason}.", reason=escaped(found.why_not)))
-        return
-    pairs, writers, written = st.columns(3, gap="medium")
-    pairs.html(pairs_table(found))
-    writers.html(sources_table(found, "query"))
-    written.html(sources_table(found, "key"))
-    st.caption(say(SOURCES))
+    key = query.choose_key(view, at, hint)
+    with st.container(key="why_of_query"):
+        found = chosen.ask(score_split, chosen.layer, chosen.head, at, key)
+        names = f"{at}: {view.queries[at]}", f"{key}: {view.keys[key]}"
+        blocked = [name for name, mask in view.blocked.items() if mask[at, key]]
+        score, weight = float(view.scaled[at, key]), weight_text(view.weights[at, key])
+        st.html(paragraph(sum_words(found, *names, score=score, weight=weight, blocked=blocked), "key"))
+        largest = largest_dimensions(found)
+        words = N_("The {count} numbers of the query, of the key, and their products. {largest}")
+        alt = say(words, count=len(found.q), largest=largest)
+        page.chart(strips_figure(found, dark=page.is_dark()), "why_strips", alt)
+        st.caption(say("Blue is below 0, red above. {largest}", largest=largest))
+        if found.sources is None:
+            st.caption(say("The score is not split by source. {reason}.", reason=escaped(found.why_not)))
+        else:
+            pairs, writers, written = st.columns(3, gap="medium")
+            pairs.html(pairs_table(found))
+            writers.html(sources_table(found, "query"))
+            written.html(sources_table(found, "key"))
+            st.caption(say(SOURCES))
+    query.hear("why_of_query", say("Why this cell"), chosen.moves)
 
 
 RANGES = {"largest": N_("the largest weight"), "one": "1", "percentile": N_("the 99th percentile")}
@@ -271,26 +321,20 @@ def show_numbers(chosen: ChosenHead) -> None:
         one_of(say("Brightest at"), RANGES, "colours_to", width="content")
         one_of(say("Brightness shows"), BRIGHTNESS, "brightness", width="content")
     part = numbers_part(chosen.view, chosen.part, chosen.query)
-    table = numbers_table(part)
-    _mark_cell(chosen, part)
-    alt = say("The weights of {head}, a row for each query.", head=chosen.name)
-    look: Any = {"height": 380, "alt": alt, "selection_mode": "single-cell"}
-    st.dataframe(table, key="head_numbers", on_select=partial(_take_cell, part), **look)
-    words = left_out(chosen.view, part, chosen.query)
-    about = say("Rows are queries, columns keys; a cell that a mask blocks names the mask.")
-    choose = say("Click a cell, or use the arrow keys in the table, to choose its query and key.")
-    st.caption(together([about, choose, words]))
-
-
-def _mark_cell(chosen: ChosenHead, part: HeadView) -> None:
-    """Mark the cell of the query and the key, or of the heaviest key that is in the table."""
-    row, column, cells = chosen.query - part.first, chosen.key - part.first_key, []
+    row, column = chosen.query - part.first, query.chosen_key(chosen.view, chosen.query) - part.first_key
+    cells = []  # that of the query and the key is marked, or of the heaviest key that is in the table
     if 0 <= row < len(part.queries):
         shown = 0 <= column < len(part.keys)
         cells = [(row, key_names(part)[column if shown else int(part.weights[row].argmax())])]
     st.session_state.head_numbers_marked = cells
     if _marked() != cells:
         st.session_state.head_numbers = {"selection": {"cells": cells}}
+    alt = say("The weights of {head}, a row for each query.", head=chosen.name)
+    look: Any = {"height": 380, "alt": alt, "selection_mode": "single-cell"}
+    st.dataframe(numbers_table(part), key="head_numbers", on_select=partial(_take_cell, part), **look)
+    about = say("Rows are queries, columns keys; a cell that a mask blocks names the mask.")
+    choose = say("Click a cell, or use the arrow keys in the table, to choose its query and key.")
+    st.caption(together([about, choose, left_out(chosen.view, part, chosen.query)]))
 
 
 def _take_cell(part: HeadView) -> None:
@@ -309,3 +353,18 @@ def _marked() -> list[tuple[int, str]]:
     """The cells that are marked in the table: one, or none."""
     state = st.session_state.get("head_numbers")
     return [(row, name) for row, name in state["selection"]["cells"]] if state else []
+
+
+def show_span(chosen: ChosenHead) -> None:
+    """The queries are those typed, else those dragged over, else all that are shown."""
+    queries = span.choose(chosen.now, chosen.part)
+    how, of = st.session_state.pooled, (chosen.now, chosen.views, (chosen.layer, chosen.head), queries)
+    row, of_means = span.span_row(*of, how), span.span_row(*of, "mean")
+    st.html(cached_figure(where_it_lies, of_means))
+    st.toggle(say("Largest first"), key="sorted")
+    figure = cached_figure(bars_figure, row, largest_first=st.session_state.sorted)
+    about = N_("The {how} of the weights of {count} queries from {query} on in {head}, a bar for each key.")
+    words = {"how": say(span.POOLED[how]), "count": len(queries), "query": row.name, "head": chosen.name}
+    page.chart(figure, "span_bars", say(about, **words))
+    if st.session_state.sorted and rest_words(of_means, MOST_SORTED):
+        st.caption(rest_words(of_means, MOST_SORTED))

@@ -14,7 +14,7 @@ from lessons.shelf import Shelved
 from ui.lessons import choices, editor, progress, shelves
 from ui.markdown import escaped
 from ui.sidebar import speech
-from ui.widgets.uploads import uploaded, uploader
+from ui.widgets import uploaded, uploader
 from viz.html import join, tag
 from viz.lessons.glossary import card
 from viz.lessons.screen import lesson_map

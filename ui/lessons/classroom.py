@@ -18,8 +18,7 @@ from ui.guard import guarded
 from ui.lessons import choices, phone_pictures, step_runs
 from ui.markdown import escaped
 from ui.streamlit_internals import css
-from ui.widgets.choices import deferred
-from ui.widgets.uploads import download
+from ui.widgets import deferred, download
 from viz.export.data import cell
 from viz.html import join, tag
 from viz.lessons import phone

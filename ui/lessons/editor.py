@@ -17,9 +17,7 @@ from ui.lessons import screen, shelves, step_runs
 from ui.markdown import escaped
 from ui.sidebar import models
 from ui.streamlit_internals import css
-from ui.widgets.choices import bound
-from ui.widgets.key import component_value, whole
-from ui.widgets.uploads import download
+from ui.widgets import bound, component_value, download, whole
 from viz.components import source
 
 DRAFT = "draft"  # what the answers to the lesson that is written are kept under

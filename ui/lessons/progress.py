@@ -14,9 +14,7 @@ from lessons.lesson import Lesson, Step
 from lessons.questions import Answer
 from serving.rooms import RoomKey
 from ui.lessons import choices, classroom
-from ui.widgets.choices import deferred
-from ui.widgets.key import component_value
-from ui.widgets.uploads import download
+from ui.widgets import component_value, deferred, download
 from viz.components import source
 from viz.lessons.screen import QuestionSummary, summary_page
 

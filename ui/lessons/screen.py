@@ -20,7 +20,7 @@ from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView
 from ui.streamlit_internals import SELECTORS
-from ui.widgets.key import component_value
+from ui.widgets import component_value
 from viz.components import source
 from viz.head import comparison_figure, difference_figure, head_figure, head_range, unnamed_figure
 from viz.heatmap import enlarged

@@ -13,7 +13,7 @@ from ui import page, results
 from ui.guard import guarded
 from ui.results import cached_figure
 from ui.run_view import RunView
-from ui.widgets.choices import deferred
+from ui.widgets import deferred
 from viz.mask_lab.by_hand import empty_rows_table, fills_sentence, fills_table, order_sentence, order_table, stages_html
 
 GIVEN = {"q": QUERIES, "k": KEYS, "v": VALUES}

@@ -26,8 +26,7 @@ from ui.heads import head as head_picture
 from ui.heads import query as query_keys
 from ui.heads.head import canvas
 from ui.results import cached_figure
-from ui.widgets.choices import bound, one_of
-from ui.widgets.key import component_value, whole
+from ui.widgets import bound, component_value, one_of, whole
 from viz.mask_lab.canvas import canvas_margin, canvas_packet, verdicts_table
 from viz.mask_styles import STYLES
 

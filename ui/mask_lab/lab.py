@@ -10,15 +10,14 @@ from i18n import say
 from model.base import Model, TokenizedText
 from model.heads.view import mask_view
 from model.masks import MaskSpec
-from ui import ask_first, controls, explain, page, run_view
+from ui import ask_first, controls, explain, page, run_view, widgets
 from ui.guard import guarded
 from ui.heads import head as head_picture
 from ui.heads import query
 from ui.mask_lab import compose, sections
 from ui.results import cached_figure
 from ui.run_view import RunView
-from ui.widgets import choices
-from ui.widgets.choices import one_of
+from ui.widgets import one_of
 from viz.mask_lab.canvas import counts, formula
 
 
@@ -52,7 +51,7 @@ def show(reading: TokenizedText, row: int) -> None:
         told = sections.sentence(now, standard, chosen) if spec == composed else say(ask_first.ASKING)
         said.html(told)
     st.html("".join([cached_figure(formula, mask), cached_figure(counts, views[0].blocked, mask)]))
-    choices.show(sections.notes(spec, now, layer, mask, views[0]))
+    widgets.show_notes(sections.notes(spec, now, layer, mask, views[0]))
 
     with st.sidebar:
         ask_first.switch()

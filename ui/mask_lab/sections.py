@@ -25,7 +25,7 @@ from ui.markdown import escaped
 from ui.mask_lab import compose
 from ui.results import cached_figure
 from ui.run_view import RowPredictions, RunView, layer_names
-from ui.widgets.choices import one_of
+from ui.widgets import one_of
 from viz.head import difference_figure, head_figure
 from viz.html import signed
 from viz.mask_lab import effect as effects

@@ -17,7 +17,7 @@ from ui import inference, page, results, run_view
 from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView
-from ui.widgets.uploads import download, uploaded, uploader
+from ui.widgets import download, uploaded, uploader
 from viz.charts import mask_figure
 
 LONGEST_SHOWN = 60_000  # characters of code; a browser colours more of it for seconds

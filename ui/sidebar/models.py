@@ -24,7 +24,7 @@ from serving.result_cache import once
 from serving.scheduler import LostTwice, Scheduler, TooSlow
 from serving.settings import Settings
 from ui import results
-from ui.explain import attention_name, title_of
+from ui.explain import ATTENTIONS, title_of
 from ui.guard import TROUBLE, problem_in
 from ui.markdown import escaped
 from viz.mask_styles import mask_name
@@ -345,4 +345,4 @@ def _total(counts: dict[str, int]) -> str:
 
 
 def _counts(counts: dict[str, int]) -> str:
-    return " + ".join(f"{count} {attention_name(name)}" for name, count in counts.items())
+    return " + ".join(f"{count} {say(ATTENTIONS[name])}" for name, count in counts.items())

@@ -5,14 +5,14 @@ from typing import Any
 import streamlit as st
 
 from i18n import ENGLISH, LANGUAGES, known_by, language, speak
+from ui import widgets
 from ui.streamlit_internals import session_id
-from ui.widgets import choices
-from ui.widgets.choices import plain
+from ui.widgets import plain
 
 
 def restore() -> None:
     """Call before anything is said: the link's choice, where it has one."""
-    choices.restore("kept_language", lambda: {"lang": _of_link()})
+    widgets.restore("kept_language", lambda: {"lang": _of_link()})
     speak(of_user() or ENGLISH)
 
 

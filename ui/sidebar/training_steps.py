@@ -14,7 +14,7 @@ from ui import page, results
 from ui.guard import guarded
 from ui.run_view import RunView
 from ui.sidebar import models
-from ui.widgets.progress import stoppable
+from ui.widgets import stoppable
 from viz.heads.overview import steps_figure
 
 

@@ -21,7 +21,7 @@ from ui import controls, results, run_view
 from ui.link import Link, Whole, at_most
 from ui.run_view import RunView
 from ui.why_causal import live_training
-from ui.widgets.choices import bound, one_of
+from ui.widgets import bound, one_of
 from viz.numbers import percent
 from viz.why_causal.charts import TwinCard
 

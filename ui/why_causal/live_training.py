@@ -13,7 +13,7 @@ from serving.training_job import Training, TrainingProgress
 from ui import page
 from ui.lessons import classroom
 from ui.markdown import escaped
-from ui.widgets.choices import one_of
+from ui.widgets import one_of
 from viz.numbers import percent
 from viz.why_causal.charts import Curve, loss_curves
 

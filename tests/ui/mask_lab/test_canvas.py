@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from model.spec import MOST_STROKES, Stroke
+from ui import widgets
 from ui.mask_lab import compose
-from ui.widgets import key
 
 KEY, TEXT = "mask_canvas", "the text's key"
 CELL = ["block", 2, 1, 2, 1]
@@ -22,7 +22,7 @@ class State(dict):
 @pytest.fixture
 def state(monkeypatch: pytest.MonkeyPatch) -> State:
     state = State(mask_epoch=3, mask_number=0, mask_drawn=(), mask_drawn_on=False, mask_text=None)
-    for module in (compose, key):
+    for module in (compose, widgets):
         monkeypatch.setattr(module, "st", SimpleNamespace(session_state=state))
     return state
 

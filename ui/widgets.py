@@ -1,17 +1,24 @@
-"""Choices that outlive the page they were made on, and come from its link: the one way there is.
+"""Controls: widgets with a value of the page's, what components send, files, work that can be stopped; and choices that
+outlive the page they were made on, and come from its link: the one way there is.
 
 Streamlit forgets a widget's value once a page has not drawn it, and then an older value of the same key may come back.
 So every page keeps a copy of its choices under a name of its own, which holds when the user comes back to it. A
 choice is read from, and set in, st.session_state under its own key: before its widget is drawn, or in a callback.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from io import BytesIO
 from typing import Any, TypeVar
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from i18n import language, say, spoken
 from ui import streamlit_internals
+
+Made = TypeVar("Made")
+MOST = 10**6  # more than any position, layer or number of a picture's part
 
 
 def bound(choice: str, value: Any, take: Callable[[Any], object] | None = None) -> dict[str, Any]:
@@ -76,9 +83,6 @@ def plain(word: str) -> str:
     return word if word.isascii() else f" {word}"
 
 
-Made = TypeVar("Made")
-
-
 def deferred(make: Callable[[], Made]) -> Callable[[], Made]:
     """make, to be called whenever: what it says is in the language of the user whose page this is."""
     spoken_here = language()
@@ -90,7 +94,7 @@ def deferred(make: Callable[[], Made]) -> Callable[[], Made]:
     return made
 
 
-def show(sentences: Sequence[str]) -> None:
+def show_notes(sentences: Sequence[str]) -> None:
     """Markdown sentences; one alone stands there as it is, several open from a line that says how many. None: nothing.
 
     What comes from outside has to be escaped.
@@ -100,6 +104,76 @@ def show(sentences: Sequence[str]) -> None:
     elif sentences:
         with st.expander(say("{count} notes on what is shown", count=len(sentences)), icon=":material/info:"):
             st.markdown("\n".join(f"- {sentence}" for sentence in sentences))
+
+
+def component_value(key: str) -> Mapping[str, Any]:
+    """For a component's callback: what the one under this key sent; nothing where another page was chosen meanwhile."""
+    return st.session_state.get(key) or {}
+
+
+def whole(sent: Any) -> int | None:
+    """A whole number from 0 to MOST that a component sent; None for anything else: a browser may send what it likes."""
+    return int(sent) if isinstance(sent, int | float) and 0 <= sent <= MOST and sent == int(sent) else None
+
+
+def wholes(sent: Any, count: int) -> list[int] | None:
+    """So many of them; None for anything else."""
+    found = list(map(whole, sent)) if isinstance(sent, list) and len(sent) == count else []
+    return [one for one in found if one is not None] if found and None not in found else None
+
+
+def download(label: str, data: Any, name: str, kind: str | None = None, **look: Any) -> None:
+    """A button; the page does not run again for it. data: the file, or a function that makes it. kind: MIME type."""
+    st.download_button(label, data, name, kind, on_click="ignore", icon=":material/download:", **look)
+
+
+def uploader(*arguments: Any, **options: Any) -> Any:
+    """st.file_uploader, under a sentence where an upload would be refused (403): without an XSRF cookie, as in a frame
+    elsewhere. How to allow it: deploy/README.md."""
+    asks = st.get_option("server.enableXsrfProtection")
+    if asks and "Host" in st.context.headers and streamlit_internals.XSRF_COOKIE not in st.context.cookies:
+        words = say(
+            "Uploads do not work here: the browser blocks the cookie that they need, as it does for pages embedded in "
+            "another site. Open this page in its own tab to upload a file."
+        )
+        st.caption(f":material/info: {words}")
+    return st.file_uploader(*arguments, **options)
+
+
+def uploaded(key: str) -> Any:
+    """For an uploader's callback: its file; None where there is none, or none any more, as after a restart."""
+    file = st.session_state.get(key)
+    return file if isinstance(file, BytesIO) else None  # Streamlit gives a DeletedFile for one that it has lost
+
+
+@contextmanager
+def stoppable(name: str, again: str) -> Iterator[DeltaGenerator | None]:
+    """The line, for the time of the work; None while the work of this name is stopped, under a button that is called
+    `again`. Streamlit leaves the script that does the work when the button beside the line is pressed."""
+    slot, stop = st.empty(), lambda stopped: st.session_state.update(stopped_work=stopped)
+    if st.session_state.get("stopped_work") == name:
+        slot.button(again, on_click=stop, args=("",), icon=":material/play_arrow:")
+        yield None
+        return
+    with slot.container(horizontal=True, vertical_alignment="center"):
+        line = st.empty()
+        st.button(say("Stop"), on_click=stop, args=(name,), icon=":material/stop:", key="stop_work")
+    try:
+        yield line
+    finally:
+        slot.empty()
+
+
+def by_layer(names: Sequence[str], measure: Callable[[int], Made], line: DeltaGenerator | None = None) -> list[Made]:
+    """What measure gives of each layer, by its number; meanwhile, in the line, how far it is. names: of the layers."""
+    slot, found = line or st.empty(), []
+    for number, name in enumerate(names):
+        slot.progress(
+            number / len(names), say("{layer}: {done} of {all} layers done", layer=name, done=number, all=len(names))
+        )
+        found.append(measure(number))
+    slot.empty()
+    return found
 
 
 def restore(name: str, first: Callable[[], dict[str, Any]]) -> None:
@@ -174,7 +248,7 @@ def _take_note_of_browser() -> None:
     """
     state = st.session_state
     state.brought = streamlit_internals.sent_widgets()
-    # bound widgets go on under the keys they had (ui/widgets/choices.py)
+    # bound widgets go on under the keys they had (see bound)
     state.bound_keys = {
         key.rpartition("_")[0]: key
         for key in map(streamlit_internals.key_of, state.brought)
