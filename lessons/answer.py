@@ -1,7 +1,7 @@
 """What a question about a run is made of, and its answer. Losses are natural logarithms (nats)."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from model.base import Model
 from model.heads.four_tokens import FourTokens
 from model.heads.vectors import RunScores
 from model.heads.view import head_name
+from model.mask_kinds import KINDS
 from model.masks import MaskSpec
 from model.trace import Trace
 
@@ -98,9 +99,17 @@ class QuestionCase:
         pieces = (self.trace.keys if key else self.trace.queries).pieces[self.asked.row]
         return Statement(N_("“{token}” at {position}"), {"position": position, "token": pieces[position]})
 
+    def masks_on(self, masks: MaskSpec) -> Statement:
+        """The names of the masks that are on, of those that this attention can have."""
+        on = self.trace.layers[0].context.on(replace(masks, layers=(), heads=()))
+        named = [Statement(KINDS[name].phrase, {"size": size}) for name, size in on.items()]
+        if masks.drawn:
+            named.append(Statement(N_("drawn by hand")))
+        return Statement("{masks}", {"masks": tuple(named)}) if named else Statement(N_("no mask"))
+
     def loss(self, trace: Trace) -> float:
         """The mean of the row's losses. Raises ValueError where there is none."""
-        loss = _mean(trace.losses(self.asked.row).numpy())
+        loss = float(mean_losses(trace)[self.asked.row])
         if np.isnan(loss):
             raise ValueError(msg("expected a text of at least two tokens, for a loss"))
         return loss
@@ -108,11 +117,8 @@ class QuestionCase:
 
 def mean_losses(trace: Trace) -> np.ndarray:
     """float [rows], the mean loss of each in nats/token; NaN for a row of one token."""
-    return np.array([_mean(trace.losses(row).numpy()) for row in range(len(trace.queries.pieces))])
-
-
-def _mean(losses: np.ndarray) -> float:
-    return float("nan") if np.isnan(losses).all() else float(np.nanmean(losses))
+    each = (trace.losses(row).numpy() for row in range(len(trace.queries.pieces)))
+    return np.array([np.nan if np.isnan(losses).all() else np.nanmean(losses) for losses in each])
 
 
 def one_of(choices: Iterable[Statement], right: int, why: Statement) -> Answer:
@@ -122,3 +128,15 @@ def one_of(choices: Iterable[Statement], right: int, why: Statement) -> Answer:
 def share_answer(share: float, why: Statement) -> Answer:
     """Which of SHARE_CHOICES a share, 0 to 1, is."""
     return one_of(map(Statement, SHARE_CHOICES), sum(share > end for end in SHARES), why)
+
+
+def number_answer(right: float, others: Iterable[float], within: float, form: str, why: Statement) -> Answer:
+    """A number that may be typed; offered instead: it and others that are further from it and from each other."""
+    offered = [right]
+    for other in others:
+        apart = min(abs(other - one) for one in offered) > max(2 * within, 0.005)
+        if apart and len(offered) < MOST_CHOICES:
+            offered.append(other)
+    places = sorted(range(len(offered)), key=lambda place: offered[place])
+    choices = tuple(Statement(form, {"number": offered[place]}) for place in places)
+    return Answer(choices, frozenset([places.index(0)]), why, right, within)

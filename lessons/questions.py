@@ -3,22 +3,29 @@
 A new kind is one function in KINDS, and what is asked of it in ui/lessons. Losses are natural logarithms (nats).
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 
 from i18n import N_, msg
-from lessons.answer import MOST_CHOICES, Answer, QuestionCase, QuestionSubject, mean_losses, one_of, share_answer
+from lessons.answer import (
+    MOST_CHOICES,
+    Answer,
+    QuestionCase,
+    QuestionSubject,
+    mean_losses,
+    number_answer,
+    one_of,
+    share_answer,
+)
 from lessons.image_steps import shape_shares
-from lessons.number_questions import MORE_KINDS, NO_CHANGE
 from lessons.statement import Statement
-from model import mask_kinds
 from model.base import Model
+from model.heads.four_tokens import TOKENS, FourTokensSteps, four_token_steps
 from model.heads.survey import survey
+from model.heads.vectors import RunScores, head_vectors
 from model.images.captioner import PATCHES
-from model.masks import MaskSpec
 from model.trace import Trace
 
 SAME = 1e-5  # of a weight: what float32 alone makes of a sum in another order
@@ -32,6 +39,16 @@ HEAD_PATTERNS = {  # each with what is said where it is the strongest
     "induction": (
         N_("What followed the same token earlier"),
         N_("Where a token came up before, {head} gives {share:percent} of its attention to what followed it."),
+    ),
+}
+SHARE_WORDS = {  # of none, and of some
+    "future": (
+        N_("None of this head's attention goes to tokens that come later."),
+        N_("{share:percent} of this head's attention goes to tokens that come later."),
+    ),
+    "padding": (
+        N_("None of this head's attention goes to padding."),
+        N_("{share:percent} of this head's attention goes to padding."),
     ),
 }
 MODELS = {  # by their own names; another's is said as it is
@@ -54,6 +71,27 @@ LOSS_WORDS = (
         "{after:perplexity})."
     ),
 )
+RISE = 0.05  # of a score over that of the first run: then a head counts as begun
+NO_CHANGE = 0.05  # nats/token: a smaller change of the mean loss is said to be none
+NUMBERS = {"score": N_("The score"), "weight": N_("The weight"), "output": N_("The output's first number")}
+BECOMES = (
+    N_("They sum to 1, and no blocked key gets any weight."),
+    N_("They sum to less than 1."),
+    N_("A blocked key gets some weight."),
+    N_("They are NaN."),
+    N_("They are all 0."),
+)
+BECOME_WORDS = N_("The weights add up to {weights} = {total:decimal}.")
+PATTERNS = {
+    "previous": N_("{head} gives {share:percent} of its attention to the previous token, more than any other head."),
+    "first": N_("{head} gives {share:percent} of its attention to the first token, more than any other head."),
+    "induction": N_(
+        "{head} gives {share:percent} of its attention to what followed the same token earlier, more than any other "
+        "head."
+    ),
+}
+NORMS = (0.5, 1.0)  # of the mean of the others, where the choices end
+NORM_CHOICES = (N_("Less than half as long"), N_("Half as long or more, but shorter"), N_("As long, or longer"))
 PREDICTED = 20  # most likely tokens that wrong answers are taken from
 
 
@@ -189,13 +227,13 @@ def _head_pattern(case: QuestionCase) -> Answer:
     return one_of([Statement(HEAD_PATTERNS[name][0]) for name in shares], list(shares).index(best), why)
 
 
-def _share(case: QuestionCase, what: str, none: str, some: str) -> Answer:
-    """How much of the head's attention goes there? none, some: what is said of a share of 0 and of another."""
-    found = survey(case.trace, case.asked.row).shares[what]
+def _share(case: QuestionCase) -> Answer:
+    """How much of the head's attention goes to later tokens, or to padding?"""
+    found = survey(case.trace, case.asked.row).shares[case.asked.kind]
     share = float(found[case.asked.layer, case.asked.head])
     if np.isnan(share):
         raise ValueError(msg("expected a row whose tokens attend to something, got one where every cell is blocked"))
-    return share_answer(share, Statement(some if share > 0 else none, {"share": share}))
+    return share_answer(share, Statement(SHARE_WORDS[case.asked.kind][share > 0], {"share": share}))
 
 
 def _picture(case: QuestionCase) -> Answer:
@@ -206,18 +244,128 @@ def _picture(case: QuestionCase) -> Answer:
     right = frozenset(place for place, one in enumerate(made) if np.array_equal(one, cells))
     if not right or len(right) == len(made):
         raise ValueError(msg("expected masks of which at least one made the picture and at least one did not"))
-    why = {"masks": masks_on(case.trace.spec, case.trace), "blocked": int((~cells).sum()), "total": cells.size}
+    why = {"masks": case.masks_on(case.trace.spec), "blocked": int((~cells).sum()), "total": cells.size}
     sentence = N_("The picture was made with: {masks}. It blocks {blocked} of {total} cells.")
-    return Answer(tuple(masks_on(masks, case.trace) for masks in case.asked.among), right, Statement(sentence, why))
+    return Answer(tuple(case.masks_on(masks) for masks in case.asked.among), right, Statement(sentence, why))
 
 
-def masks_on(masks: MaskSpec, trace: Trace) -> Statement:
-    """The names of the masks that are on, of those that this attention can have."""
-    on = trace.layers[0].context.on(replace(masks, layers=(), heads=()))
-    named = [Statement(mask_kinds.KINDS[name].phrase, {"size": size}) for name, size in on.items()]
-    if masks.drawn:
-        named.append(Statement(N_("drawn by hand")))
-    return Statement("{masks}", {"masks": tuple(named)}) if named else Statement(N_("no mask"))
+def _how_many(case: QuestionCase) -> Answer:
+    """On how many of the texts does the mean loss fall?"""
+    before, after = mean_losses(case.beside), mean_losses(case.trace)
+    if len(before) != len(after) or np.isnan(before + after).any():
+        raise ValueError(msg("expected texts of two tokens or more, the same number in both runs"))
+    falls, total = int((after - before <= -NO_CHANGE).sum()), len(after)
+    why = Statement(N_("The mean loss goes down on {falls} of {total} texts."), {"falls": falls, "total": total})
+    others = [total - falls, total // 2, 0, total, total // 4]
+    return number_answer(falls, others, case.asked.within, "{number}", why)
+
+
+def _weight(case: QuestionCase) -> Answer:
+    """How much of the query's attention does the key of the question get?"""
+    query, key = case.query, case.asked.key
+    if key >= len(case.trace.keys.pieces[case.asked.row]):
+        raise ValueError(msg("expected a key of the text, got {key}", key=key))
+    weight = float(case.weights(case.trace)[query, key])
+    values = {"query": case.token(query), "key": case.token(key, key=True), "share": weight}
+    return share_answer(weight, Statement(N_("{query} gives {share:percent} of its attention to {key}."), values))
+
+
+def _which_head(case: QuestionCase) -> Answer:
+    """Which of these heads follows the pattern most? Offered: the best, and of other layers and heads some in turn."""
+    shares = survey(case.trace, case.asked.row).shares[case.asked.pattern]
+    if np.isnan(shares).any():
+        raise ValueError(msg("expected a text on which every head can follow the pattern"))
+    best, size = int(shares.argmax()), shares.size
+    offered = sorted({(best + turn * (size // MOST_CHOICES) + turn) % size for turn in range(MOST_CHOICES)})
+    names = [case.head_name(*divmod(one, shares.shape[1])) for one in offered]
+    right = offered.index(best)
+    why = Statement(PATTERNS[case.asked.pattern], {"head": names[right], "share": float(shares.flat[best])})
+    return one_of([Statement("{head}", {"head": name}) for name in names], right, why)
+
+
+def _norm(case: QuestionCase) -> Answer:
+    """How long is the first token's value vector, beside the mean of the others?"""
+    norms = head_vectors(case.trace, case.asked.row, case.asked.layer, case.asked.head).norms
+    real = case.trace.keys.real(case.asked.row)
+    first, others = float(norms[real.start]), float(norms[real.start + 1 : real.stop].mean())
+    why = N_(
+        "The value of the first token has a length of {first:weight}, the others one of {others:weight} on average."
+    )
+    right = sum(first / others >= end for end in NORMS)
+    return one_of(map(Statement, NORM_CHOICES), right, Statement(why, {"first": first, "others": others}))
+
+
+def _steps(case: QuestionCase) -> FourTokensSteps:
+    if case.asked.numbers is None:
+        raise ValueError(msg("expected a step with `numbers`"))
+    return four_token_steps(case.asked.numbers)
+
+
+def _typed(case: QuestionCase) -> Answer:
+    """A score, a weight or the output's first number of the row of four tokens."""
+    steps, key, what = _steps(case), case.asked.key, case.asked.of
+    found = {"score": steps.scaled, "weight": steps.weights, "output": steps.output[:1]}
+    all_of = {name: [float(one) for one in numbers] for name, numbers in found.items()}
+    right = all_of[what][0 if what == "output" else key]
+    if not np.isfinite(right):
+        raise ValueError(msg("expected a number, got one that is NaN"))
+    others = [*all_of[what], *(steps.raw.tolist() if what == "score" else (0.5, 0.25, 1.0, 0.0, 2.0))]
+    values = {"what": Statement(NUMBERS[what]), "token": TOKENS[key], "number": right}
+    of_token = N_("{what} of “{token}” is {number:decimal}.")
+    why = Statement(N_("{what} is {number:decimal}.") if what == "output" else of_token, values)
+    finite = (other for other in others if np.isfinite(other))
+    return number_answer(right, finite, case.asked.within, "{number:decimal}", why)
+
+
+def _becomes(case: QuestionCase) -> Answer:
+    """What becomes of the weights of the row of four tokens?"""
+    steps = _steps(case)
+    right = int(steps.total < 0.995)
+    if np.isnan(steps.weights).any():
+        right = 3
+    elif not steps.weights.any():
+        right = 4
+    elif steps.weights[~steps.allowed].any():
+        right = 2
+    weights = tuple(Statement("{one:decimal}", {"one": float(one)}) for one in steps.weights)
+    why = Statement(BECOME_WORDS, {"weights": weights, "total": steps.total})
+    return one_of(map(Statement, BECOMES), right, why)
+
+
+def _series(case: QuestionCase) -> tuple[Sequence[int], Sequence[RunScores]]:
+    """The training steps of the runs that the step goes over, and the scores of each."""
+    if len(case.asked.series) < MOST_CHOICES:
+        raise ValueError(msg("expected a step with show: training"))
+    steps, scores = zip(*case.asked.series, strict=True)
+    return steps, scores
+
+
+def _earlier(case: QuestionCase) -> Answer:
+    """Which score rises first, by RISE: that of the previous-token head or that of the induction head?"""
+    steps, scores = _series(case)
+    previous, induction = (
+        next((step for step, one in zip(steps, some, strict=True) if one > some[0] + RISE), steps[-1])
+        for some in ([one.previous for one in scores], [one.induction for one in scores])
+    )
+    right = 2 if previous == induction else int(induction < previous)
+    why = N_("The previous-token score has risen by {least} at step {one}, the induction score at step {other}.")
+    choices = [N_("The previous-token score"), N_("The induction score"), N_("Both at the same step")]
+    values = {"least": RISE, "one": previous, "other": induction}
+    return one_of(map(Statement, choices), right, Statement(why, values))
+
+
+def _steepest(case: QuestionCase) -> Answer:
+    """In which quarter of the series does the loss fall fastest?"""
+    steps, scores = _series(case)
+    ends = np.linspace(0, len(steps) - 1, MOST_CHOICES + 1).astype(int).tolist()
+    parts = [{"one": steps[begin], "other": steps[end]} for begin, end in pairwise(ends)]
+    falls = [scores[begin].loss - scores[end].loss for begin, end in pairwise(ends)]
+    right = int(np.argmax([fall / (part["other"] - part["one"]) for fall, part in zip(falls, parts, strict=True)]))
+    why = N_(
+        "From step {one} to step {other} it falls by {fall:nats} nats/token: more per step than in any other part."
+    )
+    choices = [Statement(N_("From step {one} to step {other}"), part) for part in parts]
+    return one_of(choices, right, Statement(why, parts[right] | {"fall": falls[right]}))
 
 
 KINDS: Mapping[str, Callable[[QuestionCase], Answer]] = {
@@ -230,20 +378,17 @@ KINDS: Mapping[str, Callable[[QuestionCase], Answer]] = {
     "next": _next,
     "row": _row,
     "habit": _head_pattern,
-    "future": partial(
-        _share,
-        what="future",
-        none=N_("None of this head's attention goes to tokens that come later."),
-        some=N_("{share:percent} of this head's attention goes to tokens that come later."),
-    ),
-    "padding": partial(
-        _share,
-        what="padding",
-        none=N_("None of this head's attention goes to padding."),
-        some=N_("{share:percent} of this head's attention goes to padding."),
-    ),
+    "future": _share,
+    "padding": _share,
     "picture": _picture,
-    **MORE_KINDS,
+    "how_many": _how_many,
+    "weight": _weight,
+    "which_head": _which_head,
+    "norm": _norm,
+    "number": _typed,
+    "becomes": _becomes,
+    "earlier": _earlier,
+    "steepest": _steepest,
 }
 COMPARING = frozenset({"loss", "texts", "how_many", "lower", "row"})  # with the step's `beside`
 ABOUT_A_QUERY = frozenset({"looks", "where", "sees", "next", "row", "weight"})  # a token is highlighted

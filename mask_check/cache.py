@@ -71,7 +71,8 @@ def judge_reuse(trial: CheckTrial) -> Finding:
         return skipped(trial.found["cache"].words)
     if trial.found["cache"].verdict != OBEYS:
         return skipped(msg("it cannot be run step by step."))
-    prompt, drafted = max(trial.length // 3, 1), max(trial.length // 3, 1) + 3
+    prompt = max(trial.length // 3, 1)
+    drafted = prompt + 3
     row, other = trial.ids, trial.other(trial.ids, trial.generator(15))
     mixed = torch.cat([row[:prompt], other[prompt:]])
     of_other, of_mixed = (trial.subject.outputs(ids[None])[0, prompt:] for ids in (other, mixed))
@@ -144,18 +145,15 @@ def _tried(
 ) -> tuple[Finding, list[str], list[tuple[str, str]], list[tuple[str, str]]]:
     """The first way whose outputs differ, or the largest difference of all; the ways that were gone, and with a reason
     those that are not offered and those that failed. differs: a sentence with {way}, {where} and {amount}."""
-    most = 0.0
-    gone: list[str] = []
-    refused: list[tuple[str, str]] = []
-    failed: list[tuple[str, str]] = []
+    most, gone = 0.0, list[str]()
+    refused, failed = list[tuple[str, str]](), list[tuple[str, str]]()
     for way, run in ways.items():
         try:
             pairs = run()
         except (CannotCheck, MemoryError):
             raise
         except Exception as error:  # noqa: BLE001 - a stranger's forward may raise anything
-            why = (way, first_line(error))
-            (refused if isinstance(error, NotOffered) else failed).append(why)
+            (refused if isinstance(error, NotOffered) else failed).append((way, first_line(error)))
             continue
         for found, wanted in pairs:
             difference = trial.difference(found, wanted[: len(found)])
@@ -198,10 +196,7 @@ def _stepped(trial: CheckTrial, sizes: list[int], cache: Any = None) -> Pairs:
 
 
 def _after_left_padding(trial: CheckTrial, prompt: int) -> Pairs:
-    """The row's beginning in steps, in a batch whose first row's prompt is padded on the left.
-
-    Nothing for a module that cannot be told of padding, or of the positions that go with it.
-    """
+    """The row's beginning, in a batch whose first row is padded on the left; nothing where that cannot be told."""
     subject = trial.subject
     can_be_shifted = subject.takes_positions or not subject.is_transformers  # others are held to the mask alone
     if not subject.takes_mask or subject.kind != "decoder" or not can_be_shifted:
@@ -219,10 +214,7 @@ def _after_left_padding(trial: CheckTrial, prompt: int) -> Pairs:
 def _read(
     trial: CheckTrial, ids: Tensor, sizes: list[int], cache: Any = None, begin: int = 0, keep: Tensor | None = None
 ) -> tuple[Tensor, Any]:
-    """ids [B,T] from position `begin` on in steps of these sizes -> outputs [B,T',V] of what was read, and the cache.
-
-    The mask grows with the cache, positions are counted over real tokens.
-    """
+    """ids [B,T] from `begin` on, in steps of these sizes -> outputs [B,T',V] of what was read, and the cache."""
     subject = trial.subject
     counted = positions_of(keep) if keep is not None and subject.takes_positions else None
     found, done, encoded = [], begin, None
@@ -246,8 +238,7 @@ def _read(
 def _in_static(trial: CheckTrial, sizes: list[int]) -> Pairs:
     """The row in steps of these sizes in transformers' static cache; nothing where it offers none."""
     subject = trial.subject
-    offers = subject.is_transformers and runs_with_static_cache(subject.inner)
-    if not offers or subject.kind != "decoder":
+    if not subject.is_transformers or subject.kind != "decoder" or not runs_with_static_cache(subject.inner):
         return []
     from transformers import StaticCache
 

@@ -5,8 +5,7 @@ Sizes: B rows, T tokens, W width.
 
 import copy
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -18,7 +17,7 @@ from mask_check.findings import BROKEN, OBEYS, Finding, skipped, unknown, writte
 from mask_check.kernels import training_without_dropout
 from mask_check.prepare import context_of
 from mask_check.reach import watching_embedding
-from mask_check.subject import CheckedModule, apart, embeddings, hooked, setting
+from mask_check.subject import apart, embeddings, hooked, setting
 from mask_check.trial import CheckTrial, OperationObserver
 
 MOST_PARAMETERS = 5e8  # whose gradients are kept beside them
@@ -146,7 +145,7 @@ def judge_parameters(trial: CheckTrial) -> Finding:
     if subject.parameters > MOST_PARAMETERS:
         return skipped(msg("it is too large to keep a gradient of every parameter."))
     named = _trained(module)
-    with _all_trained(named.values()), subject.uncompiled(), torch.enable_grad():
+    with setting((one, "requires_grad", True) for one in named.values()), subject.uncompiled(), torch.enable_grad():
         total = _mix(subject.call(trial.ids[None]), trial.generator(13))
         gradients = torch.autograd.grad(total, list(named.values()), allow_unused=True)
     asleep = any(not one.any() and "bias" not in name for name, one in named.items())
@@ -176,7 +175,10 @@ def judge_derivative(trial: CheckTrial) -> Finding:
     subject = trial.subject
     if subject.parameters > (MOST_THOROUGH if trial.asked.thorough else MOST_IN_FLOAT64):
         return skipped(msg("it is too large to be copied to float64 without --thorough."))
-    copied, ids = in_float64(subject), trial.ids[None]
+    copied, ids = copy.copy(subject), trial.ids[None]
+    copied.module = copied.inner = copy.deepcopy(subject.inner).double()  # and none of its parameters frozen
+    copied.table = None if subject.table is None else copy.deepcopy(subject.table).double()
+    copied.dtype = torch.float64
     named = _trained(copied.inner)
     steps = _directions(copied.inner, named, trial.generator(14))
 
@@ -196,7 +198,7 @@ def judge_derivative(trial: CheckTrial) -> Finding:
     least = max(types, key=lambda one: torch.finfo(one).eps, default=torch.float64)
     if least not in STEPS:
         return skipped(msg("it computes in {dtype} inside, which is too coarse for finite differences.", dtype=least))
-    with _all_trained(named.values()), torch.enable_grad():
+    with setting((one, "requires_grad", True) for one in named.values()), torch.enable_grad():
         gradients = torch.autograd.grad(mix(), list(named.values()), allow_unused=True)
     slopes = {
         name: 0.0 if gradient is None else float((gradient * steps[name]).sum())
@@ -233,24 +235,14 @@ def _directions(module: nn.Module, named: dict[str, nn.Parameter], generator: to
     return steps
 
 
-def in_float64(subject: CheckedModule) -> CheckedModule:
-    """The same module as a copy in float64."""
-    copied = copy.copy(subject)
-    copied.module = copied.inner = copy.deepcopy(subject.inner).double()  # and none of its parameters frozen
-    copied.table = None if subject.table is None else copy.deepcopy(subject.table).double()
-    copied.dtype = torch.float64
-    return copied
-
-
 def _slope(mix: Callable[[], Tensor], moved: Sequence[tuple[Tensor, Tensor]], h: float) -> float:
-    """The central difference along these steps, by the same code as gradients: nn.TransformerEncoderLayer has other
-    code where none are asked for."""
+    """The central difference along these steps."""
     found = []
     for sign in (h, -2 * h, h):
         with torch.no_grad():
             for parameter, step in moved:
                 parameter += sign * step
-        with torch.enable_grad():
+        with torch.enable_grad():  # as gradients are computed: nn.TransformerEncoderLayer has other code without
             found.append(float(mix().detach()))
     return (found[0] - found[1]) / (2 * h)
 
@@ -340,8 +332,3 @@ def _trained(module: nn.Module) -> dict[str, nn.Parameter]:
     """The parameters that are trained; all of them where all are frozen."""
     named = {name: one for name, one in module.named_parameters() if one.is_floating_point()}
     return {name: one for name, one in named.items() if one.requires_grad} or named
-
-
-def _all_trained(parameters: Iterable[nn.Parameter]) -> AbstractContextManager[None]:
-    """While it lasts, none of them is frozen."""
-    return setting((one, "requires_grad", True) for one in parameters)

@@ -77,10 +77,10 @@ def rows_of(mask: MeasuredMask) -> list[str]:
     return ["".join(row) for row in cells]
 
 
-def as_dict(report: CheckReport) -> dict[str, Any]:
-    """Plain data, every number finite or None."""
+def as_json(report: CheckReport) -> str:
+    """Every number finite or null."""
     mask, about = report.mask, {name: getattr(report, name) for name in ABOUT}
-    return {"schema_version": SCHEMA_VERSION, **about} | {
+    plain = {"schema_version": SCHEMA_VERSION, **about} | {
         "noise": vars(report.noise),
         "forwards": report.forwards,
         "seconds": round(report.seconds, 3),
@@ -89,10 +89,7 @@ def as_dict(report: CheckReport) -> dict[str, Any]:
         "leaks": [] if mask is None else np.argwhere(mask.leaks).tolist(),
         "not_seen": [] if mask is None else np.argwhere(mask.silent).tolist(),
     }
-
-
-def as_json(report: CheckReport) -> str:
-    return json.dumps(as_dict(report), indent=2, allow_nan=False, ensure_ascii=False)
+    return json.dumps(plain, indent=2, allow_nan=False, ensure_ascii=False)
 
 
 def as_junit(report: CheckReport) -> str:

@@ -17,6 +17,7 @@ from model.huggingface.internals import attention_name
 
 CHEAP = ("eager", "sdpa")  # flex_attention is compiled at its first call: on a CPU that takes about a minute
 ROWS_BESIDE = 4
+RANDOM = ("drop", "jitter")  # what modules call the numbers that make training random
 MIXED = N_("{way} output {where} differs by {amount} from the row alone.")
 DIFFERS = N_("output {where} differs by {amount} between {own} and {name}.")
 DIFFERS_PADDED = N_("output {where} of a row padded on the left differs by {amount} between {own} and {name}.")
@@ -147,9 +148,6 @@ def _padded(trial: CheckTrial) -> list[Tensor]:
     return [trial.subject.outputs(ids, keep, **positions(trial.subject, keep, "left"))[0, real]]
 
 
-RANDOM = ("drop", "jitter")  # what modules call the numbers that make training random
-
-
 def judge_training_mode(trial: CheckTrial) -> Finding:
     """The row in both modes. A module that is random in training mode even without dropout cannot be compared."""
     _ = trial.alone  # in eval mode, before it is left
@@ -168,13 +166,12 @@ def judge_training_mode(trial: CheckTrial) -> Finding:
 def training_without_dropout(module: nn.Module) -> Iterator[None]:
     """Training mode, nothing random in it; modes, numbers and buffers are as they were afterwards."""
     buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
-    dropout = nn.modules.dropout._DropoutNd
     random = [
         (part, name, 0.0)
         for part in module.modules()
         for name, value in vars(part).items()
         if isinstance(value, float)
-        and (any(one in name for one in RANDOM) or (isinstance(part, dropout) and name == "p"))
+        and (any(one in name for one in RANDOM) or (isinstance(part, nn.modules.dropout._DropoutNd) and name == "p"))
     ]
     with setting([*random, *((part, "training", True) for part in module.modules())]):
         try:

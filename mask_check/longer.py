@@ -120,8 +120,7 @@ def _judge(trial: CheckTrial, short: int) -> Finding:
         most = max(most, amount)
     if not alive:
         return unknown(msg("in a row of {length} tokens no changed token changed an output.", length=trial.length))
-    shut = _shut(trial)
-    return shut or Finding(OBEYS, "", most, trial.tolerance)
+    return _shut(trial) or Finding(OBEYS, "", most, trial.tolerance)
 
 
 def _moved(trial: CheckTrial, changed: Tensor, change: slice) -> Tensor:

@@ -60,14 +60,20 @@ def check_loss(
     make: Callable[..., Any] = dict if isinstance(batch, Mapping) else lambda row: type(batch)(row.values())  # type: ignore
     tensors = [one for one in named.values() if isinstance(one, Tensor) and not one.is_floating_point()]
     largest = int(max(one.max() for one in tensors))
-    limit = MOST_POSITIONS
-    count = largest + 1 if vocabulary is None else index("number of ids", vocabulary, limit, first=2)  # not shown
+    name = "number of ids"  # not shown
+    count = largest + 1 if vocabulary is None else index(name, vocabulary, MOST_POSITIONS, first=2)
     run, generator = partial(_run, fn, make), generator_of(seed)
     logits, losses = run(first)
     if logits is not None and which not in (*IDS, 0):
         apart = 1 + torch.randint(count - 1, (1, length), generator=generator).to(first[which])
         other, _ = run(first | {which: (first[which] + apart) % count})
-        return _of_logits(logits, logits if other is None else other)
+        moved = torch.zeros(length) if other is None else (other - logits).abs().amax(-1)[0]
+        amount, tolerance = float(moved.max()), float(torch.finfo(logits.dtype).eps * logits.abs().max() * 8)
+        if amount <= tolerance:
+            return Finding(OBEYS, msg("changing targets changes no logits."), amount, tolerance)
+        place = int((moved > tolerance).nonzero()[0])
+        words = N_("changing targets changes the logits of position {row}.")
+        return Finding.at((place, place), words, amount, tolerance)
     most, tried = 0.0, torch.randperm(count, generator=generator)[:MOST_IDS]
     for place in (length - 1, length // 2, 1):
         part = {name: _begin(one, place + 1, length) for name, one in first.items()}
@@ -93,17 +99,6 @@ def _run(fn: Callable[[Any], Any], make: Callable[[Row], Any], row: Row) -> tupl
     if logits is None and losses is None:
         raise CannotCheck(msg("expected a loss or logits, got {got}", got=type(found).__name__))
     return logits, torch.zeros(()) if losses is None else losses.double()
-
-
-def _of_logits(logits: Tensor, other: Tensor) -> Finding:
-    """Logits [1,T,V] of two batches with other targets."""
-    moved = (other - logits).abs().amax(-1)[0]
-    tolerance = float(torch.finfo(logits.dtype).eps * logits.abs().max() * 8)
-    amount = float(moved.max())
-    if amount <= tolerance:
-        return Finding(OBEYS, msg("changing targets changes no logits."), amount, tolerance)
-    place = int((moved > tolerance).nonzero()[0])
-    return Finding.at((place, place), N_("changing targets changes the logits of position {row}."), amount, tolerance)
 
 
 def _probabilities(run: Callable[[Row], Any], part: Row, which: Any, ids: Tensor, terms: int) -> float:

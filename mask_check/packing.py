@@ -27,6 +27,7 @@ GIVEN = re.compile(  # the position_ids that create_causal_mask gets, in a call 
     r"(?:create_causal_mask\([^()]*(?:\([^()]*\)[^()]*)*?\bposition_ids=|mask_kwargs = \{[^{}]*\"position_ids\": )(\w+)"
 )
 DRAFTS = 2  # tokens of each branch of a draft tree
+SEEN = N_("{how}: output {output} of the second document changes when token {token} of the first is changed.")
 
 
 def judge(trial: CheckTrial) -> Finding:
@@ -38,8 +39,7 @@ def judge(trial: CheckTrial) -> Finding:
     findings = [_judge(trial, first, *how) for how in known]
     if not findings:
         return skipped(msg("it has no convention for packed documents that this check knows."))
-    wrong = worst(findings)
-    if wrong:
+    if wrong := worst(findings):
         return wrong
     most = max(findings, key=lambda finding: finding.amount or 0.0)
     how = msg_all([words for words, _ in known])
@@ -111,14 +111,20 @@ def _judge(trial: CheckTrial, first: int, words: str, arguments: dict[str, Any])
     alone = [trial.subject.outputs(trial.ids[None, :first])[0], trial.subject.outputs(trial.ids[None, first:])[0]]
     broken = N_("{how}: output {where} differs by {amount} from its document alone.")
     finding = trial.compared(found, torch.cat(alone), broken, "", how=words)
-    pair = _seen_across(trial, first, arguments, found)
-    if finding.verdict == BROKEN and pair is not None:
-        seen = N_("{how}: output {output} of the second document changes when token {token} of the first is changed.")
-        return replace(finding, words=msg(seen, how=words, output=pair[0], token=pair[1]), pair=pair)
+    if finding.verdict == BROKEN:
+        changed = trial.other(trial.ids, trial.generator(3))
+        for token in range(first):
+            ids = trial.ids.clone()
+            ids[token] = changed[token]
+            moved = apart(trial.subject.outputs(ids[None], **arguments)[0], found)[first:]
+            if bool((moved > trial.tolerance).any()):
+                output = first + first_above(moved, trial.tolerance)
+                return replace(finding, words=msg(SEEN, how=words, output=output, token=token), pair=(output, token))
+        return finding
     joined = trial.difference(trial.alone[first:], alone[1])  # the positive control: without the convention
-    if finding.verdict != BROKEN and joined.amount <= trial.tolerance:
-        return unknown(msg("as one document they give the same outputs too, so this proves nothing."), finding)
-    return finding
+    if joined.amount > trial.tolerance:
+        return finding
+    return unknown(msg("as one document they give the same outputs too, so this proves nothing."), finding)
 
 
 def rows_of_positions(subject: CheckedModule) -> int:
@@ -162,18 +168,6 @@ def _moves(trial: CheckTrial, mask: Tensor) -> bool | None:
     except Exception:  # noqa: BLE001 - a forward that takes no such mask may raise anything
         return None
     return trial.difference(found, trial.alone).amount > trial.tolerance
-
-
-def _seen_across(trial: CheckTrial, first: int, arguments: dict[str, Any], packed: Tensor) -> tuple[int, int] | None:
-    """The first pair of an output of the second document and a token of the first that moves it, from packed [T,V]."""
-    changed = trial.other(trial.ids, trial.generator(3))
-    for column in range(first):
-        ids = trial.ids.clone()
-        ids[column] = changed[column]
-        moved = apart(trial.subject.outputs(ids[None], **arguments)[0], packed)[first:]
-        if bool((moved > trial.tolerance).any()):
-            return first + first_above(moved, trial.tolerance), column
-    return None
 
 
 def judge_tree(trial: CheckTrial) -> Finding:

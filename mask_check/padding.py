@@ -21,8 +21,7 @@ SHIFTED = N_(
 
 def judge(trial: CheckTrial, side: str) -> Finding:
     """Padding on the "left" or "right": a batch of a short row and a long one, each against itself alone."""
-    why = _why_not(trial)
-    if why:
+    if why := _why_not(trial):
         return skipped(why)
     ids, keep, real = padded(trial, side)
     found = trial.subject.outputs(ids, keep, **positions(trial.subject, keep, side))
@@ -45,8 +44,7 @@ def judge(trial: CheckTrial, side: str) -> Finding:
 
 def judge_content(trial: CheckTrial) -> Finding:
     """Other ids under the padding mask change no real token's output; the same ids without a mask would."""
-    why = _why_not(trial)
-    if why:
+    if why := _why_not(trial):
         return skipped(why)
     most, pair, words = 0.0, None, msg("changing the ids of the pads changes nothing.")
     tolerance = trial.noise.beside  # the same sizes twice, but where experts share out the tokens, pads among them
@@ -99,10 +97,9 @@ def judge_positions(trial: CheckTrial) -> Finding:
         return skipped(msg("its forward takes no position_ids."))
     if trial.found["reach"].verdict == CANNOT_TELL:  # output projections of 0, as some are initialized
         return unknown(trial.found["reach"].words)
-    counted = torch.arange(trial.length, device=trial.ids.device)
+    counted, middle = torch.arange(trial.length, device=trial.ids.device), trial.length // 2
     exchanged = counted.clone()
-    middle = trial.length // 2
-    exchanged[[middle - 1, middle]] = exchanged[[middle, middle - 1]]
+    exchanged[[middle - 1, middle]] = counted[[middle, middle - 1]]
     most = 0.0
     for positions in (exchanged, counted.flip(0)):
         found = subject.outputs(trial.ids[None], position_ids=positions[None])[0]
@@ -117,13 +114,10 @@ def judge_positions(trial: CheckTrial) -> Finding:
 def padded(trial: CheckTrial, side: str, fill: Tensor | None = None) -> tuple[Tensor, Tensor, slice]:
     """A batch of the row's first part, padded, and of the whole row: ids, keep [2,T], and where the part stands."""
     length, part = trial.length, trial.part
-    ids = torch.stack([trial.ids, trial.ids])
+    ids, keep = trial.ids.repeat(2, 1), torch.ones(2, length, dtype=torch.bool, device=trial.ids.device)
     real = slice(0, part) if side == "right" else slice(length - part, length)
-    ids[0] = trial.pad if fill is None else fill
-    ids[0, real] = trial.ids[:part]
-    keep = torch.ones_like(ids, dtype=torch.bool)
-    keep[0] = False
-    keep[0, real] = True
+    ids[0], keep[0] = trial.pad if fill is None else fill, False
+    ids[0, real], keep[0, real] = trial.ids[:part], True
     return ids, keep, real
 
 

@@ -50,7 +50,10 @@ def prepare(
     if asked is not None:
         check_length(subject, asked)
     vocabulary = _vocabulary(subject, asked or PROBE)
-    pool = _pool(subject.config, vocabulary)
+    named = [getattr(subject.config, one, None) for one in SPECIAL]
+    special = {one for some in named for one in (some if isinstance(some, list) else [some])}
+    usable = [one for one in range(vocabulary) if one not in special]
+    pool = torch.tensor(usable if len(usable) > 1 else range(vocabulary))
     generator = generator_of(seed)
     row = _random(pool, generator, _length(subject, length)) if given is None else checked(given, vocabulary)
     row = row.to(subject.device)
@@ -181,14 +184,6 @@ def row_of(ids: Any) -> Tensor:
         got = f"{str(given.dtype).removeprefix('torch.')} {list(given.shape)}"
         raise CannotCheck(msg("expected ids as whole numbers [T], got {ids}", ids=got))
     return given.long()
-
-
-def _pool(config: Any, vocabulary: int) -> Tensor:
-    """The ids that a text is made of: those that stand for nothing special, where there are two."""
-    said = [getattr(config, one, None) for one in SPECIAL]
-    special = {one for some in said for one in (some if isinstance(some, list) else [some])}
-    usable = [one for one in range(vocabulary) if one not in special]
-    return torch.tensor(usable if len(usable) > 1 else range(vocabulary))
 
 
 def _random(pool: Tensor, generator: torch.Generator, many: int) -> Tensor:

@@ -165,8 +165,7 @@ def _first_shut(silent: Tensor, open_cells: Tensor, rows: list[int], surely: Ten
 def measure_gradients(trial: CheckTrial, rows: list[int]) -> Tensor | None:
     """[len(rows), T]: the largest gradient of a random mix of a row's logits by every embedding; None without one."""
     found = []
-    at_once = max(trial.rows_at_once // 2, 1)
-    for part in torch.tensor(rows).split(at_once):
+    for part in torch.tensor(rows).split(max(trial.rows_at_once // 2, 1)):
         ids = trial.ids.expand(len(part), -1)
         with watching_embedding(trial.subject, ids) as leaves, torch.enable_grad():
             logits = trial.subject.read(trial.subject.call(ids), ids)

@@ -64,7 +64,9 @@ def judge(trial: CheckTrial) -> Finding:
     with torch.no_grad():
         if not isinstance(encoder(source[None]), Tensor):
             return skipped(msg("its encoder's states were not found."))
-    own = of_encoder(trial, encoder, source)
+    subject = CheckedModule(encoder)
+    subject.kind = "encoder"
+    own = replace(prepare(subject, source, seed=trial.seed), pool=trial.pool, pad=trial.pad)
     findings = [replace(reach.judge(own), law="reach"), replace(reach.judge_gradients(own), law="gradients")]
     if pair.takes_mask:
         findings.append(replace(padding.judge(own, "right"), law="padding-right"))
@@ -74,13 +76,6 @@ def judge(trial: CheckTrial) -> Finding:
         return replace(wrong, words=msg("{law}: {found}", law=msg(wrong.name), found=wrong.words))
     found = replace(findings[-1], words=msg("its states: {found}", found=findings[0].words))
     return found.because(msg("Pads after its source change none, whatever they contain.") if pair.takes_mask else "")
-
-
-def of_encoder(trial: CheckTrial, encoder: EncoderOnly, source: Tensor) -> CheckTrial:
-    """What the encoder's laws are tried on: the source [S], in its own number of states, with its own noise."""
-    subject = CheckedModule(encoder)
-    subject.kind = "encoder"
-    return replace(prepare(subject, source, seed=trial.seed), pool=trial.pool, pad=trial.pad)
 
 
 def judge_cross(trial: CheckTrial) -> Finding:
@@ -135,19 +130,12 @@ def judge_cross_reach(trial: CheckTrial) -> Finding:
         if any(one is None for one in found):
             return unknown(msg("no output has a gradient by the encoder's states."))
         reads = torch.stack([one[0].abs().amax(-1) > 0 for one in found]).cpu()  # [outputs, S]
-        if not bool(reads.all()):
-            return _unread(reads)
+        if bool(reads.all()):
+            continue
+        row, token = (~reads).nonzero()[0].tolist()
+        words = N_("output {row} does not read source token {column}. Pairs that are not read: {silent}.")
+        unread = Finding.at((row, token), words, silent=int((~reads).sum()))
+        if torch.equal(reads, torch.ones_like(reads).tril()):
+            return unread.because(msg("Likely cause: cross-attention is given a causal mask."))
+        return unread if bool(reads.any(0).all()) else unread.because(msg("Likely cause: the source is cut short."))
     return Finding(OBEYS, msg("every output reads all {count} source tokens.", count=len(source)))
-
-
-def _unread(reads: Tensor) -> Finding:
-    """reads bool [outputs, S]: which of the source's tokens each output has a gradient by."""
-    row, token = (~reads).nonzero()[0].tolist()
-    words = N_("output {row} does not read source token {column}. Pairs that are not read: {silent}.")
-    found = Finding.at((row, token), words, silent=int((~reads).sum()))
-    cause = ""
-    if torch.equal(reads, torch.ones_like(reads).tril()):
-        cause = msg("Likely cause: cross-attention is given a causal mask.")
-    elif not bool(reads.any(0).all()):
-        cause = msg("Likely cause: the source is cut short.")
-    return found.because(cause)

@@ -245,7 +245,12 @@ def rounded_once_more(module: nn.Module, generator: torch.Generator) -> Iterator
     def move(part: nn.Module, found: Any) -> Any:
         if isinstance(found, Tensor) and found.is_floating_point():
             sign = torch.randint(0, 2, found.shape, generator=generator).to(found) * 2 - 1
-            return found * (1 + sign * rounding_of(part, found))
+            weight, terms = getattr(part, "weight", None), 1
+            if isinstance(weight, Tensor) and weight.ndim > 1 and not isinstance(part, nn.Embedding):
+                terms = max(weight.numel() // max(found.shape[-1], 1), 1)
+            sums = torch.float64 if found.dtype == torch.float64 else torch.float32  # also those of half precision
+            rounding = max(torch.finfo(found.dtype).eps, torch.finfo(sums).eps / 2 * terms**0.5)
+            return found * (1 + sign * rounding)
         if type(found) is tuple:
             return tuple(move(part, one) for one in found)
         return found
@@ -266,13 +271,3 @@ class OperationObserver(TorchDispatchMode):
         found = func(*args, **(kwargs or {}))
         self.tell(func.__name__, [*args, *(kwargs or {}).values()], found)
         return found
-
-
-def rounding_of(part: nn.Module, found: Tensor) -> float:
-    """How far, relative to it, one output of a part may be rounded. Sums of half precision are kept in float32."""
-    weight = getattr(part, "weight", None)
-    terms = 1
-    if isinstance(weight, Tensor) and weight.ndim > 1 and not isinstance(part, nn.Embedding):
-        terms = max(weight.numel() // max(found.shape[-1], 1), 1)
-    kept_in = torch.float64 if found.dtype == torch.float64 else torch.float32
-    return float(max(torch.finfo(found.dtype).eps, torch.finfo(kept_in).eps / 2 * terms**0.5))

@@ -5,21 +5,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from markupsafe import Markup
 
 from i18n import say_count
 from model.atlas import progress
-from model.atlas.result import NAMES, Atlas
+from model.atlas.result import NAMES
 from model.atlas.table import measures_table
 from model.atlas.texts import in_units
 from model.atlas.unit import check, row_length
 from model.base import Model
 from model.heads.view import head_name
 from model.masks import MaskSpec
-from unmask.pictures import Picture, table_picture
+from unmask.pictures import Picture
 from viz.head_atlas.tables import amount, called, summary
 from viz.html import table, td, th
 from viz.numbers import head_count, token_count
+from viz.saved.standalone import page
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,13 +49,12 @@ def atlas(model: Model, texts: Sequence[str], masks: MaskSpec) -> AtlasPicture:
     numbers = np.stack([found.measure(name) for name in NAMES])
     texts = say_count("{count} text", "{count} texts", found.texts)
     line = f"{model.name}: {found.layers} × {head_count(found.heads)} over {texts}, {token_count(found.read)}"
-    return AtlasPicture(**vars(table_picture(line, found, numbers, [], {})) | {"page": lambda: _page(line, found)})
 
+    def html() -> str:
+        rows = [[th("head"), th("called"), *(th(name, "number") for name in NAMES)]]
+        for place in np.ndindex(found.layers, found.heads):
+            shown = [td(amount(name, float(found.measure(name)[place])), "number") for name in NAMES]
+            rows.append([th(head_name(found.numbers[place[0]], place[1])), td(called(found, place)), *shown])
+        return page(line, [summary(found, random=False), table(rows)])
 
-def _page(line: str, found: Atlas) -> str:
-    rows = [[th("head"), th("called"), *(th(name, "number") for name in NAMES)]]
-    for place in np.ndindex(found.layers, found.heads):
-        shown = [td(amount(name, float(found.measure(name)[place])), "number") for name in NAMES]
-        rows.append([th(head_name(found.numbers[place[0]], place[1])), td(called(found, place)), *shown])
-    body: list[Markup] = [summary(found, random=False), table(rows)]
-    return table_picture(line, found, np.zeros(0), body, {}).page()
+    return AtlasPicture(line, found, numbers, html)

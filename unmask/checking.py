@@ -18,7 +18,7 @@ from mask_check.declared import Mask
 from mask_check.findings import CannotCheck, CheckReport
 from mask_check.longer import quick
 from mask_check.loss import check_loss as check_loss
-from mask_check.registry import SAMPLES
+from mask_check.samples import SAMPLES
 from model.base import Model
 from model.errors import first_line
 from model.text import TokenBatch

@@ -1,9 +1,9 @@
 """Circuits in Python and notebooks: activation patching of runs, OV and QK circuits and composition of a model."""
 
 from collections.abc import Sequence
-from itertools import chain
 
 import numpy as np
+from markupsafe import Markup
 
 from model.base import Model
 from model.circuits import ov_qk
@@ -13,11 +13,10 @@ from model.errors import index, items
 from model.heads.view import head_name
 from model.inference.calls import continuation_ids
 from model.trace import Trace
-from unmask.pictures import Picture
+from unmask.pictures import Picture, table_picture
 from viz import circuits as pictures
 from viz.circuits import PatchView, patch_grid, patch_sentence, patch_table
 from viz.html import fixed, tag
-from viz.saved.standalone import page
 
 Token = str | int  # a text, whose first token it is, or an id
 
@@ -58,8 +57,7 @@ class Patchable:
         view = PatchView(values, layers, columns, unit, pair.measured(metric), ("A", "B"))
         line = patch_sentence(view)
         axes = {"layer": _layer_numbers(model), "head": range(model.num_heads)}
-        body = lambda: page(line, [tag("p", line), patch_grid(view), patch_table(view)])  # noqa: E731
-        return Picture(line, view, values, body, axes=axes)
+        return table_picture(line, view, values, [tag("p", line), patch_grid(view), patch_table(view)], axes)
 
 
 class Circuits:
@@ -87,27 +85,22 @@ class Circuits:
         """Q-, K- and V-composition of every head with every earlier one: its numbers are float32 [3,L,H,L,H], the later
         head first, minus what random matrices give; NaN where the other head is not earlier."""
         found, layers = ov_qk.composition(self.model), _layer_numbers(self.model)
-        said = [
-            pictures.composition_sentence(some, kind, layers) for kind, some in zip(ov_qk.KINDS, found, strict=True)
-        ]
-        line = f"{self.model.name}: {said[1]}"
-
-        def html() -> str:
-            pairs = zip(said, found, strict=True)
-            parts = [(tag("p", words), pictures.composition_table(some, layers=layers)) for words, some in pairs]
-            return page(line, chain(*parts))
-
+        kinds = zip(ov_qk.KINDS, found, strict=True)
+        said = [pictures.composition_sentence(some, kind, layers) for kind, some in kinds]
+        body: list[Markup] = []
+        for words, some in zip(said, found, strict=True):
+            body += [tag("p", words), pictures.composition_table(some, layers=layers)]
         heads = range(self.model.num_heads)
         axes = {"input": ov_qk.KINDS, "layer": layers, "head": heads, "read layer": layers, "read head": heads}
-        return Picture(line, found, found, html, axes=axes)
+        return table_picture(f"{self.model.name}: {said[1]}", found, found, body, axes)
 
     def _name(self, layer: int, head: int) -> str:
         return head_name(self.model.describe().layer_number("self", layer), head)
 
 
 def _circuit(line: str, found: OVCircuit | QKCircuit, titles: tuple[str, str, str]) -> Picture:
-    return Picture(
-        line, found, found.effects, lambda: page(line, [tag("p", line), pictures.circuit_table(found.tokens, *titles)])
+    return table_picture(
+        line, found, found.effects, [tag("p", line), pictures.circuit_table(found.tokens, *titles)], {}
     )
 
 

@@ -12,15 +12,15 @@ from torch import nn
 
 from model.errors import index
 from model.pixels import digits
-from model.pixels.digits import PIXELS, DigitsModel, load
+from model.pixels.digits import PIXELS, load
 from unmask.checking import network_of
-from unmask.pictures import Picture, pixels_picture
+from unmask.pictures import Picture
 from unmask.runs import Run, spec_of
+from viz.heads.cells import weight_text
+from viz.pixels import head_packet, largest, name_of
+from viz.saved.standalone import Canvas, page
 
-
-@cache
-def _model() -> DigitsModel:
-    return load()
+_model = cache(load)
 
 
 def digit(levels: Any, told: int, *, causal: bool | None = None, masks: Any = None) -> "DigitRun":
@@ -43,8 +43,19 @@ class DigitRun(Run):
         return network_of(str(digits.FOLDER))
 
     def pixels(self, layer: int, head: int, pixel: int) -> Picture:
-        """What a pixel attends to in a head. Raises ValueError for a pixel or head that is not there."""
+        """What a pixel attends to in a head; its numbers are float32 [65]: the class token's weight, then the pixels'.
+
+        The widget's trait `pick` is the pixel that was picked. Raises ValueError for a pixel or head that is not there.
+        """
         pixel = index("pixel", pixel, PIXELS)
         blocked = self.view(layer, head).any_blocked()[pixel + 1]
-        seen = replace(digits.seen(self.trace, 0, self.masks, layer, pixel + 1, pixel), blocked=blocked)
-        return pixels_picture(f"{self.named(layer, head)} at {digits.name_of(pixel)}", seen, layer, head)
+        view = replace(digits.seen(self.trace, 0, self.masks, layer, pixel + 1, pixel), blocked=blocked)
+        weights = view.weights[layer, head]
+        most = int(weights.argmax())
+        line = f"{self.named(layer, head)} at {digits.name_of(pixel)}: attends most to "
+        line += f"{name_of(most, view.class_name)}, {weight_text(weights[most])}"
+
+        def canvas(heard: bool = True) -> Canvas:
+            return Canvas("pixels", head_packet(view, layer, head, largest(view), heard=heard))
+
+        return Picture(line, view, weights, lambda: page(line, [canvas(heard=False)]), canvas)

@@ -1,6 +1,6 @@
 """A run of an image-text model with an image in its text, in notebooks: where in the image a token attends."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -9,7 +9,7 @@ from i18n import say, together
 from model.errors import index
 from model.huggingface.image_prompts import ImageBatch, image_mask, looks
 from model.images.patches import ImageToken
-from unmask.pictures import Picture, Predicted, predicted
+from unmask.pictures import Picture, Predicted, predicted, printed_file
 from unmask.runs import MOST_PREDICTED, Run
 from viz.hatch import picture_uri
 from viz.html import tag
@@ -64,9 +64,9 @@ class ImageRun(Run):
         line = lit_sentence(lit)
         note = tag("p", together([line, "" if lit.mapped else say(NO_MAPPING)]))
         canvases = [Canvas("images", lit_packet(one, alone=len(layers) == 1)) for one in layers]
-        html: Callable[[], str] = lambda: page(line, [note, *canvases])  # noqa: E731
-        numbers, printed = lit.weights[0, lit.query], partial(_printed, self.title, lit)
-        return Picture(line, lit, numbers, html, lambda: canvases[0], printed)
+        html = partial(page, line, [note, *canvases])
+        printed = partial(printed_file, "image", lit.heads[0], self.title, lit)
+        return Picture(line, lit, lit.weights[0, lit.query], html, lambda: canvases[0], printed)
 
     def pictures(self, heads: Sequence[tuple[int, int]]) -> list[tuple[str, str]]:
         found = []
@@ -86,9 +86,3 @@ class ImageRun(Run):
         texts = sorted({token, *range(max(batch.image_positions) + 1, count)})
         found = looks(self.trace, layer, [head], texts)
         return lit_image(found, (self.named(layer, head),), batch.picture, texts.index(token))
-
-
-def _printed(of: str, lit: LitImage, kind: str) -> bytes:
-    from unmask import printed  # matplotlib takes a second
-
-    return printed.file("image", lit.heads[0], of, lit, kind)

@@ -16,32 +16,27 @@ from markupsafe import Markup
 from i18n import together
 from model.files import write
 from model.heads.merging import over_queries
-from model.heads.view import MOST_CELLS, HeadView, mask_view
-from model.pixels.view import PixelView
+from model.heads.view import MOST_CELLS, HeadView, cropped, mask_view
 from model.spec import MOST_STROKES
 from model.trace import Trace
-from unmask.shown_heads import ShownHeads
 from viz.components import VIEWS, source, style
 from viz.heads import arcs
 from viz.heads.arcs import arcs_packet
-from viz.heads.cells import weight_text, window
+from viz.heads.cells import around, weight_text, window
 from viz.heads.picture import changed, difference_packet, picture_packet
-from viz.heads.tokens import light_words, tokens_packet
+from viz.heads.tokens import left_out, light_words, tokens_packet
 from viz.html import tag
 from viz.mask_lab.canvas import canvas_packet
 from viz.numbers import (
     Candidate,
     chance,
-    head_count,
     key_count,
-    layer_count,
     leak_grid,
     mean_share,
     next_token_table,
     percent,
     query_count,
 )
-from viz.pixels import head_packet, largest, name_of
 from viz.saved.explorer import CHANGES, AllHeads, explorer_page, part_words
 from viz.saved.standalone import Canvas, frame, page
 
@@ -193,6 +188,51 @@ class HeadPicture(Picture):
         return head_picture("change", [name], [changed(self.view, other.view)], self.query, of)
 
 
+@dataclass(frozen=True, eq=False)
+class ShownHeads:
+    """Heads of one layer, and the part of them that a picture has room for.
+
+    names, views: of each head. query: the position whose row is framed. most: tokens of each side that are shown.
+    across: the keys are another text.
+    """
+
+    names: list[str]
+    views: list[HeadView]
+    query: int
+    most: int
+    across: bool = False
+
+    @property
+    def name(self) -> str:
+        return ", ".join(self.names)
+
+    @property
+    def parts(self) -> list[HeadView]:
+        """Of each head what is shown: the query and the tokens around it."""
+        return [around(view, (0, len(view.queries)), self.query, self.most) for view in self.views]
+
+    @property
+    def part(self) -> HeadView:
+        return self.parts[0]
+
+    @property
+    def left_out(self) -> str:
+        """Which tokens the picture has no room for, in a sentence; "" for none."""
+        return left_out(self.views[0], self.part, self.query)
+
+    @property
+    def where(self) -> dict[str, Any]:
+        """Of a packet: the query, the positions of the queries that are shown, whether the keys are another text."""
+        among = self.part.first, self.part.first + len(self.part.queries)
+        return {"query": self.query, "among": among, "across": self.across}
+
+    @property
+    def row(self) -> HeadView:
+        """Of the first head the query's row, of the keys that are shown."""
+        first, count = self.part.first_key, len(self.part.keys)
+        return cropped(self.views[0], (self.query, self.query + 1), (first, first + count))
+
+
 @dataclass(frozen=True)
 class Form:
     """A way to draw heads: the view, a sentence below it on its page, and what the picture's line says of them."""
@@ -248,7 +288,7 @@ def head_picture(
         numbers=np.stack([view.weights for view in views]) if form == "arcs" else views[0].weights,
         page=lambda: page(line, [canvas(), tag("p", note())]),
         canvas=canvas,
-        print=_printed(form, heads.name, of, heads),
+        print=partial(printed_file, form, heads.name, of, heads),
         name=heads.name,
         of=of,
         query=query,
@@ -256,32 +296,11 @@ def head_picture(
     )
 
 
-def _printed(form: str, title: str, of: str, heads: ShownHeads | tuple[AllHeads, int]) -> Callable[[str], bytes]:
-    """printed.file with these arguments, imported when it is called: matplotlib takes a second."""
+def printed_file(form: str, title: str, of: str, heads: Any, kind: str) -> bytes:
+    """See printed.file."""
+    from unmask import printed  # matplotlib takes a second
 
-    def file(kind: str) -> bytes:
-        from unmask import printed
-
-        return printed.file(form, title, of, heads, kind)
-
-    return file
-
-
-def heads_picture(name: str, heads: AllHeads, queries: int) -> Picture:
-    """All heads at a glance, and the one that is picked, large. queries: the number of query tokens.
-
-    Its numbers are the thumbnails, float32 [L,H,S,S']: the largest weight of each patch; S = Q for a short text.
-    """
-    layers, count = heads.thumbnails.shape[:2]
-    line = f"{name}: {layer_count(layers)} × {head_count(count)}"
-    return Picture(
-        line,
-        heads,
-        heads.thumbnails,
-        page=lambda: explorer_page(line, heads, absent=ABSENT),
-        canvas=lambda: Canvas("overview", heads.overview()),
-        print=_printed("overview", "", name, (heads, queries)),
-    )
+    return printed.file(form, title, of, heads, kind)
 
 
 def changes_picture(name: str, heads: AllHeads, largest: np.ndarray, losses: str) -> Picture:
@@ -377,18 +396,3 @@ def mask_picture(trace: Trace, row: int, layer: int, head: int, name: str, query
         return page(line, [canvas(0), tag("p", note)])  # without strokes: nothing there runs the model on a drawing
 
     return Picture(line, view, allowed, html, canvas)
-
-
-def pixels_picture(name: str, view: PixelView, layer: int, head: int) -> Picture:
-    """What a pixel attends to in a head; its numbers are float32 [65]: the class token's weight, then the pixels'.
-
-    The widget's trait `pick` is the pixel that was picked.
-    """
-    weights = view.weights[layer, head]
-    most = int(weights.argmax())
-    line = f"{name}: attends most to {name_of(most, view.class_name)}, {weight_text(weights[most])}"
-
-    def canvas(heard: bool = True) -> Canvas:
-        return Canvas("pixels", head_packet(view, layer, head, largest(view), heard=heard))
-
-    return Picture(line, view, weights, lambda: page(line, [canvas(heard=False)]), canvas)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from i18n import say, spoken, together
-from unmask.shown_heads import ShownHeads
+from unmask.pictures import ShownHeads
 from viz.export import words
 from viz.export.fonts import language_of
 from viz.export.paper import Paper, Sheet, every_picture

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from numbers import Integral
 from typing import Any, Literal, Self
 
@@ -12,11 +13,12 @@ from model.errors import index, items
 from model.heads.merging import By, Groups, groups_of_labels, merged, merged_blocked, merged_weights
 from model.heads.survey import blocked_thumbnail, given_weights, thumbnails
 from model.heads.view import HeadView, head_name
-from unmask.pictures import MOST_TOKENS, HeadPicture, Picture, head_picture, heads_picture
+from unmask.pictures import ABSENT, MOST_TOKENS, HeadPicture, Picture, head_picture, printed_file
 from viz.heads.arcs import MOST_HEADS
 from viz.numbers import head_count, key_count, layer_count, query_count
 from viz.palette import MASK_COLOURS
-from viz.saved.explorer import AllHeads, all_heads
+from viz.saved.explorer import AllHeads, all_heads, explorer_page
+from viz.saved.standalone import Canvas
 
 HELD_CELLS = 500_000  # of all heads in one picture of a notebook: 1 MB before it is deflated
 
@@ -97,9 +99,17 @@ class HeadSource(ABC):
         return self._picture("arcs", layer, some)
 
     def heads(self) -> Picture:
-        """All heads as thumbnails, and the selected one enlarged."""
+        """All heads as thumbnails, and the selected one enlarged.
+
+        Its numbers are the thumbnails, float32 [L,H,S,S']: the largest weight of each patch; S = Q for a short text.
+        """
         first = self.first_head()
-        return heads_picture(self.title, self.all_heads([first]), len(self.shown_view(*first).queries))
+        heads, queries = self.all_heads([first]), len(self.shown_view(*first).queries)
+        layers, count = heads.thumbnails.shape[:2]
+        line = f"{self.title}: {layer_count(layers)} × {head_count(count)}"
+        html, canvas = partial(explorer_page, line, heads, absent=ABSENT), lambda: Canvas("overview", heads.overview())
+        printed = partial(printed_file, "overview", "", self.title, (heads, queries))
+        return Picture(line, heads, heads.thumbnails, html, canvas, printed)
 
     def all_heads(
         self, chosen: Sequence[tuple[int, int]], cells: int = HELD_CELLS, tokens: int = MOST_TOKENS

@@ -1,6 +1,6 @@
 """Training checkpoints in Python: loaded one after another, and measured on a text."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,7 +42,9 @@ class Checkpoints:
         return OverSteps(self.folder, self.steps, losses, shares, catalog.logged_losses(self.folder))
 
     def __repr__(self) -> str:
-        return f"{self.folder}: {len(self.steps)} checkpoints, steps {_listed(self.steps)}"
+        some = self.steps
+        steps = ", ".join(map(str, some)) if len(some) <= 8 else f"{some[0]}, {some[1]} … {some[-1]}"
+        return f"{self.folder}: {len(some)} checkpoints, steps {steps}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -88,7 +90,3 @@ def checkpoints(folder: str) -> Checkpoints:
     if not steps:
         raise ValueError(f"expected a folder of checkpoints (checkpoint-100 …), got {str(folder)!r:.200}")
     return Checkpoints(str(folder), steps)
-
-
-def _listed(steps: Sequence[int]) -> str:
-    return ", ".join(map(str, steps)) if len(steps) <= 8 else f"{steps[0]}, {steps[1]} … {steps[-1]}"

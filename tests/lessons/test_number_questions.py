@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from lessons.answer import OTHER, Answer, QuestionSubject
-from lessons.number_questions import BECOMES
-from lessons.questions import answer
+from lessons.questions import BECOMES, answer
 from model import catalog
 from model.base import Model
 from model.heads.four_tokens import FourTokens, four_token_steps

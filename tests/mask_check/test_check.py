@@ -16,8 +16,8 @@ from i18n import say, spoken
 from mask_check import prepare
 from mask_check.check import check, check_checkpoint
 from mask_check.findings import BROKEN, CANNOT_TELL, DOES_NOT_APPLY, OBEYS, CannotCheck
-from mask_check.registry import SAMPLES
 from mask_check.sample_networks import SmallConfig, SmallDecoder, SmallOutput
+from mask_check.samples import SAMPLES
 from mask_check.subject import TookTooLong, apart
 from model.base import CHECKPOINTS
 from model.errors import CheckpointError

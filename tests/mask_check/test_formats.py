@@ -9,8 +9,8 @@ import pytest
 from mask_check import formats
 from mask_check.check import check
 from mask_check.findings import DOES_NOT_APPLY, CheckReport, MeasuredMask
-from mask_check.registry import SAMPLES
 from mask_check.sample_networks import SmallDecoder
+from mask_check.samples import SAMPLES
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ from mask_check.check import check
 from mask_check.findings import BROKEN, CANNOT_TELL, OBEYS
 from mask_check.formats import as_text
 from mask_check.prepare import prepare
-from mask_check.registry import SAMPLES
 from mask_check.sample_networks import SmallConfig, SmallDecoder, SmallOutput, SmallPair
+from mask_check.samples import SAMPLES
 from mask_check.subject import CheckedModule
 from tests.mask_check.modules import Mixer
 

@@ -10,8 +10,8 @@ from i18n import HAN, Message, say, spoken
 from mask_check.check import check
 from mask_check.findings import BROKEN, CANNOT_TELL, LAWS, CheckReport
 from mask_check.formats import verdict_of
-from mask_check.registry import BUG_LAWS, SAMPLES, SOUND
 from mask_check.sample_networks import SmallConfig, SmallDecoder
+from mask_check.samples import BUG_LAWS, SAMPLES, SOUND
 from model.bug_clinic.bugs import BUGS
 from tests.mask_check.variants import VARIANTS
 

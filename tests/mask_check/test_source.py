@@ -8,8 +8,8 @@ from mask_check import reach, source
 from mask_check.check import check
 from mask_check.findings import BROKEN, DOES_NOT_APPLY, OBEYS
 from mask_check.prepare import prepare
-from mask_check.registry import SAMPLES
 from mask_check.sample_networks import SmallDecoder, SmallPair
+from mask_check.samples import SAMPLES
 from mask_check.subject import CheckedModule
 from tests.model.huggingface.families import random_network
 
@@ -28,8 +28,9 @@ def test_transformers_own_encoders_obey(name: str, number_type: torch.dtype) -> 
 def encoder_of(pair: SmallPair) -> torch.Tensor:
     """bool [7,7]: which state moves with which token of the source."""
     trial = prepare(CheckedModule(pair.eval()), [3, 4, 7, 1, 2])
-    own = source.of_encoder(trial, source.EncoderOnly(trial.subject, trial.ids[:1]), trial.subject.source)
-    return torch.from_numpy(reach.measure(own).reaches)
+    encoder = CheckedModule(source.EncoderOnly(trial.subject, trial.ids[:1]))
+    encoder.kind = "encoder"
+    return torch.from_numpy(reach.measure(prepare(encoder, trial.subject.source)).reaches)
 
 
 def test_what_reaches_what_in_the_source() -> None:

@@ -15,7 +15,7 @@ from transformers import AutoModel
 from mask_check.check import check
 from mask_check.findings import CheckReport
 from mask_check.formats import VERDICTS, verdict_of
-from mask_check.registry import SAMPLES
+from mask_check.samples import SAMPLES
 from tests.model.huggingface.families import save, save_tokenizer
 from tests.pages.page import Page, array
 from tests.pages.test_chinese import english, texts

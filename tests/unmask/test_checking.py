@@ -9,8 +9,8 @@ import transformers as hf
 from torch import nn
 
 import unmask
-from mask_check.registry import SAMPLES
 from mask_check.sample_networks import SmallConfig, SmallDecoder
+from mask_check.samples import SAMPLES
 from tests.model.huggingface.families import word_tokenizer
 from unmask.notebook import LoadedModel
 from unmask.runs import Run

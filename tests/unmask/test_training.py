@@ -17,8 +17,8 @@ from torch import Tensor, nn
 import unmask
 from mask_check import formats
 from mask_check.check import check
-from mask_check.registry import SAMPLES
 from mask_check.sample_networks import SmallConfig, SmallDecoder
+from mask_check.samples import SAMPLES
 from tests.mask_check.modules import Nano, ReadsAhead, Written
 from unmask import checking
 
