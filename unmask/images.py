@@ -9,6 +9,7 @@ from i18n import say, together
 from model.errors import index
 from model.huggingface.image_prompts import ImageBatch, image_mask, looks
 from model.images.patches import ImageToken
+from model.mask_kinds import OF_IMAGES
 from unmask.pictures import Picture, Predicted, predicted, printed_file
 from unmask.runs import MOST_PREDICTED, Run
 from viz.hatch import picture_uri
@@ -29,6 +30,12 @@ class ImageRun(Run):
         batch = self.trace.batch
         assert isinstance(batch, ImageBatch)
         return batch
+
+    @property
+    def title(self) -> str:  # type: ignore[override]
+        """As Run's; and where the network's own mask lets tokens around the image see each other, that."""
+        opened = self.image_mask not in ("causal", "none") and getattr(self.masks, OF_IMAGES) is not False
+        return f"{super().title}, {self.image_mask} around the image" if opened else super().title
 
     @property
     def image_tokens(self) -> list[ImageToken]:

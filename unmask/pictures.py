@@ -310,8 +310,8 @@ def changes_picture(name: str, heads: AllHeads, largest: np.ndarray, losses: str
     numbers. losses: HTML, how the predictions change.
     """
     layer, head = np.unravel_index(int(largest.argmax()), largest.shape)
-    most = weight_text(largest[layer, head])
-    line = f"{name}: {heads.names[layer][head]} changes most, a weight by {most}"
+    change = f"{heads.names[layer][head]} changes most, a weight by {weight_text(largest[layer, head])}"
+    line = f"{name}: {change if largest[layer, head] > 0 else 'no weight differs'}"
     return Picture(
         line,
         heads,

@@ -266,6 +266,7 @@ class Run(Analyses, Checkable, Patchable):
     def head_part(self, layer: int, head: int, queries: tuple[int, int], keys: tuple[int, int]) -> HeadPicture:
         """Some queries and keys of a head, each from a position up to, but not including, another, exactly; of a text
         of any length. Raises ValueError for more than MOST_TOKENS of either, or none."""
+        self._check(layer, head)
         rows, columns = (_part(*one) for one in zip((queries, keys), self._size, strict=True))
         view = head_part(self.trace, self.row, self.masks, layer, head, rows, columns, most=MOST_TOKENS)
         query = min(max(self.last, rows[0]), rows[1] - 1)
@@ -290,6 +291,7 @@ class Run(Analyses, Checkable, Patchable):
 
     def mask(self, layer: int, head: int) -> Picture:
         """All masks of one head together. Raises ValueError for cross-attention."""
+        self._check(layer, head)
         self._expect_room()
         return mask_picture(self.trace, self.row, layer, head, self.named(layer, head), self.last)
 

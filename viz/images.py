@@ -244,6 +244,8 @@ def lit_sentence(lit: LitImage) -> str:
     """Of the query that is shown, in the first head: how much of its attention is on the image, where the most."""
     weights = lit.weights[0, lit.query]
     said = {"name": lit.heads[0], "token": lit.labels[lit.query], "share": percent(float(weights.sum()))}
+    if lit.blocked[lit.query].all():
+        return say("{name}: masks block all attention of “{token}” to the image.", **said)
     most = int(weights.argmax())
     words = N_("{name}: “{token}” gives {share} of its attention to the image, most to {place}: {most}.")
     return say(words, **said, place=lit.names[most], most=weight_text(weights[most]))

@@ -257,12 +257,13 @@ def split_without_transpose(case: AttentionCase) -> AttentionStages:
 
 
 def part_at(head: int, place: int, heads: int, length: int) -> tuple[int, int]:
-    """The token, and which part of it, in row or column `place` of a head that was cut by view alone."""
+    """The token, and which part of it, in row or column `place` of a head that was cut by view alone. heads: of the
+    queries for a row; of the keys, which several heads may share, for a column."""
     return divmod(head * length + place, heads)
 
 
 def stretch(head: int, heads: int, length: int) -> tuple[int, int]:
-    """The first and the last token that a head cut by view alone sees."""
+    """The first and the last token that a head cut by view alone sees. head, heads: of the keys."""
     return part_at(head, 0, heads, length)[0], part_at(head, length - 1, heads, length)[0]
 
 

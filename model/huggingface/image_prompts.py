@@ -57,6 +57,14 @@ class ImageBatch(TokenBatch):
     image_tokens: tuple[ImageToken, ...] = ()
     image_positions: tuple[int, ...] = ()
 
+    def rows(self, rows: Sequence[int]) -> "ImageBatch":
+        """The one row, as often as rows names it, each with the image."""
+        repeated = {
+            name: torch.cat([value] * len(rows)) if isinstance(value, Tensor) else value
+            for name, value in self.inputs.items()
+        }
+        return replace(super().rows(rows), inputs=repeated)
+
     @property
     def groups(self) -> tuple[Tensor, ...]:
         """Each run of image tokens; all of them; all up to the last of them; the row."""

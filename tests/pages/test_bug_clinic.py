@@ -21,6 +21,7 @@ from model.bug_clinic.spot import NOT_TO_SEE
 from tests.model.huggingface.families import save
 from tests.pages.page import Page, array, plain
 from tests.pages.test_chinese import english, texts
+from ui.controls import OTHER
 from ui.sidebar.models import FIRST
 from viz.bug_clinic import amount_text
 
@@ -60,7 +61,8 @@ class Clinic(Page):
 
     def pieces(self) -> tuple[str, ...]:
         """The tokens of the row that is looked at."""
-        model, state = catalog.load("story"), self.app.session_state
+        state = self.app.session_state
+        model = catalog.load(state["other"] if state["model"] == OTHER else state["model"])
         return model.encode(list(comparison.prepared(model, state["text"]).lines), state["pad"]).pieces[0]
 
     @property
@@ -216,6 +218,21 @@ def test_models_that_are_not_ours(name: str, tmp_path: Path) -> None:
     assert "its queries are used" in page.words()
     page.play()
     assert "Which bug is this?" in page.words()
+
+
+def test_heads_cut_by_view_that_share_keys_bear_the_names_of_the_parts_of_keys(tmp_path: Path) -> None:
+    text = "the cat sat on a mat and it saw the cat"
+    page = Clinic(model=str(save("llama", tmp_path / "llama")), bug="view", text=text, layer="1", head="1")
+    pieces = page.pieces()
+    length = len(pieces)
+    (trace,) = [one for one in page.figure()["data"] if one["name"] == "weights"]
+    queries, keys = ([label.split(": ", 1)[1] for label in trace[axis]] for axis in "yx")
+    named = lambda found: [f"{pieces[token]}:{part}" for token, part in found]  # noqa: E731
+    assert list(map(html.unescape, queries)) == named(part_at(1, place, 4, length) for place in range(length))
+    assert list(map(html.unescape, keys)) == named(part_at(0, place, 2, length) for place in range(length))
+    last, ends = part_at(0, length - 1, 2, length)
+    assert f"only positions 0 to {last}, from part 0 of the first to part {ends} of" in page.words()
+    assert "into 4 parts, one per head; a key into 2, one per key-value head" in page.words()
 
 
 class TestSpotTheBug:

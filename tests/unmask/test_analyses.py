@@ -1,6 +1,7 @@
 """What the pages compute, in Python. Run: python -m pytest tests/unmask/test_analyses.py"""
 
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from model.heads.ablation import HeadsOff, layer_effects, outcome
 from model.heads.logit_lens import logit_lens
 from model.heads.rollout import layer_maps, token_flow
 from tests.model.huggingface.families import save
+from tests.model.huggingface.test_families import saved
 from unmask.notebook import LoadedModel
 from unmask.pictures import Picture
 from unmask.runs import Run
@@ -170,7 +172,9 @@ def test_runs_from_other_sources_have_no_difference(tmp_path: Path) -> None:
     """Of as many tokens, with the same target."""
     model = unmask.load(save("t5", tmp_path))
     one, other = (model.run(text, target="the cat sat").attention("cross") for text in ("a big mat", "a red ball"))
-    assert np.abs(one.difference(one.under({"padding": False})).numpy()).max() == 0
+    same = one.difference(one.under({"padding": False}))
+    assert np.abs(same.numpy()).max() == 0
+    assert repr(same).endswith(": no weight differs")
     with pytest.raises(ValueError, match="expected two runs on the same tokens"):
         one.difference(other)
 
@@ -284,3 +288,10 @@ def test_help_lists_it_all() -> None:
     names = {"q", "k", "v", "logits", "residual", "logit_lens", "rollout", "flow", "ablate", "ablation", "score_split"}
     assert names <= set(dir(Run))
     assert all(getattr(Run, name).__doc__ for name in names)
+
+
+def test_layers_of_a_hybrid_that_are_not_there_are_refused(tmp_path: Path) -> None:
+    run = unmask.load(saved("lfm2", tmp_path)).run("the cat sat")
+    for call in (run.mask, partial(run.head_part, queries=(0, 2), keys=(0, 2))):
+        with pytest.raises(ValueError, match="expected a layer from 0 to 0, got 1"):
+            call(1, 0)

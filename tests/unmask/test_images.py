@@ -138,7 +138,28 @@ def test_lifting_the_image_mask_changes_the_run(folders: dict) -> None:
     first = run.image_tokens[0].position
     assert run.view(1, 0).weights[first, first + 1 : first + 4].min() > 0
     assert causal.view(1, 0).weights[first, first + 1 : first + 4].max() == 0
+    assert run.title == f"{causal.title}, block around the image"
     assert abs(run.losses - causal.losses)[-3:].max() > 1e-4
+
+
+def test_a_token_before_the_image_cannot_attend_to_it(folders: dict) -> None:
+    run = unmask.load(str(folders["llava"])).run("the cat <image> sat on", image=picture(64, 64))
+    first = run.image_tokens[0].position
+    assert first == 2
+    assert repr(run.on_image(0, 1, 0)).endswith("L0 H1: masks block all attention of “the” to the image.")
+    assert "most to ▦" in repr(run.on_image(0, 1))
+
+
+def test_heads_of_a_run_with_an_image_are_ablated_and_patched(folders: dict) -> None:
+    llava = unmask.load(str(folders["llava"]))
+    run, other = (llava.run(TEXT, image=picture(64, 64, seed)) for seed in (3, 4))
+    every = run.ablation().numpy()
+    query = run.last
+    before = run.next_token().candidates[0].probability
+    target = int(run.trace.logits[0, query].argmax())
+    off = run.ablate([(1, 2)], target=target).view.log_probability
+    assert every[1, 2] == pytest.approx(np.log(before) - off, abs=1e-5)
+    assert run.patch(other, answer="cat").numpy().shape == (2, 4)
 
 
 def test_a_report_has_the_image_and_no_link(folders: dict, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

@@ -125,7 +125,8 @@ def go_where_it_shows(now: RunView, bug: Bug, pair: BugComparison) -> None:
     # heads cut by view, whose cells are no pairs of tokens, the share of what it sees that is text and no padding
     keep, heads = now.run.queries.keep[now.row], run_view.shape_of(now)[1]
     if bug.key == "view":
-        parts = [stretch(head, heads, len(keep)) for head in range(heads)]
+        group = now.head(state.layer, 0).group
+        parts = [stretch(head // group, heads // group, len(keep)) for head in range(heads)]
         shares = [float(keep[first : last + 1].float().mean()) for first, last in parts]
         seen = [share if share == 1 else share * PLAIN / 2 for share in shares]
     else:

@@ -47,7 +47,7 @@ def examined(now: RunView, bug: Bug, layer: int) -> Examination:
 def effects(now: RunView, bug: Bug, pair: BugComparison, found: Examination, layer: int, head: int) -> list[str]:
     if pair.wrong is None:
         return []
-    said = [_on_the_output(now, bug, pair, found, layer), *_on_this_head(now, bug, pair, head)]
+    said = [_on_the_output(now, bug, pair, found, layer), *_on_this_head(now, bug, pair, layer, head)]
     if not pair.exact and pair.is_seen():
         other = now.number(other_layer(layer, shape_of(now)[0]) or 0)
         words = STAND_INS.get(bug.key, UNTRAINED)
@@ -114,11 +114,12 @@ def _nothing_in_the_output(now: RunView, bug: Bug, found: Examination, layer: in
     return say("The bug has no effect here: it needs {needs}.", needs=needs)
 
 
-def _on_this_head(now: RunView, bug: Bug, pair: BugComparison, head: int) -> list[str]:
-    heads = shape_of(now)[1]
-    if bug.key == "view" and heads > 1:
+def _on_this_head(now: RunView, bug: Bug, pair: BugComparison, layer: int, head: int) -> list[str]:
+    heads, group = shape_of(now)[1], now.head(layer, head).group
+    if bug.key == "view" and heads > group:
         pieces = now.tokens
-        (first, begins), (last, ends) = (part_at(head, at, heads, len(pieces)) for at in (0, len(pieces) - 1))
+        of = partial(part_at, head // group, heads=heads // group, length=len(pieces))
+        (first, begins), (last, ends) = of(0), of(len(pieces) - 1)
         text = escaped("".join(pieces[first : last + 1]))
         words = N_(
             "The so-called head {head} sees only positions {first} to {last}, from part {begins} of the first to part "
@@ -186,7 +187,8 @@ def view(now: RunView, bug: Bug | None, stages: AttentionStages, layer: int, hea
     bug None: the right version.
     """
     blocked = stages.masked[head] == -torch.inf
-    native = {name: torch.from_numpy(mask) for name, mask in now.head(layer, head).blocked.items()}
+    shown = now.head(layer, head)
+    native, group = {name: torch.from_numpy(mask) for name, mask in shown.blocked.items()}, shown.group
     by = {name: mask & blocked for name, mask in native.items()}
     unasked = blocked & ~torch.stack([torch.zeros_like(blocked), *native.values()]).any(0)
     if bug is not None and unasked.any():
@@ -195,8 +197,9 @@ def view(now: RunView, bug: Bug | None, stages: AttentionStages, layer: int, hea
         stages.weights[head].nan_to_num(0.0).numpy(),
         stages.scaled[head].numpy(),
         {name: mask.numpy() for name, mask in by.items()},
-        names(now, bug, head, now.tokens),
-        names(now, bug, head, now.run.keys.pieces[now.row]),
+        names(bug, head, shape_of(now)[1], now.tokens),
+        names(bug, head // group, shape_of(now)[1] // group, now.run.keys.pieces[now.row]),
+        group=group,
     )
 
 
@@ -210,11 +213,10 @@ def show(now: RunView, bug: Bug, pair: BugComparison, layer: int, head: int, *, 
         draw_both(now, bug, wrong, right, nan=pair.has_nan())
 
 
-def names(now: RunView, bug: Bug | None, head: int, pieces: tuple[str, ...]) -> list[str]:
-    """What stands in each row or column: a token, or, of a head cut by view alone, "token:part"."""
+def names(bug: Bug | None, head: int, heads: int, pieces: tuple[str, ...]) -> list[str]:
+    """What stands in each row or column: a token, or, of one of the heads cut by view alone, "token:part"."""
     if bug is None or bug.key != "view":
         return list(pieces)
-    heads = shape_of(now)[1]
     found = (part_at(head, position, heads, len(pieces)) for position in range(len(pieces)))
     return [f"{pieces[token][:9]}:{part}" for token, part in found]
 
@@ -233,7 +235,13 @@ def draw_both(now: RunView, bug: Bug, wrong: HeadView, right: HeadView, *, nan: 
     if bug.key == "view":
         draw_one(wrong, WITH_A_BUG)
         of_parts = N_("“token:2” is part 2 of a token, counted from 0; every token has {parts} parts, one per head.")
-        st.html(page.note(say(of_parts, parts=shape_of(now)[1])))
+        if wrong.group > 1:
+            of_parts = N_(
+                "“token:2” is part 2 of a token, counted from 0. A query is split into {parts} parts, one per head; a "
+                "key into {key_parts}, one per key-value head."
+            )
+        heads = shape_of(now)[1]
+        st.html(page.note(say(of_parts, parts=heads, key_parts=heads // wrong.group)))
         return
     figure = cached_figure(bug_figure, wrong, right, dark=page.is_dark(), nan=nan)
     _show(figure, [wrong, right], BOTH, float(np.abs(wrong.weights - right.weights).max()), "pair")

@@ -61,7 +61,8 @@ function viewer(canvas, root) {
       return fill(page.words.patch, { ...said, patch: page.names[patch], words });
     }
     if (word === page.caption.length) return page.hint;
-    const weights = weightsOf(page.head, word);
+    const weights = weightsOf(page.head, word), count = page.boxes.length;
+    if (count && self.blocked.subarray(word * count, (word + 1) * count).every(Boolean)) return fill(page.words.masked, { ...said, word: page.caption[word] });
     const best = weights.indexOf(Math.max(...weights));
     const share = percent(weights.reduce((sum, weight) => sum + weight, 0));
     return fill(page.words.word, { ...said, word: page.caption[word], chance: page.chances[word], share, patch: page.names[best], most: amount(weights[best]) });

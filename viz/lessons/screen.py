@@ -82,11 +82,11 @@ ASKS = {  # of a step's run; `first` asks of masks that were flipped
 STYLE = (
     f"<style>{source('lesson.css')}{source('lesson_pictures.css')}"
     """
-  .st-key-lesson_list :is(a, $page_link) { height: 1.6rem; min-height: 0; padding: 0 .5rem 0 1rem; margin: 0;
+  .st-key-lesson_list :is(a, $page_link) { height: 1.6rem; min-height: 0; padding: 0 0 0 1rem; margin: 0;
     background: transparent; }
   .st-key-lesson_list a p { font-weight: 400; }
-  .st-key-lesson_list .st-key-lesson_here a p { font-weight: 700; }
-  .st-key-lesson_list > $element { margin: 0; }
+  .st-key-lesson_list .st-key-lesson_here a p { font-weight: 600; }
+  .st-key-lesson_list $element { margin: 0; }
   .st-key-lesson_heads { max-width: max(16rem, 100dvh - 18rem); }
   .aim { font-size: 1rem; opacity: .85; margin: 0; }
   .st-key-lesson_nav button p { white-space: nowrap; }

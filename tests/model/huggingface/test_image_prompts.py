@@ -70,6 +70,17 @@ def test_an_image_in_the_prompt_is_as_transformers_has_it(
     assert largest_difference(other.logits, trace.logits) > 1e-3  # the image is read
 
 
+def test_a_row_that_is_repeated_has_its_image_each_time(
+    family: tuple[str, HuggingFaceModel, PreTrainedModel],
+) -> None:
+    """As ablation and patching repeat it."""
+    _, ours, _ = family
+    batch = ours.encode_image(TEXT, picture())
+    alone, repeated = ours.run(batch).logits[0], ours.run(batch.rows([0, 0, 0])).logits
+    assert len(repeated) == 3
+    assert max(largest_difference(row, alone) for row in repeated) <= 1e-5 * float(alone.abs().max())
+
+
 def test_the_image_mask_is_measured_and_lifted(family: tuple[str, HuggingFaceModel, PreTrainedModel]) -> None:
     name, ours, _ = family
     batch = ours.encode_image(TEXT, picture())
