@@ -10,6 +10,7 @@ from i18n import N_, say
 from lessons.answer import QuestionSubject
 from lessons.questions import COMPARING, KINDS
 from model.base import Model
+from model.catalog import induction_steps
 from model.heads.four_tokens import MOST, TOKENS, WIDTH, Added, FourTokens, Precision, Then
 from model.heads.vectors import RunScores
 from model.images.scenes import scene_of
@@ -173,6 +174,10 @@ class Step(LessonModel):
         model of this name does not have."""
         if self.show == "image" and self.image is None:
             raise self.wrong("show", say("expected `image`, which show: image shows"))
+        if self.show == "training" and name not in induction_steps():
+            raise self.wrong(
+                "show", say("expected model: induction, which show: training shows, got {model}", model=name)
+            )
         if self.attention not in model.attentions:
             words = N_("expected an attention of {model}, one of {attentions}, got {attention}")
             offered = ", ".join(model.attentions)

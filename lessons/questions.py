@@ -125,11 +125,13 @@ def _texts(case: QuestionCase) -> Answer:
 
 
 def _lower(case: QuestionCase) -> Answer:
-    """Which of the two models has the lower loss?"""
+    """Which of the two models, or runs of one model, has the lower loss?"""
     one, other = case.loss(case.trace), case.loss(case.beside)
     right = 2 if abs(one - other) < NO_CHANGE else int(other < one)
     names = case.model.name, case.beside_name
     first, second = (Statement(MODELS.get(name, "{name}"), {"name": name}) for name in names)
+    if names[0] == names[1]:
+        first, second = Statement(N_("This run")), Statement(N_("The run that it is compared with"))
     why = N_(
         "{one}: {first:nats} nats/token, perplexity {first:perplexity}. {other}: {second:nats} nats/token, "
         "perplexity {second:perplexity}."

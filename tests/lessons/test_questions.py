@@ -62,6 +62,8 @@ def test_the_model_with_the_lower_loss(story: Model) -> None:
     """The story model without its mask, beside itself: it reads one text better, the other worse."""
     names = [ask(story, "lower", text, FREE).right for text in (CAT, ONCE)]
     assert names == [frozenset([0]), frozenset([1])]
+    found = ask(story, "lower", CAT, FREE)
+    assert [choice.sentence for choice in found.choices[:2]] == ["This run", "The run that it is compared with"]
     assert right(ask(story, "lower", ONCE)) == ["Neither: they are about the same."]
 
 

@@ -196,6 +196,7 @@ def test_the_editor_runs_every_step_and_says_every_mistake_with_its_line() -> No
         (("query: 2", "query: 9"), ["line 11: expected a query from 0 to 5, got 9"]),
         (("minutes: 1\n", ""), ["line 2: expected minutes, a whole number from 1 to 240, got 'nothing there'"]),
         (("ask: sees", "ask: padding\nshow: nothing\nhead: L9 H0"), ["line 13: expected show"]),
+        (("ask: sees", "show: training"), ["line 12: expected model: induction, which show: training shows, got s"]),
     ):
         page.app.session_state["lesson_draft"] = OWN.replace(*change)
         found, _ = problems(page.run())
@@ -203,6 +204,18 @@ def test_the_editor_runs_every_step_and_says_every_mistake_with_its_line() -> No
         assert [line for line, _ in found] == [int(one.split()[1].rstrip(":")) for one in said]
     page.app.session_state["lesson_draft"] = OWN
     assert problems(page.run()) == ([], "2 steps run, no mistakes.")
+    page.app.session_state["lesson_draft"] = OWN.replace("query: 2", "model: unknown_model\nquery: 2", 1)
+    said = "1 step runs, no mistakes. Not run, for the model is not loaded: unknown_model."
+    assert problems(page.run()) == ([], said)
+    page.app.session_state["lesson_draft"] = OWN
+    page.run()
+    page.app.session_state["lesson_draft"] = OWN.replace("query: 2", "head: L9 H0", 1)
+    page.run()
+    page.app.session_state["lesson_draft"] = OWN.replace("query: 2", "head: foo", 1)
+    assert problems(page.run())[0]
+    assert not page.app.error, "the preview is of a version without mistakes"
+    page.app.session_state["lesson_draft"] = OWN
+    page.run()
     assert page.url["edit"] == "true"
     assert "One" in " ".join(one.value for one in Lessons(**page.url).app.markdown)  # the link holds the source
     page.press("lesson_use")

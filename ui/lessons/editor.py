@@ -6,7 +6,7 @@ from typing import Any
 
 import streamlit as st
 
-from i18n import N_, language, say, say_count
+from i18n import N_, language, say, say_all, say_count, together
 from lessons.lesson import Lesson, Step
 from lessons.reading import MOST_BYTES, Mistakes, read
 from lessons.shelf import FOLDER, GALLERY, Shelved, shelf, written
@@ -52,17 +52,22 @@ def show(found: list[Shelved]) -> None:
         text = state.lesson_draft
     names = [one.name for one in found]
     lesson, problems = _read(text, names)
-    ran = 0
+    fine = ""
     if lesson:
-        ran, problems = _run(lesson)
+        ran, missing, problems = _run(lesson)
+        fine = say_count("{count} step runs, no mistakes.", "{count} steps run, no mistakes.", ran)
+        if missing:
+            fine = together([fine, say("Not run, for the model is not loaded: {models}.", models=say_all(missing))])
     st.html(css(f"<style>{source('editor.css')}</style>"))
     _buttons(text, lesson)
     left, right = st.columns([1, 1.15], gap="medium")
     with left:
-        _show_source(text, problems, ran)
+        _show_source(text, problems, fine)
     state.lesson_packed = shelves.packed(text)
     with right, st.container(key="lesson_preview"):
-        shown = _last_without_mistakes(lesson, text, names)
+        if lesson and not problems:
+            state.lesson_readable = text
+        shown = lesson or _read(state.get("lesson_readable", ""), names)[0]
         if shown:
             number = state.lesson_step = min(state.lesson_step, len(shown.steps))
             where = say("{step} of {steps}", step=number, steps=len(shown.steps) + 1)
@@ -98,25 +103,19 @@ def _read(text: str, names: list[str]) -> tuple[Lesson | None, list[str]]:
         return None, [str(error)]
 
 
-def _last_without_mistakes(lesson: Lesson | None, text: str, names: list[str]) -> Lesson | None:
-    """The lesson, or as it was before the mistakes in it were made."""
-    if lesson:
-        st.session_state.lesson_readable = text
-        return lesson
-    return _read(st.session_state.get("lesson_readable", ""), names)[0]
-
-
-def _run(lesson: Lesson) -> tuple[int, list[str]]:
-    """How many steps could be run, and what is wrong with the others. A model that is not loaded waits for its step to
-    be looked at, which asks before it downloads anything."""
-    problems, ran = [], 0
+def _run(lesson: Lesson) -> tuple[int, list[str], list[str]]:
+    """How many steps could be run, the models that others wait for, and what is wrong with steps. A model that is not
+    loaded waits for its step to be looked at, which asks before it downloads anything."""
+    problems, missing, ran = [], {}, 0
     for step in lesson.steps:
-        if not (_at_hand(step.model) and _at_hand(step.beside.model or step.model)):
+        absent = [name for name in (step.model, step.beside.model or step.model) if not _at_hand(name)]
+        missing |= dict.fromkeys(absent)
+        if absent:
             continue
         problem = _problem(step)
         ran += problem is None
         problems += [problem] if problem else []
-    return ran, problems
+    return ran, list(missing), problems
 
 
 def _at_hand(name: str) -> bool:
@@ -174,7 +173,7 @@ def _forget_answers() -> None:
     st.session_state.lesson_answers = {key: choice for key, choice in answers.items() if key[0] != DRAFT}
 
 
-def _show_source(text: str, problems: list[str], ran: int) -> None:
+def _show_source(text: str, problems: list[str], fine: str) -> None:
     state, key = st.session_state, "lesson_source"
 
     def take() -> None:
@@ -185,7 +184,6 @@ def _show_source(text: str, problems: list[str], ran: int) -> None:
                 _forget_answers()
             state.update(lesson_draft=text, lesson_step=max(step or 1, 1))
 
-    fine = say_count("{count} step runs, no mistakes.", "{count} steps run, no mistakes.", ran)
     told = {"text": text, "version": state.lesson_draft_version, "step": state.lesson_step, "most": MOST_BYTES}
     told |= {"problems": [[_line_in(one), one] for one in problems], "fine": fine, "label": say("Source of the lesson")}
     _source(data=told, key=key, on_typed_change=take)
