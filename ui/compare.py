@@ -12,7 +12,7 @@ from model import catalog
 from model.base import Model, TokenizedText
 from model.heads.view import HeadView, coarser_words, cropped
 from model.masks import NATIVE, MaskSpec
-from model.text import first_line
+from model.text import first_line, rows_of
 from ui import controls, explain, link, page, run_view
 from ui.circuits import patching
 from ui.circuits.patching import INTO, METRICS, PATCHED  # by name: the link has a `patching`, too
@@ -23,7 +23,7 @@ from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView
 from ui.sidebar import models
-from ui.widgets import bound, one_of
+from ui.widgets import bound, one_of, show_notes
 from viz.head import difference_figure, head_figure, head_range
 from viz.mask_styles import mask_name
 from viz.numbers import next_token_table
@@ -166,6 +166,11 @@ def show(text: str, reading: TokenizedText, row: int) -> None:
                 other = choose_model()
             b_reading = run_view.tokenize(other, text, st.session_state.pad, None)
             b_row, b_spec = min(row, len(b_reading.rows) - 1), like(spec, model, other)
+    if b_reading is not reading:
+        notes = explain.limits(other, b_reading)
+        if differs == "text" and rows_of(st.session_state.b_text, 1)[1]:
+            notes.append(say("Only the first line of B's text is read."))
+        show_notes([f"B: {note}" for note in notes])
     share = partial(controls.share, CompareLink, model, masks=None, section=None, scope="model", zoom=None)
     attentions = [name for name in model.attentions if name in other.attentions and name != "cross"]
     if not attentions:

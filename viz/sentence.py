@@ -174,7 +174,9 @@ def _next(scene: HeadScene) -> str:
 DIFFERENT = 0.005  # a weight's change that shows in two digits
 LENGTHS = N_("A and B have different lengths ({a} and {b} cells): both are shown, without a difference.")
 SAME = N_("No weight differs by {least} or more between A and B.")
-MOST = N_("A and B differ most where “{query}” ({query_at}) attends to “{key}” ({key_at}): {a:.2f} in A, {b:.2f} in B.")
+MOST = N_(
+    "A and B differ most where “{query}” ({query_at}) attends to “{key}” ({key_at}): {a:.3f} in A, {b:.3f} in B."
+)  # a digit more than DIFFERENT, so that the two never look alike
 
 
 def comparable(one: HeadView, other: HeadView) -> bool:

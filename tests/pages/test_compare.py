@@ -47,7 +47,7 @@ def test_two_masks(story: Model) -> None:
     np.testing.assert_allclose(page.shown("head_difference"), other - one, atol=1e-6)
     ranges = [page.figures()[f"head_{key}"]["data"][-1]["zmax"] for key in "ab"]
     assert ranges[0] == ranges[1]
-    assert page.sentence().startswith("A and B differ most where “·silver” (13) attends to “·whist” (5): 0.99 in A")
+    assert page.sentence().startswith("A and B differ most where “·silver” (13) attends to “·whist” (5): 0.987 in A")
     page.set(b_causal=True)
     assert page.sentence().startswith("No weight differs")
     assert page.url == {"b_off": ""}
@@ -68,6 +68,12 @@ def test_two_texts(story: Model) -> None:
     assert "head_difference" not in page.figures()
     assert "different lengths" in page.sentence()
     assert page.url == {"differs": "text", "query": "2"}  # the link has no text unless it is asked for
+    page.set(text="a", b_text="b")
+    assert "0.994 in A, 0.989 in B" in page.sentence()
+    page.set(b_text="the cat sat\nthe dog")
+    assert ":material/info: B: Only the first line of B's text is read." in page.said("caption")
+    page.set(b_text="the cat sat " * 100)
+    assert any("B: story reads at most 256 tokens. Row 1" in one for one in page.said("caption"))
     page.set(b_text=" ")
     assert "expected a text for B, got none" in " ".join(page.said("error"))
 
