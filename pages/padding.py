@@ -66,5 +66,5 @@ with right:
 sentence_slot.html(page.sentence(f"{sentence} {words.advice(every, shown, cells)}"))
 
 st.markdown("#### " + say("Why"))
-st.html(words.listed(cached_figure(words.reasons, every, causal=causal, cells=cells)))
+st.html(words.listed(cached_figure(words.reasons, every, causal=causal, cells=cells, local=padding.is_local(model))))
 controls.share(padding.PaddingLink, model)

@@ -9,6 +9,7 @@ import streamlit as st
 from i18n import N_, say, say_all, together
 from model import padding
 from model.base import Model
+from model.mask_kinds import KINDS
 from model.masks import MaskSpec
 from model.padding import CHOICES, Alone, Guess, PaddingChoice, PaddingComparison, PositionIds
 from model.text import rows_of
@@ -97,6 +98,12 @@ def notes(model: Model) -> list[str]:
     if not model.predicts:
         return [say(NO_LOGITS)]
     return [say(OF_ENCODER)] if model.kind == "encoder" else []
+
+
+def is_local(model: Model) -> bool:
+    """Whether layers have a mask of the model's own, a window or chunks, by which a token attends to near ones alone."""
+    kinds = [KINDS[name] for name in model.describe().masks]
+    return any(kind.own and kind.sized and not kind.opens for kind in kinds)
 
 
 def padded_texts(model: Model, text: str) -> PaddedTexts:

@@ -45,9 +45,11 @@ def train(arguments: list[str]) -> int:
 def check(asked: argparse.Namespace) -> int:
     """Print the report. 0: it obeys; 1: a property is violated; 2: the check could not run; the reason is printed."""
     _quiet()
-    if asked.explain or not asked.model:
+    if not asked.explain and not asked.model:
+        return _could_not("expected a model, sample:KEY or file.py:NAME; --explain CHECK describes a check")
+    if asked.explain:
         try:
-            print(explain(asked.explain or ""))
+            print(explain(asked.explain))
         except ValueError as error:
             return _could_not(str(error))
         return 0

@@ -47,12 +47,12 @@ CALLS_DIFFER = N_(
     "not carry its state from call to call."
 )
 TREE_EQUAL = N_(
-    "One call verifies {nodes} tokens, and each has the logits of its own branch run alone up to rounding: the largest "
-    "difference is {difference}."
+    "Verified in one call, every node of the tree (nodes: {nodes}) has the logits of its own branch run alone up to "
+    "rounding: the largest difference is {difference}."
 )
 TREE_DIFFERS = N_(
-    "One call verifies {nodes} tokens, but with other logits than each branch run alone: the largest difference is "
-    "{difference}."
+    "Verified in one call, nodes of the tree (nodes: {nodes}) have other logits than their own branch run alone: the "
+    "largest difference is {difference}."
 )
 STREAMED_SINKS = N_(
     "{done} tokens were read with a cache of {size} tokens (sinks: {sinks}), at most {held} MiB. From position {size} "
@@ -67,6 +67,10 @@ IN_TEXT = N_("Tokens keep their positions in the text: this model's positions ar
 LEARNED = N_(
     "This model's {context} positions are learned, and part of cached keys: tokens keep their positions in the "
     "text, and after the last one numbering begins again behind the sinks."
+)
+LEARNED_ALONE = N_(
+    "This model's {context} positions are learned, and part of cached keys: tokens keep their positions in the "
+    "text, and after the last one numbering begins again from 0."
 )
 PACKED_APART = N_("Documents packed into one row have the logits of each document alone with: {names}.")
 
@@ -290,7 +294,8 @@ def stream_sentence(found: "StreamedText", context: int) -> str:
     held = f"{max(found.cache_bytes) / 2**20:.2f}"
     numbers = {"size": f"{size:,}", "sinks": found.sinks, "with_sinks": with_sinks, "without": without, "held": held}
     first = say(STREAMED_SINKS if found.sinks else STREAMED, done=f"{found.done:,}", **numbers)
-    where = RELATIVE if found.relative else LEARNED if found.done > context else IN_TEXT
+    again = LEARNED if found.sinks else LEARNED_ALONE
+    where = RELATIVE if found.relative else again if found.done > context else IN_TEXT
     return together([first, say(where, context=f"{context:,}")])
 
 
@@ -362,6 +367,6 @@ def cost_sentence(found: "MaskCost") -> str:
         "masked afterwards."
     )
     shares = {"share": percent((found.full + found.partial) / blocks), "masked": percent(found.share)}
-    padded = N_("The {tokens} tokens are rounded up to {whole}, in whole blocks.")
+    padded = N_("The number of tokens, {tokens}, is rounded up to {whole}, in whole blocks.")
     beyond = [say(padded, tokens=f"{found.tokens:,}", whole=f"{side:,}")] if side > found.tokens else []
     return together([say(words, tokens=f"{side:,}", **shares), *beyond])

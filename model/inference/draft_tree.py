@@ -8,12 +8,14 @@ Sizes: P positions of the text, N nodes, T = P + N.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
+from operator import mul
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from i18n import msg
+from i18n import N_, msg
 from model.base import Model
 from model.errors import index
 from model.inference.calls import continuation_ids
@@ -94,9 +96,14 @@ def uniform_tree(branches: Sequence[int]) -> list[int]:
     """The parents of a tree whose nodes all have so many children, depth by depth. Raises ValueError for too many."""
     parents: list[int] = []
     level = [-1]
+    if min(branches, default=0) < 1:
+        words = N_("expected at least 1 branch at each depth, got {count}")
+        raise ValueError(msg(words, count=min(branches, default=0)))
+    nodes = sum(accumulate(branches, mul))
+    if nodes > MOST_NODES:
+        words = N_("expected at most {most} nodes in the tree, got {nodes:,}: give fewer branches")
+        raise ValueError(msg(words, most=MOST_NODES, nodes=nodes))
     for count in branches:
-        if not 1 <= count <= MOST_NODES or len(parents) + count * len(level) > MOST_NODES:
-            raise ValueError(msg("expected 1 to {most} nodes in the tree, got more or none", most=MOST_NODES))
         start = len(parents)
         parents += [parent for parent in level for _ in range(count)]
         level = list(range(start, len(parents)))

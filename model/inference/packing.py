@@ -54,12 +54,17 @@ def pack(model: Model, batch: TokenBatch, documents: str | Sequence[int]) -> Pac
         separator, batch = ".", _marked(batch, documents)
     parts = batch.split(separator)[0]
     sizes = [size for size in torch.bincount(parts).tolist() if size]
-    if len(sizes) < 2:
+    if len(sizes) < 2 and documents == separator:
+        if not separator:
+            raise ValueError(msg("expected a separator of documents, got none: type one"))
         words = N_(
             "expected a text of several documents, got one: “{separator}” does not split it. Choose another separator, "
             "or give the number of tokens of each document"
         )
         raise ValueError(msg(words, separator=documents))
+    if len(sizes) < 2:
+        words = N_("expected the lengths of several documents, got one of all {count}: give a smaller number")
+        raise ValueError(msg(words, count=sizes[0]))
     texts = batch.ids[0].split(sizes)
     alone = [logits_of(model, batch_of(model, tuple(text.tolist())), model.standard) for text in texts]
     restarting = torch.cat([torch.arange(size) for size in sizes])[None]

@@ -59,7 +59,7 @@ class Padding(Page):
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     root = tmp_path_factory.mktemp("models")
-    return {name: str(save(name, root / name)) for name in ("llama", "bert", "roberta", "t5")}
+    return {name: str(save(name, root / name)) for name in ("llama", "mistral", "bert", "roberta", "t5")}
 
 
 class TestFirstView:
@@ -152,6 +152,12 @@ class TestTexts:
 
 
 class TestOtherModels:
+    def test_a_models_own_window_is_named_in_the_reasons(self, folders: dict[str, str]) -> None:
+        text = "the cat sat on a mat and it saw the cat\nthe cat"
+        said = "Where a layer has a window or chunks, tokens attend only within these."
+        assert said in Padding(model=folders["mistral"], text=text).words()
+        assert said not in Padding(model=folders["llama"], text=text).words()
+
     def test_rotary_positions(self, folders: dict[str, str]) -> None:
         page = Padding(model=folders["llama"], text="the cat\nthe cat sat on a mat\na")
         assert page.verdicts() == ["correct"] * 6 + ["wrong", "correct", "correct"] * 2

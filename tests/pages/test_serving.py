@@ -108,14 +108,14 @@ def test_without_a_text_the_page_begins_with_its_name() -> None:
 
 def test_a_draft_tree() -> None:
     page = Serving(serving="tree", branching="3, 1")
-    assert "verifies 6 tokens, and each has the logits of its own branch" in page.sentence()
+    assert "every node of the tree (nodes: 6) has the logits of its own branch" in page.sentence()
     tokens = catalog.load("story").encode([TEXT]).ids.shape[1]
     mask = page.cells("tree_mask")
     assert mask.shape == (tokens + 6, tokens + 6)
     assert (mask[tokens:, tokens:] > 0).sum() == 9  # each node itself, and three of them their parent
     page.app.button_group(key="stand").set_value("row")
     page.run()
-    assert "with other logits than each branch run alone" in page.sentence()
+    assert "have other logits than their own branch run alone" in page.sentence()
     rows = next(one.value for one in page.app.get("html") if "positions by row (wrong)" in one.value)
     assert "accepted by greedy verification" in rows
 
@@ -124,7 +124,7 @@ def test_typed_branches_and_what_a_draft_token_sees() -> None:
     page = Serving(serving="tree", node="3")
     page.app.text_area(key="drafts").set_value(" who was a boy\n who had a dog\n\n and")
     page.run()
-    assert "verifies 8 tokens" in page.sentence()
+    assert "(nodes: 8)" in page.sentence()
     tokens = catalog.load("story").encode([TEXT]).ids.shape[1]
     mask = page.cells("tree_mask")
     assert np.argwhere(mask == 2).tolist() == [[tokens + 3, tokens + node] for node in range(4)]
@@ -139,7 +139,7 @@ def test_typed_branches_and_what_a_draft_token_sees() -> None:
 
 def test_a_tree_after_a_text_that_fills_the_context() -> None:
     page = Serving(serving="tree", text="word " * 300)
-    assert "verifies 10 tokens, and each has the logits of its own branch" in page.sentence()
+    assert "every node of the tree (nodes: 10) has the logits of its own branch" in page.sentence()
     assert any("the first 246 tokens" in one.value for one in page.app.caption)
 
 
@@ -241,7 +241,16 @@ def test_what_is_taken_away_says_what_the_figure_shows() -> None:
             {"serving": "packing", "separator": "zzz"},
             "“zzz” does not split it. Choose another separator, or give the number of tokens",
         ),
-        ({"serving": "tree", "branching": "9, 9, 9"}, "expected 1 to 64 nodes"),
+        (
+            {"serving": "tree", "branching": "9, 9, 9"},
+            "expected at most 64 nodes in the tree, got 819: give fewer branches",
+        ),
+        ({"serving": "tree", "branching": "2, 0"}, "expected at least 1 branch at each depth, got 0"),
+        (
+            {"serving": "packing", "documents_by": "lengths", "lengths": "15"},
+            "got one of all 15: give a smaller number",
+        ),
+        ({"serving": "packing", "separator": ""}, "expected a separator of documents, got none: type one"),
         ({"serving": "cost", "cost_masks": "no"}, "expected a mask as JSON"),
     ],
 )
@@ -252,7 +261,7 @@ def test_what_makes_no_sense_is_said(query: dict[str, str], words: str) -> None:
 def test_scores_are_counted_in_whole_blocks() -> None:
     page = Serving(serving="cost", tokens="17", block="16")
     assert "computes 75.0% of the 32 × 32 scores; 80.1% of these" in page.sentence()
-    assert "The 17 tokens are rounded up to 32, in whole blocks." in page.sentence()
+    assert "The number of tokens, 17, is rounded up to 32, in whole blocks." in page.sentence()
     assert "counted as" not in Serving(serving="cost", tokens="64", block="16").sentence()
 
 

@@ -25,6 +25,11 @@ def test_the_model_that_ships_obeys(capsys: pytest.CaptureFixture) -> None:
     assert VERDICTS[0].format(lengths="24, 130 and 247") in said
 
 
+def test_a_check_of_nothing_asks_for_a_model(capsys: pytest.CaptureFixture) -> None:
+    assert main(["check"]) == 2
+    assert capsys.readouterr().err.startswith("expected a model, sample:KEY or file.py:NAME")
+
+
 def test_a_leak_is_status_1(capsys: pytest.CaptureFixture, tmp_path: Path) -> None:
     junit = tmp_path / "obeys.xml"
     assert main(["check", "sample:sdpa", "--json", "--junit", str(junit)]) == 1

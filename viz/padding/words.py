@@ -24,6 +24,7 @@ WHY = {  # whether the causal mask is on
     ("left", True): N_("It comes before the sentence, where the causal mask lets every token attend to it."),
     ("left", False): N_("It comes before the sentence, where every token attends to it."),
 }  # fmt: skip
+OWN_REACH = N_("Where a layer has a window or chunks, tokens attend only within these.")
 POSITIONS = N_(
     "Counted from cell 0, all tokens of a sentence with padding on the left are shifted by the same number. That "
     "matters to a model with absolute position ids, such as learned positions, and not where only distances count, as "
@@ -75,14 +76,15 @@ def advice(ways: Sequence[Way], shown: Way, cells: int) -> str:
     return _with_less(ways, shown, cells) if shown.correct else _mended(ways, shown, cells)
 
 
-def reasons(ways: Sequence[Way], *, causal: bool, cells: int) -> list[Case]:
-    """Why, one case after the other."""
+def reasons(ways: Sequence[Way], *, causal: bool, cells: int, local: bool = False) -> list[Case]:
+    """Why, one case after the other. local: whether layers of the model have a window or chunks."""
     counted = {(way.side, way.mask): way for way in ways if way.positions != "cells"}
     cases = []
     for side in ("right", "left"):
         amounts = {"without": amount(counted[side, "off"].apart), "masked": amount(counted[side, "keys"].apart)}
         numbers = say("Largest difference without a padding mask: {without}; with one: {masked}.", **amounts)
-        cases.append((say(SIDES[side]), together([say(WHY[side, causal]), numbers])))
+        reach = [say(OWN_REACH)] if local and (side, causal) != ("right", True) else []
+        cases.append((say(SIDES[side]), together([say(WHY[side, causal]), *reach, numbers])))
     naive = next((way for way in ways if (way.side, way.mask, way.positions) == ("left", "keys", "cells")), None)
     if naive is None:
         positions = say("This model computes them itself and accepts none, so only the masks can be chosen.")

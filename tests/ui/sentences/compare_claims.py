@@ -17,7 +17,7 @@ from tests.ui.sentences.facts import Facts
 def _most(said: Said, facts: Facts) -> bool:
     cell = facts.place(said["query"], said["query_at"]), facts.place(said["key"], said["key_at"])
     most = abs(facts.w - facts.w0).max()
-    right = all(abs(float(said[name]) - one[cell]) < 0.00501 for name, one in (("a", facts.w0), ("b", facts.w)))
+    right = all(abs(float(said[name]) - one[cell]) < 0.000501 for name, one in (("a", facts.w0), ("b", facts.w)))
     return right and abs(abs(facts.w - facts.w0)[cell] - most) < 1e-6
 
 
@@ -37,7 +37,7 @@ def _next(said: Said, facts: Facts) -> bool:
 
 
 COMPARE_CLAIMS: dict[str, Claim] = {
-    "A and B differ most where “{query}” ({query_at}) attends to “{key}” ({key_at}): {a:.2f} in A, {b:.2f} in B.": _most,
+    "A and B differ most where “{query}” ({query_at}) attends to “{key}” ({key_at}): {a:.3f} in A, {b:.3f} in B.": _most,
     "Queries that attend most to the same position in both: {same:,} of {queries:,}.": _agree,
     "No weight differs by {least} or more between A and B.": lambda said, facts: (
         abs(facts.w - facts.w0).max() < float(said["least"]) + 1e-7

@@ -304,11 +304,11 @@ SERVING_CLAIMS: dict[str, Callable[..., bool]] = {
     "With this alignment {count} calls leave out {missed} of the cells that one call computes, and compute {extra} that it does not: the largest difference between logits is {difference}.": _wrong,
     "The second continuation reads the {prefix} cached tokens instead of computing their {saved} cells again.": _shared,
     "A kernel that skips empty blocks computes {share} of the {tokens} × {tokens} scores; {masked} of these are masked afterwards.": _cost,
-    "The {tokens} tokens are rounded up to {whole}, in whole blocks.": _padded,
-    "One call verifies {nodes} tokens, and each has the logits of its own branch run alone up to rounding: the largest difference is {difference}.": lambda said, facts: (
+    "The number of tokens, {tokens}, is rounded up to {whole}, in whole blocks.": _padded,
+    "Verified in one call, every node of the tree (nodes: {nodes}) has the logits of its own branch run alone up to rounding: the largest difference is {difference}.": lambda said, facts: (
         _branches(said, facts, equal=True)
     ),
-    "One call verifies {nodes} tokens, but with other logits than each branch run alone: the largest difference is {difference}.": lambda said, facts: (
+    "Verified in one call, nodes of the tree (nodes: {nodes}) have other logits than their own branch run alone: the largest difference is {difference}.": lambda said, facts: (
         _branches(said, facts, equal=False)
     ),
     "Greedy verification accepts {count} tokens: “{path}”.": _accepts,
@@ -322,7 +322,10 @@ SERVING_CLAIMS: dict[str, Callable[..., bool]] = {
         facts.learned and facts.done <= facts.context
     ),
     "This model's {context} positions are learned, and part of cached keys: tokens keep their positions in the text, and after the last one numbering begins again behind the sinks.": lambda said, facts: (
-        facts.learned and facts.done > facts.context == _count(said["context"])
+        facts.learned and facts.sinks and facts.done > facts.context == _count(said["context"])
+    ),
+    "This model's {context} positions are learned, and part of cached keys: tokens keep their positions in the text, and after the last one numbering begins again from 0.": lambda said, facts: (
+        facts.learned and not facts.sinks and facts.done > facts.context == _count(said["context"])
     ),
     "The loss of {done} tokens, what the cache takes, and the newest token's attention to {kept} keys.": lambda said, facts: (
         _count(said["done"]) == facts.done and _count(said["kept"]) == facts.allowed(facts.sinks)[-1].sum()

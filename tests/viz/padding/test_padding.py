@@ -136,6 +136,11 @@ class TestWords:
         assert "computes them itself" in dict(words.reasons(own, causal=False, cells=3))["Position ids"]
         assert "0…" not in words.advice(own, own[0], 3)
 
+    def test_a_window_of_the_model_is_named_where_padding_comes_within_it(self) -> None:
+        for causal, sides in ((True, {"Left padding"}), (False, {"Left padding", "Right padding"})):
+            said = dict(words.reasons(all_ways(), causal=causal, cells=3, local=True))
+            assert {title for title, text in said.items() if "only within these" in text} == sides
+
     def test_position_minus_1(self) -> None:
         text = replace(SHORT, keep=(True, False, False), apart=(3.0, NAN, NAN))
         assert "it predicts “·y” for sentence 2" in words.reading([LONG, text], "right")
