@@ -101,7 +101,7 @@ def notes(model: Model) -> list[str]:
 
 
 def is_local(model: Model) -> bool:
-    """Whether layers have a mask of the model's own, a window or chunks, by which a token attends to near ones alone."""
+    """Whether layers have a window or chunks of the model's own."""
     kinds = [KINDS[name] for name in model.describe().masks]
     return any(kind.own and kind.sized and not kind.opens for kind in kinds)
 
