@@ -31,7 +31,7 @@ from model.huggingface.linearized_run import FrozenNetwork
 from model.huggingface.loading import Report, check_vocabulary, read_network, read_tokenizers, tokens_of
 from model.huggingface.recording import Recording
 from model.huggingface.residual import ResidualHooks, residuals
-from model.huggingface.stacks import Inputs, OneStack, Stacks, TwoStacks, device_of, stacks_of
+from model.huggingface.stacks import Inputs, OneStack, Stacks, TwoStacks, stacks_of
 from model.huggingface.verify import Findings, check_type, examine, refusal
 from model.huggingface.weights import OutputHead, head_of
 from model.masks import NATIVE, MaskContext, Masking, MaskSpec
@@ -91,7 +91,7 @@ class HuggingFaceModel(Model):
         )
         self.predicts, self._head, self.hardware = head.predicts, head, head.hardware
         self.network, self._stacks, self._findings = stacks.network, stacks, findings
-        self._device = device_of(stacks.network)
+        self._device = stacks.network.device
         paths = {None if site.place is None else site.place.path for site in shown}
         self._residuals = ResidualHooks(stacks.stack, paths.pop() if len(paths) == 1 else None)
         self._tokens = tokens_of(stacks.network, tokenizers, self.context)

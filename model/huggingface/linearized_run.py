@@ -29,7 +29,7 @@ from model.heads.view import head_name
 from model.huggingface.attention_hook import Reached, ScriptedAttention
 from model.huggingface.probe import Site, layer_numbers, parts_beside
 from model.huggingface.residual import NO_LIST, FrozenNorms, ResidualHooks, ResidualStreams, Uncapped, residuals
-from model.huggingface.stacks import Inputs, Replacement, Stacks, device_of, intercepted
+from model.huggingface.stacks import Inputs, Replacement, Stacks, intercepted
 from model.trace import Trace
 
 SLOTS = 32  # positions of a probe
@@ -81,7 +81,7 @@ class LayerProbe:
         self._slots = min(SLOTS, stack.context())
         self._run = ScriptedAttention([self._slots])
         self._run.own_code = own_code
-        ids = torch.full((1, self._slots), token, device=device_of(stack.network))
+        ids = torch.full((1, self._slots), token, device=stack.network.device)
         self._run.positions = torch.full_like(ids, position)
         with hooks.reading() as read:
             stack.states(self._run, Inputs(ids, torch.ones_like(ids, dtype=torch.bool)))

@@ -50,7 +50,17 @@ class NativeMask:
 
 def edges_of(config: PreTrainedConfig) -> tuple[int, ...]:
     """The lengths of windows, chunks and blocks in a configuration."""
-    return tuple(sorted(set(_edges(config.get_text_config().to_dict()))))
+    found = set()
+
+    def visit(data: Any, name: str = "") -> None:
+        if isinstance(data, dict | list | tuple):
+            for key, value in data.items() if isinstance(data, dict) else ((name, value) for value in data):
+                visit(value, str(key))
+        elif type(data) is int and 1 < data < 10**6 and EDGES.search(name):
+            found.add(data)
+
+    visit(config.get_text_config().to_dict())
+    return tuple(sorted(found))
 
 
 def far_positions(edges: tuple[int, ...], context: int) -> Tensor:
@@ -128,25 +138,12 @@ def split(added: Tensor) -> tuple[Tensor | None, Tensor | None]:
 
 
 def _candidates(edges: tuple[int, ...]) -> Iterator[NativeMask]:
+    sized = [name for name, kind in KINDS.items() if kind.sized]
     for causal in (True, False):
         yield NativeMask(causal)
-        for size in _sizes(edges):
-            for name, kind in KINDS.items():
-                if kind.sized:
-                    yield NativeMask(causal, ((name, size),))
+        yield from (NativeMask(causal, ((name, size),)) for size in _sizes(edges) for name in sized)
 
 
 def _sizes(edges: tuple[int, ...]) -> list[int]:
     """The edges, as inclusive and exclusive distances, whole or half on each side."""
     return sorted({size for edge in edges for size in (edge, edge + 1, edge // 2, edge // 2 + 1) if size > 0})
-
-
-def _edges(data: Any, name: str = "") -> Iterator[int]:
-    if isinstance(data, dict):
-        for key, value in data.items():
-            yield from _edges(value, str(key))
-    elif isinstance(data, list | tuple):
-        for value in data:
-            yield from _edges(value, name)
-    elif type(data) is int and 1 < data < 10**6 and EDGES.search(name):
-        yield data

@@ -12,7 +12,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
 
-import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel, cache_utils
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
@@ -141,13 +140,12 @@ class OneStack(Stacks):
     def states(self, run: AttentionRun, inputs: Inputs, past: cache_utils.Cache | None = None) -> Tensor:
         """Positions are the run's, else counted over real tokens; with an image, the network's own. past: of earlier
         calls, whose positions are part of inputs.keep [B,K] alone; this call's are added to it."""
-        if inputs.image is not None:
-            with intercepted(run, self.stack, len(inputs.ids)):
-                return cast(Tensor, self.body(**self.arguments(self.body, inputs, None))[0])
-        arguments = self.arguments(self.stack, inputs, run.positions)
-        cached = {} if past is None else {"use_cache": True, "past_key_values": past}
+        module = self.stack if inputs.image is None else self.body
+        arguments = self.arguments(module, inputs, run.positions)
+        if past is not None:
+            arguments |= {"use_cache": True, "past_key_values": past}
         with intercepted(run, self.stack, len(inputs.ids)):
-            return cast(Tensor, self.stack(**arguments | cached)[0])
+            return cast(Tensor, module(**arguments)[0])
 
     def reference(self, inputs: Inputs) -> Tensor:
         return logits_of(self.network(**self.arguments(self.network, inputs, None)))
@@ -269,10 +267,6 @@ def logits_of(output: Any) -> Tensor:
         if isinstance(found, Tensor):
             return found
     raise NotSupported(msg("it returns no logits"))
-
-
-def device_of(network: PreTrainedModel) -> torch.device:
-    return next(network.parameters()).device
 
 
 def _replaced(network: nn.Module, path: str, module: nn.Module) -> nn.Module:

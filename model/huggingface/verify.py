@@ -23,7 +23,7 @@ from model.huggingface.attention_hook import Call, Reached, ScriptedAttention
 from model.huggingface.native_masks import edges_of, far_positions
 from model.huggingface.probe import ATTENTION, Place, Probe, Site, layer_kinds, layer_numbers, why_unseen
 from model.huggingface.recording import Recording
-from model.huggingface.stacks import Inputs, OneStack, Stacks, TwoStacks, device_of, intercepted, vocabulary_of
+from model.huggingface.stacks import Inputs, OneStack, Stacks, TwoStacks, intercepted, vocabulary_of
 from model.masks import MaskSpec
 
 SUPPORTED = (
@@ -161,7 +161,7 @@ def examine(stacks: Stacks, report: Callable[[str], None] = lambda _: None) -> F
 
 def check_runs_on_text(stacks: Stacks) -> None:
     """Raises NeedsMore for a network that asks for more than a text, as far as one without weights shows it."""
-    ids = torch.zeros(1, TOKENS, dtype=torch.long, device=device_of(stacks.network))
+    ids = torch.zeros(1, TOKENS, dtype=torch.long, device=stacks.network.device)
     text = Inputs(ids, torch.ones_like(ids, dtype=torch.bool))
     try:
         _reference(stacks, replace(text, source=text))
@@ -181,7 +181,7 @@ def _switch(stacks: Stacks, attention: str) -> None:
 def _inputs(stacks: Stacks) -> Inputs:
     """Two rows, one of them padded: on the left where the network takes positions, which are tried so too. They are
     longer than every window, chunk and block that the configuration names, as far as that is affordable."""
-    device, known = device_of(stacks.network), vocabulary_of(stacks.network)
+    device, known = stacks.network.device, vocabulary_of(stacks.network)
     generator = torch.Generator().manual_seed(0)
     pad = getattr(stacks.network.config, "pad_token_id", None) or 0
     pad = pad if pad < known else 0  # of a larger model's whole vocabulary

@@ -16,8 +16,7 @@ from torch import Tensor
 from i18n import msg
 from model.base import Model
 from model.errors import index
-from model.inference.calls import continuation_ids
-from model.inference.packing import logits_of
+from model.inference.calls import continuation_ids, logits_of
 from model.kv_cache import batch_of
 from model.masks import AllowedCache, MaskContext, MaskSpec
 
@@ -108,18 +107,14 @@ def typed_tree(model: Model, texts: Sequence[str]) -> tuple[list[int], list[int]
 
     Raises ValueError for more than MOST_NODES tokens, and for a text without any.
     """
-    parents: list[int] = []
-    tokens: list[int] = []
+    nodes: dict[tuple[int, int], int] = {}  # (parent, token) -> node
     for text in texts:
         node = -1
         for token in continuation_ids(model, text)[0][: MOST_NODES + 1]:
-            pairs = list(zip(parents, tokens, strict=True))
-            if (node, token) not in pairs:
-                parents.append(node)
-                tokens.append(token)
-            node = pairs.index((node, token)) if (node, token) in pairs else len(pairs)
+            node = nodes.setdefault((node, token), len(nodes))
+    parents = [parent for parent, _ in nodes]
     depths(parents)
-    return parents, tokens
+    return parents, [token for _, token in nodes]
 
 
 @torch.inference_mode()
