@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -59,16 +58,14 @@ class LossCurve:
     def __init__(self, folder: Path, columns: Sequence[str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / "loss.csv"
-        self._write(columns, "w")
+        self._path.unlink(missing_ok=True)
+        self.add(*columns)
 
     def add(self, *row: object) -> None:
         """The numbers of the columns, as text where they are rounded."""
-        self._write(row, "a")
-        print(*row, flush=True)
-
-    def _write(self, row: Sequence[object], mode: Literal["w", "a"]) -> None:
-        with self._path.open(mode, newline="") as file:
+        with self._path.open("a", newline="") as file:
             csv.writer(file).writerow(row)
+        print(*row, flush=True)
 
 
 @dataclass
@@ -119,11 +116,8 @@ class Rows:
 
     def _span(self, length: int, from_paragraph: bool = False) -> Tensor:
         last = len(self.tokens) - length
-        if from_paragraph:
-            begin = int(self.paragraphs[self._between(0, len(self.paragraphs) - 1)])
-        else:
-            begin = self._between(0, last)
-        begin = min(begin, last)
+        begin = self._between(0, len(self.paragraphs) - 1 if from_paragraph else last)
+        begin = min(int(self.paragraphs[begin]), last) if from_paragraph else begin
         return self.tokens[begin : begin + length]
 
     def _noise(self, length: int) -> Tensor:
