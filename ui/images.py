@@ -93,7 +93,7 @@ class ShownImage:
 def shown(picture: Image.Image, region: Box, scene: Scene | None = None) -> ShownImage:
     """region: what the model reads of the picture, made SIDE pixels wide."""
     wide, high = picture.size
-    tokens = grid_tokens(0, GRID, GRID, region, picture.size)
+    tokens = grid_tokens(GRID, GRID, region, picture.size)
     boxes = tuple((one.box[0] / wide, one.box[1] / high, one.box[2] / wide, one.box[3] / high) for one in tokens)
     pixels = np.asarray(picture.resize((SIDE, SIDE), Image.Resampling.BOX, box=region))
     picture.thumbnail((LARGEST, LARGEST))

@@ -43,7 +43,7 @@ MASKS = {  # of the image; each a prefix language model but the first
     "window": MaskSpec(causal=False, prefix_lm=PATCHES, sliding=32),  # Gemma 3's local layers, arXiv:2503.19786
 }
 VERSIONS = ("causal", "prefix", "window")  # the masks that there is a model for
-TOKENS = grid_tokens(0, GRID, GRID, (0, 0, SIDE, SIDE), (SIDE, SIDE))  # of a picture, in its own pixels
+TOKENS = grid_tokens(GRID, GRID, (0, 0, SIDE, SIDE), (SIDE, SIDE))  # of a picture, in its own pixels
 PATCH_NAMES = tuple(f"r{number // GRID} c{number % GRID}" for number in range(PATCHES))
 FOLDER = CHECKPOINTS / "captioner"
 IGNORED = -100  # a target without a loss

@@ -61,7 +61,7 @@ def test_held_out_scenes_are_never_trained_on_and_unseen_pairs_are_apart() -> No
 def test_the_pixels_of_one_patch_change_its_embedding_and_no_other(tiny: captioner.CaptionerModel) -> None:
     (picture,) = render([SCENE])
     before = tiny.inputs(encode(picture[None], "across"))
-    for token in grid_tokens(0, GRID, GRID, (0, 0, 48, 48), (48, 48)):
+    for token in grid_tokens(GRID, GRID, (0, 0, 48, 48), (48, 48)):
         left, top, right, bottom = map(int, token.box)
         changed = picture.copy()
         changed[top:bottom, left:right] ^= 128
