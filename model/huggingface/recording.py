@@ -15,10 +15,8 @@ from i18n import N_, msg
 from model.attention import ScoreTerms, attend, attend_in_blocks
 from model.base import HeadEdit
 from model.errors import NotSupported
-from model.huggingface import native_masks
 from model.huggingface.attention_hook import AttentionRun, Call
-from model.huggingface.native_masks import NativeMask
-from model.huggingface.probe import Site, is_part_of
+from model.huggingface.probe import OWN_MASK, NativeMask, Site, differs, image_groups, is_part_of, split
 from model.masks import AllowedCache, MaskContext, Masking, MaskSpec, TextSplit
 from model.spec import STANDARD
 from model.trace import LayerRecord
@@ -100,7 +98,7 @@ class Recording(AttentionRun):
         if self._groups and asked:  # without, its own code masks: `_check_masks` sees the cells
             key = (id(asked[0]), native)
             if key not in self._of_image:
-                self._of_image[key] = native_masks.image_groups(asked[0], native, self._groups)
+                self._of_image[key] = image_groups(asked[0], native, self._groups)
             native, groups = self._of_image[key]
         return MaskContext(
             self._keeps[site.part].to(call.q.device),  # another one where layers are on several
@@ -124,7 +122,7 @@ class Recording(AttentionRun):
         for added in call.added:
             if any(is_part_of(added, given) for given, _ in self._given):
                 continue
-            cells, bias = native_masks.split(added)
+            cells, bias = split(added)
             if cells is not None:
                 blocked = cells if blocked is None else blocked | cells
             if bias is not None:
@@ -145,6 +143,6 @@ class Recording(AttentionRun):
         expected = ~site.native.over(keep, call.q.shape[2])
         blocked = expected.new_zeros(1, 1, 1, 1) if blocked is None else blocked
         wanted = blocked | expected if not site.masks_itself else blocked
-        if native_masks.differs(wanted, expected, queries):
-            problem = msg(native_masks.OWN_MASK)
+        if differs(wanted, expected, queries):
+            problem = msg(OWN_MASK)
             raise NotSupported(msg("on {count} tokens {problem}", count=call.k.shape[2], problem=problem))

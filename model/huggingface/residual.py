@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -97,8 +97,8 @@ class LayerCall:
     def again(self, x: Tensor, module: nn.Module) -> Tensor:
         """The output of module, this layer or its replacement, on another stream [B,T,W]."""
         if self.arguments:
-            return _tensor(module(x, *self.arguments[1:], **self.options))
-        return _tensor(module(**self.options | {"hidden_states": x}))
+            return cast(Tensor, _tensor(module(x, *self.arguments[1:], **self.options)))
+        return cast(Tensor, _tensor(module(**self.options | {"hidden_states": x})))
 
 
 @dataclass(eq=False)
@@ -206,5 +206,5 @@ def _called(module: nn.Module, arguments: tuple[Any, ...], options: dict[str, An
         read.calls.append((module, given, made))
 
 
-def _tensor(output: Any) -> Tensor:
+def _tensor(output: Any) -> Any:
     return output[0] if isinstance(output, tuple | list) else output

@@ -19,8 +19,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttenti
 from i18n import msg
 from model.blocks import counts_by_ids, positions_of
 from model.errors import NotSupported
-from model.huggingface.attention_hook import AttentionRun, active_run, give_positions
-from model.huggingface.own_attention import OwnAttention
+from model.huggingface.attention_hook import AttentionRun, OwnAttention, active_run, give_positions
 
 USUAL_CONTEXT = 512  # for models with relative positions, which state no limit: T5's in training
 LIMITS = ("max_position_embeddings", "max_seq_len", "max_target_positions")  # the last two: MPT, Whisper's decoder
@@ -169,7 +168,8 @@ class OneStack(Stacks):
         given = getattr(config, "rope_parameters", None) or {}
         kinds = [rope for rope in (given, *given.values()) if isinstance(rope, dict)]  # one, or one for each layer type
         longest = [rope["original_max_position_embeddings"] for rope in kinds if rope.get("rope_type") == "longrope"]
-        limit = min(filter(None, [_stated(config), *longest, getattr(config, "keep_window_size", None)]))
+        stated = _stated(config)
+        limit: int = min([stated, *longest, getattr(config, "keep_window_size", None) or stated])
         if self._counts_by_ids is not None:
             return limit - cast(int, self._counts_by_ids.padding_idx) - 1
         embeddings = (one for name, one in self.stack.named_modules() if name.endswith("position_embeddings"))
