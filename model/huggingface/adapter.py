@@ -28,12 +28,12 @@ from model.hardware import said
 from model.huggingface import checkpoint_files, fetching, hub
 from model.huggingface.image_prompts import ImageBatch, ImagePrompts, on_device
 from model.huggingface.linearized_run import FrozenNetwork
-from model.huggingface.loading import Report, check_vocabulary, read_network, read_tokenizers, tokens_of
+from model.huggingface.loading import OutputHead, Report, head_of, read_network
 from model.huggingface.recording import Recording
 from model.huggingface.residual import ResidualHooks, residuals
 from model.huggingface.stacks import Inputs, OneStack, Stacks, TwoStacks, stacks_of
+from model.huggingface.tokenizer_files import check_vocabulary, read_tokenizers, tokens_of
 from model.huggingface.verify import Findings, check_type, examine, refusal
-from model.huggingface.weights import OutputHead, head_of
 from model.masks import NATIVE, MaskContext, Masking, MaskSpec
 from model.text import TokenBatch, check_targets
 from model.trace import Attention, Trace

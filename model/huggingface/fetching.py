@@ -17,10 +17,10 @@ from model import hardware
 from model.errors import CheckpointError, NotSupported, first_line, panics_caught
 from model.huggingface import checkpoint_files, formats, hub
 from model.huggingface.internals import remember_no_words
-from model.huggingface.loading import SAFE, check_vocabulary, gguf_option, read_tokenizers
+from model.huggingface.loading import SAFE, class_for, gguf_option
 from model.huggingface.stacks import stacks_of
+from model.huggingface.tokenizer_files import check_vocabulary, read_tokenizers
 from model.huggingface.verify import check_runs_on_text, check_type, refusal
-from model.huggingface.weights import class_for
 from serving.settings import Settings
 
 NO_SUCH_ID = N_(

@@ -13,16 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from i18n import N_, msg
-from model.attribution.linearized_run import (
-    BIASES,
-    EMBEDDING,
-    POSITION,
-    TOKEN,
-    LinearizedRun,
-    QKContributions,
-    Stream,
-    head_outputs,
-)
+from model.attribution import linearized_run as attribution
+from model.attribution.linearized_run import LinearizedRun, QKContributions, Stream
 from model.blocks import positions_under
 from model.errors import NotSupported, first_line
 from model.heads.view import head_name
@@ -194,7 +186,7 @@ class FrozenNetwork(LinearizedRun):
             parts.append(left)
             others = parts_beside(self._read.layers[number].module, self._attentions.get(number))
             names.append(msg("{layer} {parts}", layer=head_name(number), parts=others))
-        return Stream((*names, BIASES), torch.stack([*parts, biases]))
+        return Stream((*names, attribution.BIASES), torch.stack([*parts, biases]))
 
     @torch.inference_mode()
     def read(self, layer: int, position: int, parts: Tensor) -> QKContributions:
@@ -234,13 +226,13 @@ class FrozenNetwork(LinearizedRun):
         tables = [made for module, _, made in self._read.before if isinstance(module, nn.Embedding)]
         rows = [one.reshape(-1, one.shape[-1])[places].double().cpu() for one in tables]
         if not rows or any(one.shape != entering.shape for one in rows):
-            return [EMBEDDING], [entering]
+            return [attribution.EMBEDDING], [entering]
         factor = float((rows[0] * entering).sum() / rows[0].square().sum())  # Gemma's are multiplied
         if len(rows) == 1 and _near(rows[0] * factor, entering):
-            return [TOKEN], [entering]
+            return [attribution.TOKEN], [entering]
         if len(rows) == 2 and _near(rows[0] + rows[1], entering):
-            return [TOKEN, POSITION], [rows[0], entering - rows[0]]
-        return [EMBEDDING], [entering]
+            return [attribution.TOKEN, attribution.POSITION], [rows[0], entering - rows[0]]
+        return [attribution.EMBEDDING], [entering]
 
     def _written(self, layer: int, position: int) -> tuple[Tensor, Tensor]:
         """What each head of a layer adds to the stream at a position, float64 [H,W], and the layer's bias, [W]."""
@@ -269,7 +261,7 @@ class FrozenNetwork(LinearizedRun):
         return self._probe(position).adds(number, self._attentions[number], x, whole, outputs)
 
     def _outputs(self, layer: int, position: int) -> Tensor:
-        return head_outputs(self._trace.layers[layer], self._trace, 0, [position])[0]
+        return attribution.head_outputs(self._trace.layers[layer], self._trace, 0, [position])[0]
 
     def _probe(self, position: int) -> LayerProbe:
         if position not in self._probes:

@@ -11,8 +11,7 @@ from transformers import CONFIG_MAPPING, AutoModel, PreTrainedModel
 from i18n import N_, msg
 from model import catalog
 from model.errors import CheckpointError, NotAvailable, NotSupported
-from model.huggingface import checkpoint_files, fetching, hub, weights
-from model.huggingface.loading import from_pretrained
+from model.huggingface import checkpoint_files, fetching, hub, loading
 from serving.settings import Settings
 
 NOT_LANGUAGE_MODEL = N_("{model} ({kind}) is not a language model: choose one that reads tokens alone")
@@ -67,12 +66,12 @@ def load(name: str, folder: Path, settings: Settings, dtype: torch.dtype = torch
         numbers = fetching.without_weights(name, folder).num_parameters()  # weights that lack are made
         checkpoint_files.check_loaded_size(name, numbers * dtype.itemsize, settings)
         network: PreTrainedModel
-        network, found = from_pretrained(name, folder, dtype)
+        network, found = loading.from_pretrained(name, folder, dtype)
         if found["missing_keys"]:  # transformers would make a head at random
-            network, found = from_pretrained(name, folder, dtype, AutoModel)
+            network, found = loading.from_pretrained(name, folder, dtype, AutoModel)
     except NotSupported:
         raise NotSupported(msg(NOT_LANGUAGE_MODEL, model=name, kind=model_type)) from None
-    if lost := weights.needed(found["missing_keys"]):
-        raise CheckpointError(msg(weights.MISSING_WEIGHTS, model=name, count=len(lost), first=lost[0]))
-    weights.merge(name, network, folder)
+    if lost := loading.needed(found["missing_keys"]):
+        raise CheckpointError(msg(loading.MISSING_WEIGHTS, model=name, count=len(lost), first=lost[0]))
+    loading.merge(name, network, folder)
     return network
