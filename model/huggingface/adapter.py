@@ -91,7 +91,6 @@ class HuggingFaceModel(Model):
         )
         self.predicts, self._head, self.hardware = head.predicts, head, head.hardware
         self.network, self._stacks, self._findings = stacks.network, stacks, findings
-        self._device = stacks.network.device
         paths = {None if site.place is None else site.place.path for site in shown}
         self._residuals = ResidualHooks(stacks.stack, paths.pop() if len(paths) == 1 else None)
         self._tokens = tokens_of(stacks.network, tokenizers, self.context)
@@ -155,7 +154,7 @@ class HuggingFaceModel(Model):
             run = Recording(
                 sites, spec, inputs.keeps(), standard=self.standard, splits=splits, edit=edit, groups=groups
             )
-            run.positions = positions_under(spec, batch).to(self._device)
+            run.positions = positions_under(spec, batch).to(self.network.device)
             states = self._stacks.states(run, inputs)
             layers, parts = run.layers(), {}
             if source is not None:
@@ -203,7 +202,7 @@ class HuggingFaceModel(Model):
             run = Recording(
                 self._findings.sites, spec, here.keeps(), standard=self.standard, splits=splits, masking=masking
             )
-            run.positions = positions.to(self._device)
+            run.positions = positions.to(self.network.device)
             cache = stack.cache() if cache is None else copy.deepcopy(cache)
             states = stack.states(run, here, cache)
             return CachedCall(states, run.layers()[self._shown], cache)
@@ -246,7 +245,7 @@ class HuggingFaceModel(Model):
             raise ValueError(msg(words, most=self.context, count=count))
         source = None if batch.source is None else self._inputs(batch.source)
         image = on_device(batch.inputs, self.network) if isinstance(batch, ImageBatch) else None
-        return Inputs(batch.ids.to(self._device), batch.keep.to(self._device), source, image)
+        return Inputs(batch.ids.to(self.network.device), batch.keep.to(self.network.device), source, image)
 
     def describe(self) -> Description:
         return self._description
@@ -289,9 +288,9 @@ class HuggingFaceModel(Model):
         in_decoder = tuple(site for site in sites if site.part != "encoder")
         encoded = stacks.encode(Recording(in_encoder, self.standard, {"encoder": source.keep}), source)
         begin = tokens.targets.start
-        rows = torch.tensor([begin] * len(source.ids), device=self._device)
-        ends = torch.tensor(sorted(tokens.ends), device=self._device)
-        ended = torch.zeros(len(rows), dtype=torch.bool, device=self._device)
+        rows = torch.tensor([begin] * len(source.ids), device=self.network.device)
+        ends = torch.tensor(sorted(tokens.ends), device=self.network.device)
+        ended = torch.zeros(len(rows), dtype=torch.bool, device=self.network.device)
         for _ in range(min(MOST_WRITTEN, self.context - len(begin))):
             inputs = Inputs(rows, torch.ones_like(rows, dtype=torch.bool), source)
             run = Recording(in_decoder, self.standard, inputs.keeps())

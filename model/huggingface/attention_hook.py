@@ -243,10 +243,13 @@ class OwnAttention(TorchFunctionMode):
             if given.get("is_causal"):
                 added = (*added, query.new_ones(query.shape[-2], key.shape[-2], dtype=torch.bool).tril()[None, None])
             return attend_in_run(Call(None, query, key, given["value"], added, given.get("scale"), ScoreTerms()))
-        if name == "softmax":
-            return self._softmax(function, args, kwargs)
-        known = next((known for known in map(self._of, args) if known is not None), None)
+        known = next((known for known in map(self._of, (*args, kwargs.get("input"))) if known is not None), None)
         result = function(*args, **kwargs)
+        if name == "softmax":
+            if known is not None and kwargs.get("dim", args[1] if len(args) > 1 else None) in (-1, result.ndim - 1):
+                self._known.clear()
+                self._note(replace(known, tensor=result, weights=True))
+            return result
         if known is not None and isinstance(result, Tensor) and result.numel() == known.tensor.numel():
             after = _step(known, name, args) if result.shape[-2:] == known.tensor.shape[-2:] else None
             self._note(after and replace(after, tensor=result))
@@ -258,15 +261,6 @@ class OwnAttention(TorchFunctionMode):
     def _note(self, scores: _Scores | None) -> None:
         if scores is not None:
             self._known[id(scores.tensor)] = scores
-
-    def _softmax(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-        known = self._of(args[0] if args else kwargs.get("input"))
-        result: Tensor = function(*args, **kwargs)
-        dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
-        if known is not None and dim in (-1, result.ndim - 1):
-            self._known.clear()
-            self._note(replace(known, tensor=result, weights=True))
-        return result
 
     def _output(self, weights: _Scores, name: str, args: tuple[Any, ...]) -> Tensor:
         """The product of weights and values, by our attention."""

@@ -171,6 +171,10 @@ def verify_tree(
     logits = model.readout(done.states)[0]
     texts = ([*ids, *(here[one] for one in branch(above, node))] for node in range(len(row)))
     alone = [logits_of(model, batch_of(model, text), model.standard)[-1] for text in texts]
+    likeliest, accepted = logits[start - 1 :].argmax(-1).tolist(), [-1]  # after the text, then after each node
+    for node, parent in enumerate(above):
+        if parent == accepted[-1] and here[node] == likeliest[parent + 1]:
+            accepted.append(node)
     return DraftTree(
         tokens=here,
         labels=[model.label(token) for token in here],
@@ -180,17 +184,5 @@ def verify_tree(
         allowed=masking(done.records[0].context, model.standard)[0, 0].cpu().numpy(),
         differences=(logits[start:] - torch.stack(alone)).abs().amax(-1).float().cpu().numpy(),
         size=float(torch.stack(alone).abs().max()),
-        accepted=_accepted(logits[start - 1 :].argmax(-1).tolist(), here, above),
+        accepted=accepted[1:],
     )
-
-
-def _accepted(likeliest: Sequence[int], tokens: Sequence[int], parents: Sequence[int]) -> list[int]:
-    """likeliest: the model's next token after the text, then after each node."""
-    accepted: list[int] = []
-    node = -1
-    while True:
-        children = [one for one, above in enumerate(parents) if above == node and tokens[one] == likeliest[node + 1]]
-        if not children:
-            return accepted
-        node = children[0]
-        accepted.append(node)

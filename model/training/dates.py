@@ -15,7 +15,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from datetime import date
 from pathlib import Path
 
 import torch
@@ -90,7 +89,6 @@ def _of_the_list(model: DatesModel) -> list[str]:
     two, kinds = [one for one in listed if one.other], Counter(one.kind for one in definite)
     of_kind = Counter(one.kind for one in right)
     first, second = zip(*(answer_chances(model, one.text, (one.answer, one.other)) for one in two), strict=True)
-
     missed = sum(text == NO_DATE for one, text in zip(listed, wrote, strict=True) if one.definite)
     each = [f"{kind} {of_kind[kind]} of {count}" for kind, count in kinds.items()]
     return [
@@ -305,18 +303,16 @@ def training_rows(recipe: DatesRecipe) -> Iterator[Pairs]:
     days += [day for day in days if (day.month, day.day) == (2, 29)] * (recipe.leap_days - 1)
     while True:
         none = round(recipe.no_dates * POOL * recipe.rows)
-        some = examples(days, POOL * recipe.rows - none, draw)
-        some = [(text, _taught(text, iso, held_out, recipe.month_first, draw)) for text, iso in some]
+        some = []
+        for text, iso in examples(days, POOL * recipe.rows - none, draw):
+            # now and then the other reading of a text that has two: the model is to be as unsure as the text
+            readings = read(text) if draw.random() < recipe.month_first else ()
+            other = readings[1] if len(readings) > 1 and readings[1] not in held_out else None
+            some.append((text, iso if other is None else other.isoformat()))
         pool = sorted(some + none_examples(none, draw), key=lambda row: len(row[0]))
         batches = [pool[begin : begin + recipe.rows] for begin in range(0, len(pool), recipe.rows)]
         draw.shuffle(batches)
         yield from batches
-
-
-def _taught(text: str, iso: str, held_out: set[date], month_first: float, draw: random.Random) -> str:
-    """The day, or now and then the other reading of a text that has two: the model is to be as unsure as the text."""
-    readings = read(text) if draw.random() < month_first else ()
-    return iso if len(readings) < 2 or readings[1] in held_out else readings[1].isoformat()
 
 
 def rows_of(some: Pairs, tokenizer: Tokenizer) -> tuple[Tensor, Tensor]:
