@@ -75,7 +75,7 @@ class HuggingFaceModel(Model):
         if isinstance(stacks, TwoStacks):
             self.kind = "encoder-decoder"
         else:
-            self.kind = "decoder" if all(site.causal for site in sites) else "encoder"
+            self.kind = "decoder" if all(site.native.causal for site in sites) else "encoder"
         self.standard = MaskSpec(causal=self.kind != "encoder")
         self._shown = list(stacks.parts)[-1]
         shown = [site for site in sites if site.part == self._shown]
@@ -204,8 +204,7 @@ class HuggingFaceModel(Model):
             )
             run.positions = positions.to(self.network.device)
             cache = stack.cache() if cache is None else copy.deepcopy(cache)
-            states = stack.states(run, here, cache)
-            return CachedCall(states, run.layers()[self._shown], cache)
+            return CachedCall(stack.states(run, here, cache), run.layers()[self._shown], cache)
 
     def keys_values(self, cache: Any) -> list[KeysValues]:
         if any(type(layer) is not DynamicLayer for layer in cache.layers):
@@ -260,7 +259,7 @@ class HuggingFaceModel(Model):
         if self._head.adapted:
             architecture = msg("{architecture}, its adapter merged", architecture=architecture)
         sizes = [one for site in sites for one in site.native.sizes]
-        causal = ["causal"] if any(site.causal for site in sites) else []
+        causal = ["causal"] if any(site.native.causal for site in sites) else []
         return Description(
             architecture=architecture,
             kind=self.kind,

@@ -123,10 +123,8 @@ def inspect(name: str, folder: Path, settings: Settings) -> None:
 
 
 def _check_described(name: str, folder: Path, config: dict[str, Any], stored: str, settings: Settings) -> None:
-    """Raises what loading would raise, as far as a config and a tokenizer show it: CheckpointError and its kinds.
-
-    The size is that of the network of the configuration, whatever the files hold: missing weights would be created.
-    """
+    """Raises what loading would raise, as far as a config and a tokenizer show it: CheckpointError and its kinds. The
+    size is that of the network of the configuration, whatever the files hold: missing weights would be created."""
     tokenizers = read_tokenizers(name, folder, config["model_type"])
     for tokenizer in dict.fromkeys(tokenizers):
         check_tokenizer(name, tokenizer)

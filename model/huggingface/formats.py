@@ -245,8 +245,7 @@ class _GgufReader:
         return GgufHeader(numbers.total(), numbers.most_common(1)[0][0], chats)
 
     def _take(self, form: str) -> Any:
-        data = self._file.read(struct.calcsize("<" + form))
-        return struct.unpack("<" + form, data)[0]
+        return struct.unpack("<" + form, self._file.read(struct.calcsize("<" + form)))[0]
 
     def _skip(self, count: int) -> None:
         end = self._file.tell() + count

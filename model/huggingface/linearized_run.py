@@ -31,7 +31,6 @@ TOLERANCE = 1e-4  # of the largest number: float32, through a layer
 APART = N_("There are other operations between its layers, so its residual stream is not the sum of what they add")
 NORMED = N_("Its layers do more than add to the residual stream, so what a part wrote changes later")
 UNSEEN = N_("The output of its heads does not leave the layer through the module in which it was found")
-HEAD = N_("Its logits are not linear in its last hidden states")
 
 
 class _ZeroModule(Replacement):
@@ -217,7 +216,7 @@ class FrozenNetwork(LinearizedRun):
         nothing, whole, rest = made[:3]
         each: Tensor = made[3:] - nothing
         if not _near(rest + each.sum(0), whole):
-            raise NotSupported(msg(HEAD))
+            raise NotSupported(msg("Its logits are not linear in its last hidden states"))
         return each
 
     def _embedded(self, places: list[int]) -> tuple[list[str], list[Tensor]]:

@@ -50,7 +50,6 @@ class Place:
     path: str
     number: int
     serial: int
-    module: nn.Module
 
 
 def layer_numbers(places: list[Place | None]) -> tuple[int, ...] | None:
@@ -265,10 +264,6 @@ class Site:
     selects: bool = False
 
     @property
-    def causal(self) -> bool:
-        return self.native.causal
-
-    @property
     def available(self) -> frozenset[str]:
         """The masks that a user can switch. Cross-attention and encoders have no causal mask."""
         if self.part == "cross":
@@ -314,10 +309,10 @@ class Probe(AttentionRun):
 
     def _place(self) -> Place | None:
         """The outermost running module that is in a list of layers."""
-        for name, module, serial in self._running:
+        for name, _, serial in self._running:
             path, _, number = name.rpartition(".")
             if number.isdigit():
-                return Place(path, int(number), serial, module)
+                return Place(path, int(number), serial)
         return None
 
     def mask(self, arguments: dict[str, Any]) -> Tensor:

@@ -114,10 +114,7 @@ class Recording(AttentionRun):
 
     def _terms(self, site: Site, call: Call) -> ScoreTerms:
         """The call's terms and the biases that the network adds to the scores, without its masks; −inf for tokens that
-        it did not select.
-
-        Raises NotSupported unless those are the masks that were found when it was loaded.
-        """
+        it did not select. Raises NotSupported unless those are the masks that were found when it was loaded."""
         blocked, terms = None, call.terms
         for added in call.added:
             if any(is_part_of(added, given) for given, _ in self._given):

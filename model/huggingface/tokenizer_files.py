@@ -135,10 +135,8 @@ def _read(name: str, folder: Path, files: tuple[str, ...], model_type: str) -> t
 
 
 def _read_marian(name: str, folder: Path) -> tuple[Tokenizer, Tokenizer]:
-    """Marian's two: source.spm cuts the texts and target.spm the targets, and the ids of both are vocab.json's.
-
-    Raises CheckpointError, naming the file, for one that is damaged or that cannot be used.
-    """
+    """Marian's two: source.spm cuts the texts and target.spm the targets, and the ids of both are vocab.json's. Raises
+    CheckpointError, naming the file, for one that is damaged or that cannot be used."""
     source, target, vocabulary = (folder / part for part in MARIAN)
     if _said(name, folder).get("separate_vocabs"):
         raise CheckpointError(msg(TWO_VOCABULARIES, model=name))
@@ -157,10 +155,8 @@ def _read_marian(name: str, folder: Path) -> tuple[Tokenizer, Tokenizer]:
 
 
 def _read_lone(name: str, path: Path, model_type: str) -> Tokenizer:
-    """The tokenizer of a family whose ids are those of its one file, tokenizer.model or spiece.model.
-
-    Raises CheckpointError for a damaged file, and for a family that numbers the pieces or prepares its texts otherwise.
-    """
+    """The tokenizer of a family whose ids are those of its one file, tokenizer.model or spiece.model. Raises
+    CheckpointError for a damaged file, and for a family that numbers the pieces or prepares its texts otherwise."""
     if model_type not in ADDED:
         raise CheckpointError(msg(LONE_FILE, model=name, kind=model_type, file=path.name, families=", ".join(ADDED)))
     processor, said = _processor(name, path), _said(name, path.parent)
@@ -177,11 +173,9 @@ def _read_lone(name: str, path: Path, model_type: str) -> Tokenizer:
 
 
 class _Cutter:
-    """A pre-tokenizer that gives every piece its id, and so leaves the model behind it nothing to do.
-
-    The tokenizers library has the same algorithms, but not sentencepiece's every normalisation and tie; and its
-    Unigram's ids are the places in its list, where Marian's are of a vocabulary that two lists share.
-    """
+    """A pre-tokenizer that gives every piece its id, and so leaves the model behind it nothing to do. The tokenizers
+    library has the same algorithms, but not sentencepiece's every normalisation and tie; and its Unigram's ids are the
+    places in its list, where Marian's are of a vocabulary that two lists share."""
 
     def __init__(
         self, processor: SentencePieceProcessor, ids: Mapping[str, int], unknown: int, before: re.Pattern[str]

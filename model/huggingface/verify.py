@@ -151,7 +151,7 @@ def examine(stacks: Stacks, report: Callable[[str], None] = lambda _: None) -> F
     sites = tuple(looking.sites)
     kinds = _layer_kinds(stacks, sites)
     report(msg("comparing our logits with its own"))
-    run = Recording(sites, MaskSpec(causal=any(site.causal for site in sites)), inputs.keeps())
+    run = Recording(sites, MaskSpec(causal=any(site.native.causal for site in sites)), inputs.keeps())
     states = stacks.states(run, inputs)
     run.layers()
     check_logits(stacks.logits(states), expected, inputs.keep)
@@ -210,10 +210,8 @@ def _reference(stacks: Stacks, inputs: Inputs) -> Tensor:
 
 
 def _layer_kinds(stacks: Stacks, sites: Sequence[Site]) -> tuple[dict[str, tuple[int, ...]], tuple[str, ...]]:
-    """The numbers of the layers that have attention, by part, and what all layers of a single stack are.
-
-    Raises NotSupported where there is no attention, or a layer without one is of no known kind.
-    """
+    """The numbers of the layers that have attention, by part, and what all layers of a single stack are. Raises
+    NotSupported where there is no attention, or a layer without one is of no known kind."""
     places: dict[str, list[Place | None]] = {}
     for site in sites:
         places.setdefault(site.part, []).append(site.place)
