@@ -31,13 +31,8 @@ def find(name: str, settings: Settings, *, download: bool = False, progress: hub
     if checkpoint_files.is_path(name):
         return checkpoint_files.allowed_folder(name, settings)
     repo = name if entry is None or entry.repo is None else entry.repo
-    for known in (name, repo):
-        try:
-            folder = hub.cached(known)
-        except ValueError:  # what is no repository's id is no name in the cache either
-            break
-        if folder is not None and checkpoint_files.is_complete(folder):
-            return folder
+    if found := fetching.cached(name) or fetching.cached(repo):
+        return found
     if download:
         return catalog.fetch(name, progress, settings)
     try:
