@@ -29,8 +29,7 @@ from model.huggingface import checkpoint_files, fetching, hub
 from model.huggingface.image_prompts import ImageBatch, ImagePrompts, on_device
 from model.huggingface.linearized_run import FrozenNetwork
 from model.huggingface.loading import OutputHead, Report, head_of, read_network
-from model.huggingface.recording import Recording
-from model.huggingface.residual import ResidualHooks, residuals
+from model.huggingface.recording import Recording, ResidualHooks, residuals
 from model.huggingface.stacks import Inputs, OneStack, Stacks, TwoStacks, stacks_of
 from model.huggingface.tokenizer_files import check_vocabulary, read_tokenizers, tokens_of
 from model.huggingface.verify import Findings, check_type, examine, refusal

@@ -20,7 +20,7 @@ from model.errors import NotSupported, first_line
 from model.heads.view import head_name
 from model.huggingface.attention_hook import Reached, ScriptedAttention
 from model.huggingface.probe import Site, layer_numbers, parts_beside
-from model.huggingface.residual import NO_LIST, FrozenNorms, ResidualHooks, ResidualStreams, Uncapped, residuals
+from model.huggingface.recording import NO_LIST, FrozenNorms, ResidualHooks, ResidualStreams, Uncapped, residuals
 from model.huggingface.stacks import Inputs, Replacement, Stacks, intercepted
 from model.trace import Trace
 
