@@ -21,7 +21,7 @@ from mask_check.subject import CheckedModule, evaluating
 from mask_check.trial import CheckOptions, CheckTrial
 from model.errors import first_line
 from model.huggingface import own_network
-from model.huggingface.weights import is_language_model
+from model.huggingface.loading import is_language_model
 from model.spec import MOST_POSITIONS
 from serving import machine
 from serving.settings import Settings

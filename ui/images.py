@@ -14,9 +14,8 @@ from pydantic import AfterValidator, ConfigDict, Field, StringConstraints
 
 from i18n import N_, say, together
 from model.heads.view import head_name, head_view
-from model.images import measures, scenes
-from model.images.captioner import GRID, MASKS, PATCH_NAMES, PATCHES, VERSIONS, CaptionerModel, encode
-from model.images.measures import CaptionView, LocatedHeads
+from model.images import captioner, scenes
+from model.images.captioner import GRID, MASKS, PATCH_NAMES, PATCHES, VERSIONS, CaptionerModel, CaptionView, encode
 from model.images.patches import Box, grid_tokens
 from model.images.reading import MOST_BYTES, read_picture
 from model.images.scenes import BACKGROUNDS, COLOURS, SHAPES, SIDE, SIZES, Scene, SceneShape, scene_of
@@ -93,7 +92,7 @@ class ShownImage:
 def shown(picture: Image.Image, region: Box, scene: Scene | None = None) -> ShownImage:
     """region: what the model reads of the picture, made SIDE pixels wide."""
     wide, high = picture.size
-    tokens = grid_tokens(0, GRID, GRID, region, picture.size)
+    tokens = grid_tokens(GRID, GRID, region, picture.size)
     boxes = tuple((one.box[0] / wide, one.box[1] / high, one.box[2] / wide, one.box[3] / high) for one in tokens)
     pixels = np.asarray(picture.resize((SIDE, SIDE), Image.Resampling.BOX, box=region))
     picture.thumbnail((LARGEST, LARGEST))
@@ -186,13 +185,13 @@ class Captioned:
     head: int
     run: RunView
     true: tuple[str, ...] | None = None
-    located: tuple[LocatedHeads, ...] | None = None
+    located: tuple[captioner.LocatedHeads, ...] | None = None
 
 
 def captioned(model: CaptionerModel, image: ShownImage) -> Captioned:
     state, ref = st.session_state, ModelRef.of(model)
-    spec, prompt = measures.without(MASKS[state.images_mask], removed()), state.images_prompt
-    now, standard = (results.ask(measures.write, ref, image.pixels, prompt, one) for one in (spec, model.standard))
+    spec, prompt = captioner.without(MASKS[state.images_mask], removed()), state.images_prompt
+    now, standard = (results.ask(captioner.write, ref, image.pixels, prompt, one) for one in (spec, model.standard))
     last, chosen = model.num_layers * (model.num_heads + 1), state.images_head
     chosen = None if chosen is None or chosen > last else chosen
     head = MEAN if chosen is None else chosen
@@ -200,13 +199,13 @@ def captioned(model: CaptionerModel, image: ShownImage) -> Captioned:
     found = Captioned(model, image, spec, now, standard, head, run)
     if image.scene is None or not image.scene.shapes:
         return found
-    both = tuple(results.ask(measures.locate, ref, image.scene, prompt, one) for one in (spec, model.standard))
+    both = tuple(results.ask(captioner.locate, ref, image.scene, prompt, one) for one in (spec, model.standard))
     true = tuple(text for text, _ in scenes.caption(image.scene, prompt))
     head = 1 + int(both[0].shares.argmax()) if chosen is None else chosen
     return replace(found, true=true, located=both, head=head)
 
 
-def best_head(located: LocatedHeads, heads: int) -> images.Best:
+def best_head(located: captioner.LocatedHeads, heads: int) -> images.Best:
     place = divmod(int(located.shares.argmax()), heads)
     share, area = float(located.shares[place]), float(located.by_area[place])
     return head_name(*place), share, located.even, area, located.most
@@ -274,7 +273,7 @@ def show_numbers(found: Captioned) -> None:
         rows = [(say("loss of the scene's caption, nats/word"), *(number(one.loss) for one in found.located))]
         rows.append((say("best localization"), *(percent(float(one.shares.max())) for one in found.located)))
         st.html(share_table(say("this scene"), rows, changed=found.spec != found.model.standard))
-    every = [results.ask(measures.under_masks, ModelRef.of(model_of(version)), HELD_OUT) for version in VERSIONS]
+    every = [results.ask(captioner.under_masks, ModelRef.of(model_of(version)), HELD_OUT) for version in VERSIONS]
     st.html(images.masks_table(np.stack(every), VERSIONS, (found.model.version, state.images_mask), HELD_OUT))
 
 
@@ -286,7 +285,7 @@ def show_heatmap(found: Captioned) -> None:
     st.markdown("#### " + say("The whole attention of {head}", head=head_name(*place)))
     about = say("All image tokens as one row and one column: the mean of their rows, the sum of their columns.")
     folded = st.toggle(say("Fold the image tokens"), key="images_folded", help=about)
-    view = found.run.ask(measures.folded_head if folded else head_view, *place)
+    view = found.run.ask(captioner.folded_head if folded else head_view, *place)
     figure = cached_figure(head_figure, view, dark=page.is_dark())
     alt = cached_figure(explain.head_alt, head_name(*place), view, False)
     head_picture.show(figure, alt, room="one", key="images_heatmap", on_pick=None)

@@ -13,9 +13,9 @@ from i18n import N_, say, together
 from model.atlas.texts import units_of_sample
 from model.base import Model, TokenizedText
 from model.inference import calls
+from model.inference.calls import PackedLosses, pack
 from model.inference.cost import MOST_TOKENS, MaskCost, cost
 from model.inference.draft_tree import ORDERS, POSITIONS, DraftTree, typed_tree, uniform_tree, verify_tree
-from model.inference.packing import PackedLosses, pack
 from model.inference.streaming import MOST_STREAMED, StreamedText, ids_of, stream
 from model.mask_kinds import KINDS
 from model.masks import ON_TEXT, MaskSpec

@@ -18,9 +18,8 @@ from model.errors import index, items, whole_numbers
 from model.heads.merging import By, merge_groups, merged_head, merged_weights
 from model.heads.survey import Survey, changes, every_weight, survey
 from model.heads.view import HeadView, head_part
-from model.inference.calls import CallsComparison, check_predicts, compare_calls, ends_of
+from model.inference.calls import CallsComparison, PackedLosses, check_predicts, compare_calls, ends_of, pack
 from model.inference.draft_tree import DraftTree, typed_tree, verify_tree
-from model.inference.packing import PackedLosses, pack
 from model.inference.streaming import MOST_STREAMED, StreamedText, ids_of, stream
 from model.masks import MaskSpec
 from model.sampling import next_tokens

@@ -221,7 +221,7 @@ def strip(count: int) -> tuple[np.ndarray, tuple[Box, ...]]:
     """A grey picture with a place for each of so many tokens, whose pixels are not known."""
     rows = -(-count // STRIP)
     size = min(count, STRIP) * 20, rows * 20
-    boxes = (token.box for token in grid_tokens(0, rows, min(count, STRIP), (0, 0, *size), size))
+    boxes = (token.box for token in grid_tokens(rows, min(count, STRIP), (0, 0, *size), size))
     return np.full((size[1], size[0], 3), 170, np.uint8), tuple(boxes)[:count]
 
 

@@ -17,10 +17,9 @@ from viz.numbers import number, percent
 from viz.palette import ALLOWED, NOW, STANDARD, sequential
 
 if TYPE_CHECKING:  # they import torch
-    from model.inference.calls import CallsComparison
+    from model.inference.calls import CallsComparison, PackedLosses
     from model.inference.cost import MaskCost
     from model.inference.draft_tree import DraftTree
-    from model.inference.packing import PackedLosses
     from model.inference.streaming import StreamedText
 
 

@@ -28,12 +28,11 @@ from model.hardware import said
 from model.huggingface import checkpoint_files, fetching, hub
 from model.huggingface.image_prompts import ImageBatch, ImagePrompts, on_device
 from model.huggingface.linearized_run import FrozenNetwork
-from model.huggingface.loading import Report, check_vocabulary, read_network, read_tokenizers, tokens_of
-from model.huggingface.recording import Recording
-from model.huggingface.residual import ResidualHooks, residuals
-from model.huggingface.stacks import Inputs, OneStack, Stacks, TwoStacks, device_of, stacks_of
+from model.huggingface.loading import OutputHead, Report, head_of, read_network
+from model.huggingface.recording import Recording, ResidualHooks, residuals
+from model.huggingface.stacks import Inputs, OneStack, Stacks, TwoStacks, stacks_of
+from model.huggingface.tokenizer_files import check_vocabulary, read_tokenizers, tokens_of
 from model.huggingface.verify import Findings, check_type, examine, refusal
-from model.huggingface.weights import OutputHead, head_of
 from model.masks import NATIVE, MaskContext, Masking, MaskSpec
 from model.text import TokenBatch, check_targets
 from model.trace import Attention, Trace
@@ -75,7 +74,7 @@ class HuggingFaceModel(Model):
         if isinstance(stacks, TwoStacks):
             self.kind = "encoder-decoder"
         else:
-            self.kind = "decoder" if all(site.causal for site in sites) else "encoder"
+            self.kind = "decoder" if all(site.native.causal for site in sites) else "encoder"
         self.standard = MaskSpec(causal=self.kind != "encoder")
         self._shown = list(stacks.parts)[-1]
         shown = [site for site in sites if site.part == self._shown]
@@ -91,7 +90,6 @@ class HuggingFaceModel(Model):
         )
         self.predicts, self._head, self.hardware = head.predicts, head, head.hardware
         self.network, self._stacks, self._findings = stacks.network, stacks, findings
-        self._device = device_of(stacks.network)
         paths = {None if site.place is None else site.place.path for site in shown}
         self._residuals = ResidualHooks(stacks.stack, paths.pop() if len(paths) == 1 else None)
         self._tokens = tokens_of(stacks.network, tokenizers, self.context)
@@ -155,7 +153,7 @@ class HuggingFaceModel(Model):
             run = Recording(
                 sites, spec, inputs.keeps(), standard=self.standard, splits=splits, edit=edit, groups=groups
             )
-            run.positions = positions_under(spec, batch).to(self._device)
+            run.positions = positions_under(spec, batch).to(self.network.device)
             states = self._stacks.states(run, inputs)
             layers, parts = run.layers(), {}
             if source is not None:
@@ -203,10 +201,9 @@ class HuggingFaceModel(Model):
             run = Recording(
                 self._findings.sites, spec, here.keeps(), standard=self.standard, splits=splits, masking=masking
             )
-            run.positions = positions.to(self._device)
+            run.positions = positions.to(self.network.device)
             cache = stack.cache() if cache is None else copy.deepcopy(cache)
-            states = stack.states(run, here, cache)
-            return CachedCall(states, run.layers()[self._shown], cache)
+            return CachedCall(stack.states(run, here, cache), run.layers()[self._shown], cache)
 
     def keys_values(self, cache: Any) -> list[KeysValues]:
         if any(type(layer) is not DynamicLayer for layer in cache.layers):
@@ -246,7 +243,7 @@ class HuggingFaceModel(Model):
             raise ValueError(msg(words, most=self.context, count=count))
         source = None if batch.source is None else self._inputs(batch.source)
         image = on_device(batch.inputs, self.network) if isinstance(batch, ImageBatch) else None
-        return Inputs(batch.ids.to(self._device), batch.keep.to(self._device), source, image)
+        return Inputs(batch.ids.to(self.network.device), batch.keep.to(self.network.device), source, image)
 
     def describe(self) -> Description:
         return self._description
@@ -261,7 +258,7 @@ class HuggingFaceModel(Model):
         if self._head.adapted:
             architecture = msg("{architecture}, its adapter merged", architecture=architecture)
         sizes = [one for site in sites for one in site.native.sizes]
-        causal = ["causal"] if any(site.causal for site in sites) else []
+        causal = ["causal"] if any(site.native.causal for site in sites) else []
         return Description(
             architecture=architecture,
             kind=self.kind,
@@ -289,9 +286,9 @@ class HuggingFaceModel(Model):
         in_decoder = tuple(site for site in sites if site.part != "encoder")
         encoded = stacks.encode(Recording(in_encoder, self.standard, {"encoder": source.keep}), source)
         begin = tokens.targets.start
-        rows = torch.tensor([begin] * len(source.ids), device=self._device)
-        ends = torch.tensor(sorted(tokens.ends), device=self._device)
-        ended = torch.zeros(len(rows), dtype=torch.bool, device=self._device)
+        rows = torch.tensor([begin] * len(source.ids), device=self.network.device)
+        ends = torch.tensor(sorted(tokens.ends), device=self.network.device)
+        ended = torch.zeros(len(rows), dtype=torch.bool, device=self.network.device)
         for _ in range(min(MOST_WRITTEN, self.context - len(begin))):
             inputs = Inputs(rows, torch.ones_like(rows, dtype=torch.bool), source)
             run = Recording(in_decoder, self.standard, inputs.keeps())

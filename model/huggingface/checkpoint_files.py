@@ -11,7 +11,7 @@ from i18n import N_, msg, msg_all
 from model import hardware
 from model.errors import CheckpointError, TooLarge, first_line
 from model.files import read_regular
-from model.huggingface import formats, gguf_files
+from model.huggingface import formats
 from serving import machine
 from serving.settings import Settings
 
@@ -263,7 +263,7 @@ def has_chat_template(name: str, folder: Path) -> bool:
     """Whether a model's files hold a chat template. Raises CheckpointError for files that cannot be read."""
     files = local_files(folder)
     gguf = formats.gguf_file(name, files)
-    if CHAT_TEMPLATE in files or (gguf and gguf_files.header(name, folder / gguf).chat_template):
+    if CHAT_TEMPLATE in files or (gguf and formats.gguf_header(name, folder / gguf).chat_template):
         return True
     return TOKENIZER_CONFIG in files and bool(read_json(name, folder / TOKENIZER_CONFIG).get("chat_template"))
 
@@ -301,14 +301,14 @@ def numbers_in(name: str, folder: Path) -> int:
     """How many numbers the files of weights hold."""
     weights = [folder / file for file in weight_files(name, local_files(folder)) if not file.endswith(".json")]
     if weights[0].suffix == ".gguf":
-        return gguf_files.header(name, weights[0]).numbers
+        return formats.gguf_header(name, weights[0]).numbers
     return sum(formats.safetensors_numbers(name, file) for file in weights)
 
 
 def read_config(name: str, folder: Path, gguf: str = "") -> dict[str, Any]:
     """config.json, or what a GGUF file holds in its place. Raises CheckpointError for a damaged one, or one without an
     architecture."""
-    config = gguf_files.config(name, folder / gguf) if gguf else read_json(name, folder / CONFIG)
+    config = formats.gguf_config(name, folder / gguf) if gguf else read_json(name, folder / CONFIG)
     if not isinstance(config.get("model_type"), str):
         words = N_("{model}: config.json has no model_type, so its architecture is unknown.")
         raise CheckpointError(msg(words, model=name))
@@ -350,7 +350,7 @@ def stored_type(name: str, folder: Path) -> str:
     files = local_files(folder)
     file = next(folder / file for file in weight_files(name, files) if not file.endswith(".json"))
     if file.suffix == ".gguf":
-        return gguf_files.header(name, file).stored
+        return formats.gguf_header(name, file).stored
     found = formats.safetensors_type(name, file)
     packed = CONFIG in files and formats.bitsandbytes_type(read_json(name, folder / CONFIG))
     return found if found in formats.FOUR_BITS else packed or found

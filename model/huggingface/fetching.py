@@ -17,10 +17,10 @@ from model import hardware
 from model.errors import CheckpointError, NotSupported, first_line, panics_caught
 from model.huggingface import checkpoint_files, formats, hub
 from model.huggingface.internals import remember_no_words
-from model.huggingface.loading import SAFE, check_vocabulary, gguf_option, read_tokenizers
+from model.huggingface.loading import SAFE, class_for, gguf_option
 from model.huggingface.stacks import stacks_of
+from model.huggingface.tokenizer_files import check_vocabulary, read_tokenizers
 from model.huggingface.verify import check_runs_on_text, check_type, refusal
-from model.huggingface.weights import class_for
 from serving.settings import Settings
 
 NO_SUCH_ID = N_(
@@ -123,10 +123,8 @@ def inspect(name: str, folder: Path, settings: Settings) -> None:
 
 
 def _check_described(name: str, folder: Path, config: dict[str, Any], stored: str, settings: Settings) -> None:
-    """Raises what loading would raise, as far as a config and a tokenizer show it: CheckpointError and its kinds.
-
-    The size is that of the network of the configuration, whatever the files hold: missing weights would be created.
-    """
+    """Raises what loading would raise, as far as a config and a tokenizer show it: CheckpointError and its kinds. The
+    size is that of the network of the configuration, whatever the files hold: missing weights would be created."""
     tokenizers = read_tokenizers(name, folder, config["model_type"])
     for tokenizer in dict.fromkeys(tokenizers):
         check_tokenizer(name, tokenizer)

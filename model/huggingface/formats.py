@@ -1,19 +1,29 @@
-"""The types and formats in which weights are stored, known from file names, small JSON files and headers alone."""
+"""The types and formats in which weights are stored, known from file names, small JSON files and headers alone.
 
+GGUF is llama.cpp's format of one file, whose header is read within limits before any library sees the file. Layout:
+https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. transformers reads it (`gguf_file=`) and dequantizes every
+weight, with the packages gguf and accelerate (requirements-gguf.txt).
+"""
+
+import json
+import os
 import re
+import struct
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from safetensors import SafetensorError, safe_open
 
 from i18n import N_, msg
-from model.errors import CheckpointError
+from model.errors import CheckpointError, first_line
 
-PACKAGES = ("bitsandbytes", "accelerate")
+BITSANDBYTES, GGUF = ("bitsandbytes", "accelerate"), ("gguf", "accelerate")  # the packages that read each
 ADAPTER_ALONE = N_(
     "{model} is an adapter (LoRA) for {base}, not a model by itself. Choose {base}, or merge the two (peft's "
     "merge_and_unload) and choose the result."
@@ -35,6 +45,17 @@ ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 MODULES = "modules.json"  # of sentence-transformers
 WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}  # bytes of a number in safetensors; of other types 1
 FOUR_BITS = "NF4", "FP4"
+MOST_HEADER_BYTES = 50_000_000  # as much as configuration and tokenizer of other models
+MOST_FIELDS, MOST_TENSORS, MOST_AXES = 10_000, 100_000, 4
+GGUF_WIDTHS = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}  # bytes of a value, by its type
+GGUF_CHAT_TEMPLATE, MOST_KEY = b"tokenizer.chat_template", 65_535  # a field's name; bytes of one, as GGUF says
+TEXT, ARRAY = 8, 9  # the types of other sizes
+GGUF_NOT_INSTALLED = N_(
+    "{model} is a GGUF file, and reading one needs the packages gguf and accelerate (pip install -r "
+    "requirements-gguf.txt)."
+)
+GGUF_DAMAGED = N_("{model}: {file} is not a complete GGUF file ({why}). Delete it and fetch it again.")
+GGUF_UNREADABLE = N_("{model}: {file} cannot be read ({why}). Choose another GGUF file, or the model it was made from.")
 SPLIT = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
 VARIANT = re.compile(r"model\.(fp16|bf16|fp32|float16|bfloat16|float32)\.safetensors$")
 QUANTISED_AS = {
@@ -88,7 +109,7 @@ def check_config(name: str, config: Mapping[str, Any]) -> None:
     """Raises CheckpointError for quantised weights that cannot be dequantised here."""
     found = config.get("quantization_config")
     if bitsandbytes_type(config):
-        if not all(map(find_spec, PACKAGES)):
+        if not all(map(find_spec, BITSANDBYTES)):
             raise CheckpointError(msg(NOT_INSTALLED, model=name))
         return
     if isinstance(config.get("quantization"), dict) and not found:
@@ -149,3 +170,102 @@ def _opened(name: str, path: Path) -> Iterator[Any]:
             yield file
     except (SafetensorError, OSError) as error:
         raise CheckpointError(msg(DAMAGED, model=name, file=path.name, why=error)) from None
+
+
+@dataclass(frozen=True)
+class GgufHeader:
+    """What a GGUF file's header says. numbers: how many weights it holds. stored: the type of most of them, as "Q4_K",
+    "Q8_0" or "F16". chat_template: whether it has one."""
+
+    numbers: int
+    stored: str
+    chat_template: bool
+
+
+def gguf_header(name: str, path: Path) -> GgufHeader:
+    """Raises CheckpointError for a file that is not whole, or too large a header, or without the packages."""
+    if not all(map(find_spec, GGUF)):
+        raise CheckpointError(msg(GGUF_NOT_INSTALLED, model=name))
+    try:
+        with path.open("rb") as file:
+            return _GgufReader(file).header()
+    except (OSError, ValueError, struct.error) as error:
+        raise CheckpointError(msg(GGUF_DAMAGED, model=name, file=path.name, why=first_line(error))) from None
+
+
+def gguf_config(name: str, path: Path) -> dict[str, Any]:
+    """The configuration that transformers makes of a header. Raises CheckpointError where it makes none."""
+    gguf_header(name, path)
+    from transformers import AutoConfig  # takes seconds to import
+
+    try:
+        found = AutoConfig.from_pretrained(path.parent, gguf_file=path.name, trust_remote_code=False)
+    except Exception as error:  # noqa: BLE001 - a stranger's header raises whatever its reader happens to raise
+        raise CheckpointError(msg(GGUF_UNREADABLE, model=name, file=path.name, why=first_line(error))) from None
+    as_json: dict[str, Any] = json.loads(found.to_json_string(use_diff=False))
+    return as_json
+
+
+class _GgufReader:
+    """Reads a header from its beginning to its end, little-endian."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._size = file, os.fstat(file.fileno()).st_size
+
+    def header(self) -> GgufHeader:
+        from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+
+        if self._take("4s") != b"GGUF":
+            raise ValueError(msg("it does not begin with GGUF"))
+        _, tensors, fields = self._take("I"), self._take("Q"), self._take("Q")
+        if fields > MOST_FIELDS or tensors > MOST_TENSORS:
+            raise ValueError(msg("it lists {fields:,} fields and {tensors:,} tensors", fields=fields, tensors=tensors))
+        chats = False
+        for _ in range(fields):
+            length = self._take("Q")
+            if length > MOST_KEY:
+                raise ValueError(msg("a name of {length:,} bytes", length=length))
+            chats |= self._file.read(length) == GGUF_CHAT_TEMPLATE
+            self._skip_value(self._take("I"))
+        numbers: Counter[str] = Counter()
+        needed = 0  # bytes of the tensors, which follow the header
+        for _ in range(tensors):
+            self._skip(self._take("Q"))  # its name
+            axes = self._take("I")
+            if axes > MOST_AXES:
+                raise ValueError(msg("a tensor of {axes} axes", axes=axes))
+            count = prod(self._take("Q") for _ in range(axes))
+            kind = GGMLQuantizationType(self._take("I"))
+            block, size = GGML_QUANT_SIZES[kind]
+            needed = max(needed, self._take("Q") + count // block * size)
+            numbers[kind.name] += count
+        if not numbers or self._file.tell() + needed > self._size:
+            raise ValueError(msg("its tensors end at byte {end:,} and the file at {size:,}",
+                                 end=self._file.tell() + needed, size=self._size))  # fmt: skip
+        return GgufHeader(numbers.total(), numbers.most_common(1)[0][0], chats)
+
+    def _take(self, form: str) -> Any:
+        return struct.unpack("<" + form, self._file.read(struct.calcsize("<" + form)))[0]
+
+    def _skip(self, count: int) -> None:
+        end = self._file.tell() + count
+        if end > min(self._size, MOST_HEADER_BYTES):
+            raise ValueError(msg("its header is longer than {most:,} bytes", most=min(self._size, MOST_HEADER_BYTES)))
+        self._file.seek(count, os.SEEK_CUR)
+
+    def _skip_value(self, kind: int) -> None:
+        if kind == TEXT:
+            self._skip(self._take("Q"))
+        elif kind in GGUF_WIDTHS:
+            self._skip(GGUF_WIDTHS[kind])
+        elif kind != ARRAY:
+            raise ValueError(msg("a value of type {kind}", kind=kind))
+        else:
+            of_each, count = self._take("I"), self._take("Q")
+            if of_each in GGUF_WIDTHS:
+                self._skip(count * GGUF_WIDTHS[of_each])
+            elif of_each != TEXT:
+                raise ValueError(msg("an array of type {kind}", kind=of_each))
+            else:
+                for _ in range(count):  # ended by the end of the file at the latest
+                    self._skip(self._take("Q"))

@@ -18,9 +18,8 @@ from model.huggingface.attention_hook import NAME, AttentionRun
 from model.huggingface.checkpoint_files import allowed_folder, check_folder
 from model.huggingface.image_prompts import ImageBatch, check_sizes
 from model.huggingface.loading import SAFE
-from model.huggingface.native_masks import far_positions
 from model.huggingface.pixel_map import pixel_boxes
-from model.huggingface.probe import Probe
+from model.huggingface.probe import Probe, far_positions
 from model.huggingface.recording import Recording
 from model.huggingface.stacks import intercepted, logits_of
 from model.huggingface.verify import check_logits

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
 from i18n import N_, msg
 from model.errors import CheckpointError, NotSupported, first_line
@@ -25,7 +25,7 @@ from model.huggingface.checkpoint_files import PROCESSORS
 from model.huggingface.internals import processor_of
 from model.huggingface.loading import SAFE
 from model.huggingface.pixel_map import embedder, pixel_boxes
-from model.huggingface.stacks import Inputs, OneStack, Stacks, device_of
+from model.huggingface.stacks import Inputs, OneStack, Stacks
 from model.images.patches import Box, ImageToken
 from model.masks import MaskSpec
 from model.text import TokenBatch
@@ -139,7 +139,14 @@ class ImagePrompts:
     def __init__(self, name: str, stacks: Stacks, source: Any) -> None:
         """source: a folder, or a processor in memory. Raises NotSupported where there is none for images."""
         config = stacks.network.config
-        self.processor = _read(name, config, source) if isinstance(source, Path) else source
+        if isinstance(source, Path) and (kind := processor_of(config)):
+            try:
+                check_sizes(source)
+                source = kind.from_pretrained(source, **SAFE)  # type: ignore[attr-defined]
+            except Exception as error:  # noqa: BLE001 - a damaged file raises whatever its reader happens to raise
+                why = msg(UNREADABLE, model=name, why=first_line(error), files=" and ".join(PROCESSORS))
+                raise CheckpointError(why) from None
+        self.processor = source
         if getattr(self.processor, "image_processor", None) is None or not isinstance(stacks, OneStack):
             raise NotSupported(msg(READS_NO_IMAGES, model=name))
         self._name, self._config, self._stacks = name, config, stacks
@@ -152,9 +159,8 @@ class ImagePrompts:
         ids, numbers = found["input_ids"], count(1)
         token = getattr(self._config, "image_token_id", None)
         if not isinstance(token, int):
-            raise NotSupported(
-                msg("{model}: it has no token of an image in its text. Choose another model", model=self._name)
-            )
+            words = N_("{model}: it has no token of an image in its text. Choose another model")
+            raise NotSupported(msg(words, model=self._name))
         batch = ImageBatch(
             ids,
             torch.ones_like(ids, dtype=torch.bool),
@@ -173,7 +179,7 @@ class ImagePrompts:
         found = self._boxes.get(key)
         if found is None:
             network, body = self._stacks.network, self._stacks.body
-            ids, image = batch.ids.to(device_of(network)), on_device(batch.inputs, network)
+            ids, image = batch.ids.to(network.device), on_device(batch.inputs, network)
             arguments = self._stacks.arguments(body, Inputs(ids, torch.ones_like(ids).bool(), image=image), None)
             embed = embedder(body, self._stacks.stack, arguments, torch.tensor(batch.image_positions))
             try:
@@ -192,40 +198,25 @@ class ImagePrompts:
         """
         token = getattr(self.processor, "image_token", None)
         if isinstance(token, str) and token not in text:
-            text = f"{self._around(token)}{text}"
+            for pair in AROUND:  # what a network was trained to see around its image's token
+                ids = [getattr(self._config, name, None) for name in pair]
+                if all(isinstance(one, int) for one in ids):
+                    start, end = self.processor.tokenizer.convert_ids_to_tokens(ids)
+                    token = f"{start}{token}{end}"
+                    break
+            text = f"{token}{text}"
         try:
             with self._lock:
                 return dict(self.processor(images=picture, text=text, return_tensors="pt"))
         except Exception as error:  # noqa: BLE001 - processors raise what they like
             raise ValueError(msg(CANNOT_PREPARE, model=self._name, why=first_line(error))) from None
 
-    def _around(self, token: str) -> str:
-        """The image's token between those that a network was trained to see around it."""
-        for pair in AROUND:
-            ids = [getattr(self._config, name, None) for name in pair]
-            if all(isinstance(one, int) for one in ids):
-                start, end = self.processor.tokenizer.convert_ids_to_tokens(ids)
-                return f"{start}{token}{end}"
-        return token
-
 
 def on_device(inputs: Mapping[str, Any], network: PreTrainedModel) -> dict[str, Any]:
     """Its own, and in its own precision."""
-    device, dtype = device_of(network), network.dtype
+    device, dtype = network.device, network.dtype
     tensors = {name: value.to(device) for name, value in inputs.items() if isinstance(value, Tensor)}
     return {**inputs, **{name: one.to(dtype) if one.is_floating_point() else one for name, one in tensors.items()}}
-
-
-def _read(name: str, config: PreTrainedConfig, folder: Path) -> Any:
-    kind = processor_of(config)
-    if kind is None:
-        raise NotSupported(msg(READS_NO_IMAGES, model=name))
-    try:
-        check_sizes(folder)
-        return kind.from_pretrained(folder, **SAFE)  # type: ignore[attr-defined]
-    except Exception as error:  # noqa: BLE001 - a damaged file raises whatever its reader happens to raise
-        why = msg(UNREADABLE, model=name, why=first_line(error), files=" and ".join(PROCESSORS))
-        raise CheckpointError(why) from None
 
 
 def check_sizes(folder: Path) -> None:

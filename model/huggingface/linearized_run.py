@@ -13,23 +13,15 @@ import torch
 from torch import Tensor, nn
 
 from i18n import N_, msg
-from model.attribution.linearized_run import (
-    BIASES,
-    EMBEDDING,
-    POSITION,
-    TOKEN,
-    LinearizedRun,
-    QKContributions,
-    Stream,
-    head_outputs,
-)
+from model.attribution import linearized_run as attribution
+from model.attribution.linearized_run import LinearizedRun, QKContributions, Stream
 from model.blocks import positions_under
 from model.errors import NotSupported, first_line
 from model.heads.view import head_name
 from model.huggingface.attention_hook import Reached, ScriptedAttention
 from model.huggingface.probe import Site, layer_numbers, parts_beside
-from model.huggingface.residual import NO_LIST, FrozenNorms, ResidualHooks, ResidualStreams, Uncapped, residuals
-from model.huggingface.stacks import Inputs, Replacement, Stacks, device_of, intercepted
+from model.huggingface.recording import NO_LIST, FrozenNorms, ResidualHooks, ResidualStreams, Uncapped, residuals
+from model.huggingface.stacks import Inputs, Replacement, Stacks, intercepted
 from model.trace import Trace
 
 SLOTS = 32  # positions of a probe
@@ -39,7 +31,6 @@ TOLERANCE = 1e-4  # of the largest number: float32, through a layer
 APART = N_("There are other operations between its layers, so its residual stream is not the sum of what they add")
 NORMED = N_("Its layers do more than add to the residual stream, so what a part wrote changes later")
 UNSEEN = N_("The output of its heads does not leave the layer through the module in which it was found")
-HEAD = N_("Its logits are not linear in its last hidden states")
 
 
 class _ZeroModule(Replacement):
@@ -81,7 +72,7 @@ class LayerProbe:
         self._slots = min(SLOTS, stack.context())
         self._run = ScriptedAttention([self._slots])
         self._run.own_code = own_code
-        ids = torch.full((1, self._slots), token, device=device_of(stack.network))
+        ids = torch.full((1, self._slots), token, device=stack.network.device)
         self._run.positions = torch.full_like(ids, position)
         with hooks.reading() as read:
             stack.states(self._run, Inputs(ids, torch.ones_like(ids, dtype=torch.bool)))
@@ -194,7 +185,7 @@ class FrozenNetwork(LinearizedRun):
             parts.append(left)
             others = parts_beside(self._read.layers[number].module, self._attentions.get(number))
             names.append(msg("{layer} {parts}", layer=head_name(number), parts=others))
-        return Stream((*names, BIASES), torch.stack([*parts, biases]))
+        return Stream((*names, attribution.BIASES), torch.stack([*parts, biases]))
 
     @torch.inference_mode()
     def read(self, layer: int, position: int, parts: Tensor) -> QKContributions:
@@ -225,7 +216,7 @@ class FrozenNetwork(LinearizedRun):
         nothing, whole, rest = made[:3]
         each: Tensor = made[3:] - nothing
         if not _near(rest + each.sum(0), whole):
-            raise NotSupported(msg(HEAD))
+            raise NotSupported(msg("Its logits are not linear in its last hidden states"))
         return each
 
     def _embedded(self, places: list[int]) -> tuple[list[str], list[Tensor]]:
@@ -234,13 +225,13 @@ class FrozenNetwork(LinearizedRun):
         tables = [made for module, _, made in self._read.before if isinstance(module, nn.Embedding)]
         rows = [one.reshape(-1, one.shape[-1])[places].double().cpu() for one in tables]
         if not rows or any(one.shape != entering.shape for one in rows):
-            return [EMBEDDING], [entering]
+            return [attribution.EMBEDDING], [entering]
         factor = float((rows[0] * entering).sum() / rows[0].square().sum())  # Gemma's are multiplied
         if len(rows) == 1 and _near(rows[0] * factor, entering):
-            return [TOKEN], [entering]
+            return [attribution.TOKEN], [entering]
         if len(rows) == 2 and _near(rows[0] + rows[1], entering):
-            return [TOKEN, POSITION], [rows[0], entering - rows[0]]
-        return [EMBEDDING], [entering]
+            return [attribution.TOKEN, attribution.POSITION], [rows[0], entering - rows[0]]
+        return [attribution.EMBEDDING], [entering]
 
     def _written(self, layer: int, position: int) -> tuple[Tensor, Tensor]:
         """What each head of a layer adds to the stream at a position, float64 [H,W], and the layer's bias, [W]."""
@@ -269,7 +260,7 @@ class FrozenNetwork(LinearizedRun):
         return self._probe(position).adds(number, self._attentions[number], x, whole, outputs)
 
     def _outputs(self, layer: int, position: int) -> Tensor:
-        return head_outputs(self._trace.layers[layer], self._trace, 0, [position])[0]
+        return attribution.head_outputs(self._trace.layers[layer], self._trace, 0, [position])[0]
 
     def _probe(self, position: int) -> LayerProbe:
         if position not in self._probes:

@@ -1,45 +1,74 @@
-"""Loads a network and its tokenizers from a folder that was checked: safetensors alone, no code of the repository."""
+"""Loads a network from a folder that was checked: safetensors alone, no code of the repository.
 
-import json
-from collections.abc import Callable, Iterator
+Which class of transformers a configuration is loaded as; whether every weight of the files found its place; adapters.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from itertools import chain
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer
+import transformers
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoTokenizer, GgufConfig, PreTrainedModel, modeling_gguf_pytorch_utils
+from transformers import AutoConfig, GgufConfig, PreTrainedConfig, PreTrainedModel, modeling_gguf_pytorch_utils
 from transformers.pytorch_utils import Conv1D
 from transformers.utils import logging
 
-from i18n import N_, msg, msg_all
+from i18n import N_, msg
 from model import hardware
 from model.base import check_finite
-from model.errors import CheckpointError, NotSupported, Stopped, first_line, panics_caught
-from model.hardware import Hardware
+from model.errors import CheckpointError, NotSupported, Stopped, first_line
+from model.hardware import CPU, Hardware
 from model.huggingface import checkpoint_files, formats, internals
-from model.huggingface import weights as lora
-from model.huggingface.sentencepieces import read_lone, read_marian
-from model.huggingface.stacks import vocabulary_of
+from model.huggingface.stacks import stack_names
 from model.huggingface.verify import refusal
-from model.huggingface.weights import OutputHead, check_report, class_for
-from model.text import BatchTokenizer, added_around
 from serving.settings import Settings
 
 MOST_SHARING = 4096  # numbers of 4 bits that have one scale
 SAFE: dict[str, Any] = {"trust_remote_code": False, "local_files_only": True}
+BEFORE, A, B = "base_model.model.", ".lora_A.weight", ".lora_B.weight"  # prefix and suffixes of the tensors
+UNSEEN = {"subfolder": "no adapter"}  # not shown; adapter_kwargs: if peft is installed, transformers adds adapters
+NOT_PLAIN = re.compile("use_dora|rank_pattern|alpha_pattern|modules_to_save|layer_replication|trainable_token_indices")
+CANNOT_MERGE = N_(
+    "{model} contains an adapter beside its base that Unmask cannot merge ({what}). Merge the two (peft's "
+    "merge_and_unload), save the result, and choose that."
+)
+MISSING_WEIGHTS = N_(
+    "{model} lacks {count} of the weights that its configuration requires ({first}). Fetch its files again, or choose "
+    "another model."
+)
+UNEXPECTED_WEIGHTS = N_(
+    "{model} contains weights that do not fit the network of its configuration ({listed}). Without them, another model "
+    "would be shown: its config.json and its weights do not belong to the same model. Fetch both again."
+)
+NO_LANGUAGE_MODEL = N_("{model}: expected a language model (…ForCausalLM, …ForMaskedLM …), got {architecture}")
+LANGUAGE_MODELS: dict[Any, str] = {  # auto class -> its task, in order of preference
+    transformers.AutoModelForSeq2SeqLM: "SEQ_TO_SEQ_CAUSAL_LM",
+    transformers.AutoModelForMaskedLM: "MASKED_LM",
+    transformers.AutoModelForCausalLM: "CAUSAL_LM",
+    transformers.AutoModelForImageTextToText: "IMAGE_TEXT_TO_TEXT",
+}
+TASKS = (*LANGUAGE_MODELS.values(), "PRETRAINING")
+PREDICTS = re.compile(r"LMHead|For(CausalLM|MaskedLM|ConditionalGeneration|PreTraining)$")
+NOT_NEEDED = (  # unexpected weights on which nothing shown depends
+    r"rotary_emb\.(inv_freq|cos_cached|sin_cached)$",  # computed from the configuration
+    r"\.(attn|attention|self|self_attn)\.(bias|masked_bias)$",  # the causal mask, stored
+    r"(position_ids|token_type_ids)$",  # counted anew for each text
+    r"num_batches_tracked$",  # of training
+    r"(^|\.)pooler\.",  # makes one vector of a whole text, after all attention
+    r"(^|\.)(mtp|nextn)\b",  # predicts tokens further ahead, after all attention
+    r"(^|\.)((pre_|sop_)?classifier|classification_head|score|qa_outputs|seq_relationship|discriminator_predictions"
+    r"|sequence_summary|logits_proj)\.",  # the head of another task
+)
 
 Report = Callable[[str], None]  # called with what is being done; what it raises stops it
 _REPORT: ContextVar[Report | None] = ContextVar("_REPORT", default=None)  # of the load in this thread
-UNREADABLE = N_("{model}: its tokenizer cannot be read ({why}). Its {files} must be complete.")
-OTHER_VOCABULARY = N_(
-    "{model}: its tokenizer has ids up to {highest} and its weights know {known} entries. They do not belong to the "
-    "same model: fetch both again."
-)
 
 
 def _counted(make: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -62,15 +91,15 @@ logging.set_tqdm_hook(_counted)
 
 
 @dataclass(frozen=True)
-class Tokenizers:
-    """The tokenizers of a network. targets: of an encoder-decoder, else None. ends: the ids that end a generated text.
-    never_written: ids that are never generated, padding for example.
+class OutputHead:
+    """What a checkpoint holds. predicts: whether it has a language-model head. adapted: whether an adapter was merged
+    into the network. stored: the type of the weights in the file, as safetensors writes it. hardware: that computes it.
     """
 
-    texts: BatchTokenizer
-    targets: BatchTokenizer | None
-    ends: frozenset[int]
-    never_written: list[int]
+    predicts: bool
+    adapted: bool = False
+    stored: str = "F32"
+    hardware: Hardware = CPU
 
 
 def gguf_option(name: str, folder: Path) -> dict[str, str]:
@@ -99,7 +128,7 @@ def read_network(
     finally:
         _REPORT.reset(token)
     head = check_report(name, network, found)
-    adapted = lora.merge(name, network, folder)
+    adapted = merge(name, network, folder)
     check_finite(name, network)
     try:
         network = network if mapped else network.to(where.device)
@@ -136,7 +165,7 @@ def from_pretrained(
             **gguf,
             output_loading_info=True,
             variant=formats.variant(checkpoint_files.local_files(folder)),
-            adapter_kwargs=lora.UNSEEN,
+            adapter_kwargs=UNSEEN,
             **SAFE,
             **options,
         )
@@ -192,69 +221,123 @@ def _scaled(table: Tensor, numbers: Tensor, scales: Tensor, size: int) -> Tensor
     return table.float()[numbers.int()] * scales[:blocks].float().repeat_interleave(size)[: len(numbers)]
 
 
-def read_tokenizers(name: str, folder: Path, model_type: str) -> tuple[Tokenizer, Tokenizer]:
-    """The tokenizers of the texts and of an encoder-decoder's targets, which differ for Marian alone.
+@torch.inference_mode()
+def merge(name: str, network: PreTrainedModel, folder: Path) -> bool:
+    """Add the adapter in folder to the network's weights; False where there is none.
 
-    Raises CheckpointError for none, or a damaged or empty one.
+    Raises CheckpointError for one that is no plain LoRA or does not fit the network.
     """
-    folder = checkpoint_files.tokenizer_folder(name, folder)
-    files = checkpoint_files.tokenizer_files(name, checkpoint_files.local_files(folder))
+    files = checkpoint_files.local_files(folder)
+    if not formats.is_beside_its_base(files):
+        return False
+    config = checkpoint_files.read_json(name, folder / formats.ADAPTER)
     try:
-        with panics_caught():
-            tokenizers = _read(name, folder, files, model_type)
-            for tokenizer in tokenizers:
-                tokenizer.encode("a")
-    except CheckpointError:
-        raise
-    except Exception as error:  # noqa: BLE001 - the libraries raise plain Exception
-        raise CheckpointError(msg(UNREADABLE, model=name, why=first_line(error), files=msg_all(files))) from None
-    if min(tokenizer.get_vocab_size() for tokenizer in tokenizers) < 2:
-        words = N_("{model} has no tokenizer that knows any token. Save its tokenizer beside its weights.")
-        raise CheckpointError(msg(words, model=name))
-    return tokenizers
+        scale = _scale(config)
+        tensors = load_file(folder / formats.ADAPTER_WEIGHTS)
+        targets = {key.removesuffix(A) for key in tensors if key.endswith(A)}
+        if not targets or set(tensors) != {target + end for target in targets for end in (A, B)}:
+            raise ValueError(msg("weights other than pairs of lora_A and lora_B"))
+        for target in sorted(targets):
+            _add(network, target, tensors[target + B].float() * scale, tensors[target + A].float())
+    except ValueError as error:
+        raise CheckpointError(msg(CANNOT_MERGE, model=name, what=str(error))) from None
+    except (SafetensorError, OSError) as error:
+        words = N_("{model}: its adapter's weights cannot be read ({why}). Fetch them again.")
+        raise CheckpointError(msg(words, model=name, why=error)) from None
+    return True
 
 
-def check_vocabulary(name: str, network: PreTrainedModel, tokenizer: Tokenizer) -> None:
-    """Raises CheckpointError when the tokenizer has ids that the network does not know."""
-    highest, known = max(tokenizer.get_vocab().values()), vocabulary_of(network)
-    if highest >= known:
-        raise CheckpointError(msg(OTHER_VOCABULARY, model=name, highest=highest, known=known))
+def _scale(config: dict[str, Any]) -> float:
+    kind = str(config.get("peft_type", "LORA"))
+    if kind != "LORA":
+        raise ValueError(msg("the kind {kind}", kind=kind[:40]))
+    used = [field for field, value in config.items() if value and NOT_PLAIN.fullmatch(field)]
+    if config.get("bias", "none") != "none" or config.get("lora_bias"):
+        used.append("bias")
+    if used:
+        raise ValueError(", ".join(used))
+    alpha, rank = config.get("lora_alpha"), config.get("r")
+    if not isinstance(alpha, int | float) or not isinstance(rank, int) or rank < 1:
+        raise ValueError(msg("no rank and alpha"))
+    return alpha / (rank**0.5 if config.get("use_rslora") else rank)
 
 
-def tokens_of(network: PreTrainedModel, tokenizers: tuple[Tokenizer, Tokenizer], context: int) -> Tokenizers:
-    """The tokenizers of a network's texts and targets, with the tokens that they add around each."""
-    config, (tokenizer, of_targets) = network.config, tokenizers
-    configs = [getattr(network, "generation_config", None), config]  # the more specific first
-    start, end = added_around(tokenizer)
-    ended = [getattr(said, "eos_token_id", None) for said in configs]
-    ends = frozenset(chain.from_iterable([ids] if isinstance(ids, int) else ids or () for ids in ended))
-    # the padding id: the model's own, or the tokenizer's, or else the end token
-    named = [tokenizer.token_to_id(token) for token in ("<pad>", "[PAD]", "<|pad|>")]
-    usable = (getattr(config, "pad_token_id", None), *named, *sorted(ends))
-    known = vocabulary_of(network)
-    pad = next((token for token in usable if token is not None and 0 <= token < known), 0)
-    texts = BatchTokenizer(tokenizer, context, pad=pad, start=start, end=end)
-    if not config.is_encoder_decoder:
-        return Tokenizers(texts, None, ends, [])
-    starts = [getattr(said, "decoder_start_token_id", None) for said in configs]
-    first = next((int(token) for token in starts if token is not None), pad)
-    targets = BatchTokenizer(of_targets, context, pad=pad, start=[first, *added_around(of_targets)[0]])
-    return Tokenizers(texts, targets, ends, sorted({pad, first} - ends))
+def _add(network: PreTrainedModel, target: str, b: Tensor, a: Tensor) -> None:
+    """b [out,rank], a [rank,in]."""
+    try:
+        module = network.get_submodule(target.removeprefix(BEFORE))
+    except AttributeError:
+        raise ValueError(msg("weights for {target}, which its network does not have", target=target[:80])) from None
+    if not isinstance(module, nn.Linear | Conv1D) or module is network.get_output_embeddings():
+        raise ValueError(msg("weights for {target} ({kind})", target=target[:80], kind=type(module).__name__))
+    left, right = (a.T, b.T) if isinstance(module, Conv1D) else (b, a)  # Conv1D's weight is [in,out]
+    shape = [*left.shape[:1], *right.shape[1:]]
+    if shape != list(module.weight.shape):  # before they are multiplied: little makes much
+        shapes = {"shape": shape, "own": list(module.weight.shape)}
+        raise ValueError(msg("weights of {shape} for {target}, which has {own}", target=target[:80], **shapes))
+    module.weight += (left @ right).to(module.weight)
 
 
-def _read(name: str, folder: Path, files: tuple[str, ...], model_type: str) -> tuple[Tokenizer, Tokenizer]:
-    if files == checkpoint_files.MARIAN:
-        return read_marian(name, folder)
-    if files[0] in checkpoint_files.LONE:
-        tokenizer = read_lone(name, folder / files[0], model_type)
-    elif files == ("tokenizer.json",):  # as it is: transformers rebuilds some families', and the rest gets lost
-        tokenizer = Tokenizer.from_file(str(folder / files[0]))
-    else:
-        gguf = {"gguf_file": files[0]} if files[0].endswith(".gguf") else {}
-        built = AutoTokenizer.from_pretrained(folder, **gguf, **SAFE).backend_tokenizer.to_str()
-        if gguf:  # its class adds tokens to the file's vocabulary
-            parts = json.loads(built)
-            known = len(parts["model"]["vocab"])
-            built = json.dumps(parts | {"added_tokens": [one for one in parts["added_tokens"] if one["id"] < known]})
-        tokenizer = Tokenizer.from_str(built)  # a copy of our own
-    return tokenizer, tokenizer
+def class_for(config: PreTrainedConfig) -> Any:
+    """The auto class that gives the language model of a configuration. Raises NotSupported where there is none."""
+    tasks = {auto: internals.classes_of_task(task) for auto, task in LANGUAGE_MODELS.items()}
+    known = [auto for auto, classes in tasks.items() if config.model_type in classes]
+    saved_as = set(config.architectures or ())
+    for auto in known:
+        if saved_as & _names(tasks[auto][config.model_type]):
+            return auto
+    if config.is_encoder_decoder:  # never its decoder alone
+        known = [
+            auto
+            for auto in known
+            if auto in (transformers.AutoModelForSeq2SeqLM, transformers.AutoModelForImageTextToText)
+        ]
+        if not known:
+            raise NotSupported(msg("it is an encoder-decoder whose source is not text (speech, for example)"))
+    elif getattr(config, "is_decoder", False):
+        known = [auto for auto in known if auto is not transformers.AutoModelForMaskedLM]
+    if known:
+        return known[0]
+    for name in config.architectures or ():  # what it was saved from may be the text part of a larger one
+        found = getattr(transformers, name, None)
+        if name.endswith("ForCausalLM") and found is not None and found.config_class is type(config):
+            return found
+    raise NotSupported(msg("transformers has no language model of this kind"))
+
+
+def needed(keys: Iterable[str]) -> list[str]:
+    """Those of these weights on which something shown depends."""
+    return sorted(key for key in keys if not any(re.search(known, key) for known in NOT_NEEDED))
+
+
+def check_report(name: str, network: PreTrainedModel, report: dict[str, Any]) -> OutputHead:
+    """The head that the files hold. Raises CheckpointError for missing weights and for unexpected ones."""
+    lost = sorted(key for key in report["missing_keys"] if key.startswith(stack_names(network)))
+    if lost:
+        raise CheckpointError(msg(MISSING_WEIGHTS, model=name, count=len(lost), first=lost[0]))
+    if over := needed(report["unexpected_keys"]):
+        listed = ", ".join(over[:2])
+        if len(over) > 2:
+            listed = msg("{listed} and {count} more", listed=listed, count=len(over) - 2)
+        raise CheckpointError(msg(UNEXPECTED_WEIGHTS, model=name, listed=listed))
+    saved_as = next(iter(network.config.architectures or ()), None)
+    return OutputHead(not report["missing_keys"] and (saved_as is None or is_language_model(saved_as)))
+
+
+def head_of(name: str, network: PreTrainedModel) -> OutputHead:
+    """The head of a network in memory. Raises NotSupported for one without."""
+    architecture = type(network).__name__
+    if not is_language_model(architecture):
+        raise NotSupported(msg(NO_LANGUAGE_MODEL, model=name, architecture=architecture))
+    weight = next(network.parameters())
+    return OutputHead(True, hardware=Hardware(str(weight.device), weight.dtype))
+
+
+def is_language_model(architecture: str) -> bool:
+    if PREDICTS.search(architecture):
+        return True
+    return any(architecture in _names(names) for task in TASKS for names in internals.classes_of_task(task).values())
+
+
+def _names(classes: str | Collection[str]) -> set[str]:
+    return {classes} if isinstance(classes, str) else set(classes)

@@ -11,8 +11,7 @@ from transformers import CONFIG_MAPPING, AutoModel, PreTrainedModel
 from i18n import N_, msg
 from model import catalog
 from model.errors import CheckpointError, NotAvailable, NotSupported
-from model.huggingface import checkpoint_files, fetching, hub, weights
-from model.huggingface.loading import from_pretrained
+from model.huggingface import checkpoint_files, fetching, hub, loading
 from serving.settings import Settings
 
 NOT_LANGUAGE_MODEL = N_("{model} ({kind}) is not a language model: choose one that reads tokens alone")
@@ -32,13 +31,8 @@ def find(name: str, settings: Settings, *, download: bool = False, progress: hub
     if checkpoint_files.is_path(name):
         return checkpoint_files.allowed_folder(name, settings)
     repo = name if entry is None or entry.repo is None else entry.repo
-    for known in (name, repo):
-        try:
-            folder = hub.cached(known)
-        except ValueError:  # what is no repository's id is no name in the cache either
-            break
-        if folder is not None and checkpoint_files.is_complete(folder):
-            return folder
+    if found := fetching.cached(name) or fetching.cached(repo):
+        return found
     if download:
         return catalog.fetch(name, progress, settings)
     try:
@@ -61,18 +55,17 @@ def load(name: str, folder: Path, settings: Settings, dtype: torch.dtype = torch
     config = checkpoint_files.check_folder(name, folder, settings)
     model_type = config["model_type"]
     if model_type not in CONFIG_MAPPING:
-        words = CUSTOM_CODE if "auto_map" in config else UNKNOWN
-        raise NotSupported(msg(words, model=name, kind=model_type[:60]))
+        raise NotSupported(msg(CUSTOM_CODE if "auto_map" in config else UNKNOWN, model=name, kind=model_type[:60]))
     try:
         numbers = fetching.without_weights(name, folder).num_parameters()  # weights that lack are made
         checkpoint_files.check_loaded_size(name, numbers * dtype.itemsize, settings)
         network: PreTrainedModel
-        network, found = from_pretrained(name, folder, dtype)
+        network, found = loading.from_pretrained(name, folder, dtype)
         if found["missing_keys"]:  # transformers would make a head at random
-            network, found = from_pretrained(name, folder, dtype, AutoModel)
+            network, found = loading.from_pretrained(name, folder, dtype, AutoModel)
     except NotSupported:
         raise NotSupported(msg(NOT_LANGUAGE_MODEL, model=name, kind=model_type)) from None
-    if lost := weights.needed(found["missing_keys"]):
-        raise CheckpointError(msg(weights.MISSING_WEIGHTS, model=name, count=len(lost), first=lost[0]))
-    weights.merge(name, network, folder)
+    if lost := loading.needed(found["missing_keys"]):
+        raise CheckpointError(msg(loading.MISSING_WEIGHTS, model=name, count=len(lost), first=lost[0]))
+    loading.merge(name, network, folder)
     return network

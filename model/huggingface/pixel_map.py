@@ -55,8 +55,7 @@ def pixel_boxes(pixels_of: Prepare, embed: Embed, size: tuple[int, int]) -> list
             break
         tried = [cell and (cell[0], *(edge // side * less for edge in cell[1:])) for cell in cells]
         if _proved(values, tokens, tried, embed, planes, spread):
-            tile = tiles.shape[-2:]
-            return [None if cell is None else _box(cell, regions[cell[0]], tile, size) for cell in tried]
+            return [None if cell is None else _box(cell, regions[cell[0]], tiles.shape[-2:], size) for cell in tried]
     return []
 
 

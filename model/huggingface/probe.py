@@ -1,29 +1,30 @@
 """Finds, in one small pass through a network, its attentions, the masks that each has and the layer that it is in; and
-what layers without attention are.
+what layers without attention are. A network's own masks are recognised from transformers' mask functions or from what
+is added to the scores.
 
 Sizes: B rows, H query heads, Hkv key-value heads, Q queries, K keys, D head width.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedConfig
 
 from i18n import N_, msg, msg_list
-from model import masks
 from model.attention import attend
 from model.errors import NotSupported
-from model.huggingface import native_masks
 from model.huggingface.attention_hook import AttentionRun, Call
-from model.huggingface.native_masks import NativeMask
+from model.mask_kinds import KINDS, OF_IMAGES, Cells
+from model.masks import MASK_NAMES, MaskContext, MaskSpec
 
 ATTENTION = "attention"
 STATE_SPACE, RECURRENCE, LINEAR_ATTENTION = N_("state space"), N_("recurrence"), N_("linear attention")
-KINDS = (  # (pattern of the names of a layer's parts, kind); the first match counts
+LAYER_KINDS = (  # (pattern of the names of a layer's parts, kind); the first match counts
     (r"cross.?att", N_("cross-attention to images")),
     (r"attention|attn", None),  # an attention that was not found
     (r"mamba|ssm|statespace", STATE_SPACE),
@@ -35,7 +36,7 @@ KINDS = (  # (pattern of the names of a layer's parts, kind); the first match co
 BESIDE = (  # the same for the name and class of one part that writes into the residual stream
     (r"mlp|moe|expert|feed_?forward|ffn", "MLP"),
     (r"conv(?!1d)", "convolution"),
-    *((words, kind) for words, kind in KINDS if kind not in (None, "convolution", "feed-forward")),
+    *((words, kind) for words, kind in LAYER_KINDS if kind not in (None, "convolution", "feed-forward")),
     (r"", "MLP"),
 )
 LINEAR = re.compile(r"linear_?att|delta|lightning|retention|kda", re.IGNORECASE)
@@ -49,7 +50,6 @@ class Place:
     path: str
     number: int
     serial: int
-    module: nn.Module
 
 
 def layer_numbers(places: list[Place | None]) -> tuple[int, ...] | None:
@@ -68,9 +68,18 @@ def layer_kinds(stack: nn.Module, places: list[Place | None], shown: tuple[int, 
 
     Raises NotSupported for another layer that seems to have attention.
     """
-    path = next(place.path for place in places if place is not None)
-    layers = list(stack.get_submodule(path).children())
-    return tuple(ATTENTION if number in shown else _kind(number, layer) for number, layer in enumerate(layers))
+    path, kinds = next(place.path for place in places if place is not None), []
+    for number, layer in enumerate(stack.get_submodule(path).children()):
+        parts = [type(module).__name__ for module in layer.modules()] + [name for name, _ in layer.named_children()]
+        parts = [part for part in parts if "norm" not in part.lower()]  # "post_attention_layernorm"
+        names = " ".join(parts).lower()
+        kind = next((kind for words, kind in LAYER_KINDS if re.search(words, names)), None)
+        kind = LINEAR_ATTENTION if any(LINEAR.search(part) for part in parts) else kind
+        kind = ATTENTION if number in shown else kind
+        if kind is None:
+            raise NotSupported(msg(UNKNOWN_KIND, number=number, name=type(layer).__name__))
+        kinds.append(kind)
+    return tuple(kinds)
 
 
 def parts_beside(layer: nn.Module, attention: nn.Module | None) -> str:
@@ -89,7 +98,7 @@ def why_unseen(stack: nn.Module) -> str:
     """Why no attention was found in a stack."""
     own = sorted({type(module).__name__ for module in stack.modules() if re.search("Att", type(module).__name__)})
     parts = " ".join(type(module).__name__ for module in stack.modules()).lower()
-    kind = next((kind for words, kind in KINDS if kind is not None and re.search(words, parts)), None)
+    kind = next((kind for words, kind in LAYER_KINDS if kind is not None and re.search(words, parts)), None)
     if kind in (STATE_SPACE, RECURRENCE, LINEAR_ATTENTION):
         return msg("it has no attention between tokens: its layers are a {kind}", kind=msg(kind))
     if own:
@@ -97,16 +106,135 @@ def why_unseen(stack: nn.Module) -> str:
     return msg("it has no attention")
 
 
-def _kind(number: int, layer: nn.Module) -> str:
-    parts = [type(module).__name__ for module in layer.modules()] + [name for name, _ in layer.named_children()]
-    parts = [part for part in parts if "norm" not in part.lower()]  # "post_attention_layernorm"
-    if any(LINEAR.search(part) for part in parts):
-        return LINEAR_ATTENTION
-    names = " ".join(parts).lower()
-    kind = next((kind for words, kind in KINDS if re.search(words, names)), None)
-    if kind is None:
-        raise NotSupported(msg(UNKNOWN_KIND, number=number, name=type(layer).__name__))
-    return kind
+FAR_POSITIONS = 64
+AS_GOOD_AS_BLOCKED = -9999.0  # what networks add to a score to block it is at most this; a bias is more
+EDGES = re.compile(r"window|chunk|local|block|radius|stride|top_?k|budget|landmark|segment")
+OWN_MASK = N_("its mask is neither causal nor a sliding window nor chunks")
+
+
+@dataclass(frozen=True)
+class NativeMask:
+    """The masks of one attention, without padding. sizes: (kind, positions)."""
+
+    causal: bool
+    sizes: tuple[tuple[str, int], ...] = ()
+
+    def cells(self, positions: Tensor) -> Tensor:
+        """bool [S,S], True = may attend, at these increasing positions of a text without padding."""
+        query, key = positions[None, None, :, None], positions[None, None, None]
+        cells = Cells(query, key, query, key, int(positions[-1]) + 1)
+        allowed = torch.ones(len(positions), len(positions), dtype=torch.bool)
+        for name, size in ((("causal", 0),) if self.causal else ()) + self.sizes:
+            mask = KINDS[name].cells(cells, size)
+            allowed = allowed if mask is None else allowed & mask[0, 0]
+        return allowed
+
+    def over(self, keep: Tensor, queries: int) -> Tensor:
+        """bool, broadcastable to [B,1,Q,K]: with padding, keep [B,K]."""
+        context = MaskContext(keep, queries, 1, sizes=dict(self.sizes))
+        allowed = context.allowed(MaskSpec(causal=self.causal))
+        return torch.ones(1, 1, 1, 1, dtype=torch.bool, device=keep.device) if allowed is None else allowed
+
+
+def edges_of(config: PreTrainedConfig) -> tuple[int, ...]:
+    """The lengths of windows, chunks and blocks in a configuration."""
+    found = set()
+
+    def visit(data: Any, name: str = "") -> None:
+        if isinstance(data, dict | list | tuple):
+            for key, value in data.items() if isinstance(data, dict) else ((name, value) for value in data):
+                visit(value, str(key))
+        elif type(data) is int and 1 < data < 10**6 and EDGES.search(name):
+            found.add(data)
+
+    visit(config.get_text_config().to_dict())
+    return tuple(sorted(found))
+
+
+def far_positions(edges: tuple[int, ...], context: int) -> Tensor:
+    """Positions from 0 to the end of the context, dense at the start and on both sides of every edge."""
+    near = [edge + step for edge in (4, *_sizes(edges)) for step in range(-4, 4)]
+    spread = torch.linspace(0, context - 1, FAR_POSITIONS).long().tolist()
+    return torch.tensor(sorted({position for position in (*near, *spread) if 0 <= position < context}))
+
+
+def of_function(
+    mask_function: Callable[..., Any], tokens: int, edges: tuple[int, ...], far: Tensor
+) -> NativeMask | None:
+    """The mask of transformers' function of (row, head, query, key), None for an unknown kind. It is compared at the
+    far positions, so that a pass over a few tokens finds a window of thousands."""
+    for positions in (far, torch.arange(tokens)):
+        try:
+            native = _asked(mask_function, positions)
+        except IndexError:  # it looks something up for each token of the text
+            continue
+        for candidate in _candidates(edges):
+            if torch.equal(native, candidate.cells(positions)):
+                return candidate
+    return None
+
+
+def _asked(mask_function: Callable[..., Any], positions: Tensor) -> Tensor:
+    zero = torch.zeros(1, 1, 1, 1, dtype=torch.long)
+    found = mask_function(zero, zero, positions[None, None, :, None], positions[None, None, None, :])
+    return torch.as_tensor(found).expand(1, 1, len(positions), len(positions))[0, 0]
+
+
+def image_groups(
+    mask_function: Callable[..., Any], native: NativeMask, groups: Sequence[Tensor]
+) -> tuple[NativeMask, Tensor | None]:
+    """The mask of a row with an image in it, by transformers' function: as on text, or besides some tokens see each
+    other, one of `groups`, int64 [T] each, -1 outside. Raises NotSupported for another one."""
+    positions = torch.arange(len(groups[0]))
+    found = _asked(mask_function, positions).cpu()
+    if torch.equal(found, native.cells(positions)):
+        return native, None
+    for size in (len(positions), *dict(native.sizes).values()):  # anywhere in the image, or within a window
+        wider = replace(native, sizes=(*native.sizes, (OF_IMAGES, size)))
+        for group in groups:
+            context = MaskContext(torch.ones(1, len(positions), dtype=torch.bool), len(positions), 1,
+                                  sizes=dict(wider.sizes), groups=group[None])  # fmt: skip
+            if torch.equal(found, context.allowed_in_row(MaskSpec(causal=native.causal), 0)):
+                return wider, group[None]
+    raise NotSupported(msg(OWN_MASK))
+
+
+def of_cells(blocked: Tensor, keep: Tensor, real: Tensor, edges: tuple[int, ...]) -> NativeMask:
+    """The mask that blocks these cells [B,1 or H,Q,K] of a batch with keep [B,K], at its real queries [B,Q].
+
+    Raises NotSupported for an unknown kind.
+    """
+    for candidate in _candidates(edges):
+        if not differs(blocked, ~candidate.over(keep, blocked.shape[-2]), real):
+            return candidate
+    raise NotSupported(msg(OWN_MASK))
+
+
+def differs(one: Tensor, other: Tensor, real: Tensor) -> bool:
+    """Whether two masks [B,1 or H,Q,K] differ at the real queries [B,Q]."""
+    return bool(((one ^ other) & real[:, None, :, None]).any())
+
+
+def split(added: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """What is added to the scores -> the cells that it blocks (bool) and the remaining bias; None for none."""
+    if added.dtype == torch.bool:
+        return (None, None) if bool(added.all()) else (~added, None)
+    blocked = added <= AS_GOOD_AS_BLOCKED
+    masks = bool(blocked.any())
+    bias = added.masked_fill(blocked, 0.0) if masks else added
+    return blocked if masks else None, bias if bool(bias.any()) else None
+
+
+def _candidates(edges: tuple[int, ...]) -> Iterator[NativeMask]:
+    sized = [name for name, kind in KINDS.items() if kind.sized]
+    for causal in (True, False):
+        yield NativeMask(causal)
+        yield from (NativeMask(causal, ((name, size),)) for size in _sizes(edges) for name in sized)
+
+
+def _sizes(edges: tuple[int, ...]) -> list[int]:
+    """The edges, as inclusive and exclusive distances, whole or half on each side."""
+    return sorted({size for edge in edges for size in (edge, edge + 1, edge // 2, edge // 2 + 1) if size > 0})
 
 
 OTHER_TOKENS = N_(
@@ -136,15 +264,11 @@ class Site:
     selects: bool = False
 
     @property
-    def causal(self) -> bool:
-        return self.native.causal
-
-    @property
     def available(self) -> frozenset[str]:
         """The masks that a user can switch. Cross-attention and encoders have no causal mask."""
         if self.part == "cross":
             return frozenset({"padding"})
-        return frozenset(masks.MASK_NAMES) - ({"causal"} if self.part == "encoder" else set())
+        return frozenset(MASK_NAMES) - ({"causal"} if self.part == "encoder" else set())
 
 
 class Probe(AttentionRun):
@@ -155,7 +279,7 @@ class Probe(AttentionRun):
     """
 
     def __init__(self, keeps: dict[str, Tensor], edges: tuple[int, ...], far: Tensor) -> None:
-        """keeps: see Inputs.keeps. edges, far: see native_masks."""
+        """keeps: see Inputs.keeps. edges, far: see"""
         super().__init__(keep.shape[1] for keep in keeps.values())
         self._keeps, self._edges, self._far = keeps, edges, far
         self._given: list[tuple[Tensor, NativeMask | None]] = []  # the masks that transformers asked for
@@ -185,15 +309,15 @@ class Probe(AttentionRun):
 
     def _place(self) -> Place | None:
         """The outermost running module that is in a list of layers."""
-        for name, module, serial in self._running:
+        for name, _, serial in self._running:
             path, _, number = name.rpartition(".")
             if number.isdigit():
-                return Place(path, int(number), serial, module)
+                return Place(path, int(number), serial)
         return None
 
     def mask(self, arguments: dict[str, Any]) -> Tensor:
         edges = (*self._edges, *filter(None, [arguments.get("local_size")]))
-        native = native_masks.of_function(arguments["mask_function"], arguments["q_length"], edges, self._far)
+        native = of_function(arguments["mask_function"], arguments["q_length"], edges, self._far)
         given = super().mask(arguments)
         self._given.append((given, native))
         return given
@@ -220,9 +344,9 @@ class Probe(AttentionRun):
             if given is not None:
                 asked = given[1]
                 if asked is None:
-                    raise NotSupported(msg(native_masks.OWN_MASK))
+                    raise NotSupported(msg(OWN_MASK))
                 continue
-            cells, bias = native_masks.split(added)
+            cells, bias = split(added)
             if cells is not None and bias is not None:
                 words = N_("its position bias and its mask are one number, so the mask cannot be turned off alone")
                 raise NotSupported(msg(words))
@@ -232,12 +356,12 @@ class Probe(AttentionRun):
         if asked is None and len(kinds) == 1 and not blocked.any():
             asked = next(iter(kinds))  # it changed the mask that it was given
         if asked is None:
-            return native_masks.of_cells(blocked, keep, real, self._edges), True, False
+            return of_cells(blocked, keep, real, self._edges), True, False
         known = ~asked.over(keep, call.q.shape[2])
-        if not native_masks.differs(known | blocked, known, real):
+        if not differs(known | blocked, known, real):
             return asked, False, False
         try:
-            return native_masks.of_cells(known | blocked, keep, real, self._edges), False, False
+            return of_cells(known | blocked, keep, real, self._edges), False, False
         except NotSupported:
             if len(kinds) > 1:  # which of them it selects by is not known
                 raise

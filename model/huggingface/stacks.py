@@ -12,7 +12,6 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
 
-import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel, cache_utils
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
@@ -20,8 +19,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttenti
 from i18n import msg
 from model.blocks import counts_by_ids, positions_of
 from model.errors import NotSupported
-from model.huggingface.attention_hook import AttentionRun, active_run, give_positions
-from model.huggingface.own_attention import OwnAttention
+from model.huggingface.attention_hook import AttentionRun, OwnAttention, active_run, give_positions
 
 USUAL_CONTEXT = 512  # for models with relative positions, which state no limit: T5's in training
 LIMITS = ("max_position_embeddings", "max_seq_len", "max_target_positions")  # the last two: MPT, Whisper's decoder
@@ -141,13 +139,12 @@ class OneStack(Stacks):
     def states(self, run: AttentionRun, inputs: Inputs, past: cache_utils.Cache | None = None) -> Tensor:
         """Positions are the run's, else counted over real tokens; with an image, the network's own. past: of earlier
         calls, whose positions are part of inputs.keep [B,K] alone; this call's are added to it."""
-        if inputs.image is not None:
-            with intercepted(run, self.stack, len(inputs.ids)):
-                return cast(Tensor, self.body(**self.arguments(self.body, inputs, None))[0])
-        arguments = self.arguments(self.stack, inputs, run.positions)
-        cached = {} if past is None else {"use_cache": True, "past_key_values": past}
+        module = self.stack if inputs.image is None else self.body
+        arguments = self.arguments(module, inputs, run.positions)
+        if past is not None:
+            arguments |= {"use_cache": True, "past_key_values": past}
         with intercepted(run, self.stack, len(inputs.ids)):
-            return cast(Tensor, self.stack(**arguments | cached)[0])
+            return cast(Tensor, module(**arguments)[0])
 
     def reference(self, inputs: Inputs) -> Tensor:
         return logits_of(self.network(**self.arguments(self.network, inputs, None)))
@@ -171,7 +168,8 @@ class OneStack(Stacks):
         given = getattr(config, "rope_parameters", None) or {}
         kinds = [rope for rope in (given, *given.values()) if isinstance(rope, dict)]  # one, or one for each layer type
         longest = [rope["original_max_position_embeddings"] for rope in kinds if rope.get("rope_type") == "longrope"]
-        limit = min(filter(None, [_stated(config), *longest, getattr(config, "keep_window_size", None)]))
+        stated = _stated(config)
+        limit: int = min([stated, *longest, getattr(config, "keep_window_size", None) or stated])
         if self._counts_by_ids is not None:
             return limit - cast(int, self._counts_by_ids.padding_idx) - 1
         embeddings = (one for name, one in self.stack.named_modules() if name.endswith("position_embeddings"))
@@ -269,10 +267,6 @@ def logits_of(output: Any) -> Tensor:
         if isinstance(found, Tensor):
             return found
     raise NotSupported(msg("it returns no logits"))
-
-
-def device_of(network: PreTrainedModel) -> torch.device:
-    return next(network.parameters()).device
 
 
 def _replaced(network: nn.Module, path: str, module: nn.Module) -> nn.Module:

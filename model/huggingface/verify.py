@@ -18,12 +18,11 @@ from transformers import CONFIG_MAPPING
 from i18n import N_, msg
 from model.blocks import FIRST_POSITIONS
 from model.errors import NotSupported, first_line
-from model.huggingface import attention_hook, formats, internals
+from model.huggingface import attention_hook, formats, internals, probe
 from model.huggingface.attention_hook import Call, Reached, ScriptedAttention
-from model.huggingface.native_masks import edges_of, far_positions
-from model.huggingface.probe import ATTENTION, Place, Probe, Site, layer_kinds, layer_numbers, why_unseen
+from model.huggingface.probe import Place, Site
 from model.huggingface.recording import Recording
-from model.huggingface.stacks import Inputs, OneStack, Stacks, TwoStacks, device_of, intercepted, vocabulary_of
+from model.huggingface.stacks import Inputs, OneStack, Stacks, TwoStacks, intercepted, vocabulary_of
 from model.masks import MaskSpec
 
 SUPPORTED = (
@@ -146,13 +145,13 @@ def examine(stacks: Stacks, report: Callable[[str], None] = lambda _: None) -> F
             inputs = _inputs(stacks)
             expected = _reference(stacks, inputs)
             _switch(stacks, attention_hook.NAME)
-    edges = edges_of(stacks.network.config)
-    probe = Probe(inputs.keeps(), edges, far_positions(edges, stacks.context()))
-    stacks.states(probe, inputs)
-    sites = tuple(probe.sites)
+    edges = probe.edges_of(stacks.network.config)
+    looking = probe.Probe(inputs.keeps(), edges, probe.far_positions(edges, stacks.context()))
+    stacks.states(looking, inputs)
+    sites = tuple(looking.sites)
     kinds = _layer_kinds(stacks, sites)
     report(msg("comparing our logits with its own"))
-    run = Recording(sites, MaskSpec(causal=any(site.causal for site in sites)), inputs.keeps())
+    run = Recording(sites, MaskSpec(causal=any(site.native.causal for site in sites)), inputs.keeps())
     states = stacks.states(run, inputs)
     run.layers()
     check_logits(stacks.logits(states), expected, inputs.keep)
@@ -161,7 +160,7 @@ def examine(stacks: Stacks, report: Callable[[str], None] = lambda _: None) -> F
 
 def check_runs_on_text(stacks: Stacks) -> None:
     """Raises NeedsMore for a network that asks for more than a text, as far as one without weights shows it."""
-    ids = torch.zeros(1, TOKENS, dtype=torch.long, device=device_of(stacks.network))
+    ids = torch.zeros(1, TOKENS, dtype=torch.long, device=stacks.network.device)
     text = Inputs(ids, torch.ones_like(ids, dtype=torch.bool))
     try:
         _reference(stacks, replace(text, source=text))
@@ -181,12 +180,12 @@ def _switch(stacks: Stacks, attention: str) -> None:
 def _inputs(stacks: Stacks) -> Inputs:
     """Two rows, one of them padded: on the left where the network takes positions, which are tried so too. They are
     longer than every window, chunk and block that the configuration names, as far as that is affordable."""
-    device, known = device_of(stacks.network), vocabulary_of(stacks.network)
+    device, known = stacks.network.device, vocabulary_of(stacks.network)
     generator = torch.Generator().manual_seed(0)
     pad = getattr(stacks.network.config, "pad_token_id", None) or 0
     pad = pad if pad < known else 0  # of a larger model's whole vocabulary
     most = min(MOST_TOKENS, stacks.context() - SOURCE_MORE, MOST_WORK / (2 * stacks.network.num_parameters()))
-    lengths = [edge + SOURCE_MORE for edge in edges_of(stacks.network.config)]
+    lengths = [edge + SOURCE_MORE for edge in probe.edges_of(stacks.network.config)]
     length = max([TOKENS, *(length for length in lengths if length <= most)])
 
     def batch(tokens: int) -> Inputs:
@@ -211,22 +210,20 @@ def _reference(stacks: Stacks, inputs: Inputs) -> Tensor:
 
 
 def _layer_kinds(stacks: Stacks, sites: Sequence[Site]) -> tuple[dict[str, tuple[int, ...]], tuple[str, ...]]:
-    """The numbers of the layers that have attention, by part, and what all layers of a single stack are.
-
-    Raises NotSupported where there is no attention, or a layer without one is of no known kind.
-    """
+    """The numbers of the layers that have attention, by part, and what all layers of a single stack are. Raises
+    NotSupported where there is no attention, or a layer without one is of no known kind."""
     places: dict[str, list[Place | None]] = {}
     for site in sites:
         places.setdefault(site.part, []).append(site.place)
     for part, stack in stacks.parts.items():
         if part not in places:
-            raise NotSupported(why_unseen(stack))
+            raise NotSupported(probe.why_unseen(stack))
     if "decoder" in places and "cross" not in places:
         raise NotSupported(msg("its decoder does not attend to its source in a way that Unmask can trace"))
-    numbers = {part: found for part in places if (found := layer_numbers(places[part])) is not None}
-    kinds = layer_kinds(stacks.stack, places["self"], numbers["self"]) if "self" in numbers else ()
+    numbers = {part: found for part in places if (found := probe.layer_numbers(places[part])) is not None}
+    kinds = probe.layer_kinds(stacks.stack, places["self"], numbers["self"]) if "self" in numbers else ()
     counted = {part: found for part, found in numbers.items() if found != tuple(range(len(found)))}
-    return counted, kinds if set(kinds) - {ATTENTION} else ()
+    return counted, kinds if set(kinds) - {probe.ATTENTION} else ()
 
 
 def check_logits(ours: Tensor, theirs: Tensor, keep: Tensor) -> None:

@@ -32,21 +32,17 @@ def clipped(box: Box, within: Box) -> Box:
     return left, top, max(min(box[2], within[2]), left), max(min(box[3], within[3]), top)
 
 
-def grid_tokens(
-    first: int, rows: int, columns: int, region: Box, size: tuple[int, int], image: int = 0
-) -> tuple[ImageToken, ...]:
-    """The tokens of a grid, row by row from position `first` on, over a region of an image.
+def grid_tokens(rows: int, columns: int, region: Box, size: tuple[int, int]) -> tuple[ImageToken, ...]:
+    """The tokens of a grid, row by row from position 0 on, over a region of an image.
 
     region: what the grid covers, in pixels of the image as it was read: a crop is smaller than the image, padding
     reaches out of it. size: the image's, width and height, to which boxes are cut.
     """
     left, top, right, bottom = region
     wide, high = (right - left) / columns, (bottom - top) / rows
-    tokens = []
-    for number in range(rows * columns):
-        x, y = left + number % columns * wide, top + number // columns * high
-        tokens.append(ImageToken(first + number, clipped((x, y, x + wide, y + high), (0, 0, *size)), image))
-    return tuple(tokens)
+    corners = [(left + column * wide, top + row * high) for row in range(rows) for column in range(columns)]
+    boxes = (clipped((x, y, x + wide, y + high), (0, 0, *size)) for x, y in corners)
+    return tuple(ImageToken(number, box) for number, box in enumerate(boxes))
 
 
 def with_means(weights: np.ndarray, neutral: np.ndarray | None = None) -> np.ndarray:

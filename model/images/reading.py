@@ -18,6 +18,8 @@ MOST_BYTES, MOST_PIXELS = 5 * 2**20, 25_000_000
 # by EXIF's orientation, from 2 on; ImageOps.exif_transpose writes all of the EXIF anew, which odd ones do not survive
 TURNS: dict[Any, Image.Transpose] = dict(enumerate(map(Image.Transpose, (0, 3, 1, 5, 4, 6, 2)), 2))
 LEAST_SIDE, MOST_RATIO = 8, 20  # pixels; of the longer side to the shorter
+NO_PICTURE = N_("expected an image: a path, bytes, Pillow's, or an array of uint8 [height, width, 3], got {got}")
+TOO_LARGE = N_("expected an image of at most {most:.0f} megapixels, got a larger one")
 
 
 def read_picture(data: bytes) -> Image.Image:
@@ -55,7 +57,13 @@ def _decoded(opened: Callable[[], Image.Image]) -> Image.Image:
             _check(image)
             image.load()
             turn = TURNS.get(image.getexif().get(ExifTags.Base.Orientation))
-            return _on_white(image if turn is None else image.transpose(turn))
+            image = image if turn is None else image.transpose(turn)
+            if image.mode.startswith("I"):  # 16 bits, which convert would cut off at 255
+                image = image.convert("I").point(lambda value: value / 256).convert("L")
+            if image.has_transparency_data:
+                image = image.convert("RGBA")
+                image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+            return image.convert("RGB")
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise ValueError(msg(TOO_LARGE, most=MOST_PIXELS / 1e6)) from None
     except UnidentifiedImageError:
@@ -64,10 +72,6 @@ def _decoded(opened: Callable[[], Image.Image]) -> Image.Image:
         if isinstance(str(error), Message):
             raise  # one of ours
         raise ValueError(msg("expected a whole image, got a damaged or truncated one")) from None
-
-
-NO_PICTURE = N_("expected an image: a path, bytes, Pillow's, or an array of uint8 [height, width, 3], got {got}")
-TOO_LARGE = N_("expected an image of at most {most:.0f} megapixels, got a larger one")
 
 
 def _check(image: Image.Image) -> None:
@@ -80,12 +84,3 @@ def _check(image: Image.Image) -> None:
         raise ValueError(msg(words, least=LEAST_SIDE, ratio=MOST_RATIO, wide=wide, high=high))
     if getattr(image, "n_frames", 1) > 1:
         raise ValueError(msg("expected a still image, got an animated one"))
-
-
-def _on_white(image: Image.Image) -> Image.Image:
-    if image.mode.startswith("I"):  # 16 bits, which convert would cut off at 255
-        image = image.convert("I").point(lambda value: value / 256).convert("L")
-    if image.has_transparency_data:
-        image = image.convert("RGBA")
-        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-    return image.convert("RGB")

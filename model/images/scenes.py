@@ -99,9 +99,8 @@ def random_scene(
 ) -> Scene:
     """One that is held out, or not, of one to three shapes. pair: of UNSEEN, the first's; else no shape has any."""
     while True:
-        wanted = count or draw.randint(1, MOST_SHAPES)
-        shapes = [_random_shape(draw, None if shape else pair) for shape in range(wanted)]
-        while not all(one.apart_from(other, GAP) for one, other in combinations(shapes, 2)):
+        wanted, shapes = count or draw.randint(1, MOST_SHAPES), list[SceneShape]()
+        while not shapes or not all(one.apart_from(other, GAP) for one, other in combinations(shapes, 2)):
             shapes = [_random_shape(draw, None if shape else pair) for shape in range(wanted)]
         scene = Scene(tuple(shapes), draw.choice(tuple(BACKGROUNDS)))
         if scene.held_out == held_out and scene.unseen == (pair is not None):

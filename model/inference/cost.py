@@ -32,8 +32,6 @@ BLOCKED, BY_DISTANCE, OPENED, DRAWN = range(4)  # of a block without borders: wh
 STROKES = {"block": DRAWN, "open": OPENED}
 ANY_MASK = ("attn_mask", "flex")  # SDPA's boolean tensor, and FlexAttention's function of q_idx and k_idx
 KERNELS = ("is_causal", "varlen", *ANY_MASK)
-
-
 SPLIT = next(name for name, kind in KINDS.items() if kind.splits)
 
 
@@ -105,10 +103,13 @@ def cost(
     if not isinstance(masks, MaskSpec | Mapping):
         raise ValueError(f"expected masks as a MaskSpec or a dict of its fields, got {masks!r:.40}")  # not shown
     spec = masks if isinstance(masks, MaskSpec) else MaskSpec.from_fields(masks)
-    counts = _Blocks(spec, tokens, block, sizes).counts()
+    found = _Blocks(spec, tokens, block, sizes)
+    counts, kinds = found.counts(), [*found.kinds, *([SPLIT] if sizes else [])]
     blocks = (counts > 0).astype(np.int8) + (counts == block**2)
-    kinds = [*_kinds(spec, tokens), *([SPLIT] if sizes else [])]
-    kernels = {kernel: _accepts(kernel, spec, kinds) for kernel in KERNELS}
+    kernels = {  # whether a kernel takes any mask, or has an argument for each one that is on
+        kernel: kernel in ANY_MASK or (not spec.drawn and all(kernel in KINDS[name].arguments for name in kinds))
+        for kernel in KERNELS
+    }
     return MaskCost(tokens, block, blocks, int(counts.sum()), kernels)
 
 
@@ -123,19 +124,6 @@ def lengths_within(tokens: int, sizes: Sequence[int]) -> list[int]:
     return sizes
 
 
-def _accepts(kernel: str, spec: MaskSpec, kinds: Sequence[str]) -> bool:
-    """Whether a kernel takes any mask, or has an argument for each one that is on."""
-    return kernel in ANY_MASK or (not spec.drawn and all(kernel in KINDS[name].arguments for name in kinds))
-
-
-def _kinds(spec: MaskSpec, tokens: int) -> dict[str, Any]:
-    """The kinds that change something on such a text, each with its parameter; those that block come first."""
-    one = _cells(ZERO, ZERO, tokens)
-    on = {name: value for name, value in spec.on().items() if not KINDS[name].sized}
-    found = [(name, value) for name, value in on.items() if KINDS[name].cells(one, value) is not None]
-    return dict(sorted(found, key=lambda item: KINDS[item[0]].opens))
-
-
 def _cells(query: Tensor, key: Tensor, tokens: int) -> Cells:
     """The cells where queries [..,Q,1] meet keys [..,1,K] of a text without padding."""
     return Cells(query, key, query, key, tokens)
@@ -148,7 +136,11 @@ class _Blocks:
         self.spec, self.tokens, self.block = spec, tokens, block
         self.first = np.arange(0, tokens, block)
         self.last = np.minimum(self.first + block, tokens) - 1
-        self.kinds = _kinds(spec, tokens)
+        one = _cells(ZERO, ZERO, tokens)
+        on = {name: value for name, value in spec.on().items() if not KINDS[name].sized}
+        found = [(name, value) for name, value in on.items() if KINDS[name].cells(one, value) is not None]
+        # those that change something on such a text, each with its parameter; those that block come first
+        self.kinds = dict(sorted(found, key=lambda item: KINDS[item[0]].opens))
         ends = np.cumsum([0, *sizes])
         self.part = np.repeat(np.arange(len(ends)), np.diff(ends, append=tokens))  # of each token, its document
 
@@ -185,17 +177,11 @@ class _Blocks:
                 states[~most] = BLOCKED
         below, bordered_below = states.copy(), bordered.copy()
         for stroke in self.spec.drawn:
-            touched, within = zip(*map(self._covered, (stroke.query, stroke.key), (stroke.last_query, stroke.last_key)),
-                                  strict=True)  # fmt: skip
+            rows, columns = self._covered(stroke.query, stroke.last_query), self._covered(stroke.key, stroke.last_key)
+            touched, within = zip(rows, columns, strict=True)
             states[within] = STROKES.get(stroke.kind, below[within])
-            bordered[within] = (beyond if stroke.kind in STROKES else bordered_below)[
-                within
-            ]  # one colour over the rest
-            edge = np.ones(bordered[touched].shape, bool)
-            edge[tuple(slice(w.start - t.start, w.stop - t.start) for t, w in zip(touched, within, strict=True))] = (
-                False
-            )
-            bordered[touched] |= edge
+            bordered[touched] = True
+            bordered[within] = (beyond if stroke.kind in STROKES else bordered_below)[within]  # one colour over all
         return states, bordered
 
     def _covered(self, first: int, last: int) -> tuple[slice, slice]:
@@ -211,15 +197,13 @@ class _Blocks:
         mask = kind.cells(_cells(ends[:, None], ends[None], self.tokens), value)
         assert mask is not None  # or it is not among the kinds
         corners = np.broadcast_to(mask.numpy(), (2 * count, 2 * count)).reshape(count, 2, count, 2)
-        least = np.asarray(corners.all(axis=(1, 3)))
-        most = np.asarray(corners.any(axis=(1, 3)))
+        least, most = np.asarray(corners.all(axis=(1, 3))), np.asarray(corners.any(axis=(1, 3)))
         if not kind.once:
             inside = np.zeros(count, bool)
             borders = np.fromiter(kind.borders(value, self.tokens) if kind.borders else (), np.int64)
             inside[borders[(borders % self.block > 0) & (borders < self.tokens)] // self.block] = True
-            least, most = (
-                np.where(inside | inside[:, None], one, found) for one, found in ((False, least), (True, most))
-            )
+            bordered = inside | inside[:, None]
+            return least & ~bordered, most | bordered
         return least, most
 
     def _by_distance(self) -> np.ndarray:

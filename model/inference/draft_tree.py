@@ -18,8 +18,7 @@ from torch import Tensor
 from i18n import N_, msg
 from model.base import Model
 from model.errors import index
-from model.inference.calls import continuation_ids
-from model.inference.packing import logits_of
+from model.inference.calls import continuation_ids, logits_of
 from model.kv_cache import batch_of
 from model.masks import AllowedCache, MaskContext, MaskSpec
 
@@ -115,18 +114,14 @@ def typed_tree(model: Model, texts: Sequence[str]) -> tuple[list[int], list[int]
 
     Raises ValueError for more than MOST_NODES tokens, and for a text without any.
     """
-    parents: list[int] = []
-    tokens: list[int] = []
+    nodes: dict[tuple[int, int], int] = {}  # (parent, token) -> node
     for text in texts:
         node = -1
         for token in continuation_ids(model, text)[0][: MOST_NODES + 1]:
-            pairs = list(zip(parents, tokens, strict=True))
-            if (node, token) not in pairs:
-                parents.append(node)
-                tokens.append(token)
-            node = pairs.index((node, token)) if (node, token) in pairs else len(pairs)
+            node = nodes.setdefault((node, token), len(nodes))
+    parents = [parent for parent, _ in nodes]
     depths(parents)
-    return parents, tokens
+    return parents, [token for _, token in nodes]
 
 
 @torch.inference_mode()
@@ -183,6 +178,10 @@ def verify_tree(
     logits = model.readout(done.states)[0]
     texts = ([*ids, *(here[one] for one in branch(above, node))] for node in range(len(row)))
     alone = [logits_of(model, batch_of(model, text), model.standard)[-1] for text in texts]
+    likeliest, accepted = logits[start - 1 :].argmax(-1).tolist(), [-1]  # after the text, then after each node
+    for node, parent in enumerate(above):
+        if parent == accepted[-1] and here[node] == likeliest[parent + 1]:
+            accepted.append(node)
     return DraftTree(
         tokens=here,
         labels=[model.label(token) for token in here],
@@ -192,17 +191,5 @@ def verify_tree(
         allowed=masking(done.records[0].context, model.standard)[0, 0].cpu().numpy(),
         differences=(logits[start:] - torch.stack(alone)).abs().amax(-1).float().cpu().numpy(),
         size=float(torch.stack(alone).abs().max()),
-        accepted=_accepted(logits[start - 1 :].argmax(-1).tolist(), here, above),
+        accepted=accepted[1:],
     )
-
-
-def _accepted(likeliest: Sequence[int], tokens: Sequence[int], parents: Sequence[int]) -> list[int]:
-    """likeliest: the model's next token after the text, then after each node."""
-    accepted: list[int] = []
-    node = -1
-    while True:
-        children = [one for one, above in enumerate(parents) if above == node and tokens[one] == likeliest[node + 1]]
-        if not children:
-            return accepted
-        node = children[0]
-        accepted.append(node)

@@ -14,14 +14,13 @@ Sizes: T tokens of the text, s sinks, w window, Q tokens of a call, K positions 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
-from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from i18n import msg
+from i18n import N_, msg
 from model.base import CachedCall, Model
 from model.blocks import KeysValues
 from model.errors import index
@@ -104,24 +103,20 @@ def stream(
 
     Raises ValueError for sizes that do not fit, for a model that predicts no next token, and what Model.call raises.
     """
-    began = monotonic()
-    now = _begun(model, ids, window, sinks, step) if so_far is None else so_far
+    began, now = monotonic(), so_far
+    if now is None:
+        check_predicts(model)
+        tokens = index("number of tokens", len(ids), MOST_STREAMED + 1, first=2)  # not shown
+        sinks = index("number of sinks", sinks, model.context, first=0)  # not shown
+        window = index("window", window, model.context - sinks + 1, first=1)
+        step = index("number of tokens in a call", step, window + 1, first=1)  # not shown
+        losses, weights = np.full((2, tokens), np.nan, np.float32), np.empty((0, 1), np.float32)
+        now = StreamedText(tuple(ids), window, sinks, step, _relative(model, ids), 0, losses, [], [], weights, [])
     while not now.over:
         now = _next_call(model, now)
         if monotonic() - began > seconds:
             break
     return now
-
-
-def _begun(model: Model, ids: Sequence[int], window: int, sinks: int, step: int) -> StreamedText:
-    check_predicts(model)
-    tokens = index("number of tokens", len(ids), MOST_STREAMED + 1, first=2)  # not shown
-    sinks = index("number of sinks", sinks, model.context, first=0)  # not shown
-    window = index("window", window, model.context - sinks + 1, first=1)
-    step = index("number of tokens in a call", step, window + 1, first=1)  # not shown
-    losses = np.full((2, tokens), np.nan, np.float32)
-    relative = _relative(model, ids)
-    return StreamedText(tuple(ids), window, sinks, step, relative, 0, losses, [], [], np.empty((0, 1), np.float32), [])
 
 
 def _relative(model: Model, ids: Sequence[int]) -> bool:
@@ -145,52 +140,43 @@ def _next_call(model: Model, now: StreamedText) -> StreamedText:
     if excess := max(len(kept) + len(here) - now.sinks - now.window, 0):
         pairs = [(_dropped(k, now.sinks, excess), _dropped(v, now.sinks, excess)) for k, v in pairs]
         kept = kept[: now.sinks] + kept[now.sinks + excess :]
-        if now.relative and now.sinks:
-            _move_sinks(model, now, pairs, kept[now.sinks] if len(kept) > now.sinks else now.done)
+        if now.relative and now.sinks:  # their keys get the positions before the first one of the window
+            first = kept[now.sinks] if len(kept) > now.sinks else now.done
+            sinks, places = torch.tensor([now.ids[: now.sinks]]), torch.arange(first - now.sinks, first)[None]
+            moved = model.keys_values(read_after(model, sinks, places).cache)
+            for (keys, _), (new, _) in zip(pairs, moved, strict=True):
+                keys[0, :, : now.sinks] = new[0]
     ids = torch.tensor([now.ids[now.done : end]] * 2)
-    positions = torch.tensor([[_position(model, now, token) for token in here]] * 2)
-    done = read_after(model, ids, positions, pairs)
+    places = torch.tensor([here] * 2)
+    if not now.relative:  # behind the last position there is, after the sinks again
+        again = now.sinks + (places - now.sinks) % (model.context - now.sinks)
+        places = torch.where(places < model.context, places, again)
+    done = read_after(model, ids, places, pairs)
     pairs = model.keys_values(done.cache)
     size = sum(one[0].nbytes for pair in pairs for one in pair)
     if size > MOST_CACHE_BYTES // 2:
         most = MOST_CACHE_BYTES // 2 * len(kept + here) // size
-        raise ValueError(msg("expected at most {most:,} tokens in this model's cache: choose fewer sinks, or a smaller "
-                             "window", most=most))  # fmt: skip
+        words = N_("expected at most {most:,} tokens in this model's cache: choose fewer sinks, or a smaller window")
+        raise ValueError(msg(words, most=most))
     given = torch.tensor(now.ids[now.done + 1 : end + 1], dtype=torch.long)
     logits = model.readout(done.states)[:, : len(given)].float().cpu()
     losses = now.losses.copy()
     for row in range(2):
         losses[row, now.done + 1 : end + 1] = F.cross_entropy(logits[row], given, reduction="none").numpy()
-    return replace(
-        now, done=end, losses=losses, cache_bytes=[*now.cache_bytes, size], kept=kept + here,
-        weights=_newest(model, done), caches=[] if end == len(now.ids) else pairs,
-    )  # fmt: skip
-
-
-def _dropped(held: Tensor, sinks: int, excess: int) -> Tensor:
-    """Keys or values [2,H,K,D] without those that leave: after the sinks in the first row, from the first in the other.
-    A copy: what is dropped leaves the memory."""
-    return torch.stack([torch.cat([held[0, :, :sinks], held[0, :, sinks + excess :]], dim=1), held[1, :, excess:]])
-
-
-def _move_sinks(model: Model, now: StreamedText, pairs: list[KeysValues], first: int) -> None:
-    """Give the sinks' keys the positions before the first one of the window."""
-    ids = torch.tensor([now.ids[: now.sinks]])
-    moved = model.keys_values(read_after(model, ids, torch.arange(first - now.sinks, first)[None]).cache)
-    for (keys, _), (new, _) in zip(pairs, moved, strict=True):
-        keys[0, :, : now.sinks] = new[0]
-
-
-def _position(model: Model, now: StreamedText, token: int) -> int:
-    """Where a token stands: behind the last position there is, after the sinks again."""
-    if now.relative or token < model.context:
-        return token
-    return now.sinks + (token - now.sinks) % (model.context - now.sinks)
+    now = replace(now, done=end, losses=losses, cache_bytes=[*now.cache_bytes, size], kept=kept + here)
+    return replace(now, weights=_newest(model, done), caches=[] if now.over else pairs)
 
 
 def _newest(model: Model, done: CachedCall) -> np.ndarray:
     """float32 [L·H,K+1]: the last query's attention in the first row, and what of it goes to learned sinks."""
     last = slice(done.states.shape[1] - 1, None)
     weights = torch.cat([one.weights(model.standard, 0, last)[:, 0] for one in done.records])
-    learned: Any = 1 - weights.sum(-1, keepdim=True) if any(one.terms.sinks is not None for one in done.records) else 0
-    return (torch.cat([weights, torch.zeros_like(weights[:, :1]) + learned], dim=1)).cpu().numpy()
+    learned = any(one.terms.sinks is not None for one in done.records)
+    rest = 1 - weights.sum(-1, keepdim=True) if learned else torch.zeros_like(weights[:, :1])
+    return torch.cat([weights, rest], dim=1).cpu().numpy()
+
+
+def _dropped(held: Tensor, sinks: int, excess: int) -> Tensor:
+    """Keys or values [2,H,K,D] without those that leave: after the sinks in the first row, from the first in the other.
+    A copy: what is dropped leaves the memory."""
+    return torch.stack([torch.cat([held[0, :, :sinks], held[0, :, sinks + excess :]], dim=1), held[1, :, excess:]])

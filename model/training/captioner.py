@@ -19,8 +19,7 @@ import torch
 from model.gpt2 import save_transformer
 from model.heads.view import head_name
 from model.images import captioner
-from model.images.captioner import MASKS, VERSIONS, WORDS, CaptionNetwork
-from model.images.measures import batch, losses_of, mean_localization, under_masks
+from model.images.captioner import MASKS, VERSIONS, WORDS, CaptionNetwork, batch, losses_of
 from model.images.scenes import PROMPTS, Scene, random_scene
 from model.training.story import LossCurve
 from model.transformer import config_of
@@ -102,13 +101,13 @@ def report(folder: Path, size: int = 1000) -> str:
     for version in VERSIONS:
         model = captioner.load(version, folder)
         lines.append(f"{version}: {model.parameters:,} parameters")
-        seen, unseen = under_masks(model, size), under_masks(model, size, unseen=True)
+        seen, unseen = captioner.under_masks(model, size), captioner.under_masks(model, size, unseen=True)
         for name, (loss, exact) in zip(MASKS, seen, strict=True):
             own = ", its own mask" * (name == version)
             lines.append(f"{version} under {name}: {loss:.4f} nats a word, {exact:.2%} exact{own}")
         loss, exact = unseen[list(MASKS).index(version)]
         lines.append(f"{version}, unseen pairs: {loss:.4f} nats a word, {exact:.2%} exact")
-        found = mean_localization(model, size)
+        found = captioner.mean_localization(model, size)
         best = head_name(*divmod(int(found.shares.argmax()), model.num_heads))
         lines.append(f"{version}, localization: {best} {found.shares.max():.1%}, chance {found.even:.1%}")
         area = found.by_area.ravel()[found.shares.argmax()]

@@ -3,7 +3,7 @@
     python -m model.training dates [--minutes 38] [--out FOLDER]
     python -m model.training.dates [FOLDER]                        print the numbers on its card
 
-Every row is made on the spot by model/cross_attention/written_dates.py, of days that are not held out. Learning
+Every row is made on the spot by model/cross_attention/written.py, of days that are not held out. Learning
 follows the clock.
 """
 
@@ -15,7 +15,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from datetime import date
 from pathlib import Path
 
 import torch
@@ -24,30 +23,10 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from model.cross_attention import dates
+from model.cross_attention import written_dates as written
 from model.cross_attention.dates import BATCH, END, FOLDER, PAD, START, DatesModel, Pairs, answer_chances, exact_match
 from model.cross_attention.reading import read
-from model.cross_attention.written_dates import (
-    AFTER,
-    BEFORE,
-    FIRST_DAY,
-    LAST_DAY,
-    MONTHS,
-    NO_DATE,
-    ORDINALS,
-    SHORT_WEEKDAYS,
-    SURE,
-    UNKNOWN_CHARACTERS,
-    WEEKDAYS,
-    examples,
-    held_out_days,
-    mistyped,
-    time_of_day,
-    training_days,
-    with_surroundings,
-    word,
-    words,
-    write_numbers,
-)
+from model.cross_attention.written_dates import FIRST_DAY, LAST_DAY, NO_DATE, examples, held_out_days, word, words
 from model.masks import MaskSpec
 from model.text import padded
 from model.training.story import LossCurve
@@ -82,8 +61,8 @@ def answered(model: DatesModel, texts: Sequence[str]) -> list[tuple[str, float]]
     """What the model writes for each text, and the probability that it gives to this as a whole."""
     found: list[tuple[str, float]] = []
     for begin in range(0, len(texts), BATCH):
-        written = model.write(model.encode_source(list(texts[begin : begin + BATCH])))
-        found += zip(written.texts, map(math.prod, written.probabilities), strict=True)
+        wrote = model.write(model.encode_source(list(texts[begin : begin + BATCH])))
+        found += zip(wrote.texts, map(math.prod, wrote.probabilities), strict=True)
     return found
 
 
@@ -110,7 +89,6 @@ def _of_the_list(model: DatesModel) -> list[str]:
     two, kinds = [one for one in listed if one.other], Counter(one.kind for one in definite)
     of_kind = Counter(one.kind for one in right)
     first, second = zip(*(answer_chances(model, one.text, (one.answer, one.other)) for one in two), strict=True)
-
     missed = sum(text == NO_DATE for one, text in zip(listed, wrote, strict=True) if one.definite)
     each = [f"{kind} {of_kind[kind]} of {count}" for kind, count in kinds.items()]
     return [
@@ -126,7 +104,7 @@ def _of_held_out(model: DatesModel, some: Pairs, none: Pairs) -> list[str]:
     """Under the standard masks."""
     both = some + none
     found = answered(model, [text for text, _ in both])
-    judged = [(text == wanted, chance >= SURE) for (text, chance), (_, wanted) in zip(found, both, strict=True)]
+    judged = [(text == right, sure >= written.SURE) for (text, sure), (_, right) in zip(found, both, strict=True)]
     of_some, of_none = judged[: len(some)], judged[len(some) :]
     called_none = sum(text == NO_DATE for text, _ in found[: len(some)])
     sure, unsure = ([right for right, is_sure in judged if is_sure is which] for which in (True, False))
@@ -134,7 +112,7 @@ def _of_held_out(model: DatesModel, some: Pairs, none: Pairs) -> list[str]:
         f"exact on {len(some):,} held-out strings, standard masks: {_share(of_some)}, answered with 'none': "
         f"{called_none / len(some):.2%}",
         f"exact on {len(none):,} texts that are not dates: {_share(of_none)}",
-        f"of these {len(both):,} answers {len(sure) / len(both):.1%} have a probability of {SURE:.0%} or more: "
+        f"of these {len(both):,} answers {len(sure) / len(both):.1%} have a probability of {written.SURE:.0%} or more: "
         f"{sum(sure) / len(sure):.2%} of them are right, of the others {sum(unsure) / max(len(unsure), 1):.1%}",
     ]
 
@@ -147,17 +125,14 @@ LIKE_MONTHS = ("may", "march", "august", "May", "March", "April", "June", "Augus
 DAYS_IN = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)  # at the most
 
 
-def write_none(draw: random.Random) -> str:
-    """A text that names no whole day from 1900 to 2099 by the rules of reading.py."""
-    while True:
-        text = draw.choice(KINDS)(draw)
-        if not read(text) and text:
-            return text
-
-
 def none_examples(count: int, draw: random.Random) -> list[tuple[str, str]]:
-    """(a text that is no date, what to write for it)."""
-    return [(write_none(draw), NO_DATE) for _ in range(count)]
+    """(a text that names no whole day from 1900 to 2099 by the rules of reading.py, what to write for it)."""
+    found: list[tuple[str, str]] = []
+    while len(found) < count:
+        text = draw.choice(KINDS)(draw)
+        if text and not read(text):
+            found.append((text, NO_DATE))
+    return found
 
 
 def _sentence(draw: random.Random) -> str:
@@ -165,30 +140,31 @@ def _sentence(draw: random.Random) -> str:
     if draw.random() < 0.3:
         text = f"{draw.choice(LIKE_MONTHS)} {text}" if draw.random() < 0.5 else f"{text} {draw.choice(LIKE_MONTHS)}"
     if draw.random() < 0.3:
-        text = f"{draw.choice(BEFORE)} {text}"
+        text = f"{draw.choice(written.BEFORE)} {text}"
     if draw.random() < 0.2:
-        text = f"{text} {draw.choice(AFTER)}"
+        text = f"{text} {draw.choice(written.AFTER)}"
     text = text.capitalize() if draw.random() < 0.5 else text
     return (text.upper() if draw.random() < 0.05 else text) + draw.choice(("", ".", "!", "?"))
 
 
 def _half_date(draw: random.Random) -> str:
     """A month and a year, a day and a month, a weekday, a time …"""
-    month = draw.choice(MONTHS)
-    month = draw.choice((month, month, month[:3], mistyped(month, draw)))
+    month = draw.choice(written.MONTHS)
+    month = draw.choice((month, month, month[:3], written.mistyped(month, draw)))
     day, year = str(draw.randint(1, 31)), str(draw.randint(FIRST_DAY.year, LAST_DAY.year))
-    ordinal = draw.choice((ORDINALS[int(day) - 1], f"{day}th"))
+    ordinal = draw.choice((written.ORDINALS[int(day) - 1], f"{day}th"))
     text = draw.choice(
         (
             f"{month} {year}", f"{month}, {year}", f"{day} {month}", f"{month} {day}", f"the {ordinal} of {month}",
             f"{month} {ordinal}", year, month, f"summer of {year}", f"in {year}", f"{ordinal} of the month",
-            f"next {draw.choice(WEEKDAYS)}", draw.choice(SHORT_WEEKDAYS), f"{draw.choice(WEEKDAYS)}, {month} {day}",
+            f"next {draw.choice(written.WEEKDAYS)}", draw.choice(written.SHORT_WEEKDAYS),
+            f"{draw.choice(written.WEEKDAYS)}, {month} {day}",
             f"{month[:3]}-{year[2:]}", f"{int(day) % 12 + 1}/{year}", f"{year}-{int(day) % 12 + 1:02d}",
-            f"{day}/{int(day) % 12 + 1}", time_of_day(draw), f"{month} {year}, {time_of_day(draw)}",
+            f"{day}/{int(day) % 12 + 1}", written.time_of_day(draw), f"{month} {year}, {written.time_of_day(draw)}",
             f"{word(draw)} {month}", f"{month} {word(draw)}", f"the {ordinal} of {word(draw)} {year}",
         )
     )  # fmt: skip
-    return with_surroundings(text, draw) if draw.random() < 0.3 else draw.choice((text, text, text.lower()))
+    return written.with_surroundings(text, draw) if draw.random() < 0.3 else draw.choice((text, text, text.lower()))
 
 
 def _impossible(draw: random.Random) -> str:
@@ -209,7 +185,7 @@ def _impossible(draw: random.Random) -> str:
         year = draw.choice((draw.randint(1000, FIRST_DAY.year - 1), draw.randint(LAST_DAY.year + 1, 2999)))
     else:
         return draw.choice(("00/00/0000", "0000-00-00", f"{year}-00-00", f"00.00.{year}", f"0/0/{year}"))
-    return write_numbers(year, month, day, draw.randrange(7), draw)
+    return written.write_numbers(year, month, day, draw.randrange(7), draw)
 
 
 def _numbers(draw: random.Random) -> str:
@@ -228,7 +204,7 @@ def _numbers(draw: random.Random) -> str:
             f"{few} {words(draw, 3)} {many}", "-".join(str(draw.randrange(1000)) for _ in range(draw.randint(2, 5))),
         )
     )  # fmt: skip
-    return with_surroundings(text, draw) if draw.random() < 0.3 else text
+    return written.with_surroundings(text, draw) if draw.random() < 0.3 else text
 
 
 def _markup(draw: random.Random) -> str:
@@ -247,7 +223,7 @@ def _other_script(draw: random.Random) -> str:
     """Characters for which the model has one token, with words and numbers between."""
 
     def unknown() -> str:
-        return "".join(draw.choices(UNKNOWN_CHARACTERS, k=draw.randint(1, 6)))
+        return "".join(draw.choices(written.UNKNOWN_CHARACTERS, k=draw.randint(1, 6)))
 
     parts = [draw.choice((unknown(), word(draw), str(draw.randrange(50)))) for _ in range(draw.randint(0, 6))]
     return draw.choice(("", " ")).join([unknown(), *parts])
@@ -322,23 +298,21 @@ def new_model(recipe: DatesRecipe, vocabulary: int) -> EncoderDecoder:
 
 def training_rows(recipe: DatesRecipe) -> Iterator[Pairs]:
     """Batches of (source, target) without end, each of sources of about one length, so that little is padding."""
-    draw, days = random.Random(recipe.seed), training_days()
+    draw, days = random.Random(recipe.seed), written.training_days()
     held_out = set(held_out_days())
     days += [day for day in days if (day.month, day.day) == (2, 29)] * (recipe.leap_days - 1)
     while True:
         none = round(recipe.no_dates * POOL * recipe.rows)
-        some = examples(days, POOL * recipe.rows - none, draw)
-        some = [(text, _taught(text, iso, held_out, recipe.month_first, draw)) for text, iso in some]
+        some = []
+        for text, iso in examples(days, POOL * recipe.rows - none, draw):
+            # now and then the other reading of a text that has two: the model is to be as unsure as the text
+            readings = read(text) if draw.random() < recipe.month_first else ()
+            other = readings[1] if len(readings) > 1 and readings[1] not in held_out else None
+            some.append((text, iso if other is None else other.isoformat()))
         pool = sorted(some + none_examples(none, draw), key=lambda row: len(row[0]))
         batches = [pool[begin : begin + recipe.rows] for begin in range(0, len(pool), recipe.rows)]
         draw.shuffle(batches)
         yield from batches
-
-
-def _taught(text: str, iso: str, held_out: set[date], month_first: float, draw: random.Random) -> str:
-    """The day, or now and then the other reading of a text that has two: the model is to be as unsure as the text."""
-    readings = read(text) if draw.random() < month_first else ()
-    return iso if len(readings) < 2 or readings[1] in held_out else readings[1].isoformat()
 
 
 def rows_of(some: Pairs, tokenizer: Tokenizer) -> tuple[Tensor, Tensor]:

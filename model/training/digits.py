@@ -20,7 +20,6 @@ from torch import Tensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from model.gpt2 import save_transformer
-from model.masks import MaskSpec
 from model.pixels import digits
 from model.pixels.digits import CLASSES, SAMPLING, TITLES, Digits, DigitsModel, real_digits, recogniser, write
 from model.sampling import Sampling
@@ -31,15 +30,15 @@ from model.why_causal.live_training import Rates, new_optimizers, new_transforme
 SIZES = (100, 1000)  # digits written, as many of each class
 
 
-def measure(folder: Path) -> dict[str, float]:
-    """Every number by its name."""
+def report(folder: Path) -> str:
+    """The measured numbers of the checkpoint in folder, as the card has them."""
     torch.set_num_threads(1)
     model, data = digits.load(folder), real_digits()
     found = {
         "parameters": float(model.parameters),
-        "test_nats_a_pixel": mean_loss(model, data.test, causal=True),
-        "test_nats_a_pixel_without_causal": mean_loss(model, data.test, causal=False),
-        "train_nats_a_pixel": mean_loss(model, data.train, causal=True),
+        "test_nats_a_pixel": mean_loss(model.network, data.test),
+        "test_nats_a_pixel_without_causal": mean_loss(model.network, data.test, causal=False),
+        "train_nats_a_pixel": mean_loss(model.network, data.train),
     }
     for kind in TITLES:
         found[f"{kind}_accuracy_on_real"] = recogniser(kind).accuracy
@@ -53,7 +52,7 @@ def measure(folder: Path) -> dict[str, float]:
                 found[f"copies_of_{size}_at_{how.temperature}"] = float((copies == 0).mean())
                 found[f"nearest_of_{size}_at_{how.temperature}"] = float(copies.mean())
     found["nearest_of_real_test"] = float(nearest(data.test.levels, data.train.levels).mean())
-    return found
+    return "\n".join(f"{name}: {value:.4f}" for name, value in found.items())
 
 
 def sample(model: DigitsModel, size: int, how: Sampling) -> Digits:
@@ -62,26 +61,16 @@ def sample(model: DigitsModel, size: int, how: Sampling) -> Digits:
     return Digits(write(model, classes, how), classes)
 
 
-def mean_loss(model: DigitsModel, some: Digits, *, causal: bool) -> float:
+@torch.inference_mode()
+def mean_loss(model: Transformer, some: Digits, *, causal: bool = True) -> float:
     """Nats a pixel over real digits as they are, under the causal mask or without it."""
-    losses = []
-    for begin in range(0, len(some.classes), 128):
-        part = slice(begin, begin + 128)
-        batch = digits.encode(some.levels[part], some.classes[part])
-        logits = model.run(batch, MaskSpec(causal=causal)).logits[:, :-1]
-        losses.append(
-            torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch.ids[:, 1:].flatten(), reduction="none")
-        )
-    return float(torch.cat(losses).mean())
+    ids = digits.to_ids(some.levels, some.classes)
+    return float(token_losses(model, ids[:, :-1], ids[:, 1:], causal).mean())
 
 
 def nearest(some: np.ndarray, others: np.ndarray) -> np.ndarray:
     """How far each picture [N,64] is from the nearest of the others [M,64]: grey levels, summed over pixels, [N]."""
     return np.array([np.abs(others.astype(int) - one.astype(int)).sum(1).min() for one in some])
-
-
-def report(folder: Path) -> str:
-    return "\n".join(f"{name}: {value:.4f}" for name, value in measure(folder).items())
 
 
 EVALUATE_EVERY = 50  # steps
@@ -129,7 +118,7 @@ def train(out: Path, recipe: DigitsRecipe) -> None:
         running.update_parameters(model)
         step += 1
         if step % EVALUATE_EVERY == 0:
-            nats = held_out_loss(mean, data.validation)
+            nats = mean_loss(mean, data.validation)
             curve.add(step, f"{elapsed:.2f}", f"{loss.item():.4f}", f"{nats:.4f}")
             if nats < best:
                 best = nats
@@ -168,13 +157,6 @@ def _moved(levels: np.ndarray, recipe: DigitsRecipe, generator: np.random.Genera
     moved = np.roll(picture, step, axis)
     moved.swapaxes(0, axis)[0 if step == 1 else -1] = 0
     return moved.ravel()
-
-
-@torch.inference_mode()
-def held_out_loss(model: Transformer, some: Digits) -> float:
-    """Nats a pixel over whole digits, as they are."""
-    ids = digits.to_ids(some.levels, some.classes)
-    return float(token_losses(model, ids[:, :-1], ids[:, 1:], causal=True).mean())
 
 
 if __name__ == "__main__":

@@ -50,7 +50,10 @@ def train(out: Path, recipe: InductionRecipe) -> None:
     """Write the last checkpoint to out, those before it to folders named by their step, and the losses."""
     torch.set_num_threads(1)  # so that a second run on the same machine gives the same weights
     torch.manual_seed(recipe.seed)
-    model = without_mlps(live_training.new_transformer(config_of(recipe, vocabulary=VOCABULARY, mlp_width=1)))
+    model = live_training.new_transformer(config_of(recipe, vocabulary=VOCABULARY, mlp_width=1))
+    for name, weight in model.named_parameters():
+        if "mlp" in name:  # at 0, where it stays
+            weight.requires_grad_(False).zero_()
     model.position_embedding.weight.data.mul_(recipe.louder)
     optimizers = live_training.new_optimizers(model, recipe)
     generator = torch.Generator().manual_seed(recipe.seed)
@@ -66,14 +69,6 @@ def train(out: Path, recipe: InductionRecipe) -> None:
         live_training.update(model, optimizers, live_training.rate_at(step / recipe.steps, recipe.warmup))
     print(f"{recipe.steps} steps of {recipe.rows * recipe.context:,} tokens; recipe {asdict(recipe)}")
     print(report(out))
-
-
-def without_mlps(model: Transformer) -> Transformer:
-    """The same with every MLP at 0, where it stays."""
-    for name, weight in model.named_parameters():
-        if "mlp" in name:
-            weight.requires_grad_(False).zero_()
-    return model
 
 
 def save(model: Transformer, folder: Path) -> None:
@@ -136,9 +131,7 @@ def report(folder: Path) -> str:
     steps = sorted((path for path in folder.iterdir() if path.is_dir()), key=lambda path: int(path.name))
     for path in (*steps, folder):
         found = measure(load_transformer(path))
-        heads = [
-            head_name(layer, int(one[layer].argmax())) for layer, one in enumerate((found.previous, found.induction))
-        ]
+        heads = head_name(0, int(found.previous[0].argmax())), head_name(1, int(found.induction[1].argmax()))
         first, again, previous, induction = found.numbers
         lines.append(
             f"{path.name}: loss {first:.2f} first, {again:.3f} again; previous token {previous:.3f} ({heads[0]}), "

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -59,16 +58,14 @@ class LossCurve:
     def __init__(self, folder: Path, columns: Sequence[str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / "loss.csv"
-        self._write(columns, "w")
+        self._path.unlink(missing_ok=True)
+        self.add(*columns)
 
     def add(self, *row: object) -> None:
         """The numbers of the columns, as text where they are rounded."""
-        self._write(row, "a")
-        print(*row, flush=True)
-
-    def _write(self, row: Sequence[object], mode: Literal["w", "a"]) -> None:
-        with self._path.open(mode, newline="") as file:
+        with self._path.open("a", newline="") as file:
             csv.writer(file).writerow(row)
+        print(*row, flush=True)
 
 
 @dataclass
@@ -82,7 +79,6 @@ class Rows:
 
     tokens: Tensor  # [N] the training text
     paragraphs: Tensor  # [P] where paragraphs begin in it
-    start: int  # the id of the start token
     vocabulary: range  # ids a random token is drawn from
     length: int  # tokens a row, the start token included
     generator: torch.Generator
@@ -96,14 +92,14 @@ class Rows:
         return ids[:, :-1], ids[:, 1:].masked_fill(~loss[:, 1:], -100)
 
     def _text(self) -> tuple[Tensor, Tensor]:
-        ids = torch.cat([torch.tensor([self.start]), self._span(self.length, from_paragraph=self._chance(0.5))])
+        ids = torch.cat([torch.tensor([START_ID]), self._span(self.length, from_paragraph=self._chance(0.5))])
         return ids, torch.ones(self.length + 1, dtype=torch.bool)
 
     def _repeated(self) -> tuple[Tensor, Tensor]:
         random_tokens = self._chance(0.5)
         draw = self._noise if random_tokens else self._span
         span = draw(self._between(6, self.length // 2 - 8))
-        parts = [torch.tensor([self.start]), draw(self._between(0, 16))]
+        parts = [torch.tensor([START_ID]), draw(self._between(0, 16))]
         loss = [torch.tensor([False]), torch.full((len(parts[1]),), not random_tokens)]
         seen = False
         while sum(map(len, parts)) <= self.length:
@@ -119,11 +115,8 @@ class Rows:
 
     def _span(self, length: int, from_paragraph: bool = False) -> Tensor:
         last = len(self.tokens) - length
-        if from_paragraph:
-            begin = int(self.paragraphs[self._between(0, len(self.paragraphs) - 1)])
-        else:
-            begin = self._between(0, last)
-        begin = min(begin, last)
+        begin = self._between(0, len(self.paragraphs) - 1 if from_paragraph else last)
+        begin = min(int(self.paragraphs[begin]), last) if from_paragraph else begin
         return self.tokens[begin : begin + length]
 
     def _noise(self, length: int) -> Tensor:
@@ -137,7 +130,7 @@ class Rows:
 
 
 @torch.inference_mode()
-def held_out_bits(model: Transformer, tokenizer: Tokenizer, start: int, texts: list[str], batch: int = 16) -> float:
+def held_out_bits(model: Transformer, tokenizer: Tokenizer, texts: list[str], batch: int = 16) -> float:
     """Bits per character over whole texts: windows of the full context, every second half predicted.
 
     Each window begins with the start token and overlaps the one before by half, so that every token but a text's first
@@ -151,7 +144,7 @@ def held_out_bits(model: Transformer, tokenizer: Tokenizer, start: int, texts: l
         characters += len(text)
         windows, targets = [], []
         for begin in range(0, max(len(ids) - step, 1), step):
-            row = torch.full((context + 1,), start)
+            row = torch.full((context + 1,), START_ID)
             target = torch.full((context,), -100)
             piece = ids[begin : begin + context]
             row[1 : len(piece) + 1] = piece
@@ -165,12 +158,10 @@ def held_out_bits(model: Transformer, tokenizer: Tokenizer, start: int, texts: l
 
 
 @torch.inference_mode()
-def head_scores(
-    model: Transformer, start: int, first_id: int, *, rows: int = 16, span: int = 50
-) -> tuple[Tensor, Tensor]:
+def head_scores(model: Transformer, *, rows: int = 16, span: int = 50) -> tuple[Tensor, Tensor]:
     """Induction and previous-token scores [L,H] on random repeated sequences (fixed seed)."""
-    tokens = range(first_id, model.config.vocabulary)
-    ids = measures.repeated_tokens(rows, span, tokens, start, torch.Generator().manual_seed(0))
+    tokens = range(FIRST_ID, model.config.vocabulary)
+    ids = measures.repeated_tokens(rows, span, tokens, START_ID, torch.Generator().manual_seed(0))
     return scores_on(model, ids, span)
 
 
@@ -184,11 +175,11 @@ def scores_on(model: Transformer, ids: Tensor, span: int) -> tuple[Tensor, Tenso
 def report(folder: Path, held_out: list[str]) -> str:
     """The measured numbers of the checkpoint in folder, as the card has them."""
     model, tokenizer = load_transformer(folder), Tokenizer.from_file(str(folder / "tokenizer.json"))
-    induction, previous = head_scores(model, START_ID, FIRST_ID)
+    induction, previous = head_scores(model)
     size = sum(path.stat().st_size for path in folder.iterdir())
     lines = [
         f"size: {size / 2**20:.2f} MiB in all",
-        f"held-out text: {held_out_bits(model, tokenizer, START_ID, held_out):.4f} bits per character "
+        f"held-out text: {held_out_bits(model, tokenizer, held_out):.4f} bits per character "
         f"({sum(map(len, held_out)):,} characters)",
         f"heads with an induction score of at least 0.5: {int((induction >= 0.5).sum())}",
         f"heads with a previous-token score of at least 0.3: {int((previous >= 0.3).sum())}",
@@ -254,8 +245,8 @@ def train(folder: Path, out: Path, recipe: StoryRecipe) -> None:
         step += 1
         if step % 250 == 0:
             small = [text[:8000] for text in books.held_out]
-            bits = held_out_bits(model, tokenizer, START_ID, small)
-            induction, previous = head_scores(model, START_ID, FIRST_ID)
+            bits = held_out_bits(model, tokenizer, small)
+            induction, previous = head_scores(model)
             best = (f"{float(scores.max()):.3f}" for scores in (induction, previous))
             curve.add(step, f"{elapsed:.2f}", f"{loss.item():.4f}", f"{bits:.4f}", *best)
             save_transformer(model, out, torch.float16)
@@ -270,7 +261,7 @@ def training_rows(books: Books, tokenizer: Tokenizer, recipe: StoryRecipe) -> Ro
     begins = torch.tensor([0] + [len(ids) for ids in encoded[:-1]]).cumsum(0)
     generator = torch.Generator().manual_seed(recipe.seed)
     ids = range(FIRST_ID, recipe.vocabulary)
-    return Rows(torch.cat(encoded), begins, START_ID, ids, recipe.context, generator, recipe.repeated)
+    return Rows(torch.cat(encoded), begins, ids, recipe.context, generator, recipe.repeated)
 
 
 def mean_loss(model: Transformer, ids: Tensor, targets: Tensor) -> Tensor:

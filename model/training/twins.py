@@ -29,6 +29,10 @@ from model.why_causal.twins import FOLDERS
 EVERY = 25  # steps between two lines of loss.csv
 HELD_OUT_ROWS = 32  # windows of held-out text that each of those lines is measured on
 WAYS = (True, False)  # with the causal mask, without
+COLUMNS = """
+    step with_training with_last_token without_training without_last_token
+    with_run_with with_run_without without_run_with without_run_without
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,27 +92,16 @@ def train(folder: Path, out: Path, recipe: TwinsRecipe) -> None:
             twin.step(*batch, rate)
         last = step == recipe.steps or time.monotonic() - began > 60 * recipe.minutes
         if step % EVERY == 0 or last:
-            curve.add(step, *(f"{loss:.4f}" for loss in _line(pair, held_out, (step - 1) % EVERY + 1)))
+            losses = [loss for twin in pair for loss in twin.means((step - 1) % EVERY + 1)]
+            with torch.inference_mode():
+                every = [(twin.model, causal) for twin in pair for causal in WAYS]
+                losses += [float(token_losses(model, *held_out, causal).mean()) for model, causal in every]
+            curve.add(step, *(f"{loss:.4f}" for loss in losses))
         if last:
             break
     for twin in pair:
         save_transformer(twin.model, out / FOLDERS[twin.causal], torch.float16)
     print(f"{step} steps, {step * recipe.rows * recipe.context:,} tokens each; recipe {asdict(recipe)}")
-
-
-COLUMNS = """
-    step with_training with_last_token without_training without_last_token
-    with_run_with with_run_without without_run_with without_run_without
-"""
-
-
-def _line(pair: list[Twin], held_out: tuple[Tensor, Tensor], steps: int) -> list[float]:
-    """The numbers of COLUMNS after the step: training losses, then those on held-out text, run both ways."""
-    training = [loss for twin in pair for loss in twin.means(steps)]
-    with torch.inference_mode():
-        return training + [
-            float(token_losses(twin.model, *held_out, causal).mean()) for twin in pair for causal in WAYS
-        ]
 
 
 def new_twin(recipe: TwinsRecipe, causal: bool) -> Twin:

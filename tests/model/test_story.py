@@ -30,7 +30,7 @@ def test_it_predicts_text_it_never_saw(story: Model, data: Path) -> None:
     """On the first pages of every book's held-out end; the model card has the number for all of it."""
     tokenizer = Tokenizer.from_file(str(FOLDER / "tokenizer.json"))
     texts = [text[:1000] for text in read_books(data / "text").held_out]
-    assert held_out_bits(story.network, tokenizer, START_ID, texts) <= 1.50
+    assert held_out_bits(story.network, tokenizer, texts) <= 1.50
 
 
 def test_it_has_an_induction_head_and_a_previous_token_head(story: Model) -> None:

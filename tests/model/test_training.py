@@ -36,7 +36,7 @@ TEXT = torch.arange(1000, 3003)  # "text" counts up, noise is below 1000: each c
 
 def new_rows(repeated: float, seed: int = 0) -> Rows:
     generator = torch.Generator().manual_seed(seed)
-    return Rows(TEXT, torch.tensor([0, 500, 1990]), START_ID, range(FIRST_ID, 1000), LENGTH, generator, repeated)
+    return Rows(TEXT, torch.tensor([0, 500, 1990]), range(FIRST_ID, 1000), LENGTH, generator, repeated)
 
 
 def drawn(repeated: float, rows: int = 200) -> list[tuple[Tensor, Tensor]]:
@@ -127,7 +127,7 @@ class TestBooks:
         ends = [*rows.paragraphs.tolist()[1:], len(rows.tokens)]
         pieces = [rows.tokens[begin:end] for begin, end in zip(rows.paragraphs.tolist(), ends, strict=True)]
         assert [tokenizer.decode(piece.tolist()) for piece in pieces] == [text + "\n\n" for text in paragraphs]
-        assert (rows.length, rows.start, rows.vocabulary) == (17, START_ID, range(FIRST_ID, 263))
+        assert (rows.length, rows.vocabulary) == (17, range(FIRST_ID, 263))
 
 
 class TestTokenizer:
@@ -170,12 +170,12 @@ class TestNumbers:
         assert (len(ids[0]) > tiny.context) == (repeats > 18)
         expected = sum(self.bits_directly(tiny, some) for some in ids) / sum(map(len, texts))
         for batch in (1, 16):
-            found = held_out_bits(tiny.network, tokenizer, START_ID, texts, batch)
+            found = held_out_bits(tiny.network, tokenizer, texts, batch)
             assert found == pytest.approx(expected, rel=1e-5), f"off by {abs(found - expected):.3g}"
 
     def test_head_scores_are_those_of_the_weights(self, tiny: Model) -> None:
         rows, span = 3, 11
-        induction, previous = head_scores(tiny.network, START_ID, FIRST_ID, rows=rows, span=span)
+        induction, previous = head_scores(tiny.network, rows=rows, span=span)
         assert induction.shape == previous.shape == (2, 3)
         ids = measures.repeated_tokens(rows, span, range(FIRST_ID, 283), START_ID, torch.Generator().manual_seed(0))
         length = 2 * span + 1

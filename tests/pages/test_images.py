@@ -11,8 +11,7 @@ from PIL import Image
 import unmask
 from model.huggingface.image_prompts import NEUTRAL
 from model.images import captioner
-from model.images.captioner import MASKS, VERSIONS
-from model.images.measures import locate, under_masks, without, write
+from model.images.captioner import MASKS, VERSIONS, locate, under_masks, without, write
 from model.images.patches import LEAST
 from model.images.scenes import render, scene_of
 from tests.model.huggingface import image_families

@@ -25,12 +25,11 @@ from model.heads.ablation import HeadsOff, answer, layer_effects, outcome
 from model.heads.reach import reach_of
 from model.heads.rollout import layer_maps
 from model.heads.view import HeadView, cropped
-from model.images import captioner, measures
+from model.images import captioner
 from model.images.scenes import caption, random_scene, render
-from model.inference.calls import ALIGNMENTS, ROUNDING, compare_calls, continuation_ids, ends_of
+from model.inference.calls import ALIGNMENTS, ROUNDING, compare_calls, continuation_ids, ends_of, pack
 from model.inference.cost import cost
 from model.inference.draft_tree import uniform_tree, verify_tree
-from model.inference.packing import pack
 from model.inference.streaming import ids_of, stream
 from model.masks import MaskSpec
 from model.text import TokenBatch
@@ -277,12 +276,12 @@ def test_every_sentence_of_images_is_true(monkeypatch: pytest.MonkeyPatch) -> No
         model = captioner.load(chance.choice(captioner.VERSIONS))
         scene = random_scene(chance, held_out=True)
         removed = chance.sample(range(captioner.PATCHES), 6 * (number % 2))
-        spec = measures.without(captioner.MASKS[chance.choice([model.version, *captioner.MASKS])], removed)
+        spec = captioner.without(captioner.MASKS[chance.choice([model.version, *captioner.MASKS])], removed)
         prompt, (pixels,) = chance.choice(["across", "down"]), render([scene])
-        now, own = (measures.write(model, pixels, prompt, one).words for one in (spec, model.standard))
+        now, own = (captioner.write(model, pixels, prompt, one).words for one in (spec, model.standard))
         true = tuple(text for text, _ in caption(scene, prompt))
         judge.words.clear()
-        best = best_head(measures.locate(model, scene, prompt, spec), model.num_heads)
+        best = best_head(captioner.locate(model, scene, prompt, spec), model.num_heads)
         judge.check(images.sentence(now, true, own, best), ImageFacts(model, scene, prompt, spec), markup=True)
     judge.report(100)
 

@@ -113,7 +113,7 @@ def test_nothing_is_downloaded(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
         return folder
 
     monkeypatch.setattr(own_network.catalog, "fetch", fetch)
-    monkeypatch.setattr(own_network.hub, "cached", lambda _: None)
+    monkeypatch.setattr(own_network.hub, "cached", lambda *_: None)
     files = {"config.json": 500, "model.safetensors": 1_234_000_000}
     monkeypatch.setattr(own_network.hub, "listing", lambda _: files)
     assert main(["check", "some/model"]) == 2
@@ -127,7 +127,7 @@ def test_without_a_network_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: p
     def listing(_: str) -> dict[str, int]:
         raise NotAvailable("the Hub cannot be reached. To get it, go online once")
 
-    monkeypatch.setattr(own_network.hub, "cached", lambda _: None)
+    monkeypatch.setattr(own_network.hub, "cached", lambda *_: None)
     monkeypatch.setattr(own_network.hub, "listing", listing)
     assert main(["check", "some/model"]) == 2
     assert "Its size is unknown: the Hub cannot be reached" in capsys.readouterr().err

@@ -16,7 +16,6 @@ from model.atlas.unit import empty_tally, measure_unit, only_punctuation, priori
 from model.base import CHECKPOINTS, Model
 from model.decoder import DecoderModel
 from model.masks import MaskSpec
-from model.text import FIRST_ID, START_ID
 from model.training.story import head_scores
 from model.transformer import Transformer, TransformerConfig
 
@@ -234,7 +233,7 @@ def test_on_random_tokens_the_story_model_s_induction_heads_are_those_of_its_car
     found = atlas_over(story, units_of_random(story), length=row_length(story))
     named = {place for place in np.ndindex(6, 6) if "induction" in found.named(*place)}
     assert isinstance(story, DecoderModel)
-    scores, _ = head_scores(story.network, START_ID, FIRST_ID)
+    scores, _ = head_scores(story.network)
     assert named == {place for place in np.ndindex(6, 6) if scores[place] >= 0.5}
     assert len(named) == 7
     assert np.unravel_index(found.measure("induction").argmax(), (6, 6)) == (5, 2)

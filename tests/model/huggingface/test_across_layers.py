@@ -14,8 +14,8 @@ from torch import nn
 from model.errors import NotSupported
 from model.heads.ablation import HeadsOff, layer_effects, outcome
 from model.heads.logit_lens import logit_lens
-from model.huggingface import adapter, residual
-from model.huggingface.residual import ResidualHooks
+from model.huggingface import adapter, recording
+from model.huggingface.recording import ResidualHooks
 from model.masks import MaskSpec, Stroke
 from serving.settings import Settings
 from tests.model.huggingface import families, more_families
@@ -131,10 +131,10 @@ def test_a_network_that_does_something_else_after_its_layers_is_refused() -> Non
     with torch.inference_mode(), hooks.reading() as read:
         last = stack.layers[1](stack.layers[0](x))
         states = stack.norm(last)
-        found = residual.residuals(read, states).final(last)
+        found = recording.residuals(read, states).final(last)
     np.testing.assert_allclose(found.numpy(), states.numpy())
     with torch.inference_mode(), pytest.raises(NotSupported, match="follows its last layer"):
-        residual.residuals(read, states * 1.01)
+        recording.residuals(read, states * 1.01)
     with pytest.raises(NotSupported, match="not a list"), ResidualHooks(stack, None).reading():
         pass
 

@@ -152,6 +152,6 @@ def test_gpt2_whose_weights_are_the_other_way_round(stored: str, tmp_path: Path)
 
 def test_without_the_packages_it_says_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     packed = quantized(folder, "INT8")
-    monkeypatch.setattr(formats, "PACKAGES", ("no_such_package",))
+    monkeypatch.setattr(formats, "BITSANDBYTES", ("no_such_package",))
     with pytest.raises(CheckpointError, match=r"pip install -r requirements-bitsandbytes\.txt"):
         catalog.inspect(str(packed), Settings())

@@ -10,7 +10,7 @@ from gguf import dequantize
 
 from model import catalog
 from model.errors import CheckpointError, TooLarge
-from model.huggingface import chat, fetching, gguf_files
+from model.huggingface import chat, fetching, formats
 from serving.settings import Settings
 from tests.model.huggingface import gguf_models
 from tests.model.huggingface.family import assert_shown
@@ -71,7 +71,7 @@ def test_the_chat_template_of_a_file_is_used(tmp_path: Path) -> None:
 
 def test_memory_is_counted_as_loaded_before_anything_is_read(tmp_path: Path) -> None:
     gguf_models.save(tmp_path / "tiny.gguf", "Q4_K_M")
-    numbers = gguf_files.header("x", tmp_path / "tiny.gguf").numbers
+    numbers = formats.gguf_header("x", tmp_path / "tiny.gguf").numbers
     assert numbers == sum(weight.numel() for weight in catalog.load(str(tmp_path)).network.parameters())
     catalog.load(str(tmp_path), settings=Settings(max_weights_gb=4 * numbers / 1e9))
     with pytest.raises(TooLarge):
@@ -118,6 +118,6 @@ def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
 
 def test_without_the_packages_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "x.gguf").write_bytes(made())
-    monkeypatch.setattr(gguf_files, "PACKAGES", ("no_such_package",))
+    monkeypatch.setattr(formats, "GGUF", ("no_such_package",))
     with pytest.raises(CheckpointError, match=r"pip install -r requirements-gguf\.txt"):
         catalog.load(str(tmp_path), settings=Settings())

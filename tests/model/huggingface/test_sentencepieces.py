@@ -27,7 +27,7 @@ from transformers import (
 from model import catalog
 from model.errors import CheckpointError
 from model.huggingface.adapter import MOST_WRITTEN, HuggingFaceModel
-from model.huggingface.loading import read_tokenizers
+from model.huggingface.tokenizer_files import read_tokenizers
 from serving.settings import Settings
 from tests.model.huggingface import families, marian
 from tests.model.huggingface.fake_hub import no_network

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from model.images import captioner
-from model.images.captioner import CONTEXT, GRID, MASKS, PATCH, PATCHES, VERSIONS, CaptionNetwork, encode
-from model.images.measures import folded_head, locate, read, without, write
+from model.images.captioner import CONTEXT, GRID, MASKS, PATCH, PATCHES, VERSIONS, CaptionNetwork, encode, locate, write
 from model.images.patches import LEAST, grid_tokens, with_means
 from model.images.scenes import Scene, SceneShape, caption, held_out_scenes, random_scene, render, scene_of
 from model.transformer import TransformerConfig
@@ -62,7 +61,7 @@ def test_held_out_scenes_are_never_trained_on_and_unseen_pairs_are_apart() -> No
 def test_the_pixels_of_one_patch_change_its_embedding_and_no_other(tiny: captioner.CaptionerModel) -> None:
     (picture,) = render([SCENE])
     before = tiny.inputs(encode(picture[None], "across"))
-    for token in grid_tokens(0, GRID, GRID, (0, 0, 48, 48), (48, 48)):
+    for token in grid_tokens(GRID, GRID, (0, 0, 48, 48), (48, 48)):
         left, top, right, bottom = map(int, token.box)
         changed = picture.copy()
         changed[top:bottom, left:right] ^= 128
@@ -103,18 +102,18 @@ def test_a_removed_patch_is_seen_by_nobody(tiny: captioner.CaptionerModel) -> No
     (picture,) = render([SCENE])
     changed = picture.copy()
     changed[:PATCH, PATCH : 2 * PATCH] = 0  # of patch 1
-    spec = without(MASKS["prefix"], [1])
-    found = [read(tiny, one, "across", ("a", "small"), spec) for one in (picture, changed)]
+    spec = captioner.without(MASKS["prefix"], [1])
+    found = [captioner.read(tiny, one, "across", ("a", "small"), spec) for one in (picture, changed)]
     np.testing.assert_array_equal(found[0].chances, found[1].chances)
     assert (found[0].weights[..., 1] == 0).all()
     assert found[0].blocked[:, 1].all()
-    whole = [read(tiny, one, "across", ("a", "small"), MASKS["prefix"]).chances for one in (picture, changed)]
+    whole = [captioner.read(tiny, one, "across", ("a", "small"), MASKS["prefix"]).chances for one in (picture, changed)]
     assert (whole[0] != whole[1]).any()
 
 
 def test_localization_is_the_share_inside_the_boxes(tiny: captioner.CaptionerModel) -> None:
     words = [text for text, _ in caption(SCENE, "across")]
-    found = read(tiny, render([SCENE])[0], "across", tuple(words), MASKS["block"])
+    found = captioner.read(tiny, render([SCENE])[0], "across", tuple(words), MASKS["block"])
     touched = np.zeros((len(words), GRID, GRID), bool)
     touched[1:4, 3:5, 0:2] = True  # the square, 6 to 14 across and 26 to 34 down
     touched[7:10, 0:3, 3:6] = True  # the circle, 28 to 44 and 4 to 20
@@ -136,7 +135,7 @@ def test_localization_is_the_share_inside_the_boxes(tiny: captioner.CaptionerMod
 
 def test_a_folded_head_keeps_every_rows_sum(tiny: captioner.CaptionerModel) -> None:
     trace = tiny.run(encode(render([SCENE]), "down", ["a", "small"]), MASKS["block"])
-    whole, view = trace.weights(1, 2).numpy(), folded_head(trace, 0, MASKS["block"], 1, 2)
+    whole, view = trace.weights(1, 2).numpy(), captioner.folded_head(trace, 0, MASKS["block"], 1, 2)
     assert view.weights.shape == (4, 4)
     np.testing.assert_allclose(view.weights.sum(1), 1, rtol=1e-5)
     np.testing.assert_allclose(view.weights[1:, 0], whole[PATCHES:, :PATCHES].sum(1), rtol=1e-5)

@@ -84,8 +84,8 @@ def test_what_is_refused_is_said_in_a_sentence(data: bytes, words: str) -> None:
 
 
 def test_a_grid_covers_its_region_and_is_cut_to_the_image() -> None:
-    tokens = grid_tokens(5, 2, 3, (-4, 0, 20, 8), (18, 10))
-    assert [one.position for one in tokens] == [5, 6, 7, 8, 9, 10]
+    tokens = grid_tokens(2, 3, (-4, 0, 20, 8), (18, 10))
+    assert [one.position for one in tokens] == [0, 1, 2, 3, 4, 5]
     assert [one.box for one in tokens[:3]] == [(0, 0, 4, 4), (4, 0, 12, 4), (12, 0, 18, 4)]
     assert [one.box[1::2] for one in tokens[3:]] == [(4, 8)] * 3
     assert [one.overlap((8, 2, 100, 100)) for one in tokens[:3]] == [0, 0.25, 0.5]

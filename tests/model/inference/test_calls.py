@@ -14,9 +14,8 @@ import unmask
 from model import catalog
 from model.base import Model
 from model.huggingface import adapter
-from model.inference.calls import ROUNDING, compare_calls, continuation_ids, ends_of
+from model.inference.calls import ROUNDING, compare_calls, continuation_ids, ends_of, pack
 from model.inference.draft_tree import draft, ordered, verify_tree
-from model.inference.packing import pack
 from model.kv_cache import batch_of
 from model.spec import MaskSpec
 from serving.settings import Settings

@@ -210,7 +210,7 @@ def test_four_of_five_written_digits_are_recognised_as_on_the_card(hundred: meas
 
 def test_the_loss_with_and_without_the_causal_mask_is_the_cards(model: DigitsModel) -> None:
     test = real_digits().test
-    found = {causal: measure_digits.mean_loss(model, test, causal=causal) for causal in (True, False)}
+    found = {causal: measure_digits.mean_loss(model.network, test, causal=causal) for causal in (True, False)}
     assert found[True] == pytest.approx(float(card()["test_nats_a_pixel"]), abs=2e-3)
     assert found[False] == pytest.approx(float(card()["test_nats_a_pixel_without_causal"]), abs=2e-3)
     assert found[True] < np.log(8) / 2, "half of what a model that knows nothing would lose"

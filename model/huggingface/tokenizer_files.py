@@ -1,7 +1,13 @@
-"""Sentencepiece's files (.spm, .model) as tokenizers: its library cuts a text, a vocabulary gives the ids."""
+"""A model's tokenizers, from its files.
 
+Sentencepiece's files (.spm, .model) too: its library cuts a text, a vocabulary gives the ids.
+"""
+
+import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +18,15 @@ from tokenizers import PreTokenizedString, Token, Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import PreTokenizer
 from tokenizers.processors import TemplateProcessing
+from transformers import AutoTokenizer, PreTrainedModel
 
-from i18n import N_, msg
-from model.errors import CheckpointError
-from model.huggingface.checkpoint_files import MARIAN, TOKENIZER_CONFIG, read_json
+from i18n import N_, msg, msg_all
+from model.errors import CheckpointError, first_line, panics_caught
+from model.huggingface import checkpoint_files
+from model.huggingface.checkpoint_files import LONE, MARIAN, TOKENIZER_CONFIG, read_json
+from model.huggingface.loading import SAFE
+from model.huggingface.stacks import vocabulary_of
+from model.text import BatchTokenizer, added_around
 
 END, UNKNOWN, PAD = "</s>", "<unk>", "<pad>"  # as Marian's vocabularies write them
 LANGUAGE = re.compile(">>.*?<<", re.DOTALL)  # >>fr<< before a text: what Marian is to translate it into, one token
@@ -36,13 +47,96 @@ LONE_FILE = N_(
     "(tokenizer.json) beside its weights, or choose another repository."
 )
 DAMAGED = N_("{model}: {file} is not a sentencepiece file, or is damaged or truncated. Delete it and fetch it again.")
+UNREADABLE = N_("{model}: its tokenizer cannot be read ({why}). Its {files} must be complete.")
+OTHER_VOCABULARY = N_(
+    "{model}: its tokenizer has ids up to {highest} and its weights know {known} entries. They do not belong to the "
+    "same model: fetch both again."
+)
 
 
-def read_marian(name: str, folder: Path) -> tuple[Tokenizer, Tokenizer]:
-    """Marian's two: source.spm cuts the texts and target.spm the targets, and the ids of both are vocab.json's.
-
-    Raises CheckpointError, naming the file, for one that is damaged or that cannot be used.
+@dataclass(frozen=True)
+class Tokenizers:
+    """The tokenizers of a network. targets: of an encoder-decoder, else None. ends: the ids that end a generated text.
+    never_written: ids that are never generated, padding for example.
     """
+
+    texts: BatchTokenizer
+    targets: BatchTokenizer | None
+    ends: frozenset[int]
+    never_written: list[int]
+
+
+def read_tokenizers(name: str, folder: Path, model_type: str) -> tuple[Tokenizer, Tokenizer]:
+    """The tokenizers of the texts and of an encoder-decoder's targets, which differ for Marian alone.
+
+    Raises CheckpointError for none, or a damaged or empty one.
+    """
+    folder = checkpoint_files.tokenizer_folder(name, folder)
+    files = checkpoint_files.tokenizer_files(name, checkpoint_files.local_files(folder))
+    try:
+        with panics_caught():
+            tokenizers = _read(name, folder, files, model_type)
+            for tokenizer in tokenizers:
+                tokenizer.encode("a")
+    except CheckpointError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the libraries raise plain Exception
+        raise CheckpointError(msg(UNREADABLE, model=name, why=first_line(error), files=msg_all(files))) from None
+    if min(tokenizer.get_vocab_size() for tokenizer in tokenizers) < 2:
+        words = N_("{model} has no tokenizer that knows any token. Save its tokenizer beside its weights.")
+        raise CheckpointError(msg(words, model=name))
+    return tokenizers
+
+
+def check_vocabulary(name: str, network: PreTrainedModel, tokenizer: Tokenizer) -> None:
+    """Raises CheckpointError when the tokenizer has ids that the network does not know."""
+    highest, known = max(tokenizer.get_vocab().values()), vocabulary_of(network)
+    if highest >= known:
+        raise CheckpointError(msg(OTHER_VOCABULARY, model=name, highest=highest, known=known))
+
+
+def tokens_of(network: PreTrainedModel, tokenizers: tuple[Tokenizer, Tokenizer], context: int) -> Tokenizers:
+    """The tokenizers of a network's texts and targets, with the tokens that they add around each."""
+    config, (tokenizer, of_targets) = network.config, tokenizers
+    configs = [getattr(network, "generation_config", None), config]  # the more specific first
+    start, end = added_around(tokenizer)
+    ended = [getattr(said, "eos_token_id", None) for said in configs]
+    ends = frozenset(chain.from_iterable([ids] if isinstance(ids, int) else ids or () for ids in ended))
+    # the padding id: the model's own, or the tokenizer's, or else the end token
+    named = [tokenizer.token_to_id(token) for token in ("<pad>", "[PAD]", "<|pad|>")]
+    usable = (getattr(config, "pad_token_id", None), *named, *sorted(ends))
+    known = vocabulary_of(network)
+    pad = next((token for token in usable if token is not None and 0 <= token < known), 0)
+    texts = BatchTokenizer(tokenizer, context, pad=pad, start=start, end=end)
+    if not config.is_encoder_decoder:
+        return Tokenizers(texts, None, ends, [])
+    starts = [getattr(said, "decoder_start_token_id", None) for said in configs]
+    first = next((int(token) for token in starts if token is not None), pad)
+    targets = BatchTokenizer(of_targets, context, pad=pad, start=[first, *added_around(of_targets)[0]])
+    return Tokenizers(texts, targets, ends, sorted({pad, first} - ends))
+
+
+def _read(name: str, folder: Path, files: tuple[str, ...], model_type: str) -> tuple[Tokenizer, Tokenizer]:
+    if files == MARIAN:
+        return _read_marian(name, folder)
+    if files[0] in LONE:
+        tokenizer = _read_lone(name, folder / files[0], model_type)
+    elif files == ("tokenizer.json",):  # as it is: transformers rebuilds some families', and the rest gets lost
+        tokenizer = Tokenizer.from_file(str(folder / files[0]))
+    else:
+        gguf = {"gguf_file": files[0]} if files[0].endswith(".gguf") else {}
+        built = AutoTokenizer.from_pretrained(folder, **gguf, **SAFE).backend_tokenizer.to_str()
+        if gguf:  # its class adds tokens to the file's vocabulary
+            parts = json.loads(built)
+            known = len(parts["model"]["vocab"])
+            built = json.dumps(parts | {"added_tokens": [one for one in parts["added_tokens"] if one["id"] < known]})
+        tokenizer = Tokenizer.from_str(built)  # a copy of our own
+    return tokenizer, tokenizer
+
+
+def _read_marian(name: str, folder: Path) -> tuple[Tokenizer, Tokenizer]:
+    """Marian's two: source.spm cuts the texts and target.spm the targets, and the ids of both are vocab.json's. Raises
+    CheckpointError, naming the file, for one that is damaged or that cannot be used."""
     source, target, vocabulary = (folder / part for part in MARIAN)
     if _said(name, folder).get("separate_vocabs"):
         raise CheckpointError(msg(TWO_VOCABULARIES, model=name))
@@ -60,11 +154,9 @@ def read_marian(name: str, folder: Path) -> tuple[Tokenizer, Tokenizer]:
     return of_texts, of_targets
 
 
-def read_lone(name: str, path: Path, model_type: str) -> Tokenizer:
-    """The tokenizer of a family whose ids are those of its one file, tokenizer.model or spiece.model.
-
-    Raises CheckpointError for a damaged file, and for a family that numbers the pieces or prepares its texts otherwise.
-    """
+def _read_lone(name: str, path: Path, model_type: str) -> Tokenizer:
+    """The tokenizer of a family whose ids are those of its one file, tokenizer.model or spiece.model. Raises
+    CheckpointError for a damaged file, and for a family that numbers the pieces or prepares its texts otherwise."""
     if model_type not in ADDED:
         raise CheckpointError(msg(LONE_FILE, model=name, kind=model_type, file=path.name, families=", ".join(ADDED)))
     processor, said = _processor(name, path), _said(name, path.parent)
@@ -81,11 +173,9 @@ def read_lone(name: str, path: Path, model_type: str) -> Tokenizer:
 
 
 class _Cutter:
-    """A pre-tokenizer that gives every piece its id, and so leaves the model behind it nothing to do.
-
-    The tokenizers library has the same algorithms, but not sentencepiece's every normalisation and tie; and its
-    Unigram's ids are the places in its list, where Marian's are of a vocabulary that two lists share.
-    """
+    """A pre-tokenizer that gives every piece its id, and so leaves the model behind it nothing to do. The tokenizers
+    library has the same algorithms, but not sentencepiece's every normalisation and tie; and its Unigram's ids are the
+    places in its list, where Marian's are of a vocabulary that two lists share."""
 
     def __init__(
         self, processor: SentencePieceProcessor, ids: Mapping[str, int], unknown: int, before: re.Pattern[str]
