@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import groupby
+from operator import attrgetter
 from statistics import median
 
 import torch
@@ -231,14 +232,11 @@ def old_rows(model: Model, ids: tuple[int, ...], spec: MaskSpec) -> OldRows:
         now = other.weights(spec, 0, old)  # [H,T-1,T]
         then = torch.nn.functional.pad(one.weights(spec, 0, old), (0, 1))
         rows.append((now - then).abs().amax((0, 2)).cpu())
-        kept.append(max(_largest(other.k[:, :, old] - one.k), _largest(other.v[:, :, old] - one.v)))
+        changes = other.k[:, :, old] - one.k, other.v[:, :, old] - one.v
+        kept.append(max(float(change.float().abs().max()) for change in changes))
     by_layer = torch.stack(rows)  # [L,T-1]
     logits = model.readout(after.states[0, old]) - model.readout(before.states[0])
     return OldRows(by_layer.amax(0), by_layer.amax(1), torch.tensor(kept), logits.float().abs().amax(-1).cpu())
-
-
-def _largest(difference: Tensor) -> float:
-    return float(difference.float().abs().max())
 
 
 MOST_MEASURED = 12  # steps of one text
@@ -312,17 +310,11 @@ def measure(model: Model, whole: Trace, length: int) -> Try:
 
 def costs(tries: Iterable[Try]) -> list[Cost]:
     """A cost for each length, the shortest first."""
-    ordered = sorted(tries, key=lambda one: one.length)
-    groups = [list(group) for _, group in groupby(ordered, key=lambda one: one.length)]
-    return [
-        Cost(
-            group[0].length,
-            min(one.full for one in group),
-            min(one.cached for one in group),
-            median(one.full for one in group),
-        )
-        for group in groups
-    ]
+    found, by_length = [], attrgetter("length")
+    for length, group in groupby(sorted(tries, key=by_length), by_length):
+        full, cached = zip(*((one.full, one.cached) for one in group), strict=True)
+        found.append(Cost(length, min(full), min(cached), median(full)))
+    return found
 
 
 def clear(found: list[Cost]) -> bool:

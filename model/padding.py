@@ -4,6 +4,7 @@ Sizes: B texts, T cells of a row, n real tokens of one text, W width, V vocabula
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -128,11 +129,10 @@ def compare(model: Model, texts: Sequence[str], choice: PaddingChoice, causal: b
 def takes_positions(model: Model, text: str) -> bool:
     """Whether it takes position ids, or works them out by itself, as RoBERTa does. Tried out on the text."""
     batch = model.encode([text])
-    try:
+    with suppress(ValueError):
         model.run(batch, MaskSpec(causal=model.standard.causal, positions="cells"))
-    except ValueError:
-        return False
-    return True
+        return True
+    return False
 
 
 def predicts_next(model: Model) -> bool:

@@ -157,10 +157,18 @@ class BatchTokenizer:
     ) -> None:
         """pad: the id that fills short rows. start, end: what the model was trained to see around every text."""
         self._tokenizer = tokenizer
-        _keep_typed_specials_as_text(self._tokenizer)
-        self._tokenizer.no_padding()
-        self._tokenizer.no_truncation()
-        self._label = lru_cache(MOST_LABELS)(token_labels(tokenizer))
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        tokenizer.encode_special_tokens = True  # a typed <|endoftext|> is text
+        # where the vocabulary itself has it as a word (T5's </s>), it is cut in two
+        specials = [token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special]
+        words = [re.escape(special[0]) + f"(?={re.escape(special[1:])})" for special in specials if len(special) > 1]
+        if words and isinstance(tokenizer.model, Unigram | WordLevel):
+            split = Split(Regex("|".join(words)), "isolated")
+            tokenizer.pre_tokenizer = (
+                split if tokenizer.pre_tokenizer is None else Both([split, tokenizer.pre_tokenizer])
+            )
+        self.label = lru_cache(MOST_LABELS)(token_labels(tokenizer))
         self.context, self.pad = context, pad
         self.start = [] if start is None else [start] if isinstance(start, int) else list(start)
         self.end = list(end)
@@ -191,12 +199,9 @@ class BatchTokenizer:
         ids, keep = padded(rows, self.pad, pad_side)
         pieces = []
         for row in rows:
-            padding, shown = [PAD_PIECE] * (ids.shape[1] - len(row)), [self._label(token) for token in row]
+            padding, shown = [PAD_PIECE] * (ids.shape[1] - len(row)), [self.label(token) for token in row]
             pieces.append(tuple(padding + shown if pad_side == "left" else shown + padding))
         return TokenBatch(ids, keep, tuple(pieces), pad_side, cut)
-
-    def label(self, token: int) -> str:
-        return self._label(token)
 
     def byte_level_tables(self) -> dict[str, Any] | None:
         """For components/bpe.js: the vocabulary, "" where an id has no token; the merges, "a b", the first one first;
@@ -257,16 +262,6 @@ class BatchTokenizer:
         except Exception as error:  # noqa: BLE001 - the library raises plain Exception
             words = N_("expected a text of tokens that the tokenizer knows, got one that it refuses ({error})")
             raise ValueError(msg(words, error=error)) from None
-
-
-def _keep_typed_specials_as_text(tokenizer: Tokenizer) -> None:
-    """A typed <|endoftext|> is text. Where the vocabulary itself has it as a word (T5's </s>), it is cut in two."""
-    tokenizer.encode_special_tokens = True
-    specials = [token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special]
-    words = [re.escape(special[0]) + f"(?={re.escape(special[1:])})" for special in specials if len(special) > 1]
-    if words and isinstance(tokenizer.model, Unigram | WordLevel):
-        cut = Split(Regex("|".join(words)), "isolated")
-        tokenizer.pre_tokenizer = cut if tokenizer.pre_tokenizer is None else Both([cut, tokenizer.pre_tokenizer])
 
 
 def added_around(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
@@ -348,20 +343,15 @@ def readable(token: bytes) -> str:
     for run in re.findall("[\udc80-\udcff]+|[^\udc80-\udcff]", text):
         if "\udc80" <= run[0] <= "\udcff":
             shown.append("⟨" + " ".join(f"{ord(byte) - 0xDC00:02X}" for byte in run) + "⟩")
+        elif run in WHITESPACE:
+            shown.append(WHITESPACE[run])
+        elif ord(run) < 0x20:
+            shown.append(chr(0x2400 + ord(run)))
+        elif unicodedata.category(run) in ("Cc", "Cf", "Cn", "Co", "Zs", "Zl", "Zp"):
+            shown.append(f"⟨U+{ord(run):04X}⟩")
         else:
-            shown.append(_visible(run))
+            shown.append("◌" + run if unicodedata.category(run) in ("Mn", "Me") else run)
     return "".join(shown)
-
-
-def _visible(character: str) -> str:
-    category = unicodedata.category(character)
-    if character in WHITESPACE:
-        return WHITESPACE[character]
-    if ord(character) < 0x20:
-        return chr(0x2400 + ord(character))
-    if category in ("Cc", "Cf", "Cn", "Co", "Zs", "Zl", "Zp"):
-        return f"⟨U+{ord(character):04X}⟩"
-    return "◌" + character if category in ("Mn", "Me") else character
 
 
 WHITESPACE = {" ": "·", "\n": "⏎", "\t": "⇥", "\x7f": "␡"}

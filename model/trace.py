@@ -40,7 +40,10 @@ class LayerRecord:
         """The weights [H, queries, K] of every head, float32. made: as MaskContext.allowed's."""
         q, allowed = self._queries(spec, row, slice(None), queries, made)
         terms, keys = self.terms_in(row, slice(None), queries), self.k.shape[-2]
-        seen = keys if allowed is None else _last(allowed) + 1
+        seen = keys
+        if allowed is not None:  # up to the last key that any query may attend to
+            some = allowed.any(0).any(0).nonzero()
+            seen = int(some[-1]) + 1 if len(some) else 1
         k = self._of_heads(self.k, row, slice(None), seen)
         if seen == keys:
             return attention_weights(q, k, allowed, scale=self.scale, terms=terms)
@@ -272,12 +275,6 @@ class Trace:
         index("layer", layer, self.num_layers)
         index("head", head, self.num_heads)
         index("row", row, len(self.batch.ids))
-
-
-def _last(allowed: Tensor) -> int:
-    """The last key that any query may attend to, 0 where there is none: bool [1 or H, Q, K]."""
-    seen = allowed.any(0).any(0).nonzero()
-    return int(seen[-1]) if len(seen) else 0
 
 
 class Thumbnails:

@@ -200,7 +200,11 @@ def write_numbers(year: int, month: int, day: int, weekday: int, draw: random.Ra
     text = _with_time(_with_weekday(text, weekday, draw), draw)
     if draw.random() < 0.35:
         text = with_surroundings(text, draw)
-    return _in_another_case(_spaced(text, draw), draw)
+    text = _spaced(text, draw)
+    case = draw.random()
+    if case < 0.3:
+        return text.lower() if case < 0.2 else text.upper()
+    return text[:1].upper() + text[1:] if case < 0.5 else text
 
 
 def examples(days: list[date], count: int, draw: random.Random) -> list[tuple[str, str]]:
@@ -327,12 +331,3 @@ def _spaced(text: str, draw: random.Random) -> str:
         place = draw.choice([found.start() for found in re.finditer(" ", text)] or [0])
         text = text[:place] + " " * draw.choice((1, 1, 2, 3)) + text[place:]
     return " " * (draw.random() < 0.04) + text + " " * (draw.random() < 0.04)
-
-
-def _in_another_case(text: str, draw: random.Random) -> str:
-    chance = draw.random()
-    if chance < 0.2:
-        return text.lower()
-    if chance < 0.3:
-        return text.upper()
-    return text[:1].upper() + text[1:] if chance < 0.5 else text

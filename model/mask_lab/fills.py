@@ -176,7 +176,16 @@ def compare(scores: Tensor, allowed: Tensor, sink: float | None = None) -> FillC
     rows = torch.cat([scores[~empty], demonstrated[None]]).float()
     ordinary = open_cells[~empty]
     exact = _softmax(rows[:-1].double().masked_fill(~ordinary, float("-inf")), sink)
-    cast = {name: _cast(rows, dtype) for name, dtype in DTYPES.items()}
+    finite = rows[rows.isfinite()].abs()
+    largest = float(finite.max()) if finite.numel() else 0.0
+    cast: dict[str, tuple[Tensor, str | None]] = {}
+    for name, dtype in DTYPES.items():
+        most, why = torch.finfo(dtype).max, None
+        if torch.tensor(largest).to(dtype).isinf():
+            why = msg(
+                "a score of ±{largest:.3g} is more than the largest number, {most:.3g}", largest=largest, most=most
+            )
+        cast[name] = rows.to(dtype), why
     case = _Case(torch.cat([ordinary, torch.zeros_like(allowed[:1])]), sink, exact, cast)
     return FillComparison(
         rows=len(ordinary),
@@ -215,17 +224,6 @@ def _tried(case: _Case, name: str, dtype: str, value: float | None) -> Result:
     return Result(name, dtype, written, None, fate(weights[-1].double()), _damage(weights[:-1].double(), case))
 
 
-def _cast(scores: Tensor, dtype: torch.dtype) -> tuple[Tensor, str | None]:
-    """The scores in a precision, and what is wrong where they do not fit."""
-    finite = scores[scores.isfinite()].abs()
-    largest, most = float(finite.max()) if finite.numel() else 0.0, torch.finfo(dtype).max
-    cast = scores.to(dtype)
-    if torch.tensor(largest).to(dtype).isinf():
-        words = msg("a score of ±{largest:.3g} is more than the largest number, {most:.3g}", largest=largest, most=most)
-        return cast, words
-    return cast, None
-
-
 def _softmax(scores: Tensor, sink: float | None) -> Tensor:
     if sink is None:
         return scores.softmax(-1)
@@ -235,15 +233,12 @@ def _softmax(scores: Tensor, sink: float | None) -> Tensor:
 
 def fate(row: Tensor) -> RowFate:
     """What the weights [K] of a fully blocked row are, from the numbers."""
-    total, largest = float(row.sum()), float(row.max())
-    kind: Kind = "other"
+    kind: Kind = "uniform" if float(row.min()) == float(row.max()) else "other"
+    if not row.any():
+        kind = "zero"
     if row.isnan().any():
         kind = "NaN"
-    elif not row.any():
-        kind = "zero"
-    elif float(row.min()) == largest:
-        kind = "uniform"
-    return RowFate(kind, total, largest)
+    return RowFate(kind, float(row.sum()), float(row.max()))
 
 
 def _damage(weights: Tensor, case: _Case) -> Damage:

@@ -48,7 +48,11 @@ def code(kind: str, place: MaskContext, spec: MaskSpec, *, row: int = 0, head: i
     ruling, keep = spec.at(layer, head, place.standard), place.keep[row].cpu()
     outside = (spec.layers and layer not in spec.layers) or (spec.heads and head not in spec.heads)
     strokes = _strokes(ruling, int(keep.sum())) if "drawn" in place.available else []
-    steps = [*_kinds(place, spec, head, keep), *_drawn(strokes)]
+    steps = list(_kinds(place, spec, head, keep))
+    if any(kind == "block" for kind, *_ in strokes):
+        steps.append(("&", "drawn[q_idx, k_idx] != BLOCK", "drawn by hand: blocked"))
+    if any(kind == "open" for kind, *_ in strokes):  # the drawing has the last word
+        steps.append(("|", "drawn[q_idx, k_idx] == OPEN", "drawn by hand: open, whatever blocks it"))
     tensors = list(_tensors(ruling, place, row, strokes, " ".join(condition for _, condition, _ in steps)))
     first = [f"# The mask of layer {layer}, head {head}: allowed[q, k] = token q may attend to token k"]
     if outside:
@@ -81,14 +85,6 @@ def _kinds(place: MaskContext, spec: MaskSpec, head: int, keep: Tensor) -> Itera
         for name, parameter in [(name, on[name]) for one in some for name in on if one in (name, kinds[name].joins)]:
             if condition := kinds[name].code(names, parameter):
                 yield sign, condition, kinds[name].comment
-
-
-def _drawn(strokes: list[Drawn]) -> Iterator[Step]:
-    """The drawing, which has the last word."""
-    if any(kind == "block" for kind, *_ in strokes):
-        yield "&", "drawn[q_idx, k_idx] != BLOCK", "drawn by hand: blocked"
-    if any(kind == "open" for kind, *_ in strokes):
-        yield "|", "drawn[q_idx, k_idx] == OPEN", "drawn by hand: open, whatever blocks it"
 
 
 def _statements(steps: list[Step]) -> list[str]:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from i18n import N_, msg
-from model.files import NpyHeader, npy_header
+from model.files import npy_header
 from model.masks import MaskContext, MaskSpec
 from model.spec import MOST_BYTES, MOST_STROKES, OFF, Stroke
 from model.trace import Trace
@@ -46,7 +46,14 @@ def read_npy(data: bytes) -> np.ndarray:
                              "tokens, or save it as JSON", most=MOST_BYTES, size=len(data)))  # fmt: skip
     if not data.startswith(np.lib.format.MAGIC_PREFIX):
         raise ValueError(_no_npy(data))
-    shape, fortran, dtype, offset = _header(data)
+    try:
+        shape, fortran, dtype, offset = npy_header(data)
+    except KeyError as version:
+        raise ValueError(msg("expected an NPY file of version 1.0 or 2.0, got {version}: save a plain bool matrix with "
+                             "numpy.save", version=".".join(map(str, version.args[0])))) from None  # fmt: skip
+    except UNREADABLE:
+        raise ValueError(msg("expected the header of an NPY file, got one that cannot be read: save it again with "
+                             "numpy.save")) from None  # fmt: skip
     if dtype.hasobject:
         raise ValueError(msg("expected an array of bool, got one of Python objects, which are pickled and never "
                              "opened: save mask.astype(bool)"))  # fmt: skip
@@ -62,9 +69,8 @@ def read_npy(data: bytes) -> np.ndarray:
         raise ValueError(msg("expected {size:,} bytes of cells after the header, got {found:,}: the file is "
                              "incomplete, save it again", size=shape[0] * shape[1], found=cells.size))  # fmt: skip
     if cells.max() > 1:
-        largest = int(cells.max())
         words = N_("expected cells that are 0 or 1, got a {cell}: save it again with numpy.save")
-        raise ValueError(msg(words, cell=largest))
+        raise ValueError(msg(words, cell=int(cells.max())))
     return cells.astype(bool).reshape(shape, order="F" if fortran else "C")
 
 
@@ -124,18 +130,6 @@ def rectangles(cells: np.ndarray) -> list[Rectangle]:
 def runs_of(edge: np.ndarray) -> list[tuple[int, int]]:
     """The first and the last place of each run, from where it begins (1) and where it is over (-1)."""
     return list(zip((edge == 1).nonzero()[0].tolist(), ((edge == -1).nonzero()[0] - 1).tolist(), strict=True))
-
-
-def _header(data: bytes) -> NpyHeader:
-    """Raises ValueError for a header that cannot be read."""
-    try:
-        return npy_header(data)
-    except KeyError as version:
-        raise ValueError(msg("expected an NPY file of version 1.0 or 2.0, got {version}: save a plain bool matrix with "
-                             "numpy.save", version=".".join(map(str, version.args[0])))) from None  # fmt: skip
-    except UNREADABLE:
-        raise ValueError(msg("expected the header of an NPY file, got one that cannot be read: save it again with "
-                             "numpy.save")) from None  # fmt: skip
 
 
 def _no_npy(data: bytes) -> str:
