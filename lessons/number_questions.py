@@ -9,9 +9,8 @@ import numpy as np
 from i18n import N_, msg
 from lessons.answer import MOST_CHOICES, Answer, QuestionCase, mean_losses, one_of, share_answer
 from lessons.statement import Statement
-from model.heads.four_tokens import TOKENS, FourTokensSteps, four_token_steps
 from model.heads.survey import survey
-from model.heads.vectors import RunScores, head_vectors
+from model.heads.vectors import TOKENS, FourTokensSteps, RunScores, four_token_steps, head_vectors
 
 RISE = 0.05  # of a score over that of the first run: then a head counts as begun
 NO_CHANGE = 0.05  # nats/token: a smaller change of the mean loss is said to be none

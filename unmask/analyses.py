@@ -14,8 +14,7 @@ from model.attribution import score_split as attribution
 from model.base import Model
 from model.errors import index, items
 from model.heads.ablation import HeadsOff, TargetPrediction, answer, following, layer_effects, outcome
-from model.heads.logit_lens import MOST_POSITIONS, logit_lens
-from model.heads.rollout import How, layer_maps, token_flow
+from model.heads.layers import MOST_POSITIONS, How, layer_maps, logit_lens, token_flow
 from model.heads.view import HeadView
 from model.mask_kinds import NEAR
 from model.masks import MaskSpec

@@ -15,8 +15,7 @@ import torch
 from model import catalog
 from model.atlas.result import Atlas, atlas_of
 from model.atlas.tally import Tally
-from model.atlas.texts import Unit
-from model.atlas.unit import empty_tally, measure_unit
+from model.atlas.unit import Unit, empty_tally, measure_unit
 from model.base import Model
 from model.files import write
 from model.masks import MaskSpec

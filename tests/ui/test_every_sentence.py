@@ -22,8 +22,8 @@ import i18n
 from model import catalog, padding
 from model.base import Model, tokenize
 from model.heads.ablation import HeadsOff, answer, layer_effects, outcome
+from model.heads.layers import layer_maps
 from model.heads.reach import reach_of
-from model.heads.rollout import layer_maps
 from model.heads.view import HeadView, cropped
 from model.images import captioner, measures
 from model.images.scenes import caption, random_scene, render

@@ -11,8 +11,7 @@ import torch
 import unmask
 from model.attribution.score_split import score_split
 from model.heads.ablation import HeadsOff, layer_effects, outcome
-from model.heads.logit_lens import logit_lens
-from model.heads.rollout import layer_maps, token_flow
+from model.heads.layers import layer_maps, logit_lens, token_flow
 from tests.model.huggingface.families import save
 from unmask.notebook import LoadedModel
 from unmask.pictures import Picture

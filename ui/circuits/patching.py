@@ -9,7 +9,8 @@ import numpy as np
 import streamlit as st
 
 from i18n import N_, say
-from model.circuits.patching import LENGTHS, MOST_PAIRS, Head, Patch, PatchMetric, of_pair, read_pairs
+from model.circuits.patching import LENGTHS, MOST_PAIRS, Patch, PatchMetric, of_pair, read_pairs
+from model.heads.ablation import Head
 from model.inference.calls import continuation_ids
 from model.spec import Stroke
 from serving.job import ModelRef, RunRef

@@ -13,7 +13,7 @@ from torch import nn
 
 from model.errors import NotSupported
 from model.heads.ablation import HeadsOff, layer_effects, outcome
-from model.heads.logit_lens import logit_lens
+from model.heads.layers import logit_lens
 from model.huggingface import adapter, residual
 from model.huggingface.residual import ResidualHooks
 from model.masks import MaskSpec, Stroke

@@ -1,9 +1,12 @@
-"""Attention over all heads and layers of one row: the heads' mean and maximum in each layer, and where a token's
-information comes from once layers are stacked: attention rollout and attention flow (Abnar and Zuidema 2020,
-"Quantifying Attention Flow in Transformers", arXiv:2005.00928).
+"""All layers of one row: the heads' mean and maximum in each, where a token's information comes from once layers are
+stacked (attention rollout and flow), and what the model would predict if it stopped after each (the logit lens).
 
-Both take a layer as half the heads' mean attention and half the residual connection, which carries a token's own state.
-Sizes: L layers, T tokens, R groups of queries and C of keys, T unless tokens are merged; a map's rows are queries.
+Rollout and flow (Abnar and Zuidema 2020, "Quantifying Attention Flow in Transformers", arXiv:2005.00928) take a layer
+as half the heads' mean attention and half the residual connection, which carries a token's own state. The logit lens
+(nostalgebraist 2020) puts the residual stream after a layer through the network's own final norm and unembedding, as if
+no layer followed; before the last layer nothing was trained to be read like this.
+Sizes: L layers, T tokens, P positions, V vocabulary, R groups of queries and C of keys, T unless tokens are merged; a
+map's rows are queries.
 """
 
 from collections.abc import Sequence
@@ -14,9 +17,11 @@ import numpy as np
 import torch
 
 from i18n import N_, msg
+from model.base import Model
 from model.heads.merging import By, Groups, MergedBlocks, merge_groups, merged_labels, merged_masks, merged_weights
 from model.heads.view import HeadView
 from model.masks import MaskSpec
+from model.text import TokenBatch
 from model.trace import Trace
 
 How = Literal["mean", "maximum", "rollout"]
@@ -158,3 +163,63 @@ def _blocked(trace: Trace, row: int, masks: MaskSpec, groups: Groups | None) -> 
         same = {name for name in here.keys() & before.keys() if np.array_equal(here[name], before[name])}
         found.append(here | {name: before[name] for name in same})
     return tuple(found)
+
+
+TOP = 5  # candidates kept at each place
+MOST_POSITIONS = 128  # read at once: each costs L+1 rows of V logits
+BLOCK = 128  # positions whose logits are in memory at a time
+
+
+@dataclass(frozen=True, eq=False)
+class LogitLens:
+    """What each layer would predict to follow each of P tokens. Reading 0 is of what enters the first layer, reading n
+    of what leaves the n-th layer; the last is the model's own prediction.
+
+    ids: int64 [L+1,P,TOP], the likeliest first; probabilities: float32, of the same. next_ids: [P], the token that
+    follows in the text, -1 where none does; next_probabilities: float32 [L+1,P], NaN where none does. next_ranks: int64
+    [L+1,P], 1 for the likeliest; 0 where none follows. labels: what to show for an id.
+    """
+
+    ids: np.ndarray
+    probabilities: np.ndarray
+    next_ids: np.ndarray
+    next_probabilities: np.ndarray
+    next_ranks: np.ndarray
+    labels: dict[int, str]
+
+    def settled(self, place: int) -> int:
+        """The first reading from which on all have the model's own prediction on top; place: of the P."""
+        same = self.ids[:, place, 0] == self.ids[-1, place, 0]
+        return len(same) - int(np.argmin(same[::-1])) if not same.all() else 0
+
+
+@torch.inference_mode()
+def logit_lens(model: Model, batch: TokenBatch, spec: MaskSpec, row: int, positions: Sequence[int]) -> LogitLens:
+    """Of some positions of one row, run under spec.
+
+    Raises ValueError for no position or more than MOST_POSITIONS, NotSupported (a kind of it) for a model whose
+    residual stream or whose last steps are not known.
+    """
+    if not 0 < len(positions) <= MOST_POSITIONS:
+        raise ValueError(f"expected 1 to {MOST_POSITIONS} positions, got {len(positions)}")  # not shown
+    alone = batch.rows([row])
+    read = model.residuals(alone, spec)
+    here, real = torch.tensor(positions), alone.real(0)
+    following = torch.full((alone.ids.shape[1],), -1)
+    following[real.start : real.stop - 1] = alone.ids[0, real.start + 1 : real.stop]
+    wanted = following[here]
+    found = []
+    for stream in read.streams:
+        logits = torch.cat([
+            model.readout(read.final(part)).float().cpu() for part in stream[0, here].split(BLOCK)
+        ])  # fmt: skip
+        shares = logits.softmax(-1)  # [P,V]
+        top = shares.topk(min(TOP, shares.shape[-1]))
+        chance = shares.gather(-1, wanted.clamp(min=0)[:, None])
+        given = logits.gather(-1, wanted.clamp(min=0)[:, None])
+        ranks = (1 + (logits > given).sum(-1)).masked_fill(wanted < 0, 0)  # many probabilities are rounded to 0
+        found.append((top.indices, top.values, chance[:, 0].masked_fill(wanted < 0, torch.nan), ranks))
+    ids, probabilities, chances, places = (torch.stack(some).numpy() for some in zip(*found, strict=True))
+    shown = sorted({*ids.ravel().tolist(), *wanted[wanted >= 0].tolist()})
+    labels = {token: model.label(token) for token in shown}
+    return LogitLens(ids, probabilities, wanted.numpy(), chances, places, labels)
