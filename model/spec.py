@@ -21,10 +21,8 @@ POSITIONS = ("counted", "cells", *(name for name, kind in KINDS.items() if kind.
 
 @dataclass(frozen=True)
 class Stroke:
-    """A rectangle drawn by hand, its first and its last query and key included. Positions count a row's real tokens.
-
-    "block" blocks its cells, "open" opens them whatever blocks them, "erase" leaves them to the other masks.
-    """
+    """A rectangle drawn by hand, its first and its last query and key included, in positions that count a row's real
+    tokens. "block" blocks its cells, "open" opens them whatever blocks them, "erase" leaves them to the other masks."""
 
     kind: StrokeKind
     query: int
@@ -59,10 +57,9 @@ class MaskSpec(_Kinds):
     """Which masks are on. A mask that a model does not have (a window of its own, say) stays off whatever this says.
 
     A field for each of mask_kinds.KINDS: whether it is on, or its parameter, 0 or "" for off. drawn: rectangles, of
-    which the last one on a cell counts.
-    positions: "counted" over real tokens, "cells": padding is counted too, or the name of a kind that splits the text:
-    from 0 in each part. layers, heads: where all these masks hold; () = everywhere. Elsewhere the model's standard
-    masks do. Raises ValueError for anything that is none of this.
+    which the last one on a cell counts. positions: "counted" over real tokens, "cells": padding is counted too, or the
+    name of a kind that splits the text: from 0 in each part. layers, heads: where all these masks hold; () =
+    everywhere. Elsewhere the model's standard masks do. Raises ValueError for anything that is none of this.
     """
 
     drawn: tuple[Stroke, ...] = ()
@@ -131,10 +128,8 @@ class MaskSpec(_Kinds):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "MaskSpec":
-        """What to_json wrote; fields that are not there get their defaults.
-
-        Raises ValueError, saying what was expected, for anything else and for more than MOST_BYTES of it.
-        """
+        """What to_json wrote; fields that are not there get their defaults. Raises ValueError, saying what was
+        expected, for anything else and for more than MOST_BYTES of it."""
         _expect(isinstance(text, str | bytes), N_("a mask"), "JSON", text)
         _expect(len(text) <= MOST_BYTES, N_("a mask"), N_("at most {most:,} bytes of JSON"), len(text), MOST_BYTES)
         try:

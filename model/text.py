@@ -107,10 +107,8 @@ class TokenBatch:
         )
 
     def split(self, separator: str) -> Tensor:
-        """int64 [B,T]: how many separators came before each token; a token that holds more than one's end is after it.
-
-        The separator is looked for in the texts. All 0 where it is not found, or where no text was read.
-        """
+        """int64 [B,T]: how many separators came before each token, looked for in the texts; a token that holds more
+        than one's end is after it. All 0 where it is not found, or where no text was read."""
         numbers = torch.zeros_like(self.ids, device="cpu")
         for row, (text, ends) in enumerate(zip(self.texts, self.ends, strict=True)):
             after = [found.end() for found in re.finditer(re.escape(separator), text)] if separator else []
@@ -174,10 +172,8 @@ class BatchTokenizer:
         self.end = list(end)
 
     def encode(self, texts: list[str], pad_side: str = "right") -> TokenBatch:
-        """One row for each text, as long as the longest, at most the context.
-
-        Raises ValueError for no text, a text without a token, or a pad side that is neither "left" nor "right".
-        """
+        """One row for each text, as long as the longest, at most the context. Raises ValueError for no text, a text
+        without a token, or a pad side that is neither "left" nor "right"."""
         if pad_side not in ("left", "right"):
             raise ValueError(f'expected pad_side "left" or "right", got {pad_side!r}')
         if not texts:
@@ -239,9 +235,7 @@ class BatchTokenizer:
 
     def _ids(self, text: str) -> tuple[list[int], list[int], str]:
         """The ids that fit into the context beside the start and the end, where each ends, and the text behind them.
-
-        Reads no more of a long text than it takes to fill the context.
-        """
+        Reads no more of a long text than it takes to fill the context."""
         room = self.context - len(self.start) - len(self.end)
         size = 8 * room
         encoding = self._encoding(text[:size])
@@ -294,11 +288,8 @@ def check_targets(targets: Sequence[str], texts: Sequence[str]) -> None:
 
 def shortened(text: str, most: int, encode: Callable[[list[str]], TokenBatch]) -> str:
     """The text up to the end of a token, so that it takes at most `most` tokens, those that a model adds among them.
-
-    encode: a model's. The whole text where it is short enough, where not one character fits, and where a tokenizer
-    does not say where its tokens end.
-    Raises what encode raises.
-    """
+    encode: a model's. The whole text where it is short enough, where not one character fits, and where a tokenizer does
+    not say where its tokens end. Raises what encode raises."""
 
     def fits(batch: TokenBatch) -> bool:
         return batch.ids.shape[1] <= most and not any(batch.cut)
@@ -333,11 +324,9 @@ def token_labels(tokenizer: Tokenizer) -> Callable[[int], str]:
 
 
 def readable(token: bytes) -> str:
-    """A label for a token's bytes: every character visible, and bytes that are no whole character as ⟨F0 9F⟩.
-
-    Spaces become ·, line ends ⏎, tabs ⇥; control characters their Unicode pictures (␀); characters that draw nothing or
-    turn the direction of the text around them, their code points.
-    """
+    """A label for a token's bytes: every character visible, and bytes that are no whole character as ⟨F0 9F⟩. Spaces
+    become ·, line ends ⏎, tabs ⇥; control characters their Unicode pictures (␀); characters that draw nothing or turn
+    the direction of the text around them, their code points."""
     text = token.decode("utf-8", "surrogateescape")  # a byte that fits nowhere becomes U+DC00 + byte
     shown = []
     for run in re.findall("[\udc80-\udcff]+|[^\udc80-\udcff]", text):

@@ -39,8 +39,7 @@ SAMPLE = Path(__file__).with_name("sample.txt")
 @dataclass(frozen=True)
 class Unit:
     """Some consecutive texts of one source. source, number: which, and which of its units; first: the number of the
-    first text. All count from 0. rows: ids instead of texts, for what was never a text.
-    """
+    first text. All count from 0. rows: ids instead of texts, for what was never a text."""
 
     source: int
     number: int
@@ -87,10 +86,8 @@ def units_of_sample() -> list[Unit]:
 
 
 def units_of_random(model: Model, rows: int = RANDOM_ROWS, span: int = RANDOM_SPAN, seed: int = 0) -> list[Unit]:
-    """Rows of random tokens, all different, that come twice: what an induction head is known by (Olsson et al. 2022).
-
-    Before them stands what the model begins every text with.
-    """
+    """Rows of random tokens, all different, that come twice, behind what the model begins every text with: what an
+    induction head is known by (Olsson et al. 2022)."""
     encoded = [tuple(model.encode([text]).ids[0].tolist()) for unit in units_of_sample() for text in unit.texts]
     begin = _common(encoded)
     special = {*encoded[0][:begin], *encoded[0][len(encoded[0]) - _common([ids[::-1] for ids in encoded]) :]}
@@ -205,7 +202,6 @@ SHOWN_SPACES = "·⏎⇥␡▁"  # what a label has for white space
 
 
 def empty_tally(model: Model, length: int) -> Tally:
-    """Of no text."""
     return Tally.empty(len(NAMES), model.num_layers, model.num_heads, length)
 
 
@@ -228,10 +224,7 @@ def check(model: Model, masks: MaskSpec) -> None:
 
 @torch.inference_mode()
 def measure_unit(model: Model, unit: Unit, masks: MaskSpec, length: int, bar: int = NO_BAR) -> Tally:
-    """bar: the sample needs no query of a higher priority.
-
-    Raises what `check` and running the model raise.
-    """
+    """bar: the sample needs no query of a higher priority. Raises what `check` and running the model raise."""
     check(model, masks)
     rows = [row for row in rows_of_unit(model, unit, length) if len(row.ids) > 1]  # one token has nowhere to look
     tally = empty_tally(model, length)

@@ -1,7 +1,6 @@
-"""What every attention must do, whoever wrote it. A law measures by how much an attention breaks it.
+"""What every attention must do, whoever wrote it. A law measures by how much an attention, tried on a case (`Tried`),
+breaks it: 0 where it is kept, infinity where a number is not finite, NaN where the case cannot tell.
 
-A law takes an attention that is tried on a case (`Tried`). It returns the largest violation: 0 where the law is kept,
-infinity where a number is not finite, NaN where the case cannot tell.
 Sizes: B rows, H heads, T positions, D head width.
 """
 
@@ -62,11 +61,8 @@ Measure = Callable[[Tried], float]
 
 @dataclass(frozen=True)
 class Law:
-    """A law in words, and how much of a violation is rounding.
-
-    of: what the violation is a number of. most: in float32; where `of` is "output", for values of size 1.
-    needs: what a case must have for the law to say anything.
-    """
+    """A law in words, and how much of a violation is rounding. of: what the violation is a number of. most: in float32;
+    where `of` is "output", for values of size 1. needs: what a case must have for the law to say anything."""
 
     words: str
     measure: Measure
@@ -197,10 +193,8 @@ def projected(tried: Tried) -> float:
     0.1,
 )
 def scaled(tried: Tried) -> float:
-    """How far from 1 the scaled scores' standard deviation is, for independent q and k of unit variance.
-
-    In the case's sizes and precision, on numbers of its own: 128 positions.
-    """
+    """How far from 1 the scaled scores' standard deviation is, for independent q and k of unit variance, in the case's
+    sizes and precision, on 128 positions."""
     case, random = tried.case, torch.Generator().manual_seed(0)
     shapes = (tensor.shape[1::2] for tensor in (case.q, case.k, case.v))  # (H, D) of each
     q, k, v = (torch.randn(1, heads, 128, width, generator=random).to(case.q.dtype) for heads, width in shapes)
@@ -226,7 +220,6 @@ class Verdict:
 
 
 def judge(law: Law, tried: Tried) -> Verdict:
-    """Measure one law on one attention and case."""
     try:
         amount = law.measure(tried)
     except Crash as crash:
@@ -238,10 +231,8 @@ def judge(law: Law, tried: Tried) -> Verdict:
 
 
 def _moved(tried: Tried, asked: Callable[[Tensor, Tensor], Tensor]) -> float:
-    """How far an output moves when a real token is changed, each in turn.
-
-    asked: (the changed positions [T,1], all positions [T]) -> bool [T,T], which outputs are asked about.
-    """
+    """How far an output moves when a real token is changed, each in turn. asked: (the changed positions [T,1], all
+    positions [T]) -> bool [T,T], which outputs are asked about."""
     allowed = tried.case.allowed
     positions = torch.arange(allowed.shape[-1])
     later = positions > positions[:, None]

@@ -1,11 +1,9 @@
 """Activation patching: run B with some activations taken from run A, and what that changes in one prediction of B.
 
-Heads are patched before the output projection, so a whole layer's heads are its attention output, but for a gate that a
-network such as Qwen3-Next puts between the two, which stays B's; a position is patched in the residual stream that
-enters a layer. Every later layer sees what comes of it (Wang et al. 2022, "Interpretability in the Wild"; Heimersheim
-and Nanda 2024, "How to use and interpret activation patching"). Both runs may have masks of their own; cutting a single
-query from a single key ("attention knockout") is a mask that is drawn, and needs no patch.
-Sizes: N rows of a batch, H heads, T positions, P real ones, W width, D head width, V vocabulary.
+Heads are patched before the output projection (a gate between the two, as in Qwen3-Next, stays B's), positions in the
+residual stream that enters a layer; every later layer sees what comes of it (Wang et al. 2022, "Interpretability in the
+Wild"; Heimersheim and Nanda 2024, "How to use and interpret activation patching"). Both runs may have masks of their
+own. Sizes: N rows of a batch, H heads, T positions, P real ones, W width, D head width, V vocabulary.
 """
 
 import csv

@@ -260,9 +260,8 @@ def _month(month: int, draw: random.Random, *, full_stop: bool) -> str:
 
 
 def mistyped(name: str, draw: random.Random) -> str:
-    """The name with a letter too few, too many or wrong, or two of them swapped; the first letter stays.
-
-    Short names stay too, but for a letter doubled: what is left of "May" would be no month."""
+    """The name with a letter too few, too many or wrong, or two of them swapped; the first letter stays. Short names
+    stay too, but for a letter doubled: what is left of "May" would be no month."""
     place = draw.randrange(1, len(name))
     if len(name) < 5:
         return name[:place] + name[place] + name[place:] if len(name) == 4 else name

@@ -1,9 +1,6 @@
-"""Heads turned off: what a model predicts when some of its heads give nothing, give always the same, or look under
-another mask than the rest.
+"""Heads turned off, before the output projection: they give nothing, always the same, or look under another mask.
 
-What a head gives stands, beside its layer's others, before the output projection; that is what is replaced, and every
-later layer sees what comes of it. Losses and log-probabilities are natural (nats).
-Sizes: B rows, T tokens, H heads, Q queries, D head width.
+Losses and log-probabilities are natural (nats). Sizes: B rows, T tokens, H heads, Q queries, D head width.
 """
 
 from collections.abc import Callable, Sequence
@@ -115,10 +112,8 @@ def layer_effects(
     heads: int,
     way: HeadsOff,
 ) -> np.ndarray:
-    """By how many nats the loss of target after the query rises with each head of a layer off, alone: float32 [H].
-
-    way: how they are off. The heads are rows of one batch, as many at a time as the model takes.
-    """
+    """By how many nats the loss of target after the query rises with each head of a layer off, alone: float32 [H]. way:
+    how they are off. The heads are rows of one batch, as many at a time as the model takes."""
     alone = batch.rows([row])
     before = _log_probability(model, model.run(alone, spec).states[:, query], target)  # [1]
     step = max(model.most_cells // alone.ids.shape[1], 1)

@@ -56,10 +56,8 @@ class LayerMaps:
 
 def layer_maps(trace: Trace, row: int, masks: MaskSpec, how: How, by: By = "tokens") -> LayerMaps:
     """Over all heads of one row, under masks. by: what tokens are merged into: in each head, before the heads' mean or
-    maximum; of a rollout, in what it says of tokens.
-
-    Raises ValueError for a target that looks at its source, and for a text whose maps would take over MOST_BYTES.
-    """
+    maximum; of a rollout, in what it says of tokens. Raises ValueError for a target that looks at its source, and for a
+    text whose maps would take over MOST_BYTES."""
     _check_square(trace)
     most = int((MOST_BYTES / (4 * trace.num_layers)) ** 0.5)
     length = trace.queries.ids.shape[1]
@@ -77,10 +75,8 @@ def layer_maps(trace: Trace, row: int, masks: MaskSpec, how: How, by: By = "toke
 
 
 def token_flow(trace: Trace, row: int, masks: MaskSpec, query: int) -> np.ndarray:
-    """`flow` of one query of one row. The flows to several tokens share capacities: they add up to no total.
-
-    Raises ValueError for a target that looks at its source, and for more tokens than MOST_FLOW leaves time for.
-    """
+    """`flow` of one query of one row. The flows to several tokens share capacities: they add up to no total. Raises
+    ValueError for a target that looks at its source, and for more tokens than MOST_FLOW leaves time for."""
     _check_square(trace)
     layers, length = trace.num_layers, trace.queries.ids.shape[1]
     most = int((MOST_FLOW / layers**2) ** (1 / 3))
@@ -105,10 +101,8 @@ def over_heads(
 
 
 def rollout(mean: np.ndarray) -> np.ndarray:
-    """mean [L,T,T] -> float32 [L,T,T]: after layer l, the product of layers l … 0, each with its residual connection.
-
-    The paper's equation 1; a row says how much of a token's state, by attention alone, comes from each token.
-    """
+    """mean [L,T,T] -> float32 [L,T,T]: after layer l, the product of layers l … 0, each with its residual connection
+    (the paper's equation 1); a row says how much of a token's state, by attention alone, comes from each token."""
     found: list[np.ndarray] = []
     for layer in with_residual(mean):
         found.append(layer @ found[-1] if found else layer)
@@ -116,9 +110,8 @@ def rollout(mean: np.ndarray) -> np.ndarray:
 
 
 def flow(mean: np.ndarray, query: int) -> np.ndarray:
-    """mean [L,T,T] -> float32 [L,T]: the maximum flow from the query after layer l to each token before layer 0.
-
-    Every token of every layer is a node; attention, residual connection included, is the capacity of its edges.
+    """mean [L,T,T] -> float32 [L,T]: the maximum flow from the query after layer l to each token before layer 0, where
+    attention, residual connection included, is the capacity of the edges between the tokens of one layer and the next.
     """
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import maximum_flow
@@ -151,7 +144,6 @@ def _check_square(trace: Trace) -> None:
 
 
 def _blocked(trace: Trace, row: int, masks: MaskSpec, groups: Groups | None) -> tuple[dict[str, np.ndarray], ...]:
-    """A mask blocks a cell where it does so for all heads."""
     kinds = (0,) if not masks.heads else tuple(range(trace.num_heads))
     found: list[dict[str, np.ndarray]] = []
     for layer in range(trace.num_layers):
@@ -173,12 +165,10 @@ BLOCK = 128  # positions whose logits are in memory at a time
 @dataclass(frozen=True, eq=False)
 class LogitLens:
     """What each layer would predict to follow each of P tokens. Reading 0 is of what enters the first layer, reading n
-    of what leaves the n-th layer; the last is the model's own prediction.
-
-    ids: int64 [L+1,P,TOP], the likeliest first; probabilities: float32, of the same. next_ids: [P], the token that
-    follows in the text, -1 where none does; next_probabilities: float32 [L+1,P], NaN where none does. next_ranks: int64
-    [L+1,P], 1 for the likeliest; 0 where none follows. labels: what to show for an id.
-    """
+    of what leaves the n-th layer; the last is the model's own prediction. ids: int64 [L+1,P,TOP], the likeliest first;
+    probabilities: float32, of the same. next_ids: [P], the token that follows in the text, -1 where none does;
+    next_probabilities: float32 [L+1,P], NaN where none does. next_ranks: int64 [L+1,P], 1 for the likeliest; 0 where
+    none follows. labels: what to show for an id."""
 
     ids: np.ndarray
     probabilities: np.ndarray
@@ -195,11 +185,8 @@ class LogitLens:
 
 @torch.inference_mode()
 def logit_lens(model: Model, batch: TokenBatch, spec: MaskSpec, row: int, positions: Sequence[int]) -> LogitLens:
-    """Of some positions of one row, run under spec.
-
-    Raises ValueError for no position or more than MOST_POSITIONS, NotSupported (a kind of it) for a model whose
-    residual stream or whose last steps are not known.
-    """
+    """Of some positions of one row, run under spec. Raises ValueError for no position or more than MOST_POSITIONS,
+    NotSupported for a model whose residual stream or whose last steps are not known."""
     if not 0 < len(positions) <= MOST_POSITIONS:
         raise ValueError(f"expected 1 to {MOST_POSITIONS} positions, got {len(positions)}")  # not shown
     alone = batch.rows([row])

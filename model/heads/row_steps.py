@@ -1,8 +1,5 @@
 """One head of a run step by step, and one query's row of it, from q·k to its weights and its output, in double
-precision: what a person can check. Plain arrays, without torch.
-
-The row says again in numpy what attention.py computes in torch; a test holds the two equal.
-"""
+precision: attention.py's steps in numpy, which a person can check; a test holds the two equal."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -43,11 +40,9 @@ class Arithmetic:
 
 @dataclass(frozen=True, eq=False)
 class RowSteps:
-    """One query's row over K keys, from q·k on computed anew in double precision.
-
-    raw [K]: q·k. bias [K], or None. sink: a score that only the denominator has, or None. blocked: for each mask, bool
-    [K]. values [K,D]. query, keys: labels; position: the query's.
-    """
+    """One query's row over K keys, from q·k on computed anew in double precision. raw [K]: q·k. bias [K], or None.
+    sink: a score that only the denominator has, or None. blocked: for each mask, bool [K]. values [K,D]. query, keys:
+    labels; position: the query's."""
 
     raw: np.ndarray
     arithmetic: Arithmetic
@@ -83,10 +78,8 @@ class RowSteps:
 
     @cached_property
     def top(self) -> float:
-        """The largest score that is left, the sink's among them; it is taken off before exp, so that no exp overflows.
-
-        -inf where everything is blocked.
-        """
+        """The largest score that is left, the sink's among them, taken off before exp; -inf where everything is
+        blocked."""
         sink = -np.inf if self.sink is None else self.sink
         return float(max(self.score[self.free].max(initial=-np.inf), sink))
 

@@ -25,13 +25,11 @@ SHARES = (*HEAD_PATTERNS, "future", "padding")
 
 
 class AttentionShares:
-    """Each head's shares of attention (0 to 1) by SHARES, gathered block by block.
-
-    Means over the row's real queries that look at something and that a share asks about: of "previous" those from the
-    third real token on, of all other patterns from the second on, for one key alone is no choice; of "duplicate" and
-    "induction" those whose token came up before. "future" and "padding", on later tokens and on padding, do not
-    overlap: padding that comes later counts as padding. measures.py has the same shares of one head at a time.
-    """
+    """Each head's shares of attention (0 to 1) by SHARES, gathered block by block: means over the row's real queries
+    that look at something and that a share asks about: of "previous" those from the third real token on, of all other
+    patterns from the second on, for one key alone is no choice; of "duplicate" and "induction" those whose token came
+    up before. "future" and "padding", on later tokens and on padding, do not overlap: padding that comes later counts
+    as padding."""
 
     def __init__(self, trace: Trace, row: int, masks: MaskSpec) -> None:
         queries, keys = trace.queries, trace.keys
@@ -143,11 +141,8 @@ def thumbnail_size(layers: int, heads: int) -> int:
 
 @torch.inference_mode()
 def survey(trace: Trace, row: int = 0, masks: MaskSpec | None = None, by: By = "tokens") -> Survey:
-    """Every head of a row under the run's masks, or (same queries and keys) under others.
-
-    A block of queries at a time: it needs memory for one block of weights, never for Q × K of a layer. by: what the
-    thumbnails' tokens are merged into; the shares are always of tokens.
-    """
+    """Every head of a row under the run's masks, or (same queries and keys) under others, a block of queries at a time.
+    by: what the thumbnails' tokens are merged into; the shares are always of tokens."""
     groups = merge_groups(trace, row, by)
     sides = None if groups is None else (len(groups[0]), len(groups[1]))
     thumbnails = Thumbnails(trace, thumbnail_size(trace.num_layers, trace.num_heads), sides)
@@ -161,10 +156,8 @@ def survey(trace: Trace, row: int = 0, masks: MaskSpec | None = None, by: By = "
 
 
 def blocked_thumbnail(blocked: np.ndarray, tall: int, wide: int) -> np.ndarray:
-    """bool [Q,K] -> bool [tall,wide]: True where all of a patch is blocked.
-
-    Patches as torch's adaptive pooling cuts them: patch i of n over Q cells goes from floor(i·Q/n) to ceil((i+1)·Q/n).
-    """
+    """bool [Q,K] -> bool [tall,wide]: True where all of a patch is blocked. Patches as torch's adaptive pooling cuts
+    them: patch i of n over Q cells goes from floor(i·Q/n) to ceil((i+1)·Q/n)."""
     rows = np.stack([blocked[begin:end].all(0) for begin, end in _edges(blocked.shape[0], tall)])
     return np.stack([rows[:, begin:end].all(1) for begin, end in _edges(blocked.shape[1], wide)], axis=1)
 
@@ -226,10 +219,8 @@ class Changes:
 
 @torch.inference_mode()
 def changes(trace: Trace, other: Trace, row: int, other_row: int, by: By = "tokens") -> Changes:
-    """Every weight of a row less those of the other run's row, a block of queries at a time. by: what is merged.
-
-    Raises ValueError for runs of other shapes or on other tokens.
-    """
+    """Every weight of a row less those of the other run's row, a block of queries at a time. by: what is merged. Raises
+    ValueError for runs of other shapes or on other tokens."""
     shapes = [[(*record.q.shape[1:3], record.k.shape[2]) for record in one.layers] for one in (trace, other)]
     if shapes[0] != shapes[1]:
         words = N_(
@@ -262,11 +253,8 @@ def every_weight(trace: Trace, row: int) -> np.ndarray:
 
 def given_weights(attentions: Any, row: int, *, across: bool = False) -> np.ndarray:
     """What transformers gives as `attentions`, as float32 [L,H,Q,K] of a row: a tensor [B,H,Q,K] for each layer, or
-    from `generate` such a tuple for each step, whose queries follow each other; or an output that holds either.
-
-    across: whether the keys are another text, so that they are the same at each step. Raises ValueError for anything
-    else.
-    """
+    from `generate` such a tuple for each step, whose queries follow each other; or an output that holds either. across:
+    whether the keys are another text, the same at each step. Raises ValueError for anything else."""
     found = getattr(attentions, "attentions", attentions)
     if found is attentions and getattr(attentions, "decoder_attentions", None) is not None:
         raise ValueError(

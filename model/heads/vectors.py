@@ -86,12 +86,9 @@ Then = Literal["", "multiply", "zero"]
 
 @dataclass(frozen=True)
 class FourTokens:
-    """query [WIDTH]; keys and values, one each for TOKENS. blocked: which of them the mask blocks.
-
-    add: what the mask adds to a blocked score; "" where it adds nothing. then: what is done after the softmax:
-    "multiply" by the mask, or "zero" for a row without an allowed key. sink: a learned score that only the denominator
-    has, as in gpt_oss; None for none.
-    """
+    """query [WIDTH]; keys and values, one each for TOKENS. blocked: which of them the mask blocks. add: what the mask
+    adds to a blocked score, "" for nothing. then: what is done after the softmax: "multiply" by the mask, or "zero" for
+    a row without an allowed key. sink: a learned score that only the denominator has, as in gpt_oss; None for none."""
 
     query: tuple[float, ...]
     keys: tuple[tuple[float, ...], ...]

@@ -116,10 +116,7 @@ def head_part(
     most: int = MOST_CELLS,
 ) -> HeadView:
     """A head's rows and columns, each from a position up to, without, another, with at most `most` of each: the largest
-    weight of each patch of step × step cells where there are more, exact where there are not.
-
-    A block of queries at a time: of a long text nothing takes Q × K numbers.
-    """
+    weight of each patch of step × step cells where there are more. Of a long text nothing takes Q × K numbers."""
     step = -(-max(rows[1] - rows[0], columns[1] - columns[0]) // most)
     block = max(BLOCK_ROWS // step, 1) * step
     size = tuple(-(-(end - begin) // step) for begin, end in (rows, columns))
@@ -175,10 +172,8 @@ def cropped(view: HeadView, rows: tuple[int, int], columns: tuple[int, int]) -> 
 
 
 def coarser(view: HeadView, most: int = MOST_CELLS, *, step: int = 0) -> HeadView:
-    """The view with at most `most` rows and columns: the largest weight of each patch of step × step cells.
-
-    A patch is blocked only when all of its cells are: by every mask that blocks some of them.
-    """
+    """The view with at most `most` rows and columns: the largest weight of each patch of step × step cells, which is
+    blocked only when all of its cells are: by every mask that blocks some of them."""
     step = step or step_of(view, most)
     if step == 1:
         return view

@@ -1,9 +1,6 @@
-"""What is written into blocked cells, and in which precision: what each choice does to a head's weights.
-
-A blocked cell's score has to become something whose softmax is 0. Code in the field writes -inf, the smallest finite
-number, or a large negative one, and computes in 16 bits as often as in 32. Other code multiplies the weights by the
-mask after the softmax. All of them are run here, as written, on one head's scores [Q,K] and its mask.
-"""
+"""What is written into blocked cells, and in which precision: what each choice does to a head's weights. Code in the
+field writes -inf, the smallest finite number or a large negative one, in 16 bits as often as in 32, or multiplies the
+weights by the mask after the softmax. All of them are run here, as written, on one head's scores [Q,K] and its mask."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -68,10 +65,8 @@ Kind = Literal["NaN", "zero", "uniform", "other"]
 
 @dataclass(frozen=True)
 class RowFate:
-    """What a fully blocked row of K weights becomes: all NaN, all 0, all the same, or something else.
-
-    total: their sum. largest: the largest of them. Both NaN where the weights are.
-    """
+    """What a fully blocked row of K weights becomes: all NaN, all 0, all the same, or something else. total: their sum.
+    largest: the largest of them. Both NaN where the weights are."""
 
     kind: Kind
     total: float
@@ -80,13 +75,10 @@ class RowFate:
 
 @dataclass(frozen=True)
 class Damage:
-    """How far a way of masking is from the exact weights, over the rows that have a key to look at and for each of
-    them; NaN where there is no such row or no blocked cell.
-
-    blocked_largest: the largest weight on a blocked cell. blocked_total: the largest sum of a row's weights on blocked
-    cells. difference: the largest |weight - exact weight|. least_total, most_total: of the rows' sums. nans: how many
-    of these rows hold a NaN; the other numbers leave them out.
-    """
+    """How far a way of masking is from the exact weights, over the rows that have a key to look at; NaN where there is
+    no such row or no blocked cell. blocked_largest: the largest weight on a blocked cell. blocked_total: the largest
+    sum of a row's weights on blocked cells. difference: the largest |weight - exact weight|. least_total, most_total:
+    of the rows' sums. nans: how many of these rows hold a NaN; the other numbers leave them out."""
 
     blocked_largest: float
     blocked_total: float
@@ -98,11 +90,9 @@ class Damage:
 
 @dataclass(frozen=True)
 class Result:
-    """One way of masking in one precision.
-
-    name: the fill, or the order of mask and softmax. value: what is in the blocked cells, None where nothing
-    is written. overflow: what torch said, where a number does not fit; empty and damage are then None.
-    """
+    """One way of masking in one precision. name: the fill, or the order of mask and softmax. value: what is in the
+    blocked cells, None where nothing is written. overflow: what torch said, where a number does not fit; empty and
+    damage are then None."""
 
     name: str
     dtype: str
@@ -114,13 +104,10 @@ class Result:
 
 @dataclass(frozen=True)
 class FillComparison:
-    """All ways of masking, on one head.
-
-    rows: how many have a key to look at. blocked: how many of their cells are blocked. empty_row: the query whose row
-    the reader's masks block as a whole, the first of several, or None: then a copy of the last row is blocked for the
-    demonstration. keys: how many there are in it. has_sink: whether every row's denominator has one more score. ours:
-    what this program's own core makes of all that.
-    """
+    """All ways of masking, on one head. rows: how many have a key to look at. blocked: how many of their cells are
+    blocked. empty_row: the first query whose row the reader's masks block as a whole, or None: then a copy of the last
+    row is blocked for the demonstration. keys: how many there are in it. has_sink: whether every row's denominator has
+    one more score. ours: what this program's own core makes of all that."""
 
     rows: int
     blocked: int
@@ -134,12 +121,9 @@ class FillComparison:
 
 @dataclass(frozen=True, eq=False)
 class _Case:
-    """Rows of scores, of which the last is blocked as a whole and all others have a key to look at.
-
-    allowed bool [R,K]; sink: None, or one score that is in every row's denominator alone. exact: the weights of all but
-    the last row, float64 [R-1,K]. cast: for each precision the scores [R,K] in it, and what is wrong where they do not
-    fit.
-    """
+    """Rows of scores, of which the last is blocked as a whole. allowed bool [R,K]; sink: None, or one more score of
+    every row's denominator. exact: the weights of all but the last row, float64 [R-1,K]. cast: for each precision the
+    scores [R,K] in it, and what is wrong where they do not fit."""
 
     allowed: Tensor
     sink: float | None
@@ -155,12 +139,9 @@ def on_a_head(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int) ->
 
 
 def compare(scores: Tensor, allowed: Tensor, sink: float | None = None) -> FillComparison:
-    """scores: one head's before masking, [Q,K]; allowed: bool [Q,K], True = may attend.
-
-    A score of -inf is a cell that the network itself closed, and counts as blocked; all others must be finite.
-    sink: a score of the head's that is in every row's denominator alone, for architectures that have one.
-    Raises ValueError for anything else.
-    """
+    """scores: one head's before masking, [Q,K], -inf in a cell that the network itself closed, all others finite;
+    allowed: bool [Q,K], True = may attend. sink: a score of the head's that is in every row's denominator alone. Raises
+    ValueError for anything else."""
     if scores.ndim != 2 or not scores.numel() or scores.shape != allowed.shape or allowed.dtype != torch.bool:
         raise ValueError(
             f"expected scores [Q,K] and a boolean mask [Q,K], got {list(scores.shape)} and "  # not shown
@@ -300,9 +281,6 @@ KERNELS: dict[str, Kernel] = {
 def empty_rows() -> dict[str, dict[str, str]]:
     """What a query without an allowed key gets from each attention kernel of the installed torch, measured: by kernel
     and dtype "NaN", "0", "uniform" (the mean of all values) or "other"; "" where the kernel refuses the mask or dtype.
-
-    Its softmax is 0 / 0 where blocked scores are −∞, uniform where they are a dtype's minimum, and 0 where a kernel
-    defines it so.
     """
     (queries, keys, width), generator = SIZES, torch.Generator().manual_seed(11)
     q, k, v = (torch.randn(1, 1, count, width, generator=generator) for count in (queries, keys, keys))

@@ -34,12 +34,10 @@ def code_of(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int, kind
 
 
 def code(kind: str, place: MaskContext, spec: MaskSpec, *, row: int = 0, head: int = 0, width: int = 16) -> str:
-    """A program that builds the mask of one head and calls PyTorch's attention with it, on random numbers.
-
-    It needs torch and nothing else, and leaves behind `allowed`: bool [T,T], True = may attend, the same as
-    Trace.allowed of that layer, row and head. place: the attention of a text to itself. width: of a head.
-    Raises ValueError for a kind that is not in KINDS and for an attention whose queries are not its keys.
-    """
+    """A program that builds the mask of one head and calls PyTorch's attention with it, on random numbers. It needs
+    torch and leaves behind `allowed`: bool [T,T], True = may attend, as Trace.allowed of that layer, row and head.
+    place: the attention of a text to itself. width: of a head. Raises ValueError for a kind that is not in KINDS and
+    for an attention whose queries are not its keys."""
     if kind not in KINDS:
         raise ValueError(f"expected a kind of code out of {', '.join(KINDS)}, got {kind!r}")
     total, layer = place.keep.shape[-1], place.layer

@@ -38,9 +38,7 @@ def to_npy(allowed: Tensor) -> bytes:
 
 def read_npy(data: bytes) -> np.ndarray:
     """The bool matrix in an NPY file, True = may attend. Nothing is unpickled; no memory is taken on a header's word.
-
-    Raises ValueError, saying what was expected, for everything else.
-    """
+    Raises ValueError, saying what was expected, for everything else."""
     if len(data) > MOST_BYTES:
         raise ValueError(msg("expected an NPY file of at most {most:,} bytes, got {size:,}: cut the mask to fewer "
                              "tokens, or save it as JSON", most=MOST_BYTES, size=len(data)))  # fmt: skip
@@ -75,12 +73,10 @@ def read_npy(data: bytes) -> np.ndarray:
 
 
 def as_drawing(cells: np.ndarray, keep: Tensor) -> MaskSpec:
-    """All masks off, and drawn strokes that block exactly the cells that are False.
-
-    cells: bool, over the T positions of keep or over its R real tokens alone. Padding cannot be drawn on: over the
-    real tokens alone it stays masked; over all positions it gets the padding mask that differs least from the cells
-    (see `differing`). Raises ValueError for another shape, or more rectangles than a drawing may have.
-    """
+    """All masks off, and drawn strokes that block exactly the cells that are False. cells: bool, over the T positions
+    of keep or over its R real tokens alone. Padding cannot be drawn on: over the real tokens alone it stays masked;
+    over all positions it gets the padding mask that differs least from the cells (see `differing`). Raises ValueError
+    for another shape, or more rectangles than a drawing may have."""
     total, real = len(keep), int(keep.sum())
     if cells.shape[0] != cells.shape[1]:
         raise ValueError(msg("expected a square mask, as many queries as keys, got {shape}: save the mask of a text's "
@@ -163,12 +159,8 @@ LARGE = -1_000.0  # what is added to a blocked score is at most this: −10,000 
 
 
 def read_mask(given: Any) -> tuple[np.ndarray, bool]:
-    """bool [Q,K], the first mask of a batch, and whether others of the batch differ from it.
-
-    given: an array or tensor of 2 to 4 dimensions, a printed one, or the bytes of an NPY file: 0 and 1 or booleans with
-    True = may attend, or what is added to the scores, 0 and −∞ or a dtype's minimum. Raises ValueError, saying what was
-    expected, for anything else.
-    """
+    """bool [Q,K], the first mask of a batch, and whether others of the batch differ from it. given: as name_mask takes
+    it. Raises ValueError, saying what was expected, for anything else."""
     array = _array(given)
     if 0 in array.shape:
         raise ValueError(msg("expected a mask with cells in it, got none"))

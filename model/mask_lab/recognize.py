@@ -70,12 +70,9 @@ class Reading:
 
 
 def name_mask(given: Any) -> NamedMask:
-    """Name a mask.
-
-    given: an array or tensor of 2 to 4 dimensions, a printed one, or the bytes of an NPY file: 0 and 1 or booleans with
-    True = may attend, or what is added to the scores, 0 and −∞ or a dtype's minimum. Of a batch, the first mask.
-    Raises ValueError, saying what was expected, for anything else.
-    """
+    """Name a mask. given: an array or tensor of 2 to 4 dimensions, a printed one, or the bytes of an NPY file: 0 and 1
+    or booleans with True = may attend, or what is added to the scores, 0 and −∞ or a dtype's minimum. Of a batch, the
+    first mask. Raises ValueError, saying what was expected, for anything else."""
     allowed, others_differ = read_mask(given)
     reading = _read(allowed)
     differs = np.argwhere(allowed != _meant(reading, allowed))
