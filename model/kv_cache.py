@@ -260,16 +260,11 @@ def multiply_adds(config: TransformerConfig, queries: int, keys: int) -> int:
     return config.layers * layer + width * config.vocabulary
 
 
-def lengths_to_measure(tokens: int) -> list[int]:
-    """From 2 to all of a text's tokens, MOST_MEASURED at most, evenly spread; the first and the last always."""
-    count = max(min(MOST_MEASURED, tokens - 1), 0)
-    return sorted({2 + round(place * (tokens - 2) / max(count - 1, 1)) for place in range(count)})
-
-
 def plan(tokens: int) -> list[int]:
-    """The lengths to try, one after the other: a round of all of them, then the next round, so that a machine that is
-    busy for a while slows all alike."""
-    return lengths_to_measure(tokens) * ROUNDS
+    """The lengths to try, from 2 to all of a text's tokens, MOST_MEASURED at most, evenly spread, the first and the
+    last always: all of them ROUNDS times over, so that a machine that is busy for a while slows all alike."""
+    count = max(min(MOST_MEASURED, tokens - 1), 0)
+    return sorted({2 + round(place * (tokens - 2) / max(count - 1, 1)) for place in range(count)}) * ROUNDS
 
 
 def measure(model: Model, whole: Trace, length: int) -> Try:

@@ -212,7 +212,8 @@ class _Ground:
             cells = (free[:, :, queries] & batch.keep[:, None, None, :]).float()  # [B,1,Q,T]
             cells = cells * self.choice[:, None, queries, None]
             even = cells / cells.sum(-1, keepdim=True).clamp(min=1)
-            self.uniform += _sum(facts.values(even, queries, ahead=self.ahead), self.counted[..., queries])
+            values = facts.values(even, queries, ahead=self.ahead)
+            self.uniform += (values * self.counted[:, :, None, queries]).sum((1, 3))
             _add_by_offset(self.cells, cells.sum(0), queries)
             _add_by_offset(self.even, even.sum(0), queries)
 
@@ -250,7 +251,7 @@ class _Sums:
         """weights [B,H,Q,K] and what is known of them, all of the layer's blocks in turn."""
         values = self._facts.values(weights, queries, known, ahead=ground.ahead)
         counted = ground.counted[..., queries]
-        self._sums[:, layer] += _sum(values, counted)
+        self._sums[:, layer] += (values * counted[:, :, None]).sum((1, 3))
         _add_by_offset(self._offsets[layer], weights.sum(0), queries)
         self._by_place[0, ..., : weights.shape[-1]] += weights.sum(2).transpose(0, 1)
         self._by_place[1, ..., queries] = known["peak"].transpose(0, 1)
@@ -274,11 +275,6 @@ class _Sums:
         result.key_count = torch.bincount(real, minlength=len(self._tokens)).numpy()
         result.query_count = self._query_count.numpy()
         return result
-
-
-def _sum(values: Tensor, counted: Tensor) -> Tensor:
-    """Over the queries where a measure counts: values [M,B,H,Q], counted [M,B,Q] -> [M,H]."""
-    return (values * counted[:, :, None]).sum((1, 3))
 
 
 def _add_by_offset(total: Tensor, weights: Tensor, queries: slice) -> None:

@@ -220,13 +220,21 @@ def _named(year: int, month: int, day: int, draw: random.Random) -> str:
     joined = "}{" in template  # where nothing parts them, a day in words could not be told from the month
     known = FIRST_DAY.year <= year <= LAST_DAY.year
     spoken = known and not joined and " {y}" in template and draw.random() < 0.04
-    return template.format(
-        d=_digits(day, draw),
-        o=_ordinal(day, draw, words=not joined),
-        m=_month(month, draw, full_stop=not joined),
-        Y=year,
-        y=draw.choice(year_in_words(year)) if spoken else _year(year, draw, apostrophe=not joined),
-    )
+    digits = _digits(day, draw)
+    if not joined and day <= 31 and draw.random() < 0.2:
+        ordinal = ORDINALS[day - 1] if draw.random() < 0.7 else ORDINALS[day - 1].replace("-", " ")
+    else:
+        ending = "th" if day in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(day % 10, "th")
+        ordinal = f"{day}{ending if draw.random() < 0.92 else draw.choice(('th', 'th', 'st', 'nd', 'rd'))}"
+    name = MONTHS[month - 1]
+    if draw.random() < 0.12:
+        name = mistyped(name, draw)
+    elif draw.random() < 0.45 and len(name) > 3:
+        name = name[:4] if month == 9 and draw.random() < 0.5 else name[:3]
+        name += "." if not joined and draw.random() < 0.3 else ""
+    name = name.upper() if draw.random() < 0.08 else name
+    said = draw.choice(year_in_words(year)) if spoken else _year(year, draw, apostrophe=not joined)
+    return template.format(d=digits, o=ordinal, m=name, Y=year, y=said)
 
 
 def _numeric(year: int, month: int, day: int, draw: random.Random) -> str:
@@ -240,23 +248,6 @@ def _numeric(year: int, month: int, day: int, draw: random.Random) -> str:
 
 def _digits(number: int, draw: random.Random) -> str:
     return f"{number:02d}" if draw.random() < 0.4 else str(number)
-
-
-def _ordinal(day: int, draw: random.Random, *, words: bool) -> str:
-    if words and day <= 31 and draw.random() < 0.2:
-        return ORDINALS[day - 1] if draw.random() < 0.7 else ORDINALS[day - 1].replace("-", " ")
-    ending = "th" if day in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(day % 10, "th")
-    return f"{day}{ending if draw.random() < 0.92 else draw.choice(('th', 'th', 'st', 'nd', 'rd'))}"
-
-
-def _month(month: int, draw: random.Random, *, full_stop: bool) -> str:
-    name = MONTHS[month - 1]
-    if draw.random() < 0.12:
-        name = mistyped(name, draw)
-    elif draw.random() < 0.45 and len(name) > 3:
-        name = name[:4] if month == 9 and draw.random() < 0.5 else name[:3]
-        name += "." if full_stop and draw.random() < 0.3 else ""
-    return name.upper() if draw.random() < 0.08 else name
 
 
 def mistyped(name: str, draw: random.Random) -> str:

@@ -71,7 +71,16 @@ def layer_maps(trace: Trace, row: int, masks: MaskSpec, how: How, by: By = "toke
     else:
         maps = over_heads(trace, row, masks, how, groups)
     labels = labels if groups is None else merged_labels(labels, groups[0])
-    return LayerMaps(maps, _blocked(trace, row, masks, groups), labels, merged=groups is not None)
+    blocked: list[dict[str, np.ndarray]] = []
+    for layer in range(trace.num_layers):  # a mask blocks a cell where it does so for all heads
+        each = [trace.blocked_by(layer, row, masks, head=head) for head in range(trace.num_heads if masks.heads else 1)]
+        names = set.intersection(*(set(one) for one in each))
+        here = {name: np.all([one[name].numpy() for one in each], axis=0) for name in sorted(names)}
+        here = here if groups is None else merged_masks(here, *groups)
+        before = blocked[-1] if blocked else {}
+        same = {name for name in here.keys() & before.keys() if np.array_equal(here[name], before[name])}
+        blocked.append(here | {name: before[name] for name in same})
+    return LayerMaps(maps, tuple(blocked), labels, merged=groups is not None)
 
 
 def token_flow(trace: Trace, row: int, masks: MaskSpec, query: int) -> np.ndarray:
@@ -141,20 +150,6 @@ def with_residual(mean: np.ndarray) -> np.ndarray:
 def _check_square(trace: Trace) -> None:
     if trace.queries is not trace.keys:
         raise ValueError(msg("expected an attention of a text to itself, got one from a target to its source"))
-
-
-def _blocked(trace: Trace, row: int, masks: MaskSpec, groups: Groups | None) -> tuple[dict[str, np.ndarray], ...]:
-    kinds = (0,) if not masks.heads else tuple(range(trace.num_heads))
-    found: list[dict[str, np.ndarray]] = []
-    for layer in range(trace.num_layers):
-        each = [trace.blocked_by(layer, row, masks, head=head) for head in kinds]
-        names = set.intersection(*(set(one) for one in each))
-        here = {name: np.all([one[name].numpy() for one in each], axis=0) for name in sorted(names)}
-        here = here if groups is None else merged_masks(here, *groups)
-        before = found[-1] if found else {}
-        same = {name for name in here.keys() & before.keys() if np.array_equal(here[name], before[name])}
-        found.append(here | {name: before[name] for name in same})
-    return tuple(found)
 
 
 TOP = 5  # candidates kept at each place

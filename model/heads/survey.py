@@ -227,7 +227,12 @@ def changes(trace: Trace, other: Trace, row: int, other_row: int, by: By = "toke
             "expected two runs of the same shape, got {one} and {other}: run the same text with both models; if "
             "only one of them adds a start token, subtract the arrays without that token: numpy()[..., 1:, 1:]"
         )
-        raise ValueError(msg(words, one=_said(trace), other=_said(other)))
+        sizes = N_("{layers} × {heads} × {queries} × {keys} (layers, heads, queries, keys)")
+        said = []
+        for one in (trace, other):
+            lengths = {"queries": one.queries.ids.shape[1], "keys": one.keys.ids.shape[1]}
+            said.append(msg(sizes, layers=one.num_layers, heads=one.num_heads, **lengths))
+        raise ValueError(msg(words, one=said[0], other=said[1]))
     texts = ((one.batch.ids, one.queries.ids, one.keys.ids) for one in (trace, other))
     if not all(torch.equal(ids[row], others[other_row]) for ids, others in zip(*texts, strict=True)):
         words = N_("expected two runs on the same tokens, got different ones: use the same text and tokenizer")
@@ -235,10 +240,10 @@ def changes(trace: Trace, other: Trace, row: int, other_row: int, by: By = "toke
     groups, size = merge_groups(trace, row, by), trace.layers[0].q.shape[2]
     sides = None if groups is None else (len(groups[0]), len(groups[1]))
     thumbnails = Thumbnails(trace, thumbnail_size(trace.num_layers, trace.num_heads), sides)
-    one, two = MergedBlocks(groups, size), MergedBlocks(groups, size)
+    ours, theirs = MergedBlocks(groups, size), MergedBlocks(groups, size)
     for (layer, some, weights), (_, _, others) in zip(trace.blocks(row), other.blocks(other_row), strict=True):
-        merged, theirs = one.add(some, weights), two.add(some, others)
-        thumbnails.add(layer, merged[0], (merged[1] - theirs[1]).abs())
+        (rows, merged), (_, other_merged) = ours.add(some, weights), theirs.add(some, others)
+        thumbnails.add(layer, rows, (merged - other_merged).abs())
     found = thumbnails.result.numpy()
     return Changes(found, found.max((2, 3)))
 
@@ -313,12 +318,6 @@ def thumbnails(weights: np.ndarray) -> np.ndarray:
     layers, heads, queries, keys = weights.shape
     size = thumbnail_size(layers, heads)
     return F.adaptive_max_pool2d(torch.from_numpy(weights), (min(queries, size), min(keys, size))).numpy()
-
-
-def _said(trace: Trace) -> str:
-    words = N_("{layers} × {heads} × {queries} × {keys} (layers, heads, queries, keys)")
-    sizes = {"queries": trace.queries.ids.shape[1], "keys": trace.keys.ids.shape[1]}
-    return msg(words, layers=trace.num_layers, heads=trace.num_heads, **sizes)
 
 
 def _is_tuple(some: Any) -> bool:
