@@ -193,12 +193,7 @@ class Model(ABC):
         """Final states [.., W] -> logits [.., V]."""
 
     def call(
-        self,
-        batch: TokenBatch,
-        positions: Tensor,
-        spec: MaskSpec,
-        cache: Any = None,
-        masking: Masking = MaskContext.allowed,
+        self, batch: TokenBatch, positions: Tensor, spec: MaskSpec, cache: Any, masking: Masking = MaskContext.allowed
     ) -> CachedCall:
         """Read the last Q of a batch's K tokens, at positions [B,Q]; the keys and values of the others are in the cache
         of the call before, which does not change. masking: gives each layer's mask, [Q,K]. Raises NotSupported where

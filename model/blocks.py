@@ -158,8 +158,7 @@ class Stack(nn.Module):
         if not ids.is_floating_point():
             check_ids(ids, self.vocabulary, self.context, before)
         places: Tensor = self.position_embedding(positions) if self.learned else self.position_table[positions]
-        states: Tensor = (ids if ids.is_floating_point() else self.token_embedding(ids)) + places
-        return states
+        return (ids if ids.is_floating_point() else self.token_embedding(ids)) + places
 
     def positions(self, inputs: Tensor) -> Tensor:
         """[B,T]: counted over the tokens that are no padding, so that the side of the padding shifts nothing."""

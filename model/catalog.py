@@ -258,7 +258,8 @@ def _decoder(name: str, folder: Path, settings: Settings) -> DecoderModel:
     start, pad = (tokenizer.token_to_id(token) for token in ("<start>", "<pad>"))
     pad = known - 1 if pad is None else pad
     most = min(network.config.context, settings.tokens)
-    return DecoderModel(name, network, BatchTokenizer(tokenizer, most, pad=pad, start=start), hardware=computes)
+    texts = BatchTokenizer(tokenizer, most, pad=pad, start=[] if start is None else [start])
+    return DecoderModel(name, network, texts, hardware=computes)
 
 
 def _tokenizer(folder: Path) -> Tokenizer:

@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,8 +19,6 @@ from torch.nn.utils.rnn import pad_sequence
 
 from i18n import N_, msg, msg_count
 from model.errors import panics_caught
-
-Row = TypeVar("Row")
 
 PAD_PIECE = "<pad>"
 PAD_ID, START_ID, FIRST_ID = 0, 1, 2  # of the tokenizers that training/ makes: padding, start, the first ordinary token
@@ -73,22 +71,10 @@ class TokenBatch:
     def rows(self, rows: Sequence[int]) -> "TokenBatch":
         """These rows alone, as long as they are here; one may come several times."""
         some = list(rows)
-
-        def pick(each: tuple[Row, ...]) -> tuple[Row, ...]:
-            return tuple(each[row] for row in some) if each else ()
-
-        return replace(
-            self,
-            ids=self.ids[some],
-            keep=self.keep[some],
-            pieces=pick(self.pieces),
-            cut=pick(self.cut),
-            source=None if self.source is None else self.source.rows(some),
-            texts=pick(self.texts),
-            ends=pick(self.ends),
-            positions=None if self.positions is None else self.positions[some],
-            patches=None if self.patches is None else self.patches[some],
-        )
+        each = {name: getattr(self, name) for name in ("pieces", "cut", "texts", "ends")}
+        picked: dict[str, Any] = {name: tuple(values[row] for row in some) for name, values in each.items() if values}
+        source = None if self.source is None else self.source.rows(some)
+        return replace(self, **self._tensors(some), **picked, source=source)
 
     def without_padding(self, row: int) -> "TokenBatch":
         """A row alone, and of it the real tokens."""
@@ -96,15 +82,12 @@ class TokenBatch:
 
     def columns(self, some: slice) -> "TokenBatch":
         """Some positions of every row, of the same texts."""
-        return replace(
-            self,
-            ids=self.ids[:, some],
-            keep=self.keep[:, some],
-            pieces=tuple(row[some] for row in self.pieces),
-            ends=tuple(row[some] for row in self.ends),
-            positions=None if self.positions is None else self.positions[:, some],
-            patches=None if self.patches is None else self.patches[:, some],
-        )
+        texts = {"pieces": tuple(row[some] for row in self.pieces), "ends": tuple(row[some] for row in self.ends)}
+        return replace(self, **self._tensors((slice(None), some)) | texts)
+
+    def _tensors(self, where: Any) -> dict[str, Any]:
+        each = {name: getattr(self, name) for name in ("ids", "keep", "positions", "patches")}
+        return {name: tensor[where] for name, tensor in each.items() if tensor is not None}
 
     def split(self, separator: str) -> Tensor:
         """int64 [B,T]: how many separators came before each token, looked for in the texts; a token that holds more
@@ -145,13 +128,7 @@ class BatchTokenizer:
     """A tokenizer with a model's limits. Holds nothing of any text; safe to share between threads."""
 
     def __init__(
-        self,
-        tokenizer: Tokenizer,
-        context: int,
-        *,
-        pad: int,
-        start: int | Sequence[int] | None = None,
-        end: Sequence[int] = (),
+        self, tokenizer: Tokenizer, context: int, *, pad: int, start: Sequence[int] = (), end: Sequence[int] = ()
     ) -> None:
         """pad: the id that fills short rows. start, end: what the model was trained to see around every text."""
         self._tokenizer = tokenizer
@@ -168,8 +145,7 @@ class BatchTokenizer:
             )
         self.label = lru_cache(MOST_LABELS)(token_labels(tokenizer))
         self.context, self.pad = context, pad
-        self.start = [] if start is None else [start] if isinstance(start, int) else list(start)
-        self.end = list(end)
+        self.start, self.end = list(start), list(end)
 
     def encode(self, texts: list[str], pad_side: str = "right") -> TokenBatch:
         """One row for each text, as long as the longest, at most the context. Raises ValueError for no text, a text

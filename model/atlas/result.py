@@ -150,8 +150,7 @@ class Atlas:
 
     def measure(self, name: str) -> np.ndarray:
         """[L,H]."""
-        values: np.ndarray = self.of_weights[name] if name in OF_WEIGHTS else self.means[NAMES.index(name)]
-        return values
+        return self.of_weights[name] if name in OF_WEIGHTS else self.means[NAMES.index(name)]
 
     def named(self, layer: int, head: int) -> tuple[str, ...]:
         """What the head is called, the clearest first: see NAMED, TIMES_EVEN and LEAST_QUERIES; () for most heads."""
@@ -255,8 +254,7 @@ def _spread(offsets: np.ndarray) -> np.ndarray:
     back = offsets[..., :middle][..., ::-1]  # back[0]: one token back
     parts = [offsets[..., middle + 1 :].sum(-1), offsets[..., middle]]
     parts += [back[..., low - 1 : high].sum(-1) for low, high in BINS]
-    shares: np.ndarray = np.stack(parts, -1) / offsets.sum(-1, keepdims=True)
-    return shares
+    return np.asarray(np.stack(parts, -1) / offsets.sum(-1, keepdims=True))
 
 
 def _taken(values: np.ndarray, places: np.ndarray) -> np.ndarray:

@@ -96,7 +96,6 @@ def runs(tried: Tried) -> float:
 
 @law(N_("A blocked cell's weight is exactly 0."), N_("weight"))
 def blocked(tried: Tried) -> float:
-    """The largest weight in a blocked cell."""
     weights = tried.stages.weights
     return _largest(weights[~tried.case.allowed.expand_as(weights)])
 
@@ -141,7 +140,6 @@ def target(tried: Tried) -> float:
 
 @law(N_("A padded row gives what the same text gives alone."), N_("output"), 1e-4, N_("padding in this row"))
 def padded(tried: Tried) -> float:
-    """How far the output of a padded row is from that of the same text alone."""
     case = tried.case
     if case.keep.all():
         return math.nan
@@ -155,7 +153,6 @@ def padded(tried: Tried) -> float:
 
 @law(N_("The output is what PyTorch's own attention gives."), N_("output"), 1e-4)
 def same(tried: Tried) -> float:
-    """How far the output is from that of `attend`, which PyTorch's own kernels compute."""
     case = tried.case
     expected = attend(case.q, case.k, case.v, case.allowed, scale=case.scale, terms=case.terms)
     return _largest(tried.stages.output - expected)

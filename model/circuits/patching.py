@@ -166,8 +166,7 @@ class PatchPair:
 
     def _rises(self, metric: PatchMetric, logits: Tensor) -> np.ndarray:
         """logits [N,V] -> [N]"""
-        found: np.ndarray = (metric.of(logits) - metric.of(logits_at(self.b, self.row_b, metric.query))).numpy()
-        return found
+        return (metric.of(logits) - metric.of(logits_at(self.b, self.row_b, metric.query))).numpy()
 
     def _patched(self, query: int, each: Sequence[Sequence[Patch]]) -> Tensor:
         """The logits [N,V] after the query in each of N runs of B."""

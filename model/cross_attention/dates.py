@@ -75,7 +75,7 @@ class DatesModel(Model):
         )
         self.network = network
         self._sources = BatchTokenizer(tokenizer, config.context, pad=PAD)
-        self._targets = BatchTokenizer(tokenizer, config.context, pad=PAD, start=START)
+        self._targets = BatchTokenizer(tokenizer, config.context, pad=PAD, start=[START])
 
     def encode(self, texts: list[str], pad_side: str = "right", targets: list[str] | None = None) -> TokenBatch:
         """One row a text: its target, with the texts as its source. Without targets the model writes them itself.

@@ -143,8 +143,7 @@ def flow(mean: np.ndarray, query: int) -> np.ndarray:
 def with_residual(mean: np.ndarray) -> np.ndarray:
     """mean [.., T, T] + the identity, each row scaled to sum to 1. A row that looks at nothing is the identity's."""
     added = mean + np.eye(mean.shape[-1], dtype=mean.dtype)
-    shares: np.ndarray = added / added.sum(-1, keepdims=True)
-    return shares
+    return np.asarray(added / added.sum(-1, keepdims=True))
 
 
 def _check_square(trace: Trace) -> None:

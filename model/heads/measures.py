@@ -27,7 +27,7 @@ def leak(weights: Tensor, keep: Tensor, queries: Tensor | None = None) -> tuple[
 
 def previous_token(weights: Tensor, queries: Tensor | None = None) -> Tensor:
     """Mean weight, 0 to 1, on the position just before: [.., T, T] -> [..]. Position 0 has none and is left out."""
-    return _mean_over_rows(_on(weights, 1), weights, _and(queries, _positions(weights) >= 1))
+    return _mean_over_rows(_on(weights, 1), weights, queries, _positions(weights) >= 1)
 
 
 def own_token(weights: Tensor, queries: Tensor | None = None) -> Tensor:
@@ -47,7 +47,7 @@ def induction(weights: Tensor, ids: Tensor, queries: Tensor | None = None) -> Te
     position = torch.arange(len(ids), device=weights.device)
     after = position[None, :] == target[:, None]  # none where the target is -1
     seen = target >= 0
-    return _mean_over_rows((weights * after).sum(-1), weights, _and(queries, seen))
+    return _mean_over_rows((weights * after).sum(-1), weights, queries, seen)
 
 
 def same_before(ids: Tensor) -> Tensor:
@@ -93,13 +93,9 @@ def _positions(weights: Tensor) -> Tensor:
     return torch.arange(weights.shape[-2], device=weights.device)
 
 
-def _and(queries: Tensor | None, more: Tensor) -> Tensor:
-    return more if queries is None else queries & more
-
-
-def _mean_over_rows(values: Tensor, weights: Tensor, queries: Tensor | None) -> Tensor:
-    """values [.., Q] -> [..]"""
+def _mean_over_rows(values: Tensor, weights: Tensor, *queries: Tensor | None) -> Tensor:
+    """values [.., Q] -> [..], over those of all these queries that look at something."""
     counted = weights.sum(-1) > 0
-    if queries is not None:
-        counted = counted & queries
+    for some in queries:
+        counted = counted if some is None else counted & some
     return (values * counted).sum(-1) / counted.sum(-1)

@@ -150,8 +150,7 @@ def merged_weights(weights: np.ndarray, rows: np.ndarray, columns: np.ndarray) -
     """float32 [.., Q,K] -> [.., R,C]. A query that looks at nothing has no part in the mean of its group."""
     sums = np.add.reduceat(weights, columns, axis=-1)
     looking = np.add.reduceat(weights.any(-1).astype(np.float32), rows, axis=-1)
-    means: np.ndarray = np.add.reduceat(sums, rows, axis=-2) / np.maximum(looking, 1)[..., None]
-    return means
+    return np.add.reduceat(sums, rows, axis=-2) / np.maximum(looking, 1)[..., None]
 
 
 def merged_labels(labels: Sequence[str], begins: np.ndarray) -> list[str]:

@@ -2,7 +2,6 @@
 precision: attention.py's steps in numpy, which a person can check; a test holds the two equal."""
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,11 +37,18 @@ class Arithmetic:
         return f"{power} / (Σ {power} + e<sup>sink</sup>)" if self.sink else f"{power} / Σ {power}"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class RowSteps:
-    """One query's row over K keys, from q·k on computed anew in double precision. raw [K]: q·k. bias [K], or None.
-    sink: a score that only the denominator has, or None. blocked: for each mask, bool [K]. values [K,D]. query, keys:
-    labels; position: the query's."""
+    """One query's row over K keys, from q·k on computed anew in double precision.
+
+    raw [K]: q·k. bias [K], or None. sink: a score that only the denominator has, or None. blocked: for each mask, bool
+    [K]. values [K,D]. query, keys: labels; position: the query's.
+
+    Computed from them, [K] each: scaled, raw times the scale; capped, within the soft-cap; score, what the mask meets;
+    free, where no mask blocks; exp, e^(score - top), 0 where blocked; weights, which sum to 1, to less with a sink.
+    top: the largest score that is left, -inf where none is; total: the denominator, sink_exp the sink's part of it.
+    output [D]: the weighted sum of the values.
+    """
 
     raw: np.ndarray
     arithmetic: Arithmetic
@@ -54,59 +60,19 @@ class RowSteps:
     bias: np.ndarray | None = None
     sink: float | None = None
 
-    @cached_property
-    def scaled(self) -> np.ndarray:
-        """raw times the scale, [K]."""
-        return self.raw.astype(np.float64) * self.arithmetic.scale
-
-    @cached_property
-    def capped(self) -> np.ndarray:
-        """scaled, within the soft-cap, [K]."""
-        cap = self.arithmetic.softcap
-        return self.scaled if cap is None else cap * np.tanh(self.scaled / cap)
-
-    @cached_property
-    def score(self) -> np.ndarray:
-        """What the mask meets, [K]."""
-        return self.capped if self.bias is None else self.capped + self.bias
-
-    @cached_property
-    def free(self) -> np.ndarray:
-        """bool [K], True = no mask blocks it."""
-        open_cells: np.ndarray = ~np.any([np.zeros(self.raw.shape, bool), *self.blocked.values()], axis=0)
-        return open_cells
-
-    @cached_property
-    def top(self) -> float:
-        """The largest score that is left, the sink's among them, taken off before exp; -inf where everything is
-        blocked."""
-        sink = -np.inf if self.sink is None else self.sink
-        return float(max(self.score[self.free].max(initial=-np.inf), sink))
-
-    @cached_property
-    def exp(self) -> np.ndarray:
-        """e^(score - top), [K]; 0 where blocked."""
-        return np.where(self.free, np.exp(np.where(self.free, self.score - self.top, 0.0)), 0.0)
-
-    @property
-    def sink_exp(self) -> float:
-        """The sink's part of the denominator."""
-        return 0.0 if self.sink is None else float(np.exp(self.sink - self.top))
-
-    @property
-    def total(self) -> float:
-        """The denominator; 0 where everything is blocked."""
-        return float(self.exp.sum()) + self.sink_exp
-
-    @cached_property
-    def weights(self) -> np.ndarray:
-        """[K], which sum to 1; to less with a sink; to 0 where everything is blocked."""
-        return self.exp / self.total if self.total else np.zeros_like(self.exp)
-
-    @cached_property
-    def output(self) -> np.ndarray:
-        """The weighted sum of the values, [D]."""
-        return self.weights @ self.values.astype(np.float64)
+    def __post_init__(self) -> None:
+        cap, sink = self.arithmetic.softcap, -np.inf if self.sink is None else self.sink
+        self.scaled = self.raw.astype(np.float64) * self.arithmetic.scale
+        self.capped = self.scaled if cap is None else cap * np.tanh(self.scaled / cap)
+        self.score = self.capped if self.bias is None else self.capped + self.bias
+        self.free = ~np.any([np.zeros(self.raw.shape, bool), *self.blocked.values()], axis=0)
+        self.top = float(max(self.score[self.free].max(initial=-np.inf), sink))
+        left = np.subtract(self.score, self.top, out=np.zeros_like(self.score), where=self.free)
+        self.exp = np.where(self.free, np.exp(left), 0.0)
+        self.sink_exp = 0.0 if self.sink is None else float(np.exp(self.sink - self.top))
+        self.total = float(self.exp.sum()) + self.sink_exp
+        self.weights = self.exp / self.total if self.total else np.zeros_like(self.exp)
+        self.output = self.weights @ self.values.astype(np.float64)
 
     def heaviest(self, most: int) -> np.ndarray:
         """The places of at most so many keys with the largest weights, in the order of the text; never a blocked one

@@ -36,8 +36,7 @@ class HeadVectors:
     @property
     def norms(self) -> np.ndarray:
         """The length of each value, [T]."""
-        norms: np.ndarray = np.linalg.norm(self.v, axis=1)
-        return norms
+        return np.asarray(np.linalg.norm(self.v, axis=1))
 
 
 def head_vectors(trace: Trace, row: int, layer: int, head: int) -> HeadVectors:
@@ -70,8 +69,7 @@ def run_scores(trace: Trace, row: int) -> RunScores:
 
 
 def _plain(tensor: Tensor) -> np.ndarray:
-    found: np.ndarray = tensor.detach().to(torch.float32).cpu().numpy()
-    return found
+    return tensor.detach().to(torch.float32).cpu().numpy()
 
 
 TOKENS = ("the", "cat", "sat", "down")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from model.spec import MaskSpec
     from model.trace import Trace
 
+Span = tuple[int, int]  # a position, and that after the last one
 BLOCK_ROWS = 64  # queries at a time of a long text
 MOST_CELLS = 128  # a side: three pictures of it, with every mask, stay under 1.2 MB
 
@@ -49,10 +50,7 @@ class HeadView:
 
     def any_blocked(self) -> np.ndarray:
         """bool [Q,K], True where at least one mask blocks the cell."""
-        union = np.zeros(self.weights.shape, bool)
-        for mask in self.blocked.values():
-            union |= mask
-        return union
+        return np.logical_or.reduce([np.zeros(self.weights.shape, bool), *self.blocked.values()])
 
     def empty_rows(self) -> np.ndarray:
         """bool [Q], True where every key of the whole view is blocked, also those that a part leaves out."""
@@ -111,8 +109,8 @@ def head_part(
     masks: "MaskSpec",
     layer: int,
     head: int,
-    rows: tuple[int, int],
-    columns: tuple[int, int],
+    rows: Span,
+    columns: Span,
     most: int = MOST_CELLS,
 ) -> HeadView:
     """A head's rows and columns, each from a position up to, without, another, with at most `most` of each: the largest
@@ -153,7 +151,7 @@ def mask_view(trace: "Trace", row: int, masks: "MaskSpec", layer: int, head: int
     )
 
 
-def cropped(view: HeadView, rows: tuple[int, int], columns: tuple[int, int]) -> HeadView:
+def cropped(view: HeadView, rows: Span, columns: Span) -> HeadView:
     """A whole view's rows and columns, each from a position up to, without, another. The weights stay what they are."""
     if (rows, columns) == tuple((0, size) for size in view.weights.shape):
         return view

@@ -2,7 +2,6 @@
 field writes -inf, the smallest finite number or a large negative one, in 16 bits as often as in 32, or multiplies the
 weights by the mask after the softmax. All of them are run here, as written, on one head's scores [Q,K] and its mask."""
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
@@ -245,36 +244,26 @@ def _largest(numbers: Tensor) -> float:
 
 SIZES = (3, 5, 8)  # queries, keys and a head's width
 EMPTY = 1  # the query that sees nothing
-Kernel = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # (q, k, v, allowed) -> output [1,1,Q,D]
-
-
-def _sdpa(backend: SDPBackend, added: bool) -> Kernel:
-    def kernel(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
-        mask = torch.zeros(allowed.shape, dtype=q.dtype).masked_fill(~allowed, -torch.inf) if added else allowed
-        with sdpa_kernel(backend):
-            output: Tensor = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        return output
-
-    return kernel
-
-
-def _eager(fill: Callable[[torch.dtype], float]) -> Kernel:
-    def kernel(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
-        scores = (q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5).masked_fill(~allowed, fill(q.dtype))
-        output: Tensor = scores.softmax(-1) @ v
-        return output
-
-    return kernel
-
-
-KERNELS: dict[str, Kernel] = {
-    N_("SDPA math, boolean mask"): _sdpa(SDPBackend.MATH, False),
-    N_("SDPA math, −∞ added"): _sdpa(SDPBackend.MATH, True),
-    N_("SDPA flash on CPU, boolean mask"): _sdpa(SDPBackend.FLASH_ATTENTION, False),
-    N_("SDPA flash on CPU, −∞ added"): _sdpa(SDPBackend.FLASH_ATTENTION, True),
-    N_("eager softmax, −∞"): _eager(lambda dtype: -torch.inf),
-    N_("eager softmax, dtype minimum"): _eager(lambda dtype: torch.finfo(dtype).min),
+# by name: the backend of scaled_dot_product_attention, None for plain PyTorch, and what its mask is
+KERNELS: dict[str, tuple[SDPBackend | None, Literal["boolean", "-inf", "minimum"]]] = {
+    N_("SDPA math, boolean mask"): (SDPBackend.MATH, "boolean"),
+    N_("SDPA math, −∞ added"): (SDPBackend.MATH, "-inf"),
+    N_("SDPA flash on CPU, boolean mask"): (SDPBackend.FLASH_ATTENTION, "boolean"),
+    N_("SDPA flash on CPU, −∞ added"): (SDPBackend.FLASH_ATTENTION, "-inf"),
+    N_("eager softmax, −∞"): (None, "-inf"),
+    N_("eager softmax, dtype minimum"): (None, "minimum"),
 }
+
+
+def _attended(name: str, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
+    backend, mask = KERNELS[name]
+    fill = torch.finfo(q.dtype).min if mask == "minimum" else -torch.inf
+    added = torch.zeros(allowed.shape, dtype=q.dtype).masked_fill(~allowed, fill)
+    if backend is None:
+        scores = (q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5).masked_fill(~allowed, fill)
+        return torch.matmul(scores.softmax(-1), v)
+    with sdpa_kernel(backend):
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed if mask == "boolean" else added)
 
 
 @torch.inference_mode()
@@ -287,11 +276,11 @@ def empty_rows() -> dict[str, dict[str, str]]:
     allowed = torch.ones(1, 1, queries, keys, dtype=torch.bool)
     allowed[..., EMPTY, :] = False
     found: dict[str, dict[str, str]] = {}
-    for name, kernel in KERNELS.items():
+    for name in KERNELS:
         found[name] = dict.fromkeys(DTYPES, "")
         for dtype_name, dtype in DTYPES.items():
             with suppress(RuntimeError):  # no such kernel for this mask or dtype
-                output = kernel(q.to(dtype), k.to(dtype), v.to(dtype), allowed)
+                output = _attended(name, q.to(dtype), k.to(dtype), v.to(dtype), allowed)
                 found[name][dtype_name] = _outcome(output[0, 0, EMPTY].float(), v.to(dtype)[0, 0].float())
     return found
 

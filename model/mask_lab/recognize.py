@@ -289,8 +289,7 @@ def _documents(allowed: np.ndarray) -> Reading | None:
 def _same_part(parts: tuple[int, ...]) -> np.ndarray:
     """bool [T,T]: whether two tokens stand in the same of some documents of so many tokens."""
     part = np.repeat(np.arange(len(parts)), parts)
-    same: np.ndarray = part[:, None] == part
-    return same
+    return np.asarray(part[:, None] == part)
 
 
 def _padded(allowed: np.ndarray) -> Reading | None:

@@ -125,7 +125,7 @@ def load(folder: Path = FOLDER) -> TwinPair:
     models: dict[bool, Model] = {}
     for trained, name in FOLDERS.items():
         network = load_transformer(folder / name)
-        encoder = BatchTokenizer(tokenizer, network.config.context, pad=PAD_ID, start=START_ID)
+        encoder = BatchTokenizer(tokenizer, network.config.context, pad=PAD_ID, start=[START_ID])
         title = f"twin trained {with_or_without(trained)} the mask"  # not shown
         models[trained] = DecoderModel(title, network, encoder, key=files_key(title, folder / name))
         models[trained].standard = MaskSpec(causal=trained)

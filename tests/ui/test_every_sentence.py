@@ -291,7 +291,7 @@ def ranking(facts: Facts) -> str:
     """What Ablation says of all heads, each off alone."""
     now, target = facts.now, int(facts.logs[facts.at].argmax())
     asked = ModelRef.of(now.model), now.run.batch, now.run.spec, now.row, facts.at, target
-    effects = [results.ask(layer_effects, *asked, layer, 6, HeadsOff(())) for layer in range(6)]
+    effects = [results.ask(layer_effects, *asked, layer, HeadsOff(())) for layer in range(6)]
     return ranking_sentence(EffectsView(np.stack(effects), range(6), frozenset()))
 
 

@@ -85,7 +85,7 @@ def test_a_head_off_is_one_that_may_look_at_nothing(decoder: Family) -> None:
     found = outcome(model, batch, MaskSpec(), 1, query, HeadsOff(((1, 2),)), 9)
     assert found.log_probability == pytest.approx(float(expected[9]), abs=1e-4)
     before = outcome(model, batch, MaskSpec(), 1, query, HeadsOff(()), 9).log_probability
-    effects = layer_effects(model, batch, MaskSpec(), 1, query, 9, 1, 4, HeadsOff(()))
+    effects = layer_effects(model, batch, MaskSpec(), 1, query, 9, 1, HeadsOff(()))
     assert effects[2] == pytest.approx(before - found.log_probability, abs=1e-4)
     assert len(set(effects.round(6).tolist())) == 4
 
