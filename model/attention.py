@@ -207,7 +207,7 @@ class MultiHeadAttention(nn.Module):
 
     def project(self, queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """[B,Q,W], [B,K,W], [B,K,W] -> q [B,H,Q,D], k [B,H,K,D], v [B,H,K,D]."""
-        return self._split(self.query(queries)), self._split(self.key(keys)), self._split(self.value(values))
+        return self.split(self.query(queries)), self.split(self.key(keys)), self.split(self.value(values))
 
     def merge(self, heads_output: Tensor) -> Tensor:
         """The heads' outputs side by side, through the output projection: [B,H,Q,D] -> [B,Q,W]."""
@@ -234,8 +234,9 @@ class MultiHeadAttention(nn.Module):
         output = attend(q, k, v, allowed)
         return self.merge(output if edit is None else edit((q, k, v), output)), (q, k, v)
 
-    def _split(self, x: Tensor) -> Tensor:
-        by_head: Tensor = x.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [B,T,W] -> [B,T,H,D] -> [B,H,T,D]
+    def split(self, x: Tensor) -> Tensor:
+        """[B,T,W] -> [B,H,T,D]."""
+        by_head: Tensor = x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
         return by_head
 
 

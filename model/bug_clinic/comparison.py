@@ -250,8 +250,9 @@ def case_of(model: Model, trace: Trace, layer: int, row: int) -> AttentionCase:
     network, other = network_of(model), other_layer(layer, trace.num_layers)
     if network is not None:
         before = next(islice(streams(network, trace, row, lambda _: AttentionCase.stages), layer, None))
-        read = _blocks(network)[layer].attention_norm(before)
-        return replace(case, inputs=_cut(read, network.config.heads), others=_by_another(network, other, read))
+        block = _blocks(network)[layer]
+        read = block.attention_norm(before)
+        return replace(case, inputs=block.attention.split(read), others=_by_another(network, other, read))
     return case if other is None else replace(case, others=_projected(trace.layers[other], one))
 
 
@@ -287,7 +288,7 @@ def streams(network: Transformer, trace: Trace, row: int, attention_of: Callable
             *block.attention.project(read, read, read),
             trace.allowed(layer, row)[None, None],
             keep,
-            inputs=_cut(read, network.config.heads),
+            inputs=block.attention.split(read),
             others=others,
             masks=_repeated(trace, layer, row),
         )
@@ -308,8 +309,3 @@ def _repeated(trace: Trace, layer: int, row: int) -> Tensor:
 
 def _blocks(network: Transformer) -> list[Block]:
     return cast(list[Block], network.blocks)
-
-
-def _cut(x: Tensor, heads: int) -> Tensor:
-    by_head: Tensor = x.unflatten(-1, (heads, -1)).transpose(1, 2)
-    return by_head

@@ -179,7 +179,13 @@ def read_mask(given: Any) -> tuple[np.ndarray, bool]:
 
 def _array(given: Any) -> np.ndarray:
     if isinstance(given, bytes):
-        return _from_npy(given)
+        try:
+            header = npy_header(given)
+            if header.dtype.kind not in "biuf" or math.prod(header.shape) > MOST_CELLS:
+                raise ValueError
+            return np.asarray(np.load(io.BytesIO(given), allow_pickle=False))
+        except Exception:  # noqa: BLE001  # numpy's parser raises many kinds
+            raise ValueError(msg("expected an NPY file of at most {most:,} numbers", most=MOST_CELLS)) from None
     if isinstance(given, str):
         return _printed(given)
     if isinstance(given, Tensor):
@@ -191,17 +197,6 @@ def _array(given: Any) -> np.ndarray:
     if array.dtype.kind not in "biuf":
         got = getattr(given, "dtype", type(given).__name__)
         raise ValueError(msg("expected an array of numbers or booleans, got {got}", got=str(got)))
-    return array
-
-
-def _from_npy(data: bytes) -> np.ndarray:
-    try:
-        header = npy_header(data)
-        if header.dtype.kind not in "biuf" or math.prod(header.shape) > MOST_CELLS:
-            raise ValueError
-        array: np.ndarray = np.load(io.BytesIO(data), allow_pickle=False)
-    except Exception:  # noqa: BLE001  # numpy's parser raises many kinds
-        raise ValueError(msg("expected an NPY file of at most {most:,} numbers", most=MOST_CELLS)) from None
     return array
 
 
@@ -219,24 +214,19 @@ def _printed(text: str) -> np.ndarray:
         text = re.sub(r"(?<=[01])(?=[01])", " ", text) if DIGITS.fullmatch(text) else text
         rows = [f"[{line}]" for line in text.splitlines() if line.strip()]
         text = "".join(rows) if len(rows) == 1 else f"[{''.join(rows)}]"
-    array = np.array(_nested(text[text.index("[") : text.rfind("]") + 1]))
-    if array.dtype.kind not in "bif":
-        raise ValueError(msg("expected a printed tensor of numbers or booleans"))
-    return array
-
-
-def _nested(text: str) -> list[Any]:
-    """Lists of lists of numbers. Raises ValueError where brackets do not match, and for rows of different lengths."""
-    words = (word if word in "[]" else json.dumps(_value(word)) for word in WORD.findall(text))
+    text = text[text.index("[") : text.rfind("]") + 1]
+    parts = (word if word in "[]" else json.dumps(_value(word)) for word in WORD.findall(text))
     try:
-        rows: list[Any] = json.loads(",".join(words).replace("[,", "[").replace(",]", "]"))
+        rows = json.loads(",".join(parts).replace("[,", "[").replace(",]", "]"))
     except (ValueError, RecursionError):
         raise ValueError(msg("expected a printed tensor: every bracket closed")) from None
     try:
-        np.array(rows)
+        array = np.array(rows)
     except ValueError:
         raise ValueError(msg(RAGGED)) from None
-    return rows
+    if array.dtype.kind not in "bif":
+        raise ValueError(msg("expected a printed tensor of numbers or booleans"))
+    return array
 
 
 def _value(word: str) -> bool | int | float:
