@@ -5,7 +5,6 @@ import os
 import stat
 import zipfile
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -16,15 +15,6 @@ CENTRAL_ENTRY = b"PK\x01\x02"  # what each entry of a ZIP's list begins with
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # bzip2 and LZMA expand a millionfold, without a limit
 NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # Windows has neither it nor FIFOs
 HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-
-
-class NpyHeader(NamedTuple):
-    """What an NPY file says of its cells, which begin at the byte `offset`."""
-
-    shape: tuple[int, ...]
-    fortran: bool
-    dtype: np.dtype
-    offset: int
 
 
 def unzip(data: bytes, most: int) -> dict[str, bytes]:
@@ -47,12 +37,13 @@ def unzip(data: bytes, most: int) -> dict[str, bytes]:
     return found
 
 
-def npy_header(data: bytes) -> NpyHeader:
-    """The header of an NPY file of version 1.0 or 2.0. Raises KeyError for another version, and for damaged bytes
-    whatever numpy's parser raises."""
+def npy_header(data: bytes) -> tuple[tuple[int, ...], bool, np.dtype, int]:
+    """What an NPY file of version 1.0 or 2.0 says of its cells: their shape, whether they are in Fortran's order, their
+    dtype, and at which byte they begin. Raises KeyError for another version, and for damaged bytes whatever numpy's
+    parser raises."""
     file = io.BytesIO(data)
     shape, fortran, dtype = HEADERS[np.lib.format.read_magic(file)](file)
-    return NpyHeader(shape, fortran, dtype, file.tell())
+    return shape, fortran, dtype, file.tell()
 
 
 def write(path: Path, data: bytes) -> None:

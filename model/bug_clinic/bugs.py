@@ -185,10 +185,8 @@ def with_parts(join: Callable[[Tensor, Tensor], Tensor]) -> Attention:
     def change(allowed: Tensor) -> Tensor:
         real = allowed.any(-2, keepdim=True)  # a key that no query may see is padding
         order = torch.ones_like(allowed)
-        if not (
-            allowed | ~real
-        ).all():  # in padding's columns the order cannot be seen: there it is the causal triangle
-            order = torch.where(real, allowed, order.tril())
+        if not (allowed | ~real).all():
+            order = torch.where(real, allowed, order.tril())  # in padding's columns the order cannot be seen
         return join(order, real)
 
     return with_mask(change)

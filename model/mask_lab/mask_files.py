@@ -180,8 +180,8 @@ def read_mask(given: Any) -> tuple[np.ndarray, bool]:
 def _array(given: Any) -> np.ndarray:
     if isinstance(given, bytes):
         try:
-            header = npy_header(given)
-            if header.dtype.kind not in "biuf" or math.prod(header.shape) > MOST_CELLS:
+            shape, _, dtype, _ = npy_header(given)
+            if dtype.kind not in "biuf" or math.prod(shape) > MOST_CELLS:
                 raise ValueError
             return np.asarray(np.load(io.BytesIO(given), allow_pickle=False))
         except Exception:  # noqa: BLE001  # numpy's parser raises many kinds
