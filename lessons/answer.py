@@ -8,8 +8,7 @@ import numpy as np
 from i18n import N_, msg
 from lessons.statement import OTHER, Statement
 from model.base import Model
-from model.heads.four_tokens import FourTokens
-from model.heads.vectors import RunScores
+from model.heads.vectors import FourTokens, RunScores
 from model.heads.view import head_name
 from model.mask_kinds import KINDS
 from model.masks import MaskSpec

@@ -11,8 +11,7 @@ from lessons.answer import QuestionSubject
 from lessons.questions import COMPARING, KINDS
 from model.base import Model
 from model.catalog import induction_steps
-from model.heads.four_tokens import MOST, TOKENS, WIDTH, Added, FourTokens, Precision, Then
-from model.heads.vectors import RunScores
+from model.heads.vectors import MOST, TOKENS, WIDTH, Added, FourTokens, Precision, RunScores, Then
 from model.images.scenes import scene_of
 from model.masks import MaskSpec
 from model.text import TokenBatch
@@ -94,7 +93,7 @@ SOME_PAIRS = N_("four pairs of numbers from −99 to 99: [[1, 0], [0, 2], …]")
 
 
 class FourTokenRow(LessonModel):
-    """A row of four tokens. See model/heads/four_tokens.py."""
+    """A row of four tokens. See model/heads/vectors.py."""
 
     query: Pair = Field(description=N_("two numbers from −99 to 99: [1, 0]"))
     keys: Pairs = Field(description=SOME_PAIRS)

@@ -22,9 +22,8 @@ from lessons.answer import (
 from lessons.image_steps import shape_shares
 from lessons.statement import Statement
 from model.base import Model
-from model.heads.four_tokens import TOKENS, FourTokensSteps, four_token_steps
 from model.heads.survey import survey
-from model.heads.vectors import RunScores, head_vectors
+from model.heads.vectors import TOKENS, FourTokensSteps, RunScores, four_token_steps, head_vectors
 from model.images.captioner import PATCHES
 from model.trace import Trace
 

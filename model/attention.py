@@ -15,13 +15,10 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class ScoreTerms:
-    """What some architectures add between the scaled scores and the softmax. All off by default.
-
-    softcap: scores become softcap·tanh(scores / softcap), so they stay within ±softcap (Gemma 2, arXiv:2408.00118).
-    bias: [.., H, Q, K] added to the scores (T5's relative positions, arXiv:1910.10683).
-    sinks: one extra score a row, in the softmax's denominator only: rows then sum to less than 1. [H] the same for all
-    queries (gpt-oss), or [.., H, Q, 1].
-    """
+    """What some architectures add between the scaled scores and the softmax. All off by default. softcap: scores become
+    softcap·tanh(scores / softcap) (Gemma 2, arXiv:2408.00118). bias: [.., H, Q, K] added to the scores (T5's relative
+    positions, arXiv:1910.10683). sinks: one extra score a row, in the softmax's denominator only: rows then sum to less
+    than 1. [H] the same for all queries (gpt-oss), or [.., H, Q, 1]."""
 
     softcap: float | None = None
     bias: Tensor | None = None
@@ -126,10 +123,8 @@ def attend_in_blocks(
     scale: float | None = None,
     terms: ScoreTerms = NO_TERMS,
 ) -> Tensor:
-    """The output of `attend`, some queries at a time, so that nothing takes Q·K numbers: for long texts.
-
-    allowed: the mask of some of the queries; None: the causal mask alone, of as many queries as keys.
-    """
+    """The output of `attend`, some queries at a time, so that nothing takes Q·K numbers: for long texts. allowed: the
+    mask of some of the queries; None: the causal mask alone, of as many queries as keys."""
     if allowed is None and terms is NO_TERMS:
         grouped = k.shape[-3] != q.shape[-3]
         return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=grouped)
@@ -212,7 +207,7 @@ class MultiHeadAttention(nn.Module):
 
     def project(self, queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """[B,Q,W], [B,K,W], [B,K,W] -> q [B,H,Q,D], k [B,H,K,D], v [B,H,K,D]."""
-        return self._split(self.query(queries)), self._split(self.key(keys)), self._split(self.value(values))
+        return self.split(self.query(queries)), self.split(self.key(keys)), self.split(self.value(values))
 
     def merge(self, heads_output: Tensor) -> Tensor:
         """The heads' outputs side by side, through the output projection: [B,H,Q,D] -> [B,Q,W]."""
@@ -239,17 +234,15 @@ class MultiHeadAttention(nn.Module):
         output = attend(q, k, v, allowed)
         return self.merge(output if edit is None else edit((q, k, v), output)), (q, k, v)
 
-    def _split(self, x: Tensor) -> Tensor:
-        by_head: Tensor = x.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [B,T,W] -> [B,T,H,D] -> [B,H,T,D]
+    def split(self, x: Tensor) -> Tensor:
+        """[B,T,W] -> [B,H,T,D]."""
+        by_head: Tensor = x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
         return by_head
 
 
 class MaskedSelfAttention(MultiHeadAttention):
-    """Multi-head attention that also returns its weights.
-
-    Called (values [N,K,W], keys [N,K,W], query [N,Q,W], mask) -> (out [N,Q,W], attention [N,H,Q,K]).
-    mask: bool or 0/1, broadcastable to [N,H,Q,K], 0 = blocked; None blocks nothing.
-    """
+    """Multi-head attention that also returns its weights: (values [N,K,W], keys [N,K,W], query [N,Q,W], mask) -> (out
+    [N,Q,W], attention [N,H,Q,K]). mask: bool or 0/1, broadcastable to [N,H,Q,K], 0 = blocked; None blocks nothing."""
 
     def __init__(self, embed_size: int, heads: int) -> None:
         super().__init__(embed_size, heads)

@@ -42,17 +42,16 @@ class Residuals:
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """What was found in a model.
+    """What was found in a model. kind: "decoder", "encoder" or "encoder-decoder". layers: how many each attention has,
+    by its name. heads, key_value_heads: those of the attention that is shown first. heads_by_part: both of each
+    attention, by its name; may be empty for a model that has one attention. context: the positions it was made for.
+    masks: those it has natively. sizes: of its masks that have one, by name: how many positions in the first such
+    layer, and how many layers.
 
-    kind: "decoder", "encoder" or "encoder-decoder". layers: how many each attention has, by its name.
-    heads, key_value_heads: those of the attention that is shown first. heads_by_part: both of each attention, by its
-    name; may be empty for a model that has one attention.
-    context: the positions it was made for (a page may allow fewer). masks: those it has natively.
-    sizes: of its masks that have one, by name: how many positions in the first such layer, and how many layers.
-    layer_numbers: for an attention by its name, the number in the network of each of its layers, counted from 0; empty
-    where they are simply 0, 1, 2 … layer_kinds: of a network that mixes layers with and without attention, what each
-    of them is: "attention", "state space", "linear attention" …, to be said where they are shown; else empty.
-    precision: in a few words, on which device and in which precision it is computed.
+    layer_numbers: for an attention by its name, the number in the network of each of its layers, from 0; empty where
+    they are simply 0, 1, 2 … layer_kinds: of a network that mixes layers with and without attention, what each of them
+    is, to be said where they are shown; else empty. precision: in a few words, on which device and in which precision
+    it is computed.
     """
 
     architecture: str
@@ -145,11 +144,9 @@ class Model(ABC):
 
     @abstractmethod
     def encode(self, texts: list[str], pad_side: str = "right", targets: list[str] | None = None) -> TokenBatch:
-        """One row a text, padded on pad_side; adds the tokens that the model was trained to see around every text.
-
-        An encoder-decoder's batch is its targets, one for each text, with the texts as its source; without targets the
-        model writes them itself. Raises ValueError for targets that are not one a text, or not taken.
-        """
+        """One row a text, padded on pad_side; adds the tokens that the model was trained to see around every text. An
+        encoder-decoder's batch is its targets, one for each text, with the texts as its source; without targets the
+        model writes them itself. Raises ValueError for targets that are not one a text, or not taken."""
 
     def encode_rendered(self, text: str) -> tuple[TokenBatch, frozenset[int]]:
         """A text that its chat template wrote, as one row, and the ids of special tokens, which count as such in it.
@@ -188,27 +185,19 @@ class Model(ABC):
     @abstractmethod
     def run(self, batch: TokenBatch, spec: MaskSpec | None = None, edit: HeadEdit | None = None) -> Trace:
         """One forward pass under the masks of spec, the standard ones unless given, with what edit makes of each
-        attention's heads.
-
-        Raises ValueError for a spec of layers or heads that are not there, NotSupported where heads cannot be edited.
-        """
+        attention's heads. Raises ValueError for a spec of layers or heads that are not there, NotSupported where heads
+        cannot be edited."""
 
     @abstractmethod
     def readout(self, states: Tensor) -> Tensor:
         """Final states [.., W] -> logits [.., V]."""
 
     def call(
-        self,
-        batch: TokenBatch,
-        positions: Tensor,
-        spec: MaskSpec,
-        cache: Any = None,
-        masking: Masking = MaskContext.allowed,
+        self, batch: TokenBatch, positions: Tensor, spec: MaskSpec, cache: Any, masking: Masking = MaskContext.allowed
     ) -> CachedCall:
         """Read the last Q of a batch's K tokens, at positions [B,Q]; the keys and values of the others are in the cache
         of the call before, which does not change. masking: gives each layer's mask, [Q,K]. Raises NotSupported where
-        there is no cache.
-        """
+        there is no cache."""
         raise NotSupported(msg("{model}: it cannot be run in several calls here. Choose a decoder", model=self.name))
 
     def keys_values(self, cache: Any) -> list[KeysValues]:
@@ -259,11 +248,9 @@ class TokenizedText:
 def tokenize(
     model: Model, text: str, pad_side: str, targets: Sequence[str] | None = None, *, most_rows: int = MOST_ROWS
 ) -> TokenizedText:
-    """A text, one row for each line that is not blank; for an encoder-decoder with its targets, one for each row.
-
-    At most most_rows rows, and no more than a run may keep (model.most_cells tokens, padding included). Raises
-    ValueError where no line holds anything.
-    """
+    """A text, one row for each line that is not blank; for an encoder-decoder with its targets, one for each row. At
+    most most_rows rows, and no more than a run may keep (model.most_cells tokens, padding included). Raises ValueError
+    where no line holds anything."""
     rows, left_out = rows_of(text, most_rows)
     targets = None if targets is None else list(targets)
     batch = model.encode(rows, pad_side, targets and targets[: len(rows)])

@@ -48,10 +48,8 @@ def positions_under(spec: MaskSpec, batch: TokenBatch) -> Tensor:
 
 
 def sinusoids(positions: int, width: int) -> Tensor:
-    """[positions, width]: sines in the even columns, cosines in the odd ones (Vaswani et al. 2017, section 3.5).
-
-    Wavelengths run from 2π to 10,000·2π. Raises ValueError for an odd width.
-    """
+    """[positions, width]: sines in the even columns, cosines in the odd ones (Vaswani et al. 2017, section 3.5), of
+    wavelengths from 2π to 10,000·2π. Raises ValueError for an odd width."""
     if width % 2:
         raise ValueError(f"expected an even width for sines and cosines, got {width}")
     frequencies = LONGEST_WAVE ** -(torch.arange(0, width, 2) / width)
@@ -160,8 +158,7 @@ class Stack(nn.Module):
         if not ids.is_floating_point():
             check_ids(ids, self.vocabulary, self.context, before)
         places: Tensor = self.position_embedding(positions) if self.learned else self.position_table[positions]
-        states: Tensor = (ids if ids.is_floating_point() else self.token_embedding(ids)) + places
-        return states
+        return (ids if ids.is_floating_point() else self.token_embedding(ids)) + places
 
     def positions(self, inputs: Tensor) -> Tensor:
         """[B,T]: counted over the tokens that are no padding, so that the side of the padding shifts nothing."""
@@ -175,12 +172,10 @@ class Stack(nn.Module):
         past: Sequence[KeysValues] | None = None,
         edits: Sequence[Edit] | None = None,
     ) -> tuple[Tensor, list[Heads]]:
-        """ids [B,T], positions [B,T] or [T]; for each layer a mask that broadcasts to [B,H,T,T], or None.
-
-        past: every layer's keys and values of P positions read before, so that only those of ids are computed: a cached
-        step, whose masks are [B,H,T,P+T]. edits: for each layer, what becomes of its heads' outputs.
-        Returns the output [B,T,W], and for each layer q [B,H,T,D], and k, v [B,H,P+T,D]. Raises as embed.
-        """
+        """ids [B,T], positions [B,T] or [T]; for each layer a mask that broadcasts to [B,H,T,T], or None. past: every
+        layer's keys and values of P positions read before, so that only those of ids are computed: a cached step, whose
+        masks are [B,H,T,P+T]. edits: for each layer, what becomes of its heads' outputs. Returns the output [B,T,W],
+        and for each layer q [B,H,T,D], and k, v [B,H,P+T,D]. Raises as embed."""
         x, qkvs = self.embed(ids, positions, past[0][0].shape[2] if past else 0), []
         every: Sequence[KeysValues | None] = past or [None] * len(self.blocks)
         edited: Sequence[Edit | None] = edits or [None] * len(self.blocks)
@@ -198,10 +193,8 @@ def embedding(entries: int, width: int) -> nn.Embedding:
 
 
 def check_ids(ids: Tensor, vocabulary: int, context: int, before: int = 0) -> None:
-    """Raises ValueError for anything but ids [B,T], each from 0 up to the vocabulary, that fit the context.
-
-    before: how many positions were read already.
-    """
+    """Raises ValueError for anything but ids [B,T], each from 0 up to the vocabulary, that fit the context. before: how
+    many positions were read already."""
     if ids.ndim != 2 or ids.shape[1] == 0:
         raise ValueError(f"expected ids [B,T] with at least one token, got {list(ids.shape)}")
     if before + ids.shape[1] > context:

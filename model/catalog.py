@@ -58,11 +58,9 @@ def offered(settings: Settings | None = None) -> tuple[str, ...]:
 
 
 def fetch(name: str, progress: "Progress | None" = None, settings: Settings | None = None) -> Path:
-    """The folder with the model's files, downloaded first where they are not on this machine.
-
-    Raises NotAvailable when they cannot be had; CheckpointError (a ValueError) for a name that means nothing or is
-    not offered here, or for files that make no model; TooLarge, a kind of it, for more weights than allowed.
-    """
+    """The folder with the model's files, downloaded first where they are not on this machine. Raises NotAvailable when
+    they cannot be had; CheckpointError for a name that means nothing or is not offered here, or for files that make no
+    model; TooLarge, a kind of it, for more weights than allowed."""
     settings = settings or Settings.from_environment()
     entry = _entry(name)
     if entry is not None and entry.repo is None:
@@ -90,10 +88,8 @@ def on_this_machine() -> tuple[str, ...]:
 
 
 def download_size(name: str, settings: Settings | None = None, progress: "Progress | None" = None) -> int:
-    """The bytes that `fetch` would download, 0 where all is on this machine. Raises what fetch raises.
-
-    progress: of the small files by which that is known; what it raises stops it.
-    """
+    """The bytes that `fetch` would download, 0 where all is on this machine. Raises what fetch raises. progress: of the
+    small files by which that is known; what it raises stops it."""
     entry = _entry(name)
     if entry is not None and entry.repo is None:
         return 0
@@ -129,11 +125,9 @@ def inspect(name: str, settings: Settings) -> None:
 def load(
     name: str, progress: "Progress | None" = None, settings: Settings | None = None, report: "Report" = lambda _: None
 ) -> Model:
-    """A model by its catalog name, by its id on the hub, or from a folder.
-
-    progress: of a download; report: told what is being done then. What they raise stops it.
-    Raises what fetch raises, and CheckpointError when the files cannot be used.
-    """
+    """A model by its catalog name, by its id on the hub, or from a folder. progress: of a download; report: told what
+    is being done then. What they raise stops it. Raises what fetch raises, and CheckpointError when the files cannot be
+    used."""
     settings = settings or Settings.from_environment()
     folder = fetch(name, progress, settings)
     model = _from_folder(name, folder, settings, report)
@@ -264,7 +258,8 @@ def _decoder(name: str, folder: Path, settings: Settings) -> DecoderModel:
     start, pad = (tokenizer.token_to_id(token) for token in ("<start>", "<pad>"))
     pad = known - 1 if pad is None else pad
     most = min(network.config.context, settings.tokens)
-    return DecoderModel(name, network, BatchTokenizer(tokenizer, most, pad=pad, start=start), hardware=computes)
+    texts = BatchTokenizer(tokenizer, most, pad=pad, start=[] if start is None else [start])
+    return DecoderModel(name, network, texts, hardware=computes)
 
 
 def _tokenizer(folder: Path) -> Tokenizer:

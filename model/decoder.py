@@ -80,12 +80,7 @@ class DecoderModel(Model):
 
     @torch.inference_mode()
     def call(
-        self,
-        batch: TokenBatch,
-        positions: Tensor,
-        spec: MaskSpec,
-        cache: Any = None,
-        masking: Masking = MaskContext.allowed,
+        self, batch: TokenBatch, positions: Tensor, spec: MaskSpec, cache: Any, masking: Masking = MaskContext.allowed
     ) -> CachedCall:
         """As Model.call; its cache is each layer's keys and values."""
         queries, made = positions.shape[1], AllowedCache()

@@ -5,7 +5,6 @@ import os
 import stat
 import zipfile
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -18,21 +17,9 @@ NO_WAIT = getattr(os, "O_NONBLOCK", 0)  # Windows has neither it nor FIFOs
 HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 
-class NpyHeader(NamedTuple):
-    """What an NPY file says of its cells, which begin at the byte `offset`."""
-
-    shape: tuple[int, ...]
-    fortran: bool
-    dtype: np.dtype
-    offset: int
-
-
 def unzip(data: bytes, most: int) -> dict[str, bytes]:
-    """Every file of a ZIP archive by its name, `most` bytes unpacked at the most.
-
-    Raises ValueError for more than that, for too many files and for another compression than ZIP's own; and whatever
-    zipfile raises for a damaged archive.
-    """
+    """Every file of a ZIP archive by its name, `most` bytes unpacked at the most. Raises ValueError for more than that,
+    for too many files and for another compression than ZIP's own; and whatever zipfile raises for a damaged archive."""
     entries = data.count(CENTRAL_ENTRY)
     if entries > MOST_ENTRIES:
         raise ValueError(msg("an archive of {count:,} files", count=entries))
@@ -50,21 +37,18 @@ def unzip(data: bytes, most: int) -> dict[str, bytes]:
     return found
 
 
-def npy_header(data: bytes) -> NpyHeader:
-    """The header of an NPY file of version 1.0 or 2.0.
-
-    Raises KeyError for another version, and for damaged bytes whatever numpy's parser raises.
-    """
+def npy_header(data: bytes) -> tuple[tuple[int, ...], bool, np.dtype, int]:
+    """What an NPY file of version 1.0 or 2.0 says of its cells: their shape, whether they are in Fortran's order, their
+    dtype, and at which byte they begin. Raises KeyError for another version, and for damaged bytes whatever numpy's
+    parser raises."""
     file = io.BytesIO(data)
     shape, fortran, dtype = HEADERS[np.lib.format.read_magic(file)](file)
-    return NpyHeader(shape, fortran, dtype, file.tell())
+    return shape, fortran, dtype, file.tell()
 
 
 def write(path: Path, data: bytes) -> None:
-    """Whatever happens meanwhile (a full disk, kill -9), path holds what it held before, or all of data.
-
-    Raises OSError with a sentence; nothing of data is left then.
-    """
+    """Whatever happens meanwhile (a full disk, kill -9), path holds what it held before, or all of data. Raises OSError
+    with a sentence; nothing of data is left then."""
     beside = path.with_name(path.name + ".tmp")
     try:
         beside.write_bytes(data)
@@ -76,10 +60,8 @@ def write(path: Path, data: bytes) -> None:
 
 
 def read_regular(path: Path, most: int) -> bytes:
-    """The content of a regular file of at most `most` bytes.
-
-    Never waits, as opening a FIFO or a device would. Raises OSError for what is no regular file, or is larger.
-    """
+    """The content of a regular file of at most `most` bytes. Never waits, as opening a FIFO or a device would. Raises
+    OSError for what is no regular file, or is larger."""
     with open(path, "rb", opener=lambda path, flags: os.open(path, flags | NO_WAIT)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(msg("{path} is not a regular file", path=path))

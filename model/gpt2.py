@@ -96,11 +96,8 @@ def load_transformer(folder: Path) -> Transformer:
 
 
 def load_network(network: type[Network], folder: Path) -> Network:
-    """A Transformer of this class with the weights in folder, float32, ready to run.
-
-    Raises CheckpointError naming the file when it is missing, damaged, truncated, or of other shapes than config.json
-    says.
-    """
+    """A Transformer of this class with the weights in folder, float32, ready to run. Raises CheckpointError naming the
+    file when it is missing, damaged, truncated, or of other shapes than config.json says."""
     config = read_config(folder)
     path = folder / "model.safetensors"
     with torch.device("meta"):  # no memory and no random numbers for weights about to be replaced

@@ -1,7 +1,5 @@
-"""On which device a model is computed, and in which precision: what the settings ask for, and what there is.
-
-torch's names: "cpu", "cuda" (NVIDIA and ROCm), "cuda:1" …, "mps" (Apple).
-"""
+"""On which device a model is computed, and in which precision: what the settings ask for, and what there is. Devices
+have torch's names: "cpu", "cuda" (NVIDIA and ROCm), "cuda:1" …, "mps" (Apple)."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -77,10 +75,8 @@ def free_bytes(device: str) -> int | None:
 
 
 def held_in(stored: str, device: str, precision: str = "auto") -> torch.dtype:
-    """The type in memory of weights that are `stored`, in safetensors' names, as "BF16", "F32" …
-
-    precision: "float32", "bfloat16" or "float16"; "auto" keeps the stored one where the device computes it well.
-    """
+    """The type in memory of weights that are `stored`, in safetensors' names, as "BF16", "F32" … precision: "float32",
+    "bfloat16" or "float16"; "auto" keeps the stored one where the device computes it well."""
     if precision != "auto":
         found = getattr(torch, precision)
         assert isinstance(found, torch.dtype)  # the settings allow no other
@@ -91,11 +87,8 @@ def held_in(stored: str, device: str, precision: str = "auto") -> torch.dtype:
 
 
 def computes_bfloat16(device: str) -> bool:
-    """Whether bfloat16 is about as fast there as float32.
-
-    On processors without the instructions that oneDNN uses for it, a product of 512 tokens takes over ten times as
-    long.
-    """
+    """Whether bfloat16 is about as fast there as float32; without the instructions that oneDNN uses for it, a product
+    of 512 tokens takes over ten times as long."""
     return device != "cpu" or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 

@@ -1,8 +1,7 @@
 """The key-value cache: what a run keeps of earlier positions, a step that computes the newest position alone, and what
 that costs, with a cache and without: multiply-adds from the shapes, and seconds as measured.
 
-Each layer's keys and values are part of every run's trace, and a step makes a new trace that is longer by one position;
-nothing is kept in the model. For our own Transformer alone.
+A step makes a new trace that is longer by one position; nothing is kept in the model. For our own Transformer alone.
 Sizes: L layers, H heads, K positions, D head width, W width, V vocabulary; one text, so B is 1.
 """
 
@@ -11,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import groupby
+from operator import attrgetter
 from statistics import median
 
 import torch
@@ -30,13 +30,11 @@ MOST_IN_FLOAT64 = 20_000_000  # parameters
 
 @dataclass(frozen=True, eq=False)
 class CacheComparison:
-    """Cached steps beside one full run of the whole text, T positions, of which the last N were cached steps.
-
-    logits, probabilities [N]: the largest difference in those of each cached position. rows [N,L,H]: that in each
-    head's row. size: the largest of those logits. guesses: the likeliest next token, cached and by the full run.
-    cached, full [L,H,T]: the newest row by the cached step and by the full run. allowed: bool [1,T], the last step's
-    mask, and square: bool [T,T], the full run's; both of layer 0. cache_bytes: of the cache before the last step.
-    """
+    """Cached steps beside one full run of the whole text, T positions, of which the last N were cached steps. logits,
+    probabilities [N]: the largest difference in those of each cached position. rows [N,L,H]: that in each head's row.
+    size: the largest of those logits. guesses: the likeliest next token, cached and by the full run. cached, full
+    [L,H,T]: the newest row by the cached step and by the full run. allowed: bool [1,T], the last step's mask, and
+    square: bool [T,T], the full run's; both of layer 0. cache_bytes: of the cache before the last step."""
 
     logits: Tensor
     probabilities: Tensor
@@ -83,12 +81,10 @@ def read_after(
 
 @torch.inference_mode()
 def step(model: Model, cache: list[KeysValues], token: int, spec: MaskSpec | None = None) -> tuple[Tensor, list[Heads]]:
-    """The position after the cache's, computed alone: one query looks at the cached keys and at its own.
-
-    Returns its states [1,1,W], and for each layer q [1,H,1,D], and k, v [1,H,K,D] with those of the cache. The masks
-    are those of spec, the model's standard ones unless given, for queries=1: [1, K].
-    Raises ValueError for a model that is none of ours, a full context or an id outside the vocabulary.
-    """
+    """The position after the cache's, computed alone: one query looks at the cached keys and at its own. Returns its
+    states [1,1,W], and for each layer q [1,H,1,D], and k, v [1,H,K,D] with those of the cache. spec: the model's
+    standard masks unless given. Raises ValueError for a model that is none of ours, a full context or an id outside the
+    vocabulary."""
     if network_of(model) is None:
         raise ValueError(f"expected a model that runs on our own Transformer, got {model.name}")
     done = read_after(model, torch.tensor([[token]]), torch.tensor([[cache[0][0].shape[2]]]), cache, spec)
@@ -123,10 +119,8 @@ def alike(trace: Trace, ids: tuple[int, ...]) -> int:
 
 
 def follow(model: Model, trace: Trace, ids: tuple[int, ...]) -> Trace:
-    """The trace of ids out of that of another text: what both begin with is kept, the rest are cached steps.
-
-    Raises ValueError where they begin differently.
-    """
+    """The trace of ids out of that of another text: what both begin with is kept, the rest are cached steps. Raises
+    ValueError where they begin differently."""
     same = alike(trace, ids)
     if same == 0:
         raise ValueError("expected texts that begin with the same token")
@@ -139,8 +133,7 @@ def follow(model: Model, trace: Trace, ids: tuple[int, ...]) -> Trace:
 
 def grown(model: Model, ids: tuple[int, ...], old: Trace | None, prompt: int) -> Trace:
     """The trace of a text under the standard masks: one cached step after the old one where that will do, else after a
-    full run. prompt: how many of the ids were not written one by one.
-    """
+    full run. prompt: how many of the ids were not written one by one."""
     if old is None or alike(old, ids) < max(len(ids) - 1, 1):
         old = model.run(batch_of(model, ids[: max(len(ids) - 1, prompt)]), model.standard)
     return follow(model, old, ids)
@@ -148,10 +141,8 @@ def grown(model: Model, ids: tuple[int, ...], old: Trace | None, prompt: int) ->
 
 @torch.inference_mode()
 def compare(model: Model, ids: tuple[int, ...], start: int, spec: MaskSpec | None = None) -> CacheComparison:
-    """A full run of ids[:start], then a cached step for each id after it, beside a full run of all of them.
-
-    Raises ValueError unless 0 < start < T, and what step raises.
-    """
+    """A full run of ids[:start], then a cached step for each id after it, beside a full run of all of them. Raises
+    ValueError unless 0 < start < T, and what step raises."""
     if not 0 < start < len(ids):
         raise ValueError(f"expected a start from 1 to {len(ids) - 1}, got {start}")
     full, trace = (model.run(batch_of(model, some), spec) for some in (ids, ids[:start]))
@@ -207,11 +198,9 @@ def _row(trace: Trace, position: int) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class OldRows:
-    """The T-1 old rows of a text, in a run without its newest token and in one with it: the largest differences.
-
-    rows [T-1]: in any head's weights of that row, the newest token's column included. weights [L]: that by layer.
-    kept [L]: in the keys and values, which a cache holds. logits [T-1]: of each old position.
-    """
+    """The T-1 old rows of a text, in a run without its newest token and in one with it: the largest differences. rows
+    [T-1]: in any head's weights of that row, the newest token's column included. weights [L]: that by layer. kept [L]:
+    in the keys and values, which a cache holds. logits [T-1]: of each old position."""
 
     rows: Tensor
     weights: Tensor
@@ -231,14 +220,11 @@ def old_rows(model: Model, ids: tuple[int, ...], spec: MaskSpec) -> OldRows:
         now = other.weights(spec, 0, old)  # [H,T-1,T]
         then = torch.nn.functional.pad(one.weights(spec, 0, old), (0, 1))
         rows.append((now - then).abs().amax((0, 2)).cpu())
-        kept.append(max(_largest(other.k[:, :, old] - one.k), _largest(other.v[:, :, old] - one.v)))
+        changes = other.k[:, :, old] - one.k, other.v[:, :, old] - one.v
+        kept.append(max(float(change.float().abs().max()) for change in changes))
     by_layer = torch.stack(rows)  # [L,T-1]
     logits = model.readout(after.states[0, old]) - model.readout(before.states[0])
     return OldRows(by_layer.amax(0), by_layer.amax(1), torch.tensor(kept), logits.float().abs().amax(-1).cpu())
-
-
-def _largest(difference: Tensor) -> float:
-    return float(difference.float().abs().max())
 
 
 MOST_MEASURED = 12  # steps of one text
@@ -266,33 +252,24 @@ class Cost:
 
 
 def multiply_adds(config: TransformerConfig, queries: int, keys: int) -> int:
-    """Of one run that computes `queries` positions over `keys` positions, and the last one's logits.
-
-    Counted are the matrix products: in each layer the projections to q, k, v and back, 4·Q·W², the two products with
-    the queries' scores, 2·Q·K·W, whatever the mask blocks of them, and the two of the MLP, 2·Q·W·M; at the end W·V.
-    """
+    """Of one run that computes `queries` positions over `keys` positions, and the last one's logits: in each layer the
+    projections to q, k, v and back, 4·Q·W², the two products with the queries' scores, 2·Q·K·W, whatever the mask
+    blocks of them, and the two of the MLP, 2·Q·W·M; at the end W·V."""
     width, mlp_width = config.width, config.mlp_width or 4 * config.width
     layer = 4 * queries * width**2 + 2 * queries * keys * width + 2 * queries * width * mlp_width
     return config.layers * layer + width * config.vocabulary
 
 
-def lengths_to_measure(tokens: int) -> list[int]:
-    """From 2 to all of a text's tokens, MOST_MEASURED at most, evenly spread; the first and the last always."""
-    count = max(min(MOST_MEASURED, tokens - 1), 0)
-    return sorted({2 + round(place * (tokens - 2) / max(count - 1, 1)) for place in range(count)})
-
-
 def plan(tokens: int) -> list[int]:
-    """The lengths to try, one after the other: a round of all of them, then the next round, so that a machine that is
-    busy for a while slows all alike."""
-    return lengths_to_measure(tokens) * ROUNDS
+    """The lengths to try, from 2 to all of a text's tokens, MOST_MEASURED at most, evenly spread, the first and the
+    last always: all of them ROUNDS times over, so that a machine that is busy for a while slows all alike."""
+    count = max(min(MOST_MEASURED, tokens - 1), 0)
+    return sorted({2 + round(place * (tokens - 2) / max(count - 1, 1)) for place in range(count)}) * ROUNDS
 
 
 def measure(model: Model, whole: Trace, length: int) -> Try:
-    """Try the step that reads so many of a text's tokens. whole: a run of all of them under the standard masks.
-
-    Raises ValueError for a model that is not ours.
-    """
+    """Try the step that reads so many of a text's tokens. whole: a run of all of them under the standard masks. Raises
+    ValueError for a model that is not ours."""
     network = network_of(model)
     if network is None:
         raise ValueError(f"expected a model that runs on our own Transformer, got {model.name}")  # not shown
@@ -312,17 +289,11 @@ def measure(model: Model, whole: Trace, length: int) -> Try:
 
 def costs(tries: Iterable[Try]) -> list[Cost]:
     """A cost for each length, the shortest first."""
-    ordered = sorted(tries, key=lambda one: one.length)
-    groups = [list(group) for _, group in groupby(ordered, key=lambda one: one.length)]
-    return [
-        Cost(
-            group[0].length,
-            min(one.full for one in group),
-            min(one.cached for one in group),
-            median(one.full for one in group),
-        )
-        for group in groups
-    ]
+    found, by_length = [], attrgetter("length")
+    for length, group in groupby(sorted(tries, key=by_length), by_length):
+        full, cached = zip(*((one.full, one.cached) for one in group), strict=True)
+        found.append(Cost(length, min(full), min(cached), median(full)))
+    return found
 
 
 def clear(found: list[Cost]) -> bool:

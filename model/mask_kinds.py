@@ -96,11 +96,6 @@ def _near(cells: Cells, size: int) -> "Tensor | None":
     return (cells.query - cells.key).abs() < size if size < cells.span else None
 
 
-def _chunks(cells: Cells, size: int) -> "Tensor | None":
-    """Counted over real tokens."""
-    return cells.query_token // size == cells.key_token // size if size < cells.span else None
-
-
 def _multiples(size: int, tokens: int) -> Iterable[int]:
     return range(0, tokens, size)
 
@@ -153,8 +148,9 @@ KINDS: dict[str, Kind] = {
         _near, lambda names, size: f"{names.apart} < {size}", "window: the model's own sliding window",
         N_("the model's own window of {size}"), own=True, sized=True, borders=None, arguments=("varlen",),
     ),
-    "chunk": Kind(  # Llama 4
-        _chunks, lambda names, size: f"{names.query} // {size} == {names.key} // {size}",
+    "chunk": Kind(  # Llama 4; counted over real tokens
+        lambda cells, size: cells.query_token // size == cells.key_token // size if size < cells.span else None,
+        lambda names, size: f"{names.query} // {size} == {names.key} // {size}",
         "chunk: the model attends within chunks of its own",
         N_("the model's own chunks of {size}"), own=True, sized=True, borders=_multiples, arguments=("varlen",),
     ),

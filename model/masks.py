@@ -69,12 +69,10 @@ def combine(masks: dict[str, Tensor]) -> Tensor | None:
 
 @dataclass(frozen=True, eq=False)
 class MaskContext:
-    """One attention of a model during one run: what its masks are made of.
-
-    keep bool [B,K], True = a real key. sizes: of the masks of its own, in positions, by kind. available: the masks it
-    can have. standard: the masks that hold outside a spec's layers and heads. split, groups: see Cells. end: the
-    position after the last query, the last of all unless given.
-    """
+    """One attention of a model during one run: what its masks are made of. keep bool [B,K], True = a real key. sizes:
+    of the masks of its own, in positions, by kind. available: the masks it can have. standard: the masks that hold
+    outside a spec's layers and heads. split, groups: see Cells. end: the position after the last query, the last of all
+    unless given."""
 
     keep: Tensor
     queries: int
@@ -123,10 +121,8 @@ class MaskContext:
 
     def undrawn(self, spec: MaskSpec, head: int = 0) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """What each kind that blocks leaves allowed, whatever opens it again, and what each that opens opens: by name,
-        bool, broadcastable to [B,1,Q,K], without the drawing.
-
-        A mask that changes nothing is left out, so that a text on its own takes the fast path.
-        """
+        bool, broadcastable to [B,1,Q,K], without the drawing. A mask that changes nothing is left out, so that a text
+        on its own takes the fast path."""
         cells = cells_of(self.keep, self.rows, self.split, self.groups)
         blocking: dict[str, Tensor] = {}
         opening: dict[str, Tensor] = {}
@@ -159,10 +155,8 @@ class MaskContext:
         return {name: mask.expand(shape)[row, 0].cpu() for name, mask in masks.items()}
 
     def allowed(self, spec: MaskSpec, made: AllowedCache | None = None) -> Tensor | None:
-        """All of them together, broadcastable to [B,H,Q,K]: [B,1,Q,K] unless the heads differ. None: no mask.
-
-        made: what this gave for other layers of the same run, looked up and added to.
-        """
+        """All of them together, broadcastable to [B,H,Q,K]: [B,1,Q,K] unless the heads differ. None: no mask. made:
+        what this gave for other layers of the same run, looked up and added to."""
         here = spec.at(self.layer, next(iter(spec.heads), 0), self.standard)
         rulings: tuple[MaskSpec, ...] = (here,)
         if spec.heads:

@@ -4,6 +4,7 @@ Sizes: B texts, T cells of a row, n real tokens of one text, W width, V vocabula
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -30,11 +31,9 @@ ROUNDING = 1e-4
 
 @dataclass(frozen=True)
 class PaddingChoice:
-    """How a batch is padded and what the model is told of it.
-
-    mask "off": nothing; "keys": nobody looks at padding; "both": nor does padding look at anybody.
-    positions "counted": over real tokens, as one takes them from the mask; "cells": 0…T-1, padding counted too.
-    """
+    """How a batch is padded and what the model is told of it. mask "off": nothing; "keys": nobody looks at padding;
+    "both": nor does padding look at anybody. positions "counted": over real tokens, as one takes them from the mask;
+    "cells": 0…T-1, padding counted too."""
 
     side: Side
     mask: PaddingMask
@@ -65,10 +64,8 @@ class Guess:
 
 @dataclass(frozen=True, eq=False)
 class Alone:
-    """Each text by itself. largest: their largest |logit|; guesses: what follows each.
-
-    guesses are None for a model that predicts no next token.
-    """
+    """Each text by itself. largest: their largest |logit|; guesses: what follows each, None for a model that predicts
+    no next token."""
 
     largest: float
     guesses: tuple[Guess | None, ...]
@@ -81,11 +78,9 @@ class Alone:
 
 @dataclass(frozen=True, eq=False)
 class PaddingComparison:
-    """One padded run of the texts, beside each of them alone.
-
-    apart: [B,T], the largest |logit - logit alone| of each real token, NaN at padding. positions: int64 [B,T], those
-    that were asked for. guesses: read at each row's last real token; at_end: at its last cell, whatever stands there.
-    """
+    """One padded run of the texts, beside each of them alone. apart: [B,T], the largest |logit - logit alone| of each
+    real token, NaN at padding. positions: int64 [B,T], those that were asked for. guesses: read at each row's last real
+    token; at_end: at its last cell, whatever stands there."""
 
     batch: TokenBatch
     positions: Tensor
@@ -108,10 +103,8 @@ def alone(model: Model, *runs: Trace) -> Alone:
 
 @torch.inference_mode()
 def compare(model: Model, texts: Sequence[str], choice: PaddingChoice, causal: bool, *runs: Trace) -> PaddingComparison:
-    """Run the texts as one batch padded by choice; runs: of each by itself, as `alone` takes them.
-
-    Raises ValueError for position ids "cells" where the model works its positions out by itself.
-    """
+    """Run the texts as one batch padded by choice; runs: of each by itself, as `alone` takes them. Raises ValueError
+    for position ids "cells" where the model works its positions out by itself."""
     batch, spec = model.encode(list(texts), choice.side), choice.spec(causal)
     states = model.run(batch, spec).states
     here, expected = states[batch.keep.to(states.device)], torch.cat([run.states[0] for run in runs])  # [all n,W]
@@ -128,11 +121,10 @@ def compare(model: Model, texts: Sequence[str], choice: PaddingChoice, causal: b
 def takes_positions(model: Model, text: str) -> bool:
     """Whether it takes position ids, or works them out by itself, as RoBERTa does. Tried out on the text."""
     batch = model.encode([text])
-    try:
+    with suppress(ValueError):
         model.run(batch, MaskSpec(causal=model.standard.causal, positions="cells"))
-    except ValueError:
-        return False
-    return True
+        return True
+    return False
 
 
 def predicts_next(model: Model) -> bool:
@@ -141,10 +133,8 @@ def predicts_next(model: Model) -> bool:
 
 
 def fitting(model: Model, texts: list[str]) -> list[str]:
-    """The first MOST_TEXTS texts, each cut behind MOST_TOKENS tokens; fewer where a run would keep too much.
-
-    Raises ValueError for a text without a token.
-    """
+    """The first MOST_TEXTS texts, each cut behind MOST_TOKENS tokens; fewer where a run would keep too much. Raises
+    ValueError for a text without a token."""
     if not texts:
         return []
     cut = [shortened(text, MOST_TOKENS, model.encode) for text in texts[:MOST_TEXTS]]

@@ -21,12 +21,9 @@ ROUNDING = 1e-6  # a mass so little short of top-p reaches it: float32 logits te
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a token is drawn.
-
-    temperature: 0 always takes the likeliest token, 1 the model's own probabilities. top_k: only so many are left; 0 =
-    all. top_p: only the fewest likeliest that hold this share; 1 = all. seed: another one, another text.
-    Raises ValueError for numbers that mean nothing.
-    """
+    """How a token is drawn. temperature: 0 always takes the likeliest token, 1 the model's own probabilities. top_k:
+    only so many are left; 0 = all. top_p: only the fewest likeliest that hold this share; 1 = all. seed: another one,
+    another text. Raises ValueError for numbers that mean nothing."""
 
     temperature: float = 1.0
     top_k: int = 0
@@ -59,19 +56,15 @@ class SampledToken:
 
 
 def draw(logits: Tensor, sampling: Sampling, position: int) -> SampledToken:
-    """The token that sampling puts at a position of the text, from the logits [V] of the position before.
-
-    Depends on seed and position alone: the same however often the text was written up to there.
-    """
+    """The token that sampling puts at a position of the text, from the logits [V] of the position before. Depends on
+    seed and position alone: the same however often the text was written up to there."""
     digest = hashlib.blake2b(f"{sampling.seed} {position}".encode(), digest_size=8).digest()
     return choose(logits, sampling, torch.Generator().manual_seed(int.from_bytes(digest, "big") >> 1))
 
 
 def choose(logits: Tensor, sampling: Sampling, generator: torch.Generator | None = None) -> SampledToken:
-    """Draw a token from logits [V]. Of tokens that are equally likely the one with the lower id comes first.
-
-    generator: where the one random number comes from, whatever sampling's seed; torch's own unless given.
-    Raises ValueError for logits that are no numbers.
+    """Draw a token from logits [V]. Of tokens that are equally likely the one with the lower id comes first. generator:
+    where the one random number comes from, whatever sampling's seed. Raises ValueError for logits that are no numbers.
     """
     if logits.ndim != 1:
         raise ValueError(f"expected logits [V], got {list(logits.shape)}")
@@ -82,9 +75,7 @@ def choose(logits: Tensor, sampling: Sampling, generator: torch.Generator | None
 
 def distribution(logits: Tensor, sampling: Sampling) -> Tensor:
     """logits [..,V] -> float64 [..,V]: the chances a token is drawn with; 0 where top-k or top-p leave it out.
-
-    Temperature 0 leaves the likeliest token alone. Raises what choose raises.
-    """
+    Temperature 0 leaves the likeliest token alone. Raises what choose raises."""
     scores = _ready(logits)
     ranked, order = scores.sort(descending=True, stable=True)
     kept = 1 if sampling.temperature == 0 else min(sampling.top_k or ranked.shape[-1], ranked.shape[-1])
@@ -111,9 +102,7 @@ def pick(probabilities: Tensor, numbers: Tensor) -> Tensor:
 @dataclass(frozen=True)
 class Continuation:
     """A text in the making: the prompt's ids, those written after it, and for each of them whether a person chose it.
-
-    Made anew at every change, never changed.
-    """
+    Made anew at every change."""
 
     prompt: tuple[int, ...]
     written: tuple[int, ...] = ()

@@ -21,10 +21,8 @@ POSITIONS = ("counted", "cells", *(name for name, kind in KINDS.items() if kind.
 
 @dataclass(frozen=True)
 class Stroke:
-    """A rectangle drawn by hand, its first and its last query and key included. Positions count a row's real tokens.
-
-    "block" blocks its cells, "open" opens them whatever blocks them, "erase" leaves them to the other masks.
-    """
+    """A rectangle drawn by hand, its first and its last query and key included, in positions that count a row's real
+    tokens. "block" blocks its cells, "open" opens them whatever blocks them, "erase" leaves them to the other masks."""
 
     kind: StrokeKind
     query: int
@@ -59,10 +57,9 @@ class MaskSpec(_Kinds):
     """Which masks are on. A mask that a model does not have (a window of its own, say) stays off whatever this says.
 
     A field for each of mask_kinds.KINDS: whether it is on, or its parameter, 0 or "" for off. drawn: rectangles, of
-    which the last one on a cell counts.
-    positions: "counted" over real tokens, "cells": padding is counted too, or the name of a kind that splits the text:
-    from 0 in each part. layers, heads: where all these masks hold; () = everywhere. Elsewhere the model's standard
-    masks do. Raises ValueError for anything that is none of this.
+    which the last one on a cell counts. positions: "counted" over real tokens, "cells": padding is counted too, or the
+    name of a kind that splits the text: from 0 in each part. layers, heads: where all these masks hold; () =
+    everywhere. Elsewhere the model's standard masks do. Raises ValueError for anything that is none of this.
     """
 
     drawn: tuple[Stroke, ...] = ()
@@ -131,10 +128,8 @@ class MaskSpec(_Kinds):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "MaskSpec":
-        """What to_json wrote; fields that are not there get their defaults.
-
-        Raises ValueError, saying what was expected, for anything else and for more than MOST_BYTES of it.
-        """
+        """What to_json wrote; fields that are not there get their defaults. Raises ValueError, saying what was
+        expected, for anything else and for more than MOST_BYTES of it."""
         _expect(isinstance(text, str | bytes), N_("a mask"), "JSON", text)
         _expect(len(text) <= MOST_BYTES, N_("a mask"), N_("at most {most:,} bytes of JSON"), len(text), MOST_BYTES)
         try:
@@ -142,7 +137,18 @@ class MaskSpec(_Kinds):
         except (ValueError, RecursionError) as error:
             why = str(error)[:100]
             raise ValueError(msg("expected a mask as JSON, got invalid JSON ({why})", why=why)) from None
-        return cls._from_data(data)
+        _expect(isinstance(data, dict), N_("a mask"), N_("a JSON object"), data)
+        names = {field.name for field in fields(cls)}
+        unknown = sorted(set(data) - names)
+        _expect(not unknown, N_("a mask"), N_("no fields but {most}"), unknown, ", ".join(sorted(names)))
+        for name in {"layers", "heads", "drawn"} & set(data):
+            _expect(isinstance(data[name], list), name, N_("a list"), data[name])
+            data[name] = tuple(data[name])
+        if "drawn" in data:
+            count = len(data["drawn"])
+            _expect(count <= MOST_STROKES, "drawn", N_("at most {most:,} strokes"), count, MOST_STROKES)
+            data["drawn"] = tuple(map(stroke_of, data["drawn"]))
+        return cls(**data)
 
     @classmethod
     def from_fields(cls, given: Mapping[str, Any]) -> "MaskSpec":
@@ -152,22 +158,6 @@ class MaskSpec(_Kinds):
         except TypeError as error:  # a value that JSON has no way to write
             raise ValueError(f"expected masks as plain numbers, texts and lists ({error})") from None  # not shown
         return cls.from_json(text)
-
-    @classmethod
-    def _from_data(cls, data: Any) -> "MaskSpec":
-        _expect(isinstance(data, dict), N_("a mask"), N_("a JSON object"), data)
-        names = {field.name for field in fields(cls)}
-        unknown = sorted(set(data) - names)
-        _expect(not unknown, N_("a mask"), N_("no fields but {most}"), unknown, ", ".join(sorted(names)))
-        plain = dict(data)
-        for name in {"layers", "heads", "drawn"} & set(data):
-            _expect(isinstance(data[name], list), name, N_("a list"), data[name])
-            plain[name] = tuple(data[name])
-        if "drawn" in plain:
-            count = len(plain["drawn"])
-            _expect(count <= MOST_STROKES, "drawn", N_("at most {most:,} strokes"), count, MOST_STROKES)
-            plain["drawn"] = tuple(map(stroke_of, plain["drawn"]))
-        return cls(**plain)
 
 
 def stroke_of(data: Any) -> Stroke:
@@ -187,19 +177,16 @@ def _is_count(value: Any) -> bool:
 
 def _expect(right: bool, name: str, expected: str, got: Any, most: int | str = "") -> None:
     """name: a field's, or marked to be said. expected: marked, with a place for `most`."""
-    if not right:
-        name = name if name.isidentifier() else msg(name)  # a field is called as in JSON
-        wanted = msg(expected, most=most)
-        raise ValueError(msg("{name}: expected {wanted}, got {got}", name=name, wanted=wanted, got=_shown(got)))
-
-
-def _shown(got: Any) -> str:
-    """As Python writes it, cut short; a number or a nesting that Python will not write, by its kind."""
+    if right:
+        return
     try:
         shown = repr(got)
-    except (ValueError, RecursionError):
-        return msg("a {kind} too large to show", kind=type(got).__name__)
-    return shown if len(shown) <= 80 else shown[:80] + "…"
+        shown = shown if len(shown) <= 80 else shown[:80] + "…"
+    except (ValueError, RecursionError):  # a number or a nesting that Python will not write
+        shown = msg("a {kind} too large to show", kind=type(got).__name__)
+    name = name if name.isidentifier() else msg(name)  # a field is called as in JSON
+    wanted = msg(expected, most=most)
+    raise ValueError(msg("{name}: expected {wanted}, got {got}", name=name, wanted=wanted, got=shown))
 
 
 STANDARD = MaskSpec()  # of most models; an encoder's has no causal mask

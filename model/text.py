@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,8 +19,6 @@ from torch.nn.utils.rnn import pad_sequence
 
 from i18n import N_, msg, msg_count
 from model.errors import panics_caught
-
-Row = TypeVar("Row")
 
 PAD_PIECE = "<pad>"
 PAD_ID, START_ID, FIRST_ID = 0, 1, 2  # of the tokenizers that training/ makes: padding, start, the first ordinary token
@@ -73,22 +71,10 @@ class TokenBatch:
     def rows(self, rows: Sequence[int]) -> "TokenBatch":
         """These rows alone, as long as they are here; one may come several times."""
         some = list(rows)
-
-        def pick(each: tuple[Row, ...]) -> tuple[Row, ...]:
-            return tuple(each[row] for row in some) if each else ()
-
-        return replace(
-            self,
-            ids=self.ids[some],
-            keep=self.keep[some],
-            pieces=pick(self.pieces),
-            cut=pick(self.cut),
-            source=None if self.source is None else self.source.rows(some),
-            texts=pick(self.texts),
-            ends=pick(self.ends),
-            positions=None if self.positions is None else self.positions[some],
-            patches=None if self.patches is None else self.patches[some],
-        )
+        each = {name: getattr(self, name) for name in ("pieces", "cut", "texts", "ends")}
+        picked: dict[str, Any] = {name: tuple(values[row] for row in some) for name, values in each.items() if values}
+        source = None if self.source is None else self.source.rows(some)
+        return replace(self, **self._tensors(some), **picked, source=source)
 
     def without_padding(self, row: int) -> "TokenBatch":
         """A row alone, and of it the real tokens."""
@@ -96,21 +82,16 @@ class TokenBatch:
 
     def columns(self, some: slice) -> "TokenBatch":
         """Some positions of every row, of the same texts."""
-        return replace(
-            self,
-            ids=self.ids[:, some],
-            keep=self.keep[:, some],
-            pieces=tuple(row[some] for row in self.pieces),
-            ends=tuple(row[some] for row in self.ends),
-            positions=None if self.positions is None else self.positions[:, some],
-            patches=None if self.patches is None else self.patches[:, some],
-        )
+        texts = {"pieces": tuple(row[some] for row in self.pieces), "ends": tuple(row[some] for row in self.ends)}
+        return replace(self, **self._tensors((slice(None), some)) | texts)
+
+    def _tensors(self, where: Any) -> dict[str, Any]:
+        each = {name: getattr(self, name) for name in ("ids", "keep", "positions", "patches")}
+        return {name: tensor[where] for name, tensor in each.items() if tensor is not None}
 
     def split(self, separator: str) -> Tensor:
-        """int64 [B,T]: how many separators came before each token; a token that holds more than one's end is after it.
-
-        The separator is looked for in the texts. All 0 where it is not found, or where no text was read.
-        """
+        """int64 [B,T]: how many separators came before each token, looked for in the texts; a token that holds more
+        than one's end is after it. All 0 where it is not found, or where no text was read."""
         numbers = torch.zeros_like(self.ids, device="cpu")
         for row, (text, ends) in enumerate(zip(self.texts, self.ends, strict=True)):
             after = [found.end() for found in re.finditer(re.escape(separator), text)] if separator else []
@@ -147,29 +128,28 @@ class BatchTokenizer:
     """A tokenizer with a model's limits. Holds nothing of any text; safe to share between threads."""
 
     def __init__(
-        self,
-        tokenizer: Tokenizer,
-        context: int,
-        *,
-        pad: int,
-        start: int | Sequence[int] | None = None,
-        end: Sequence[int] = (),
+        self, tokenizer: Tokenizer, context: int, *, pad: int, start: Sequence[int] = (), end: Sequence[int] = ()
     ) -> None:
         """pad: the id that fills short rows. start, end: what the model was trained to see around every text."""
         self._tokenizer = tokenizer
-        _keep_typed_specials_as_text(self._tokenizer)
-        self._tokenizer.no_padding()
-        self._tokenizer.no_truncation()
-        self._label = lru_cache(MOST_LABELS)(token_labels(tokenizer))
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        tokenizer.encode_special_tokens = True  # a typed <|endoftext|> is text
+        # where the vocabulary itself has it as a word (T5's </s>), it is cut in two
+        specials = [token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special]
+        words = [re.escape(special[0]) + f"(?={re.escape(special[1:])})" for special in specials if len(special) > 1]
+        if words and isinstance(tokenizer.model, Unigram | WordLevel):
+            split = Split(Regex("|".join(words)), "isolated")
+            tokenizer.pre_tokenizer = (
+                split if tokenizer.pre_tokenizer is None else Both([split, tokenizer.pre_tokenizer])
+            )
+        self.label = lru_cache(MOST_LABELS)(token_labels(tokenizer))
         self.context, self.pad = context, pad
-        self.start = [] if start is None else [start] if isinstance(start, int) else list(start)
-        self.end = list(end)
+        self.start, self.end = list(start), list(end)
 
     def encode(self, texts: list[str], pad_side: str = "right") -> TokenBatch:
-        """One row for each text, as long as the longest, at most the context.
-
-        Raises ValueError for no text, a text without a token, or a pad side that is neither "left" nor "right".
-        """
+        """One row for each text, as long as the longest, at most the context. Raises ValueError for no text, a text
+        without a token, or a pad side that is neither "left" nor "right"."""
         if pad_side not in ("left", "right"):
             raise ValueError(f'expected pad_side "left" or "right", got {pad_side!r}')
         if not texts:
@@ -191,12 +171,9 @@ class BatchTokenizer:
         ids, keep = padded(rows, self.pad, pad_side)
         pieces = []
         for row in rows:
-            padding, shown = [PAD_PIECE] * (ids.shape[1] - len(row)), [self._label(token) for token in row]
+            padding, shown = [PAD_PIECE] * (ids.shape[1] - len(row)), [self.label(token) for token in row]
             pieces.append(tuple(padding + shown if pad_side == "left" else shown + padding))
         return TokenBatch(ids, keep, tuple(pieces), pad_side, cut)
-
-    def label(self, token: int) -> str:
-        return self._label(token)
 
     def byte_level_tables(self) -> dict[str, Any] | None:
         """For components/bpe.js: the vocabulary, "" where an id has no token; the merges, "a b", the first one first;
@@ -234,9 +211,7 @@ class BatchTokenizer:
 
     def _ids(self, text: str) -> tuple[list[int], list[int], str]:
         """The ids that fit into the context beside the start and the end, where each ends, and the text behind them.
-
-        Reads no more of a long text than it takes to fill the context.
-        """
+        Reads no more of a long text than it takes to fill the context."""
         room = self.context - len(self.start) - len(self.end)
         size = 8 * room
         encoding = self._encoding(text[:size])
@@ -257,16 +232,6 @@ class BatchTokenizer:
         except Exception as error:  # noqa: BLE001 - the library raises plain Exception
             words = N_("expected a text of tokens that the tokenizer knows, got one that it refuses ({error})")
             raise ValueError(msg(words, error=error)) from None
-
-
-def _keep_typed_specials_as_text(tokenizer: Tokenizer) -> None:
-    """A typed <|endoftext|> is text. Where the vocabulary itself has it as a word (T5's </s>), it is cut in two."""
-    tokenizer.encode_special_tokens = True
-    specials = [token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special]
-    words = [re.escape(special[0]) + f"(?={re.escape(special[1:])})" for special in specials if len(special) > 1]
-    if words and isinstance(tokenizer.model, Unigram | WordLevel):
-        cut = Split(Regex("|".join(words)), "isolated")
-        tokenizer.pre_tokenizer = cut if tokenizer.pre_tokenizer is None else Both([cut, tokenizer.pre_tokenizer])
 
 
 def added_around(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
@@ -299,11 +264,8 @@ def check_targets(targets: Sequence[str], texts: Sequence[str]) -> None:
 
 def shortened(text: str, most: int, encode: Callable[[list[str]], TokenBatch]) -> str:
     """The text up to the end of a token, so that it takes at most `most` tokens, those that a model adds among them.
-
-    encode: a model's. The whole text where it is short enough, where not one character fits, and where a tokenizer
-    does not say where its tokens end.
-    Raises what encode raises.
-    """
+    encode: a model's. The whole text where it is short enough, where not one character fits, and where a tokenizer does
+    not say where its tokens end. Raises what encode raises."""
 
     def fits(batch: TokenBatch) -> bool:
         return batch.ids.shape[1] <= most and not any(batch.cut)
@@ -338,30 +300,23 @@ def token_labels(tokenizer: Tokenizer) -> Callable[[int], str]:
 
 
 def readable(token: bytes) -> str:
-    """A label for a token's bytes: every character visible, and bytes that are no whole character as ⟨F0 9F⟩.
-
-    Spaces become ·, line ends ⏎, tabs ⇥; control characters their Unicode pictures (␀); characters that draw nothing or
-    turn the direction of the text around them, their code points.
-    """
+    """A label for a token's bytes: every character visible, and bytes that are no whole character as ⟨F0 9F⟩. Spaces
+    become ·, line ends ⏎, tabs ⇥; control characters their Unicode pictures (␀); characters that draw nothing or turn
+    the direction of the text around them, their code points."""
     text = token.decode("utf-8", "surrogateescape")  # a byte that fits nowhere becomes U+DC00 + byte
     shown = []
     for run in re.findall("[\udc80-\udcff]+|[^\udc80-\udcff]", text):
         if "\udc80" <= run[0] <= "\udcff":
             shown.append("⟨" + " ".join(f"{ord(byte) - 0xDC00:02X}" for byte in run) + "⟩")
+        elif run in WHITESPACE:
+            shown.append(WHITESPACE[run])
+        elif ord(run) < 0x20:
+            shown.append(chr(0x2400 + ord(run)))
+        elif unicodedata.category(run) in ("Cc", "Cf", "Cn", "Co", "Zs", "Zl", "Zp"):
+            shown.append(f"⟨U+{ord(run):04X}⟩")
         else:
-            shown.append(_visible(run))
+            shown.append("◌" + run if unicodedata.category(run) in ("Mn", "Me") else run)
     return "".join(shown)
-
-
-def _visible(character: str) -> str:
-    category = unicodedata.category(character)
-    if character in WHITESPACE:
-        return WHITESPACE[character]
-    if ord(character) < 0x20:
-        return chr(0x2400 + ord(character))
-    if category in ("Cc", "Cf", "Cn", "Co", "Zs", "Zl", "Zp"):
-        return f"⟨U+{ord(character):04X}⟩"
-    return "◌" + character if category in ("Mn", "Me") else character
 
 
 WHITESPACE = {" ": "·", "\n": "⏎", "\t": "⇥", "\x7f": "␡"}

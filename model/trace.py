@@ -1,8 +1,5 @@
-"""q, k, v and final states of a run; weights recomputed on demand.
-
-A trace keeps each layer's q, k, v and what its masks were made of, never the L·H·Q·K weights: memory grows with T, and
-one head's weights are computed when somebody looks. Nothing here is changed after it was made.
-"""
+"""q, k, v and final states of a run; weights recomputed on demand. A trace keeps each layer's q, k, v and what its
+masks were made of, never the L·H·Q·K weights: memory grows with T. Nothing here is changed after it was made."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -24,10 +21,8 @@ BLOCK_BYTES = 8 * 2**20  # of one block of weights while a layer is reduced; a f
 
 @dataclass(frozen=True, eq=False)
 class LayerRecord:
-    """One attention of one run: H query heads over Hkv key-value heads.
-
-    q [B,H,Q,D]; k and v [B,Hkv,K,D]; context: what its masks are made of; scale None means 1/sqrt(D).
-    """
+    """One attention of one run: H query heads over Hkv key-value heads. q [B,H,Q,D]; k and v [B,Hkv,K,D]; context: what
+    its masks are made of; scale None means 1/sqrt(D)."""
 
     q: Tensor
     k: Tensor
@@ -40,7 +35,10 @@ class LayerRecord:
         """The weights [H, queries, K] of every head, float32. made: as MaskContext.allowed's."""
         q, allowed = self._queries(spec, row, slice(None), queries, made)
         terms, keys = self.terms_in(row, slice(None), queries), self.k.shape[-2]
-        seen = keys if allowed is None else _last(allowed) + 1
+        seen = keys
+        if allowed is not None:  # up to the last key that any query may attend to
+            some = allowed.any(0).any(0).nonzero()
+            seen = int(some[-1]) + 1 if len(some) else 1
         k = self._of_heads(self.k, row, slice(None), seen)
         if seen == keys:
             return attention_weights(q, k, allowed, scale=self.scale, terms=terms)
@@ -200,10 +198,8 @@ class Trace:
         return result
 
     def allowed(self, layer: int, row: int = 0, masks: MaskSpec | None = None, *, head: int = 0) -> Tensor:
-        """bool [Q,K], True = may attend; under the run's masks unless others are given.
-
-        head matters only under a spec whose masks hold for some heads.
-        """
+        """bool [Q,K], True = may attend; under the run's masks unless others are given. head matters only under a spec
+        whose masks hold for some heads."""
         self._check(layer, head, row)
         return self.layers[layer].context.allowed_in_row(masks or self.spec, row, head)
 
@@ -252,9 +248,7 @@ class Trace:
     @torch.inference_mode()
     def overview(self, row: int = 0, size: int = 64, masks: MaskSpec | None = None) -> Tensor:
         """Thumbnails [L,H,S,S], S = min(T, size): the largest weight of each patch, a patch being about T/S squared.
-
-        For a rectangular attention S is cut to each side: [L,H,min(Q,size),min(K,size)].
-        """
+        For a rectangular attention S is cut to each side: [L,H,min(Q,size),min(K,size)]."""
         thumbnails = Thumbnails(self, size)
         for layer, some, weights in self.blocks(row, masks):
             thumbnails.add(layer, some, weights)
@@ -274,17 +268,9 @@ class Trace:
         index("row", row, len(self.batch.ids))
 
 
-def _last(allowed: Tensor) -> int:
-    """The last key that any query may attend to, 0 where there is none: bool [1 or H, Q, K]."""
-    seen = allowed.any(0).any(0).nonzero()
-    return int(seen[-1]) if len(seen) else 0
-
-
 class Thumbnails:
-    """The largest weight of each patch of every head, gathered block by block from `Trace.blocks`.
-
-    sides: Q and K, where they are not the trace's own. result: float32 [L,H,min(Q,size),min(K,size)], whole once every
-    block was added.
+    """The largest weight of each patch of every head, gathered block by block from `Trace.blocks`. sides: Q and K,
+    where they are not the trace's own. result: float32 [L,H,min(Q,size),min(K,size)], whole once every block was added.
     """
 
     def __init__(self, trace: Trace, size: int, sides: tuple[int, int] | None = None) -> None:

@@ -42,10 +42,8 @@ Network = TypeVar("Network", bound="Transformer")
 
 
 class Transformer(Stack):
-    """ids in; the last layer's states and every layer's (q, k, v) out.
-
-    more: the parameters, by name, that a subclass has beyond GPT-2's.
-    """
+    """ids in; the last layer's states and every layer's (q, k, v) out. more: the parameters, by name, that a subclass
+    has beyond GPT-2's."""
 
     more: tuple[str, ...] = ()
 
@@ -97,11 +95,8 @@ class Encoder(Stack):
     """Reads a source as a whole: called (inputs) -> (output, self_attentions)."""
 
     def forward(self, inputs: Tensor, self_mask: Tensor | None = None) -> tuple[Tensor, list[Tensor]]:
-        """inputs ids [B,S] -> output [B,S,W], and each layer's attention [B,H,S,S].
-
-        self_mask: bool [B,S,S] or with the heads' axis; None: nobody looks at padding. Raises ValueError for shapes
-        and ids that do not fit.
-        """
+        """inputs ids [B,S] -> output [B,S,W], and each layer's attention [B,H,S,S]. self_mask: bool [B,S,S] or with the
+        heads' axis; None: nobody looks at padding. Raises ValueError for shapes and ids that do not fit."""
         check_ids(inputs, self.vocabulary, self.context)
         if self_mask is None:
             self_mask = padding_mask(inputs, inputs, pad=self.pad)
@@ -149,9 +144,7 @@ class Decoder(Stack):
         self, inputs: Tensor, positions: Tensor, enc_output: Tensor, allowed: LayerMasks, context_allowed: LayerMasks
     ) -> tuple[Tensor, list[Heads], list[Heads]]:
         """ids and positions [B,T], enc_output [B,S,W]; for each layer masks that broadcast to [B,H,T,T] and [B,H,T,S].
-
-        Returns the output [B,T,W] and each layer's (q, k, v), of the attention to itself and to the source.
-        """
+        Returns the output [B,T,W] and each layer's (q, k, v), of the attention to itself and to the source."""
         x, qkvs, context_qkvs = self.embed(inputs, positions), [], []
         for block, mask, context_mask in zip(self.blocks, allowed, context_allowed, strict=True):
             x, qkv, context_qkv = block(x, enc_output, mask, context_mask)

@@ -35,10 +35,10 @@ def show(now: RunView, batch: TokenBatch, query: int, target: int, off: HeadsOff
     progress, sentence = st.empty(), st.empty()
     left, right = st.columns([1.6, 1], gap="large")
     picture, table = left.empty(), right.empty()
-    layers, heads = run_view.shape(now.model, off.attention)
+    layers, _ = run_view.shape(now.model, off.attention)
     about, one_off = (ModelRef.of(now.model), batch, now.masks, now.row, query, target), replace(off, heads=())
     names = run_view.layer_names(now.model, off.attention)
-    measured = by_layer(names, lambda layer: results.ask(layer_effects, *about, layer, heads, one_off), progress)
+    measured = by_layer(names, lambda layer: results.ask(layer_effects, *about, layer, one_off), progress)
     number = now.model.describe().layer_number
     numbers = [number(off.attention, layer) for layer in range(layers)]
     view = EffectsView(np.stack(measured), numbers, frozenset(off.heads))

@@ -10,7 +10,7 @@ import streamlit as st
 from pydantic import Field
 
 from i18n import N_, say, together
-from model.atlas.texts import units_of_sample
+from model.atlas.unit import units_of_sample
 from model.base import Model, TokenizedText
 from model.inference import calls
 from model.inference.calls import PackedLosses, pack

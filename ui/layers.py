@@ -11,8 +11,7 @@ import streamlit as st
 from i18n import N_, say, together
 from model import catalog
 from model.base import Model
-from model.heads.logit_lens import LogitLens, logit_lens
-from model.heads.rollout import LayerMaps, layer_maps, token_flow
+from model.heads.layers import LayerMaps, LogitLens, layer_maps, logit_lens, token_flow
 from model.heads.view import HeadView, coarser_words, cropped
 from ui import explain, link, page, results
 from ui.heads import head as head_picture

@@ -14,8 +14,7 @@ from model.attribution import score_split as attribution
 from model.base import Model
 from model.errors import index, items
 from model.heads.ablation import HeadsOff, TargetPrediction, answer, following, layer_effects, outcome
-from model.heads.logit_lens import MOST_POSITIONS, logit_lens
-from model.heads.rollout import How, layer_maps, token_flow
+from model.heads.layers import MOST_POSITIONS, How, layer_maps, logit_lens, token_flow
 from model.heads.view import HeadView
 from model.mask_kinds import NEAR
 from model.masks import MaskSpec
@@ -125,13 +124,13 @@ class Analyses(HeadSource):
         """Each head turned off alone: the increase in the loss of the target after the query, in nats, float32 [L,H].
         Runs as many rows as there are heads. The arguments are as `ablate`'s."""
         query, before = self._asked(query, target)
-        off, (layers, heads) = HeadsOff((), way, None, self.trace.name), (self.trace.num_layers, self.trace.num_heads)
+        off, layers = HeadsOff((), way, None, self.trace.name), self.trace.num_layers
         run = (self.model, self.trace.batch, self.trace.spec, self.row, query, before.target)
-        effects = np.stack([layer_effects(*run, layer, heads, off) for layer in range(layers)])
+        effects = np.stack([layer_effects(*run, layer, off) for layer in range(layers)])
         view = EffectsView(effects, self.numbers or range(layers), frozenset())
         line = f"heads off ({way}), one at a time: loss of {before.label} after {self._predicting[query]}"
         body = [tag("p", ranking_sentence(view)), effects_table(view)]
-        return table_picture(line, view, effects, body, {"layer": view.layers, "head": range(heads)})
+        return table_picture(line, view, effects, body, {"layer": view.layers, "head": range(self.trace.num_heads)})
 
     def score_split(self, layer: int, head: int, query: int, key: int) -> Picture:
         """One score, split by what wrote the query and the key, float64 [S,S]; by dimension, [D], where the split by

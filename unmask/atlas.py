@@ -10,8 +10,7 @@ from i18n import say_count
 from model.atlas import progress
 from model.atlas.result import NAMES
 from model.atlas.table import measures_table
-from model.atlas.texts import in_units
-from model.atlas.unit import check, row_length
+from model.atlas.unit import check, in_units, row_length
 from model.base import Model
 from model.heads.view import head_name
 from model.masks import MaskSpec

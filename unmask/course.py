@@ -20,8 +20,7 @@ from model import catalog
 from model.base import Model, TokenizedText, tokenize
 from model.errors import CheckpointError
 from model.gpt2 import MOST_TOKENS_IN_BROWSER, browser_model
-from model.heads.four_tokens import four_token_steps
-from model.heads.vectors import RunScores, run_scores
+from model.heads.vectors import RunScores, four_token_steps, run_scores
 from model.heads.view import head_name, head_view
 from model.trace import Trace
 from serving.loaded_models import OF_PAGES

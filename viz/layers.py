@@ -22,7 +22,7 @@ from viz.palette import table as palette
 from viz.sentence import DIFFERENT
 
 if TYPE_CHECKING:  # it imports torch
-    from model.heads.logit_lens import LogitLens
+    from model.heads.layers import LogitLens
 
 
 CANDIDATES = "numbers lens-candidates"  # not shown: classes

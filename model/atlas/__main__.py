@@ -22,8 +22,7 @@ from i18n import msg_count
 from model import catalog
 from model.atlas.progress import AtlasProgress, about, begun, load, made_of, measured_in_threads, measured_on_ray, save
 from model.atlas.table import as_parquet, examples_path, examples_table, heads_table
-from model.atlas.texts import Unit, units_of_files, units_of_random
-from model.atlas.unit import LONGEST_ROW, check, row_length
+from model.atlas.unit import LONGEST_ROW, Unit, check, row_length, units_of_files, units_of_random
 from model.files import write
 from model.masks import NATIVE
 from serving import machine

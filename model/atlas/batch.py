@@ -26,10 +26,8 @@ BLOCK_BYTES = 4 * 2**20  # of weights: they pass through several sums, and shoul
 
 def softmax2(scores: Tensor, mask: Tensor | None, choice: Tensor, sinks: Tensor | None) -> tuple[Tensor, Known]:
     """The weights [B,H,Q,K], and the peak and the entropy of each row; scores [B,H,Q,K], in BITS, are written over.
-
     mask: broadcastable to them, 0 where a cell is open and BLOCKED elsewhere. choice: bool [B,Q]; the weights of all
-    other queries are 0. sinks: [H] or [B,H,Q,1], one more score a row, whose weight is left out.
-    """
+    other queries are 0. sinks: [H] or [B,H,Q,1], one more score a row, whose weight is left out."""
     if mask is not None:
         scores.add_(mask)
     first, others = scores[..., :1], scores[..., 1:]
@@ -66,10 +64,8 @@ class BatchFacts:
         self._of_keys = torch.stack([torch.ones_like(at), at, self.punctuation], 1).float()  # [B,3,T]
 
     def values(self, weights: Tensor, queries: slice, known: Known | None = None, *, ahead: bool) -> Tensor:
-        """Every measure at every query: weights [B,H,Q,K] -> [M,B,H,Q]; where it does not count, any number.
-
-        known: peak and entropy, where they are. ahead: whether any query may look at a later token.
-        """
+        """Every measure at every query: weights [B,H,Q,K] -> [M,B,H,Q]; where it does not count, any number. known:
+        peak and entropy, where they are. ahead: whether any query may look at a later token."""
         rows, heads, many, seen = weights.shape
         here = self.position[queries]  # [Q]
         near = self._near[:, None, queries].clamp(max=seen - 1).expand(-1, heads, -1, -1)
@@ -164,11 +160,9 @@ class SampledQueries:
 
 
 def _heaviest(weights: Tensor) -> Tensor:
-    """The TOP_KEYS keys of most weight, of equals the first, the heaviest first: [n,K] -> [n,TOP_KEYS at most].
-
-    Each as one integer, a weight's bits above those of ~key: it rises as a weight of 0 or more does, and falls as the
-    key rises. numpy sorts integers several times faster than anybody here finds five maxima and their places.
-    """
+    """The TOP_KEYS keys of most weight, of equals the first, the heaviest first: [n,K] -> [n,TOP_KEYS at most], each as
+    one integer, a weight's bits above those of ~key: numpy sorts those several times faster than anybody here finds
+    maxima."""
     falling = torch.arange(weights.shape[-1]).bitwise_not_() & (1 << KEY_BITS) - 1
     both = weights.view(torch.int32).long().bitwise_left_shift_(KEY_BITS).add_(falling).numpy()
     both.sort()
@@ -178,10 +172,8 @@ def _heaviest(weights: Tensor) -> Tensor:
 def measure_batch(
     model: Model, batch: TokenBatch, punctuation: Tensor, masks: MaskSpec, length: int, chosen: Tensor
 ) -> tuple[Tally, Sample]:
-    """punctuation bool [B,T]; length: C; chosen int64 [S,2]: row and position of the sampled queries.
-
-    The tally's sample is empty; the sample's priorities, places and texts are for the caller to write.
-    """
+    """punctuation bool [B,T]; length: C; chosen int64 [S,2]: row and position of the sampled queries. The tally's
+    sample is empty; the sample's priorities, places and texts are for the caller to write."""
     trace = model.run(batch, masks)
     facts = BatchFacts(batch, punctuation)
     made: AllowedCache = {}  # layers under the same masks share them
@@ -220,12 +212,12 @@ class _Ground:
             cells = (free[:, :, queries] & batch.keep[:, None, None, :]).float()  # [B,1,Q,T]
             cells = cells * self.choice[:, None, queries, None]
             even = cells / cells.sum(-1, keepdim=True).clamp(min=1)
-            self.uniform += _sum(facts.values(even, queries, ahead=self.ahead), self.counted[..., queries])
+            values = facts.values(even, queries, ahead=self.ahead)
+            self.uniform += (values * self.counted[:, :, None, queries]).sum((1, 3))
             _add_by_offset(self.cells, cells.sum(0), queries)
             _add_by_offset(self.even, even.sum(0), queries)
 
     def seen(self, queries: slice) -> int:
-        """Up to which key any of some queries sees."""
         return int(self._last[queries].max()) + 1
 
     def masks(self, queries: slice) -> tuple[Tensor | None, Tensor]:
@@ -259,14 +251,13 @@ class _Sums:
         """weights [B,H,Q,K] and what is known of them, all of the layer's blocks in turn."""
         values = self._facts.values(weights, queries, known, ahead=ground.ahead)
         counted = ground.counted[..., queries]
-        self._sums[:, layer] += _sum(values, counted)
+        self._sums[:, layer] += (values * counted[:, :, None]).sum((1, 3))
         _add_by_offset(self._offsets[layer], weights.sum(0), queries)
         self._by_place[0, ..., : weights.shape[-1]] += weights.sum(2).transpose(0, 1)
         self._by_place[1, ..., queries] = known["peak"].transpose(0, 1)
         self.chosen.add(layer, queries, weights, values, counted)
 
     def finish(self, layer: int, ground: _Ground) -> None:
-        """Once every block of the layer was added."""
         tokens = self._token_of.flatten()
         self._by_token[layer].index_add_(-1, tokens, self._by_place.flatten(2))
         self._by_place.zero_()
@@ -276,7 +267,6 @@ class _Sums:
         self._tally.cells[layer], self._tally.even[layer] = ground.cells[0], ground.even[0]
 
     def tally(self) -> Tally:
-        """All but its sample."""
         result = self._tally
         result.sums, result.offsets = self._sums.double().numpy(), self._offsets.double().numpy()
         result.tokens = self._tokens
@@ -285,11 +275,6 @@ class _Sums:
         result.key_count = torch.bincount(real, minlength=len(self._tokens)).numpy()
         result.query_count = self._query_count.numpy()
         return result
-
-
-def _sum(values: Tensor, counted: Tensor) -> Tensor:
-    """Over the queries where a measure counts: values [M,B,H,Q], counted [M,B,Q] -> [M,H]."""
-    return (values * counted[:, :, None]).sum((1, 3))
 
 
 def _add_by_offset(total: Tensor, weights: Tensor, queries: slice) -> None:

@@ -15,8 +15,7 @@ import torch
 from model import catalog
 from model.atlas.result import Atlas, atlas_of
 from model.atlas.tally import Tally
-from model.atlas.texts import Unit
-from model.atlas.unit import empty_tally, measure_unit
+from model.atlas.unit import Unit, empty_tally, measure_unit
 from model.base import Model
 from model.files import write
 from model.masks import MaskSpec
@@ -54,7 +53,6 @@ def measured(units: Iterable[Unit], progress: AtlasProgress, measure: Measure) -
 
 
 def begun(model: Model, length: int) -> AtlasProgress:
-    """Nothing measured yet."""
     return AtlasProgress(empty_tally(model, length))
 
 
@@ -136,11 +134,9 @@ AT_ONCE = 256  # units handed to the cluster together: what there is of texts in
 def measured_on_ray(
     name: str, units: Iterable[Unit], masks: MaskSpec, length: int, progress: AtlasProgress, address: str
 ) -> Iterator[Unit]:
-    """`measured` on a Ray cluster: Ray Data measures the units, this process adds them up in their order.
-
-    name: the model's, whose files must be where every worker finds them. address: the cluster's, "" for one on this
-    machine. Raises ValueError where Ray is not installed, which is no requirement of the app: requirements-ray.txt.
-    """
+    """`measured` on a Ray cluster: Ray Data measures the units, this process adds them up in their order. name: the
+    model's, whose files must be where every worker finds them. address: the cluster's, "" for one on this machine.
+    Raises ValueError where Ray is not installed (requirements-ray.txt)."""
     if not address:
         machine.keep_ray_on_loopback()
     try:
@@ -163,7 +159,6 @@ def measured_on_ray(
 
 
 def _measure(item: dict[str, Any]) -> dict[str, Any]:
-    """On a worker."""
     source, number, first, texts, rows, length, bar = json.loads(item["job"])
     unit = Unit(source, number, first, tuple(texts), tuple(map(tuple, rows)))
     tally = measure_unit(_model(item["model"]), unit, MaskSpec.from_json(item["masks"]), length, bar)

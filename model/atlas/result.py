@@ -16,9 +16,8 @@ from model.heads.view import head_name
 @dataclass(frozen=True)
 class Measure:
     """words: what a query's number is, a sentence. unit: "share" (0 to 1), "tokens", "bits" or "", a plain number.
-    names: what a head is called that does it with more than half of its attention; "" for a measure that names nothing.
-    title, words, unit and names are to be said where they are shown.
-    """
+    names: what a head is called that does it with more than half of its attention, or "". All are to be said where they
+    are shown."""
 
     title: str
     words: str
@@ -81,10 +80,8 @@ class TokenShare:
 
 @dataclass(frozen=True)
 class Example:
-    """One sampled query: what the measure was, its row as labels, where the query stands in it, and its heaviest keys.
-
-    keys: (position, weight), the heaviest first. source, number: of its text, both from 0.
-    """
+    """One sampled query: what the measure was, its row as labels, where the query stands in it, and its heaviest keys
+    as (position, weight), the heaviest first. source, number: of its text, both from 0."""
 
     value: float
     text: str
@@ -153,8 +150,7 @@ class Atlas:
 
     def measure(self, name: str) -> np.ndarray:
         """[L,H]."""
-        values: np.ndarray = self.of_weights[name] if name in OF_WEIGHTS else self.means[NAMES.index(name)]
-        return values
+        return self.of_weights[name] if name in OF_WEIGHTS else self.means[NAMES.index(name)]
 
     def named(self, layer: int, head: int) -> tuple[str, ...]:
         """What the head is called, the clearest first: see NAMED, TIMES_EVEN and LEAST_QUERIES; () for most heads."""
@@ -168,9 +164,7 @@ class Atlas:
 
     def back(self, distance: int) -> np.ndarray:
         """[L,H]: the mean weight on the token so many places back; negative: ahead. NaN where no such cell is open.
-
-        Raises ValueError for more than the longest row has.
-        """
+        Raises ValueError for more than the longest row has."""
         middle = self.at_offset.shape[-1] // 2
         if abs(distance) > middle:
             raise ValueError(f"expected at most {middle} tokens back, got {distance}")  # not shown
@@ -185,10 +179,8 @@ class Atlas:
         return self._tokens(self.top_queries, self.query_peaks, self.query_counts, layer, head)
 
     def deciles(self, name: str, layer: int, head: int, each: int = 3) -> list[Decile]:
-        """The sampled queries where the measure counts, in tenths, the strongest first; `each` of a tenth, by chance.
-
-        A tenth without a query, of a sample of fewer than ten, is left out.
-        """
+        """The sampled queries where the measure counts, in tenths, the strongest first; `each` of a tenth, by chance. A
+        tenth without a query is left out."""
         values = self.sample.values[:, NAMES.index(name), layer, head]
         measured = np.flatnonzero(~np.isnan(values))
         order = measured[np.argsort(values[measured], kind="stable")]
@@ -262,8 +254,7 @@ def _spread(offsets: np.ndarray) -> np.ndarray:
     back = offsets[..., :middle][..., ::-1]  # back[0]: one token back
     parts = [offsets[..., middle + 1 :].sum(-1), offsets[..., middle]]
     parts += [back[..., low - 1 : high].sum(-1) for low, high in BINS]
-    shares: np.ndarray = np.stack(parts, -1) / offsets.sum(-1, keepdims=True)
-    return shares
+    return np.asarray(np.stack(parts, -1) / offsets.sum(-1, keepdims=True))
 
 
 def _taken(values: np.ndarray, places: np.ndarray) -> np.ndarray:

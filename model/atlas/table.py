@@ -17,11 +17,8 @@ from model.trace import Trace
 
 @torch.inference_mode()
 def weight_there(trace: Trace, row: int, masks: MaskSpec, queries: Sequence[int], keys: Sequence[int]) -> np.ndarray:
-    """float64 [L,H], 0 to 1: what the queries put on all the keys together, their mean.
-
-    Queries that may look at none of the keys are left out; NaN in a layer where none may. Raises ValueError for no
-    query, no key, and positions that are not there.
-    """
+    """float64 [L,H], 0 to 1: what the queries put on all the keys together, their mean; of those that may look at one
+    of them, NaN in a layer where none may. Raises ValueError for no query, no key, and positions that are not there."""
     sizes = len(trace.queries.pieces[row]), len(trace.keys.pieces[row])
     for name, some, size in (("queries", queries, sizes[0]), ("keys", keys, sizes[1])):
         if not some or not all(0 <= one < size for one in some):
@@ -48,11 +45,9 @@ def measures_table(atlas: Atlas) -> pd.DataFrame:
 
 
 def heads_table(atlas: Atlas) -> pd.DataFrame:
-    """The same with all that is known of a head.
-
-    even_…: what an even head would measure in its layer; queries_…: over how many. spread: [{from, to, share}] by
-    distance back, 0 is itself, negative ahead. key_tokens, query_tokens: [{token, share, count}].
-    """
+    """The same with all that is known of a head: even_…, what an even head would measure in its layer; queries_…, over
+    how many; spread [{from, to, share}] by distance back, 0 is itself, negative ahead; key_tokens, query_tokens
+    [{token, share, count}]."""
     table = measures_table(atlas)
     places = list(np.ndindex(atlas.layers, atlas.heads))
     for number, name in enumerate(NAMES):
@@ -73,10 +68,8 @@ def heads_table(atlas: Atlas) -> pd.DataFrame:
 
 
 def examples_table(atlas: Atlas) -> pd.DataFrame:
-    """A row an example: of each head and measure, EXAMPLES of every tenth of the sampled queries.
-
-    source and text number the files and the texts of each from 0; keys: [{position, token, weight}].
-    """
+    """A row an example: of each head and measure, EXAMPLES of every tenth of the sampled queries. source and text
+    number the files and the texts of each from 0; keys: [{position, token, weight}]."""
     rows = []
     for name in MEASURES:
         for layer, head in np.ndindex(atlas.layers, atlas.heads):

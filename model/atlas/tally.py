@@ -1,10 +1,8 @@
 """What an atlas adds up over the texts: sums, counts, and a sample of bounded size. Two tallies add up to one.
 
+The sample is of the S queries with the smallest priorities, hashes of the queries' places (bottom-k sampling; Cohen and
+Kaplan 2007): every query is as likely as any other to be in it, and that of a whole is made of those of its parts.
 Sizes: M measures, L layers, H heads, C the longest row, N different tokens seen, S sampled queries.
-
-The sample is of the S queries with the smallest priorities. A priority is a hash of the query's place, so it is the
-same whoever measures it and in whatever order (bottom-k sampling; Cohen and Kaplan 2007): every query is as likely as
-any other to be among the S, and the sample of a whole is made of the samples of its parts.
 """
 
 import io
@@ -21,12 +19,10 @@ TOP_KEYS = 5  # of each of them
 
 @dataclass(eq=False)
 class Sample:
-    """S queries, in the order of their priorities; the same ones for every head.
-
-    priority uint64 [S]. place int64 [S,3]: source, text in it, position in its row. texts [S], ids [S]: its
-    row. values float32 [S,M,L,H], NaN where a measure does not count. keys int32, weights float32 [S,L,H,TOP_KEYS]: the
-    heaviest first; key -1 where there are fewer.
-    """
+    """S queries, in the order of their priorities; the same ones for every head. priority uint64 [S]. place int64
+    [S,3]: source, text in it, position in its row. texts [S], ids [S]: its row. values float32 [S,M,L,H], NaN where a
+    measure does not count. keys int32, weights float32 [S,L,H,TOP_KEYS]: the heaviest first; key -1 where there are
+    fewer."""
 
     priority: np.ndarray
     place: np.ndarray
@@ -38,7 +34,6 @@ class Sample:
 
     @classmethod
     def empty(cls, measures: int, layers: int, heads: int) -> Self:
-        """Of no query."""
         return cls(
             np.zeros(0, np.uint64),
             np.zeros((0, 3), np.int64),
@@ -75,14 +70,12 @@ class Sample:
 
 @dataclass(eq=False)
 class Tally:
-    """Sums over queries in double precision.
-
-    sums [M,L,H], counts int64 [M,L]: of each measure, and the queries where it counts. uniform [M,L]: the sums of a
-    head that looks evenly at all it may see. offsets [L,H,2C-1]: the weight at each key - query, from -(C-1) on; cells
-    int64 [L,2C-1]: the open cells there; even [L,2C-1]: an even head's weight. tokens int64 [N]: the ids seen, rising;
-    key_weight float32 [L,H,N], key_count int64 [N]: the weight they got and how often they stood there; query_peak
-    float32 [L,H,N], query_count int64 [L,N]: the sums of their sharpness as queries, and how often it counts.
-    """
+    """Sums over queries in double precision. sums [M,L,H], counts int64 [M,L]: of each measure, and the queries where
+    it counts. uniform [M,L]: the sums of a head that looks evenly at all it may see. offsets [L,H,2C-1]: the weight at
+    each key - query, from -(C-1) on; cells int64 [L,2C-1]: the open cells there; even [L,2C-1]: an even head's weight.
+    tokens int64 [N]: the ids seen, rising; key_weight float32 [L,H,N], key_count int64 [N]: the weight they got and how
+    often they stood there; query_peak float32 [L,H,N], query_count int64 [L,N]: the sums of their sharpness, and how
+    often it counts."""
 
     sums: np.ndarray
     counts: np.ndarray
@@ -120,7 +113,6 @@ class Tally:
         )
 
     def add(self, other: "Tally") -> None:
-        """Take in another's."""
         for name in ("sums", "counts", "uniform", "offsets", "cells", "even"):
             getattr(self, name)[...] += getattr(other, name)
         every = np.union1d(self.tokens, other.tokens)
@@ -139,7 +131,6 @@ class Tally:
         self.texts, self.rows, self.read = self.texts + other.texts, self.rows + other.rows, self.read + other.read
 
     def to_bytes(self) -> bytes:
-        """All of it, as numpy's npz."""
         plain = {name: getattr(self, name) for name in ("texts", "rows", "read")}
         plain |= {"sample_texts": self.sample.texts, "sample_ids": self.sample.ids}
         arrays = {name: getattr(self, name) for name in ARRAYS}

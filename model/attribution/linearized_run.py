@@ -26,10 +26,8 @@ TOKEN, POSITION, EMBEDDING, BIASES = N_("token"), N_("position"), N_("embedding"
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """What wrote into the residual stream.
-
-    names: "token", "position" (or "embedding", where both are one), "L2 H5", "L2 MLP" … and "biases", those of the
-    output projections, together. parts: float64 [S,P,W], which sum to the stream.
+    """What wrote into the residual stream. names: "token", "position" (or "embedding", where both are one), "L2 H5",
+    "L2 MLP" … and "biases", those of the output projections, together. parts: float64 [S,P,W], which sum to the stream.
     """
 
     names: tuple[str, ...]
@@ -54,10 +52,8 @@ class QKContributions:
 
 
 class LinearizedRun(ABC):
-    """One row of a run. Layers are counted as the run's trace counts them, positions as the row's cells.
-
-    All raise NotSupported, saying why, where the network does something else than this.
-    """
+    """One row of a run. Layers are counted as the run's trace counts them, positions as the row's cells. All raise
+    NotSupported, saying why, where the network does something else than this."""
 
     @abstractmethod
     def stream(self, positions: Sequence[int], layer: int | None) -> Stream:

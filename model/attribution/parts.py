@@ -10,11 +10,9 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class Carried:
-    """One query of a head over K keys.
-
-    weights, value_norms: [K]. moved: [K], weight × norm of the value. added: [K], the norm of what each key adds to the
-    residual stream, through the output projection; None where that is not known. output: the norm of their sum.
-    """
+    """One query of a head over K keys. weights, value_norms: [K]. moved: [K], weight × norm of the value. added: [K],
+    the norm of what each key adds to the residual stream, through the output projection; None where that is not known.
+    output: the norm of their sum."""
 
     weights: np.ndarray
     value_norms: np.ndarray
@@ -38,15 +36,11 @@ class DirectEffect:
 
 @dataclass(frozen=True, eq=False)
 class ScoreSplit:
-    """One cell. q, k: float64 [D]. by_dimension: [D], q·k times the scale; score: their sum, before any mask.
-    added: what the architecture adds to it (a position bias), 0 where it adds nothing; softcap: what it caps it at
-    before that, or None.
-
-    sources: S names, which a page says in its language, and terms: float64 [S,S], rows what wrote the query, columns
-    what wrote the key: they sum to the score. Both None where the split by source is not exact; why_not then says why,
-    in a sentence.
-    scale: what q·k is multiplied with.
-    """
+    """One cell. q, k: float64 [D]. scale: what q·k is multiplied with. by_dimension: [D], q·k times the scale; score:
+    their sum, before any mask. added: what the architecture adds to it (a position bias), or 0; softcap: what it caps
+    it at before that, or None. sources: S names, which a page says in its language, and terms: float64 [S,S], rows what
+    wrote the query, columns what wrote the key: they sum to the score. Both None where that is not exact; why_not says
+    why in a sentence."""
 
     q: np.ndarray
     k: np.ndarray

@@ -1,8 +1,7 @@
-"""Why a head's score is what it is: q·k split exactly, by dimension, and by what wrote the query and the key.
+"""Why a head's score is what it is: q·k split exactly, by dimension, and by what wrote the query and the key. With the
+norms frozen q and k are linear in the residual stream, and the score is a sum over pairs of sources. What an
+architecture adds to the scores (ALiBi's slopes, T5's positions) stands beside them; a soft-cap is applied to their sum.
 
-With the norms frozen q and k are linear in the residual stream, and the score is a sum over pairs: a source of the
-query times a source of the key. What an architecture adds to the scores (ALiBi's slopes, T5's positions) is no product
-and stands beside them; a soft-cap is applied to their sum.
 Sizes: D head width, S sources.
 """
 
@@ -36,10 +35,8 @@ def carried(model: Model, trace: Trace, row: int, masks: MaskSpec, layer: int, h
 
 @torch.inference_mode()
 def additions(run: LinearizedRun, trace: Trace, row: int, masks: MaskSpec, layer: int, head: int, query: int) -> Tensor:
-    """What each key adds to the query's residual stream through a head: float64 [K,W].
-
-    Over all heads, with the output projection's bias, it is the attention layer's output. Raises NotSupported as run.
-    """
+    """What each key adds to the query's residual stream through a head: float64 [K,W]. Over all heads, with the output
+    projection's bias, it is the attention layer's output. Raises NotSupported as run."""
     weights, values = _row(trace, row, masks, layer, head, query)
     outputs = torch.zeros(len(values), trace.layers[layer].q.shape[1], values.shape[-1], dtype=torch.double)
     outputs[:, head] = weights[:, None] * values

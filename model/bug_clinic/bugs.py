@@ -1,11 +1,9 @@
 """Attention with a bug in it, what it is tried on, and all bugs: what is said of each is in bugs.toml.
 
-Bugs of the mask: read the other way round, of another shape, of another sentence, or left out. They are given the
-combined mask, bool, True = may attend; where the wrong line combines masks, its function takes that apart. Bugs between
-q·k and the weights: the scale, the softmax, and what is written into blocked cells; and around them: how heads are cut,
-what is projected, which module does it, and what the loss asks for.
-
-Sizes: B rows, H heads, Q = K = T positions, D head width, W = H·D.
+Bugs of the mask (read the other way round, of another shape or sentence, left out) get the combined mask, bool, True =
+may attend. Others lie between q·k and the weights: the scale, the softmax, what is written into blocked cells; or
+around them: how heads are cut, what is projected, which module does it, what the loss asks for. Sizes: B rows, H heads,
+Q = K = T positions, D head width, W = H·D.
 """
 
 import tomllib
@@ -35,12 +33,11 @@ class Crash(Exception):
 class AttentionCase:
     """One layer of one run, every position looking at every position.
 
-    q [B,H,T,D]; k and v [B,Hkv,T,D]; allowed bool [B,1,T,T]; keep bool [B,T], True = a real token.
-    scale, terms: as the core takes them. ahead: how far after a position the token stands that it is to predict.
-
-    For the bugs that take something else in the place of q, k, v or the mask; None where it is not known:
-    inputs [B,H,T,D]: what the layer read before its projections, cut into heads. others: q, k and v of another
-    attention's projections. masks: bool [B,H,T,T], what each head gets of a mask that `repeat` laid out for all heads.
+    q [B,H,T,D]; k and v [B,Hkv,T,D]; allowed bool [B,1,T,T]; keep bool [B,T], True = a real token. scale, terms: as the
+    core takes them. ahead: how far after a position the token stands that it is to predict. For bugs, None where it is
+    not known: inputs [B,H,T,D]: what the layer read before its projections, cut into heads. others: q, k and v of
+    another attention's projections. masks: bool [B,H,T,T], what each head gets of a mask that `repeat` laid out for all
+    heads.
     """
 
     q: Tensor
@@ -56,7 +53,6 @@ class AttentionCase:
     ahead: int = 1
 
     def stages(self, fill: float = -torch.inf) -> AttentionStages:
-        """The right attention."""
         return attention_stages(self.q, self.k, self.v, self.allowed, scale=self.scale, fill=fill, terms=self.terms)
 
     def run(self, attention: Attention) -> AttentionStages:
@@ -117,7 +113,6 @@ class AttentionCase:
         return slice(int(where[0]), int(where[-1]) + 1)
 
     def _of_numbers(self, change: Callable[[Tensor], Tensor]) -> "AttentionCase":
-        """q, k, v and what may take their place, changed alike."""
         inputs = None if self.inputs is None else change(self.inputs)
         others = None if self.others is None else tuple(map(change, self.others))
         return replace(self, q=change(self.q), k=change(self.k), v=change(self.v), inputs=inputs, others=others)
@@ -190,10 +185,8 @@ def with_parts(join: Callable[[Tensor, Tensor], Tensor]) -> Attention:
     def change(allowed: Tensor) -> Tensor:
         real = allowed.any(-2, keepdim=True)  # a key that no query may see is padding
         order = torch.ones_like(allowed)
-        if not (
-            allowed | ~real
-        ).all():  # in padding's columns the order cannot be seen: there it is the causal triangle
-            order = torch.where(real, allowed, order.tril())
+        if not (allowed | ~real).all():
+            order = torch.where(real, allowed, order.tril())  # in padding's columns the order cannot be seen
         return join(order, real)
 
     return with_mask(change)
@@ -239,7 +232,6 @@ def added_too_much(case: AttentionCase) -> AttentionStages:
 
 
 def _with_weights(stages: AttentionStages, weights: Tensor, case: AttentionCase) -> AttentionStages:
-    """The same with other weights [.., H, Q, K], and the output that they give."""
     values = case.v.repeat_interleave(weights.shape[-3] // case.v.shape[-3], dim=-3)
     return replace(stages, weights=weights, output=weights @ values)
 

@@ -35,9 +35,7 @@ ADDED = "and then they all went home again."  # not shown but as a text that mod
 @dataclass(frozen=True)
 class Text:
     """What the page reads of a text: its lines; how many were cut to MOST_TOKENS; whether the last line was added.
-
-    left_out: lines beyond MOST_ROWS.
-    """
+    left_out: lines beyond MOST_ROWS."""
 
     lines: tuple[str, ...]
     cut: int
@@ -46,10 +44,8 @@ class Text:
 
 
 def prepared(model: Model, text: str) -> Text:
-    """Lines of at most MOST_TOKENS, and one more where all are equally long: bugs with padding need some.
-
-    Raises ValueError for a text that the model has no tokens for.
-    """
+    """Lines of at most MOST_TOKENS, and one more where all are equally long: bugs with padding need some. Raises
+    ValueError for a text that the model has no tokens for."""
     lines, left_out = rows_of(text, MOST_ROWS)
     most = min(MOST_TOKENS, model.context - 1)
     short = []
@@ -92,11 +88,8 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True, eq=False)
 class BugComparison:
-    """One row [H,T,..] of one layer, float32, with the bug and right.
-
-    wrong is None where PyTorch refused to compute it, and `error` says in what words.
-    exact: False where what the layer reads could not be had, and something that stands in for it was taken.
-    """
+    """One row [H,T,..] of one layer, float32, with the bug and right. wrong is None where PyTorch refused to compute
+    it, with the words in `error`. exact: False where something stands in for what the layer reads."""
 
     wrong: AttentionStages | None
     right: AttentionStages
@@ -144,10 +137,8 @@ def right_of(model: Model, trace: Trace, dtype: torch.dtype, layer: int, row: in
 
 
 def trial_of(model: Model, trace: Trace, bug: Bug, layer: int, row: int) -> BugTrial:
-    """Made once for all that is asked of the bug in one layer and row of a run under masks_for(model).
-
-    All layers before are right, but for a bug that lies in them: then its queries and keys are those of a run with it.
-    """
+    """Made once for all that is asked of the bug in one layer and row of a run under masks_for(model). All layers
+    before are right, but for a bug that lies in them: then its queries and keys are those of a run with it."""
 
     def make() -> BugTrial:
         right, buggy = right_of(model, trace, bug.dtype, layer, row), None
@@ -259,8 +250,9 @@ def case_of(model: Model, trace: Trace, layer: int, row: int) -> AttentionCase:
     network, other = network_of(model), other_layer(layer, trace.num_layers)
     if network is not None:
         before = next(islice(streams(network, trace, row, lambda _: AttentionCase.stages), layer, None))
-        read = _blocks(network)[layer].attention_norm(before)
-        return replace(case, inputs=_cut(read, network.config.heads), others=_by_another(network, other, read))
+        block = _blocks(network)[layer]
+        read = block.attention_norm(before)
+        return replace(case, inputs=block.attention.split(read), others=_by_another(network, other, read))
     return case if other is None else replace(case, others=_projected(trace.layers[other], one))
 
 
@@ -277,10 +269,8 @@ def other_layer(layer: int, layers: int) -> int | None:
 
 @torch.inference_mode()
 def rerun(network: Transformer, trace: Trace, row: int, attention_of: Callable[[int], Attention]) -> Tensor:
-    """The traced run of one row once more, each layer with the attention that attention_of(layer) gives.
-
-    [1,T,W], the states before the logits.
-    """
+    """[1,T,W], the states before the logits of the traced run of one row once more, each layer with the attention that
+    attention_of(layer) gives."""
     *_, last = streams(network, trace, row, attention_of)
     states: Tensor = network.norm(last)
     return states
@@ -298,7 +288,7 @@ def streams(network: Transformer, trace: Trace, row: int, attention_of: Callable
             *block.attention.project(read, read, read),
             trace.allowed(layer, row)[None, None],
             keep,
-            inputs=_cut(read, network.config.heads),
+            inputs=block.attention.split(read),
             others=others,
             masks=_repeated(trace, layer, row),
         )
@@ -319,9 +309,3 @@ def _repeated(trace: Trace, layer: int, row: int) -> Tensor:
 
 def _blocks(network: Transformer) -> list[Block]:
     return cast(list[Block], network.blocks)
-
-
-def _cut(x: Tensor, heads: int) -> Tensor:
-    """[B,T,W] -> [B,H,T,D], the way the projections' outputs are cut."""
-    by_head: Tensor = x.unflatten(-1, (heads, -1)).transpose(1, 2)
-    return by_head

@@ -1,7 +1,6 @@
-"""What every attention must do, whoever wrote it. A law measures by how much an attention breaks it.
+"""What every attention must do, whoever wrote it. A law measures by how much an attention, tried on a case (`Tried`),
+breaks it: 0 where it is kept, infinity where a number is not finite, NaN where the case cannot tell.
 
-A law takes an attention that is tried on a case (`Tried`). It returns the largest violation: 0 where the law is kept,
-infinity where a number is not finite, NaN where the case cannot tell.
 Sizes: B rows, H heads, T positions, D head width.
 """
 
@@ -62,11 +61,8 @@ Measure = Callable[[Tried], float]
 
 @dataclass(frozen=True)
 class Law:
-    """A law in words, and how much of a violation is rounding.
-
-    of: what the violation is a number of. most: in float32; where `of` is "output", for values of size 1.
-    needs: what a case must have for the law to say anything.
-    """
+    """A law in words, and how much of a violation is rounding. of: what the violation is a number of. most: in float32;
+    where `of` is "output", for values of size 1. needs: what a case must have for the law to say anything."""
 
     words: str
     measure: Measure
@@ -100,7 +96,6 @@ def runs(tried: Tried) -> float:
 
 @law(N_("A blocked cell's weight is exactly 0."), N_("weight"))
 def blocked(tried: Tried) -> float:
-    """The largest weight in a blocked cell."""
     weights = tried.stages.weights
     return _largest(weights[~tried.case.allowed.expand_as(weights)])
 
@@ -145,7 +140,6 @@ def target(tried: Tried) -> float:
 
 @law(N_("A padded row gives what the same text gives alone."), N_("output"), 1e-4, N_("padding in this row"))
 def padded(tried: Tried) -> float:
-    """How far the output of a padded row is from that of the same text alone."""
     case = tried.case
     if case.keep.all():
         return math.nan
@@ -159,7 +153,6 @@ def padded(tried: Tried) -> float:
 
 @law(N_("The output is what PyTorch's own attention gives."), N_("output"), 1e-4)
 def same(tried: Tried) -> float:
-    """How far the output is from that of `attend`, which PyTorch's own kernels compute."""
     case = tried.case
     expected = attend(case.q, case.k, case.v, case.allowed, scale=case.scale, terms=case.terms)
     return _largest(tried.stages.output - expected)
@@ -197,10 +190,8 @@ def projected(tried: Tried) -> float:
     0.1,
 )
 def scaled(tried: Tried) -> float:
-    """How far from 1 the scaled scores' standard deviation is, for independent q and k of unit variance.
-
-    In the case's sizes and precision, on numbers of its own: 128 positions.
-    """
+    """How far from 1 the scaled scores' standard deviation is, for independent q and k of unit variance, in the case's
+    sizes and precision, on 128 positions."""
     case, random = tried.case, torch.Generator().manual_seed(0)
     shapes = (tensor.shape[1::2] for tensor in (case.q, case.k, case.v))  # (H, D) of each
     q, k, v = (torch.randn(1, heads, 128, width, generator=random).to(case.q.dtype) for heads, width in shapes)
@@ -226,7 +217,6 @@ class Verdict:
 
 
 def judge(law: Law, tried: Tried) -> Verdict:
-    """Measure one law on one attention and case."""
     try:
         amount = law.measure(tried)
     except Crash as crash:
@@ -238,10 +228,8 @@ def judge(law: Law, tried: Tried) -> Verdict:
 
 
 def _moved(tried: Tried, asked: Callable[[Tensor, Tensor], Tensor]) -> float:
-    """How far an output moves when a real token is changed, each in turn.
-
-    asked: (the changed positions [T,1], all positions [T]) -> bool [T,T], which outputs are asked about.
-    """
+    """How far an output moves when a real token is changed, each in turn. asked: (the changed positions [T,1], all
+    positions [T]) -> bool [T,T], which outputs are asked about."""
     allowed = tried.case.allowed
     positions = torch.arange(allowed.shape[-1])
     later = positions > positions[:, None]

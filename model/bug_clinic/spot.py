@@ -71,11 +71,8 @@ class Puzzle:
 
 @torch.inference_mode()
 def puzzle(model: Model, trace: Trace, row: int, number: int) -> Puzzle | None:
-    """Puzzle `number` on a row of a run.
-
-    Its heatmap differs visibly from the right one and from those of the other candidates; no two candidates are
-    variants of one bug. None where the text shows too few bugs apart.
-    """
+    """Puzzle `number` on a row of a run: its heatmap differs visibly from the right one and from those of the other
+    candidates, none of which are variants of one bug. None where the text shows too few bugs apart."""
     chance = random.Random(number)
     layers = list(range(trace.num_layers))
     chance.shuffle(layers)
@@ -126,7 +123,6 @@ def _in_some_order(chance: random.Random, weights: dict[str, Tensor], heads: int
 
 
 def _others(chance: random.Random, bug: Bug, shown: Tensor, weights: dict[str, Tensor]) -> list[str]:
-    """Candidates of other titles, each visibly unlike what is shown."""
     keys = list(weights)
     chance.shuffle(keys)
     found: dict[str, str] = {}

@@ -40,11 +40,9 @@ class TokenEffects:
 @dataclass(frozen=True, eq=False)
 class OVCircuit:
     """tokens: those asked for, else those that the head changes the logits most for. effects: float32 [N,V], what
-    attending to each adds to every token's logit, less the mean, before the last norm divides it.
-
-    copying: of the circuit's eigenvalues, the sum of their real parts over the sum of their sizes, -1 to 1: near 1 a
-    head raises the tokens that it attends to; NaN for a head that changes no logit.
-    """
+    attending to each adds to every token's logit, less the mean, before the last norm divides it. copying: of the
+    circuit's eigenvalues, the sum of their real parts over the sum of their sizes, -1 to 1; NaN for a head that changes
+    no logit."""
 
     tokens: tuple[TokenEffects, ...]
     effects: np.ndarray
@@ -54,11 +52,9 @@ class OVCircuit:
 @dataclass(frozen=True, eq=False)
 class QKCircuit:
     """tokens: the queries asked for, else those with the strongest preferences. effects: float32 [N,V], each key
-    token's score, less the mean over keys; with rotary positions, at the distance asked for.
-
-    profile: float32 [P], the score of a key 0, 1, 2 … tokens back from positions alone, less the mean of those that a
-    query sees: of learned positions the mean over the first 2·P queries, of rotary ones that of the mean token.
-    """
+    token's score, less the mean over keys; with rotary positions, at the distance asked for. profile: float32 [P], the
+    score of a key 0, 1, 2 … tokens back from positions alone, less the mean of those that a query sees: of learned
+    positions the mean over the first 2·P queries, of rotary ones that of the mean token."""
 
     tokens: tuple[TokenEffects, ...]
     effects: np.ndarray
@@ -160,10 +156,8 @@ def _profile(weights: CircuitWeights, own: LayerWeights, layer: int, head: int, 
 @torch.inference_mode()
 def composition_of_layer(model: Model, layer: int) -> np.ndarray:
     """Of each head of a layer with each of every earlier layer: float32 [3,H,L,H], for q, k and v, NaN where the other
-    is not earlier; less what matrices in random directions would give, 1/√W, which is the root mean square.
-
-    With rotary positions q and k are those at distance 0. Raises NotSupported as weights_of.
-    """
+    is not earlier; less 1/√W, the root mean square for random directions. With rotary positions q and k are those at
+    distance 0. Raises NotSupported as weights_of."""
     weights = weights_of(model)
     later = weights.layer(index("layer", layer, model.num_layers))
     found = np.full((len(KINDS), model.num_heads, model.num_layers, model.num_heads), np.nan, np.float32)

@@ -1,11 +1,9 @@
 """Activation patching: run B with some activations taken from run A, and what that changes in one prediction of B.
 
-Heads are patched before the output projection, so a whole layer's heads are its attention output, but for a gate that a
-network such as Qwen3-Next puts between the two, which stays B's; a position is patched in the residual stream that
-enters a layer. Every later layer sees what comes of it (Wang et al. 2022, "Interpretability in the Wild"; Heimersheim
-and Nanda 2024, "How to use and interpret activation patching"). Both runs may have masks of their own; cutting a single
-query from a single key ("attention knockout") is a mask that is drawn, and needs no patch.
-Sizes: N rows of a batch, H heads, T positions, P real ones, W width, D head width, V vocabulary.
+Heads are patched before the output projection (a gate between the two, as in Qwen3-Next, stays B's), positions in the
+residual stream that enters a layer; every later layer sees what comes of it (Wang et al. 2022, "Interpretability in the
+Wild"; Heimersheim and Nanda 2024, "How to use and interpret activation patching"). Both runs may have masks of their
+own. Sizes: N rows of a batch, H heads, T positions, P real ones, W width, D head width, V vocabulary.
 """
 
 import csv
@@ -91,19 +89,24 @@ class PatchPair:
     def __post_init__(self) -> None:
         if self.model.kind != "decoder" or not self.model.predicts or self.model.attentions != ("self",):
             raise NotSupported(msg(DECODERS))
-        lengths = [len(trace.batch.without_padding(row).pieces[0]) for trace, row in (self._in_a, self._in_b)]
+        lengths = [
+            len(trace.batch.without_padding(row).pieces[0])
+            for trace, row in ((self.a, self.row_a), (self.b, self.row_b))
+        ]
         if lengths[0] != lengths[1]:
             raise ValueError(msg(LENGTHS, a=lengths[0], b=lengths[1]))
 
     def likeliest(self, query: int) -> tuple[int, int]:
         """What A says after the place of the query of B, and what B says there, or would next if that is the same."""
         answer = int(self._logits_of_a(query).argmax())
-        others = logits_at(*self._in_b, query).topk(2).indices.tolist()
+        others = logits_at(self.b, self.row_b, query).topk(2).indices.tolist()
         return answer, others[1] if others[0] == answer else others[0]
 
     def measured(self, metric: PatchMetric) -> tuple[float, float]:
         """What is measured in A and in B as they are."""
-        return float(metric.of(self._logits_of_a(metric.query))), float(self._before(metric))
+        return float(metric.of(self._logits_of_a(metric.query))), float(
+            metric.of(logits_at(self.b, self.row_b, metric.query))
+        )
 
     @torch.inference_mode()
     def effects(self, metric: PatchMetric, each: Sequence[Sequence[Patch]]) -> np.ndarray:
@@ -124,8 +127,8 @@ class PatchPair:
         q, k or v of one head (`receiver`) of a later layer, over the residual stream and MLPs, all other heads as in B:
         float32 [H]. k and v that several heads share change for the receiver alone."""
         (later, head), real = receiver, self._real
-        given = self._heads_given(*self._in_a, {layer})[layer]
-        frozen = self._heads_given(*self._in_b, range(layer + 1, later))
+        given = self._heads_given(self.a, self.row_a, {layer})[layer]
+        frozen = self._heads_given(self.b, self.row_b, range(layer + 1, later))
 
         def edits(rows: slice) -> Edits:
             def send(_: str, at: int, record: LayerRecord, output: Tensor) -> Tensor:
@@ -154,28 +157,16 @@ class PatchPair:
         return self._rises(metric, self._runs(metric.query, self.b.num_heads, edits))
 
     @property
-    def _in_a(self) -> tuple[Trace, int]:
-        return self.a, self.row_a
-
-    @property
-    def _in_b(self) -> tuple[Trace, int]:
-        return self.b, self.row_b
-
-    @property
     def _real(self) -> slice:
         return self.b.batch.real(self.row_b)
 
     def _logits_of_a(self, query: int) -> Tensor:
         """[V], at the place in A of a query of B."""
-        return logits_at(*self._in_a, query - self._real.start + self.a.batch.real(self.row_a).start)
-
-    def _before(self, metric: PatchMetric) -> Tensor:
-        return metric.of(logits_at(*self._in_b, metric.query))
+        return logits_at(self.a, self.row_a, query - self._real.start + self.a.batch.real(self.row_a).start)
 
     def _rises(self, metric: PatchMetric, logits: Tensor) -> np.ndarray:
         """logits [N,V] -> [N]"""
-        found: np.ndarray = (metric.of(logits) - self._before(metric)).numpy()
-        return found
+        return (metric.of(logits) - metric.of(logits_at(self.b, self.row_b, metric.query))).numpy()
 
     def _patched(self, query: int, each: Sequence[Sequence[Patch]]) -> Tensor:
         """The logits [N,V] after the query in each of N runs of B."""
@@ -186,7 +177,7 @@ class PatchPair:
                 index("position", one.number, real.stop, first=real.start)
             else:
                 index("head", one.number, self.b.num_heads)
-        given = self._heads_given(*self._in_a, {one.layer for one in every if one.kind != "position"})
+        given = self._heads_given(self.a, self.row_a, {one.layer for one in every if one.kind != "position"})
         number_of = self.model.describe().layer_number  # in the network, whose other layers have no attention
         numbers = {one.layer: number_of("self", one.layer) for one in every if one.kind == "position"}
         alone = self.a.batch.rows([self.row_a])

@@ -57,14 +57,6 @@ class LayerWeights:
 
 
 @dataclass(frozen=True, eq=False)
-class Tokens:
-    """What heads read of the tokens: table [V,W], and the deviation [V] that a norm divides each by."""
-
-    table: Tensor
-    deviation: Tensor
-
-
-@dataclass(frozen=True, eq=False)
 class Moments:
     """Of tokens x, divided by their deviations, and of their unembeddings u, less the mean, behind the last norm: the
     mean of x [W], and over all V the sums of x·x, less the mean, x·u and u·u, [W,W] each."""
@@ -75,6 +67,7 @@ class Moments:
     logits: Tensor
 
 
+Tokens = tuple[Tensor, Tensor]  # what heads read of them: a table [V,W], and the deviation [V] that a norm divides by
 # of heads of the first layer, and of later ones: seconds of work, forgotten with the network
 _READ = WeakKeyDictionary[nn.Module, dict[bool, tuple[Tokens, Moments]]]()
 Projection = tuple[Tensor, Tensor | None]  # a weight [out,W] and a bias
@@ -123,8 +116,8 @@ class CircuitWeights:
     def at_positions(self, weight: Tensor, layer: int, count: int) -> Tensor:
         """The same of the first learned positions, beside a token of the usual size: [count,D]."""
         some = self.positions.weight.detach()[:count]
-        usual = self._kept(layer)[0].deviation.square().mean() - self._beside
-        return self._read(Tokens(some, (self._variance(some) + usual).sqrt()), weight)
+        usual = self._kept(layer)[0][1].square().mean() - self._beside
+        return self._read((some, (self._variance(some) + usual).sqrt()), weight)
 
     def to_logits(self, weight: Tensor) -> Tensor:
         """What each column of a weight [W,D] that writes into the stream adds to each token's logit, before the last
@@ -135,7 +128,8 @@ class CircuitWeights:
 
     @staticmethod
     def _read(tokens: Tokens, weight: Tensor) -> Tensor:
-        return torch.cat([some.float() @ weight.T for some in tokens.table.split(ROWS)]) / tokens.deviation[:, None]
+        table, deviation = tokens
+        return torch.cat([some.float() @ weight.T for some in table.split(ROWS)]) / deviation[:, None]
 
     def _kept(self, layer: int) -> tuple[Tokens, Moments]:
         kept, later = _READ.setdefault(self.model.network, {}), layer > 0
@@ -148,15 +142,14 @@ class CircuitWeights:
                     made.copy_(some + self.first_mlp(some + place))
             epsilon = float(self.norm.eps if isinstance(self.norm, nn.LayerNorm) else self.norm.variance_epsilon)
             # the deviation of the token with a position of the usual size
-            tokens = Tokens(table, (self._variance(table) + self._beside + epsilon).sqrt())
-            kept[later] = tokens, self._moments(tokens)
+            deviation = (self._variance(table) + self._beside + epsilon).sqrt()
+            kept[later] = (table, deviation), self._moments(table, deviation)
         return kept[later]
 
-    def _moments(self, tokens: Tokens) -> Moments:
-        count, sums = len(tokens.table), [torch.zeros(())] * 5
-        rows = zip(tokens.table.split(ROWS), tokens.deviation.split(ROWS), self._unembedded(), strict=True)
-        for some, deviation, unembedded in rows:
-            x, u = some.float() / deviation[:, None], unembedded.float()
+    def _moments(self, table: Tensor, deviation: Tensor) -> Moments:
+        count, sums = len(table), [torch.zeros(())] * 5
+        for some, size, unembedded in zip(table.split(ROWS), deviation.split(ROWS), self._unembedded(), strict=True):
+            x, u = some.float() / size[:, None], unembedded.float()
             parts = x.sum(0), u.sum(0), x.T @ x, x.T @ u, u.T @ u
             sums = [total.to(part) + part for total, part in zip(sums, parts, strict=True)]
         x, u, keys, copied, logits = sums

@@ -46,11 +46,9 @@ AVAILABLE = {  # the masks that a reader can have; a source is read as a whole, 
 
 @dataclass(frozen=True, eq=False)
 class Written:
-    """What the model wrote for each row of a batch, greedily.
-
-    texts [B]: the characters up to the end token. probabilities [B]: of each of them, and of the end token where it
-    came; each of what was likeliest at its step, 0 to 1.
-    """
+    """What the model wrote for each row of a batch, greedily. texts [B]: the characters up to the end token.
+    probabilities [B]: of each of them, and of the end token where it came; each of what was likeliest at its step, 0 to
+    1."""
 
     texts: tuple[str, ...]
     probabilities: tuple[tuple[float, ...], ...]
@@ -77,13 +75,11 @@ class DatesModel(Model):
         )
         self.network = network
         self._sources = BatchTokenizer(tokenizer, config.context, pad=PAD)
-        self._targets = BatchTokenizer(tokenizer, config.context, pad=PAD, start=START)
+        self._targets = BatchTokenizer(tokenizer, config.context, pad=PAD, start=[START])
 
     def encode(self, texts: list[str], pad_side: str = "right", targets: list[str] | None = None) -> TokenBatch:
         """One row a text: its target, with the texts as its source. Without targets the model writes them itself.
-
-        Raises ValueError for targets that are not one a text, and for what Encoder.encode does.
-        """
+        Raises ValueError for targets that are not one a text, and for what Encoder.encode does."""
         source = self._sources.encode(texts, pad_side)
         if targets is None:
             rows = [[START, *row] for row in map(_until_end, self.write(source).ids)]
@@ -243,11 +239,9 @@ Pairs = list[tuple[str, str]]  # (as somebody wrote it, ISO 8601)
 
 @dataclass(frozen=True)
 class DateAccuracy:
-    """Shares, 0 to 1, over `count` held-out strings.
-
-    exact: the model, writing by itself, wrote the whole date. characters: shown the right date up to each character,
-    it thought that character the likeliest; probability: that character's mean probability.
-    """
+    """Shares, 0 to 1, over `count` held-out strings. exact: the model, writing by itself, wrote the whole date.
+    characters: shown the right date up to each character, it thought that character the likeliest; probability: its
+    mean probability."""
 
     count: int
     exact: float

@@ -129,7 +129,11 @@ def _written(text: str) -> Iterator[set[Readings]]:
     named += [(found, int(found["month"])) for pattern in (_YEAR_FIRST, _JOINED) for found in _matches(pattern, plain)]
     numbers = _matches(_NUMBERS, plain)
     for length in (4, 2):
-        readings = {_either(found) for found in numbers if len(found["year"]) == length}
+        readings: set[Readings] = set()
+        for found in numbers:
+            if len(found["year"]) == length:  # the day first, then the month first
+                first, second, year = int(found["first"]), int(found["second"]), _whole(found["year"])
+                readings.add(((year, second, first), (year, first, second)))
         yield readings | {
             ((_whole(found["year"]), month, int(found["day"])),)
             for found, month in named
@@ -163,12 +167,6 @@ def _matches(pattern: re.Pattern[str], text: str) -> list[dict[str, str]]:
         for one, (sign, other) in zip(found, signs, strict=True)
         if sign == other and (sign or "one" not in one or len(one["year"]) == 4)
     ]
-
-
-def _either(found: dict[str, str]) -> Readings:
-    """The day first, then the month first."""
-    first, second, year = int(found["first"]), int(found["second"]), _whole(found["year"])
-    return (year, second, first), (year, first, second)
 
 
 def _whole(year: str) -> int:

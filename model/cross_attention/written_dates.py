@@ -200,7 +200,11 @@ def write_numbers(year: int, month: int, day: int, weekday: int, draw: random.Ra
     text = _with_time(_with_weekday(text, weekday, draw), draw)
     if draw.random() < 0.35:
         text = with_surroundings(text, draw)
-    return _in_another_case(_spaced(text, draw), draw)
+    text = _spaced(text, draw)
+    case = draw.random()
+    if case < 0.3:
+        return text.lower() if case < 0.2 else text.upper()
+    return text[:1].upper() + text[1:] if case < 0.5 else text
 
 
 def examples(days: list[date], count: int, draw: random.Random) -> list[tuple[str, str]]:
@@ -216,13 +220,21 @@ def _named(year: int, month: int, day: int, draw: random.Random) -> str:
     joined = "}{" in template  # where nothing parts them, a day in words could not be told from the month
     known = FIRST_DAY.year <= year <= LAST_DAY.year
     spoken = known and not joined and " {y}" in template and draw.random() < 0.04
-    return template.format(
-        d=_digits(day, draw),
-        o=_ordinal(day, draw, words=not joined),
-        m=_month(month, draw, full_stop=not joined),
-        Y=year,
-        y=draw.choice(year_in_words(year)) if spoken else _year(year, draw, apostrophe=not joined),
-    )
+    digits = _digits(day, draw)
+    if not joined and day <= 31 and draw.random() < 0.2:
+        ordinal = ORDINALS[day - 1] if draw.random() < 0.7 else ORDINALS[day - 1].replace("-", " ")
+    else:
+        ending = "th" if day in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(day % 10, "th")
+        ordinal = f"{day}{ending if draw.random() < 0.92 else draw.choice(('th', 'th', 'st', 'nd', 'rd'))}"
+    name = MONTHS[month - 1]
+    if draw.random() < 0.12:
+        name = mistyped(name, draw)
+    elif draw.random() < 0.45 and len(name) > 3:
+        name = name[:4] if month == 9 and draw.random() < 0.5 else name[:3]
+        name += "." if not joined and draw.random() < 0.3 else ""
+    name = name.upper() if draw.random() < 0.08 else name
+    said = draw.choice(year_in_words(year)) if spoken else _year(year, draw, apostrophe=not joined)
+    return template.format(d=digits, o=ordinal, m=name, Y=year, y=said)
 
 
 def _numeric(year: int, month: int, day: int, draw: random.Random) -> str:
@@ -238,27 +250,9 @@ def _digits(number: int, draw: random.Random) -> str:
     return f"{number:02d}" if draw.random() < 0.4 else str(number)
 
 
-def _ordinal(day: int, draw: random.Random, *, words: bool) -> str:
-    if words and day <= 31 and draw.random() < 0.2:
-        return ORDINALS[day - 1] if draw.random() < 0.7 else ORDINALS[day - 1].replace("-", " ")
-    ending = "th" if day in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(day % 10, "th")
-    return f"{day}{ending if draw.random() < 0.92 else draw.choice(('th', 'th', 'st', 'nd', 'rd'))}"
-
-
-def _month(month: int, draw: random.Random, *, full_stop: bool) -> str:
-    name = MONTHS[month - 1]
-    if draw.random() < 0.12:
-        name = mistyped(name, draw)
-    elif draw.random() < 0.45 and len(name) > 3:
-        name = name[:4] if month == 9 and draw.random() < 0.5 else name[:3]
-        name += "." if full_stop and draw.random() < 0.3 else ""
-    return name.upper() if draw.random() < 0.08 else name
-
-
 def mistyped(name: str, draw: random.Random) -> str:
-    """The name with a letter too few, too many or wrong, or two of them swapped; the first letter stays.
-
-    Short names stay too, but for a letter doubled: what is left of "May" would be no month."""
+    """The name with a letter too few, too many or wrong, or two of them swapped; the first letter stays. Short names
+    stay too, but for a letter doubled: what is left of "May" would be no month."""
     place = draw.randrange(1, len(name))
     if len(name) < 5:
         return name[:place] + name[place] + name[place:] if len(name) == 4 else name
@@ -327,12 +321,3 @@ def _spaced(text: str, draw: random.Random) -> str:
         place = draw.choice([found.start() for found in re.finditer(" ", text)] or [0])
         text = text[:place] + " " * draw.choice((1, 1, 2, 3)) + text[place:]
     return " " * (draw.random() < 0.04) + text + " " * (draw.random() < 0.04)
-
-
-def _in_another_case(text: str, draw: random.Random) -> str:
-    chance = draw.random()
-    if chance < 0.2:
-        return text.lower()
-    if chance < 0.3:
-        return text.upper()
-    return text[:1].upper() + text[1:] if chance < 0.5 else text

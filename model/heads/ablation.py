@@ -1,12 +1,9 @@
-"""Heads turned off: what a model predicts when some of its heads give nothing, give always the same, or look under
-another mask than the rest.
+"""Heads turned off, before the output projection: they give nothing, always the same, or look under another mask.
 
-What a head gives stands, beside its layer's others, before the output projection; that is what is replaced, and every
-later layer sees what comes of it. Losses and log-probabilities are natural (nats).
-Sizes: B rows, T tokens, H heads, Q queries, D head width.
+Losses and log-probabilities are natural (nats). Sizes: B rows, T tokens, H heads, Q queries, D head width.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -105,21 +102,11 @@ def _answer(model: Model, logs: Tensor, target: int | None) -> TargetPrediction:
 
 @torch.inference_mode()
 def layer_effects(
-    model: Model,
-    batch: TokenBatch,
-    spec: MaskSpec,
-    row: int,
-    query: int,
-    target: int,
-    layer: int,
-    heads: int,
-    way: HeadsOff,
+    model: Model, batch: TokenBatch, spec: MaskSpec, row: int, query: int, target: int, layer: int, way: HeadsOff
 ) -> np.ndarray:
-    """By how many nats the loss of target after the query rises with each head of a layer off, alone: float32 [H].
-
-    way: how they are off. The heads are rows of one batch, as many at a time as the model takes.
-    """
-    alone = batch.rows([row])
+    """By how many nats the loss of target after the query rises with each head of a layer off, alone: float32 [H]. way:
+    how they are off. The heads are rows of one batch, as many at a time as the model takes."""
+    alone, (_, heads) = batch.rows([row]), model.describe().shape(way.attention)
     before = _log_probability(model, model.run(alone, spec).states[:, query], target)  # [1]
     step = max(model.most_cells // alone.ids.shape[1], 1)
     after = []
@@ -127,8 +114,7 @@ def layer_effects(
         each = [((layer, head),) for head in range(begin, min(begin + step, heads))]
         trace = model.run(alone.rows([0] * len(each)), spec, _edit(way, alone, each))
         after.append(_log_probability(model, trace.states[:, query], target))
-    effects: np.ndarray = (before - torch.cat(after)).numpy()
-    return effects
+    return (before - torch.cat(after)).numpy()
 
 
 def _log_probability(model: Model, states: Tensor, target: int) -> Tensor:
@@ -139,15 +125,6 @@ def _edit(off: HeadsOff, alone: TokenBatch, each: Sequence[Sequence[Head]]) -> H
     """alone: the row. each: the heads that are off in each row of a batch of it."""
     queries = alone.source if off.attention == "encoder" and alone.source is not None else alone
     keep = queries.keep[0]
-    instead: dict[str, Callable[[LayerRecord, Tensor, int, int], Tensor]] = {
-        "zero": lambda record, output, row, head: torch.zeros_like(output[row, head]),
-        "mean": lambda record, output, row, head: (
-            output[row, head][keep.to(output.device)].mean(0).expand_as(output[row, head])
-        ),
-        "mask": lambda record, output, row, head: record.stages(
-            off.mask or MaskSpec(), row, slice(head, head + 1), slice(0, output.shape[2])
-        ).output[0],
-    }
 
     def edit(attention: str, layer: int, record: LayerRecord, output: Tensor) -> Tensor:
         """output [B,H,Q,D]"""
@@ -156,7 +133,14 @@ def _edit(off: HeadsOff, alone: TokenBatch, each: Sequence[Sequence[Head]]) -> H
             return output
         output = output.clone()
         for row, head in here:
-            output[row, head] = instead[off.way](record, output, row, head).to(output.dtype)
+            one = output[row, head]
+            if off.mask is not None:
+                stages = record.stages(off.mask, row, slice(head, head + 1), slice(0, output.shape[2]))
+                one.copy_(stages.output[0])
+            elif off.way == "mean":
+                one.copy_(one[keep.to(one.device)].mean(0))
+            else:
+                one.zero_()
         return output
 
     return edit

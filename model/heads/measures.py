@@ -1,9 +1,6 @@
-"""Numbers about a head, from its weights [.., Q, K]. Blocked cells and rows that attend to nothing are left out.
-
-Every measure takes weights whose blocked cells are exactly 0 and whose rows sum to 1 (or are all 0), and means over
-the query rows that look at something; `queries` (bool [Q]) narrows them further, to real tokens for example.
-A head none of whose rows qualify measures NaN.
-"""
+"""Numbers about a head, from its weights [.., Q, K], whose blocked cells are exactly 0 and whose rows sum to 1 (or are
+all 0): means over the query rows that look at something; `queries` (bool [Q]) narrows them further, to real tokens for
+example. A head none of whose rows qualify measures NaN."""
 
 import torch
 from torch import Tensor
@@ -20,10 +17,8 @@ def row_entropy(weights: Tensor) -> Tensor:
 
 
 def leak(weights: Tensor, keep: Tensor, queries: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The shares of attention, 0 to 1, on later real tokens and on padding: [.., Q, K], keep bool [K] -> [..], [..].
-
-    They do not overlap: padding that comes later counts as padding.
-    """
+    """The shares of attention, 0 to 1, on later real tokens and on padding, which does not count as later: [.., Q, K],
+    keep bool [K] -> [..], [..]."""
     later = (torch.arange(weights.shape[-1], device=weights.device) > _positions(weights)[:, None]) & keep
     future = _mean_over_rows((weights * later).sum(-1), weights, queries)
     padding = _mean_over_rows((weights * ~keep).sum(-1), weights, queries)
@@ -32,7 +27,7 @@ def leak(weights: Tensor, keep: Tensor, queries: Tensor | None = None) -> tuple[
 
 def previous_token(weights: Tensor, queries: Tensor | None = None) -> Tensor:
     """Mean weight, 0 to 1, on the position just before: [.., T, T] -> [..]. Position 0 has none and is left out."""
-    return _mean_over_rows(_on(weights, 1), weights, _and(queries, _positions(weights) >= 1))
+    return _mean_over_rows(_on(weights, 1), weights, queries, _positions(weights) >= 1)
 
 
 def own_token(weights: Tensor, queries: Tensor | None = None) -> Tensor:
@@ -46,16 +41,13 @@ def key_share(weights: Tensor, key: int, queries: Tensor | None = None) -> Tenso
 
 
 def induction(weights: Tensor, ids: Tensor, queries: Tensor | None = None) -> Tensor:
-    """Mean weight, 0 to 1, on the token after the last time the query's token came up before.
-
-    weights [.., T, T], ids [T] -> [..]; over the queries that have one of `followers` (Olsson et al. 2022, "In-context
-    Learning and Induction Heads": prefix matching).
-    """
+    """Mean weight, 0 to 1, on the token after the last time the query's token came up before: weights [.., T, T], ids
+    [T] -> [..], over the queries that have one of `followers` (Olsson et al. 2022: prefix matching)."""
     target = followers(ids.to(weights.device))
     position = torch.arange(len(ids), device=weights.device)
     after = position[None, :] == target[:, None]  # none where the target is -1
     seen = target >= 0
-    return _mean_over_rows((weights * after).sum(-1), weights, _and(queries, seen))
+    return _mean_over_rows((weights * after).sum(-1), weights, queries, seen)
 
 
 def same_before(ids: Tensor) -> Tensor:
@@ -73,11 +65,8 @@ def repeats(ids: Tensor) -> Tensor:
 
 
 def followers(ids: Tensor) -> Tensor:
-    """The position after the last time that each query's token came up before: [.., T] -> int64 [.., T].
-
-    -1 where it never did, and where that position is the query's own or the one just before it: weight there is no
-    evidence of induction.
-    """
+    """The position after the last time that each query's token came up before: [.., T] -> int64 [.., T]. -1 where it
+    never did, and where that is the query's own or the one just before it: weight there is no evidence of induction."""
     order = ids.argsort(dim=-1, stable=True)  # tokens of one kind side by side, in the order of the text
     ordered = ids.gather(-1, order)
     before = torch.full_like(order, -2)
@@ -104,13 +93,9 @@ def _positions(weights: Tensor) -> Tensor:
     return torch.arange(weights.shape[-2], device=weights.device)
 
 
-def _and(queries: Tensor | None, more: Tensor) -> Tensor:
-    return more if queries is None else queries & more
-
-
-def _mean_over_rows(values: Tensor, weights: Tensor, queries: Tensor | None) -> Tensor:
-    """values [.., Q] -> [..]"""
+def _mean_over_rows(values: Tensor, weights: Tensor, *queries: Tensor | None) -> Tensor:
+    """values [.., Q] -> [..], over those of all these queries that look at something."""
     counted = weights.sum(-1) > 0
-    if queries is not None:
-        counted = counted & queries
+    for some in queries:
+        counted = counted if some is None else counted & some
     return (values * counted).sum(-1) / counted.sum(-1)

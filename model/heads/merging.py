@@ -42,10 +42,8 @@ def merged_head(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int, 
 
 
 def merge_groups(trace: Trace, row: int, by: By) -> Groups | None:
-    """The groups of a row's queries and of its keys; None where each token stands for itself.
-
-    Raises ValueError for a `by` that is none of BY.
-    """
+    """The groups of a row's queries and of its keys; None where each token stands for itself. Raises ValueError for a
+    `by` that is none of BY."""
     if by == "tokens":
         return None
     return groups_of(trace.queries, row, by), groups_of(trace.keys, row, by)
@@ -123,11 +121,8 @@ def _same_sentence(before: str, span: str, _after: str) -> bool:
 
 
 def merged(view: HeadView, rows: np.ndarray, columns: np.ndarray) -> HeadView:
-    """A whole view with a row for each group of queries and a column for each group of keys.
-
-    A cell's score is the log-sum-exp of its keys', which the softmax takes to the sum of their weights, averaged over
-    its queries.
-    """
+    """A whole view with a row for each group of queries and a column for each group of keys. A cell's score is the
+    log-sum-exp of its keys', which the softmax takes to the sum of their weights, averaged over its queries."""
     with np.errstate(invalid="ignore"):  # scores that are not known are NaN
         scaled = np.add.reduceat(np.logaddexp.reduceat(view.scaled, columns, axis=1), rows, axis=0)
     sizes = np.diff(np.append(rows, len(view.queries)))
@@ -155,8 +150,7 @@ def merged_weights(weights: np.ndarray, rows: np.ndarray, columns: np.ndarray) -
     """float32 [.., Q,K] -> [.., R,C]. A query that looks at nothing has no part in the mean of its group."""
     sums = np.add.reduceat(weights, columns, axis=-1)
     looking = np.add.reduceat(weights.any(-1).astype(np.float32), rows, axis=-1)
-    means: np.ndarray = np.add.reduceat(sums, rows, axis=-2) / np.maximum(looking, 1)[..., None]
-    return means
+    return np.add.reduceat(sums, rows, axis=-2) / np.maximum(looking, 1)[..., None]
 
 
 def merged_labels(labels: Sequence[str], begins: np.ndarray) -> list[str]:
@@ -187,11 +181,8 @@ def merged_blocked(blocked: np.ndarray, groups: Groups | None) -> np.ndarray:
 
 
 def over_queries(view: HeadView, queries: Sequence[int], how: Literal["mean", "sum"] = "mean") -> HeadView:
-    """What some queries of a view look at together: one row, the mean or the sum of theirs. queries: positions.
-
-    Of a sum, weights are from 0 to the number of queries. Raises ValueError for no query, for one that is not there,
-    and for another `how`.
-    """
+    """What some queries of a view look at together: one row, the mean or the sum of theirs (its weights go up to the
+    number of queries). queries: positions. Raises ValueError for no query, one that is not there, and another `how`."""
     first, end = view.first, view.first + len(view.queries)
     some = sorted({one - first for one in whole_numbers("queries as positions", queries)})  # not shown
     if not some or not 0 <= some[0] <= some[-1] < end - first or how not in ("mean", "sum"):

@@ -1,9 +1,8 @@
 """How far information travels through a stack of masked attentions: whom a token can have heard of after n layers.
 
-After one layer a token knows of the tokens that it may look at. In the next it looks at tokens that have themselves
-looked, so what it can know of is a product of boolean masks. A window of W positions back reaches n·(W-1)+1 positions
-after n layers (Mistral 7B, arXiv:2310.06825, section 2, which rounds this to n·W).
-This is what the masks let through, not what a model makes of it.
+After one layer a token knows of the tokens that it may look at, in the next of those that these know of: a product of
+boolean masks. A window of W positions back reaches n·(W-1)+1 positions after n layers (Mistral 7B, arXiv:2310.06825,
+section 2, which rounds this to n·W). This is what the masks let through, not what a model makes of it.
 """
 
 from dataclasses import dataclass
@@ -27,12 +26,10 @@ class PathStep:
 
 @dataclass(frozen=True, eq=False)
 class Reach:
-    """Of one row of a run with T positions in L layers.
-
-    first: int16 [T,T], see `reach`. window: int64 [L,T], how many keys a query may look at in each layer alone; seen:
-    the same, how many it can know of after 1, 2, … L layers, itself among them. blocked: of one layer, for each mask
-    that is on in it, bool [T,T], True = no head may look, for this mask.
-    """
+    """Of one row of a run with T positions in L layers. first: int16 [T,T], see `reach`. window: int64 [L,T], how many
+    keys a query may look at in each layer alone; seen: the same, how many it can know of after 1, 2, … L layers, itself
+    among them. blocked: of one layer, for each mask that is on in it, bool [T,T], True = no head may look, for this
+    mask."""
 
     first: np.ndarray
     window: np.ndarray
@@ -41,13 +38,9 @@ class Reach:
 
 
 def reach(allowed: list[Tensor]) -> Tensor:
-    """allowed: a bool [T,T] for each layer, the first one first -> int16 [T,T].
-
-    The number of layers, 1 to L, after which query q can know of key k; 0 where it never can. The residual stream
-    carries a token's own state from layer to layer, so each layer is its mask OR the identity: a query has its own
-    token, and all that it knew before, after every layer, even where its mask blocks them.
-    Raises ValueError for anything but boolean squares of one size.
-    """
+    """allowed: a bool [T,T] for each layer, the first one first -> int16 [T,T]: the number of layers, 1 to L, after
+    which query q can know of key k; 0 where it never can. The residual stream carries a token's own state from layer to
+    layer, so each layer is its mask OR the identity. Raises ValueError for anything but boolean squares of one size."""
     square = (max(allowed[0].shape, default=0),) * 2 if allowed else ()
     if not allowed or any((mask.dtype, mask.shape) != (torch.bool, square) for mask in allowed):
         found = [(mask.dtype, list(mask.shape)) for mask in allowed]
@@ -68,9 +61,7 @@ def reach(allowed: list[Tensor]) -> Tensor:
 
 def reach_of(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int) -> Reach:
     """Reach in one row of a run, were every layer of it under `masks`, each where they hold; and what shuts one layer.
-
-    Raises ValueError for a target that looks at its source: a product needs queries and keys to be the same tokens.
-    """
+    Raises ValueError for a target that looks at its source."""
     layers = layer_masks(trace, row, masks)
     first = reach(layers)
     seen = [((first > 0) & (first <= n)).sum(-1) for n in range(1, len(layers) + 1)]
@@ -101,9 +92,7 @@ def ways_to(trace: Trace, row: int, masks: MaskSpec, tokens: tuple[int, ...]) ->
 
 def path(allowed: list[Tensor], query: int, key: int) -> tuple[PathStep, ...]:
     """A path that brings `query` to know of `key` after as few layers as can be: its looks, the last one first.
-
-    allowed: as `reach` takes it. Raises ValueError where there is no path.
-    """
+    allowed: as `reach` takes it. Raises ValueError where there is no path."""
     holders = [torch.zeros(len(allowed[0]), dtype=torch.bool)]  # after n layers: who knows of key
     holders[0][key] = True
     for mask in allowed:

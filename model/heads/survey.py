@@ -25,13 +25,11 @@ SHARES = (*HEAD_PATTERNS, "future", "padding")
 
 
 class AttentionShares:
-    """Each head's shares of attention (0 to 1) by SHARES, gathered block by block.
-
-    Means over the row's real queries that look at something and that a share asks about: of "previous" those from the
-    third real token on, of all other patterns from the second on, for one key alone is no choice; of "duplicate" and
-    "induction" those whose token came up before. "future" and "padding", on later tokens and on padding, do not
-    overlap: padding that comes later counts as padding. measures.py has the same shares of one head at a time.
-    """
+    """Each head's shares of attention (0 to 1) by SHARES, gathered block by block: means over the row's real queries
+    that look at something and that a share asks about: of "previous" those from the third real token on, of all other
+    patterns from the second on, for one key alone is no choice; of "duplicate" and "induction" those whose token came
+    up before. "future" and "padding", on later tokens and on padding, do not overlap: padding that comes later counts
+    as padding."""
 
     def __init__(self, trace: Trace, row: int, masks: MaskSpec) -> None:
         queries, keys = trace.queries, trace.keys
@@ -143,11 +141,8 @@ def thumbnail_size(layers: int, heads: int) -> int:
 
 @torch.inference_mode()
 def survey(trace: Trace, row: int = 0, masks: MaskSpec | None = None, by: By = "tokens") -> Survey:
-    """Every head of a row under the run's masks, or (same queries and keys) under others.
-
-    A block of queries at a time: it needs memory for one block of weights, never for Q × K of a layer. by: what the
-    thumbnails' tokens are merged into; the shares are always of tokens.
-    """
+    """Every head of a row under the run's masks, or (same queries and keys) under others, a block of queries at a time.
+    by: what the thumbnails' tokens are merged into; the shares are always of tokens."""
     groups = merge_groups(trace, row, by)
     sides = None if groups is None else (len(groups[0]), len(groups[1]))
     thumbnails = Thumbnails(trace, thumbnail_size(trace.num_layers, trace.num_heads), sides)
@@ -161,10 +156,8 @@ def survey(trace: Trace, row: int = 0, masks: MaskSpec | None = None, by: By = "
 
 
 def blocked_thumbnail(blocked: np.ndarray, tall: int, wide: int) -> np.ndarray:
-    """bool [Q,K] -> bool [tall,wide]: True where all of a patch is blocked.
-
-    Patches as torch's adaptive pooling cuts them: patch i of n over Q cells goes from floor(i·Q/n) to ceil((i+1)·Q/n).
-    """
+    """bool [Q,K] -> bool [tall,wide]: True where all of a patch is blocked. Patches as torch's adaptive pooling cuts
+    them: patch i of n over Q cells goes from floor(i·Q/n) to ceil((i+1)·Q/n)."""
     rows = np.stack([blocked[begin:end].all(0) for begin, end in _edges(blocked.shape[0], tall)])
     return np.stack([rows[:, begin:end].all(1) for begin, end in _edges(blocked.shape[1], wide)], axis=1)
 
@@ -226,17 +219,20 @@ class Changes:
 
 @torch.inference_mode()
 def changes(trace: Trace, other: Trace, row: int, other_row: int, by: By = "tokens") -> Changes:
-    """Every weight of a row less those of the other run's row, a block of queries at a time. by: what is merged.
-
-    Raises ValueError for runs of other shapes or on other tokens.
-    """
+    """Every weight of a row less those of the other run's row, a block of queries at a time. by: what is merged. Raises
+    ValueError for runs of other shapes or on other tokens."""
     shapes = [[(*record.q.shape[1:3], record.k.shape[2]) for record in one.layers] for one in (trace, other)]
     if shapes[0] != shapes[1]:
         words = N_(
             "expected two runs of the same shape, got {one} and {other}: run the same text with both models; if "
             "only one of them adds a start token, subtract the arrays without that token: numpy()[..., 1:, 1:]"
         )
-        raise ValueError(msg(words, one=_said(trace), other=_said(other)))
+        sizes = N_("{layers} × {heads} × {queries} × {keys} (layers, heads, queries, keys)")
+        said = []
+        for one in (trace, other):
+            lengths = {"queries": one.queries.ids.shape[1], "keys": one.keys.ids.shape[1]}
+            said.append(msg(sizes, layers=one.num_layers, heads=one.num_heads, **lengths))
+        raise ValueError(msg(words, one=said[0], other=said[1]))
     texts = ((one.batch.ids, one.queries.ids, one.keys.ids) for one in (trace, other))
     if not all(torch.equal(ids[row], others[other_row]) for ids, others in zip(*texts, strict=True)):
         words = N_("expected two runs on the same tokens, got different ones: use the same text and tokenizer")
@@ -244,10 +240,10 @@ def changes(trace: Trace, other: Trace, row: int, other_row: int, by: By = "toke
     groups, size = merge_groups(trace, row, by), trace.layers[0].q.shape[2]
     sides = None if groups is None else (len(groups[0]), len(groups[1]))
     thumbnails = Thumbnails(trace, thumbnail_size(trace.num_layers, trace.num_heads), sides)
-    one, two = MergedBlocks(groups, size), MergedBlocks(groups, size)
+    ours, theirs = MergedBlocks(groups, size), MergedBlocks(groups, size)
     for (layer, some, weights), (_, _, others) in zip(trace.blocks(row), other.blocks(other_row), strict=True):
-        merged, theirs = one.add(some, weights), two.add(some, others)
-        thumbnails.add(layer, merged[0], (merged[1] - theirs[1]).abs())
+        (rows, merged), (_, other_merged) = ours.add(some, weights), theirs.add(some, others)
+        thumbnails.add(layer, rows, (merged - other_merged).abs())
     found = thumbnails.result.numpy()
     return Changes(found, found.max((2, 3)))
 
@@ -262,11 +258,8 @@ def every_weight(trace: Trace, row: int) -> np.ndarray:
 
 def given_weights(attentions: Any, row: int, *, across: bool = False) -> np.ndarray:
     """What transformers gives as `attentions`, as float32 [L,H,Q,K] of a row: a tensor [B,H,Q,K] for each layer, or
-    from `generate` such a tuple for each step, whose queries follow each other; or an output that holds either.
-
-    across: whether the keys are another text, so that they are the same at each step. Raises ValueError for anything
-    else.
-    """
+    from `generate` such a tuple for each step, whose queries follow each other; or an output that holds either. across:
+    whether the keys are another text, the same at each step. Raises ValueError for anything else."""
     found = getattr(attentions, "attentions", attentions)
     if found is attentions and getattr(attentions, "decoder_attentions", None) is not None:
         raise ValueError(
@@ -325,12 +318,6 @@ def thumbnails(weights: np.ndarray) -> np.ndarray:
     layers, heads, queries, keys = weights.shape
     size = thumbnail_size(layers, heads)
     return F.adaptive_max_pool2d(torch.from_numpy(weights), (min(queries, size), min(keys, size))).numpy()
-
-
-def _said(trace: Trace) -> str:
-    words = N_("{layers} × {heads} × {queries} × {keys} (layers, heads, queries, keys)")
-    sizes = {"queries": trace.queries.ids.shape[1], "keys": trace.keys.ids.shape[1]}
-    return msg(words, layers=trace.num_layers, heads=trace.num_heads, **sizes)
 
 
 def _is_tuple(some: Any) -> bool:

@@ -1,9 +1,12 @@
-"""The vectors that a text goes through in one head, from embedding to output, and how its scores stand: plain arrays.
+"""What lessons show of one head, as plain arrays: the vectors that a text goes through in it, from embedding to output,
+and one query's row over four keys, small enough for paper: in the precision that programs use, with what they add to
+blocked scores and what they do afterwards.
 
 Sizes: T positions, W width, D head width.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -33,8 +36,7 @@ class HeadVectors:
     @property
     def norms(self) -> np.ndarray:
         """The length of each value, [T]."""
-        norms: np.ndarray = np.linalg.norm(self.v, axis=1)
-        return norms
+        return np.asarray(np.linalg.norm(self.v, axis=1))
 
 
 def head_vectors(trace: Trace, row: int, layer: int, head: int) -> HeadVectors:
@@ -67,5 +69,76 @@ def run_scores(trace: Trace, row: int) -> RunScores:
 
 
 def _plain(tensor: Tensor) -> np.ndarray:
-    found: np.ndarray = tensor.detach().to(torch.float32).cpu().numpy()
-    return found
+    return tensor.detach().to(torch.float32).cpu().numpy()
+
+
+TOKENS = ("the", "cat", "sat", "down")
+WIDTH = 2  # numbers of a query, of each key and of each value
+MOST = 99.0  # of a number, without its sign
+ADDED = {"-inf": -torch.inf, "-1e4": -1e4, "-10": -10.0}
+DTYPES = {"float32": torch.float32, "float16": torch.float16}
+Added = Literal["-inf", "-1e4", "-10"]
+Precision = Literal["float32", "float16"]
+Then = Literal["", "multiply", "zero"]
+
+
+@dataclass(frozen=True)
+class FourTokens:
+    """query [WIDTH]; keys and values, one each for TOKENS. blocked: which of them the mask blocks. add: what the mask
+    adds to a blocked score, "" for nothing. then: what is done after the softmax: "multiply" by the mask, or "zero" for
+    a row without an allowed key. sink: a learned score that only the denominator has, as in gpt_oss; None for none."""
+
+    query: tuple[float, ...]
+    keys: tuple[tuple[float, ...], ...]
+    values: tuple[tuple[float, ...], ...]
+    blocked: tuple[int, ...] = ()
+    add: Added | Literal[""] = "-inf"
+    precision: Precision = "float32"
+    then: Then = ""
+    sink: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class FourTokensSteps:
+    """float64 [4] each, of numbers in the precision asked for: raw q·k, scaled, added, masked, weights; output [WIDTH].
+    allowed: bool [4]."""
+
+    raw: np.ndarray
+    scaled: np.ndarray
+    added: np.ndarray
+    masked: np.ndarray
+    weights: np.ndarray
+    output: np.ndarray
+    allowed: np.ndarray
+
+    @property
+    def total(self) -> float:
+        """What the weights sum to; NaN where one is."""
+        return float(self.weights.sum())
+
+
+def four_token_steps(given: FourTokens) -> FourTokensSteps:
+    """Raises ValueError for other shapes and for numbers beyond MOST."""
+    dtype, size = DTYPES[given.precision], len(TOKENS)
+    shapes = {"query": (WIDTH,), "keys": (size, WIDTH), "values": (size, WIDTH)}
+    for name, shape in shapes.items():
+        numbers = np.array(getattr(given, name), np.float64)
+        if numbers.shape != shape or not (np.abs(numbers) <= MOST).all():  # NaN is not
+            raise ValueError(f"expected {name} {list(shape)} from −{MOST:g} to {MOST:g}, got another")  # not shown
+    query, keys, values = (torch.tensor(getattr(given, name), dtype=dtype) for name in shapes)
+    allowed = torch.tensor([place not in given.blocked for place in range(size)])
+    raw = keys @ query
+    scaled = raw / torch.tensor(WIDTH, dtype=dtype).sqrt()
+    added = torch.zeros(size, dtype=dtype)
+    if given.add:
+        added = added.masked_fill(~allowed, ADDED[given.add])
+    masked = scaled + added
+    column = masked if given.sink is None else torch.cat([masked, torch.tensor([given.sink], dtype=dtype)])
+    weights = column.softmax(-1)[:size]
+    if given.then == "multiply":
+        weights = weights * allowed
+    if given.then == "zero" and not allowed.any():
+        weights = torch.zeros_like(weights)
+    found = (raw, scaled, added, masked, weights, weights @ values)
+    arrays = [one.double().numpy() for one in found] + [allowed.numpy()]
+    return FourTokensSteps(*arrays)

@@ -1,6 +1,8 @@
-"""One head of a run, its masks and its name, as there are to draw of them: plain arrays, without torch.
+"""One head of a run, its masks, its name, and its arithmetic step by step, as there are to draw of them: plain arrays,
+without torch. The steps of a row say again in numpy, in double precision, what attention.py computes; a test holds the
+two equal.
 
-Sizes: Q queries, K keys, T positions.
+Sizes: Q queries, K keys, T positions, D head width.
 """
 
 from collections.abc import Sequence
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from model.spec import MaskSpec
     from model.trace import Trace
 
+
+Span = tuple[int, int]  # a position, and that after the last one
 BLOCK_ROWS = 64  # queries at a time of a long text
 MOST_CELLS = 128  # a side: three pictures of it, with every mask, stay under 1.2 MB
 
@@ -49,10 +53,7 @@ class HeadView:
 
     def any_blocked(self) -> np.ndarray:
         """bool [Q,K], True where at least one mask blocks the cell."""
-        union = np.zeros(self.weights.shape, bool)
-        for mask in self.blocked.values():
-            union |= mask
-        return union
+        return np.asarray(np.logical_or.reduce([np.zeros(self.weights.shape, bool), *self.blocked.values()]))
 
     def empty_rows(self) -> np.ndarray:
         """bool [Q], True where every key of the whole view is blocked, also those that a part leaves out."""
@@ -111,15 +112,12 @@ def head_part(
     masks: "MaskSpec",
     layer: int,
     head: int,
-    rows: tuple[int, int],
-    columns: tuple[int, int],
+    rows: Span,
+    columns: Span,
     most: int = MOST_CELLS,
 ) -> HeadView:
     """A head's rows and columns, each from a position up to, without, another, with at most `most` of each: the largest
-    weight of each patch of step × step cells where there are more, exact where there are not.
-
-    A block of queries at a time: of a long text nothing takes Q × K numbers.
-    """
+    weight of each patch of step × step cells where there are more. Of a long text nothing takes Q × K numbers."""
     step = -(-max(rows[1] - rows[0], columns[1] - columns[0]) // most)
     block = max(BLOCK_ROWS // step, 1) * step
     size = tuple(-(-(end - begin) // step) for begin, end in (rows, columns))
@@ -156,7 +154,7 @@ def mask_view(trace: "Trace", row: int, masks: "MaskSpec", layer: int, head: int
     )
 
 
-def cropped(view: HeadView, rows: tuple[int, int], columns: tuple[int, int]) -> HeadView:
+def cropped(view: HeadView, rows: Span, columns: Span) -> HeadView:
     """A whole view's rows and columns, each from a position up to, without, another. The weights stay what they are."""
     if (rows, columns) == tuple((0, size) for size in view.weights.shape):
         return view
@@ -175,10 +173,8 @@ def cropped(view: HeadView, rows: tuple[int, int], columns: tuple[int, int]) -> 
 
 
 def coarser(view: HeadView, most: int = MOST_CELLS, *, step: int = 0) -> HeadView:
-    """The view with at most `most` rows and columns: the largest weight of each patch of step × step cells.
-
-    A patch is blocked only when all of its cells are: by every mask that blocks some of them.
-    """
+    """The view with at most `most` rows and columns: the largest weight of each patch of step × step cells, which is
+    blocked only when all of its cells are: by every mask that blocks some of them."""
     step = step or step_of(view, most)
     if step == 1:
         return view
@@ -227,3 +223,103 @@ def patches(values: np.ndarray, step: int, beyond: float) -> np.ndarray:
 def _joined(labels: list[str], step: int) -> list[str]:
     groups = [labels[begin : begin + step] for begin in range(0, len(labels), step)]
     return ["".join(group[:4]) + ("…" if len(group) > 4 else "") for group in groups]
+
+
+@dataclass(frozen=True, eq=False)
+class Arithmetic:
+    """What one head of width d does to q·k. softcap None, bias and sink False where the architecture has none."""
+
+    scale: float
+    width: int
+    softcap: float | None = None
+    bias: bool = False
+    sink: bool = False
+
+    def formula(self) -> str:
+        """ "q·k / √64" or "q·k × 0.5", with the cap and the bias of those that have them."""
+        usual = np.isclose(self.scale, self.width**-0.5)
+        scaled = f"q·k / √{self.width}" if usual else f"q·k × {self.scale:.6g}"
+        if self.softcap is not None:
+            scaled = f"{self.softcap:g}·tanh({scaled} / {self.softcap:g})"
+        return scaled + (" + bias" if self.bias else "")
+
+    def softmax(self) -> str:
+        """What makes weights of the scores."""
+        power = "e<sup>score</sup>"
+        return f"{power} / (Σ {power} + e<sup>sink</sup>)" if self.sink else f"{power} / Σ {power}"
+
+
+@dataclass(eq=False)
+class RowSteps:
+    """One query's row over K keys, from q·k on computed anew in double precision.
+
+    raw [K]: q·k. bias [K], or None. sink: a score that only the denominator has, or None. blocked: for each mask, bool
+    [K]. values [K,D]. query, keys: labels; position: the query's.
+
+    Computed from them, [K] each: scaled, raw times the scale; capped, within the soft-cap; score, what the mask meets;
+    free, where no mask blocks; exp, e^(score - top), 0 where blocked; weights, which sum to 1, to less with a sink.
+    top: the largest score that is left, -inf where none is; total: the denominator, sink_exp the sink's part of it.
+    output [D]: the weighted sum of the values.
+    """
+
+    raw: np.ndarray
+    arithmetic: Arithmetic
+    blocked: dict[str, np.ndarray]
+    values: np.ndarray
+    query: str
+    keys: list[str]
+    position: int
+    bias: np.ndarray | None = None
+    sink: float | None = None
+
+    def __post_init__(self) -> None:
+        cap, sink = self.arithmetic.softcap, -np.inf if self.sink is None else self.sink
+        self.scaled = self.raw.astype(np.float64) * self.arithmetic.scale
+        self.capped = self.scaled if cap is None else cap * np.tanh(self.scaled / cap)
+        self.score = self.capped if self.bias is None else self.capped + self.bias
+        self.free = ~np.any([np.zeros(self.raw.shape, bool), *self.blocked.values()], axis=0)
+        self.top = float(max(self.score[self.free].max(initial=-np.inf), sink))
+        left = np.subtract(self.score, self.top, out=np.zeros_like(self.score), where=self.free)
+        self.exp = np.where(self.free, np.exp(left), 0.0)
+        self.sink_exp = 0.0 if self.sink is None else float(np.exp(self.sink - self.top))
+        self.total = float(self.exp.sum()) + self.sink_exp
+        self.weights = self.exp / self.total if self.total else np.zeros_like(self.exp)
+        self.output = self.weights @ self.values.astype(np.float64)
+
+    def heaviest(self, most: int) -> np.ndarray:
+        """The places of at most so many keys with the largest weights, in the order of the text; never a blocked one
+        where there are enough of others."""
+        order = np.lexsort((np.arange(len(self.raw)), -self.weights, ~self.free))
+        return np.sort(order[:most])
+
+
+@dataclass(frozen=True, eq=False)
+class HeadSteps:
+    """raw: float32 [Q,K], q·k. values: [K,D], those of its key-value head. output: [Q,D]. row: the chosen query's."""
+
+    head: HeadView
+    raw: np.ndarray
+    values: np.ndarray
+    output: np.ndarray
+    row: RowSteps
+
+
+def head_steps(trace: "Trace", row: int, masks: "MaskSpec", layer: int, head: int, query: int) -> HeadSteps:
+    """A head under the run's masks or others, and all numbers of its row `query`."""
+    record, (stages, blocked) = trace.layers[layer], trace.stages_and_masks(layer, head, row, masks)
+    terms = record.terms_in(row, slice(head, head + 1), slice(query, query + 1))
+    values = record.v[row, record.key_value_head(head)].float().cpu().numpy()
+    shown = view_of(trace, row, layer, stages, blocked)
+    has_bias, has_sink = terms.bias is not None, terms.sinks is not None
+    steps = RowSteps(
+        raw=stages.raw[query].double().numpy(),
+        arithmetic=Arithmetic(record.factor, record.q.shape[-1], terms.softcap, has_bias, has_sink),
+        blocked={name: mask[query] for name, mask in shown.blocked.items()},
+        values=values,
+        query=trace.queries.pieces[row][query],
+        keys=list(trace.keys.pieces[row]),
+        position=query,
+        bias=None if terms.bias is None else terms.bias[0, 0].double().cpu().numpy(),
+        sink=None if terms.sinks is None else terms.sinks.item(),
+    )
+    return HeadSteps(shown, stages.raw.numpy(), values, stages.output.numpy(), steps)

@@ -174,7 +174,7 @@ def verify_tree(
         square, at = context.allowed(spec, made), where.to(context.keep.device)
         return tree.to(at.device) if square is None else square[..., at, :][..., at] & tree.to(at.device)
 
-    done = model.call(batch, where[None], model.standard, masking=masking)
+    done = model.call(batch, where[None], model.standard, None, masking)
     logits = model.readout(done.states)[0]
     texts = ([*ids, *(here[one] for one in branch(above, node))] for node in range(len(row)))
     alone = [logits_of(model, batch_of(model, text), model.standard)[-1] for text in texts]

@@ -1,11 +1,7 @@
-"""What is written into blocked cells, and in which precision: what each choice does to a head's weights.
+"""What is written into blocked cells, and in which precision: what each choice does to a head's weights. Code in the
+field writes -inf, the smallest finite number or a large negative one, in 16 bits as often as in 32, or multiplies the
+weights by the mask after the softmax. All of them are run here, as written, on one head's scores [Q,K] and its mask."""
 
-A blocked cell's score has to become something whose softmax is 0. Code in the field writes -inf, the smallest finite
-number, or a large negative one, and computes in 16 bits as often as in 32. Other code multiplies the weights by the
-mask after the softmax. All of them are run here, as written, on one head's scores [Q,K] and its mask.
-"""
-
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
@@ -68,10 +64,8 @@ Kind = Literal["NaN", "zero", "uniform", "other"]
 
 @dataclass(frozen=True)
 class RowFate:
-    """What a fully blocked row of K weights becomes: all NaN, all 0, all the same, or something else.
-
-    total: their sum. largest: the largest of them. Both NaN where the weights are.
-    """
+    """What a fully blocked row of K weights becomes: all NaN, all 0, all the same, or something else. total: their sum.
+    largest: the largest of them. Both NaN where the weights are."""
 
     kind: Kind
     total: float
@@ -80,13 +74,10 @@ class RowFate:
 
 @dataclass(frozen=True)
 class Damage:
-    """How far a way of masking is from the exact weights, over the rows that have a key to look at and for each of
-    them; NaN where there is no such row or no blocked cell.
-
-    blocked_largest: the largest weight on a blocked cell. blocked_total: the largest sum of a row's weights on blocked
-    cells. difference: the largest |weight - exact weight|. least_total, most_total: of the rows' sums. nans: how many
-    of these rows hold a NaN; the other numbers leave them out.
-    """
+    """How far a way of masking is from the exact weights, over the rows that have a key to look at; NaN where there is
+    no such row or no blocked cell. blocked_largest: the largest weight on a blocked cell. blocked_total: the largest
+    sum of a row's weights on blocked cells. difference: the largest |weight - exact weight|. least_total, most_total:
+    of the rows' sums. nans: how many of these rows hold a NaN; the other numbers leave them out."""
 
     blocked_largest: float
     blocked_total: float
@@ -98,11 +89,9 @@ class Damage:
 
 @dataclass(frozen=True)
 class Result:
-    """One way of masking in one precision.
-
-    name: the fill, or the order of mask and softmax. value: what is in the blocked cells, None where nothing
-    is written. overflow: what torch said, where a number does not fit; empty and damage are then None.
-    """
+    """One way of masking in one precision. name: the fill, or the order of mask and softmax. value: what is in the
+    blocked cells, None where nothing is written. overflow: what torch said, where a number does not fit; empty and
+    damage are then None."""
 
     name: str
     dtype: str
@@ -114,13 +103,10 @@ class Result:
 
 @dataclass(frozen=True)
 class FillComparison:
-    """All ways of masking, on one head.
-
-    rows: how many have a key to look at. blocked: how many of their cells are blocked. empty_row: the query whose row
-    the reader's masks block as a whole, the first of several, or None: then a copy of the last row is blocked for the
-    demonstration. keys: how many there are in it. has_sink: whether every row's denominator has one more score. ours:
-    what this program's own core makes of all that.
-    """
+    """All ways of masking, on one head. rows: how many have a key to look at. blocked: how many of their cells are
+    blocked. empty_row: the first query whose row the reader's masks block as a whole, or None: then a copy of the last
+    row is blocked for the demonstration. keys: how many there are in it. has_sink: whether every row's denominator has
+    one more score. ours: what this program's own core makes of all that."""
 
     rows: int
     blocked: int
@@ -134,12 +120,9 @@ class FillComparison:
 
 @dataclass(frozen=True, eq=False)
 class _Case:
-    """Rows of scores, of which the last is blocked as a whole and all others have a key to look at.
-
-    allowed bool [R,K]; sink: None, or one score that is in every row's denominator alone. exact: the weights of all but
-    the last row, float64 [R-1,K]. cast: for each precision the scores [R,K] in it, and what is wrong where they do not
-    fit.
-    """
+    """Rows of scores, of which the last is blocked as a whole. allowed bool [R,K]; sink: None, or one more score of
+    every row's denominator. exact: the weights of all but the last row, float64 [R-1,K]. cast: for each precision the
+    scores [R,K] in it, and what is wrong where they do not fit."""
 
     allowed: Tensor
     sink: float | None
@@ -155,12 +138,9 @@ def on_a_head(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int) ->
 
 
 def compare(scores: Tensor, allowed: Tensor, sink: float | None = None) -> FillComparison:
-    """scores: one head's before masking, [Q,K]; allowed: bool [Q,K], True = may attend.
-
-    A score of -inf is a cell that the network itself closed, and counts as blocked; all others must be finite.
-    sink: a score of the head's that is in every row's denominator alone, for architectures that have one.
-    Raises ValueError for anything else.
-    """
+    """scores: one head's before masking, [Q,K], -inf in a cell that the network itself closed, all others finite;
+    allowed: bool [Q,K], True = may attend. sink: a score of the head's that is in every row's denominator alone. Raises
+    ValueError for anything else."""
     if scores.ndim != 2 or not scores.numel() or scores.shape != allowed.shape or allowed.dtype != torch.bool:
         raise ValueError(
             f"expected scores [Q,K] and a boolean mask [Q,K], got {list(scores.shape)} and "  # not shown
@@ -176,7 +156,16 @@ def compare(scores: Tensor, allowed: Tensor, sink: float | None = None) -> FillC
     rows = torch.cat([scores[~empty], demonstrated[None]]).float()
     ordinary = open_cells[~empty]
     exact = _softmax(rows[:-1].double().masked_fill(~ordinary, float("-inf")), sink)
-    cast = {name: _cast(rows, dtype) for name, dtype in DTYPES.items()}
+    finite = rows[rows.isfinite()].abs()
+    largest = float(finite.max()) if finite.numel() else 0.0
+    cast: dict[str, tuple[Tensor, str | None]] = {}
+    for name, dtype in DTYPES.items():
+        most, why = torch.finfo(dtype).max, None
+        if torch.tensor(largest).to(dtype).isinf():
+            why = msg(
+                "a score of ±{largest:.3g} is more than the largest number, {most:.3g}", largest=largest, most=most
+            )
+        cast[name] = rows.to(dtype), why
     case = _Case(torch.cat([ordinary, torch.zeros_like(allowed[:1])]), sink, exact, cast)
     return FillComparison(
         rows=len(ordinary),
@@ -215,17 +204,6 @@ def _tried(case: _Case, name: str, dtype: str, value: float | None) -> Result:
     return Result(name, dtype, written, None, fate(weights[-1].double()), _damage(weights[:-1].double(), case))
 
 
-def _cast(scores: Tensor, dtype: torch.dtype) -> tuple[Tensor, str | None]:
-    """The scores in a precision, and what is wrong where they do not fit."""
-    finite = scores[scores.isfinite()].abs()
-    largest, most = float(finite.max()) if finite.numel() else 0.0, torch.finfo(dtype).max
-    cast = scores.to(dtype)
-    if torch.tensor(largest).to(dtype).isinf():
-        words = msg("a score of ±{largest:.3g} is more than the largest number, {most:.3g}", largest=largest, most=most)
-        return cast, words
-    return cast, None
-
-
 def _softmax(scores: Tensor, sink: float | None) -> Tensor:
     if sink is None:
         return scores.softmax(-1)
@@ -235,15 +213,12 @@ def _softmax(scores: Tensor, sink: float | None) -> Tensor:
 
 def fate(row: Tensor) -> RowFate:
     """What the weights [K] of a fully blocked row are, from the numbers."""
-    total, largest = float(row.sum()), float(row.max())
-    kind: Kind = "other"
+    kind: Kind = "uniform" if float(row.min()) == float(row.max()) else "other"
+    if not row.any():
+        kind = "zero"
     if row.isnan().any():
         kind = "NaN"
-    elif not row.any():
-        kind = "zero"
-    elif float(row.min()) == largest:
-        kind = "uniform"
-    return RowFate(kind, total, largest)
+    return RowFate(kind, float(row.sum()), float(row.max()))
 
 
 def _damage(weights: Tensor, case: _Case) -> Damage:
@@ -269,56 +244,43 @@ def _largest(numbers: Tensor) -> float:
 
 SIZES = (3, 5, 8)  # queries, keys and a head's width
 EMPTY = 1  # the query that sees nothing
-Kernel = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]  # (q, k, v, allowed) -> output [1,1,Q,D]
-
-
-def _sdpa(backend: SDPBackend, added: bool) -> Kernel:
-    def kernel(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
-        mask = torch.zeros(allowed.shape, dtype=q.dtype).masked_fill(~allowed, -torch.inf) if added else allowed
-        with sdpa_kernel(backend):
-            output: Tensor = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        return output
-
-    return kernel
-
-
-def _eager(fill: Callable[[torch.dtype], float]) -> Kernel:
-    def kernel(q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
-        scores = (q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5).masked_fill(~allowed, fill(q.dtype))
-        output: Tensor = scores.softmax(-1) @ v
-        return output
-
-    return kernel
-
-
-KERNELS: dict[str, Kernel] = {
-    N_("SDPA math, boolean mask"): _sdpa(SDPBackend.MATH, False),
-    N_("SDPA math, −∞ added"): _sdpa(SDPBackend.MATH, True),
-    N_("SDPA flash on CPU, boolean mask"): _sdpa(SDPBackend.FLASH_ATTENTION, False),
-    N_("SDPA flash on CPU, −∞ added"): _sdpa(SDPBackend.FLASH_ATTENTION, True),
-    N_("eager softmax, −∞"): _eager(lambda dtype: -torch.inf),
-    N_("eager softmax, dtype minimum"): _eager(lambda dtype: torch.finfo(dtype).min),
+# by name: the backend of scaled_dot_product_attention, None for plain PyTorch, and what its mask is
+KERNELS: dict[str, tuple[SDPBackend | None, Literal["boolean", "-inf", "minimum"]]] = {
+    N_("SDPA math, boolean mask"): (SDPBackend.MATH, "boolean"),
+    N_("SDPA math, −∞ added"): (SDPBackend.MATH, "-inf"),
+    N_("SDPA flash on CPU, boolean mask"): (SDPBackend.FLASH_ATTENTION, "boolean"),
+    N_("SDPA flash on CPU, −∞ added"): (SDPBackend.FLASH_ATTENTION, "-inf"),
+    N_("eager softmax, −∞"): (None, "-inf"),
+    N_("eager softmax, dtype minimum"): (None, "minimum"),
 }
+
+
+def _attended(name: str, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor) -> Tensor:
+    backend, mask = KERNELS[name]
+    fill = torch.finfo(q.dtype).min if mask == "minimum" else -torch.inf
+    added = torch.zeros(allowed.shape, dtype=q.dtype).masked_fill(~allowed, fill)
+    if backend is None:
+        scores = (q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5).masked_fill(~allowed, fill)
+        return torch.matmul(scores.softmax(-1), v)
+    with sdpa_kernel(backend):
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed if mask == "boolean" else added)
 
 
 @torch.inference_mode()
 def empty_rows() -> dict[str, dict[str, str]]:
     """What a query without an allowed key gets from each attention kernel of the installed torch, measured: by kernel
     and dtype "NaN", "0", "uniform" (the mean of all values) or "other"; "" where the kernel refuses the mask or dtype.
-
-    Its softmax is 0 / 0 where blocked scores are −∞, uniform where they are a dtype's minimum, and 0 where a kernel
-    defines it so.
     """
     (queries, keys, width), generator = SIZES, torch.Generator().manual_seed(11)
     q, k, v = (torch.randn(1, 1, count, width, generator=generator) for count in (queries, keys, keys))
     allowed = torch.ones(1, 1, queries, keys, dtype=torch.bool)
     allowed[..., EMPTY, :] = False
     found: dict[str, dict[str, str]] = {}
-    for name, kernel in KERNELS.items():
+    for name in KERNELS:
         found[name] = dict.fromkeys(DTYPES, "")
         for dtype_name, dtype in DTYPES.items():
             with suppress(RuntimeError):  # no such kernel for this mask or dtype
-                output = kernel(q.to(dtype), k.to(dtype), v.to(dtype), allowed)
+                output = _attended(name, q.to(dtype), k.to(dtype), v.to(dtype), allowed)
                 found[name][dtype_name] = _outcome(output[0, 0, EMPTY].float(), v.to(dtype)[0, 0].float())
     return found
 

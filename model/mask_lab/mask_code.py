@@ -34,12 +34,10 @@ def code_of(trace: Trace, row: int, masks: MaskSpec, layer: int, head: int, kind
 
 
 def code(kind: str, place: MaskContext, spec: MaskSpec, *, row: int = 0, head: int = 0, width: int = 16) -> str:
-    """A program that builds the mask of one head and calls PyTorch's attention with it, on random numbers.
-
-    It needs torch and nothing else, and leaves behind `allowed`: bool [T,T], True = may attend, the same as
-    Trace.allowed of that layer, row and head. place: the attention of a text to itself. width: of a head.
-    Raises ValueError for a kind that is not in KINDS and for an attention whose queries are not its keys.
-    """
+    """A program that builds the mask of one head and calls PyTorch's attention with it, on random numbers. It needs
+    torch and leaves behind `allowed`: bool [T,T], True = may attend, as Trace.allowed of that layer, row and head.
+    place: the attention of a text to itself. width: of a head. Raises ValueError for a kind that is not in KINDS and
+    for an attention whose queries are not its keys."""
     if kind not in KINDS:
         raise ValueError(f"expected a kind of code out of {', '.join(KINDS)}, got {kind!r}")
     total, layer = place.keep.shape[-1], place.layer
@@ -48,7 +46,11 @@ def code(kind: str, place: MaskContext, spec: MaskSpec, *, row: int = 0, head: i
     ruling, keep = spec.at(layer, head, place.standard), place.keep[row].cpu()
     outside = (spec.layers and layer not in spec.layers) or (spec.heads and head not in spec.heads)
     strokes = _strokes(ruling, int(keep.sum())) if "drawn" in place.available else []
-    steps = [*_kinds(place, spec, head, keep), *_drawn(strokes)]
+    steps = list(_kinds(place, spec, head, keep))
+    if any(kind == "block" for kind, *_ in strokes):
+        steps.append(("&", "drawn[q_idx, k_idx] != BLOCK", "drawn by hand: blocked"))
+    if any(kind == "open" for kind, *_ in strokes):  # the drawing has the last word
+        steps.append(("|", "drawn[q_idx, k_idx] == OPEN", "drawn by hand: open, whatever blocks it"))
     tensors = list(_tensors(ruling, place, row, strokes, " ".join(condition for _, condition, _ in steps)))
     first = [f"# The mask of layer {layer}, head {head}: allowed[q, k] = token q may attend to token k"]
     if outside:
@@ -81,14 +83,6 @@ def _kinds(place: MaskContext, spec: MaskSpec, head: int, keep: Tensor) -> Itera
         for name, parameter in [(name, on[name]) for one in some for name in on if one in (name, kinds[name].joins)]:
             if condition := kinds[name].code(names, parameter):
                 yield sign, condition, kinds[name].comment
-
-
-def _drawn(strokes: list[Drawn]) -> Iterator[Step]:
-    """The drawing, which has the last word."""
-    if any(kind == "block" for kind, *_ in strokes):
-        yield "&", "drawn[q_idx, k_idx] != BLOCK", "drawn by hand: blocked"
-    if any(kind == "open" for kind, *_ in strokes):
-        yield "|", "drawn[q_idx, k_idx] == OPEN", "drawn by hand: open, whatever blocks it"
 
 
 def _statements(steps: list[Step]) -> list[str]:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from i18n import N_, msg
-from model.files import NpyHeader, npy_header
+from model.files import npy_header
 from model.masks import MaskContext, MaskSpec
 from model.spec import MOST_BYTES, MOST_STROKES, OFF, Stroke
 from model.trace import Trace
@@ -38,15 +38,20 @@ def to_npy(allowed: Tensor) -> bytes:
 
 def read_npy(data: bytes) -> np.ndarray:
     """The bool matrix in an NPY file, True = may attend. Nothing is unpickled; no memory is taken on a header's word.
-
-    Raises ValueError, saying what was expected, for everything else.
-    """
+    Raises ValueError, saying what was expected, for everything else."""
     if len(data) > MOST_BYTES:
         raise ValueError(msg("expected an NPY file of at most {most:,} bytes, got {size:,}: cut the mask to fewer "
                              "tokens, or save it as JSON", most=MOST_BYTES, size=len(data)))  # fmt: skip
     if not data.startswith(np.lib.format.MAGIC_PREFIX):
         raise ValueError(_no_npy(data))
-    shape, fortran, dtype, offset = _header(data)
+    try:
+        shape, fortran, dtype, offset = npy_header(data)
+    except KeyError as version:
+        raise ValueError(msg("expected an NPY file of version 1.0 or 2.0, got {version}: save a plain bool matrix with "
+                             "numpy.save", version=".".join(map(str, version.args[0])))) from None  # fmt: skip
+    except UNREADABLE:
+        raise ValueError(msg("expected the header of an NPY file, got one that cannot be read: save it again with "
+                             "numpy.save")) from None  # fmt: skip
     if dtype.hasobject:
         raise ValueError(msg("expected an array of bool, got one of Python objects, which are pickled and never "
                              "opened: save mask.astype(bool)"))  # fmt: skip
@@ -62,19 +67,16 @@ def read_npy(data: bytes) -> np.ndarray:
         raise ValueError(msg("expected {size:,} bytes of cells after the header, got {found:,}: the file is "
                              "incomplete, save it again", size=shape[0] * shape[1], found=cells.size))  # fmt: skip
     if cells.max() > 1:
-        largest = int(cells.max())
         words = N_("expected cells that are 0 or 1, got a {cell}: save it again with numpy.save")
-        raise ValueError(msg(words, cell=largest))
+        raise ValueError(msg(words, cell=int(cells.max())))
     return cells.astype(bool).reshape(shape, order="F" if fortran else "C")
 
 
 def as_drawing(cells: np.ndarray, keep: Tensor) -> MaskSpec:
-    """All masks off, and drawn strokes that block exactly the cells that are False.
-
-    cells: bool, over the T positions of keep or over its R real tokens alone. Padding cannot be drawn on: over the
-    real tokens alone it stays masked; over all positions it gets the padding mask that differs least from the cells
-    (see `differing`). Raises ValueError for another shape, or more rectangles than a drawing may have.
-    """
+    """All masks off, and drawn strokes that block exactly the cells that are False. cells: bool, over the T positions
+    of keep or over its R real tokens alone. Padding cannot be drawn on: over the real tokens alone it stays masked;
+    over all positions it gets the padding mask that differs least from the cells (see `differing`). Raises ValueError
+    for another shape, or more rectangles than a drawing may have."""
     total, real = len(keep), int(keep.sum())
     if cells.shape[0] != cells.shape[1]:
         raise ValueError(msg("expected a square mask, as many queries as keys, got {shape}: save the mask of a text's "
@@ -126,18 +128,6 @@ def runs_of(edge: np.ndarray) -> list[tuple[int, int]]:
     return list(zip((edge == 1).nonzero()[0].tolist(), ((edge == -1).nonzero()[0] - 1).tolist(), strict=True))
 
 
-def _header(data: bytes) -> NpyHeader:
-    """Raises ValueError for a header that cannot be read."""
-    try:
-        return npy_header(data)
-    except KeyError as version:
-        raise ValueError(msg("expected an NPY file of version 1.0 or 2.0, got {version}: save a plain bool matrix with "
-                             "numpy.save", version=".".join(map(str, version.args[0])))) from None  # fmt: skip
-    except UNREADABLE:
-        raise ValueError(msg("expected the header of an NPY file, got one that cannot be read: save it again with "
-                             "numpy.save")) from None  # fmt: skip
-
-
 def _no_npy(data: bytes) -> str:
     """What is wrong with a file that does not begin as one."""
     if not data:
@@ -169,12 +159,8 @@ LARGE = -1_000.0  # what is added to a blocked score is at most this: −10,000 
 
 
 def read_mask(given: Any) -> tuple[np.ndarray, bool]:
-    """bool [Q,K], the first mask of a batch, and whether others of the batch differ from it.
-
-    given: an array or tensor of 2 to 4 dimensions, a printed one, or the bytes of an NPY file: 0 and 1 or booleans with
-    True = may attend, or what is added to the scores, 0 and −∞ or a dtype's minimum. Raises ValueError, saying what was
-    expected, for anything else.
-    """
+    """bool [Q,K], the first mask of a batch, and whether others of the batch differ from it. given: as name_mask takes
+    it. Raises ValueError, saying what was expected, for anything else."""
     array = _array(given)
     if 0 in array.shape:
         raise ValueError(msg("expected a mask with cells in it, got none"))
@@ -193,7 +179,13 @@ def read_mask(given: Any) -> tuple[np.ndarray, bool]:
 
 def _array(given: Any) -> np.ndarray:
     if isinstance(given, bytes):
-        return _from_npy(given)
+        try:
+            shape, _, dtype, _ = npy_header(given)
+            if dtype.kind not in "biuf" or math.prod(shape) > MOST_CELLS:
+                raise ValueError
+            return np.asarray(np.load(io.BytesIO(given), allow_pickle=False))
+        except Exception:  # noqa: BLE001  # numpy's parser raises many kinds
+            raise ValueError(msg("expected an NPY file of at most {most:,} numbers", most=MOST_CELLS)) from None
     if isinstance(given, str):
         return _printed(given)
     if isinstance(given, Tensor):
@@ -205,17 +197,6 @@ def _array(given: Any) -> np.ndarray:
     if array.dtype.kind not in "biuf":
         got = getattr(given, "dtype", type(given).__name__)
         raise ValueError(msg("expected an array of numbers or booleans, got {got}", got=str(got)))
-    return array
-
-
-def _from_npy(data: bytes) -> np.ndarray:
-    try:
-        header = npy_header(data)
-        if header.dtype.kind not in "biuf" or math.prod(header.shape) > MOST_CELLS:
-            raise ValueError
-        array: np.ndarray = np.load(io.BytesIO(data), allow_pickle=False)
-    except Exception:  # noqa: BLE001  # numpy's parser raises many kinds
-        raise ValueError(msg("expected an NPY file of at most {most:,} numbers", most=MOST_CELLS)) from None
     return array
 
 
@@ -233,24 +214,19 @@ def _printed(text: str) -> np.ndarray:
         text = re.sub(r"(?<=[01])(?=[01])", " ", text) if DIGITS.fullmatch(text) else text
         rows = [f"[{line}]" for line in text.splitlines() if line.strip()]
         text = "".join(rows) if len(rows) == 1 else f"[{''.join(rows)}]"
-    array = np.array(_nested(text[text.index("[") : text.rfind("]") + 1]))
-    if array.dtype.kind not in "bif":
-        raise ValueError(msg("expected a printed tensor of numbers or booleans"))
-    return array
-
-
-def _nested(text: str) -> list[Any]:
-    """Lists of lists of numbers. Raises ValueError where brackets do not match, and for rows of different lengths."""
-    words = (word if word in "[]" else json.dumps(_value(word)) for word in WORD.findall(text))
+    text = text[text.index("[") : text.rfind("]") + 1]
+    parts = (word if word in "[]" else json.dumps(_value(word)) for word in WORD.findall(text))
     try:
-        rows: list[Any] = json.loads(",".join(words).replace("[,", "[").replace(",]", "]"))
+        rows = json.loads(",".join(parts).replace("[,", "[").replace(",]", "]"))
     except (ValueError, RecursionError):
         raise ValueError(msg("expected a printed tensor: every bracket closed")) from None
     try:
-        np.array(rows)
+        array = np.array(rows)
     except ValueError:
         raise ValueError(msg(RAGGED)) from None
-    return rows
+    if array.dtype.kind not in "bif":
+        raise ValueError(msg("expected a printed tensor of numbers or booleans"))
+    return array
 
 
 def _value(word: str) -> bool | int | float:

@@ -70,12 +70,9 @@ class Reading:
 
 
 def name_mask(given: Any) -> NamedMask:
-    """Name a mask.
-
-    given: an array or tensor of 2 to 4 dimensions, a printed one, or the bytes of an NPY file: 0 and 1 or booleans with
-    True = may attend, or what is added to the scores, 0 and −∞ or a dtype's minimum. Of a batch, the first mask.
-    Raises ValueError, saying what was expected, for anything else.
-    """
+    """Name a mask. given: an array or tensor of 2 to 4 dimensions, a printed one, or the bytes of an NPY file: 0 and 1
+    or booleans with True = may attend, or what is added to the scores, 0 and −∞ or a dtype's minimum. Of a batch, the
+    first mask. Raises ValueError, saying what was expected, for anything else."""
     allowed, others_differ = read_mask(given)
     reading = _read(allowed)
     differs = np.argwhere(allowed != _meant(reading, allowed))
@@ -292,8 +289,7 @@ def _documents(allowed: np.ndarray) -> Reading | None:
 def _same_part(parts: tuple[int, ...]) -> np.ndarray:
     """bool [T,T]: whether two tokens stand in the same of some documents of so many tokens."""
     part = np.repeat(np.arange(len(parts)), parts)
-    same: np.ndarray = part[:, None] == part
-    return same
+    return np.asarray(part[:, None] == part)
 
 
 def _padded(allowed: np.ndarray) -> Reading | None:

@@ -47,10 +47,8 @@ def new_transformer(config: TransformerConfig) -> Transformer:
 
 
 def initialised(model: Network) -> Network:
-    """GPT-2's initial weights, but for positions: sines and cosines to begin with (Vaswani et al. 2017, section 3.5).
-
-    From there "one position back" is a rotation that a head finds in minutes; from random vectors it takes hours.
-    """
+    """GPT-2's initial weights, but for positions: sines and cosines (Vaswani et al. 2017, section 3.5), in which "one
+    position back" is a rotation that a head finds in minutes; from random vectors it takes hours."""
     config = model.config
     for name, weight in model.named_parameters():
         if name.endswith("bias"):
@@ -145,12 +143,10 @@ class Alphabet:
 
 
 def train(text: str, causal: bool, steps: int, seed: int) -> Iterator[dict[str, Any]]:
-    """Train on rows of the text, longer than CONTEXT; what there is to tell as it goes.
-
-    After every REPORT_EVERY steps {"step", "loss", "last"}: the mean training loss since the last report, of all
-    targets and of each row's last one, in nats a character; between them {"step", "text"}: what it writes. At the end
-    {"step", "with", "without"}: the loss under either mask; {"copy"}: each head's mean weight on the next character.
-    """
+    """Train on rows of the text, longer than CONTEXT; what there is to tell as it goes. After every REPORT_EVERY steps
+    {"step", "loss", "last"}: the mean training loss since the last report, of all targets and of each row's last one,
+    in nats a character; between them {"step", "text"}: what it writes. At the end {"step", "with", "without"}: the loss
+    under either mask; {"copy"}: each head's mean weight on the next character."""
     torch.manual_seed(seed)
     alphabet = Alphabet(text)
     ids = alphabet.encode(text)

@@ -1,8 +1,6 @@
 """The twins: two models that differ in one thing, whether they were trained with the causal mask. What each of them
-makes of a text, run with the mask and without: four combinations.
-
-T tokens of a text, L layers, H heads, V vocabulary. Losses are natural logarithms (nats).
-"""
+makes of a text, run with the mask and without: four combinations. T tokens of a text, L layers, H heads, V vocabulary.
+Losses are natural logarithms (nats)."""
 
 import csv
 from collections.abc import Sequence
@@ -70,12 +68,10 @@ class TwinPair:
 
 @dataclass(frozen=True, eq=False)
 class TwinOutcome:
-    """What one combination makes of a text.
-
-    losses: float32 [T], of each token given what the model saw; NaN at the first. right: bool [T], whether the token it
-    holds likeliest there is the text's; False at the first. copies: each head's copy score, float32 [L,H]. echoes: the
-    share, 0 to 1, of places where it holds the very token that it stands on likeliest to come next.
-    """
+    """What one combination makes of a text. losses: float32 [T], of each token given what the model saw; NaN at the
+    first. right: bool [T], whether the token it holds likeliest there is the text's; False at the first. copies: each
+    head's copy score, float32 [L,H]. echoes: the share, 0 to 1, of places where it holds the very token that it stands
+    on likeliest to come next."""
 
     losses: np.ndarray
     right: np.ndarray
@@ -95,10 +91,8 @@ class TwinOutcome:
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """What moves when one token is replaced: the largest |difference| at each place, both float32 [T].
-
-    logits: over the vocabulary. weights: over all layers, heads and keys of that query's row. place: of the token.
-    """
+    """What moves when one token is replaced: the largest |difference| at each place, both float32 [T]. logits: over the
+    vocabulary. weights: over all layers, heads and keys of that query's row. place: of the token."""
 
     logits: np.ndarray
     weights: np.ndarray
@@ -115,11 +109,9 @@ class Change:
 
 @dataclass(frozen=True, eq=False)
 class Curves:
-    """The losses of both while they were trained, in nats a token, each [lines of loss.csv].
-
-    training: by whether with the mask, the mean of the steps since the line before. last_token: the same, of each row's
-    last target alone: it has nothing to its right. held_out: of each combination, on text that neither was trained on.
-    """
+    """The losses of both while they were trained, in nats a token, each [lines of loss.csv]. training: by whether with
+    the mask, the mean of the steps since the line before. last_token: the same, of each row's last target alone: it has
+    nothing to its right. held_out: of each combination, on text that neither was trained on."""
 
     steps: np.ndarray
     training: dict[bool, np.ndarray]
@@ -133,7 +125,7 @@ def load(folder: Path = FOLDER) -> TwinPair:
     models: dict[bool, Model] = {}
     for trained, name in FOLDERS.items():
         network = load_transformer(folder / name)
-        encoder = BatchTokenizer(tokenizer, network.config.context, pad=PAD_ID, start=START_ID)
+        encoder = BatchTokenizer(tokenizer, network.config.context, pad=PAD_ID, start=[START_ID])
         title = f"twin trained {with_or_without(trained)} the mask"  # not shown
         models[trained] = DecoderModel(title, network, encoder, key=files_key(title, folder / name))
         models[trained].standard = MaskSpec(causal=trained)
@@ -195,11 +187,8 @@ def best_head(scores: np.ndarray) -> tuple[int, int]:
 def write(
     model: Model, ids: Sequence[int], *, causal: bool, seed: int | None = None, count: int = WRITTEN
 ) -> list[int]:
-    """ids and up to `count` more, as many as the context takes, each from a run on all before it.
-
-    The likeliest each time, or drawn with a seed. With the mask or without, the last token has nothing to its right:
-    without, the tokens before it see what was written after them.
-    """
+    """ids and up to `count` more, as many as the context takes, each from a run on all before it: the likeliest each
+    time, or drawn with a seed. Without the mask, the tokens before the last see what was written after them."""
     how = Sampling(temperature=0) if seed is None else Sampling(WARMTH, seed=seed)
     written = list(ids)
     for _ in range(min(count, model.context - len(ids))):

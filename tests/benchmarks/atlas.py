@@ -10,8 +10,7 @@ import torch
 
 from model import catalog
 from model.atlas.progress import begun, measured_in_threads
-from model.atlas.texts import Unit, batch_of, rows_of_unit, units_of_sample
-from model.atlas.unit import batches
+from model.atlas.unit import Unit, batch_of, batches, rows_of_unit, units_of_sample
 from model.base import Model
 from model.text import TokenBatch
 from serving import machine

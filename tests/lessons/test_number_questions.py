@@ -10,8 +10,7 @@ from lessons.answer import OTHER, Answer, QuestionSubject
 from lessons.questions import BECOMES, answer
 from model import catalog
 from model.base import Model
-from model.heads.four_tokens import FourTokens, four_token_steps
-from model.heads.vectors import RunScores, head_vectors, run_scores
+from model.heads.vectors import FourTokens, RunScores, four_token_steps, head_vectors, run_scores
 from model.masks import MaskSpec
 from viz.lessons.screen import plain
 

@@ -29,7 +29,7 @@ def word_pieces() -> BatchTokenizer:
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
-    return BatchTokenizer(tokenizer, 29, pad=0, start=2, end=[3])
+    return BatchTokenizer(tokenizer, 29, pad=0, start=[2], end=[3])
 
 
 def unigrams() -> BatchTokenizer:
@@ -95,7 +95,7 @@ class TestDocuments:
     def test_a_text_that_was_cut_is_split_as_its_beginning_was(self) -> None:
         tokenizer = Tokenizer.from_file(str(CHECKPOINTS / "story" / "tokenizer.json"))
         text = "One day. A cat sat. It was red. " * 9
-        short, long = (BatchTokenizer(tokenizer, context, pad=0, start=1).encode([text]) for context in (11, 101))
+        short, long = (BatchTokenizer(tokenizer, context, pad=0, start=[1]).encode([text]) for context in (11, 101))
         assert short.cut[0] == text[len("One day. A cat sat. It was red") :]
         assert torch.equal(short.split("."), long.split(".")[:, :11])
         assert short.split("red").max() == 0
@@ -114,7 +114,7 @@ class TestDocuments:
 
     def test_whole_words_and_what_is_unknown(self) -> None:
         encoder = BatchTokenizer(
-            families.word_tokenizer(), 29, pad=families.PAD, start=families.START, end=[families.END]
+            families.word_tokenizer(), 29, pad=families.PAD, start=[families.START], end=[families.END]
         )
         batch = encoder.encode(["the cat on the mat"])
         assert documents(batch, "the") == {0: "<s>the", 1: "catonthe", 2: "mat</s>"}

@@ -86,7 +86,7 @@ def test_every_head_is_ranked_and_the_strongest_can_be_turned_off(story: Model) 
     batch = story.encode([FIRST])
     query = batch.ids.shape[1] - 1
     target = outcome(story, batch, MaskSpec(), 0, query, HeadsOff(())).target
-    expected = [layer_effects(story, batch, MaskSpec(), 0, query, target, layer, 6, HeadsOff(())) for layer in range(6)]
+    expected = [layer_effects(story, batch, MaskSpec(), 0, query, target, layer, HeadsOff(())) for layer in range(6)]
     np.testing.assert_allclose(page.effects(), np.stack(expected), atol=1e-5)
     layer, head = np.unravel_index(int(np.argmax(expected)), (6, 6))
     page.press("turn_first")

@@ -16,7 +16,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from i18n import say
-from model.atlas.texts import SAMPLE as ATLAS_SAMPLE
+from model.atlas.unit import SAMPLE as ATLAS_SAMPLE
 from model.bug_clinic.comparison import ADDED
 from tests.viz.packet import unpacked
 from ui import widgets

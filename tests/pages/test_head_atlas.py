@@ -12,8 +12,7 @@ from model import catalog
 from model.atlas import progress as atlas_progress
 from model.atlas.progress import Measure
 from model.atlas.table import measures_table
-from model.atlas.texts import units_of_sample
-from model.atlas.unit import measure_unit
+from model.atlas.unit import measure_unit, units_of_sample
 from tests.model.huggingface.families import save
 from tests.pages.page import Page
 from ui import results

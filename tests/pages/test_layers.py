@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from model.base import Model
-from model.heads import rollout
-from model.heads.logit_lens import logit_lens
+from model.heads import layers
+from model.heads.layers import logit_lens
 from model.masks import MaskSpec
 from tests.model.huggingface.families import save
 from tests.pages.explore import Explore, array
@@ -69,9 +69,9 @@ def test_one_token_layer_by_layer(story: Model, over: str) -> None:
     for spec, found in ((MaskSpec(causal=False), now), (MaskSpec(), standard)):
         trace = story.run(batch, spec)
         if over == "flow":
-            expected = rollout.token_flow(trace, 0, spec, 11)
+            expected = layers.token_flow(trace, 0, spec, 11)
         else:
-            expected = rollout.layer_maps(trace, 0, spec, over).maps[:, 11]  # type: ignore[arg-type]
+            expected = layers.layer_maps(trace, 0, spec, over).maps[:, 11]  # type: ignore[arg-type]
         closed = np.zeros(expected.shape, bool)
         if spec.causal:
             closed[:, 12:] = True
@@ -84,7 +84,7 @@ def test_one_token_layer_by_layer(story: Model, over: str) -> None:
 def test_all_tokens_at_a_layer(story: Model) -> None:
     page = Layers(across="all", over="rollout", layer="3")
     trace = story.run(story.encode([FIRST]))
-    expected = rollout.layer_maps(trace, 0, MaskSpec(), "rollout").maps[3]
+    expected = layers.layer_maps(trace, 0, MaskSpec(), "rollout").maps[3]
     np.testing.assert_allclose(page.weights(), np.where(np.tri(len(expected), dtype=bool), expected, np.nan), atol=1e-6)
     (trace_shown,) = [one for one in page.figures()["head_figure"]["data"] if one["name"] == "weights"]
     assert "rollout" in trace_shown["hovertemplate"]
@@ -177,7 +177,7 @@ def test_padding_that_looks_keeps_its_own_state(story: Model) -> None:
     """Its column is out of sight while the padding mask is on; what is said of it is not of the rest alone."""
     page = Layers(text="Once\nThe little girl ran down the hill.", across="token", causal="false", query="0")
     run = story.run(story.encode(["Once", "The little girl ran down the hill."], "left"), MaskSpec(causal=False))
-    own = rollout.layer_maps(run, 0, run.spec, "rollout").maps[-1, 0, 0]
+    own = layers.layer_maps(run, 0, run.spec, "rollout").maps[-1, 0, 0]
     assert f"{own:.1%} of “<pad>”'s rollout is from itself" in page.sentence()
     assert own == pytest.approx(1 / 2**6, rel=1e-4)  # half of it stays in each layer
 

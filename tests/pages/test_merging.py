@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from model.base import Model
-from model.heads import rollout
-from model.heads.logit_lens import logit_lens
+from model.heads import layers
+from model.heads.layers import logit_lens
 from model.heads.merging import groups_of, merged_head
 from model.masks import MaskSpec
 from tests.pages.explore import Explore
@@ -118,7 +118,7 @@ class TestAcrossLayers:
         """Each head is merged before their maximum, which can so be no more than 1; a rollout after its product."""
         every, groups = heads(story, FREE), edges(story, TEXT, by)
         if over == "rollout":
-            expected = by_hand(rollout.rollout(every.mean(1)), groups)
+            expected = by_hand(layers.rollout(every.mean(1)), groups)
         else:
             expected = getattr(by_hand(every, groups), "mean" if over == "mean" else "max")(1)
         page = Layers(text=TEXT, by=by, across="all", over=over, layer="2", causal="false", query="1")

@@ -22,8 +22,8 @@ import i18n
 from model import catalog, padding
 from model.base import Model, tokenize
 from model.heads.ablation import HeadsOff, answer, layer_effects, outcome
+from model.heads.layers import layer_maps
 from model.heads.reach import reach_of
-from model.heads.rollout import layer_maps
 from model.heads.view import HeadView, cropped
 from model.images import captioner
 from model.images.scenes import caption, random_scene, render
@@ -290,7 +290,7 @@ def ranking(facts: Facts) -> str:
     """What Ablation says of all heads, each off alone."""
     now, target = facts.now, int(facts.logs[facts.at].argmax())
     asked = ModelRef.of(now.model), now.run.batch, now.run.spec, now.row, facts.at, target
-    effects = [results.ask(layer_effects, *asked, layer, 6, HeadsOff(())) for layer in range(6)]
+    effects = [results.ask(layer_effects, *asked, layer, HeadsOff(())) for layer in range(6)]
     return ranking_sentence(EffectsView(np.stack(effects), range(6), frozenset()))
 
 

@@ -12,8 +12,7 @@ import torch
 import unmask
 from model.attribution.score_split import score_split
 from model.heads.ablation import HeadsOff, layer_effects, outcome
-from model.heads.logit_lens import logit_lens
-from model.heads.rollout import layer_maps, token_flow
+from model.heads.layers import layer_maps, logit_lens, token_flow
 from tests.model.huggingface.families import save
 from tests.model.huggingface.test_families import saved
 from unmask.notebook import LoadedModel
@@ -151,7 +150,7 @@ def test_ablation(run: Run) -> None:
     found = shows_itself(run.ablate([(4, 0), (3, 1)], "mean", query=8))
     np.testing.assert_array_equal(found.numpy(), expected.losses)
     effects = shows_itself(run.ablation(query=8)).numpy()
-    row = layer_effects(run.model, run.trace.batch, run.masks, 0, 8, target, 4, 6, HeadsOff(()))
+    row = layer_effects(run.model, run.trace.batch, run.masks, 0, 8, target, 4, HeadsOff(()))
     np.testing.assert_allclose(effects[4], row, atol=1e-6)
     assert repr(run.ablate([(4, 0), (4, 0)], query=8)).startswith("L4 H0 off")
     with pytest.raises(ValueError, match="expected a head from 0 to 5, got 9"):

@@ -82,7 +82,7 @@ def test_an_image_goes_with_one_text_of_an_image_text_model(folders: dict) -> No
         with pytest.raises(ValueError, match="of a text alone"):
             call()
     with pytest.raises(NotSupported, match="several calls"):
-        run.model.call(run.trace.batch, run.trace.batch.ids, run.masks)
+        run.model.call(run.trace.batch, run.trace.batch.ids, run.masks, None)
 
 
 def test_a_picture_is_lit_where_a_token_attends(run: ImageRun) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from model.heads.logit_lens import LogitLens
+from model.heads.layers import LogitLens
 from model.heads.view import HeadView
 from tests.viz.markup import plain
 from viz.ablation import EffectsView, effects_alt

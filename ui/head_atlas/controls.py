@@ -17,16 +17,18 @@ from model.atlas import progress
 from model.atlas.progress import AtlasProgress, Measure
 from model.atlas.result import EVERY_MEASURE, MEASURES, OF_WEIGHTS, Atlas
 from model.atlas.tally import Tally
-from model.atlas.texts import (
+from model.atlas.unit import (
     MOST_UPLOAD,
     SUFFIXES,
     Unit,
+    check,
+    measure_unit,
+    row_length,
     units_of_random,
     units_of_sample,
     units_of_text,
     units_of_upload,
 )
-from model.atlas.unit import check, measure_unit, row_length
 from model.base import Model
 from model.circuits.ov_qk import copying_scores, strongest_reads
 from model.masks import MaskSpec

@@ -15,8 +15,7 @@ from lessons.answer import Answer
 from lessons.lesson import FourTokenRow, Step
 from lessons.picture_data import picture_data
 from model import catalog
-from model.heads.four_tokens import MOST, TOKENS, Added, Precision, four_token_steps
-from model.heads.vectors import RunScores, run_scores
+from model.heads.vectors import MOST, TOKENS, Added, Precision, RunScores, four_token_steps, run_scores
 from serving.job import ModelRef, RunRef
 from ui import page, results
 from ui.lessons import choices

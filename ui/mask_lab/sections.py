@@ -13,8 +13,7 @@ import streamlit as st
 
 from i18n import N_, say, together
 from model.heads.reach import PathStep, answers_known, reach_of, ways_to
-from model.heads.row_steps import HeadSteps, RowSteps, head_steps
-from model.heads.view import HeadView, MaskView, coarser_words, cropped
+from model.heads.view import HeadSteps, HeadView, MaskView, RowSteps, coarser_words, cropped, head_steps
 from model.mask_kinds import KINDS
 from model.masks import MaskSpec
 from model.text import TokenBatch

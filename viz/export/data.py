@@ -240,10 +240,10 @@ def _read_npz(data: bytes) -> tuple[str | bytes, dict[str, np.ndarray]]:
 
 def _array(file: bytes) -> np.ndarray:
     """An .npy file's array, of the bytes that are there: numpy.load makes room for what a header says first."""
-    header = uploads.npy_header(file)
-    if header.dtype.hasobject or header.fortran:
+    shape, fortran, dtype, offset = uploads.npy_header(file)
+    if dtype.hasobject or fortran:
         raise _wrong("plain")
-    return np.frombuffer(file, header.dtype, offset=header.offset).reshape(header.shape)
+    return np.frombuffer(file, dtype, offset=offset).reshape(shape)
 
 
 def _read_safetensors(data: bytes) -> tuple[str | bytes, dict[str, np.ndarray]]:

@@ -24,8 +24,7 @@ from viz.palette import MARK, NOW, STANDARD, diverging, rgb
 
 if TYPE_CHECKING:
     from lessons.picture_data import PictureData
-    from model.heads.four_tokens import FourTokens, FourTokensSteps
-    from model.heads.vectors import HeadVectors, RunScores
+    from model.heads.vectors import FourTokens, FourTokensSteps, HeadVectors, RunScores
 
 DRAWN = frozenset({"embedding", "qkv", "output", "logits", "norms", "numbers", "training"})  # of a step's `show`
 MOST_KEYS = 8  # whose values are drawn

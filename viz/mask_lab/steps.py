@@ -2,23 +2,16 @@
 to its weights, and the values that they sum.
 """
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import plotly.graph_objects as go
 from markupsafe import Markup
 
 from i18n import N_, say, together
-from model.heads.row_steps import RowSteps
-from model.heads.view import HeadView, coarser
+from model.heads.view import HeadSteps, HeadView, RowSteps, coarser
 from viz import heatmap
 from viz.charts import MARGIN, bars, both_sides, heat
 from viz.html import escaped, filled, fixed, join, named, paragraph, power_of_ten, shortened, table, tag, td, th, track
 from viz.palette import NOW, STANDARD
-
-if TYPE_CHECKING:  # it imports torch
-    from model.heads.row_steps import HeadSteps
-
 
 HEIGHT = 780  # pixels
 COLUMNS = ((0.0, 0.26), (0.36, 0.62), (0.72, 0.98))
@@ -27,7 +20,7 @@ RAW, SCALED, MASKED, WEIGHTS, VALUES, OUTPUT = PANELS = ("", "2", "3", "4", "5",
 WITH_BAR = (RAW, MASKED, OUTPUT)  # the others have the colours of the next
 
 
-def steps_figure(view: "HeadSteps", *, dark: bool) -> go.Figure:
+def steps_figure(view: HeadSteps, *, dark: bool) -> go.Figure:
     """Raw, scaled and masked scores; weights, values and output. Axes that mean the same zoom together."""
     head = coarser(view.head)
     layout = _layout(head) | {
@@ -43,7 +36,7 @@ def steps_figure(view: "HeadSteps", *, dark: bool) -> go.Figure:
     return heatmap.figure(pictures, layout)
 
 
-def _scores(view: "HeadSteps", head: HeadView, dark: bool) -> list[heatmap.Part]:
+def _scores(view: HeadSteps, head: HeadView, dark: bool) -> list[heatmap.Part]:
     """Before and after scaling, and masked: the last two share their colours."""
     names = heatmap.axis_names(head)
     raw = largest(view.raw, head.step, head.step)
@@ -58,7 +51,7 @@ def _scores(view: "HeadSteps", head: HeadView, dark: bool) -> list[heatmap.Part]
     ]
 
 
-def _values(view: "HeadSteps", head: HeadView, dark: bool) -> list[heatmap.Part]:
+def _values(view: HeadSteps, head: HeadView, dark: bool) -> list[heatmap.Part]:
     """The values of the keys, and for every query their weighted sum, in one range of colours."""
     numbers = [say("number {number}", number=place) for place in range(view.values.shape[1])]
     reach = max(_reach_of(view.values), _reach_of(view.output))
@@ -103,7 +96,7 @@ def _layout(head: HeadView) -> heatmap.Part:
     return layout
 
 
-def _titles(view: "HeadSteps") -> list[heatmap.Part]:
+def _titles(view: HeadSteps) -> list[heatmap.Part]:
     titles = (
         (say("1 raw"), "q·k"),
         (say("2 scaled"), view.row.arithmetic.formula()),

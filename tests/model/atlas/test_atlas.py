@@ -11,8 +11,20 @@ from model.atlas import batch as atlas_batch
 from model.atlas import unit as atlas_unit
 from model.atlas.result import LEAST_QUERIES, NAMED, NAMES, Atlas, atlas_of
 from model.atlas.tally import SAMPLED, TOP_KEYS, Tally
-from model.atlas.texts import Unit, batch_of, in_units, rows_of_unit, units_of_random, units_of_sample
-from model.atlas.unit import empty_tally, measure_unit, only_punctuation, priorities, row_length, sampled
+from model.atlas.unit import (
+    Unit,
+    batch_of,
+    empty_tally,
+    in_units,
+    measure_unit,
+    only_punctuation,
+    priorities,
+    row_length,
+    rows_of_unit,
+    sampled,
+    units_of_random,
+    units_of_sample,
+)
 from model.base import CHECKPOINTS, Model
 from model.decoder import DecoderModel
 from model.masks import MaskSpec

@@ -19,7 +19,7 @@ from model.atlas import progress as atlas_progress
 from model.atlas import unit as atlas_unit
 from model.atlas.result import NAMES
 from model.atlas.table import as_parquet, examples_path, examples_table, heads_table
-from model.atlas.texts import units_of_upload
+from model.atlas.unit import units_of_upload
 from model.base import Model
 
 LINES = [f"the cat {number} sat on the mat, and the mat sat still" for number in range(70)]  # three units

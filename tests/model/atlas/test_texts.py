@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from model.atlas.texts import (
+from model.atlas.unit import (
     MOST_UPLOAD,
     UNIT_CHARACTERS,
     UNIT_TEXTS,

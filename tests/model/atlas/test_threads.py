@@ -10,8 +10,7 @@ import torch
 
 from model.atlas import progress as atlas_progress
 from model.atlas.progress import AtlasProgress
-from model.atlas.texts import Unit, units_of_text
-from model.atlas.unit import measure_unit
+from model.atlas.unit import Unit, measure_unit, units_of_text
 from model.base import Model
 from serving import machine
 

@@ -50,4 +50,4 @@ def by_hand() -> DecoderModel:
     second.output.weight[OUT + tokens, tokens] = 1
     made = Tokenizer(models.WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token="<pad>"))
     made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return DecoderModel("by hand", network.eval(), BatchTokenizer(made, CONTEXT, pad=0, start=1))
+    return DecoderModel("by hand", network.eval(), BatchTokenizer(made, CONTEXT, pad=0, start=[1]))

@@ -96,7 +96,7 @@ def test_a_layer_s_effects_are_those_of_each_head_alone(
     monkeypatch.setattr(tiny, "most_cells", at_a_time * batch.ids.shape[1])
     before = outcome(tiny, batch, MaskSpec(), 0, 6, ON, 5).log_probability
     for layer in range(2):
-        found = layer_effects(tiny, batch, MaskSpec(), 0, 6, 5, layer, 3, way)
+        found = layer_effects(tiny, batch, MaskSpec(), 0, 6, 5, layer, way)
         alone = [outcome(tiny, batch, MaskSpec(), 0, 6, replace(way, heads=((layer, head),)), 5) for head in range(3)]
         np.testing.assert_allclose(found, [before - one.log_probability for one in alone], atol=1e-5)
         assert len(set(found.round(7).tolist())) == 3
@@ -115,7 +115,7 @@ def test_the_story_model_loses_its_induction_with_the_head_its_card_names(story:
     query = batch.real(0).stop - 1
     whole = outcome(story, batch, MaskSpec(), 0, query, ON)
     assert whole.label == "·whist"
-    effects = [layer_effects(story, batch, MaskSpec(), 0, query, whole.target, 4, 6, ON)]
+    effects = [layer_effects(story, batch, MaskSpec(), 0, query, whole.target, 4, ON)]
     assert np.argmax(effects) in (0, 1)
 
 

@@ -6,7 +6,7 @@ import torch
 
 from model.base import Model
 from model.decoder import DecoderModel
-from model.heads.logit_lens import LogitLens, logit_lens
+from model.heads.layers import LogitLens, logit_lens
 from model.masks import MaskSpec
 from model.text import TokenBatch
 

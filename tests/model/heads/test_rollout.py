@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from model.base import Model
-from model.heads import reach, rollout
-from model.heads.rollout import flow, layer_maps, over_heads, token_flow
+from model.heads import layers, reach
+from model.heads.layers import flow, layer_maps, over_heads, token_flow
 from model.masks import MaskSpec, Stroke
 from model.text import TokenBatch
 
@@ -33,7 +33,7 @@ def batch(tiny: Model) -> TokenBatch:
 
 def test_rollout_by_hand_under_a_causal_mask() -> None:
     """Layer 0 with its residual: rows (1 0 0), (¼ ¾ 0), (0 ½ ½). Layer 1: (1 0 0), (0 1 0), (.1 .3 .6)."""
-    found = rollout.rollout(CAUSAL)
+    found = layers.rollout(CAUSAL)
     np.testing.assert_allclose(found[0], [[1, 0, 0], [0.25, 0.75, 0], [0, 0.5, 0.5]], atol=1e-7)
     # .1·(1 0 0) + .3·(¼ ¾ 0) + .6·(0 ½ ½)
     np.testing.assert_allclose(found[1], [[1, 0, 0], [0.25, 0.75, 0], [0.175, 0.525, 0.3]], atol=1e-7)
@@ -41,13 +41,13 @@ def test_rollout_by_hand_under_a_causal_mask() -> None:
 
 def test_rollout_by_hand_without_one() -> None:
     every = np.array([[[0, 1, 0], [0, 0, 1], [1, 0, 0]]] * 2, np.float64)  # each looks at the next, in a ring
-    np.testing.assert_allclose(rollout.rollout(every)[0], [[0.5, 0.5, 0], [0, 0.5, 0.5], [0.5, 0, 0.5]])
-    np.testing.assert_allclose(rollout.rollout(every)[1], [[0.25, 0.5, 0.25], [0.25, 0.25, 0.5], [0.5, 0.25, 0.25]])
+    np.testing.assert_allclose(layers.rollout(every)[0], [[0.5, 0.5, 0], [0, 0.5, 0.5], [0.5, 0, 0.5]])
+    np.testing.assert_allclose(layers.rollout(every)[1], [[0.25, 0.5, 0.25], [0.25, 0.25, 0.5], [0.5, 0.25, 0.25]])
 
 
 def test_a_row_that_looks_at_nothing_stays_itself_and_one_that_sums_to_less_is_scaled() -> None:
     mean = np.array([[[0, 0, 0], [0.5, 0.0, 0], [0, 0, 1]]], np.float64)
-    np.testing.assert_allclose(rollout.rollout(mean)[0], [[1, 0, 0], [1 / 3, 2 / 3, 0], [0, 0, 1]])
+    np.testing.assert_allclose(layers.rollout(mean)[0], [[1, 0, 0], [1 / 3, 2 / 3, 0], [0, 0, 1]])
 
 
 def test_flow_by_hand() -> None:
@@ -112,7 +112,7 @@ def test_merged_heads_and_layers(
     monkeypatch.setattr("model.trace.BLOCK_BYTES", 4 * 3 * 13 * 5)
     edges = list(pairwise((0, 4, 5, batch.ids.shape[1] - 1, batch.ids.shape[1])))
     begins = np.array([begin for begin, _ in edges])
-    monkeypatch.setattr(rollout, "merge_groups", lambda *_: (begins, begins))
+    monkeypatch.setattr(layers, "merge_groups", lambda *_: (begins, begins))
     trace = tiny.run(batch)
 
     def by_hand(weights: np.ndarray) -> list[list[float]]:
@@ -125,7 +125,7 @@ def test_merged_heads_and_layers(
         heads = [trace.weights(layer, head, 1, spec).numpy() for head in range(3)]
         expected = np.mean if how == "mean" else np.max
         if how == "rollout":
-            heads = [rollout.rollout(over_heads(trace, 1, spec, "mean"))[layer]]
+            heads = [layers.rollout(over_heads(trace, 1, spec, "mean"))[layer]]
         np.testing.assert_allclose(found.maps[layer], expected([by_hand(one) for one in heads], 0), atol=1e-6)
         closed = np.any([np.zeros((4, 4), bool), *found.view(layer).blocked.values()], axis=0)
         allowed = torch.stack([trace.allowed(layer, 1, spec, head=head) for head in range(3)]).any(0).numpy()
@@ -152,8 +152,8 @@ def test_flow_of_a_run_stays_behind_the_mask(tiny: Model, batch: TokenBatch) -> 
 
 def test_a_text_too_long_is_refused(tiny: Model, batch: TokenBatch, monkeypatch: pytest.MonkeyPatch) -> None:
     trace, side = tiny.run(batch), batch.ids.shape[1]
-    monkeypatch.setattr(rollout, "MOST_BYTES", 2 * 7 * 7 * 4)
-    monkeypatch.setattr(rollout, "MOST_FLOW", 4 * 5**3 + 1)
+    monkeypatch.setattr(layers, "MOST_BYTES", 2 * 7 * 7 * 4)
+    monkeypatch.setattr(layers, "MOST_FLOW", 4 * 5**3 + 1)
     with pytest.raises(ValueError, match=f"at most 7 tokens over all 2 layers, got {side}"):
         layer_maps(trace, 0, MaskSpec(), "mean")
     with pytest.raises(ValueError, match=f"at most 5 tokens for attention flow over 2 layers, got {side}"):

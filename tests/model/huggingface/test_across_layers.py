@@ -13,7 +13,7 @@ from torch import nn
 
 from model.errors import NotSupported
 from model.heads.ablation import HeadsOff, layer_effects, outcome
-from model.heads.logit_lens import logit_lens
+from model.heads.layers import logit_lens
 from model.huggingface import adapter, recording
 from model.huggingface.recording import ResidualHooks
 from model.masks import MaskSpec, Stroke
@@ -85,7 +85,7 @@ def test_a_head_off_is_one_that_may_look_at_nothing(decoder: Family) -> None:
     found = outcome(model, batch, MaskSpec(), 1, query, HeadsOff(((1, 2),)), 9)
     assert found.log_probability == pytest.approx(float(expected[9]), abs=1e-4)
     before = outcome(model, batch, MaskSpec(), 1, query, HeadsOff(()), 9).log_probability
-    effects = layer_effects(model, batch, MaskSpec(), 1, query, 9, 1, 4, HeadsOff(()))
+    effects = layer_effects(model, batch, MaskSpec(), 1, query, 9, 1, HeadsOff(()))
     assert effects[2] == pytest.approx(before - found.log_probability, abs=1e-4)
     assert len(set(effects.round(6).tolist())) == 4
 

@@ -15,7 +15,7 @@ from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 import unmask
 from model import catalog
-from model.atlas.texts import units_of_sample
+from model.atlas.unit import units_of_sample
 from model.inference.streaming import MOST_CACHE_BYTES, ids_of, stream
 from model.kv_cache import batch_of
 from model.spec import MaskSpec, Stroke

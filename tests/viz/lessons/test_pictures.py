@@ -9,8 +9,7 @@ import pytest
 from PIL import Image
 
 from lessons.picture_data import PictureData
-from model.heads.four_tokens import FourTokens, four_token_steps
-from model.heads.vectors import HeadVectors, RunScores
+from model.heads.vectors import FourTokens, HeadVectors, RunScores, four_token_steps
 from viz.lessons import pictures
 from viz.lessons.glossary import formula
 

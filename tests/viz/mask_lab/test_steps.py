@@ -8,8 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from model.heads.row_steps import Arithmetic, HeadSteps, RowSteps
-from model.heads.view import MOST_CELLS, HeadView
+from model.heads.view import MOST_CELLS, Arithmetic, HeadSteps, HeadView, RowSteps
 from tests.viz.markup import cells_of
 from tests.viz.spelled import number
 from tests.viz.views import causal, padded
