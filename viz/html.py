@@ -1,5 +1,6 @@
 """Small pieces of HTML, escaped where they hold what somebody typed."""
 
+import base64
 import math
 import re
 from collections.abc import Iterable
@@ -95,7 +96,16 @@ def tag(name: str, content: object = "", **attributes: object) -> Markup:
     written = Markup("").join(
         Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items()
     )
-    return Markup("<{0}{1}>{2}</{0}>").format(Markup(name), written, escape(content))
+    form = "<{0}{1}>" if name in ("img", "input") else "<{0}{1}>{2}</{0}>"  # those have no content and no end
+    return Markup(form).format(Markup(name), written, escape(content))
+
+
+def svg_image(parts: Iterable[str], width: int, height: int, alt: str = "", **look: object) -> Markup:
+    """A drawing as an image, which Streamlit's sanitised HTML may hold."""
+    sizes = {"viewBox": f"0 0 {width} {height}", "width": width, "height": height}
+    drawn = tag("svg", join(parts), xmlns="http://www.w3.org/2000/svg", **sizes, **look)
+    source = f"data:image/svg+xml;base64,{base64.b64encode(drawn.encode()).decode()}"
+    return tag("img", src=source, alt=alt, width=width, height=height)
 
 
 def join(parts: Iterable[str], between: str = "") -> Markup:

@@ -10,7 +10,7 @@ import numpy as np
 from markupsafe import Markup
 
 from i18n import N_, listed, say, say_count, together
-from viz.charts import BLOCKED, LEGEND, MARGIN, coloured_cells, labelled, of_tokens, upright
+from viz.charts import BLOCKED, LEGEND, MARGIN, coloured_cells, labelled, of_tokens, scatter, upright
 from viz.heatmap import CachedFigure, Part, figure
 from viz.html import escaped, headings, number_rows, swatch, table, tag, td
 from viz.numbers import number, percent
@@ -144,10 +144,10 @@ def tree_figure(found: "DraftTree", start: str, chosen: int) -> CachedFigure:
     down[-1] = sum(roots) / len(roots)
     across = {-1: 0, **dict(enumerate(depth))}
     looks = {"color": "#8A8F98", "width": 1}, {"color": NOW, "width": 3}
-    lines = [
-        _line([across[parent], across[node]], [down[parent], down[node]], "", looks[node in found.accepted])
-        for node, parent in enumerate(found.parents)
-    ]
+    lines = []
+    for node, parent in enumerate(found.parents):
+        x, y = [across[parent], across[node]], [down[parent], down[node]]
+        lines.append(scatter(x, y, "", mode="lines", line=looks[node in found.accepted]))
     nodes = [-1, *range(len(found.parents))]
     names = [escaped(label) for label in (start, *found.labels)]
     dots: Part = {
@@ -164,7 +164,7 @@ def tree_figure(found: "DraftTree", start: str, chosen: int) -> CachedFigure:
     hidden = {"visible": False, "fixedrange": True}
     layout = {"xaxis": hidden | {"range": [-0.5, max(depth) + 0.6]}, "height": 320, "showlegend": False}
     layout |= {"yaxis": hidden | {"range": [max(len(leaves) - 0.5, 0.7), -0.9]}, "margin": MARGIN}
-    return figure([*[line | {"hoverinfo": "skip"} for line in lines], dots], layout)
+    return figure([*lines, dots], layout)
 
 
 def tree_mask_figure(found: "DraftTree", labels: Sequence[str], chosen: int) -> CachedFigure:

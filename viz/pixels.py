@@ -160,7 +160,11 @@ def scale_html(zmax: float) -> str:
 
 def _header(view: PixelView, weights: Sequence[np.ndarray], zmax: float) -> dict[str, Any]:
     """What every packet of attention holds."""
-    pictures = [_picture(one, view.blocked, zmax) for one in weights]
+    pictures = []
+    for one in weights:
+        colours = colours_of(one, zmax)
+        shown = [None if shut else colour for colour, shut in zip(colours, view.blocked, strict=True)]
+        pictures.append({"colours": shown, "classInk": ink_on(*rgb(colours[0]))})
     about = {"pictures": pictures, "hatch": ink("causal"), "query": view.query}
     return _page(view.levels, view.blocked, view.class_name) | about
 
@@ -174,14 +178,6 @@ def _page(levels: Sequence[int] | np.ndarray, blocked: np.ndarray, class_name: s
         "greys": list(GREYS),
         "words": words("pixels"),
         **{"rows": 1, "columns": 1, "query": -1, "given": PIXELS, "epoch": 0, "number": 0},
-    }
-
-
-def _picture(weights: np.ndarray, blocked: np.ndarray, zmax: float) -> dict[str, Any]:
-    colours = colours_of(weights, zmax)
-    return {
-        "colours": [None if shut else colour for colour, shut in zip(colours, blocked, strict=True)],
-        "classInk": ink_on(*rgb(colours[0])),
     }
 
 
@@ -205,8 +201,7 @@ def _hint(view: PixelView, on_class: float, *, heard: bool) -> list[str]:
 
 
 def _strongest_said(view: PixelView, weights: np.ndarray) -> str:
-    cells = (f"{name_of(cell, view.class_name)} {percent(weights[cell])}" for cell in strongest(weights))
-    return listed(cells)
+    return listed(f"{name_of(cell, view.class_name)} {percent(weights[cell])}" for cell in strongest(weights))
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,7 +233,7 @@ def gallery(cards: Sequence[GalleryCard], columns: int = 10) -> Markup:
 def _figure(card: GalleryCard) -> Markup:
     verdict = {None: "", True: "yes", False: "no"}[card.good]
     alt = say("A written digit: {caption}", caption=card.caption)
-    picture = Markup('<img src="{}" alt="{}">').format(picture_uri(enlarged(card.levels, card.given)), alt)
+    picture = tag("img", src=picture_uri(enlarged(card.levels, card.given)), alt=alt)
     return tag("figure", picture + tag("figcaption", card.caption), class_=verdict)
 
 
@@ -272,10 +267,8 @@ def sentence(now: PixelView, standard: PixelView, layer: int, head: int, *, laye
         weights = now.weights[layer, head]
         places = listed(f"{percent(float(weights[cell]))} {where(cell, now)}" for cell in strongest(weights))
         looks = say("{head}, from {looker}: {places}.", head=name, looker=looker, places=places)
-        rest = say(
-            "Later pixels that are blocked: {count}. Switch Causal off to see what leaks.", count=now.blocked.sum()
-        )
-        return escape(together([looks, rest]))
+        rest = N_("Later pixels that are blocked: {count}. Switch Causal off to see what leaks.")
+        return escape(together([looks, say(rest, count=now.blocked.sum())]))
     leak = N_("Without the causal mask, {share} of {head}’s attention from {looker} goes to later pixels.")
     said = [say(leak, share=percent(float(now.leak[layer, head])), head=name, looker=looker)]
     if layer_only:

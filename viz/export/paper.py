@@ -297,7 +297,7 @@ class SvgSheet(Sheet):
             )
 
     def heatmap(self, box: Box, weights: np.ndarray, blocked: Blocked, bar: float, measure: str, **how: Any) -> None:
-        left, top, wide, tall = box
+        left, top, wide, _ = box
         cmap, norm = how["cmap"], how["norm"]
         columns = weights.shape[1]
         self._picture(cmap(norm(weights), bytes=True), box)

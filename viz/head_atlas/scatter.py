@@ -35,12 +35,14 @@ def scatter(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> CachedFigu
         "colorscale": EVEN_SCALE,
         "colorbar": {"title": {"text": say("layer")}, "thickness": 12} | ticks,
     }
+    named = [(f"<b>{atlas.name(place)}</b>", called(atlas, place)) for place in places]
+    names = [say("{head}, {called}", head=name, called=kind) if kind else name for name, kind in named]
     plain = {"marker": {"opacity": 1}}
     hover = f"%{{text}}<br>{titles[0]} %{{x:.3f}}<br>{titles[1]} %{{y:.3f}}"
     marker = colours | {"size": 11, "line": {"width": 1, "color": GREY}}
     dots = _points("heads", places, across, up, marker, hover) | {
         "customdata": [list(place) for place in places],
-        "text": [_hover(atlas, place) for place in places],
+        "text": names,
         "selected": plain,
         "unselected": plain,
     }
@@ -53,9 +55,15 @@ def scatter(atlas: Atlas, x: str, y: str, chosen: tuple[int, int]) -> CachedFigu
     }
     circle = {"size": 20, "symbol": "circle-open", "color": MARK, "line": {"width": 2.5}}
     ring = _points("chosen", [place for place in places if place == chosen], across, up, circle)
-    axes = {"xaxis": _axis(x, across), "yaxis": _axis(y, up), "shapes": _even_lines(atlas, x, y)}
-    look = {"height": HEIGHT, "margin": MARGIN | {"t": 12}, "showlegend": False, "uirevision": f"{x} {y}"}
-    return figure([ring, dots, labels], axes | look)
+    layout: Part = {"height": HEIGHT, "margin": MARGIN | {"t": 12}, "showlegend": False, "uirevision": f"{x} {y}"}
+    layout["shapes"] = []
+    for kind, other, name, values in (("x", "y", x, across), ("y", "x", y, up)):
+        title, ends = {"text": axis_title(name)}, axis_range(name, values)
+        layout[f"{kind}axis"] = {"title": title, "range": ends, "zeroline": False}
+        if (at := even_at(atlas, name)) is not None:
+            line = {f"{kind}0": at, f"{kind}1": at, f"{other}0": 0, f"{other}1": 1, f"{other}ref": "paper"}
+            layout["shapes"].append({"type": "line", "line": DASHED, "layer": "below"} | line)
+    return figure([ring, dots, labels], layout)
 
 
 def _points(
@@ -106,11 +114,6 @@ def labelled(
     return found
 
 
-def _hover(atlas: Atlas, place: tuple[int, ...]) -> str:
-    name, kind = f"<b>{atlas.name(place)}</b>", called(atlas, place)
-    return say("{head}, {called}", head=name, called=kind) if kind else name
-
-
 def axis_title(name: str) -> str:
     """A measure with its unit."""
     measure = EVERY_MEASURE[name]
@@ -134,16 +137,3 @@ def even_at(atlas: Atlas, name: str) -> float | None:
     if np.isnan(even).any() or not math.isclose(even.min(), even.max(), rel_tol=1e-3, abs_tol=1e-6):
         return None
     return float(even.mean())
-
-
-def _axis(name: str, values: np.ndarray) -> dict:
-    return {"title": {"text": axis_title(name)}, "range": axis_range(name, values), "zeroline": False}
-
-
-def _even_lines(atlas: Atlas, x: str, y: str) -> list[dict]:
-    lines = []
-    for kind, other, at in (("x", "y", even_at(atlas, x)), ("y", "x", even_at(atlas, y))):
-        if at is not None:
-            ends = {f"{kind}0": at, f"{kind}1": at, f"{other}0": 0, f"{other}1": 1}
-            lines.append({"type": "line", f"{other}ref": "paper", "line": DASHED, "layer": "below", **ends})
-    return lines

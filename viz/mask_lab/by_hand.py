@@ -50,16 +50,13 @@ def stages(found: "ByHand", tokens: Sequence[str]) -> list[tuple[str, list[str],
 
 def stages_html(found: "ByHand", tokens: Sequence[str]) -> Markup:
     """All stages side by side."""
-    shown = [_table(name, columns, cells, tokens) for name, columns, cells in stages(found, tokens)]
-    return tag("div", join([Markup(STYLE), *shown]), class_="stages")
-
-
-def _table(name: str, columns: Sequence[str], cells: Sequence[Sequence[str]], tokens: Sequence[str]) -> Markup:
-    rows = [
-        [th(token), *(td(cell, "blocked" if cell == BLOCKED else "open") for cell in row)]
-        for token, row in zip(tokens, cells, strict=True)
-    ]
-    return tag("figure", tag("figcaption", name) + table([[th(), *map(th, columns)], *rows], "stage"))
+    parts = [Markup(STYLE)]
+    for name, columns, cells in stages(found, tokens):
+        rows = [[th(), *map(th, columns)]]
+        for token, row in zip(tokens, cells, strict=True):
+            rows.append([th(token), *(td(cell, "blocked" if cell == BLOCKED else "open") for cell in row)])
+        parts.append(tag("figure", tag("figcaption", name) + table(rows, "stage")))
+    return tag("div", join(parts), class_="stages")
 
 
 def _cells(numbers: np.ndarray) -> list[list[str]]:

@@ -79,11 +79,7 @@ def lesson_page(name: str, lesson: "Lesson", steps: Sequence[CourseStep], lesson
     )  # fmt: skip
     said = words("course")
     said["following"] = say("Next: {title}", title=after.title) if after else say("All lessons")
-    scores = [
-        say_count("{right} of {count} answer correct.", "{right} of {count} answers correct.", number, right="{right}")
-        for number, _ in numbered
-    ]
-    about = {"steps": [*map(_about, steps)], "words": said, "scores": scores}
+    about = {"steps": [*map(_about, steps)], "words": said, "scores": screen.scores(len(steps))}
     about["following"] = f"{lesson.next if after else 'index'}.html"
     said = live_words() | {"head": (0, 0), "masks": {}, "course": about}
     return live_document(lesson.title, body, said, script=("lesson.js", "install.js", "course.js"), **PAGE)
