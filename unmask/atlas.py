@@ -17,7 +17,7 @@ from model.base import Model
 from model.heads.view import head_name
 from model.masks import MaskSpec
 from unmask.pictures import Picture, table_picture
-from viz.head_atlas.tables import amount, called, summary
+from viz.heads.atlas import amount, called, summary
 from viz.html import table, td, th
 from viz.numbers import head_count, token_count
 

@@ -28,7 +28,7 @@ from serving.loaded_models import OF_PAGES
 from unmask.report_request import check_on_this_machine
 from viz.components import packed
 from viz.hatch import data_uri, hatch_png
-from viz.heads.picture import changed, difference_packet, picture_packet
+from viz.heads.cells import changed, difference_packet, picture_packet
 from viz.lessons import pictures
 from viz.lessons.phone import losses_table
 from viz.lessons.pictures import image_and_words, lit_picture, scene_image

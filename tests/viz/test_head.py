@@ -13,7 +13,7 @@ from model.heads.view import MOST_CELLS, HeadView, coarser, cropped
 from tests.viz.views import causal, padded, view_of
 from viz.hatch import MOST_SPELLED, blocked_groups, empty_runs, reasons
 from viz.head import comparison_figure, difference_figure, head_figure, head_range
-from viz.heads.picture import changed
+from viz.heads.cells import changed
 from viz.heatmap import KEY_TITLE, MOST_TICKS, QUERY_TITLE, colour_range
 from viz.palette import MASK_COLOURS, WIDE
 

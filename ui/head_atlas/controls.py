@@ -39,7 +39,7 @@ from ui.heads.head import heard
 from ui.link import TextLink, Whole, with_masks
 from ui.widgets.choices import bound
 from ui.widgets.uploads import uploader
-from viz.head_atlas.scatter import distance_names, scatter
+from viz.heads.atlas import distance_names, scatter
 from viz.numbers import percent, whole_percent
 
 

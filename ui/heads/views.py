@@ -22,8 +22,6 @@ from ui.streamlit_internals import css
 from ui.widgets.choices import bound, one_of
 from ui.widgets.key import choose
 from viz.figure_table import head_table
-from viz.heads.arcs import MOST_HEADS, arcs_packet
-from viz.heads.arcs import shown as arcs_part
 from viz.heads.attribution import (
     carried_table,
     effect_table,
@@ -38,8 +36,7 @@ from viz.heads.bars import MOST_SORTED, BarRow, bars_figure, rest_words, row_of,
 from viz.heads.cells import weight_text
 from viz.heads.colours import PALETTES, Colours, key_names, numbers_table
 from viz.heads.colours import shown as numbers_part
-from viz.heads.tokens import left_out, light_words, tokens_packet
-from viz.heads.tokens import shown as tokens_part
+from viz.heads.tokens import MOST_HEADS, arcs_packet, arcs_part, left_out, light_words, tokens_packet, tokens_part
 from viz.heatmap import margin
 from viz.html import paragraph, signed
 from viz.palette import WIDE

@@ -1,5 +1,5 @@
 // All heads on one page: the overview, and the head that is picked in it, large and on its text. Put last on a page, after
-// packet.js, page.js and the modules of the views. Packets: "overview" of viz/heads/overview.py, "heads" of viz/heads/picture.py.
+// packet.js, page.js and the modules of the views. Packets: "overview" of viz/heads/overview.py, "heads" of viz/heads/cells.py.
 
 const { header: about, body } = await unpack(inlined("heads"));
 const found = (name) => document.querySelector(`[data-part="${name}"]`);

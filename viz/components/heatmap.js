@@ -1,5 +1,5 @@
 // One head's heatmap: rows are queries, who looks; columns are keys, who is looked at. It draws the bytes it is given and
-// knows no mask. Packet: see viz/heads/picture.py. onPick("query", position) tells which row was chosen; of a head that
+// knows no mask. Packet: see viz/heads/cells.py. onPick("query", position) tells which row was chosen; of a head that
 // `grows` by a row at every token none is: it is as large at every length, so that the page stands still.
 
 const EDGE = 32; // css pixels beside and below the cells, without the tokens' names

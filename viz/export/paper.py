@@ -31,7 +31,7 @@ from model.atlas.result import Atlas
 from model.heads.view import head_name
 from viz.export.fonts import drawable, families, width, wrapped
 from viz.hatch import picture_uri
-from viz.head_atlas.scatter import GREY, axis_range, axis_title, even_at, labelled, measured
+from viz.heads.atlas import GREY, axis_range, axis_title, even_at, labelled, measured
 from viz.heads.colours import PALETTES, STANDARD_COLOURS
 from viz.mask_styles import STYLES, mask_name
 from viz.palette import SEQUENTIAL, diverging, stops

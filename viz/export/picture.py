@@ -19,13 +19,11 @@ from viz.export.fonts import width
 from viz.export.paper import ANY, GROUND, Paper, Sheet, SvgSheet, blocked_by, changes, sequential, tidy
 from viz.hatch import empty_runs
 from viz.head import TITLES
-from viz.heads.arcs import COLOURS, least
 from viz.heads.attribution import STRIPS, largest_pairs, measures_of, reaches, shares_of
 from viz.heads.bars import BarRow
-from viz.heads.cells import weight_text
+from viz.heads.cells import change_range, changed, weight_text
 from viz.heads.colours import STANDARD_COLOURS, Colours
-from viz.heads.picture import change_range, changed
-from viz.heads.tokens import brightest
+from viz.heads.tokens import COLOURS, brightest, least_line
 from viz.heatmap import axis_titles
 from viz.html import signed
 from viz.images import LitImage, composed
@@ -45,7 +43,7 @@ def lines_picture(paper: Paper, views: Sequence[HeadView], names: Sequence[str])
     panel = sheet.panel(left, 0.25, ACROSS, tall)
     panel.set(xlim=(0, 1), ylim=(tall / LINE, 0))
     panel.set_axis_off()
-    smallest = least(views[0])  # as on the page
+    smallest = least_line(views[0])  # as on the page
     for view, colour in zip(views, COLOURS, strict=False):
         shown = np.argwhere((view.weights >= smallest) & ~view.any_blocked())
         weights = [float(view.weights[query, key]) for query, key in shown]

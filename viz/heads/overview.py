@@ -13,7 +13,7 @@ from i18n import N_, say
 from viz.charts import LEGEND, scatter
 from viz.components import packed, words
 from viz.hatch import ink
-from viz.heads.arcs import COLOURS
+from viz.heads.tokens import COLOURS
 from viz.heatmap import figure
 from viz.palette import table
 

@@ -15,10 +15,9 @@ from model.mask_kinds import KINDS, Kind, Names
 from model.spec import LONGEST_SEPARATOR, MOST_POSITIONS, MOST_STROKES, MaskSpec
 from viz.components import packed, source, words
 from viz.hatch import LINES, ink
-from viz.heads.arcs import arcs_packet
+from viz.heads.cells import difference_packet, picture_packet
 from viz.heads.overview import TITLES, overview_packet
-from viz.heads.picture import difference_packet, picture_packet
-from viz.heads.tokens import tokens_packet
+from viz.heads.tokens import arcs_packet, tokens_packet
 from viz.html import SIGNS, join, tag
 from viz.mask_lab.canvas import ALT, canvas_packet
 from viz.mask_styles import STYLES
