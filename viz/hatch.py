@@ -22,6 +22,7 @@ INK = 190  # the opacity of a line
 LINES = {  # PERIOD × PERIOD pixels of each mask, True = ink
     name: style.lines % PERIOD < STROKE for name, style in STYLES.items() if style.lines is not None
 }
+MOST_SPELLED = 6_400  # cells of a picture whose every cell has its own words: more of them would be megabytes
 
 
 def hatch_png(blocked: dict[str, np.ndarray], dark: bool, widest: int = LARGE) -> bytes:
@@ -59,9 +60,6 @@ def picture_uri(pixels: np.ndarray) -> str:
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "PNG")
     return data_uri(file.getvalue())
-
-
-MOST_SPELLED = 6_400  # cells of a picture whose every cell has its own words: more of them would be megabytes
 
 
 @dataclass(frozen=True, eq=False)

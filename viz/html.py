@@ -11,6 +11,14 @@ from i18n import N_, listed, say
 from viz.mask_styles import STYLES, mask_name
 
 SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+SIGNS = {  # patterns of labels
+    "·": N_("· begins a token that has a space before its first letter"),
+    "⏎": N_("⏎ is the end of a line"),
+    "⟨[0-9A-F]{2}[ ⟩]": N_("⟨E6⟩ is a byte that is not a character by itself"),
+    "⟨id ": N_("⟨id 9⟩ is an id that the tokenizer has no token for"),
+    "<pad>": N_("<pad> is the padding token, which fills shorter lines up"),
+    "<start>": N_("<start> is put before every text, as when the model was trained"),
+}
 
 
 def fixed(value: float, digits: int) -> str:
@@ -23,6 +31,13 @@ def signed(value: float, digits: int = 3) -> str:
     """The same with a plus before what is more than 0."""
     text = fixed(value, digits)
     return text if text.startswith("−") or not text.strip("0.") else f"+{text}"
+
+
+def rounded(value: float) -> str:
+    """At most two digits after the point, as one writes by hand; NaN and ∞ as such."""
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "∞" if value > 0 else "−∞"
+    return fixed(value, 2).rstrip("0").rstrip(".") or "0"
 
 
 def power_of_ten(value: float, digits: int = 2) -> str:
@@ -42,16 +57,6 @@ def amount(difference: float) -> str:
     if difference >= 0.00995:
         return f"{difference:.1f}" if difference >= 0.995 else f"{difference:.2g}"
     return power_of_ten(difference)
-
-
-SIGNS = {  # patterns of labels
-    "·": N_("· begins a token that has a space before its first letter"),
-    "⏎": N_("⏎ is the end of a line"),
-    "⟨[0-9A-F]{2}[ ⟩]": N_("⟨E6⟩ is a byte that is not a character by itself"),
-    "⟨id ": N_("⟨id 9⟩ is an id that the tokenizer has no token for"),
-    "<pad>": N_("<pad> is the padding token, which fills shorter lines up"),
-    "<start>": N_("<start> is put before every text, as when the model was trained"),
-}
 
 
 def signs(labels: Iterable[str]) -> str:
@@ -106,6 +111,11 @@ def svg_image(parts: Iterable[str], width: int, height: int, alt: str = "", **lo
     drawn = tag("svg", join(parts), xmlns="http://www.w3.org/2000/svg", **sizes, **look)
     source = f"data:image/svg+xml;base64,{base64.b64encode(drawn.encode()).decode()}"
     return tag("img", src=source, alt=alt, width=width, height=height)
+
+
+def numbered(labels: Iterable[str], first: int = 0) -> list[str]:
+    """Labels of tokens after their positions: "3: cat"."""
+    return [f"{position}: {label}" for position, label in enumerate(labels, first)]
 
 
 def join(parts: Iterable[str], between: str = "") -> Markup:

@@ -69,6 +69,12 @@ LEARNED = N_(
     "text, and after the last one numbering begins again behind the sinks."
 )
 PACKED_APART = N_("Documents packed into one row have the logits of each document alone with: {names}.")
+BLOCKS = {N_("empty: skipped"): BLOCKED, N_("partial: computed, then masked"): "#E69F00", N_("full: computed"): ALLOWED}
+MOST_DRAWN = 256  # blocks a side
+KERNELS = {
+    "is_causal": N_("SDPA, is_causal"), "varlen": N_("FlashAttention, varlen and window arguments"),
+    "attn_mask": N_("SDPA, boolean attn_mask"), "flex": N_("FlexAttention, mask_mod and BlockMask"),
+}  # fmt: skip
 
 
 def calls_figure(found: "CallsComparison", labels: Sequence[str]) -> CachedFigure:
@@ -307,14 +313,6 @@ def _depth_first(parents: Sequence[int], node: int = -1) -> list[int]:
     """The nodes below one, each before those below it."""
     children = [child for child, parent in enumerate(parents) if parent == node]
     return [one for child in children for one in (child, *_depth_first(parents, child))]
-
-
-BLOCKS = {N_("empty: skipped"): BLOCKED, N_("partial: computed, then masked"): "#E69F00", N_("full: computed"): ALLOWED}
-MOST_DRAWN = 256  # blocks a side
-KERNELS = {
-    "is_causal": N_("SDPA, is_causal"), "varlen": N_("FlashAttention, varlen and window arguments"),
-    "attn_mask": N_("SDPA, boolean attn_mask"), "flex": N_("FlexAttention, mask_mod and BlockMask"),
-}  # fmt: skip
 
 
 def blocks_figure(found: "MaskCost") -> CachedFigure:

@@ -41,6 +41,12 @@ HINT_DRAWING = N_(
     "Drag to draw with the chosen grey; click a pixel of that grey to erase it. Keys: arrows, 0 to 7, Enter. The model "
     "writes the hatched part."
 )
+LOSS = N_(
+    "Over the image the loss goes from {standard:.3f} to {now:.3f} nats/pixel: in training it never saw later pixels."
+)
+LAYER_ONLY = N_(
+    "Only this layer’s weights are recomputed, from the standard run’s queries and keys; predictions do not change."
+)
 
 
 def name_of(cell: int, class_name: str) -> str:
@@ -250,14 +256,6 @@ def enlarged(levels: np.ndarray, given: int = 0) -> np.ndarray:
         if column:
             pixels[(row + 1) * scale - 1 : (row + 1) * scale + 1, : column * scale] = line
     return pixels
-
-
-LOSS = N_(
-    "Over the image the loss goes from {standard:.3f} to {now:.3f} nats/pixel: in training it never saw later pixels."
-)
-LAYER_ONLY = N_(
-    "Only this layer’s weights are recomputed, from the standard run’s queries and keys; predictions do not change."
-)
 
 
 def sentence(now: PixelView, standard: PixelView, layer: int, head: int, *, layer_only: bool) -> Markup:

@@ -29,6 +29,8 @@ MERGED = {
     ),
 }
 DIGITS = Decimal("0.0001")
+MOST_CELLS = 144 * 128 * 128  # of all heads: 4.7 MB, 6.3 MB in base64, should they not deflate at all
+COLOURS = 255  # of a palette
 
 
 def weight_text(weight: float) -> str:
@@ -98,9 +100,6 @@ def described(views: Sequence[HeadView]) -> tuple[dict[str, Any], np.ndarray]:
     return about, planes
 
 
-MOST_CELLS = 144 * 128 * 128  # of all heads: 4.7 MB, 6.3 MB in base64, should they not deflate at all
-
-
 def ten_thousandths(numbers: np.ndarray) -> np.ndarray:
     """float32, -1 to 1 -> int, -10,000 to 10,000: the digits of viz.heads.cells.weight_text, a tie away from 0.
 
@@ -112,9 +111,6 @@ def ten_thousandths(numbers: np.ndarray) -> np.ndarray:
 def room_for(view: HeadView, cells: int = MOST_CELLS) -> int:
     """How many heads like this one are held where there is room for so many cells; 1 at the least."""
     return max(cells // view.weights.size, 1)
-
-
-COLOURS = 255
 
 
 def picture_packet(view: HeadView, *, name: str, query: int, small: bool = False) -> bytes:

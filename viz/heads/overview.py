@@ -30,6 +30,8 @@ TITLES = {
     "future": N_("later tokens"),
     "padding": N_("padding"),
 }
+LOSS_COLOUR = "#8a8f98"
+LOGGED = {"loss": (N_("training loss, as logged"), "solid"), "eval_loss": (N_("evaluation loss, as logged"), "dash")}
 
 
 def overview_packet(
@@ -78,10 +80,6 @@ def overview_packet(
 def _parts(shares: np.ndarray) -> bytes:
     parts = np.rint(np.clip(np.nan_to_num(shares), 0, 1) * (NOT_MEASURED - 1))
     return np.where(np.isnan(shares), NOT_MEASURED, parts).astype("<u2").tobytes()
-
-
-LOSS_COLOUR = "#8a8f98"
-LOGGED = {"loss": (N_("training loss, as logged"), "solid"), "eval_loss": (N_("evaluation loss, as logged"), "dash")}
 
 
 def steps_figure(

@@ -17,6 +17,11 @@ from viz.palette import NOW
 MOST_TOKENS = 128  # of each text: as many as the heatmap gives a cell each
 FAINT = 0.1  # a largest weight below it would be lit too weakly to be seen
 tokens_part = partial(around, most=MOST_TOKENS)  # of a whole view: the query and what stands around it
+MOST_ARC_TOKENS = 64  # of each text: more lines would be a grey area
+COLOURS = (NOW, "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe and Ito's, after the chosen head's
+MOST_HEADS = len(COLOURS)
+LEAST, LEAST_EVER = 0.1, 0.0001  # the smallest weight that gets a line at first; and of four digits
+arcs_part = partial(around, most=MOST_ARC_TOKENS)
 
 
 def tokens_packet(
@@ -71,13 +76,6 @@ def left_out(whole: HeadView, part: HeadView, query: int) -> str:
     beyond = float(np.delete(whole.weights[query], keys).sum(dtype=np.float64))
     words = N_("Tokens {first}–{last} of {count:,} are shown; {share} of the query's weight lies outside.")
     return say(words, share=percent(beyond), **shown)
-
-
-MOST_ARC_TOKENS = 64  # of each text: more lines would be a grey area
-COLOURS = (NOW, "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe and Ito's, after the chosen head's
-MOST_HEADS = len(COLOURS)
-LEAST, LEAST_EVER = 0.1, 0.0001  # the smallest weight that gets a line at first; and of four digits
-arcs_part = partial(around, most=MOST_ARC_TOKENS)
 
 
 def least_line(view: HeadView) -> float:

@@ -17,6 +17,7 @@ from viz.palette import ALLOWED, MARK, MASK_COLOURS, NOW, SEQUENTIAL
 SIDE, CELL = 5, 14  # cells a side, pixels of one
 LINE = "#868C96"  # seen on either ground
 DARK, MIDDLE, BRIGHT = SEQUENTIAL[1], SEQUENTIAL[5], SEQUENTIAL[9]
+MORE_THAN_A_FORMULA = re.compile(r"\\(href|url|html\w*|style|class|include\w*)\b")  # links and styles of a stranger's
 
 
 def _svg(parts: Iterable[Markup], wide: int = SIDE * CELL) -> Markup:
@@ -142,9 +143,6 @@ def _link_words(tokens: list[Token], name: str, used: dict[str, Term]) -> None:
                 token.type, token.content = "html_inline", ""
         elif token.type == "link_close" and (word := closing.pop()) is not None:
             token.type, token.content = "html_inline", "</button>" if word in known else ""
-
-
-MORE_THAN_A_FORMULA = re.compile(r"\\(href|url|html\w*|style|class|include\w*)\b")  # links and styles of a stranger's
 
 
 def formula(latex: str) -> Markup:

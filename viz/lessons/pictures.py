@@ -15,7 +15,7 @@ from i18n import N_, listed, say
 from model.heads.view import HeadView
 from model.images.patches import Box
 from viz.hatch import picture_uri
-from viz.html import fixed, join, shortened, svg_image, table, tag, td, th, track
+from viz.html import fixed, join, rounded, shortened, svg_image, table, tag, td, th, track
 from viz.images import LitImage, composed, lit_sentence
 from viz.lessons.screen import decimal, tokens
 from viz.numbers import Candidate, next_token_table, percent
@@ -30,6 +30,7 @@ DRAWN = frozenset({"embedding", "qkv", "output", "logits", "norms", "numbers", "
 MOST_KEYS = 8  # whose values are drawn
 FOUR = ("the", "cat", "sat", "down")
 COLOURS = {one[0]: rgb(str(one[1])) for one in diverging(dark=False)}
+_Curve = tuple[str, list[float], str]  # a line of a panel: its name, a number for each run, its colour
 
 
 def picture(show: str, data: "PictureData", labels: Sequence[str], query: int) -> Markup:
@@ -118,26 +119,19 @@ def numbers(given: "FourTokens", steps: "FourTokensSteps | None") -> Markup:
         cells = [td(_pair(given.keys[place]), "number"), td(_pair(given.values[place]), "number")]
         if steps is not None:
             some = (steps.raw, steps.scaled, steps.added, steps.masked)
-            cells += [td(_score(one[place]), "number") for one in some] + [td(decimal(steps.weights[place]), "number")]
+            cells += [td(rounded(one[place]), "number") for one in some] + [td(decimal(steps.weights[place]), "number")]
         name = token if not blocked else say("{token} (blocked)", token=token)
         rows.append([th(name, "blocked" if blocked else "token"), *cells])
     if steps is not None:
         if given.sink is not None:
-            rows.append([th(say("the head's sink"), colspan=6), td(_score(given.sink), "number"), td()])
+            rows.append([th(say("the head's sink"), colspan=6), td(rounded(given.sink), "number"), td()])
         rows.append([th(say("sum"), colspan=7), td(decimal(steps.total), "number")])
         rows.append([th("Σ w·v", colspan=6), td(_pair(steps.output), "number", colspan=2)])
     return _figure(title + table(rows, "four"), "")
 
 
 def _pair(numbers: Iterable[float]) -> str:
-    return "(" + ", ".join(_score(one) for one in numbers) + ")"
-
-
-def _score(value: float) -> str:
-    """At most two digits after the point; what has no number as it is written by hand."""
-    if not np.isfinite(value):
-        return "NaN" if np.isnan(value) else "∞" if value > 0 else "−∞"
-    return fixed(value, 2).rstrip("0").rstrip(".") or "0"
+    return "(" + ", ".join(rounded(one) for one in numbers) + ")"
 
 
 PANEL = (320, 210, 46, 30)  # of a curve: width, height, and the room for numbers on its left and below
@@ -159,9 +153,6 @@ def training(steps: Sequence[int], scores: "Sequence[RunScores]", chosen: int, i
         "{induction:.2f}."
     )
     return _figure(tag("div", join(panels), class_="panels"), say(words, **here))
-
-
-_Curve = tuple[str, list[float], str]  # a line of a panel: its name, a number for each run, its colour
 
 
 def _panel(steps: Sequence[int], curves: Sequence[_Curve], chosen: int, ink: str) -> Markup:

@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from lessons.questions import Answer
     from lessons.shelf import Shelved
 
+SECTIONS = {  # each kind of answer with its title
+    "right": N_("Predicted correctly: {count}"),
+    "wrong": N_("To review: {count}"),
+    "told": N_("Answer shown without a prediction: {count}"),
+    "open": N_("Not answered yet: {count}"),
+}
+
 
 def decimal(value: float) -> str:
     """Two digits after the point; NaN as such."""
@@ -206,14 +213,6 @@ def lesson_map(found: "list[Shelved]") -> Markup:
             items.append(tag("li", join([tag("b", numbers[name]), " ", lessons[name].title, " ", needed])))
         columns.append(tag("ul", join(items)))
     return tag("div", join(columns), class_="lesson_map", role="group", aria_label=say("Which lesson builds on which"))
-
-
-SECTIONS = {  # each kind of answer with its title
-    "right": N_("Predicted correctly: {count}"),
-    "wrong": N_("To review: {count}"),
-    "told": N_("Answer shown without a prediction: {count}"),
-    "open": N_("Not answered yet: {count}"),
-}
 
 
 @dataclass(frozen=True, eq=False)

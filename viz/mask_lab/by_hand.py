@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 
 from i18n import N_, listed, say, say_count, together, translated
 from viz.heads.cells import weight_text
-from viz.html import fixed, headings, join, paragraph, table, tag, td, th
+from viz.html import headings, join, paragraph, rounded, table, tag, td, th
 from viz.numbers import number, percent
 
 if TYPE_CHECKING:  # for the names of the fields: pictures are made without torch
@@ -28,20 +28,15 @@ STYLE = """<style>
 </style>"""
 
 
-def rounded(value: float) -> str:
-    """At most two digits after the point, as one writes by hand."""
-    return fixed(value, 2).rstrip("0").rstrip(".") or "0"
-
-
 def stages(found: "ByHand", tokens: Sequence[str]) -> list[tuple[str, list[str], list[list[str]]]]:
     """(name, columns, cells) of every stage, a row a token; what the mask blocks is BLOCKED in the scores."""
-    masked = np.where(found.allowed, found.scaled, np.nan)
+    masked = np.where(found.allowed, found.scaled, -np.inf)
     columns, sums = list(tokens), [[rounded(one)] for one in found.sums]
     both = [[*map(rounded, row), *total] for row, total in zip(found.exp, sums, strict=True)]
     return [
         ("1  q·k", columns, _cells(found.raw)),
         ("2  q·k / √2", columns, _cells(found.scaled)),
-        (say("3  mask"), columns, [[BLOCKED if np.isnan(one) else rounded(one) for one in row] for row in masked]),
+        (say("3  mask"), columns, _cells(masked)),
         (say("4  e^score"), [*columns, say("sum")], both),
         (say("5  weight = e^score / sum"), columns, _cells(found.weights)),
         (say("6  output = Σ weight · v"), ["1", "2"], _cells(found.output)),

@@ -14,7 +14,7 @@ from viz.components import packed, words
 from viz.figure_table import MOST_COLUMNS, MOST_ROWS, FigureTable, grid
 from viz.hatch import ink
 from viz.heatmap import KEY_TITLE, QUERY_TITLE, margin
-from viz.html import named, swatch
+from viz.html import named, numbered, swatch
 from viz.mask_styles import mask_name, mask_names
 from viz.palette import ALLOWED, APART, MARK, MASK_COLOURS
 
@@ -102,7 +102,7 @@ def verdicts_table(view: MaskView, rows: tuple[int, int], columns: tuple[int, in
         inside = ((queries >= query) & (queries <= last_query))[:, None] & (keys >= key) & (keys <= last_key)
         strokes[inside] = STROKES.index(kind if kind in STROKES else "")
     words = np.array([[verdict["words"] for verdict in some] for some in verdicts], object)
-    names = [[f"{place}: {view.labels[place]}" for place in range(begin, end)] for begin, end in (rows, columns)]
+    names = [numbered(view.labels[begin:end], begin) for begin, end in (rows, columns)]
     return grid(words[cells, strokes], names[0], names[1], say("The composed mask"))
 
 

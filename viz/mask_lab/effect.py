@@ -35,6 +35,12 @@ NATS = N_(
     "The loss of a token is −ln of the probability that the model gave it. 0 nats: certain; 0.69: one in two; 2.3: one "
     "in ten."
 )
+MOST_CELLS = 192  # a side: two pictures share the width
+STACKED = N_(
+    "Of all tokens, <b>{token}</b> (position {position}) may attend to {alone:,} in layer {layer} alone. After the "
+    "last layer it can depend on {seen:,} ({ahead:,} of them later in the text); layers needed for that: {settled} of "
+    "{layers}."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,14 +159,6 @@ def _ranges(numbers: Sequence[int]) -> str:
     return listed(
         str(run[0]) if len(run) == 1 else say("{first} to {last}", first=run[0], last=run[-1]) for run in runs
     )
-
-
-MOST_CELLS = 192  # a side: two pictures share the width
-STACKED = N_(
-    "Of all tokens, <b>{token}</b> (position {position}) may attend to {alone:,} in layer {layer} alone. After the "
-    "last layer it can depend on {seen:,} ({ahead:,} of them later in the text); layers needed for that: {settled} of "
-    "{layers}."
-)
 
 
 @dataclass(frozen=True, eq=False)

@@ -48,6 +48,9 @@ LESSON = Markup("""<main><header>
 INDEX = Markup("""<main><p class="links">{languages}</p><h1>{title}</h1><p>{intro}</p><ol class="lessons">{lessons}</ol>
 <p class="note">{offline}</p><details><summary>{frame}</summary><p>{copy}</p>{frames}</details>
 <details><summary>{glossary}</summary><div class="words">{words}</div></details></main>""")
+CHANGED_NUMBERS = N_("In the app these numbers can be changed.")
+COMPUTED = N_("This run needs the app. What is shown here was computed when this page was made.")
+CHANGED_STEP = N_("In the app a slider goes through the steps, and shows the head at each.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,11 +142,6 @@ def _given(number: int, one: CourseStep) -> Markup:
         note = tag("p", say(changes), class_="note") if changes else ""
         parts.append(tag("div", one.drawn + note, class_="pictured drawn"))  # not shown
     return tag("div", join(parts), data_step=number)
-
-
-CHANGED_NUMBERS = N_("In the app these numbers can be changed.")
-COMPUTED = N_("This run needs the app. What is shown here was computed when this page was made.")
-CHANGED_STEP = N_("In the app a slider goes through the steps, and shows the head at each.")
 
 
 def _about(one: CourseStep) -> dict[str, Any]:

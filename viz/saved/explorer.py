@@ -36,6 +36,12 @@ from viz.saved.standalone import document, inlined
 from viz.sentence import loss_words
 
 SHIFT = 10_000  # added to the ten-thousandths: a change may be negative
+ABSENT = N_("{} is included only as a thumbnail: this report has no room for its weights.")
+HELD = N_(
+    "Heads included in full, to four digits: {held} of {heads}. Any others are thumbnails, to keep the file below 8 MB."
+)
+WORST = 8.0  # nats, of a loss in the strongest colour
+MOST_TOKENS = 1024  # of each side of a head in full
 
 
 @dataclass(frozen=True)
@@ -205,14 +211,6 @@ def explorer_page(
     styles = ("explorer.css", style) if style else ("explorer.css",)
     script = ("packet.js", "page.js", "explorer.js")
     return document(title, join(body), ["overview", *kind.views], script=script, styles=styles)
-
-
-ABSENT = N_("{} is included only as a thumbnail: this report has no room for its weights.")
-HELD = N_(
-    "Heads included in full, to four digits: {held} of {heads}. Any others are thumbnails, to keep the file below 8 MB."
-)
-WORST = 8.0  # nats, of a loss in the strongest colour
-MOST_TOKENS = 1024  # of each side of a head in full
 
 
 @dataclass(frozen=True, eq=False)
