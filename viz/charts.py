@@ -20,6 +20,7 @@ from viz.heatmap import (
     cells,
     colour_bar,
     figure,
+    heat,
 )
 from viz.heatmap import margin as margin_of
 from viz.html import escaped, numbered, shortened
@@ -49,13 +50,6 @@ def token_axis(labels: Sequence[str], most: int, room: float = 0.5) -> dict:
 def position_names(labels: Sequence[str]) -> list[str]:
     """A name for each token that no other has: its position, then the token."""
     return numbered(map(escaped, labels))
-
-
-def heat(z: np.ndarray, x: Any, y: Any, name: str, hover: str, place: str = "") -> Part:
-    """A heatmap of z [R,C] with these names of columns and rows, on the axes x{place}, y{place}."""
-    axes = {"xaxis": "x" + place, "yaxis": "y" + place, "x": x, "y": y}
-    look = {"hovertemplate": hover + "<extra></extra>", "hoverongaps": False, "name": name}
-    return {"type": "heatmap", "z": z.astype(np.float32)} | axes | look
 
 
 def both_sides(reach: float, dark: bool) -> Part:
@@ -133,14 +127,8 @@ def two_masks(view: HeadView) -> Part:
 
 def flat(view: HeadView, shown: np.ndarray, colour: str, name: str, words: str, place: str = "") -> Part:
     """The cells shown, bool [Q,K], in one colour. words: of their tooltips."""
-    return cells(view, np.where(shown, 0.0, np.nan), place) | {
-        "zmin": 0,
-        "zmax": 1,
-        "colorscale": [[0, colour], [1, colour]],
-        "showscale": False,
-        "hovertemplate": words + "<extra></extra>",
-        "name": name,
-    }
+    look = {"zmin": 0, "zmax": 1, "colorscale": [[0, colour], [1, colour]], "showscale": False}
+    return cells(view, np.where(shown, 0.0, np.nan), name, words, place) | look
 
 
 def coloured_cells(

@@ -8,8 +8,8 @@ import numpy as np
 from markupsafe import Markup
 
 from i18n import N_, large, say, say_all, together
-from viz.charts import LEGEND, MARGIN, SMALL_LABELS, bars, heat, position_names, token_axis
-from viz.heatmap import CachedFigure, Part, colour_range, figure
+from viz.charts import LEGEND, MARGIN, SMALL_LABELS, bars, position_names, token_axis
+from viz.heatmap import CachedFigure, Part, colour_range, figure, heat
 from viz.html import filled, headings, join, number_rows, swatch, table, tag
 from viz.numbers import chance as chance_words
 from viz.numbers import number, percent

@@ -139,15 +139,14 @@ def weights_trace(view: HeadView, zmax: float, place: str = "", **bar: Any) -> P
 
     bar: where the colour bar stands; without it there is none.
     """
-    return cells(view, np.where(view.any_blocked(), np.nan, view.weights), place) | {
+    weights = np.where(view.any_blocked(), np.nan, view.weights)
+    return cells(view, weights, "weights", tooltip(_weight(view), _score(view, "%{customdata:.3f}")), place) | {
         "zmin": 0,
         "zmax": zmax,
         "colorscale": SEQUENTIAL_SCALE,
         "showscale": bool(bar),
         "colorbar": colour_bar(say("weight"), **bar),
         "customdata": view.scaled,
-        "hovertemplate": tooltip(_weight(view), _score(view, "%{customdata:.3f}")),
-        "name": "weights",
     }
 
 
@@ -159,27 +158,22 @@ def blocked_traces(view: HeadView, place: str = "") -> list[Part]:
     """
     if not view.any_blocked().any():
         return []
-    found = reasons(view)
-    trace = cells(view, view.scaled, place) | {
-        "colorscale": CLEAR,
-        "showscale": False,
-        "text": found.text,
-        "hovertemplate": tooltip(found.words, _score(view, "%{z:.3f}")),
-        "name": "blocked",
-    }
-    return [trace]
+    words, text = reasons(view)
+    trace = cells(view, view.scaled, "blocked", tooltip(words, _score(view, "%{z:.3f}")), place)
+    return [trace | {"colorscale": CLEAR, "showscale": False, "text": text}]
 
 
-def cells(view: HeadView, z: np.ndarray, place: str = "") -> Part:
-    """A heatmap of z [Q,K] on the axes x{place}, y{place}, without tooltips where it is NaN."""
-    return {
-        "type": "heatmap",
-        "z": z.astype(np.float32),
-        **axis_names(view),
-        "xaxis": "x" + place,
-        "yaxis": "y" + place,
-        "hoverongaps": False,
-    }
+def heat(z: np.ndarray, x: Any, y: Any, name: str, hover: str, place: str = "") -> Part:
+    """A heatmap of z [R,C] with these names of columns and rows, on the axes x{place}, y{place}, without tooltips where
+    it is NaN."""
+    axes = {"xaxis": "x" + place, "yaxis": "y" + place, "x": x, "y": y}
+    look = {"hovertemplate": hover + "<extra></extra>", "hoverongaps": False, "name": name}
+    return {"type": "heatmap", "z": z.astype(np.float32)} | axes | look
+
+
+def cells(view: HeadView, z: np.ndarray, name: str, hover: str, place: str = "") -> Part:
+    """A heatmap of z [Q,K], which is of the view's queries and keys."""
+    return heat(z, name=name, hover=hover, place=place, **axis_names(view))
 
 
 def hatching(blocked: dict[str, np.ndarray], *, dark: bool, place: str = "") -> list[Part]:
@@ -285,7 +279,7 @@ def _labels(labels: Sequence[str], first: int, step: int) -> dict[int, str]:
 
 def tooltip(*lines: str) -> str:
     """Of a cell: which it is, then these lines."""
-    return "<br>".join((looks_at("%{y}", "%{x}"), *lines)) + "<extra></extra>"
+    return "<br>".join((looks_at("%{y}", "%{x}"), *lines))
 
 
 def looks_at(query: str, key: str) -> str:

@@ -12,9 +12,9 @@ from markupsafe import Markup, escape
 
 from i18n import N_, listed, say, together
 from model.heads.view import MOST_CELLS, HeadView, head_name
-from viz.charts import both_sides, heat, token_axis
+from viz.charts import both_sides, token_axis
 from viz.head import TITLES
-from viz.heatmap import AXIS, MOST_TICKS, CachedFigure, Part, colour_bar, colour_range, figure, hatching, title
+from viz.heatmap import AXIS, MOST_TICKS, CachedFigure, Part, colour_bar, colour_range, figure, hatching, heat, title
 from viz.html import escaped, join, shortened, table, tag, td, th
 from viz.numbers import chance, key_count, layer_count, percent
 from viz.palette import MARK, NOW, SEQUENTIAL_SCALE, ink_on

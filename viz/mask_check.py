@@ -124,14 +124,12 @@ def _measured(mask: MeasuredMask, axes: HeadView, *, dark: bool) -> list[Part]:
     labels = {"tickvals": ticks, "ticktext": [f"1e{tick}" for tick in ticks]}
     words = say("{output} changes by {amount}<br>when {token} is changed", **PLACES, amount="%{hovertext}")
     amounts = zip(mask.moved.tolist(), mask.reaches.tolist(), strict=True)
-    measured = cells(axes, size) | {
+    measured = cells(axes, size, "measured", words) | {
         "zmin": low,
         "zmax": high,
         "colorscale": EVEN_SCALE,
         "colorbar": colour_bar(say("changes by"), x=1, xanchor="left", xpad=8, y=1, yanchor="top", ypad=0, **labels),
         "hovertext": [[f"{one:.3g}" if shown else "" for one, shown in zip(*row, strict=True)] for row in amounts],
-        "hovertemplate": words + "<extra></extra>",
-        "name": "measured",
     }
     still = ~np.isnan(mask.moved) & ~mask.reaches
     words = say("{output} does not change<br>when {token} is changed", **PLACES)

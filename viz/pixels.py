@@ -13,12 +13,12 @@ from markupsafe import Markup, escape
 from i18n import N_, listed, say, say_count, together
 from model.heads.view import head_name
 from model.pixels.view import PixelView
-from viz.charts import MARGIN, heat
+from viz.charts import MARGIN
 from viz.components import packed, words
 from viz.figure_table import FigureTable, grid
 from viz.hatch import ink, picture_uri
 from viz.heads.cells import weight_text
-from viz.heatmap import CachedFigure, Part, colour_bar, colour_range, figure, title
+from viz.heatmap import CachedFigure, Part, colour_bar, colour_range, figure, heat, title
 from viz.html import join, swatch, table, tag, td, th, track
 from viz.numbers import chance, percent
 from viz.palette import MASK_COLOURS, NOW, SEQUENTIAL_SCALE, STANDARD, ink_on, rgb

@@ -9,9 +9,9 @@ from markupsafe import Markup
 
 from i18n import N_, listed, say, together
 from model.attribution.parts import Carried, DirectEffect, ScoreSplit
-from viz.charts import MARGIN, both_sides, heat
+from viz.charts import MARGIN, both_sides
 from viz.heads.cells import weight_text
-from viz.heatmap import CachedFigure, Part, figure
+from viz.heatmap import CachedFigure, Part, figure, heat
 from viz.html import filled, paragraph, signed, table, tag, td, th, track
 from viz.mask_styles import mask_names
 from viz.numbers import percent

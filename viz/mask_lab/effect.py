@@ -238,13 +238,11 @@ def _reach_traces(view: ReachView, mask: HeadView, *, dark: bool) -> list[Part]:
     steps = enumerate(_colours(most))
     after = say("layers needed: {count}") if mask.step == 1 else say("layers needed: at least {count}")
     words = _pair(say("{query} can depend on {key}"), after.format(count="%{z}"))
-    reach = cells(mask, np.where(numbers > 0, numbers, np.nan), "2") | {
+    reach = cells(mask, np.where(numbers > 0, numbers, np.nan), "reach", words, "2") | {
         "zmin": 0.5,
         "zmax": most + 0.5,
         "colorscale": [[edge / most, colour] for place, colour in steps for edge in (place, place + 1)],
         "colorbar": colour_bar(say("layers"), x=1, xanchor="left", xpad=8, y=1, yanchor="top", ypad=0, tickvals=ticks),
-        "hovertemplate": words + "<extra></extra>",
-        "name": "reach",
     }
     words = _pair(say("{query} can never depend on {key}"), say("no path through the masks"))
     never = flat(mask, numbers == 0, NEVER[dark], "never", words, "2")

@@ -12,7 +12,8 @@ from i18n import N_, say, together
 from model.heads.row_steps import RowSteps
 from model.heads.view import HeadView, coarser
 from viz import heatmap
-from viz.charts import MARGIN, bars, both_sides, heat
+from viz.charts import MARGIN, bars, both_sides
+from viz.heatmap import heat
 from viz.html import escaped, filled, fixed, join, named, paragraph, power_of_ten, shortened, table, tag, td, th, track
 from viz.palette import NOW, STANDARD
 
