@@ -23,7 +23,7 @@ from i18n import N_, say
 from model.heads.view import HeadView
 from viz import palette
 from viz.hatch import LARGE, SMALL, data_uri, empty_runs, hatch_png, reasons
-from viz.html import escaped, shortened
+from viz.html import escaped, letters, shortened
 from viz.palette import MARK, SEQUENTIAL_SCALE
 
 QUERY_TITLE, KEY_TITLE = N_("query: the token that attends"), N_("key: the token attended to")
@@ -107,10 +107,9 @@ def enlarged(drawn: CachedFigure, size: float) -> CachedFigure:
     layout = plain["layout"] | {"font": font, "legend": plain["layout"].get("legend", {}) | {"font": font}}
     standoff = 0.8 * size
     for name in [name for name in layout if name[1:5] == "axis"]:
-        title = (
-            {"title": layout[name]["title"] | {"font": font, "standoff": standoff}} if "title" in layout[name] else {}
-        )
-        layout[name] = layout[name] | {"tickfont": font} | title
+        layout[name] = layout[name] | {"tickfont": font}
+        if "title" in layout[name]:
+            layout[name]["title"] = layout[name]["title"] | {"font": font, "standoff": standoff}
     layout["annotations"] = [note | {"font": font} for note in layout.get("annotations", [])]
     bars = [(trace, trace.get("colorbar")) for trace in plain["data"]]
     traces = [
@@ -118,20 +117,16 @@ def enlarged(drawn: CachedFigure, size: float) -> CachedFigure:
         for trace, bar in bars
     ]
     if any(bar for _, bar in bars):  # a head's: its margins are not plotly's to choose
-        labels = {
-            name: 0.6 * size * max(map(_letters, layout[name]["ticktext"]), default=0) for name in ("xaxis", "yaxis")
-        }
+        left, below = (
+            0.6 * size * max((letters(html.unescape(label)) for label in layout[name]["ticktext"]), default=0)
+            for name in ("yaxis", "xaxis")
+        )
         around = standoff + 1.6 * size
-        layout["margin"] = {"l": labels["yaxis"] + around, "b": labels["xaxis"] + around, "t": 2.2 * size,
-                            "r": 10 + 4.2 * size, "autoexpand": False}  # fmt: skip
+        layout["margin"] = {"l": left + around, "b": below + around, "t": 2.2 * size, "r": 10 + 4.2 * size}
+        layout["margin"]["autoexpand"] = False
     else:
         layout["margin"] = layout.get("margin", {}) | {"autoexpand": True}
     return figure(traces, layout)
-
-
-def _letters(text: str) -> int:
-    """How many letters wide a text is: a Chinese one is two."""
-    return sum(2 if "\u2e80" <= letter <= "\uffee" else 1 for letter in html.unescape(text))
 
 
 def weights_trace(view: HeadView, zmax: float, place: str = "", **bar: Any) -> Part:
@@ -140,7 +135,9 @@ def weights_trace(view: HeadView, zmax: float, place: str = "", **bar: Any) -> P
     bar: where the colour bar stands; without it there is none.
     """
     weights = np.where(view.any_blocked(), np.nan, view.weights)
-    return cells(view, weights, "weights", tooltip(_weight(view), _score(view, "%{customdata:.3f}")), place) | {
+    words = N_("weight {weight}") if view.step == 1 else N_("largest weight {weight}")  # of a patch of cells
+    hover = tooltip(say(words, weight="%{z:.4f}"), _score(view, "%{customdata:.3f}"))
+    return cells(view, weights, "weights", hover, place) | {
         "zmin": 0,
         "zmax": zmax,
         "colorscale": SEQUENTIAL_SCALE,
@@ -285,12 +282,6 @@ def tooltip(*lines: str) -> str:
 def looks_at(query: str, key: str) -> str:
     """The first line of a tooltip, of which cell it is: names, or plotly's places for them."""
     return say("{query} attends to {key}", query=f"<b>{query}</b>", key=f"<b>{key}</b>")
-
-
-def _weight(view: HeadView) -> str:
-    """A patch of cells shows the largest of their numbers, and says so."""
-    shown = {"weight": "%{z:.4f}"}
-    return say("weight {weight}", **shown) if view.step == 1 else say("largest weight {weight}", **shown)
 
 
 def _score(view: HeadView, shown: str) -> str:

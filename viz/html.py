@@ -4,6 +4,7 @@ import base64
 import math
 import re
 from collections.abc import Iterable
+from unicodedata import east_asian_width
 
 from markupsafe import Markup, escape
 
@@ -64,6 +65,11 @@ def signs(labels: Iterable[str]) -> str:
     text = "".join(labels)
     said = [say(meaning) for sign, meaning in SIGNS.items() if re.search(sign, text)]
     return say("{clauses}.", clauses=listed(said, N_("; "))) if said else ""
+
+
+def letters(text: str) -> int:
+    """How many letters wide a text is: a Chinese one is two."""
+    return sum(2 if east_asian_width(letter) in "WF" else 1 for letter in text)
 
 
 def shortened(label: str, most: int) -> str:

@@ -3,7 +3,7 @@
 Cell 0 is the class token, cell 1 + p pixel p, in raster order. Grey levels go from 0 (paper) to 7 (ink).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,12 +77,11 @@ def head_packet(view: PixelView, layer: int, head: int, zmax: float, *, heard: b
 def heads_packet(view: PixelView, layer: int, head: int, zmax: float) -> bytes:
     """Every head small, layers in rows and heads in columns; colours from 0 to zmax, as of the large one."""
     layers, heads = view.weights.shape[:2]
-    shown = list(np.ndindex(layers, heads))
-    cells = [_strongest_said(view, view.weights[place]) for place in shown]
-    names = [
-        say("Layer {layer}, head {head}: most to {cells}", layer=one, head=other, cells=most)
-        for (one, other), most in zip(shown, cells, strict=True)
-    ]
+    weights = view.weights.reshape(layers * heads, -1)
+    names = []
+    for number, one in enumerate(weights):
+        place = {"layer": number // heads, "head": number % heads}
+        names.append(say("Layer {layer}, head {head}: most to {cells}", cells=_strongest_said(view, one), **place))
     chosen = layer * heads + head
     looker = name_of(view.query, view.class_name)
     about = {
@@ -96,7 +95,7 @@ def heads_packet(view: PixelView, layer: int, head: int, zmax: float) -> bytes:
         ),
         "alt": say(ALT_HEADS, layers=layers, heads=heads, looker=looker, chosen=names[chosen]),
     }
-    return packed(_header(view, [view.weights[place] for place in shown], zmax) | about)
+    return packed(_header(view, weights, zmax) | about)
 
 
 def weights_table(view: PixelView, heads: Sequence[tuple[int, int]]) -> FigureTable:
@@ -131,9 +130,9 @@ def drawing_packet(levels: np.ndarray, class_name: str, given: int, epoch: int, 
     return packed(_page(levels, np.arange(CELLS) > given, class_name) | about | counted)
 
 
-def strongest(weights: np.ndarray, most: int = 3) -> list[int]:
-    """The cells with the largest weights [65], the largest first, those that get nothing left out."""
-    order = np.argsort(-weights, kind="stable")[:most]
+def strongest(weights: np.ndarray) -> list[int]:
+    """The three cells with the largest weights [65], the largest first, those that get nothing left out."""
+    order = np.argsort(-weights, kind="stable")[:3]
     return [int(cell) for cell in order if weights[cell] > 0]
 
 
@@ -164,7 +163,7 @@ def scale_html(zmax: float) -> str:
     return f'<p class="key">{spans}</p>'
 
 
-def _header(view: PixelView, weights: Sequence[np.ndarray], zmax: float) -> dict[str, Any]:
+def _header(view: PixelView, weights: Iterable[np.ndarray], zmax: float) -> dict[str, Any]:
     """What every packet of attention holds."""
     pictures = []
     for one in weights:

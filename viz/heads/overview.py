@@ -10,7 +10,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from i18n import N_, say
-from viz.charts import LEGEND, scatter
+from viz.charts import LEGEND, scatter, upright
 from viz.components import packed, words
 from viz.hatch import ink
 from viz.heads.tokens import COLOURS
@@ -96,14 +96,11 @@ def steps_figure(
         scatter(list(steps), shares[name], say(TITLES[name]), "%{y:.2f}", mode="lines+markers", line={"color": colour})
         for name, colour in zip(names, COLOURS, strict=False)
     ]
-    if np.isfinite(losses).any():
-        look = {"line": {"color": LOSS_COLOUR, "dash": "dot"}, "yaxis": "y2"}
-        parts.append(scatter(list(steps), losses, say("loss, nats/token"), "%{y:.2f}", mode="lines+markers", **look))
-    for name, pairs in (logged or {}).items():
-        if pairs:
-            at, of_training = zip(*pairs, strict=True)
-            look = {"line": {"color": LOSS_COLOUR, "dash": LOGGED[name][1]}, "yaxis": "y2"}
-            parts.append(scatter(list(at), list(of_training), say(LOGGED[name][0]), "%{y:.2f}", mode="lines", **look))
+    measured = [(steps, losses, N_("loss, nats/token"), "dot", "lines+markers")] if np.isfinite(losses).any() else []
+    trained = [(*zip(*pairs, strict=True), *LOGGED[name], "lines") for name, pairs in (logged or {}).items() if pairs]
+    for x, y, name, dash, mode in [*measured, *trained]:
+        look = {"line": {"color": LOSS_COLOUR, "dash": dash}, "yaxis": "y2"}
+        parts.append(scatter(list(x), list(y), say(name), "%{y:.2f}", mode=mode, **look))
     layout = {
         "xaxis": {"title": {"text": say("training step")}},
         "yaxis": {"title": {"text": say("share of attention")}, "range": [0, 1.02]},
@@ -115,6 +112,5 @@ def steps_figure(
         "margin": {"l": 60, "r": 60, "t": 40, "b": 50},
     }  # fmt: skip
     if now is not None:
-        line = {"type": "line", "x0": now, "x1": now, "y0": 0, "y1": 1, "yref": "paper", "line": {"width": 1}}
-        layout["shapes"] = [line]
+        layout["shapes"] = [upright(now, width=1) | {"yref": "paper"}]
     return figure(parts, layout)
