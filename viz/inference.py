@@ -282,8 +282,8 @@ def sinks_figure(found: "StreamedText", labels: Sequence[str], heads: Sequence[s
 
 def stream_alt(found: "StreamedText") -> str:
     """The pictures of a stream in words."""
-    return say("The loss of {done} tokens, what the cache takes, and the newest token's attention to {kept} keys.",
-               done=f"{found.done:,}", kept=f"{len(found.kept):,}")  # fmt: skip
+    words = N_("The loss of {done} tokens, what the cache takes, and the newest token's attention to {kept} keys.")
+    return say(words, done=f"{found.done:,}", kept=f"{len(found.kept):,}")
 
 
 def stream_sentence(found: "StreamedText", context: int) -> str:

@@ -165,33 +165,24 @@ def called(atlas: result.Atlas, place: tuple[int, ...]) -> str:
     return listed(say(result.MEASURES[name].names) for name in atlas.named(*place))
 
 
-def kinds(atlas: result.Atlas) -> dict[str, list[tuple[int, int]]]:
-    """The heads that are called something, by what, the clearest first."""
-    found: dict[str, list[tuple[int, int]]] = {}
-    for layer in range(atlas.layers):
-        for head in range(atlas.heads):
-            for name in atlas.named(layer, head):
-                found.setdefault(name, []).append((layer, head))
-    order = {name: atlas.measure(name) for name in found}
-    return {
-        name: sorted(found[name], key=lambda place: -order[name][place]) for name in result.MEASURES if name in found
-    }
-
-
 def summary(atlas: result.Atlas, *, random: bool) -> Markup:
     """What heads there are. random: whether the texts were random tokens."""
-    total, found = atlas.layers * atlas.heads, kinds(atlas)
+    named = {place: atlas.named(*place) for place in np.ndindex(atlas.layers, atlas.heads)}
     parts = []
-    for name, heads in found.items():
+    for name in result.MEASURES:
+        values = atlas.measure(name)
+        heads = sorted((place for place in named if name in named[place]), key=lambda place: -values[place])
+        if not heads:
+            continue
         some = listed(atlas.name(place) for place in heads[:MOST_LISTED])
         if len(heads) > MOST_LISTED:
             some = say("{listed} and {count} more", listed=some, count=len(heads) - MOST_LISTED)
         parts.append(filled(say("{kind} {heads}"), kind=tag("b", say(result.MEASURES[name].names)), heads=some))
     every = join(parts, say("; ")) or say("none")
-    said = [filled(say("Heads that match a pattern, out of {total}: {kinds}."), total=total, kinds=every)]
+    said = [filled(say("Heads that match a pattern, out of {total}: {kinds}."), total=len(named), kinds=every)]
     if (most := max(int(atlas.counts[place].max()) for place in NAMED_PLACES)) < result.LEAST_QUERIES:
         said.append(escape(_too_few(most)))
-    elif not random and "induction" not in found:
+    elif not (random or any("induction" in names for names in named.values())):
         said.append(escape(say(NO_INDUCTION)))
     return paragraph(Markup(together(said)))
 

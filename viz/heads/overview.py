@@ -5,6 +5,7 @@ A pixel is one byte: 0 to 254 for a weight from 0 to 1, 255 where every cell of 
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -96,9 +97,11 @@ def steps_figure(
         scatter(list(steps), shares[name], say(TITLES[name]), "%{y:.2f}", mode="lines+markers", line={"color": colour})
         for name, colour in zip(names, COLOURS, strict=False)
     ]
-    measured = [(steps, losses, N_("loss, nats/token"), "dot", "lines+markers")] if np.isfinite(losses).any() else []
-    trained = [(*zip(*pairs, strict=True), *LOGGED[name], "lines") for name, pairs in (logged or {}).items() if pairs]
-    for x, y, name, dash, mode in [*measured, *trained]:
+    curves: list[tuple[Any, Any, str, str, str]] = []  # of losses
+    if np.isfinite(losses).any():
+        curves.append((steps, losses, N_("loss, nats/token"), "dot", "lines+markers"))
+    curves += [(*zip(*pairs, strict=True), *LOGGED[name], "lines") for name, pairs in (logged or {}).items() if pairs]
+    for x, y, name, dash, mode in curves:
         look = {"line": {"color": LOSS_COLOUR, "dash": dash}, "yaxis": "y2"}
         parts.append(scatter(list(x), list(y), say(name), "%{y:.2f}", mode=mode, **look))
     layout = {

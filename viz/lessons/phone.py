@@ -54,8 +54,8 @@ class PhoneStep:
     def body(self) -> bytes:
         """JSON, as gzip: name, html, and once the answer is shown right and said, for each choice, last for none."""
         step, of = self.step, say("{step} of {steps}", step=self.number, steps=len(self.lesson.steps) + 1)
-        title = tag("p", f"{self.lesson.title} · {of}", class_="note") + tag("h1", step.title)  # not shown
-        parts = [title, prose(step.prose, "prose")]
+        above = tag("p", f"{self.lesson.title} · {of}", class_="note") + tag("h1", step.title)  # not shown
+        parts = [above, prose(step.prose, "prose")]
         parts += [formula(step.formula)] if step.formula else []
         told: dict[str, Any] = {"name": self.name}
         if self.answer and step.ask:
