@@ -14,7 +14,7 @@ from viz.charts import BLOCKED, LEGEND, MARGIN, coloured_cells, labelled, of_tok
 from viz.heatmap import CachedFigure, Part, figure
 from viz.html import escaped, headings, number_rows, swatch, table, tag, td
 from viz.numbers import number, percent
-from viz.palette import ALLOWED, NOW, STANDARD, sequential
+from viz.palette import ALLOWED, NOW, SEQUENTIAL_SCALE, STANDARD
 
 if TYPE_CHECKING:  # they import torch
     from model.inference.calls import CallsComparison
@@ -266,9 +266,9 @@ def sinks_figure(found: "StreamedText", labels: Sequence[str], heads: Sequence[s
     """The newest token's attention in every head to what the cache holds. labels: of that. heads: their names."""
     shown = found.weights if found.learned else found.weights[:, :-1]
     names = [*labels, *([say("learned sink")] if found.learned else [])]
-    trace: Part = {"type": "heatmap", "z": shown, "y": list(heads), "zmin": 0, "zmax": 1, "colorscale": sequential(),
-                   "colorbar": {"thickness": 10, "title": {"text": say("weight")}},
-                   "hovertemplate": "%{y}, %{x}: %{z:.3f}<extra></extra>"}  # fmt: skip
+    bar, hover = {"thickness": 10, "title": {"text": say("weight")}}, "%{y}, %{x}: %{z:.3f}<extra></extra>"
+    trace: Part = {"type": "heatmap", "z": shown, "y": list(heads), "hovertemplate": hover}
+    trace |= {"zmin": 0, "zmax": 1, "colorscale": SEQUENTIAL_SCALE, "colorbar": bar}
     across = labelled(names, N_("key in the cache"))
     if found.learned:  # always named
         across["tickvals"][-1], across["ticktext"][-1] = len(labels), names[-1]

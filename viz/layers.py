@@ -17,8 +17,7 @@ from viz.head import TITLES
 from viz.heatmap import AXIS, MOST_TICKS, CachedFigure, Part, colour_bar, colour_range, figure, hatching, heat, title
 from viz.html import escaped, join, shortened, table, tag, td, th
 from viz.numbers import chance, key_count, layer_count, percent
-from viz.palette import MARK, NOW, SEQUENTIAL_SCALE, ink_on
-from viz.palette import table as palette
+from viz.palette import MARK, NOW, SEQUENTIAL_SCALE, ink_on, stops
 from viz.sentence import DIFFERENT
 
 if TYPE_CHECKING:  # it imports torch
@@ -118,7 +117,7 @@ def _of_next(lens: "LogitLens", reading: int, place: int) -> tuple[str, str]:
     return chance(float(lens.next_probabilities[reading, place])), ordinal(int(lens.next_ranks[reading, place]))
 
 
-_COLOURS = np.frombuffer(palette(SHADES), np.uint8).reshape(SHADES, 3).tolist()
+_COLOURS = stops(SHADES).tolist()
 _RULES = (
     f"table.lens td.s{shade} {{ background: rgb({red},{green},{blue}); color: {ink_on(red, green, blue)}; }}"
     for shade, (red, green, blue) in enumerate(_COLOURS)

@@ -21,14 +21,13 @@ from viz.heads.cells import weight_text
 from viz.heatmap import CachedFigure, Part, colour_bar, colour_range, figure, heat, title
 from viz.html import join, swatch, table, tag, td, th, track
 from viz.numbers import chance, percent
-from viz.palette import MASK_COLOURS, NOW, SEQUENTIAL_SCALE, STANDARD, ink_on, rgb
-from viz.palette import table as palette_table
+from viz.palette import MASK_COLOURS, NOW, SEQUENTIAL_SCALE, STANDARD, ink_on, rgb, stops
 
 SIDE, LEVELS = 8, 8
 PIXELS = SIDE * SIDE
 CELLS = 1 + PIXELS
 GREYS = tuple(f"#{shade:02x}{shade:02x}{shade:02x}" for shade in np.linspace(255, 10, LEVELS).round().astype(int))
-COLOURS = tuple("#" + bytes(triple).hex() for triple in np.frombuffer(palette_table(256), np.uint8).reshape(-1, 3))
+COLOURS = tuple("#" + bytes(triple).hex() for triple in stops(256))
 
 ALT_HEAD = N_(
     "The picture of {name}, 8 by 8 pixels, and where layer {layer}, head {head} attends from {looker}: most to {cells}."

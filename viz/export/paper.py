@@ -168,8 +168,7 @@ def hatch(panel: Axes, blocked: Blocked) -> None:
 
 def sequential(palette: str = STANDARD_COLOURS.palette) -> Colormap:
     """Of weights, a key of PALETTES; nothing where a cell is blocked."""
-    triples = np.frombuffer(stops(list(PALETTES[palette]), 256), np.uint8).reshape(256, 3) / 255
-    return ListedColormap(triples).with_extremes(bad=(0, 0, 0, 0))
+    return ListedColormap(stops(256, PALETTES[palette]) / 255).with_extremes(bad=(0, 0, 0, 0))
 
 
 def changes() -> Colormap:

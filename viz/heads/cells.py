@@ -18,7 +18,7 @@ from viz.components import packed, words
 from viz.hatch import blocked_groups, ink
 from viz.head import head_range
 from viz.heatmap import KEY_TITLE, QUERY_TITLE, axis_titles
-from viz.palette import MARK, NOW, diverging, stops, table
+from viz.palette import MARK, NOW, diverging, stops
 
 MERGED = {
     "words": N_(
@@ -133,12 +133,12 @@ def difference_packet(change: HeadView, *, name: str, query: int, small: bool = 
 
 def picture_header(query: int) -> dict[str, Any]:
     """What heatmap.js is told of weights, beside a head's name and `most`, the number of the last colour."""
-    return _header("weight", query, [table(COLOURS)] * 2)
+    return _header("weight", query, [stops(COLOURS)] * 2)
 
 
 def difference_header(query: int) -> dict[str, Any]:
     """Likewise of changes."""
-    return _header("change", query, [stops(diverging(dark), COLOURS) for dark in (False, True)])
+    return _header("change", query, [stops(COLOURS, diverging(dark)) for dark in (False, True)])
 
 
 def change_range(change: HeadView) -> float:
@@ -165,6 +165,6 @@ def changed(now: HeadView, other: HeadView) -> HeadView:
     return replace(now, **differences, blocked=blocked, whole=whole)
 
 
-def _header(what: str, query: int, palettes: list[bytes]) -> dict[str, Any]:
-    look = {"palettes": [colours.hex() for colours in palettes], "titles": [say(QUERY_TITLE), say(KEY_TITLE)]}
+def _header(what: str, query: int, palettes: list[np.ndarray]) -> dict[str, Any]:
+    look = {"palettes": [colours.tobytes().hex() for colours in palettes], "titles": [say(QUERY_TITLE), say(KEY_TITLE)]}
     return {"what": what, "query": query, "words": words("cells", "heatmap")} | look

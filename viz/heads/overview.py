@@ -16,7 +16,7 @@ from viz.components import packed, words
 from viz.hatch import ink
 from viz.heads.tokens import COLOURS
 from viz.heatmap import figure
-from viz.palette import table
+from viz.palette import stops
 
 BLOCKED = 255
 NOT_MEASURED = 65535
@@ -75,7 +75,7 @@ def overview_packet(
         "by": by,
         "words": words("overview"),
     }
-    return packed(header, table(255), pixels.tobytes(), *map(_parts, some.values()))
+    return packed(header, stops(255).tobytes(), pixels.tobytes(), *map(_parts, some.values()))
 
 
 def _parts(shares: np.ndarray) -> bytes:

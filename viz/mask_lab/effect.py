@@ -16,8 +16,7 @@ from viz.charts import NEVER, RIGHT, flat, two_masks, unweighted, upright
 from viz.heatmap import CachedFigure, Part, blocked_traces, cells, colour_bar, figure, frames, hatching, title
 from viz.html import filled, headings, join, paragraph, table, tag, td, th, track
 from viz.numbers import Candidate, loss_figure
-from viz.palette import MARK
-from viz.palette import table as colours
+from viz.palette import MARK, stops
 from viz.sentence import loss_words, named, prediction_words
 
 if TYPE_CHECKING:  # for the names of the fields: pictures are made without torch
@@ -256,5 +255,5 @@ def _pair(words: str, *more: str) -> str:
 
 def _colours(count: int) -> list[str]:
     """From light to dark, without the darkest, which a dark page would swallow."""
-    triples = [colours(256)[3 * entry : 3 * entry + 3] for entry in np.linspace(250, 62, count).round().astype(int)]
+    triples = stops(256)[np.linspace(250, 62, count).round().astype(int)].tolist()
     return [f"rgb{tuple(triple)}" for triple in triples]
