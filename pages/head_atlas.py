@@ -19,9 +19,8 @@ from ui.head_atlas import examples
 from ui.head_atlas.controls import SECTIONS, SOURCES, AtlasLink
 from ui.results import cached_figure
 from ui.widgets import one_of
-from viz.head_atlas import tables
-from viz.head_atlas.scatter import distance_names, distances
-from viz.head_atlas.tables import tokens_table
+from viz.heads import atlas as tables
+from viz.heads.atlas import distance_names, distances, tokens_table
 from viz.numbers import percent, token_count
 
 model, text = controls.open_page(AtlasLink.restore)

@@ -15,7 +15,7 @@ from model.base import Model
 from model.heads.view import head_name
 from model.masks import MaskSpec
 from unmask.pictures import Picture
-from viz.head_atlas.tables import amount, called, summary
+from viz.heads.atlas import amount, called, summary
 from viz.html import table, td, th
 from viz.numbers import head_count, token_count
 from viz.saved.standalone import page

@@ -27,7 +27,7 @@ from serving.loaded_models import OF_PAGES
 from unmask.report_request import check_on_this_machine
 from viz.components import packed
 from viz.hatch import data_uri, hatch_png
-from viz.heads.picture import changed, difference_packet, picture_packet
+from viz.heads.cells import changed, difference_packet, picture_packet
 from viz.lessons import pictures
 from viz.lessons.phone import losses_table
 from viz.lessons.pictures import image_and_words, lit_picture, scene_image
@@ -103,9 +103,8 @@ class CourseModels:
         if not now.browser or not beside.browser:
             if kind == "picture":  # it is what the question is about
                 blocked = ~now.trace.allowed(step.head[0], step.row - 1, head=step.head[1]).numpy()
-                tokens = scene_image(
-                    data_uri(hatch_png({"drawn": blocked}, dark=False)), say("Hatched cells are blocked.")
-                )
+                hatched = data_uri(hatch_png({"drawn": blocked}, dark=False))
+                tokens = scene_image(hatched, say("Hatched cells are blocked."))
             return CourseStep(step, found, now.title, tokens, None, None, [*_pictures(step, now, beside, query)])
         titles = run_titles(*((now.title, beside.title) if now.model is not beside.model else ()))
         scene = {"now": now.browser, "side": step.pad, "row": step.row - 1, "head": step.head, "query": query}

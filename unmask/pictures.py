@@ -20,11 +20,8 @@ from model.heads.view import MOST_CELLS, HeadView, cropped, mask_view
 from model.spec import MOST_STROKES
 from model.trace import Trace
 from viz.components import VIEWS, source, style
-from viz.heads import arcs
-from viz.heads.arcs import arcs_packet
-from viz.heads.cells import around, weight_text, window
-from viz.heads.picture import changed, difference_packet, picture_packet
-from viz.heads.tokens import left_out, light_words, tokens_packet
+from viz.heads.cells import around, changed, difference_packet, picture_packet, weight_text, window
+from viz.heads.tokens import MOST_ARC_TOKENS, arcs_packet, left_out, light_words, tokens_packet
 from viz.html import tag
 from viz.mask_lab.canvas import canvas_packet
 from viz.numbers import (
@@ -279,7 +276,7 @@ def head_picture(
     form: str, names: list[str], views: list[HeadView], query: int, of: str, *, across: bool = False
 ) -> HeadPicture:
     """A head in one of FORMS; as arcs, several of one layer. query: the position whose row is framed."""
-    heads = ShownHeads(names, views, query, arcs.MOST_TOKENS if form == "arcs" else MOST_TOKENS, across)
+    heads = ShownHeads(names, views, query, MOST_ARC_TOKENS if form == "arcs" else MOST_TOKENS, across)
     canvas, note = partial(FORMS[form].canvas, heads), partial(FORMS[form].note, heads)
     line = f"{heads.name}: {FORMS[form].line(views[0])}"
     return HeadPicture(

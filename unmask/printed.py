@@ -10,9 +10,8 @@ from viz.export import words
 from viz.export.fonts import language_of
 from viz.export.paper import Paper, Sheet, every_picture
 from viz.export.picture import change_picture, head_picture, image_picture, lines_picture, lit_picture
-from viz.heads import arcs
 from viz.heads.colours import STANDARD_COLOURS
-from viz.heads.tokens import light_words
+from viz.heads.tokens import least_line, light_words
 from viz.images import NO_MAPPING, LitImage, lit_sentence
 from viz.saved.explorer import AllHeads
 
@@ -41,7 +40,7 @@ FORMS = {
     ),
     "arcs": PrintForm(
         lambda paper, heads: lines_picture(paper, heads.parts, heads.names),
-        lambda heads: [*words.of_lines(arcs.least(heads.part)), heads.left_out],
+        lambda heads: [*words.of_lines(least_line(heads.part)), heads.left_out],
     ),
     "image": PrintForm(image_picture, lambda lit: [lit_sentence(lit), "" if lit.mapped else say(NO_MAPPING)]),
     "overview": PrintForm(

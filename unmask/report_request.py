@@ -19,8 +19,7 @@ from unmask.notebook import LoadedModel, load
 from unmask.pictures import Picture
 from unmask.runs import Run, spec_of
 from viz.export.words import versions
-from viz.heads.cells import merged_words
-from viz.heads.picture import MOST_CELLS
+from viz.heads.cells import MOST_CELLS, merged_words
 from viz.saved.explorer import MOST_TOKENS, ReportNumbers, ReportView, report_page
 from viz.saved.live import MOST_CHARACTERS, live_page
 

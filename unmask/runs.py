@@ -41,8 +41,7 @@ from unmask.pictures import (
     mask_picture,
     predicted,
 )
-from viz.heads.cells import window
-from viz.heads.picture import changed
+from viz.heads.cells import changed, window
 from viz.numbers import TOP, Candidate, leak_notes, token_count
 from viz.sentence import loss_words
 

@@ -14,7 +14,7 @@ from model.heads.merging import By, Groups, groups_of_labels, merged, merged_blo
 from model.heads.survey import blocked_thumbnail, given_weights, thumbnails
 from model.heads.view import HeadView, head_name
 from unmask.pictures import ABSENT, MOST_TOKENS, HeadPicture, Picture, head_picture, printed_file
-from viz.heads.arcs import MOST_HEADS
+from viz.heads.tokens import MOST_HEADS
 from viz.numbers import head_count, key_count, layer_count, query_count
 from viz.palette import MASK_COLOURS
 from viz.saved.explorer import AllHeads, all_heads, explorer_page

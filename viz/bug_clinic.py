@@ -17,7 +17,6 @@ if TYPE_CHECKING:  # it imports torch
     from model.bug_clinic.laws import Law, Verdict
     from model.bug_clinic.spot import HeatmapDifference
 
-Judged = tuple["Law", "Verdict", "Verdict"]  # a law, and what it says of the bug and of the right version
 
 WITH_BUG, RIGHT = N_("with the bug"), N_("correct version")
 BROKEN, HELD = "#D55E00", "#009E73"

@@ -20,14 +20,19 @@ from viz.heatmap import (
     cells,
     colour_bar,
     figure,
+    heat,
 )
 from viz.heatmap import margin as margin_of
-from viz.html import escaped, shortened
+from viz.html import escaped, numbered, shortened
 from viz.palette import ALLOWED, MARK, TWO, diverging
 
 MARGIN = {"l": 8, "r": 8, "t": 8, "b": 8}
 SMALL_LABELS = {"tickfont": {"size": 10}}
 LEGEND = {"orientation": "h", "y": 1.12, "x": 0}
+ROW, LEAST, MOST = 26, 240, 620  # of layers_grid: pixels of a layer, and of the picture
+LEFT, RIGHT = (0.0, 1 / TWO), (1 - 1 / TWO, 1.0)  # of the width, of two masks
+NEVER = {True: "#2a2d33", False: "#e4e6eb"}  # a cell that nothing reaches, in the dark and in the light
+BLOCKED = "rgba(128,128,128,.28)"  # a cell of a mask, as ALLOWED
 
 
 def token_axis(labels: Sequence[str], most: int, room: float = 0.5) -> dict:
@@ -44,14 +49,7 @@ def token_axis(labels: Sequence[str], most: int, room: float = 0.5) -> dict:
 
 def position_names(labels: Sequence[str]) -> list[str]:
     """A name for each token that no other has: its position, then the token."""
-    return [f"{position}: {escaped(label)}" for position, label in enumerate(labels)]
-
-
-def heat(z: np.ndarray, x: Any, y: Any, name: str, hover: str, place: str = "") -> Part:
-    """A heatmap of z [R,C] with these names of columns and rows, on the axes x{place}, y{place}."""
-    axes = {"xaxis": "x" + place, "yaxis": "y" + place, "x": x, "y": y}
-    look = {"hovertemplate": hover + "<extra></extra>", "hoverongaps": False, "name": name}
-    return {"type": "heatmap", "z": z.astype(np.float32)} | axes | look
+    return numbered(map(escaped, labels))
 
 
 def both_sides(reach: float, dark: bool) -> Part:
@@ -69,9 +67,6 @@ def scatter(x: Any, y: Any, name: str, hover: str = "", *, mode: str = "markers"
     """Points, or a line through them; without a tooltip unless hover has its words."""
     said = {"hovertemplate": hover + "<extra></extra>"} if hover else {"hoverinfo": "skip"}
     return {"type": "scatter", "x": x, "y": y, "name": name, "mode": mode} | said | look
-
-
-ROW, LEAST, MOST = 26, 240, 620  # pixels of a layer, and of the picture
 
 
 def layers_grid(
@@ -114,10 +109,6 @@ def upright(x: float, **line: Any) -> Part:
     return {"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "line": line}
 
 
-LEFT, RIGHT = (0.0, 1 / TWO), (1 - 1 / TWO, 1.0)  # of the width, of two masks
-NEVER = {True: "#2a2d33", False: "#e4e6eb"}  # a cell that nothing reaches, in the dark and in the light
-
-
 def unweighted(blocked: dict[str, np.ndarray], tokens: list[str]) -> HeadView:
     """A head of these tokens without weights: for the axes, and the coarseness, of all heatmaps."""
     none = np.zeros((len(tokens), len(tokens)), np.float32)
@@ -136,17 +127,8 @@ def two_masks(view: HeadView) -> Part:
 
 def flat(view: HeadView, shown: np.ndarray, colour: str, name: str, words: str, place: str = "") -> Part:
     """The cells shown, bool [Q,K], in one colour. words: of their tooltips."""
-    return cells(view, np.where(shown, 0.0, np.nan), place) | {
-        "zmin": 0,
-        "zmax": 1,
-        "colorscale": [[0, colour], [1, colour]],
-        "showscale": False,
-        "hovertemplate": words + "<extra></extra>",
-        "name": name,
-    }
-
-
-BLOCKED = "rgba(128,128,128,.28)"  # a cell of a mask, as ALLOWED
+    look = {"zmin": 0, "zmax": 1, "colorscale": [[0, colour], [1, colour]], "showscale": False}
+    return cells(view, np.where(shown, 0.0, np.nan), name, words, place) | look
 
 
 def coloured_cells(

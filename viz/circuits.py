@@ -16,7 +16,7 @@ from viz.charts import MARGIN, layers_grid, scatter
 from viz.figure_table import FigureTable, grid
 from viz.heatmap import CachedFigure, figure
 from viz.html import fixed, signed, table, td, th, track
-from viz.numbers import layer_count
+from viz.numbers import layer_count, whole_percent
 from viz.palette import NOW, STANDARD, rgba
 
 if TYPE_CHECKING:  # it computes them with torch
@@ -186,7 +186,7 @@ def patch_table(view: PatchView) -> Markup:
         value = float(view.values[place])
         bar = track(abs(value) / most, NOW if value > 0 else STANDARD)
         over = [] if view.spread is None else [td(fixed(float(view.spread[place]), 3), "number")]
-        share = td(_percent(value / way) if abs(way) > LEAST_WAY * most else "–", "number")
+        share = td(whole_percent(value / way) if abs(way) > LEAST_WAY * most else "–", "number")
         rows.append([td(view.name(place)), td(signed(value), "number"), bar, *over, share])
     return table(rows)
 
@@ -203,11 +203,7 @@ def patch_sentence(view: PatchView) -> str:
         return together([before, say(STRONGEST, **names)])
     if value * way < 0:
         return together([before, say(AWAY, **names)])
-    return together([before, say(SHARE, share=_percent(value / way), **names)])
-
-
-def _percent(share: float) -> str:
-    return f"{fixed(100 * share, 0)}%"
+    return together([before, say(SHARE, share=whole_percent(value / way), **names)])
 
 
 def patch_alt(view: PatchView) -> str:

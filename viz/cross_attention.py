@@ -73,9 +73,8 @@ def alignment_alt(found: Alignment) -> str:
         key = found.heaviest(step)
         about = {"token": found.source[key], "position": key, "weight": found.weights[step, key]}
         pairs.append(say("{output} at {token} (position {position}, {weight:.2f})", output=output, **about))
-    sizes = {"outputs": len(found.outputs), "tokens": len(found.source)}
-    every = listed(pairs, N_("; "))
-    return say("Alignment of the outputs ({outputs}) with the source tokens ({tokens}). {pairs}", **sizes, pairs=every)
+    about = {"outputs": len(found.outputs), "tokens": len(found.source), "pairs": listed(pairs, N_("; "))}
+    return say("Alignment of the outputs ({outputs}) with the source tokens ({tokens}). {pairs}", **about)
 
 
 def written_strip(outputs: list[str], now: np.ndarray, standard: np.ndarray | None, step: int) -> Markup:
@@ -215,10 +214,9 @@ def breaks_table(rows: list[BreakRow], now: str, count: int) -> Markup:
     """Every choice of masks, the one on screen framed."""
     several = filled(say("{count} held-out dates,<br>generated"), count=count)
     same = Markup(say("the same dates,<br>shown the right answer"))
-    above = [th(), th(say("your text, generated"), colspan=2), th(several, "number"),
-             th(same, "number", colspan=2)]  # fmt: skip
-    head = [th(say("masks")), th(say("writes"), colspan=2), th(say("all correct"), "number"),
-            th(say("characters correct"), "number"), th(say("mean probability"), "number")]  # fmt: skip
+    above = [th(), th(say("your text, generated"), colspan=2), th(several, "number"), th(same, "number", colspan=2)]
+    shown = map(say, (N_("all correct"), N_("characters correct"), N_("mean probability")))
+    head = [th(say("masks")), th(say("writes"), colspan=2), *(th(name, "number") for name in shown)]
     parts = [tag("tr", join(above)), tag("tr", join(head))]
     for row in rows:
         shares = [td(percent(share), "number") for share in (row.exact, row.characters, row.probability)]

@@ -8,8 +8,8 @@ import numpy as np
 from markupsafe import Markup
 
 from i18n import N_, large, say, say_all, together
-from viz.charts import LEGEND, MARGIN, SMALL_LABELS, bars, heat, position_names, token_axis
-from viz.heatmap import CachedFigure, Part, colour_range, figure
+from viz.charts import LEGEND, MARGIN, SMALL_LABELS, bars, position_names, token_axis
+from viz.heatmap import CachedFigure, Part, colour_range, figure, heat
 from viz.html import filled, headings, join, number_rows, swatch, table, tag
 from viz.numbers import chance as chance_words
 from viz.numbers import number, percent
@@ -128,13 +128,10 @@ def _token(place: int, token: Token, newest: bool) -> Markup:
     shown = " " + label[1:] if label.startswith("·") and len(label) > 1 else label
     title, kind = f"{place}: {label}", "prompt"
     if token.probability is not None:
-        kind = "written by-hand" if token.by_hand else "written"  # not shown
-        found = (
-            N_("{token}, {chance} by the model, chosen by you")
-            if token.by_hand
-            else N_("{token}, {chance} by the model")
-        )
-        title = say(found, token=title, chance=chance_words(token.probability))
+        kind, words = "written", N_("{token}, {chance} by the model")
+        if token.by_hand:
+            kind, words = "written by-hand", N_("{token}, {chance} by the model, chosen by you")  # not shown
+        title = say(words, token=title, chance=chance_words(token.probability))
     return tag("span", shown, class_=kind + " newest" * newest, title=title) + Markup("<br>") * label.count("⏎")
 
 
@@ -164,16 +161,14 @@ def cached_row_figure(cached: np.ndarray, full: np.ndarray, allowed: np.ndarray,
     weights = np.stack([unseen, cached[first:], full[first:]])
     lines = [say("mask [1, K]"), say("cached row"), say("full run's last row")]
     plain = {"zmin": 0, "showscale": False, "xgap": 1, "ygap": 4}
-    traces = [
-        heat(seen, names, lines, "mask", "<b>%{x}</b> %{text}") | plain,
-        heat(weights, names, lines, "weights", "<b>%{x}</b><br>%{y}: %{z:.6f}") | plain,
-    ]
-    traces[0] |= {"zmax": 1, "colorscale": [[0, MASK_COLOURS["causal"]], [1, ALLOWED]]}
-    traces[0] |= {"text": np.where(seen == 1, say("visible"), say("blocked"))}
-    traces[1] |= {"zmax": colour_range(cached, full), "colorscale": SEQUENTIAL_SCALE}
+    mask = heat(seen, names, lines, "mask", "<b>%{x}</b> %{text}") | plain
+    mask |= {"zmax": 1, "colorscale": [[0, MASK_COLOURS["causal"]], [1, ALLOWED]]}
+    mask |= {"text": np.where(seen == 1, say("visible"), say("blocked"))}
+    rows = heat(weights, names, lines, "weights", "<b>%{x}</b><br>%{y}: %{z:.6f}") | plain
+    rows |= {"zmax": colour_range(cached, full), "colorscale": SEQUENTIAL_SCALE}
     heights = {"type": "category", "autorange": "reversed", "showgrid": False, "ticks": ""}
     axes = {"xaxis": _keys(keys[first:]) | {"showgrid": False}, "yaxis": heights}
-    return figure(traces, {"height": 250, "margin": MARGIN} | axes)
+    return figure([mask, rows], {"height": 250, "margin": MARGIN} | axes)
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,6 @@ words; and the rows of which nothing is left.
 
 import base64
 import io
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ INK = 190  # the opacity of a line
 LINES = {  # PERIOD × PERIOD pixels of each mask, True = ink
     name: style.lines % PERIOD < STROKE for name, style in STYLES.items() if style.lines is not None
 }
+MOST_SPELLED = 6_400  # cells of a picture whose every cell has its own words: more of them would be megabytes
 
 
 def hatch_png(blocked: dict[str, np.ndarray], dark: bool, widest: int = LARGE) -> bytes:
@@ -61,31 +61,22 @@ def picture_uri(pixels: np.ndarray) -> str:
     return data_uri(file.getvalue())
 
 
-MOST_SPELLED = 6_400  # cells of a picture whose every cell has its own words: more of them would be megabytes
+def reasons(view: HeadView) -> tuple[str, np.ndarray | None]:
+    """What a tooltip says of a blocked cell; %{text} in it stands for the cell's own entry of the second, [Q,K].
 
-
-@dataclass(frozen=True, eq=False)
-class Reasons:
-    """words: what a tooltip says of a blocked cell; %{text} in it stands for the cell's own entry of text [Q,K]."""
-
-    words: str
-    text: np.ndarray | None = None
-
-
-def reasons(view: HeadView) -> Reasons:
-    """One reason is said as it is; of several a small picture spells out each cell's.
+    One reason is said as it is; of several a small picture spells out each cell's.
 
     A large one gives each mask a digit and each cell the digits of the masks that block it: 13 is the first and the
     third. Where there are more masks than digits, it numbers the combinations instead.
     """
     groups = blocked_groups(view)
     if len(groups) == 1:
-        return Reasons(groups[0][0])
+        return groups[0][0], None
     if view.weights.size <= MOST_SPELLED:
         text = np.full(view.weights.shape, "", object)
         for words, cells in groups:
             text[cells] = words
-        return Reasons("%{text}", text)
+        return "%{text}", text
     named = [(mask_name(name), mask) for name, mask in view.blocked.items() if mask.any()]
     if len(named) > 9:
         named = [(mask_names(names), cells) for names, cells in blocking(view)]
@@ -94,7 +85,7 @@ def reasons(view: HeadView) -> Reasons:
         number[cells] = number[cells] * 10 + digit
     key = say(", ").join(f"{digit} {name}" for digit, (name, _) in enumerate(named, 1))
     words = say("blocked by {masks} ({key})", masks="%{text}", key=key)
-    return Reasons(words, number.astype(np.min_scalar_type(number.max())))
+    return words, number.astype(np.min_scalar_type(number.max()))
 
 
 def blocked_groups(view: HeadView) -> list[tuple[str, np.ndarray]]:

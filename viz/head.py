@@ -129,8 +129,8 @@ def _change(now: HeadView, standard: HeadView, both: np.ndarray) -> np.ndarray:
 def _difference_trace(view: HeadView, change: np.ndarray, dark: bool, place: str, **where: Any) -> heatmap.Part:
     reach = max(float(np.nanmax(np.abs(change), initial=0.0)), 0.01)
     hover = heatmap.tooltip(say("change {change}", change="%{z:+.4f}"))
-    look = {"colorbar": heatmap.colour_bar(say("change"), **where), "hovertemplate": hover, "name": "difference"}
-    return heatmap.cells(view, change, place) | both_sides(reach, dark) | look
+    bar = {"colorbar": heatmap.colour_bar(say("change"), **where)}
+    return heatmap.cells(view, change, "difference", hover, place) | both_sides(reach, dark) | bar
 
 
 def _hatching_of(change: np.ndarray, standard: HeadView, *, dark: bool, place: str) -> list[heatmap.Part]:

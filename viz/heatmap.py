@@ -23,7 +23,7 @@ from i18n import N_, say
 from model.heads.view import HeadView
 from viz import palette
 from viz.hatch import LARGE, SMALL, data_uri, empty_runs, hatch_png, reasons
-from viz.html import escaped, shortened
+from viz.html import escaped, letters, shortened
 from viz.palette import MARK, SEQUENTIAL_SCALE
 
 QUERY_TITLE, KEY_TITLE = N_("query: the token that attends"), N_("key: the token attended to")
@@ -107,10 +107,9 @@ def enlarged(drawn: CachedFigure, size: float) -> CachedFigure:
     layout = plain["layout"] | {"font": font, "legend": plain["layout"].get("legend", {}) | {"font": font}}
     standoff = 0.8 * size
     for name in [name for name in layout if name[1:5] == "axis"]:
-        title = (
-            {"title": layout[name]["title"] | {"font": font, "standoff": standoff}} if "title" in layout[name] else {}
-        )
-        layout[name] = layout[name] | {"tickfont": font} | title
+        layout[name] = layout[name] | {"tickfont": font}
+        if "title" in layout[name]:
+            layout[name]["title"] = layout[name]["title"] | {"font": font, "standoff": standoff}
     layout["annotations"] = [note | {"font": font} for note in layout.get("annotations", [])]
     bars = [(trace, trace.get("colorbar")) for trace in plain["data"]]
     traces = [
@@ -118,20 +117,16 @@ def enlarged(drawn: CachedFigure, size: float) -> CachedFigure:
         for trace, bar in bars
     ]
     if any(bar for _, bar in bars):  # a head's: its margins are not plotly's to choose
-        labels = {
-            name: 0.6 * size * max(map(_letters, layout[name]["ticktext"]), default=0) for name in ("xaxis", "yaxis")
-        }
+        left, below = (
+            0.6 * size * max((letters(html.unescape(label)) for label in layout[name]["ticktext"]), default=0)
+            for name in ("yaxis", "xaxis")
+        )
         around = standoff + 1.6 * size
-        layout["margin"] = {"l": labels["yaxis"] + around, "b": labels["xaxis"] + around, "t": 2.2 * size,
-                            "r": 10 + 4.2 * size, "autoexpand": False}  # fmt: skip
+        layout["margin"] = {"l": left + around, "b": below + around, "t": 2.2 * size, "r": 10 + 4.2 * size}
+        layout["margin"]["autoexpand"] = False
     else:
         layout["margin"] = layout.get("margin", {}) | {"autoexpand": True}
     return figure(traces, layout)
-
-
-def _letters(text: str) -> int:
-    """How many letters wide a text is: a Chinese one is two."""
-    return sum(2 if "\u2e80" <= letter <= "\uffee" else 1 for letter in html.unescape(text))
 
 
 def weights_trace(view: HeadView, zmax: float, place: str = "", **bar: Any) -> Part:
@@ -139,15 +134,16 @@ def weights_trace(view: HeadView, zmax: float, place: str = "", **bar: Any) -> P
 
     bar: where the colour bar stands; without it there is none.
     """
-    return cells(view, np.where(view.any_blocked(), np.nan, view.weights), place) | {
+    weights = np.where(view.any_blocked(), np.nan, view.weights)
+    words = N_("weight {weight}") if view.step == 1 else N_("largest weight {weight}")  # of a patch of cells
+    hover = tooltip(say(words, weight="%{z:.4f}"), _score(view, "%{customdata:.3f}"))
+    return cells(view, weights, "weights", hover, place) | {
         "zmin": 0,
         "zmax": zmax,
         "colorscale": SEQUENTIAL_SCALE,
         "showscale": bool(bar),
         "colorbar": colour_bar(say("weight"), **bar),
         "customdata": view.scaled,
-        "hovertemplate": tooltip(_weight(view), _score(view, "%{customdata:.3f}")),
-        "name": "weights",
     }
 
 
@@ -159,27 +155,22 @@ def blocked_traces(view: HeadView, place: str = "") -> list[Part]:
     """
     if not view.any_blocked().any():
         return []
-    found = reasons(view)
-    trace = cells(view, view.scaled, place) | {
-        "colorscale": CLEAR,
-        "showscale": False,
-        "text": found.text,
-        "hovertemplate": tooltip(found.words, _score(view, "%{z:.3f}")),
-        "name": "blocked",
-    }
-    return [trace]
+    words, text = reasons(view)
+    trace = cells(view, view.scaled, "blocked", tooltip(words, _score(view, "%{z:.3f}")), place)
+    return [trace | {"colorscale": CLEAR, "showscale": False, "text": text}]
 
 
-def cells(view: HeadView, z: np.ndarray, place: str = "") -> Part:
-    """A heatmap of z [Q,K] on the axes x{place}, y{place}, without tooltips where it is NaN."""
-    return {
-        "type": "heatmap",
-        "z": z.astype(np.float32),
-        **axis_names(view),
-        "xaxis": "x" + place,
-        "yaxis": "y" + place,
-        "hoverongaps": False,
-    }
+def heat(z: np.ndarray, x: Any, y: Any, name: str, hover: str, place: str = "") -> Part:
+    """A heatmap of z [R,C] with these names of columns and rows, on the axes x{place}, y{place}, without tooltips where
+    it is NaN."""
+    axes = {"xaxis": "x" + place, "yaxis": "y" + place, "x": x, "y": y}
+    look = {"hovertemplate": hover + "<extra></extra>", "hoverongaps": False, "name": name}
+    return {"type": "heatmap", "z": z.astype(np.float32)} | axes | look
+
+
+def cells(view: HeadView, z: np.ndarray, name: str, hover: str, place: str = "") -> Part:
+    """A heatmap of z [Q,K], which is of the view's queries and keys."""
+    return heat(z, name=name, hover=hover, place=place, **axis_names(view))
 
 
 def hatching(blocked: dict[str, np.ndarray], *, dark: bool, place: str = "") -> list[Part]:
@@ -285,18 +276,12 @@ def _labels(labels: Sequence[str], first: int, step: int) -> dict[int, str]:
 
 def tooltip(*lines: str) -> str:
     """Of a cell: which it is, then these lines."""
-    return "<br>".join((looks_at("%{y}", "%{x}"), *lines)) + "<extra></extra>"
+    return "<br>".join((looks_at("%{y}", "%{x}"), *lines))
 
 
 def looks_at(query: str, key: str) -> str:
     """The first line of a tooltip, of which cell it is: names, or plotly's places for them."""
     return say("{query} attends to {key}", query=f"<b>{query}</b>", key=f"<b>{key}</b>")
-
-
-def _weight(view: HeadView) -> str:
-    """A patch of cells shows the largest of their numbers, and says so."""
-    shown = {"weight": "%{z:.4f}"}
-    return say("weight {weight}", **shown) if view.step == 1 else say("largest weight {weight}", **shown)
 
 
 def _score(view: HeadView, shown: str) -> str:

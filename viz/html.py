@@ -1,8 +1,10 @@
 """Small pieces of HTML, escaped where they hold what somebody typed."""
 
+import base64
 import math
 import re
 from collections.abc import Iterable
+from unicodedata import east_asian_width
 
 from markupsafe import Markup, escape
 
@@ -10,6 +12,14 @@ from i18n import N_, listed, say
 from viz.mask_styles import STYLES, mask_name
 
 SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+SIGNS = {  # patterns of labels
+    "·": N_("· begins a token that has a space before its first letter"),
+    "⏎": N_("⏎ is the end of a line"),
+    "⟨[0-9A-F]{2}[ ⟩]": N_("⟨E6⟩ is a byte that is not a character by itself"),
+    "⟨id ": N_("⟨id 9⟩ is an id that the tokenizer has no token for"),
+    "<pad>": N_("<pad> is the padding token, which fills shorter lines up"),
+    "<start>": N_("<start> is put before every text, as when the model was trained"),
+}
 
 
 def fixed(value: float, digits: int) -> str:
@@ -22,6 +32,13 @@ def signed(value: float, digits: int = 3) -> str:
     """The same with a plus before what is more than 0."""
     text = fixed(value, digits)
     return text if text.startswith("−") or not text.strip("0.") else f"+{text}"
+
+
+def rounded(value: float) -> str:
+    """At most two digits after the point, as one writes by hand; NaN and ∞ as such."""
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "∞" if value > 0 else "−∞"
+    return fixed(value, 2).rstrip("0").rstrip(".") or "0"
 
 
 def power_of_ten(value: float, digits: int = 2) -> str:
@@ -43,21 +60,16 @@ def amount(difference: float) -> str:
     return power_of_ten(difference)
 
 
-SIGNS = {  # patterns of labels
-    "·": N_("· begins a token that has a space before its first letter"),
-    "⏎": N_("⏎ is the end of a line"),
-    "⟨[0-9A-F]{2}[ ⟩]": N_("⟨E6⟩ is a byte that is not a character by itself"),
-    "⟨id ": N_("⟨id 9⟩ is an id that the tokenizer has no token for"),
-    "<pad>": N_("<pad> is the padding token, which fills shorter lines up"),
-    "<start>": N_("<start> is put before every text, as when the model was trained"),
-}
-
-
 def signs(labels: Iterable[str]) -> str:
     """What the signs in these labels stand for; nothing where there are none."""
     text = "".join(labels)
     said = [say(meaning) for sign, meaning in SIGNS.items() if re.search(sign, text)]
     return say("{clauses}.", clauses=listed(said, N_("; "))) if said else ""
+
+
+def letters(text: str) -> int:
+    """How many letters wide a text is: a Chinese one is two."""
+    return sum(2 if east_asian_width(letter) in "WF" else 1 for letter in text)
 
 
 def shortened(label: str, most: int) -> str:
@@ -95,7 +107,21 @@ def tag(name: str, content: object = "", **attributes: object) -> Markup:
     written = Markup("").join(
         Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items()
     )
-    return Markup("<{0}{1}>{2}</{0}>").format(Markup(name), written, escape(content))
+    form = "<{0}{1}>" if name in ("img", "input") else "<{0}{1}>{2}</{0}>"  # those have no content and no end
+    return Markup(form).format(Markup(name), written, escape(content))
+
+
+def svg_image(parts: Iterable[str], width: int, height: int, alt: str = "", **look: object) -> Markup:
+    """A drawing as an image, which Streamlit's sanitised HTML may hold."""
+    sizes = {"viewBox": f"0 0 {width} {height}", "width": width, "height": height}
+    drawn = tag("svg", join(parts), xmlns="http://www.w3.org/2000/svg", **sizes, **look)
+    source = f"data:image/svg+xml;base64,{base64.b64encode(drawn.encode()).decode()}"
+    return tag("img", src=source, alt=alt, width=width, height=height)
+
+
+def numbered(labels: Iterable[str], first: int = 0) -> list[str]:
+    """Labels of tokens after their positions: "3: cat"."""
+    return [f"{position}: {label}" for position, label in enumerate(labels, first)]
 
 
 def join(parts: Iterable[str], between: str = "") -> Markup:

@@ -19,7 +19,7 @@ from viz.components import packed, words
 from viz.figure_table import FigureTable, grid
 from viz.hatch import ink, picture_uri
 from viz.heads.cells import weight_text
-from viz.html import filled, paragraph, table, tag, td, th
+from viz.html import filled, numbered, paragraph, table, tag, td, th
 from viz.numbers import chance, number, percent
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ SHOWN = {"raw": N_("Raw"), "relative": N_("Relative")}
 RELATIVE = N_(
     "“{word}” (probability {chance}): in {head}, its attention over the prompt's is largest at {patch}: {most}."
 )
+Best = tuple[str, float, float, float, float]
 
 
 def shown_help() -> str:
@@ -102,7 +103,7 @@ def weights_table(
 ) -> FigureTable:
     """What each patch gets from each word in one head, a row of with_means. Else as images_packet's."""
     shown = np.where(blocked, np.nan, with_means(weights, neutral)[head])
-    return grid(shown.T, patches, [f"{place}: {word}" for place, word in enumerate(caption)], "", say("blocked"))
+    return grid(shown.T, patches, numbered(caption), "", say("blocked"))
 
 
 def masks_table(found: np.ndarray, own: Sequence[str], shown: tuple[str, str], scenes: int) -> Markup:
@@ -127,9 +128,6 @@ def masks_table(found: np.ndarray, own: Sequence[str], shown: tuple[str, str], s
     )
     said = say(words, scenes=scenes, right=right, count=len(own))
     return table(rows, "numbers masks") + paragraph(said, "key")  # not shown
-
-
-Best = tuple[str, float, float, float, float]
 
 
 def sentence(caption: Sequence[str], true: Sequence[str] | None, standard: Sequence[str], best: Best | None) -> Markup:

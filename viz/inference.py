@@ -10,11 +10,11 @@ import numpy as np
 from markupsafe import Markup
 
 from i18n import N_, listed, say, say_count, together
-from viz.charts import BLOCKED, LEGEND, MARGIN, coloured_cells, labelled, of_tokens, upright
+from viz.charts import BLOCKED, LEGEND, MARGIN, coloured_cells, labelled, of_tokens, scatter, upright
 from viz.heatmap import CachedFigure, Part, figure
 from viz.html import escaped, headings, number_rows, swatch, table, tag, td
 from viz.numbers import number, percent
-from viz.palette import ALLOWED, NOW, STANDARD, sequential
+from viz.palette import ALLOWED, NOW, SEQUENTIAL_SCALE, STANDARD
 
 if TYPE_CHECKING:  # they import torch
     from model.inference.calls import CallsComparison, PackedLosses
@@ -72,6 +72,12 @@ LEARNED_ALONE = N_(
     "text, and after the last one numbering begins again from 0."
 )
 PACKED_APART = N_("Documents packed into one row have the logits of each document alone with: {names}.")
+BLOCKS = {N_("empty: skipped"): BLOCKED, N_("partial: computed, then masked"): "#E69F00", N_("full: computed"): ALLOWED}
+MOST_DRAWN = 256  # blocks a side
+KERNELS = {
+    "is_causal": N_("SDPA, is_causal"), "varlen": N_("FlashAttention, varlen and window arguments"),
+    "attn_mask": N_("SDPA, boolean attn_mask"), "flex": N_("FlexAttention, mask_mod and BlockMask"),
+}  # fmt: skip
 
 
 def calls_figure(found: "CallsComparison", labels: Sequence[str]) -> CachedFigure:
@@ -147,10 +153,10 @@ def tree_figure(found: "DraftTree", start: str, chosen: int) -> CachedFigure:
     down[-1] = sum(roots) / len(roots)
     across = {-1: 0, **dict(enumerate(depth))}
     looks = {"color": "#8A8F98", "width": 1}, {"color": NOW, "width": 3}
-    lines = [
-        _line([across[parent], across[node]], [down[parent], down[node]], "", looks[node in found.accepted])
-        for node, parent in enumerate(found.parents)
-    ]
+    lines = []
+    for node, parent in enumerate(found.parents):
+        x, y = [across[parent], across[node]], [down[parent], down[node]]
+        lines.append(scatter(x, y, "", mode="lines", line=looks[node in found.accepted]))
     nodes = [-1, *range(len(found.parents))]
     names = [escaped(label) for label in (start, *found.labels)]
     dots: Part = {
@@ -167,7 +173,7 @@ def tree_figure(found: "DraftTree", start: str, chosen: int) -> CachedFigure:
     hidden = {"visible": False, "fixedrange": True}
     layout = {"xaxis": hidden | {"range": [-0.5, max(depth) + 0.6]}, "height": 320, "showlegend": False}
     layout |= {"yaxis": hidden | {"range": [max(len(leaves) - 0.5, 0.7), -0.9]}, "margin": MARGIN}
-    return figure([*[line | {"hoverinfo": "skip"} for line in lines], dots], layout)
+    return figure([*lines, dots], layout)
 
 
 def tree_mask_figure(found: "DraftTree", labels: Sequence[str], chosen: int) -> CachedFigure:
@@ -263,9 +269,9 @@ def sinks_figure(found: "StreamedText", labels: Sequence[str], heads: Sequence[s
     """The newest token's attention in every head to what the cache holds. labels: of that. heads: their names."""
     shown = found.weights if found.learned else found.weights[:, :-1]
     names = [*labels, *([say("learned sink")] if found.learned else [])]
-    trace: Part = {"type": "heatmap", "z": shown, "y": list(heads), "zmin": 0, "zmax": 1, "colorscale": sequential(),
-                   "colorbar": {"thickness": 10, "title": {"text": say("weight")}},
-                   "hovertemplate": "%{y}, %{x}: %{z:.3f}<extra></extra>"}  # fmt: skip
+    bar, hover = {"thickness": 10, "title": {"text": say("weight")}}, "%{y}, %{x}: %{z:.3f}<extra></extra>"
+    trace: Part = {"type": "heatmap", "z": shown, "y": list(heads), "hovertemplate": hover}
+    trace |= {"zmin": 0, "zmax": 1, "colorscale": SEQUENTIAL_SCALE, "colorbar": bar}
     across = labelled(names, N_("key in the cache"))
     if found.learned:  # always named
         across["tickvals"][-1], across["ticktext"][-1] = len(labels), names[-1]
@@ -279,8 +285,8 @@ def sinks_figure(found: "StreamedText", labels: Sequence[str], heads: Sequence[s
 
 def stream_alt(found: "StreamedText") -> str:
     """The pictures of a stream in words."""
-    return say("The loss of {done} tokens, what the cache takes, and the newest token's attention to {kept} keys.",
-               done=f"{found.done:,}", kept=f"{len(found.kept):,}")  # fmt: skip
+    words = N_("The loss of {done} tokens, what the cache takes, and the newest token's attention to {kept} keys.")
+    return say(words, done=f"{found.done:,}", kept=f"{len(found.kept):,}")
 
 
 def stream_sentence(found: "StreamedText", context: int) -> str:
@@ -311,14 +317,6 @@ def _depth_first(parents: Sequence[int], node: int = -1) -> list[int]:
     """The nodes below one, each before those below it."""
     children = [child for child, parent in enumerate(parents) if parent == node]
     return [one for child in children for one in (child, *_depth_first(parents, child))]
-
-
-BLOCKS = {N_("empty: skipped"): BLOCKED, N_("partial: computed, then masked"): "#E69F00", N_("full: computed"): ALLOWED}
-MOST_DRAWN = 256  # blocks a side
-KERNELS = {
-    "is_causal": N_("SDPA, is_causal"), "varlen": N_("FlashAttention, varlen and window arguments"),
-    "attn_mask": N_("SDPA, boolean attn_mask"), "flex": N_("FlexAttention, mask_mod and BlockMask"),
-}  # fmt: skip
 
 
 def blocks_figure(found: "MaskCost") -> CachedFigure:

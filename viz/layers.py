@@ -12,13 +12,12 @@ from markupsafe import Markup, escape
 
 from i18n import N_, listed, say, together
 from model.heads.view import MOST_CELLS, HeadView, head_name
-from viz.charts import both_sides, heat, token_axis
+from viz.charts import both_sides, token_axis
 from viz.head import TITLES
-from viz.heatmap import AXIS, MOST_TICKS, CachedFigure, Part, colour_bar, colour_range, figure, hatching, title
+from viz.heatmap import AXIS, MOST_TICKS, CachedFigure, Part, colour_bar, colour_range, figure, hatching, heat, title
 from viz.html import escaped, join, shortened, table, tag, td, th
 from viz.numbers import chance, key_count, layer_count, percent
-from viz.palette import MARK, NOW, SEQUENTIAL_SCALE, ink_on
-from viz.palette import table as palette
+from viz.palette import MARK, NOW, SEQUENTIAL_SCALE, ink_on, stops
 from viz.sentence import DIFFERENT
 
 if TYPE_CHECKING:  # it imports torch
@@ -65,9 +64,7 @@ def candidates_table(lens: "LogitLens", place: int) -> Markup:
     for reading, name in enumerate(column_names(len(lens.ids))):
         (label, share), *others = _candidates(lens, reading, place)
         nearest = (join((tag("code", other, translate="no"), chance(its)), " ") for other, its in others[:2])
-        said: str = join(nearest, say(", "))
-        if follows >= 0:
-            said = listed(_of_next(lens, reading, place))
+        said: str = listed(_of_next(lens, reading, place)) if follows >= 0 else join(nearest, say(", "))
         rows.append([td(name), td(label, "token", translate="no"), td(chance(share), "number"), td(said, "wide")])
     head = [th(say("after")), th(say("most likely"), colspan=2), th(beside)]
     return table([head, *rows], CANDIDATES)
@@ -120,15 +117,11 @@ def _of_next(lens: "LogitLens", reading: int, place: int) -> tuple[str, str]:
     return chance(float(lens.next_probabilities[reading, place])), ordinal(int(lens.next_ranks[reading, place]))
 
 
-def _shades() -> str:
-    colours = np.frombuffer(palette(SHADES), np.uint8).reshape(SHADES, 3).tolist()
-    rules = []
-    for shade, (red, green, blue) in enumerate(colours):
-        look = f"{{ background: rgb({red},{green},{blue}); color: {ink_on(red, green, blue)}; }}"
-        rules.append(f"table.lens td.s{shade} {look}")  # not shown
-    return "\n  ".join(rules)
-
-
+_COLOURS = stops(SHADES).tolist()
+_RULES = (
+    f"table.lens td.s{shade} {{ background: rgb({red},{green},{blue}); color: {ink_on(red, green, blue)}; }}"
+    for shade, (red, green, blue) in enumerate(_COLOURS)
+)
 STYLE = f"""
 <style>
   div.lens {{ overflow: auto; max-height: max(24rem, calc(100dvh - 19rem)); }}
@@ -148,7 +141,7 @@ STYLE = f"""
   .lens-mark.follows {{ border-bottom: 2px solid currentColor; height: .8em; }}
   .lens-mark.other {{ border-left: 5px dashed {NOW}; height: .9em; width: .3em; vertical-align: -.1em; }}
   table.lens-candidates td.wide {{ white-space: normal; width: 45%; }}
-  {_shades()}
+  {" ".join(_RULES)}
 </style>
 """
 
@@ -160,10 +153,8 @@ TOP, BETWEEN, BOTTOM = 34, 40, 84
 def reduced_words(view: HeadView) -> str:
     """In a sentence: how many keys a column stands for; "" for one."""
     _, step = _columns(view)
-    if step == 1:
-        return ""
-    return say("{count:,} positions do not fit on the screen: each column shows the largest of {step}.",
-               count=len(view.keys), step=step)  # fmt: skip
+    words = N_("{count:,} positions do not fit on the screen: each column shows the largest of {step}.")
+    return "" if step == 1 else say(words, count=len(view.keys), step=step)
 
 
 def token_figure(now: HeadView, standard: HeadView | None, unit: str, *, dark: bool) -> CachedFigure:
@@ -173,8 +164,12 @@ def token_figure(now: HeadView, standard: HeadView | None, unit: str, *, dark: b
     tall = min(ROW * len(now.queries), MOST if standard is None else MOST // 2)
     colours = {"zmin": 0, "zmax": colour_range(*(view.weights for view in views)), "colorscale": SEQUENTIAL_SCALE}
     pictures = [(view, unit, colours) for view in views]
-    if standard is not None:
-        pictures.append(_difference(now, standard, *views, dark=dark))
+    if standard is not None:  # and the difference, hatched where both are blocked
+        closed, change = views[0].any_blocked() & views[1].any_blocked(), _change(now, standard)
+        both = {name: mask & closed for name, mask in views[1].blocked.items()}
+        reach = max(float(np.abs(change[~closed]).max(initial=0.0)), 0.01)
+        difference = replace(views[0], weights=change, blocked=both)
+        pictures.append((difference, say("change"), both_sides(reach, dark)))
     count = len(pictures)
     room = count * tall + (count - 1) * BETWEEN
     margins = {"l": 70, "r": 90, "t": TOP, "b": BOTTOM, "autoexpand": False}
@@ -190,17 +185,6 @@ def token_figure(now: HeadView, standard: HeadView | None, unit: str, *, dark: b
         if standard is not None:
             layout["annotations"].append(title(f"<b>{say(TITLES[number])}</b>", 0, top))
     return figure(traces, layout)
-
-
-def _difference(
-    now: HeadView, standard: HeadView, view: HeadView, other: HeadView, *, dark: bool
-) -> tuple[HeadView, str, Part]:
-    """now - standard, hatched where both are blocked, and its colours. view, other: both as coarse as it is shown."""
-    closed = view.any_blocked() & other.any_blocked()
-    both = {name: mask & closed for name, mask in other.blocked.items()}
-    change = _change(now, standard)
-    reach = max(float(np.abs(change[~closed]).max(initial=0.0)), 0.01)
-    return replace(view, weights=change, blocked=both), say("change"), both_sides(reach, dark)
 
 
 def _trace(view: HeadView, unit: str, place: str, *, change: bool) -> Part:
@@ -288,10 +272,8 @@ def _seen(view: HeadView, how: str, query: int, piece: str) -> str:
         layer, key = divmod(int(view.weights.argmax()), view.weights.shape[1])
         where = {"layer": view.queries[layer], "other": _name(view, key, query)}
         return say(SEEN[how], token=token, share=percent(float(view.weights[layer, key])), **where)
-    others = view.weights[-1].copy()
-    here = slice(
-        max(query - view.first_key, 0), max(query - view.first_key + 1, 0)
-    )  # empty where the query is out of sight
+    others, place = view.weights[-1].copy(), query - view.first_key
+    here = slice(max(place, 0), max(place + 1, 0))  # empty where the query is out of sight
     itself, others[here] = float(others[here].sum()), 0
     best = int(others.argmax())
     if others[best] == 0:

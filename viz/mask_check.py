@@ -40,8 +40,15 @@ def mask_figure(report: CheckReport, *, dark: bool) -> CachedFigure:
     """Left, what was measured; right, what is declared; cells that disagree are marked in both."""
     mask, axes = _mask_of(report), unweighted({}, list(report.pieces))
     declared, images = _declared(mask.declared, axes, dark=dark, place="2")
+    names, marks = axis_names(axes), []
     marked = ((mask.leaks, "x", 8, "leak"), (mask.silent, "circle-open", 6, "not seen"))  # not shown
-    marks = [mark for some in marked for mark in _marks(axes, *some)]
+    for cells_of, symbol, size, name in marked:
+        if cells_of.any():
+            rows, columns = np.nonzero(cells_of)
+            x, y = [names["x"][column] for column in columns], [names["y"][row] for row in rows]
+            marker = {"symbol": symbol, "size": size, "color": MARK, "line": {"width": 1, "color": MARK}}
+            mark = scatter(x, y, name, marker=marker)
+            marks += [mark | {"xaxis": "x" + place, "yaxis": "y" + place} for place in ("", "2")]
     layout = two_masks(axes)
     end = report.length - 0.5
     layout["xaxis"] |= {"title": {"text": say(KEY)}, "range": [-0.5, end]}
@@ -117,14 +124,12 @@ def _measured(mask: MeasuredMask, axes: HeadView, *, dark: bool) -> list[Part]:
     labels = {"tickvals": ticks, "ticktext": [f"1e{tick}" for tick in ticks]}
     words = say("{output} changes by {amount}<br>when {token} is changed", **PLACES, amount="%{hovertext}")
     amounts = zip(mask.moved.tolist(), mask.reaches.tolist(), strict=True)
-    measured = cells(axes, size) | {
+    measured = cells(axes, size, "measured", words) | {
         "zmin": low,
         "zmax": high,
         "colorscale": EVEN_SCALE,
         "colorbar": colour_bar(say("changes by"), x=1, xanchor="left", xpad=8, y=1, yanchor="top", ypad=0, **labels),
         "hovertext": [[f"{one:.3g}" if shown else "" for one, shown in zip(*row, strict=True)] for row in amounts],
-        "hovertemplate": words + "<extra></extra>",
-        "name": "measured",
     }
     still = ~np.isnan(mask.moved) & ~mask.reaches
     words = say("{output} does not change<br>when {token} is changed", **PLACES)
@@ -142,32 +147,17 @@ def _declared(declared: np.ndarray, axes: HeadView, *, dark: bool, place: str) -
     return traces, hatched
 
 
-def _marks(axes: HeadView, cells: np.ndarray, symbol: str, size: int, name: str) -> list[Part]:
-    names = axis_names(axes)
-    rows, columns = np.nonzero(cells)
-    x, y = [names["x"][column] for column in columns], [names["y"][row] for row in rows]
-    marker = {"symbol": symbol, "size": size, "color": MARK, "line": {"width": 1, "color": MARK}}
-    marks = scatter(x, y, name, marker=marker)
-    return [marks | {"xaxis": "x" + place, "yaxis": "y" + place} for place in ("", "2")] if len(rows) else []
-
-
 def _small(mask: MeasuredMask, open_cells: np.ndarray) -> str:
     """[T,T] as an SVG: open cells filled, closed ones hatched, those that disagree marked."""
     rows, columns = open_cells.shape
+    size = {"width": columns * CELL, "height": rows * CELL}
     png = data_uri(hatch_png({"causal": ~open_cells}, dark=False))
-    size = f'width="{columns * CELL}" height="{rows * CELL}"'
-    cells = _squares(open_cells, ALLOWED, 0) + _squares(mask.leaks, MARK, 2)
-    picture = f'<image href="{png}" {size} style="image-rendering:pixelated"/>'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{picture}{cells}</svg>'
-
-
-def _squares(cells: np.ndarray, colour: str, edge: int) -> str:
-    """A square on each of these cells, so many pixels smaller on every side."""
-    side = CELL - 2 * edge
-    return "".join(
-        f'<rect x="{column * CELL + edge}" y="{row * CELL + edge}" width="{side}" height="{side}" fill="{colour}"/>'
-        for row, column in np.argwhere(cells).tolist()
-    )
+    parts = [tag("image", href=png, style="image-rendering:pixelated", **size)]
+    for cells_of, colour, edge in ((open_cells, ALLOWED, 0), (mask.leaks, MARK, 2)):
+        side = {"width": CELL - 2 * edge, "height": CELL - 2 * edge, "fill": colour}
+        places = np.argwhere(cells_of).tolist()
+        parts += [tag("rect", x=column * CELL + edge, y=row * CELL + edge, **side) for row, column in places]
+    return tag("svg", join(parts), xmlns="http://www.w3.org/2000/svg", **size)
 
 
 def _amount(amount: float | None) -> str:
@@ -195,9 +185,8 @@ def _passed(mask: MeasuredMask) -> list[str]:
     closed, opened = tried & ~mask.declared, tried & mask.declared
     said = []
     if closed.any():
-        said.append(
-            say("Pairs of tokens that its mask blocks: {count:,}; no effect measured.", count=int(closed.sum()))
-        )
+        words = N_("Pairs of tokens that its mask blocks: {count:,}; no effect measured.")
+        said.append(say(words, count=int(closed.sum())))
     if opened.any():
         through = int((opened & mask.reaches).sum())
         words = N_("Pairs of tokens that it allows: {count:,}; effect measured in {through:,} of them.")

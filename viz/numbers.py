@@ -12,12 +12,13 @@ from i18n import say, say_count
 from viz import palette
 from viz.charts import LEGEND, position_names, scatter, token_axis
 from viz.heatmap import LONGEST_TICK, figure
-from viz.html import SUPERSCRIPT, headings, join, number_rows, power_of_ten, table, tag, td, th, track
+from viz.html import SUPERSCRIPT, fixed, headings, join, number_rows, power_of_ten, table, tag, td, th, track
 from viz.palette import MASK_COLOURS, NOW, STANDARD, rgba
 
 TOP = 10
 LEAST_TOP = 0.1  # nats: the loss axis reaches at least so far; a loss of 0.0003 is nothing to zoom into
 LOSS_LABEL = 10  # the size of its tokens' letters in pixels
+STRONGEST = 0.7  # the opacity of a share of 1
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,7 @@ def token_count(count: int) -> str:
 
 def whole_percent(share: float) -> str:
     """A share that is round, or known in part: 0.5 -> "50%"."""
-    return f"{100 * share:.0f}%"
+    return f"{fixed(100 * share, 0)}%"
 
 
 def percent(share: float) -> str:
@@ -173,9 +174,6 @@ def perplexity(nats: float) -> str:
 
 def _candidate(one: Candidate, colour: str) -> Markup:
     return join((td(one.label, "token"), td(chance(one.probability), "number"), track(one.probability, colour)))
-
-
-STRONGEST = 0.7  # the opacity of a share of 1
 
 
 def leak_grid(shares: np.ndarray, names: Sequence[Sequence[str]], what: str) -> Markup:

@@ -4,8 +4,10 @@ Viridis is even to the eye, safe for colour blindness, and dark at 0 in both the
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 from unicodedata import east_asian_width
 
+import numpy as np
 from plotly.colors import sample_colorscale
 
 from viz.mask_styles import STYLES
@@ -74,16 +76,11 @@ def ink_on(red: int, green: int, blue: int) -> str:
     return "#000000" if (luminance + 0.05) / 0.05 > 1.05 / (luminance + 0.05) else "#ffffff"
 
 
-def table(entries: int) -> bytes:
-    """The sequential palette as `entries` evenly spaced RGB triples."""
-    return stops(list(SEQUENTIAL), entries)
-
-
-def stops(scale: list, entries: int) -> bytes:
-    """A plotly colour scale, or a list of colours, as `entries` evenly spaced RGB triples."""
+def stops(entries: int, scale: Sequence[Any] = SEQUENTIAL) -> np.ndarray:
+    """A plotly colour scale, or a list of colours, as so many evenly spaced RGB triples, uint8 [entries,3]."""
     places = [entry / (entries - 1) for entry in range(entries)]
-    triples = sample_colorscale(scale, places, colortype="tuple")
-    return bytes(round(part * 255) for triple in triples for part in triple)
+    triples = sample_colorscale(list(scale), places, colortype="tuple")
+    return np.rint(np.array(triples) * 255).astype(np.uint8)
 
 
 EVEN_SCALE = sequential(power=1)

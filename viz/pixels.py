@@ -3,7 +3,7 @@
 Cell 0 is the class token, cell 1 + p pixel p, in raster order. Grey levels go from 0 (paper) to 7 (ink).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,22 +13,21 @@ from markupsafe import Markup, escape
 from i18n import N_, listed, say, say_count, together
 from model.heads.view import head_name
 from model.pixels.view import PixelView
-from viz.charts import MARGIN, heat
+from viz.charts import MARGIN
 from viz.components import packed, words
 from viz.figure_table import FigureTable, grid
 from viz.hatch import ink, picture_uri
 from viz.heads.cells import weight_text
-from viz.heatmap import CachedFigure, Part, colour_bar, colour_range, figure, title
+from viz.heatmap import CachedFigure, Part, colour_bar, colour_range, figure, heat, title
 from viz.html import join, swatch, table, tag, td, th, track
 from viz.numbers import chance, percent
-from viz.palette import MASK_COLOURS, NOW, SEQUENTIAL_SCALE, STANDARD, ink_on, rgb
-from viz.palette import table as palette_table
+from viz.palette import MASK_COLOURS, NOW, SEQUENTIAL_SCALE, STANDARD, ink_on, rgb, stops
 
 SIDE, LEVELS = 8, 8
 PIXELS = SIDE * SIDE
 CELLS = 1 + PIXELS
 GREYS = tuple(f"#{shade:02x}{shade:02x}{shade:02x}" for shade in np.linspace(255, 10, LEVELS).round().astype(int))
-COLOURS = tuple("#" + bytes(triple).hex() for triple in np.frombuffer(palette_table(256), np.uint8).reshape(-1, 3))
+COLOURS = tuple("#" + bytes(triple).hex() for triple in stops(256))
 
 ALT_HEAD = N_(
     "The picture of {name}, 8 by 8 pixels, and where layer {layer}, head {head} attends from {looker}: most to {cells}."
@@ -40,6 +39,12 @@ ALT_DRAWING = N_("A drawing of 8 by 8 pixels, the first {given} of them given. A
 HINT_DRAWING = N_(
     "Drag to draw with the chosen grey; click a pixel of that grey to erase it. Keys: arrows, 0 to 7, Enter. The model "
     "writes the hatched part."
+)
+LOSS = N_(
+    "Over the image the loss goes from {standard:.3f} to {now:.3f} nats/pixel: in training it never saw later pixels."
+)
+LAYER_ONLY = N_(
+    "Only this layer’s weights are recomputed, from the standard run’s queries and keys; predictions do not change."
 )
 
 
@@ -71,12 +76,11 @@ def head_packet(view: PixelView, layer: int, head: int, zmax: float, *, heard: b
 def heads_packet(view: PixelView, layer: int, head: int, zmax: float) -> bytes:
     """Every head small, layers in rows and heads in columns; colours from 0 to zmax, as of the large one."""
     layers, heads = view.weights.shape[:2]
-    shown = list(np.ndindex(layers, heads))
-    cells = [_strongest_said(view, view.weights[place]) for place in shown]
-    names = [
-        say("Layer {layer}, head {head}: most to {cells}", layer=one, head=other, cells=most)
-        for (one, other), most in zip(shown, cells, strict=True)
-    ]
+    weights = view.weights.reshape(layers * heads, -1)
+    names = []
+    for number, one in enumerate(weights):
+        place = {"layer": number // heads, "head": number % heads}
+        names.append(say("Layer {layer}, head {head}: most to {cells}", cells=_strongest_said(view, one), **place))
     chosen = layer * heads + head
     looker = name_of(view.query, view.class_name)
     about = {
@@ -90,7 +94,7 @@ def heads_packet(view: PixelView, layer: int, head: int, zmax: float) -> bytes:
         ),
         "alt": say(ALT_HEADS, layers=layers, heads=heads, looker=looker, chosen=names[chosen]),
     }
-    return packed(_header(view, [view.weights[place] for place in shown], zmax) | about)
+    return packed(_header(view, weights, zmax) | about)
 
 
 def weights_table(view: PixelView, heads: Sequence[tuple[int, int]]) -> FigureTable:
@@ -125,9 +129,9 @@ def drawing_packet(levels: np.ndarray, class_name: str, given: int, epoch: int, 
     return packed(_page(levels, np.arange(CELLS) > given, class_name) | about | counted)
 
 
-def strongest(weights: np.ndarray, most: int = 3) -> list[int]:
-    """The cells with the largest weights [65], the largest first, those that get nothing left out."""
-    order = np.argsort(-weights, kind="stable")[:most]
+def strongest(weights: np.ndarray) -> list[int]:
+    """The three cells with the largest weights [65], the largest first, those that get nothing left out."""
+    order = np.argsort(-weights, kind="stable")[:3]
     return [int(cell) for cell in order if weights[cell] > 0]
 
 
@@ -158,9 +162,13 @@ def scale_html(zmax: float) -> str:
     return f'<p class="key">{spans}</p>'
 
 
-def _header(view: PixelView, weights: Sequence[np.ndarray], zmax: float) -> dict[str, Any]:
+def _header(view: PixelView, weights: Iterable[np.ndarray], zmax: float) -> dict[str, Any]:
     """What every packet of attention holds."""
-    pictures = [_picture(one, view.blocked, zmax) for one in weights]
+    pictures = []
+    for one in weights:
+        colours = colours_of(one, zmax)
+        shown = [None if shut else colour for colour, shut in zip(colours, view.blocked, strict=True)]
+        pictures.append({"colours": shown, "classInk": ink_on(*rgb(colours[0]))})
     about = {"pictures": pictures, "hatch": ink("causal"), "query": view.query}
     return _page(view.levels, view.blocked, view.class_name) | about
 
@@ -174,14 +182,6 @@ def _page(levels: Sequence[int] | np.ndarray, blocked: np.ndarray, class_name: s
         "greys": list(GREYS),
         "words": words("pixels"),
         **{"rows": 1, "columns": 1, "query": -1, "given": PIXELS, "epoch": 0, "number": 0},
-    }
-
-
-def _picture(weights: np.ndarray, blocked: np.ndarray, zmax: float) -> dict[str, Any]:
-    colours = colours_of(weights, zmax)
-    return {
-        "colours": [None if shut else colour for colour, shut in zip(colours, blocked, strict=True)],
-        "classInk": ink_on(*rgb(colours[0])),
     }
 
 
@@ -205,8 +205,7 @@ def _hint(view: PixelView, on_class: float, *, heard: bool) -> list[str]:
 
 
 def _strongest_said(view: PixelView, weights: np.ndarray) -> str:
-    cells = (f"{name_of(cell, view.class_name)} {percent(weights[cell])}" for cell in strongest(weights))
-    return listed(cells)
+    return listed(f"{name_of(cell, view.class_name)} {percent(weights[cell])}" for cell in strongest(weights))
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,7 +237,7 @@ def gallery(cards: Sequence[GalleryCard], columns: int = 10) -> Markup:
 def _figure(card: GalleryCard) -> Markup:
     verdict = {None: "", True: "yes", False: "no"}[card.good]
     alt = say("A written digit: {caption}", caption=card.caption)
-    picture = Markup('<img src="{}" alt="{}">').format(picture_uri(enlarged(card.levels, card.given)), alt)
+    picture = tag("img", src=picture_uri(enlarged(card.levels, card.given)), alt=alt)
     return tag("figure", picture + tag("figcaption", card.caption), class_=verdict)
 
 
@@ -257,14 +256,6 @@ def enlarged(levels: np.ndarray, given: int = 0) -> np.ndarray:
     return pixels
 
 
-LOSS = N_(
-    "Over the image the loss goes from {standard:.3f} to {now:.3f} nats/pixel: in training it never saw later pixels."
-)
-LAYER_ONLY = N_(
-    "Only this layer’s weights are recomputed, from the standard run’s queries and keys; predictions do not change."
-)
-
-
 def sentence(now: PixelView, standard: PixelView, layer: int, head: int, *, layer_only: bool) -> Markup:
     """What a head looks at from the view's query, and what a lifted mask makes of it, or what to try next."""
     name, looker = head_name(layer, head), name_of(now.query, now.class_name)
@@ -272,10 +263,8 @@ def sentence(now: PixelView, standard: PixelView, layer: int, head: int, *, laye
         weights = now.weights[layer, head]
         places = listed(f"{percent(float(weights[cell]))} {where(cell, now)}" for cell in strongest(weights))
         looks = say("{head}, from {looker}: {places}.", head=name, looker=looker, places=places)
-        rest = say(
-            "Later pixels that are blocked: {count}. Switch Causal off to see what leaks.", count=now.blocked.sum()
-        )
-        return escape(together([looks, rest]))
+        rest = N_("Later pixels that are blocked: {count}. Switch Causal off to see what leaks.")
+        return escape(together([looks, say(rest, count=now.blocked.sum())]))
     leak = N_("Without the causal mask, {share} of {head}’s attention from {looker} goes to later pixels.")
     said = [say(leak, share=percent(float(now.leak[layer, head])), head=name, looker=looker)]
     if layer_only:

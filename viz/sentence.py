@@ -16,6 +16,11 @@ from viz.numbers import Candidate, LeakShares, chance, percent
 
 NOTICED = 0.1  # nats; a smaller change of one token's loss is not counted
 SEEN = 0.01  # nats; a smaller change may not show in the two digits of a loss
+MUCH = 0.25  # a share of attention that makes a pattern
+DIFFERENT = 0.005  # a weight's change that shows in two digits
+LENGTHS = N_("A and B have different lengths ({a} and {b} cells): both are shown, without a difference.")
+SAME = N_("No weight differs by {least} or more between A and B.")
+MOST = N_("A and B differ most where “{query}” ({query_at}) attends to “{key}” ({key_at}): {a:.3f} in A, {b:.3f} in B.")
 
 
 def loss_words(now: np.ndarray, standard: np.ndarray, tokens: Sequence[str]) -> str:
@@ -55,9 +60,6 @@ def named(token: str, place: int) -> Markup:
 def misled(now: np.ndarray, standard: np.ndarray) -> bool:
     """Whether some token is predicted noticeably worse than under the masks that the model was trained with."""
     return bool(np.nanmax(now - standard, initial=-np.inf) > NOTICED)
-
-
-MUCH = 0.25  # a share of attention that makes a pattern
 
 
 @dataclass(frozen=True)
@@ -169,14 +171,6 @@ def _next(scene: HeadScene) -> str:
     if scene.standard_causal:
         return say("Switch Causal off to let every token see what comes later.")
     return say("Switch Causal on to hide later tokens.")
-
-
-DIFFERENT = 0.005  # a weight's change that shows in two digits
-LENGTHS = N_("A and B have different lengths ({a} and {b} cells): both are shown, without a difference.")
-SAME = N_("No weight differs by {least} or more between A and B.")
-MOST = N_(
-    "A and B differ most where “{query}” ({query_at}) attends to “{key}” ({key_at}): {a:.3f} in A, {b:.3f} in B."
-)  # a digit more than DIFFERENT, so that the two never look alike
 
 
 def comparable(one: HeadView, other: HeadView) -> bool:

@@ -14,7 +14,7 @@ import pytest
 from tests.browser.conftest import Watch
 from tests.browser.explore import Explore
 from viz.heatmap import colour_range
-from viz.palette import sequential, table
+from viz.palette import sequential, stops
 
 Visit = Callable[..., Explore]
 
@@ -247,7 +247,7 @@ class TestTheWatch:
 
 def palette_colours(weights: np.ndarray) -> np.ndarray:
     """What the overview should make of them, in uint8 [..,3]: brightness is the square root of the weight."""
-    palette = np.frombuffer(table(255), np.uint8).reshape(-1, 3)
+    palette = stops(255)
     return palette[np.rint(np.sqrt(weights) * 254).astype(int)]
 
 

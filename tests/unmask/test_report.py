@@ -22,7 +22,7 @@ from ui.link import View
 from unmask.__main__ import main
 from unmask.report_request import LONGEST_LINK, link_to
 from unmask.runs import Run
-from viz.heads.picture import MOST_CELLS, room_for
+from viz.heads.cells import MOST_CELLS, room_for
 from viz.saved.explorer import AllHeads, ReportNumbers, ReportView, report_page
 
 TEXT = "Once upon a time, <b>there</b> was a cat"

@@ -13,7 +13,7 @@ from model.heads.view import MOST_CELLS, HeadView, coarser, cropped
 from tests.viz.views import causal, padded, view_of
 from viz.hatch import MOST_SPELLED, blocked_groups, empty_runs, reasons
 from viz.head import comparison_figure, difference_figure, head_figure, head_range
-from viz.heads.picture import changed
+from viz.heads.cells import changed
 from viz.heatmap import KEY_TITLE, MOST_TICKS, QUERY_TITLE, colour_range
 from viz.palette import MASK_COLOURS, WIDE
 
@@ -170,11 +170,11 @@ class TestWhatBlocksACell:
         masks = {name: np.tri(tokens, k=-at, dtype=bool) for at, name in enumerate(MASK_COLOURS)}
         view = view_of((tokens, tokens), **masks)
         assert len(masks) > 9
-        found = reasons(view)
+        said, text = reasons(view)
         for words, cells in blocked_groups(view):
-            (number,) = set(found.text[cells].tolist())
-            assert (found.text == number).sum() == cells.sum()
-            assert f"{number} {words.removeprefix('blocked by ')}" in found.words
+            (number,) = set(text[cells].tolist())
+            assert (text == number).sum() == cells.sum()
+            assert f"{number} {words.removeprefix('blocked by ')}" in said
 
     def test_rows_with_nothing_to_attend_to_say_so(self) -> None:
         view = view_of((TOKENS, TOKENS), causal=causal(TOKENS), padding=padded(TOKENS, 3))

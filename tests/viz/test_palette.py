@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from viz.hatch import LINES
-from viz.palette import MASK_COLOURS, NOW, SEQUENTIAL, STANDARD, diverging, rgb, sequential, table
+from viz.palette import MASK_COLOURS, NOW, SEQUENTIAL, STANDARD, diverging, rgb, sequential, stops
 
 APART = 15
 SIGHT = {
@@ -43,7 +43,7 @@ def lab(colours: np.ndarray, sight: str = "all colours") -> np.ndarray:
 
 
 def palette() -> np.ndarray:
-    return np.frombuffer(table(255), np.uint8).reshape(255, 3)
+    return stops(255)
 
 
 @pytest.mark.parametrize("sight", SIGHT)

@@ -26,11 +26,10 @@ from viz.export.picture import (
     lit_picture,
     why_picture,
 )
-from viz.heads import arcs, tokens
 from viz.heads.attribution import sum_words
 from viz.heads.bars import BarRow
 from viz.heads.cells import weight_text
-from viz.heads.tokens import left_out, light_words
+from viz.heads.tokens import arcs_part, least_line, left_out, light_words, tokens_part
 
 FILES = {"every": "all-heads", "tokens": "text", "why": "score"}  # what a file's name calls a picture, if not its key
 Part = tuple[int, int]
@@ -89,10 +88,10 @@ def _arcs(subject: ExportSubject, part: Part) -> PrintedPicture:
     at = query.choose(subject.now)
     names = [subject.name, *(subject.now.name(subject.layer, head) for head in others)]
     whole = [subject.now.head(subject.layer, head) for head in (subject.head, *others)]
-    views = [arcs.shown(view, part, at) for view in whole]
+    views = [arcs_part(view, part, at) for view in whole]
 
     def how() -> list[str]:
-        return [*words.of_lines(arcs.least(views[0])), left_out(whole[0], views[0], at)]
+        return [*words.of_lines(least_line(views[0])), left_out(whole[0], views[0], at)]
 
     return _picture(subject, lines_picture, (views, names), views[0], how, others)
 
@@ -145,7 +144,7 @@ def _rows(subject: ExportSubject, part: Part) -> tuple[list[HeadView], How]:
     """The row of the query that the user chooses, now and as standard; and in words which it is."""
     at = query.choose(subject.now)
     whole = subject.views()
-    near = tokens.shown(whole[0], part, at)
+    near = tokens_part(whole[0], part, at)
     keys = near.first_key, near.first_key + len(near.keys)
     rows = [cropped(view, (at, at + 1), keys) for view in whole]
 

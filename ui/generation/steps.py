@@ -20,7 +20,7 @@ from ui.sidebar import models
 from ui.streamlit_internals import css
 from viz.figure_table import head_table
 from viz.generation import Chance, Token, WritingScene, chance_html, chances_head, sentence, settings, text_html
-from viz.heads.picture import growing_packet
+from viz.heads.cells import growing_packet
 from viz.html import signs
 from viz.numbers import TOP
 from viz.palette import MARK

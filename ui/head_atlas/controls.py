@@ -39,7 +39,7 @@ from ui.guard import guarded, waiting
 from ui.heads.head import heard
 from ui.link import TextLink, Whole, with_masks
 from ui.widgets import bound, uploader
-from viz.head_atlas.scatter import scatter
+from viz.heads.atlas import scatter
 from viz.numbers import whole_percent
 
 

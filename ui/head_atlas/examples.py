@@ -22,7 +22,7 @@ from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.widgets import download
 from viz.export.words import version
-from viz.head_atlas.tables import called, deciles_html, ranked_table
+from viz.heads.atlas import called, deciles_html, ranked_table
 
 TEXTS = {
     "sample": N_("the sample included with Unmask"),

@@ -24,8 +24,6 @@ from ui.run_view import RunView
 from ui.streamlit_internals import css
 from ui.widgets import bound, component_value, one_of
 from viz.figure_table import head_table
-from viz.heads.arcs import MOST_HEADS, arcs_packet
-from viz.heads.arcs import shown as arcs_part
 from viz.heads.attribution import (
     carried_table,
     effect_table,
@@ -40,8 +38,7 @@ from viz.heads.bars import MOST_SORTED, bars_figure, rest_words, row_of, where_i
 from viz.heads.cells import weight_text
 from viz.heads.colours import PALETTES, Colours, key_names, numbers_table
 from viz.heads.colours import shown as numbers_part
-from viz.heads.tokens import left_out, light_words, tokens_packet
-from viz.heads.tokens import shown as tokens_part
+from viz.heads.tokens import MOST_HEADS, arcs_packet, arcs_part, left_out, light_words, tokens_packet, tokens_part
 from viz.heatmap import margin
 from viz.html import paragraph, signed
 from viz.palette import WIDE

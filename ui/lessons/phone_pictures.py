@@ -9,8 +9,8 @@ from ui import results
 from ui.lessons import step_pictures
 from ui.results import cached_figure
 from ui.run_view import RunView
+from viz.heads.cells import changed, difference_packet, picture_packet
 from viz.heads.overview import overview_packet
-from viz.heads.picture import changed, difference_packet, picture_packet
 from viz.html import tag
 from viz.lessons import pictures
 from viz.lessons.phone import Drawn, losses_table

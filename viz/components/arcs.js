@@ -1,5 +1,5 @@
 // Tokens that look on the left, tokens looked at on the right, a line for every weight from a threshold up. Packet: see
-// viz/heads/arcs.py. onPick("query", position) tells which token the reader chose.
+// viz/heads/tokens.py. onPick("query", position) tells which token the reader chose.
 
 const MOST_LINES = 1500; // the strongest, of all heads together
 const NEAR = 7; // css pixels from a line within which it is pointed at

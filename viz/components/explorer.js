@@ -1,5 +1,5 @@
 // All heads on one page: the overview, and the head that is picked in it, large and on its text. Put last on a page, after
-// packet.js, page.js and the modules of the views. Packets: "overview" of viz/heads/overview.py, "heads" of viz/heads/picture.py.
+// packet.js, page.js and the modules of the views. Packets: "overview" of viz/heads/overview.py, "heads" of viz/heads/cells.py.
 
 const { header: about, body } = await unpack(inlined("heads"));
 const found = (name) => document.querySelector(`[data-part="${name}"]`);
@@ -19,11 +19,6 @@ function headOf(number) {
   return { most, brightest, note, planes };
 }
 
-function redraw(view, name, { most, brightest, planes }, onPick) {
-  const header = { ...about, ...state, name, most, brightest };
-  globalThis.canvases[view](found(view), { header, body: planes }, onPick);
-}
-
 function choose(layer, head) {
   const name = about.names[layer][head];
   const number = about.held.findIndex((held) => held.head[0] === layer && held.head[1] === head);
@@ -31,14 +26,17 @@ function choose(layer, head) {
   found("name").textContent = absent ? about.absent.replace("{}", name) : name;
   for (const view of about.views) found(view).hidden = absent;
   for (const one of found("chosen").children) one.setAttribute("aria-pressed", String(one.textContent === name));
-  const cells = absent ? null : headOf(number);
-  found("note").textContent = absent ? "" : cells.note;
+  const { planes, note, ...range } = absent ? { note: "" } : headOf(number);
+  found("note").textContent = note;
   if (absent) return;
   const heard = (what, value) => {
     state[what] = what === "pins" ? value.split(",").filter(Boolean).map(Number) : value;
     if (what === "query") draw();
   };
-  const draw = () => about.views.forEach((view) => redraw(view, name, cells, heard));
+  const draw = () => {
+    const header = { ...about, ...state, name, ...range };
+    for (const view of about.views) globalThis.canvases[view](found(view), { header, body: planes }, heard);
+  };
   draw();
 }
 

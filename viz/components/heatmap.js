@@ -1,5 +1,5 @@
 // One head's heatmap: rows are queries, who looks; columns are keys, who is looked at. It draws the bytes it is given and
-// knows no mask. Packet: see viz/heads/picture.py. onPick("query", position) tells which row was chosen; of a head that
+// knows no mask. Packet: see viz/heads/cells.py. onPick("query", position) tells which row was chosen; of a head that
 // `grows` by a row at every token none is: it is as large at every length, so that the page stands still.
 
 const EDGE = 32; // css pixels beside and below the cells, without the tokens' names
@@ -12,14 +12,6 @@ const LONGEST = 12; // characters of a name
 const COLOURS = 255;
 const ABOVE = 470; // of a page over the cells of a head that grows: its newest row is in sight where the window is tall
 const GROUND = "rgba(140, 146, 158, 0.16)"; // behind the hatching
-
-// Whether the page is dark, whatever decides that: its text is light.
-function isDark(style) {
-  const [red, green, blue] = style.color.match(/[\d.]+/g).map(Number);
-  return red + green + blue > 3 * 128;
-}
-
-const bytesOf = (hex) => Uint8Array.from(hex.match(/../g), (pair) => parseInt(pair, 16));
 
 // Where the cells are: square, and as large as there is room for. small: without the tokens, which a larger one beside has.
 function layout(width, { rows, columns, queries, keys, grows, small }) {
@@ -41,17 +33,12 @@ function colourOf(cells, value) {
   return 3 * Math.round(at * (COLOURS - 1));
 }
 
-function numberText(cells, value) {
-  if (cells.what !== "change") return value.toFixed(4);
-  const text = Math.abs(value).toFixed(4);
-  return text === "0.0000" ? text : `${value < 0 ? "−" : "+"}${text}`;
-}
-
 function reading(cells, { query, key }) {
   const at = placeOf(cells, query, key);
-  const reason = cells.blocked[at];
-  const number = numberText(cells, cells.weights[at]);
-  const what = reason ? cells.reasons[reason - 1].words : fill(cells.words[cells.what], { [cells.what]: number });
+  const [reason, value] = [cells.blocked[at], cells.weights[at]];
+  const size = Math.abs(value).toFixed(4);
+  const sign = cells.what !== "change" || size === "0.0000" ? "" : value < 0 ? "−" : "+";
+  const what = reason ? cells.reasons[reason - 1].words : fill(cells.words[cells.what], { [cells.what]: sign + size });
   const cell = cells.scores ? fill(cells.words.scored, { cell: what, score: cells.scores[at].toFixed(3) }) : what;
   return cellWords(cells, query, key, cell);
 }
@@ -118,7 +105,9 @@ function picture(canvas, cells) {
   const all = sheet(width, place.height);
   const pen = all.getContext("2d");
   const style = getComputedStyle(canvas);
-  const palette = bytesOf(cells.palettes[isDark(style) ? 1 : 0]);
+  const [red, green, blue] = style.color.match(/[\d.]+/g).map(Number);
+  const dark = red + green + blue > 3 * 128; // the page, whatever decides that: its text is light
+  const palette = Uint8Array.from(cells.palettes[dark ? 1 : 0].match(/../g), (pair) => parseInt(pair, 16));
   hatch(pen, cells, place);
   pen.imageSmoothingEnabled = false;
   pen.drawImage(pixels(cells, palette), place.left, place.top, place.wide, place.tall);

@@ -5,7 +5,7 @@ for (const view of ["overview", "heatmap", "difference", "tokens", "arcs", "mask
 
 const THUMBNAIL = 64; // cells of its side
 const FAINTEST = 0.1; // as in viz/heads/tokens.py
-const LEAST_LINE = [0.1, 0.0001]; // as in viz/heads/arcs.py: at first, and at all
+const LEAST_LINE = [0.1, 0.0001]; // as in viz/heads/tokens.py: at first, and at all
 const { words } = about;
 
 const namesOf = (masks) => listed(masks.map((mask) => about.names[mask]));

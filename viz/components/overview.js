@@ -135,11 +135,6 @@ function cellAt(canvas, packet, event, order) {
   return inside ? { layer, head: order[layer][column] } : null;
 }
 
-function moved(packet, from, key, order) {
-  const [layer, column] = stepped(key, from.layer, order[from.layer].indexOf(from.head), packet.layers, packet.heads);
-  return { layer, head: order[layer][column] };
-}
-
 // What is said of a head: where it is, what it is called by, and the measure that dims it.
 function about(packet, { layer, head }, by) {
   const known = pattern(packet, layer, head);
@@ -184,12 +179,16 @@ export function draw(element, data, onPick) {
   const [choice, sort] = [element.querySelector("select"), element.querySelector("input")];
   let by = { measure: -1, order: [] };
 
-  const show = () => {
+  const repaint = () => {
     if (!all) {
       wide = widthOf(canvas);
       element.querySelector(".letters").replaceChildren(...letters(canvas, packet, by.order));
     }
     paint(canvas, packet, (all ||= picture(canvas, packet, by)), cursor, by.order);
+  };
+  const show = () => {
+    repaint();
+    name.textContent = about(packet, cursor || packet, by);
   };
   const arrange = () => {
     const measure = packet.measures.findIndex(({ name }) => name === choice.value);
@@ -212,27 +211,21 @@ export function draw(element, data, onPick) {
     if (!packet) return;
     arrange();
     show();
-    say();
     if (!packet.by) return;
     const chosen = [choice.value, sort.checked];
     element.told = String(chosen);
     onPick("by", chosen);
   };
 
-  const say = () => {
-    name.textContent = about(packet, cursor || packet, by);
-  };
   const point = (at) => {
     if (at?.layer === cursor?.layer && at?.head === cursor?.head) return;
     cursor = at;
     show();
-    say();
   };
   const pick = (at) => {
     if (!at) return;
     Object.assign(packet, at); // shown at once; the page follows
     show();
-    say();
     onPick("pick", [at.layer, at.head]);
   };
 
@@ -241,15 +234,18 @@ export function draw(element, data, onPick) {
   canvas.onclick = (event) => packet && pick(cellAt(canvas, packet, event, by.order));
   canvas.onkeydown = (event) => {
     if (!packet) return;
-    if (event.key in STEPS) point(moved(packet, cursor || packet, event.key, by.order));
-    else if (isPress(event)) pick(cursor);
+    if (event.key in STEPS) {
+      const from = cursor || packet;
+      const [layer, column] = stepped(event.key, from.layer, by.order[from.layer].indexOf(from.head), packet.layers, packet.heads);
+      point({ layer, head: by.order[layer][column] });
+    } else if (isPress(event)) pick(cursor);
     else return;
     event.preventDefault();
   };
   const resized = () => {
     if (widthOf(canvas) === wide) return; // it tells of the size that it finds, too
     all = null;
-    show();
+    repaint();
   };
   const take = (unpacked) => {
     packet = read(unpacked);
@@ -257,7 +253,6 @@ export function draw(element, data, onPick) {
     arrange();
     canvas.setAttribute("aria-label", fill(packet.words.alt, packet));
     show();
-    say();
   };
   return receiveSized(canvas, data, take, resized);
 }

@@ -37,12 +37,6 @@ function percent(share) {
   return share < 0.9995 ? `${(100 * share).toFixed(1)}%` : ">99.9%";
 }
 
-// Give the elements of a view's fixed part their words: data-say names an element's text, data-label its label.
-function speak(root, words) {
-  for (const one of root.querySelectorAll("[data-say]")) one.textContent = words[one.dataset.say];
-  for (const one of root.querySelectorAll("[data-label]")) one.setAttribute("aria-label", words[one.dataset.label]);
-}
-
 // The hatching of masks over each other, each {colour, lines} as viz/hatch.py's `ink` gives it, as a pattern of css pixels.
 function hatching(pen, masks, ground = null) {
   const tile = hatchTile(masks, ground);
@@ -136,10 +130,13 @@ function receive(element, data, take) {
   };
 }
 
-// Give a view its fixed parts, once, so that what is in them keeps its focus and its drawing; and their words.
+// Give a view its fixed parts, once, so that what is in them keeps its focus and its drawing; and their words: data-say names
+// an element's text, data-label its label.
 function furnished(element, data, parts) {
   if (!element.firstElementChild) element.innerHTML = parts;
-  speak(element, headerOf(data).words);
+  const { words } = headerOf(data);
+  for (const one of element.querySelectorAll("[data-say]")) one.textContent = words[one.dataset.say];
+  for (const one of element.querySelectorAll("[data-label]")) one.setAttribute("aria-label", words[one.dataset.label]);
   return element.querySelector("canvas");
 }
 

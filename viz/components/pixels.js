@@ -94,18 +94,15 @@ function repaint(canvas, page, cursor) {
     if (page.chosen >= 0) frameWithin(pen, cellBox(place, page.chosen + 1, x, y), accent, 4);
     if (cursor !== null) frameWithin(pen, cellBox(place, cursor + 1, x, y), page.mode === "draw" ? accent : "#ffffff", 2);
   });
-  if (place.many) numbers(pen, page, place, style);
+  if (!place.many) return;
+  prepareNumbers(pen, style);
+  for (let head = 0; head < page.columns; head++) pen.fillText(`H${head}`, place.left + (head + 0.5) * place.box, LABEL / 2);
+  for (let layer = 0; layer < page.rows; layer++) pen.fillText(`L${layer}`, LABEL / 2, LABEL + (layer + 0.5) * place.tall);
 }
 
 function corner(place, page, number) {
   const [row, column] = [Math.floor(number / page.columns), number % page.columns];
   return [place.left + column * place.box + (place.many ? 3 : 1), (place.many ? LABEL + 2 : 1) + row * place.tall];
-}
-
-function numbers(pen, page, place, style) {
-  prepareNumbers(pen, style);
-  for (let head = 0; head < page.columns; head++) pen.fillText(`H${head}`, place.left + (head + 0.5) * place.box, LABEL / 2);
-  for (let layer = 0; layer < page.rows; layer++) pen.fillText(`L${layer}`, LABEL / 2, LABEL + (layer + 0.5) * place.tall);
 }
 
 // What is under the pointer: a pixel of the one picture, or the number of one of many; null beside them.

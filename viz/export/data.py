@@ -33,21 +33,6 @@ ABOUT = "about.json"
 MASK = "mask:"
 FORMULA_SIGNS = "=+-@\t\r"  # a spreadsheet takes what begins with these for a formula
 
-EXPECTED = {  # what is said of a file that is none of ours
-    "size": N_("expected at most {most:.0f} MB, got {found:.0f}"),
-    "about_size": N_("expected at most {most:.0f} MB of {file}, got {found:.0f}"),
-    "about": N_("expected an export of Unmask, but its {file} does not fit ({where}: {problem})"),
-    "arrays": N_("expected the arrays weights, scores, layers and heads, found no {missing}"),
-    "masks": N_("expected masks of {known}, got {found}"),
-    "array": N_("expected {name} as {expected}, got {found}"),
-    "numbers": N_("expected weights from 0 to 1, and scores that are numbers"),
-    "heads": N_("expected {count} different heads with layer {layer}, head {head} among them"),
-    "npz": N_("expected an NPZ that Unmask saved, got one that cannot be read ({problem})"),
-    "plain": N_("expected plain numbers, row by row"),
-    "header": N_("a header of {length:,} bytes"),
-    "file": N_("expected an NPZ or a safetensors file that Unmask saved, got neither ({problem})"),
-}
-
 Id = Annotated[int, Field(ge=0, lt=2**63)]
 Heads = dict[tuple[int, int], HeadView]
 
@@ -157,21 +142,20 @@ def read(data: bytes) -> Export:
     Raises ValueError that says what was expected.
     """
     if len(data) > MOST_BYTES:
-        raise _wrong("size", most=MOST_BYTES / 2**20, found=len(data) / 2**20)
+        words = N_("expected at most {most:.0f} MB, got {found:.0f}")
+        raise ValueError(say(words, most=MOST_BYTES / 2**20, found=len(data) / 2**20))
     about, arrays = _read_npz(data) if data.startswith(b"PK") else _read_safetensors(data)
     if len(about) > MOST_ABOUT:
-        raise _wrong("about_size", most=MOST_ABOUT / 2**20, file=ABOUT, found=len(about) / 2**20)
+        words = N_("expected at most {most:.0f} MB of {file}, got {found:.0f}")
+        raise ValueError(say(words, most=MOST_ABOUT / 2**20, file=ABOUT, found=len(about) / 2**20))
     try:
         known = About.model_validate_json(about)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "it"
-        raise _wrong("about", file=ABOUT, where=where, problem=first["msg"]) from None
+        words = N_("expected an export of Unmask, but its {file} does not fit ({where}: {problem})")
+        raise ValueError(say(words, file=ABOUT, where=where, problem=first["msg"])) from None
     return Export(known, _heads(known, arrays))
-
-
-def _wrong(what: str, **places: Any) -> ValueError:
-    return ValueError(say(EXPECTED[what], **places))
 
 
 def _problem(error: Exception) -> str:
@@ -198,10 +182,12 @@ def _arrays(export: Export) -> dict[str, np.ndarray]:
 def _heads(about: About, arrays: Mapping[str, np.ndarray]) -> Heads:
     missing = {"weights", "scores", "layers", "heads"} - set(arrays)
     if missing:
-        raise _wrong("arrays", missing=say_all(sorted(missing), last="or"))
+        words = N_("expected the arrays weights, scores, layers and heads, found no {missing}")
+        raise ValueError(say(words, missing=say_all(sorted(missing), last="or")))
     masks = {name.removeprefix(MASK): array for name, array in arrays.items() if name.startswith(MASK)}
     if unknown := set(masks) - set(LINES):
-        raise _wrong("masks", known=", ".join(LINES), found=", ".join(sorted(unknown))[:80])
+        found = ", ".join(sorted(unknown))[:80]
+        raise ValueError(say("expected masks of {known}, got {found}", known=", ".join(LINES), found=found))
     weights, scores = arrays["weights"], arrays["scores"]
     shape = (*weights.shape[:1], len(about.queries), len(about.keys))
     kinds = {"weights": "f4", "scores": "f4", "layers": "i8", "heads": "i8"} | {MASK + name: "?" for name in masks}
@@ -209,22 +195,19 @@ def _heads(about: About, arrays: Mapping[str, np.ndarray]) -> Heads:
         array, wanted = arrays[name], shape[:1] if kind == "i8" else shape
         if array.dtype != kind or array.shape != wanted:
             expected, found = f"{np.dtype(kind)} {list(wanted)}", f"{array.dtype} {list(array.shape)}"
-            raise _wrong("array", name=name, expected=expected, found=found)
+            words = N_("expected {name} as {expected}, got {found}")
+            raise ValueError(say(words, name=name, expected=expected, found=found))
     if not ((weights >= 0) & (weights <= 1 + 1e-5)).all() or np.isnan(scores).any():
-        raise _wrong("numbers")
+        raise ValueError(say("expected weights from 0 to 1, and scores that are numbers"))
     places = list(zip(arrays["layers"].tolist(), arrays["heads"].tolist(), strict=True))
     if len(set(places)) != shape[0] or (about.layer, about.head) not in places:
-        raise _wrong("heads", count=shape[0], layer=about.layer, head=about.head)
+        words = N_("expected {count} different heads with layer {layer}, head {head} among them")
+        raise ValueError(say(words, count=shape[0], layer=about.layer, head=about.head))
     labels = list(about.queries), list(about.keys)
+    blocked = ({name: mask[at] for name, mask in masks.items()} for at in range(len(places)))
     return {
-        place: HeadView(
-            weights[at],
-            scores[at],
-            {name: mask[at] for name, mask in masks.items()},
-            *labels,
-            merged=about.by != "tokens",
-        )
-        for at, place in enumerate(places)
+        place: HeadView(weight, score, masks_of, *labels, merged=about.by != "tokens")
+        for place, weight, score, masks_of in zip(places, weights, scores, blocked, strict=True)
     }
 
 
@@ -234,7 +217,8 @@ def _read_npz(data: bytes) -> tuple[str | bytes, dict[str, np.ndarray]]:
         about = files.pop(ABOUT)
         arrays = {name.removesuffix(".npy"): _array(file) for name, file in files.items()}
     except Exception as error:  # noqa: BLE001 - of a hostile file zipfile and numpy raise whatever they trip over
-        raise _wrong("npz", problem=_problem(error)) from None
+        words = N_("expected an NPZ that Unmask saved, got one that cannot be read ({problem})")
+        raise ValueError(say(words, problem=_problem(error))) from None
     return about, arrays
 
 
@@ -242,7 +226,7 @@ def _array(file: bytes) -> np.ndarray:
     """An .npy file's array, of the bytes that are there: numpy.load makes room for what a header says first."""
     shape, fortran, dtype, offset = uploads.npy_header(file)
     if dtype.hasobject or fortran:
-        raise _wrong("plain")
+        raise ValueError(say("expected plain numbers, row by row"))
     return np.frombuffer(file, dtype, offset=offset).reshape(shape)
 
 
@@ -250,11 +234,12 @@ def _read_safetensors(data: bytes) -> tuple[str | bytes, dict[str, np.ndarray]]:
     length = int.from_bytes(data[:8], "little")
     try:
         if length > 2 * MOST_ABOUT:  # the text is quoted in it
-            raise _wrong("header", length=length)
+            raise ValueError(say("a header of {length:,} bytes", length=length))
         arrays = safetensors.load(data)
         about = json.loads(data[8 : 8 + length])["__metadata__"]["about"]
     except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _wrong("file", problem=_problem(error)) from None
+        words = N_("expected an NPZ or a safetensors file that Unmask saved, got neither ({problem})")
+        raise ValueError(say(words, problem=_problem(error))) from None
     return about, arrays
 
 

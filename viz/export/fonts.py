@@ -1,7 +1,6 @@
 """Which fonts of this machine draw a text, and what to write in place of what none of them has."""
 
 import re
-import unicodedata
 from contextlib import suppress
 from functools import cache
 from itertools import groupby
@@ -10,6 +9,7 @@ from matplotlib import font_manager
 from matplotlib.ft2font import FT2Font
 
 from i18n import ENGLISH, language
+from viz.html import letters
 
 FONT = "DejaVu Sans"  # not shown; comes with matplotlib
 LETTERS = {"zh": "词码权层头"}  # of a language: what a font for it has, and a font for its neighbours' has not
@@ -47,23 +47,19 @@ def families(text: str) -> list[str]:
 
 def width(label: str) -> float:
     """Inches of a token's name, wide characters counted twice."""
-    return LETTER * _cells(label)
+    return LETTER * letters(label)
 
 
 def wrapped(text: str, most: int) -> list[str]:
     """The text in lines of at most so many letters, wide ones counted twice; a word that is longer has its own line."""
     lines = [""]
     for piece in PIECE.findall(text):
-        if lines[-1] and _cells(lines[-1] + piece.rstrip()) > most:
+        if lines[-1] and letters(lines[-1] + piece.rstrip()) > most:
             lines[-1] = lines[-1].rstrip()
             lines.append("")
         if lines[-1] or not piece.isspace():
             lines[-1] += " " if piece.isspace() else piece
     return [line for line in (line.rstrip() for line in lines) if line]
-
-
-def _cells(text: str) -> int:
-    return sum(2 if unicodedata.east_asian_width(one) in "WF" else 1 for one in text)
 
 
 def _has(character: str) -> bool:

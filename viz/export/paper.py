@@ -31,7 +31,7 @@ from model.atlas.result import Atlas
 from model.heads.view import head_name
 from viz.export.fonts import drawable, families, width, wrapped
 from viz.hatch import picture_uri
-from viz.head_atlas.scatter import GREY, axis_range, axis_title, even_at, labelled, measured
+from viz.heads.atlas import GREY, axis_range, axis_title, even_at, labelled, measured
 from viz.heads.colours import PALETTES, STANDARD_COLOURS
 from viz.mask_styles import STYLES, mask_name
 from viz.palette import SEQUENTIAL, diverging, stops
@@ -168,8 +168,7 @@ def hatch(panel: Axes, blocked: Blocked) -> None:
 
 def sequential(palette: str = STANDARD_COLOURS.palette) -> Colormap:
     """Of weights, a key of PALETTES; nothing where a cell is blocked."""
-    triples = np.frombuffer(stops(list(PALETTES[palette]), 256), np.uint8).reshape(256, 3) / 255
-    return ListedColormap(triples).with_extremes(bad=(0, 0, 0, 0))
+    return ListedColormap(stops(256, PALETTES[palette]) / 255).with_extremes(bad=(0, 0, 0, 0))
 
 
 def changes() -> Colormap:

@@ -19,13 +19,11 @@ from viz.export.fonts import width
 from viz.export.paper import ANY, GROUND, Paper, Sheet, SvgSheet, blocked_by, changes, sequential, tidy
 from viz.hatch import empty_runs
 from viz.head import TITLES
-from viz.heads.arcs import COLOURS, least
 from viz.heads.attribution import STRIPS, largest_pairs, measures_of, reaches, shares_of
 from viz.heads.bars import BarRow
-from viz.heads.cells import weight_text
+from viz.heads.cells import change_range, changed, weight_text
 from viz.heads.colours import STANDARD_COLOURS, Colours
-from viz.heads.picture import change_range, changed
-from viz.heads.tokens import brightest
+from viz.heads.tokens import COLOURS, brightest, least_line
 from viz.heatmap import axis_titles
 from viz.html import signed
 from viz.images import LitImage, composed
@@ -45,7 +43,7 @@ def lines_picture(paper: Paper, views: Sequence[HeadView], names: Sequence[str])
     panel = sheet.panel(left, 0.25, ACROSS, tall)
     panel.set(xlim=(0, 1), ylim=(tall / LINE, 0))
     panel.set_axis_off()
-    smallest = least(views[0])  # as on the page
+    smallest = least_line(views[0])  # as on the page
     for view, colour in zip(views, COLOURS, strict=False):
         shown = np.argwhere((view.weights >= smallest) & ~view.any_blocked())
         weights = [float(view.weights[query, key]) for query, key in shown]
@@ -107,9 +105,7 @@ def head_picture(
     if max(rows, columns) > MOST_SIDE:
         raise ValueError(say(TOO_MANY, most=MOST_SIDE, queries=rows, keys=columns))
     views = [now] if standard is None else [now, standard]
-    panels = 1 if standard is None else 3
-    room = _room(now, paper)
-    sheet = _sheet(paper, panels * room.across, max(room.tall + room.below, room.least))
+    sheet, room = _begin(paper, now, 1 if standard is None else 3)
     norm = PowerNorm(0.5 if colours.brightness == "root" else 1, 0, colours.top(*views))
     how = {"cmap": sequential(colours.palette), "norm": norm}
     for number, view in enumerate(views):
@@ -124,15 +120,10 @@ def head_picture(
 
 def change_picture(paper: Paper, change: HeadView) -> Sheet:
     """One head's weights less another's; blocked: the cells that both block."""
-    room = _room(change, paper)
-    sheet = _sheet(paper, room.across, max(room.tall + room.below, room.least))
+    sheet, room = _begin(paper, change, 1)
     _change(sheet, room, 0, change, "")
     sheet.legend(name for name, mask in change.blocked.items() if mask.any())
     return sheet
-
-
-def _sheet(paper: Paper, wide: float, tall: float) -> Sheet:
-    return (SvgSheet if paper.kind == "svg" else Sheet)(paper, wide, tall)
 
 
 def _change(sheet: Sheet, room: Room, number: int, change: HeadView, name: str) -> None:
@@ -142,7 +133,8 @@ def _change(sheet: Sheet, room: Room, number: int, change: HeadView, name: str) 
     _panel(sheet, room, number, replace(change, weights=weights), name, say("change"), **how)
 
 
-def _room(view: HeadView, paper: Paper) -> Room:
+def _begin(paper: Paper, view: HeadView, panels: int) -> tuple[Sheet, Room]:
+    """A sheet for so many panels of the view's size."""
     rows, columns = view.weights.shape
     most = max(rows, columns)
     cell = max(0.2 if most <= 64 else 0.14, SMALLEST / most)
@@ -151,7 +143,9 @@ def _room(view: HeadView, paper: Paper) -> Room:
         max(width(paper.said(label)) for label in labels) * size / LARGEST + 0.45
         for labels in (view.queries, view.keys)
     )
-    return Room(cell, size, columns * cell, rows * cell, beside, below)
+    room = Room(cell, size, columns * cell, rows * cell, beside, below)
+    kind = SvgSheet if paper.kind == "svg" else Sheet
+    return kind(paper, panels * room.across, max(room.tall + room.below, room.least)), room
 
 
 def _panel(sheet: Sheet, room: Room, number: int, view: HeadView, name: str, measure: str, **how: Any) -> None:

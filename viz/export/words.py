@@ -8,7 +8,7 @@ from i18n import N_, listed, say, together
 from model.atlas.result import MEASURES, Atlas
 from model.attribution.parts import ScoreSplit
 from model.heads.view import HeadView
-from viz.head_atlas.scatter import even_at
+from viz.heads.atlas import even_at
 from viz.heads.attribution import largest_dimensions, other_pairs, reaches
 from viz.heads.colours import Colours
 from viz.html import signed

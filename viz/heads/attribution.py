@@ -9,9 +9,9 @@ from markupsafe import Markup
 
 from i18n import N_, listed, say, together
 from model.attribution.parts import Carried, DirectEffect, ScoreSplit
-from viz.charts import MARGIN, both_sides, heat
+from viz.charts import MARGIN, both_sides
 from viz.heads.cells import weight_text
-from viz.heatmap import CachedFigure, Part, figure
+from viz.heatmap import CachedFigure, Part, figure, heat
 from viz.html import filled, paragraph, signed, table, tag, td, th, track
 from viz.mask_styles import mask_names
 from viz.numbers import percent
@@ -23,6 +23,14 @@ APART = 0.05  # shares that differ by more are worth a sentence
 WHY = N_(
     "{query} gives {key} {weight} of its weight, and {carried} of its weighted values come from there: the norm of its "
     "value vector is {length:.3g}, the weighted mean over all keys {mean:.3g}."
+)
+MOST_PAIRS, MOST_SOURCES = 10, 8  # rows
+SCORE = N_("The score of {query} on {key} is {score}: q·k × {scale:.4g}.")
+CAPPED = N_("The model caps it at ±{most:g}.")
+STRIPS = (  # and what part of the height each has
+    (N_("query"), 0.72, 1.0),
+    (N_("key"), 0.40, 0.68),
+    (N_("product"), 0.0, 0.28),
 )
 
 
@@ -96,16 +104,6 @@ def shares_of(values: np.ndarray) -> np.ndarray:
     """Each key's share of the sum [K]; zeros where that is 0."""
     total = values.sum(dtype=np.float64)
     return values / total if total else np.zeros(len(values))
-
-
-MOST_PAIRS, MOST_SOURCES = 10, 8  # rows
-SCORE = N_("The score of {query} on {key} is {score}: q·k × {scale:.4g}.")
-CAPPED = N_("The model caps it at ±{most:g}.")
-STRIPS = (  # and what part of the height each has
-    (N_("query"), 0.72, 1.0),
-    (N_("key"), 0.40, 0.68),
-    (N_("product"), 0.0, 0.28),
-)
 
 
 def strips_figure(found: ScoreSplit, *, dark: bool) -> CachedFigure:

@@ -87,7 +87,13 @@ def where_it_lies(row: BarRow) -> str:
     who = tag("b", row.name)
     if not row.now.any():
         return paragraph(filled(say("{query} attends to nothing: every key is blocked."), query=who), "key")
-    return paragraph(_spread(who, row) if row.standard is None else _moved(who, row, row.standard), "key")
+    if row.standard is not None:
+        return paragraph(_moved(who, row, row.standard), "key")
+    shares = np.cumsum(np.sort(row.now.astype(np.float64))[::-1]) / row.now.sum(dtype=np.float64)
+    half, most = (int(np.searchsorted(shares, share - 1e-6)) + 1 for share in (0.5, 0.9))
+    said = say("{query}: half of its weight is on {half} of its allowed keys ({keys:,}), 90% on {most}.")
+    keys = int((~row.view.any_blocked()).sum())
+    return paragraph(filled(said, query=who, half=half, keys=keys, most=most), "key")
 
 
 def _moved(who: Markup, row: BarRow, standard: HeadView) -> Markup:
@@ -99,7 +105,6 @@ def _moved(who: Markup, row: BarRow, standard: HeadView) -> Markup:
     change = now - before
     opened = float(now[standard.any_blocked()[0] & ~row.view.any_blocked()[0]].sum())
     moved = filled(say(MOVED), query=who, moved=percent(np.abs(change).sum() / 2), opened=percent(opened))
-
     largest = [
         join((tag("b", f"{key}: {row.view.keys[key]}"), f" ({weight_text(before[key])} → {weight_text(now[key])})"))
         for key in np.argsort(-np.abs(change), kind="stable")[:2]
@@ -118,10 +123,3 @@ def rest_words(row: BarRow, shown: int) -> str:
         return ""
     share = percent(float(row.now[rest].sum()))
     return say("All other keys ({count:,}): {share} of the weight.", count=len(rest), share=share)
-
-
-def _spread(who: Markup, row: BarRow) -> Markup:
-    shares = np.cumsum(np.sort(row.now.astype(np.float64))[::-1]) / row.now.sum(dtype=np.float64)
-    half, most = (int(np.searchsorted(shares, share - 1e-6)) + 1 for share in (0.5, 0.9))
-    said = say("{query}: half of its weight is on {half} of its allowed keys ({keys:,}), 90% on {most}.")
-    return filled(said, query=who, half=half, keys=int((~row.view.any_blocked()).sum()), most=most)

@@ -1,10 +1,12 @@
-"""A head's cells as bytes for the browser (components/cells.js): exact weights, and for each cell what blocks it.
+"""A head's cells as bytes for the browser (components/cells.js): exact weights, and for each cell what blocks it; its
+heatmap, or the difference of two, for components/heatmap.js.
 
 Weights go as float32, and every view writes them by one rule (`weight_text`): the same cell has the same number in the
 heatmap's tooltip, in a lit token, at an arc, at a bar and in the table.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
@@ -12,9 +14,11 @@ import numpy as np
 
 from i18n import N_, say
 from model.heads.view import HeadView, cropped
-from viz.components import packed
+from viz.components import packed, words
 from viz.hatch import blocked_groups, ink
-from viz.palette import MARK, NOW
+from viz.head import head_range
+from viz.heatmap import KEY_TITLE, QUERY_TITLE, axis_titles
+from viz.palette import MARK, NOW, diverging, stops
 
 MERGED = {
     "words": N_(
@@ -25,6 +29,8 @@ MERGED = {
     ),
 }
 DIGITS = Decimal("0.0001")
+MOST_CELLS = 144 * 128 * 128  # of all heads: 4.7 MB, 6.3 MB in base64, should they not deflate at all
+COLOURS = 255  # of a palette
 
 
 def weight_text(weight: float) -> str:
@@ -78,17 +84,87 @@ def described(views: Sequence[HeadView]) -> tuple[dict[str, Any], np.ndarray]:
     reasons: dict[str, list[dict[str, Any]]] = {}  # the words of each, and its masks' hatching
     planes = np.zeros((len(views), *one.weights.shape), "<u2")
     for plane, view in zip(planes, views, strict=True):
-        for words, cells in blocked_groups(view):
-            reasons.setdefault(words, [ink(name) for name, mask in view.blocked.items() if mask[cells].any()])
-            plane[cells] = list(reasons).index(words) + 1
+        for reason, cells in blocked_groups(view):
+            reasons.setdefault(reason, [ink(name) for name, mask in view.blocked.items() if mask[cells].any()])
+            plane[cells] = list(reasons).index(reason) + 1
     about = {
         "part": one.whole is not None,
         "first": one.first,
         "firstKey": one.first_key,
         "queries": one.queries,
         "keys": one.keys,
-        "reasons": [{"words": words, "hatch": hatch} for words, hatch in reasons.items()],
+        "reasons": [{"words": reason, "hatch": hatch} for reason, hatch in reasons.items()],
         "mark": MARK,
         "tint": NOW,
     }
     return about, planes
+
+
+def ten_thousandths(numbers: np.ndarray) -> np.ndarray:
+    """float32, -1 to 1 -> int, -10,000 to 10,000: the digits of viz.heads.cells.weight_text, a tie away from 0.
+
+    float64 holds the product exactly: 24 binary digits times 14.
+    """
+    return (np.sign(numbers) * np.floor(np.abs(numbers, dtype=np.float64) * 10_000 + 0.5)).astype(np.int32)
+
+
+def room_for(view: HeadView, cells: int = MOST_CELLS) -> int:
+    """How many heads like this one are held where there is room for so many cells; 1 at the least."""
+    return max(cells // view.weights.size, 1)
+
+
+def picture_packet(view: HeadView, *, name: str, query: int, small: bool = False) -> bytes:
+    """The head of this name; query: the position whose row is framed. small: without the tokens' names."""
+    about = {"name": name, "most": head_range(view), "small": small, "titles": axis_titles(view)}
+    return cells_packet([view], picture_header(query) | about)
+
+
+def growing_packet(view: HeadView, *, name: str, query: int, alt: str) -> bytes:
+    """A head that gets a row at every token: of one size whatever their number, and with scores. alt: in words."""
+    header = picture_header(query) | {"name": name, "most": head_range(view), "grows": True, "alt": alt}
+    return cells_packet([view], header, scored=True)
+
+
+def difference_packet(change: HeadView, *, name: str, query: int, small: bool = False) -> bytes:
+    """Likewise of a change, as `changed` gives it."""
+    about = {"name": name, "most": change_range(change), "small": small, "titles": axis_titles(change)}
+    return cells_packet([change], difference_header(query) | about)
+
+
+def picture_header(query: int) -> dict[str, Any]:
+    """What heatmap.js is told of weights, beside a head's name and `most`, the number of the last colour."""
+    return _header("weight", query, [stops(COLOURS)] * 2)
+
+
+def difference_header(query: int) -> dict[str, Any]:
+    """Likewise of changes."""
+    return _header("change", query, [stops(COLOURS, diverging(dark)) for dark in (False, True)])
+
+
+def change_range(change: HeadView) -> float:
+    """The change that gets the last colour, to either side."""
+    return max(float(np.abs(change.weights).max(initial=0.0)), 0.01)
+
+
+def changed(now: HeadView, other: HeadView) -> HeadView:
+    """The weights of now less those of the other, float32 [Q,K]; blocked are the cells that both block.
+
+    Raises ValueError for heads over other tokens.
+    """
+    if (now.queries, now.keys) != (other.queries, other.keys):
+        one, two = (f"{len(view.queries)} × {len(view.keys)} ({' '.join(view.queries[:4])} …)" for view in (now, other))
+        raise ValueError(say("expected two heads over the same tokens, got {now} and {other}", now=one, other=two))
+    both = now.any_blocked() & other.any_blocked()
+    none = np.zeros_like(both)
+    blocked = {
+        name: both & (now.blocked.get(name, none) | other.blocked.get(name, none))
+        for name in {**now.blocked, **other.blocked}
+    }
+    whole = changed(now.whole, other.whole) if now.whole and other.whole else None
+    differences = {"weights": now.weights - other.weights, "scaled": now.scaled - other.scaled}
+    return replace(now, **differences, blocked=blocked, whole=whole)
+
+
+def _header(what: str, query: int, palettes: list[np.ndarray]) -> dict[str, Any]:
+    look = {"palettes": [colours.tobytes().hex() for colours in palettes], "titles": [say(QUERY_TITLE), say(KEY_TITLE)]}
+    return {"what": what, "query": query, "words": words("cells", "heatmap")} | look

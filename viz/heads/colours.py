@@ -1,7 +1,6 @@
 """What a heatmap's colours mean: which palette, up to which weight, and how brightness goes with it."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,6 +14,7 @@ from viz.hatch import blocking
 from viz.head import head_range
 from viz.heads.cells import around, weight_text
 from viz.heatmap import CachedFigure, Part, figure
+from viz.html import numbered
 from viz.mask_styles import mask_names
 from viz.palette import SEQUENTIAL, sequential
 
@@ -33,17 +33,13 @@ def numbers_table(view: HeadView) -> pd.DataFrame:
     cells = np.array([[weight_text(weight) for weight in row] for row in view.weights], object)
     for names, blocked in blocking(view):
         cells[blocked] = mask_names(names)
-    queries = pd.Index(_names(view.queries, view.first), name=say("query \\ key"))
+    queries = pd.Index(numbered(view.queries, view.first), name=say("query \\ key"))
     return pd.DataFrame(cells, queries, key_names(view))
 
 
 def key_names(view: HeadView) -> list[str]:
     """The names of its columns."""
-    return _names(view.keys, view.first_key)
-
-
-def _names(labels: Sequence[str], first: int) -> list[str]:
-    return [f"{first + place}: {label}" for place, label in enumerate(labels)]
+    return numbered(view.keys, view.first_key)
 
 
 PALETTES = {  # all even to the eye and safe for colour blindness

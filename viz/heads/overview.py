@@ -5,17 +5,18 @@ A pixel is one byte: 0 to 254 for a weight from 0 to 1, 255 where every cell of 
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 
 from i18n import N_, say
-from viz.charts import LEGEND, scatter
+from viz.charts import LEGEND, scatter, upright
 from viz.components import packed, words
 from viz.hatch import ink
-from viz.heads.arcs import COLOURS
+from viz.heads.tokens import COLOURS
 from viz.heatmap import figure
-from viz.palette import table
+from viz.palette import stops
 
 BLOCKED = 255
 NOT_MEASURED = 65535
@@ -30,6 +31,8 @@ TITLES = {
     "future": N_("later tokens"),
     "padding": N_("padding"),
 }
+LOSS_COLOUR = "#8a8f98"
+LOGGED = {"loss": (N_("training loss, as logged"), "solid"), "eval_loss": (N_("evaluation loss, as logged"), "dash")}
 
 
 def overview_packet(
@@ -72,16 +75,12 @@ def overview_packet(
         "by": by,
         "words": words("overview"),
     }
-    return packed(header, table(255), pixels.tobytes(), *map(_parts, some.values()))
+    return packed(header, stops(255).tobytes(), pixels.tobytes(), *map(_parts, some.values()))
 
 
 def _parts(shares: np.ndarray) -> bytes:
     parts = np.rint(np.clip(np.nan_to_num(shares), 0, 1) * (NOT_MEASURED - 1))
     return np.where(np.isnan(shares), NOT_MEASURED, parts).astype("<u2").tobytes()
-
-
-LOSS_COLOUR = "#8a8f98"
-LOGGED = {"loss": (N_("training loss, as logged"), "solid"), "eval_loss": (N_("evaluation loss, as logged"), "dash")}
 
 
 def steps_figure(
@@ -98,14 +97,13 @@ def steps_figure(
         scatter(list(steps), shares[name], say(TITLES[name]), "%{y:.2f}", mode="lines+markers", line={"color": colour})
         for name, colour in zip(names, COLOURS, strict=False)
     ]
+    curves: list[tuple[Any, Any, str, str, str]] = []  # of losses
     if np.isfinite(losses).any():
-        look = {"line": {"color": LOSS_COLOUR, "dash": "dot"}, "yaxis": "y2"}
-        parts.append(scatter(list(steps), losses, say("loss, nats/token"), "%{y:.2f}", mode="lines+markers", **look))
-    for name, pairs in (logged or {}).items():
-        if pairs:
-            at, of_training = zip(*pairs, strict=True)
-            look = {"line": {"color": LOSS_COLOUR, "dash": LOGGED[name][1]}, "yaxis": "y2"}
-            parts.append(scatter(list(at), list(of_training), say(LOGGED[name][0]), "%{y:.2f}", mode="lines", **look))
+        curves.append((steps, losses, N_("loss, nats/token"), "dot", "lines+markers"))
+    curves += [(*zip(*pairs, strict=True), *LOGGED[name], "lines") for name, pairs in (logged or {}).items() if pairs]
+    for x, y, name, dash, mode in curves:
+        look = {"line": {"color": LOSS_COLOUR, "dash": dash}, "yaxis": "y2"}
+        parts.append(scatter(list(x), list(y), say(name), "%{y:.2f}", mode=mode, **look))
     layout = {
         "xaxis": {"title": {"text": say("training step")}},
         "yaxis": {"title": {"text": say("share of attention")}, "range": [0, 1.02]},
@@ -117,6 +115,5 @@ def steps_figure(
         "margin": {"l": 60, "r": 60, "t": 40, "b": 50},
     }  # fmt: skip
     if now is not None:
-        line = {"type": "line", "x0": now, "x1": now, "y0": 0, "y1": 1, "yref": "paper", "line": {"width": 1}}
-        layout["shapes"] = [line]
+        layout["shapes"] = [upright(now, width=1) | {"yref": "paper"}]
     return figure(parts, layout)

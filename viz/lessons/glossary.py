@@ -1,7 +1,6 @@
 """A small picture for each word of the glossary, as SVG: rows are queries, columns are keys; a lesson's prose, in which
 its words open; and its formulas."""
 
-import base64
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -12,20 +11,18 @@ from markdown_it.token import Token
 from markupsafe import Markup
 
 from lessons.glossary import Term, glossary
-from viz.html import join, tag
+from viz.html import join, svg_image, tag
 from viz.palette import ALLOWED, MARK, MASK_COLOURS, NOW, SEQUENTIAL
 
 SIDE, CELL = 5, 14  # cells a side, pixels of one
 LINE = "#868C96"  # seen on either ground
 DARK, MIDDLE, BRIGHT = SEQUENTIAL[1], SEQUENTIAL[5], SEQUENTIAL[9]
+MORE_THAN_A_FORMULA = re.compile(r"\\(href|url|html\w*|style|class|include\w*)\b")  # links and styles of a stranger's
 
 
 def _svg(parts: Iterable[Markup], wide: int = SIDE * CELL) -> Markup:
-    """As an image, which Streamlit's sanitised HTML may hold; the word beside it says what it shows."""
-    sizes = {"viewBox": f"0 0 {wide} {SIDE * CELL}", "width": wide, "height": SIDE * CELL}
-    drawn = tag("svg", join(parts), xmlns="http://www.w3.org/2000/svg", **sizes)
-    source = f"data:image/svg+xml;base64,{base64.b64encode(drawn.encode()).decode()}"
-    return Markup('<img src="{}" alt="" width="{}" height="{}">').format(source, wide, SIDE * CELL)
+    """Without a text of its own: the word beside it says what it shows."""
+    return svg_image(parts, wide, SIDE * CELL)
 
 
 def _box(x: float, y: float, wide: float, tall: float, **style: object) -> Markup:
@@ -119,7 +116,10 @@ def prose(markdown: str, name: str) -> Markup:
         if token.children:
             _link_words(token.children, name, used)
     text = Markup(_parser().renderer.render(tokens, _parser().options, {}))
-    return tag("div", join([text, *(_card(word, term, name) for word, term in used.items())]), class_="prose")
+    cards = (
+        tag("div", card(word, term), id=f"{name}_{word}", class_="card", popover="auto") for word, term in used.items()
+    )
+    return tag("div", join([text, *cards]), class_="prose")
 
 
 def card(word: str, term: Term) -> Markup:
@@ -143,13 +143,6 @@ def _link_words(tokens: list[Token], name: str, used: dict[str, Term]) -> None:
                 token.type, token.content = "html_inline", ""
         elif token.type == "link_close" and (word := closing.pop()) is not None:
             token.type, token.content = "html_inline", "</button>" if word in known else ""
-
-
-def _card(word: str, term: Term, name: str) -> Markup:
-    return tag("div", card(word, term), id=f"{name}_{word}", class_="card", popover="auto")
-
-
-MORE_THAN_A_FORMULA = re.compile(r"\\(href|url|html\w*|style|class|include\w*)\b")  # links and styles of a stranger's
 
 
 def formula(latex: str) -> Markup:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from markupsafe import Markup
 
-from i18n import ENGLISH, LANGUAGES, say, say_count, spoken
+from i18n import ENGLISH, LANGUAGES, say, spoken
 from viz.components import words
 from viz.html import join, swatch, table, tag, td, th, track
 from viz.lessons import screen
@@ -53,7 +53,9 @@ class PhoneStep:
 
     def body(self) -> bytes:
         """JSON, as gzip: name, html, and once the answer is shown right and said, for each choice, last for none."""
-        step, parts = self.step, [self._title(self.step.title), prose(self.step.prose, "prose")]
+        step, of = self.step, say("{step} of {steps}", step=self.number, steps=len(self.lesson.steps) + 1)
+        above = tag("p", f"{self.lesson.title} · {of}", class_="note") + tag("h1", step.title)  # not shown
+        parts = [above, prose(step.prose, "prose")]
         parts += [formula(step.formula)] if step.formula else []
         told: dict[str, Any] = {"name": self.name}
         if self.answer and step.ask:
@@ -67,23 +69,20 @@ class PhoneStep:
                 parts += [tag("div", id="said"), bars(self.answer, self.counts, right=True)]  # not shown
         if step.notice and (self.answer is None or self.counts is not None):
             parts.append(prose("**" + say("What to notice.") + f"** {step.notice}", "notice"))
-        return _sent(told | {"html": join((*parts, _drawn(self.drawn)))})
-
-    def _title(self, title: str) -> Markup:
-        of = say("{step} of {steps}", step=self.number, steps=len(self.lesson.steps) + 1)
-        return tag("p", f"{self.lesson.title} · {of}", class_="note") + tag("h1", title)  # not shown
+        parts.append(Markup(self.drawn.html))
+        for title, one in self.drawn.canvases:
+            packet = base64.b64encode(one.packet).decode()
+            view = tag("div", class_=f"view {one.view}", data_view=one.view, data_packet=packet)
+            parts.append(tag("figure", tag("figcaption", title) + view))
+        return _sent(told | {"html": join(parts)})
 
 
 def end_body(lesson: "Lesson", name: str) -> bytes:
     """The lesson's summary, under which a phone counts its own answers."""
     asked = sum(step.ask is not None for step in lesson.steps)
-    scores = [
-        say_count("{right} of {count} answer correct.", "{right} of {count} answers correct.", number, right="{right}")
-        for number in range(1, asked + 1)
-    ]
     parts = (tag("p", lesson.title, class_="note"), tag("h1", say("Summary")))
     html = join((*parts, prose(lesson.summary or lesson.aim, "summary"), tag("p", id="score")))  # not shown
-    return _sent({"name": name, "html": html, "scores": scores})
+    return _sent({"name": name, "html": html, "scores": screen.scores(asked)})
 
 
 def curve_body(lines: Sequence[Curve], steps: int) -> bytes:
@@ -162,15 +161,6 @@ def _question(asked: str, answer: "Answer") -> Markup:
         for number, choice in enumerate(answer.choices)
     ]
     return tag("div", tag("p", tag("b", asked)) + join(buttons), class_="question")
-
-
-def _drawn(drawn: Drawn) -> Markup:
-    figures = [
-        tag("figure", tag("figcaption", title) + tag("div", class_=f"view {one.view}", data_view=one.view,
-            data_packet=base64.b64encode(one.packet).decode()))
-        for title, one in drawn.canvases
-    ]  # fmt: skip
-    return join((drawn.html, *figures))
 
 
 def _sent(told: Mapping[str, Any]) -> bytes:

@@ -5,7 +5,6 @@ attends to in an image; before that is asked, the image and the words alone.
 Sizes: P image tokens, which come first in a row.
 """
 
-import base64
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ from i18n import N_, listed, say
 from model.heads.view import HeadView
 from model.images.patches import Box
 from viz.hatch import picture_uri
-from viz.html import fixed, join, shortened, table, tag, td, th, track
+from viz.html import fixed, join, rounded, shortened, svg_image, table, tag, td, th, track
 from viz.images import LitImage, composed, lit_sentence
 from viz.lessons.screen import decimal, tokens
 from viz.numbers import Candidate, next_token_table, percent
@@ -30,6 +29,7 @@ DRAWN = frozenset({"embedding", "qkv", "output", "logits", "norms", "numbers", "
 MOST_KEYS = 8  # whose values are drawn
 FOUR = ("the", "cat", "sat", "down")
 COLOURS = {one[0]: rgb(str(one[1])) for one in diverging(dark=False)}
+_Curve = tuple[str, list[float], str]  # a line of a panel: its name, a number for each run, its colour
 
 
 def picture(show: str, data: "PictureData", labels: Sequence[str], query: int) -> Markup:
@@ -70,7 +70,7 @@ def _strip(values: np.ndarray, reach: float) -> Markup:
     pixels = np.zeros((1, len(values), 4), np.uint8)
     pixels[0, :, :3] = np.where(values[:, None] > 0, COLOURS[1.0], COLOURS[0.0])
     pixels[0, :, 3] = np.round(255 * np.clip(np.abs(values) / reach, 0, 1) ** 0.7)
-    return Markup('<img src="{}" alt="">').format(picture_uri(pixels))
+    return tag("img", src=picture_uri(pixels), alt="")
 
 
 def _qkv(head: "HeadVectors", labels: Sequence[str], query: int) -> Markup:
@@ -118,26 +118,19 @@ def numbers(given: "FourTokens", steps: "FourTokensSteps | None") -> Markup:
         cells = [td(_pair(given.keys[place]), "number"), td(_pair(given.values[place]), "number")]
         if steps is not None:
             some = (steps.raw, steps.scaled, steps.added, steps.masked)
-            cells += [td(_score(one[place]), "number") for one in some] + [td(decimal(steps.weights[place]), "number")]
+            cells += [td(rounded(one[place]), "number") for one in some] + [td(decimal(steps.weights[place]), "number")]
         name = token if not blocked else say("{token} (blocked)", token=token)
         rows.append([th(name, "blocked" if blocked else "token"), *cells])
     if steps is not None:
         if given.sink is not None:
-            rows.append([th(say("the head's sink"), colspan=6), td(_score(given.sink), "number"), td()])
+            rows.append([th(say("the head's sink"), colspan=6), td(rounded(given.sink), "number"), td()])
         rows.append([th(say("sum"), colspan=7), td(decimal(steps.total), "number")])
         rows.append([th("Σ w·v", colspan=6), td(_pair(steps.output), "number", colspan=2)])
     return _figure(title + table(rows, "four"), "")
 
 
 def _pair(numbers: Iterable[float]) -> str:
-    return "(" + ", ".join(_score(one) for one in numbers) + ")"
-
-
-def _score(value: float) -> str:
-    """At most two digits after the point; what has no number as it is written by hand."""
-    if not np.isfinite(value):
-        return "NaN" if np.isnan(value) else "∞" if value > 0 else "−∞"
-    return fixed(value, 2).rstrip("0").rstrip(".") or "0"
+    return "(" + ", ".join(rounded(one) for one in numbers) + ")"
 
 
 PANEL = (320, 210, 46, 30)  # of a curve: width, height, and the room for numbers on its left and below
@@ -148,9 +141,9 @@ def training(steps: Sequence[int], scores: "Sequence[RunScores]", chosen: int, i
 
     ink: the colour of the text of pictures for a page that takes no SVG among its elements; "" for one that does.
     """
-    losses = _Curve(say("loss"), [one.loss for one in scores], NOW)
-    previous = _Curve(say("previous token"), [one.previous for one in scores], STANDARD)
-    induction = _Curve(say("induction"), [one.induction for one in scores], MARK)
+    losses = say("loss"), [one.loss for one in scores], NOW
+    previous = say("previous token"), [one.previous for one in scores], STANDARD
+    induction = say("induction"), [one.induction for one in scores], MARK
     panels = [_panel(steps, curves, chosen, ink) for curves in ([losses], [previous, induction])]
     here = {"step": steps[chosen], "loss": scores[chosen].loss}
     here |= {"previous": scores[chosen].previous, "induction": scores[chosen].induction}
@@ -161,48 +154,34 @@ def training(steps: Sequence[int], scores: "Sequence[RunScores]", chosen: int, i
     return _figure(tag("div", join(panels), class_="panels"), say(words, **here))
 
 
-class _Curve:
-    """A line of a panel: its name, a number for each run, its colour."""
-
-    def __init__(self, name: str, values: list[float], colour: str) -> None:
-        self.name, self.values, self.colour = name, values, colour
-
-
 def _panel(steps: Sequence[int], curves: Sequence[_Curve], chosen: int, ink: str) -> Markup:
     width, height, left, below = PANEL
-    top = max(1.0, *(max(curve.values) for curve in curves))
+    top = max(1.0, *(max(values) for _, values, _ in curves))
 
     def at(step: float, value: float) -> str:
         x = left + (width - left - 8) * step / steps[-1]
         return f"{x:.1f},{24 + (height - below - 24) * (1 - value / top):.1f}"
 
     floor, here = height - below, at(steps[chosen], 0).split(",")[0]
+    thirds = 0, steps[-1] // 3, 2 * steps[-1] // 3
     parts = [
         _line(left, floor, width - 8, floor), _line(left, 24, left, floor), _line(here, 24, here, floor, dash=True),
         *(_words(f"{value:g}", left - 6, at(0, value).split(",")[1], "end") for value in (0, int(top))),
-        *(_words(f"{step}", at(step, 0).split(",")[0], floor + 18, "middle") for step in _thirds(steps[-1])),
+        *(_words(f"{step}", at(step, 0).split(",")[0], floor + 18, "middle") for step in thirds),
         _words(say("step"), width - 8, floor + 18, "end"),
     ]  # fmt: skip
     x = left
-    for curve in curves:
-        points = " ".join(at(step, value) for step, value in zip(steps, curve.values, strict=True))
-        parts.append(tag("polyline", points=points, fill="none", stroke=curve.colour, stroke_width=2.5))
-        parts += [tag("rect", x=x, y=6, width=12, height=4, fill=curve.colour), _words(curve.name, x + 16, 13, "start")]
+    for name, values, colour in curves:
+        points = " ".join(at(step, value) for step, value in zip(steps, values, strict=True))
+        parts.append(tag("polyline", points=points, fill="none", stroke=colour, stroke_width=2.5))
+        parts += [tag("rect", x=x, y=6, width=12, height=4, fill=colour), _words(name, x + 16, 13, "start")]
         x += 130
     words = N_("{name}: from {first:.2f} to {last:.2f}")
-    alt = listed(
-        [say(words, name=curve.name, first=curve.values[0], last=curve.values[-1]) for curve in curves], N_("; ")
-    )
-    look = {"viewBox": f"0 0 {width} {height}", "color": ink or "currentColor", "font_family": "sans-serif"}
-    if not ink:
-        return tag("svg", join(parts), role="img", aria_label=alt, **look)
-    drawn = tag("svg", join(parts), xmlns="http://www.w3.org/2000/svg", width=width, height=height, **look)
-    address = f"data:image/svg+xml;base64,{base64.b64encode(drawn.encode()).decode()}"
-    return Markup('<img src="{}" alt="{}">').format(address, alt)
-
-
-def _thirds(last: int) -> tuple[int, ...]:
-    return 0, last // 3, 2 * last // 3
+    alt = listed((say(words, name=name, first=values[0], last=values[-1]) for name, values, _ in curves), N_("; "))
+    look = {"color": ink or "currentColor", "font_family": "sans-serif"}
+    if ink:
+        return svg_image(parts, width, height, alt, **look)
+    return tag("svg", join(parts), role="img", aria_label=alt, viewBox=f"0 0 {width} {height}", **look)
 
 
 def _line(x1: float | str, y1: float, x2: float | str, y2: float, *, dash: bool = False) -> Markup:

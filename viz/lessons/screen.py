@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from i18n import N_, say
+from i18n import N_, say, say_count
 from lessons.statement import OTHER, SHOWN, Statement
 from viz.components import source
 from viz.html import fixed, join, tag
@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from lessons.lesson import Lesson
     from lessons.questions import Answer
     from lessons.shelf import Shelved
+
+SECTIONS = {  # each kind of answer with its title
+    "right": N_("Predicted correctly: {count}"),
+    "wrong": N_("To review: {count}"),
+    "told": N_("Answer shown without a prediction: {count}"),
+    "open": N_("Not answered yet: {count}"),
+}
 
 
 def decimal(value: float) -> str:
@@ -37,11 +44,6 @@ FORMATS = {
 }
 
 
-def plain(said: Statement) -> str:
-    """The sentence as text. What is typed by anybody stands in it as it is: to be escaped where it is shown."""
-    return _IN_PLACES.vformat(say(said.sentence), (), said.values)
-
-
 class _InPlaces(Formatter):
     """Puts values into named places; a value that is to be said is said as well."""
 
@@ -53,7 +55,10 @@ class _InPlaces(Formatter):
         return FORMATS[format_spec](value) if format_spec else str(value)
 
 
-_IN_PLACES = _InPlaces()
+def plain(said: Statement) -> str:
+    """The sentence as text. What is typed by anybody stands in it as it is: to be escaped where it is shown."""
+    return _InPlaces().vformat(say(said.sentence), (), said.values)
+
 
 ASKS = {  # of a step's run; `first` asks of masks that were flipped
     "loss": N_("Will the mean loss go down, go up or stay the same?"),
@@ -161,6 +166,14 @@ def verdict(kind: str, lines: Sequence[str], question: str = "") -> Markup:
     return tag("div", join([*asked, *(tag("p", line) for line in lines)]), class_=f"verdict {kind}", role="status")
 
 
+def scores(asked: int) -> list[str]:
+    """What is said of {right} correct answers out of one, two, up to so many."""
+    return [
+        say_count("{right} of {count} answer correct.", "{right} of {count} answers correct.", count, right="{right}")
+        for count in range(1, asked + 1)
+    ]
+
+
 def own_words(answer: "Answer", given: int | None) -> str | None:
     """What the user said; None where they chose nothing."""
     if given == OTHER:
@@ -202,14 +215,6 @@ def lesson_map(found: "list[Shelved]") -> Markup:
     return tag("div", join(columns), class_="lesson_map", role="group", aria_label=say("Which lesson builds on which"))
 
 
-SECTIONS = {  # each kind of answer with its title
-    "right": N_("Predicted correctly: {count}"),
-    "wrong": N_("To review: {count}"),
-    "told": N_("Answer shown without a prediction: {count}"),
-    "open": N_("Not answered yet: {count}"),
-}
-
-
 @dataclass(frozen=True, eq=False)
 class QuestionSummary:
     """A question of a lesson, of the step of this number. answer: None where it cannot be computed. given: the choice,
@@ -240,8 +245,7 @@ def summary_page(lesson: "Lesson", asked: Sequence[QuestionSummary]) -> str:
             parts += [tag("h2", say(title, count=len(some))), tag("ul", join(map(_item, some)))]
     if lesson.summary:
         parts += [tag("h2", say("Summary")), prose(lesson.summary, "summary")]
-    body = tag("main", join(parts))
-    return document(lesson.title, body, (), script=(), styles=("lesson.css",))
+    return document(lesson.title, tag("main", join(parts)), (), script=(), styles=("lesson.css",))
 
 
 def _item(one: QuestionSummary) -> Markup:

@@ -11,11 +11,11 @@ from markupsafe import Markup, escape
 
 from i18n import N_, listed, say, say_count, together, translated
 from viz.heads.cells import weight_text
-from viz.html import fixed, headings, join, paragraph, table, tag, td, th
+from viz.html import headings, join, paragraph, rounded, table, tag, td, th
 from viz.numbers import number, percent
 
 if TYPE_CHECKING:  # for the names of the fields: pictures are made without torch
-    from model.mask_lab.fills import ByHand, Damage, FillComparison, Result, RowFate
+    from model.mask_lab.fills import ByHand, Damage, FillComparison, Result
 
 
 BLOCKED = "−∞"
@@ -28,20 +28,15 @@ STYLE = """<style>
 </style>"""
 
 
-def rounded(value: float) -> str:
-    """At most two digits after the point, as one writes by hand."""
-    return fixed(value, 2).rstrip("0").rstrip(".") or "0"
-
-
 def stages(found: "ByHand", tokens: Sequence[str]) -> list[tuple[str, list[str], list[list[str]]]]:
     """(name, columns, cells) of every stage, a row a token; what the mask blocks is BLOCKED in the scores."""
-    masked = np.where(found.allowed, found.scaled, np.nan)
+    masked = np.where(found.allowed, found.scaled, -np.inf)
     columns, sums = list(tokens), [[rounded(one)] for one in found.sums]
     both = [[*map(rounded, row), *total] for row, total in zip(found.exp, sums, strict=True)]
     return [
         ("1  q·k", columns, _cells(found.raw)),
         ("2  q·k / √2", columns, _cells(found.scaled)),
-        (say("3  mask"), columns, [[BLOCKED if np.isnan(one) else rounded(one) for one in row] for row in masked]),
+        (say("3  mask"), columns, _cells(masked)),
         (say("4  e^score"), [*columns, say("sum")], both),
         (say("5  weight = e^score / sum"), columns, _cells(found.weights)),
         (say("6  output = Σ weight · v"), ["1", "2"], _cells(found.output)),
@@ -50,16 +45,13 @@ def stages(found: "ByHand", tokens: Sequence[str]) -> list[tuple[str, list[str],
 
 def stages_html(found: "ByHand", tokens: Sequence[str]) -> Markup:
     """All stages side by side."""
-    shown = [_table(name, columns, cells, tokens) for name, columns, cells in stages(found, tokens)]
-    return tag("div", join([Markup(STYLE), *shown]), class_="stages")
-
-
-def _table(name: str, columns: Sequence[str], cells: Sequence[Sequence[str]], tokens: Sequence[str]) -> Markup:
-    rows = [
-        [th(token), *(td(cell, "blocked" if cell == BLOCKED else "open") for cell in row)]
-        for token, row in zip(tokens, cells, strict=True)
-    ]
-    return tag("figure", tag("figcaption", name) + table([[th(), *map(th, columns)], *rows], "stage"))
+    parts = [Markup(STYLE)]
+    for name, columns, cells in stages(found, tokens):
+        rows = [[th(), *map(th, columns)]]
+        for token, row in zip(tokens, cells, strict=True):
+            rows.append([th(token), *(td(cell, "blocked" if cell == BLOCKED else "open") for cell in row)])
+        parts.append(tag("figure", tag("figcaption", name) + table(rows, "stage")))
+    return tag("div", join(parts), class_="stages")
 
 
 def _cells(numbers: np.ndarray) -> list[list[str]]:
@@ -92,9 +84,9 @@ def fills_table(found: "FillComparison") -> Markup:
     """Every value in every precision, written before the softmax; at the end this program's own way."""
     words = (N_("written into blocked cells"), N_("precision"), N_("value in the cell"), FULLY_BLOCKED)
     numbers = (N_("on one blocked cell, at most"), N_("on a row's blocked cells, at most"), LARGEST_ERROR)
-    rows = [row for name, some in _by_name(found.fills) for row in _group(say(name), some, found.keys, _fill_cells)]
+    rows = [row for name, some in _by_name(found.fills) for row in _rows(say(name), some, found.keys, 5, _fill_cells)]
     own = join((tag("b", "Unmask"), f": {say(found.ours.name)}"))
-    rows += _group(own, [found.ours], found.keys, _fill_cells)
+    rows += _rows(own, [found.ours], found.keys, 5, _fill_cells)
     return table([headings(map(say, words), map(say, numbers)), *rows], "numbers fills")  # not shown
 
 
@@ -103,9 +95,9 @@ def order_table(found: "FillComparison") -> Markup:
     titles = headings((say("the mask"), say("precision")), (say("rows sum to"), say(LARGEST_ERROR)))
     head = [*titles, th(say(FULLY_BLOCKED))]
     name, before = _by_name(found.fills)[0]
-    rows = _group(say("before the softmax: {way}", way=say(name)), before, found.keys, _order_cells)
+    rows = _rows(say("before the softmax: {way}", way=say(name)), before, found.keys, 3, _order_cells)
     for name, some in _by_name(found.after):
-        rows += _group(say("after it: {way}", way=say(name)), some, found.keys, _order_cells)
+        rows += _rows(say("after it: {way}", way=say(name)), some, found.keys, 3, _order_cells)
     return table([head, *rows], "numbers fills")  # not shown
 
 
@@ -143,44 +135,36 @@ def _by_name(results: Iterable["Result"]) -> list[tuple[str, list["Result"]]]:
     return [(name, list(some)) for name, some in groupby(results, key=lambda result: result.name)]
 
 
-def _group(name: str, some: list["Result"], keys: int, cells: Callable[..., list[Markup]]) -> list[list[Markup]]:
-    """Rows of results that share the name in their first column."""
-    first = [[td(name, rowspan=len(some))], *[[] for _ in some[1:]]]
-    return [[*begin, td(one.dtype), *cells(one, keys)] for begin, one in zip(first, some, strict=True)]
+def _rows(
+    name: str, some: list["Result"], keys: int, columns: int, cells: Callable[..., list[Markup]]
+) -> list[list[Markup]]:
+    """Of results that share the name in their first column. cells: those after the precision, of so many columns."""
+    rows: list[list[Markup]] = []
+    for one in some:
+        begin = [*([] if rows else [td(name, rowspan=len(some))]), td(one.dtype)]
+        damage, empty = one.damage, one.empty
+        if damage is None or empty is None:
+            words = say("<b>does not fit</b>: {problem}", problem=escape(translated(one.overflow)))
+            rows.append([*begin, td(Markup(words), colspan=columns)])
+            continue
+        places = {"weight": weight_text(empty.largest), "keys": keys, "total": empty.total}
+        fate = td(Markup(say(FATES.get(empty.kind, FATES["sum"]), **places)))
+        nans = say_count(", <b>{count} row NaN</b>", ", <b>{count} rows NaN</b>", damage.nans)
+        error = td(_small(damage.difference) + (Markup(nans) if damage.nans else ""), "number")
+        rows.append([*begin, *cells(one.value, damage, fate, error)])
+    return rows
 
 
-def _fill_cells(result: "Result", keys: int) -> list[Markup]:
-    damage = result.damage
-    if damage is None or result.empty is None:
-        return _does_not_fit(result, 5)
+def _fill_cells(value: float | None, damage: "Damage", fate: Markup, error: Markup) -> list[Markup]:
     shares = (damage.blocked_largest, damage.blocked_total)
     leaks = [td(tag("b", percent(share)) if share >= NOTICED else percent(share), "number") for share in shares]
-    return [td(_value(result.value)), td(_fate(result.empty, keys)), *leaks, _error(damage)]
+    return [td(_value(value)), fate, *leaks, error]
 
 
-def _order_cells(result: "Result", keys: int) -> list[Markup]:
-    damage = result.damage
-    if damage is None or result.empty is None:
-        return _does_not_fit(result, 3)
+def _order_cells(_: float | None, damage: "Damage", fate: Markup, error: Markup) -> list[Markup]:
     least, most = damage.least_total, damage.most_total
     sums = say("{least:.4f} to {most:.4f}", least=least, most=most) if least == least else "–"
-    return [td(tag("b", sums) if least < 0.98 else sums, "number"), _error(damage), td(_fate(result.empty, keys))]
-
-
-def _does_not_fit(result: "Result", columns: int) -> list[Markup]:
-    words = say("<b>does not fit</b>: {problem}", problem=escape(translated(result.overflow)))
-    return [td(Markup(words), colspan=columns)]
-
-
-def _error(damage: "Damage") -> Markup:
-    words = say_count(", <b>{count} row NaN</b>", ", <b>{count} rows NaN</b>", damage.nans)
-    broken = Markup(words) if damage.nans else ""
-    return td(_small(damage.difference) + broken, "number")
-
-
-def _fate(row: "RowFate", keys: int) -> Markup:
-    places = {"weight": weight_text(row.largest), "keys": keys, "total": row.total}
-    return Markup(say(FATES.get(row.kind, FATES["sum"]), **places))
+    return [td(tag("b", sums) if least < 0.98 else sums, "number"), error, fate]
 
 
 def _value(value: float | None) -> str:

@@ -14,7 +14,7 @@ from viz.components import packed, words
 from viz.figure_table import MOST_COLUMNS, MOST_ROWS, FigureTable, grid
 from viz.hatch import ink
 from viz.heatmap import KEY_TITLE, QUERY_TITLE, margin
-from viz.html import named, swatch
+from viz.html import named, numbered, swatch
 from viz.mask_styles import mask_name, mask_names
 from viz.palette import ALLOWED, APART, MARK, MASK_COLOURS
 
@@ -92,17 +92,16 @@ def verdicts_of(view: MaskView, part: tuple[slice, slice]) -> tuple[list[list[di
 
 def verdicts_table(view: MaskView, rows: tuple[int, int], columns: tuple[int, int]) -> FigureTable:
     """Of each cell of a part, as the canvas says it: whether it is blocked, and by what; strokes included."""
-    sides = [
-        slice(begin, min(end, begin + most)) for (begin, end), most in ((rows, MOST_ROWS), (columns, MOST_COLUMNS))
-    ]
-    verdicts, cells = verdicts_of(view, (sides[0], sides[1]))
-    queries, keys = (view.place[side] for side in sides)
+    down = slice(rows[0], min(rows[1], rows[0] + MOST_ROWS))
+    across = slice(columns[0], min(columns[1], columns[0] + MOST_COLUMNS))
+    verdicts, cells = verdicts_of(view, (down, across))
+    queries, keys = view.place[down], view.place[across]
     strokes = np.zeros(cells.shape, int)
     for kind, query, key, last_query, last_key in view.strokes:
         inside = ((queries >= query) & (queries <= last_query))[:, None] & (keys >= key) & (keys <= last_key)
         strokes[inside] = STROKES.index(kind if kind in STROKES else "")
     words = np.array([[verdict["words"] for verdict in some] for some in verdicts], object)
-    names = [[f"{place}: {view.labels[place]}" for place in range(begin, end)] for begin, end in (rows, columns)]
+    names = [numbered(view.labels[begin:end], begin) for begin, end in (rows, columns)]
     return grid(words[cells, strokes], names[0], names[1], say("The composed mask"))
 
 
@@ -166,26 +165,19 @@ def counts(blocked: dict[str, np.ndarray], view: MaskView) -> str:
     for name, mask in blocked.items():
         first[name], whole[name] = int((mask & ~taken).sum()), int(mask.sum())
         taken |= mask
-    first, whole = ({name: count for name, count in some.items() if count} for some in (first, whole))
-    parts = [say("<b>Cells blocked: {count:,} of {total:,}</b>.", count=int(taken.sum()), total=taken.size)]
-    alone = N_("A cell that several masks block is counted under the first one; each mask on its own: {masks}.")
-    parts += [say("By mask: {masks}.", masks=_list(first))] if first else []
-    parts += [say(alone, masks=_list(whole))] if first != whole else []
-    opened = {name: count for name, count in _opened(view, taken).items() if count}
-    parts += [say("Opened again: {openings}.", openings=_list(opened))] if opened else []
-    return f'<p class="counts">{together(parts)}</p>'
-
-
-def _opened(view: MaskView, blocked: np.ndarray) -> dict[str, int]:
-    """How many cells that some mask blocks each opening opens."""
-    shut = np.any([np.zeros_like(blocked), *view.blockers.values()], axis=0)
-    left = shut & ~blocked
-    found = {}
+    left = np.any([np.zeros_like(taken), *view.blockers.values()], axis=0) & ~taken
+    opened = {}
     for name, cells in view.openers.items():
-        found[name] = int((left & cells).sum())
+        opened[name] = int((left & cells).sum())
         left &= ~cells
-    return found | {"drawn": int(left.sum())}
-
-
-def _list(numbers: dict[str, int]) -> str:
-    return listed(say("{count:,} {mask}", count=count, mask=named(name)) for name, count in numbers.items())
+    opened["drawn"] = int(left.sum())
+    by_mask, alone, openings = (
+        listed(say("{count:,} {mask}", count=count, mask=named(name)) for name, count in some.items() if count)
+        for some in (first, whole, opened)
+    )
+    parts = [say("<b>Cells blocked: {count:,} of {total:,}</b>.", count=int(taken.sum()), total=taken.size)]
+    parts += [say("By mask: {masks}.", masks=by_mask)] if by_mask else []
+    words = N_("A cell that several masks block is counted under the first one; each mask on its own: {masks}.")
+    parts += [say(words, masks=alone)] if alone != by_mask else []
+    parts += [say("Opened again: {openings}.", openings=openings)] if openings else []
+    return f'<p class="counts">{together(parts)}</p>'

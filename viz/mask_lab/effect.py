@@ -4,10 +4,10 @@ after how many layers a token can know of another, beside what one layer lets it
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from itertools import groupby
+from typing import TYPE_CHECKING
 
 import numpy as np
-import plotly.graph_objects as go
 from markupsafe import Markup, escape
 
 from i18n import N_, listed, say, say_count, together
@@ -16,8 +16,7 @@ from viz.charts import NEVER, RIGHT, flat, two_masks, unweighted, upright
 from viz.heatmap import CachedFigure, Part, blocked_traces, cells, colour_bar, figure, frames, hatching, title
 from viz.html import filled, headings, join, paragraph, table, tag, td, th, track
 from viz.numbers import Candidate, loss_figure
-from viz.palette import MARK
-from viz.palette import table as colours
+from viz.palette import MARK, stops
 from viz.sentence import loss_words, named, prediction_words
 
 if TYPE_CHECKING:  # for the names of the fields: pictures are made without torch
@@ -34,6 +33,12 @@ LEAK = N_("The loss of {token} goes from {before:.2f} to {after:.2f} {nats}. Its
 NATS = N_(
     "The loss of a token is −ln of the probability that the model gave it. 0 nats: certain; 0.69: one in two; 2.3: one "
     "in ten."
+)
+MOST_CELLS = 192  # a side: two pictures share the width
+STACKED = N_(
+    "Of all tokens, <b>{token}</b> (position {position}) may attend to {alone:,} in layer {layer} alone. After the "
+    "last layer it can depend on {seen:,} ({ahead:,} of them later in the text); layers needed for that: {settled} of "
+    "{layers}."
 )
 
 
@@ -107,7 +112,7 @@ def after_query(found: Effect) -> Markup:
     return paragraph(filled(say(FOLLOWS), token=query, next=_name(found, token), **losses), "key")
 
 
-def losses_figure(found: Effect, *, changed: bool) -> go.Figure:
+def losses_figure(found: Effect, *, changed: bool) -> CachedFigure:
     """Every token's loss, with a line at the token that the query predicts; none where nothing follows it."""
     drawn = loss_figure(found.now, found.standard, found.pieces, changed=changed)
     if found.query + 1 < len(found.now):
@@ -148,23 +153,11 @@ def _name(found: Effect, place: int) -> Markup:
 
 def _ranges(numbers: Sequence[int]) -> str:
     """ "5 to 14, 16, 18, 19"."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
+    followed = groupby(enumerate(numbers), lambda one: one[1] - one[0])
+    runs = [[number for _, number in run] for _, run in followed]
     return listed(
-        str(first) if first == last else say("{first} to {last}", first=first, last=last) for first, last in runs
+        str(run[0]) if len(run) == 1 else say("{first} to {last}", first=run[0], last=run[-1]) for run in runs
     )
-
-
-MOST_CELLS = 192  # a side: two pictures share the width
-STACKED = N_(
-    "Of all tokens, <b>{token}</b> (position {position}) may attend to {alone:,} in layer {layer} alone. After the "
-    "last layer it can depend on {seen:,} ({ahead:,} of them later in the text); layers needed for that: {settled} of "
-    "{layers}."
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,15 +197,20 @@ def reach_figure(view: ReachView, *, dark: bool) -> CachedFigure:
 
 def reach_table(view: ReachView) -> Markup:
     """The picked query's numbers after each layer; layers that change nothing share a row."""
-    spans: list[list[int]] = []
-    numbers = np.stack([view.window[:, view.query], view.seen[:, view.query]], axis=1)
-    for layer in range(len(numbers)):
-        if layer and (numbers[layer] == numbers[layer - 1]).all():
-            spans[-1][1] = layer
-        else:
-            spans.append([layer, layer])
-    counts = headings([say("layers")], (say("may attend to in that layer"), say("can depend on")))
-    return table([[*counts, th(), th(say("farthest back"))], *(_table_row(view, *span) for span in spans)])
+    titles = headings([say("layers")], (say("may attend to in that layer"), say("can depend on")))
+    rows, reached = [[*titles, th(), th(say("farthest back"))]], view.first[view.query]
+    counts = np.stack([view.window[:, view.query], view.seen[:, view.query]], axis=1).tolist()
+    for (alone, seen), layers in groupby(range(len(counts)), counts.__getitem__):
+        begin, *others = layers
+        end = others[-1] if others else begin
+        back = view.query - int(np.flatnonzero((reached > 0) & (reached <= begin + 1)).min())
+        span = N_("{first} to {last}") if others else "{last}"
+        after, where = (say(span, first=some[begin], last=some[end]) for some in (range(1, end + 2), view.names))
+        farthest = say("{count:,} back: {token}", count=back, token=view.tokens[view.query - back]) if back > 0 else "–"
+        numbers = [td(f"{alone:,}", "number"), td(f"{seen:,}", "number")]
+        share = track(seen / len(view.tokens), _colours(1)[0])
+        rows.append([td(f"{after} ({where})"), *numbers, share, td(farthest, "token")])
+    return table(rows)
 
 
 def reach_sentence(view: ReachView) -> Markup:
@@ -223,17 +221,6 @@ def reach_sentence(view: ReachView) -> Markup:
     ahead = int((view.first[view.query, view.query + 1 :] > 0).sum())
     settled = int((view.seen[:, view.query] < seen).sum()) + 1
     return paragraph(filled(say(STACKED), ahead=ahead, settled=settled, layers=len(view.window), **about))
-
-
-def _table_row(view: ReachView, begin: int, end: int) -> list[Markup]:
-    reached = view.first[view.query]
-    back = view.query - int(np.flatnonzero((reached > 0) & (reached <= begin + 1)).min())
-    seen, alone = int(view.seen[begin, view.query]), int(view.window[begin, view.query])
-    span = N_("{first} to {last}") if begin < end else "{last}"
-    after, where = (say(span, first=some[begin], last=some[end]) for some in (range(1, end + 2), view.names))
-    farthest = say("{count:,} back: {token}", count=back, token=view.tokens[view.query - back]) if back > 0 else "–"
-    numbers = [td(f"{alone:,}", "number"), td(f"{seen:,}", "number"), track(seen / len(view.tokens), _colours(1)[0])]
-    return [td(f"{after} ({where})"), *numbers, td(farthest, "token")]
 
 
 def soonest(first: np.ndarray, step: int) -> np.ndarray:
@@ -247,15 +234,14 @@ def _reach_traces(view: ReachView, mask: HeadView, *, dark: bool) -> list[Part]:
     numbers = soonest(view.first, mask.step)
     most = int(numbers.max())
     ticks = list(range(1, most + 1, -(-most // 12)))  # so many numbers at the colour bar at the most
+    steps = enumerate(_colours(most))
     after = say("layers needed: {count}") if mask.step == 1 else say("layers needed: at least {count}")
     words = _pair(say("{query} can depend on {key}"), after.format(count="%{z}"))
-    reach = cells(mask, np.where(numbers > 0, numbers, np.nan), "2") | {
+    reach = cells(mask, np.where(numbers > 0, numbers, np.nan), "reach", words, "2") | {
         "zmin": 0.5,
         "zmax": most + 0.5,
-        "colorscale": _discrete(most),
+        "colorscale": [[edge / most, colour] for place, colour in steps for edge in (place, place + 1)],
         "colorbar": colour_bar(say("layers"), x=1, xanchor="left", xpad=8, y=1, yanchor="top", ypad=0, tickvals=ticks),
-        "hovertemplate": words + "<extra></extra>",
-        "name": "reach",
     }
     words = _pair(say("{query} can never depend on {key}"), say("no path through the masks"))
     never = flat(mask, numbers == 0, NEVER[dark], "never", words, "2")
@@ -269,10 +255,5 @@ def _pair(words: str, *more: str) -> str:
 
 def _colours(count: int) -> list[str]:
     """From light to dark, without the darkest, which a dark page would swallow."""
-    triples = [colours(256)[3 * entry : 3 * entry + 3] for entry in np.linspace(250, 62, count).round().astype(int)]
+    triples = stops(256)[np.linspace(250, 62, count).round().astype(int)].tolist()
     return [f"rgb{tuple(triple)}" for triple in triples]
-
-
-def _discrete(count: int) -> list[list[Any]]:
-    steps = enumerate(_colours(count))
-    return [[edge / count, colour] for place, colour in steps for edge in (place, place + 1)]

@@ -9,7 +9,8 @@ from markupsafe import Markup
 from i18n import N_, say, together
 from model.heads.view import HeadSteps, HeadView, RowSteps, coarser
 from viz import heatmap
-from viz.charts import MARGIN, bars, both_sides, heat
+from viz.charts import MARGIN, bars, both_sides
+from viz.heatmap import heat
 from viz.html import escaped, filled, fixed, join, named, paragraph, power_of_ten, shortened, table, tag, td, th, track
 from viz.palette import NOW, STANDARD
 
@@ -184,8 +185,13 @@ def values_figure(row: RowSteps) -> heatmap.CachedFigure:
             words = say("number {number}: weight × value {value}", **BAR)
         traces.append(_bars(added[place], axis, NOW, 1.0, label, words))
     title = {"text": say("the head's {count} numbers", count=row.values.shape[1]), "font": {"size": 11}}
-    layout = {f"yaxis{axis}": _value_axis(labels[place], reach, place, count) for place, axis in enumerate(names)}
-    layout["xaxis"] = {"anchor": "y" + names[-1], "title": title, "showgrid": False, "zeroline": False}
+    layout: heatmap.Part = {"xaxis": {"anchor": "y" + names[-1], "title": title, "showgrid": False, "zeroline": False}}
+    plain = {"tickvals": [0], "tickfont": {"size": 11}, "automargin": True, "showgrid": False, "anchor": "x"}
+    plain |= {"zeroline": True, "zerolinewidth": 1, "zerolinecolor": "rgba(128,128,128,.5)"}
+    plain |= {"range": [-reach, reach], "fixedrange": True}
+    for place, (axis, label) in enumerate(zip(names, labels, strict=True)):
+        domain = [max(1 - (place + 0.94) / count, 0.0), 1 - (place + 0.06) / count]
+        layout[f"yaxis{axis}"] = plain | {"ticktext": [label], "domain": domain}
     look = {"height": VALUE_HEIGHT * count + 50, "margin": MARGIN | {"t": 4, "b": 46}, "showlegend": False}
     return heatmap.figure(traces, layout | look | {"bargap": 0.15, "barmode": "overlay"})
 
@@ -193,14 +199,6 @@ def values_figure(row: RowSteps) -> heatmap.CachedFigure:
 def drawn_values(row: RowSteps) -> list[int]:
     """The keys whose values are drawn: the heaviest, never a blocked one."""
     return [int(place) for place in row.heaviest(MOST_VALUES) if row.free[place]]
-
-
-def _value_axis(label: str, reach: float, place: int, count: int) -> heatmap.Part:
-    share = 1 / count
-    domain = [max(1 - (place + 0.94) * share, 0.0), 1 - (place + 0.06) * share]
-    ticks = {"tickvals": [0], "ticktext": [label], "tickfont": {"size": 11}, "automargin": True, "showgrid": False}
-    zero = {"zeroline": True, "zerolinewidth": 1, "zerolinecolor": "rgba(128,128,128,.5)"}
-    return ticks | zero | {"domain": domain, "range": [-reach, reach], "fixedrange": True, "anchor": "x"}
 
 
 def steps_sentence(row: RowSteps) -> Markup:

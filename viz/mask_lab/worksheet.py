@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
 from viz.export.fonts import families
-from viz.mask_lab.by_hand import rounded, stages
+from viz.html import rounded
+from viz.mask_lab.by_hand import stages
 from viz.palette import MASK_COLOURS
 
 if TYPE_CHECKING:

@@ -84,7 +84,10 @@ def grid(texts: Sequence[PaddedText], mask: str, tolerance: float, what: str = L
     rows = table([head, *(_row(text, mask, tolerance, most) for text in texts)], "padded")
     side = "padded right" if any(not text.keep[0] for text in texts) else "padded"  # not shown
     box = tag("div", rows, class_=side, tabindex="0", role="region", aria_label=alt(texts, mask, tolerance))
-    return f"{STYLE}{_upright(texts)}{box}{_key(texts, mask, tolerance, what)}"
+    longest = (max(map(len, pieces)) for pieces in zip(*(text.pieces for text in texts), strict=True))
+    width = TITLES + sum(count * CHARACTER + AROUND for count in longest)  # with tokens from left to right
+    rule = f"@container (min-width: {width:.0f}px) {{ table.padded td .t {{ writing-mode: horizontal-tb; }} }}"
+    return f"{STYLE}<style>{rule}</style>{box}{_key(texts, mask, tolerance, what)}"
 
 
 def alt(texts: Sequence[PaddedText], mask: str, tolerance: float) -> str:
@@ -99,14 +102,6 @@ def alt(texts: Sequence[PaddedText], mask: str, tolerance: float) -> str:
     return say("The batch: {sentences} sentences by {cells} cells. Cells of padding: {widths}: {masked}. Sentences "
                "that differ from their run alone: {where}.", **sizes, widths=widths or say("none"),
                masked=say(MASKED[mask]), where=where or say("none"))  # fmt: skip
-
-
-def _upright(texts: Sequence[PaddedText]) -> str:
-    """Style: tokens are written downwards, but from left to right where the page is wide enough for that."""
-    columns = zip(*(text.pieces for text in texts), strict=True)
-    width = TITLES + sum(max(map(len, column)) * CHARACTER + AROUND for column in columns)
-    rule = "table.padded td .t { writing-mode: horizontal-tb; }"
-    return f"<style>@container (min-width: {width:.0f}px) {{ {rule} }}</style>"
 
 
 def _row(text: PaddedText, mask: str, tolerance: float, most: float) -> list[Markup]:

@@ -48,6 +48,13 @@ LESSON = Markup("""<main><header>
 INDEX = Markup("""<main><p class="links">{languages}</p><h1>{title}</h1><p>{intro}</p><ol class="lessons">{lessons}</ol>
 <p class="note">{offline}</p><details><summary>{frame}</summary><p>{copy}</p>{frames}</details>
 <details><summary>{glossary}</summary><div class="words">{words}</div></details></main>""")
+COMPUTED = N_("This run needs the app. What is shown here was computed when this page was made.")
+NOTES = {  # on what a step shows, of its `show`
+    "numbers": N_("In the app these numbers can be changed."),
+    "training": N_("In the app a slider goes through the steps, and shows the head at each."),
+    "texts": COMPUTED,
+    "losses": COMPUTED,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,11 +86,7 @@ def lesson_page(name: str, lesson: "Lesson", steps: Sequence[CourseStep], lesson
     )  # fmt: skip
     said = words("course")
     said["following"] = say("Next: {title}", title=after.title) if after else say("All lessons")
-    scores = [
-        say_count("{right} of {count} answer correct.", "{right} of {count} answers correct.", number, right="{right}")
-        for number, _ in numbered
-    ]
-    about = {"steps": [*map(_about, steps)], "words": said, "scores": scores}
+    about = {"steps": [*map(_about, steps)], "words": said, "scores": screen.scores(len(steps))}
     about["following"] = f"{lesson.next if after else 'index'}.html"
     said = live_words() | {"head": (0, 0), "masks": {}, "course": about}
     return live_document(lesson.title, body, said, script=("lesson.js", "install.js", "course.js"), **PAGE)
@@ -138,16 +141,9 @@ def _given(number: int, one: CourseStep) -> Markup:
         pair = " pair" if len(one.pictures) > 1 else ""
         parts.append(tag("div", packets + tag("div", figures, class_=f"pictures{pair}"), class_="pictured"))
     if one.drawn is not None:
-        changes = {"numbers": CHANGED_NUMBERS, "training": CHANGED_STEP}.get(one.step.show, "")
-        changes = COMPUTED if one.step.show in ("texts", "losses") else changes
-        note = tag("p", say(changes), class_="note") if changes else ""
+        note = tag("p", say(NOTES[one.step.show]), class_="note") if one.step.show in NOTES else ""
         parts.append(tag("div", one.drawn + note, class_="pictured drawn"))  # not shown
     return tag("div", join(parts), data_step=number)
-
-
-CHANGED_NUMBERS = N_("In the app these numbers can be changed.")
-COMPUTED = N_("This run needs the app. What is shown here was computed when this page was made.")
-CHANGED_STEP = N_("In the app a slider goes through the steps, and shows the head at each.")
 
 
 def _about(one: CourseStep) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """All heads on one page, without a server: the overview, and the head that is picked in it, large; a run as such a
 page, with its masks, its numbers and its text.
 
-A report has at most 8 MB: the heads that are held have room for viz.heads.picture.MOST_CELLS, and a sentence says where
+A report has at most 8 MB: the heads that are held have room for viz.heads.cells.MOST_CELLS, and a sentence says where
 that is less than all of them.
 """
 
@@ -16,8 +16,16 @@ from i18n import N_, say, together
 from model.heads.view import HeadView, head_name
 from viz.components import packed, words
 from viz.head import head_range
-from viz.heads import picture
-from viz.heads.cells import around, described
+from viz.heads.cells import (
+    MOST_CELLS,
+    around,
+    change_range,
+    described,
+    difference_header,
+    picture_header,
+    room_for,
+    ten_thousandths,
+)
 from viz.heads.overview import overview_packet
 from viz.heads.tokens import brightest, light_words
 from viz.heatmap import axis_titles
@@ -28,6 +36,12 @@ from viz.saved.standalone import document, inlined
 from viz.sentence import loss_words
 
 SHIFT = 10_000  # added to the ten-thousandths: a change may be negative
+ABSENT = N_("{} is included only as a thumbnail: this report has no room for its weights.")
+HELD = N_(
+    "Heads included in full, to four digits: {held} of {heads}. Any others are thumbnails, to keep the file below 8 MB."
+)
+WORST = 8.0  # nats, of a loss in the strongest colour
+MOST_TOKENS = 1024  # of each side of a head in full
 
 
 @dataclass(frozen=True)
@@ -41,7 +55,7 @@ class NumberKind:
 
 
 WEIGHTS = NumberKind(
-    picture.picture_header,
+    picture_header,
     head_range,
     ("heatmap", "tokens"),
     N_(
@@ -50,8 +64,8 @@ WEIGHTS = NumberKind(
     ),
 )
 CHANGES = NumberKind(
-    picture.difference_header,
-    picture.change_range,
+    difference_header,
+    change_range,
     ("heatmap",),
     N_("The largest change of a weight in each patch, without its sign. Click one, or use the arrow keys and Enter."),
 )
@@ -100,7 +114,7 @@ def all_heads(
     chosen: Sequence[tuple[int, int]],
     query: int,
     *,
-    cells: int = picture.MOST_CELLS,
+    cells: int = MOST_CELLS,
     tokens: int,
     **about: Any,
 ) -> AllHeads:
@@ -115,7 +129,7 @@ def all_heads(
     for place in dict.fromkeys([*chosen, *every]):
         whole = view(*place)
         held[place] = around(whole, (0, len(whole.queries)), query, tokens)
-        if len(held) == picture.room_for(held[place], cells):
+        if len(held) == room_for(held[place], cells):
             break
     part = part_words(first, held[chosen[0]])
     return AllHeads(thumbnails, blocked, held, tuple(chosen), query, part=part, **about)
@@ -159,7 +173,7 @@ def heads_packet(heads: AllHeads, kind: NumberKind, absent: str) -> bytes:
         "words": words("cells", *kind.views),
         "titles": axis_titles(views[0]),
     }
-    numbers = np.stack([picture.ten_thousandths(view.weights) for view in views]) + SHIFT
+    numbers = np.stack([ten_thousandths(view.weights) for view in views]) + SHIFT
     high, low = (numbers >> 8).astype(np.uint8), (numbers & 255).astype(np.uint8)
     return packed(about | kind.header(heads.query) | header, high.tobytes(), low.tobytes(), *masks)
 
@@ -197,15 +211,6 @@ def explorer_page(
     styles = ("explorer.css", style) if style else ("explorer.css",)
     script = ("packet.js", "page.js", "explorer.js")
     return document(title, join(body), ["overview", *kind.views], script=script, styles=styles)
-
-
-ABSENT = N_("{} is included only as a thumbnail: this report has no room for its weights.")
-HELD = N_(
-    "Heads included in full, to four digits: {held} of {heads}. Any others are thumbnails, to keep the file below 8 MB."
-)
-WORST = 8.0  # nats, of a loss in the strongest colour
-Shares = tuple[LeakShares, LeakShares]
-MOST_TOKENS = 1024  # of each side of a head in full
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,7 +254,16 @@ def report_page(view: ReportView) -> str:
     title = say("{model}: what every head attends to", model=view.model)
     layers, heads = view.heads.thumbnails.shape[:2]
     held = say(HELD, held=len(view.heads.heads), heads=layers * heads)
-    rows = [[th(name, scope="row"), td(what)] for name, what in _about(view) if what]
+    size = {"model": view.model, "network": view.network, "layers": layer_count(layers), "heads": head_count(heads)}
+    facts = {
+        say("model"): say("{model} ({network}): {layers} × {heads}", **size),
+        say("attention"): "" if view.attention == "self" else say(view.attention),
+        say("tokens"): together(filter(None, [f"{view.tokens:,}", view.cut])),
+        say("masks"): view.masks,
+        say("masks, in full"): view.spec,
+        say("created with"): view.versions,
+    }
+    rows = [[th(name, scope="row"), td(fact)] for name, fact in facts.items() if fact]
     about = table(rows, "numbers about")  # not shown
     above = join((tag("h1", title), about, tag("p", held, class_="note")))
     link = tag("p", tag("a", say("This view in a running app"), href=view.link)) if view.link else ""
@@ -258,19 +272,6 @@ def report_page(view: ReportView) -> str:
     image = (tag("h2", say("The image")), *seen) if seen else ()
     below = join((*image, *_numbers(view), *text))
     return explorer_page(title, view.heads, absent=say(ABSENT), above=above, below=below, style="report.css")
-
-
-def _about(view: ReportView) -> list[tuple[str, str]]:
-    layers, heads = view.heads.thumbnails.shape[:2]
-    size = {"model": view.model, "network": view.network, "layers": layer_count(layers), "heads": head_count(heads)}
-    return [
-        (say("model"), say("{model} ({network}): {layers} × {heads}", **size)),
-        (say("attention"), "" if view.attention == "self" else say(view.attention)),
-        (say("tokens"), together(filter(None, [f"{view.tokens:,}", view.cut]))),
-        (say("masks"), view.masks),
-        (say("masks, in full"), view.spec),
-        (say("created with"), view.versions),
-    ]
 
 
 def _numbers(view: ReportView) -> list[str]:
@@ -288,15 +289,11 @@ def _numbers(view: ReportView) -> list[str]:
         parts.append(tag("p", words))
         for name, some in ((say("now"), now), (say("standard"), standard))[: 2 if changed else 1]:
             parts.append(_loss_strip(some.losses, view.labels, name if changed else ""))
-    leaks = leak_table(*_leaks(now, standard, (layer, head)), view.heads.names[layer][head], changed=changed)
-    return [*parts, tag("h2", say("Leak")), Markup(leaks)]
-
-
-def _leaks(now: ReportNumbers, standard: ReportNumbers, place: tuple[int, int]) -> tuple[Shares, Shares]:
-    """Of one head, and the mean of all, (now, standard) each."""
-    one = [LeakShares(float(some.future[place]), float(some.padding[place])) for some in (now, standard)]
+    one = [LeakShares(float(some.future[layer, head]), float(some.padding[layer, head])) for some in (now, standard)]
     every = [LeakShares(mean_share(some.future), mean_share(some.padding)) for some in (now, standard)]
-    return (one[0], one[1]), (every[0], every[1])
+    name = view.heads.names[layer][head]
+    leaks = leak_table((one[0], one[1]), (every[0], every[1]), name, changed=changed)
+    return [*parts, tag("h2", say("Leak")), Markup(leaks)]
 
 
 def _loss_strip(losses: np.ndarray, labels: Sequence[str], name: str) -> Markup:

@@ -15,10 +15,9 @@ from model.mask_kinds import KINDS, Kind, Names
 from model.spec import LONGEST_SEPARATOR, MOST_POSITIONS, MOST_STROKES, MaskSpec
 from viz.components import packed, source, words
 from viz.hatch import LINES, ink
-from viz.heads.arcs import arcs_packet
+from viz.heads.cells import difference_packet, picture_packet
 from viz.heads.overview import TITLES, overview_packet
-from viz.heads.picture import difference_packet, picture_packet
-from viz.heads.tokens import tokens_packet
+from viz.heads.tokens import arcs_packet, tokens_packet
 from viz.html import SIGNS, join, tag
 from viz.mask_lab.canvas import ALT, canvas_packet
 from viz.mask_styles import STYLES
@@ -40,7 +39,10 @@ OFFERED = {name: kind for name, kind in KINDS.items() if not kind.sized}  # GPT-
 def live_page(model: "BrowserModel", text: str, masks: MaskSpec) -> str:
     """The file's text. masks: those that are on when it is opened, but for their layers and heads."""
     about = live_words() | {"model": header(model), "head": model.first_head, "masks": written(masks)}
-    body = (*_heading(model), *live_body(text, masks))
+    config = model.config
+    sizes = {"layers": layer_count(config["layers"]), "heads": head_count(config["heads"]), "model": model.name}
+    words = say("{model}: {layers} × {heads}. The model runs in this page: nothing you type leaves it.", **sizes)
+    body = (tag("h1", "Unmask"), tag("p", words, class_="note"), *live_body(text, masks))
     parameters = inlined("parameters", model.parameters)
     return live_document(f"Unmask: {model.name}", join((tag("main", join(body)), parameters)), about)  # not shown
 
@@ -131,14 +133,6 @@ def _templates() -> dict[str, bytes]:
     }
 
 
-def _heading(model: "BrowserModel") -> Iterator[Markup]:
-    config = model.config
-    sizes = {"layers": layer_count(config["layers"]), "heads": head_count(config["heads"]), "model": model.name}
-    yield tag("h1", "Unmask")
-    yield tag("p", say("{model}: {layers} × {heads}. The model runs in this page: nothing you type leaves "
-                       "it.", **sizes), class_="note")  # fmt: skip
-
-
 def live_body(text: str, masks: MaskSpec) -> Iterator[Markup]:
     """The controls and the pictures. text, masks: those that are on when it is opened."""
     chosen = written(masks)
@@ -179,16 +173,11 @@ def _switch(name: str, kind: Kind, value: Any) -> Markup:
         attributes |= {"type": "text", "size": 3, "value": value, "maxlength": LONGEST_SEPARATOR}
     else:
         attributes |= {"type": "number", "min": 0, "max": MOST_POSITIONS, "value": value}
-    return tag("label", join((_empty("input", **attributes), " ", say(STYLES[name].label))))
+    return tag("label", join((tag("input", **attributes), " ", say(STYLES[name].label))))
 
 
 def _view(name: str, **attributes: str) -> Markup:
     return tag("div", "", class_=f"view {name}", **attributes)
-
-
-def _empty(name: str, **attributes: Any) -> Markup:
-    """An element that has no content and no end."""
-    return Markup(str(tag(name, "", **attributes)).removesuffix(f"</{name}>"))
 
 
 def _more(masks: dict[str, Any]) -> Markup:
@@ -211,7 +200,7 @@ def _pictures(masks: dict[str, Any]) -> Iterator[Markup]:
     views = []
     for view, name in names.items():
         checked = {"checked": ""} if view == "tokens" else {}
-        radio = _empty("input", type="radio", name_="view", value=view, **checked)
+        radio = tag("input", type="radio", name_="view", value=view, **checked)
         views.append(tag("label", join((radio, " ", name))))
     choice = tag("fieldset", join((tag("legend", say("View")), *views)), class_="line")
     below = (_view(view, data_part=view, hidden="") for view in names)

@@ -16,7 +16,7 @@ from viz.charts import MARGIN, SMALL_LABELS, bars, position_names, token_axis, u
 from viz.heatmap import CachedFigure, Part, figure, title
 from viz.html import join, tag, td, th
 from viz.numbers import percent
-from viz.palette import NOW, STANDARD
+from viz.palette import NOW, STANDARD, rgba
 
 WITH, WITHOUT, GREY = STANDARD, NOW, "#8a919c"
 BELOW = {"orientation": "h", "y": -0.28, "yanchor": "top", "x": 0}  # a legend where plotly's buttons do not cover it
@@ -52,23 +52,16 @@ def token_losses(lines: Sequence[Curve], pieces: Sequence[str]) -> CachedFigure:
 def _curves(lines: Sequence[Curve], unit: str, layout: Part) -> CachedFigure:
     heights = {"title": {"text": say("loss, {unit}", unit=unit)}, "rangemode": "tozero"}
     common = {"margin": MARGIN | {"r": 24}, "hovermode": "x unified", "uirevision": "kept", "showlegend": True}
-    return figure([_curve(line, unit) for line in lines], common | {"yaxis": heights} | layout)
-
-
-def _curve(line: Curve, unit: str) -> Part:
-    """A line; where one point is all there is of it, that point: open instead of dotted."""
-    edge = {"color": colour(line.trained), "width": 1.8}
-    return {
-        "type": "scatter",
-        "x": np.asarray(line.x, np.float32),
-        "y": np.asarray(line.y, np.float32),
-        "name": line.name,
-        "mode": "lines" if np.isfinite(line.y).sum() > 1 else "markers",
-        "opacity": 0.45 if line.faint else 1,
-        "line": edge | {"dash": "dot" if line.dotted else "solid"},
-        "marker": {"symbol": "circle-open" if line.dotted else "circle", "size": 8, "line": edge},
-        "hovertemplate": "%{y:.3f} " + unit,
-    }
+    curves: list[Part] = []
+    for line in lines:
+        x, y = (np.asarray(values, np.float32) for values in (line.x, line.y))
+        mode = "lines" if np.isfinite(y).sum() > 1 else "markers"  # a point alone is open instead of dotted
+        edge, dash = {"color": colour(line.trained), "width": 1.8}, "dot" if line.dotted else "solid"
+        marker = {"symbol": "circle-open" if line.dotted else "circle", "size": 8, "line": edge}
+        curve = {"type": "scatter", "x": x, "y": y, "name": line.name, "mode": mode, "marker": marker}
+        look = {"line": edge | {"dash": dash}, "opacity": 0.45 if line.faint else 1}
+        curves.append(curve | look | {"hovertemplate": "%{y:.3f} " + unit})
+    return figure(curves, common | {"yaxis": heights} | layout)
 
 
 def change_bars(moved: dict[str, np.ndarray], pieces: Sequence[str], place: int) -> CachedFigure:
@@ -155,8 +148,12 @@ def copies(scores: np.ndarray, chosen: tuple[int, int] | None, *, blocked: bool)
     """Each head's copy score [L,H], 0 to 1, shaded by it; blocked: the mask leaves nobody the next token."""
     rows = [[th(say("layer"), scope="col"), *(th(f"H{head}", scope="col") for head in range(scores.shape[1]))]]
     for layer, row in enumerate(scores.tolist()):
-        cells = [_copy(score, (layer, head) == chosen) for head, score in enumerate(row)]
-        rows.append([th(head_name(layer), scope="row"), *cells])
+        cells = [th(head_name(layer), scope="row")]
+        for head, score in enumerate(row):
+            shade = rgba("#E69F00", min(max(score, 0.0), 1.0) * 0.45)  # the number stands out on light and dark ground
+            kind = "chosen" if (layer, head) == chosen else ""
+            cells.append(td(percent(score), kind, style=f"background: {shade}"))  # not shown
+        rows.append(cells)
     note = tag("caption", say("blocked: exactly 0 in every head")) if blocked else ""
     return STYLE + tag("table", join([note, *(tag("tr", join(row)) for row in rows)]), class_="copies")
 
@@ -166,11 +163,6 @@ def nats(loss: float) -> str:
     if loss >= 0.1:
         return f"{loss:.2f}"
     return f"{loss:.3f}" if loss >= 0.001 else say("under 0.001")
-
-
-def _copy(score: float, chosen: bool) -> Markup:
-    shade = min(max(score, 0.0), 1.0) * 0.45  # so that the number stands out on light and on dark ground
-    return td(percent(score), "chosen" if chosen else "", style=f"background: rgba(230,159,0,{shade:.2f})")  # not shown
 
 
 def _card(card: TwinCard) -> Markup:

@@ -8,7 +8,8 @@ import pytest
 from pypdf import PdfReader
 
 from model.mask_lab.fills import KEYS, QUERIES, TOKENS, VALUES, by_hand
-from viz.mask_lab.by_hand import rounded, stages, stages_html
+from viz.html import rounded
+from viz.mask_lab.by_hand import stages, stages_html
 from viz.mask_lab.worksheet import worksheet
 
 GIVEN = tuple(map(np.array, (QUERIES, KEYS, VALUES)))

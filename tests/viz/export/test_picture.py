@@ -16,7 +16,7 @@ from pypdf import PdfReader
 
 from model.attribution.parts import Carried, ScoreSplit
 from model.heads.view import HeadView, cropped
-from tests.viz.head_atlas.test_head_atlas import INDUCTION, made
+from tests.viz.heads.test_atlas import INDUCTION, made
 from tests.viz.views import causal, padded, view_of
 from viz.export import fonts, paper
 from viz.export.fonts import drawable

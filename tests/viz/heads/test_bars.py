@@ -13,7 +13,6 @@ from tests.viz.heads.test_tokens import read
 from tests.viz.markup import plain
 from tests.viz.views import causal, padded, view_of
 from viz.head import head_figure
-from viz.heads.arcs import COLOURS, LEAST, LEAST_EVER, arcs_packet, least
 from viz.heads.attribution import (
     MOST_KEYS,
     MOST_PAIRS,
@@ -28,6 +27,7 @@ from viz.heads.attribution import (
 )
 from viz.heads.bars import MOST_SORTED, bars_figure, rest_words, row_of, where_it_lies
 from viz.heads.colours import MOST_ROWS, PALETTES, STANDARD_COLOURS, STEP, Colours, numbers_table, shown
+from viz.heads.tokens import COLOURS, LEAST, LEAST_EVER, arcs_packet, least_line
 from viz.html import signed
 from viz.palette import SEQUENTIAL_SCALE
 
@@ -141,22 +141,22 @@ class TestTheSmallestWeightOfALine:
     def test_is_a_tenth_where_that_leaves_lines(self) -> None:
         view = view_of((11, 11), causal=causal(11))
         assert (view.weights >= LEAST).sum() > 11
-        assert least(view) == LEAST
+        assert least_line(view) == LEAST
 
     @pytest.mark.parametrize("largest", [0.09, 0.0032])
     def test_where_attention_is_spread_wide_it_leaves_a_line_for_every_second_query(self, largest: float) -> None:
         view = self.scaled(largest)
-        smallest = least(view)
+        smallest = least_line(view)
         header, _, _ = read(arcs_packet([view], ["L1 H2"], query=3, among=(0, 11), first_token=0))
         assert header["suggested"] == smallest < largest
         assert (view.weights >= smallest).sum() > 11 // 2
         assert f"{smallest:.1g}" == f"{smallest:g}", "one digit, to be read"
 
     def test_has_four_digits_at_the_most(self) -> None:
-        assert least(self.scaled(1e-6)) == LEAST_EVER
+        assert least_line(self.scaled(1e-6)) == LEAST_EVER
 
     def test_where_nothing_is_looked_at_it_is_the_usual(self) -> None:
-        assert least(replace(view_of((3, 3)), weights=np.zeros((3, 3), np.float32))) == LEAST
+        assert least_line(replace(view_of((3, 3)), weights=np.zeros((3, 3), np.float32))) == LEAST
 
 
 def moving(weights: list[float], norms: list[float]) -> Carried:

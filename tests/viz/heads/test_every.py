@@ -6,8 +6,7 @@ import pytest
 from model.heads.view import HeadView
 from tests.viz.packet import unpacked
 from tests.viz.views import causal, padded
-from viz.heads.cells import weight_text
-from viz.heads.picture import (
+from viz.heads.cells import (
     MOST_CELLS,
     changed,
     difference_header,
@@ -15,6 +14,7 @@ from viz.heads.picture import (
     picture_packet,
     room_for,
     ten_thousandths,
+    weight_text,
 )
 from viz.saved.explorer import SHIFT, WEIGHTS, AllHeads, heads_packet
 

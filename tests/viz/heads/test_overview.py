@@ -13,7 +13,7 @@ from tests.viz.packet import read, read_measures
 from viz.components import source, words
 from viz.hatch import ink
 from viz.heads.overview import BLOCKED, NOT_MEASURED, TITLES, overview_packet
-from viz.palette import table
+from viz.palette import stops
 
 MOST_BYTES = 600_000
 TEXTS = ["the cat sat on the mat and the cat sat still on the mat", "a cat"]
@@ -28,7 +28,7 @@ class TestPacket:
         assert header.pop("words") == words("overview")
         assert header.pop("by") is None
         assert header == {"layers": 2, "heads": 3, "tall": 5, "wide": 7, "layer": 1, "head": 2, "numbers": [0, 1]}
-        assert palette.tobytes() == table(255)
+        assert palette.tobytes() == stops(255).tobytes()
 
     def test_layers_are_named_by_their_numbers_in_the_network(self) -> None:
         none = np.zeros((2, 1, 5, 7), bool)

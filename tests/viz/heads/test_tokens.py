@@ -17,7 +17,7 @@ from tests.viz.packet import unpacked
 from tests.viz.views import causal, padded, view_of
 from viz.components import source
 from viz.heads.cells import weight_text, window
-from viz.heads.tokens import FAINT, MOST_TOKENS, left_out, light_words, shown, tokens_packet
+from viz.heads.tokens import FAINT, MOST_TOKENS, left_out, light_words, tokens_packet, tokens_part
 
 
 def read(packet: bytes, heads: int = 1) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
@@ -76,14 +76,14 @@ class TestLongTexts:
 
     def test_what_fits_is_whole_and_nothing_is_said(self) -> None:
         view = view_of((MOST_TOKENS, MOST_TOKENS), causal=causal(MOST_TOKENS))
-        part = shown(view, (0, MOST_TOKENS), 5)
+        part = tokens_part(view, (0, MOST_TOKENS), 5)
         assert part.weights.shape == view.weights.shape
         assert left_out(view, part, 5) == ""
 
     def test_what_does_not_is_shown_around_the_query_and_the_sentence_counts_what_lies_outside(self) -> None:
         size = MOST_TOKENS + 61
         view = view_of((size, size))
-        part = shown(view, (0, size), 100)
+        part = tokens_part(view, (0, size), 100)
         first = 100 - MOST_TOKENS // 2
         assert (part.first, part.first_key, part.weights.shape) == (first, first, (MOST_TOKENS, MOST_TOKENS))
         np.testing.assert_array_equal(part.weights, view.weights[first:, first:][:MOST_TOKENS, :MOST_TOKENS])
@@ -95,7 +95,7 @@ class TestLongTexts:
 
     def test_a_part_without_the_query_says_so(self) -> None:
         view = view_of((29, 29), causal=causal(29))
-        part = shown(view, (3, 11), 25)
+        part = tokens_part(view, (3, 11), 25)
         assert (part.first, part.weights.shape) == (3, (8, 8))
         assert left_out(view, part, 25) == "Tokens 3–10 of 29 are shown; the query, 25, is not among them."
 

@@ -8,9 +8,8 @@ import pytest
 
 from model.atlas.result import BINS, NAMES, Atlas, Decile, Example, TokenShare
 from model.atlas.tally import Sample
-from viz.head_atlas import tables
-from viz.head_atlas.scatter import distance_names, distances, scatter
-from viz.head_atlas.tables import deciles_html, ranked_table, tokens_table
+from viz.heads import atlas as tables
+from viz.heads.atlas import deciles_html, distance_names, distances, ranked_table, scatter, tokens_table
 
 MEASURES, LAYERS, HEADS, LONGEST = len(NAMES), 2, 3, 7
 
