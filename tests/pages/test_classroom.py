@@ -14,7 +14,7 @@ from lessons.shelf import FOLDER, shelf
 from serving import rooms
 from serving.rooms import MemoryHashes, RoomKey, Rooms
 from tests.pages.page import Page
-from ui.lessons import classroom, phone_pictures, progress
+from ui.lessons import classroom, progress
 from viz.why_causal.charts import Curve
 
 PHONES = [f"phone{number:0>20}" for number in range(5)]
@@ -126,7 +126,7 @@ def test_every_kind_of_picture_is_sent_with_its_question_before_and_after_and_th
             page.app.session_state["lesson_asks"] = False
             told = page.run().phone()
             assert told["choices"] == 0
-            assert phone_pictures.say(phone_pictures.ELSEWHERE) not in told["html"], f"no picture of {step.show}"
+            assert classroom.say(classroom.ELSEWHERE) not in told["html"], f"no picture of {step.show}"
             rooms.rooms().close(page.key)
     page = Teacher(lesson="causal_mask", step="99")
     assert "Summary" in page.phone()["html"]

@@ -19,7 +19,6 @@ from viz.html import join, tag
 from viz.lessons.glossary import card
 from viz.lessons.map import lesson_map
 
-PAGE = "pages/lessons.py"
 INTRO = N_(
     "Twelve lessons, from one head to images and the masks of a serving system. Each runs real models and asks you a "
     "question before it shows the answer."
@@ -34,8 +33,13 @@ TOO_LONG = N_(
 def show(found: list[Shelved], opened: shelves.Open | None) -> None:
     with st.container(key="lesson_list", gap=None):
         for number, one in enumerate(found, 1):
-            if one.lesson:
-                _link(number, one.name, one.lesson, here=opened is not None and opened.key == one.name)
+            if one.lesson is None:
+                continue
+            here = opened is not None and opened.key == one.name
+            label, to = f"{number} · {escaped(one.lesson.title)}", speech.in_links() | {"lesson": one.name}
+            about = escaped(together([one.lesson.aim, _minutes(one.lesson)]))
+            with st.container(key="lesson_here") if here else nullcontext():
+                st.page_link("pages/lessons.py", label=label, query_params=to, help=about)
     st.toggle(say("Ask before showing the answer"), key="lesson_asks")
     progress.offer_to_forget()
     with st.expander(say("Your own lesson")):
@@ -72,12 +76,6 @@ def show_list(found: list[Shelved]) -> None:
 
     with st.expander(say("Glossary"), icon=":material/dictionary:"):
         st.html(tag("div", join(tag("div", card(word, term)) for word, term in glossary().items()), class_="words"))
-
-
-def _link(number: int, name: str, lesson: Lesson, *, here: bool) -> None:
-    with st.container(key="lesson_here") if here else nullcontext():
-        label, to = f"{number} · {escaped(lesson.title)}", speech.in_links() | {"lesson": name}
-        st.page_link(PAGE, label=label, query_params=to, help=escaped(together([lesson.aim, _minutes(lesson)])))
 
 
 def _minutes(lesson: Lesson) -> str:

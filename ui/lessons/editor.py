@@ -1,7 +1,6 @@
 """The lesson editor: a lesson's source beside its screens. Every step is run; each mistake is said with its line."""
 
 import re
-from functools import partial
 from typing import Any
 
 import streamlit as st
@@ -13,7 +12,7 @@ from lessons.shelf import FOLDER, GALLERY, Shelved, shelf, written
 from model import catalog
 from serving.loaded_models import OF_PAGES
 from ui.guard import guarded, problem_in
-from ui.lessons import screen, shelves, step_runs
+from ui.lessons import screen, shelves, steps
 from ui.markdown import escaped
 from ui.sidebar import models
 from ui.streamlit_internals import css
@@ -40,7 +39,11 @@ def open_with(text: str) -> None:
 def offer(opened: shelves.Open | None) -> None:
     """A button: to edit the lesson that is open, else to write one."""
     label = say("Edit a copy of this lesson") if opened else say("Write a lesson")
-    st.button(label, key="lesson_editor", icon=":material/edit:", on_click=partial(_start, opened))
+
+    def start() -> None:
+        open_with((opened and opened.own) or _templates()[opened.key if opened else USUAL][1])
+
+    st.button(label, key="lesson_editor", icon=":material/edit:", on_click=start)
 
 
 def show(found: list[Shelved]) -> None:
@@ -62,7 +65,11 @@ def show(found: list[Shelved]) -> None:
         _show_source(text, problems, ran)
     state.lesson_packed = shelves.packed(text)
     with right, st.container(key="lesson_preview"):
-        shown = _last_without_mistakes(lesson, text, names)
+        shown = lesson
+        if lesson:
+            state.lesson_readable = text
+        else:  # as it was before the mistakes in it were made
+            shown = _read(state.get("lesson_readable", ""), names)[0]
         if shown:
             number = state.lesson_step = min(state.lesson_step, len(shown.steps))
             where = say("{step} of {steps}", step=number, steps=len(shown.steps) + 1)
@@ -70,13 +77,6 @@ def show(found: list[Shelved]) -> None:
             screen.show(shown, DRAFT, number)
         else:
             st.info(say("The screen of each step appears here once the source can be read."))
-
-
-def _start(opened: shelves.Open | None) -> None:
-    if opened is None:
-        open_with(_templates()[USUAL][1])
-    else:
-        open_with(opened.own or _templates()[opened.key][1])
 
 
 def _templates() -> dict[str, tuple[str, str]]:
@@ -96,14 +96,6 @@ def _read(text: str, names: list[str]) -> tuple[Lesson | None, list[str]]:
         return None, list(error.problems)
     except ValueError as error:
         return None, [str(error)]
-
-
-def _last_without_mistakes(lesson: Lesson | None, text: str, names: list[str]) -> Lesson | None:
-    """The lesson, or as it was before the mistakes in it were made."""
-    if lesson:
-        st.session_state.lesson_readable = text
-        return lesson
-    return _read(st.session_state.get("lesson_readable", ""), names)[0]
 
 
 def _run(lesson: Lesson) -> tuple[int, list[str]]:
@@ -127,9 +119,9 @@ def _at_hand(name: str) -> bool:
 
 def _problem(step: Step) -> str | None:
     try:
-        now, beside = step_runs.pair(step)
+        now, beside = steps.pair(step)
         if step.ask:
-            step_runs.answered(step, now, beside)
+            steps.answered(step, now, beside)
     except Exception as error:
         problem = problem_in(error)
         if problem is None:
@@ -143,30 +135,21 @@ def _buttons(text: str, lesson: Lesson | None) -> None:
     title, row = st.columns([1, 2], vertical_alignment="bottom")
     title.markdown("### " + say("Lesson editor"))
     with row, st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="bottom"):
-        templates = _templates()
+        templates, state = _templates(), st.session_state
+        take = lambda name: open_with(templates[name][1]) if name in templates else None  # noqa: E731
         look: Any = {"format_func": lambda name: templates[name][0], "placeholder": say("Begin with …"), "width": 260}
         look |= {"index": None, "help": say(HELP), "label_visibility": "collapsed"}
-        st.selectbox(say("Begin with"), list(templates), **bound("lesson_template", None, _take_template), **look)
+        st.selectbox(say("Begin with"), list(templates), **bound("lesson_template", None, take), **look)
         name = re.sub(r"[^a-z0-9]+", "_", lesson.title.lower()).strip("_")[:40] if lesson else ""
         download(say("Save"), text, f"{name or 'lesson'}.{language()}.md", "text/markdown", key="lesson_save")
-        st.button(say("Open as a lesson"), key="lesson_use", type="primary", disabled=lesson is None, on_click=_use)
-        st.button("", key="lesson_close", icon=":material/close:", help=say("Close the editor"), on_click=_close)
 
+        def use() -> None:
+            own = state.lesson_draft
+            state.update(lesson_edit=False, lesson="", lesson_own=own, lesson_packed=shelves.packed(own), lesson_step=1)
 
-def _take_template(name: str | None) -> None:
-    found = _templates()
-    if name in found:
-        open_with(found[name][1])
-
-
-def _use() -> None:
-    state = st.session_state
-    text = state.lesson_draft
-    state.update(lesson_edit=False, lesson="", lesson_own=text, lesson_packed=shelves.packed(text), lesson_step=1)
-
-
-def _close() -> None:
-    st.session_state.update(lesson_edit=False, lesson_packed="")
+        st.button(say("Open as a lesson"), key="lesson_use", type="primary", disabled=lesson is None, on_click=use)
+        close = lambda: state.update(lesson_edit=False, lesson_packed="")  # noqa: E731
+        st.button("", key="lesson_close", icon=":material/close:", help=say("Close the editor"), on_click=close)
 
 
 def _forget_answers() -> None:
@@ -187,11 +170,7 @@ def _show_source(text: str, problems: list[str], ran: int) -> None:
 
     fine = say_count("{count} step runs, no mistakes.", "{count} steps run, no mistakes.", ran)
     told = {"text": text, "version": state.lesson_draft_version, "step": state.lesson_step, "most": MOST_BYTES}
-    told |= {"problems": [[_line_in(one), one] for one in problems], "fine": fine, "label": say("Source of the lesson")}
+    lines = [re.search(r"\d+", one[:12]) for one in problems]  # that a mistake is in; 1 for one without
+    placed = [[int(line[0]) if line else 1, one] for line, one in zip(lines, problems, strict=True)]
+    told |= {"problems": placed, "fine": fine, "label": say("Source of the lesson")}
     _source(data=told, key=key, on_typed_change=take)
-
-
-def _line_in(problem: str) -> int:
-    """The number of the line that a mistake is in; 1 for one without."""
-    found = re.search(r"\d+", problem[:12])
-    return int(found[0]) if found else 1
