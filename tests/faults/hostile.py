@@ -33,7 +33,7 @@ from ui.layers import LayersLink
 from ui.lessons.choices import LessonLink
 from ui.link import Link, View
 from ui.mask_check import CheckLink
-from ui.mask_lab import sections as mask_lab
+from ui.mask_lab import lab as mask_lab
 from ui.padding import PaddingLink
 from ui.page import PAGES
 from ui.pixels import PixelsLink

@@ -115,7 +115,8 @@ def choose(model: Model) -> MaskSpec:
         chosen |= {name: chosen[KINDS[name].joins] and st.session_state[f"mask_{name}"] for name in JOINED}
         chosen |= {name: _choose_composed(name) for name in COMPOSED}
         state, style = st.session_state, STYLES["drawn"]
-        look = bound("mask_drawn_on", state.mask_drawn_on, _switch) | {"help": say(style.help)}
+        switch = lambda on: state.update(mask_drawn_on=on, mask_epoch=state.mask_epoch + 1)  # noqa: E731
+        look = bound("mask_drawn_on", state.mask_drawn_on, switch) | {"help": say(style.help)}
         st.toggle(say(style.label), width="content", disabled=not state.mask_drawn, **look)
         chosen["drawn"] = drawing()[0]
     split = [name for name in COMPOSED if KINDS[name].splits and chosen[name] and st.session_state.mask_restart]
@@ -147,7 +148,7 @@ def scoped(spec: MaskSpec, where: str, layer: int, head: int) -> MaskSpec:
 def set_drawing(strokes: tuple[Stroke, ...]) -> None:
     """A drawing that does not come from the canvas, which shows it from the next run on."""
     take_drawing(strokes, None, 0)
-    _show_anew()
+    st.session_state.mask_epoch += 1  # so that the canvas takes the page's drawing instead of its own
 
 
 def take_drawing(strokes: tuple[Stroke, ...], text: str | None, number: int) -> None:
@@ -167,13 +168,6 @@ def text_key(batch: TokenBatch) -> str:
     rows = [ids[keep].tolist() for ids, keep in zip(batch.ids, batch.keep, strict=True)]
     source = "" if batch.source is None else text_key(batch.source)
     return hashlib.sha256(repr((rows, source)).encode()).hexdigest()
-
-
-def text_changed(text: str) -> bool:
-    """Whether the drawing was made on another text. A drawing from a link or a file takes the first it meets."""
-    if st.session_state.mask_drawn and st.session_state.mask_text is None:
-        st.session_state.mask_text = text
-    return st.session_state.mask_drawn_on and st.session_state.mask_text != text
 
 
 def for_link(spec: MaskSpec) -> str | None:
@@ -203,16 +197,6 @@ def _choose_native(model: Model, name: str) -> None:
         controls.mask_switch(model, name)
         for one in joined if st.session_state[name] else []:
             st.checkbox(say(STYLES[one].label), key=f"mask_{one}", width="content", help=say(STYLES[one].help))
-
-
-def _switch(on: bool) -> None:
-    st.session_state.mask_drawn_on = on
-    _show_anew()
-
-
-def _show_anew() -> None:
-    """Let the canvas take the page's drawing instead of its own."""
-    st.session_state.mask_epoch += 1
 
 
 # A switch and its parameter, in one line
