@@ -6,7 +6,7 @@ from ui import page
 
 page.set_up("Padding")  # first, so that the browser has something to fetch while torch is imported
 
-from i18n import say, say_count
+from i18n import say, say_all, say_count, together
 from ui import controls, explain, padding, widgets
 from ui.guard import guarded
 from ui.markdown import escaped
@@ -39,7 +39,11 @@ sentence = cached_figure(words.sentence, texts, shown, what)
 sentence_slot.html(page.sentence(sentence))
 with noted:
     if found.ours:
-        padding.offer_ours(found)
+        shown_lines = say_all([f"“{text}”" for text in padding.OURS])
+        words_of = [say(padding.BECAUSE, lines=shown_lines), say("Type your own on the left, one per line.")]
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.caption(together(words_of), width=720)
+            st.button(say("Edit these lines"), on_click=st.session_state.update, kwargs={"text": found.whole})
     widgets.show_notes([*map(escaped, found.notes), *padding.notes(model)])
 
 st.html(cached_figure(grid, texts, choice.mask, tolerance, what))

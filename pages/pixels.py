@@ -6,12 +6,12 @@ from ui import page
 
 page.set_up("Pixels")  # first, so that the browser has something to fetch while torch is imported
 
-from i18n import say
+from i18n import N_, say
 from ui import link, pixels
 from ui.guard import guarded
 from ui.pixels import PARTS, PixelsLink
 from ui.widgets import one_of
-from viz.pixels import sentence
+from viz.pixels import SIDE, sentence
 
 PixelsLink.restore()
 with st.sidebar:
@@ -27,9 +27,16 @@ with guarded():
             levels, told = pixels.choose_picture()
             layer, head = pixels.choose_head(model.num_layers, model.num_heads)
         elif part == "write":
-            classes, draw = pixels.choose_sample(), pixels.choose_sampling()
+            wanted = pixels.choose_class(say("Class"), "pixels_wanted", pixels.OWN, N_("all ten"))
+            st.segmented_control(say("How many"), pixels.COUNTS, key="pixels_count", required=True)
+            count = st.session_state.pixels_count
+            classes = tuple(range(10)) * (count // 10) if wanted == pixels.OWN else (wanted,) * count
+            draw = pixels.choose_sampling()
         else:
-            rows, draw = pixels.choose_start(), pixels.choose_sampling()
+            pixels.choose_start()
+            about_rows = say("The model reads these rows and writes the others.")
+            rows = st.slider(say("Rows given"), 0, SIDE, key="pixels_rows", help=about_rows)
+            draw = pixels.choose_sampling()
         found = model.describe()
         about = say(
             "The digits model: {layers} layers × {heads} heads, {parameters:,} parameters, a class token and 64 pixels "
