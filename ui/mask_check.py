@@ -10,7 +10,7 @@ import torch
 
 from i18n import N_, listed, msg, say, say_count, together
 from mask_check.declared import declare
-from mask_check.findings import DECISIVE, DOES_NOT_APPLY, LAWS, CannotCheck, CheckReport
+from mask_check.findings import DOES_NOT_APPLY, CannotCheck, CheckReport
 from mask_check.formats import amount_text
 from mask_check.registry import SAMPLES
 from mask_check.samples import SampleModule
@@ -104,18 +104,15 @@ def of_model(model: Model, reading: CheckInput, number_type: str) -> CheckReport
         going = Background(check_checkpoint, *given)  # a network of its own, and a process: no page waits for it
         return going.finish(lambda now: show(*(now.reports[-1] if now.reports else (now.why or LOADING, 0.0))))
 
-    key = ("obey", files_key(name, folder), reading, number_type)
-    return _with_progress(key, make, lambda: _show_declared(model, reading))
+    def show_declared() -> None:  # what the model's configuration says: known before anything is measured
+        reach = declare(model.network.config, len(reading.ids), None, model.kind).reach.numpy()
+        words = N_("The mask that {name} declares, {length} by {length}; nothing is measured yet.")
+        alt = say(words, name=model.name, length=len(reading.ids))
+        st.markdown(page.heading(say("Mask check")))
+        figure = declared_figure(list(reading.pieces), reach, dark=page.is_dark())
+        head_picture.show(figure, alt, room="one", key="obey_declared", on_pick=None)
 
-
-def _show_declared(model: Model, reading: CheckInput) -> None:
-    """What the model's configuration says: known before anything is measured."""
-    reach = declare(model.network.config, len(reading.ids), None, model.kind).reach.numpy()
-    words = N_("The mask that {name} declares, {length} by {length}; nothing is measured yet.")
-    alt = say(words, name=model.name, length=len(reading.ids))
-    st.markdown(page.heading(say("Mask check")))
-    figure = declared_figure(list(reading.pieces), reach, dark=page.is_dark())
-    head_picture.show(figure, alt, room="one", key="obey_declared", on_pick=None)
+    return _with_progress(("obey", files_key(name, folder), reading, number_type), make, show_declared)
 
 
 def of_sample(sample: SampleModule, number_type: str) -> CheckReport:
@@ -182,11 +179,6 @@ def key(report: CheckReport) -> str:
     if mask is not None and mask.silent.any():
         parts.append(f'<span style="color:{MARK}">○</span> ' + say("declared open, no effect measured"))
     return page.note(" · ".join(parts)) if parts else ""
-
-
-def headless(report: CheckReport) -> list[str]:
-    """That other outputs than logits are compared, where they are."""
-    return [words for law, words in report.limits if law == LAWS[DECISIVE]]
 
 
 def numbers(report: CheckReport) -> str:

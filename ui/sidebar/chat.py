@@ -46,14 +46,10 @@ def open_messages(model: Model, text: str) -> TokenizedText:
         batch, special = results.kept((*key, "tokens"), lambda: model.encode_rendered(rendered))
     with st.sidebar, st.expander(say("Rendered template"), key="rendered"):
         st.html(_marked(batch, special))
-        st.caption(
-            say("Marked: special tokens, {count} of {all}", count=_count(batch, special), all=batch.ids.shape[1])
-        )
+        ids = batch.ids[0].tolist()
+        count = sum(token in special for token in ids)
+        st.caption(say("Marked: special tokens, {count} of {all}", count=count, all=len(ids)))
     return TokenizedText([rendered], batch, 0)
-
-
-def _count(batch: TokenBatch, special: frozenset[int]) -> int:
-    return sum(token in special for token in batch.ids[0].tolist())
 
 
 def _marked(batch: TokenBatch, special: frozenset[int]) -> str:

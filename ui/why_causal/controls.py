@@ -39,11 +39,8 @@ def curves() -> Curves:
 
 def run_all(found: TwinPair, batch: TokenBatch) -> dict[Combination, RunView]:
     """Both twins on the text, with the mask and without; nothing runs until it is asked for."""
-    runs: dict[Combination, RunView] = {}
-    for trained, model in found.models.items():
-        lifted, own = run_view.run_pair(model, batch, MaskSpec(causal=not trained), 0, "self")
-        runs |= {Combination(trained, trained): own, Combination(trained, not trained): lifted}
-    return {one: runs[one] for one in COMBINATIONS}
+    look = lambda model, causal: run_view.run_pair(model, batch, MaskSpec(causal=causal), 0, "self")[0]  # noqa: E731
+    return {one: look(found.models[one.trained], one.run) for one in COMBINATIONS}
 
 
 def outcomes(looks: dict[Combination, RunView]) -> dict[Combination, TwinOutcome]:
@@ -162,24 +159,15 @@ def _place(batch: TokenBatch) -> int:
 
 
 def choose_text() -> str:
-    st.text_area(say("Text"), key="why_text", height=180, on_change=_another_text)
-    return controls.read(st.session_state.why_text)
-
-
-def choose_writing() -> int | None:
-    """The seed that the samples are drawn with; None for the likeliest token each time."""
     state = st.session_state
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        if one_of(say("The next token is"), WRITING, "why_writing", width="content") != "drawn":
-            return None
-        again = lambda: state.update(why_seed=state.why_seed + 1)  # noqa: E731
-        st.button(say("Sample again"), icon=":material/casino:", on_click=again)
-    return state.why_seed
 
+    def take() -> None:
+        state.why_place = state.why_token = None
+        if state.why_head == state.get("why_best_head"):  # the page's own choice, which may be another one now
+            state.why_head = None
 
-def choose_combination() -> Combination:
-    trained = one_of(say("Model"), TRAINED, "why_trained", width="content", on_change=_best_head)
-    return Combination(trained, one_of(say("Causal mask"), RUN, "why_run", width="content"))
+    st.text_area(say("Text"), key="why_text", height=180, on_change=take)
+    return controls.read(st.session_state.why_text)
 
 
 def choose_head(one: Combination, outcomes: dict[Combination, TwinOutcome]) -> tuple[int, int]:
@@ -198,7 +186,7 @@ def choose_head(one: Combination, outcomes: dict[Combination, TwinOutcome]) -> t
     chosen = st.session_state.why_head
     st.selectbox(say("Head, highest copy score first"), order, **bound("why_head", chosen), **look)
     go, icon = say("Go to the highest copy score"), ":material/vertical_align_top:"
-    st.button(go, icon=icon, on_click=_best_head, disabled=chosen == best)
+    st.button(go, icon=icon, on_click=best_head, disabled=chosen == best)
     return chosen
 
 
@@ -235,12 +223,5 @@ def _replacements() -> list[int]:
     return [labels[label] for label in REPLACEMENTS if label in labels]
 
 
-def _another_text() -> None:
-    state = st.session_state
-    state.why_place = state.why_token = None
-    if state.why_head == state.get("why_best_head"):  # the page's own choice, which may be another one now
-        state.why_head = None
-
-
-def _best_head() -> None:
+def best_head() -> None:
     st.session_state.why_head = None
