@@ -9,8 +9,6 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from i18n import N_, say, together
-from model import catalog
-from model.base import Model
 from model.heads.logit_lens import LogitLens, logit_lens
 from model.heads.rollout import LayerMaps, layer_maps, token_flow
 from model.heads.view import HeadView, coarser_words, cropped
@@ -20,7 +18,6 @@ from ui.heads import query as queries
 from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView, layer_names
-from ui.widgets import bound
 from viz import layers as pictures
 from viz.head import comparison_figure, head_figure
 from viz.heads.cells import merged_words
@@ -46,14 +43,6 @@ HELP = N_(
 class LayersLink(link.View):
     across: Across = "lens"
     over: Over = "rollout"
-
-
-def choose_layer(model: Model, names: list[str]) -> int:
-    """The layer that is shown; at first that of the head worth seeing first."""
-    chosen = catalog.first_head(model)[0] if st.session_state.layer is None else st.session_state.layer
-    st.session_state.layer = min(chosen, len(names) - 1)
-    shown = bound("layer", st.session_state.layer)
-    return st.selectbox(say("Layer"), range(len(names)), format_func=names.__getitem__, **shown)
 
 
 MOST_LENS = 64  # rows of the table

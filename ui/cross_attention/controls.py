@@ -9,11 +9,9 @@ from pydantic import ConfigDict
 from i18n import N_, say
 from model.base import Model, TokenizedText
 from model.cross_attention.dates import DatesModel
-from model.masks import MaskSpec
 from model.text import rows_of
 from ui import controls, run_view
 from ui.link import TextLink, Whole, at_most
-from ui.sidebar import models
 from ui.widgets import bound
 
 FIRST = "3 Mar 2021"
@@ -82,11 +80,6 @@ NO_SOURCE = N_(
 )
 
 
-def model_of(chosen: Model) -> Model:
-    """The chosen model where it has a source to look at; else the dates model."""
-    return chosen if chosen.kind == "encoder-decoder" else models.loaded().load("dates")
-
-
 @dataclass(frozen=True)
 class SourceTexts:
     """The rows of the batch, of which the last `ours` are the page's own, and what was left out."""
@@ -97,14 +90,6 @@ class SourceTexts:
     @property
     def own_rows(self) -> list[str]:
         return self.reading.rows[: len(self.reading.rows) - self.ours]
-
-
-def choose_texts(model: Model) -> tuple[str, list[str] | None]:
-    if not isinstance(model, DatesModel):
-        return controls.choose_text(), controls.choose_target(model)
-    st.text_area(say("Dates in English, one per line"), key="date_text", height=100)
-    controls.choose_example(EXAMPLES, "date_example", lambda example: st.session_state.update(date_text=example))
-    return controls.read(st.session_state.date_text), None
 
 
 def choose_beside(model: Model, text: str) -> str | None:
@@ -128,15 +113,6 @@ def read(model: Model, text: str, targets: list[str] | None, beside: str | None)
     rows, _ = rows_of(text, 1)
     both = targets and [targets[0], targets[0]]
     return SourceTexts(run_view.tokenize(model, f"{rows[0]}\n{beside}", "right", both), 1)
-
-
-def choose_masks(model: Model) -> MaskSpec:
-    later = say("On: no output token sees a later one.")
-    short = say("On: no token attends to the padding of a short source.")
-    with st.container(horizontal=True, horizontal_alignment="right", gap="medium"):
-        causal = st.toggle(say("Causal (decoder)"), key="cross_causal", width="content", help=later)
-        padding = st.toggle(say("Padding (source)"), key="cross_padding", width="content", help=short)
-    return model.standard.replace(causal=causal, padding=padding)
 
 
 def choose_head(model: Model, part: str) -> tuple[int, int | None]:

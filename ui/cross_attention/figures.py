@@ -18,7 +18,7 @@ from model.text import TokenBatch
 from serving.job import ModelRef
 from ui import explain, page, results, run_view
 from ui.cross_attention import controls
-from ui.cross_attention.controls import PARTS, SourceTexts
+from ui.cross_attention.controls import SourceTexts
 from ui.heads import head as head_picture
 from ui.markdown import escaped
 from ui.results import cached_figure
@@ -52,11 +52,6 @@ MASKS = {  # of the table, in its order
 SAMPLE = 100  # held-out strings
 CANDIDATES = 6
 Pair = tuple[RunView, RunView]  # under the chosen and under the standard masks
-
-
-def run(model: Model, lines: SourceTexts, spec: MaskSpec, row: int) -> dict[str, Pair]:
-    """One run under spec and one under the standard masks, as each of their attentions. Raises what running raises."""
-    return {part: run_view.run_pair(model, lines.reading.batch, spec, row, part) for part in PARTS}
 
 
 def head_view(found: RunView, layer: int, head: int | None) -> HeadView:
@@ -197,14 +192,6 @@ def alignment(model: Model, part: Pair, *, changed: bool) -> None:
     table.html(cached_figure(next_token_table, *some, changed=changed))
 
 
-def heatmaps(model: Model, parts: dict[str, Pair], shown: str) -> None:
-    _heatmap(model, parts, "cross", shown)
-    left, right = st.columns(2, gap="medium")
-    for column, part in ((left, "encoder"), (right, "decoder")):
-        with column:
-            _heatmap(model, parts, part, shown)
-
-
 def what_breaks(model: DatesModel, lines: SourceTexts, spec: MaskSpec, standard: RunView) -> None:
     st.markdown("#### " + say("What breaks when a mask is off"))
 
@@ -242,7 +229,7 @@ def _name_of(spec: MaskSpec) -> str:
     return next(name for name, masks in MASKS.items() if masks == spec)
 
 
-def _heatmap(model: Model, parts: dict[str, Pair], part: str, shown: str) -> None:
+def heatmap(model: Model, parts: dict[str, Pair], part: str, shown: str) -> None:
     st.markdown("#### " + say(TITLES[part]))  # the cross-attention's head is chosen above, at the alignment
     layer, head = controls.chosen_head(part) if part == "cross" else controls.choose_head(model, part)
     name = f"{say(NAMES[part])} {head_name(layer, head)}" + ("" if head is not None else " " + say("mean of heads"))

@@ -5,7 +5,7 @@ while the page shows what there is so far.
 import hashlib
 import time
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, ConfigDict, StringConstraints
 from i18n import N_, say, say_all, say_count
 from model.atlas import progress
 from model.atlas.progress import AtlasProgress, Measure
-from model.atlas.result import EVERY_MEASURE, MEASURES, OF_WEIGHTS, Atlas
+from model.atlas.result import EVERY_MEASURE, MEASURES, Atlas
 from model.atlas.tally import Tally
 from model.atlas.texts import (
     MOST_UPLOAD,
@@ -28,8 +28,6 @@ from model.atlas.texts import (
 )
 from model.atlas.unit import check, measure_unit, row_length
 from model.base import Model
-from model.circuits.composition import strongest_reads
-from model.circuits.ov_qk import copying_scores
 from model.masks import MaskSpec
 from model.text import first_line
 from serving.job import ModelRef, digest
@@ -37,7 +35,7 @@ from ui import controls, page, results
 from ui.guard import guarded, waiting
 from ui.heads.head import heard
 from ui.link import TextLink, Whole, with_masks
-from ui.widgets import bound, uploader
+from ui.widgets import uploader
 from viz.head_atlas.scatter import scatter
 from viz.numbers import whole_percent
 
@@ -85,24 +83,6 @@ class AtlasLink(_Masked):
     atlas_looks: Marks = None  # the positions that the finder's user marked; None: those marked until then
     atlas_at: Marks = None
     atlas_back: Annotated[int, BeforeValidator(lambda value: max(min(int(value), 512), -512))] = 2
-
-
-def with_weights(model: Model, atlas: Atlas, *names: str) -> Atlas:
-    """The atlas with those of these measures that come of the weights. Raises NotSupported where they are not known."""
-    ways = {"copying_scores": copying_scores, "strongest_reads": strongest_reads}
-    asked = {name: results.ask(ways[name], ModelRef.of(model)) for name in names if name in OF_WEIGHTS}
-    return replace(atlas, of_weights=asked)
-
-
-def choose_masks(model: Model) -> MaskSpec:
-    """Of the masks that the model was trained with all but padding, which nobody looks at here."""
-    return controls.switch_masks(model, [name for name in model.describe().masks if name != "padding"])
-
-
-def choose_by(atlas: Atlas, layer: int, head: int) -> str:
-    """The measure that the head's examples are ordered by; the one it is called after until another is chosen."""
-    shown = st.session_state.atlas_by or next(iter(atlas.named(layer, head)), "peak")
-    return st.selectbox(say("By"), list(MEASURES), **bound("atlas_by", shown), format_func=title, help=words(shown))
 
 
 def share(model: Model, text: str) -> None:

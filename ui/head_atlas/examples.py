@@ -20,7 +20,7 @@ from ui.guard import guarded
 from ui.head_atlas import controls as atlas_controls
 from ui.markdown import escaped
 from ui.results import cached_figure
-from ui.widgets import download
+from ui.widgets import bound, download
 from viz.export.words import version
 from viz.head_atlas.tables import called, deciles_html, ranked_table
 
@@ -68,7 +68,10 @@ HEAD_COLUMNS = {"layer": N_("Layer"), "head": N_("Head"), "called": N_("Pattern"
 
 def examples(atlas: Atlas, layer: int, head: int) -> None:
     with st.container(width=260):
-        by = atlas_controls.choose_by(atlas, layer, head)
+        # the measure that the head is called after until another is chosen
+        by = st.session_state.atlas_by or next(iter(atlas.named(layer, head)), "peak")
+        look: Any = {"format_func": atlas_controls.title, "help": atlas_controls.words(by)}
+        by = st.selectbox(say("By"), list(MEASURES), **bound("atlas_by", by), **look)
     deciles = atlas.deciles(by, layer, head, SHOWN_EACH)
     if not deciles:
         st.info(say("No sampled query of these texts has a {measure} measure.", measure=say(MEASURES[by].title)))

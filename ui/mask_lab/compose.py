@@ -6,6 +6,7 @@ Choices live in st.session_state under `mask_` names; those of the model's own m
 
 import hashlib
 import json
+from contextlib import nullcontext
 from dataclasses import astuple, replace
 from typing import Any, Literal
 from urllib.parse import quote
@@ -65,13 +66,6 @@ class LabLink(link.View):
         return {name: state[name] for name in ALL_KEYS}
 
 
-def share(model: Model, spec: MaskSpec) -> None:
-    """Keep the URL true to the page, and offer links. A drawing that is switched off is in them too."""
-    off = drawing()[1]
-    kept = replace(spec, drawn=off) if off else spec
-    controls.share(LabLink, model, masks=for_link(kept), mask_drawn_on=not off, **dict.fromkeys(NATIVE))
-
-
 def load(spec: MaskSpec, *, native: bool = True) -> None:
     """Set every kind, the drawing and the scope to a spec's. native: the model's own masks, too.
 
@@ -110,7 +104,11 @@ def choose(model: Model) -> MaskSpec:
     native = controls.switches(model)
     with st.container(key="composed", horizontal=True, vertical_alignment="center"):
         for name in native:
-            _choose_native(model, name)
+            joined = [one for one in JOINED if KINDS[one].joins == name]
+            with st.container(**BESIDE) if joined else nullcontext():
+                controls.mask_switch(model, name)
+                for one in joined if st.session_state[name] else []:
+                    st.checkbox(say(STYLES[one].label), key=f"mask_{one}", width="content", help=say(STYLES[one].help))
         chosen: dict[str, Any] = {name: st.session_state[name] for name in native}
         chosen |= {name: chosen[KINDS[name].joins] and st.session_state[f"mask_{name}"] for name in JOINED}
         chosen |= {name: _choose_composed(name) for name in COMPOSED}
@@ -137,12 +135,6 @@ def choose_where(names: list[str], layer: int) -> str:
         look: Any = {"placeholder": say("Choose layers"), "label_visibility": "collapsed"}
         st.multiselect(say("Layers"), range(layers), key="mask_layers", format_func=names.__getitem__, **look)
     return where
-
-
-def scoped(spec: MaskSpec, where: str, layer: int, head: int) -> MaskSpec:
-    if where == "head":
-        return replace(spec, layers=(layer,), heads=(head,))
-    return replace(spec, layers=tuple(sorted(st.session_state.mask_layers)) if where == "layers" else ())
 
 
 def set_drawing(strokes: tuple[Stroke, ...]) -> None:
@@ -186,17 +178,6 @@ def for_link(spec: MaskSpec) -> str | None:
         st.caption(say(words))
         return for_link(replace(spec, drawn=()))
     return text
-
-
-def _choose_native(model: Model, name: str) -> None:
-    joined = [one for one in JOINED if KINDS[one].joins == name]
-    if not joined:
-        controls.mask_switch(model, name)
-        return
-    with st.container(**BESIDE):
-        controls.mask_switch(model, name)
-        for one in joined if st.session_state[name] else []:
-            st.checkbox(say(STYLES[one].label), key=f"mask_{one}", width="content", help=say(STYLES[one].help))
 
 
 # A switch and its parameter, in one line

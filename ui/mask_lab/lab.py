@@ -16,7 +16,7 @@ from model.heads.reach import answers_known, reach_of, ways_to
 from model.heads.row_steps import HeadSteps, RowSteps, head_steps
 from model.heads.view import HeadView, MaskView, coarser_words, cropped, mask_view
 from model.mask_kinds import KINDS
-from model.masks import MaskSpec
+from model.masks import NATIVE, MaskSpec
 from model.text import TokenBatch
 from ui import ask_first, controls, explain, page, run_view
 from ui.guard import guarded
@@ -51,7 +51,11 @@ def show(reading: TokenizedText, row: int) -> None:
         held = compose.choose_where(run_view.layer_names(model, attention), layer)
     title.markdown(page.heading(say("Mask Lab"), explain.title_of(model), explain.size(batch, row)))
     with top:
-        spec = compose.scoped(compose.choose(model), held, layer, head)
+        spec = compose.choose(model)
+        if held == "head":
+            spec = replace(spec, layers=(layer,), heads=(head,))
+        elif held == "layers":
+            spec = replace(spec, layers=tuple(sorted(st.session_state.mask_layers)))
         said = st.container()
     warn_of_a_changed_text(batch)
     with guarded(say("Running both …")):
@@ -82,7 +86,9 @@ def show(reading: TokenizedText, row: int) -> None:
     with st.sidebar:
         ask_first.switch()
     show_section(now, standard, layer, head, chosen)
-    compose.share(model, spec)
+    off = compose.drawing()[1]  # in links a drawing that is switched off is, too
+    linked = compose.for_link(replace(spec, drawn=off) if off else spec)
+    controls.share(compose.LabLink, model, masks=linked, mask_drawn_on=not off, **dict.fromkeys(NATIVE))
 
 
 def sentence(now: RunView, standard: RunView, chosen: int) -> str:
