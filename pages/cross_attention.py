@@ -9,8 +9,7 @@ page.set_up("Cross-attention")  # first, so that the browser has something to fe
 from i18n import say
 from model.cross_attention.dates import DatesModel
 from ui import controls, explain, run_view
-from ui.cross_attention import controls as ours
-from ui.cross_attention import figures
+from ui import cross_attention as ours
 from ui.guard import guarded
 from ui.sidebar import models
 from ui.widgets import one_of
@@ -42,28 +41,28 @@ sentence_slot, notes = st.container(), st.container()
 with st.sidebar:
     beside = ours.choose_beside(model, text)
 with sentence_slot, guarded(say("Encoding and decoding with {model} …", model=explain.title_of(model))):
-    lines = ours.read(model, text, targets, beside)
+    lines = ours.read_lines(model, text, targets, beside)
     with st.sidebar:
         row = controls.choose_row(lines.own_rows, "cross_row")
     parts = {part: run_view.run_pair(model, lines.reading.batch, spec, row, part) for part in ours.PARTS}
 source = parts["cross"][0].run.keys
 title.markdown(page.heading(say("Cross-attention"), explain.title_of(model), explain.size(source, row)))
-for note in figures.notes(model, lines, spec, row):
+for note in ours.notes(model, lines, spec, row):
     notes.caption(note)
 
 changed = spec != model.standard
-figures.alignment(model, parts["cross"], changed=changed)
+ours.alignment(model, parts["cross"], changed=changed)
 if isinstance(model, DatesModel):
     with sentence_slot, guarded(say("Writing …")):
-        st.html(figures.verdict(model, lines, spec, parts["decoder"][0]))
+        st.html(ours.verdict(model, lines, spec, parts["decoder"][0]))
 shown = one_of(say("Masks of the heatmaps"), ours.SHOWN, "cross_shown") if changed else "now"
-figures.heatmap(model, parts, "cross", shown)
+ours.heatmap(model, parts, "cross", shown)
 for column, part in zip(st.columns(2, gap="medium"), ("encoder", "decoder"), strict=True):
     with column:
-        figures.heatmap(model, parts, part, shown)
+        ours.heatmap(model, parts, part, shown)
 if isinstance(model, DatesModel):
-    with guarded(say("Writing {count} held-out dates …", count=figures.SAMPLE)):
-        figures.what_breaks(model, lines, spec, parts["decoder"][1])
+    with guarded(say("Writing {count} held-out dates …", count=ours.SAMPLE)):
+        ours.what_breaks(model, lines, spec, parts["decoder"][1])
 else:
-    figures.losses(parts["decoder"], changed=changed)
+    ours.losses(parts["decoder"], changed=changed)
 ours.share(model, text)

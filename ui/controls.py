@@ -273,11 +273,6 @@ def held_and_lifted(model: Model, spec: MaskSpec) -> tuple[list[str], list[str]]
     return held, [name for name in names if getattr(model.standard, name) and name not in held]
 
 
-def only(scope: str, layer: int) -> int | None:
-    """The only layer that a lifted mask is lifted in; None where the model is run again."""
-    return layer if scope == "layer" else None
-
-
 def mask_switch(model: Model, name: str) -> None:
     """The switch of a mask that models are trained with; at first as this model was."""
     if st.session_state[name] is None:

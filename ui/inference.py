@@ -140,7 +140,7 @@ def offer(shown: SectionView) -> None:
     slot = st.popover(say("Files and code"), icon=":material/download:", key="serving_files", on_change="rerun")
     if not slot.open:
         return
-    from ui import printed  # matplotlib takes a second, and nothing else here needs it
+    from ui.export import printed  # matplotlib takes a second, and nothing else here needs it
     from viz.export.chart import as_csv, chart_picture
 
     with slot, guarded(say("Drawing …")):

@@ -157,12 +157,6 @@ def show_ways(ways: Sequence[Way], shown: Way, texts: int, cells: int) -> None:
                 st.button(label, key=way.key, help=about, on_click=take, args=(way,), **look)
 
 
-def own_positions(model: Model, texts: tuple[str, ...]) -> bool:
-    """Whether the model takes no position ids but its own: of any text the same."""
-    takes = lambda: results.ask(padding.takes_positions, ModelRef.of(model), texts[-1])  # noqa: E731
-    return not results.kept(("own_positions", model.key), takes)
-
-
 @dataclass(frozen=True, eq=False)
 class PaddingRuns:
     """The texts as one batch padded in every way, beside each text alone. own: the model takes no position ids but its

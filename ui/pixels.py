@@ -20,7 +20,7 @@ from model.pixels.view import PixelView, class_name
 from model.sampling import Sampling
 from serving.job import ModelRef
 from ui import link, page, results, run_view
-from ui.controls import SCOPE_HELP, SCOPES, only
+from ui.controls import SCOPE_HELP, SCOPES
 from ui.guard import guarded
 from ui.heads.head import canvas
 from ui.results import cached_figure
@@ -217,7 +217,7 @@ def run_pair(
     model: DigitsModel, levels: np.ndarray, told: int, causal: bool, scope: str
 ) -> tuple[PixelView, PixelView]:
     batch, state = digits.encode(levels[None], [told]), st.session_state
-    spec, only_layer = model.standard.replace(causal=causal), only(scope, state.pixels_layer)
+    spec, only_layer = model.standard.replace(causal=causal), state.pixels_layer if scope == "layer" else None
     both = run_view.run_pair(model, batch, spec, 0, "self", only_layer=only_layer)
     layer, pixel = state.pixels_layer, state.pixels_pixel
     query = pixel + (state.pixels_looker == "itself")

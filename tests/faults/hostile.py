@@ -23,7 +23,7 @@ from ui.ablation import AblationLink
 from ui.bug_clinic.controls import ClinicLink
 from ui.circuits.ov_qk import CircuitsLink
 from ui.compare import CompareLink
-from ui.cross_attention.controls import DatesLink
+from ui.cross_attention import DatesLink
 from ui.export import export_files as export
 from ui.generation.writing import GenerationLink
 from ui.head_atlas.controls import AtlasLink

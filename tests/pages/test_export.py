@@ -17,8 +17,8 @@ from model.masks import MaskSpec
 from tests.model.huggingface.families import save
 from tests.pages.explore import Explore, array
 from tests.viz.packet import unpacked
-from ui import controls, printed, results
-from ui.export import export_files, pictures
+from ui import controls, results
+from ui.export import export_files, pictures, printed
 from ui.widgets import plain
 from viz.export import data, fonts
 from viz.export.paper import Paper

@@ -10,10 +10,10 @@ from model.base import ranges
 from model.heads.view import HeadView, cropped
 from ui import results
 from ui.export.export_files import ExportSubject
+from ui.export.printed import PrintedPicture, offer, say_what_has_no_font
 from ui.guard import guarded
-from ui.heads import query, span
+from ui.heads import query
 from ui.heads.views import OF_TOKENS, choose_heads, colours
-from ui.printed import PrintedPicture, offer, say_what_has_no_font
 from ui.widgets import one_of
 from viz.export import words
 from viz.export.paper import Sheet, every_picture
@@ -110,10 +110,10 @@ def _bars(subject: ExportSubject, part: Part) -> PrintedPicture:
 
 
 def _span(subject: ExportSubject, part: Part) -> PrintedPicture:
-    queries, how = span.choose(subject.now, part), st.session_state.pooled
-    row = span.span_row(subject.now, subject.views(), subject.chosen, queries, how)
+    queries, how = query.choose_span(subject.now, part), st.session_state.pooled
+    row = query.span_row(subject.now, subject.views(), subject.chosen, queries, how)
     pooled = N_("The {how} of the weights of {count} queries: {queries}.")
-    said = lambda: say(pooled, how=say(span.POOLED[how]), count=len(queries), queries=ranges(queries))  # noqa: E731
+    said = lambda: say(pooled, how=say(query.POOLED[how]), count=len(queries), queries=ranges(queries))  # noqa: E731
     return _picture(subject, bars_picture, (row,), row.view, lambda: [said()])
 
 

@@ -11,7 +11,7 @@ from lessons.glossary import glossary
 from lessons.lesson import Lesson
 from lessons.reading import MOST_BYTES, read
 from lessons.shelf import Shelved
-from ui.lessons import choices, editor, progress, shelves
+from ui.lessons import choices, editor, shelves
 from ui.markdown import escaped
 from ui.sidebar import speech
 from ui.widgets import uploaded, uploader
@@ -41,7 +41,7 @@ def show(found: list[Shelved], opened: shelves.Open | None) -> None:
             with st.container(key="lesson_here") if here else nullcontext():
                 st.page_link("pages/lessons.py", label=label, query_params=to, help=about)
     st.toggle(say("Ask before showing the answer"), key="lesson_asks")
-    progress.offer_to_forget()
+    choices.offer_to_forget()
     with st.expander(say("Your own lesson")):
         look = {"max_upload_size": 1, "label_visibility": "collapsed"}
         uploader(say("Your own lesson"), ["md"], key="lesson_file", on_change=_take_file, **look)
@@ -68,7 +68,7 @@ def show_list(found: list[Shelved]) -> None:
             facts = [_minutes(one.lesson)]
             facts += [say("Needs: {needs}", needs=one.lesson.needs.rstrip(".。"))] if one.lesson.needs else []
             facts += [say("Next: {title}", title=titles[one.lesson.next])] if one.lesson.next in titles else []
-            facts += filter(None, [progress.answered(one.name, one.lesson)])
+            facts += filter(None, [choices.answered(one.name, one.lesson)])
             st.caption(" · ".join(map(escaped, facts)))
             look: Any = {"icon": ":material/play_arrow:", "shortcut": str(number + 1) if number < 9 else None}
             go = partial(choices.go, 1, one.name)

@@ -99,12 +99,6 @@ def show_curves(lines: list[Curve], steps: int, *, over: bool) -> None:
         state.lesson_room_again = monotonic() + CURVE_EVERY
 
 
-def take_up(key: RoomKey) -> None:
-    """A room that this teacher's browser remembers, where it is still there."""
-    if _key() is None and rooms.served.is_set() and rooms.rooms().is_open(key):
-        st.session_state.lesson_room = key
-
-
 def _key() -> RoomKey | None:
     return st.session_state.get("lesson_room")
 

@@ -6,20 +6,20 @@ from typing import Any
 import streamlit as st
 
 from i18n import N_, language, say, say_count
-from lessons.lesson import Lesson, Step
+from lessons.lesson import Lesson
 from lessons.reading import MOST_BYTES, Mistakes, read
 from lessons.shelf import FOLDER, GALLERY, Shelved, shelf, written
 from model import catalog
 from serving.loaded_models import OF_PAGES
 from ui.guard import guarded, problem_in
 from ui.lessons import screen, shelves, steps
+from ui.lessons.choices import DRAFT
 from ui.markdown import escaped
 from ui.sidebar import models
 from ui.streamlit_internals import css
 from ui.widgets import bound, component_value, download, whole
 from viz.components import source
 
-DRAFT = "draft"  # what the answers to the lesson that is written are kept under
 USUAL = "lessons"  # the template to begin with
 HELP = N_("The lessons that ship, and one for each page of the app, to begin with. What is written here is replaced.")
 
@@ -105,9 +105,17 @@ def _run(lesson: Lesson) -> tuple[int, list[str]]:
     for step in lesson.steps:
         if not (_at_hand(step.model) and _at_hand(step.beside.model or step.model)):
             continue
-        problem = _problem(step)
-        ran += problem is None
-        problems += [problem] if problem else []
+        try:
+            now, beside = steps.pair(step)
+            if step.ask:
+                steps.answered(step, now, beside)
+            ran += 1
+        except Exception as error:
+            problem = problem_in(error)
+            if problem is None:
+                raise
+            said = say(problem)
+            problems.append(said if re.search(r"\d", said[:8]) else str(step.wrong("", said)))
     return ran, problems
 
 
@@ -115,20 +123,6 @@ def _at_hand(name: str) -> bool:
     """Whether a model ships, or is loaded."""
     entry = catalog.ENTRIES.get(name)
     return name in OF_PAGES or (entry is not None and entry.repo is None) or models.loaded().find(name) is not None
-
-
-def _problem(step: Step) -> str | None:
-    try:
-        now, beside = steps.pair(step)
-        if step.ask:
-            steps.answered(step, now, beside)
-    except Exception as error:
-        problem = problem_in(error)
-        if problem is None:
-            raise
-        said = say(problem)
-        return said if re.search(r"\d", said[:8]) else str(step.wrong("", said))
-    return None
 
 
 def _buttons(text: str, lesson: Lesson | None) -> None:

@@ -13,12 +13,12 @@ from ui import explain, page, results
 from ui.guard import guarded, problem_in
 from ui.heads import head as head_picture
 from ui.heads import overview
-from ui.lessons import choices, classroom, progress, steps
+from ui.lessons import choices, classroom, steps
 from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView
 from ui.streamlit_internals import SELECTORS
-from ui.widgets import component_value
+from ui.widgets import component_value, deferred, download
 from viz.components import source
 from viz.head import comparison_figure, difference_figure, head_figure, head_range, unnamed_figure
 from viz.heatmap import enlarged
@@ -27,6 +27,7 @@ from viz.lessons import pictures, screen
 from viz.lessons.glossary import prose
 from viz.lessons.image import image_and_words, lit_step
 from viz.lessons.screen import ASKS, verdict_on
+from viz.lessons.summary import QuestionSummary, summary_page
 from viz.lit_image import lit_packet, weights_tables
 from viz.numbers import loss_figure
 
@@ -90,7 +91,13 @@ def show_end(lesson: Lesson, name: str) -> None:
                 "{right} of {count} answer correct.", "{right} of {count} answers correct.", len(chosen), **score
             )
             st.html(f'<p class="aim">{words}</p>')
-        progress.offer_summary(lesson, asked, answers, given)
+        summaries = [
+            QuestionSummary(number, step.title, step.ask.kind, answers.get(number), given[number])
+            for number, step in asked.items()
+            if step.ask
+        ]
+        summary = deferred(partial(summary_page, lesson, summaries))
+        download(say("Summary to print"), summary, "summary.html", "text/html", key="lesson_summary")
 
 
 def _found(step: Step) -> Answer | str:

@@ -144,7 +144,7 @@ def chosen_link(found: TwinPair, batch: TokenBatch) -> WhyCausalLink:
     own = {
         "why_head": state.get("why_best_head"),
         "why_place": _first_place(batch),
-        "why_token": _another_token(found, int(batch.ids[0, _place(batch)])),
+        "why_token": another_token(found, int(batch.ids[0, place(batch)])),
     }
     return WhyCausalLink.of_choices(**dict.fromkeys(name for name, value in own.items() if state[name] == value))
 
@@ -153,7 +153,7 @@ def _first_place(batch: TokenBatch) -> int:
     return max(round(0.7 * (batch.ids.shape[1] - 1)), 1)
 
 
-def _place(batch: TokenBatch) -> int:
+def place(batch: TokenBatch) -> int:
     chosen = st.session_state.why_place
     return min(max(_first_place(batch) if chosen is None else chosen, 1), batch.ids.shape[1] - 1)
 
@@ -193,9 +193,9 @@ def choose_head(one: Combination, outcomes: dict[Combination, TwinOutcome]) -> t
 def choose_change(found: TwinPair, batch: TokenBatch) -> tuple[bool, int, int]:
     """Which model, which token of the text (from 1), and the id that it becomes."""
     state, last, model = st.session_state, batch.ids.shape[1] - 1, found.models[True]
-    state.why_place = _place(batch)
+    state.why_place = place(batch)
     if state.why_token not in found.words():
-        state.why_token = _another_token(found, int(batch.ids[0, state.why_place]))
+        state.why_token = another_token(found, int(batch.ids[0, state.why_place]))
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         one_of(say("Model"), TRAINED, "why_proof", width="content")
         token = lambda position: f"{position}: {batch.pieces[0][position]}"  # noqa: E731
@@ -204,14 +204,7 @@ def choose_change(found: TwinPair, batch: TokenBatch) -> tuple[bool, int, int]:
     return state.why_proof, state.why_place, state.why_token
 
 
-def changed(found: TwinPair, batch: TokenBatch) -> tuple[int, int]:
-    """The position and the id of choose_change where it is not drawn; another id if the chosen one changes nothing."""
-    position, token = _place(batch), st.session_state.why_token
-    before = int(batch.ids[0, position])
-    return position, token if token in found.words() and token != before else _another_token(found, before)
-
-
-def _another_token(found: TwinPair, token: int) -> int:
+def another_token(found: TwinPair, token: int) -> int:
     return next(number for number in [*_replacements(), *found.words()] if number != token)
 
 

@@ -9,15 +9,14 @@ import streamlit as st
 from markupsafe import Markup
 from streamlit.delta_generator import DeltaGenerator
 
-from i18n import N_, large, say, say_count
+from i18n import N_, say, say_count
 from model.heads.view import head_name
-from model.text import TokenBatch, beginning
+from model.text import TokenBatch
 from model.why_causal import twins
 from model.why_causal.twins import COMBINATIONS, Change, Combination, Curves, TwinOutcome, TwinPair
 from ui import explain, link, page
 from ui.guard import guarded
 from ui.heads import head as head_picture
-from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView
 from ui.why_causal import controls
@@ -51,35 +50,6 @@ NAMES = {
     Combination(False, True): N_("trained without, run with"),
     Combination(False, False): N_("trained without, run without"),
 }
-
-
-def training_lines(training: Curves) -> list[Curve]:
-    """The curves of both while they were trained, and of the second with the mask put back."""
-    held_out = training.held_out[Combination(False, True)]
-    put_back = say("trained without, the mask put back (held-out text)")
-    return [
-        Curve(say("trained with the mask"), training.steps, training.training[True], True),
-        Curve(say("trained without"), training.steps, training.training[False], False),
-        Curve(put_back, training.steps, held_out, False, dotted=True),
-    ]
-
-
-def size(found: TwinPair, batch: TokenBatch) -> str:
-    count = found.models[True].describe().parameters
-    parameters = say("two models · {count} parameters each", count=large(count))
-    return f"{parameters} · {say_count('{count} token', '{count} tokens', int(batch.keep.sum()))}"
-
-
-def cut_note(found: TwinPair, batch: TokenBatch) -> str:
-    """What of the text is not read, "" where all of it is."""
-    cut = batch.cut[0]
-    if not cut:
-        return ""
-    return say_count(
-        "These models read at most {most} tokens. The text's last character is cut: “{beginning}”.",
-        "These models read at most {most} tokens. The text's last {count} characters are cut, from “{beginning}” on.",
-        len(cut), most=found.context, beginning=escaped(beginning(cut)),
-    )  # fmt: skip
 
 
 def trained_sentence(training: Curves) -> Markup:
@@ -183,11 +153,14 @@ def trained(training: Curves) -> Beginning:
     left, right = st.columns(2, gap="large")
     with left:
         st.markdown("#### " + say("How they were trained"))
-        lines = training_lines(training)
-        ends = [
-            say("{name} from {first:.2f} to {last:.2f}", name=line.name, first=line.y[0], last=line.y[-1])
-            for line in lines
+        put_back = say("trained without, the mask put back (held-out text)")
+        lines = [
+            Curve(say("trained with the mask"), training.steps, training.training[True], True),
+            Curve(say("trained without"), training.steps, training.training[False], False),
+            Curve(put_back, training.steps, training.held_out[Combination(False, True)], False, dotted=True),
         ]
+        end = N_("{name} from {first:.2f} to {last:.2f}")
+        ends = [say(end, name=line.name, first=line.y[0], last=line.y[-1]) for line in lines]
         words = N_("Loss in nats/token over {steps:,.0f} training steps: {ends}.")
         alt = say(words, steps=training.steps[-1], ends=say(", ").join(ends))
         figure = cached_figure(loss_curves, lines, unit=say("nats/token"), height=300)
@@ -278,7 +251,12 @@ def proof(pair: TwinPair, batch: TokenBatch) -> None:
 
 def seen(pair: TwinPair, batch: TokenBatch, outcomes: Outcomes) -> None:
     with guarded(say("Changing a token …")):
-        changes = controls.change(pair, batch, True, *controls.changed(pair, batch))
+        # what choose_change chooses, where it is not drawn; another id if the chosen one changes nothing
+        position, token = controls.place(batch), st.session_state.why_token
+        before = int(batch.ids[0, position])
+        if token not in pair.words() or token == before:
+            token = controls.another_token(pair, before)
+        changes = controls.change(pair, batch, True, position, token)
     losses = {name: nats(outcomes[one].loss) for name, one in ROUNDS.items()}
     loss = say(
         "Trained and run without the mask, a model has a loss of <b>{free} nats/token</b> on this text; with the "
