@@ -8,6 +8,7 @@ page.set_up("Cross-attention")  # first, so that the browser has something to fe
 
 from i18n import say
 from model.cross_attention.dates import DatesModel
+from model.text import rows_of
 from ui import controls, explain, run_view
 from ui import cross_attention as ours
 from ui.guard import guarded
@@ -41,7 +42,12 @@ sentence_slot, notes = st.container(), st.container()
 with st.sidebar:
     beside = ours.choose_beside(model, text)
 with sentence_slot, guarded(say("Encoding and decoding with {model} …", model=explain.title_of(model))):
-    lines = ours.read_lines(model, text, targets, beside)
+    if beside is None:
+        lines = ours.SourceTexts(run_view.tokenize(model, text, "right", targets), 0)
+    else:  # the last row is ours
+        both = f"{rows_of(text, 1)[0][0]}\n{beside}"
+        reading = run_view.tokenize(model, both, "right", targets and [targets[0], targets[0]])
+        lines = ours.SourceTexts(reading, 1)
     with st.sidebar:
         row = controls.choose_row(lines.own_rows, "cross_row")
     parts = {part: run_view.run_pair(model, lines.reading.batch, spec, row, part) for part in ours.PARTS}
@@ -65,4 +71,8 @@ if isinstance(model, DatesModel):
         ours.what_breaks(model, lines, spec, parts["decoder"][1])
 else:
     ours.losses(parts["decoder"], changed=changed)
-ours.share(model, text)
+if isinstance(model, DatesModel):
+    usual = {"cross_beside": None} if st.session_state.cross_beside == ours.long_enough(text) else {}
+    controls.share(ours.DatesLink, model, text=None, target="", **usual)
+else:
+    controls.share(ours.CrossLink, model)

@@ -67,5 +67,6 @@ else:
     else:
         screen.show_end(lesson, opened.key)
     classroom.show(lesson, opened.key, number)
+given = choices.answers_by_lesson().get(opened.key, "") if opened else ""
 with st.sidebar:
-    link.share(choices.link(opened.key if opened else ""))
+    link.share(choices.LessonLink.of_choices(lesson_given=given))

@@ -8,6 +8,7 @@ page.set_up("Pixels")  # first, so that the browser has something to fetch while
 
 from i18n import N_, say
 from ui import link, pixels
+from ui.controls import SCOPE_HELP, SCOPES
 from ui.guard import guarded
 from ui.pixels import PARTS, PixelsLink
 from ui.widgets import one_of
@@ -47,8 +48,12 @@ with guarded():
         )
         st.caption(about)
     if part == "look":
-        with switches:
-            causal, scope = pixels.choose_mask()
+        look = {"horizontal_alignment": "right", "vertical_alignment": "center", "gap": "medium"}
+        with switches, st.container(horizontal=True, **look):
+            about_mask = say("On: no pixel sees a later one. Off: every pixel sees them all.")
+            causal = st.toggle(say("Causal"), key="pixels_causal", help=about_mask, width="content")
+            scopes = {"disabled": causal, "width": "content", "help": say(SCOPE_HELP)}
+            scope = one_of(say("When a mask is off:"), SCOPES, "pixels_scope", **scopes)
         now, standard = pixels.run_pair(model, levels, told, causal, scope)
         st.html(page.sentence(sentence(now, standard, layer, head, layer_only=scope == "layer")))
         pixels.show(now, standard, layer, head)

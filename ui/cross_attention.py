@@ -19,7 +19,7 @@ from model.masks import MaskSpec
 from model.sampling import logits_at, predictions
 from model.text import TokenBatch, rows_of
 from serving.job import ModelRef
-from ui import controls, explain, page, results, run_view
+from ui import explain, page, results, run_view
 from ui.heads import head as head_picture
 from ui.link import TextLink, Whole, at_most
 from ui.markdown import escaped
@@ -82,14 +82,6 @@ class DatesLink(CrossLink):
     cross_beside: Literal[*LONGER] | None = None  # type: ignore[valid-type]
 
 
-def share(model: Model, text: str) -> None:
-    if not isinstance(model, DatesModel):
-        controls.share(CrossLink, model)
-        return
-    usual = {"cross_beside": None} if st.session_state.cross_beside == _long_enough(text) else {}
-    controls.share(DatesLink, model, text=None, target="", **usual)
-
-
 NO_SOURCE = N_(
     "{model} has no source to attend to, so this page shows the built-in dates model. Choose an encoder-decoder "
     "from the Hub (T5, BART, Marian) under *Another model…* to get the same views."
@@ -116,19 +108,10 @@ def choose_beside(model: Model, text: str) -> str | None:
     if not isinstance(model, DatesModel):
         return f"{rows[0]} {' '.join(rows[0].split()[:MORE])}"
     if st.session_state.cross_beside is None:
-        st.session_state.cross_beside = _long_enough(text)
+        st.session_state.cross_beside = long_enough(text)
     about = say("The shorter of the two lines is padded to the length of the longer one.")
     look: Any = {"format_func": lambda line: say("{line} (length: {count})", line=line, count=len(line)), "help": about}
     return st.selectbox(say("Second line of the batch (added)"), LONGER, key="cross_beside", **look)
-
-
-def read_lines(model: Model, text: str, targets: list[str] | None, beside: str | None) -> SourceTexts:
-    """The rows as the model reads them, the last one ours where there is one. Raises what reading raises."""
-    if beside is None:
-        return SourceTexts(run_view.tokenize(model, text, "right", targets), 0)
-    rows, _ = rows_of(text, 1)
-    both = targets and [targets[0], targets[0]]
-    return SourceTexts(run_view.tokenize(model, f"{rows[0]}\n{beside}", "right", both), 1)
 
 
 def choose_head(model: Model, part: str) -> tuple[int, int | None]:
@@ -161,7 +144,7 @@ def choose_step(outputs: list[str]) -> int:
     return st.session_state.cross_step
 
 
-def _long_enough(text: str) -> str:
+def long_enough(text: str) -> str:
     """The first line of ours that gives the user's first one enough padding, or the longest."""
     rows, _ = rows_of(text, 1)
     return next((line for line in LONGER if rows and len(line) >= len(rows[0]) + MORE), LONGER[-1])

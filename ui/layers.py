@@ -122,7 +122,7 @@ def show_all(
 ) -> str:
     """Queries by keys at one layer; gives the sentence, which is about the query."""
     runs = [one for one in (now, standard) if one is not None]
-    views = [one.kept(("map", over, layer), lambda one=one: _maps(one, over).view(layer)) for one in runs]
+    views = [one.kept(("map", over, layer), partial(_map, one, over, layer)) for one in runs]
     picture, below = st.container(), st.container()
     with below:
         part = head_picture.without_padding(part, now.keep(), masked=bool(now.masks.padding))
@@ -148,6 +148,10 @@ def _lens(of: RunView, begin: int, end: int) -> LogitLens:
 
 def _maps(of: RunView, over: Over) -> LayerMaps:
     return of.ask(layer_maps, "mean" if over == "flow" else over, of.by)
+
+
+def _map(of: RunView, over: Over, layer: int) -> HeadView:
+    return _maps(of, over).view(layer)
 
 
 def _token(of: RunView, query: int, over: Over) -> HeadView:

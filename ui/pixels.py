@@ -20,13 +20,12 @@ from model.pixels.view import PixelView, class_name
 from model.sampling import Sampling
 from serving.job import ModelRef
 from ui import link, page, results, run_view
-from ui.controls import SCOPE_HELP, SCOPES
 from ui.guard import guarded
 from ui.heads.head import canvas
 from ui.results import cached_figure
 from ui.run_view import RunView
 from ui.sidebar import models
-from ui.widgets import bound, component_value, one_of, select, stoppable, whole, wholes
+from ui.widgets import bound, component_value, select, stoppable, whole, wholes
 from viz import pixels as pictures
 from viz.numbers import chance, percent, share_table
 
@@ -203,14 +202,6 @@ def choose_picture() -> tuple[np.ndarray, int]:
     )
     label = say("Class token")
     return levels, choose_class(label, "pixels_told", own, N_("the picture's own, {digit}"), about)
-
-
-def choose_mask() -> tuple[bool, str]:
-    about = say("On: no pixel sees a later one. Off: every pixel sees them all.")
-    with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="medium"):
-        causal = st.toggle(say("Causal"), key="pixels_causal", help=about, width="content")
-        label = say("When a mask is off:")
-        return causal, one_of(label, SCOPES, "pixels_scope", disabled=causal, width="content", help=say(SCOPE_HELP))
 
 
 def run_pair(

@@ -174,7 +174,7 @@ def test_a_damaged_upload_is_a_sentence() -> None:
 
 
 def test_a_text_too_long_for_one_picture_or_file_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pictures, "MOST_SIDE", 5)
+    monkeypatch.setattr(pictures.drawn, "MOST_SIDE", 5)
     assert any("label at most 5 tokens" in said for said in Export().said("info"))
     monkeypatch.setattr(data, "MOST_BYTES", 2000)
     assert any(

@@ -13,19 +13,10 @@ import streamlit as st
 from pydantic import BeforeValidator, ConfigDict, StringConstraints
 
 from i18n import N_, say, say_all, say_count
-from model.atlas import progress
+from model.atlas import progress, texts
 from model.atlas.progress import AtlasProgress, Measure
 from model.atlas.result import EVERY_MEASURE, MEASURES, Atlas
 from model.atlas.tally import Tally
-from model.atlas.texts import (
-    MOST_UPLOAD,
-    SUFFIXES,
-    Unit,
-    units_of_random,
-    units_of_sample,
-    units_of_text,
-    units_of_upload,
-)
 from model.atlas.unit import check, measure_unit, row_length
 from model.base import Model
 from model.masks import MaskSpec
@@ -112,7 +103,7 @@ class GrowingAtlas:
     stopped: why, "" while it is measured."""
 
     key: Hashable
-    units: list[Unit]
+    units: list[texts.Unit]
     progress: AtlasProgress
     done: int = 0
     seconds: float = 0.0
@@ -136,32 +127,32 @@ class GrowingAtlas:
         self.stopped, self.seconds = "", 0.0
 
 
-def source(model: Model, chosen: str, text: str) -> tuple[str, Callable[[], list[Unit]]]:
+def source(model: Model, chosen: str, text: str) -> tuple[str, Callable[[], list[texts.Unit]]]:
     """What stands for the texts in a key, and how they are read. Ends the page where there are none yet."""
     if chosen == "sample":
-        return chosen, units_of_sample
+        return chosen, texts.units_of_sample
     if chosen == "random":
-        return chosen, lambda: units_of_random(model)
+        return chosen, lambda: texts.units_of_random(model)
     if chosen == "text":
         if not text.strip():
             st.info(say("Type a text on the left, one per line, or choose other texts above."))
             st.stop()
-        return f"text:{digest(text).hex()}", lambda: units_of_text(text)
+        return f"text:{digest(text).hex()}", lambda: texts.units_of_text(text)
     words = N_(
         "Your own texts, at most {size:.0f} MB: each line of a .txt file, or each cell of the column “text” of a .csv "
         "file, is a text"
     )
-    label, kinds, most = say(words, size=MOST_UPLOAD / 1e6), [kind[1:] for kind in SUFFIXES], MOST_UPLOAD // 10**6
-    sent = uploader(label, kinds, key="atlas_file", max_upload_size=most)
+    label, kinds = say(words, size=texts.MOST_UPLOAD / 1e6), [kind[1:] for kind in texts.SUFFIXES]
+    sent = uploader(label, kinds, key="atlas_file", max_upload_size=texts.MOST_UPLOAD // 10**6)
     if sent is None:
         st.info(say("Choose a file: its texts are processed in memory and not stored."))
         st.stop()
     data = sent.getvalue()
-    return f"{sent.name}:{hashlib.sha256(data).hexdigest()}", lambda: units_of_upload(sent.name, data)
+    return f"{sent.name}:{hashlib.sha256(data).hexdigest()}", lambda: texts.units_of_upload(sent.name, data)
 
 
 def find(
-    model: Model, texts: str, read: Callable[[], list[Unit]], masks: MaskSpec
+    model: Model, source_key: str, read: Callable[[], list[texts.Unit]], masks: MaskSpec
 ) -> tuple[Atlas, Callable[[], object]]:
     """The atlas, or what there is of it so far under a bar with its progress; and a function to call when the page is
     drawn, which measures more and draws the page again.
@@ -170,7 +161,7 @@ def find(
     """
     check(model, masks)
     length, state = row_length(model), st.session_state
-    key = ("atlas", model.key, texts, digest(masks.to_json()), length)
+    key = ("atlas", model.key, source_key, digest(masks.to_json()), length)
     found = results.result_cache().find(key)  # numbers alone: what was measured in one language is shown in every other
     if found is not None:
         return found, lambda: None
@@ -178,7 +169,7 @@ def find(
     if growing is None or growing.key != key:
         growing = state.atlas_growing = GrowingAtlas(key, read(), progress.begun(model, length))
 
-    def measure(unit: Unit, bar: int) -> Tally:
+    def measure(unit: texts.Unit, bar: int) -> Tally:
         return results.ask_anew(measure_unit, ModelRef.of(model), unit, masks, length, bar, low_priority=True)
 
     if not growing.done:

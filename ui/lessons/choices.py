@@ -60,11 +60,6 @@ def take_linked(lesson: str) -> None:
     _answers().update({(lesson, int(step)): int(choice) for step, choice in pairs})
 
 
-def link(lesson: str) -> LessonLink:
-    answers = [f"{step}-{choice}" for (name, step), choice in sorted(_answers().items()) if name == lesson]
-    return LessonLink.of_choices(lesson_given=",".join(answers))
-
-
 def _answers() -> dict[tuple[str, int], int]:
     return st.session_state.setdefault("lesson_answers", {})
 

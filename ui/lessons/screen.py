@@ -236,7 +236,7 @@ def _draw(figure: go.Figure, alt: str, *, room: str = "one", number: int = 0) ->
 
 def _losses(step: Step, now: RunView, beside: RunView | None) -> None:
     """Of each token, or the mean of each text."""
-    names, other_run = [say("this run"), say("compared with")], beside or now
+    names, other_run = (say("this run"), say("compared with")), beside or now
     if step.show == "texts":
         one, other = (results.ask(mean_losses, view.run) for view in (now, other_run))
         pieces, changed = now.run.batch.texts, now.run.key != other_run.run.key
@@ -247,9 +247,9 @@ def _losses(step: Step, now: RunView, beside: RunView | None) -> None:
             return
         one, other, pieces = predicted.losses, others.losses, now.run.batch.pieces[now.row]
         changed = beside is not None and len(one) == len(other)
-        models = [view.model.name for view in (now, other_run)]
-        if changed and models[0] != models[1]:
-            names = [say(MODELS[name]) if name in MODELS else name for name in models]
+        called, others_name = now.model.name, other_run.model.name
+        if changed and called != others_name:
+            names = say(MODELS.get(called, called)), say(MODELS.get(others_name, others_name))
     figure = cached_figure(loss_figure, one, other, pieces, changed=changed, names=names)
     size = text_size()
     if size:

@@ -94,7 +94,7 @@ def show(step: Step, now: RunView) -> None:
     k, v = (rows[[f"{name}1", f"{name}2"]].to_numpy(np.float64) for name in "kv")
     closed = tuple(np.flatnonzero(rows[say("blocked")]).tolist())
     keys, values = (tuple(map(tuple, numbers.tolist())) for numbers in (k, v))
-    own = {"query": tuple(query), "keys": keys, "values": values, "blocked": closed}
+    own: dict[str, Any] = {"query": tuple(query), "keys": keys, "values": values, "blocked": closed}
     typed = replace(first.plain, **own, add=add, precision=precision, then=then)
     slot.html(pictures.numbers(typed, results.ask(four_token_steps, typed)))
 

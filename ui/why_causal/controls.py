@@ -21,7 +21,7 @@ from ui import controls, results, run_view
 from ui.link import Link, Whole, at_most
 from ui.run_view import RunView
 from ui.why_causal import live_training
-from ui.widgets import bound, one_of
+from ui.widgets import bound
 from viz.numbers import percent
 from viz.why_causal.charts import TwinCard
 
@@ -188,20 +188,6 @@ def choose_head(one: Combination, outcomes: dict[Combination, TwinOutcome]) -> t
     go, icon = say("Go to the highest copy score"), ":material/vertical_align_top:"
     st.button(go, icon=icon, on_click=best_head, disabled=chosen == best)
     return chosen
-
-
-def choose_change(found: TwinPair, batch: TokenBatch) -> tuple[bool, int, int]:
-    """Which model, which token of the text (from 1), and the id that it becomes."""
-    state, last, model = st.session_state, batch.ids.shape[1] - 1, found.models[True]
-    state.why_place = place(batch)
-    if state.why_token not in found.words():
-        state.why_token = another_token(found, int(batch.ids[0, state.why_place]))
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        one_of(say("Model"), TRAINED, "why_proof", width="content")
-        token = lambda position: f"{position}: {batch.pieces[0][position]}"  # noqa: E731
-        st.selectbox(say("Change the token"), range(1, last + 1), key="why_place", width=200, format_func=token)
-        st.selectbox(say("into"), found.words(), key="why_token", width=200, format_func=model.label)
-    return state.why_proof, state.why_place, state.why_token
 
 
 def another_token(found: TwinPair, token: int) -> int:

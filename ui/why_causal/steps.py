@@ -4,6 +4,7 @@ choices of its own runs again alone.
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import streamlit as st
 from markupsafe import Markup
@@ -237,7 +238,16 @@ def writing(pair: TwinPair, batch: TokenBatch, outcomes: Outcomes) -> None:
 @st.fragment
 def proof(pair: TwinPair, batch: TokenBatch) -> None:
     WhyCausalLink.keep()
-    trained, position, token = controls.choose_change(pair, batch)
+    state, words = st.session_state, pair.words()
+    state.why_place = controls.place(batch)
+    if state.why_token not in words:
+        state.why_token = controls.another_token(pair, int(batch.ids[0, state.why_place]))
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        trained = one_of(say("Model"), controls.TRAINED, "why_proof", width="content")
+        places, named = range(1, batch.ids.shape[1]), lambda one: f"{one}: {batch.pieces[0][one]}"
+        look: Any = {"width": 200}
+        position = st.selectbox(say("Change the token"), places, key="why_place", format_func=named, **look)
+        token = st.selectbox(say("into"), words, key="why_token", format_func=pair.models[True].label, **look)
     with guarded(say("Changing a token …")):
         changes = controls.change(pair, batch, trained, position, token)
     sentence = proof_sentence(changes, token == int(batch.ids[0, position]))
@@ -251,7 +261,7 @@ def proof(pair: TwinPair, batch: TokenBatch) -> None:
 
 def seen(pair: TwinPair, batch: TokenBatch, outcomes: Outcomes) -> None:
     with guarded(say("Changing a token …")):
-        # what choose_change chooses, where it is not drawn; another id if the chosen one changes nothing
+        # what the step before chooses, where it is not drawn; another id if the chosen one changes nothing
         position, token = controls.place(batch), st.session_state.why_token
         before = int(batch.ids[0, position])
         if token not in pair.words() or token == before:
