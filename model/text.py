@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -68,7 +68,7 @@ class TokenBatch:
         text = self.texts[row]
         return text[: len(text) - len(self.cut[row])]
 
-    def rows(self, rows: Sequence[int]) -> "TokenBatch":
+    def rows(self, rows: Sequence[int]) -> Self:
         """These rows alone, as long as they are here; one may come several times."""
         some = list(rows)
         each = {name: getattr(self, name) for name in ("pieces", "cut", "texts", "ends")}

@@ -7,8 +7,8 @@ from ui import page
 page.set_up("Bug clinic")  # not shown
 
 from i18n import N_, say
-from model.bug_clinic.comparison import attention_for, masks_for, prepared
-from ui import controls, explain, run_view, widgets
+from model.bug_clinic.comparison import attention_for, compare, examine, masks_for, prepared
+from ui import controls, explain, results, run_view, widgets
 from ui.bug_clinic import controls as clinic
 from ui.bug_clinic import explanations
 from ui.guard import guarded
@@ -49,7 +49,8 @@ else:
     with bugs:
         bug = clinic.choose_bug()
     with guarded():
-        pair = explanations.compared(now, bug, controls.nearest_head(model, *run_view.shape_of(now))[0])
+        of = now.run.model, now.run, now.row, bug.key
+        pair = results.ask(compare, *of, controls.nearest_head(model, *run_view.shape_of(now))[0])
     clinic.go_where_it_shows(now, bug, pair)
     with heads:
         layer, head = controls.choose_head(model, *run_view.shape_of(now))
@@ -61,7 +62,7 @@ else:
     with picture:
         explanations.show(now, bug, pair, layer, head, on=on)
     with told, guarded():
-        found = explanations.examined(now, bug, layer)  # by every law, which takes longer than the picture
+        found = results.ask(examine, *of, layer)  # by every law, which takes longer than the picture
         explanations.show_beside(now, bug, pair, found, layer, head)
     explanations.show_laws(now, bug, found, layer)
 

@@ -8,48 +8,71 @@ page.set_up("Cross-attention")  # first, so that the browser has something to fe
 
 from i18n import say
 from model.cross_attention.dates import DatesModel
-from ui import controls, explain
-from ui.cross_attention import controls as ours
-from ui.cross_attention import figures
+from model.text import rows_of
+from ui import controls, explain, run_view
+from ui import cross_attention as ours
 from ui.guard import guarded
+from ui.sidebar import models
 from ui.widgets import one_of
 
 chosen = controls.open_model(ours.DatesLink.restore)
 with guarded():
-    model = ours.model_of(chosen)
+    model = chosen if chosen.kind == "encoder-decoder" else models.loaded().load("dates")
 if model is not chosen:
     tell = st.sidebar.caption if chosen.name == "story" else st.info
     tell(say(ours.NO_SOURCE, model=explain.title_of(chosen)))
 with st.sidebar:
-    text, targets = ours.choose_texts(model)
+    if isinstance(model, DatesModel):
+        st.text_area(say("Dates in English, one per line"), key="date_text", height=100)
+        take = lambda example: st.session_state.update(date_text=example)  # noqa: E731
+        controls.choose_example(ours.EXAMPLES, "date_example", take)
+        text, targets = controls.read(st.session_state.date_text), None
+    else:
+        text, targets = controls.choose_text(), controls.choose_target(model)
 controls.ask_for_text(text)
 
 title, switches = st.columns([1.4, 1], vertical_alignment="center")
-with switches:
-    spec = ours.choose_masks(model)
+with switches, st.container(horizontal=True, horizontal_alignment="right", gap="medium"):
+    later = say("On: no output token sees a later one.")
+    causal = st.toggle(say("Causal (decoder)"), key="cross_causal", width="content", help=later)
+    short = say("On: no token attends to the padding of a short source.")
+    padding = st.toggle(say("Padding (source)"), key="cross_padding", width="content", help=short)
+    spec = model.standard.replace(causal=causal, padding=padding)
 sentence_slot, notes = st.container(), st.container()
 with st.sidebar:
     beside = ours.choose_beside(model, text)
 with sentence_slot, guarded(say("Encoding and decoding with {model} …", model=explain.title_of(model))):
-    lines = ours.read(model, text, targets, beside)
+    if beside is None:
+        lines = ours.SourceTexts(run_view.tokenize(model, text, "right", targets), 0)
+    else:  # the last row is ours
+        both = f"{rows_of(text, 1)[0][0]}\n{beside}"
+        reading = run_view.tokenize(model, both, "right", targets and [targets[0], targets[0]])
+        lines = ours.SourceTexts(reading, 1)
     with st.sidebar:
         row = controls.choose_row(lines.own_rows, "cross_row")
-    parts = figures.run(model, lines, spec, row)
+    parts = {part: run_view.run_pair(model, lines.reading.batch, spec, row, part) for part in ours.PARTS}
 source = parts["cross"][0].run.keys
 title.markdown(page.heading(say("Cross-attention"), explain.title_of(model), explain.size(source, row)))
-for note in figures.notes(model, lines, spec, row):
+for note in ours.notes(model, lines, spec, row):
     notes.caption(note)
 
 changed = spec != model.standard
-figures.alignment(model, parts["cross"], changed=changed)
+ours.alignment(model, parts["cross"], changed=changed)
 if isinstance(model, DatesModel):
     with sentence_slot, guarded(say("Writing …")):
-        st.html(figures.verdict(model, lines, spec, parts["decoder"][0]))
+        st.html(ours.verdict(model, lines, spec, parts["decoder"][0]))
 shown = one_of(say("Masks of the heatmaps"), ours.SHOWN, "cross_shown") if changed else "now"
-figures.heatmaps(model, parts, shown)
+ours.heatmap(model, parts, "cross", shown)
+for column, part in zip(st.columns(2, gap="medium"), ("encoder", "decoder"), strict=True):
+    with column:
+        ours.heatmap(model, parts, part, shown)
 if isinstance(model, DatesModel):
-    with guarded(say("Writing {count} held-out dates …", count=figures.SAMPLE)):
-        figures.what_breaks(model, lines, spec, parts["decoder"][1])
+    with guarded(say("Writing {count} held-out dates …", count=ours.SAMPLE)):
+        ours.what_breaks(model, lines, spec, parts["decoder"][1])
 else:
-    figures.losses(parts["decoder"], changed=changed)
-ours.share(model, text)
+    ours.losses(parts["decoder"], changed=changed)
+if isinstance(model, DatesModel):
+    usual = {"cross_beside": None} if st.session_state.cross_beside == ours.long_enough(text) else {}
+    controls.share(ours.DatesLink, model, text=None, target="", **usual)
+else:
+    controls.share(ours.CrossLink, model)

@@ -11,6 +11,7 @@ from ui import controls, explain, link, run_view
 from ui.export import export_files
 from ui.export.export_files import ExportSubject
 from ui.guard import guarded
+from ui.widgets import one_of
 
 model, text = controls.open_page()
 reading, row = controls.open_text(model, text)
@@ -24,7 +25,7 @@ with st.sidebar:
     by = controls.choose_by()
     controls.explain_by()
 with guarded(say("Running {model} …", model=explain.title_of(model))):
-    only_layer = controls.only(scope, layer)
+    only_layer = layer if scope == "layer" else None
     pair = run_view.run_pair(model, reading.batch, spec, row, attention, only_layer=only_layer, by=by)
     standard = pair[1] if spec != model.standard else None
     subject = ExportSubject(pair[0], standard, layer, head, reading.rows[row])
@@ -33,7 +34,10 @@ title.markdown(page.heading(say("Export"), explain.title_of(model), subject.name
 with st.sidebar:
     part = controls.choose_positions(*size)
 
-section = export_files.choose()
+if st.session_state.get("section") not in export_files.SECTIONS:  # the Mask Lab's have the same name in a link
+    st.session_state.section = export_files.SECTIONS[0]
+sections = {name: name for name in export_files.SECTIONS}
+section = one_of(say("Export"), sections, "section", label_visibility="collapsed")
 if section == "Picture":
     from ui.export import pictures  # matplotlib takes a second, and no other part needs it
 

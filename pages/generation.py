@@ -12,7 +12,10 @@ from ui.generation import cache_sections, steps, writing
 from ui.guard import guarded
 
 model, text = controls.open_page(writing.GenerationLink.restore)
-writing.guard(model)
+if model.kind != "decoder":
+    controls.refuse(model, writing.GenerationLink, say(writing.NO_DECODER, model=explain.title_of(model)))
+if not model.predicts:
+    controls.refuse(model, writing.GenerationLink, say(controls.ANOTHER, why=explain.no_predictions(model)))
 controls.ask_for_text(
     text, N_("Type the beginning of a text on the left, or choose an example: the model continues it.")
 )

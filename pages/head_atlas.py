@@ -1,5 +1,6 @@
 """Head atlas: every head of a model measured over texts, as points to choose from."""
 
+from dataclasses import replace
 from typing import Any
 
 import streamlit as st
@@ -10,9 +11,11 @@ from ui import page
 page.set_up(N_("Head atlas"))  # first, so that the browser has something to fetch while torch is imported
 
 from model.atlas.progress import about as about_atlas
-from model.atlas.result import EVERY_MEASURE
+from model.atlas.result import EVERY_MEASURE, OF_WEIGHTS
 from model.atlas.unit import row_length
-from ui import controls, explain
+from model.circuits.ov_qk import copying_scores, strongest_reads
+from serving.job import ModelRef
+from ui import controls, explain, results
 from ui.guard import guarded
 from ui.head_atlas import controls as atlas_controls
 from ui.head_atlas import examples
@@ -29,7 +32,8 @@ title.markdown(page.heading(say("Head atlas")))
 texts, axes = st.columns([2.7, 1.6], vertical_alignment="bottom")
 with texts, st.container(horizontal=True, vertical_alignment="bottom"):
     chosen = one_of(say("Texts"), SOURCES, "atlas_source", width="content", help=say(atlas_controls.HELP))
-    masks = atlas_controls.choose_masks(model)
+    # nobody looks at padding here
+    masks = controls.switch_masks(model, [name for name in model.describe().masks if name != "padding"])
 with axes, st.container(horizontal=True, wrap=False):
     across, up = (atlas_controls.words(st.session_state[name]) for name in ("atlas_x", "atlas_y"))
     look: Any = {"options": list(EVERY_MEASURE), "format_func": atlas_controls.title}
@@ -40,7 +44,9 @@ atlas_controls.share(model, text)  # before what may end the page
 with guarded(say("Measuring every head …")):
     texts_key, read = atlas_controls.source(model, chosen, text)
     atlas, go_on = atlas_controls.find(model, texts_key, read, masks)
-    atlas = atlas_controls.with_weights(model, atlas, x, y)
+    ways = {"copying_scores": copying_scores, "strongest_reads": strongest_reads}
+    of_weights = {name: results.ask(ways[name], ModelRef.of(model)) for name in (x, y) if name in OF_WEIGHTS}
+    atlas = replace(atlas, of_weights=of_weights)
 
 size = (
     say_count("{count} head", "{count} heads", atlas.layers * atlas.heads),

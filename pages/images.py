@@ -10,6 +10,8 @@ from i18n import say
 from ui import images, link
 from ui.guard import guarded
 from ui.images import ImagesLink
+from ui.widgets import one_of
+from viz import images as pictures
 
 ImagesLink.restore()
 with st.sidebar:
@@ -25,12 +27,18 @@ with guarded(say("The model writes the caption …")):
         with sidebar:
             model = images.choose_model()
         with switches:
-            images.choose_mask()
+            about = say(
+                "What image tokens see of each other. Causal: the ones before. Prefix: all, and the prompt (PaliGemma)."
+                " Block: all. Block within a window: all nearby ones, as in Gemma 3's local layers."
+            )
+            one_of(say("Image mask"), pictures.MASKS, "images_mask", help=about, width="content")
         if image is None:
             st.info(say("Upload an image to see its caption. The model knows only shapes on a plain background."))
         else:
             found = images.captioned(model, image)
-            st.html(page.sentence(images.sentence(found)))
+            best = found.located and images.best_head(found.located[0], model.num_heads)
+            words = found.now.words, found.true, found.standard.words
+            st.html(page.sentence(pictures.sentence(*words, best or None)))
             left, right = st.columns([1.25, 1], gap="large")
             with left:
                 images.show(found)

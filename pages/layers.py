@@ -7,10 +7,11 @@ from ui import page
 
 page.set_up(N_("Across layers"))  # first, so that the browser has something to fetch while torch is imported
 
+from model import catalog
 from ui import controls, explain, layers, run_view
 from ui.guard import guarded
 from ui.heads import query
-from ui.widgets import one_of, select
+from ui.widgets import bound, one_of, select
 
 model, text = controls.open_page(layers.LayersLink.restore)
 reading, row = controls.open_text(model, text)
@@ -38,7 +39,9 @@ if section != "lens":
         over = select(say("Over heads"), offered, "over", help=say(layers.HELP))
 if section == "all":
     with layer_slot:
-        layer = layers.choose_layer(model, names)
+        layer = catalog.first_head(model)[0] if st.session_state.layer is None else st.session_state.layer
+        layer = st.session_state.layer = min(layer, len(names) - 1)
+        layer = st.selectbox(say("Layer"), range(len(names)), format_func=names.__getitem__, **bound("layer", layer))
     part = controls.choose_positions(len(now.tokens), len(now.tokens))
 controls.share(layers.LayersLink, model, masks=None, section=None, scope="model", head=None)
 

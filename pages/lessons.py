@@ -11,7 +11,7 @@ page.set_up(N_("Lessons"))  # first, so that the browser has something to fetch 
 
 from ui import link
 from ui.guard import guarded
-from ui.lessons import aside, choices, classroom, editor, progress, screen, shelves
+from ui.lessons import aside, choices, classroom, editor, screen, shelves
 from ui.markdown import escaped, lines
 from ui.streamlit_internals import css
 from viz.lessons.screen import PRESENTED, STYLE
@@ -19,7 +19,7 @@ from viz.lessons.screen import PRESENTED, STYLE
 choices.LessonLink.restore()
 state = st.session_state
 screen.listen()
-progress.listen()
+choices.listen()
 st.html(css(STYLE + (PRESENTED if state.lesson_present else "")))
 problem = state.pop("lesson_wrong", None)
 if problem:
@@ -67,5 +67,6 @@ else:
     else:
         screen.show_end(lesson, opened.key)
     classroom.show(lesson, opened.key, number)
+given = choices.answers_by_lesson().get(opened.key, "") if opened else ""
 with st.sidebar:
-    link.share(choices.link(opened.key if opened else ""))
+    link.share(choices.LessonLink.of_choices(lesson_given=given))

@@ -6,8 +6,10 @@ from ui import page
 
 page.set_up("Padding")  # first, so that the browser has something to fetch while torch is imported
 
-from i18n import say, say_count
-from ui import controls, explain, padding, widgets
+from i18n import say, say_all, say_count, together
+from model.padding import takes_positions
+from serving.job import ModelRef
+from ui import controls, explain, padding, results, widgets
 from ui.guard import guarded
 from ui.markdown import escaped
 from ui.results import cached_figure
@@ -24,7 +26,9 @@ title = st.empty()
 switches, sentence_slot, noted = st.container(), st.empty(), st.container()
 with guarded():
     found = padding.padded_texts(model, text)
-    own = padding.own_positions(model, found.texts)
+    # whether the model takes no position ids but its own: of any text the same
+    takes = lambda: results.ask(takes_positions, ModelRef.of(model), found.texts[-1])  # noqa: E731
+    own = not results.kept(("own_positions", model.key), takes)
 with switches:
     choice, causal = padding.choose(model, own)
 with guarded(say("Running {model} …", model=explain.title_of(model))):
@@ -39,7 +43,11 @@ sentence = cached_figure(words.sentence, texts, shown, what)
 sentence_slot.html(page.sentence(sentence))
 with noted:
     if found.ours:
-        padding.offer_ours(found)
+        shown_lines = say_all([f"“{text}”" for text in padding.OURS])
+        words_of = [say(padding.BECAUSE, lines=shown_lines), say("Type your own on the left, one per line.")]
+        with st.container(horizontal=True, vertical_alignment="center"):
+            st.caption(together(words_of), width=720)
+            st.button(say("Edit these lines"), on_click=st.session_state.update, kwargs={"text": found.whole})
     widgets.show_notes([*map(escaped, found.notes), *padding.notes(model)])
 
 st.html(cached_figure(grid, texts, choice.mask, tolerance, what))

@@ -1,17 +1,20 @@
 """Pixels: not only text. A small model writes digits pixel by pixel; the same attention, the same mask."""
 
+from typing import Any
+
 import streamlit as st
 
 from ui import page
 
 page.set_up("Pixels")  # first, so that the browser has something to fetch while torch is imported
 
-from i18n import say
+from i18n import N_, say
 from ui import link, pixels
+from ui.controls import SCOPE_HELP, SCOPES
 from ui.guard import guarded
 from ui.pixels import PARTS, PixelsLink
 from ui.widgets import one_of
-from viz.pixels import sentence
+from viz.pixels import SIDE, sentence
 
 PixelsLink.restore()
 with st.sidebar:
@@ -27,9 +30,16 @@ with guarded():
             levels, told = pixels.choose_picture()
             layer, head = pixels.choose_head(model.num_layers, model.num_heads)
         elif part == "write":
-            classes, draw = pixels.choose_sample(), pixels.choose_sampling()
+            wanted = pixels.choose_class(say("Class"), "pixels_wanted", pixels.OWN, N_("all ten"))
+            st.segmented_control(say("How many"), pixels.COUNTS, key="pixels_count", required=True)
+            count = st.session_state.pixels_count
+            classes = tuple(range(10)) * (count // 10) if wanted == pixels.OWN else (wanted,) * count
+            draw = pixels.choose_sampling()
         else:
-            rows, draw = pixels.choose_start(), pixels.choose_sampling()
+            pixels.choose_start()
+            about_rows = say("The model reads these rows and writes the others.")
+            rows = st.slider(say("Rows given"), 0, SIDE, key="pixels_rows", help=about_rows)
+            draw = pixels.choose_sampling()
         found = model.describe()
         about = say(
             "The digits model: {layers} layers × {heads} heads, {parameters:,} parameters, a class token and 64 pixels "
@@ -40,8 +50,12 @@ with guarded():
         )
         st.caption(about)
     if part == "look":
-        with switches:
-            causal, scope = pixels.choose_mask()
+        look: dict[str, Any] = {"horizontal_alignment": "right", "vertical_alignment": "center", "gap": "medium"}
+        with switches, st.container(horizontal=True, **look):
+            about_mask = say("On: no pixel sees a later one. Off: every pixel sees them all.")
+            causal = st.toggle(say("Causal"), key="pixels_causal", help=about_mask, width="content")
+            scopes: dict[str, Any] = {"disabled": causal, "width": "content", "help": say(SCOPE_HELP)}
+            scope = one_of(say("When a mask is off:"), SCOPES, "pixels_scope", **scopes)
         now, standard = pixels.run_pair(model, levels, told, causal, scope)
         st.html(page.sentence(sentence(now, standard, layer, head, layer_only=scope == "layer")))
         pixels.show(now, standard, layer, head)

@@ -2,13 +2,15 @@
 
 import streamlit as st
 
-from i18n import N_, say
+from i18n import N_, large, say, say_count
 from ui import page
 
 page.set_up(N_("Why causal"))  # first, so that the browser has something to fetch while torch is imported
 
+from model.text import beginning as cut_from
 from ui import link
 from ui.guard import guarded
+from ui.markdown import escaped
 from ui.why_causal import controls, live_training, steps
 from ui.why_causal.controls import WhyCausalLink
 
@@ -38,8 +40,15 @@ with slot, guarded(say("Running both models …")):
     batch = pair.encode(text)
     looks = controls.run_all(pair, batch)
     outcomes = controls.outcomes(looks) if step != controls.PROOF else {}
-title.markdown(page.heading(say("Why causal"), steps.size(pair, batch)))
-if note := steps.cut_note(pair, batch):
+parameters = say("two models · {count} parameters each", count=large(pair.models[True].describe().parameters))
+tokens = say_count("{count} token", "{count} tokens", int(batch.keep.sum()))
+title.markdown(page.heading(say("Why causal"), parameters, tokens))
+if cut := batch.cut[0]:
+    note = say_count(
+        "These models read at most {most} tokens. The text's last character is cut: “{beginning}”.",
+        "These models read at most {most} tokens. The text's last {count} characters are cut, from “{beginning}” on.",
+        len(cut), most=pair.context, beginning=escaped(cut_from(cut)),
+    )  # fmt: skip
     notes.warning(note)
 
 if beginning:

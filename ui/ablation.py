@@ -127,10 +127,6 @@ def read(written: str) -> list[Head]:
     return list(dict.fromkeys((int(layer), int(head)) for layer, head in pairs))[:MOST_OFF]
 
 
-def write(heads: tuple[Head, ...] | list[Head]) -> str:
-    return ",".join(f"{layer}.{head}" for layer, head in heads)
-
-
 def turn_off(heads: list[Head]) -> None:
     """For a callback: these heads are off, and no others."""
     st.session_state.heads_off = ",".join(f"{layer}.{head}" for layer, head in heads)

@@ -107,15 +107,6 @@ def choose_head(b: Model, attention: str, layer: int, head: int) -> tuple[int, i
     return found[0], found[1]
 
 
-def choose_text(model: Model) -> TokenizedText:
-    """B's text, one row. Raises ValueError for none."""
-    st.text_area(say("B's text"), key="b_text", height=68)
-    line = first_line(controls.read(st.session_state.b_text))
-    if not line:
-        raise ValueError(say("expected a text for B, got none"))
-    return run_view.tokenize(model, line, "left", None)
-
-
 def choose_masks(model: Model) -> MaskSpec:
     state = st.session_state
     switched = set(state.b_off.split(","))
@@ -160,7 +151,11 @@ def show(text: str, reading: TokenizedText, row: int) -> None:
             b_spec = choose_masks(model)
         elif differs == "text":
             with st.container(width=420):
-                b_reading, b_row = choose_text(model), 0
+                st.text_area(say("B's text"), key="b_text", height=68)
+                line = first_line(controls.read(st.session_state.b_text))
+            if not line:
+                raise ValueError(say("expected a text for B, got none"))
+            b_reading, b_row = run_view.tokenize(model, line, "left", None), 0
         elif differs == "model":
             with st.container(width=240):
                 other = choose_model()

@@ -49,7 +49,8 @@ def open_page(*own: Callable[[], None]) -> tuple[Model, str]:
     model = open_model(*own)
     with st.sidebar:
         text = choose_text()
-        chat.note(model)
+        if model.chats and st.session_state.get("chat") and st.session_state.page in chat.AS_IT_IS:
+            st.caption(say(chat.NOTE))
     return model, text
 
 
@@ -82,7 +83,7 @@ def keep() -> Model:
 def open_text(model: Model, text: str) -> tuple[TokenizedText, int]:
     """The text as the model reads it, and which of its rows to look at; ends the page where nothing is to be read."""
     ask_for_text(text)
-    if chat.choose(model):
+    if model.chats and st.sidebar.toggle(say("Chat messages"), key="chat", help=say(chat.HELP)):
         reading = chat.open_messages(model, text)
         widgets.show_notes(explain.limits(model, reading))
         return reading, 0
@@ -271,11 +272,6 @@ def held_and_lifted(model: Model, spec: MaskSpec) -> tuple[list[str], list[str]]
     names = switches(model)
     held = [name for name in names if getattr(spec, name)]
     return held, [name for name in names if getattr(model.standard, name) and name not in held]
-
-
-def only(scope: str, layer: int) -> int | None:
-    """The only layer that a lifted mask is lifted in; None where the model is run again."""
-    return layer if scope == "layer" else None
 
 
 def mask_switch(model: Model, name: str) -> None:

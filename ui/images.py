@@ -158,14 +158,6 @@ def model_of(version: str) -> CaptionerModel:
     return cast(CaptionerModel, models.loaded().own(f"captioner-{version}"))
 
 
-def choose_mask() -> None:
-    about = say(
-        "What image tokens see of each other. Causal: the ones before. Prefix: all, and the prompt (PaliGemma). "
-        "Block: all. Block within a window: all nearby ones, as in Gemma 3's local layers."
-    )
-    one_of(say("Image mask"), images.MASKS, "images_mask", help=about, width="content")
-
-
 def removed() -> tuple[int, ...]:
     numbers = {int(one) for one in st.session_state.images_removed.split(",") if one}
     return tuple(sorted(numbers & set(range(PATCHES))))
@@ -209,11 +201,6 @@ def best_head(located: captioner.LocatedHeads, heads: int) -> images.Best:
     place = divmod(int(located.shares.argmax()), heads)
     share, area = float(located.shares[place]), float(located.by_area[place])
     return head_name(*place), share, located.even, area, located.most
-
-
-def sentence(found: Captioned) -> str:
-    best = None if found.located is None else best_head(found.located[0], found.model.num_heads)
-    return images.sentence(found.now.words, found.true, found.standard.words, best)
 
 
 def show(found: Captioned) -> None:

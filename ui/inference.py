@@ -6,6 +6,7 @@ from functools import partial
 from html import unescape
 from typing import Annotated, Any, Literal, NamedTuple
 
+import numpy as np
 import streamlit as st
 from pydantic import Field
 
@@ -139,7 +140,7 @@ def offer(shown: SectionView) -> None:
     slot = st.popover(say("Files and code"), icon=":material/download:", key="serving_files", on_change="rerun")
     if not slot.open:
         return
-    from ui import printed  # matplotlib takes a second, and nothing else here needs it
+    from ui.export import printed  # matplotlib takes a second, and nothing else here needs it
     from viz.export.chart import as_csv, chart_picture
 
     with slot, guarded(say("Drawing …")):
@@ -301,7 +302,9 @@ def show_streaming(row: Row) -> SectionView:
     now: StreamingState | None = state.get("stream_now")
     if now is None or (now.model.key, now.ids, now.sizes) != (row.model.key, ids, sizes):
         state.stream_now = None  # what it holds leaves the memory first
-        labels, heads = tuple(map(row.model.label, ids)), run_view.head_names(row.model, row.model.attentions[0])
+        attention, labels = row.model.attentions[0], tuple(map(row.model.label, ids))
+        every = np.ndindex(run_view.shape(row.model, attention))
+        heads = [run_view.name_of(row.model, attention, *head) for head in every]
         now = StreamingState(ModelRef.of(row.model), ids, labels, heads, sizes)
         now.read(0.0)
         state.stream_now, state.stream_begun = now, True

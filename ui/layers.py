@@ -9,8 +9,6 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from i18n import N_, say, together
-from model import catalog
-from model.base import Model
 from model.heads.layers import LayerMaps, LogitLens, layer_maps, logit_lens, token_flow
 from model.heads.view import HeadView, coarser_words, cropped
 from ui import explain, link, page, results
@@ -19,7 +17,6 @@ from ui.heads import query as queries
 from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView, layer_names
-from ui.widgets import bound
 from viz import layers as pictures
 from viz.head import comparison_figure, head_figure
 from viz.heads.cells import merged_words
@@ -45,14 +42,6 @@ HELP = N_(
 class LayersLink(link.View):
     across: Across = "lens"
     over: Over = "rollout"
-
-
-def choose_layer(model: Model, names: list[str]) -> int:
-    """The layer that is shown; at first that of the head worth seeing first."""
-    chosen = catalog.first_head(model)[0] if st.session_state.layer is None else st.session_state.layer
-    st.session_state.layer = min(chosen, len(names) - 1)
-    shown = bound("layer", st.session_state.layer)
-    return st.selectbox(say("Layer"), range(len(names)), format_func=names.__getitem__, **shown)
 
 
 MOST_LENS = 64  # rows of the table
@@ -132,7 +121,7 @@ def show_all(
 ) -> str:
     """Queries by keys at one layer; gives the sentence, which is about the query."""
     runs = [one for one in (now, standard) if one is not None]
-    views = [one.kept(("map", over, layer), lambda one=one: _maps(one, over).view(layer)) for one in runs]
+    views = [one.kept(("map", over, layer), partial(_map, one, over, layer)) for one in runs]
     picture, below = st.container(), st.container()
     with below:
         part = head_picture.without_padding(part, now.keep(), masked=bool(now.masks.padding))
@@ -158,6 +147,10 @@ def _lens(of: RunView, begin: int, end: int) -> LogitLens:
 
 def _maps(of: RunView, over: Over) -> LayerMaps:
     return of.ask(layer_maps, "mean" if over == "flow" else over, of.by)
+
+
+def _map(of: RunView, over: Over, layer: int) -> HeadView:
+    return _maps(of, over).view(layer)
 
 
 def _token(of: RunView, query: int, over: Over) -> HeadView:

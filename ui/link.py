@@ -190,22 +190,16 @@ def write(view: Link) -> None:
 def share(view: Link) -> None:
     """Call at the end of a page: keep the URL true to the view; offer links in a popover."""
     write(view)
-    _offer(view)
-    widgets.end_page()
-
-
-def _offer(view: Link) -> None:
     slot = st.popover(say("Link to this view"), icon=":material/link:", width="stretch", key="link", on_change="rerun")
-    if not slot.open:
-        return
-    bare, whole = _with_and_without(view)
-    with slot:
-        without = N_("All settings of this page, without the text.")
-        st.caption(say(without) if view.TEXT else say("All settings of this page."))
-        st.code(bare.address(), language=None, wrap_lines=True)
-        if not view.TEXT:
-            return
-        show_address(whole, say("With the text, readable by anyone who has the link."))
+    if slot.open:
+        bare, whole = _with_and_without(view)
+        with slot:
+            without = N_("All settings of this page, without the text.")
+            st.caption(say(without) if view.TEXT else say("All settings of this page."))
+            st.code(bare.address(), language=None, wrap_lines=True)
+            if view.TEXT:
+                show_address(whole, say("With the text, readable by anyone who has the link."))
+    widgets.end_page()
 
 
 def show_address(view: Link, about: str) -> None:

@@ -22,7 +22,7 @@ from ui import link, page, results
 from ui.heads import head as head_picture
 from ui.markdown import escaped
 from ui.widgets import stoppable
-from viz.mask_check import MARK, declared_figure
+from viz.mask_check import MARK, declared_figure, laws_table, mask_figure, named_pairs, sentence
 from viz.numbers import token_count
 
 if TYPE_CHECKING:
@@ -103,18 +103,15 @@ def of_model(model: Model, reading: CheckInput, number_type: str) -> CheckReport
         going = Background(check_checkpoint, *given)  # a network of its own, and a process: no page waits for it
         return going.finish(lambda now: show(*(now.reports[-1] if now.reports else (now.why or LOADING, 0.0))))
 
-    key = ("obey", files_key(name, folder), reading, number_type)
-    return _with_progress(key, make, lambda: _show_declared(model, reading))
+    def show_declared() -> None:  # what the model's configuration says: known before anything is measured
+        reach = declare(model.network.config, len(reading.ids), None, model.kind).reach.numpy()
+        words = N_("The mask that {name} declares, {length} by {length}; nothing is measured yet.")
+        alt = say(words, name=model.name, length=len(reading.ids))
+        st.markdown(page.heading(say("Mask check")))
+        figure = declared_figure(list(reading.pieces), reach, dark=page.is_dark())
+        head_picture.show(figure, alt, room="one", key="obey_declared", on_pick=None)
 
-
-def _show_declared(model: Model, reading: CheckInput) -> None:
-    """What the model's configuration says: known before anything is measured."""
-    reach = declare(model.network.config, len(reading.ids), None, model.kind).reach.numpy()
-    words = N_("The mask that {name} declares, {length} by {length}; nothing is measured yet.")
-    alt = say(words, name=model.name, length=len(reading.ids))
-    st.markdown(page.heading(say("Mask check")))
-    figure = declared_figure(list(reading.pieces), reach, dark=page.is_dark())
-    head_picture.show(figure, alt, room="one", key="obey_declared", on_pick=None)
+    return _with_progress(("obey", files_key(name, folder), reading, number_type), make, show_declared)
 
 
 def of_sample(sample: SampleModule, number_type: str) -> CheckReport:
@@ -166,43 +163,40 @@ def of_what(sample: SampleModule, report: CheckReport) -> str:
     return together(parts)
 
 
-def size(report: CheckReport) -> str:
-    length = token_count(report.length)
+def show(report: CheckReport, notes: str) -> None:
+    """notes: markdown, below the sentence."""
+    length, mask = token_count(report.length), report.mask
     declared = say("declared: {mask}", mask=report.declared)
-    return escaped(listed([report.name, say(report.kind), report.dtype, report.kernel, length, declared], " · "))
-
-
-def key(report: CheckReport) -> str:
-    """HTML: what the marks mean, those that are in the picture."""
-    mask = report.mask
-    parts = [] if mask is None or mask.declared.all() else [say("hatched: declared blocked")]
+    facts = listed([report.name, say(report.kind), report.dtype, report.kernel, length, declared], " · ")
+    st.markdown(page.heading(say("Mask check"), escaped(facts)))
+    st.html(sentence(report))
+    for law, words in report.limits:
+        if law == LAWS[DECISIVE]:  # other outputs than logits are compared
+            st.markdown(say(words))
+    if notes:
+        st.markdown(notes)
+    leaks = 0 if mask is None else int(mask.leaks.sum())
+    alt = say_count(
+        "Measured and declared mask of {name}, {length} by {length}; {count} pair leaks.",
+        "Measured and declared mask of {name}, {length} by {length}; {count} pairs leak.",
+        leaks, name=report.name, length=report.length,
+    )  # fmt: skip
+    figure = mask_figure(report, dark=page.is_dark())
+    head_picture.show(figure, alt, room="two", key="obey_figure", on_pick=None)
+    marks = [] if mask is None or mask.declared.all() else [say("hatched: declared blocked")]
     if mask is not None and mask.leaks.any():
-        parts.append(f'<span style="color:{MARK}">×</span> ' + say("leak: declared blocked, effect measured"))
+        marks.append(f'<span style="color:{MARK}">×</span> ' + say("leak: declared blocked, effect measured"))
     if mask is not None and mask.silent.any():
-        parts.append(f'<span style="color:{MARK}">○</span> ' + say("declared open, no effect measured"))
-    return page.note(" · ".join(parts)) if parts else ""
-
-
-def headless(report: CheckReport) -> list[str]:
-    """That other outputs than logits are compared, where they are."""
-    return [words for law, words in report.limits if law == LAWS[DECISIVE]]
-
-
-def numbers(report: CheckReport) -> str:
+        marks.append(f'<span style="color:{MARK}">○</span> ' + say("declared open, no effect measured"))
+    if key := (page.note(" · ".join(marks)) if marks else "") + named_pairs(report):
+        st.html(key)
+    st.html(laws_table(report))
     noise = {"rows": amount_text(report.noise.beside), "runs": amount_text(report.noise.across)}
     words = N_(
         "Most: the largest violation, in the outputs' units (for gradients, in their own). Tolerated: the largest "
         "rounding error allowed, {rows} between rows of one run and {runs} between runs of other shapes. "
         "Seed {seed}, {forwards} forward passes, {seconds:.1f} s."
     )
-    return say(words, **noise, seed=report.seed, forwards=report.forwards, seconds=report.seconds)
-
-
-def alt(report: CheckReport) -> str:
-    mask = report.mask
-    leaks = 0 if mask is None else int(mask.leaks.sum())
-    return say_count(
-        "Measured and declared mask of {name}, {length} by {length}; {count} pair leaks.",
-        "Measured and declared mask of {name}, {length} by {length}; {count} pairs leak.",
-        leaks, name=report.name, length=report.length,
-    )  # fmt: skip
+    st.caption(say(words, **noise, seed=report.seed, forwards=report.forwards, seconds=report.seconds))
+    with st.expander(say("How it is measured")):
+        st.markdown(say(HOW))

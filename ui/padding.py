@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeVar
 
 import streamlit as st
 
-from i18n import N_, say, say_all, together
+from i18n import N_, say
 from model import padding
 from model.base import Model
 from model.mask_kinds import KINDS
@@ -108,58 +108,48 @@ def is_local(model: Model) -> bool:
 
 def padded_texts(model: Model, text: str) -> PaddedTexts:
     """The user's lines, and two of the page's own where those need no padding. Raises what encode raises."""
-    key = ("padding lines", model.key, digest((text, model.name)))  # not shown
-    return results.kept(key, lambda: _padded_texts(model, text))
 
-
-def _padded_texts(model: Model, text: str) -> PaddedTexts:
-    rows, _ = rows_of(text, len(text))
-    texts = padding.fitting(model, rows)
-    need_padding = bool(texts) and not bool(model.encode(texts).keep.all())
-    ours = () if need_padding else OURS
-    kept = texts[: padding.MOST_TEXTS - len(ours)]
-    notes = _cuts(model, rows, kept)
-    if len(rows) > len(kept):
-        left_out = N_(
-            "Lines shown: the first {shown} of {count:,}. The page takes at most {most} including its own, fewer if "
-            "they are long."
+    def make() -> PaddedTexts:
+        rows, _ = rows_of(text, len(text))
+        texts = padding.fitting(model, rows)
+        need_padding = bool(texts) and not bool(model.encode(texts).keep.all())
+        ours = () if need_padding else OURS
+        kept = texts[: padding.MOST_TEXTS - len(ours)]
+        batch = model.encode(kept) if kept else None
+        limits = {"most": padding.MOST_TOKENS, "model": explain.title_of(model), "context": model.context}
+        cut = N_(
+            "Sentence {number} is cut to its first {kept:,} tokens: this page compares at most {most} per sentence, "
+            "and {model} reads at most {context:,}."
         )
-        notes.append(say(left_out, shown=len(kept), count=len(rows), most=padding.MOST_TEXTS))
-    whole = "\n".join([*rows[: len(kept)], *ours, *rows[len(kept) :]])
-    return PaddedTexts((*kept, *ours), len(ours), tuple(notes), whole)
+        notes = [
+            say(cut, number=number + 1, kept=int(batch.keep[number].sum()), **limits)
+            for number, (row, one) in enumerate(zip(rows, kept, strict=False))
+            if batch and (row != one or batch.cut[number])
+        ]
+        if len(rows) > len(kept):
+            left_out = N_(
+                "Lines shown: the first {shown} of {count:,}. The page takes at most {most} including its own, fewer "
+                "if they are long."
+            )
+            notes.append(say(left_out, shown=len(kept), count=len(rows), most=padding.MOST_TEXTS))
+        whole = "\n".join([*rows[: len(kept)], *ours, *rows[len(kept) :]])
+        return PaddedTexts((*kept, *ours), len(ours), tuple(notes), whole)
 
-
-def _cuts(model: Model, rows: list[str], texts: list[str]) -> list[str]:
-    """A sentence for every text that is not there as a whole."""
-    if not texts:
-        return []
-    batch = model.encode(texts)
-    limits = {"most": padding.MOST_TOKENS, "model": explain.title_of(model), "context": model.context}
-    cut = N_(
-        "Sentence {number} is cut to its first {kept:,} tokens: this page compares at most {most} per sentence, and "
-        "{model} reads at most {context:,}."
-    )
-    return [
-        say(cut, number=number + 1, kept=int(batch.keep[number].sum()), **limits)
-        for number, (row, text) in enumerate(zip(rows, texts, strict=False))
-        if row != text or batch.cut[number]
-    ]
+    return results.kept(("padding lines", model.key, digest((text, model.name))), make)  # not shown
 
 
 BECAUSE = N_("Padding needs lines of different lengths, so this page adds two of its own: {lines}.")
 
 
-def offer_ours(found: PaddedTexts) -> None:
-    """Say that lines are ours and why, and let the user take them over."""
-    shown = say_all([f"“{text}”" for text in OURS])
-    with st.container(horizontal=True, vertical_alignment="center"):
-        st.caption(together([say(BECAUSE, lines=shown), say("Type your own on the left, one per line.")]), width=720)
-        st.button(say("Edit these lines"), on_click=lambda: st.session_state.update(text=found.whole))
-
-
 def show_ways(ways: Sequence[Way], shown: Way, texts: int, cells: int) -> None:
     """A row for each side and kind of position ids, a column for each mask; `shown` is framed."""
     by_choice = {(way.side, way.positions, way.mask): way for way in ways}
+
+    def take(way: Way) -> None:
+        st.session_state.update(pad=way.side, padding_mask=way.mask)
+        if way.positions != "own":
+            st.session_state.position_ids = way.positions
+
     st.html(css(cached_figure(ways_style, ways)))
     with st.grid(4, wrap=False, min_column_width=60, gap="xxsmall", vertical_alignment="center", key="ways"):
         st.empty()
@@ -171,19 +161,7 @@ def show_ways(ways: Sequence[Way], shown: Way, texts: int, cells: int) -> None:
                 way = by_choice[side, positions, mask]
                 look: Any = {"width": "stretch", "type": "primary" if way == shown else "secondary"}
                 label, about = way_label(way, texts), way_name(way, cells)
-                st.button(label, key=way.key, help=about, on_click=_take, args=(way,), **look)
-
-
-def _take(way: Way) -> None:
-    st.session_state.update(pad=way.side, padding_mask=way.mask)
-    if way.positions != "own":
-        st.session_state.position_ids = way.positions
-
-
-def own_positions(model: Model, texts: tuple[str, ...]) -> bool:
-    """Whether the model takes no position ids but its own: of any text the same."""
-    takes = lambda: results.ask(padding.takes_positions, ModelRef.of(model), texts[-1])  # noqa: E731
-    return not results.kept(("own_positions", model.key), takes)
+                st.button(label, key=way.key, help=about, on_click=take, args=(way,), **look)
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,7 +178,21 @@ class PaddingRuns:
         def make() -> Padded:
             runs, alone = self._alone()
             comparison = self._compared(choice, runs)
-            texts = _rows(self.model, self.found, comparison, alone, self.own)
+            batch, count = comparison.batch, len(self.found.texts)
+            texts = [
+                PaddedText(
+                    number=row + 1,
+                    ours=row >= count - self.found.ours,
+                    pieces=batch.pieces[row],
+                    keep=tuple(batch.keep[row].tolist()),
+                    positions=() if self.own else tuple(comparison.positions[row].tolist()),
+                    apart=tuple(comparison.apart[row].tolist()),
+                    alone=self._candidate(alone.guesses[row]),
+                    padded=self._candidate(comparison.guesses[row]),
+                    at_end=self._candidate(comparison.at_end[row]),
+                )
+                for row in range(count)
+            ]
             return Padded(texts, self._way(choice, alone, comparison), alone.tolerance)
 
         return self._kept(("padded", choice), make)
@@ -225,6 +217,9 @@ class PaddingRuns:
         runs = [RunRef(ref, self.model.encode([text]), spec) for text in self.found.texts]
         return runs, results.ask(padding.alone, ref, *runs)
 
+    def _candidate(self, guess: Guess | None) -> Candidate | None:
+        return None if guess is None else Candidate(self.model.label(guess.token), guess.probability)
+
     def _compared(self, choice: PaddingChoice, runs: list[RunRef]) -> PaddingComparison:
         return results.ask(padding.compare, ModelRef.of(self.model), self.found.texts, choice, self.causal, *runs)
 
@@ -236,24 +231,3 @@ class PaddingRuns:
             others = sum(one is not None and other is not None and one.token != other.token for one, other in pairs)
         positions = "own" if self.own else choice.positions
         return Way(choice.side, choice.mask, positions, apart, others, apart <= alone.tolerance)
-
-
-def _rows(model: Model, found: PaddedTexts, comparison: PaddingComparison, alone: Alone, own: bool) -> list[PaddedText]:
-    def candidate(guess: Guess | None) -> Candidate | None:
-        return None if guess is None else Candidate(model.label(guess.token), guess.probability)
-
-    batch, first_of_ours = comparison.batch, len(found.texts) - found.ours
-    return [
-        PaddedText(
-            number=row + 1,
-            ours=row >= first_of_ours,
-            pieces=batch.pieces[row],
-            keep=tuple(batch.keep[row].tolist()),
-            positions=() if own else tuple(comparison.positions[row].tolist()),
-            apart=tuple(comparison.apart[row].tolist()),
-            alone=candidate(alone.guesses[row]),
-            padded=candidate(comparison.guesses[row]),
-            at_end=candidate(comparison.at_end[row]),
-        )
-        for row in range(len(found.texts))
-    ]

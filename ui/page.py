@@ -213,21 +213,14 @@ def _style(_: str) -> str:
         else f'[class*="st-key-mask_{name}_on"] label::before'
         for name in MASK_COLOURS
     }
-    swatches = _section_names() + " ".join(
-        f"{rule} {{ background: {MASK_COLOURS[name]}; }}" for name, rule in switches.items()
-    )
-    style = STYLE.replace("SWITCHES", ", ".join(switches.values()))
-    style = style.replace("BAR", str(MARGIN["r"] - APART))
-    return streamlit_internals.css(style).replace("</style>", swatches + "</style>")
-
-
-def _section_names() -> str:
-    """CSS: each section's name above the first of its links."""
-    rules, first = [], 2  # after the switch of the language
-    for name, pages in SECTIONS.items():
+    rules = [f"{rule} {{ background: {MASK_COLOURS[name]}; }}" for name, rule in switches.items()]
+    first = 2  # after the switch of the language
+    for name, pages in SECTIONS.items():  # each section's name above the first of its links
         rules.append(f'.st-key-nav > :nth-child({first})::before {{ content: "{say(name)}"; }}')
         first += len(pages)
-    return " ".join(rules)
+    style = STYLE.replace("SWITCHES", ", ".join(switches.values()))
+    style = style.replace("BAR", str(MARGIN["r"] - APART))
+    return streamlit_internals.css(style).replace("</style>", " ".join(rules) + "</style>")
 
 
 @cache
@@ -302,15 +295,11 @@ def with_tables(key: str, tables: "Tables", alt: str = "") -> Iterator[None]:
         slot = st.popover(say("Numbers as a table"), key=f"numbers_of_{key}", **look)
         if slot.open:
             with slot:
-                _show_tables(key, tables(), alt)
-
-
-def _show_tables(key: str, tables: "Sequence[FigureTable]", alt: str) -> None:
-    if alt:
-        st.caption(escaped(alt))
-    for number, found in enumerate(tables):
-        st.caption(escaped(together(filter(None, [found.title, found.left_out]))))
-        st.dataframe(found.table, key=f"table_{number}_of_{key}", alt=alt or found.title)
+                if alt:
+                    st.caption(escaped(alt))
+                for number, found in enumerate(tables()):
+                    st.caption(escaped(together(filter(None, [found.title, found.left_out]))))
+                    st.dataframe(found.table, key=f"table_{number}_of_{key}", alt=alt or found.title)
 
 
 def is_dark() -> bool:

@@ -20,13 +20,12 @@ from model.pixels.view import PixelView, class_name
 from model.sampling import Sampling
 from serving.job import ModelRef
 from ui import link, page, results, run_view
-from ui.controls import SCOPE_HELP, SCOPES, only
 from ui.guard import guarded
 from ui.heads.head import canvas
 from ui.results import cached_figure
 from ui.run_view import RunView
 from ui.sidebar import models
-from ui.widgets import bound, component_value, one_of, select, stoppable, whole, wholes
+from ui.widgets import bound, component_value, select, stoppable, whole, wholes
 from viz import pixels as pictures
 from viz.numbers import chance, percent, share_table
 
@@ -105,14 +104,6 @@ def choose_sampling() -> Sampling:
     return Sampling(temperature, top_p=top_p, seed=seed)
 
 
-def choose_sample() -> tuple[int, ...]:
-    """The classes to write: one of them, or 0 to 9 again and again."""
-    wanted = choose_class(say("Class"), "pixels_wanted", OWN, N_("all ten"))
-    st.segmented_control(say("How many"), COUNTS, key="pixels_count", required=True)
-    count = st.session_state.pixels_count
-    return tuple(range(10)) * (count // 10) if wanted == OWN else (wanted,) * count
-
-
 def choose_class(label: str, key: str, own: int, words: str, help_text: str | None = None) -> int:
     """A class, or `own`. words: what that is, "{digit}" standing for it, marked by N_."""
     name = lambda one: say(words, digit=own) if one == OWN else str(one)  # noqa: E731
@@ -163,11 +154,6 @@ def drawing() -> np.ndarray:
     return np.array(state.pixels_drawing, np.uint8)
 
 
-def replace_drawing(levels: np.ndarray) -> None:
-    state = st.session_state
-    state.update(pixels_drawing=levels.tolist(), pixels_epoch=state.pixels_epoch + 1, pixels_number=0)
-
-
 def show_picture(
     packet: bytes, key: str, view: PixelView, heads: Sequence[tuple[int, int]], picked: Callable[[int], None]
 ) -> None:
@@ -188,9 +174,8 @@ def show_canvas(class_name: str, given: int, key: str = "pixels_canvas") -> None
         if not isinstance(sent, dict) or sent.get("epoch") != st.session_state.pixels_epoch:
             return  # of a drawing that the page has replaced since
         levels, number = wholes(sent.get("levels"), pictures.PIXELS), whole(sent.get("number"))
-        if (
-            levels is not None and max(levels) < pictures.LEVELS and number is not None
-        ):  # else nothing that our canvas sends
+        sound = levels is not None and max(levels) < pictures.LEVELS
+        if sound and number is not None:  # else nothing that our canvas sends
             st.session_state.update(pixels_drawing=levels, pixels_number=number)
 
     state = st.session_state
@@ -219,19 +204,11 @@ def choose_picture() -> tuple[np.ndarray, int]:
     return levels, choose_class(label, "pixels_told", own, N_("the picture's own, {digit}"), about)
 
 
-def choose_mask() -> tuple[bool, str]:
-    about = say("On: no pixel sees a later one. Off: every pixel sees them all.")
-    with st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center", gap="medium"):
-        causal = st.toggle(say("Causal"), key="pixels_causal", help=about, width="content")
-        label = say("When a mask is off:")
-        return causal, one_of(label, SCOPES, "pixels_scope", disabled=causal, width="content", help=say(SCOPE_HELP))
-
-
 def run_pair(
     model: DigitsModel, levels: np.ndarray, told: int, causal: bool, scope: str
 ) -> tuple[PixelView, PixelView]:
     batch, state = digits.encode(levels[None], [told]), st.session_state
-    spec, only_layer = model.standard.replace(causal=causal), only(scope, state.pixels_layer)
+    spec, only_layer = model.standard.replace(causal=causal), state.pixels_layer if scope == "layer" else None
     both = run_view.run_pair(model, batch, spec, 0, "self", only_layer=only_layer)
     layer, pixel = state.pixels_layer, state.pixels_pixel
     query = pixel + (state.pixels_looker == "itself")
@@ -267,30 +244,28 @@ def show(now: PixelView, standard: PixelView, layer: int, head: int) -> None:
         what = say("{pixel}, before it is written", pixel=pictures.name_of(now.pixel + 1, ""))
         true = int(now.levels[now.pixel])
         st.html(pictures.level_table(now.chances, standard.chances, true, what, changed=changed))
-        st.html(share_table(say("measured"), _shares(now, standard, name, layer, head), changed=changed))
+        here = pictures.name_of(now.pixel + 1, "")
+        rows: list[tuple[str, Callable[[PixelView], str]]] = [
+            (say("{head} from here: on later pixels", head=name), lambda one: percent(float(one.leak[layer, head]))),
+            (say("{head}, mean of all queries", head=name), lambda one: percent(float(one.mean_leak[layer, head]))),
+            (say("all heads, all queries"), lambda one: percent(float(one.mean_leak.mean()))),
+            (say("writing {pixel}: on the answer", pixel=here), lambda one: percent(one.answer)),
+            (
+                say("true level {level} of {pixel}", level=true, pixel=here),
+                lambda one: chance(float(one.chances[true])),
+            ),
+            (say("loss, nats/pixel"), lambda one: f"{one.losses.mean():.3f}"),
+        ]
+        shares = [(what, value(now), value(standard)) for what, value in rows]
+        st.html(share_table(say("measured"), shares, changed=changed))
     with middle if changed else left:
         st.caption(say("Loss of every pixel: how much each surprises the model"))
-        figure = cached_figure(
-            pictures.loss_figure, now.losses, standard.losses, tuple(now.levels.tolist()), changed=changed
-        )
+        of = now.losses, standard.losses, tuple(now.levels.tolist())
+        figure = cached_figure(pictures.loss_figure, *of, changed=changed)
         worst = int(now.losses.argmax())
         alt = say("Loss of every pixel, as a picture; the largest is {loss:.2f} nats at {pixel}.",
                   loss=now.losses[worst], pixel=pictures.name_of(worst + 1, ""))  # fmt: skip
         page.chart(figure, "pixels_losses", alt)
-
-
-def _shares(now: PixelView, standard: PixelView, name: str, layer: int, head: int) -> list[tuple[str, str, str]]:
-    """As share_table takes them: what, now, and under the standard masks."""
-    here, true = pictures.name_of(now.pixel + 1, ""), int(now.levels[now.pixel])
-    rows: list[tuple[str, Callable[[PixelView], str]]] = [
-        (say("{head} from here: on later pixels", head=name), lambda one: percent(float(one.leak[layer, head]))),
-        (say("{head}, mean of all queries", head=name), lambda one: percent(float(one.mean_leak[layer, head]))),
-        (say("all heads, all queries"), lambda one: percent(float(one.mean_leak.mean()))),
-        (say("writing {pixel}: on the answer", pixel=here), lambda one: percent(one.answer)),
-        (say("true level {level} of {pixel}", level=true, pixel=here), lambda one: chance(float(one.chances[true]))),
-        (say("loss, nats/pixel"), lambda one: f"{one.losses.mean():.3f}"),
-    ]
-    return [(what, value(now), value(standard)) for what, value in rows]
 
 
 def _pick_pixel(pixel: int) -> None:
@@ -303,9 +278,14 @@ FRAMES = N_("Framed in green: recognized as its class. Dashed orange: recognized
 
 
 def show_sample(classes: tuple[int, ...], how: Sampling) -> None:
-    levels = write_with_progress(classes, how)
-    if levels is None:
-        return
+    writing = say_count(
+        "Writing {count} digit, pixel by pixel …", "Writing {count} digits, pixel by pixel …", len(classes)
+    )
+    with stoppable(repr((classes, how)), say("Stopped. Write the digits again")) as line:
+        if line is None:
+            return
+        line.caption(writing)
+        levels = written(classes, how)
     recogniser, data = the_recogniser(), the_digits()
     read = recogniser.read(levels)
     right, count = int((read == np.array(classes)).sum()), len(classes)
@@ -325,24 +305,16 @@ def show_sample(classes: tuple[int, ...], how: Sampling) -> None:
     st.caption(say(FRAMES))
 
 
-def write_with_progress(classes: tuple[int, ...], how: Sampling) -> np.ndarray | None:
-    """The digits; None where the user has stopped the writing of just these."""
-    words = say_count(
-        "Writing {count} digit, pixel by pixel …", "Writing {count} digits, pixel by pixel …", len(classes)
-    )
-    with stoppable(repr((classes, how)), say("Stopped. Write the digits again")) as line:
-        if line is None:
-            return None
-        line.caption(words)
-        return written(classes, how)
-
-
-def choose_start() -> int:
+def choose_start() -> None:
     digit, nth = choose_digit(count_of)
-    take = lambda: replace_drawing(real_digit(digit, nth))  # noqa: E731
+
+    def take() -> None:
+        state = st.session_state
+        state.update(
+            pixels_drawing=real_digit(digit, nth).tolist(), pixels_epoch=state.pixels_epoch + 1, pixels_number=0
+        )
+
     st.button(say("Use this real digit"), on_click=take, icon=":material/content_copy:", width="stretch")
-    about = say("The model reads these rows and writes the others.")
-    return st.slider(say("Rows given"), 0, pictures.SIDE, key="pixels_rows", help=about)
 
 
 def show_finish(rows: int, how: Sampling) -> None:
@@ -355,7 +327,32 @@ def show_finish(rows: int, how: Sampling) -> None:
         with guarded(say("Writing …")):
             made = written((told,) * WAYS, how, given)
         read = the_recogniser().read(made)
-        st.html(page.sentence(_finish_sentence(rows, told, read, chances)))
+        sure = chance(float(chances[told]))
+        about = {"told": told, "sure": sure, "times": len(read), "right": int((read == told).sum())}
+        said = [say("Given the drawing, the model gives it a probability of {sure} to be class {told}.", **about)]
+        if rows == pictures.SIDE:
+            words = N_(
+                "All rows are given: nothing is left to write. The model gives class {told} a probability of {sure}."
+            )
+            said = [say(words, **about)]
+        elif not rows:
+            alone = say(
+                "From the class token alone the model wrote the rest {times} times; {right} of them are recognized as "
+                "the digit {told}.",
+                **about,
+            )
+            said.insert(0, alone)
+        else:
+            wrote = say_count(
+                "From the {count} row above the line the model wrote the rest {times} times; {right} of them are "
+                "recognized as the digit {told}.",
+                "From the {count} rows above the line the model wrote the rest {times} times; {right} of them are "
+                "recognized as the digit {told}.",
+                rows,
+                **about,
+            )
+            said.insert(0, wrote)
+        st.html(page.sentence(together(said)))
         cards = [
             pictures.GalleryCard(levels, say("read as {found}", found=int(found)), int(found) == told, len(given))
             for levels, found in zip(made, read, strict=True)
@@ -365,29 +362,3 @@ def show_finish(rows: int, how: Sampling) -> None:
         st.html(pictures.class_table(chances, told))
     with left:
         show_canvas(class_name(told), len(given))
-
-
-def _finish_sentence(rows: int, told: int, read: np.ndarray, chances: np.ndarray) -> str:
-    about = {"told": told, "sure": chance(float(chances[told])), "times": len(read), "right": int((read == told).sum())}
-    if rows == pictures.SIDE:
-        return say(
-            "All rows are given: nothing is left to write. The model gives class {told} a probability of {sure}.",
-            **about,
-        )
-    sure = say("Given the drawing, the model gives it a probability of {sure} to be class {told}.", **about)
-    if not rows:
-        alone = say(
-            "From the class token alone the model wrote the rest {times} times; {right} of them are recognized as "
-            "the digit {told}.",
-            **about,
-        )
-        return together([alone, sure])
-    wrote = say_count(
-        "From the {count} row above the line the model wrote the rest {times} times; {right} of them are recognized "
-        "as the digit {told}.",
-        "From the {count} rows above the line the model wrote the rest {times} times; {right} of them are "
-        "recognized as the digit {told}.",
-        rows,
-        **about,
-    )
-    return together([wrote, sure])

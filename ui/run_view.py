@@ -141,11 +141,6 @@ def layer_names(model: Model, attention: str) -> list[str]:
     return [name_of(model, attention, layer) for layer in range(shape(model, attention)[0])]
 
 
-def head_names(model: Model, attention: str) -> list[str]:
-    """Of all heads of all layers."""
-    return [name_of(model, attention, *place) for place in np.ndindex(shape(model, attention))]
-
-
 def shape_of(now: RunView) -> tuple[int, int]:
     return shape(now.model, now.run.attention)
 

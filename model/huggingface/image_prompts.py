@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -57,7 +57,7 @@ class ImageBatch(TokenBatch):
     image_tokens: tuple[ImageToken, ...] = ()
     image_positions: tuple[int, ...] = ()
 
-    def rows(self, rows: Sequence[int]) -> "ImageBatch":
+    def rows(self, rows: Sequence[int]) -> Self:
         """The one row, as often as rows names it, each with the image."""
         repeated = {
             name: torch.cat([value] * len(rows)) if isinstance(value, Tensor) else value

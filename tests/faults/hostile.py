@@ -23,7 +23,7 @@ from ui.ablation import AblationLink
 from ui.bug_clinic.controls import ClinicLink
 from ui.circuits.ov_qk import CircuitsLink
 from ui.compare import CompareLink
-from ui.cross_attention.controls import DatesLink
+from ui.cross_attention import DatesLink
 from ui.export import export_files as export
 from ui.generation.writing import GenerationLink
 from ui.head_atlas.controls import AtlasLink
@@ -33,7 +33,7 @@ from ui.layers import LayersLink
 from ui.lessons.choices import LessonLink
 from ui.link import Link, View
 from ui.mask_check import CheckLink
-from ui.mask_lab import sections as mask_lab
+from ui.mask_lab import lab as mask_lab
 from ui.padding import PaddingLink
 from ui.page import PAGES
 from ui.pixels import PixelsLink

@@ -117,7 +117,6 @@ def test_a_link_s_heads_that_are_not_there_are_left_out(written: str) -> None:
 )
 def test_heads_are_read_as_they_are_written(written: str, heads: list[tuple[int, int]]) -> None:
     assert ablation.read(written) == heads
-    assert ablation.read(ablation.write(heads)) == heads
 
 
 class TestOtherModels:

@@ -19,8 +19,8 @@ from i18n import say
 from model.atlas.unit import SAMPLE as ATLAS_SAMPLE
 from model.bug_clinic.comparison import ADDED
 from tests.viz.packet import unpacked
+from ui import cross_attention as dates
 from ui import widgets
-from ui.cross_attention import controls as dates
 from ui.export.export_files import SECTIONS
 from ui.padding import OURS
 from ui.page import PAGES

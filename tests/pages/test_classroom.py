@@ -14,7 +14,7 @@ from lessons.shelf import FOLDER, shelf
 from serving import rooms
 from serving.rooms import MemoryHashes, RoomKey, Rooms
 from tests.pages.page import Page
-from ui.lessons import classroom, phone_pictures, progress
+from ui.lessons import choices, classroom
 from viz.why_causal.charts import Curve
 
 PHONES = [f"phone{number:0>20}" for number in range(5)]
@@ -126,7 +126,7 @@ def test_every_kind_of_picture_is_sent_with_its_question_before_and_after_and_th
             page.app.session_state["lesson_asks"] = False
             told = page.run().phone()
             assert told["choices"] == 0
-            assert phone_pictures.say(phone_pictures.ELSEWHERE) not in told["html"], f"no picture of {step.show}"
+            assert classroom.say(classroom.ELSEWHERE) not in told["html"], f"no picture of {step.show}"
             rooms.rooms().close(page.key)
     page = Teacher(lesson="causal_mask", step="99")
     assert "Summary" in page.phone()["html"]
@@ -174,17 +174,17 @@ def test_what_a_browser_remembers_is_checked_and_added(monkeypatch: pytest.Monke
     state = State(lesson_answers={("causal_mask", 1): 1})
     monkeypatch.setattr(st, "session_state", state)
     for sent in (None, 7, "[", "[]", '{"answers": 3}', "[" * 90_000, json.dumps({"answers": {}, "room": {"id": 1}})):
-        progress._take(sent)
+        choices._take(sent)
         assert "lesson_room" not in state
     answers = {"causal_mask": "1-0,2-3", "padding": "1-2", "<b>": "1-1", "own x": "zzz"}
-    progress._take(json.dumps({"answers": answers, "room": {"id": key.id, "secret": "another"}}))
+    choices._take(json.dumps({"answers": answers, "room": {"id": key.id, "secret": "another"}}))
     assert state.lesson_answers == {("causal_mask", 1): 1, ("causal_mask", 2): 3, ("padding", 1): 2}
     assert "lesson_room" not in state
-    progress._take(json.dumps({"room": {"id": key.id, "secret": key.secret}}))
+    choices._take(json.dumps({"room": {"id": key.id, "secret": key.secret}}))
     assert state.lesson_room == key
-    assert progress._answers() == {"causal_mask": "1-1,2-3", "padding": "1-2"}
-    progress._forget()
-    assert progress._answers() == {}
+    assert choices.answers_by_lesson() == {"causal_mask": "1-1,2-3", "padding": "1-2"}
+    choices._forget()
+    assert choices.answers_by_lesson() == {}
 
 
 def test_the_editor_runs_every_step_and_says_every_mistake_with_its_line() -> None:

@@ -13,8 +13,7 @@ from model.cross_attention.dates import DatesModel, answer_chances, measure
 from model.masks import MaskSpec
 from tests.model.huggingface.families import save
 from tests.pages.page import Page, array
-from ui.cross_attention.controls import EXAMPLES, FIRST, LONGER
-from ui.cross_attention.figures import MASKS, SAMPLE
+from ui.cross_attention import EXAMPLES, FIRST, LONGER, MASKS, SAMPLE
 from viz.numbers import chance, percent
 
 APP = str(Path(__file__).parents[2] / "app.py")

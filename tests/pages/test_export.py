@@ -17,8 +17,8 @@ from model.masks import MaskSpec
 from tests.model.huggingface.families import save
 from tests.pages.explore import Explore, array
 from tests.viz.packet import unpacked
-from ui import controls, printed, results
-from ui.export import export_files, pictures
+from ui import controls, results
+from ui.export import export_files, pictures, printed
 from ui.widgets import plain
 from viz.export import data, fonts
 from viz.export.paper import Paper
@@ -174,7 +174,7 @@ def test_a_damaged_upload_is_a_sentence() -> None:
 
 
 def test_a_text_too_long_for_one_picture_or_file_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pictures, "MOST_SIDE", 5)
+    monkeypatch.setattr(pictures.drawn, "MOST_SIDE", 5)
     assert any("label at most 5 tokens" in said for said in Export().said("info"))
     monkeypatch.setattr(data, "MOST_BYTES", 2000)
     assert any(

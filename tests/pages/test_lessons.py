@@ -18,7 +18,7 @@ from model.images.scenes import render, scene_of
 from tests.apptest import charts
 from tests.pages.page import Page
 from tests.viz.packet import unpacked as header_and_body
-from ui.lessons import step_runs
+from ui.lessons import steps
 from ui.lessons.shelves import packed, unpacked
 from ui.sidebar import models
 
@@ -102,7 +102,7 @@ def test_no_fixed_guess_answers_more_than_half_of_a_kind_of_question(language: s
     for one in shelf(FOLDER, language):
         assert one.lesson
         asked = [step for step in one.lesson.steps if step.ask]
-        answers = [step_runs.answered(step, *step_runs.pair(step)) for step in asked]
+        answers = [steps.answered(step, *steps.pair(step)) for step in asked]
         places = [answer.right for answer in answers]
         for step, answer in zip(asked, answers, strict=True):
             assert step.ask

@@ -51,7 +51,7 @@ from tests.ui.sentences.serving_claims import (
 from ui import explain, results, run_view
 from ui.images import best_head
 from ui.layers import _lens
-from ui.mask_lab.sections import effect_of
+from ui.mask_lab.lab import effect_of
 from ui.padding import PaddedTexts, PaddingRuns
 from viz import images
 from viz.ablation import AskedPrediction, EffectsView, ranking_sentence

@@ -11,17 +11,9 @@ import streamlit as st
 from i18n import N_, say, say_count
 from model.attention import AttentionStages
 from model.base import Model
+from model.bug_clinic import comparison
 from model.bug_clinic.bugs import BUGS, BY_KEY, TITLES, Bug, stretch
-from model.bug_clinic.comparison import (
-    ADDED,
-    MOST_ROWS,
-    MOST_TOKENS,
-    BugComparison,
-    Text,
-    masks_for,
-    prepared,
-    targets_for,
-)
+from model.bug_clinic.comparison import BugComparison, Text, masks_for
 from model.bug_clinic.spot import PLAIN, HeatmapDifference, Puzzle, difference, following, puzzle, stages_of
 from model.heads.view import HeadView
 from ui import controls, link, results, run_view
@@ -62,8 +54,9 @@ NO_ANSWER: dict[str, Any] = {"bug": BUGS[0].key, "bug_on": True}  # in the links
 
 def read(model: Model, text: str) -> tuple[Text, run_view.TokenizedText]:
     """The text's lines as this page takes them, and as the model reads them. Raises ValueError where it cannot."""
-    lines = prepared(model, text)
-    return lines, run_view.tokenize(model, "\n".join(lines.lines), st.session_state.pad, targets_for(model, lines))
+    lines = comparison.prepared(model, text)
+    targets = comparison.targets_for(model, lines)
+    return lines, run_view.tokenize(model, "\n".join(lines.lines), st.session_state.pad, targets)
 
 
 def notes(model: Model, text: Text) -> list[str]:
@@ -71,13 +64,13 @@ def notes(model: Model, text: Text) -> list[str]:
     found = []
     if text.added:
         added = N_("Row {row} was added, your first line and “{added}”, so that another row is padded to its length.")
-        found.append(say(added, row=len(text.lines), added=ADDED))
+        found.append(say(added, row=len(text.lines), added=comparison.ADDED))
     if text.left_out:
         left_out = say_count(
             "This page reads {most} lines; {count} more is left out.",
             "This page reads {most} lines; {count} more are left out.",
             text.left_out,
-            most=MOST_ROWS,
+            most=comparison.MOST_ROWS,
         )
         found.append(left_out)
     if text.cut:
@@ -85,7 +78,7 @@ def notes(model: Model, text: Text) -> list[str]:
             "{count} line is cut: this page reads the first {most} tokens of each.",
             "{count} lines are cut: this page reads the first {most} tokens of each.",
             text.cut,
-            most=MOST_TOKENS,
+            most=comparison.MOST_TOKENS,
         )
         found.append(cut)
     if not model.standard.causal and masks_for(model).causal:

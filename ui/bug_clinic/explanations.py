@@ -10,10 +10,10 @@ from markupsafe import Markup
 from i18n import N_, say, say_all, say_count, together
 from model.attention import AttentionStages
 from model.bug_clinic.bugs import Bug, part_at, row_repeated
-from model.bug_clinic.comparison import BugComparison, Examination, compare, examine, other_layer
+from model.bug_clinic.comparison import BugComparison, Examination, other_layer
 from model.bug_clinic.laws import LAWS, Law, Verdict
 from model.heads.view import HeadView
-from ui import explain, page, results
+from ui import explain, page
 from ui.explain import title_of
 from ui.heads.head import show as show_figure
 from ui.markdown import escaped
@@ -34,14 +34,6 @@ def code(bug: Bug) -> str:
     """The wrong lines and the mend, as a diff."""
     pairs = zip(bug.wrong.splitlines(), bug.right.splitlines(), strict=True)
     return "\n".join(f"  {wrong}" if wrong == right else f"- {wrong}\n+ {right}" for wrong, right in pairs)
-
-
-def compared(now: RunView, bug: Bug, layer: int) -> BugComparison:
-    return results.ask(compare, now.run.model, now.run, now.row, bug.key, layer)
-
-
-def examined(now: RunView, bug: Bug, layer: int) -> Examination:
-    return results.ask(examine, now.run.model, now.run, now.row, bug.key, layer)
 
 
 def effects(now: RunView, bug: Bug, pair: BugComparison, found: Examination, layer: int, head: int) -> list[str]:

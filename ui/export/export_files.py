@@ -16,7 +16,7 @@ from ui import controls, explain, link, page
 from ui.guard import problem_in
 from ui.markdown import escaped
 from ui.run_view import RunView, shape_of
-from ui.widgets import deferred, download, one_of, uploaded, uploader
+from ui.widgets import deferred, download, uploaded, uploader
 from viz.export import data
 from viz.export.data import About, Export, fits, hash_of
 from viz.export.words import caption, masks_said, version, versions
@@ -146,12 +146,6 @@ def _numbers(view: RunView) -> ReportNumbers:
     return ReportNumbers(*shares, predicted.candidates, predicted.losses) if predicted else ReportNumbers(*shares)
 
 
-def choose() -> str:
-    if st.session_state.get("section") not in SECTIONS:  # the Mask Lab's sections have the same name in a link
-        st.session_state.section = SECTIONS[0]
-    return one_of(say("Export"), dict(zip(SECTIONS, SECTIONS, strict=True)), "section", label_visibility="collapsed")
-
-
 def numbers(subject: ExportSubject) -> None:
     view, every = subject.views()[0], subject.every()
 
@@ -216,20 +210,16 @@ def opened() -> None:
     if isinstance(found, str):
         st.error(found, icon=":material/error:")
     elif found is not None:
-        _show(found)
-
-
-def _show(export: Export) -> None:
-    about = export.about
-    names = {head: about.name(*head) for head in export.heads}
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        first, name = list(names).index((about.layer, about.head)), names.__getitem__
-        chosen = st.selectbox(say("Head"), list(names), first, name, "opened_head", width=140)
-        shown = export.heads[chosen]
-        blocks = say(", ").join(mask_name(name) for name, mask in shown.blocked.items() if mask.any())
-        size = "{} × {}".format(*shown.weights.shape)
-        facts = {"model": escaped(about.model), "size": size, "masks": blocks or say("no mask")}
-        st.markdown(say("{model} · {size} cells · blocked by: {masks}", **facts))
-    figure, alt = head_figure(shown, dark=page.is_dark()), explain.head_alt(names[chosen], shown, False)
-    with st.container(key="one_opened"):
-        page.chart(figure, "opened_figure", alt)
+        about = found.about
+        names = {head: about.name(*head) for head in found.heads}
+        with st.container(horizontal=True, vertical_alignment="bottom"):
+            first, name = list(names).index((about.layer, about.head)), names.__getitem__
+            chosen = st.selectbox(say("Head"), list(names), first, name, "opened_head", width=140)
+            shown = found.heads[chosen]
+            blocks = say(", ").join(mask_name(name) for name, mask in shown.blocked.items() if mask.any())
+            size = "{} × {}".format(*shown.weights.shape)
+            facts = {"model": escaped(about.model), "size": size, "masks": blocks or say("no mask")}
+            st.markdown(say("{model} · {size} cells · blocked by: {masks}", **facts))
+        figure, alt = head_figure(shown, dark=page.is_dark()), explain.head_alt(names[chosen], shown, False)
+        with st.container(key="one_opened"):
+            page.chart(figure, "opened_figure", alt)

@@ -10,22 +10,14 @@ from model.base import ranges
 from model.heads.view import HeadView, cropped
 from ui import results
 from ui.export.export_files import ExportSubject
+from ui.export.printed import PrintedPicture, offer, say_what_has_no_font
 from ui.guard import guarded
-from ui.heads import query, span
+from ui.heads import query
 from ui.heads.views import OF_TOKENS, choose_heads, colours
-from ui.printed import PrintedPicture, offer, say_what_has_no_font
 from ui.widgets import one_of
+from viz.export import picture as drawn
 from viz.export import words
 from viz.export.paper import Sheet, every_picture
-from viz.export.picture import (
-    MOST_SIDE,
-    bars_picture,
-    carried_picture,
-    head_picture,
-    lines_picture,
-    lit_picture,
-    why_picture,
-)
 from viz.heads.attribution import sum_words
 from viz.heads.bars import BarRow
 from viz.heads.cells import weight_text
@@ -47,7 +39,7 @@ def show(subject: ExportSubject, part: Part) -> None:
         picture = PICTURES[kind][1](subject, part)
         if picture is None:
             most = N_("A picture can label at most {most} tokens per side. Choose a part of the text on the left.")
-            st.info(say(most, most=MOST_SIDE))
+            st.info(say(most, most=drawn.MOST_SIDE))
             return
         files = st.container()
         say_what_has_no_font(picture)
@@ -62,11 +54,11 @@ def _head(subject: ExportSubject, part: Part) -> PrintedPicture | None:
     whole = subject.views()
     square = whole[0].weights.shape[0] == whole[0].weights.shape[1]
     views = [cropped(view, part, part) if square else view for view in whole]
-    if max(views[0].weights.shape) > MOST_SIDE:
+    if max(views[0].weights.shape) > drawn.MOST_SIDE:
         return None
     meant, how = colours(), lambda: words.of_head(views[0], meant, meant.top(*views))
     standard = views[1] if len(views) > 1 else None
-    return _picture(subject, head_picture, (views[0], standard, meant), views[0], how)
+    return _picture(subject, drawn.head_picture, (views[0], standard, meant), views[0], how)
 
 
 def _every(subject: ExportSubject, part: Part) -> PrintedPicture:
@@ -93,27 +85,27 @@ def _arcs(subject: ExportSubject, part: Part) -> PrintedPicture:
     def how() -> list[str]:
         return [*words.of_lines(least_line(views[0])), left_out(whole[0], views[0], at)]
 
-    return _picture(subject, lines_picture, (views, names), views[0], how, others)
+    return _picture(subject, drawn.lines_picture, (views, names), views[0], how, others)
 
 
 def _tokens(subject: ExportSubject, part: Part) -> PrintedPicture:
     (row, *_), how = _rows(subject, part)
     own = subject.now.run.queries is subject.now.run.keys
-    return _picture(subject, lit_picture, (row, own), row, lambda: [*how(), *words.of_lit(), light_words(row)])
+    return _picture(subject, drawn.lit_picture, (row, own), row, lambda: [*how(), *words.of_lit(), light_words(row)])
 
 
 def _bars(subject: ExportSubject, part: Part) -> PrintedPicture:
     rows, how = _rows(subject, part)
     row = BarRow(rows[0], rows[1] if len(rows) > 1 else None)
-    return _picture(subject, bars_picture, (row,), rows[0], how)
+    return _picture(subject, drawn.bars_picture, (row,), rows[0], how)
 
 
 def _span(subject: ExportSubject, part: Part) -> PrintedPicture:
-    queries, how = span.choose(subject.now, part), st.session_state.pooled
-    row = span.span_row(subject.now, subject.views(), subject.chosen, queries, how)
+    queries, how = query.choose_span(subject.now, part), st.session_state.pooled
+    row = query.span_row(subject.now, subject.views(), subject.chosen, queries, how)
     pooled = N_("The {how} of the weights of {count} queries: {queries}.")
-    said = lambda: say(pooled, how=say(span.POOLED[how]), count=len(queries), queries=ranges(queries))  # noqa: E731
-    return _picture(subject, bars_picture, (row,), row.view, lambda: [said()])
+    said = lambda: say(pooled, how=say(query.POOLED[how]), count=len(queries), queries=ranges(queries))  # noqa: E731
+    return _picture(subject, drawn.bars_picture, (row,), row.view, lambda: [said()])
 
 
 def _carried(subject: ExportSubject, part: Part) -> PrintedPicture:
@@ -121,7 +113,7 @@ def _carried(subject: ExportSubject, part: Part) -> PrintedPicture:
     now = subject.now
     found = results.ask(carried, now.run.model, now.run, now.row, now.masks, *subject.chosen, row.first)
     both = lambda: [*how(), *words.of_carried(added=found.added is not None)]  # noqa: E731
-    return _picture(subject, carried_picture, (row, found), row, both)
+    return _picture(subject, drawn.carried_picture, (row, found), row, both)
 
 
 def _why(subject: ExportSubject, part: Part) -> PrintedPicture:
@@ -137,7 +129,7 @@ def _why(subject: ExportSubject, part: Part) -> PrintedPicture:
     def how() -> list[str]:
         return [sum_words(found, *names, score=score, weight=weight, blocked=blocked), *words.of_why(found)]
 
-    return _picture(subject, why_picture, (found,), cropped(view, (at, at + 1), (to, to + 1)), how)
+    return _picture(subject, drawn.why_picture, (found,), cropped(view, (at, at + 1), (to, to + 1)), how)
 
 
 def _rows(subject: ExportSubject, part: Part) -> tuple[list[HeadView], How]:

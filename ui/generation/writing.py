@@ -15,7 +15,7 @@ from model.base import Model
 from model.sampling import MOST_WRITTEN, Continuation, Sampling, logits_at
 from model.text import rows_of
 from serving.job import GrownRunRef, ModelRef, RunRef
-from ui import controls, explain, link, results
+from ui import link, results
 from ui.run_view import RunView
 
 SECONDS = 0.4  # from token to token while it plays
@@ -70,14 +70,6 @@ class Writing:
     def cut(self, written: int) -> "Writing":
         """The first so many of the written tokens."""
         return replace(self, path=self.path.cut(written), chances=self.chances[:written])
-
-
-def guard(model: Model) -> None:
-    """Say why, and stop, for a model that does not go on with a text."""
-    if model.kind != "decoder":
-        controls.refuse(model, GenerationLink, say(NO_DECODER, model=explain.title_of(model)))
-    if not model.predicts:
-        controls.refuse(model, GenerationLink, say(controls.ANOTHER, why=explain.no_predictions(model)))
 
 
 def begin(model: Model, text: str) -> list[str]:

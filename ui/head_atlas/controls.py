@@ -5,7 +5,7 @@ while the page shows what there is so far.
 import hashlib
 import time
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -14,23 +14,12 @@ from pydantic import BeforeValidator, ConfigDict, StringConstraints
 
 from i18n import N_, say, say_all, say_count
 from model.atlas import progress
+from model.atlas import unit as texts
 from model.atlas.progress import AtlasProgress, Measure
-from model.atlas.result import EVERY_MEASURE, MEASURES, OF_WEIGHTS, Atlas
+from model.atlas.result import EVERY_MEASURE, MEASURES, Atlas
 from model.atlas.tally import Tally
-from model.atlas.unit import (
-    MOST_UPLOAD,
-    SUFFIXES,
-    Unit,
-    check,
-    measure_unit,
-    row_length,
-    units_of_random,
-    units_of_sample,
-    units_of_text,
-    units_of_upload,
-)
+from model.atlas.unit import check, measure_unit, row_length
 from model.base import Model
-from model.circuits.ov_qk import copying_scores, strongest_reads
 from model.masks import MaskSpec
 from model.text import first_line
 from serving.job import ModelRef, digest
@@ -38,7 +27,7 @@ from ui import controls, page, results
 from ui.guard import guarded, waiting
 from ui.heads.head import heard
 from ui.link import TextLink, Whole, with_masks
-from ui.widgets import bound, uploader
+from ui.widgets import uploader
 from viz.heads.atlas import scatter
 from viz.numbers import whole_percent
 
@@ -88,24 +77,6 @@ class AtlasLink(_Masked):
     atlas_back: Annotated[int, BeforeValidator(lambda value: max(min(int(value), 512), -512))] = 2
 
 
-def with_weights(model: Model, atlas: Atlas, *names: str) -> Atlas:
-    """The atlas with those of these measures that come of the weights. Raises NotSupported where they are not known."""
-    ways = {"copying_scores": copying_scores, "strongest_reads": strongest_reads}
-    asked = {name: results.ask(ways[name], ModelRef.of(model)) for name in names if name in OF_WEIGHTS}
-    return replace(atlas, of_weights=asked)
-
-
-def choose_masks(model: Model) -> MaskSpec:
-    """Of the masks that the model was trained with all but padding, which nobody looks at here."""
-    return controls.switch_masks(model, [name for name in model.describe().masks if name != "padding"])
-
-
-def choose_by(atlas: Atlas, layer: int, head: int) -> str:
-    """The measure that the head's examples are ordered by; the one it is called after until another is chosen."""
-    shown = st.session_state.atlas_by or next(iter(atlas.named(layer, head)), "peak")
-    return st.selectbox(say("By"), list(MEASURES), **bound("atlas_by", shown), format_func=title, help=words(shown))
-
-
 def share(model: Model, text: str) -> None:
     """Keep the URL true to the page, and offer links. What was marked in other tokens is no choice any more."""
     here = (model.key, first_line(text))
@@ -133,7 +104,7 @@ class GrowingAtlas:
     stopped: why, "" while it is measured."""
 
     key: Hashable
-    units: list[Unit]
+    units: list[texts.Unit]
     progress: AtlasProgress
     done: int = 0
     seconds: float = 0.0
@@ -157,32 +128,32 @@ class GrowingAtlas:
         self.stopped, self.seconds = "", 0.0
 
 
-def source(model: Model, chosen: str, text: str) -> tuple[str, Callable[[], list[Unit]]]:
+def source(model: Model, chosen: str, text: str) -> tuple[str, Callable[[], list[texts.Unit]]]:
     """What stands for the texts in a key, and how they are read. Ends the page where there are none yet."""
     if chosen == "sample":
-        return chosen, units_of_sample
+        return chosen, texts.units_of_sample
     if chosen == "random":
-        return chosen, lambda: units_of_random(model)
+        return chosen, lambda: texts.units_of_random(model)
     if chosen == "text":
         if not text.strip():
             st.info(say("Type a text on the left, one per line, or choose other texts above."))
             st.stop()
-        return f"text:{digest(text).hex()}", lambda: units_of_text(text)
+        return f"text:{digest(text).hex()}", lambda: texts.units_of_text(text)
     words = N_(
         "Your own texts, at most {size:.0f} MB: each line of a .txt file, or each cell of the column “text” of a .csv "
         "file, is a text"
     )
-    label, kinds, most = say(words, size=MOST_UPLOAD / 1e6), [kind[1:] for kind in SUFFIXES], MOST_UPLOAD // 10**6
-    sent = uploader(label, kinds, key="atlas_file", max_upload_size=most)
+    label, kinds = say(words, size=texts.MOST_UPLOAD / 1e6), [kind[1:] for kind in texts.SUFFIXES]
+    sent = uploader(label, kinds, key="atlas_file", max_upload_size=texts.MOST_UPLOAD // 10**6)
     if sent is None:
         st.info(say("Choose a file: its texts are processed in memory and not stored."))
         st.stop()
     data = sent.getvalue()
-    return f"{sent.name}:{hashlib.sha256(data).hexdigest()}", lambda: units_of_upload(sent.name, data)
+    return f"{sent.name}:{hashlib.sha256(data).hexdigest()}", lambda: texts.units_of_upload(sent.name, data)
 
 
 def find(
-    model: Model, texts: str, read: Callable[[], list[Unit]], masks: MaskSpec
+    model: Model, source_key: str, read: Callable[[], list[texts.Unit]], masks: MaskSpec
 ) -> tuple[Atlas, Callable[[], object]]:
     """The atlas, or what there is of it so far under a bar with its progress; and a function to call when the page is
     drawn, which measures more and draws the page again.
@@ -191,7 +162,7 @@ def find(
     """
     check(model, masks)
     length, state = row_length(model), st.session_state
-    key = ("atlas", model.key, texts, digest(masks.to_json()), length)
+    key = ("atlas", model.key, source_key, digest(masks.to_json()), length)
     found = results.result_cache().find(key)  # numbers alone: what was measured in one language is shown in every other
     if found is not None:
         return found, lambda: None
@@ -199,7 +170,7 @@ def find(
     if growing is None or growing.key != key:
         growing = state.atlas_growing = GrowingAtlas(key, read(), progress.begun(model, length))
 
-    def measure(unit: Unit, bar: int) -> Tally:
+    def measure(unit: texts.Unit, bar: int) -> Tally:
         return results.ask_anew(measure_unit, ModelRef.of(model), unit, masks, length, bar, low_priority=True)
 
     if not growing.done:

@@ -20,7 +20,7 @@ from ui.guard import guarded
 from ui.head_atlas import controls as atlas_controls
 from ui.markdown import escaped
 from ui.results import cached_figure
-from ui.widgets import download
+from ui.widgets import bound, download
 from viz.export.words import version
 from viz.heads.atlas import called, deciles_html, ranked_table
 
@@ -37,7 +37,7 @@ def offer(atlas: Atlas, model: Model, masks: MaskSpec, texts: str, x: str, y: st
     slot = st.popover(say("Picture for print"), icon=":material/image:", key="atlas_picture", on_change="rerun")
     if not slot.open:
         return
-    from ui import printed  # matplotlib takes a second, and nothing else here needs it
+    from ui.export import printed  # matplotlib takes a second, and nothing else here needs it
     from viz.export import words
     from viz.export.paper import atlas_picture
 
@@ -68,7 +68,10 @@ HEAD_COLUMNS = {"layer": N_("Layer"), "head": N_("Head"), "called": N_("Pattern"
 
 def examples(atlas: Atlas, layer: int, head: int) -> None:
     with st.container(width=260):
-        by = atlas_controls.choose_by(atlas, layer, head)
+        # the measure that the head is called after until another is chosen
+        by = st.session_state.atlas_by or next(iter(atlas.named(layer, head)), "peak")
+        look: Any = {"format_func": atlas_controls.title, "help": atlas_controls.words(by)}
+        by = st.selectbox(say("By"), list(MEASURES), **bound("atlas_by", by), **look)
     deciles = atlas.deciles(by, layer, head, SHOWN_EACH)
     if not deciles:
         st.info(say("No sampled query of these texts has a {measure} measure.", measure=say(MEASURES[by].title)))

@@ -51,7 +51,7 @@ def show(text: str, reading: TokenizedText, row: int) -> None:
 
     changed = spec != model.standard
     with sentence_slot, guarded(say("Running {model} …", model=explain.title_of(model))):
-        only_layer = controls.only(scope, layer)
+        only_layer = layer if scope == "layer" else None
         now, standard = run_view.run_pair(model, batch, spec, row, attention, only_layer=only_layer, by=by)
         views = [now.head(layer, head)] + ([standard.head(layer, head)] if changed else [])
     # of a long text the chosen head stands on the page before all are surveyed; of a short one they come together

@@ -14,7 +14,7 @@ from model.errors import NotSupported
 from model.heads.view import HeadView
 from ui import page, results, run_view
 from ui.heads import head as head_picture
-from ui.heads import query, span
+from ui.heads import query
 from ui.heads.head import ABOVE, canvas
 from ui.heads.query import Moves
 from ui.link import PINS
@@ -354,14 +354,14 @@ def _marked() -> list[tuple[int, str]]:
 
 def show_span(chosen: ChosenHead) -> None:
     """The queries are those typed, else those dragged over, else all that are shown."""
-    queries = span.choose(chosen.now, chosen.part)
+    queries = query.choose_span(chosen.now, chosen.part)
     how, of = st.session_state.pooled, (chosen.now, chosen.views, (chosen.layer, chosen.head), queries)
-    row, of_means = span.span_row(*of, how), span.span_row(*of, "mean")
+    row, of_means = query.span_row(*of, how), query.span_row(*of, "mean")
     st.html(cached_figure(where_it_lies, of_means))
     st.toggle(say("Largest first"), key="sorted")
     figure = cached_figure(bars_figure, row, largest_first=st.session_state.sorted)
     about = N_("The {how} of the weights of {count} queries from {query} on in {head}, a bar for each key.")
-    words = {"how": say(span.POOLED[how]), "count": len(queries), "query": row.name, "head": chosen.name}
+    words = {"how": say(query.POOLED[how]), "count": len(queries), "query": row.name, "head": chosen.name}
     page.chart(figure, "span_bars", say(about, **words))
     if st.session_state.sorted and rest_words(of_means, MOST_SORTED):
         st.caption(rest_words(of_means, MOST_SORTED))

@@ -11,7 +11,7 @@ from lessons.glossary import glossary
 from lessons.lesson import Lesson
 from lessons.reading import MOST_BYTES, read
 from lessons.shelf import Shelved
-from ui.lessons import choices, editor, progress, shelves
+from ui.lessons import choices, editor, shelves
 from ui.markdown import escaped
 from ui.sidebar import speech
 from ui.widgets import uploaded, uploader
@@ -19,7 +19,6 @@ from viz.html import join, tag
 from viz.lessons.glossary import card
 from viz.lessons.screen import lesson_map
 
-PAGE = "pages/lessons.py"
 INTRO = N_(
     "Twelve lessons, from one head to images and the masks of a serving system. Each runs real models and asks you a "
     "question before it shows the answer."
@@ -34,10 +33,15 @@ TOO_LONG = N_(
 def show(found: list[Shelved], opened: shelves.Open | None) -> None:
     with st.container(key="lesson_list", gap=None):
         for number, one in enumerate(found, 1):
-            if one.lesson:
-                _link(number, one.name, one.lesson, here=opened is not None and opened.key == one.name)
+            if one.lesson is None:
+                continue
+            here = opened is not None and opened.key == one.name
+            label, to = f"{number} · {escaped(one.lesson.title)}", speech.in_links() | {"lesson": one.name}
+            about = escaped(together([one.lesson.aim, _minutes(one.lesson)]))
+            with st.container(key="lesson_here") if here else nullcontext():
+                st.page_link("pages/lessons.py", label=label, query_params=to, help=about)
     st.toggle(say("Ask before showing the answer"), key="lesson_asks")
-    progress.offer_to_forget()
+    choices.offer_to_forget()
     with st.expander(say("Your own lesson")):
         look = {"max_upload_size": 1, "label_visibility": "collapsed"}
         uploader(say("Your own lesson"), ["md"], key="lesson_file", on_change=_take_file, **look)
@@ -64,7 +68,7 @@ def show_list(found: list[Shelved]) -> None:
             facts = [_minutes(one.lesson)]
             facts += [say("Needs: {needs}", needs=one.lesson.needs.rstrip(".。"))] if one.lesson.needs else []
             facts += [say("Next: {title}", title=titles[one.lesson.next])] if one.lesson.next in titles else []
-            facts += filter(None, [progress.answered(one.name, one.lesson)])
+            facts += filter(None, [choices.answered(one.name, one.lesson)])
             st.caption(" · ".join(map(escaped, facts)))
             look: Any = {"icon": ":material/play_arrow:", "shortcut": str(number + 1) if number < 9 else None}
             go = partial(choices.go, 1, one.name)
@@ -72,12 +76,6 @@ def show_list(found: list[Shelved]) -> None:
 
     with st.expander(say("Glossary"), icon=":material/dictionary:"):
         st.html(tag("div", join(tag("div", card(word, term)) for word, term in glossary().items()), class_="words"))
-
-
-def _link(number: int, name: str, lesson: Lesson, *, here: bool) -> None:
-    with st.container(key="lesson_here") if here else nullcontext():
-        label, to = f"{number} · {escaped(lesson.title)}", speech.in_links() | {"lesson": name}
-        st.page_link(PAGE, label=label, query_params=to, help=escaped(together([lesson.aim, _minutes(lesson)])))
 
 
 def _minutes(lesson: Lesson) -> str:

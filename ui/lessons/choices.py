@@ -1,13 +1,22 @@
-"""What a user of the lessons has chosen: the lesson, the step, and the answers given so far."""
+"""What a user of the lessons has chosen: the lesson, the step, and the answers given so far, which the browser's local
+storage keeps; and a summary of them to print."""
 
+import json
 import re
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import streamlit as st
 from pydantic import Field, StringConstraints
 
+from i18n import N_, say
+from lessons.lesson import Lesson
 from lessons.statement import SHOWN as SHOWN
+from serving import rooms
+from serving.rooms import RoomKey
 from ui.link import LONGEST_LINK, Link, Whole
+from ui.widgets import component_value
+from viz.components import source
 
 PACKED = r"^[A-Za-z0-9_-]*$"
 ANSWERS = r"^(\d{1,2}-\d(,\d{1,2}-\d){0,29})?$"  # step-choice
@@ -51,11 +60,6 @@ def take_linked(lesson: str) -> None:
     _answers().update({(lesson, int(step)): int(choice) for step, choice in pairs})
 
 
-def link(lesson: str) -> LessonLink:
-    answers = [f"{step}-{choice}" for (name, step), choice in sorted(_answers().items()) if name == lesson]
-    return LessonLink.of_choices(lesson_given=",".join(answers))
-
-
 def _answers() -> dict[tuple[str, int], int]:
     return st.session_state.setdefault("lesson_answers", {})
 
@@ -67,3 +71,71 @@ def given(lesson: str, step: int) -> int | None:
 
 def give(lesson: str, step: int, choice: int) -> None:
     _answers()[lesson, step] = choice
+
+
+NAME = "unmask lessons"  # not shown: in the local storage
+LONGEST = 40_000  # characters there
+DRAFT = "draft"  # what the answers to the lesson that is written are kept under: not remembered
+LESSON = re.compile(r"[a-z0-9_ ]{1,100}")  # what answers are kept under
+HELP = N_("Answers are kept in this browser, and on the server only while this page is open.")
+
+_storage = st.components.v2.component("unmask_storage", html="<span></span>", js=source("storage.js"))
+
+
+def listen() -> None:
+    """Call once on the page: what the browser remembers is taken, what is answered is remembered."""
+    key = "listening_progress"  # by this name it is out of sight (ui/page.py)
+
+    def take() -> None:
+        _take(component_value(key).get("stored"))
+
+    room = st.session_state.get("lesson_room")
+    kept = json.dumps({"answers": answers_by_lesson(), "room": asdict(room) if room else None})
+    taken = st.session_state.get("lesson_taken", False)
+    _storage(data={"name": NAME, "keep": kept, "most": LONGEST, "taken": taken}, key=key, on_stored_change=take)
+
+
+def answered(name: str, lesson: Lesson) -> str:
+    """How many questions of a lesson have an answer, in words; "" for none."""
+    asked = [number for number, step in enumerate(lesson.steps, 1) if step.ask]
+    count = sum(given(name, number) is not None for number in asked)
+    return say("{given} of {count} answered", given=count, count=len(asked)) if count else ""
+
+
+def offer_to_forget() -> None:
+    """A button, where there is something to forget."""
+    if answers_by_lesson():
+        st.button(say("Forget my answers"), key="lesson_forget_all", help=say(HELP), on_click=_forget, type="tertiary")
+
+
+def answers_by_lesson() -> dict[str, str]:
+    """As a link has them, by lesson."""
+    found: dict[str, list[str]] = {}
+    for (lesson, step), choice in sorted(st.session_state.get("lesson_answers", {}).items()):
+        if lesson == DRAFT:
+            continue
+        found.setdefault(lesson, []).append(f"{step}-{choice}")
+    return {lesson: ",".join(steps) for lesson, steps in found.items()}
+
+
+def _take(stored: Any) -> None:
+    """What a browser sends, which may be anything: what is no answer and no room is left out."""
+    st.session_state.lesson_taken = True
+    try:
+        told = json.loads(stored) if isinstance(stored, str) and len(stored) <= LONGEST else {}
+        answers, key = dict(told.get("answers") or {}), told.get("room")
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return
+    own = st.session_state.setdefault("lesson_answers", {})
+    for lesson, given in answers.items():
+        if LESSON.fullmatch(lesson) and isinstance(given, str) and re.fullmatch(ANSWERS, given):
+            for step, choice in re.findall(r"(\d+)-(\d)", given):
+                own.setdefault((lesson, int(step)), int(choice))
+    if isinstance(key, dict) and all(isinstance(key.get(name), str) for name in ("id", "secret")):
+        room = RoomKey(key["id"], key["secret"])
+        if not st.session_state.get("lesson_room") and rooms.served.is_set() and rooms.rooms().is_open(room):
+            st.session_state.lesson_room = room  # of a teacher, which is still there
+
+
+def _forget() -> None:
+    st.session_state.lesson_answers = {}

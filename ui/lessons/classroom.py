@@ -1,4 +1,7 @@
-"""A class in a room: phones follow the step on the teacher's screen and answer; the teacher sees how many gave what."""
+"""A class in a room: phones follow the step on the teacher's screen and answer; the teacher sees how many gave what.
+
+What phones show of a step's run are pictures that a small script draws, without Plotly's 5 MB.
+"""
 
 import csv
 import io
@@ -9,26 +12,36 @@ import segno
 import streamlit as st
 
 from i18n import N_, language, say, say_count
-from lessons.lesson import Lesson
-from lessons.questions import Answer
+from lessons.image_steps import pictured
+from lessons.lesson import Lesson, Step
+from lessons.questions import ABOUT_A_QUERY, BEFORE, Answer, mean_losses
+from model.heads.view import HeadView
 from serving import rooms
 from serving.job import digest
 from serving.rooms import PhonePage, RoomKey
+from ui import results
 from ui.guard import guarded
-from ui.lessons import choices, phone_pictures, step_runs
+from ui.lessons import choices, steps
 from ui.markdown import escaped
+from ui.results import cached_figure
+from ui.run_view import RunView
 from ui.streamlit_internals import css
 from ui.widgets import deferred, download
 from viz.export.data import cell
+from viz.heads.cells import changed, difference_packet, picture_packet
+from viz.heads.overview import overview_packet
 from viz.html import join, tag
-from viz.lessons import phone
-from viz.lessons.phone import PhoneStep
-from viz.lessons.screen import ASKS, plain
+from viz.lessons import phone, pictures
+from viz.lessons.phone import Drawn, PhoneStep, losses_table
+from viz.lessons.pictures import image_and_words, lit_picture, scene_image
+from viz.lessons.screen import ASKS, plain, row_tokens
+from viz.saved.standalone import Canvas
 from viz.why_causal.charts import Curve
 
 LOOK_EVERY = 2.0  # seconds between two looks at what phones answered
 CURVE_EVERY = 2.0  # seconds between two curves of a training that goes on
 STRIP = 60  # pixels of the strip at the bottom of the window
+ELSEWHERE = N_("The picture is on the teacher's screen.")
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
 NO_SERVER = N_(
     "Phones can open this app only if it runs as a server: start it with `streamlit run serve.py --server.address "
@@ -61,11 +74,14 @@ def show(lesson: Lesson, name: str, number: int) -> None:
     key = _key()
     if key is None:
         return
-    step = _step_name(name, number)
-    answer = _publish(key, lesson, name, number)
+    step, hidden = (
+        f"{digest(name).hex()[:8]}-{number}",
+        st.session_state.lesson_asks and choices.given(name, number) is None,
+    )
+    answer = _publish(key, lesson, number, step, hidden=hidden)
     st.html(css(phone.STRIP))
     with st.container(key="lesson_room"):
-        st.fragment(_strip, run_every=LOOK_EVERY)(key, step, answer, not _open_question(name, number))
+        st.fragment(_strip, run_every=LOOK_EVERY)(key, step, answer, not hidden)
 
 
 def strip_height() -> int:
@@ -83,12 +99,6 @@ def show_curves(lines: list[Curve], steps: int, *, over: bool) -> None:
         state.lesson_room_again = monotonic() + CURVE_EVERY
 
 
-def take_up(key: RoomKey) -> None:
-    """A room that this teacher's browser remembers, where it is still there."""
-    if _key() is None and rooms.served.is_set() and rooms.rooms().is_open(key):
-        st.session_state.lesson_room = key
-
-
 def _key() -> RoomKey | None:
     return st.session_state.get("lesson_room")
 
@@ -103,38 +113,26 @@ def _open() -> None:
             state.lesson_room_problem = error
 
 
-def _end() -> None:
-    key = _key()
-    if key:
-        rooms.rooms().close(key)
-    st.session_state.lesson_room = None
-
-
-def _step_name(name: str, number: int) -> str:
-    return f"{digest(name).hex()[:8]}-{number}"
-
-
-def _open_question(name: str, number: int) -> bool:
-    return st.session_state.lesson_asks and choices.given(name, number) is None
-
-
-def _publish(key: RoomKey, lesson: Lesson, name: str, number: int) -> Answer | None:
+def _publish(key: RoomKey, lesson: Lesson, number: int, step_name: str, *, hidden: bool) -> Answer | None:
     """The step to all phones, unless they have it. The answer to its question."""
-    step_name, hidden = _step_name(name, number), _open_question(name, number)
     if number > len(lesson.steps):
         if _is_new((step_name, language())):
             _send(key, PhonePage(step_name, 0, phone.end_body(lesson, step_name)))
         return None
     step = lesson.steps[number - 1]
     with guarded():
-        now, beside = step_runs.pair(step)
-        answer = step_runs.answered(step, now, beside) if step.ask else None
+        now, beside = steps.pair(step)
+        answer = steps.answered(step, now, beside) if step.ask else None
         if _is_new((step_name, hidden, language())):
             counts = None if hidden else rooms.rooms().tally(key.id).counts.get(step_name, {})
-            drawn = phone_pictures.drawn(step, now, beside, hidden=hidden and answer is not None)
-            body = PhoneStep(lesson, number, step_name, answer, counts, drawn).body()
+            picture_of_step = drawn(step, now, beside, hidden=hidden and answer is not None)
+            body = PhoneStep(lesson, number, step_name, answer, counts, picture_of_step).body()
             taken = len(answer.choices) if answer and hidden else 0
-            _send(key, PhonePage(step_name, taken, body), _asked(lesson, step, answer))
+            asked: dict[str, Any] | None = None  # what the file of answers says of the question
+            if answer and step.ask:
+                asked = {"lesson": lesson.title, "step": step.title, "question": say(ASKS[step.ask.kind])}
+                asked |= {"choices": [plain(choice) for choice in answer.choices], "right": sorted(answer.right)}
+            _send(key, PhonePage(step_name, taken, body), asked)
     return answer
 
 
@@ -151,14 +149,6 @@ def _send(key: RoomKey, shown: PhonePage, asked: Any = None) -> None:
         st.toast(escaped(error))
         if error.args == (rooms.GONE,):
             st.session_state.lesson_room = None
-
-
-def _asked(lesson: Lesson, step: Any, answer: Answer | None) -> dict[str, Any] | None:
-    """What the file of answers says of a question."""
-    if answer is None:
-        return None
-    texts = {"lesson": lesson.title, "step": step.title, "question": say(ASKS[step.ask.kind])}
-    return texts | {"choices": [plain(choice) for choice in answer.choices], "right": sorted(answer.right)}
 
 
 def _strip(key: RoomKey, step: str, answer: Answer | None, revealed: bool) -> None:
@@ -197,7 +187,8 @@ def _invitation() -> None:
         with st.container(horizontal=True):
             download(say("Answers as CSV"), deferred(lambda: _csv(key)), "answers.csv", "text/csv", key="room_csv")
             if st.button(say("End the session"), key="room_end", icon=":material/close:"):
-                _end()
+                rooms.rooms().close(key)
+                st.session_state.lesson_room = None
                 st.rerun()  # the whole page, without the dialog
 
 
@@ -214,3 +205,72 @@ def _csv(key: RoomKey) -> str:
             texts = [cell(one) for one in (asked["lesson"], asked["step"], asked["question"], choice)]
             lines.writerow([*texts, right, count, f"{count / total:.3f}" if total else ""])
     return "\ufeff" + file.getvalue()  # so that spreadsheets read it as UTF-8
+
+
+def drawn(step: Step, now: RunView, beside: RunView, *, hidden: bool) -> Drawn:
+    """As the screen shows the step: while hidden, nothing that answers its question."""
+    query = now.real.stop - 1 if step.query is None else step.query
+    if not hidden:
+        return _shown(step, now, beside if step.compares else None, query)
+    if step.numbers is not None:
+        return Drawn(pictures.numbers(step.numbers.plain, None))
+    kind = step.ask.kind if step.ask else ""
+    if BEFORE.get(kind) == "beside" and now.run.key != beside.run.key:
+        return _shown(step, beside, None, query)
+    if BEFORE.get(kind) == "now":  # its masks are asked for
+        return Drawn(tag("p", say(ELSEWHERE), class_="note"))
+    return _tokens(step, now, query if kind in ABOUT_A_QUERY else None)
+
+
+def _shown(step: Step, now: RunView, beside: RunView | None, query: int) -> Drawn:
+    names = say("this run"), say("compared with")
+    if step.show == "overview":
+        found, (layer, head) = now.survey(), step.head
+        heads: Any = {"layer": layer, "head": head}
+        heads["numbers"] = now.model.describe().layer_numbers.get(now.run.attention, ())
+        packet = cached_figure(overview_packet, found.thumbnails, found.blocked, **heads)
+        return Drawn(canvases=[(now.model.name, Canvas("overview", packet))])
+    if step.show == "losses":
+        one, other = now.predictions(), beside.predictions() if beside else None
+        fits = one and other and len(one.losses) == len(other.losses)
+        compared = other.losses if fits and other else None
+        title = say("loss, nats/token")
+        return Drawn(losses_table(now.tokens, one.losses, compared, names, title)) if one else Drawn()
+    if step.show == "texts":
+        title, texts = say("Mean loss of each text, in nats/token"), now.run.batch.texts
+        means = [results.ask(mean_losses, view.run) for view in (now, beside) if view]
+        return Drawn(losses_table(texts, means[0], means[-1] if len(means) > 1 else None, names, title))
+    if step.show == "tokens":
+        return _tokens(step, now, step.query)
+    if step.show == "image":
+        (layer, head), image = step.head, pictured(step.image or "")
+        title, uri = cached_figure(lit_picture, now.head(layer, head), now.name(layer, head), image, query)
+        return Drawn(tag("p", title) + scene_image(uri, title))
+    if step.show in pictures.DRAWN:
+        return Drawn(steps.still(step, now))
+    if step.show in ("head", "pair"):
+        return _phone_head(step, now, beside if step.show == "pair" else None, query)
+    return Drawn(tag("p", say(ELSEWHERE), class_="note"))
+
+
+def _tokens(step: Step, now: RunView, query: int | None) -> Drawn:
+    if step.image:
+        return Drawn(image_and_words(pictured(step.image), now.tokens, query))
+    queries, keys = (batch.pieces[now.row] for batch in (now.run.queries, now.run.keys))
+    return Drawn(row_tokens(queries, query, keys if now.run.attention == "cross" else ()))
+
+
+def _phone_head(step: Step, now: RunView, beside: RunView | None, query: int) -> Drawn:
+    layer, head = step.head
+    name, view = now.name(layer, head), now.head(layer, head)
+
+    def packet(view: HeadView) -> Canvas:
+        return Canvas("heatmap", cached_figure(picture_packet, view, name=name, query=query))
+
+    canvases = [(say("{head} of {model}", head=name, model=now.model.name), packet(view))]
+    other = beside.head(layer, head) if beside else None
+    if other and (view.queries, view.keys) == (other.queries, other.keys):
+        canvases.append((say("compared with"), packet(other)))
+        change = cached_figure(difference_packet, changed(view, other), name=name, query=query)
+        canvases.append((say("difference"), Canvas("heatmap", change)))
+    return Drawn(canvases=canvases)

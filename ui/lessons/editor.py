@@ -1,26 +1,25 @@
 """The lesson editor: a lesson's source beside its screens. Every step is run; each mistake is said with its line."""
 
 import re
-from functools import partial
 from typing import Any
 
 import streamlit as st
 
 from i18n import N_, language, say, say_all, say_count, together
-from lessons.lesson import Lesson, Step
+from lessons.lesson import Lesson
 from lessons.reading import MOST_BYTES, Mistakes, read
 from lessons.shelf import FOLDER, GALLERY, Shelved, shelf, written
 from model import catalog
 from serving.loaded_models import OF_PAGES
 from ui.guard import guarded, problem_in
-from ui.lessons import screen, shelves, step_runs
+from ui.lessons import screen, shelves, steps
+from ui.lessons.choices import DRAFT
 from ui.markdown import escaped
 from ui.sidebar import models
 from ui.streamlit_internals import css
 from ui.widgets import bound, component_value, download, whole
 from viz.components import source
 
-DRAFT = "draft"  # what the answers to the lesson that is written are kept under
 USUAL = "lessons"  # the template to begin with
 HELP = N_("The lessons that ship, and one for each page of the app, to begin with. What is written here is replaced.")
 
@@ -40,7 +39,11 @@ def open_with(text: str) -> None:
 def offer(opened: shelves.Open | None) -> None:
     """A button: to edit the lesson that is open, else to write one."""
     label = say("Edit a copy of this lesson") if opened else say("Write a lesson")
-    st.button(label, key="lesson_editor", icon=":material/edit:", on_click=partial(_start, opened))
+
+    def start() -> None:
+        open_with((opened and opened.own) or _templates()[opened.key if opened else USUAL][1])
+
+    st.button(label, key="lesson_editor", icon=":material/edit:", on_click=start)
 
 
 def show(found: list[Shelved]) -> None:
@@ -77,13 +80,6 @@ def show(found: list[Shelved]) -> None:
             st.info(say("The screen of each step appears here once the source can be read."))
 
 
-def _start(opened: shelves.Open | None) -> None:
-    if opened is None:
-        open_with(_templates()[USUAL][1])
-    else:
-        open_with(opened.own or _templates()[opened.key][1])
-
-
 def _templates() -> dict[str, tuple[str, str]]:
     """The title and the source of each, by name."""
     found = {}
@@ -106,15 +102,24 @@ def _read(text: str, names: list[str]) -> tuple[Lesson | None, list[str]]:
 def _run(lesson: Lesson) -> tuple[int, list[str], list[str]]:
     """How many steps could be run, the models that others wait for, and what is wrong with steps. A model that is not
     loaded waits for its step to be looked at, which asks before it downloads anything."""
-    problems, missing, ran = [], {}, 0
+    problems, ran = [], 0
+    missing: dict[str, None] = {}
     for step in lesson.steps:
         absent = [name for name in (step.model, step.beside.model or step.model) if not _at_hand(name)]
         missing |= dict.fromkeys(absent)
         if absent:
             continue
-        problem = _problem(step)
-        ran += problem is None
-        problems += [problem] if problem else []
+        try:
+            now, beside = steps.pair(step)
+            if step.ask:
+                steps.answered(step, now, beside)
+            ran += 1
+        except Exception as error:
+            problem = problem_in(error)
+            if problem is None:
+                raise
+            said = say(problem)
+            problems.append(said if re.search(r"\d", said[:8]) else str(step.wrong("", said)))
     return ran, list(missing), problems
 
 
@@ -124,48 +129,25 @@ def _at_hand(name: str) -> bool:
     return name in OF_PAGES or (entry is not None and entry.repo is None) or models.loaded().find(name) is not None
 
 
-def _problem(step: Step) -> str | None:
-    try:
-        now, beside = step_runs.pair(step)
-        if step.ask:
-            step_runs.answered(step, now, beside)
-    except Exception as error:
-        problem = problem_in(error)
-        if problem is None:
-            raise
-        said = say(problem)
-        return said if re.search(r"\d", said[:8]) else str(step.wrong("", said))
-    return None
-
-
 def _buttons(text: str, lesson: Lesson | None) -> None:
     title, row = st.columns([1, 2], vertical_alignment="bottom")
     title.markdown("### " + say("Lesson editor"))
     with row, st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="bottom"):
-        templates = _templates()
+        templates, state = _templates(), st.session_state
+        take = lambda name: open_with(templates[name][1]) if name in templates else None  # noqa: E731
         look: Any = {"format_func": lambda name: templates[name][0], "placeholder": say("Begin with …"), "width": 260}
         look |= {"index": None, "help": say(HELP), "label_visibility": "collapsed"}
-        st.selectbox(say("Begin with"), list(templates), **bound("lesson_template", None, _take_template), **look)
+        st.selectbox(say("Begin with"), list(templates), **bound("lesson_template", None, take), **look)
         name = re.sub(r"[^a-z0-9]+", "_", lesson.title.lower()).strip("_")[:40] if lesson else ""
         download(say("Save"), text, f"{name or 'lesson'}.{language()}.md", "text/markdown", key="lesson_save")
-        st.button(say("Open as a lesson"), key="lesson_use", type="primary", disabled=lesson is None, on_click=_use)
-        st.button("", key="lesson_close", icon=":material/close:", help=say("Close the editor"), on_click=_close)
 
+        def use() -> None:
+            own = state.lesson_draft
+            state.update(lesson_edit=False, lesson="", lesson_own=own, lesson_packed=shelves.packed(own), lesson_step=1)
 
-def _take_template(name: str | None) -> None:
-    found = _templates()
-    if name in found:
-        open_with(found[name][1])
-
-
-def _use() -> None:
-    state = st.session_state
-    text = state.lesson_draft
-    state.update(lesson_edit=False, lesson="", lesson_own=text, lesson_packed=shelves.packed(text), lesson_step=1)
-
-
-def _close() -> None:
-    st.session_state.update(lesson_edit=False, lesson_packed="")
+        st.button(say("Open as a lesson"), key="lesson_use", type="primary", disabled=lesson is None, on_click=use)
+        close = lambda: state.update(lesson_edit=False, lesson_packed="")  # noqa: E731
+        st.button("", key="lesson_close", icon=":material/close:", help=say("Close the editor"), on_click=close)
 
 
 def _forget_answers() -> None:
@@ -185,11 +167,7 @@ def _show_source(text: str, problems: list[str], fine: str) -> None:
             state.update(lesson_draft=text, lesson_step=max(step or 1, 1))
 
     told = {"text": text, "version": state.lesson_draft_version, "step": state.lesson_step, "most": MOST_BYTES}
-    told |= {"problems": [[_line_in(one), one] for one in problems], "fine": fine, "label": say("Source of the lesson")}
+    lines = [re.search(r"\d+", one[:12]) for one in problems]  # that a mistake is in; 1 for one without
+    placed = [[int(line[0]) if line else 1, one] for line, one in zip(lines, problems, strict=True)]
+    told |= {"problems": placed, "fine": fine, "label": say("Source of the lesson")}
     _source(data=told, key=key, on_typed_change=take)
-
-
-def _line_in(problem: str) -> int:
-    """The number of the line that a mistake is in; 1 for one without."""
-    found = re.search(r"\d+", problem[:12])
-    return int(found[0]) if found else 1

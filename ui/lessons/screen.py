@@ -1,9 +1,7 @@
 """One step of a lesson on the screen: the words and the question on one side, the picture on the other."""
 
-from collections.abc import Sequence
 from functools import partial
 
-import numpy as np
 import plotly.graph_objects as go
 import streamlit as st
 
@@ -15,12 +13,12 @@ from ui import explain, page, results
 from ui.guard import guarded, problem_in
 from ui.heads import head as head_picture
 from ui.heads import overview
-from ui.lessons import choices, classroom, progress, step_pictures, step_runs
+from ui.lessons import choices, classroom, steps
 from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView
 from ui.streamlit_internals import SELECTORS
-from ui.widgets import component_value
+from ui.widgets import component_value, deferred, download
 from viz.components import source
 from viz.head import comparison_figure, difference_figure, head_figure, head_range, unnamed_figure
 from viz.heatmap import enlarged
@@ -29,7 +27,7 @@ from viz.images import lit_packet, weights_tables
 from viz.lessons import pictures, screen
 from viz.lessons.glossary import prose
 from viz.lessons.pictures import image_and_words, lit_step
-from viz.lessons.screen import ASKS, verdict_on
+from viz.lessons.screen import ASKS, QuestionSummary, summary_page, verdict_on
 from viz.numbers import loss_figure
 
 ABOVE, ABOVE_PRESENTED = 185, 110  # pixels over and under the picture as the page opens
@@ -41,8 +39,8 @@ def show(lesson: Lesson, name: str, number: int) -> None:
     """name: what answers are kept under. number: of the step, from 1."""
     step = lesson.steps[number - 1]
     with guarded():
-        now, beside = step_runs.pair(step)
-        answer = step_runs.answered(step, now, beside) if step.ask else None
+        now, beside = steps.pair(step)
+        answer = steps.answered(step, now, beside) if step.ask else None
     given = choices.given(name, number)
     open_question = answer is not None and given is None and st.session_state.lesson_asks
     left, right = st.columns([1, 1.3], gap="large")
@@ -58,7 +56,7 @@ def show(lesson: Lesson, name: str, number: int) -> None:
                 st.html(verdict_on(answer, given, say(ASKS[step.ask.kind])))
             if step.notice:
                 st.html(cached_figure(prose, "**" + say("What to notice.") + f"** {step.notice}", "notice"))
-            step_pictures.open_page(step)
+            steps.open_page(step)
     with right, guarded():
         _picture(step, now, beside, hidden=open_question)
 
@@ -76,7 +74,15 @@ def show_end(lesson: Lesson, name: str) -> None:
     with right:
         if asked:
             st.markdown("#### " + say("Your answers"))
-        st.html(screen.seen([_line(asked[number].title, found[number], given[number]) for number in asked]))
+        lines = []
+        for number, step in asked.items():
+            answer, choice = found[number], given[number]
+            kind, words = "open", answer if isinstance(answer, str) else say("Not answered yet.")
+            if isinstance(answer, Answer) and choice is not None:
+                kind = "told" if choice == choices.SHOWN else "right" if choice in answer.right else "wrong"
+                words = screen.plain(answer.why)
+            lines.append((kind, step.title, words))
+        st.html(screen.seen(lines))
         chosen = {number: given[number] for number in answers if given[number] not in (None, choices.SHOWN)}
         if chosen:
             score = {"right": sum(choice in answers[number].right for number, choice in chosen.items())}
@@ -84,27 +90,24 @@ def show_end(lesson: Lesson, name: str) -> None:
                 "{right} of {count} answer correct.", "{right} of {count} answers correct.", len(chosen), **score
             )
             st.html(f'<p class="aim">{words}</p>')
-        progress.offer_summary(lesson, asked, answers, given)
+        summaries = [
+            QuestionSummary(number, step.title, step.ask.kind, answers.get(number), given[number])
+            for number, step in asked.items()
+            if step.ask
+        ]
+        summary = deferred(partial(summary_page, lesson, summaries))
+        download(say("Summary to print"), summary, "summary.html", "text/html", key="lesson_summary")
 
 
 def _found(step: Step) -> Answer | str:
     """The answer to a step's question, or why there is none: a mistake in one step leaves the others."""
     try:
-        return step_runs.answered(step, *step_runs.pair(step))
+        return steps.answered(step, *steps.pair(step))
     except Exception as error:
         problem = problem_in(error)
         if problem is None:
             raise
         return say("{problem}.", problem=problem)
-
-
-def _line(title: str, answer: Answer | str, given: int | None) -> tuple[str, str, str]:
-    if isinstance(answer, str):
-        return "open", title, answer
-    if given is None:
-        return "open", title, say("Not answered yet.")
-    kind = "told" if given == choices.SHOWN else "right" if given in answer.right else "wrong"
-    return kind, title, screen.plain(answer.why)
 
 
 def _ask(step: Step, answer: Answer, name: str, number: int) -> None:
@@ -113,7 +116,15 @@ def _ask(step: Step, answer: Answer, name: str, number: int) -> None:
         st.markdown(f"**{escaped(say(ASKS[step.ask.kind]))}**")
     typed = answer.number is not None and not st.session_state.lesson_present  # presented, a class votes
     if typed:
-        step_pictures.type_number(answer, name, number)
+
+        def take() -> None:
+            if st.session_state.typed_answer is not None:
+                choices.give(name, number, answer.typed(float(st.session_state.typed_answer)))
+
+        with st.container(horizontal=True, vertical_alignment="bottom"):
+            within = say("A number; up to {within:g} away counts as right", within=answer.within)
+            st.number_input(within, value=None, step=0.01 if answer.within < 1 else 1.0, key="typed_answer")
+            st.button(say("Check"), key="check_answer", on_click=take)
     for one, choice in enumerate(() if typed else answer.choices):
         give, label = partial(choices.give, name, number, one), escaped(screen.plain(choice))
         st.button(label, key=f"answer_{one}", width="stretch", shortcut=str(one + 1), on_click=give)
@@ -127,12 +138,18 @@ def _picture(step: Step, now: RunView, beside: RunView, *, hidden: bool) -> None
         _shown(step, now, beside if step.compares else None)
         return
     if step.numbers is not None:
-        step_pictures.given(step.numbers)
+        st.html(cached_figure(pictures.numbers, step.numbers.plain, None))
         return
     shown = BEFORE.get(step.ask.kind if step.ask else "", "")
     same = now.run.key == beside.run.key
     if shown == "now":
-        _unnamed(step, now)
+        layer, head = step.head  # its masks are asked for: no word of which they are
+        view = now.head(layer, head)
+        queries, keys = view.weights.shape
+        words = N_("Attention of {head}, {queries} × {keys} (queries × keys).")
+        alt = say(words, head=now.name(layer, head), queries=queries, keys=keys)
+        _draw(cached_figure(unnamed_figure, view, dark=page.is_dark(), query=step.query), alt)
+        st.html(page.note(say("Hatched cells are blocked.")))
     elif shown == "beside" and not same:
         _shown(step, beside, None)
     else:
@@ -144,21 +161,19 @@ def _shown(step: Step, now: RunView, beside: RunView | None) -> None:
     if step.show == "training":
         curves, shown = st.columns(2, gap="small")
         with curves:
-            run = step_pictures.training(step, now)
+            run = steps.training(step, now)
         with shown:
             _head(step, run, None)
     elif step.show in pictures.DRAWN:
-        step_pictures.show(step, now)
+        steps.show(step, now)
     elif step.show == "overview":
         (layer, head), size = step.head, text_size()
         if size:
             st.html(f"<style>.st-key-lesson_heads {{ --zoom: {size / SMALLEST:.3f}; }}</style>")
         with st.container(key="lesson_heads"):
             overview.show(now, now.survey(), layer, head, key="lesson_overview")
-    elif step.show == "losses":
-        _losses(now, beside)
-    elif step.show == "texts":
-        _texts(now, beside or now)
+    elif step.show in ("losses", "texts"):
+        _losses(step, now, beside)
     elif step.show == "tokens":
         _tokens(step, now, step.query)
     elif step.show == "image":
@@ -209,17 +224,6 @@ def _head(step: Step, now: RunView, beside: RunView | None) -> None:
     st.html("".join([page.note(named), cached_figure(explain.key, views, head_range(*views))]))
 
 
-def _unnamed(step: Step, now: RunView) -> None:
-    """The picture whose masks are asked for: no word of which they are."""
-    layer, head = step.head
-    view = now.head(layer, head)
-    queries, keys = view.weights.shape
-    words = N_("Attention of {head}, {queries} × {keys} (queries × keys).")
-    alt = say(words, head=now.name(layer, head), queries=queries, keys=keys)
-    _draw(cached_figure(unnamed_figure, view, dark=page.is_dark(), query=step.query), alt)
-    st.html(page.note(say("Hatched cells are blocked.")))
-
-
 def _draw(figure: go.Figure, alt: str, *, room: str = "one", number: int = 0) -> None:
     """A head's picture, with larger text while the lesson is presented."""
     size, key = text_size(), "lesson_figure" + (f"_{number}" if number else "")
@@ -229,27 +233,22 @@ def _draw(figure: go.Figure, alt: str, *, room: str = "one", number: int = 0) ->
     head_picture.show(figure, alt, room=room, key=key, above=above, on_pick=None)
 
 
-def _losses(now: RunView, beside: RunView | None) -> None:
-    one, other = now.predictions(), (beside or now).predictions()
-    if one is None or other is None:
-        st.info(say("This model predicts no next token."))
-        return
-    changed = beside is not None and len(one.losses) == len(other.losses)
-    names = say("this run"), say("compared with")
-    if changed and beside and beside.model.name != now.model.name:
-        names = _called(now), _called(beside)
-    _draw_losses(one.losses, other.losses, now.run.batch.pieces[now.row], changed, names)
-
-
-def _texts(now: RunView, beside: RunView) -> None:
-    one, other = (results.ask(mean_losses, view.run) for view in (now, beside))
-    names = say("this run"), say("compared with")
-    _draw_losses(one, other, now.run.batch.texts, now.run.key != beside.run.key, names)
-
-
-def _draw_losses(
-    one: np.ndarray, other: np.ndarray, pieces: Sequence[str], changed: bool, names: tuple[str, str]
-) -> None:
+def _losses(step: Step, now: RunView, beside: RunView | None) -> None:
+    """Of each token, or the mean of each text."""
+    names, other_run = (say("this run"), say("compared with")), beside or now
+    if step.show == "texts":
+        one, other = (results.ask(mean_losses, view.run) for view in (now, other_run))
+        pieces, changed = now.run.batch.texts, now.run.key != other_run.run.key
+    else:
+        predicted, others = now.predictions(), other_run.predictions()
+        if predicted is None or others is None:
+            st.info(say("This model predicts no next token."))
+            return
+        one, other, pieces = predicted.losses, others.losses, now.run.batch.pieces[now.row]
+        changed = beside is not None and len(one) == len(other)
+        called, others_name = now.model.name, other_run.model.name
+        if changed and called != others_name:
+            names = say(MODELS.get(called, called)), say(MODELS.get(others_name, others_name))
     figure = cached_figure(loss_figure, one, other, pieces, changed=changed, names=names)
     size = text_size()
     if size:
@@ -257,11 +256,6 @@ def _draw_losses(
     with st.container(key="lesson_chart"):
         alt = cached_figure(explain.loss_alt, one, other)
         page.chart(figure, "lesson_losses", alt, height=420)
-
-
-def _called(run: RunView) -> str:
-    name = run.model.name
-    return say(MODELS[name]) if name in MODELS else name
 
 
 WIDTH, NARROW = 1280, 640  # pixels: until the browser has told; of a phone, as in viz/components/lesson.js

@@ -105,18 +105,17 @@ def show(model: str) -> None:
     if model != MODEL or state.get("start_closed"):
         return
     seen = state.get("start_seen", ())
+
+    def take(name: str) -> None:
+        state.update({**STANDARD, **THINGS[name]})
+        state.start_seen = (*state.get("start_seen", ()), name)
+
     with st.container(key="start", horizontal=True, vertical_alignment="center", gap="small"):
         st.html(css(STYLE), width="content")
         st.markdown(say("Three things to try:"), width="content")
         for name in THINGS:
             icon = ":material/check_circle:" if name in seen else ":material/radio_button_unchecked:"
-            st.button(say(LABELS[name]), key=name, icon=icon, type="tertiary", on_click=_try, args=(name,))
+            st.button(say(LABELS[name]), key=name, icon=icon, type="tertiary", on_click=take, args=(name,))
         page.link_to("pages/lessons.py", say("or take the lessons"))
         close = lambda: state.update(start_closed=True)  # noqa: E731
         st.button("", key="start_close", icon=":material/close:", type="tertiary", help=say("Dismiss"), on_click=close)
-
-
-def _try(name: str) -> None:
-    state = st.session_state
-    state.update({**STANDARD, **THINGS[name]})
-    state.start_seen = (*state.get("start_seen", ()), name)

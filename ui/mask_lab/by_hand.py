@@ -8,7 +8,7 @@ import streamlit as st
 
 from i18n import ENGLISH, N_, language, say, spoken, together
 from model.mask_lab import fills
-from model.mask_lab.fills import KEYS, MOST, QUERIES, TOKENS, VALUES, ByHand, FillComparison, by_hand, on_a_head
+from model.mask_lab.fills import KEYS, MOST, QUERIES, TOKENS, VALUES, ByHand, by_hand, on_a_head
 from ui import page, results
 from ui.guard import guarded
 from ui.results import cached_figure
@@ -27,12 +27,22 @@ def show() -> None:
     st.html(page.note(say(about)))
     masked = st.toggle(say("Causal mask"), key="hand_causal")
     columns = st.columns(len(GIVEN), gap="medium")
-    given = tuple(_edited(name, column) for name, column in zip(GIVEN, columns, strict=True))
+    edited = []  # [T,D] as the user has it; an empty cell counts 0
+    for (name, numbers), slot in zip(GIVEN.items(), columns, strict=True):
+        table = pd.DataFrame(numbers, index=list(TOKENS), columns=[f"{name}1", f"{name}2"])
+        look = {one: st.column_config.NumberColumn(min_value=-MOST, max_value=MOST, step=0.5) for one in table}
+        rows = slot.data_editor(table, key=f"hand_{name}", column_config=look)
+        edited.append(rows.fillna(0.0).to_numpy(np.float64))
+    given = tuple(edited)
     with guarded():
         found = results.ask(by_hand, *given, masked=masked)
     st.html(stages_html(found, TOKENS))
     labels = {"hand_sheet": say("Worksheet"), "hand_answers": say("Worksheet with answers")}
-    printed = printed_in()
+    printed = ENGLISH  # or the user's language, where a font that is installed has its letters
+    if language() != ENGLISH:
+        from viz.export.fonts import language_of  # matplotlib takes a second, and is asked for seldom
+
+        printed = language_of("pdf")
     with spoken(printed):
         files = {name: deferred(partial(sheet, found, given, answers=name == "hand_answers")) for name in labels}
     with st.container(horizontal=True):
@@ -41,15 +51,6 @@ def show() -> None:
             st.download_button(label, files[name], f"{name}.pdf", kind, key=name, icon=icon, on_click="ignore")
     if printed != language():
         st.caption(say("The worksheets are in English: no font with Chinese characters is installed on this server."))
-
-
-def printed_in() -> str:
-    """The worksheets' language: the user's, where a font that is installed has its letters; else English."""
-    if language() == ENGLISH:
-        return ENGLISH
-    from viz.export.fonts import language_of  # matplotlib takes a second, and is asked for seldom
-
-    return language_of("pdf")
 
 
 def sheet(found: ByHand, given: tuple[np.ndarray, ...], *, answers: bool) -> bytes:
@@ -65,13 +66,6 @@ TASK = N_(
     "Four tokens, two numbers each. Rows are queries, columns are keys.\n{mask} Fill in stages 1 to 6, to two decimal "
     "places."
 )
-
-
-def _edited(name: str, slot: st.delta_generator.DeltaGenerator) -> np.ndarray:
-    """[T,D] as the user has it; an empty cell counts 0."""
-    table = pd.DataFrame(GIVEN[name], index=list(TOKENS), columns=[f"{name}1", f"{name}2"])
-    number = {column: st.column_config.NumberColumn(min_value=-MOST, max_value=MOST, step=0.5) for column in table}
-    return slot.data_editor(table, key=f"hand_{name}", column_config=number).fillna(0.0).to_numpy(np.float64)
 
 
 HOW = N_("""
@@ -92,22 +86,17 @@ def show_fills(now: RunView, layer: int, head: int) -> None:
     with st.spinner(say("Trying every masking value …")):
         found = now.ask(on_a_head, layer, head)
     st.html(fills_sentence(found))
-    st.html(f"{fills_table(found)}{page.note(_about(found, now.name(layer, head)))}")
+    counts = {"blocked": found.blocked, "cells": found.rows * found.keys, "rows": found.rows}
+    empty = say(NO_EMPTY_ROW) if found.empty_row is None else say(EMPTY_ROW, query=found.empty_row)
+    about = [say(SCORES, head=now.name(layer, head), **counts), empty, say(OTHER_COLUMNS)]
+    if found.has_sink:
+        about.append(say(SINK))
+    st.html(f"{fills_table(found)}{page.note(together(about))}")
     st.html(f"{order_sentence(found)}{order_table(found)}")
     with st.expander(say("A fully blocked row in each attention kernel")):
         st.html(cached_figure(empty_rows_table, results.ask(fills.empty_rows)))
     with st.expander(say("Why")):
         st.markdown(say(HOW))
-
-
-def _about(found: FillComparison, name: str) -> str:
-    counts = {"blocked": found.blocked, "cells": found.rows * found.keys, "rows": found.rows}
-    parts = [say(SCORES, head=name, **counts), say(NO_EMPTY_ROW), say(OTHER_COLUMNS)]
-    if found.empty_row is not None:
-        parts[1] = say(EMPTY_ROW, query=found.empty_row)
-    if found.has_sink:
-        parts.append(say(SINK))
-    return together(parts)
 
 
 SCORES = N_(

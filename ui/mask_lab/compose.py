@@ -6,6 +6,7 @@ Choices live in st.session_state under `mask_` names; those of the model's own m
 
 import hashlib
 import json
+from contextlib import nullcontext
 from dataclasses import astuple, replace
 from typing import Any, Literal
 from urllib.parse import quote
@@ -65,13 +66,6 @@ class LabLink(link.View):
         return {name: state[name] for name in ALL_KEYS}
 
 
-def share(model: Model, spec: MaskSpec) -> None:
-    """Keep the URL true to the page, and offer links. A drawing that is switched off is in them too."""
-    off = drawing()[1]
-    kept = replace(spec, drawn=off) if off else spec
-    controls.share(LabLink, model, masks=for_link(kept), mask_drawn_on=not off, **dict.fromkeys(NATIVE))
-
-
 def load(spec: MaskSpec, *, native: bool = True) -> None:
     """Set every kind, the drawing and the scope to a spec's. native: the model's own masks, too.
 
@@ -110,12 +104,17 @@ def choose(model: Model) -> MaskSpec:
     native = controls.switches(model)
     with st.container(key="composed", horizontal=True, vertical_alignment="center"):
         for name in native:
-            _choose_native(model, name)
+            joined = [one for one in JOINED if KINDS[one].joins == name]
+            with st.container(**BESIDE) if joined else nullcontext():
+                controls.mask_switch(model, name)
+                for one in joined if st.session_state[name] else []:
+                    st.checkbox(say(STYLES[one].label), key=f"mask_{one}", width="content", help=say(STYLES[one].help))
         chosen: dict[str, Any] = {name: st.session_state[name] for name in native}
         chosen |= {name: chosen[KINDS[name].joins] and st.session_state[f"mask_{name}"] for name in JOINED}
         chosen |= {name: _choose_composed(name) for name in COMPOSED}
         state, style = st.session_state, STYLES["drawn"]
-        look = bound("mask_drawn_on", state.mask_drawn_on, _switch) | {"help": say(style.help)}
+        switch = lambda on: state.update(mask_drawn_on=on, mask_epoch=state.mask_epoch + 1)  # noqa: E731
+        look = bound("mask_drawn_on", state.mask_drawn_on, switch) | {"help": say(style.help)}
         st.toggle(say(style.label), width="content", disabled=not state.mask_drawn, **look)
         chosen["drawn"] = drawing()[0]
     split = [name for name in COMPOSED if KINDS[name].splits and chosen[name] and st.session_state.mask_restart]
@@ -138,16 +137,10 @@ def choose_where(names: list[str], layer: int) -> str:
     return where
 
 
-def scoped(spec: MaskSpec, where: str, layer: int, head: int) -> MaskSpec:
-    if where == "head":
-        return replace(spec, layers=(layer,), heads=(head,))
-    return replace(spec, layers=tuple(sorted(st.session_state.mask_layers)) if where == "layers" else ())
-
-
 def set_drawing(strokes: tuple[Stroke, ...]) -> None:
     """A drawing that does not come from the canvas, which shows it from the next run on."""
     take_drawing(strokes, None, 0)
-    _show_anew()
+    st.session_state.mask_epoch += 1  # so that the canvas takes the page's drawing instead of its own
 
 
 def take_drawing(strokes: tuple[Stroke, ...], text: str | None, number: int) -> None:
@@ -169,13 +162,6 @@ def text_key(batch: TokenBatch) -> str:
     return hashlib.sha256(repr((rows, source)).encode()).hexdigest()
 
 
-def text_changed(text: str) -> bool:
-    """Whether the drawing was made on another text. A drawing from a link or a file takes the first it meets."""
-    if st.session_state.mask_drawn and st.session_state.mask_text is None:
-        st.session_state.mask_text = text
-    return st.session_state.mask_drawn_on and st.session_state.mask_text != text
-
-
 def for_link(spec: MaskSpec) -> str | None:
     """The spec in a URL: what differs from a MaskSpec with all defaults; None where nothing does.
 
@@ -192,27 +178,6 @@ def for_link(spec: MaskSpec) -> str | None:
         st.caption(say(words))
         return for_link(replace(spec, drawn=()))
     return text
-
-
-def _choose_native(model: Model, name: str) -> None:
-    joined = [one for one in JOINED if KINDS[one].joins == name]
-    if not joined:
-        controls.mask_switch(model, name)
-        return
-    with st.container(**BESIDE):
-        controls.mask_switch(model, name)
-        for one in joined if st.session_state[name] else []:
-            st.checkbox(say(STYLES[one].label), key=f"mask_{one}", width="content", help=say(STYLES[one].help))
-
-
-def _switch(on: bool) -> None:
-    st.session_state.mask_drawn_on = on
-    _show_anew()
-
-
-def _show_anew() -> None:
-    """Let the canvas take the page's drawing instead of its own."""
-    st.session_state.mask_epoch += 1
 
 
 # A switch and its parameter, in one line

@@ -1,24 +1,38 @@
-"""What the Mask Lab shows of a text: a row of masks, the mask as a canvas, one head beside it, and a section below."""
+"""What the Mask Lab shows of a text: a row of masks, the mask as a canvas, one head beside it, notes, and one section
+(what the composed masks do to a run, in a sentence and in numbers; reach; one head, step by step; …).
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
+import numpy as np
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
-from i18n import say
-from model.base import Model, TokenizedText
-from model.heads.view import mask_view
-from model.masks import MaskSpec
-from ui import ask_first, controls, explain, page, run_view, widgets
+from i18n import N_, say, together
+from model.base import TokenizedText
+from model.heads.reach import answers_known, reach_of, ways_to
+from model.heads.view import HeadSteps, HeadView, MaskView, RowSteps, coarser_words, cropped, head_steps, mask_view
+from model.mask_kinds import KINDS
+from model.masks import NATIVE, MaskSpec
+from model.text import TokenBatch
+from ui import ask_first, controls, explain, page, run_view
 from ui.guard import guarded
 from ui.heads import head as head_picture
 from ui.heads import query
-from ui.mask_lab import compose, sections
+from ui.markdown import escaped
+from ui.mask_lab import compose
 from ui.results import cached_figure
-from ui.run_view import RunView
-from ui.widgets import one_of
+from ui.run_view import RowPredictions, RunView, layer_names
+from ui.widgets import one_of, show_notes
+from viz.head import difference_figure, head_figure
+from viz.html import signed
+from viz.mask_lab import effect as effects
 from viz.mask_lab.canvas import counts, formula
+from viz.mask_lab.steps import MOST_KEYS, drawn_values, steps_figure, steps_sentence, steps_table, values_figure
+from viz.mask_styles import mask_name
+from viz.numbers import next_token_table, percent
 
 
 def show(reading: TokenizedText, row: int) -> None:
@@ -26,8 +40,23 @@ def show(reading: TokenizedText, row: int) -> None:
     which is looked at."""
     model, batch = controls.keep(), reading.batch
     compose.LabLink.keep()
-    spec, attention, (layer, head), query_slot, said = _choose(model, reading, row)
-    sections.warn_of_a_changed_text(batch)
+    top = st.container(key="lab_top", gap="xsmall")
+    title, where = top.columns([1, 2.4], vertical_alignment="bottom", gap="medium")
+    with where, st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        attention = controls.choose_attention([name for name in model.attentions if name != "cross"])
+        with st.container(width=190):
+            layer, head = controls.choose_head(model, *run_view.shape(model, attention))
+        query_slot = st.container(width=150)
+        held = compose.choose_where(run_view.layer_names(model, attention), layer)
+    title.markdown(page.heading(say("Mask Lab"), explain.title_of(model), explain.size(batch, row)))
+    with top:
+        spec = compose.choose(model)
+        if held == "head":
+            spec = replace(spec, layers=(layer,), heads=(head,))
+        elif held == "layers":
+            spec = replace(spec, layers=tuple(sorted(st.session_state.mask_layers)))
+        said = st.container()
+    warn_of_a_changed_text(batch)
     with guarded(say("Running both …")):
         composed, spec = spec, ask_first.masks_to_show(model, batch, spec, row, attention, layer, head)
     with guarded(say("Running {model} …", model=explain.title_of(model))):
@@ -42,50 +71,324 @@ def show(reading: TokenizedText, row: int) -> None:
     with st.container(key="mask_and_head"):
         left, right = st.columns(2, gap="small")
     with right:  # first: the canvas beside it has shown a stroke at once
-        _show_head((now, standard), (layer, head), (rows, columns), query.moves(now, part))
+        show_head((now, standard), (layer, head), (rows, columns), query.moves(now, part))
     with left, guarded():
         mask, text = now.ask(mask_view, layer, head), compose.text_key(batch)
         in_scope = not spec.layers or layer in spec.layers
         compose.show_canvas(mask, rows, columns, text, chosen, in_scope=in_scope)
     with said, guarded(say("Computing what each token can depend on …")):
-        told = sections.sentence(now, standard, chosen) if spec == composed else say(ask_first.ASKING)
+        told = sentence(now, standard, chosen) if spec == composed else say(ask_first.ASKING)
         said.html(told)
     st.html("".join([cached_figure(formula, mask), cached_figure(counts, views[0].blocked, mask)]))
-    widgets.show_notes(sections.notes(spec, now, layer, mask, views[0]))
+    show_notes(notes(spec, now, layer, mask, views[0]))
 
     with st.sidebar:
         ask_first.switch()
-    sections.show_section(now, standard, layer, head, chosen)
-    compose.share(model, spec)
+    show_section(now, standard, layer, head, chosen)
+    off = compose.drawing()[1]  # in links a drawing that is switched off is, too
+    linked = compose.for_link(replace(spec, drawn=off) if off else spec)
+    controls.share(compose.LabLink, model, masks=linked, mask_drawn_on=not off, **dict.fromkeys(NATIVE))
 
 
-def _choose(
-    model: Model, reading: TokenizedText, row: int
-) -> tuple[MaskSpec, str, tuple[int, int], DeltaGenerator, DeltaGenerator]:
-    """The controls above the pictures: the masks, the attention and the head; and where the query and a sentence go."""
-    top = st.container(key="lab_top", gap="xsmall")
-    title, where = top.columns([1, 2.4], vertical_alignment="bottom", gap="medium")
-    with where, st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        attention = controls.choose_attention([name for name in model.attentions if name != "cross"])
-        with st.container(width=190):
-            layer, head = controls.choose_head(model, *run_view.shape(model, attention))
-        query_slot = st.container(width=150)
-        held = compose.choose_where(run_view.layer_names(model, attention), layer)
-    size = explain.size(reading.batch, row)
-    title.markdown(page.heading(say("Mask Lab"), explain.title_of(model), size))
-    with top:
-        spec = compose.scoped(compose.choose(model), held, layer, head)
-        return spec, attention, (layer, head), query_slot, st.container()
+def sentence(now: RunView, standard: RunView, chosen: int) -> str:
+    if now.masks == standard.masks:
+        return effects.standard_masks()
+    found = effect_of(now, standard, chosen)
+    return effects.no_predictions() if found is None else effects.effect(found)
 
 
-def _show_head(
-    pair: tuple[RunView, RunView], head: tuple[int, int], part: Sequence[tuple[int, int]], moves: query.Moves
+def show_effect(now: RunView, standard: RunView, chosen: int) -> None:
+    predictions, others = _predictions(now, standard, chosen)
+    found = effect_of(now, standard, chosen)
+    if predictions is None or others is None or found is None:
+        st.info(explain.no_predictions(now.model))
+        return
+    changed = now.masks != standard.masks
+    curves = (predictions.losses, others.losses)
+    left, right = st.columns(2, gap="medium")
+    follows = cached_figure(next_token_table, predictions.candidates, others.candidates, changed=changed)
+    left.html("".join([effects.after_query(found), follows]))
+    with right:
+        st.caption(cached_figure(explain.loss_caption, *curves, changed=changed))
+        figure = cached_figure(effects.losses_figure, found, changed=changed)
+        page.chart(figure, "loss_figure", cached_figure(explain.loss_alt, *curves))
+    if found.known:
+        st.html(cached_figure(effects.answers_table, found))
+
+
+def effect_of(now: RunView, standard: RunView, chosen: int) -> effects.Effect | None:
+    """None for a model that predicts no next token; remembered."""
+
+    def make() -> effects.Effect | None:
+        predictions, others = _predictions(now, standard, chosen)
+        if predictions is None or others is None:
+            return None
+        position, last = query.predicting(now, chosen), now.run.batch.real(now.row).stop - 1
+        ends = [view.predictions(last) or predictions for view in (standard, now)]
+        found = effects.Effect(
+            now.run.batch.pieces[now.row],
+            predictions.losses,
+            others.losses,
+            last if position is None else position,
+            (others.candidates[0], predictions.candidates[0]),
+            last,
+            (ends[0].candidates[0], ends[1].candidates[0]),
+        )
+        # of an encoder-decoder's attentions that of the decoder to its own text, whichever is shown
+        attention = "decoder" if "decoder" in now.model.attentions else now.run.attention
+        text, before = (replace(view, run=replace(view.run, attention=attention)) for view in (now, standard))
+        earlier = set(before.ask(answers_known))
+        found = replace(found, known=[token for token in text.ask(answers_known) if token not in earlier])
+        shown = tuple(found.ranked()[: effects.MOST_ANSWERS])
+        number = partial(now.model.describe().layer_number, attention)  # as in the network
+        ways = text.ask(ways_to, shown) if shown else {}
+        named = {
+            token: tuple(replace(look, layer=number(look.layer)) for look in looks) for token, looks in ways.items()
+        }
+        return replace(found, ways=named)
+
+    return now.kept(("effect", chosen), make)
+
+
+def _predictions(now: RunView, standard: RunView, chosen: int) -> tuple[RowPredictions | None, RowPredictions | None]:
+    position = query.predicting(now, chosen)
+    return now.predictions(position), standard.predictions(position)
+
+
+HOW = N_("""
+A token keeps its own state from layer to layer (the residual stream), and each layer adds information from the tokens
+it may attend to. So after n layers it can depend on every token that a chain of at most n attention steps, one per
+layer, leads to. As matrices: the boolean product of the n masks, each with its diagonal set to “may attend”. A sliding
+window of W positions has then grown to n · (W − 1) + 1. (Jiang et al. 2023, *Mistral 7B*, section 2, which rounds this
+to n · W.) This is what the masks allow, not what the model uses.
+""")
+
+
+def show_reach(now: RunView, layer: int, head: int, chosen: int) -> None:
+    if now.run.attention == "cross":
+        st.info(say("Reach is defined for self-attention: choose an attention other than “cross”."))
+        return
+    with st.spinner(say("Computing reach layer by layer …")):
+        found = now.ask(reach_of, layer, head)
+    view = effects.ReachView(
+        first=found.first,
+        window=found.window,
+        seen=found.seen,
+        layer=layer,
+        blocked=found.blocked,
+        tokens=list(now.run.keys.pieces[now.row]),
+        query=chosen,
+        names=layer_names(now.model, now.run.attention),
+    )
+    sentence = effects.reach_sentence(view)
+    st.html(sentence)
+    figure = effects.reach_figure(view, dark=page.is_dark())
+    head_picture.show(figure, sentence.striptags(), room="two", key="reach_figure")
+    parts = [
+        say("Left, yellow: the query may attend to the key. Right, colour: after how many layers it can depend on it.")
+    ]
+    if (view.first == 0).any():
+        parts.append(say("Grey: never."))
+    if now.masks.heads:
+        parts.append(say("The heads' masks differ: a cell of a layer is open if at least one head may attend."))
+    if now.model.describe().other_layers():
+        parts.append(say("Layers without attention are not counted, although they may pass information on."))
+    if len(view.tokens) > effects.MOST_CELLS:
+        step = -(-len(view.tokens) // effects.MOST_CELLS)
+        parts.append(say("Each cell: the pair, of {step}\u00a0×\u00a0{step}, that needs the fewest layers.", step=step))
+    st.html("".join([page.note(together(parts)), effects.reach_table(view)]))
+    with st.expander(say("How reach is computed")):
+        st.markdown(say(HOW))
+
+
+def show_steps(now: RunView, layer: int, head: int, chosen: int) -> None:
+    found = now.ask(head_steps, layer, head, chosen)
+    row = found.row
+    st.html(steps_sentence(row))
+    page.chart(steps_figure(found, dark=page.is_dark()), "steps_figure", _steps_alt(found, now.name(layer, head)))
+    colours = say("Scores, values and output: blue is below 0, red above. Zoom in one panel and the others follow.")
+    st.html(page.note(together(filter(None, [colours, coarser_words(found.head)]))))
+    numbers, values = st.columns([1.7, 1], gap="medium")
+    numbers.html("".join([steps_table(row), page.note(_about_the_table(row))]))
+    with values:
+        st.html(page.note(_about_the_values(row)))
+        heavy = say(", ").join(f"{row.keys[key]} {row.weights[key]:.3f}" for key in drawn_values(row))
+        words = N_("Bars: the values of the keys with their weights ({weights}), and their weighted sum, the output.")
+        page.chart(values_figure(row), "values_figure", say(words, weights=heavy))
+
+
+def _about_the_table(row: RowSteps) -> str:
+    parts = [say("The largest unblocked score is subtracted before the exponential to avoid overflow.")]
+    parts.append(say("A weight is its e^… divided by the sum. Values are shown rounded but summed unrounded."))
+    if row.arithmetic.softcap is not None:
+        parts.append(say("This model caps its scores: {cap:g}·tanh(score / {cap:g}).", cap=row.arithmetic.softcap))
+    if row.bias is not None:
+        parts.append(say("This model adds its own bias to the scores, shown in the next column."))
+        if np.isneginf(row.bias).any():
+            parts.append(say("Where it is −∞, the model itself blocks the cell, whatever the masks allow."))
+    if row.sink is not None:
+        parts.append(say("The sink takes part in the sum and has no value: the keys' weights sum to less than 1."))
+    if len(row.raw) > MOST_KEYS:
+        most = N_("Of {count:,} keys, the {most} with the largest weights are listed.")
+        parts.append(say(most, count=len(row.raw), most=MOST_KEYS))
+    return together(parts)
+
+
+def _about_the_values(row: RowSteps) -> str:
+    drawn = drawn_values(row)
+    if not drawn:
+        return say("Nothing is added: the output is 0.")
+    words = N_(
+        "Pale: the value v of {count} of the {free:,} keys that are not blocked, those with the largest weights "
+        "({share} of the weight). Red: weight × value, what it adds. Below: the sum over all keys."
+    )
+    share = percent(float(row.weights[drawn].sum()))
+    return say(words, count=len(drawn), free=int(row.free.sum()), share=share)
+
+
+def _steps_alt(found: HeadSteps, name: str) -> str:
+    queries, keys = found.raw.shape
+    raw, scaled = found.raw, found.head.scaled
+    scores = {"raw_least": raw.min(), "raw_most": raw.max(), "least": scaled.min(), "most": scaled.max()}
+    weights = {"blocked": int(found.head.any_blocked().sum()), "weight": found.head.weights.max()}
+    words = N_(
+        "{head} step by step, {queries} × {keys} (queries × keys): q·k from {raw_least:.2f} to {raw_most:.2f}, scaled "
+        "from {least:.2f} to {most:.2f}, {blocked:,} cells blocked, weights up to {weight:.3f}, the keys' values, and "
+        "for each query an output of {width} numbers. Query {query} ({token}) is framed."
+    )
+    framed = {"width": found.values.shape[1], "query": found.row.position, "token": found.row.query}
+    return say(words, head=name, queries=queries, keys=keys, **scores, **weights, **framed)
+
+
+SHOWN = {"now": N_("this mask"), "standard": N_("standard"), "change": N_("change")}
+SECTIONS = {
+    "effect": N_("What it does"),
+    "reach": N_("Reach"),
+    "steps": N_("Step through this head"),
+    "hand": N_("Compute by hand"),
+    "fill": N_("Masking value (−∞, −1e9, …)"),
+    "name": N_("Name a mask"),
+    "code": N_("Export the mask"),
+}
+
+
+def warn_of_a_changed_text(batch: TokenBatch) -> None:
+    """A drawing stays where it was drawn; the tokens under it may be others now."""
+    if "mask_wrong" in st.session_state:
+        problem = escaped(st.session_state.pop("mask_wrong"))
+        st.warning(say("The link's masks could not be read ({problem}).", problem=problem))
+    state, text = st.session_state, compose.text_key(batch)
+    if state.mask_drawn and state.mask_text is None:
+        state.mask_text = text  # a drawing from a link or a file takes the first that it meets
+    if not state.mask_drawn_on or state.mask_text == text:
+        return
+    with st.container(horizontal=True, vertical_alignment="center"):
+        longest = max(one.ids.shape[1] for one in (batch, batch.source) if one is not None)
+        covers = any(max(one.query, one.key) < longest for one in st.session_state.mask_drawn)
+        other = N_("The text has changed under the drawn mask: its cells now cover other tokens.")
+        none = N_("The text has changed under the drawn mask, and is too short for any of its cells.")
+        st.warning(say(other if covers else none))
+        st.button(say("Clear the drawing"), on_click=compose.set_drawing, args=((),))
+        keep = partial(compose.take_drawing, st.session_state.mask_drawn, text, st.session_state.mask_number)
+        st.button(say("Keep it"), on_click=keep)
+
+
+def notes(spec: MaskSpec, now: RunView, layer: int, mask: MaskView, view: HeadView) -> list[str]:
+    """view: the whole head under this mask."""
+    found = [*cached_figure(_later, mask, view)] if spec.causal else []  # not anew with every choice: T × T cells
+    if spec.layers and layer not in spec.layers:
+        names = layer_names(now.model, now.run.attention)
+        words = N_(
+            "These masks apply to {layers}. {layer}, which is shown, is under the standard masks; to draw, show a "
+            "layer that they apply to."
+        )
+        found.append(say(words, layers=say(", ").join(names[one] for one in spec.layers), layer=names[layer]))
+    keys = now.run.keys
+    separators = [value for value in spec.on().values() if isinstance(value, str)]
+    return found + [
+        say("“{separator}” splits nothing here: it does not occur inside this row.", separator=escaped(separator))
+        for separator in separators
+        if not bool(keys.split(separator)[now.row].any())
+    ]
+
+
+def _later(mask: MaskView, view: HeadView) -> list[str]:
+    """Where a kind of mask opens what the causal mask blocks."""
+    words = N_(
+        "The causal mask is on, but some later tokens are open because of {mask}: “{query}” ({at}) may attend to "
+        "“{key}” ({key_at})."
+    )
+    found = []
+    for name, opened in mask.openers.items():
+        cells = np.argwhere(np.triu(opened & ~view.any_blocked(), 1))
+        if len(cells) and not KINDS[name].own:
+            at, key_at = (int(one) for one in cells[0])
+            cell = {"query": escaped(view.queries[at]), "key": escaped(view.keys[key_at])}
+            found.append(say(words, mask=mask_name(name), at=at, key_at=key_at, **cell))
+    return found
+
+
+def show_head(
+    both: tuple[RunView, RunView], head: tuple[int, int], part: Sequence[tuple[int, int]], moves: query.Moves
 ) -> None:
     """The head under these masks, under the standard ones, or the change; above it, which, and what its tokens are
-    merged into. part, moves: see sections.show_head."""
+    merged into. part: its rows and its columns, each from a token up to, without, another; moves are among tokens."""
     with st.container(horizontal=True, gap="small"):
-        shown = one_of(say("Masks of the head"), sections.SHOWN, "shown", label_visibility="collapsed")
+        shown = one_of(say("Masks of the head"), SHOWN, "shown", label_visibility="collapsed")
         by = controls.choose_by(width="content")
-    merged = replace(pair[0], by=by), replace(pair[1], by=by)
-    sections.show_head(shown, merged, head, part, moves)
+    pair = [replace(one, by=by) for one in both]
+    now = pair[0]
+    rows, columns = ((now.position_of(begin), now.position_of(end - 1) + 1) for begin, end in part)
+    view, standard = (cropped(one.head(*head), rows, columns) for one in pair)
+    look: Any = {"dark": page.is_dark(), "query": now.position_of(moves.query)}
+    if shown == "change":
+        figure = cached_figure(difference_figure, view, standard, **look)
+    else:
+        figure = cached_figure(head_figure, view if shown == "now" else standard, **look)
+    words = cached_figure(alt, now.name(*head), shown, view, standard)
+    pick = lambda row, _: head_picture.choose_query(now.last_token(row), None)  # noqa: E731
+    hears: Any = {"moves": moves, "zooms": True} if now.by == "tokens" else {"on_pick": pick}
+    head_picture.show(figure, words, room="one", above=compose.ABOVE, **hears)
     controls.explain_by(say("Masks are drawn on tokens; the query and the sections below count tokens, too."))
+
+
+def alt(name: str, shown: str, now: HeadView, standard: HeadView) -> str:
+    if shown != "change":
+        return explain.head_alt(name, now if shown == "now" else standard, False)
+    change = now.weights - standard.weights
+    query, key = np.unravel_index(int(np.abs(change).argmax()), change.shape)
+    words = N_(
+        "How the weights of {head} change from the standard masks to these. The largest change, {change}, is that of "
+        "query {query} ({token}) on key {key} ({seen})."
+    )
+    cell = {"query": now.first + query, "token": now.queries[query], "key": now.first_key + key, "seen": now.keys[key]}
+    return say(words, head=name, change=signed(change[query, key], 2), **cell)
+
+
+def show_section(now: RunView, standard: RunView, layer: int, head: int, chosen: int) -> None:
+    """One section, the one chosen; the others are not computed."""
+    if st.session_state.section not in SECTIONS:
+        st.session_state.section = "effect"
+    section = one_of(say("Section"), SECTIONS, "section", label_visibility="collapsed")
+    if section == "effect":
+        show_effect(now, standard, chosen)
+    elif section == "reach":
+        show_reach(now, layer, head, chosen)
+    elif section == "steps":
+        show_steps(now, layer, head, chosen)
+    elif section == "hand":
+        from ui.mask_lab import by_hand
+
+        by_hand.show()
+    elif section == "fill":
+        from ui.mask_lab import by_hand
+
+        by_hand.show_fills(now, layer, head)
+    elif section == "name":
+        from ui.mask_lab import take_away
+
+        take_away.show_named(now, compose.load)
+    else:
+        from ui.mask_lab import take_away
+
+        take_away.show(now, layer, head, compose.load)

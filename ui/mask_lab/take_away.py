@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import streamlit as st
-from torch import Tensor
 
 from i18n import N_, say, say_count, together
 from model.mask_lab import mask_code, mask_files
@@ -36,39 +35,27 @@ def show(now: RunView, layer: int, head: int, load: Callable[[MaskSpec], None]) 
     """
     code, files = st.columns([2.7, 1], gap="medium")
     with code:
-        _show_code(now, layer, head)
+        st.segmented_control(say("As PyTorch code"), mask_code.KINDS, key="code_kind", required=True)
+        written = now.ask(mask_code.code_of, layer, head, st.session_state.code_kind)
+        st.caption(say(ABOUT))
+        if len(written) <= LONGEST_SHOWN:
+            st.code(written, "python")
+        else:
+            words = N_("The drawing has so many pieces that the code has {count:,} characters: save it as a file.")
+            st.info(say(words, count=len(written)))
+            download("Python", written, "mask.py", "text/x-python", key="take_code")
+    npy = lambda: now.ask(mask_files.npy_of, layer, head)  # noqa: E731
+    composed = lambda: now.masks.to_json().encode("utf-8", "backslashreplace")  # noqa: E731
     with files:
-        _offer_files(now, layer, head)
+        with st.container(horizontal=True):
+            download("NPY", npy, "mask.npy", "application/octet-stream", key="take_npy", help=say(NPY_HELP))
+            download("JSON", composed, "mask.json", "application/json", key="take_json", help=say(JSON_HELP))
+        if st.button(say("What this mask costs a kernel"), icon=":material/dns:", key="cost_of_mask"):
+            inference.open_cost(now.masks)
+        if now.run.keys.keep.shape[1] ** 2 > MOST_BYTES:
+            words = N_("The NPY file of a text this long exceeds the {most:,} bytes that can be loaded.")
+            st.caption(say(words, most=MOST_BYTES))
         _take_file(now, load)
-
-
-def _show_code(now: RunView, layer: int, head: int) -> None:
-    st.segmented_control(say("As PyTorch code"), mask_code.KINDS, key="code_kind", required=True)
-    code = now.ask(mask_code.code_of, layer, head, st.session_state.code_kind)
-    st.caption(say(ABOUT))
-    if len(code) <= LONGEST_SHOWN:
-        st.code(code, "python")
-    else:
-        words = N_("The drawing has so many pieces that the code has {count:,} characters: save it as a file.")
-        st.info(say(words, count=len(code)))
-        download("Python", code, "mask.py", "text/x-python", key="take_code")
-
-
-def _offer_files(now: RunView, layer: int, head: int) -> None:
-    def npy() -> bytes:
-        return now.ask(mask_files.npy_of, layer, head)
-
-    def json() -> bytes:
-        return now.masks.to_json().encode("utf-8", "backslashreplace")
-
-    with st.container(horizontal=True):
-        download("NPY", npy, "mask.npy", "application/octet-stream", key="take_npy", help=say(NPY_HELP))
-        download("JSON", json, "mask.json", "application/json", key="take_json", help=say(JSON_HELP))
-    if st.button(say("What this mask costs a kernel"), icon=":material/dns:", key="cost_of_mask"):
-        inference.open_cost(now.masks)
-    if now.run.keys.keep.shape[1] ** 2 > MOST_BYTES:
-        words = say("The NPY file of a text this long exceeds the {most:,} bytes that can be loaded.", most=MOST_BYTES)
-        st.caption(words)
 
 
 def _take_file(now: RunView, load: Callable[[MaskSpec], None]) -> None:
@@ -102,33 +89,28 @@ def _read(name: str, data: bytes, now: RunView) -> tuple[MaskSpec, str]:
     """
     if name.lower().endswith(".npy") or data.startswith(np.lib.format.MAGIC_PREFIX):
         cells, keep = mask_files.read_npy(data), now.run.keys.keep[now.row].cpu()
-        spec = mask_files.as_drawing(cells, keep)
-        return spec, _drawing(escaped(name), spec, cells, keep)
+        spec, real = mask_files.as_drawing(cells, keep), int(keep.sum())
+        found = say_count(
+            "Loaded {file} as a drawing: {count} rectangle blocks its False cells between real tokens.",
+            "Loaded {file} as a drawing: {count} rectangles block its False cells between real tokens.",
+            len(spec.drawn),
+            file=escaped(name),
+        )
+        if len(keep) == real:
+            return spec, together([found, say("Every other mask is off.")])
+        if len(cells) == real:
+            return spec, together([found, say("Padding stays masked.")])
+        follow = say("The cells of padding, which cannot be drawn on, follow the padding mask.")
+        kept = say("They are kept as they were.")
+        if lost := mask_files.differing(spec, cells, keep):
+            kept = say_count("{count} cell there could not be kept.", "{count} cells there could not be kept.", lost)
+        return spec, together([found, follow, kept])
     try:
         spec = MaskSpec.from_json(data)
         spec.check_scope(*run_view.shape(now.model, now.run.attention))
     except ValueError as error:
         raise ValueError(say("{problem}; the JSON button saves a mask that can be loaded", problem=error)) from None
     return spec, say("Loaded {file}: the masks in it that this model has are now on.", file=escaped(name))
-
-
-def _drawing(name: str, spec: MaskSpec, cells: np.ndarray, keep: Tensor) -> str:
-    real = int(keep.sum())
-    found = say_count(
-        "Loaded {file} as a drawing: {count} rectangle blocks its False cells between real tokens.",
-        "Loaded {file} as a drawing: {count} rectangles block its False cells between real tokens.",
-        len(spec.drawn),
-        file=name,
-    )
-    if len(keep) == real:
-        return together([found, say("Every other mask is off.")])
-    if len(cells) == real:
-        return together([found, say("Padding stays masked.")])
-    follow = say("The cells of padding, which cannot be drawn on, follow the padding mask.")
-    differing, kept = mask_files.differing(spec, cells, keep), say("They are kept as they were.")
-    if differing:
-        kept = say_count("{count} cell there could not be kept.", "{count} cells there could not be kept.", differing)
-    return together([found, follow, kept])
 
 
 EXAMPLE = "tensor([[ True, False],\n        [ True,  True]])"  # not shown: the same in every language
@@ -158,19 +140,14 @@ def show_named(now: RunView, load: Callable[[MaskSpec], None]) -> None:
         labels = [str(query) for query in range(found.allowed.shape[1])]
         page.chart(cached_figure(mask_figure, found.allowed, labels), "named", say(found.sentence))
     with left:
-        _offer(found, now, load)
-
-
-def _offer(found: NamedMask, now: RunView, load: Callable[[MaskSpec], None]) -> None:
-    """A button that runs the mask; why it differs from the text's, where it does."""
-    tokens, size = int(now.run.keys.keep[now.row].sum()), found.allowed.shape[1]
-    if found.masks is None:
-        st.caption(say("This mask covers only some of the queries: it cannot be run on a whole text."))
-        return
-    spec = MaskSpec.from_json(json.dumps(found.masks))
-    st.button(say("Run this mask on the text"), on_click=load, args=(spec,), type="primary")
-    if tokens != size:
-        words = [say("The mask has {size:,} tokens, the text {tokens:,}.", size=size, tokens=tokens)]
-        if spec.drawn:
-            words.append(say("Drawn cells keep their positions."))
-        st.caption(together(words))
+        if found.masks is None:
+            st.caption(say("This mask covers only some of the queries: it cannot be run on a whole text."))
+            return
+        spec = MaskSpec.from_json(json.dumps(found.masks))
+        st.button(say("Run this mask on the text"), on_click=load, args=(spec,), type="primary")
+        tokens, size = int(now.run.keys.keep[now.row].sum()), len(labels)
+        if tokens != size:
+            words = [say("The mask has {size:,} tokens, the text {tokens:,}.", size=size, tokens=tokens)]
+            if spec.drawn:
+                words.append(say("Drawn cells keep their positions."))
+            st.caption(together(words))

@@ -6,7 +6,6 @@ from markupsafe import escape
 from i18n import N_, say
 from model.base import Model, TokenizedText
 from model.huggingface.chat import messages_of, render
-from model.text import TokenBatch
 from serving.job import digest
 from ui import explain, results
 from ui.guard import guarded
@@ -23,20 +22,6 @@ AS_IT_IS = ("Generation", "Padding", "Bug clinic", "Mask check")  # not shown: p
 NOTE = N_("This page reads the text as it is, without the chat template.")
 
 
-def note(model: Model) -> None:
-    """Say so on a page that reads no messages, where the text is messages on others."""
-    if model.chats and st.session_state.get("chat") and st.session_state.page in AS_IT_IS:
-        st.caption(say(NOTE))
-
-
-def choose(model: Model) -> bool:
-    """Whether the text is messages; asked for a model with a chat template alone."""
-    if not model.chats:
-        return False
-    with st.sidebar:
-        return st.toggle(say("Chat messages"), key="chat", help=say(HELP))
-
-
 def open_messages(model: Model, text: str) -> TokenizedText:
     """The messages as the model reads them: one row. Ends the page where the template does not take them."""
     with guarded(say("Tokenizing with {model} …", model=explain.title_of(model))):
@@ -45,22 +30,12 @@ def open_messages(model: Model, text: str) -> TokenizedText:
         rendered = results.kept(key, lambda: models.inspected(render, model.name, messages))
         batch, special = results.kept((*key, "tokens"), lambda: model.encode_rendered(rendered))
     with st.sidebar, st.expander(say("Rendered template"), key="rendered"):
-        st.html(_marked(batch, special))
-        st.caption(
-            say("Marked: special tokens, {count} of {all}", count=_count(batch, special), all=batch.ids.shape[1])
-        )
+        ids, read, parts, begin = batch.ids[0].tolist(), batch.read(0), [], 0
+        for token, end in zip(ids, batch.ends[0], strict=True):
+            piece = read[begin:end]
+            parts.append(tag("mark", piece, style=MARKED) if token in special else escape(piece))
+            begin = max(begin, end)
+        st.html(tag("div", join(parts), style=STYLE))
+        count = sum(token in special for token in ids)
+        st.caption(say("Marked: special tokens, {count} of {all}", count=count, all=len(ids)))
     return TokenizedText([rendered], batch, 0)
-
-
-def _count(batch: TokenBatch, special: frozenset[int]) -> int:
-    return sum(token in special for token in batch.ids[0].tolist())
-
-
-def _marked(batch: TokenBatch, special: frozenset[int]) -> str:
-    """The text that was read, each special token in it marked."""
-    text, parts, begin = batch.read(0), [], 0
-    for token, end in zip(batch.ids[0].tolist(), batch.ends[0], strict=True):
-        piece = text[begin:end]
-        parts.append(tag("mark", piece, style=MARKED) if token in special else escape(piece))
-        begin = max(begin, end)
-    return tag("div", join(parts), style=STYLE)

@@ -120,28 +120,24 @@ def _get(name: str) -> Model:
     with st.spinner(say("Loading {model} …", model=escaped(name)), show_time=True):
         if st.session_state.get("agreed_download") == name:
             _download(name)
-        return _load(name)
+        if name not in catalog.ENTRIES:
+            inspected(catalog.inspect, name)
+        slot = st.empty()
+        line: DeltaGenerator | None = None
 
+        def show(words: str) -> None:
+            """What is being done, and a stop: any press ends this script's waiting."""
+            nonlocal line
+            if line is None:
+                box = slot.container()
+                line = box.empty()
+                stop = lambda: st.session_state.update(failure=msg(STOPPED, model=name))  # noqa: E731
+                box.button(say("Stop loading"), key=f"stop_loading_{name}", icon=":material/stop:", on_click=stop)
+            line.caption(escaped(words or say("waiting for another model's load")))
 
-def _load(name: str) -> Model:
-    """With what is being done and a stop: any press ends this script's waiting."""
-    if name not in catalog.ENTRIES:
-        inspected(catalog.inspect, name)
-    slot = st.empty()
-    line: DeltaGenerator | None = None
-
-    def show(words: str) -> None:
-        nonlocal line
-        if line is None:
-            box = slot.container()
-            line = box.empty()
-            stop = lambda: st.session_state.update(failure=msg(STOPPED, model=name))  # noqa: E731
-            box.button(say("Stop loading"), key=f"stop_loading_{name}", icon=":material/stop:", on_click=stop)
-        line.caption(escaped(words or say("waiting for another model's load")))
-
-    model = loaded().load(name, settings(), show)
-    slot.empty()
-    return model
+        model = loaded().load(name, settings(), show)
+        slot.empty()
+        return model
 
 
 def load_in_turn(name: str) -> Model:
@@ -193,7 +189,18 @@ def _to_download(name: str) -> int:
     size = 0 if loaded().find(name) else download_size(name)
     if not size or st.session_state.get("agreed_download") == name:
         return 0
-    _check_disk(name, size)
+    from huggingface_hub import constants  # where it keeps its files; slow to import, and only downloads need it
+
+    folder = Path(constants.HF_HUB_CACHE)
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    if size + SPARE_BYTES > free:
+        words = N_(
+            "{model} has {size:.1f} GB to download, and the disk has {free:.1f} GB free. Choose a smaller model, or "
+            "free some space"
+        )
+        raise TooLarge(say(words, model=name, size=size / 1e9, free=free / 1e9))
     return size
 
 
@@ -249,21 +256,6 @@ def download_size(name: str) -> int:
     return size
 
 
-def _check_disk(name: str, size: int) -> None:
-    from huggingface_hub import constants  # where it keeps its files; slow to import, and only downloads need it
-
-    folder = Path(constants.HF_HUB_CACHE)
-    while not folder.exists():
-        folder = folder.parent
-    free = shutil.disk_usage(folder).free
-    if size + SPARE_BYTES > free:
-        words = N_(
-            "{model} has {size:.1f} GB to download, and the disk has {free:.1f} GB free. Choose a smaller model, or "
-            "free some space"
-        )
-        raise TooLarge(say(words, model=name, size=size / 1e9, free=free / 1e9))
-
-
 def kept() -> Model:
     """The model that was shown last; where its files are gone, the one that ships."""
     try:
@@ -311,20 +303,20 @@ def model_found(model: Model) -> str:
         facts.append(say("{positions:,} used here", positions=model.context))
     if found.precision:
         facts.append(say(found.precision))
-    masks = say(", ").join(_mask(found, name) for name in found.masks)
+
+    def mask(name: str) -> str:
+        if name not in found.sizes:
+            return mask_name(name)
+        count, layers = found.sizes[name]
+        return say_count(
+            "{masks} ({positions} positions, in {count} layer)", "{masks} ({positions} positions, in {count} layers)",
+            layers, masks=mask_name(name), positions=count,
+        )  # fmt: skip
+
+    masks = say(", ").join(map(mask, found.masks))
     listed = say(", ").join(facts)
     said = say("{model}: {facts}. Masks: {masks}.", model=title_of(model), facts=listed, masks=masks)
     return together([said, others]).rstrip()
-
-
-def _mask(found: Description, name: str) -> str:
-    if name not in found.sizes:
-        return mask_name(name)
-    count, layers = found.sizes[name]
-    return say_count(
-        "{masks} ({positions} positions, in {count} layer)", "{masks} ({positions} positions, in {count} layers)",
-        layers, masks=mask_name(name), positions=count,
-    )  # fmt: skip
 
 
 def _heads(found: Description) -> str:

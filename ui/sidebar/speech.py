@@ -12,7 +12,8 @@ from ui.widgets import plain
 
 def restore() -> None:
     """Call before anything is said: the link's choice, where it has one."""
-    widgets.restore("kept_language", lambda: {"lang": _of_link()})
+    asked = st.query_params.get("lang", "")
+    widgets.restore("kept_language", lambda: {"lang": asked if asked in LANGUAGES else None})
     speak(of_user() or ENGLISH)
 
 
@@ -37,11 +38,6 @@ def in_links() -> dict[str, str]:
     """What a link holds, so that its page speaks the language that was chosen."""
     chosen = st.session_state.get("lang")
     return {"lang": chosen} if chosen else {}
-
-
-def _of_link() -> str | None:
-    asked = st.query_params.get("lang", "")
-    return asked if asked in LANGUAGES else None
 
 
 known_by(of_user)

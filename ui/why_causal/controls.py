@@ -21,7 +21,7 @@ from ui import controls, results, run_view
 from ui.link import Link, Whole, at_most
 from ui.run_view import RunView
 from ui.why_causal import live_training
-from ui.widgets import bound, one_of
+from ui.widgets import bound
 from viz.numbers import percent
 from viz.why_causal.charts import TwinCard
 
@@ -39,11 +39,8 @@ def curves() -> Curves:
 
 def run_all(found: TwinPair, batch: TokenBatch) -> dict[Combination, RunView]:
     """Both twins on the text, with the mask and without; nothing runs until it is asked for."""
-    runs: dict[Combination, RunView] = {}
-    for trained, model in found.models.items():
-        lifted, own = run_view.run_pair(model, batch, MaskSpec(causal=not trained), 0, "self")
-        runs |= {Combination(trained, trained): own, Combination(trained, not trained): lifted}
-    return {one: runs[one] for one in COMBINATIONS}
+    look = lambda model, causal: run_view.run_pair(model, batch, MaskSpec(causal=causal), 0, "self")[0]  # noqa: E731
+    return {one: look(found.models[one.trained], one.run) for one in COMBINATIONS}
 
 
 def outcomes(looks: dict[Combination, RunView]) -> dict[Combination, TwinOutcome]:
@@ -147,7 +144,7 @@ def chosen_link(found: TwinPair, batch: TokenBatch) -> WhyCausalLink:
     own = {
         "why_head": state.get("why_best_head"),
         "why_place": _first_place(batch),
-        "why_token": _another_token(found, int(batch.ids[0, _place(batch)])),
+        "why_token": another_token(found, int(batch.ids[0, place(batch)])),
     }
     return WhyCausalLink.of_choices(**dict.fromkeys(name for name, value in own.items() if state[name] == value))
 
@@ -156,30 +153,21 @@ def _first_place(batch: TokenBatch) -> int:
     return max(round(0.7 * (batch.ids.shape[1] - 1)), 1)
 
 
-def _place(batch: TokenBatch) -> int:
+def place(batch: TokenBatch) -> int:
     chosen = st.session_state.why_place
     return min(max(_first_place(batch) if chosen is None else chosen, 1), batch.ids.shape[1] - 1)
 
 
 def choose_text() -> str:
-    st.text_area(say("Text"), key="why_text", height=180, on_change=_another_text)
-    return controls.read(st.session_state.why_text)
-
-
-def choose_writing() -> int | None:
-    """The seed that the samples are drawn with; None for the likeliest token each time."""
     state = st.session_state
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        if one_of(say("The next token is"), WRITING, "why_writing", width="content") != "drawn":
-            return None
-        again = lambda: state.update(why_seed=state.why_seed + 1)  # noqa: E731
-        st.button(say("Sample again"), icon=":material/casino:", on_click=again)
-    return state.why_seed
 
+    def take() -> None:
+        state.why_place = state.why_token = None
+        if state.why_head == state.get("why_best_head"):  # the page's own choice, which may be another one now
+            state.why_head = None
 
-def choose_combination() -> Combination:
-    trained = one_of(say("Model"), TRAINED, "why_trained", width="content", on_change=_best_head)
-    return Combination(trained, one_of(say("Causal mask"), RUN, "why_run", width="content"))
+    st.text_area(say("Text"), key="why_text", height=180, on_change=take)
+    return controls.read(st.session_state.why_text)
 
 
 def choose_head(one: Combination, outcomes: dict[Combination, TwinOutcome]) -> tuple[int, int]:
@@ -198,32 +186,11 @@ def choose_head(one: Combination, outcomes: dict[Combination, TwinOutcome]) -> t
     chosen = st.session_state.why_head
     st.selectbox(say("Head, highest copy score first"), order, **bound("why_head", chosen), **look)
     go, icon = say("Go to the highest copy score"), ":material/vertical_align_top:"
-    st.button(go, icon=icon, on_click=_best_head, disabled=chosen == best)
+    st.button(go, icon=icon, on_click=best_head, disabled=chosen == best)
     return chosen
 
 
-def choose_change(found: TwinPair, batch: TokenBatch) -> tuple[bool, int, int]:
-    """Which model, which token of the text (from 1), and the id that it becomes."""
-    state, last, model = st.session_state, batch.ids.shape[1] - 1, found.models[True]
-    state.why_place = _place(batch)
-    if state.why_token not in found.words():
-        state.why_token = _another_token(found, int(batch.ids[0, state.why_place]))
-    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
-        one_of(say("Model"), TRAINED, "why_proof", width="content")
-        token = lambda position: f"{position}: {batch.pieces[0][position]}"  # noqa: E731
-        st.selectbox(say("Change the token"), range(1, last + 1), key="why_place", width=200, format_func=token)
-        st.selectbox(say("into"), found.words(), key="why_token", width=200, format_func=model.label)
-    return state.why_proof, state.why_place, state.why_token
-
-
-def changed(found: TwinPair, batch: TokenBatch) -> tuple[int, int]:
-    """The position and the id of choose_change where it is not drawn; another id if the chosen one changes nothing."""
-    position, token = _place(batch), st.session_state.why_token
-    before = int(batch.ids[0, position])
-    return position, token if token in found.words() and token != before else _another_token(found, before)
-
-
-def _another_token(found: TwinPair, token: int) -> int:
+def another_token(found: TwinPair, token: int) -> int:
     return next(number for number in [*_replacements(), *found.words()] if number != token)
 
 
@@ -235,12 +202,5 @@ def _replacements() -> list[int]:
     return [labels[label] for label in REPLACEMENTS if label in labels]
 
 
-def _another_text() -> None:
-    state = st.session_state
-    state.why_place = state.why_token = None
-    if state.why_head == state.get("why_best_head"):  # the page's own choice, which may be another one now
-        state.why_head = None
-
-
-def _best_head() -> None:
+def best_head() -> None:
     st.session_state.why_head = None

@@ -49,7 +49,14 @@ def show() -> None:
     phase = _phase(progress)
     left, right = st.columns([1, 2.2], gap="large")
     with left:
-        _choose()
+        forget = partial(st.session_state.update, live_problem="")
+        st.text_area(say("Text to train on; paste your own"), key="live_text", height=120, on_change=forget)
+        most = training_job.MOST_CHARACTERS
+        if (left_out := len(st.session_state.live_text) - most) > 0:
+            words = N_("Training uses the text's first {most:,} characters; the other {left_out:,} are left out.")
+            st.caption(say(words, most=most, left_out=left_out))
+        one_of(say("Train"), MASKS, "live_causal")
+        st.segmented_control(say("Steps"), STEPS, key="live_steps", required=True)
         _buttons(progress or TrainingProgress(state="done"))
     with right:
         # looked at every so often while it goes; the looks are also what keeps it going
@@ -65,28 +72,17 @@ def _phase(progress: TrainingProgress | None) -> str:
 
 def go_on_elsewhere() -> None:
     """Call where show is not: a training that goes on keeps going while another step is looked at."""
+
+    def look(training: Training) -> None:
+        now = training.watch()
+        if now.over:
+            st.rerun()  # the whole page once: the looks end
+        with st.container(key="live_status"):
+            st.caption(_status(training, now))
+
     training: Training | None = st.session_state.get("live_training")
     if training and not training.watch().over:
-        st.fragment(_look_from_elsewhere, run_every=LOOK_EVERY)(training)
-
-
-def _look_from_elsewhere(training: Training) -> None:
-    now = training.watch()
-    if now.over:
-        st.rerun()  # the whole page once: the looks end
-    with st.container(key="live_status"):
-        st.caption(_status(training, now))
-
-
-def _choose() -> None:
-    forget = partial(st.session_state.update, live_problem="")
-    st.text_area(say("Text to train on; paste your own"), key="live_text", height=120, on_change=forget)
-    most = training_job.MOST_CHARACTERS
-    if (left_out := len(st.session_state.live_text) - most) > 0:
-        words = N_("Training uses the text's first {most:,} characters; the other {left_out:,} are left out.")
-        st.caption(say(words, most=most, left_out=left_out))
-    one_of(say("Train"), MASKS, "live_causal")
-    st.segmented_control(say("Steps"), STEPS, key="live_steps", required=True)
+        st.fragment(look, run_every=LOOK_EVERY)(training)
 
 
 def _buttons(progress: TrainingProgress) -> None:
@@ -123,10 +119,33 @@ def _look(phase: str) -> None:
         lines.append(_line(_next_number(), training, faint=False))
     steps = max([training.total_steps if training else 0, *(int(max(line.x, default=0)) for line in lines)])
     figure = loss_curves(lines, unit=say("nats/character"), height=300, steps=steps)
-    page.chart(figure, "live_figure", _alt(lines))
-    if training and now:
-        classroom.show_curves(lines, steps, over=now.over)
-        _results(training, now)
+    end = N_("{name}, from {first:.2f} to {last:.2f}")
+    ends = [say(end, name=line.name, first=line.y[0], last=line.y[-1]) for line in lines if len(line.y)]
+    about = say("Training loss in nats/character over the steps."), say("; ").join(ends)
+    page.chart(figure, "live_figure", together(filter(None, about)))
+    if not training or not now:
+        return
+    classroom.show_curves(lines, steps, over=now.over)
+    if now.texts:
+        step, text = now.texts[-1]
+        st.caption(say("After {step} steps it writes, given the text's first characters:", step=step))
+        st.code(text.replace("\n", "⏎"), language=None, wrap_lines=True)
+    if now.with_mask is None or now.without_mask is None:
+        return
+    words = N_(
+        "On rows of this text, run with the mask: **{with_mask:.2f}** nats/character; run without: "
+        "**{without_mask:.2f}**. {copying}"
+    )
+    st.markdown(say(words, with_mask=now.with_mask, without_mask=now.without_mask, copying=copying(now)))
+    if training.causal or now.best_copy[0] >= STANDS:
+        return
+    more = next((steps for steps in STEPS if steps >= ENOUGH and steps > training.total_steps), None)
+    if more is None:
+        st.caption(say("This is the maximum number of steps here; on another text it may be enough."))
+        return
+    longer = say("Starts from the beginning, on the text on the left; this curve is kept.")
+    look: Any = {"key": "live_longer", "icon": ":material/fast_forward:", "help": longer}
+    st.button(say("Train longer: {steps} steps", steps=more), on_click=partial(_start, more, training.causal), **look)
 
 
 def _line(number: int, training: Training, *, faint: bool) -> Curve:
@@ -141,22 +160,6 @@ def _status(training: Training, now: TrainingProgress) -> str:
     if now.losses:
         parts.append(say("loss {loss:.3f} nats/character", loss=now.losses[-1]))
     return " · ".join(parts)
-
-
-def _results(training: Training, now: TrainingProgress) -> None:
-    if now.texts:
-        step, text = now.texts[-1]
-        st.caption(say("After {step} steps it writes, given the text's first characters:", step=step))
-        st.code(text.replace("\n", "⏎"), language=None, wrap_lines=True)
-    if now.with_mask is None or now.without_mask is None:
-        return
-    words = N_(
-        "On rows of this text, run with the mask: **{with_mask:.2f}** nats/character; run without: "
-        "**{without_mask:.2f}**. {copying}"
-    )
-    st.markdown(say(words, with_mask=now.with_mask, without_mask=now.without_mask, copying=copying(now)))
-    if not training.causal and now.best_copy[0] < STANDS:
-        _offer_more(training)
 
 
 def copying(now: TrainingProgress) -> str:
@@ -176,31 +179,15 @@ def copying(now: TrainingProgress) -> str:
     )
 
 
-def _offer_more(training: Training) -> None:
-    """More steps of the same, from its beginning, where there are more."""
-    more = next((steps for steps in STEPS if steps >= ENOUGH and steps > training.total_steps), None)
-    if more is None:
-        st.caption(say("This is the maximum number of steps here; on another text it may be enough."))
-        return
-    about = say("Starts from the beginning, on the text on the left; this curve is kept.")
-    look: Any = {"key": "live_longer", "icon": ":material/fast_forward:", "help": about}
-    start = partial(_start, more, training.causal)
-    st.button(say("Train longer: {steps} steps", steps=more), on_click=start, **look)
-
-
-def _alt(lines: list[Curve]) -> str:
-    ends = [
-        say("{name}, from {first:.2f} to {last:.2f}", name=line.name, first=line.y[0], last=line.y[-1])
-        for line in lines
-        if len(line.y)
-    ]
-    return together(filter(None, [say("Training loss in nats/character over the steps."), say("; ").join(ends)]))
-
-
 def _start(steps: int | None = None, causal: bool | None = None) -> None:
     """Train as is chosen; steps and causal, where given, are chosen first."""
-    _keep()
     state = st.session_state
+    before: Training | None = state.live_training
+    state.live_training = None
+    if before and not before.watch().over:  # a second click that was quicker than the page
+        before.stop()
+    if before and before.watch().losses:  # put with the earlier ones, as (number, training), if it came to anything
+        state.live_kept = [*state.live_kept, (_next_number(), before)][-MOST_KEPT:]
     if steps is not None and causal is not None:
         state.live_steps, state.live_causal = steps, causal
     try:
@@ -208,17 +195,6 @@ def _start(steps: int | None = None, causal: bool | None = None) -> None:
         state.live_problem = ""
     except ValueError as error:
         state.live_problem = str(error)
-
-
-def _keep() -> None:
-    """Put the training with the earlier ones, as (number, training), if it came to anything."""
-    state = st.session_state
-    training: Training | None = state.live_training
-    state.live_training = None
-    if training and not training.watch().over:  # a second click that was quicker than the page
-        training.stop()
-    if training and training.watch().losses:
-        state.live_kept = [*state.live_kept, (_next_number(), training)][-MOST_KEPT:]
 
 
 def _tell(what: str) -> None:

@@ -4,24 +4,25 @@ choices of its own runs again alone.
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import streamlit as st
 from markupsafe import Markup
 from streamlit.delta_generator import DeltaGenerator
 
-from i18n import N_, large, say, say_count
+from i18n import N_, say, say_count
 from model.heads.view import head_name
-from model.text import TokenBatch, beginning
+from model.text import TokenBatch
 from model.why_causal import twins
 from model.why_causal.twins import COMBINATIONS, Change, Combination, Curves, TwinOutcome, TwinPair
 from ui import explain, link, page
 from ui.guard import guarded
 from ui.heads import head as head_picture
-from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView
 from ui.why_causal import controls
 from ui.why_causal.controls import WhyCausalLink, chosen_link
+from ui.widgets import one_of
 from viz.head import head_figure, head_range
 from viz.numbers import number, percent
 from viz.why_causal.charts import Curve, change_bars, copies, four, loss_curves, nats, token_losses
@@ -52,68 +53,6 @@ NAMES = {
 }
 
 
-def training_lines(training: Curves) -> list[Curve]:
-    """The curves of both while they were trained, and of the second with the mask put back."""
-    held_out = training.held_out[Combination(False, True)]
-    put_back = say("trained without, the mask put back (held-out text)")
-    return [
-        Curve(say("trained with the mask"), training.steps, training.training[True], True),
-        Curve(say("trained without"), training.steps, training.training[False], False),
-        Curve(put_back, training.steps, held_out, False, dotted=True),
-    ]
-
-
-def training_caption(training: Curves, length: int) -> str:
-    """What the curve without a mask is made of; length: tokens in a row of the training."""
-    low, last = training.training[False][-1], training.last_token[False][-1]
-    rest = max((low * length - last) / (length - 1), 0.0)  # the mean over all but the last of the targets
-    return say(
-        "A token's loss is −ln of its predicted probability, in nats: 0 means certain. The ends of the curves are "
-        "means of the last 25 of {steps:,.0f} steps. The {low:.3f} nats average each row's last token, which has no "
-        "token to its right ({last:.2f} nats), and all the others ({rest}).",
-        steps=training.steps[-1], low=low, last=last, rest=nats(rest),
-    )  # fmt: skip
-
-
-def training_alt(training: Curves) -> str:
-    ends = [
-        say("{name} from {first:.2f} to {last:.2f}", name=line.name, first=line.y[0], last=line.y[-1])
-        for line in training_lines(training)
-    ]
-    steps = training.steps[-1]
-    return say("Loss in nats/token over {steps:,.0f} training steps: {ends}.", steps=steps, ends=say(", ").join(ends))
-
-
-def loss_lines(outcomes: dict[Combination, TwinOutcome]) -> list[Curve]:
-    return [
-        Curve(say(NAMES[one]), range(len(found.losses)), found.losses, one.trained, dotted=one.trained != one.run)
-        for one, found in outcomes.items()
-    ]
-
-
-def loss_alt(outcomes: dict[Combination, TwinOutcome]) -> str:
-    means = [say("{name}: {loss:.2f}", name=say(NAMES[one]), loss=outcome.loss) for one, outcome in outcomes.items()]
-    return say("Loss of each token under the four combinations. Means, in nats: {means}.", means=say("; ").join(means))
-
-
-def size(found: TwinPair, batch: TokenBatch) -> str:
-    count = found.models[True].describe().parameters
-    parameters = say("two models · {count} parameters each", count=large(count))
-    return f"{parameters} · {say_count('{count} token', '{count} tokens', int(batch.keep.sum()))}"
-
-
-def cut_note(found: TwinPair, batch: TokenBatch) -> str:
-    """What of the text is not read, "" where all of it is."""
-    cut = batch.cut[0]
-    if not cut:
-        return ""
-    return say_count(
-        "These models read at most {most} tokens. The text's last character is cut: “{beginning}”.",
-        "These models read at most {most} tokens. The text's last {count} characters are cut, from “{beginning}” on.",
-        len(cut), most=found.context, beginning=escaped(beginning(cut)),
-    )  # fmt: skip
-
-
 def trained_sentence(training: Curves) -> Markup:
     low, high = training.training[False][-1], training.training[True][-1]
     words = say(
@@ -129,23 +68,18 @@ def sentence(
 ) -> Markup:
     """What there is to see, in numbers. vocabulary: how many tokens there are to guess from."""
     copies = outcomes[Combination(False, False)].copies
+    own, other = outcomes[Combination(False, True)], outcomes[Combination(True, True)]
+    put_back = say(
+        "With the mask put back its loss is <b>{own:.1f} nats/token</b>; that of the other model is {other:.1f}."
+    )
+    why = _why_not(own, other, twins.repeats(batch), vocabulary) if own.loss <= other.loss + ALIKE else []
     words = say("{trained} On this text its head {head} puts {share} of its attention there. {put_back}")
     return Markup(words).format(
         trained=trained_sentence(training),
         head=head_name(*twins.best_head(copies)),
         share=percent(float(copies.max())),
-        put_back=_put_back(outcomes, batch, vocabulary),
+        put_back=Markup(" ").join([Markup(put_back).format(own=own.loss, other=other.loss), *why]),
     )
-
-
-def _put_back(outcomes: dict[Combination, TwinOutcome], batch: TokenBatch, vocabulary: int) -> Markup:
-    """What the mask makes of the first one's loss, beside its twin's; where it is no worse, why."""
-    own, other = outcomes[Combination(False, True)], outcomes[Combination(True, True)]
-    words = say(
-        "With the mask put back its loss is <b>{own:.1f} nats/token</b>; that of the other model is {other:.1f}."
-    )
-    why = _why_not(own, other, twins.repeats(batch), vocabulary) if own.loss <= other.loss + ALIKE else []
-    return Markup(" ").join([Markup(words).format(own=own.loss, other=other.loss), *why])
 
 
 def _why_not(own: TwinOutcome, other: TwinOutcome, repeats: float, vocabulary: int) -> list[str]:
@@ -196,20 +130,6 @@ def proof_sentence(changes: dict[bool, Change], same: bool) -> Markup:
 ROUNDS = {"free": Combination(False, False), "put_back": Combination(False, True), "twin": Combination(True, True)}
 
 
-def seen_lines(outcomes: dict[Combination, TwinOutcome], changes: dict[bool, Change]) -> list[Markup]:
-    """What the steps have shown of this text, a line each: the loss, the head that copies, the later token.
-
-    changes: of the twin trained with the mask."""
-    losses = {name: nats(outcomes[one].loss) for name, one in ROUNDS.items()}
-    loss = say(
-        "Trained and run without the mask, a model has a loss of <b>{free} nats/token</b> on this text; with the "
-        "mask put back, <b>{put_back}</b>. The model trained and run with it has {twin}."
-    )
-    free = Combination(False, False)
-    head = head_sentence(outcomes, free, twins.best_head(outcomes[free].copies))
-    return [Markup(loss).format(**losses), Markup.escape(head), proof_sentence(changes, same=False)]
-
-
 def amount(difference: float) -> str:
     """0 -> "exactly 0"; 3.2e-6 -> "3 × 10⁻⁶"; 7.312 -> "7.31"."""
     return say("exactly 0") if difference == 0 else number(difference)
@@ -234,8 +154,18 @@ def trained(training: Curves) -> Beginning:
     left, right = st.columns(2, gap="large")
     with left:
         st.markdown("#### " + say("How they were trained"))
-        figure = cached_figure(loss_curves, training_lines(training), unit=say("nats/token"), height=300)
-        page.chart(figure, "training_figure", training_alt(training))
+        put_back = say("trained without, the mask put back (held-out text)")
+        lines = [
+            Curve(say("trained with the mask"), training.steps, training.training[True], True),
+            Curve(say("trained without"), training.steps, training.training[False], False),
+            Curve(put_back, training.steps, training.held_out[Combination(False, True)], False, dotted=True),
+        ]
+        end = N_("{name} from {first:.2f} to {last:.2f}")
+        ends = [say(end, name=line.name, first=line.y[0], last=line.y[-1]) for line in lines]
+        words = N_("Loss in nats/token over {steps:,.0f} training steps: {ends}.")
+        alt = say(words, steps=training.steps[-1], ends=say(", ").join(ends))
+        figure = cached_figure(loss_curves, lines, unit=say("nats/token"), height=300)
+        page.chart(figure, "training_figure", alt)
         caption = st.empty()
     return Beginning(sentence, caption, right)
 
@@ -243,18 +173,33 @@ def trained(training: Curves) -> Beginning:
 def losses(beginning: Beginning, training: Curves, pair: TwinPair, batch: TokenBatch, outcomes: Outcomes) -> None:
     with beginning.beside:
         st.markdown("#### " + say("The loss of every token"))
-        figure = cached_figure(token_losses, loss_lines(outcomes), batch.pieces[0])
-        page.chart(figure, "loss_figure", loss_alt(outcomes))
+        lines, means = [], []
+        for one, found in outcomes.items():
+            name, places = say(NAMES[one]), range(len(found.losses))
+            lines.append(Curve(name, places, found.losses, one.trained, dotted=one.trained != one.run))
+            means.append(say("{name}: {loss:.2f}", name=name, loss=found.loss))
+        words = N_("Loss of each token under the four combinations. Means, in nats: {means}.")
+        figure = cached_figure(token_losses, lines, batch.pieces[0])
+        page.chart(figure, "loss_figure", say(words, means=say("; ").join(means)))
     said = sentence(training, outcomes, batch, vocabulary=len(pair.words()))
     beginning.sentence.html(page.sentence(said))
-    beginning.caption.caption(training_caption(training, pair.context))
+    # the mean over all but the last of the targets
+    low, last, length = training.training[False][-1], training.last_token[False][-1], pair.context
+    caption = say(
+        "A token's loss is −ln of its predicted probability, in nats: 0 means certain. The ends of the curves are "
+        "means of the last 25 of {steps:,.0f} steps. The {low:.3f} nats average each row's last token, which has no "
+        "token to its right ({last:.2f} nats), and all the others ({rest}).",
+        steps=training.steps[-1], low=low, last=last, rest=nats(max((low * length - last) / (length - 1), 0.0)),
+    )  # fmt: skip
+    beginning.caption.caption(caption)
 
 
 @st.fragment
 def heads(pair: TwinPair, batch: TokenBatch, looks: dict[Combination, RunView], outcomes: Outcomes) -> None:
     WhyCausalLink.keep()
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-        one = controls.choose_combination()
+        trained = one_of(say("Model"), controls.TRAINED, "why_trained", width="content", on_change=controls.best_head)
+        one = Combination(trained, one_of(say("Causal mask"), controls.RUN, "why_run", width="content"))
         layer, head = controls.choose_head(one, outcomes)
     view = looks[one].head(layer, head)
     st.html(page.sentence(head_sentence(outcomes, one, (layer, head))))
@@ -277,7 +222,12 @@ def heads(pair: TwinPair, batch: TokenBatch, looks: dict[Combination, RunView], 
 @st.fragment
 def writing(pair: TwinPair, batch: TokenBatch, outcomes: Outcomes) -> None:
     WhyCausalLink.keep()
-    seed = controls.choose_writing()
+    state, seed = st.session_state, None
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        if one_of(say("The next token is"), controls.WRITING, "why_writing", width="content") == "drawn":
+            seed = state.why_seed
+            again = lambda: state.update(why_seed=state.why_seed + 1)  # noqa: E731
+            st.button(say("Sample again"), icon=":material/casino:", on_click=again)
     with guarded(say("Writing …")):
         cards = controls.cards(pair, batch, outcomes, seed)
     st.html(cached_figure(four, cards))
@@ -288,7 +238,16 @@ def writing(pair: TwinPair, batch: TokenBatch, outcomes: Outcomes) -> None:
 @st.fragment
 def proof(pair: TwinPair, batch: TokenBatch) -> None:
     WhyCausalLink.keep()
-    trained, position, token = controls.choose_change(pair, batch)
+    state, words = st.session_state, pair.words()
+    state.why_place = controls.place(batch)
+    if state.why_token not in words:
+        state.why_token = controls.another_token(pair, int(batch.ids[0, state.why_place]))
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
+        trained = one_of(say("Model"), controls.TRAINED, "why_proof", width="content")
+        places, named = range(1, batch.ids.shape[1]), lambda one: f"{one}: {batch.pieces[0][one]}"
+        look: Any = {"width": 200}
+        position = st.selectbox(say("Change the token"), places, key="why_place", format_func=named, **look)
+        token = st.selectbox(say("into"), words, key="why_token", format_func=pair.models[True].label, **look)
     with guarded(say("Changing a token …")):
         changes = controls.change(pair, batch, trained, position, token)
     sentence = proof_sentence(changes, token == int(batch.ids[0, position]))
@@ -302,7 +261,20 @@ def proof(pair: TwinPair, batch: TokenBatch) -> None:
 
 def seen(pair: TwinPair, batch: TokenBatch, outcomes: Outcomes) -> None:
     with guarded(say("Changing a token …")):
-        changes = controls.change(pair, batch, True, *controls.changed(pair, batch))
-    items = Markup().join(Markup("<li>{}</li>").format(line) for line in seen_lines(outcomes, changes))
+        # what the step before chooses, where it is not drawn; another id if the chosen one changes nothing
+        position, token = controls.place(batch), st.session_state.why_token
+        before = int(batch.ids[0, position])
+        if token not in pair.words() or token == before:
+            token = controls.another_token(pair, before)
+        changes = controls.change(pair, batch, True, position, token)
+    losses = {name: nats(outcomes[one].loss) for name, one in ROUNDS.items()}
+    loss = say(
+        "Trained and run without the mask, a model has a loss of <b>{free} nats/token</b> on this text; with the "
+        "mask put back, <b>{put_back}</b>. The model trained and run with it has {twin}."
+    )
+    free = ROUNDS["free"]
+    head = head_sentence(outcomes, free, twins.best_head(outcomes[free].copies))
+    lines = [Markup(loss).format(**losses), head, proof_sentence(changes, same=False)]
+    items = Markup().join(Markup("<li>{}</li>").format(line) for line in lines)
     st.markdown("#### " + say("What you have seen"))
     st.html(Markup("<ol>{}</ol>").format(items))

@@ -31,14 +31,14 @@ def page() -> None:
     from model import catalog
     from ui import run_view
     from ui.heads import query
-    from ui.mask_lab import by_hand, sections
+    from ui.mask_lab import by_hand, lab
 
     given = st.session_state
     model = st.cache_resource(catalog.load)(given.name)
     batch = model.encode(list(given.lines), "left", **given.targets)
     now, _ = run_view.run_pair(model, batch, given.spec, given.at, given.part, only_layer=given.only_layer)
     chosen = () if given.section == "fills" else (query.choose(now),)
-    show = {"reach": sections.show_reach, "steps": sections.show_steps, "fills": by_hand.show_fills}[given.section]
+    show = {"reach": lab.show_reach, "steps": lab.show_steps, "fills": by_hand.show_fills}[given.section]
     show(now, given.depth, given.head, *chosen)
 
 

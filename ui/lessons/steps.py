@@ -1,5 +1,5 @@
-"""Pictures of a step beyond a head, drawn by viz/lessons/pictures.py, with what can be changed in them; a number typed
-as an answer; the page that a step opens."""
+"""A lesson's step: its runs and the answer to its question; pictures beyond a head, drawn by viz/lessons/pictures.py,
+with what can be changed in them; the page that it opens."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,16 +11,18 @@ import streamlit as st
 from markupsafe import Markup
 
 from i18n import N_, say
-from lessons.answer import Answer
-from lessons.lesson import FourTokenRow, Step
+from lessons.image_steps import encoded
+from lessons.lesson import Step
 from lessons.picture_data import picture_data
+from lessons.questions import Answer, answer
 from model import catalog
 from model.heads.vectors import MOST, TOKENS, Added, Precision, RunScores, four_token_steps, run_scores
+from model.masks import MaskSpec
 from serving.job import ModelRef, RunRef
-from ui import page, results
-from ui.lessons import choices
+from serving.loaded_models import OF_PAGES
+from ui import page, results, run_view
+from ui.guard import problem_in
 from ui.markdown import escaped
-from ui.results import cached_figure
 from ui.run_view import RunView
 from ui.sidebar import models, speech
 from viz.lessons import pictures
@@ -38,12 +40,62 @@ NOTHING = {"": N_("nothing")}
 THEN = NOTHING | {"multiply": N_("multiply by the mask"), "zero": N_("fully blocked row: 0")}
 
 
+def pair(step: Step) -> tuple[RunView, RunView]:
+    """What the step shows, and what that is compared with. Raises what loading a model and reading a text raise,
+    ValueError for a row or head that is not there."""
+    other = step.beside
+    now = _view(step, step.model, step.text, step.masks, step.image)
+    values = other.model or step.model, other.text or step.text, other.masks, other.image or step.image
+    return now, _view(step, *values)
+
+
+def answered(step: Step, now: RunView, beside: RunView) -> Answer:
+    """The answer to the step's question, computed from its runs. Raises ValueError where it cannot be asked of them."""
+    assert step.ask is not None
+    try:
+        asked = step.asked(series(step, now))
+        return results.ask(answer, now.run.model, now.run, beside.run, beside.model.name, asked)
+    except ValueError as error:
+        raise step.wrong("ask", problem_in(error)) from None
+
+
+def _view(step: Step, name: str, text: str, masks: MaskSpec | None, image: str | None) -> RunView:
+    model = models.loaded().own(name) if name in OF_PAGES else models.get(name)
+    batch = encoded(step.wrong, model, name, image, text) or run_view.tokenize(model, text, step.pad, None).batch
+    step.check(model, name, batch)
+    spec = model.standard if masks is None else masks
+    return RunView(model, RunRef(ModelRef.of(model), batch, spec, step.attention), spec, step.row - 1)
+
+
 def show(step: Step, now: RunView) -> None:
-    """The step's picture."""
-    if step.numbers is not None:
-        _numbers(step.numbers)
+    """The step's picture; of a row of four tokens with every stage, and all of its numbers to be changed."""
+    if step.numbers is None:
+        st.html(still(step, now))
         return
-    st.html(still(step, now))
+    first = step.numbers
+    slot, key = st.container(), f"row_{hash(first)}"
+    with st.expander(say("Change the numbers"), icon=":material/edit:"):
+        columns = {"k1": 0, "k2": 1, "v1": 0, "v2": 1}
+        pairs = {name: [(first.keys if name[0] == "k" else first.values)[place][one] for place in range(len(TOKENS))]
+                 for name, one in columns.items()}  # fmt: skip
+        number = {name: st.column_config.NumberColumn(min_value=-MOST, max_value=MOST) for name in pairs}
+        blocked = {say("blocked"): [place in first.blocked for place in range(len(TOKENS))]}
+        table = pd.DataFrame(pairs | blocked, index=list(TOKENS))
+        rows = st.data_editor(table, key=f"{key}_rows", column_config=number).fillna(0.0)
+        with st.container(horizontal=True):
+            query = [
+                float(st.number_input(f"q{place}", -MOST, MOST, float(value), key=f"{key}_q{place - 1}"))
+                for place, value in enumerate(first.query, 1)
+            ]
+            add = _chosen(say("added to blocked scores"), [*get_args(Added), ""], first.add, f"{key}_add")
+            precision = _chosen(say("precision"), get_args(Precision), first.precision, f"{key}_precision")
+            then = _chosen(say("after the softmax"), [*THEN], first.then, f"{key}_then", THEN)
+    k, v = (rows[[f"{name}1", f"{name}2"]].to_numpy(np.float64) for name in "kv")
+    closed = tuple(np.flatnonzero(rows[say("blocked")]).tolist())
+    keys, values = (tuple(map(tuple, numbers.tolist())) for numbers in (k, v))
+    own: dict[str, Any] = {"query": tuple(query), "keys": keys, "values": values, "blocked": closed}
+    typed = replace(first.plain, **own, add=add, precision=precision, then=then)
+    slot.html(pictures.numbers(typed, results.ask(four_token_steps, typed)))
 
 
 def still(step: Step, now: RunView) -> Markup:
@@ -57,47 +109,6 @@ def still(step: Step, now: RunView) -> Markup:
     (layer, head), query = step.head, now.real.stop - 1 if step.query is None else step.query
     data = results.ask(picture_data, now.run.model, now.run, step.show, now.row, layer, head, query)
     return pictures.picture(step.show, data, now.tokens, query)
-
-
-def given(numbers: FourTokenRow) -> None:
-    """What is given of a row of four tokens, before its question is answered."""
-    st.html(cached_figure(pictures.numbers, numbers.plain, None))
-
-
-def _numbers(first: FourTokenRow) -> None:
-    """The row with every stage, and all of its numbers to be changed."""
-    slot, key = st.container(), f"row_{hash(first)}"
-    with st.expander(say("Change the numbers"), icon=":material/edit:"):
-        columns = {"k1": 0, "k2": 1, "v1": 0, "v2": 1}
-        pairs = {name: [(first.keys if name[0] == "k" else first.values)[place][one] for place in range(len(TOKENS))]
-                 for name, one in columns.items()}  # fmt: skip
-        number = {name: st.column_config.NumberColumn(min_value=-MOST, max_value=MOST) for name in pairs}
-        blocked = {say("blocked"): [place in first.blocked for place in range(len(TOKENS))]}
-        table = pd.DataFrame(pairs | blocked, index=list(TOKENS))
-        rows = st.data_editor(table, key=f"{key}_rows", column_config=number).fillna(0.0)
-        with st.container(horizontal=True):
-            query = [_query_number(key, place, value) for place, value in enumerate(first.query)]
-            add = _chosen(say("added to blocked scores"), [*get_args(Added), ""], first.add, f"{key}_add")
-            precision = _chosen(say("precision"), get_args(Precision), first.precision, f"{key}_precision")
-            then = _chosen(say("after the softmax"), [*THEN], first.then, f"{key}_then", THEN)
-    k, v = (rows[[f"{name}1", f"{name}2"]].to_numpy(np.float64) for name in "kv")
-    closed = tuple(np.flatnonzero(rows[say("blocked")]).tolist())
-    keys, values = (tuple(map(tuple, numbers.tolist())) for numbers in (k, v))
-    now = replace(
-        first.plain,
-        query=tuple(query),
-        keys=keys,
-        values=values,
-        blocked=closed,
-        add=add,
-        precision=precision,
-        then=then,
-    )
-    slot.html(pictures.numbers(now, results.ask(four_token_steps, now)))
-
-
-def _query_number(key: str, place: int, value: float) -> float:
-    return float(st.number_input(f"q{place + 1}", -MOST, MOST, float(value), key=f"{key}_q{place}"))
 
 
 def _chosen(label: str, options: Sequence[str], first: str, key: str, words: Mapping[str, str] = NOTHING) -> Any:
@@ -131,19 +142,6 @@ def training(step: Step, now: RunView) -> RunView:
     ink = "#E6E6E6" if page.is_dark() else "#20242B"
     slot.html(pictures.training(numbers, scores, numbers.index(chosen), ink))
     return _at(names[chosen], now)
-
-
-def type_number(answer: Answer, name: str, number: int) -> None:
-    """A field for the number that a question asks for, and what takes it."""
-
-    def take() -> None:
-        if st.session_state.typed_answer is not None:
-            choices.give(name, number, answer.typed(float(st.session_state.typed_answer)))
-
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        within = say("A number; up to {within:g} away counts as right", within=answer.within)
-        st.number_input(within, value=None, step=0.01 if answer.within < 1 else 1.0, key="typed_answer")
-        st.button(say("Check"), key="check_answer", on_click=take)
 
 
 def open_page(step: Step) -> None:

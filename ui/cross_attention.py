@@ -1,31 +1,158 @@
-"""The runs of the Cross-attention page, and what is drawn of them: alignment, heatmaps, accuracy under each mask."""
+"""The Cross-attention page: its link, its controls, the texts of its batch; its runs, and what is drawn of them:
+alignment, heatmaps, accuracy under each mask."""
 
 import math
 from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import streamlit as st
+from pydantic import ConfigDict
 
 from i18n import N_, say
-from model.base import Model
+from model.base import Model, TokenizedText
 from model.cross_attention.dates import UNKNOWN, DatesModel, Written, answer_chances, measure
 from model.cross_attention.reading import read, why_none
 from model.cross_attention.written_dates import HELD_OUT_DAYS, NO_DATE, SHAPES
 from model.heads.view import HeadView, head_name
 from model.masks import MaskSpec
 from model.sampling import logits_at, predictions
-from model.text import TokenBatch
+from model.text import TokenBatch, rows_of
 from serving.job import ModelRef
 from ui import explain, page, results, run_view
-from ui.cross_attention import controls
-from ui.cross_attention.controls import PARTS, SourceTexts
 from ui.heads import head as head_picture
+from ui.link import TextLink, Whole, at_most
 from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView
+from ui.widgets import bound
 from viz import cross_attention as pictures
 from viz.head import difference_figure, head_figure, head_range
 from viz.numbers import TOP, loss_figure, next_token_table
+
+FIRST = "3 Mar 2021"
+LONGER = (  # the lines that can stand beside the user's, each about five characters longer
+    "17 May 2014",
+    "Wed, 7 May 2014",
+    "Wednesday 7 May 2014",
+    "Thursday, 17 January 2008",
+    "the twenty-first of June, 1987",  # not shown in other languages
+    "Saturday, the 14th of September, 1963",  # not shown in other languages
+    "Wednesday, the fourteenth of August, 1963",  # not shown in other languages
+    "Wednesday, the twenty-third of September, 1998",  # not shown in other languages
+    "Wednesday, the twenty-third day of September, 1998",  # not shown in other languages
+    "Wednesday, the twenty-third day of September, in the year 1998",  # not shown in other languages
+)
+MORE = 5  # characters of padding, or words, that the user's line gets at first: few enough to be looked at one by one
+EXAMPLES = {
+    N_("In a sentence, with the time"): "I was born on 14 February 1968, at 5:40 pm.",  # not shown in other languages
+    N_("Two readings: day or month first?"): "3/4/97",
+    N_("Month first, because the day cannot come first"): "12/25/2020",
+    N_("In capitals, with spaces and a typo"): "  29   FEBUARY   2024 ",
+    N_("A day that does not exist"): "31 February 2021",
+    N_("Not a date"): "a dozen red apples",  # not shown in other languages
+}
+MEAN: Literal["mean"] = "mean"
+PARTS = ("cross", "encoder", "decoder")
+SHOWN = {"now": N_("these masks"), "standard": N_("standard masks"), "change": N_("change")}
+Head = Whole | Literal["mean"]
+
+
+class CrossLink(TextLink):
+    model_config = ConfigDict(alias_generator=lambda name: name.removeprefix("cross_"))
+    cross_causal: bool = True
+    cross_padding: bool = True
+    cross_step: Whole = 6
+    cross_shown: Literal[*SHOWN] = "now"  # type: ignore[valid-type]
+    cross_row: Whole = 1
+    cross_layer: Whole = 0
+    encoder_layer: Whole = 0
+    decoder_layer: Whole = 1
+    cross_head: Head = MEAN
+    encoder_head: Head = MEAN
+    decoder_head: Head = MEAN
+
+
+class DatesLink(CrossLink):
+    """This page's link, with the model that ships: its text is a date, apart from the text of other pages."""
+
+    TEXT: ClassVar[str] = "date_text"
+    FIRST_TEXT: ClassVar[str] = FIRST
+    date_text: Annotated[str | None, at_most(100_000)] = None
+    cross_beside: Literal[*LONGER] | None = None  # type: ignore[valid-type]
+
+
+NO_SOURCE = N_(
+    "{model} has no source to attend to, so this page shows the built-in dates model. Choose an encoder-decoder "
+    "from the Hub (T5, BART, Marian) under *Another model…* to get the same views."
+)
+
+
+@dataclass(frozen=True)
+class SourceTexts:
+    """The rows of the batch, of which the last `ours` are the page's own, and what was left out."""
+
+    reading: TokenizedText
+    ours: int
+
+    @property
+    def own_rows(self) -> list[str]:
+        return self.reading.rows[: len(self.reading.rows) - self.ours]
+
+
+def choose_beside(model: Model, text: str) -> str | None:
+    """The line of ours beside the user's only one, so that there is padding; None where there are several."""
+    rows, left_out = rows_of(text, 1)
+    if left_out:
+        return None
+    if not isinstance(model, DatesModel):
+        return f"{rows[0]} {' '.join(rows[0].split()[:MORE])}"
+    if st.session_state.cross_beside is None:
+        st.session_state.cross_beside = long_enough(text)
+    about = say("The shorter of the two lines is padded to the length of the longer one.")
+    look: Any = {"format_func": lambda line: say("{line} (length: {count})", line=line, count=len(line)), "help": about}
+    return st.selectbox(say("Second line of the batch (added)"), LONGER, key="cross_beside", **look)
+
+
+def choose_head(model: Model, part: str) -> tuple[int, int | None]:
+    """The layer, and the head or None for the mean of all, of one of the attentions."""
+    layers, heads = run_view.shape(model, part)
+    layer_key, head_key = f"{part}_layer", f"{part}_head"
+    _within(layer_key, 0, layers - 1)
+    offered = [MEAN, *range(heads)]
+    if st.session_state[head_key] not in offered:
+        st.session_state[head_key] = MEAN
+    name = lambda head: say("mean of heads") if head == MEAN else str(head)  # noqa: E731
+    with st.container(horizontal=True, wrap=False):
+        st.selectbox(say("Layer"), range(layers), key=layer_key)
+        st.selectbox(say("Head"), offered, key=head_key, format_func=name)
+    return chosen_head(part)
+
+
+def chosen_head(part: str) -> tuple[int, int | None]:
+    head = st.session_state[f"{part}_head"]
+    return st.session_state[f"{part}_layer"], None if head == MEAN else head
+
+
+def choose_step(outputs: list[str]) -> int:
+    _within("cross_step", 0, len(outputs) - 1)
+    if len(outputs) > 1:
+        look = bound("cross_step", st.session_state.cross_step)
+        look["help"] = say("Each step writes one token and attends to the source to do so.")
+        written = lambda step: f"{step + 1}: {outputs[step]}"  # noqa: E731
+        st.select_slider(say("Decoding step"), range(len(outputs)), format_func=written, **look)
+    return st.session_state.cross_step
+
+
+def long_enough(text: str) -> str:
+    """The first line of ours that gives the user's first one enough padding, or the longest."""
+    rows, _ = rows_of(text, 1)
+    return next((line for line in LONGER if rows and len(line) >= len(rows[0]) + MORE), LONGER[-1])
+
+
+def _within(key: str, least: int, most: int) -> None:
+    st.session_state[key] = min(max(st.session_state[key], least), most)
+
 
 TITLES = {
     "cross": N_("Cross: the output attends to the source"),
@@ -52,11 +179,6 @@ MASKS = {  # of the table, in its order
 SAMPLE = 100  # held-out strings
 CANDIDATES = 6
 Pair = tuple[RunView, RunView]  # under the chosen and under the standard masks
-
-
-def run(model: Model, lines: SourceTexts, spec: MaskSpec, row: int) -> dict[str, Pair]:
-    """One run under spec and one under the standard masks, as each of their attentions. Raises what running raises."""
-    return {part: run_view.run_pair(model, lines.reading.batch, spec, row, part) for part in PARTS}
 
 
 def head_view(found: RunView, layer: int, head: int | None) -> HeadView:
@@ -166,9 +288,9 @@ def alignment(model: Model, part: Pair, *, changed: bool) -> None:
     strip = st.container()
     slider, layer_head = st.columns([1.7, 1], vertical_alignment="bottom", gap="medium")
     with slider:
-        step = controls.choose_step(standard.outputs)
+        step = choose_step(standard.outputs)
     with layer_head:
-        layer, head = controls.choose_head(model, "cross")
+        layer, head = choose_head(model, "cross")
     others = standard.probabilities if changed else None
     strip.html(cached_figure(pictures.written_strip, standard.outputs, now.probabilities, others, step))
     if changed:
@@ -195,14 +317,6 @@ def alignment(model: Model, part: Pair, *, changed: bool) -> None:
     found_next = [one.predictions(position) for one in part]
     some = [one.candidates[:CANDIDATES] for one in found_next if one is not None]
     table.html(cached_figure(next_token_table, *some, changed=changed))
-
-
-def heatmaps(model: Model, parts: dict[str, Pair], shown: str) -> None:
-    _heatmap(model, parts, "cross", shown)
-    left, right = st.columns(2, gap="medium")
-    for column, part in ((left, "encoder"), (right, "decoder")):
-        with column:
-            _heatmap(model, parts, part, shown)
 
 
 def what_breaks(model: DatesModel, lines: SourceTexts, spec: MaskSpec, standard: RunView) -> None:
@@ -242,9 +356,9 @@ def _name_of(spec: MaskSpec) -> str:
     return next(name for name, masks in MASKS.items() if masks == spec)
 
 
-def _heatmap(model: Model, parts: dict[str, Pair], part: str, shown: str) -> None:
+def heatmap(model: Model, parts: dict[str, Pair], part: str, shown: str) -> None:
     st.markdown("#### " + say(TITLES[part]))  # the cross-attention's head is chosen above, at the alignment
-    layer, head = controls.chosen_head(part) if part == "cross" else controls.choose_head(model, part)
+    layer, head = chosen_head(part) if part == "cross" else choose_head(model, part)
     name = f"{say(NAMES[part])} {head_name(layer, head)}" + ("" if head is not None else " " + say("mean of heads"))
     now, standard = (head_view(one, layer, head) for one in parts[part])
     shown_view = standard if shown == "standard" else now
