@@ -29,6 +29,9 @@ from serving.result_cache import Engine, ResultCache
 from serving.scheduler import Done, Scheduler, WorkerState
 from serving.settings import Settings
 
+PATIENCE = 5.0  # seconds that a check may take
+READER = "health"  # as a user of the fair queue
+Check = Callable[[], str]  # what is wrong, in a sentence; "" for nothing
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0, 120.0)  # ends of the buckets
 
 
@@ -93,11 +96,6 @@ def _memory(process: psutil.Process) -> int:
     return getattr(found, "pss", found.rss)
 
 
-PATIENCE = 5.0  # seconds that a check may take
-
-Check = Callable[[], str]  # what is wrong, in a sentence; "" for nothing
-
-
 @contextmanager
 def told(
     settings: Settings, loop: asyncio.AbstractEventLoop, scheduler: Scheduler, engine: Engine, answers: ResultCache
@@ -151,9 +149,6 @@ class _QuietHandler(WSGIRequestHandler):
 
     def log_message(self, format: str, *arguments: object) -> None:
         """Nothing is logged."""
-
-
-READER = "health"  # as a user of the fair queue
 
 
 def one_token(model: Model) -> int:

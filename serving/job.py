@@ -128,6 +128,10 @@ class Job:
         return tuple(argument.family for argument in self.arguments if isinstance(argument, RunRef))
 
 
+class QueueFull(ValueError):
+    """There is no room in the queue."""
+
+
 def digest(plain: object) -> bytes:
     """A short key for plain data: a text or a drawing may be larger than the result kept for it."""
     return hashlib.blake2b(repr(plain).encode("utf-8", "backslashreplace"), digest_size=16).digest()

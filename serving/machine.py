@@ -22,6 +22,8 @@ except ImportError:  # Windows has no such limits
 
 ROOT = Path(__file__).parents[1]
 CGROUP = Path("/sys/fs/cgroup")
+FEW = 10_000_000  # parameters: below, one thread is at least as fast as several
+_LOCK = threading.Lock()
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 
 
@@ -110,8 +112,7 @@ def keep_ray_on_loopback() -> None:
 
 
 def _of_data() -> list[int]:
-    """The hard limit of its own memory, without mapped files and libraries, if there is one. limit_memory sets the soft
-    one, for a process that checks models which another one loads."""
+    """The hard limit of its own memory, without mapped files and libraries, if there is one."""
     most = resource.getrlimit(resource.RLIMIT_DATA)[1] if resource else -1
     return [most] if most >= 0 else []
 
@@ -121,10 +122,6 @@ def _read(name: str) -> str:
         return (CGROUP / name).read_text().strip()
     except OSError:
         return ""
-
-
-FEW = 10_000_000  # parameters: below, one thread is at least as fast as several
-_LOCK = threading.Lock()
 
 
 @contextmanager

@@ -47,11 +47,13 @@ class AffinityRouter(RequestRouter):
         return [[first], [one for one in candidate_replicas if one is not first]]
 
 
-ROUTING: dict[str, Any] = {"request_router_class": AffinityRouter}
-LIMITS: dict[str, Any] = {"health_check_period_s": 2, "health_check_timeout_s": 5, "graceful_shutdown_timeout_s": 2}
-
-
-@serve.deployment(max_ongoing_requests=1, request_router_config=RequestRouterConfig(**ROUTING), **LIMITS)
+@serve.deployment(
+    max_ongoing_requests=1,
+    request_router_config=RequestRouterConfig(request_router_class=AffinityRouter),
+    health_check_period_s=2,
+    health_check_timeout_s=5,
+    graceful_shutdown_timeout_s=2,
+)
 class Replica:
     """One engine, one thread of torch, one job at a time."""
 

@@ -116,36 +116,35 @@ class WorkerProcess(Worker):
         return process, connection
 
 
-class WorkerConnection:
-    """A connection that two threads write to. busy: set while a job is computed."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection, self._lock, self.busy = connection, Lock(), Event()
-
-    def send(self, message: bytes) -> None:
-        with self._lock:
-            self._connection.send_bytes(message)
-
-    def receive(self) -> Job:
-        """The next job. Raises EOFError when the server has ended."""
-        return pickle.loads(self._connection.recv_bytes())  # noqa: S301 - of the process that started this one
-
-
 def main(descriptor: int, models_in_memory: int, trace_bytes: int) -> None:
     logs.redact()
     torch.set_num_threads(1)
-    engine, line = Engine(models_in_memory, trace_bytes), WorkerConnection(Connection(descriptor))
+    engine, connection = Engine(models_in_memory, trace_bytes), Connection(descriptor)
+    writing, busy = Lock(), Event()  # busy: while a job is computed
+
+    def send(message: bytes) -> None:
+        with writing:
+            connection.send_bytes(message)
+
+    def beat() -> None:
+        try:
+            while busy.wait():
+                send(BEAT)
+                sleep(BEATS)
+        except OSError:
+            os._exit(0)  # the server has ended
+
     gc.collect()
     gc.freeze()
     try:
-        line.send(READY)
-        Thread(target=_beat, args=(line,), daemon=True).start()
+        send(READY)
+        Thread(target=beat, daemon=True).start()
         while True:
-            job = line.receive()
-            line.busy.set()
+            job: Job = pickle.loads(connection.recv_bytes())  # noqa: S301 - of the process that started this one
+            busy.set()
             answer = answered(engine, job)
-            line.busy.clear()
-            line.send(answer)
+            busy.clear()
+            send(answer)
     except (EOFError, OSError):  # the server has ended
         return
 
@@ -171,15 +170,6 @@ def told(message: bytes) -> Any:
     if kind == "error":
         raise what
     return what
-
-
-def _beat(line: WorkerConnection) -> None:
-    try:
-        while line.busy.wait():
-            line.send(BEAT)
-            sleep(BEATS)
-    except OSError:
-        os._exit(0)  # the server has ended
 
 
 if __name__ == "__main__":

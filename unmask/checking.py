@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mask_check import formats
+from mask_check import findings
 from mask_check.check import SECONDS
 from mask_check.check import check as _check
 from mask_check.declared import Mask
@@ -38,7 +38,7 @@ class Report(CheckReport):
     """What was found, see CheckReport; `print` shows it as text, a notebook as a picture and a table."""
 
     def __str__(self) -> str:
-        return formats.as_text(self)
+        return findings.as_text(self)
 
     __repr__ = __str__
 

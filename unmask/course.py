@@ -15,7 +15,7 @@ from lessons.image_steps import encoded, pictured
 from lessons.lesson import ComparedStep, Step
 from lessons.picture_data import picture_data
 from lessons.questions import ABOUT_A_QUERY, BEFORE, MODELS, Answer, answer
-from lessons.shelf import FOLDER, shelf
+from lessons.reading import FOLDER, shelf
 from model import catalog
 from model.base import Model, TokenizedText, tokenize
 from model.errors import CheckpointError

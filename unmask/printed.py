@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from i18n import say, spoken, together
-from unmask.pictures import ShownHeads
 from viz.export import words
 from viz.export.fonts import language_of
 from viz.export.paper import Paper, Sheet, every_picture
@@ -13,8 +12,7 @@ from viz.export.picture import change_picture, head_picture, image_picture, line
 from viz.heads import arcs
 from viz.heads.colours import STANDARD_COLOURS
 from viz.heads.tokens import light_words
-from viz.lit_image import NO_MAPPING, LitImage, sentence
-from viz.saved.explorer import AllHeads
+from viz.lit_image import NO_MAPPING, sentence
 
 SCALE = 2  # of a PNG: 192 pixels to the inch
 
@@ -51,9 +49,10 @@ FORMS = {
 }
 
 
-def file(form: str, title: str, of: str, heads: ShownHeads | LitImage | tuple[AllHeads, int], kind: str) -> bytes:
+def file(form: str, title: str, of: str, heads: Any, kind: str) -> bytes:
     """A picture as a file of this kind: "png", "svg" or "pdf". title: "" for all heads. of: what it shows (the model,
-    how many tokens, which masks), the first sentence of its caption; or "". heads: what is drawn."""
+    how many tokens, which masks), the first sentence of its caption; or "". heads: what is drawn: ShownHeads, a
+    LitImage or, for "overview", AllHeads and the number of queries."""
     with spoken(language_of(kind)):
         caption = [of and f"{of}.", *FORMS[form].caption(heads), f"Unmask {words.version()}."]
         paper = Paper(title or say("All heads"), together(filter(None, caption)), kind, SCALE)

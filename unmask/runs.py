@@ -29,7 +29,6 @@ from model.text import TokenBatch
 from model.trace import Trace
 from unmask.analyses import Analyses
 from unmask.checking import Checkable, tokens_in
-from unmask.circuits import Patchable
 from unmask.pictures import (
     MOST_TOKENS,
     HeadPicture,
@@ -53,7 +52,7 @@ MOST_CHECKED = 24  # tokens of a run that `check` reads: each takes a forward of
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Run(Analyses, Checkable, Patchable):
+class Run(Analyses, Checkable):
     """One forward pass, of which one row is shown. trace: what it recorded (model.trace.Trace). network:
     transformers' own, where the model was given in memory."""
 

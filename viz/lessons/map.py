@@ -8,7 +8,7 @@ from i18n import say
 from viz.html import join, tag
 
 if TYPE_CHECKING:
-    from lessons.shelf import Shelved
+    from lessons.reading import Shelved
 
 
 def lesson_map(found: "list[Shelved]") -> Markup:
