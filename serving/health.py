@@ -103,10 +103,18 @@ def told(
     """Answer at the settings' address and port (0: any) while inside; yields the port. loop: the app server's."""
     disable_created_metrics()  # a second series for each, of when it began
     observed = Observed(scheduler, {"answers": answers, "traces": engine.traces})
-    checks: dict[str, Check] = {
-        "/live": lambda: _stuck(loop),
-        "/ready": lambda: trouble(engine, scheduler, settings, PATIENCE),
-    }
+
+    def stuck() -> str:
+        """Whether the event loop runs; if it does not, the server must be restarted."""
+        turn = asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop)
+        try:
+            turn.result(PATIENCE)
+        except TimeoutError:
+            turn.cancel()
+            return f"the server's loop has not turned within {PATIENCE:g} seconds"
+        return ""
+
+    checks = {"/live": stuck, "/ready": lambda: trouble(engine, scheduler, settings, PATIENCE)}
     app = answering(checks, make_wsgi_app(observed.registry))
     where = settings.metrics_address, settings.metrics_port  # a thread for each request: a check may wait
     with make_server(*where, app, ThreadingWSGIServer, _QuietHandler) as server:
@@ -131,17 +139,6 @@ def answering(checks: dict[str, Check], metrics: WSGIApplication) -> WSGIApplica
         return [f"{words}\n".encode()]
 
     return app
-
-
-def _stuck(loop: asyncio.AbstractEventLoop) -> str:
-    """Whether the event loop runs; if it does not, the server must be restarted."""
-    turn = asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop)
-    try:
-        turn.result(PATIENCE)
-    except TimeoutError:
-        turn.cancel()
-        return f"the server's loop has not turned within {PATIENCE:g} seconds"
-    return ""
 
 
 class _QuietHandler(WSGIRequestHandler):

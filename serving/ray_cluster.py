@@ -49,7 +49,7 @@ class AffinityRouter(RequestRouter):
 
 @serve.deployment(
     max_ongoing_requests=1,
-    request_router_config=RequestRouterConfig(request_router_class=AffinityRouter),
+    request_router_config=RequestRouterConfig(request_router_class=AffinityRouter),  # type: ignore[arg-type]
     health_check_period_s=2,
     health_check_timeout_s=5,
     graceful_shutdown_timeout_s=2,

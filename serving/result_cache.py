@@ -141,7 +141,6 @@ class Engine:
             return job.function(*map(self._found, job.arguments), **job.options)
 
     def _found(self, argument: Any) -> Any:
-        """The model or trace of a reference."""
         if isinstance(argument, RunRef):
             return self.trace(argument)
         return self.models.of(argument) if isinstance(argument, ModelRef) else argument

@@ -31,14 +31,11 @@ START = 120.0  # seconds that importing torch may take on a machine that is busy
 
 
 class WorkerProcess(Worker):
-    """A worker. busy: whether it does a job. models_in_memory, trace_bytes: of its engine. silence: see SILENCE.
-    memory_bytes: that the process may take for itself, where the system can limit it; it ends when it takes more."""
+    """A worker. busy: whether it does a job. models_in_memory, trace_bytes: of its engine. memory_bytes: that the
+    process may take for itself, where the system can limit it; it ends when it takes more."""
 
-    def __init__(
-        self, models_in_memory: int, trace_bytes: int, *, silence: float = SILENCE, memory_bytes: int | None = None
-    ) -> None:
-        self._arguments, self._silence = (str(models_in_memory), str(trace_bytes)), silence
-        self._memory_bytes = memory_bytes
+    def __init__(self, models_in_memory: int, trace_bytes: int, *, memory_bytes: int | None = None) -> None:
+        self._arguments, self._memory_bytes = (str(models_in_memory), str(trace_bytes)), memory_bytes
         self._closed, self._ready, self.busy = False, False, False
         self._process, self._connection = self._started()
 
@@ -84,7 +81,7 @@ class WorkerProcess(Worker):
         """The next message that is no beat. Raises TooSlow after so many seconds, EOFError for a worker that is gone
         or silent.
         """
-        end, patience = monotonic() + seconds, self._silence if self._ready else START
+        end, patience = monotonic() + seconds, SILENCE if self._ready else START
         while True:
             left = end - monotonic()
             if left <= 0:

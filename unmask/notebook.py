@@ -167,7 +167,12 @@ class LoadedModel(Checkable, Circuits):
         """
         from model.huggingface import chat
 
-        pairs = chat.checked(_role_and_content(one) for one in items(MESSAGES, messages))
+        messages = items(MESSAGES, messages)
+        for one in messages:
+            texts = [one.get(name) for name in ("role", "content")] if isinstance(one, Mapping) else [None]
+            if not all(isinstance(text, str) for text in texts):
+                raise ValueError(f"expected {MESSAGES}, got {one!r:.80}")
+        pairs = chat.checked((one["role"], one["content"]) for one in messages)
         own = getattr(self.tokenizer, "tokenizer", self.tokenizer)
         text = chat.rendered(self.model.name, own, pairs) if own else _rendered(self.model, pairs)
         batch, _ = self.model.encode_rendered(text)
@@ -268,14 +273,6 @@ def checkpoints(folder: str) -> Checkpoints:
 @once
 def _inspector() -> Scheduler:
     return backends.inspector(Settings.from_environment())
-
-
-def _role_and_content(one: Any) -> tuple[str, str]:
-    """Of a message. Raises ValueError for what is none."""
-    role, content = (one.get("role"), one.get("content")) if isinstance(one, Mapping) else (None, None)
-    if not isinstance(role, str) or not isinstance(content, str):
-        raise ValueError(f"expected {MESSAGES}, got {one!r:.80}")
-    return role, content
 
 
 def _rendered(model: Model, messages: tuple[tuple[str, str], ...]) -> str:

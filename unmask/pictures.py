@@ -31,10 +31,7 @@ from viz.numbers import (
     Candidate,
     chance,
     key_count,
-    leak_grid,
-    mean_share,
     next_token_table,
-    percent,
     query_count,
 )
 from viz.saved.explorer import CHANGES, AllHeads, explorer_page, part_words
@@ -233,60 +230,38 @@ class ShownHeads:
         return cropped(self.views[0], (self.query, self.query + 1), (first, first + count))
 
 
-@dataclass(frozen=True)
-class Form:
-    """A way to draw heads: the view, a sentence below it on its page, and what the picture's line says of them."""
-
-    canvas: Callable[[ShownHeads], Canvas]
-    note: Callable[[ShownHeads], str]
-    line: Callable[[HeadView], str]
-
-
-def _size(view: HeadView) -> str:
-    queries, keys = view.weights.shape
-    return f"{query_count(queries)} × {key_count(keys)}"
-
-
-def _size_and_most(view: HeadView) -> str:
-    return f"{_size(view)}, largest weight {weight_text(view.weights.max(initial=0.0))}"
-
-
-FORMS = {
-    "heatmap": Form(
-        lambda heads: Canvas("heatmap", picture_packet(heads.part, name=heads.name, query=heads.query)),
-        lambda heads: heads.left_out,
-        _size_and_most,
-    ),
-    "tokens": Form(
-        lambda heads: Canvas("tokens", tokens_packet(heads.part, name=heads.name, **heads.where)),
-        lambda heads: together(filter(None, (heads.left_out, light_words(heads.part)))),
-        _size_and_most,
-    ),
-    "arcs": Form(
-        lambda heads: Canvas("arcs", arcs_packet(heads.parts, heads.names, first_token=0, **heads.where)),
-        lambda heads: heads.left_out,
-        _size,
-    ),
-    "change": Form(
-        lambda heads: Canvas("heatmap", difference_packet(heads.part, name=heads.name, query=heads.query)),
-        lambda heads: part_words(heads.views[0], heads.part),
-        lambda view: f"largest change {weight_text(np.abs(view.weights).max(initial=0.0))}",
-    ),
-}
-
-
 def head_picture(
     form: str, names: list[str], views: list[HeadView], query: int, of: str, *, across: bool = False
 ) -> HeadPicture:
-    """A head in one of FORMS; as arcs, several of one layer. query: the position whose row is framed."""
+    """A head as "heatmap" or "tokens", what changes in one ("change"), or several of one layer as "arcs".
+
+    query: the position whose row is framed.
+    """
     heads = ShownHeads(names, views, query, arcs.MOST_TOKENS if form == "arcs" else MOST_TOKENS, across)
-    canvas, note = partial(FORMS[form].canvas, heads), partial(FORMS[form].note, heads)
-    line = f"{heads.name}: {FORMS[form].line(views[0])}"
+    weights = views[0].weights
+    most = weight_text(np.abs(weights).max(initial=0.0))
+    size = f"{query_count(weights.shape[0])} × {key_count(weights.shape[1])}"
+    said = {"arcs": size, "change": f"largest change {most}"}.get(form, f"{size}, largest weight {most}")
+    line = f"{heads.name}: {said}"
+
+    def canvas() -> Canvas:
+        if form == "tokens":
+            return Canvas("tokens", tokens_packet(heads.part, name=heads.name, **heads.where))
+        if form == "arcs":
+            return Canvas("arcs", arcs_packet(heads.parts, heads.names, first_token=0, **heads.where))
+        packet = difference_packet if form == "change" else picture_packet
+        return Canvas("heatmap", packet(heads.part, name=heads.name, query=heads.query))
+
+    def html() -> str:
+        note = part_words(views[0], heads.part) if form == "change" else heads.left_out
+        words = [note, light_words(heads.part) if form == "tokens" else ""]
+        return page(line, [canvas(), tag("p", together(filter(None, words)))])
+
     return HeadPicture(
         line=line,
         view=views[0],
-        numbers=np.stack([view.weights for view in views]) if form == "arcs" else views[0].weights,
-        page=lambda: page(line, [canvas(), tag("p", note())]),
+        numbers=np.stack([view.weights for view in views]) if form == "arcs" else weights,
+        page=html,
         canvas=canvas,
         print=partial(printed_file, form, heads.name, of, heads),
         name=heads.name,
@@ -331,19 +306,6 @@ class LeakPicture(Picture):
     future: np.ndarray
     padding: np.ndarray
     names: list[list[str]]
-
-
-def leak_picture(
-    name: str, future: np.ndarray, padding: np.ndarray, names: list[list[str]], layers: Sequence[int]
-) -> LeakPicture:
-    """layers: their numbers in the network."""
-    later, pads = (percent(mean_share(shares)) for shares in (future, padding))
-    line = f"{name}: {later} of all attention on later tokens, {pads} on padding"
-    grids = partial(map, leak_grid, (future, padding), (names, names), ("later tokens", "padding"))
-    shares = np.stack([future, padding])
-    axes = {"on": ["later tokens", "padding"], "layer": layers, "head": range(future.shape[1])}
-    body: Any = {"future": future, "padding": padding, "names": names, "axes": axes}
-    return LeakPicture(line, shares, shares, lambda: page(line, grids()), **body)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

@@ -1,7 +1,6 @@
 """Pictures for print, as PNG, SVG and PDF. Needs matplotlib, which takes a second to import."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from i18n import say, spoken, together
@@ -15,34 +14,23 @@ from viz.heads.tokens import light_words
 from viz.lit_image import NO_MAPPING, sentence
 
 SCALE = 2  # of a PNG: 192 pixels to the inch
-
-
-@dataclass(frozen=True)
-class PrintForm:
-    """How a picture is drawn, and sentences on how to read it."""
-
-    draw: Callable[[Paper, Any], Sheet]
-    caption: Callable[[Any], Iterable[str]]
-
-
-FORMS = {
-    "heatmap": PrintForm(
+Form = tuple[Callable[[Paper, Any], Sheet], Callable[[Any], Iterable[str]]]  # draws it; sentences on how to read it
+FORMS: dict[str, Form] = {
+    "heatmap": (
         lambda paper, heads: head_picture(paper, heads.part),
         lambda heads: words.of_head(heads.part, STANDARD_COLOURS, STANDARD_COLOURS.top(heads.part)),
     ),
-    "change": PrintForm(
-        lambda paper, heads: change_picture(paper, heads.part), lambda heads: words.of_change(heads.part)
-    ),
-    "tokens": PrintForm(
+    "change": (lambda paper, heads: change_picture(paper, heads.part), lambda heads: words.of_change(heads.part)),
+    "tokens": (
         lambda paper, heads: lit_picture(paper, heads.row, not heads.across),
         lambda heads: [*words.of_query(heads.row), *words.of_lit(), heads.left_out, light_words(heads.row)],
     ),
-    "arcs": PrintForm(
+    "arcs": (
         lambda paper, heads: lines_picture(paper, heads.parts, heads.names),
         lambda heads: [*words.of_lines(arcs.least(heads.part)), heads.left_out],
     ),
-    "image": PrintForm(image_picture, lambda lit: [sentence(lit), "" if lit.mapped else say(NO_MAPPING)]),
-    "overview": PrintForm(
+    "image": (image_picture, lambda lit: [sentence(lit), "" if lit.mapped else say(NO_MAPPING)]),
+    "overview": (
         lambda paper, of: every_picture(paper, of[0].thumbnails, of[0].blocked, of[0].numbers),
         lambda of: words.of_every(of[1], of[0].thumbnails.shape[2]),
     ),
@@ -53,7 +41,8 @@ def file(form: str, title: str, of: str, heads: Any, kind: str) -> bytes:
     """A picture as a file of this kind: "png", "svg" or "pdf". title: "" for all heads. of: what it shows (the model,
     how many tokens, which masks), the first sentence of its caption; or "". heads: what is drawn: ShownHeads, a
     LitImage or, for "overview", AllHeads and the number of queries."""
+    draw, read = FORMS[form]
     with spoken(language_of(kind)):
-        caption = [of and f"{of}.", *FORMS[form].caption(heads), f"Unmask {words.version()}."]
+        caption = [of and f"{of}.", *read(heads), f"Unmask {words.version()}."]
         paper = Paper(title or say("All heads"), together(filter(None, caption)), kind, SCALE)
-        return FORMS[form].draw(paper, heads).file()
+        return draw(paper, heads).file()

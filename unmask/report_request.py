@@ -24,6 +24,9 @@ from viz.heads.picture import MOST_CELLS
 from viz.saved.live import MOST_CHARACTERS, live_page
 from viz.saved.report import MOST_TOKENS, ReportNumbers, ReportView, report_page
 
+APP = "http://127.0.0.1:8501/"  # where `unmask` serves it
+LONGEST_LINK = 8_000  # characters, as ui/link.py has it
+
 
 def report(run: Run, heads: Sequence[tuple[int, int]] = (), *, link: str = "") -> Picture:
     """All heads of a run, masks, numbers and text in one file of at most 8 MB. heads: (layer, head) of those to choose
@@ -68,13 +71,12 @@ def _standard(run: Run) -> Run | None:
     if run.masks == run.model.standard:
         return None
     standard, heads = run.under(run.model.standard), run.masks.heads or (0,)
-    batches = [batch for batch in (run.trace.batch.source, run.trace.batch) if batch]
-    row = run.row
+    batches, row = [batch for batch in (run.trace.batch.source, run.trace.batch) if batch], run.row
     ours, theirs = (
         [positions_under(one.masks, batch)[row, batch.keep[row]] for batch in batches] for one in (run, standard)
     )
     same = all(map(torch.equal, ours, theirs)) and all(
-        run.trace.allowed(layer, run.row, head=head).equal(standard.trace.allowed(layer, run.row, head=head))
+        run.trace.allowed(layer, row, head=head).equal(standard.trace.allowed(layer, row, head=head))
         for layer in range(run.trace.num_layers)
         for head in heads
     )
@@ -86,15 +88,10 @@ def _numbers(run: Run) -> ReportNumbers:
     return ReportNumbers(*shares, run.next_token().candidates, run.losses) if run.predicts else ReportNumbers(*shares)
 
 
-APP = "http://127.0.0.1:8501/"  # where `unmask` serves it
-LONGEST_LINK = 8_000  # characters, as ui/link.py has it
-
-
 def run_of(asked: argparse.Namespace) -> tuple[Run, list[tuple[int, int]]]:
     """The run, and the heads to choose first. Raises ValueError and OSError with a sentence."""
     check_on_this_machine(asked.model, asked.download)
-    heads = [head_of(said) for said in asked.head]
-    loaded = load(asked.model)
+    heads, loaded = [head_of(said) for said in asked.head], load(asked.model)
     masks = masks_of(asked.masks, loaded)
     return loaded.run(asked.text, masks=masks, target=asked.target, image=asked.image).merged(asked.by), heads
 
@@ -118,10 +115,8 @@ def check_on_this_machine(name: str, download: bool) -> None:
     """Raises NotAvailable for a model that would have to be downloaded, unless that was asked for."""
     size = 0 if download else catalog.download_size(name)
     if size:
-        why = (
-            f"is not on this machine, and nothing is downloaded unasked: {size / 1e6:,.0f} MB; --download fetches them"
-        )
-        raise NotAvailable(f"{name} {why}")
+        why = "is not on this machine, and nothing is downloaded unasked"
+        raise NotAvailable(f"{name} {why}: {size / 1e6:,.0f} MB; --download fetches them")
 
 
 def masks_of(said: str | None, loaded: LoadedModel) -> MaskSpec | dict | None:

@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, product
 from numbers import Integral
 from typing import Any, Self
@@ -37,13 +37,13 @@ from unmask.pictures import (
     Predicted,
     changes_picture,
     head_picture,
-    leak_picture,
     mask_picture,
     predicted,
 )
 from viz.heads.cells import window
 from viz.heads.picture import changed
-from viz.numbers import TOP, Candidate, leak_notes, token_count
+from viz.numbers import TOP, Candidate, leak_grid, leak_notes, mean_share, percent, token_count
+from viz.saved.standalone import page
 from viz.sentence import loss_words
 
 MOST_PREDICTED = 1_000_000  # next tokens in one table, which is more than any vocabulary
@@ -111,7 +111,6 @@ class Run(Analyses, Checkable):
         return survey(self.trace, self.row, by=self.by)
 
     def notes(self) -> list[list[str]]:
-        """Each head's leak."""
         return leak_notes(self.survey.future, self.survey.padding)
 
     def measures(self) -> dict[str, np.ndarray]:
@@ -325,10 +324,14 @@ class Run(Analyses, Checkable):
 
     def leak(self) -> LeakPicture:
         """The share of each head's attention on later tokens and on padding."""
-        layers, heads = self.survey.future.shape
-        names = [[self.named(layer, head) for head in range(heads)] for layer in range(layers)]
-        numbers = self.numbers or range(layers)
-        return leak_picture(self.title, self.survey.future, self.survey.padding, names, numbers)
+        both = future, padding = self.survey.future, self.survey.padding
+        names = [[self.named(layer, head) for head in range(future.shape[1])] for layer in range(len(future))]
+        later, pads = (percent(mean_share(shares)) for shares in both)
+        line = f"{self.title}: {later} of all attention on later tokens, {pads} on padding"
+        on, numbers = ["later tokens", "padding"], np.stack(both)
+        axes = {"on": on, "layer": self.numbers or range(len(future)), "head": range(future.shape[1])}
+        html = partial(page, line, [leak_grid(*one) for one in zip(both, (names, names), on, strict=True)])
+        return LeakPicture(line, numbers, numbers, html, axes=axes, future=future, padding=padding, names=names)
 
     def tokens_of(self, text: str | None) -> tuple[Tensor, list[str]]:
         """The ids and labels of a text, or of the beginning of this row."""
