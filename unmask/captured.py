@@ -6,8 +6,7 @@ Sizes: L calls, H heads, Q queries, K keys, D head width.
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
@@ -134,21 +133,15 @@ class _Calls(TorchFunctionMode):
         if function is F.scaled_dot_product_attention:
             self._note(*args, **kwargs)
         if function is F.multi_head_attention_forward:
-            with self._inside():  # weights that it is asked for are computed without such a call
-                function(*args, **(kwargs | {"need_weights": False}))
+            plain = F.scaled_dot_product_attention  # which is called in there, where this mode is off
+
+            def noted(*args: Any, **kwargs: Any) -> Tensor:
+                self._note(*args, **kwargs)
+                return plain(*args, **kwargs)
+
+            with patch.object(F, "scaled_dot_product_attention", noted):
+                function(*args, **(kwargs | {"need_weights": False}))  # weights are computed without such a call
         return function(*args, **kwargs)
-
-    @contextmanager
-    def _inside(self) -> Iterator[None]:
-        """Notes calls made by torch's own functions, within which this mode is off."""
-        plain = F.scaled_dot_product_attention
-
-        def noted(*args: Any, **kwargs: Any) -> Tensor:
-            self._note(*args, **kwargs)
-            return plain(*args, **kwargs)
-
-        with patch.object(F, "scaled_dot_product_attention", noted):
-            yield
 
     def _note(self, *args: Any, **kwargs: Any) -> None:
         given = dict(zip(ARGUMENTS, args, strict=False)) | kwargs

@@ -27,13 +27,7 @@ from viz.heads.picture import changed, difference_packet, picture_packet
 from viz.heads.tokens import left_out, light_words, tokens_packet
 from viz.html import tag
 from viz.mask_lab.canvas import canvas_packet
-from viz.numbers import (
-    Candidate,
-    chance,
-    key_count,
-    next_token_table,
-    query_count,
-)
+from viz.numbers import Candidate, chance, key_count, next_token_table, query_count
 from viz.saved.explorer import CHANGES, AllHeads, explorer_page, part_words
 from viz.saved.standalone import Canvas, frame, page
 

@@ -40,29 +40,30 @@ def report(run: Run, heads: Sequence[tuple[int, int]] = (), *, link: str = "") -
     for layer, head in pairs:
         run.shown_view(layer, head)
     chosen = [(int(layer), int(head)) for layer, head in pairs] or [run.first_head()]
-    return Picture(f"{run!r}: report", run, run.survey.thumbnails, lambda: report_page(_report_view(run, chosen, link)))
 
+    def html() -> str:
+        standard, found = _standard(run), run.model.describe()
+        trained = f"; it was trained with {', '.join(standard.mask_names) or 'none'}" if standard else ""
+        view = ReportView(
+            model=run.model.name,
+            network=f"{found.architecture}, {found.kind}",
+            attention=run.trace.name,
+            tokens=int(run.trace.queries.keep[run.row].sum()),
+            masks=(", ".join(run.mask_names) or "none") + trained,
+            spec="" if run.masks == run.model.standard else run.masks.to_json(),
+            versions=versions(),
+            text=run.text,
+            cut=together(filter(None, [cut_words(run.cut, run.model.context), merged_words(run.by)])),
+            labels=run.trace.batch.pieces[run.row],
+            heads=run.all_heads(chosen, MOST_CELLS, MOST_TOKENS),
+            now=_numbers(run),
+            standard=_numbers(standard) if standard else None,
+            link=link,
+            pictures=run.pictures(chosen),
+        )
+        return report_page(view)
 
-def _report_view(run: Run, heads: Sequence[tuple[int, int]], link: str) -> ReportView:
-    standard, found = _standard(run), run.model.describe()
-    trained = f"; it was trained with {', '.join(standard.mask_names) or 'none'}" if standard else ""
-    return ReportView(
-        model=run.model.name,
-        network=f"{found.architecture}, {found.kind}",
-        attention=run.trace.name,
-        tokens=int(run.trace.queries.keep[run.row].sum()),
-        masks=(", ".join(run.mask_names) or "none") + trained,
-        spec="" if run.masks == run.model.standard else run.masks.to_json(),
-        versions=versions(),
-        text=run.text,
-        cut=together(filter(None, [cut_words(run.cut, run.model.context), merged_words(run.by)])),
-        labels=run.trace.batch.pieces[run.row],
-        heads=run.all_heads(heads, MOST_CELLS, MOST_TOKENS),
-        now=_numbers(run),
-        standard=_numbers(standard) if standard else None,
-        link=link,
-        pictures=run.pictures(heads),
-    )
+    return Picture(f"{run!r}: report", run, run.survey.thumbnails, html)
 
 
 def _standard(run: Run) -> Run | None:
