@@ -67,10 +67,8 @@ def inside(path: Path) -> Path:
 
 
 def renamed(code: str) -> str:
-    """The code with its imports of ROOMS as imports of the package's.
-
-    Raises ValueError for `import model…`, which would bind another name than it says; write `from model import …`.
-    """
+    """The code with its imports of ROOMS as imports of the package's. Raises ValueError for `import model…`, which
+    would bind another name than it says; write `from model import …`."""
     lines = code.splitlines(keepends=True)
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Import) and any(alias.name.split(".")[0] in ROOMS for alias in node.names):

@@ -77,7 +77,7 @@ class CheckedModule:
         self.takes_positions = False  # until find_positions was called
         self.ignores_positions = False  # until they were seen to change nothing
         self._first = 0
-        self._counts_by_ids = any(map(counts_by_ids, module.modules()))
+        self.counts_by_ids = any(map(counts_by_ids, module.modules()))  # which are pads, as RoBERTa and M2M-100 do
         parameters = list(module.parameters())
         self.parameters = sum(one.numel() for one in parameters)
         floating = [one for one in parameters if one.is_floating_point()]
@@ -97,11 +97,6 @@ class CheckedModule:
         """Whether the forward has an argument for the positions of its ids."""
         name = "decoder_position_ids" if self.kind == "encoder-decoder" else "position_ids"
         return self.takes(name) and not self.ignores_positions
-
-    @property
-    def counts_by_itself(self) -> bool:
-        """Whether it numbers otherwise than it can be told: RoBERTa's kind and M2M-100 count by which ids are pads."""
-        return self._counts_by_ids or (self.names_positions and not self.takes_positions)
 
     @property
     def is_transformers(self) -> bool:
@@ -136,7 +131,7 @@ class CheckedModule:
             return
         counted = torch.arange(len(ids), device=ids.device)[None]
         untold = self.outputs(ids[None])
-        for first in (0,) if self._counts_by_ids else FIRST_POSITIONS:
+        for first in (0,) if self.counts_by_ids else FIRST_POSITIONS:
             self._first = first
             try:
                 told = self.outputs(ids[None], position_ids=counted)

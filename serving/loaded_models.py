@@ -45,9 +45,7 @@ class Loads:
 
     def get(self, name: str, make: Callable[[Report], Model], show: Callable[[str], None]) -> Model:
         """The model that make gives. show: called with what is being done; when it raises, its caller no longer waits.
-
-        Raises what make raises, and what show raises.
-        """
+        Raises what make raises, and what show raises."""
         while True:
             with self._lock:
                 load = self._loads.get(name)

@@ -29,8 +29,7 @@ NOT_KEPT = {"Cache-Control": "no-store"}
 
 def routes(rooms: Rooms, page: Callable[[str], bytes], base: str = "") -> list[Route]:
     """page: the document that a phone opens, as gzip, for an Accept-Language. base: what the app's addresses begin
-    with, or "".
-    """
+    with, or ""."""
     served.set()
     phones, here = RoomPhones(rooms, page), "/".join(["", *filter(None, [base.strip("/")]), "room/{room}"])
     return [

@@ -78,9 +78,8 @@ class WorkerProcess(Worker):
         self._end()
 
     def _heard(self, seconds: float) -> bytes:
-        """The next message that is no beat. Raises TooSlow after so many seconds, EOFError for a worker that is gone
-        or silent.
-        """
+        """The next message that is no beat. Raises TooSlow after so many seconds, EOFError for a worker that is gone or
+        silent."""
         end, patience = monotonic() + seconds, SILENCE if self._ready else START
         while True:
             left = end - monotonic()

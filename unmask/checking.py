@@ -43,10 +43,8 @@ class Report(CheckReport):
     __repr__ = __str__
 
     def numpy(self) -> np.ndarray:
-        """The measured mask, [T,T]: by how much each output (row) changes when each token is changed.
-
-        Raises ValueError where that could not be measured.
-        """
+        """The measured mask, [T,T]: by how much each output (row) changes when each token is changed. Raises ValueError
+        where that could not be measured."""
         if self.mask is None:
             raise ValueError(f"expected a measured mask; of {self.name} there is none: see .findings")
         return self.mask.moved
@@ -148,10 +146,8 @@ class Checkable:
         return self.model.name
 
     def own_network(self) -> nn.Module:
-        """The network as it was given in memory, or as transformers makes it of the model's files.
-
-        Raises OSError and ValueError where there is none.
-        """
+        """The network as it was given in memory, or as transformers makes it of the model's files. Raises OSError and
+        ValueError where there is none."""
         return network_of(self.model.name) if self.network is None else self.network
 
     def tokens_of(self, text: str | None) -> tuple[Tensor, list[str]] | None:

@@ -87,10 +87,8 @@ class Picture:
         return self.page().encode("utf-8", "backslashreplace")
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write a file of the kind that its name ends in; without an ending, HTML.
-
-        Raises ValueError for a kind that this picture cannot be, OSError where it cannot be written.
-        """
+        """Write a file of the kind that its name ends in; without an ending, HTML. Raises ValueError for a kind that
+        this picture cannot be, OSError where it cannot be written."""
         if not isinstance(path, str | os.PathLike) or not Path(path).name:
             raise ValueError(f"expected a file name, got {path!r:.80}")
         path = Path(path)
@@ -99,9 +97,7 @@ class Picture:
 
     def widget(self) -> Any:
         """A live widget (anywidget), with a trait for each thing that can be picked in it, None until something is.
-
-        Raises ValueError for a table, ImportError, saying how to get it, where anywidget is not installed.
-        """
+        Raises ValueError for a table, ImportError, saying how to get it, where anywidget is not installed."""
         if self.canvas is None:
             raise ValueError(f"expected a picture of heads, a mask or pixels, got {self!r}")
         try:

@@ -30,8 +30,7 @@ LONGEST_LINK = 8_000  # characters, as ui/link.py has it
 
 def report(run: Run, heads: Sequence[tuple[int, int]] = (), *, link: str = "") -> Picture:
     """All heads of a run, masks, numbers and text in one file of at most 8 MB. heads: (layer, head) of those to choose
-    first. link: to the same view in a running app. Raises ValueError for a head that is not there.
-    """
+    first. link: to the same view in a running app. Raises ValueError for a head that is not there."""
     if not isinstance(run, Run):
         raise ValueError(f"expected a run, as unmask.load(…).run(text) gives, got {type(run).__name__}")
     pairs = items("heads as pairs (layer, head)", heads)

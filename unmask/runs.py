@@ -175,10 +175,7 @@ class Run(Analyses, Checkable):
 
     def packed(self, documents: str | Sequence[int] = ".") -> PackedLosses:
         """The row as documents, by what they end with or how many tokens each has: their losses packed, under four
-        conventions, and alone.
-
-        Raises ValueError for fewer than two documents.
-        """
+        conventions, and alone. Raises ValueError for fewer than two documents."""
         return pack(self.model, self._alone, documents)
 
     def streamed(self, tokens: int = 512, window: int = 60, sinks: int = 4, step: int = 8) -> StreamedText:
@@ -224,18 +221,14 @@ class Run(Analyses, Checkable):
 
     @property
     def losses(self) -> np.ndarray:
-        """float32 [T], nats: -log of the probability of each token, NaN where there is none.
-
-        Raises ValueError for a model that predicts no next token.
-        """
+        """float32 [T], nats: -log of the probability of each token, NaN where there is none. Raises ValueError for a
+        model that predicts no next token."""
         self._expect_predictions()
         return self.trace.losses(self.row).numpy()
 
     def next_token(self, query: int | None = None, most: int = TOP) -> Predicted:
-        """The `most` most likely tokens after the one at position query, by default the row's last one.
-
-        Raises ValueError for a position that is not there, fewer than one token, and a model that predicts none.
-        """
+        """The `most` most likely tokens after the one at position query, by default the row's last one. Raises
+        ValueError for a position that is not there, fewer than one token, and a model that predicts none."""
         self._expect_predictions()
         labels = self.trace.batch.pieces[self.row]
         here = self.trace.batch.real(self.row).stop - 1 if query is None else index("query", query, len(labels))

@@ -99,10 +99,8 @@ class HeadSource(ABC):
         return self._picture("arcs", layer, some)
 
     def heads(self) -> Picture:
-        """All heads as thumbnails, and the selected one enlarged.
-
-        Its numbers are the thumbnails, float32 [L,H,S,S']: the largest weight of each patch; S = Q for a short text.
-        """
+        """All heads as thumbnails, and the selected one enlarged. Its numbers are the thumbnails, float32 [L,H,S,S']:
+        the largest weight of each patch; S = Q for a short text."""
         first = self.first_head()
         heads, queries = self.all_heads([first]), len(self.shown_view(*first).queries)
         layers, count = heads.thumbnails.shape[:2]
