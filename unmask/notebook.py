@@ -174,7 +174,17 @@ class LoadedModel(Checkable, Circuits):
                 raise ValueError(f"expected {MESSAGES}, got {one!r:.80}")
         pairs = chat.checked((one["role"], one["content"]) for one in messages)
         own = getattr(self.tokenizer, "tokenizer", self.tokenizer)
-        text = chat.rendered(self.model.name, own, pairs) if own else _rendered(self.model, pairs)
+        if own:
+            text = chat.rendered(self.model.name, own, pairs)
+        else:
+            if not self.model.chats:
+                self.model.encode_rendered("")  # raises, and says so
+            asked = self.model.name, Settings.from_environment(), pairs
+            try:
+                text = _inspector().ask(Job(chat.render, asked))
+            except (TooSlow, LostTwice):
+                why = f"{self.model.name}: its chat template takes too long, or too much memory"
+                raise ValueError(why) from None
         batch, _ = self.model.encode_rendered(text)
         return Run(self.model, self.model.run(batch, spec_of(self.model.standard, masks, **more)), 0, self.network)
 
@@ -273,20 +283,6 @@ def checkpoints(folder: str) -> Checkpoints:
 @once
 def _inspector() -> Scheduler:
     return backends.inspector(Settings.from_environment())
-
-
-def _rendered(model: Model, messages: tuple[tuple[str, str], ...]) -> str:
-    """By the template in a model's files, which are a stranger's. Raises ValueError."""
-    from model.huggingface import chat
-
-    if not model.chats:
-        model.encode_rendered("")  # raises, and says so
-    try:
-        text: str = _inspector().ask(Job(chat.render, (model.name, Settings.from_environment(), messages)))
-    except (TooSlow, LostTwice):
-        why = f"{model.name}: its chat template takes too long, or too much memory"
-        raise ValueError(why) from None
-    return text
 
 
 def _classifier(name: str) -> Model | None:

@@ -16,19 +16,16 @@ from markupsafe import Markup
 from i18n import together
 from model.files import write
 from model.heads.merging import over_queries
-from model.heads.view import MOST_CELLS, HeadView, cropped, mask_view
-from model.spec import MOST_STROKES
-from model.trace import Trace
+from model.heads.view import HeadView, cropped
 from viz.components import VIEWS, source, style
 from viz.heads import arcs
 from viz.heads.arcs import arcs_packet
-from viz.heads.cells import around, weight_text, window
+from viz.heads.cells import around, weight_text
 from viz.heads.picture import changed, difference_packet, picture_packet
 from viz.heads.tokens import left_out, light_words, tokens_packet
 from viz.html import tag
-from viz.mask_lab.canvas import canvas_packet
 from viz.numbers import Candidate, chance, key_count, next_token_table, query_count
-from viz.saved.explorer import CHANGES, AllHeads, explorer_page, part_words
+from viz.saved.explorer import part_words
 from viz.saved.standalone import Canvas, frame, page
 
 if TYPE_CHECKING:
@@ -268,24 +265,6 @@ def printed_file(form: str, title: str, of: str, heads: Any, kind: str) -> bytes
     return printed.file(form, title, of, heads, kind)
 
 
-def changes_picture(name: str, heads: AllHeads, largest: np.ndarray, losses: str) -> Picture:
-    """What changes from run to run in all heads.
-
-    heads: with changes for weights. largest: float32 [L,H], 0 to 1, the largest change of a weight, which are its
-    numbers. losses: HTML, how the predictions change.
-    """
-    layer, head = np.unravel_index(int(largest.argmax()), largest.shape)
-    most = weight_text(largest[layer, head])
-    line = f"{name}: {heads.names[layer][head]} changes most, a weight by {most}"
-    return Picture(
-        line,
-        heads,
-        largest,
-        page=lambda: explorer_page(line, heads, kind=CHANGES, absent=ABSENT, above=f"<p>{losses}</p>"),
-        canvas=lambda: Canvas("overview", heads.overview()),
-    )
-
-
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class LeakPicture(Picture):
     """Each head's shares of attention on later tokens and on padding, float32 [L,H]; NaN where there is none.
@@ -323,28 +302,3 @@ def table_picture(
 ) -> Picture:
     """Numbers as tables and sentences, HTML."""
     return Picture(line, view, numbers, page=lambda: page(line, body), axes=axes)
-
-
-def mask_picture(trace: Trace, row: int, layer: int, head: int, name: str, query: int) -> Picture:
-    """All masks of one head together; its numbers are bool [Q,K], True = may attend.
-
-    query: the position that is shown if the mask is too large to show whole. The widget is drawn on; its trait `drawn`
-    is {"strokes": …, …} or None, which the next run takes: model.run(text, masks={"drawn": widget.drawn["strokes"]}).
-    Raises ValueError for cross-attention, and for a head that is not there.
-    """
-    if trace.name == "cross":
-        raise ValueError("expected the attention of a text to itself, got cross")
-    allowed = trace.allowed(layer, row, head=head).numpy()
-    view = mask_view(trace, row, trace.spec, layer, head)
-    queries, keys = allowed.shape
-    begin, end = part = window(0, queries, query, MOST_CELLS)
-    line = f"mask of {name}: {query_count(queries)} × {key_count(keys)}, {allowed.sum():,} cells allowed"
-    note = f"Shown are tokens {begin}–{end - 1} of {queries:,}." if end - begin < queries else ""
-
-    def canvas(most: int = MOST_STROKES) -> Canvas:
-        return Canvas("mask", canvas_packet(view, rows=part, columns=part, epoch=0, number=0, most=most))
-
-    def html() -> str:
-        return page(line, [canvas(0), tag("p", note)])  # without strokes: nothing there runs the model on a drawing
-
-    return Picture(line, view, allowed, html, canvas)

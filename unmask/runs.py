@@ -17,33 +17,26 @@ from model.base import Model
 from model.errors import index, items, whole_numbers
 from model.heads.merging import By, merge_groups, merged_head, merged_weights
 from model.heads.survey import Survey, changes, every_weight, survey
-from model.heads.view import HeadView, head_part
+from model.heads.view import MOST_CELLS, HeadView, head_part, mask_view
 from model.inference.calls import CallsComparison, check_predicts, compare_calls, ends_of
 from model.inference.draft_tree import DraftTree, typed_tree, verify_tree
 from model.inference.packing import PackedLosses, pack
 from model.inference.streaming import MOST_STREAMED, StreamedText, ids_of, stream
 from model.masks import MaskSpec
 from model.sampling import next_tokens
-from model.spec import stroke_of
+from model.spec import MOST_STROKES, stroke_of
 from model.text import TokenBatch
 from model.trace import Trace
 from unmask.analyses import Analyses
 from unmask.checking import Checkable, tokens_in
-from unmask.pictures import (
-    MOST_TOKENS,
-    HeadPicture,
-    LeakPicture,
-    Picture,
-    Predicted,
-    changes_picture,
-    head_picture,
-    mask_picture,
-    predicted,
-)
-from viz.heads.cells import window
+from unmask.pictures import ABSENT, MOST_TOKENS, HeadPicture, LeakPicture, Picture, Predicted, head_picture, predicted
+from viz.heads.cells import weight_text, window
 from viz.heads.picture import changed
-from viz.numbers import TOP, Candidate, leak_grid, leak_notes, mean_share, percent, token_count
-from viz.saved.standalone import page
+from viz.html import tag
+from viz.mask_lab.canvas import canvas_packet
+from viz.numbers import TOP, Candidate, key_count, leak_grid, leak_notes, mean_share, percent, query_count, token_count
+from viz.saved.explorer import CHANGES, explorer_page
+from viz.saved.standalone import Canvas, page
 from viz.sentence import loss_words
 
 MOST_PREDICTED = 1_000_000  # next tokens in one table, which is more than any vocabulary
@@ -135,10 +128,8 @@ class Run(Analyses, Checkable):
     ) -> CallsComparison:
         """The row read in several calls with a cache, beside this run: after a prefix of `prefix` tokens, in chunks of
         these sizes, or all of one size. align: "bottom-right", or the wrong "top-left" or "none". second: another
-        continuation of the cached prefix.
-
-        Raises ValueError for sizes that do not fit, and for a model that cannot be run so.
-        """
+        continuation of the cached prefix. Raises ValueError for sizes that do not fit, and for a model that cannot be
+        run so."""
         alone = self._alone
         tokens = alone.ids.shape[1]
         sizes = int(chunks) if isinstance(chunks, Integral) else whole_numbers("chunk sizes as whole numbers", chunks)
@@ -180,10 +171,8 @@ class Run(Analyses, Checkable):
 
     def streamed(self, tokens: int = 512, window: int = 60, sinks: int = 4, step: int = 8) -> StreamedText:
         """The row's text, from its beginning again where it is shorter, read with a cache of sinks + window tokens from
-        which the others are dropped, with and without the sinks; `step` tokens per call.
-
-        Raises ValueError for sizes that do not fit, and for a model that cannot be run so.
-        """
+        which the others are dropped, with and without the sinks; `step` tokens per call. Raises ValueError for sizes
+        that do not fit, and for a model that cannot be run so."""
         tokens = index("number of tokens", tokens, MOST_STREAMED + 1, first=2)
         alone = self._alone
         given = alone.ids[0].tolist()  # again and again, where they were read from no text
@@ -280,9 +269,25 @@ class Run(Analyses, Checkable):
             )
 
     def mask(self, layer: int, head: int) -> Picture:
-        """All masks of one head together. Raises ValueError for cross-attention."""
+        """All masks of one head together; its numbers are bool [Q,K], True = may attend. The widget is drawn on; its
+        trait `drawn` is {"strokes": …, …} or None, which the next run takes: model.run(text, masks={"drawn":
+        widget.drawn["strokes"]}). Raises ValueError for cross-attention."""
         self._expect_room()
-        return mask_picture(self.trace, self.row, layer, head, self.named(layer, head), self.last)
+        if self.across:
+            raise ValueError("expected the attention of a text to itself, got cross")
+        allowed = self.trace.allowed(layer, self.row, head=head).numpy()
+        view = mask_view(self.trace, self.row, self.masks, layer, head)
+        queries, keys = allowed.shape
+        begin, end = part = window(0, queries, self.last, MOST_CELLS)
+        size = f"{query_count(queries)} × {key_count(keys)}"
+        line = f"mask of {self.named(layer, head)}: {size}, {allowed.sum():,} cells allowed"
+        note = f"Shown are tokens {begin}–{end - 1} of {queries:,}." if end - begin < queries else ""
+
+        def canvas(most: int = MOST_STROKES) -> Canvas:
+            return Canvas("mask", canvas_packet(view, rows=part, columns=part, epoch=0, number=0, most=most))
+
+        # the page without strokes: nothing there runs the model on a drawing
+        return Picture(line, view, allowed, lambda: page(line, [canvas(0), tag("p", note)]), canvas)
 
     def live(self, layer: int, head: int) -> "LiveHead":
         """A head's mask to draw on, and the head, which follows: live widgets. Needs `pip install unmask[notebook]`."""
@@ -296,7 +301,8 @@ class Run(Analyses, Checkable):
         return self.survey.thumbnails, self.survey.blocked
 
     def difference(self, other: "Run") -> Picture:
-        """Every weight minus another run's on the same tokens, merged as here. Raises ValueError for other tokens."""
+        """Every weight minus another run's on the same tokens, merged as here; its numbers are the largest change in
+        each head, float32 [L,H]. Raises ValueError for other tokens."""
         if not isinstance(other, Run):
             raise ValueError(f"expected another run, got {type(other).__name__}")
         other = other.merged(self.by)
@@ -313,7 +319,10 @@ class Run(Analyses, Checkable):
         )
         labels = list(self.trace.batch.pieces[self.row])  # of what is predicted, whichever attention is shown
         words = loss_words(self.losses, other.losses, labels) if self.predicts and other.predicts else ""
-        return changes_picture(f"{self.title} − {other.title}", drawn, found.largest, words)
+        most = weight_text(found.largest[layer, head])
+        line = f"{self.title} − {other.title}: {drawn.names[layer][head]} changes most, a weight by {most}"
+        html = partial(explorer_page, line, drawn, kind=CHANGES, absent=ABSENT, above=f"<p>{words}</p>")
+        return Picture(line, drawn, found.largest, html, lambda: Canvas("overview", drawn.overview()))
 
     def leak(self) -> LeakPicture:
         """The share of each head's attention on later tokens and on padding."""
