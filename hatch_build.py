@@ -48,7 +48,8 @@ class Dependencies(MetadataHookInterface):
     def update(self, metadata: dict[str, Any]) -> None:
         lines = (Path(self.root) / "requirements.txt").read_text(encoding="utf-8").splitlines()
         wanted = (line.split("#")[0].strip() for line in lines)
-        metadata["dependencies"] = [compatible(line) for line in wanted if line]
+        pairs = (line.split("==") for line in wanted if line)
+        metadata["dependencies"] = [f"{name}>={version},<{int(version.split('.')[0]) + 1}" for name, version in pairs]
 
 
 def sources(root: Path) -> Iterator[Path]:
@@ -66,10 +67,8 @@ def inside(path: Path) -> Path:
 
 
 def renamed(code: str) -> str:
-    """The code with its imports of ROOMS as imports of the package's.
-
-    Raises ValueError for `import model…`, which would bind another name than it says; write `from model import …`.
-    """
+    """The code with its imports of ROOMS as imports of the package's. Raises ValueError for `import model…`, which
+    would bind another name than it says; write `from model import …`."""
     lines = code.splitlines(keepends=True)
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Import) and any(alias.name.split(".")[0] in ROOMS for alias in node.names):
@@ -78,9 +77,3 @@ def renamed(code: str) -> str:
             line = lines[node.lineno - 1]
             lines[node.lineno - 1] = re.sub(r"\bfrom\s+(?=\w)", f"from {PACKAGE}.", line, count=1)
     return "".join(lines)
-
-
-def compatible(requirement: str) -> str:
-    """`name==1.2.3` as `name>=1.2.3,<2`; a notebook has other packages beside ours."""
-    name, version = requirement.split("==")
-    return f"{name}>={version},<{int(version.split('.')[0]) + 1}"

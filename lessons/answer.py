@@ -117,7 +117,7 @@ class QuestionCase:
 def mean_losses(trace: Trace) -> np.ndarray:
     """float [rows], the mean loss of each in nats/token; NaN for a row of one token."""
     each = (trace.losses(row).numpy() for row in range(len(trace.queries.pieces)))
-    return np.array([np.nan if np.isnan(losses).all() else np.nanmean(losses) for losses in each])
+    return np.array([np.nan if np.isnan(losses).all() else np.nanmean(losses) for losses in each], np.float64)
 
 
 def one_of(choices: Iterable[Statement], right: int, why: Statement) -> Answer:

@@ -1,23 +1,29 @@
-"""A lesson from its file: Markdown with front matter, a `## ` heading for each step and in it a fenced block `run`.
+"""A lesson from its file: Markdown with front matter, a `## ` heading for each step and in it a fenced block `run`; and
+all that there are, those that ship and a teacher's own.
 
 Whoever wrote it may be anybody. Nothing in it is executed, sizes are bounded before anything is parsed, and mistakes
 are one ValueError, which names for each its line and what was expected there.
 """
 
 import re
-from collections.abc import Callable, Collection
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
 from yaml.nodes import MappingNode, Node, SequenceNode
 
-from i18n import listed, say
+from i18n import LANGUAGES, N_, listed, say
 from lessons.glossary import glossary
-from lessons.lesson import MOST_STEPS, Ask, ComparedStep, FourTokenRow, Front, Lesson, Step
+from lessons.lesson import MOST_STEPS, NAME, Ask, ComparedStep, FourTokenRow, Front, Lesson, Step
 
+FOLDER = Path(__file__).parent
+GALLERY = FOLDER / "gallery"  # one for each page of the app
+MOST_LESSONS = 200
 MOST_BYTES = 1_000_000  # of a lesson
 MOST_SETTINGS = 8_000  # characters of its front matter, and of a step's block
 DEEPEST = 8  # brackets in brackets of YAML: its parser takes seconds for thousands
@@ -84,6 +90,11 @@ def read(data: str | bytes, names: Collection[str] | None = None) -> Lesson:
     return Lesson(**front.model_dump(), steps=tuple(step for step in steps if step))
 
 
+def _line_in(problem: str) -> int:
+    found = re.search(r"\d+", problem)
+    return int(found[0]) if found else 0
+
+
 def _front(lines: list[str], names: Collection[str] | None) -> Front:
     settings = _settings(lines, 2)
     front = _checked(Front, settings, {})
@@ -91,11 +102,6 @@ def _front(lines: list[str], names: Collection[str] | None) -> Front:
         known = ", ".join(names)
         raise _wrong(settings.line_of(("next",)), say("next, one of {names}", names=known), front.next)
     return front
-
-
-def _line_in(problem: str) -> int:
-    found = re.search(r"\d+", problem)
-    return int(found[0]) if found else 0
 
 
 def _text(data: str | bytes) -> str:
@@ -119,7 +125,10 @@ def _sections(lines: list[str], first: int, wrong: list[str]) -> list[Section]:
     for number, line in enumerate(lines, first):
         fence = FENCE.match(line)
         if not closing or inside is not None:
-            wrong += _unknown_words(number, line)
+            for word in WORD.findall(line):
+                if word not in glossary():
+                    expected = say("a word of the glossary, one of {words}", words=", ".join(glossary()))
+                    wrong += _wrong(number, expected, f"word:{word}").problems
         if closing:
             if fence and fence[1].startswith(closing) and not fence[2]:
                 closing = ""
@@ -166,13 +175,6 @@ def _step(section: Section, common: dict[str, Any]) -> Step:
     step = _checked(Step, settings, {"title": section.title, "prose": prose})
     step._lines = {"": section.line, **written}
     return step
-
-
-def _unknown_words(number: int, line: str) -> list[str]:
-    known = glossary()
-    unknown = [word for word in WORD.findall(line) if word not in known]
-    expected = say("a word of the glossary, one of {words}", words=", ".join(known)) if unknown else ""
-    return [str(_wrong(number, expected, f"word:{word}")) for word in unknown]
 
 
 @dataclass
@@ -292,3 +294,66 @@ def _wrong(line: int, expected: str, got: object) -> Mistakes:
     except ValueError:  # of a number of more digits than Python writes
         told = say("a {kind} too large to show", kind=type(got).__name__)
     return Mistakes(say("line {line}: expected {expected}, got {got}", line=line, expected=expected, got=told))
+
+
+@dataclass(frozen=True)
+class Shelved:
+    """A lesson that was found. problem: why it cannot be read, with the file's name; else "". file: that name."""
+
+    name: str
+    lesson: Lesson | None
+    problem: str = ""
+    file: str = ""
+
+
+def shelf(folder: Path, language: str, others: Iterable[str] = ()) -> list[Shelved]:
+    """The lessons of a folder in a language (in another where there is none), each before the one it names as next.
+
+    others: lessons elsewhere that may be named as next. Raises ValueError for a folder that cannot be read.
+    """
+    try:
+        next(folder.iterdir(), None)
+    except OSError as error:
+        words = N_("expected a folder of lessons at {folder}, got: {problem}")
+        raise ValueError(say(words, folder=folder, problem=error.strerror)) from None
+    files = _files(folder)
+    names = sorted(files)[:MOST_LESSONS]
+    found = {name: _shelved(name, files[name], language, [*names, *others]) for name in names}
+    follows = {one.lesson.next for one in found.values() if one.lesson}
+    order: dict[str, None] = {}
+    for begin in sorted(found, key=lambda name: (name in follows, name)):  # those first that follow no other
+        name = begin
+        while name in found and name not in order:
+            order[name] = None
+            lesson = found[name].lesson
+            name = lesson.next if lesson else ""
+    return [found[name] for name in order]
+
+
+def written(folder: Path, name: str, language: str) -> str:
+    """The source of a lesson of the folder, in a language, or in another where there is none."""
+    files = _files(folder)[name]
+    return (files.get(language) or next(iter(files.values()))).read_text(encoding="utf-8")
+
+
+def _files(folder: Path) -> Mapping[str, dict[str, Path]]:
+    """By a lesson's name and language: NAME.en.md, or NAME.md in the folder en."""
+    found: dict[str, dict[str, Path]] = defaultdict(dict)
+    for language in LANGUAGES:
+        for within, ending in ((".", f".{language}.md"), (language, ".md")):
+            for path in (folder / within).glob(f"*{ending}"):
+                name = path.name.removesuffix(ending)
+                if re.fullmatch(NAME, name):
+                    found[name][language] = path
+    return found
+
+
+def _shelved(name: str, files: Mapping[str, Path], language: str, names: Collection[str]) -> Shelved:
+    path = files.get(language) or next(iter(files.values()))
+    try:
+        with path.open("rb") as file:
+            return Shelved(name, read(file.read(MOST_BYTES + 1), names), file=path.name)
+    except OSError as error:
+        return Shelved(name, None, f"{path.name}: {error.strerror}")
+    except ValueError as error:
+        return Shelved(name, None, say("{file}, {problem}", file=path.name, problem=error))

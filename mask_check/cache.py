@@ -166,7 +166,6 @@ def _tried(
 
 
 def _change(cache: Any, method: str, *given: Any) -> None:
-    """Raises NotOffered."""
     try:
         getattr(cache, method)(*given)
     except Exception as error:
@@ -191,7 +190,6 @@ def _chunks(total: int, sizes: tuple[int, ...]) -> list[int]:
 
 
 def _stepped(trial: CheckTrial, sizes: list[int], cache: Any = None) -> Pairs:
-    """The row read in steps of these sizes."""
     return [(_read(trial, trial.ids[None], sizes, cache)[0][0], trial.alone)]
 
 

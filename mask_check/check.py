@@ -77,8 +77,7 @@ def check(
     for each position. seconds: the most that all may take. progress: called before each forward; what it raises, if no
     Exception, ends the check. asked_for: mask, kernels, tokens, thorough, packing, see `CheckOptions`.
 
-    The module is left as it was. A small one is run by the calling thread alone, see `threads`.
-    Raises CannotCheck where it cannot be called, or gives no numbers.
+    The module is left as it was. Raises CannotCheck where it cannot be called, or gives no numbers.
     """
     started = time.monotonic()
     if seconds is not None and not (isinstance(seconds, int | float) and seconds >= 0):

@@ -173,8 +173,7 @@ def _parsed(mask: str) -> LayerMask:
 
 
 def _count(config: Any) -> int | None:
-    found = [getattr(config, name, None) for name in LAYER_COUNTS]
-    return next((one for one in found if isinstance(one, int)), None)
+    return next((one for name in LAYER_COUNTS if isinstance(one := getattr(config, name, None), int)), None)
 
 
 def _square(mask: Any, length: int) -> Tensor:

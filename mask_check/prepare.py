@@ -55,7 +55,11 @@ def prepare(
     usable = [one for one in range(vocabulary) if one not in special]
     pool = torch.tensor(usable if len(usable) > 1 else range(vocabulary))
     generator = generator_of(seed)
-    row = _random(pool, generator, _length(subject, length)) if given is None else checked(given, vocabulary)
+    if length is None:  # enough tokens to see past every window, where that is few; no more than its positions
+        past = (farthest(layers_of(subject.config, subject.kind)) or 0) + 4
+        wanted = past if USUAL_LENGTH < past <= MOST_LENGTH else USUAL_LENGTH
+        length = min(wanted, context_of(subject.config)[0] or MOST_LENGTH)
+    row = _random(pool, generator, length) if given is None else checked(given, vocabulary)
     row = row.to(subject.device)
     if subject.kind == "encoder-decoder":
         many = next(one for one in SOURCE_LENGTHS if one != len(row))
@@ -124,15 +128,6 @@ def _vocabulary(subject: CheckedModule, length: int) -> int:
     if not sizes or max(sizes) < 2:
         raise CannotCheck(msg("no embedding was found that reads its ids: give it a config with vocab_size"))
     return max(sizes)
-
-
-def _length(subject: CheckedModule, asked: int | None) -> int:
-    """Enough tokens to see past every window, where that is few; no more than its positions."""
-    if asked is not None:
-        return asked
-    reaches = farthest(layers_of(subject.config, subject.kind))
-    wanted = USUAL_LENGTH if reaches is None else max(USUAL_LENGTH, reaches + 4)
-    return min(wanted if wanted <= MOST_LENGTH else USUAL_LENGTH, context_of(subject.config)[0] or MOST_LENGTH)
 
 
 def context_of(config: Any) -> tuple[int, str]:

@@ -285,8 +285,8 @@ class SmallPair(SmallDecoder):
     attention_kernels = ("eager",)
     defaults = SmallConfig(is_encoder_decoder=True)
 
-    def __init__(self, config: SmallConfig | None = None) -> None:
-        super().__init__(config)
+    def __init__(self) -> None:
+        super().__init__()
         self.encoder = nn.ModuleList()
         with drawn(self.encoder, 5):
             self.encoder.extend(Block(**self.sizes) for _ in range(2))

@@ -6,7 +6,7 @@ Sizes: B rows, T tokens, S tokens of the source, V outputs at each position (its
 import inspect
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ NEEDS = ("pixel_values", "input_features", "input_values", "images", "audio_valu
 WIDTHS = ("hidden_size", "n_embd", "d_model", "dim", "in_features", "embed_dim", "normalized_shape")
 WRAPPERS = ("DistributedDataParallel", "DataParallel", "FullyShardedDataParallel")
 IDS_OF_TABLE = 97
+NO_IDS = N_("expected a forward that takes token ids, such as forward(input_ids), got one without")
 NEEDS_MORE = N_("its forward needs {what}: only models that read token ids alone can be checked")
 STOPPED = N_(
     "the check was stopped after {seconds:.0f} s and {forwards} forward passes; allow more time or a shorter text"
@@ -70,14 +71,13 @@ class CheckedModule:
         known = (EMBEDS,) if self.table is not None else IDS
         self.ids_name = next((name for name in (*known, *first) if name in self._takes), "")
         if not self.ids_name:
-            why = msg("expected a forward that takes token ids, such as forward(input_ids), got one without")
-            raise CannotCheck(why)
+            raise CannotCheck(msg(NO_IDS))
         pair = bool(getattr(self.config, "is_encoder_decoder", False)) or "decoder_input_ids" in self._takes
         self.kind = "encoder-decoder" if pair else "decoder"
         self.takes_positions = False  # until find_positions was called
         self.ignores_positions = False  # until they were seen to change nothing
         self._first = 0
-        self._counts_by_ids = any(map(counts_by_ids, module.modules()))
+        self.counts_by_ids = any(map(counts_by_ids, module.modules()))  # which are pads, as RoBERTa and M2M-100 do
         parameters = list(module.parameters())
         self.parameters = sum(one.numel() for one in parameters)
         floating = [one for one in parameters if one.is_floating_point()]
@@ -97,11 +97,6 @@ class CheckedModule:
         """Whether the forward has an argument for the positions of its ids."""
         name = "decoder_position_ids" if self.kind == "encoder-decoder" else "position_ids"
         return self.takes(name) and not self.ignores_positions
-
-    @property
-    def counts_by_itself(self) -> bool:
-        """Whether it numbers otherwise than it can be told: RoBERTa's kind and M2M-100 count by which ids are pads."""
-        return self._counts_by_ids or (self.names_positions and not self.takes_positions)
 
     @property
     def is_transformers(self) -> bool:
@@ -136,7 +131,7 @@ class CheckedModule:
             return
         counted = torch.arange(len(ids), device=ids.device)[None]
         untold = self.outputs(ids[None])
-        for first in (0,) if self._counts_by_ids else FIRST_POSITIONS:
+        for first in (0,) if self.counts_by_ids else FIRST_POSITIONS:
             self._first = first
             try:
                 told = self.outputs(ids[None], position_ids=counted)
@@ -252,12 +247,10 @@ def embeddings(module: nn.Module) -> list[nn.Embedding]:
 @contextmanager
 def hooked(parts: Iterable[nn.Module], hook: Callable[..., Any], **options: bool) -> Iterator[None]:
     """While it lasts, the forward hook is on all of these parts."""
-    handles = [part.register_forward_hook(hook, **options) for part in parts]
-    try:
+    with ExitStack() as stack:
+        for part in parts:
+            stack.enter_context(part.register_forward_hook(hook, **options))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 @contextmanager

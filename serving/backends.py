@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 from serving import machine
-from serving.fair_queue import FairQueue
 from serving.result_cache import Engine
-from serving.scheduler import InThisProcess, Scheduler, Worker
+from serving.scheduler import FairQueue, InThisProcess, Scheduler, Worker
 from serving.settings import Settings
 from serving.worker_process import WorkerProcess
 

@@ -44,8 +44,7 @@ class TooManyBackgroundJobs(ValueError):
 @dataclass(frozen=True)
 class JobProgress:
     """The state of a job. reports: all so far. answer: its result. error: what it raised. why: one sentence, for a job
-    that is in the queue, was stopped or failed.
-    """
+    that is in the queue, was stopped or failed."""
 
     state: State = "starting"
     reports: tuple[Any, ...] = ()
@@ -98,10 +97,8 @@ class Background:
         return replace(now, why=msg(IN_QUEUE, position=position, wait=_duration(seconds)))
 
     def finish(self, look: Callable[[JobProgress], object]) -> Any:
-        """Wait for the answer. look: called with its state; when it raises, the job ends.
-
-        Raises what the job raised, ValueError for one that was stopped.
-        """
+        """Wait for the answer. look: called with its state; when it raises, the job ends. Raises what the job raised,
+        ValueError for one that was stopped."""
         try:
             while not (now := self.watched()).over:
                 look(now)

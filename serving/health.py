@@ -29,6 +29,9 @@ from serving.result_cache import Engine, ResultCache
 from serving.scheduler import Done, Scheduler, WorkerState
 from serving.settings import Settings
 
+PATIENCE = 5.0  # seconds that a check may take
+READER = "health"  # as a user of the fair queue
+Check = Callable[[], str]  # what is wrong, in a sentence; "" for nothing
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0, 120.0)  # ends of the buckets
 
 
@@ -93,11 +96,6 @@ def _memory(process: psutil.Process) -> int:
     return getattr(found, "pss", found.rss)
 
 
-PATIENCE = 5.0  # seconds that a check may take
-
-Check = Callable[[], str]  # what is wrong, in a sentence; "" for nothing
-
-
 @contextmanager
 def told(
     settings: Settings, loop: asyncio.AbstractEventLoop, scheduler: Scheduler, engine: Engine, answers: ResultCache
@@ -105,10 +103,18 @@ def told(
     """Answer at the settings' address and port (0: any) while inside; yields the port. loop: the app server's."""
     disable_created_metrics()  # a second series for each, of when it began
     observed = Observed(scheduler, {"answers": answers, "traces": engine.traces})
-    checks: dict[str, Check] = {
-        "/live": lambda: _stuck(loop),
-        "/ready": lambda: trouble(engine, scheduler, settings, PATIENCE),
-    }
+
+    def stuck() -> str:
+        """Whether the event loop runs; if it does not, the server must be restarted."""
+        turn = asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop)
+        try:
+            turn.result(PATIENCE)
+        except TimeoutError:
+            turn.cancel()
+            return f"the server's loop has not turned within {PATIENCE:g} seconds"
+        return ""
+
+    checks = {"/live": stuck, "/ready": lambda: trouble(engine, scheduler, settings, PATIENCE)}
     app = answering(checks, make_wsgi_app(observed.registry))
     where = settings.metrics_address, settings.metrics_port  # a thread for each request: a check may wait
     with make_server(*where, app, ThreadingWSGIServer, _QuietHandler) as server:
@@ -135,25 +141,11 @@ def answering(checks: dict[str, Check], metrics: WSGIApplication) -> WSGIApplica
     return app
 
 
-def _stuck(loop: asyncio.AbstractEventLoop) -> str:
-    """Whether the event loop runs; if it does not, the server must be restarted."""
-    turn = asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop)
-    try:
-        turn.result(PATIENCE)
-    except TimeoutError:
-        turn.cancel()
-        return f"the server's loop has not turned within {PATIENCE:g} seconds"
-    return ""
-
-
 class _QuietHandler(WSGIRequestHandler):
     timeout = PATIENCE  # of a client that sends nothing
 
     def log_message(self, format: str, *arguments: object) -> None:
         """Nothing is logged."""
-
-
-READER = "health"  # as a user of the fair queue
 
 
 def one_token(model: Model) -> int:

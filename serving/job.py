@@ -106,7 +106,8 @@ class Job:
 
     def __post_init__(self) -> None:
         module, name = self.function.__module__, self.function.__qualname__
-        if "<" in name or module == "__main__" or _named(module, name) is not self.function:
+        known = "<" not in name and module != "__main__"
+        if not known or reduce(getattr, name.split("."), import_module(module)) is not self.function:
             why = f"expected a function that its module has under its name, got {module}.{name}"  # not shown
             raise ValueError(why)
 
@@ -126,6 +127,10 @@ class Job:
     def affinity_key(self) -> tuple[Hashable, ...]:
         """The families of the runs among its arguments."""
         return tuple(argument.family for argument in self.arguments if isinstance(argument, RunRef))
+
+
+class QueueFull(ValueError):
+    """There is no room in the queue."""
 
 
 def digest(plain: object) -> bytes:
@@ -156,10 +161,6 @@ def shape_of(batch: TokenBatch | None) -> Hashable:
 def texts_of(batch: TokenBatch) -> Hashable:
     """A key for what a documents mask reads: texts of the same ids may have other separators."""
     return batch.texts, batch.ends, None if batch.source is None else texts_of(batch.source)
-
-
-def _named(module: str, name: str) -> Any:
-    return reduce(getattr, name.split("."), import_module(module))
 
 
 def _key_of(argument: Any) -> Hashable:

@@ -3,8 +3,7 @@
 import gc
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as NotYet
+from concurrent.futures import Future, wait
 from functools import partial
 from pathlib import Path
 from threading import Lock, Thread
@@ -14,12 +13,12 @@ from i18n import N_, msg
 from model import catalog
 from model.base import Model, files_key
 from model.errors import Stopped
-from serving.fair_queue import QueueFull
-from serving.job import ModelRef
+from serving.job import ModelRef, QueueFull
 from serving.machine import return_freed_memory
 from serving.settings import Settings
 
 Report = Callable[[str], None]
+MOST_WAIT = 600.0  # seconds of one load for another
 LOOK_SECONDS = 0.2  # between two calls of a waiting user's `show`, which may raise
 STILL_LOADING = N_("Another model has been loading for {minutes:.0f} minutes. Try again later")
 
@@ -36,15 +35,6 @@ class Load:
         if not self.waiting:
             raise Stopped
 
-    def wait(self, show: Callable[[str], None]) -> Model:
-        """Calls show with what is being done until it is done. Raises what the load raises, and what show raises."""
-        while not self.model.done():
-            try:
-                return self.model.result(LOOK_SECONDS)
-            except NotYet:
-                show(self.said)
-        return self.model.result()
-
 
 class Loads:
     """The loads of a process that have not ended. Users who want the same model share one."""
@@ -54,7 +44,8 @@ class Loads:
         self._lock = Lock()
 
     def get(self, name: str, make: Callable[[Report], Model], show: Callable[[str], None]) -> Model:
-        """The model that make gives. show: see Load.wait; when it raises, its caller no longer waits."""
+        """The model that make gives. show: called with what is being done; when it raises, its caller no longer waits.
+        Raises what make raises, and what show raises."""
         while True:
             with self._lock:
                 load = self._loads.get(name)
@@ -64,7 +55,9 @@ class Loads:
                     load = self._loads[name] = Load()
                     Thread(target=self._run, args=(name, load, make), daemon=True).start()
             try:
-                return load.wait(show)
+                while wait([load.model], LOOK_SECONDS).not_done:
+                    show(load.said)
+                return load.model.result()
             except Stopped:  # because all who waited before had left
                 continue
             finally:
@@ -80,9 +73,6 @@ class Loads:
             with self._lock:
                 if self._loads.get(name) is load:
                     del self._loads[name]  # it would keep its model in memory
-
-
-MOST_WAIT = 600.0  # seconds of one load for another
 
 
 class LoadedModels:
@@ -137,7 +127,11 @@ class LoadedModels:
         return model
 
     def _load(self, name: str, settings: Settings | None, report: Report) -> Model:
-        _wait_for(self._loading, report)
+        end = monotonic() + MOST_WAIT
+        while not self._loading.acquire(timeout=LOOK_SECONDS):
+            report("")
+            if monotonic() > end:
+                raise QueueFull(msg(STILL_LOADING, minutes=MOST_WAIT / 60))
         try:
             model = self.find(name)
             if model is None:
@@ -162,15 +156,6 @@ class LoadedModels:
         gc.collect()
         gc.freeze()
         return_freed_memory()
-
-
-def _wait_for(lock: Lock, report: Report) -> None:
-    """Raises what report raises, QueueFull after MOST_WAIT seconds."""
-    end = monotonic() + MOST_WAIT
-    while not lock.acquire(timeout=LOOK_SECONDS):
-        report("")
-        if monotonic() > end:
-            raise QueueFull(msg(STILL_LOADING, minutes=MOST_WAIT / 60))
 
 
 def _digits() -> Model:

@@ -22,6 +22,8 @@ except ImportError:  # Windows has no such limits
 
 ROOT = Path(__file__).parents[1]
 CGROUP = Path("/sys/fs/cgroup")
+FEW = 10_000_000  # parameters: below, one thread is at least as fast as several
+_LOCK = threading.Lock()
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 
 
@@ -66,10 +68,8 @@ def limit_memory(process: int, most: int) -> None:
 
 
 def start_python(module: str, *arguments: str, stderr: int | None = None) -> tuple[subprocess.Popen[bytes], Connection]:
-    """A process that runs a module of this program with one thread of torch, and our end of a connection to it.
-
-    The module's first argument is the file descriptor of the other end. stderr: as subprocess.Popen takes it.
-    """
+    """A process that runs a module of this program with one thread of torch, and our end of a connection to it. The
+    module's first argument is the file descriptor of the other end. stderr: as subprocess.Popen takes it."""
     ours, theirs = Pipe()
     process = subprocess.Popen(
         [sys.executable, "-m", module, str(theirs.fileno()), *arguments],
@@ -86,8 +86,7 @@ def start_python(module: str, *arguments: str, stderr: int | None = None) -> tup
 
 def keep_freed_memory() -> None:
     """Keep up to 64 MB of freed memory at the end of a heap for the next allocation. By default glibc returns it to the
-    system at once, and every page has to be cleared again. Does nothing with other C libraries.
-    """
+    system at once, and every page has to be cleared again. Does nothing with other C libraries."""
     with suppress(AttributeError, OSError, TypeError):
         library = ctypes.CDLL(None)
         library.mallopt(M_MMAP_THRESHOLD, 32 * 2**20)  # the most that it takes
@@ -102,16 +101,13 @@ def return_freed_memory() -> None:
 
 def keep_ray_on_loopback() -> None:
     """Make a new Ray cluster listen at 127.0.0.1 alone, as on Windows and macOS. Call before Ray is imported.
-
-    RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=1 lets other machines join.
-    """
+    RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=1 lets other machines join."""
     if "RAY_ADDRESS" not in os.environ:
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 
 
 def _of_data() -> list[int]:
-    """The hard limit of its own memory, without mapped files and libraries, if there is one. limit_memory sets the soft
-    one, for a process that checks models which another one loads."""
+    """The hard limit of its own memory, without mapped files and libraries, if there is one."""
     most = resource.getrlimit(resource.RLIMIT_DATA)[1] if resource else -1
     return [most] if most >= 0 else []
 
@@ -121,10 +117,6 @@ def _read(name: str) -> str:
         return (CGROUP / name).read_text().strip()
     except OSError:
         return ""
-
-
-FEW = 10_000_000  # parameters: below, one thread is at least as fast as several
-_LOCK = threading.Lock()
 
 
 @contextmanager

@@ -33,8 +33,7 @@ ENVIRONMENT |= {"OMP_NUM_THREADS": "1", "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THR
 
 class AffinityRouter(RequestRouter):
     """Sends the jobs of a run to one replica, chosen by its `affinity_key` alone: servers that share a cluster choose
-    the same, and most runs keep their replica when one starts or ends.
-    """
+    the same, and most runs keep their replica when one starts or ends."""
 
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
@@ -47,11 +46,13 @@ class AffinityRouter(RequestRouter):
         return [[first], [one for one in candidate_replicas if one is not first]]
 
 
-ROUTING: dict[str, Any] = {"request_router_class": AffinityRouter}
-LIMITS: dict[str, Any] = {"health_check_period_s": 2, "health_check_timeout_s": 5, "graceful_shutdown_timeout_s": 2}
-
-
-@serve.deployment(max_ongoing_requests=1, request_router_config=RequestRouterConfig(**ROUTING), **LIMITS)
+@serve.deployment(
+    max_ongoing_requests=1,
+    request_router_config=RequestRouterConfig(request_router_class=AffinityRouter),  # type: ignore[arg-type]
+    health_check_period_s=2,
+    health_check_timeout_s=5,
+    graceful_shutdown_timeout_s=2,
+)
 class Replica:
     """One engine, one thread of torch, one job at a time."""
 
@@ -108,8 +109,7 @@ class RayWorker(Worker):
 
 def workers(address: str, most: int, models_in_memory: int, trace_bytes: int) -> list[RayWorker]:
     """address: as ray.init takes it: "auto" for the cluster that this machine is part of, "local" for a new one here.
-    most: replicas; 0 for as many as the cluster has cores.
-    """
+    most: replicas; 0 for as many as the cluster has cores."""
     if not ray.is_initialized():
         # for a new cluster: replicas get normal priority, and no process is started before it gets ENVIRONMENT
         os.environ.setdefault("RAY_worker_niceness", "0")

@@ -12,31 +12,27 @@ from cachetools import LRUCache
 
 from i18n import N_, msg
 from model import kv_cache
-from model.base import Model
 from model.errors import panics_caught
 from model.trace import Trace
 from serving.job import GrownRunRef, Job, ModelRef, RunRef
 from serving.loaded_models import LoadedModels
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
+LOOK = 0.1  # seconds between two calls of still_wanted
+SMALL = 100  # bytes of a plain value
 GIVES_NAN = N_("{model} gives NaN on this text: its values overflow their data type. Try another text or another model")
 
 
-def once(make: Callable[[], Made]) -> Callable[[], Made]:
+def once(make: Callable[[], Result]) -> Callable[[], Result]:
     """make(), called once, by one thread while others wait; called again if it raised."""
     lock, cached = Lock(), cache(make)
 
     @wraps(make)
-    def get() -> Made:
+    def get() -> Result:
         with lock:
             return cached()
 
     return get
-
-
-Result = TypeVar("Result")
-LOOK = 0.1  # seconds between two calls of still_wanted
-SMALL = 100  # bytes of a plain value
 
 
 class ResultCache:
@@ -145,7 +141,6 @@ class Engine:
             return job.function(*map(self._found, job.arguments), **job.options)
 
     def _found(self, argument: Any) -> Any:
-        """The model or trace of a reference."""
         if isinstance(argument, RunRef):
             return self.trace(argument)
         return self.models.of(argument) if isinstance(argument, ModelRef) else argument
@@ -157,7 +152,10 @@ class Engine:
     def _made(self, run: RunRef) -> Trace:
         model = self.models.of(run.model)
         if not isinstance(run, GrownRunRef):
-            return _checked(model, model.run(run.batch, run.spec))
+            trace = model.run(run.batch, run.spec)
+            if trace.states[trace.batch.keep].isnan().any():
+                raise ValueError(msg(GIVES_NAN, model=model.name))
+            return trace
         trace = kv_cache.grown(model, run.ids, self.traces.find(run.before), run.prompt)
         self.traces.forget(lambda key: key == run.before)
         return trace
@@ -165,9 +163,3 @@ class Engine:
     def _forget(self, files: str) -> None:
         """Drop the traces of a model that was evicted: a trace keeps its model in memory."""
         self.traces.forget(lambda key: isinstance(key, tuple) and key[0].key == files)
-
-
-def _checked(model: Model, trace: Trace) -> Trace:
-    if trace.states[trace.batch.keep].isnan().any():
-        raise ValueError(msg(GIVES_NAN, model=model.name))
-    return trace

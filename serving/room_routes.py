@@ -29,8 +29,7 @@ NOT_KEPT = {"Cache-Control": "no-store"}
 
 def routes(rooms: Rooms, page: Callable[[str], bytes], base: str = "") -> list[Route]:
     """page: the document that a phone opens, as gzip, for an Accept-Language. base: what the app's addresses begin
-    with, or "".
-    """
+    with, or ""."""
     served.set()
     phones, here = RoomPhones(rooms, page), "/".join(["", *filter(None, [base.strip("/")]), "room/{room}"])
     return [
@@ -69,9 +68,12 @@ class RoomPhones:
             before, version = version, await self._another(room, version)
             if version == before:
                 return Response(status_code=304)
-        shown = None if version is None else await self._shown(room, version)
-        if shown is None:
-            return Response(status_code=404)
+        shown = self._bodies.get(room)  # read once for all phones
+        if version is None or shown is None or shown.version != version:
+            shown = None if version is None else await self._ask(self._rooms.shown, room)
+            if shown is None:
+                return Response(status_code=404)
+            self._bodies[room] = shown
         headers = NOT_KEPT | {"ETag": f'"{shown.version}"'}
         if not shown.body:
             return Response(status_code=204, headers=headers)
@@ -119,15 +121,6 @@ class RoomPhones:
         while (now := await self._ask(self._rooms.version, room)) == version and loop.time() < end:
             await asyncio.sleep(LOOK)
         return now
-
-    async def _shown(self, room: str, version: int) -> PhonePage | None:
-        """What is shown: read once for all phones."""
-        kept = self._bodies.get(room)
-        if kept is None or kept.version != version:
-            kept = await self._ask(self._rooms.shown, room)
-            if kept is not None:
-                self._bodies[room] = kept
-        return kept
 
     def _too_often(self, phone: str) -> bool:
         key = phone, int(asyncio.get_running_loop().time() / WINDOW)

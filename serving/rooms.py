@@ -249,7 +249,6 @@ class Rooms:
         return RoomCounts(phones, counts, asked)
 
     def _ends(self) -> dict[str, float]:
-        """When each room ends, of those that have not."""
         ends = {room: float(end) for room, end in self.hashes.all("rooms").items()}
         return {room: end for room, end in ends.items() if end > time()}
 

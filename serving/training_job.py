@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from i18n import N_, msg
-from serving.background import LEFT_SECONDS, Background, JobProgress, State
+from serving.background import LEFT_SECONDS, Background, State
 
 MOST_STEPS = 600
 LEAST_CHARACTERS, MOST_CHARACTERS = 200, 40_000
@@ -66,24 +66,20 @@ class Training(Background):
 
     def watch(self) -> TrainingProgress:
         """What it has come to; also tells it that somebody is there."""
-        return progress_of(self.watched())
-
-
-def progress_of(watched: JobProgress) -> TrainingProgress:
-    """The curve, the texts and the measurements that a training has reported."""
-    curve = [one for one in watched.reports if "loss" in one]
-    last: dict[str, Any] = next((one for one in watched.reports if "copy" in one), {})
-    return TrainingProgress(
-        state=watched.state,
-        steps=tuple(one["step"] for one in curve),
-        losses=tuple(one["loss"] for one in curve),
-        last=tuple(one["last"] for one in curve),
-        texts=tuple((one["step"], one["text"]) for one in watched.reports if "text" in one),
-        with_mask=last.get("with"),
-        without_mask=last.get("without"),
-        copy=tuple(map(tuple, last.get("copy", ()))),
-        why=watched.why,
-    )
+        watched = self.watched()
+        curve = [one for one in watched.reports if "loss" in one]
+        last: dict[str, Any] = next((one for one in watched.reports if "copy" in one), {})
+        return TrainingProgress(
+            state=watched.state,
+            steps=tuple(one["step"] for one in curve),
+            losses=tuple(one["loss"] for one in curve),
+            last=tuple(one["last"] for one in curve),
+            texts=tuple((one["step"], one["text"]) for one in watched.reports if "text" in one),
+            with_mask=last.get("with"),
+            without_mask=last.get("without"),
+            copy=tuple(map(tuple, last.get("copy", ()))),
+            why=watched.why,
+        )
 
 
 def clean(text: str) -> str:

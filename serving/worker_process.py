@@ -31,14 +31,11 @@ START = 120.0  # seconds that importing torch may take on a machine that is busy
 
 
 class WorkerProcess(Worker):
-    """A worker. busy: whether it does a job. models_in_memory, trace_bytes: of its engine. silence: see SILENCE.
-    memory_bytes: that the process may take for itself, where the system can limit it; it ends when it takes more."""
+    """A worker. busy: whether it does a job. models_in_memory, trace_bytes: of its engine. memory_bytes: that the
+    process may take for itself, where the system can limit it; it ends when it takes more."""
 
-    def __init__(
-        self, models_in_memory: int, trace_bytes: int, *, silence: float = SILENCE, memory_bytes: int | None = None
-    ) -> None:
-        self._arguments, self._silence = (str(models_in_memory), str(trace_bytes)), silence
-        self._memory_bytes = memory_bytes
+    def __init__(self, models_in_memory: int, trace_bytes: int, *, memory_bytes: int | None = None) -> None:
+        self._arguments, self._memory_bytes = (str(models_in_memory), str(trace_bytes)), memory_bytes
         self._closed, self._ready, self.busy = False, False, False
         self._process, self._connection = self._started()
 
@@ -81,10 +78,9 @@ class WorkerProcess(Worker):
         self._end()
 
     def _heard(self, seconds: float) -> bytes:
-        """The next message that is no beat. Raises TooSlow after so many seconds, EOFError for a worker that is gone
-        or silent.
-        """
-        end, patience = monotonic() + seconds, self._silence if self._ready else START
+        """The next message that is no beat. Raises TooSlow after so many seconds, EOFError for a worker that is gone or
+        silent."""
+        end, patience = monotonic() + seconds, SILENCE if self._ready else START
         while True:
             left = end - monotonic()
             if left <= 0:
@@ -116,36 +112,35 @@ class WorkerProcess(Worker):
         return process, connection
 
 
-class WorkerConnection:
-    """A connection that two threads write to. busy: set while a job is computed."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection, self._lock, self.busy = connection, Lock(), Event()
-
-    def send(self, message: bytes) -> None:
-        with self._lock:
-            self._connection.send_bytes(message)
-
-    def receive(self) -> Job:
-        """The next job. Raises EOFError when the server has ended."""
-        return pickle.loads(self._connection.recv_bytes())  # noqa: S301 - of the process that started this one
-
-
 def main(descriptor: int, models_in_memory: int, trace_bytes: int) -> None:
     logs.redact()
     torch.set_num_threads(1)
-    engine, line = Engine(models_in_memory, trace_bytes), WorkerConnection(Connection(descriptor))
+    engine, connection = Engine(models_in_memory, trace_bytes), Connection(descriptor)
+    writing, busy = Lock(), Event()  # busy: while a job is computed
+
+    def send(message: bytes) -> None:
+        with writing:
+            connection.send_bytes(message)
+
+    def beat() -> None:
+        try:
+            while busy.wait():
+                send(BEAT)
+                sleep(BEATS)
+        except OSError:
+            os._exit(0)  # the server has ended
+
     gc.collect()
     gc.freeze()
     try:
-        line.send(READY)
-        Thread(target=_beat, args=(line,), daemon=True).start()
+        send(READY)
+        Thread(target=beat, daemon=True).start()
         while True:
-            job = line.receive()
-            line.busy.set()
+            job: Job = pickle.loads(connection.recv_bytes())  # noqa: S301 - of the process that started this one
+            busy.set()
             answer = answered(engine, job)
-            line.busy.clear()
-            line.send(answer)
+            busy.clear()
+            send(answer)
     except (EOFError, OSError):  # the server has ended
         return
 
@@ -171,15 +166,6 @@ def told(message: bytes) -> Any:
     if kind == "error":
         raise what
     return what
-
-
-def _beat(line: WorkerConnection) -> None:
-    try:
-        while line.busy.wait():
-            line.send(BEAT)
-            sleep(BEATS)
-    except OSError:
-        os._exit(0)  # the server has ended
 
 
 if __name__ == "__main__":

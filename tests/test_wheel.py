@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from mask_check.formats import VERDICTS
+from mask_check.findings import VERDICTS
 
 pytestmark = pytest.mark.slow  # builds and installs a wheel
 

@@ -10,8 +10,7 @@ import torch
 
 from i18n import N_, listed, msg, say, say_count, together
 from mask_check.declared import declare
-from mask_check.findings import DECISIVE, DOES_NOT_APPLY, LAWS, CannotCheck, CheckReport
-from mask_check.formats import amount_text
+from mask_check.findings import DECISIVE, DOES_NOT_APPLY, LAWS, CannotCheck, CheckReport, amount_text
 from mask_check.samples import SAMPLES, SampleModule
 from model import catalog
 from model.base import Model, files_key

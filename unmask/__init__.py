@@ -18,18 +18,16 @@ if TYPE_CHECKING:
     from unmask.captured import capture, from_transformer_lens
     from unmask.checking import CannotCheck, Report, assert_causal, check, lightning_callback, trainer_callback
     from unmask.digits import digit
-    from unmask.notebook import load
+    from unmask.notebook import checkpoints, load
     from unmask.report_request import report
     from unmask.sources import attentions
-    from unmask.training_steps import checkpoints
 
 CHECKING = ("CannotCheck", "Report", "assert_causal", "check", "check_loss", "lightning_callback", "trainer_callback")
-NOTEBOOK = ("MaskSpec", "cost", "load", "name_mask")
+NOTEBOOK = ("MaskSpec", "checkpoints", "cost", "load", "name_mask")
 HOMES = dict.fromkeys(CHECKING, "unmask.checking") | dict.fromkeys(NOTEBOOK, "unmask.notebook")
 HOMES |= {  # all in unmask/: in a wheel the other folders have other names
     "attentions": "unmask.sources",
     "capture": "unmask.captured",
-    "checkpoints": "unmask.training_steps",
     "digit": "unmask.digits",
     "from_transformer_lens": "unmask.captured",
     "report": "unmask.report_request",

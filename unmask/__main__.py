@@ -75,7 +75,6 @@ def parser() -> argparse.ArgumentParser:
     report.add_argument("--head", action="append", default=[], metavar="L,H", help="head to show first; repeatable")
     report.add_argument("--by", choices=("tokens", "words", "sentences"), default="tokens", help="merge tokens")
     report.add_argument("-o", "--output", default="report.html", metavar="FILE", help="output file (report.html)")
-    report.add_argument("--download", action="store_true", help="download a model that is not on this machine")
     about = "write one HTML file that runs a small model offline"
     page = commands.add_parser("page", help=about, epilog=PAGE_EPILOG, **raw)
     page.add_argument("--model", default="story", help="a folder or a model name of the app (story)")
@@ -83,11 +82,11 @@ def parser() -> argparse.ArgumentParser:
     page.add_argument("--masks", help="initial masks: comma-separated names, none, or JSON")
     page.add_argument("--lang", default="en", help="the page's language: en (default) or zh")
     page.add_argument("-o", "--output", default="attention.html", metavar="FILE", help="output file (attention.html)")
-    page.add_argument("--download", action="store_true", help="download a model that is not on this machine")
     course = commands.add_parser("course", help="write the lessons as web pages that run their models in the browser")
     course.add_argument("--lessons", metavar="FOLDER", help="a folder of your own lessons, name.en.md or name.zh.md")
     course.add_argument("-o", "--output", default="site", metavar="FOLDER", help="output folder (site)")
-    course.add_argument("--download", action="store_true", help="download a model that is not on this machine")
+    for one in (report, page, course):
+        one.add_argument("--download", action="store_true", help="download a model that is not on this machine")
     commands.add_parser("samples", help="list the sample modules, correct and broken")
     commands.add_parser("patients")  # the old name of samples
     commands.add_parser("train", help="retrain a built-in model", add_help=False)

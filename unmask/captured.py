@@ -6,8 +6,7 @@ Sizes: L calls, H heads, Q queries, K keys, D head width.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
@@ -93,8 +92,7 @@ def from_transformer_lens(
     Blocked are cells whose score is -inf; without scores, later tokens where every pattern is exactly 0 on all of them.
     tokens: a label for each position, as model.to_str_tokens gives. Raises ValueError for a cache without patterns.
     """
-    names: Iterable[Any] = getattr(cache, "keys", tuple)()
-    found = [PATTERN.fullmatch(name) for name in names if isinstance(name, str)]
+    found = [PATTERN.fullmatch(name) for name in getattr(cache, "keys", tuple)() if isinstance(name, str)]
     layers = sorted(int(one[1]) for one in found if one)
     if not layers:
         raise ValueError("expected blocks.N.attn.hook_pattern of each layer in the cache, found none")
@@ -135,21 +133,15 @@ class _Calls(TorchFunctionMode):
         if function is F.scaled_dot_product_attention:
             self._note(*args, **kwargs)
         if function is F.multi_head_attention_forward:
-            with self._inside():  # weights that it is asked for are computed without such a call
-                function(*args, **(kwargs | {"need_weights": False}))
+            plain = F.scaled_dot_product_attention  # which is called in there, where this mode is off
+
+            def noted(*args: Any, **kwargs: Any) -> Tensor:
+                self._note(*args, **kwargs)
+                return plain(*args, **kwargs)
+
+            with patch.object(F, "scaled_dot_product_attention", noted):
+                function(*args, **(kwargs | {"need_weights": False}))  # weights are computed without such a call
         return function(*args, **kwargs)
-
-    @contextmanager
-    def _inside(self) -> Iterator[None]:
-        """Notes calls made by torch's own functions, within which this mode is off."""
-        plain = F.scaled_dot_product_attention
-
-        def noted(*args: Any, **kwargs: Any) -> Tensor:
-            self._note(*args, **kwargs)
-            return plain(*args, **kwargs)
-
-        with patch.object(F, "scaled_dot_product_attention", noted):
-            yield
 
     def _note(self, *args: Any, **kwargs: Any) -> None:
         given = dict(zip(ARGUMENTS, args, strict=False)) | kwargs
@@ -170,15 +162,16 @@ class _Calls(TorchFunctionMode):
 def _allowed(given: dict[str, Any], row: int) -> tuple[Tensor, Tensor | None]:
     """Which cells [H,Q,K] are open, and what is added to their scores."""
     full, mask = (*given["query"].shape[:-1], given["key"].shape[-2]), given.get("attn_mask")
-    open_cells, bias = torch.ones(full[-2:], dtype=torch.bool), None
-    if given.get("is_causal"):
-        open_cells = open_cells.tril()
-    allowed = _of_row(open_cells.expand(full), row)
-    if mask is not None:
-        mask = _of_row(mask.expand(full), row)
-        allowed = allowed & (mask if mask.dtype == torch.bool else mask > NEVER)
-        bias = None if mask.dtype == torch.bool else mask.float().masked_fill(~allowed, 0)
-    return allowed, bias if bias is not None and bias.any() else None
+    open_cells = torch.ones(full[-2:], dtype=torch.bool)
+    allowed = _of_row((open_cells.tril() if given.get("is_causal") else open_cells).expand(full), row)
+    if mask is None:
+        return allowed, None
+    mask = _of_row(mask.expand(full), row)
+    if mask.dtype == torch.bool:
+        return allowed & mask, None
+    allowed = allowed & (mask > NEVER)
+    bias = mask.float().masked_fill(~allowed, 0)
+    return allowed, bias if bias.any() else None
 
 
 def _of_row(some: Tensor, row: int) -> Tensor:

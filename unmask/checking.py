@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mask_check import formats
+from mask_check import findings
 from mask_check.check import SECONDS
 from mask_check.check import check as _check
 from mask_check.declared import Mask
@@ -38,15 +38,13 @@ class Report(CheckReport):
     """What was found, see CheckReport; `print` shows it as text, a notebook as a picture and a table."""
 
     def __str__(self) -> str:
-        return formats.as_text(self)
+        return findings.as_text(self)
 
     __repr__ = __str__
 
     def numpy(self) -> np.ndarray:
-        """The measured mask, [T,T]: by how much each output (row) changes when each token is changed.
-
-        Raises ValueError where that could not be measured.
-        """
+        """The measured mask, [T,T]: by how much each output (row) changes when each token is changed. Raises ValueError
+        where that could not be measured."""
         if self.mask is None:
             raise ValueError(f"expected a measured mask; of {self.name} there is none: see .findings")
         return self.mask.moved
@@ -148,10 +146,8 @@ class Checkable:
         return self.model.name
 
     def own_network(self) -> nn.Module:
-        """The network as it was given in memory, or as transformers makes it of the model's files.
-
-        Raises OSError and ValueError where there is none.
-        """
+        """The network as it was given in memory, or as transformers makes it of the model's files. Raises OSError and
+        ValueError where there is none."""
         return network_of(self.model.name) if self.network is None else self.network
 
     def tokens_of(self, text: str | None) -> tuple[Tensor, list[str]] | None:

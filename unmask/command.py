@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from mask_check import formats
+from mask_check import findings
 from mask_check.check import check as measure
 from mask_check.check import explain
 from model.base import CHECKPOINTS
@@ -62,11 +62,11 @@ def check(asked: argparse.Namespace) -> int:
             title = f"{Path(asked.model).name} ({type(module).__name__})"
             report = measure(module, name=title, kernels=kernels, **options)
             if asked.junit:
-                Path(asked.junit).write_text(formats.as_junit(report), encoding="utf-8")
+                Path(asked.junit).write_text(findings.as_junit(report), encoding="utf-8")
         except (ValueError, OSError, MemoryError) as error:  # CannotCheck, CheckpointError, NotAvailable
             words = _words_of(error).removeprefix(f"{asked.model}: ")
             return _could_not(f"{asked.model} could not be checked: {words}")
-    print(formats.as_json(report) if asked.json else formats.as_text(report, picture=asked.picture))
+    print(findings.as_json(report) if asked.json else findings.as_text(report, picture=asked.picture))
     return report.exit_code
 
 

@@ -15,7 +15,7 @@ from lessons.image_steps import encoded, pictured
 from lessons.lesson import ComparedStep, Step
 from lessons.picture_data import picture_data
 from lessons.questions import ABOUT_A_QUERY, BEFORE, MODELS, Answer, answer
-from lessons.shelf import FOLDER, shelf
+from lessons.reading import FOLDER, shelf
 from model import catalog
 from model.base import Model, TokenizedText, tokenize
 from model.errors import CheckpointError
@@ -34,6 +34,8 @@ from viz.lessons.pictures import image_and_words, lit_picture, scene_image
 from viz.lessons.screen import row_tokens
 from viz.saved.course import CourseStep, course_files, index_page, lesson_page, run_titles
 from viz.saved.live import header, written
+
+Series = tuple[tuple[int, RunScores], ...]  # of the induction model's checkpoints, by their steps
 
 
 def course(own: Path | None, *, download: bool = False) -> dict[str, bytes]:
@@ -86,7 +88,11 @@ class CourseModels:
         """Runs it. Raises ValueError, "line 7: …", for what cannot be run or asked."""
         now = self._run(step, ComparedStep(masks=step.masks), "model")
         beside = self._run(step, step.beside, "beside")
-        series = self._series(step, now)
+        series: Series = ()
+        if step.show == "training":
+            checkpoints = ((at, OF_PAGES[name]()) for name, at in catalog.induction_steps().items())
+            runs = ((at, model.run(now.trace.batch, now.trace.spec)) for at, model in checkpoints)
+            series = tuple((at, run_scores(trace, step.row - 1)) for at, trace in runs)
         found, kind = _answer(step, now, beside, series), step.ask.kind if step.ask else ""
         query = now.trace.queries.real(step.row - 1).stop - 1 if step.query is None else step.query
         queries, keys = (batch.pieces[step.row - 1] for batch in (now.trace.queries, now.trace.keys))
@@ -120,15 +126,6 @@ class CourseModels:
             self.files[run["model"]] = self._packed[run["model"]]
         return CourseStep(step, found, now.title, tokens, before, after)
 
-    @staticmethod
-    def _series(step: Step, now: StepRun) -> tuple[tuple[int, RunScores], ...]:
-        """The scores of the induction model's checkpoints on the step's text."""
-        if step.show != "training":
-            return ()
-        batch, spec = now.trace.batch, now.trace.spec
-        steps = catalog.induction_steps().items()
-        return tuple((at, run_scores(OF_PAGES[name]().run(batch, spec), step.row - 1)) for name, at in steps)
-
     def _run(self, step: Step, of: ComparedStep, setting: str) -> StepRun:
         name = of.model or step.model
         try:
@@ -160,7 +157,7 @@ class CourseModels:
         return self._models[name]
 
 
-def _drawn(step: Step, now: StepRun, query: int, series: tuple[tuple[int, RunScores], ...]) -> Markup | None:
+def _drawn(step: Step, now: StepRun, query: int, series: Series) -> Markup | None:
     """The picture of a step that is drawn once and for all; None for one that the browser draws."""
     if step.numbers is not None:
         return pictures.numbers(step.numbers.plain, four_token_steps(step.numbers.plain))
@@ -185,7 +182,7 @@ def _losses(step: Step, now: Trace, beside: Trace) -> Markup | None:
     return losses_table(now.batch.pieces[step.row - 1], one, other, names, say("loss, nats/token"))
 
 
-def _answer(step: Step, now: StepRun, beside: StepRun, series: tuple[tuple[int, RunScores], ...]) -> Answer | None:
+def _answer(step: Step, now: StepRun, beside: StepRun, series: Series) -> Answer | None:
     if step.ask is None:
         return None
     try:

@@ -16,25 +16,13 @@ from markupsafe import Markup
 from i18n import together
 from model.files import write
 from model.heads.merging import over_queries
-from model.heads.view import MOST_CELLS, HeadView, cropped, mask_view
-from model.spec import MOST_STROKES
-from model.trace import Trace
+from model.heads.view import HeadView, cropped
 from viz.components import VIEWS, source, style
-from viz.heads.cells import around, changed, difference_packet, picture_packet, weight_text, window
+from viz.heads.cells import around, changed, difference_packet, picture_packet, weight_text
 from viz.heads.tokens import MOST_ARC_TOKENS, arcs_packet, left_out, light_words, tokens_packet
 from viz.html import tag
-from viz.mask_lab.canvas import canvas_packet
-from viz.numbers import (
-    Candidate,
-    chance,
-    key_count,
-    leak_grid,
-    mean_share,
-    next_token_table,
-    percent,
-    query_count,
-)
-from viz.saved.explorer import CHANGES, AllHeads, explorer_page, part_words
+from viz.numbers import Candidate, chance, key_count, next_token_table, query_count
+from viz.saved.explorer import part_words
 from viz.saved.standalone import Canvas, frame, page
 
 if TYPE_CHECKING:
@@ -93,10 +81,8 @@ class Picture:
         return self.page().encode("utf-8", "backslashreplace")
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write a file of the kind that its name ends in; without an ending, HTML.
-
-        Raises ValueError for a kind that this picture cannot be, OSError where it cannot be written.
-        """
+        """Write a file of the kind that its name ends in; without an ending, HTML. Raises ValueError for a kind that
+        this picture cannot be, OSError where it cannot be written."""
         if not isinstance(path, str | os.PathLike) or not Path(path).name:
             raise ValueError(f"expected a file name, got {path!r:.80}")
         path = Path(path)
@@ -105,9 +91,7 @@ class Picture:
 
     def widget(self) -> Any:
         """A live widget (anywidget), with a trait for each thing that can be picked in it, None until something is.
-
-        Raises ValueError for a table, ImportError, saying how to get it, where anywidget is not installed.
-        """
+        Raises ValueError for a table, ImportError, saying how to get it, where anywidget is not installed."""
         if self.canvas is None:
             raise ValueError(f"expected a picture of heads, a mask or pixels, got {self!r}")
         try:
@@ -230,60 +214,38 @@ class ShownHeads:
         return cropped(self.views[0], (self.query, self.query + 1), (first, first + count))
 
 
-@dataclass(frozen=True)
-class Form:
-    """A way to draw heads: the view, a sentence below it on its page, and what the picture's line says of them."""
-
-    canvas: Callable[[ShownHeads], Canvas]
-    note: Callable[[ShownHeads], str]
-    line: Callable[[HeadView], str]
-
-
-def _size(view: HeadView) -> str:
-    queries, keys = view.weights.shape
-    return f"{query_count(queries)} × {key_count(keys)}"
-
-
-def _size_and_most(view: HeadView) -> str:
-    return f"{_size(view)}, largest weight {weight_text(view.weights.max(initial=0.0))}"
-
-
-FORMS = {
-    "heatmap": Form(
-        lambda heads: Canvas("heatmap", picture_packet(heads.part, name=heads.name, query=heads.query)),
-        lambda heads: heads.left_out,
-        _size_and_most,
-    ),
-    "tokens": Form(
-        lambda heads: Canvas("tokens", tokens_packet(heads.part, name=heads.name, **heads.where)),
-        lambda heads: together(filter(None, (heads.left_out, light_words(heads.part)))),
-        _size_and_most,
-    ),
-    "arcs": Form(
-        lambda heads: Canvas("arcs", arcs_packet(heads.parts, heads.names, first_token=0, **heads.where)),
-        lambda heads: heads.left_out,
-        _size,
-    ),
-    "change": Form(
-        lambda heads: Canvas("heatmap", difference_packet(heads.part, name=heads.name, query=heads.query)),
-        lambda heads: part_words(heads.views[0], heads.part),
-        lambda view: f"largest change {weight_text(np.abs(view.weights).max(initial=0.0))}",
-    ),
-}
-
-
 def head_picture(
     form: str, names: list[str], views: list[HeadView], query: int, of: str, *, across: bool = False
 ) -> HeadPicture:
-    """A head in one of FORMS; as arcs, several of one layer. query: the position whose row is framed."""
+    """A head as "heatmap" or "tokens", what changes in one ("change"), or several of one layer as "arcs".
+
+    query: the position whose row is framed.
+    """
     heads = ShownHeads(names, views, query, MOST_ARC_TOKENS if form == "arcs" else MOST_TOKENS, across)
-    canvas, note = partial(FORMS[form].canvas, heads), partial(FORMS[form].note, heads)
-    line = f"{heads.name}: {FORMS[form].line(views[0])}"
+    weights = views[0].weights
+    most = weight_text(np.abs(weights).max(initial=0.0))
+    size = f"{query_count(weights.shape[0])} × {key_count(weights.shape[1])}"
+    said = {"arcs": size, "change": f"largest change {most}"}.get(form, f"{size}, largest weight {most}")
+    line = f"{heads.name}: {said}"
+
+    def canvas() -> Canvas:
+        if form == "tokens":
+            return Canvas("tokens", tokens_packet(heads.part, name=heads.name, **heads.where))
+        if form == "arcs":
+            return Canvas("arcs", arcs_packet(heads.parts, heads.names, first_token=0, **heads.where))
+        packet = difference_packet if form == "change" else picture_packet
+        return Canvas("heatmap", packet(heads.part, name=heads.name, query=heads.query))
+
+    def html() -> str:
+        note = part_words(views[0], heads.part) if form == "change" else heads.left_out
+        words = [note, light_words(heads.part) if form == "tokens" else ""]
+        return page(line, [canvas(), tag("p", together(filter(None, words)))])
+
     return HeadPicture(
         line=line,
         view=views[0],
-        numbers=np.stack([view.weights for view in views]) if form == "arcs" else views[0].weights,
-        page=lambda: page(line, [canvas(), tag("p", note())]),
+        numbers=np.stack([view.weights for view in views]) if form == "arcs" else weights,
+        page=html,
         canvas=canvas,
         print=partial(printed_file, form, heads.name, of, heads),
         name=heads.name,
@@ -300,24 +262,6 @@ def printed_file(form: str, title: str, of: str, heads: Any, kind: str) -> bytes
     return printed.file(form, title, of, heads, kind)
 
 
-def changes_picture(name: str, heads: AllHeads, largest: np.ndarray, losses: str) -> Picture:
-    """What changes from run to run in all heads.
-
-    heads: with changes for weights. largest: float32 [L,H], 0 to 1, the largest change of a weight, which are its
-    numbers. losses: HTML, how the predictions change.
-    """
-    layer, head = np.unravel_index(int(largest.argmax()), largest.shape)
-    change = f"{heads.names[layer][head]} changes most, a weight by {weight_text(largest[layer, head])}"
-    line = f"{name}: {change if largest[layer, head] > 0 else 'no weight differs'}"
-    return Picture(
-        line,
-        heads,
-        largest,
-        page=lambda: explorer_page(line, heads, kind=CHANGES, absent=ABSENT, above=f"<p>{losses}</p>"),
-        canvas=lambda: Canvas("overview", heads.overview()),
-    )
-
-
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class LeakPicture(Picture):
     """Each head's shares of attention on later tokens and on padding, float32 [L,H]; NaN where there is none.
@@ -328,19 +272,6 @@ class LeakPicture(Picture):
     future: np.ndarray
     padding: np.ndarray
     names: list[list[str]]
-
-
-def leak_picture(
-    name: str, future: np.ndarray, padding: np.ndarray, names: list[list[str]], layers: Sequence[int]
-) -> LeakPicture:
-    """layers: their numbers in the network."""
-    later, pads = (percent(mean_share(shares)) for shares in (future, padding))
-    line = f"{name}: {later} of all attention on later tokens, {pads} on padding"
-    grids = partial(map, leak_grid, (future, padding), (names, names), ("later tokens", "padding"))
-    shares = np.stack([future, padding])
-    axes = {"on": ["later tokens", "padding"], "layer": layers, "head": range(future.shape[1])}
-    body: Any = {"future": future, "padding": padding, "names": names, "axes": axes}
-    return LeakPicture(line, shares, shares, lambda: page(line, grids()), **body)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -368,28 +299,3 @@ def table_picture(
 ) -> Picture:
     """Numbers as tables and sentences, HTML."""
     return Picture(line, view, numbers, page=lambda: page(line, body), axes=axes)
-
-
-def mask_picture(trace: Trace, row: int, layer: int, head: int, name: str, query: int) -> Picture:
-    """All masks of one head together; its numbers are bool [Q,K], True = may attend.
-
-    query: the position that is shown if the mask is too large to show whole. The widget is drawn on; its trait `drawn`
-    is {"strokes": …, …} or None, which the next run takes: model.run(text, masks={"drawn": widget.drawn["strokes"]}).
-    Raises ValueError for cross-attention, and for a head that is not there.
-    """
-    if trace.name == "cross":
-        raise ValueError("expected the attention of a text to itself, got cross")
-    allowed = trace.allowed(layer, row, head=head).numpy()
-    view = mask_view(trace, row, trace.spec, layer, head)
-    queries, keys = allowed.shape
-    begin, end = part = window(0, queries, query, MOST_CELLS)
-    line = f"mask of {name}: {query_count(queries)} × {key_count(keys)}, {allowed.sum():,} cells allowed"
-    note = f"Shown are tokens {begin}–{end - 1} of {queries:,}." if end - begin < queries else ""
-
-    def canvas(most: int = MOST_STROKES) -> Canvas:
-        return Canvas("mask", canvas_packet(view, rows=part, columns=part, epoch=0, number=0, most=most))
-
-    def html() -> str:
-        return page(line, [canvas(0), tag("p", note)])  # without strokes: nothing there runs the model on a drawing
-
-    return Picture(line, view, allowed, html, canvas)

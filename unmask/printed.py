@@ -1,59 +1,47 @@
 """Pictures for print, as PNG, SVG and PDF. Needs matplotlib, which takes a second to import."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from i18n import say, spoken, together
-from unmask.pictures import ShownHeads
 from viz.export import words
 from viz.export.fonts import language_of
 from viz.export.paper import Paper, Sheet, every_picture
 from viz.export.picture import change_picture, head_picture, image_picture, lines_picture, lit_picture
 from viz.heads.colours import STANDARD_COLOURS
 from viz.heads.tokens import least_line, light_words
-from viz.images import NO_MAPPING, LitImage, lit_sentence
-from viz.saved.explorer import AllHeads
+from viz.images import NO_MAPPING, lit_sentence
 
 SCALE = 2  # of a PNG: 192 pixels to the inch
-
-
-@dataclass(frozen=True)
-class PrintForm:
-    """How a picture is drawn, and sentences on how to read it."""
-
-    draw: Callable[[Paper, Any], Sheet]
-    caption: Callable[[Any], Iterable[str]]
-
-
-FORMS = {
-    "heatmap": PrintForm(
+Form = tuple[Callable[[Paper, Any], Sheet], Callable[[Any], Iterable[str]]]  # draws it; sentences on how to read it
+FORMS: dict[str, Form] = {
+    "heatmap": (
         lambda paper, heads: head_picture(paper, heads.part),
         lambda heads: words.of_head(heads.part, STANDARD_COLOURS, STANDARD_COLOURS.top(heads.part)),
     ),
-    "change": PrintForm(
-        lambda paper, heads: change_picture(paper, heads.part), lambda heads: words.of_change(heads.part)
-    ),
-    "tokens": PrintForm(
+    "change": (lambda paper, heads: change_picture(paper, heads.part), lambda heads: words.of_change(heads.part)),
+    "tokens": (
         lambda paper, heads: lit_picture(paper, heads.row, not heads.across),
         lambda heads: [*words.of_query(heads.row), *words.of_lit(), heads.left_out, light_words(heads.row)],
     ),
-    "arcs": PrintForm(
+    "arcs": (
         lambda paper, heads: lines_picture(paper, heads.parts, heads.names),
         lambda heads: [*words.of_lines(least_line(heads.part)), heads.left_out],
     ),
-    "image": PrintForm(image_picture, lambda lit: [lit_sentence(lit), "" if lit.mapped else say(NO_MAPPING)]),
-    "overview": PrintForm(
+    "image": (image_picture, lambda lit: [lit_sentence(lit), "" if lit.mapped else say(NO_MAPPING)]),
+    "overview": (
         lambda paper, of: every_picture(paper, of[0].thumbnails, of[0].blocked, of[0].numbers),
         lambda of: words.of_every(of[1], of[0].thumbnails.shape[2]),
     ),
 }
 
 
-def file(form: str, title: str, of: str, heads: ShownHeads | LitImage | tuple[AllHeads, int], kind: str) -> bytes:
+def file(form: str, title: str, of: str, heads: Any, kind: str) -> bytes:
     """A picture as a file of this kind: "png", "svg" or "pdf". title: "" for all heads. of: what it shows (the model,
-    how many tokens, which masks), the first sentence of its caption; or "". heads: what is drawn."""
+    how many tokens, which masks), the first sentence of its caption; or "". heads: what is drawn: ShownHeads, a
+    LitImage or, for "overview", AllHeads and the number of queries."""
+    draw, read = FORMS[form]
     with spoken(language_of(kind)):
-        caption = [of and f"{of}.", *FORMS[form].caption(heads), f"Unmask {words.version()}."]
+        caption = [of and f"{of}.", *read(heads), f"Unmask {words.version()}."]
         paper = Paper(title or say("All heads"), together(filter(None, caption)), kind, SCALE)
-        return FORMS[form].draw(paper, heads).file()
+        return draw(paper, heads).file()

@@ -23,11 +23,13 @@ from viz.heads.cells import MOST_CELLS, merged_words
 from viz.saved.explorer import MOST_TOKENS, ReportNumbers, ReportView, report_page
 from viz.saved.live import MOST_CHARACTERS, live_page
 
+APP = "http://127.0.0.1:8501/"  # where `unmask` serves it
+LONGEST_LINK = 8_000  # characters, as ui/link.py has it
+
 
 def report(run: Run, heads: Sequence[tuple[int, int]] = (), *, link: str = "") -> Picture:
     """All heads of a run, masks, numbers and text in one file of at most 8 MB. heads: (layer, head) of those to choose
-    first. link: to the same view in a running app. Raises ValueError for a head that is not there.
-    """
+    first. link: to the same view in a running app. Raises ValueError for a head that is not there."""
     if not isinstance(run, Run):
         raise ValueError(f"expected a run, as unmask.load(…).run(text) gives, got {type(run).__name__}")
     pairs = items("heads as pairs (layer, head)", heads)
@@ -36,29 +38,30 @@ def report(run: Run, heads: Sequence[tuple[int, int]] = (), *, link: str = "") -
     for layer, head in pairs:
         run.shown_view(layer, head)
     chosen = [(int(layer), int(head)) for layer, head in pairs] or [run.first_head()]
-    return Picture(f"{run!r}: report", run, run.survey.thumbnails, lambda: report_page(_report_view(run, chosen, link)))
 
+    def html() -> str:
+        standard, found = _standard(run), run.model.describe()
+        trained = f"; it was trained with {', '.join(standard.mask_names) or 'none'}" if standard else ""
+        view = ReportView(
+            model=run.model.name,
+            network=f"{found.architecture}, {found.kind}",
+            attention=run.trace.name,
+            tokens=int(run.trace.queries.keep[run.row].sum()),
+            masks=(", ".join(run.mask_names) or "none") + trained,
+            spec="" if run.masks == run.model.standard else run.masks.to_json(),
+            versions=versions(),
+            text=run.text,
+            cut=together(filter(None, [cut_words(run.cut, run.model.context), merged_words(run.by)])),
+            labels=run.trace.batch.pieces[run.row],
+            heads=run.all_heads(chosen, MOST_CELLS, MOST_TOKENS),
+            now=_numbers(run),
+            standard=_numbers(standard) if standard else None,
+            link=link,
+            pictures=run.pictures(chosen),
+        )
+        return report_page(view)
 
-def _report_view(run: Run, heads: Sequence[tuple[int, int]], link: str) -> ReportView:
-    standard, found = _standard(run), run.model.describe()
-    trained = f"; it was trained with {', '.join(standard.mask_names) or 'none'}" if standard else ""
-    return ReportView(
-        model=run.model.name,
-        network=f"{found.architecture}, {found.kind}",
-        attention=run.trace.name,
-        tokens=int(run.trace.queries.keep[run.row].sum()),
-        masks=(", ".join(run.mask_names) or "none") + trained,
-        spec="" if run.masks == run.model.standard else run.masks.to_json(),
-        versions=versions(),
-        text=run.text,
-        cut=together(filter(None, [cut_words(run.cut, run.model.context), merged_words(run.by)])),
-        labels=run.trace.batch.pieces[run.row],
-        heads=run.all_heads(heads, MOST_CELLS, MOST_TOKENS),
-        now=_numbers(run),
-        standard=_numbers(standard) if standard else None,
-        link=link,
-        pictures=run.pictures(heads),
-    )
+    return Picture(f"{run!r}: report", run, run.survey.thumbnails, html)
 
 
 def _standard(run: Run) -> Run | None:
@@ -67,13 +70,12 @@ def _standard(run: Run) -> Run | None:
     if run.masks == run.model.standard:
         return None
     standard, heads = run.under(run.model.standard), run.masks.heads or (0,)
-    batches = [batch for batch in (run.trace.batch.source, run.trace.batch) if batch]
-    row = run.row
+    batches, row = [batch for batch in (run.trace.batch.source, run.trace.batch) if batch], run.row
     ours, theirs = (
         [positions_under(one.masks, batch)[row, batch.keep[row]] for batch in batches] for one in (run, standard)
     )
     same = all(map(torch.equal, ours, theirs)) and all(
-        run.trace.allowed(layer, run.row, head=head).equal(standard.trace.allowed(layer, run.row, head=head))
+        run.trace.allowed(layer, row, head=head).equal(standard.trace.allowed(layer, row, head=head))
         for layer in range(run.trace.num_layers)
         for head in heads
     )
@@ -85,15 +87,10 @@ def _numbers(run: Run) -> ReportNumbers:
     return ReportNumbers(*shares, run.next_token().candidates, run.losses) if run.predicts else ReportNumbers(*shares)
 
 
-APP = "http://127.0.0.1:8501/"  # where `unmask` serves it
-LONGEST_LINK = 8_000  # characters, as ui/link.py has it
-
-
 def run_of(asked: argparse.Namespace) -> tuple[Run, list[tuple[int, int]]]:
     """The run, and the heads to choose first. Raises ValueError and OSError with a sentence."""
     check_on_this_machine(asked.model, asked.download)
-    heads = [head_of(said) for said in asked.head]
-    loaded = load(asked.model)
+    heads, loaded = [head_of(said) for said in asked.head], load(asked.model)
     masks = masks_of(asked.masks, loaded)
     return loaded.run(asked.text, masks=masks, target=asked.target, image=asked.image).merged(asked.by), heads
 
@@ -117,10 +114,8 @@ def check_on_this_machine(name: str, download: bool) -> None:
     """Raises NotAvailable for a model that would have to be downloaded, unless that was asked for."""
     size = 0 if download else catalog.download_size(name)
     if size:
-        why = (
-            f"is not on this machine, and nothing is downloaded unasked: {size / 1e6:,.0f} MB; --download fetches them"
-        )
-        raise NotAvailable(f"{name} {why}")
+        why = "is not on this machine, and nothing is downloaded unasked"
+        raise NotAvailable(f"{name} {why}: {size / 1e6:,.0f} MB; --download fetches them")
 
 
 def masks_of(said: str | None, loaded: LoadedModel) -> MaskSpec | dict | None:

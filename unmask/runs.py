@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, product
 from numbers import Integral
 from typing import Any, Self
@@ -17,32 +17,24 @@ from model.base import Model
 from model.errors import index, items, whole_numbers
 from model.heads.merging import By, merge_groups, merged_head, merged_weights
 from model.heads.survey import Survey, changes, every_weight, survey
-from model.heads.view import HeadView, head_part
+from model.heads.view import MOST_CELLS, HeadView, head_part, mask_view
 from model.inference.calls import CallsComparison, PackedLosses, check_predicts, compare_calls, ends_of, pack
 from model.inference.draft_tree import DraftTree, typed_tree, verify_tree
 from model.inference.streaming import MOST_STREAMED, StreamedText, ids_of, stream
 from model.masks import MaskSpec
 from model.sampling import next_tokens
-from model.spec import stroke_of
+from model.spec import MOST_STROKES, stroke_of
 from model.text import TokenBatch
 from model.trace import Trace
 from unmask.analyses import Analyses
 from unmask.checking import Checkable, tokens_in
-from unmask.circuits import Patchable
-from unmask.pictures import (
-    MOST_TOKENS,
-    HeadPicture,
-    LeakPicture,
-    Picture,
-    Predicted,
-    changes_picture,
-    head_picture,
-    leak_picture,
-    mask_picture,
-    predicted,
-)
-from viz.heads.cells import changed, window
-from viz.numbers import TOP, Candidate, leak_notes, token_count
+from unmask.pictures import ABSENT, MOST_TOKENS, HeadPicture, LeakPicture, Picture, Predicted, head_picture, predicted
+from viz.heads.cells import changed, weight_text, window
+from viz.html import tag
+from viz.mask_lab.canvas import canvas_packet
+from viz.numbers import TOP, Candidate, key_count, leak_grid, leak_notes, mean_share, percent, query_count, token_count
+from viz.saved.explorer import CHANGES, explorer_page
+from viz.saved.standalone import Canvas, page
 from viz.sentence import loss_words
 
 MOST_PREDICTED = 1_000_000  # next tokens in one table, which is more than any vocabulary
@@ -51,7 +43,7 @@ MOST_CHECKED = 24  # tokens of a run that `check` reads: each takes a forward of
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Run(Analyses, Checkable, Patchable):
+class Run(Analyses, Checkable):
     """One forward pass, of which one row is shown. trace: what it recorded (model.trace.Trace). network:
     transformers' own, where the model was given in memory."""
 
@@ -110,7 +102,6 @@ class Run(Analyses, Checkable, Patchable):
         return survey(self.trace, self.row, by=self.by)
 
     def notes(self) -> list[list[str]]:
-        """Each head's leak."""
         return leak_notes(self.survey.future, self.survey.padding)
 
     def measures(self) -> dict[str, np.ndarray]:
@@ -135,10 +126,8 @@ class Run(Analyses, Checkable, Patchable):
     ) -> CallsComparison:
         """The row read in several calls with a cache, beside this run: after a prefix of `prefix` tokens, in chunks of
         these sizes, or all of one size. align: "bottom-right", or the wrong "top-left" or "none". second: another
-        continuation of the cached prefix.
-
-        Raises ValueError for sizes that do not fit, and for a model that cannot be run so.
-        """
+        continuation of the cached prefix. Raises ValueError for sizes that do not fit, and for a model that cannot be
+        run so."""
         alone = self._alone
         tokens = alone.ids.shape[1]
         sizes = int(chunks) if isinstance(chunks, Integral) else whole_numbers("chunk sizes as whole numbers", chunks)
@@ -175,18 +164,13 @@ class Run(Analyses, Checkable, Patchable):
 
     def packed(self, documents: str | Sequence[int] = ".") -> PackedLosses:
         """The row as documents, by what they end with or how many tokens each has: their losses packed, under four
-        conventions, and alone.
-
-        Raises ValueError for fewer than two documents.
-        """
+        conventions, and alone. Raises ValueError for fewer than two documents."""
         return pack(self.model, self._alone, documents)
 
     def streamed(self, tokens: int = 512, window: int = 60, sinks: int = 4, step: int = 8) -> StreamedText:
         """The row's text, from its beginning again where it is shorter, read with a cache of sinks + window tokens from
-        which the others are dropped, with and without the sinks; `step` tokens per call.
-
-        Raises ValueError for sizes that do not fit, and for a model that cannot be run so.
-        """
+        which the others are dropped, with and without the sinks; `step` tokens per call. Raises ValueError for sizes
+        that do not fit, and for a model that cannot be run so."""
         tokens = index("number of tokens", tokens, MOST_STREAMED + 1, first=2)
         alone = self._alone
         given = alone.ids[0].tolist()  # again and again, where they were read from no text
@@ -224,18 +208,14 @@ class Run(Analyses, Checkable, Patchable):
 
     @property
     def losses(self) -> np.ndarray:
-        """float32 [T], nats: -log of the probability of each token, NaN where there is none.
-
-        Raises ValueError for a model that predicts no next token.
-        """
+        """float32 [T], nats: -log of the probability of each token, NaN where there is none. Raises ValueError for a
+        model that predicts no next token."""
         self._expect_predictions()
         return self.trace.losses(self.row).numpy()
 
     def next_token(self, query: int | None = None, most: int = TOP) -> Predicted:
-        """The `most` most likely tokens after the one at position query, by default the row's last one.
-
-        Raises ValueError for a position that is not there, fewer than one token, and a model that predicts none.
-        """
+        """The `most` most likely tokens after the one at position query, by default the row's last one. Raises
+        ValueError for a position that is not there, fewer than one token, and a model that predicts none."""
         self._expect_predictions()
         labels = self.trace.batch.pieces[self.row]
         here = self.trace.batch.real(self.row).stop - 1 if query is None else index("query", query, len(labels))
@@ -288,10 +268,26 @@ class Run(Analyses, Checkable, Patchable):
             )
 
     def mask(self, layer: int, head: int) -> Picture:
-        """All masks of one head together. Raises ValueError for cross-attention."""
+        """All masks of one head together; its numbers are bool [Q,K], True = may attend. The widget is drawn on; its
+        trait `drawn` is {"strokes": …, …} or None, which the next run takes: model.run(text, masks={"drawn":
+        widget.drawn["strokes"]}). Raises ValueError for cross-attention."""
         self._check(layer, head)
         self._expect_room()
-        return mask_picture(self.trace, self.row, layer, head, self.named(layer, head), self.last)
+        if self.across:
+            raise ValueError("expected the attention of a text to itself, got cross")
+        allowed = self.trace.allowed(layer, self.row, head=head).numpy()
+        view = mask_view(self.trace, self.row, self.masks, layer, head)
+        queries, keys = allowed.shape
+        begin, end = part = window(0, queries, self.last, MOST_CELLS)
+        size = f"{query_count(queries)} × {key_count(keys)}"
+        line = f"mask of {self.named(layer, head)}: {size}, {allowed.sum():,} cells allowed"
+        note = f"Shown are tokens {begin}–{end - 1} of {queries:,}." if end - begin < queries else ""
+
+        def canvas(most: int = MOST_STROKES) -> Canvas:
+            return Canvas("mask", canvas_packet(view, rows=part, columns=part, epoch=0, number=0, most=most))
+
+        # the page without strokes: nothing there runs the model on a drawing
+        return Picture(line, view, allowed, lambda: page(line, [canvas(0), tag("p", note)]), canvas)
 
     def live(self, layer: int, head: int) -> "LiveHead":
         """A head's mask to draw on, and the head, which follows: live widgets. Needs `pip install unmask[notebook]`."""
@@ -305,7 +301,8 @@ class Run(Analyses, Checkable, Patchable):
         return self.survey.thumbnails, self.survey.blocked
 
     def difference(self, other: "Run") -> Picture:
-        """Every weight minus another run's on the same tokens, merged as here. Raises ValueError for other tokens."""
+        """Every weight minus another run's on the same tokens, merged as here; its numbers are the largest change in
+        each head, float32 [L,H]. Raises ValueError for other tokens."""
         if not isinstance(other, Run):
             raise ValueError(f"expected another run, got {type(other).__name__}")
         other = other.merged(self.by)
@@ -322,14 +319,22 @@ class Run(Analyses, Checkable, Patchable):
         )
         labels = list(self.trace.batch.pieces[self.row])  # of what is predicted, whichever attention is shown
         words = loss_words(self.losses, other.losses, labels) if self.predicts and other.predicts else ""
-        return changes_picture(f"{self.title} − {other.title}", drawn, found.largest, words)
+        most = found.largest[layer, head]
+        change = f"{drawn.names[layer][head]} changes most, a weight by {weight_text(most)}" if most > 0 else ""
+        line = f"{self.title} − {other.title}: {change or 'no weight differs'}"
+        html = partial(explorer_page, line, drawn, kind=CHANGES, absent=ABSENT, above=f"<p>{words}</p>")
+        return Picture(line, drawn, found.largest, html, lambda: Canvas("overview", drawn.overview()))
 
     def leak(self) -> LeakPicture:
         """The share of each head's attention on later tokens and on padding."""
-        layers, heads = self.survey.future.shape
-        names = [[self.named(layer, head) for head in range(heads)] for layer in range(layers)]
-        numbers = self.numbers or range(layers)
-        return leak_picture(self.title, self.survey.future, self.survey.padding, names, numbers)
+        both = future, padding = self.survey.future, self.survey.padding
+        names = [[self.named(layer, head) for head in range(future.shape[1])] for layer in range(len(future))]
+        later, pads = (percent(mean_share(shares)) for shares in both)
+        line = f"{self.title}: {later} of all attention on later tokens, {pads} on padding"
+        on, numbers = ["later tokens", "padding"], np.stack(both)
+        axes = {"on": on, "layer": self.numbers or range(len(future)), "head": range(future.shape[1])}
+        html = partial(page, line, [leak_grid(*one) for one in zip(both, (names, names), on, strict=True)])
+        return LeakPicture(line, numbers, numbers, html, axes=axes, future=future, padding=padding, names=names)
 
     def tokens_of(self, text: str | None) -> tuple[Tensor, list[str]]:
         """The ids and labels of a text, or of the beginning of this row."""

@@ -99,10 +99,8 @@ class HeadSource(ABC):
         return self._picture("arcs", layer, some)
 
     def heads(self) -> Picture:
-        """All heads as thumbnails, and the selected one enlarged.
-
-        Its numbers are the thumbnails, float32 [L,H,S,S']: the largest weight of each patch; S = Q for a short text.
-        """
+        """All heads as thumbnails, and the selected one enlarged. Its numbers are the thumbnails, float32 [L,H,S,S']:
+        the largest weight of each patch; S = Q for a short text."""
         first = self.first_head()
         heads, queries = self.all_heads([first]), len(self.shown_view(*first).queries)
         layers, count = heads.thumbnails.shape[:2]
@@ -190,15 +188,11 @@ class GivenHeads(HeadSource):
 
     def glance(self) -> tuple[np.ndarray, np.ndarray]:
         small = thumbnails(self.numpy())
-        shown = [blocked_thumbnail(self._closed(*place), *small.shape[2:]) for place in np.ndindex(small.shape[:2])]
-        return small, np.reshape(shown, small.shape)
-
-    def _closed(self, layer: int, head: int) -> np.ndarray:
-        """bool [R,C], True = all that is merged into the cell is blocked."""
-        closed = np.zeros(self.weights.shape[2:], bool)
-        for mask in self.masks_of(layer, head).values():
-            closed = closed | mask
-        return merged_blocked(closed, self._groups)
+        nothing, shown = np.zeros(self.weights.shape[2:], bool), np.zeros(small.shape, bool)
+        for place in np.ndindex(small.shape[:2]):
+            closed = np.any([nothing, *self.masks_of(*place).values()], axis=0)
+            shown[place] = blocked_thumbnail(merged_blocked(closed, self._groups), *small.shape[2:])
+        return small, shown
 
     def __repr__(self) -> str:
         layers, heads, queries, keys = self.weights.shape

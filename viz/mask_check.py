@@ -6,8 +6,7 @@ import numpy as np
 from markupsafe import Markup, escape
 
 from i18n import N_, listed, say, say_count, together
-from mask_check.findings import CANNOT_TELL, CheckReport, MeasuredMask
-from mask_check.formats import amount_text, verdict_of
+from mask_check.findings import CANNOT_TELL, CheckReport, MeasuredMask, amount_text, verdict_of
 from model.heads.view import HeadView
 from viz.charts import NEVER, RIGHT, flat, scatter, two_masks, unweighted
 from viz.hatch import data_uri, hatch_png

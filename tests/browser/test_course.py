@@ -18,7 +18,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 import unmask
 from i18n import LANGUAGES
-from lessons.shelf import FOLDER, shelf
+from lessons.reading import FOLDER, shelf
 from tests.browser.conftest import Watch
 from unmask.__main__ import main
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import Browser
 
-from lessons.shelf import FOLDER, shelf
+from lessons.reading import FOLDER, shelf
 from tests.browser.axe import violations
 from tests.browser.explore import Explore
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from i18n import LANGUAGES, spoken
-from lessons.shelf import GALLERY, shelf
+from lessons.reading import GALLERY, shelf
 from ui.page import PAGES
 from unmask.course import CourseModels
 

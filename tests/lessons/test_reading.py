@@ -4,8 +4,7 @@ import pytest
 import yaml
 
 from i18n import LANGUAGES, spoken
-from lessons.reading import MOST_BYTES, read
-from lessons.shelf import FOLDER, shelf
+from lessons.reading import FOLDER, MOST_BYTES, read, shelf
 from model.masks import MaskSpec
 
 LESSON = """---

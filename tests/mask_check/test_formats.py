@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from mask_check import formats
+from mask_check import findings
 from mask_check.check import check
 from mask_check.findings import DOES_NOT_APPLY, CheckReport, MeasuredMask
 from mask_check.sample_networks import SmallDecoder
@@ -24,14 +24,14 @@ def broken() -> CheckReport:
 
 
 def test_text(sound: CheckReport, broken: CheckReport) -> None:
-    lines = formats.as_text(sound).splitlines()
+    lines = findings.as_text(sound).splitlines()
     assert lines[0] == "a & b: decoder, float32, kernel eager, 0.0195 M parameters"
     after = lines[lines.index("Not checked, and why:") :]
     assert any("Source encoder" in line and "no encoder beside its decoder" in line for line in after)
     assert any("rows of more than 87 tokens" in line for line in after)
-    assert lines[-1].startswith(formats.VERDICTS[0].format(lengths="24 and 87") + " ")
+    assert lines[-1].startswith(findings.VERDICTS[0].format(lengths="24 and 87") + " ")
     assert sum(line.startswith("obeys") for line in lines) == 21
-    lines = formats.as_text(broken).splitlines()
+    lines = findings.as_text(broken).splitlines()
     assert "BROKEN       Influence between tokens" in lines[3]
     assert lines[3].endswith("(0, 1)")
     assert lines[-1].startswith("It does not obey its mask on the rows checked, of 24 tokens. ")
@@ -41,22 +41,22 @@ def test_picture() -> None:
     moved = np.array([[1.0, 0.0, np.nan], [0.0, 1.0, np.nan], [1.0, 1.0, np.nan]])
     moved[0, 1] = 0.5
     mask = MeasuredMask(moved, np.tri(3, dtype=bool), 0.1)
-    assert formats.rows_of(mask) == ["■! ", "□■ ", "■■ "]
+    assert findings.rows_of(mask) == ["■! ", "□■ ", "■■ "]
 
 
 def test_json(sound: CheckReport, broken: CheckReport) -> None:
-    found = json.loads(formats.as_json(broken))
+    found = json.loads(findings.as_json(broken))
     assert (found["obeys"], found["exit_code"]) == (False, 1)
     assert found["findings"][0]["pair"] == [0, 1]
     assert found["leaks"] == [[i, j] for i in range(24) for j in range(i + 1, 24)]
-    assert json.loads(formats.as_json(sound))["leaks"] == []
+    assert json.loads(findings.as_json(sound))["leaks"] == []
 
 
 def test_junit(sound: CheckReport, broken: CheckReport) -> None:
-    suite = ElementTree.fromstring(formats.as_junit(broken))
+    suite = ElementTree.fromstring(findings.as_junit(broken))
     assert suite.get("failures") == str(len(broken.broken)) == str(len(suite.findall(".//failure")))
     assert suite.get("tests") == str(len(suite.findall("testcase"))) == str(len(broken.findings))
-    suite = ElementTree.fromstring(formats.as_junit(sound))
+    suite = ElementTree.fromstring(findings.as_junit(sound))
     assert suite.get("failures") == "0"
     assert [case.get("name") for case in suite if case.find("skipped") is not None] == [
         finding.law for finding in sound.findings if finding.verdict == DOES_NOT_APPLY
@@ -64,5 +64,5 @@ def test_junit(sound: CheckReport, broken: CheckReport) -> None:
 
 
 def test_a_number_that_is_none_is_written_as_none() -> None:
-    assert formats.amount_text(float("inf")) == "NaN"
-    assert formats._finite(float("inf")) is None
+    assert findings.amount_text(float("inf")) == "NaN"
+    assert findings._finite(float("inf")) is None

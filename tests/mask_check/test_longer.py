@@ -6,8 +6,7 @@ import torch
 from mask_check import longer
 from mask_check.check import check
 from mask_check.declared import cause_of, declare
-from mask_check.findings import BROKEN, CheckReport
-from mask_check.formats import verdict_of
+from mask_check.findings import BROKEN, CheckReport, verdict_of
 from mask_check.sample_networks import SmallConfig, SmallDecoder
 from tests.mask_check.modules import ReadsAhead, Written
 

@@ -7,8 +7,7 @@ from torch import Tensor
 
 from mask_check import reach
 from mask_check.check import check
-from mask_check.findings import BROKEN, CANNOT_TELL, OBEYS
-from mask_check.formats import as_text
+from mask_check.findings import BROKEN, CANNOT_TELL, OBEYS, as_text
 from mask_check.prepare import prepare
 from mask_check.sample_networks import SmallConfig, SmallDecoder, SmallOutput, SmallPair
 from mask_check.samples import SAMPLES

@@ -8,8 +8,7 @@ from torch.nn.attention import flex_attention
 
 from i18n import HAN, Message, say, spoken
 from mask_check.check import check
-from mask_check.findings import BROKEN, CANNOT_TELL, LAWS, CheckReport
-from mask_check.formats import verdict_of
+from mask_check.findings import BROKEN, CANNOT_TELL, LAWS, CheckReport, verdict_of
 from mask_check.sample_networks import SmallConfig, SmallDecoder
 from mask_check.samples import BUG_LAWS, SAMPLES, SOUND
 from model.bug_clinic.bugs import BUGS

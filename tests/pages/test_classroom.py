@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import streamlit as st
 
-from lessons.shelf import FOLDER, shelf
+from lessons.reading import FOLDER, shelf
 from serving import rooms
 from serving.rooms import MemoryHashes, RoomKey, Rooms
 from tests.pages.page import Page

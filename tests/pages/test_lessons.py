@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from i18n import LANGUAGES
-from lessons.shelf import FOLDER, shelf
+from lessons.reading import FOLDER, shelf
 from model import catalog
 from model.images import captioner
 from model.images.scenes import render, scene_of

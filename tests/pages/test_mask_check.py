@@ -13,8 +13,7 @@ import torch
 from transformers import AutoModel
 
 from mask_check.check import check
-from mask_check.findings import CheckReport
-from mask_check.formats import VERDICTS, verdict_of
+from mask_check.findings import VERDICTS, CheckReport, verdict_of
 from mask_check.samples import SAMPLES
 from tests.model.huggingface.families import save, save_tokenizer
 from tests.pages.page import Page, array

@@ -58,13 +58,13 @@ def their_home() -> Iterator[Scheduler]:
 
 
 @pytest.fixture(scope="module")
-def workers(their_home: Scheduler) -> list[WorkerProcess]:
+def workers(their_home: Scheduler) -> Iterator[list[WorkerProcess]]:
     """Two, and a short patience."""
     found = [worker for worker in their_home._workers if isinstance(worker, WorkerProcess)]
     assert len(found) == 2
-    for worker in found:
-        worker._silence = 10.0
-    return found
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("serving.worker_process.SILENCE", 10.0)
+        yield found
 
 
 def test_nothing_that_it_starts_listens_at_other_addresses_than_this_machine_s(home: Scheduler) -> None:

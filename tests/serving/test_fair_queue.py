@@ -11,10 +11,9 @@ import torch
 from model.heads.view import head_view
 from model.masks import MaskSpec
 from model.text import TokenBatch
-from serving.fair_queue import FairQueue, QueueFull, Ticket
-from serving.job import Job, ModelRef, RunRef
+from serving.job import Job, ModelRef, QueueFull, RunRef
 from serving.result_cache import Engine
-from serving.scheduler import InThisProcess, Scheduler, TooSlow
+from serving.scheduler import FairQueue, InThisProcess, Scheduler, Ticket, TooSlow
 from tests.serving import jobs as questions
 
 JOB = Job(questions.process)

@@ -10,11 +10,10 @@ import pytest
 from i18n import LANGUAGES, msg, spoken, translated
 from model.base import Model
 from serving.background import Background
-from serving.fair_queue import FairQueue
 from serving.job import Job
 from serving.loaded_models import Loads, Report
 from serving.result_cache import Engine
-from serving.scheduler import InThisProcess, Scheduler, TooSlow, WorkerLost
+from serving.scheduler import FairQueue, InThisProcess, Scheduler, TooSlow, WorkerLost
 from serving.worker_process import WorkerProcess
 from tests.serving import jobs
 

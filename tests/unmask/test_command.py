@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 import transformers as hf
 
-from mask_check.formats import VERDICTS
+from mask_check.findings import VERDICTS
 from model.errors import NotAvailable
 from model.huggingface import own_network
 from tests.model.huggingface.families import save

@@ -14,7 +14,7 @@ import torch
 
 import unmask
 from i18n import LANGUAGES, spoken
-from lessons.shelf import FOLDER, shelf
+from lessons.reading import FOLDER, shelf
 from model.gpt2 import save_transformer
 from model.transformer import Transformer, TransformerConfig
 from tests.model.huggingface.families import save

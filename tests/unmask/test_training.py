@@ -15,7 +15,7 @@ import transformers as hf
 from torch import Tensor, nn
 
 import unmask
-from mask_check import formats
+from mask_check import findings
 from mask_check.check import check
 from mask_check.sample_networks import SmallConfig, SmallDecoder
 from mask_check.samples import SAMPLES
@@ -186,11 +186,11 @@ def test_the_json_follows_its_schema() -> None:
     schema = json.loads((ROOT / "docs" / "mask-check.schema.json").read_text(encoding="utf-8"))
     jsonschema.Draft202012Validator.check_schema(schema)
     for key in ("sound", "sdpa", "narrow", "sound-pair"):
-        found = json.loads(formats.as_json(check(SAMPLES[key].make())))
+        found = json.loads(findings.as_json(check(SAMPLES[key].make())))
         jsonschema.validate(found, schema)
         assert set(schema["required"]) == set(found)
-        assert schema["properties"]["schema_version"]["const"] == found["schema_version"] == formats.SCHEMA_VERSION
-        assert set(schema["properties"]["findings"]["items"]["required"]) == set(formats.FOUND)
+        assert schema["properties"]["schema_version"]["const"] == found["schema_version"] == findings.SCHEMA_VERSION
+        assert set(schema["properties"]["findings"]["items"]["required"]) == set(findings.FOUND)
 
 
 class SharesItsRow(ReadsAhead):

@@ -7,8 +7,7 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from mask_check.findings import CheckReport, Finding, MeasuredMask, Noise
-from mask_check.formats import verdict_of
+from mask_check.findings import CheckReport, Finding, MeasuredMask, Noise, verdict_of
 from viz.figure_table import figure_tables
 from viz.mask_check import laws_table, mask_figure, named_pairs, report_html, sentence
 

@@ -9,8 +9,7 @@ import streamlit as st
 from i18n import N_, say, say_count, together
 from lessons.glossary import glossary
 from lessons.lesson import Lesson
-from lessons.reading import MOST_BYTES, read
-from lessons.shelf import Shelved
+from lessons.reading import MOST_BYTES, Shelved, read
 from ui.lessons import choices, editor, shelves
 from ui.markdown import escaped
 from ui.sidebar import speech

@@ -7,8 +7,7 @@ import streamlit as st
 
 from i18n import N_, language, say, say_all, say_count, together
 from lessons.lesson import Lesson
-from lessons.reading import MOST_BYTES, Mistakes, read
-from lessons.shelf import FOLDER, GALLERY, Shelved, shelf, written
+from lessons.reading import FOLDER, GALLERY, MOST_BYTES, Mistakes, Shelved, read, shelf, written
 from model import catalog
 from serving.loaded_models import OF_PAGES
 from ui.guard import guarded, problem_in

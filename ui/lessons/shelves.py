@@ -12,8 +12,7 @@ import streamlit as st
 
 from i18n import N_, language, say
 from lessons.lesson import Lesson
-from lessons.reading import MOST_BYTES, read
-from lessons.shelf import FOLDER, Shelved, shelf
+from lessons.reading import FOLDER, MOST_BYTES, Shelved, read, shelf
 from serving.job import digest
 from serving.settings import Settings
 from ui import page

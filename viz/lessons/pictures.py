@@ -34,16 +34,13 @@ _Curve = tuple[str, list[float], str]  # a line of a panel: its name, a number f
 
 def picture(show: str, data: "PictureData", labels: Sequence[str], query: int) -> Markup:
     """What a step shows, of one row of its run. labels: its tokens."""
-    if data.embedding is not None:
-        about = say(
-            "Each token's vector of {count} numbers, as it enters the first layer.", count=data.embedding.shape[1]
-        )
-        return _figure(_strips(labels, data.embedding, query), _about_colours(about))
-    if data.next is not None:
-        candidates = [Candidate(label, chance) for label, chance in data.next]
+    if isinstance(data, np.ndarray):
+        about = say("Each token's vector of {count} numbers, as it enters the first layer.", count=data.shape[1])
+        return _figure(_strips(labels, data, query), _about_colours(about))
+    if isinstance(data, list):
+        candidates = [Candidate(label, chance) for label, chance in data]
         return _figure(Markup(next_token_table(candidates, candidates, changed=False)), "")
-    assert data.head is not None
-    return {"qkv": _qkv, "output": _output, "norms": _norms}[show](data.head, labels, query)
+    return {"qkv": _qkv, "output": _output, "norms": _norms}[show](data, labels, query)
 
 
 def _figure(content: Markup, about: str) -> Markup:

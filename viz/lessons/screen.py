@@ -18,7 +18,7 @@ from viz.saved.standalone import document
 if TYPE_CHECKING:
     from lessons.lesson import Lesson
     from lessons.questions import Answer
-    from lessons.shelf import Shelved
+    from lessons.reading import Shelved
 
 SECTIONS = {  # each kind of answer with its title
     "right": N_("Predicted correctly: {count}"),

@@ -1,6 +1,6 @@
 """What phones of a class get of a step on an image, before its question is answered and after."""
 
-from lessons.shelf import FOLDER, shelf
+from lessons.reading import FOLDER, shelf
 from ui.lessons import classroom, steps
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from lessons.picture_data import PictureData
 from model.heads.vectors import FourTokens, HeadVectors, RunScores, four_token_steps
 from viz.lessons import pictures
 from viz.lessons.glossary import formula
@@ -24,7 +23,7 @@ def strips(html: str) -> list[np.ndarray]:
 
 
 def test_a_vector_is_red_above_0_blue_below_and_clear_at_0() -> None:
-    shown = pictures.picture("embedding", PictureData(np.array([[1.0, -1, 0], [0.5, 0, 0], [0, 0, 0]])), LABELS, 1)
+    shown = pictures.picture("embedding", np.array([[1.0, -1, 0], [0.5, 0, 0], [0, 0, 0]]), LABELS, 1)
     first, second, third = strips(shown)
     assert first[:, 3].tolist() == [255, 255, 0]
     assert first[0, 0] > first[0, 2]
@@ -38,7 +37,7 @@ def test_a_vector_is_red_above_0_blue_below_and_clear_at_0() -> None:
 def test_the_output_lists_the_keys_that_weigh_and_norms_all_of_them() -> None:
     weights = np.array([[1, 0, 0], [0.25, 0.75, 0], [0, 0, 1]])
     v = np.array([[3.0, 4.0], [0, 1], [5, 12]])
-    data = PictureData(head=HeadVectors(v, v, v, weights, weights @ v))
+    data = HeadVectors(v, v, v, weights, weights @ v)
     output = pictures.picture("output", data, LABELS, 1)
     assert len(strips(output)) == 3  # two keys and their sum
     assert "75.0%" in output

@@ -8,7 +8,7 @@ from i18n import LANGUAGES, N_, spoken
 from lessons.glossary import glossary
 from lessons.lesson import Lesson
 from lessons.questions import KINDS
-from lessons.shelf import FOLDER, shelf
+from lessons.reading import FOLDER, shelf
 from lessons.statement import Statement
 from ui.ask_first import ASKS as FIRST
 from ui.lessons.screen import ASKS
