@@ -134,7 +134,8 @@ SMALL = """() => {
 def test_a_student_walks_through_by_touch(browser: Browser, server: str) -> None:
     """On a phone: every lesson from its first step to its summary, with an answer to every question, and on to the
     next; the first half of them in English, the others in Chinese."""
-    phone = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    size = {"width": 390, "height": 844}
+    phone = browser.new_context(viewport=size, has_touch=True, is_mobile=True, reduced_motion="reduce")
     tab, half = phone.new_page(), len(shelf(FOLDER, "en")) // 2
     for language, lessons in (("en", shelf(FOLDER, "en")[:half]), ("zh", shelf(FOLDER, "zh")[half:])):
         page = Lessons(tab, f"{server}/lessons?lesson={lessons[0].name}&lang={language}")
