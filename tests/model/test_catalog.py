@@ -146,7 +146,6 @@ class TestReading:
         assert reading.rows_left_out == 2
         model.most_cells = 1
         alone = tokenize(model, "the " * 500 + "\na", "left")
-        assert alone is not None
         assert alone.batch.ids.shape == (1, 151)
 
     def test_what_a_run_may_keep_is_what_a_trace_takes(self, tiny: Model) -> None:

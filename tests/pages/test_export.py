@@ -255,7 +255,6 @@ def test_explore_offers_a_page_that_holds_the_model(monkeypatch: pytest.MonkeyPa
     html = taken["Offline page"]()
     assert TEXT in html
     about = re.search(r'id="about">([^<]+)<', html)
-    assert about is not None
     header = unpacked(base64.b64decode(about[1]))[0]
     assert (header["head"], header["masks"]["causal"], header["masks"]["padding"]) == ([2, 3], False, True)
 

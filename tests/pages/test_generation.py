@@ -201,7 +201,6 @@ class TestTheCache:
 
     def test_says_what_this_step_cost_either_way(self, story: Model) -> None:
         network = network_of(story)
-        assert network is not None
         page = Generation().press("step")
         count = len(page.path.ids)
         full, one = (large(kv_cache.multiply_adds(network.config, queries, count)) for queries in (count, 1))

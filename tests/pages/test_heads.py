@@ -130,7 +130,6 @@ class TestCarried:
         (table,) = [one for one in page.html() if "weight × |v|" in one]
         for place in range(5):
             row = re.search(rf">{place}: .*?</tr>", table)
-            assert row is not None
             for text in (weight_text(found.weights[place]), f"{found.moved[place]:.3f}", f"{found.added[place]:.3f}"):
                 assert text in row[0]
         assert any("pushes up" in one for one in page.html())

@@ -110,7 +110,6 @@ def test_an_encoder_decoders_three_attentions(loaded: dict[str, Family]) -> None
     for name in families.PAIRS:
         trace = loaded[name].run("left")
         source, target = trace.batch.source, trace.batch
-        assert source is not None
         assert trace.attentions == ("encoder", "decoder", "cross") == loaded[name].ours.attentions
         shapes = {part: tuple(trace.select(part).weights(0, 0, 1).shape) for part in trace.attentions}
         tall, wide = target.ids.shape[1], source.ids.shape[1]
@@ -158,7 +157,6 @@ def test_a_trace_knows_what_it_holds(loaded: dict[str, Family]) -> None:
     trace = loaded["t5"].run()
     (_, tall), (_, wide) = trace.batch.ids.shape, trace.keys.ids.shape
     source = trace.batch.source
-    assert source is not None
     long, heads, width, head_width = source.ids.shape[1], 4, 24, 7
     tokens = 3 * (3 * long) + 2 * (3 * tall) + 2 * (tall + 2 * long)  # of q, k and v: encoder, decoder, cross
     biases = heads * (long * long + tall * wide)  # one for all layers of the encoder, one for the decoder's
