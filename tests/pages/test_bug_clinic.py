@@ -19,7 +19,6 @@ from model.bug_clinic.case import Bug
 from model.bug_clinic.comparison import compare, examine
 from model.bug_clinic.laws import LAWS
 from model.bug_clinic.spot import NOT_TO_SEE
-from tests.model.huggingface.families import save
 from tests.pages.page import Page, array, plain
 from tests.pages.test_chinese import english, texts
 from ui.sidebar.models import FIRST
@@ -207,8 +206,8 @@ class TestAllBugs:
 
 
 @pytest.mark.parametrize("name", ["bert", "t5"])
-def test_models_that_are_not_ours(name: str, tmp_path: Path) -> None:
-    page = Clinic(model=str(save(name, tmp_path / name)), text="the cat sat on a mat and then it saw the cat")
+def test_models_that_are_not_ours(name: str, folders: dict[str, str]) -> None:
+    page = Clinic(model=folders[name], text="the cat sat on a mat and then it saw the cat")
     for bug in BUGS[::5]:  # all of them: tests/model/bug_clinic/test_examination.py
         page.choose(bug)
         assert all(error.value.startswith("Crashes: ") for error in page.app.error)

@@ -9,19 +9,12 @@ import pytest
 
 from model.attribution.score_split import carried
 from model.base import Model
-from tests.model.huggingface.families import save
 from tests.pages.explore import LINES, Explore, array
 from tests.viz.packet import unpacked
 from ui.heads.views import VIEWS
 from viz.heads.cells import weight_text
 
 KEYS = {"bars": ["application"], "carried": ["group"], "why": ["group"]}  # roles of what Streamlit draws and keys move
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    root = tmp_path_factory.mktemp("models")
-    return {name: str(save(name, root / name)) for name in ("bert", "t5", "gemma2", "gpt_oss")}
 
 
 def texts(page: Explore) -> str:

@@ -10,7 +10,6 @@ from streamlit.testing.v1.element_tree import Button
 from model import padding
 from model.base import Model
 from model.padding import CHOICES, PaddingChoice
-from tests.model.huggingface.families import save
 from tests.model.runs_alone import runs_alone
 from tests.pages.page import Page, plain
 from ui.padding import OURS
@@ -54,12 +53,6 @@ class Padding(Page):
         """The grid's tokens, padding included."""
         (table,) = re.findall(r'<table class="padded">(.*?)</table>', "".join(self.html()))
         return [html.unescape(token) for token in re.findall(r'<td[^>]*><span class="t">(.*?)</span>', table)]
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    root = tmp_path_factory.mktemp("models")
-    return {name: str(save(name, root / name)) for name in ("llama", "bert", "roberta", "t5")}
 
 
 class TestFirstView:
