@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from huggingface_hub import constants
 from tokenizers import Tokenizer
 
 from model import catalog
@@ -27,14 +26,6 @@ TEXT = "the cat sat on the mat"
 @pytest.fixture
 def files(tiny_folder: Path) -> dict[str, bytes]:
     return {name: (tiny_folder / name).read_bytes() for name in FILES}
-
-
-@pytest.fixture
-def hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache of its own."""
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    return tmp_path
 
 
 class TestLoading:

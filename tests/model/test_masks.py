@@ -70,13 +70,6 @@ def test_a_mask_that_blocks_nothing_is_left_out() -> None:
     assert built(MaskSpec(causal=False), NO_PADDING, 5) == {}
 
 
-def test_masks_of_the_last_queries_are_the_last_rows() -> None:
-    whole = masks.combine(built(MaskSpec(), KEEP, 5, sizes={"window": 3}))
-    last = masks.combine(built(MaskSpec(), KEEP, 2, sizes={"window": 3}))
-    assert last is not None
-    assert torch.equal(last, whole[:, :, 3:])
-
-
 class TestLeftOut:
     """What blocks nothing is left out, on 7 positions."""
 

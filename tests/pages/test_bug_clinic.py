@@ -291,11 +291,8 @@ class TestSpotTheBug:
 def test_in_chinese_no_puzzle_is_told_in_english() -> None:
     page = Clinic(lang="zh", puzzle="7").press("hint")
     assert not [found for shown in texts(page.app) for found in english(shown)]
-    wrong = next(n for n, key in enumerate(page.app.session_state["spot"]["asked"].candidates) if key != _asked(page))
+    asked = page.app.session_state["spot"]["asked"]
+    wrong = next(place for place, key in enumerate(asked.candidates) if key != asked.bug)
     page.press(f"candidate_{wrong}")
     assert page.app.error
     assert not [found for shown in texts(page.app) for found in english(shown)]
-
-
-def _asked(page: Clinic) -> str:
-    return page.app.session_state["spot"]["asked"].bug
