@@ -55,7 +55,8 @@ def load(name: str, folder: Path, settings: Settings, dtype: torch.dtype = torch
     config = checkpoint_files.check_folder(name, folder, settings)
     model_type = config["model_type"]
     if model_type not in CONFIG_MAPPING:
-        raise NotSupported(msg(CUSTOM_CODE if "auto_map" in config else UNKNOWN, model=name, kind=model_type[:60]))
+        why = CUSTOM_CODE if "auto_map" in config else UNKNOWN
+        raise NotSupported(msg(why, model=name, kind=model_type[:60]))
     try:
         numbers = fetching.without_weights(name, folder).num_parameters()  # weights that lack are made
         checkpoint_files.check_loaded_size(name, numbers * dtype.itemsize, settings)

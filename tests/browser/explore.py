@@ -168,7 +168,6 @@ class Explore:
         """Where on the canvas the middle of a thumbnail is, in pixels of the page."""
         margin = int(re.findall(r"LABEL = (\d+)", SOURCE.read_text(encoding="utf-8"))[0])
         box, (layers, heads) = self.canvas.bounding_box(), self.grid()
-        assert box is not None
         return {
             "x": margin + (head + 0.5) * (box["width"] - margin) / heads,
             "y": margin + (layer + 0.5) * (box["height"] - margin) / layers,

@@ -38,7 +38,6 @@ class Lab(Explore):
         """Where on the screen the middle of a cell is; -1 for what stands beside a row or below a column."""
         self.mask.scroll_into_view_if_needed()
         box = self.mask.bounding_box()
-        assert box is not None
         size, margin = self.mask.evaluate(
             "canvas => [Math.max(canvas.studio.mask.height, canvas.studio.mask.width), canvas.studio.mask.room]"
         )

@@ -88,7 +88,6 @@ def said_of_cells(place: Locator) -> dict[tuple[int, int], str]:
     """What is said at points all over a heatmap."""
     expect(place).to_have_attribute("data-head", re.compile("L"))
     box = place.locator("canvas").bounding_box()
-    assert box
     x, y, width, height = (box[part] for part in ("x", "y", "width", "height"))
     points = [(x + width * across / 23, y + height * down / 19) for across in range(2, 20) for down in range(1, 15)]
     found = filter(None, map(CELL.fullmatch, said_at(place, ".cell", points)))
@@ -111,7 +110,6 @@ def test_a_report_by_double_click(run: Run, open_file: Open, tmp_path: Path) -> 
     assert colours(heatmap.locator("canvas")) > 50
     assert colours(overview) > 50
     box = overview.bounding_box()
-    assert box
     overview.click(position={"x": 26 + 3.5 * (box["width"] - 26) / 6, "y": 26 + 1.5 * (box["height"] - 26) / 6})
     expect(page.locator("[data-part=name]")).to_have_text("L1 H3")
     expect(heatmap).to_have_attribute("data-head", "L1 H3")
@@ -194,7 +192,6 @@ def test_a_mask_to_read(story: LoadedModel, open_file: Open, tmp_path: Path) -> 
     expect(canvas).to_have_attribute("aria-label", re.compile("^The composed mask: "))
     assert colours(canvas) > 5
     box, length = canvas.bounding_box(), len(found.numpy())
-    assert box
     margin = canvas.evaluate("canvas => canvas.studio.mask.room")
     side = box["width"] - margin["l"] - margin["r"]
     assert side > 300

@@ -73,7 +73,6 @@ def test_a_row_of_a_trees_mask_rings_what_it_sees(visit: Visit) -> None:
     rings = "() => document.querySelector('.st-key-tree .js-plotly-plot').data.at(-1).marker.line.width.join('')"
     assert page.evaluate(rings) == "03000"
     box = mask.bounding_box()
-    assert box
     mask.hover(position={"x": 9, "y": box["height"] - 3})
     page.wait_for_function(f"() => ({rings})() === '00033'")
     page.mouse.move(1, 1)

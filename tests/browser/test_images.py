@@ -39,7 +39,6 @@ class Images(Explore):
         canvas = self.page.locator(".images > canvas")
         canvas.scroll_into_view_if_needed()
         box = canvas.bounding_box()
-        assert box is not None
         return box["x"] + x * box["width"], box["y"] + y * box["height"]
 
 

@@ -166,7 +166,6 @@ def test_other_masks_and_a_drawing(open_page: Open) -> None:  # noqa: F811
     expect(page.locator("[data-part=mask] .why")).to_contain_text("blocked by drawn")
     assert cell(page, "now", 1, 0).endswith("· blocked by drawn")
     box = grid.bounding_box()
-    assert box is not None
     page.get_by_role("button", name="Open").click()
     page.mouse.move(box["x"] + box["width"] - 12, box["y"] + 52)  # right of the diagonal
     page.mouse.down()
@@ -233,7 +232,6 @@ def test_on_a_phone(open_page: Open) -> None:  # noqa: F811
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     overview = page.locator("[data-part=overview] canvas")
     box = overview.bounding_box()
-    assert box is not None
     overview.tap(position={"x": box["width"] - 10, "y": box["height"] - 10})
     expect(page.locator("#name")).to_have_text("L5 H5")
     page.locator("[data-part=now] canvas").tap(position={"x": 150, "y": 50})

@@ -66,7 +66,6 @@ def test_a_stroke_over_tokens_and_a_click_on_a_word(lab: Callable) -> None:
     page.drag((5, 2), (5, 2))
     assert np.isnan(page.weights()[4, 2])
     cells = page.chart.locator(".heatmaplayer image").last.bounding_box()
-    assert cells is not None
     page.after(lambda: page.page.mouse.click(cells["x"] + cells["width"] / 10, cells["y"] + cells["height"] * 0.9))
     assert parse_qs(urlsplit(page.page.url).query)["query"] == ["5"], "its last token"
 
@@ -76,7 +75,6 @@ def test_rows_are_level_where_nothing_can_be_drawn(lab: Callable) -> None:
     assert not page.page.locator(".st-key-mask_canvas").get_by_text("Block", exact=True).is_visible()
     first = page.place_of(0, 0)[1]
     cells = page.chart.locator(".heatmaplayer image").last.bounding_box()
-    assert cells is not None
     assert first == pytest.approx(cells["y"] + cells["height"] / page.weights().shape[0] / 2, abs=2)
 
 
@@ -221,7 +219,6 @@ def test_nothing_is_cut_off(visit: Visit) -> None:
 def test_both_pictures_fit_a_projector_s_first_view_and_use_their_columns(visit: Visit, masks: str, lang: str) -> None:
     page = visit(urlencode({"masks": masks, "lang": lang}), kind=Lab, height=720)
     tokens = page.chart.locator(".xtick text").last.bounding_box()
-    assert tokens is not None
     assert tokens["y"] + tokens["height"] <= 720
     page.page.mouse.move(*page.place_of(5, 2))
     assert page.page.locator(".st-key-mask_canvas .why").bounding_box()["y"] > 0, "nothing had to be scrolled"

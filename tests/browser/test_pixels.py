@@ -41,7 +41,6 @@ class Pixels(Explore):
         canvas = self.canvas_of(key)
         canvas.scroll_into_view_if_needed()
         box = canvas.bounding_box()
-        assert box is not None
         unit = (box["width"] - 2) / SIDE
         row, column = divmod(pixel, SIDE)
         return box["x"] + 1 + (column + 0.5) * unit, box["y"] + 1 + (0.9 + row + 0.5) * unit

@@ -74,7 +74,6 @@ def test_a_query_moved_by_keys_goes_on_from_where_they_led_and_stays_when_a_mask
 def test_a_head_chosen_in_the_overview_stays_when_a_mask_is_flipped(visit: Visit) -> None:
     page = visit(urlencode({"text": LINE}))
     box = page.canvas.bounding_box()
-    assert box is not None
     place = box["x"] + box["width"] * 0.3, box["y"] + box["height"] * 0.2
     unheard(page, lambda: page.page.mouse.click(*place), lambda: flip(page))
     assert (linked(page, "layer"), linked(page, "head"), linked(page, "causal")) == ("0", "1", "false")

@@ -44,7 +44,6 @@ def test_a_step_reads_the_image_and_the_words_as_the_images_page_does() -> None:
         encoded(fail, model, "captioner-causal", SCENE, "down a large"),
         captioner.encode(render([scene_of(SCENE)]), "down", ["a", "large"]),
     )
-    assert found is not None
     assert found.pieces == wanted.pieces
     np.testing.assert_array_equal(found.patches, wanted.patches)
 
@@ -77,7 +76,6 @@ def test_the_shape_that_a_token_attends_to_is_asked(words: str, shape: str) -> N
 def test_a_captions_loss_is_that_of_its_words() -> None:
     model = captioner.load("causal")
     batch = encoded(fail, model, "", SCENE, "across a small red square")
-    assert batch is not None
     trace = model.run(batch, MASKS["prefix"])
     losses, chance = trace.losses().numpy(), float(trace.next_token(0, PATCHES + 3)[batch.ids[0, -1]])
     assert np.isnan(losses).nonzero()[0].tolist() == [*range(PATCHES + 1)]

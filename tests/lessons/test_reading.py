@@ -48,11 +48,9 @@ def test_a_lesson_is_what_its_file_says() -> None:
     assert (lesson.title, lesson.minutes, lesson.next) == ("Windows", 7, "")
     assert (first.title, first.text, first.head, first.query) == ("First", "one two three", (4, 1), 2)
     assert first.masks == MaskSpec(causal=False, sliding=3)
-    assert first.ask is not None
     assert [masks.sliding for masks in first.ask.among] == [3, 5]
     assert first.prose == "Some *prose*.\n\n```python\n## no heading\n```"
     assert (second.text, second.head, second.masks) == ("2021-03-03", (0, 0), None)
-    assert second.ask is not None
     assert second.ask.kind == "loss"
 
 

@@ -38,7 +38,6 @@ class AlwaysPacked(SmallDecoder):
 @pytest.mark.parametrize("name", SOUND)
 def test_the_measured_mask_is_the_declared_one_cell_for_cell(name: str) -> None:
     report = check(SmallDecoder(SOUND[name]))
-    assert report.mask is not None
     np.testing.assert_array_equal(report.mask.reaches, report.mask.declared)
     assert report.finding("reach").verdict == OBEYS
     assert report.finding("gradients").verdict == OBEYS
@@ -50,14 +49,12 @@ def test_packed_documents_are_blocks() -> None:
     for begin, end in ((0, 4), (4, 11), (11, 13)):
         expected[begin:end, begin:end] = torch.ones(end - begin, end - begin).tril().bool()
     report = check(AlwaysPacked(), mask=expected, length=LENGTH)
-    assert report.mask is not None
     np.testing.assert_array_equal(report.mask.reaches, expected.numpy())
     assert report.obeys
 
 
 def test_the_decoder_of_a_pair_is_causal() -> None:
     report = check(SmallPair())
-    assert report.mask is not None
     np.testing.assert_array_equal(report.mask.reaches, np.tri(report.length, dtype=bool))
     assert report.kind == "encoder-decoder"
 
@@ -65,7 +62,6 @@ def test_the_decoder_of_a_pair_is_causal() -> None:
 def test_how_far_an_output_moves_is_the_largest_substitutes_change() -> None:
     mix = torch.tensor([[1.0, 0.0, 0.0], [0.5, 1.0, 0.0], [0.0, 2.0, 1.0]])
     report = check(Mixer(mix), ids=[3, 4, 7], mask=mix.bool())
-    assert report.mask is not None
     moved = report.mask.moved
     np.testing.assert_allclose(moved[1, 0], 0.5 * moved[0, 0], rtol=1e-6)
     np.testing.assert_allclose(moved[2, 1], 2 * moved[1, 1], rtol=1e-6)
@@ -81,7 +77,6 @@ def test_the_first_leaking_pair_is_named() -> None:
     found = report.finding("reach")
     assert (found.verdict, found.pair) == (BROKEN, (2, 5))
     assert report.finding("gradients").pair == (2, 5)
-    assert report.mask is not None
     assert np.argwhere(report.mask.leaks).tolist() == [[2, 5], [4, 6]]
 
 

@@ -32,18 +32,17 @@ SPECS = (
 def measured(model: Model) -> list[np.ndarray]:
     """What pages and the Python API ask of a run."""
     found: list[Any] = []
-    for pad_side in ("left", "right"):
-        batch = model.encode(TEXTS, pad_side)
-        standard = model.run(batch)
-        for spec in SPECS:
-            trace = model.run(batch, spec)
-            found += [trace.logits.cpu(), every_weight(trace, 1), survey(trace, 1).thumbnails]
-            found += list(survey(trace, 1).shares.values())
-            view = head_view(trace, 1, trace.spec, 1, 2)
-            found += [view.weights, *view.blocked.values(), changes(standard, trace, 1, 1).largest]
-            mask_view(trace, 0, trace.spec, 0, 0)
-            if model.kind != "encoder":
-                found += [predictions(trace, 1, None, 3).losses, next_tokens(trace, 0, 2, 3).probabilities]
+    batches = model.encode(TEXTS, "left"), model.encode(TEXTS, "right")
+    standard = [model.run(batch) for batch in batches]
+    for number, spec in enumerate(SPECS):  # padded on either side by turns
+        trace = model.run(batches[number % 2], spec)
+        found += [trace.logits.cpu(), every_weight(trace, 1), survey(trace, 1).thumbnails]
+        found += list(survey(trace, 1).shares.values())
+        view = head_view(trace, 1, trace.spec, 1, 2)
+        found += [view.weights, *view.blocked.values(), changes(standard[number % 2], trace, 1, 1).largest]
+        mask_view(trace, 0, trace.spec, 0, 0)
+        if model.kind != "encoder":
+            found += [predictions(trace, 1, None, 3).losses, next_tokens(trace, 0, 2, 3).probabilities]
     return [np.nan_to_num(np.asarray(one, np.float32)) for one in found]
 
 

@@ -90,9 +90,7 @@ class TestLaws:
             assert torch.equal((output == 0).all(-1), empty)
             output.square().sum().backward()
             for name, tensor in (("q", q), ("k", k), ("v", v)):
-                assert tensor.grad is not None
                 assert tensor.grad.isfinite().all(), f"the gradient of {name} through {output_of}"
-            assert q.grad is not None
             assert (q.grad[empty] == 0).all()
 
     def test_attend_equals_the_stages(self, allowed: Tensor | None, terms: ScoreTerms) -> None:

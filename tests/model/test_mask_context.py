@@ -66,7 +66,6 @@ class TestMaskContext:
     def test_one_mask_for_all_heads_unless_they_differ(self) -> None:
         for spec, heads in ((MaskSpec(), 1), (MaskSpec(layers=(1,)), 1), (MaskSpec(sinks=1, heads=(2,)), 3)):
             allowed = self.HERE.allowed(spec)
-            assert allowed is not None
             assert allowed.shape[1] == heads
 
     def test_layers_under_the_same_masks_share_them(self) -> None:

@@ -134,11 +134,9 @@ class TestWhatIsReported:
             assert found.largest()[row] == pytest.approx(float(apart.max()), abs=2e-5)
             probabilities = logits[row, real.stop - 1].softmax(-1)
             guess = found.guesses[row]
-            assert guess is not None
             assert guess.token == int(probabilities.argmax())
             assert guess.probability == pytest.approx(float(probabilities.max()), abs=1e-5)
             at_end = found.at_end[row]
-            assert at_end is not None
             assert at_end.token == int(logits[row, -1].argmax())
         assert torch.equal(found.apart.isnan(), ~batch.keep)
 

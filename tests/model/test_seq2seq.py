@@ -110,7 +110,8 @@ class TestWhatIsSeen:
         encoder, decoder = stacks
         memory, allowed = encoder(SOURCE)[0], padding_mask(SOURCE, TARGET)[:, None]
         _, _, context = decoder(TARGET, memory, allowed[:, 0])
-        _, _, heads = decoder.states(TARGET, decoder.positions(TARGET), memory, [_own(TARGET)] * 2, [allowed] * 2)
+        own = (padding_mask(TARGET, TARGET) & sequence_mask(TARGET))[:, None]
+        _, _, heads = decoder.states(TARGET, decoder.positions(TARGET), memory, [own] * 2, [allowed] * 2)
         for weights, (q, k, v) in zip(context, heads, strict=True):
             assert_near(weights, attention_stages(q, k, v, allowed).weights, 1e-6, "weights")
 
@@ -181,7 +182,3 @@ class TestPositions:
     def test_they_are_no_parameters_and_in_no_checkpoint(self) -> None:
         assert not [name for name in Encoder(**SIZES).state_dict() if "position" in name]
         assert "position_embedding.weight" in Encoder(**SIZES, positions="learned").state_dict()
-
-
-def _own(target: Tensor) -> Tensor:
-    return (padding_mask(target, target) & sequence_mask(target))[:, None]

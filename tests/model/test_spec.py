@@ -15,9 +15,10 @@ from tests.model.random_specs import random_spec
 
 NO_SWITCH = [None, 0, 1, 1.0, "true", b"true", [], [True], {}, float("nan")]
 NO_COUNT = [None, True, False, -1, 2.0, 2.5, float("nan"), float("inf"), 10**6 + 1, 10**30, "3", b"3", [3], {}, 3j]
-NO_SEPARATOR = [None, True, 0, 1.5, b".", ["."], {}, "." * 41]
+NO_SEPARATOR = [None, True, 0, 1.5, b".", ["."], {}, "." * 41, "\ud800"]
 NO_POSITIONS = [None, True, 0, "", "Counted", "cell", b"cells", ["cells"], {}]
 NO_NUMBERS = [None, 0, "0", b"\x00", [0], {0}, (True,), (-1,), (0.0,), ("0",), (None,), ((0,),), (0, 0), (10**6 + 1,)]
+NO_NUMBERS += [tuple(range(200_000))]
 NO_DRAWING = [None, 0, "block", Stroke("block", 0, 0, 0, 0), [Stroke("block", 0, 0, 0, 0)], ("block",), (None,)]
 NO_DRAWING += [((Stroke("block", 0, 0, 0, 0),),), (("block", 0, 0, 0, 0),), (["block", 0, 0, 0, 0],)]
 NONSENSE = [
@@ -136,21 +137,6 @@ class TestJson:
     def test_the_largest_drawing_fits(self) -> None:
         spec = MaskSpec(drawn=(Stroke("block", 10**6, 10**6, 10**6, 10**6),) * 20_000, documents="😀" * 40)
         assert MaskSpec.from_json(spec.to_json().encode()) == spec
-
-    def test_every_separator_that_is_taken_fits_into_a_url(self) -> None:
-        try:
-            spec = MaskSpec(documents="\ud800")
-        except ValueError:
-            return
-        assert MaskSpec.from_json(parse_qs(urlencode({"masks": spec.to_json()}))["masks"][0]) == spec
-
-    @pytest.mark.parametrize("field", ["layers", "heads"])
-    def test_every_scope_that_is_taken_comes_back(self, field: str) -> None:
-        try:
-            spec = MaskSpec(**{field: tuple(range(200_000))})
-        except ValueError:
-            return
-        assert MaskSpec.from_json(spec.to_json()) == spec
 
     def test_nonsense_in_a_field_is_refused_by_its_name(self) -> None:
         for field, value in NONSENSE_AS_JSON:

@@ -9,7 +9,6 @@ from model.base import Model
 from model.decoder import DecoderModel
 from model.heads.ablation import HeadsOff, layer_effects, outcome
 from model.masks import MaskSpec, Stroke
-from tests.model.huggingface.families import save
 from tests.pages.explore import Explore, array
 from ui import ablation
 from ui.sidebar.models import FIRST
@@ -29,12 +28,6 @@ class Ablation(Explore):
 
     def losses(self) -> list[np.ndarray]:
         return [array(curve["y"]) for curve in self.figures()["loss_figure"]["data"]]
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    root = tmp_path_factory.mktemp("models")
-    return {name: str(save(name, root / name)) for name in ("bert", "mistral", "t5")}
 
 
 @pytest.mark.parametrize("way", ["zero", "mean", "mask"])

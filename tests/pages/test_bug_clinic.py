@@ -18,7 +18,6 @@ from model.bug_clinic.bugs import BUGS, BY_KEY, Bug, part_at
 from model.bug_clinic.comparison import compare, examine
 from model.bug_clinic.laws import LAWS
 from model.bug_clinic.spot import NOT_TO_SEE
-from tests.model.huggingface.families import save
 from tests.pages.page import Page, array, plain
 from tests.pages.test_chinese import english, texts
 from ui.controls import OTHER
@@ -208,8 +207,8 @@ class TestAllBugs:
 
 
 @pytest.mark.parametrize("name", ["bert", "t5"])
-def test_models_that_are_not_ours(name: str, tmp_path: Path) -> None:
-    page = Clinic(model=str(save(name, tmp_path / name)), text="the cat sat on a mat and then it saw the cat")
+def test_models_that_are_not_ours(name: str, folders: dict[str, str]) -> None:
+    page = Clinic(model=folders[name], text="the cat sat on a mat and then it saw the cat")
     for bug in BUGS[::5]:  # all of them: tests/model/bug_clinic/test_examination.py
         page.choose(bug)
         assert all(error.value.startswith("Crashes: ") for error in page.app.error)
@@ -308,11 +307,8 @@ class TestSpotTheBug:
 def test_in_chinese_no_puzzle_is_told_in_english() -> None:
     page = Clinic(lang="zh", puzzle="7").press("hint")
     assert not [found for shown in texts(page.app) for found in english(shown)]
-    wrong = next(n for n, key in enumerate(page.app.session_state["spot"]["asked"].candidates) if key != _asked(page))
+    asked = page.app.session_state["spot"]["asked"]
+    wrong = next(place for place, key in enumerate(asked.candidates) if key != asked.bug)
     page.press(f"candidate_{wrong}")
     assert page.app.error
     assert not [found for shown in texts(page.app) for found in english(shown)]
-
-
-def _asked(page: Clinic) -> str:
-    return page.app.session_state["spot"]["asked"].bug

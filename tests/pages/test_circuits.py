@@ -9,7 +9,7 @@ import pytest
 
 from model.base import Model
 from model.circuits.ov_qk import composition, copying_scores, ov, qk
-from tests.model.huggingface.families import DECODERS, random_network, save, save_tokenizer
+from tests.model.huggingface.families import DECODERS, random_network, save_tokenizer
 from tests.pages.explore import Explore, array
 from tests.pages.test_head_atlas import HeadAtlas
 from viz.html import fixed
@@ -44,8 +44,8 @@ def test_tokens_of_the_text() -> None:
     assert "·cat" in page.table("query token")
 
 
-def test_a_model_without_circuits_is_refused_in_a_sentence(tmp_path: Path) -> None:
-    page = Circuits(model=str(save("gemma2", tmp_path / "gemma2")))
+def test_a_model_without_circuits_is_refused_in_a_sentence(folders: dict[str, str]) -> None:
+    page = Circuits(model=folders["gemma2"])
     assert any("decoders built like Llama" in said for said in page.said("error"))
 
 

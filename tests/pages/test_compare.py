@@ -9,7 +9,6 @@ import pytest
 from model import catalog
 from model.base import Model
 from model.masks import MaskSpec
-from tests.model.huggingface.families import save
 from tests.pages.explore import Explore, array
 from ui.compare import OTHER_TEXT, like
 from ui.sidebar.models import FIRST
@@ -27,12 +26,6 @@ class Compare(Explore):
         """float [Q,K] of A ("head_a"), B ("head_b") or B - A ("head_difference"), blocked cells 0."""
         (trace,) = [one for one in self.figures()[key]["data"] if one["name"] in ("weights", "difference")]
         return np.nan_to_num(array(trace["z"]))
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    root = tmp_path_factory.mktemp("models")
-    return {name: str(save(name, root / name)) for name in ("bert", "gpt2", "mistral", "t5")}
 
 
 def weights(model: Model, text: str, spec: MaskSpec, layer: int = 4, head: int = 0) -> np.ndarray:

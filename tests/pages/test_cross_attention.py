@@ -11,7 +11,6 @@ import pytest
 from model.cross_attention import dates
 from model.cross_attention.dates import DatesModel, answer_chances, measure
 from model.masks import MaskSpec
-from tests.model.huggingface.families import save
 from tests.pages.page import Page, array
 from ui.cross_attention import EXAMPLES, FIRST, LONGER, MASKS, SAMPLE
 from viz.numbers import chance, percent
@@ -54,12 +53,6 @@ class CrossAttention(Page):
 @pytest.fixture(scope="module")
 def model() -> DatesModel:
     return dates.load()
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    root = tmp_path_factory.mktemp("models")
-    return {name: str(save(name, root / name)) for name in ("t5", "marian", "bert")}
 
 
 class TestFirstView:

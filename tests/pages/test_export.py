@@ -4,7 +4,6 @@ import base64
 import io
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from pypdf import PdfReader
 
 from model import catalog, gpt2
 from model.masks import MaskSpec
-from tests.model.huggingface.families import save
 from tests.pages.explore import Explore, array
 from tests.viz.packet import unpacked
 from ui import controls, results
@@ -137,9 +135,9 @@ def test_a_picture_is_made_as_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
     assert done == ["viz.export.paper.file_of"]
 
 
-def test_a_score_that_cannot_be_split_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_score_that_cannot_be_split_says_why(monkeypatch: pytest.MonkeyPatch, folders: dict[str, str]) -> None:
     said = captions(monkeypatch)
-    Export(picture="why", model=str(save("bert", tmp_path / "bert")))
+    Export(picture="why", model=folders["bert"])
     ((cell, why),) = said
     assert why.of[0].sources is None
     assert "The score is not split by source. " in cell
@@ -255,7 +253,6 @@ def test_explore_offers_a_page_that_holds_the_model(monkeypatch: pytest.MonkeyPa
     html = taken["Offline page"]()
     assert TEXT in html
     about = re.search(r'id="about">([^<]+)<', html)
-    assert about is not None
     header = unpacked(base64.b64decode(about[1]))[0]
     assert (header["head"], header["masks"]["causal"], header["masks"]["padding"]) == ([2, 3], False, True)
 

@@ -11,19 +11,12 @@ from model import catalog, kv_cache
 from model.base import Model
 from model.kv_cache import batch_of, network_of
 from model.sampling import Sampling, draw
-from tests.model.huggingface.families import save
 from tests.pages.generation import PROMPT, SAMPLING, Generation, written_by
 from tests.pages.page import array
 from tests.viz.spelled import number
 from ui.generation.writing import NEXT
 from ui.sidebar.models import EXAMPLES, FIRST
 from viz.numbers import percent
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """A tiny random model of three kinds that are not ours."""
-    return {name: str(save(name, tmp_path_factory.mktemp(name))) for name in ("llama", "bert", "t5")}
 
 
 class TestTheFirstView:
@@ -201,7 +194,6 @@ class TestTheCache:
 
     def test_says_what_this_step_cost_either_way(self, story: Model) -> None:
         network = network_of(story)
-        assert network is not None
         page = Generation().press("step")
         count = len(page.path.ids)
         full, one = (large(kv_cache.multiply_adds(network.config, queries, count)) for queries in (count, 1))

@@ -13,7 +13,6 @@ from model.atlas import progress as atlas_progress
 from model.atlas.progress import Measure
 from model.atlas.table import measures_table
 from model.atlas.unit import measure_unit, units_of_sample
-from tests.model.huggingface.families import save
 from tests.pages.page import Page
 from ui import results
 from ui.head_atlas import controls
@@ -163,12 +162,12 @@ def test_what_is_marked_is_in_the_link_and_comes_back_with_it() -> None:
     assert "looks" not in page.app.query_params, "the marks of one text are not another's"
 
 
-def test_the_marked_tokens_of_one_model_are_not_those_of_another(tmp_path: Path) -> None:
+def test_the_marked_tokens_of_one_model_are_not_those_of_another(folders: dict[str, str]) -> None:
     """This tokenizer cuts the same line into fewer tokens, of which the first model's last one is none."""
     page = HeadAtlas(section="find", text="extraordinarily unbelievable circumstances")
     marked = page.app.session_state["atlas_queries"]
     page.set(model="another")
-    page.set(other=str(save("gpt2", tmp_path / "gpt2")))
+    page.set(other=folders["gpt2"])
     assert page.app.session_state["atlas_queries"] < marked
     assert page.app.button_group(key="atlas_keys").value == page.app.session_state["atlas_keys"] != []
 

@@ -9,19 +9,12 @@ import pytest
 
 from model.attribution.score_split import carried
 from model.base import Model
-from tests.model.huggingface.families import save
 from tests.pages.explore import LINES, Explore, array
 from tests.viz.packet import unpacked
 from ui.heads.views import VIEWS
 from viz.heads.cells import weight_text
 
 KEYS = {"bars": ["application"], "carried": ["group"], "why": ["group"]}  # roles of what Streamlit draws and keys move
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    root = tmp_path_factory.mktemp("models")
-    return {name: str(save(name, root / name)) for name in ("bert", "t5", "gemma2", "gpt_oss")}
 
 
 def texts(page: Explore) -> str:
@@ -130,7 +123,6 @@ class TestCarried:
         (table,) = [one for one in page.html() if "weight × |v|" in one]
         for place in range(5):
             row = re.search(rf">{place}: .*?</tr>", table)
-            assert row is not None
             for text in (weight_text(found.weights[place]), f"{found.moved[place]:.3f}", f"{found.added[place]:.3f}"):
                 assert text in row[0]
         assert any("pushes up" in one for one in page.html())

@@ -11,7 +11,6 @@ from model.base import Model
 from model.heads import layers
 from model.heads.layers import logit_lens
 from model.masks import MaskSpec
-from tests.model.huggingface.families import save
 from tests.pages.explore import Explore, array
 from ui.layers import MOST_LENS, STEP, lens_part
 from ui.sidebar.models import FIRST
@@ -32,12 +31,6 @@ class Layers(Explore):
 
     def chart(self, key: str, name: str = "weights") -> list[np.ndarray]:
         return [array(trace["z"]) for trace in self.figures()[key]["data"] if trace["name"] == name]
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    root = tmp_path_factory.mktemp("models")
-    return {name: str(save(name, root / name)) for name in ("bert", "mistral", "t5")}
 
 
 def test_the_lens_shows_what_the_model_computes(story: Model) -> None:

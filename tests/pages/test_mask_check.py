@@ -92,7 +92,6 @@ def test_a_sample_of_every_law_is_shown_as_it_was_measured(patients: MaskCheckPa
     assert same(checked.modules[name], SAMPLES[key].make())
     assert checked.asked[name] <= {"seconds", "progress"}, "nothing that changes what is found"
     assert str(verdict_of(report)) in patients.words()
-    assert report.mask is not None
     np.testing.assert_array_equal(patients.cells("measured"), report.mask.reaches)
     np.testing.assert_array_equal(patients.cells("open"), report.mask.declared)
     for finding in report.broken:
@@ -115,8 +114,8 @@ def test_a_model_saved_without_its_head_says_that_hidden_states_are_compared(tmp
 
 
 @pytest.mark.usefixtures("checked_here")
-def test_another_model_in_bfloat16(tmp_path: Path) -> None:
-    folder = str(save("mistral", tmp_path / "mistral"))
+def test_another_model_in_bfloat16(folders: dict[str, str]) -> None:
+    folder = folders["mistral"]
     page = MaskCheckPage(model=folder, text="the cat sat on a mat and then it saw the cat")
     page.set(number_type="bfloat16")
     assert "mistral (MistralForCausalLM) · decoder · bfloat16" in page.words()
@@ -125,8 +124,8 @@ def test_another_model_in_bfloat16(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("checked_here")
-def test_an_encoder_decoder(tmp_path: Path) -> None:
-    page = MaskCheckPage(model=str(save("t5", tmp_path / "t5")), text="the cat sat on a mat")
+def test_an_encoder_decoder(folders: dict[str, str]) -> None:
+    page = MaskCheckPage(model=folders["t5"], text="the cat sat on a mat")
     assert "encoder-decoder" in page.words()
     assert OBEYS in page.words()
 
@@ -137,13 +136,13 @@ def layers_of(figure: go.Figure) -> dict[str, list]:
 
 @pytest.mark.usefixtures("checked_here")
 @pytest.mark.parametrize("name", ["mistral", "t5"])
-def test_what_is_declared_is_there_first(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_declared_is_there_first(name: str, folders: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[tuple[go.Figure, str]] = []
     show = head.show
     monkeypatch.setattr(
         head, "show", lambda figure, alt, **how: shown.append((figure, alt)) or show(figure, alt, **how)
     )
-    page = MaskCheckPage(model=str(save(name, tmp_path / name)), text="the cat sat on a mat and saw the cat again")
+    page = MaskCheckPage(model=folders[name], text="the cat sat on a mat and saw the cat again")
     (early, said), (late, _) = shown
     before, after = layers_of(early), layers_of(late)
     assert set(before) == {"open", "closed"} & set(after)

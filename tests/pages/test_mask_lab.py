@@ -274,8 +274,8 @@ def test_every_section_of_every_text(text: str) -> None:
 
 
 @pytest.mark.parametrize("family", ["bert", "t5", "gpt_oss"])
-def test_other_models(tmp_path: Path, family: str) -> None:
-    page = Lab(model=str(save(family, tmp_path / family)), text="the cat sat on a mat and the cat saw")
+def test_other_models(folders: dict[str, str], family: str) -> None:
+    page = Lab(model=folders[family], text="the cat sat on a mat and the cat saw")
     page.turn_on("sliding", 3).turn_on("sinks", 1)
     last = np.isnan(page.weights())[-1]
     assert last[1:-3].all(), "what is three or more positions back"

@@ -31,12 +31,6 @@ def said(app: AppTest) -> str:
     return " ".join(box.value for box in [*app.error, *app.warning, *app.info, *notes])
 
 
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    root = tmp_path_factory.mktemp("models")
-    return {name: str(save(name, root / name)) for name in ("t5", "bert", "mistral")}
-
-
 def test_from_two_lines_to_one_and_on() -> None:
     """A widget that is not drawn loses its value; the choice stays."""
     app = opened(text="the cat\nthe cat sat on a mat", pad="right")

@@ -40,7 +40,6 @@ def test_what_every_call_computed() -> None:
     found = unmask.capture(net, ids, tokens=list("abcde"), row=1)
     assert found.numpy().shape == (3, HEADS, TOKENS, TOKENS)
     np.testing.assert_allclose(found.numpy().sum(-1), 1, atol=1e-6)
-    assert net.weights is not None
     np.testing.assert_allclose(found.numpy()[2], net.weights[1].detach(), atol=1e-6)
     assert set(found.head(0, 1).blocked) == {"causal"}
     assert not found.head(1, 1).blocked

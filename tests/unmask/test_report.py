@@ -55,7 +55,6 @@ def test_tokens_are_merged_in_it_and_in_its_link(tmp_path: Path, capsys: pytest.
     page = write(tmp_path, "--by", "words")
     assert "tokens merged into words" in capsys.readouterr().out
     link = re.search(r'href="(http://127[^"]*)"', page)
-    assert link
     assert dict(parse_qsl(urlsplit(html.unescape(link[1])).query))["by"] == "words"
 
 

@@ -161,18 +161,8 @@ def test_a_class_of_a_file(tmp_path: Path) -> None:
                         (f"{tmp_path}/other.py:Good", "there is no file")):  # fmt: skip
         with pytest.raises(unmask.CannotCheck, match=words):
             unmask.check(name)
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "unmask.pytest_plugin",
-        "-p",
-        "no:cacheprovider",
-        "-c",
-        "/dev/null",
-    ]
+    plugins = ["-p", "unmask.pytest_plugin", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-q", *plugins, "-c", "/dev/null"]
     test = tmp_path / "test_it.py"
     test.write_text("from mine import Good, leaks\ndef test_it(assert_causal): assert_causal(Good())\n")
     asked = ["--causal", f"{file}:Good", "--causal", f"{file}:leaks", "--rootdir", str(tmp_path), str(test)]

@@ -126,7 +126,9 @@ class TestWhatBlocksACell:
         for text, cells in groups.items():
             for name, mask in masks.items():
                 assert (mask[cells] == (name in text)).all()
-        np.testing.assert_array_equal(sum(cells.astype(int) for cells in groups.values()), view_union(masks))
+        np.testing.assert_array_equal(
+            sum(cells.astype(int) for cells in groups.values()), np.any(list(masks.values()), axis=0)
+        )
 
     def test_tooltips_of_blocked_cells_lie_beneath_the_weights_and_have_the_scores(self) -> None:
         view = view_of((TOKENS, TOKENS), causal=causal(TOKENS), padding=np.zeros((TOKENS, TOKENS), bool))
@@ -361,7 +363,3 @@ class TestCoarser:
         trace = trace_of(head_figure(view_of((MOST_CELLS * 2, 3)), dark=False), "weights")
         assert trace.y[0] == "0–1: q0q1"
         assert trace.y[-1] == f"{MOST_CELLS * 2 - 2}–{MOST_CELLS * 2 - 1}: q{MOST_CELLS * 2 - 2}q{MOST_CELLS * 2 - 1}"
-
-
-def view_union(masks: dict[str, np.ndarray]) -> np.ndarray:
-    return np.any(list(masks.values()), axis=0).astype(int)

@@ -34,7 +34,6 @@ def test_the_causal_mask_in_the_first_layer_only_is_a_run_of_its_own(story: Mode
     bug = BY_KEY["first-layer"]
     run = story.run(trace.batch, MaskSpec(causal=False, layers=(1, 2, 3, 4, 5)))
     found = compare(story, trace, 0, bug.key, 4)
-    assert found.wrong is not None
     assert_near(found.wrong.weights[2], run.weights(4, 2, 0), 1e-5, "weights")
     assert examine(story, trace, 0, bug.key, 4).loss[0] == pytest.approx(run.losses(0).nanmean().item(), abs=1e-5)
     first = compare(story, trace, 0, bug.key, 0)
@@ -46,8 +45,6 @@ def test_what_is_shown_does_not_depend_on_what_was_asked_before(story: Model, tr
     asked = [("view", 4, 0), ("diagonal", 4, 0), ("diagonal", 3, 0), ("diagonal", 3, 1), ("first-layer", 3, 1)]
     for key, layer, row in asked * 2:
         kept, anew = (compare(story, run, row, key, layer) for run in (trace, read(story, TEXT)))
-        assert kept.wrong is not None
-        assert anew.wrong is not None
         assert torch.equal(kept.wrong.weights, anew.wrong.weights), (key, layer, row)
         assert torch.equal(kept.right.weights, anew.right.weights), (key, layer, row)
 

@@ -139,7 +139,6 @@ class TestPuzzles:
         seen = Counter[str]()
         for number in range(150):
             asked = puzzle(story, trace, 0, number)
-            assert asked is not None
             assert asked.bug in asked.candidates
             assert len({BY_KEY[key].title for key in asked.candidates}) == CANDIDATES
             stages = {key: one.weights[asked.head] for key, one in stages_of(story, trace, 0, asked).items()}
@@ -156,9 +155,7 @@ class TestPuzzles:
     def test_the_next_one_is_of_another_bug(self, story: Model, trace: Trace) -> None:
         last: Puzzle | None = puzzle(story, trace, 0, 1)
         for _ in range(25):
-            assert last is not None
             following_one = following(story, trace, 0, last)
-            assert following_one is not None
             assert following_one.number > last.number
             assert BY_KEY[following_one.bug].title != BY_KEY[last.bug].title
             last = following_one

@@ -117,7 +117,6 @@ class TestTheList:
 class TestEncoding:
     def test_one_token_a_character_and_none_that_nobody_typed(self, model: DatesModel) -> None:
         source = model.encode(LINES).source
-        assert source is not None
         assert "".join(source.pieces[0][:21]) == LINES[0].replace(" ", "·")
         assert source.pieces[0][21:] == ("<pad>",) * (len(LINES[1]) - 21)
         assert source.keep.sum(-1).tolist() == [len(line) for line in LINES]
@@ -158,7 +157,6 @@ class TestRuns:
     def test_its_weights_are_those_of_the_network_itself(self, model: DatesModel) -> None:
         batch = model.encode(LINES)
         trace, source = model.run(batch), batch.source
-        assert source is not None
         memory, own = model.network.encoder(source.ids)
         seen = source.keep[:, None, :].expand(-1, 11, -1)
         _, self_attentions, context = model.network.decoder(batch.ids, memory, seen)

@@ -13,14 +13,8 @@ from model.heads.ablation import HeadsOff, following, layer_effects, outcome
 from model.masks import MaskSpec, Stroke
 from model.text import TokenBatch
 
-TEXTS = ["the cat sat on the mat and the cat", "the mat on"]
 NOTHING = (Stroke("block", 0, 0, 200, 200),)
 ON = HeadsOff(())
-
-
-@pytest.fixture(scope="module")
-def batch(tiny: Model) -> TokenBatch:
-    return tiny.encode(TEXTS, "left")
 
 
 def log_probability(model: Model, batch: TokenBatch, spec: MaskSpec, row: int, query: int, target: int) -> float:

@@ -10,13 +10,7 @@ from model.heads.layers import LogitLens, logit_lens
 from model.masks import MaskSpec
 from model.text import TokenBatch
 
-TEXTS = ["the cat sat on the mat and the cat", "the mat on"]
 SPECS = [MaskSpec(), MaskSpec(causal=False), MaskSpec(causal=False, padding=False), MaskSpec(sliding=3, layers=(0,))]
-
-
-@pytest.fixture(scope="module")
-def batch(tiny: Model) -> TokenBatch:
-    return tiny.encode(TEXTS, "left")
 
 
 @pytest.mark.parametrize("spec", SPECS)

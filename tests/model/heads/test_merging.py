@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from model import catalog, trace
+from model import trace
 from model.base import Model
 from model.heads.merging import (
     BY,
@@ -29,11 +29,6 @@ WEIGHTS = np.array(
     np.float32,
 )
 VIEW = HeadView(WEIGHTS, np.log(WEIGHTS + 0.25), {"causal": CAUSAL}, list("abcde"), list("abcde"))
-
-
-@pytest.fixture(scope="module")
-def story() -> Model:
-    return catalog.load("story")
 
 
 def split(labels: list[str], by: By) -> list[str]:

@@ -12,7 +12,6 @@ from model.heads.layers import flow, layer_maps, over_heads, token_flow
 from model.masks import MaskSpec, Stroke
 from model.text import TokenBatch
 
-TEXTS = ["the cat sat on the mat and the cat", "the mat"]
 CAUSAL = np.array(  # two layers of mean attention over three tokens
     [[[1, 0, 0], [0.5, 0.5, 0], [0, 1, 0]], [[1, 0, 0], [0, 1, 0], [0.2, 0.6, 0.2]]], np.float64
 )
@@ -24,11 +23,6 @@ SPECS = [
     MaskSpec(drawn=(Stroke("block", 1, 0, 4, 3),), heads=(1,)),
     MaskSpec(causal=False, layers=(1,)),
 ]
-
-
-@pytest.fixture(scope="module")
-def batch(tiny: Model) -> TokenBatch:
-    return tiny.encode(TEXTS, "left")
 
 
 def test_rollout_by_hand_under_a_causal_mask() -> None:

@@ -13,7 +13,6 @@ from model.masks import MaskSpec, Stroke
 from model.text import TokenBatch
 from model.trace import Trace
 
-TEXTS = ["the cat sat on the mat and the cat", "the mat"]
 SPECS = [
     MaskSpec(),
     MaskSpec(causal=False),
@@ -23,11 +22,6 @@ SPECS = [
     MaskSpec(causal=False, layers=(1,)),
     MaskSpec(sliding=2, layers=(1,), heads=(0, 2)),
 ]
-
-
-@pytest.fixture(scope="module")
-def batch(tiny: Model) -> TokenBatch:
-    return tiny.encode(TEXTS, "left")
 
 
 @pytest.mark.parametrize("block_bytes", [1, 5 * 3 * 13 * 4, 2**25])

@@ -9,9 +9,10 @@ import unmask
 from model import catalog
 from model.errors import CheckpointError
 from model.huggingface import chat
+from model.huggingface.checkpoint_files import CHAT_TEMPLATE
 from serving import backends
 from serving.job import Job
-from serving.scheduler import LostTwice
+from serving.scheduler import LostTwice, TooSlow
 from serving.settings import Settings
 from tests.model.huggingface import families
 
@@ -25,14 +26,8 @@ MESSAGES = (("user", "the cat sat"), ("assistant", "on a </s> mat"))
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     families.save("llama", tmp_path)
-    (tmp_path / chat_file()).write_text(TEMPLATE)
+    (tmp_path / CHAT_TEMPLATE).write_text(TEMPLATE)
     return tmp_path
-
-
-def chat_file() -> str:
-    from model.huggingface.checkpoint_files import CHAT_TEMPLATE
-
-    return CHAT_TEMPLATE
 
 
 def test_lines_that_begin_with_a_role_begin_a_message() -> None:
@@ -87,21 +82,20 @@ def test_in_python_a_chat_is_a_run(folder: Path) -> None:
     "{% for a in range(10) %}",
 ])  # fmt: skip
 def test_a_hostile_template_is_refused_in_a_sentence(template: str, folder: Path) -> None:
-    (folder / chat_file()).write_text(template)
+    (folder / CHAT_TEMPLATE).write_text(template)
     with pytest.raises(CheckpointError, match="its chat template"):
         chat.render(str(folder), Settings(), MESSAGES)
 
 
 @pytest.mark.slow
 def test_a_template_that_never_ends_ends_its_process_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    loops = "{% for a in range(99999) %}" * 4 + "{% endfor %}" * 4
-    (folder / chat_file()).write_text(loops)
-    monkeypatch.setattr(backends, "INSPECTION_SECONDS", 8.0)
     inspector = backends.inspector(Settings())
-    with pytest.raises((LostTwice, ValueError)):
-        inspector.ask(Job(chat.render, (str(folder), Settings(), MESSAGES)))
-    (folder / chat_file()).write_text("{{ 'x' * 10**10 }}")
+    (folder / CHAT_TEMPLATE).write_text("{{ 'x' * 10**10 }}")
     with pytest.raises((LostTwice, ValueError, MemoryError)):
+        inspector.ask(Job(chat.render, (str(folder), Settings(), MESSAGES)))
+    (folder / CHAT_TEMPLATE).write_text("{% for a in range(99999) %}" * 4 + "{% endfor %}" * 4)
+    monkeypatch.setattr(inspector, "_seconds", 1.0)  # its process is there now
+    with pytest.raises(TooSlow):
         inspector.ask(Job(chat.render, (str(folder), Settings(), MESSAGES)))
 
 

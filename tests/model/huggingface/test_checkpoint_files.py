@@ -39,17 +39,9 @@ def cut(folder: Path) -> None:
     path.write_bytes(path.read_bytes()[:5000])
 
 
-def only_pickles(folder: Path) -> None:
-    (folder / WEIGHTS).rename(folder / "pytorch_model.bin")
-
-
 def no_tokenizer(folder: Path) -> None:
     for path in folder.glob("*token*"):
         path.unlink()
-
-
-def empty_tokenizer(folder: Path) -> None:
-    (folder / "tokenizer.json").write_text("{}")
 
 
 def tokenizer_of_another_model(folder: Path) -> None:
@@ -102,9 +94,15 @@ DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "another width": (lambda folder: edit(folder / "config.json", hidden_size=32), "do not fit the configuration"),
     "no weights": (lambda folder: (folder / WEIGHTS).unlink(), "no weights in safetensors format"),
     "truncated": (cut, r"model\.safetensors is damaged or truncated"),
-    "only pickles": (only_pickles, "only as pickle files, which can run any code"),
+    "only pickles": (
+        lambda folder: (folder / WEIGHTS).rename(folder / "pytorch_model.bin") and None,
+        "only as pickle files, which can run any code",
+    ),
     "no tokenizer": (no_tokenizer, "has no tokenizer"),
-    "damaged tokenizer": (empty_tokenizer, "its tokenizer cannot be read"),
+    "damaged tokenizer": (
+        lambda folder: (folder / "tokenizer.json").write_text("{}") and None,
+        "its tokenizer cannot be read",
+    ),
     "another tokenizer": (tokenizer_of_another_model, r"ids up to \d+ and its weights know 61 entries"),
     "a tensor missing": (tensor_missing, r"lacks 1 of the weights.*layers\.1\.self_attn\.q_proj"),
     "another shape": (tensor_of_another_shape, "do not fit the configuration"),

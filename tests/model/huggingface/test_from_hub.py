@@ -35,14 +35,6 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache of its own."""
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    return tmp_path / "cache"
-
-
-@pytest.fixture
 def fake(files: dict[str, bytes], hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ListingHub]:
     more = {"README.md": b"hello", "pytorch_model.bin": b"pickle", "onnx/model.onnx": b"another format"}
     with ListingHub({REPO: {**files, **more}}) as served:

@@ -28,14 +28,6 @@ def fake(hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
         yield server
 
 
-@pytest.fixture
-def hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache of its own."""
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    return tmp_path
-
-
 class TestCache:
     def test_files_in_it_are_found_without_any_network(self, hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         folder = cache(hub_cache, "some/model", CONTENT)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import transformers as hf
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save, save_file
 
 from model import catalog
 from model.circuits.weights import weights_of
@@ -113,7 +113,7 @@ def test_whatever_a_network_raises_on_a_text_becomes_a_sentence(folder: Path, mo
 
 @pytest.mark.parametrize("model_type", verify.NOT_SHOWN)
 def test_an_architecture_without_attention_is_refused_by_its_config_alone(folder: Path, model_type: str) -> None:
-    (folder / WEIGHTS).write_bytes(load_and_save_nothing())
+    (folder / WEIGHTS).write_bytes(save({"nothing": torch.ones(1)}))
     edit(folder / "config.json", model_type=model_type)
     with pytest.raises(NotSupported) as caught:
         load(folder)
@@ -124,13 +124,6 @@ def test_the_documentation_has_every_reason() -> None:
     documented = (Path(__file__).parents[3] / "docs/models.md").read_text(encoding="utf-8")
     for types, why in verify.NOT_SHOWN_TYPES.items():
         assert f"| {', '.join(types.split())} | {why} |" in documented
-
-
-def load_and_save_nothing() -> bytes:
-    """A safetensors file of one number."""
-    from safetensors.torch import save
-
-    return save({"nothing": torch.ones(1)})
 
 
 SMALL = families.PLAIN | {"num_hidden_layers": 2}

@@ -77,7 +77,6 @@ class TestMarian:
         cut_alike = 0
         for text in [*TEXTS, f"{marian.LANGUAGE} the cat", ">>fra<<the cat", ">> the cat", ">>the\n<< cat"]:
             batch = model.encode([text], targets=[text])
-            assert batch.source is not None
             source, target = reference(text)["input_ids"], reference(text_target=text)["input_ids"]
             assert batch.source.ids.tolist() == [[*source[:-1][: model.context - 1], source[-1]]], text
             assert batch.ids.tolist() == [[reference.pad_token_id, *target[:-1]][: model.context]], text
@@ -93,14 +92,12 @@ class TestMarian:
 
     def test_labels_are_the_pieces_with_their_spaces(self, folder: Path) -> None:
         batch = load(folder).encode(["The 漢"], targets=["Die Katze"])
-        assert batch.source is not None
         assert "".join(batch.source.pieces[0]).replace("·", " ") == " The <unk></s>"
         assert "".join(batch.pieces[0]).replace("·", " ") == "<pad> Die Katze"
 
     def test_typed_special_tokens_are_text(self, folder: Path) -> None:
         model = load(folder)
         batch = model.encode(["the </s> <pad>"], targets=["<pad></s>"])
-        assert batch.source is not None
         ends = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
         assert batch.source.ids[0].tolist().count(ends["</s>"]) == 1
         assert ends["<pad>"] not in batch.source.ids[0]

@@ -126,7 +126,6 @@ class TestTargets:
         assert " ".join(batch.pieces[0]) == f"{begin} a big red ball"
         assert " ".join(batch.pieces[1]) == f"<pad> <pad> <pad> {begin} it"
         assert batch.keep[1].tolist() == [False] * 3 + [True] * (len(begin.split()) + 1)
-        assert batch.source is not None
         assert batch.source.pad_side == "left"
 
     @pytest.mark.parametrize("name", families.PAIRS)

@@ -6,7 +6,6 @@ from ui.lessons import classroom, steps
 
 def test_an_image_is_sent_plain_and_then_as_the_token_attends() -> None:
     (lesson,) = [one.lesson for one in shelf(FOLDER, "en") if one.name == "words_and_images"]
-    assert lesson
     now, beside = steps.pair(lesson.steps[1])
     before, after = (classroom.drawn(lesson.steps[1], now, beside, hidden=hidden) for hidden in (True, False))
     assert before.html.count('class="scene"') == after.html.count('class="scene"') == 1

@@ -63,7 +63,6 @@ class TestOrder:
     def test_the_sums_are_those_measured(self) -> None:
         found = compared()
         lost = found.after[0].damage
-        assert lost is not None
         assert cells_of(order_table(found))[3][2] == f"{lost.least_total:.4f} to {lost.most_total:.4f}"
 
 
@@ -91,7 +90,6 @@ class TestSentences:
     def test_of_the_order_how_little_a_row_keeps(self) -> None:
         found = compared()
         lost = found.after[0].damage
-        assert lost is not None
         assert f"keeps only {percent(lost.least_total)} of its attention" in unescape(order_sentence(found))
         assert "0 / 0" in order_sentence(found)
 
