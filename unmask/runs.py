@@ -279,14 +279,14 @@ class Run(Analyses, Checkable):
         view = mask_view(self.trace, self.row, self.masks, layer, head)
         queries, keys = allowed.shape
         begin, end = part = window(0, queries, self.last, MOST_CELLS)
-        size = f"{query_count(queries)} × {key_count(keys)}"
-        line = f"mask of {self.named(layer, head)}: {size}, {allowed.sum():,} cells allowed"
+        size = f"{query_count(queries)} × {key_count(keys)}, {allowed.sum():,} cells allowed"
         note = f"Shown are tokens {begin}–{end - 1} of {queries:,}." if end - begin < queries else ""
 
         def canvas(most: int = MOST_STROKES) -> Canvas:
             return Canvas("mask", canvas_packet(view, rows=part, columns=part, epoch=0, number=0, most=most))
 
         # the page without strokes: nothing there runs the model on a drawing
+        line = f"mask of {self.named(layer, head)}: {size}"
         return Picture(line, view, allowed, lambda: page(line, [canvas(0), tag("p", note)]), canvas)
 
     def live(self, layer: int, head: int) -> "LiveHead":
@@ -308,7 +308,7 @@ class Run(Analyses, Checkable):
         other = other.merged(self.by)
         found = changes(self.trace, other.trace, self.row, other.row, self.by)
         layer, head = (int(place) for place in np.unravel_index(found.largest.argmax(), found.largest.shape))
-        every, parts = self.all_heads([(layer, head)]), other.all_heads([(layer, head)])
+        every, parts = (run.all_heads([(layer, head)]) for run in (self, other))
         drawn = replace(
             every,
             thumbnails=found.thumbnails,
@@ -319,9 +319,8 @@ class Run(Analyses, Checkable):
         )
         labels = list(self.trace.batch.pieces[self.row])  # of what is predicted, whichever attention is shown
         words = loss_words(self.losses, other.losses, labels) if self.predicts and other.predicts else ""
-        most = found.largest[layer, head]
-        change = f"{drawn.names[layer][head]} changes most, a weight by {weight_text(most)}" if most > 0 else ""
-        line = f"{self.title} − {other.title}: {change or 'no weight differs'}"
+        change = f"{drawn.names[layer][head]} changes most, a weight by {weight_text(found.largest[layer, head])}"
+        line = f"{self.title} − {other.title}: {change if found.largest.any() else 'no weight differs'}"
         html = partial(explorer_page, line, drawn, kind=CHANGES, absent=ABSENT, above=f"<p>{words}</p>")
         return Picture(line, drawn, found.largest, html, lambda: Canvas("overview", drawn.overview()))
 

@@ -119,8 +119,8 @@ def _of_next(lens: "LogitLens", reading: int, place: int) -> tuple[str, str]:
 
 _COLOURS = stops(SHADES).tolist()
 _RULES = (
-    f"table.lens td.s{shade} {{ background: rgb({red},{green},{blue}); color: {ink_on(red, green, blue)}; }}"
-    for shade, (red, green, blue) in enumerate(_COLOURS)
+    f"table.lens td.s{shade} {{ background: rgb{(*rgb,)}; color: {ink_on(*rgb)}; }}"  # not shown
+    for shade, rgb in enumerate(_COLOURS)
 )
 STYLE = f"""
 <style>

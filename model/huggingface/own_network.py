@@ -41,9 +41,8 @@ def find(name: str, settings: Settings, *, download: bool = False, progress: hub
         more = f": {size / 1e6:,.0f} MB; --download fetches them"  # not shown
     except (NotAvailable, CheckpointError) as error:
         more = f". Its size is unknown: {str(error).split('. ')[0].rstrip('.')}"
-    raise NotAvailable(
-        f"it is not on this machine, and nothing is downloaded unasked{more}."
-    )  # not shown: to a command
+    missing = "it is not on this machine, and nothing is downloaded unasked"  # not shown: to a command
+    raise NotAvailable(f"{missing}{more}.")
 
 
 def load(name: str, folder: Path, settings: Settings, dtype: torch.dtype = torch.float32) -> PreTrainedModel:

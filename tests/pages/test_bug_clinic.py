@@ -219,7 +219,7 @@ def test_models_that_are_not_ours(name: str, folders: dict[str, str]) -> None:
     assert "Which bug is this?" in page.words()
 
 
-def test_heads_cut_by_view_that_share_keys_bear_the_names_of_the_parts_of_keys(folders: Folders) -> None:
+def test_heads_cut_by_view_that_share_keys_bear_the_names_of_the_parts_of_keys(folders: dict[str, str]) -> None:
     text = "the cat sat on a mat and it saw the cat"
     page = Clinic(model=folders["llama"], bug="view", text=text, layer="1", head="1")
     pieces = page.pieces()

@@ -93,7 +93,7 @@ class TestCompare:
         np.testing.assert_allclose(page.shown("head_b"), other, atol=1e-6)
         np.testing.assert_allclose(page.shown("head_difference"), other - one, atol=1e-6)
         query, key = np.unravel_index(np.abs(other - one).argmax(), one.shape)
-        assert re.search(rf"\({query}\) attends to .* \({key}\): {one[query, key]:.2f} in A", page.sentence())
+        assert re.search(rf"\({query}\) attends to .* \({key}\): {one[query, key]:.3f} in A", page.sentence())
         assert "query: what attends" in str(page.figures()["head_difference"]["layout"])
         assert "Activation patching works on tokens, not on words or sentences." in " ".join(page.said("caption"))
 
