@@ -41,8 +41,8 @@ def find(name: str, settings: Settings, *, download: bool = False, progress: hub
         more = f": {size / 1e6:,.0f} MB; --download fetches them"  # not shown
     except (NotAvailable, CheckpointError) as error:
         more = f". Its size is unknown: {str(error).split('. ')[0].rstrip('.')}"
-    missing = "it is not on this machine, and nothing is downloaded unasked"  # not shown: to a command
-    raise NotAvailable(f"{missing}{more}.")
+    why = f"it is not on this machine, and nothing is downloaded unasked{more}."  # not shown: to a command
+    raise NotAvailable(why)
 
 
 def load(name: str, folder: Path, settings: Settings, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
@@ -54,8 +54,8 @@ def load(name: str, folder: Path, settings: Settings, dtype: torch.dtype = torch
     config = checkpoint_files.check_folder(name, folder, settings)
     model_type = config["model_type"]
     if model_type not in CONFIG_MAPPING:
-        why = CUSTOM_CODE if "auto_map" in config else UNKNOWN
-        raise NotSupported(msg(why, model=name, kind=model_type[:60]))
+        words = CUSTOM_CODE if "auto_map" in config else UNKNOWN
+        raise NotSupported(msg(words, model=name, kind=model_type[:60]))
     try:
         numbers = fetching.without_weights(name, folder).num_parameters()  # weights that lack are made
         checkpoint_files.check_loaded_size(name, numbers * dtype.itemsize, settings)
