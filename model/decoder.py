@@ -10,7 +10,7 @@ from model.attribution.linearized_run import FrozenDecoder
 from model.base import CachedCall, Description, HeadEdit, Model, Residuals, StreamEdit
 from model.blocks import Edit, positions_under
 from model.hardware import CPU, Hardware, said
-from model.masks import AllowedCache, MaskContext, Masking, MaskSpec, allowed_by_layer, layer_contexts
+from model.masks import AllowedCache, MaskContext, Masking, MaskSpec, allowed_by_layer
 from model.text import BatchTokenizer, TokenBatch
 from model.trace import LayerRecord, Trace, records_of
 from model.transformer import Transformer
@@ -118,8 +118,9 @@ class DecoderModel(Model):
         return positions_under(spec, batch).to(self.hardware.device)
 
     def _contexts(self, batch: TokenBatch) -> list[MaskContext]:
-        length, own = batch.ids.shape[1], {"standard": self.standard, "split": batch.split}
-        return layer_contexts(self.num_layers, batch.keep.to(self.hardware.device), length, self.num_heads, **own)
+        keep = batch.keep.to(self.hardware.device)
+        one = MaskContext(keep, batch.ids.shape[1], self.num_heads, standard=self.standard, split=batch.split)
+        return [replace(one, layer=layer) for layer in range(self.num_layers)]
 
 
 def _at(context: MaskContext, edit: HeadEdit) -> Edit:

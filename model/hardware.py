@@ -55,7 +55,9 @@ def chosen(settings: "Settings", stored: str, numbers: int) -> Hardware:
     if not available(device):
         return Hardware("cpu", on_cpu, fallback=msg(NO_DEVICE, device=device))
     dtype = held_in(stored, device, settings.precision)
-    size, free = numbers * dtype.itemsize, free_bytes(device)
+    # the machine's own free memory is checked for every model
+    free = int(torch.cuda.mem_get_info(torch.device(device))[0]) if device.startswith("cuda") else None
+    size = numbers * dtype.itemsize
     if free is not None and size * SPARE > free:
         why = msg(NO_ROOM, size=size / 1e9, device=device, free=free / 1e9)
         return Hardware("cpu", on_cpu, fallback=why)
@@ -67,11 +69,6 @@ def available(device: str) -> bool:
     if kind == "cuda":
         return torch.cuda.is_available() and int(number or 0) < torch.cuda.device_count()
     return kind == "cpu" or (kind == "mps" and torch.backends.mps.is_available())
-
-
-def free_bytes(device: str) -> int | None:
-    """The free memory of a GPU; None where it is the machine's own, which is checked for every model."""
-    return int(torch.cuda.mem_get_info(torch.device(device))[0]) if device.startswith("cuda") else None
 
 
 def held_in(stored: str, device: str, precision: str = "auto") -> torch.dtype:

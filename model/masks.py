@@ -183,11 +183,6 @@ class MaskContext:
         return torch.cat([mask.expand(shape) for mask in each], dim=1)
 
 
-def layer_contexts(layers: int, keep: Tensor, queries: int, heads: int, **more: Any) -> list[MaskContext]:
-    """A context for each layer of a stack whose layers have the same masks. more: as MaskContext's."""
-    return [MaskContext(keep, queries, heads, layer, **more) for layer in range(layers)]
-
-
 def allowed_by_layer(contexts: list[MaskContext], spec: MaskSpec) -> list[Tensor | None]:
     """For each layer its mask, [B or 1, H or 1, Q or 1, K], or None; layers under the same masks share it."""
     made: AllowedCache = {}

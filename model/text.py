@@ -139,10 +139,8 @@ class BatchTokenizer:
         specials = [token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special]
         words = [re.escape(special[0]) + f"(?={re.escape(special[1:])})" for special in specials if len(special) > 1]
         if words and isinstance(tokenizer.model, Unigram | WordLevel):
-            split = Split(Regex("|".join(words)), "isolated")
-            tokenizer.pre_tokenizer = (
-                split if tokenizer.pre_tokenizer is None else Both([split, tokenizer.pre_tokenizer])
-            )
+            own = [] if tokenizer.pre_tokenizer is None else [tokenizer.pre_tokenizer]
+            tokenizer.pre_tokenizer = Both([Split(Regex("|".join(words)), "isolated"), *own])
         self.label = lru_cache(MOST_LABELS)(token_labels(tokenizer))
         self.context, self.pad = context, pad
         self.start, self.end = list(start), list(end)

@@ -157,10 +157,6 @@ class Bug:
         title = msg(self.title)
         return msg("{title}: {variant}", title=title, variant=msg(self.variant)) if self.variant else title
 
-    def case(self, right: AttentionCase) -> AttentionCase:
-        """What a right case is with this bug outside of attention."""
-        return replace(right, ahead=self.ahead)
-
     def on(self, case: AttentionCase) -> AttentionStages:
         """The attention with the bug in the precision in which it shows, float32 in and out."""
         if self.dtype == torch.float32:

@@ -108,9 +108,6 @@ class BugComparison:
         """Whether a heatmap of any head shows the bug."""
         return self.wrong is not None and bool((self.change("weights") > 0).any())
 
-    def has_nan(self) -> bool:
-        return self.wrong is not None and bool(self.wrong.weights.isnan().any())
-
 
 @dataclass(frozen=True, eq=False)
 class BugTrial:
@@ -142,7 +139,7 @@ def trial_of(model: Model, trace: Trace, bug: Bug, layer: int, row: int) -> BugT
 
     def make() -> BugTrial:
         right, buggy = right_of(model, trace, bug.dtype, layer, row), None
-        case = bug.case(right.case)
+        case = replace(right.case, ahead=bug.ahead)
         if bug.first_layer and layer > 0 and trace.num_layers > 1 and model.standard.causal:
             later = tuple(range(1, trace.num_layers))
             buggy = model.run(trace.batch, masks_for(model).replace(causal=False, layers=later)).select(trace.name)
@@ -200,22 +197,15 @@ def examine(model: Model, trace: Trace, row: int, key: str, layer: int) -> Exami
     return Examination(verdicts, _losses(model, trace, BY_KEY[key], row, trial.buggy))
 
 
-@torch.inference_mode()
-def unshifted_losses(trace: Trace, row: int) -> Tensor:
-    """-log p(token | the text up to and with that very token), in nats, one for each of the row's real tokens."""
-    here = trace.batch.real(row)
-    logits = trace.readout(trace.states[row, here]).float()
-    return F.cross_entropy(logits, trace.batch.ids[row, here], reduction="none")
-
-
 def _losses(model: Model, trace: Trace, bug: Bug, row: int, buggy: Trace | None) -> tuple[float, float]:
     """The mean loss of the row with the bug in every layer that has it, and without, in nats."""
     nothing = (math.nan, math.nan)
     if model.kind == "encoder" or not model.predicts or not model.standard.causal:
         return nothing
-    right = trace.losses(row).nanmean().item()
-    if not bug.ahead:
-        return unshifted_losses(trace, row).mean().item(), right
+    right, real = trace.losses(row).nanmean().item(), trace.batch.real(row)
+    if not bug.ahead:  # the loss of the token that stands at each position, which the model has seen
+        logits = trace.readout(trace.states[row, real]).float()
+        return F.cross_entropy(logits, trace.batch.ids[row, real]).item(), right
     if buggy is not None:
         return buggy.losses(row).nanmean().item(), right
     network = network_of(model)
@@ -228,9 +218,7 @@ def _losses(model: Model, trace: Trace, bug: Bug, row: int, buggy: Trace | None)
     states = trace.states.clone()
     states[row] = with_it[0]
     losses = replace(trace, states=states).losses(row)
-    real = trace.batch.real(row)
-    with_bug = losses[real][1:].mean().item()  # NaN stays NaN here: a run without a number has no loss
-    return with_bug, right
+    return losses[real][1:].mean().item(), right  # NaN stays NaN here: a run without a number has no loss
 
 
 @torch.inference_mode()

@@ -104,9 +104,8 @@ class PatchPair:
 
     def measured(self, metric: PatchMetric) -> tuple[float, float]:
         """What is measured in A and in B as they are."""
-        return float(metric.of(self._logits_of_a(metric.query))), float(
-            metric.of(logits_at(self.b, self.row_b, metric.query))
-        )
+        in_a, in_b = self._logits_of_a(metric.query), logits_at(self.b, self.row_b, metric.query)
+        return float(metric.of(in_a)), float(metric.of(in_b))
 
     @torch.inference_mode()
     def effects(self, metric: PatchMetric, each: Sequence[Sequence[Patch]]) -> np.ndarray:

@@ -26,7 +26,7 @@ from model.blocks import positions_under
 from model.cross_attention.written_dates import CHARACTERS, examples, held_out_days
 from model.errors import CheckpointError, NotSupported
 from model.files import write
-from model.masks import MASK_NAMES, MaskContext, MaskSpec, TextSplit, allowed_by_layer, layer_contexts
+from model.masks import MASK_NAMES, MaskContext, MaskSpec, TextSplit, allowed_by_layer
 from model.text import BatchTokenizer, TokenBatch, check_targets
 from model.trace import Attention, LayerRecord, Trace, records_of
 from model.transformer import EncoderDecoder, EncoderDecoderConfig
@@ -173,8 +173,8 @@ class DatesModel(Model):
         """One for each layer of a part; keep [B,K]."""
         config = self.network.config
         layers = config.encoder_layers if part == "encoder" else config.decoder_layers
-        own = {"available": AVAILABLE[part], "standard": self.standard, "split": split}
-        return layer_contexts(layers, keep, queries, config.heads, **own)
+        one = MaskContext(keep, queries, config.heads, available=AVAILABLE[part], standard=self.standard, split=split)
+        return [replace(one, layer=layer) for layer in range(layers)]
 
 
 def load(folder: Path = FOLDER, name: str = "dates") -> DatesModel:

@@ -162,9 +162,8 @@ def compare(scores: Tensor, allowed: Tensor, sink: float | None = None) -> FillC
     for name, dtype in DTYPES.items():
         most, why = torch.finfo(dtype).max, None
         if torch.tensor(largest).to(dtype).isinf():
-            why = msg(
-                "a score of ±{largest:.3g} is more than the largest number, {most:.3g}", largest=largest, most=most
-            )
+            words = N_("a score of ±{largest:.3g} is more than the largest number, {most:.3g}")
+            why = msg(words, largest=largest, most=most)
         cast[name] = rows.to(dtype), why
     case = _Case(torch.cat([ordinary, torch.zeros_like(allowed[:1])]), sink, exact, cast)
     return FillComparison(

@@ -202,7 +202,7 @@ def show(now: RunView, bug: Bug, pair: BugComparison, layer: int, head: int, *, 
         draw_one(right, CORRECT, room="pair" if pair.is_seen() else "one")
     else:
         wrong = now.kept(("wrong", bug.key, layer, head), lambda: view(now, bug, stages, layer, head))
-        draw_both(now, bug, wrong, right, nan=pair.has_nan())
+        draw_both(now, bug, wrong, right, nan=bool(stages.weights.isnan().any()))
 
 
 def names(bug: Bug | None, head: int, heads: int, pieces: tuple[str, ...]) -> list[str]:
