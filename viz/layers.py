@@ -117,10 +117,9 @@ def _of_next(lens: "LogitLens", reading: int, place: int) -> tuple[str, str]:
     return chance(float(lens.next_probabilities[reading, place])), ordinal(int(lens.next_ranks[reading, place]))
 
 
-_COLOURS = stops(SHADES).tolist()
 _RULES = (
-    f"table.lens td.s{shade} {{ background: rgb{(*rgb,)}; color: {ink_on(*rgb)}; }}"  # not shown
-    for shade, rgb in enumerate(_COLOURS)
+    f"table.lens td.s{shade} {{ background: rgb({r},{g},{b}); color: {ink_on(r, g, b)}; }}"  # not shown
+    for shade, (r, g, b) in enumerate(stops(SHADES).tolist())
 )
 STYLE = f"""
 <style>
