@@ -1,6 +1,7 @@
 """Bug clinic: attention code as people get it wrong, beside the right version; and a game."""
 
 import streamlit as st
+from markupsafe import Markup
 
 from ui import page
 
@@ -57,7 +58,8 @@ else:
     with side:
         # no choice where the heatmaps are the same
         on = pair.is_seen() and st.toggle(say("Bug on"), key="bug_on", help=say("Off: only the correct version."))
-    st.html(explanations.sentence(bug))
+    about = Markup('<p class="sentence"><b>{}</b> {}</p>').format(say("{name}.", name=bug.name), say(bug.signs))
+    st.html(about)
     picture, told = st.columns([1.65, 1], gap="medium")
     with picture:
         explanations.show(now, bug, pair, layer, head, on=on)

@@ -1,5 +1,7 @@
 """Images: a model describes a picture; where in it each word attends, and what the mask of image tokens does."""
 
+from typing import Any
+
 import streamlit as st
 
 from ui import page
@@ -7,10 +9,11 @@ from ui import page
 page.set_up("Images")  # first, so that the browser has something to fetch while torch is imported
 
 from i18n import say
+from model.images.captioner import VERSIONS
 from ui import images, link
 from ui.guard import guarded
 from ui.images import ImagesLink
-from ui.widgets import one_of
+from ui.widgets import one_of, select
 from viz import images as pictures
 
 ImagesLink.restore()
@@ -25,7 +28,12 @@ with guarded(say("The model writes the caption …")):
         images.show_another(image.whole)
     else:
         with sidebar:
-            model = images.choose_model()
+            names = {version: pictures.MASKS[version] for version in VERSIONS}
+            follow = lambda: st.session_state.update(images_mask=st.session_state.images_version)  # noqa: E731
+            about = say("Three models that differ only in the mask of the image tokens in training.")
+            look: Any = {"on_change": follow, "help": about}
+            model = images.model_of(select(say("Trained with image mask"), names, "images_version", **look))
+            select(say("Prompt"), images.PROMPTS, "images_prompt", help=say("What orders the shapes of the caption."))
         with switches:
             about = say(
                 "What image tokens see of each other. Causal: the ones before. Prefix: all, and the prompt (PaliGemma)."

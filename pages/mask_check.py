@@ -6,7 +6,8 @@ from ui import page
 
 page.set_up("Mask check")  # first, so that the browser has something to fetch while torch is imported
 
-from i18n import N_, say
+from i18n import N_, say, together
+from mask_check.findings import DOES_NOT_APPLY
 from ui import controls, explain, link
 from ui import mask_check as check
 from ui.guard import guarded
@@ -25,7 +26,12 @@ if what == "patient":
         link.share(check.SampleLink.of_choices())
     with guarded(say("Checking {name} …", name=escaped(sample.name))):
         report = check.of_sample(sample, number_type)
-    notes = check.of_what(sample, report)
+    said = [escaped(say(sample.said))]  # what it is, where it was reported, how to try its law if this page does not
+    said += [say("Reported in {place}.", place=escaped(say(sample.reported)))] if sample.reported else []
+    if any(found.law == sample.law and found.verdict == DOES_NOT_APPLY for found in report.findings):
+        command = N_("This page does not try it: run `python -m unmask check sample:{key} --thorough`.")
+        said.append(say(command, key=sample.key))
+    notes = together(said)
 else:
     model, text = controls.open_page()
     controls.ask_for_text(text, N_("Type a text on the left: the model reads its first line."))

@@ -36,7 +36,13 @@ with guarded():
             classes = tuple(range(10)) * (count // 10) if wanted == pixels.OWN else (wanted,) * count
             draw = pixels.choose_sampling()
         else:
-            pixels.choose_start()
+            digit, nth = pixels.choose_digit(pixels.count_of)
+
+            def take() -> None:
+                drawn = {"pixels_drawing": pixels.real_digit(digit, nth).tolist(), "pixels_number": 0}
+                st.session_state.update(drawn, pixels_epoch=st.session_state.pixels_epoch + 1)
+
+            st.button(say("Use this real digit"), on_click=take, icon=":material/content_copy:", width="stretch")
             about_rows = say("The model reads these rows and writes the others.")
             rows = st.slider(say("Rows given"), 0, SIDE, key="pixels_rows", help=about_rows)
             draw = pixels.choose_sampling()
@@ -50,11 +56,11 @@ with guarded():
         )
         st.caption(about)
     if part == "look":
-        look: dict[str, Any] = {"horizontal_alignment": "right", "vertical_alignment": "center", "gap": "medium"}
+        look: Any = {"horizontal_alignment": "right", "vertical_alignment": "center", "gap": "medium"}
         with switches, st.container(horizontal=True, **look):
             about_mask = say("On: no pixel sees a later one. Off: every pixel sees them all.")
             causal = st.toggle(say("Causal"), key="pixels_causal", help=about_mask, width="content")
-            scopes: dict[str, Any] = {"disabled": causal, "width": "content", "help": say(SCOPE_HELP)}
+            scopes: Any = {"disabled": causal, "width": "content", "help": say(SCOPE_HELP)}
             scope = one_of(say("When a mask is off:"), SCOPES, "pixels_scope", **scopes)
         now, standard = pixels.run_pair(model, levels, told, causal, scope)
         st.html(page.sentence(sentence(now, standard, layer, head, layer_only=scope == "layer")))

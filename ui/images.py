@@ -29,7 +29,7 @@ from ui.markdown import escaped
 from ui.results import cached_figure
 from ui.run_view import RunView
 from ui.sidebar import models
-from ui.widgets import bound, component_value, one_of, select, uploaded, uploader, whole, wholes
+from ui.widgets import bound, component_value, one_of, uploaded, uploader, whole, wholes
 from viz import images
 from viz.hatch import picture_uri
 from viz.head import head_figure, head_range
@@ -143,15 +143,6 @@ def choose_image() -> ShownImage | None:
 
 def _take(scene: Scene) -> None:
     st.session_state.update(images_scene=scene.text(), images_word=-1)
-
-
-def choose_model() -> CaptionerModel:
-    names = {version: images.MASKS[version] for version in VERSIONS}
-    follow = lambda: st.session_state.update(images_mask=st.session_state.images_version)  # noqa: E731
-    about = say("Three models that differ only in the mask of the image tokens in training.")
-    version = select(say("Trained with image mask"), names, "images_version", on_change=follow, help=about)
-    select(say("Prompt"), PROMPTS, "images_prompt", help=say("What orders the shapes of the caption."))
-    return model_of(version)
 
 
 def model_of(version: str) -> CaptionerModel:

@@ -140,7 +140,7 @@ def offer(shown: SectionView) -> None:
     slot = st.popover(say("Files and code"), icon=":material/download:", key="serving_files", on_change="rerun")
     if not slot.open:
         return
-    from ui.export import printed  # matplotlib takes a second, and nothing else here needs it
+    from ui.export import pictures  # matplotlib takes a second, and nothing else here needs it
     from viz.export.chart import as_csv, chart_picture
 
     with slot, guarded(say("Drawing …")):
@@ -148,8 +148,8 @@ def offer(shown: SectionView) -> None:
         if title:
             figure = shown.figures[title]
             about = unescape(shown.sentence)
-            picture = printed.PrintedPicture(chart_picture, (figure,), lambda: title, lambda: about, [])
-            printed.offer(picture, st.session_state.serving)
+            picture = pictures.PrintedPicture(chart_picture, (figure,), lambda: title, lambda: about, [])
+            pictures.offer(picture, st.session_state.serving)
             download("CSV", as_csv(figure), f"{st.session_state.serving}.csv", "text/csv", key="serving_csv")
         st.code(shown.code, "python")
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Literal
 import streamlit as st
 import torch
 
-from i18n import N_, listed, msg, say, say_count, together
+from i18n import N_, listed, msg, say, say_count
 from mask_check.declared import declare
-from mask_check.findings import DECISIVE, DOES_NOT_APPLY, LAWS, CannotCheck, CheckReport, amount_text
+from mask_check.findings import DECISIVE, LAWS, CannotCheck, CheckReport, amount_text
 from mask_check.samples import SAMPLES, SampleModule
 from model import catalog
 from model.base import Model, files_key
@@ -150,16 +150,6 @@ def _with_progress(
             return results.result_cache().get(key, lambda: make(show), lambda: show(WAITING, 0.0))
         finally:
             below.empty()
-
-
-def of_what(sample: SampleModule, report: CheckReport) -> str:
-    """Markdown: what a sample module is, where it was reported, and how to try its law if this page does not."""
-    parts = [escaped(say(sample.said))]
-    parts += [say("Reported in {place}.", place=escaped(say(sample.reported)))] if sample.reported else []
-    if any(found.law == sample.law and found.verdict == DOES_NOT_APPLY for found in report.findings):
-        command = N_("This page does not try it: run `python -m unmask check sample:{key} --thorough`.")
-        parts.append(say(command, key=sample.key))
-    return together(parts)
 
 
 def show(report: CheckReport, notes: str) -> None:

@@ -305,18 +305,6 @@ def show_sample(classes: tuple[int, ...], how: Sampling) -> None:
     st.caption(say(FRAMES))
 
 
-def choose_start() -> None:
-    digit, nth = choose_digit(count_of)
-
-    def take() -> None:
-        state = st.session_state
-        state.update(
-            pixels_drawing=real_digit(digit, nth).tolist(), pixels_epoch=state.pixels_epoch + 1, pixels_number=0
-        )
-
-    st.button(say("Use this real digit"), on_click=take, icon=":material/content_copy:", width="stretch")
-
-
 def show_finish(rows: int, how: Sampling) -> None:
     given = drawing()[: rows * pictures.SIDE]
     chances: np.ndarray = results.ask(digits.class_chances, ModelRef.of(the_model()), given)

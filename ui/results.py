@@ -110,13 +110,6 @@ def _key(value: Any) -> Hashable:
     return value if value == value else "NaN"  # which equals nothing, not even itself
 
 
-def _owner(array: np.ndarray) -> Any:
-    """What holds the array's memory: of parts of it the whole, of torch's numbers their storage."""
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return array.base.untyped_storage() if isinstance(array.base, torch.Tensor) else array
-
-
 class _Memory:
     """An array as a key: equal to what shows the same memory in the same way, for as long as that memory is held.
 
@@ -124,7 +117,10 @@ class _Memory:
     """
 
     def __init__(self, array: np.ndarray) -> None:
-        self._owner = ref(_owner(array))
+        holder = array  # of the array's memory: of parts of it the whole, of torch's numbers their storage
+        while isinstance(holder.base, np.ndarray):
+            holder = holder.base
+        self._owner = ref(holder.base.untyped_storage() if isinstance(holder.base, torch.Tensor) else holder)
         self._where = array.ctypes.data, array.shape, array.strides, array.dtype.str
 
     def __hash__(self) -> int:

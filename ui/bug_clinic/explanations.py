@@ -5,7 +5,6 @@ from functools import partial
 import numpy as np
 import streamlit as st
 import torch
-from markupsafe import Markup
 
 from i18n import N_, say, say_all, say_count, together
 from model.attention import AttentionStages
@@ -24,10 +23,6 @@ from viz.head import head_figure, head_range
 from viz.heatmap import CachedFigure
 from viz.numbers import number
 from viz.palette import WIDE
-
-
-def sentence(bug: Bug) -> Markup:
-    return Markup('<p class="sentence"><b>{}</b> {}</p>').format(say("{name}.", name=bug.name), say(bug.signs))
 
 
 def code(bug: Bug) -> str:

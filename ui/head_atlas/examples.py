@@ -9,7 +9,7 @@ import streamlit as st
 from torch import Tensor
 
 from i18n import N_, say, say_count, together
-from model.atlas.result import MEASURES, NAMES, Atlas, Example
+from model.atlas.result import MEASURES, NAMES, Atlas
 from model.atlas.table import as_parquet, examples_table, heads_table, measures_table, weight_there
 from model.base import Model
 from model.heads import measures
@@ -37,7 +37,7 @@ def offer(atlas: Atlas, model: Model, masks: MaskSpec, texts: str, x: str, y: st
     slot = st.popover(say("Picture for print"), icon=":material/image:", key="atlas_picture", on_change="rerun")
     if not slot.open:
         return
-    from ui.export import printed  # matplotlib takes a second, and nothing else here needs it
+    from ui.export import pictures  # matplotlib takes a second, and nothing else here needs it
     from viz.export import words
     from viz.export.paper import atlas_picture
 
@@ -56,10 +56,10 @@ def offer(atlas: Atlas, model: Model, masks: MaskSpec, texts: str, x: str, y: st
         return together([what, which, held, *words.of_atlas(atlas, x, y), f"Unmask {version()}."])
 
     of = atlas, x, y, chosen
-    found = printed.PrintedPicture(atlas_picture, of, lambda: say("{model} · all heads", model=name), caption, [])
+    found = pictures.PrintedPicture(atlas_picture, of, lambda: say("{model} · all heads", model=name), caption, [])
     with slot, guarded(say("Drawing …")):
-        printed.say_what_has_no_font(found)
-        printed.offer(found, "head_atlas")
+        pictures.say_what_has_no_font(found)
+        pictures.offer(found, "head_atlas")
 
 
 SHOWN_EACH = 3  # examples of a tenth
@@ -84,7 +84,23 @@ def examples(atlas: Atlas, layer: int, head: int) -> None:
     queries = int(atlas.counts[NAMES.index(by), layer])
     st.caption(say(words, sampled=sampled, queries=queries, each=SHOWN_EACH))
     st.html(cached_figure(deciles_html, deciles, by))
-    _take_to_explore([one for decile in deciles for one in decile.examples])
+    with_text = [one for decile in deciles for one in decile.examples if one.text]
+    if not with_text:
+        return
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+
+        def numbered(number: int) -> str:
+            one = with_text[number]
+            before = "".join(one.pieces[max(one.query - 5, 0) : one.query + 1]).replace("·", " ")
+            return f"{number + 1}. … {before}"
+
+        label = say("See one on Explore, with all weights")
+        number = st.selectbox(label, range(len(with_text)), key="atlas_example", format_func=numbered)
+        if st.button(say("Open"), icon=":material/grid_view:", key="atlas_open"):
+            one = with_text[number]
+            own = dict.fromkeys(("begin", "end", "zoom")) | {"text": one.text, "row": 1, "query": one.query}
+            st.session_state.kept |= own  # what a page newly come to takes its choices from
+            st.switch_page("app.py")
 
 
 def table(atlas: Atlas, model: Model, about: dict[str, object]) -> None:
@@ -109,26 +125,6 @@ def table(atlas: Atlas, model: Model, about: dict[str, object]) -> None:
         download(say("This table as CSV"), frame.to_csv(index=False), f"{name}.csv", "text/csv")
         download(say("All data as Parquet"), every, f"{name}.parquet")
         download(say("The examples as Parquet"), some, f"{name}.examples.parquet")
-
-
-def _take_to_explore(found: list[Example]) -> None:
-    with_text = [one for one in found if one.text]
-    if not with_text:
-        return
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-
-        def numbered(number: int) -> str:
-            one = with_text[number]
-            before = "".join(one.pieces[max(one.query - 5, 0) : one.query + 1]).replace("·", " ")
-            return f"{number + 1}. … {before}"
-
-        label = say("See one on Explore, with all weights")
-        number = st.selectbox(label, range(len(with_text)), key="atlas_example", format_func=numbered)
-        if st.button(say("Open"), icon=":material/grid_view:", key="atlas_open"):
-            one = with_text[number]
-            own = dict.fromkeys(("begin", "end", "zoom")) | {"text": one.text, "row": 1, "query": one.query}
-            st.session_state.kept |= own  # what a page newly come to takes its choices from
-            st.switch_page("app.py")
 
 
 MOST_SHOWN = 10  # heads

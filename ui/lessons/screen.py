@@ -177,19 +177,15 @@ def _shown(step: Step, now: RunView, beside: RunView | None) -> None:
     elif step.show == "tokens":
         _tokens(step, now, step.query)
     elif step.show == "image":
-        _image(step, now)
+        # what each word attends to in the step's image, first the query
+        (layer, head), query = step.head, now.real.stop - 1 if step.query is None else step.query
+        lit = cached_figure(lit_step, now.head(layer, head), now.name(layer, head), pictured(step.image or ""), query)
+        st.html(f"<style>.st-key-lesson_image {{ zoom: {(text_size() or LEAST_TEXT) / LEAST_TEXT:.3f}; }}</style>")
+        with st.container(key="lesson_image"):
+            packet = cached_figure(lit_packet, lit, alone=True)
+            _lit_image(data=packet, key=f"lesson_image_{layer}_{head}", tables=partial(weights_tables, lit))
     else:
         _head(step, now, beside if step.show == "pair" else None)
-
-
-def _image(step: Step, now: RunView) -> None:
-    """What each word attends to in the step's image, first the query."""
-    (layer, head), query = step.head, now.real.stop - 1 if step.query is None else step.query
-    lit = cached_figure(lit_step, now.head(layer, head), now.name(layer, head), pictured(step.image or ""), query)
-    st.html(f"<style>.st-key-lesson_image {{ zoom: {(text_size() or LEAST_TEXT) / LEAST_TEXT:.3f}; }}</style>")
-    with st.container(key="lesson_image"):
-        packet = cached_figure(lit_packet, lit, alone=True)
-        _lit_image(data=packet, key=f"lesson_image_{layer}_{head}", tables=partial(weights_tables, lit))
 
 
 def _tokens(step: Step, now: RunView, query: int | None) -> None:

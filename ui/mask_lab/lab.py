@@ -211,8 +211,16 @@ def show_steps(now: RunView, layer: int, head: int, chosen: int) -> None:
     numbers, values = st.columns([1.7, 1], gap="medium")
     numbers.html("".join([steps_table(row), page.note(_about_the_table(row))]))
     with values:
-        st.html(page.note(_about_the_values(row)))
-        heavy = say(", ").join(f"{row.keys[key]} {row.weights[key]:.3f}" for key in drawn_values(row))
+        drawn, about = drawn_values(row), say("Nothing is added: the output is 0.")
+        if drawn:
+            words = N_(
+                "Pale: the value v of {count} of the {free:,} keys that are not blocked, those with the largest "
+                "weights ({share} of the weight). Red: weight × value, what it adds. Below: the sum over all keys."
+            )
+            share = percent(float(row.weights[drawn].sum()))
+            about = say(words, count=len(drawn), free=int(row.free.sum()), share=share)
+        st.html(page.note(about))
+        heavy = say(", ").join(f"{row.keys[key]} {row.weights[key]:.3f}" for key in drawn)
         words = N_("Bars: the values of the keys with their weights ({weights}), and their weighted sum, the output.")
         page.chart(values_figure(row), "values_figure", say(words, weights=heavy))
 
@@ -232,18 +240,6 @@ def _about_the_table(row: RowSteps) -> str:
         most = N_("Of {count:,} keys, the {most} with the largest weights are listed.")
         parts.append(say(most, count=len(row.raw), most=MOST_KEYS))
     return together(parts)
-
-
-def _about_the_values(row: RowSteps) -> str:
-    drawn = drawn_values(row)
-    if not drawn:
-        return say("Nothing is added: the output is 0.")
-    words = N_(
-        "Pale: the value v of {count} of the {free:,} keys that are not blocked, those with the largest weights "
-        "({share} of the weight). Red: weight × value, what it adds. Below: the sum over all keys."
-    )
-    share = percent(float(row.weights[drawn].sum()))
-    return say(words, count=len(drawn), free=int(row.free.sum()), share=share)
 
 
 def _steps_alt(found: HeadSteps, name: str) -> str:

@@ -186,7 +186,13 @@ def _to_download(name: str) -> int:
 
     Raises TooLarge where the disk has no room for them, and what asking the hub for their size raises.
     """
-    size = 0 if loaded().find(name) else download_size(name)
+    asked, size = st.session_state.get("download_size", ("", 0))  # once for each name that this user chooses
+    if loaded().find(name):
+        size = 0
+    elif asked != name or not size:
+        with st.spinner(say("Asking the Hub for {model} …", model=escaped(name)), show_time=True):
+            size = inspected(catalog.download_size, name)
+        st.session_state.download_size = name, size
     if not size or st.session_state.get("agreed_download") == name:
         return 0
     from huggingface_hub import constants  # where it keeps its files; slow to import, and only downloads need it
@@ -243,17 +249,6 @@ def _download(name: str) -> None:
         slot.empty()
     finally:
         lock.release()
-
-
-def download_size(name: str) -> int:
-    """The bytes to download, 0 where all is on this machine. The hub is asked once for each name that this user
-    chooses. Raises what catalog.download_size raises."""
-    asked, size = st.session_state.get("download_size", ("", 0))
-    if asked != name or not size:
-        with st.spinner(say("Asking the Hub for {model} …", model=escaped(name)), show_time=True):
-            size = inspected(catalog.download_size, name)
-        st.session_state.download_size = name, size
-    return size
 
 
 def kept() -> Model:

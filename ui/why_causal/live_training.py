@@ -57,7 +57,22 @@ def show() -> None:
             st.caption(say(words, most=most, left_out=left_out))
         one_of(say("Train"), MASKS, "live_causal")
         st.segmented_control(say("Steps"), STEPS, key="live_steps", required=True)
-        _buttons(progress or TrainingProgress(state="done"))
+        over = phase == "over"
+        pause: Any = {"on_click": partial(_tell, "pause"), "disabled": phase != "going"}
+        start: Any = {"on_click": _start, "disabled": not over}
+        with st.container(horizontal=True, gap="small"):
+            st.button(say("Start"), icon=":material/play_arrow:", key="live_start", type="primary", **start)
+            if progress and progress.state == "paused":
+                st.button(say("Continue"), icon=":material/resume:", key="live_go_on", on_click=partial(_tell, "go_on"))
+            else:
+                st.button(say("Pause"), icon=":material/pause:", key="live_pause", **pause)
+            stop = partial(_tell, "stop")
+            st.button(say("Stop"), icon=":material/stop:", key="live_stop", on_click=stop, disabled=over)
+            if over and (st.session_state.live_training or st.session_state.live_kept):
+                clear = partial(st.session_state.update, live_training=None, live_kept=[])
+                st.button(say("Clear the chart"), key="live_clear", on_click=clear)
+        if st.session_state.live_problem:
+            st.error(escaped(st.session_state.live_problem))
     with right:
         # looked at every so often while it goes; the looks are also what keeps it going
         st.fragment(_look, run_every=LOOK_EVERY if phase != "over" else None)(phase)
@@ -83,25 +98,6 @@ def go_on_elsewhere() -> None:
     training: Training | None = st.session_state.get("live_training")
     if training and not training.watch().over:
         st.fragment(look, run_every=LOOK_EVERY)(training)
-
-
-def _buttons(progress: TrainingProgress) -> None:
-    over = progress.over
-    pause: Any = {"on_click": partial(_tell, "pause"), "disabled": _phase(progress) != "going"}
-    start: Any = {"on_click": _start, "disabled": not over}
-    with st.container(horizontal=True, gap="small"):
-        st.button(say("Start"), icon=":material/play_arrow:", key="live_start", type="primary", **start)
-        if progress.state == "paused":
-            st.button(say("Continue"), icon=":material/resume:", key="live_go_on", on_click=partial(_tell, "go_on"))
-        else:
-            st.button(say("Pause"), icon=":material/pause:", key="live_pause", **pause)
-        stop = partial(_tell, "stop")
-        st.button(say("Stop"), icon=":material/stop:", key="live_stop", on_click=stop, disabled=over)
-        if progress.over and (st.session_state.live_training or st.session_state.live_kept):
-            clear = partial(st.session_state.update, live_training=None, live_kept=[])
-            st.button(say("Clear the chart"), key="live_clear", on_click=clear)
-    if st.session_state.live_problem:
-        st.error(escaped(st.session_state.live_problem))
 
 
 def _look(phase: str) -> None:
