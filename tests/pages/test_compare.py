@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from tests.pages.explore import Explore, array
 from ui.compare import OTHER_TEXT, like
 from ui.sidebar.models import FIRST
 
-ROOT = Path(__file__).parents[2]
 TEXT = "the cat sat on a mat and then it saw the cat"
 
 

@@ -22,7 +22,6 @@ from ui.lessons import steps
 from ui.lessons.shelves import packed, unpacked
 from ui.sidebar import models
 
-ROOT = Path(__file__).parents[2]
 OWN = """---
 title: Mine
 aim: A lesson of my own.
