@@ -15,6 +15,7 @@ from model.base import Model
 from model.errors import index, items
 from model.heads.survey import step_measures
 from model.images.reading import picture_of
+from model.inference.cost import SPLIT
 from model.inference.cost import cost as cost
 from model.kv_cache import batch_of
 from model.mask_lab.recognize import name_mask as name_mask
@@ -126,6 +127,8 @@ class LoadedModel(Checkable, Circuits):
             batch = batch_of(self.model, *_rows_of_ids(self.model, ids), pad_side=pad_side)
         row = index("row", row, len(batch.ids))
         spec = spec_of(self.model.standard, masks, causal=causal, padding=padding)
+        if ids is not None and getattr(spec, SPLIT):
+            raise ValueError(f"expected a text for the mask {SPLIT!r}, which splits it, got ids")
         if _hooks_and_weights(self.network) != self._loaded:
             warnings.warn(CHANGED, stacklevel=2)
         if image is not None:

@@ -107,7 +107,7 @@ def difference_figure(
     view, other = coarser(now), coarser(standard)
     change, (_, named) = _change(now, standard, view.any_blocked() & other.any_blocked()), _named_alike(other, view)
     images = _hatching_of(change, other, dark=dark, place="")
-    layout = _layout(view, dark, query) | heatmap.axes(named) | {"annotations": [], "images": images}
+    layout = _layout(view, dark, query) | heatmap.axes(view) | {"annotations": [], "images": images}
     return heatmap.figure([_difference_trace(named, change, dark, "", **_at_picture(view, 1, tall))], layout)
 
 

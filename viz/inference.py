@@ -40,7 +40,9 @@ CALLS_LATER = N_(
     "With this alignment {count} calls compute the cells of one call in the first layer, but others in later layers: "
     "the largest difference between logits is {difference}."
 )
-SHARED = N_("The second continuation reads the {prefix} cached tokens instead of computing their {saved} cells again.")
+SHARED = N_(
+    "The second continuation reads the cached tokens ({prefix}) instead of computing their cells ({saved}) again."
+)
 CALLS_DIFFER = N_(
     "{count} calls give other logits than one call: the largest difference is {difference}. A part of this model does "
     "not carry its state from call to call."

@@ -202,7 +202,7 @@ def _note(later: float, padding: float) -> str:
     if math.isnan(later) and math.isnan(padding):
         return ""
     shares = {"later": percent(later), "padding": percent(padding)}
-    return say("Share of its attention on later tokens: {later}; on padding: {padding}.", **shares)
+    return say("Share of the head's attention on later tokens: {later}; on padding: {padding}.", **shares)
 
 
 def mean_share(shares: np.ndarray) -> float:

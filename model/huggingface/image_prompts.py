@@ -112,7 +112,8 @@ class ImageLook:
 
 def look(model: Any, pixels: np.ndarray, text: str, spec: MaskSpec, layer: int, neutral: str = "") -> ImageLook:
     """A run of a model on a text and an image, uint8 [height, width, 3]: what every head of a layer looks at, from the
-    text after the image, at most MOST_LOOKING tokens. neutral: a prompt that another run is made with, unless empty.
+    text after the image, at most MOST_LOOKING tokens, or the last one where none follows. neutral: a prompt that
+    another run is made with, unless empty.
 
     Raises ValueError as encode_image and run do.
     """
@@ -122,8 +123,9 @@ def look(model: Any, pixels: np.ndarray, text: str, spec: MaskSpec, layer: int, 
         last = look(model, pixels, neutral, spec, layer).weights[:, -1]
         return replace(look(model, pixels, text, spec, layer), neutral=last)
     trace = model.run(model.encode_image(text, Image.fromarray(pixels)), spec)
-    after = range(max(trace.batch.image_positions) + 1, trace.batch.ids.shape[1])
-    return looks(trace, layer, range(trace.num_heads), list(after)[-MOST_LOOKING:])
+    tokens = trace.batch.ids.shape[1]
+    after = list(range(max(trace.batch.image_positions) + 1, tokens))[-MOST_LOOKING:] or [tokens - 1]
+    return looks(trace, layer, range(trace.num_heads), after)
 
 
 def looks(trace: Trace, layer: int, heads: Sequence[int], texts: Sequence[int]) -> ImageLook:

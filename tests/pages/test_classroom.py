@@ -222,6 +222,15 @@ def test_the_editor_runs_every_step_and_says_every_mistake_with_its_line() -> No
     assert page["lesson_draft"] == OWN
 
 
+def test_a_draft_that_no_link_holds_is_said_to_be_lost_by_a_reload() -> None:
+    page = Lessons(edit="true")
+    assert "The link contains the whole lesson." in page.run().said("caption")
+    assert "lesson_editor" not in [one.key for one in page.app.button], "no press replaces what is written"
+    page.app.session_state["lesson_draft"] = OWN + "".join(chr(0x4E00 + place) for place in range(9_000))
+    page.run()
+    assert any("A reload loses it: save it" in one for one in page.said("caption"))
+
+
 def test_a_template_replaces_what_was_written() -> None:
     page = Lessons(edit="true")
     page.set(lesson_template="mask_lab")

@@ -68,7 +68,7 @@ def test_a_second_continuation_reads_the_cached_prefix() -> None:
     page = Serving(chunks="30", cached="4")
     page.app.text_input(key="second").set_value(" lived a king")
     page.run()
-    assert "reads the 4 cached tokens instead of computing their 10 cells again" in page.sentence()
+    assert "reads the cached tokens (4) instead of computing their cells (10) again" in page.sentence()
     cells, tokens = page.cells("calls_cells"), catalog.load("story").encode([TEXT]).ids.shape[1]
     assert np.flatnonzero(~np.isnan(cells[-1])).tolist() == [0, 1, 2, 3, tokens, tokens + 1, tokens + 2]
     assert "second" not in page.app.query_params

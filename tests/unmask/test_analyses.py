@@ -66,6 +66,8 @@ def test_ids_in_place_of_a_text(story: LoadedModel, run: Run) -> None:
     assert two.labels[:2] == ["<pad>", "<pad>"]
     np.testing.assert_allclose(two.logits[2:], story.run(ids=torch.tensor([1, 30])).logits, atol=1e-4)
     assert story.run(ids=list(np.array([1, 30]))).trace.batch.ids.tolist() == [[1, 30]]
+    with pytest.raises(ValueError, match="expected a text for the mask 'documents'"):
+        story.run(ids=[1, 30, 31], masks={"documents": "."})
 
 
 @pytest.mark.parametrize(

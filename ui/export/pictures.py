@@ -171,8 +171,8 @@ def _bars(subject: ExportSubject, part: Part) -> PrintedPicture:
 def _span(subject: ExportSubject, part: Part) -> PrintedPicture:
     queries, how = query.choose_span(subject.now, part), st.session_state.pooled
     row = query.span_row(subject.now, subject.views(), subject.chosen, queries, how)
-    pooled = N_("The {how} of the weights of {count} queries: {queries}.")
-    said = lambda: say(pooled, how=say(query.POOLED[how]), count=len(queries), queries=ranges(queries))  # noqa: E731
+    pooled, places = N_("The {how} of the weights of these queries: {queries}."), ranges(queries).replace("-", "–")
+    said = lambda: say(pooled, how=say(query.POOLED[how]), queries=places)  # noqa: E731
     return _picture(subject, drawn.bars_picture, (row,), row.view, lambda: [said()])
 
 

@@ -360,7 +360,7 @@ def show_span(chosen: ChosenHead) -> None:
     st.html(cached_figure(where_it_lies, of_means))
     st.toggle(say("Largest first"), key="sorted")
     figure = cached_figure(bars_figure, row, largest_first=st.session_state.sorted)
-    about = N_("The {how} of the weights of {count} queries from {query} on in {head}, a bar for each key.")
+    about = N_("The {how} of the weights of queries ({count}) from {query} on in {head}, a bar for each key.")
     words = {"how": say(query.POOLED[how]), "count": len(queries), "query": row.name, "head": chosen.name}
     page.chart(figure, "span_bars", say(about, **words))
     if st.session_state.sorted and rest_words(of_means, MOST_SORTED):

@@ -24,8 +24,8 @@ INTRO = N_(
 )
 OWN = N_("Markdown with front matter, at most 1 MB. Nothing in it is executed. docs/lessons.md describes the format.")
 TOO_LONG = N_(
-    "This lesson is too long for a link: {length} characters, and the limit is {most}. Put it into the folder set by "
-    "UNMASK_LESSONS."
+    "This lesson is too long for a link: {length} characters, and the limit is {most}. A reload loses it: save it, or "
+    "put it into the folder set by UNMASK_LESSONS."
 )
 
 
@@ -45,10 +45,12 @@ def show(found: list[Shelved], opened: shelves.Open | None) -> None:
         look = {"max_upload_size": 1, "label_visibility": "collapsed"}
         uploader(say("Your own lesson"), ["md"], key="lesson_file", on_change=_take_file, **look)
         st.caption(escaped(say(OWN)))
-        editor.offer(opened)
-    if opened and opened.own:
-        words = N_("The link contains the whole lesson.") if shelves.packed(opened.own) else TOO_LONG
-        st.caption(escaped(say(words, length=len(opened.own), most=shelves.LONGEST_LINK)))
+        if not st.session_state.lesson_edit:
+            editor.offer(opened)
+    own = st.session_state.get("lesson_draft", "") if st.session_state.lesson_edit else opened.own if opened else ""
+    if own:
+        words = N_("The link contains the whole lesson.") if shelves.packed(own) else TOO_LONG
+        st.caption(escaped(say(words, length=len(own), most=shelves.LONGEST_LINK)))
 
 
 def show_list(found: list[Shelved]) -> None:

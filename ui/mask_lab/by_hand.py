@@ -100,7 +100,7 @@ def show_fills(now: RunView, layer: int, head: int) -> None:
 
 
 SCORES = N_(
-    "The scores are those of {head} on this text: {rows:,} rows with an allowed key, {blocked:,} of their {cells:,} "
+    "The scores are those of {head} on this text. Rows with an allowed key: {rows:,}; {blocked:,} of their {cells:,} "
     "cells blocked."
 )
 NO_EMPTY_ROW = N_("No row is fully blocked, so a copy of the last one is blocked for demonstration.")

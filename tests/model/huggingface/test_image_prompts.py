@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 from model.errors import CheckpointError, NotSupported
 from model.huggingface import adapter
 from model.huggingface.adapter import HuggingFaceModel
-from model.huggingface.image_prompts import ImageBatch, image_mask
+from model.huggingface.image_prompts import ImageBatch, image_mask, look
 from model.huggingface.pixel_map import embedder
 from model.images.patches import Box
 from model.masks import MaskSpec
@@ -221,3 +221,11 @@ def test_threads_share_a_processor(tmp_path: Path) -> None:
     for one, other in zip(alone, found, strict=True):
         assert torch.equal(one.ids, other.ids)
         assert one.image_tokens == other.image_tokens
+
+
+def test_where_no_token_follows_the_image_the_last_one_looks(tmp_path: Path) -> None:
+    ours = adapter.load(str(image_families.save("llava", tmp_path)), settings=Settings())
+    found = look(ours, np.asarray(picture(64, 64)), "the cat <image>", ours.standard, layer=1)
+    last = ours.run(ours.encode_image("the cat <image>", picture(64, 64))).weights(1, 0)[-1]
+    assert found.labels == ("▦16",)
+    np.testing.assert_allclose(found.weights[0, 0], last[-16:], atol=1e-6)

@@ -235,7 +235,7 @@ CLAIMS: dict[str, Claim] = {
     ),
     "Tokens {first}–{last} of {count:,} are shown; {share} of the query's weight lies outside.": _outside,
     # viz/numbers.py
-    "Share of its attention on later tokens: {later}; on padding: {padding}.": lambda said, facts: (
+    "Share of the head's attention on later tokens: {later}; on padding: {padding}.": lambda said, facts: (
         same(said["later"], facts.later) and same(said["padding"], facts.padding)
     ),
     # viz/ablation.py
