@@ -6,6 +6,7 @@ around them: how heads are cut, what is projected, which module does it, what th
 Q = K = T positions, D head width, W = H·D.
 """
 
+import math
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -51,6 +52,11 @@ class AttentionCase:
     others: tuple[Tensor, ...] | None = None
     masks: Tensor | None = None
     ahead: int = 1
+
+    @property
+    def has_usual_scale(self) -> bool:
+        """Whether scores are divided by √D: some models have a scale of their own."""
+        return self.scale is None or math.isclose(self.scale, self.q.shape[-1] ** -0.5, rel_tol=1e-6)
 
     def stages(self, fill: float = -torch.inf) -> AttentionStages:
         return attention_stages(self.q, self.k, self.v, self.allowed, scale=self.scale, fill=fill, terms=self.terms)
@@ -200,8 +206,10 @@ def row_repeated(row: int, head: int, rows: int, heads: int) -> int:
 
 
 def with_scale(scale_of: Callable[[int, int], float]) -> Attention:
-    """Attention with a wrong scale. scale_of: from the number of heads and a head's width to the factor of q·k."""
-    return lambda case: replace(case, scale=scale_of(case.q.shape[-3], case.q.shape[-1])).stages()
+    """Attention with a wrong scale in place of the usual one; another scale stays. scale_of: from the number of heads
+    and a head's width to the factor of q·k."""
+    wrong = lambda q: scale_of(q.shape[-3], q.shape[-1])  # noqa: E731
+    return lambda case: replace(case, scale=wrong(case.q) if case.has_usual_scale else case.scale).stages()
 
 
 def masked_in_place(case: AttentionCase) -> AttentionStages:

@@ -215,6 +215,10 @@ def test_models_that_are_not_ours(name: str, folders: dict[str, str]) -> None:
         assert page.weights().size > 0
     page.choose(BY_KEY["unprojected"])
     assert "its queries are used" in page.words()
+    page.choose(BY_KEY["scale-divided"])
+    own_scale = "The bug has no effect here: it needs a model that divides its scores by √d" in page.words()
+    assert own_scale == (name == "t5")
+    assert (page.laws()[LAWS["scaled"].words] == ("–", "–")) == own_scale
     page.play()
     assert "Which bug is this?" in page.words()
 

@@ -169,6 +169,15 @@ class TestByHand:
         for key, scale in (("scale-width", 6**-0.5), ("scale-divided", 1.5**0.5), ("scale-none", 1.0)):
             assert_near(BY_KEY[key].stages(q, q, q, EVERY).scaled, torch.full((1, 3, 1, 1), 2 * scale), 1e-6, key)
 
+    @pytest.mark.parametrize("key", [bug.key for bug in BUGS if bug.law == "scaled"])
+    def test_a_wrong_scale_needs_a_model_that_divides_by_the_root_of_the_width(self, key: str) -> None:
+        bug, usual = BY_KEY[key], replace(some_case(), scale=D**-0.5)
+        assert judge(LAWS["scaled"], Tried(bug.function, usual)).broken
+        own = replace(usual, scale=1.0)
+        assert torch.equal(own.run(bug.function).weights, own.stages().weights)
+        for attention in (bug.function, AttentionCase.stages):
+            assert math.isnan(LAWS["scaled"].measure(Tried(attention, own))), "the law is about the usual scale"
+
 
 class TestHalfPrecision:
     def test_pytorch_refuses_to_fill_with_it(self) -> None:
