@@ -179,6 +179,16 @@ class TestByHand:
             assert math.isnan(LAWS["scaled"].measure(Tried(attention, own))), "the law is about the usual scale"
 
 
+def test_over_queries_the_last_token_is_alone_in_its_column_only_where_no_padding_follows() -> None:
+    assert "the last token from itself where no padding follows" in BY_KEY["query-axis"].signs
+    for side, keep in (("left", KEEP), ("right", KEEP.flip(1))):
+        case = some_case(keep=keep)
+        weights, last = case.run(BY_KEY["query-axis"].function).weights, case.real(0).stop - 1
+        alone = (case.allowed.sum(-2) == 1).expand(B, H, T)
+        assert_near(weights.sum(-2)[alone], torch.ones(int(alone.sum())), 1e-6, side)
+        assert bool((weights[0, :, last, last] > 0.999).all()) == (side == "left")
+
+
 class TestHalfPrecision:
     def test_pytorch_refuses_to_fill_with_it(self) -> None:
         verdict = judge(LAWS["runs"], Tried(BY_KEY["half-fill"].function, some_case().to(torch.float16)))
