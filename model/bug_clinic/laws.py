@@ -100,7 +100,11 @@ def blocked(tried: Tried) -> float:
     return _largest(weights[~tried.case.allowed.expand_as(weights)])
 
 
-@law(N_("If a token has an allowed key, its weights sum to 1."), N_("weight"), 1e-5)
+@law(
+    N_("If a token has an allowed key, its weights sum to 1 (together with the head's sink, where a model has sinks)."),
+    N_("weight"),
+    1e-5,
+)
 def rows(tried: Tried) -> float:
     """The furthest that a row's sum is from 1 (beside sinks, from what they leave), where it has a key to look at."""
     case, sums = tried.case, tried.stages.weights.sum(-1)

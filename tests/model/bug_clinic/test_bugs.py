@@ -278,6 +278,15 @@ class TestLaws:
         open_case = replace(some_case(), allowed=KEEP[:, None, None, :].expand(B, 1, T, T))
         assert math.isnan(LAWS["causal"].measure(Tried(AttentionCase.stages, open_case)))
 
+    def test_a_row_sums_to_1_together_with_its_sink(self) -> None:
+        case, sinks = CASES["sinks"], CASES["sinks"].terms.sinks
+        stages, looks = case.stages(), case.allowed.any(-1).expand(B, H, T)
+        together = torch.cat([stages.masked, sinks.view(H, 1, 1).expand(B, H, T, 1)], -1).softmax(-1)
+        assert_near(stages.weights[looks], together[looks][:, :-1], 1e-6, "what the sink leaves")
+        assert float(stages.weights.sum(-1)[looks].max()) < 1
+        assert LAWS["rows"].measure(Tried(AttentionCase.stages, case)) < 1e-6
+        assert "sum to 1 (together with the head's sink, where a model has sinks)" in LAWS["rows"].words
+
     def test_a_number_that_is_none_counts_as_the_largest_violation(self) -> None:
         def broken(case: AttentionCase) -> AttentionStages:
             stages = case.stages()
