@@ -208,8 +208,11 @@ def row_repeated(row: int, head: int, rows: int, heads: int) -> int:
 def with_scale(scale_of: Callable[[int, int], float]) -> Attention:
     """Attention with a wrong scale in place of the usual one; another scale stays. scale_of: from the number of heads
     and a head's width to the factor of q·k."""
-    wrong = lambda q: scale_of(q.shape[-3], q.shape[-1])  # noqa: E731
-    return lambda case: replace(case, scale=wrong(case.q) if case.has_usual_scale else case.scale).stages()
+
+    def scale(case: AttentionCase) -> float | None:
+        return scale_of(case.q.shape[-3], case.q.shape[-1]) if case.has_usual_scale else case.scale
+
+    return lambda case: replace(case, scale=scale(case)).stages()
 
 
 def masked_in_place(case: AttentionCase) -> AttentionStages:
