@@ -233,6 +233,8 @@ def masked_after_softmax(case: AttentionCase) -> AttentionStages:
 
 def added_too_much(case: AttentionCase) -> AttentionStages:
     """-1e20 added in blocked cells: -inf in float16, and a row of nothing else becomes NaN."""
+    if case.terms.sinks is not None:  # never blocked: beside one no row is empty
+        return case.stages()
     stages = case.unmasked().stages()
     masked = stages.scaled + (1 - case.allowed.to(case.q.dtype)) * OVERFLOWING
     return _with_weights(replace(stages, masked=masked), masked.softmax(-1), case)

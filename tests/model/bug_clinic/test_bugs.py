@@ -201,6 +201,9 @@ class TestHalfPrecision:
         empty = ~ALLOWED.any(-1).expand(B, H, T)
         assert torch.equal(stages.weights.isnan().all(-1), empty)
         assert torch.equal(stages.weights.isnan().any(-1), empty)
+        beside_sinks = CASES["sinks"].to(torch.float16)  # which the softmax of a row of -inf gives all weight to
+        found = beside_sinks.run(BY_KEY["half-added"].function).weights
+        assert_near(found, beside_sinks.stages().weights, 1e-3, "a sink in each row, no harm")
         whole = some_case(keep=KEEP | True).to(torch.float16)
         expected = whole.run(AttentionCase.stages).weights
         assert_near(whole.run(BY_KEY["half-added"].function).weights, expected, 1e-3, "no empty row, no harm")

@@ -103,7 +103,8 @@ def test_every_kind_of_attention_shows_every_bug_and_keeps_every_law(name: str, 
             broken = {key: right.amount for key, (_, right) in found.verdicts.items() if right.broken}
             assert not broken, f"the right version in layer {layer}"
             caught = found.verdicts[bug.law][0].broken
-            quiet = (bug.key, layer) in QUIET or (name in OWN_SCALE and bug.law == "scaled")
+            quiet = (bug.key, layer) in QUIET or (name, bug.key) == ("gpt_oss", "half-added")  # a sink is never blocked
+            quiet |= name in OWN_SCALE and bug.law == "scaled"
             assert caught != quiet, f"{bug.key} in layer {layer}"
             assert (float(pair.change().max()) > 0) == (caught and bug.key not in UNSEEN)
     assert puzzle(model, trace, 0, 1) is not None
