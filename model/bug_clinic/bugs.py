@@ -38,7 +38,7 @@ class AttentionCase:
     core takes them. ahead: how far after a position the token stands that it is to predict. For bugs, None where it is
     not known: inputs [B,H,T,D]: what the layer read before its projections, cut into heads. others: q, k and v of
     another attention's projections. masks: bool [B,H,T,T], what each head gets of a mask that `repeat` laid out for all
-    heads.
+    heads. order: bool [B,1,T,T], the mask without padding's.
     """
 
     q: Tensor
@@ -51,6 +51,7 @@ class AttentionCase:
     inputs: Tensor | None = None
     others: tuple[Tensor, ...] | None = None
     masks: Tensor | None = None
+    order: Tensor | None = None
     ahead: int = 1
 
     @property
@@ -87,6 +88,7 @@ class AttentionCase:
             keep=self.keep[one, some],
             terms=replace(self.terms, bias=None if bias is None else bias[:, :, some, some]),
             masks=None,
+            order=None,
         )
 
     def copies(self, row: int, count: int) -> "AttentionCase":
@@ -101,6 +103,7 @@ class AttentionCase:
             keep=repeated(self.keep),
             terms=replace(self.terms, bias=bias_of(self.terms, slice(row, row + 1))),
             masks=None if self.masks is None else repeated(self.masks),
+            order=None if self.order is None else repeated(self.order),
         )
 
     def turned(self, where: tuple[Tensor | slice | int, ...]) -> "AttentionCase":
@@ -184,14 +187,15 @@ def with_mask(change: Callable[[Tensor], Tensor]) -> Attention:
 def with_parts(join: Callable[[Tensor, Tensor], Tensor]) -> Attention:
     """Attention under a mask joined wrongly, of the order of tokens [.., T, T] and the real ones [.., 1, T]."""
 
-    def change(allowed: Tensor) -> Tensor:
-        real = allowed.any(-2, keepdim=True)  # a key that no query may see is padding
-        order = torch.ones_like(allowed)
-        if not (allowed | ~real).all():
-            order = torch.where(real, allowed, order.tril())  # in padding's columns the order cannot be seen
-        return join(order, real)
+    def attention(case: AttentionCase) -> AttentionStages:
+        real, order = case.allowed.any(-2, keepdim=True), case.order  # a key that no query may see is padding
+        if order is None:
+            order = torch.ones_like(case.allowed)
+            if not (case.allowed | ~real).all():
+                order = torch.where(real, case.allowed, order.tril())  # in padding's columns the order cannot be seen
+        return replace(case, allowed=join(order, real)).stages()
 
-    return with_mask(change)
+    return attention
 
 
 def repeated(masks: Tensor, heads: int) -> Tensor:

@@ -235,6 +235,7 @@ def case_of(model: Model, trace: Trace, layer: int, row: int) -> AttentionCase:
         record.scale,
         replace(record.terms, bias=bias, sinks=sinks),
         masks=_repeated(trace, layer, row),
+        order=trace.allowed(layer, row, trace.spec.replace(padding=False))[None, None],
     )
     network, other = network_of(model), other_layer(layer, trace.num_layers)
     if network is not None:

@@ -60,6 +60,19 @@ def test_in_later_layers_padding_alone_is_masked_whatever_window_a_model_has(tmp
         assert examine(model, trace, 0, "first-layer", layer).loss[0] == run.losses(0).nanmean().item()
 
 
+@pytest.mark.parametrize("key", ["wrong-axis", "or"])
+def test_padding_that_is_open_is_open_as_far_as_the_window_reaches(key: str, tmp_path: Path) -> None:
+    model = catalog.load(str(save("mistral", tmp_path / "mistral")))
+    trace = read(model, "the cat sat on a mat and then it saw the cat")
+    keep, place = trace.batch.keep[0], torch.arange(trace.batch.keep.shape[1])
+    assert not keep[:4].any(), "more padding than the window of 3 reaches over"
+    back = place[:, None] - place
+    order = (back >= 0) & (back < 3)
+    opened = order & keep[:, None] if key == "wrong-axis" else order | keep
+    for head in range(trace.num_heads):
+        assert torch.equal(compare(model, trace, 0, key, 1).wrong.masked[head] > -torch.inf, opened)
+
+
 def test_what_is_shown_does_not_depend_on_what_was_asked_before(story: Model, trace: Trace) -> None:
     """The newest trial is kept with its run: of another bug, layer or row it is another."""
     asked = [("view", 4, 0), ("diagonal", 4, 0), ("diagonal", 3, 0), ("diagonal", 3, 1), ("first-layer", 3, 1)]
